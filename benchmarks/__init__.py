@@ -1,0 +1,1 @@
+"""Models times engines times threads, measured side by side: `python -m benchmarks --help`."""

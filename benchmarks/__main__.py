@@ -1,0 +1,74 @@
+"""The command: `python -m benchmarks --models resnet18,dqn --threads 1,2 --output table.md`."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks import machine, report
+from benchmarks.engines import ENGINES
+from benchmarks.measure import Plan, measure, steps
+from tests import zoo
+
+DEFAULT = [name for name in zoo.names() if not name.startswith(("light_", "filled_"))]
+
+
+def chosen(text: str, known: list[str], what: str) -> list[str]:
+    """The names in a comma-separated list, each checked."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            raise typer.BadParameter(f"no {what} '{name}'; there are {', '.join(known)}")
+    return names
+
+
+def main(
+    models: Annotated[str, typer.Option(help="comma-separated; default: all but light files")] = "",
+    engines: Annotated[str, typer.Option(help="comma-separated; default: all installed")] = "",
+    threads: Annotated[str, typer.Option(help="comma-separated thread counts")] = "1,2",
+    seconds: Annotated[float, typer.Option(help="timed seconds per model, engine, threads")] = 2.0,
+    batch: Annotated[int, typer.Option(help="batch size")] = 1,
+    python: Annotated[
+        list[str] | None, typer.Option(help="ENGINE=PATH: that engine's own interpreter")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="markdown file; JSON beside it")] = None,
+) -> None:
+    """Measure engines side by side and print the table."""
+    pythons = dict(entry.split("=", 1) for entry in python or [])
+    installed = [name for name in ENGINES if ENGINES[name].is_installed or name in pythons]
+    plan = Plan(
+        models=chosen(models, zoo.names(), "model") or DEFAULT,
+        engines=chosen(engines, list(ENGINES), "engine") or installed,
+        threads=[int(count) for count in threads.split(",")],
+        seconds=seconds,
+        batch=batch,
+        pythons=pythons,
+    )
+    about = machine.describe()
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
+    with tempfile.TemporaryDirectory() as folder, Progress(*columns, console=console) as bar:
+        task = bar.add_task("start", total=steps(plan))
+
+        def progress(step: str) -> None:
+            bar.update(task, advance=1, description=step)
+            if not console.is_terminal:
+                console.print(step)
+
+        found = measure(plan, Path(folder), progress)
+    text = report.page(plan, found, about)
+    print(text)
+    if output is not None:
+        output.write_text(text)
+        document = report.document(plan, found, about)
+        output.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)

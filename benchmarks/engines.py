@@ -1,0 +1,105 @@
+"""The engines under comparison: each turns a model of the zoo into a call, arrays in, arrays out.
+
+An engine is a function `load(model, threads) -> call`; it imports its package inside, because every
+engine lives in a worker process of its own (and may live in a virtual environment of its own). To
+add one: write the function, name it in ENGINES with the package whose presence decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+Arrays = list[np.ndarray]
+Call = Callable[[Arrays], Arrays]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What an engine is given: the file, and the name and batch for those that read modules."""
+
+    name: str
+    batch: int
+    path: Path
+
+
+def tilewright(subject: Subject, threads: int) -> Call:
+    import tilewright as tw
+
+    run = tw.compile(str(subject.path), threads=threads, cache=False)
+    return lambda arrays: run(*arrays)
+
+
+def onnxruntime(subject: Subject, threads: int) -> Call:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = ort.InferenceSession(subject.path, options, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_inputs()]
+    return lambda arrays: session.run(None, dict(zip(names, arrays, strict=True)))
+
+
+def openvino(subject: Subject, threads: int) -> Call:
+    import openvino
+
+    settings = {
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",  # the CPU's default may be bf16
+    }
+    compiled = openvino.Core().compile_model(subject.path, "CPU", settings)
+    request = compiled.create_infer_request()
+    outputs = list(range(len(compiled.outputs)))
+
+    def call(arrays: Arrays) -> Arrays:
+        found = request.infer(arrays, share_inputs=True, share_outputs=True)
+        return [found[place] for place in outputs]
+
+    return call
+
+
+def torch(subject: Subject, threads: int) -> Call:
+    import torch
+
+    from tests import zoo
+
+    torch.set_num_threads(threads)
+    module = zoo.model(subject.name, subject.batch).module
+    if module is None:
+        raise LookupError("the model is a file: there is no torch module of it")
+
+    def call(arrays: Arrays) -> Arrays:
+        with torch.inference_mode():
+            return [x.numpy() for x in module(*map(torch.from_numpy, arrays))]
+
+    return call
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine's loader and the package it needs."""
+
+    load: Callable[[Subject, int], Call]
+    package: str
+
+    @property
+    def is_installed(self) -> bool:
+        return find_spec(self.package) is not None
+
+
+OURS = "tilewright"
+REFERENCE = "onnxruntime"
+ENGINES = {
+    OURS: Engine(tilewright, "tilewright"),
+    REFERENCE: Engine(onnxruntime, "onnxruntime"),
+    "openvino": Engine(openvino, "openvino"),
+    "torch": Engine(torch, "torch"),
+}

@@ -1,0 +1,58 @@
+"""Tilewright, a deep-learning compiler.
+
+The public names are loaded when first used: importing the package computes nothing, and a program
+that only runs saved artifacts never loads the compiler.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what type checkers and editors see of `_PUBLIC` and `_MODULES`
+    from tilewright import te as te
+    from tilewright.driver.build import build as build
+    from tilewright.driver.entry import compile as compile
+    from tilewright.graph.graph import Graph as Graph
+    from tilewright.runtime.executor import Executable as Executable
+    from tilewright.runtime.executor import load as load
+    from tilewright.schedule.schedule import Schedule as Schedule
+    from tilewright.support.errors import ArtifactError as ArtifactError
+    from tilewright.support.errors import CompileError as CompileError
+    from tilewright.support.errors import InputError as InputError
+    from tilewright.support.errors import ScheduleError as ScheduleError
+    from tilewright.support.errors import TilewrightError as TilewrightError
+
+__version__ = "0.1.0"
+
+_PUBLIC = {  # name → the module that defines it
+    "compile": "tilewright.driver.entry",
+    "build": "tilewright.driver.build",
+    "Schedule": "tilewright.schedule.schedule",
+    "Graph": "tilewright.graph.graph",
+    "load": "tilewright.runtime.executor",
+    "Executable": "tilewright.runtime.executor",
+    "TilewrightError": "tilewright.support.errors",
+    "CompileError": "tilewright.support.errors",
+    "ScheduleError": "tilewright.support.errors",
+    "InputError": "tilewright.support.errors",
+    "ArtifactError": "tilewright.support.errors",
+}
+_MODULES = {"te": "tilewright.te"}
+
+__all__ = ["__version__", *_PUBLIC, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        value = getattr(import_module(_PUBLIC[name]), name)
+    elif name in _MODULES:
+        value = import_module(_MODULES[name])
+    else:
+        raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

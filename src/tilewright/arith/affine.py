@@ -1,0 +1,663 @@
+"""Affine forms: the canonical shape of an index expression, `{term: coefficient} + constant`.
+
+In: i64 expressions and the ranges of their variables. Out: forms that add, multiply, divide, take
+remainders and compare. A term is a variable or an expression that is not affine itself: a product
+of terms, a minimum, a load, or a *digit* `base // l % (u // l)`, which is what `//` and `%` by
+constants leave.
+
+The one idea: to divide by c, split off what c divides (x*56 + y = 56*x + y) and ask for the bounds
+of the rest; if they lie in one block of c values the quotient is known. Digits of one base that fit
+together join again: (f // 56) * 56 + f % 56 is f. Forms that stand for the same value within one
+`Forms` are rendered as one expression, in the order in which the user first wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+from tilewright.arith.interval import (
+    UNKNOWN,
+    End,
+    Interval,
+    Ranges,
+    dtype_bounds,
+    floordiv,
+    floormod,
+    node_bounds,
+)
+from tilewright.arith.rules import apply
+from tilewright.arith.terms import (
+    ZERO,
+    Affine,
+    Digit,
+    Names,
+    add_terms,
+    compose,
+    grids,
+    render,
+    split,
+    split_exactly,
+    take,
+    text,
+)
+from tilewright.ir.dtype import i64
+from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Select, Unary, UnaryOp, Var, fold_int
+from tilewright.ir.walk import free_vars
+
+_ADD, _SUB, _MUL = BinaryOp.add, BinaryOp.sub, BinaryOp.mul
+_FLOORDIV, _FLOORMOD = BinaryOp.floordiv, BinaryOp.floormod
+_MIN, _MAX = BinaryOp.min, BinaryOp.max
+_MOST_TERMS = 8  # a product of sums is multiplied out up to this many terms
+_EFFORT = 48  # steps that one question to `nonnegative` may take
+
+
+class Forms:
+    """The affine forms of expressions over variables of known ranges."""
+
+    def __init__(self, ranges: Ranges, parent: Forms | None = None) -> None:
+        """With a parent: what it knows of conditions and has named, for other ranges."""
+        self.ranges = ranges
+        self.conditions: tuple[Affine, ...] = ()  # forms that are known to be ≥ 0
+        self._given: dict[Expr, Interval] = {}  # what conditions say of single terms
+        self._bounds: dict[Expr, Interval] = {}
+        self._ends: dict[Expr, tuple[Affine | None, Affine | None]] = {}
+        self._memo: dict[int, tuple[Expr, Affine]] = {}
+        self._effort = 0
+        self._names = Names() if parent is None else parent._names
+        if parent is not None:
+            self.conditions, self._given = parent.conditions, dict(parent._given)
+
+    # ---- from expressions to forms
+
+    def affine(self, e: Expr) -> Affine:
+        """The form of an i64 expression."""
+        terms: dict[Expr, int] = {}
+        const = self._collect(e, 1, terms)
+        return self._settle(terms, const)
+
+    def value(self, e: Expr) -> Expr:
+        """An operand that is no i64 arithmetic, simplified; here: as it is."""
+        return e
+
+    def condition(self, e: Expr) -> Expr:
+        """A boolean operand, simplified; here: as it is."""
+        return e
+
+    def under(self, cond: Expr) -> Forms:
+        """These forms where `cond` also holds; here: nothing is learnt."""
+        return self
+
+    def _settle(self, terms: dict[Expr, int], const: int) -> Affine:
+        """A form out of summed-up terms: without zeros, with digits joined."""
+        if 0 in terms.values():
+            terms = {t: c for t, c in terms.items() if c}
+        if (self._names.digits or self._names.whole) and (len(terms) > 1 or self._given):
+            return self._join(terms, const)
+        return Affine(terms, const)
+
+    def sum(self, a: Affine, b: Affine, k: int = 1) -> Affine:
+        """a + k * b, with digits joined."""
+        if not b.terms:
+            return a + k * b.const
+        return self._settle(add_terms(a.terms, b.terms, k), a.const + k * b.const)
+
+    def _collect(self, e: Expr, k: int, terms: dict[Expr, int]) -> int:
+        """Add k * e to `terms`; the constant part is returned."""
+        if type(e) is Const:
+            return k * e.value
+        if type(e) is Binary:
+            op = e.op
+            if op is _ADD:
+                return self._collect(e.a, k, terms) + self._collect(e.b, k, terms)
+            if op is _SUB:
+                return self._collect(e.a, k, terms) + self._collect(e.b, -k, terms)
+            if op is _MUL:
+                if type(e.b) is Const:
+                    return self._collect(e.a, k * e.b.value, terms)
+                if type(e.a) is Const:
+                    return self._collect(e.b, k * e.a.value, terms)
+        elif type(e) is Var:
+            lo, hi = self._bounds.get(e) or self.term_bounds(e)
+            if lo == hi:
+                return k * int(lo)
+            terms[e] = terms.get(e, 0) + k
+            return 0
+        found = self._memo.get(id(e))
+        if found is None:
+            found = self._memo[id(e)] = (e, self._other(e))
+        form = found[1]
+        for t, c in form.terms.items():
+            terms[t] = terms.get(t, 0) + k * c
+        return k * form.const
+
+    def _other(self, e: Expr) -> Affine:
+        """The form of an expression that is no sum."""
+        if isinstance(e, Binary):
+            rule = _BINARY_FORMS.get(e.op)
+            if rule is not None:
+                return rule(self, self.affine(e.a), self.affine(e.b))
+            return self._operator(e.op, self.affine(e.a), self.affine(e.b))
+        if isinstance(e, Unary):
+            a = self.affine(e.a)
+            if e.op is UnaryOp.neg:
+                return -a
+            if e.op is UnaryOp.abs:
+                if self.nonnegative(a):
+                    return a
+                if self.nonnegative(-a):
+                    return -a
+            return self.term(Unary(e.op, self.expr(a)))
+        if isinstance(e, Select):
+            return self._select(e)
+        return self.term(self.value(e))
+
+    def _operator(self, op: BinaryOp, a: Affine, b: Affine) -> Affine:
+        """`a op b` as a term, folded where both are constants."""
+        if not a.terms and not b.terms:
+            folded = fold_int(op, a.const, b.const, i64)
+            if folded is not None:
+                return Affine({}, int(folded.value))
+        return self.term(Binary(op, self.expr(a), self.expr(b)))
+
+    def _select(self, e: Select) -> Affine:
+        cond = self.condition(e.cond)
+        if type(cond) is Const:
+            return self.affine(e.then if cond.value else e.other)
+        then = self.under(cond).simplified(e.then)
+        other = self.under(Unary(UnaryOp.logical_not, cond)).simplified(e.other)
+        e = Select(cond, then, other)
+        ruled = apply(e)
+        return self.term(e) if ruled is e else self.affine(ruled)
+
+    def term(self, e: Expr) -> Affine:
+        """The form that has `e`, as it is, for its only term."""
+        lo, hi = self.term_bounds(e)
+        return Affine({}, int(lo)) if lo == hi else Affine({e: 1}, 0)
+
+    def simplified(self, e: Expr) -> Expr:
+        """An i64 expression rendered from its form; `e` itself if that changes nothing."""
+        form = self.affine(e)
+        if len(form.terms) + (form.const != 0) <= 1 and type(e) in (Var, Const):
+            return self.expr(form) if type(e) is Var else e
+        return self.expr(form, e)
+
+    # ---- digits: quotients and remainders
+
+    def quotient(self, a: Affine, c: int) -> Affine:
+        """a // c, rounded down, for a constant c ≠ 0."""
+        if c < 0:
+            a, c = -a, -c
+        if c == 1:
+            return a
+        whole, rest = split(a, c)
+        if not rest.terms:
+            return whole
+        block = self.block(rest, c)
+        if block is not None:
+            return whole + block
+        for g in grids(rest, c):
+            coarse, fine = split_exactly(rest, g)
+            block = self.block(fine, g)
+            if block is not None:
+                return self.sum(whole, self.quotient(coarse + block, c // g))
+        return self.sum(whole, self._digit(rest, c, None))
+
+    def remainder(self, a: Affine, c: int) -> Affine:
+        """a % c, with the sign of the constant c ≠ 0."""
+        if c < 0:
+            return -self.remainder(-a, -c)
+        _, rest = split(self._without_multiples(a, c), c)
+        if not rest.terms:
+            return rest
+        block = self.block(rest, c)
+        if block is not None:
+            return rest - block * c
+        for g in grids(rest, c):
+            coarse, fine = split_exactly(rest, g)
+            block = self.block(fine, g)
+            if block is not None:
+                return self.sum(self.remainder(coarse + block, c // g) * g, fine - block * g)
+        return self._digit(rest, 1, c)
+
+    def block(self, a: Affine, c: int) -> int | None:
+        """The k for which c*k ≤ a < c*k + c throughout, if there is one."""
+        lo, hi = self.bounds(a)
+        if lo != -inf and hi != inf:
+            k = int(lo // c)
+            if hi < (k + 1) * c:
+                return k
+        if (
+            (self._ends or self.conditions)
+            and self.nonnegative(a)
+            and self.nonnegative(-a + (c - 1))
+        ):
+            return 0
+        return None
+
+    def _without_multiples(self, a: Affine, c: int) -> Affine:
+        """A form with the same remainder by c: a digit whose upper end c divides loses that end."""
+        for t, k in a.terms.items():
+            d = self._names.digits.get(t)
+            if d is not None and d.u is not None and (k * (d.u // d.l)) % c == 0:
+                rest = {u: x for u, x in a.terms.items() if u is not t}
+                return self._without_multiples(
+                    self.sum(Affine(rest, a.const), self._digit(d.form, d.l, None), k), c
+                )
+        return a
+
+    def _digit(self, base: Affine, l: int, u: int | None) -> Affine:
+        """base % u // l as a term (l divides u)."""
+        if base.const == 0 and len(base.terms) == 1:
+            ((t, k),) = base.terms.items()
+            inner = self._names.digits.get(t) if k == 1 else None
+            if inner is not None:
+                joined = compose(inner, l, u)
+                if joined is not None:
+                    low, high = joined
+                    if high is None:
+                        return self.quotient(inner.form, low)
+                    if inner.u is not None:
+                        return self.remainder(self.quotient(inner.form, low), high // low)
+                    return self._digit(inner.form, low, high)
+        if l == 1 and u is None:
+            return base
+        name = self.expr(base)
+        e = self._names.terms.get((name, l, u))
+        if e is None:
+            e = Binary(_FLOORDIV, name, Const(l, i64)) if l > 1 else name
+            if u is not None:
+                e = Binary(_FLOORMOD, e, Const(u // l, i64))
+            self._names.terms[name, l, u] = e
+            self._names.digits[e] = Digit(name, base, l, u)
+        return self.term(e)
+
+    def _join(self, terms: dict[Expr, int], const: int) -> Affine:
+        """Put digits of one base together."""
+        digits = self._names.digits
+        for t, k in terms.items():
+            d = digits.get(t)
+            if d is not None:
+                step = self._join_digit(terms, t, k, d)
+                if step is not None:
+                    gone, gained, by = step
+                    rest = {x: c for x, c in terms.items() if x not in gone}
+                    const += by * gained.const
+                    return self._settle(add_terms(rest, gained.terms, by), const)
+            elif self._names.whole and t in self._names.whole:
+                product, form = self._names.whole[t]
+                if terms.get(product) == k:
+                    rest = {x: c for x, c in terms.items() if x != t and x != product}
+                    return self._settle(add_terms(rest, form.terms, k), const + k * form.const)
+        return Affine(terms, const)
+
+    def _join_digit(
+        self, terms: dict[Expr, int], t: Expr, k: int, d: Digit
+    ) -> tuple[tuple[Expr, ...], Affine, int] | None:
+        """Terms to take away, and the form and its coefficient to add instead."""
+        for t2, k2 in terms.items():
+            if t2 is t:
+                continue
+            d2 = self._names.digits.get(t2)
+            if d2 is None or d2.base != d.base:
+                continue
+            if d2.l == d.u and k2 * d.l == k * d2.l:  # x % u // l + u/l * (x // u)  =  x // l
+                return (t, t2), self._digit(d.form, d.l, d2.u), k
+            if d2.u == d.u and d.l % d2.l == 0 and k == -k2 * (d.l // d2.l):
+                return (t, t2), self._digit(d.form, d2.l, d.l), k2  # x // l - m/l * (x // m)
+        if d.u is None and k % d.l == 0:  # x - l * (x // l)  =  x % l
+            by = -k // d.l
+            if all(terms.get(x) == by * c for x, c in d.form.terms.items()):
+                return (t, *d.form.terms), self._digit(d.form, 1, d.l) - d.form.const, by
+            if self._given:  # l * (x // l)  =  x - x % l, where the remainder is known
+                least, most = self._given.get(self._names.terms.get((d.base, 1, d.l), t), UNKNOWN)
+                if least == most:
+                    return (t,), d.form - int(least), -by
+        return None
+
+    # ---- operators on forms
+
+    def product(self, a: Affine, b: Affine) -> Affine:
+        """a * b, multiplied out unless that is long."""
+        if not a.terms:
+            return b * a.const
+        if not b.terms:
+            return a * b.const
+        if len(a.terms) * len(b.terms) > _MOST_TERMS:
+            return self.term(self._multiply((self.expr(a), self.expr(b))))
+        total = {t: c * b.const for t, c in a.terms.items()} if b.const else {}
+        if a.const:
+            for t, c in b.terms.items():
+                total[t] = total.get(t, 0) + c * a.const
+        factors = self._names.factors
+        for t, c in a.terms.items():
+            for u, d in b.terms.items():
+                both = self._multiply(factors.get(t, (t,)) + factors.get(u, (u,)))
+                total[both] = total.get(both, 0) + c * d
+        return self._settle(total, a.const * b.const)
+
+    def _multiply(self, factors: tuple[Expr, ...]) -> Expr:
+        """The product of some terms as a term."""
+        if len(factors) == 1:
+            return factors[0]
+        name = tuple(sorted(factors, key=text))
+        e = self._names.products.get(name)
+        if e is None:
+            e = factors[0]
+            for f in factors[1:]:
+                e = Binary(_MUL, e, f)
+            self._names.products[name] = e
+            self._names.factors[e] = factors
+        return e
+
+    def floordiv(self, a: Affine, b: Affine) -> Affine:
+        """a // b."""
+        if not b.terms:
+            if b.const == 0:
+                return self.term(Binary(_FLOORDIV, self.expr(a), Const(0, i64)))
+            return self.quotient(a, b.const)
+        whole, rest = self._split_symbolic(a, b)
+        if not rest.terms and rest.const == 0:
+            return whole
+        if self.nonnegative(rest) and self.nonnegative(b - rest - 1):
+            return whole
+        if len(b.terms) > 1 or b.const:
+            whole, rest = ZERO, a
+        return self.sum(whole, self.term(Binary(_FLOORDIV, self.expr(rest), self.expr(b))))
+
+    def floormod(self, a: Affine, b: Affine) -> Affine:
+        """a % b."""
+        if not b.terms:
+            if b.const == 0:
+                return self.term(Binary(_FLOORMOD, self.expr(a), Const(0, i64)))
+            return self.remainder(a, b.const)
+        _, rest = self._split_symbolic(a, b)
+        if not rest.terms and rest.const == 0:
+            return ZERO
+        if self.nonnegative(rest) and self.nonnegative(b - rest - 1):
+            return rest
+        if len(b.terms) > 1 or b.const:
+            rest = a
+        divisor = self.expr(b)
+        e = Binary(_FLOORMOD, self.expr(rest), divisor)
+        form = self.term(e)
+        if form.terms and e not in self._names.whole:
+            blocks = self.product(b, self.term(Binary(_FLOORDIV, self.expr(rest), divisor)))
+            if len(blocks.terms) == 1 and blocks.const == 0:
+                ((t, k),) = blocks.terms.items()
+                if k == 1:
+                    self._names.whole[e] = (t, rest)
+        return form
+
+    def _split_symbolic(self, a: Affine, b: Affine) -> tuple[Affine, Affine]:
+        """a = q * b + r where q takes the terms of `a` that the first term of `b` divides."""
+        lead, k = max(b.terms.items(), key=lambda tc: len(self._names.factors.get(tc[0], (1,))))
+        parts = self._names.factors.get(lead, (lead,))
+        taken: dict[Expr, int] = {}
+        const = 0
+        for t, c in a.terms.items():
+            if c % k:
+                continue
+            left = list(self._names.factors.get(t, (t,)))
+            if all(take(left, p) for p in parts):
+                if left:
+                    taken[self._multiply(tuple(left))] = c // k
+                else:
+                    const += c // k
+        whole = Affine(taken, const)
+        return whole, self.sum(a, self.product(whole, b), -1)
+
+    def truncdiv(self, a: Affine, b: Affine) -> Affine:
+        """a / b rounded towards zero."""
+        if self.nonnegative(a) and self.nonnegative(b - 1):
+            return self.floordiv(a, b)
+        return self._operator(BinaryOp.truncdiv, a, b)
+
+    def truncmod(self, a: Affine, b: Affine) -> Affine:
+        """What `truncdiv` leaves."""
+        if self.nonnegative(a) and self.nonnegative(b - 1):
+            return self.floormod(a, b)
+        return self._operator(BinaryOp.truncmod, a, b)
+
+    def least(self, a: Affine, b: Affine) -> Affine:
+        """min(a, b)."""
+        return self._extremum(_MIN, a, b)
+
+    def greatest(self, a: Affine, b: Affine) -> Affine:
+        """max(a, b)."""
+        return self._extremum(_MAX, a, b)
+
+    def _extremum(self, op: BinaryOp, a: Affine, b: Affine) -> Affine:
+        gap = self.sum(b, a, -1)
+        if self.nonnegative(gap):
+            return a if op is _MIN else b
+        if self.nonnegative(-gap):
+            return b if op is _MIN else a
+        shared = Affine({t: c for t, c in a.terms.items() if b.terms.get(t) == c}, 0)
+        if shared.terms:
+            a, b = self.sum(a, shared, -1), self.sum(b, shared, -1)
+        e = Binary(op, self.expr(a), self.expr(b))
+        turned = Binary(op, e.b, e.a)
+        if turned in self._bounds:
+            e = turned
+        return self.sum(shared, self.term(e))
+
+    def shift_left(self, a: Affine, b: Affine) -> Affine:
+        """a << b."""
+        if not b.terms and 0 <= b.const < 63:
+            return a * (1 << b.const)
+        return self._operator(BinaryOp.shl, a, b)
+
+    def shift_right(self, a: Affine, b: Affine) -> Affine:
+        """a >> b, which rounds down."""
+        if not b.terms and 0 <= b.const < 63:
+            return self.quotient(a, 1 << b.const)
+        return self._operator(BinaryOp.shr, a, b)
+
+    def bit_and(self, a: Affine, b: Affine) -> Affine:
+        """a & b; a mask of low bits is a remainder."""
+        if not a.terms:
+            a, b = b, a
+        if not b.terms and b.const >= 0 and b.const & (b.const + 1) == 0:
+            return self.remainder(a, b.const + 1)
+        return self._operator(BinaryOp.bit_and, a, b)
+
+    # ---- bounds and proofs
+
+    def bounds(self, form: Affine) -> Interval:
+        """The least and greatest value of a form, its terms taken as independent."""
+        lo = hi = form.const
+        for t, c in form.terms.items():
+            least, most = self._bounds.get(t) or self.term_bounds(t)
+            if c > 0:
+                lo += c * least
+                hi += c * most
+            else:
+                lo += c * most
+                hi += c * least
+        return lo, hi
+
+    def term_bounds(self, t: Expr) -> Interval:
+        """Bounds of a term."""
+        found = self._bounds.get(t)
+        if found is not None:
+            return found
+        if type(t) is Var:
+            found = self._var_bounds(t)
+        elif (d := self._names.digits.get(t)) is not None:
+            found = self.bounds(d.form)
+            if d.u is not None:
+                found = floormod(found, (d.u, d.u))
+            if d.l > 1:
+                found = floordiv(found, (d.l, d.l))
+        else:
+            found = node_bounds(t, self._operand_bounds)
+        if self._given and (given := self._given.get(t)) is not None:
+            found = max(found[0], given[0]), min(found[1], given[1])
+        if found[0] > found[1]:  # nothing runs where a range is empty: one value is as good as any
+            found = found[0], found[0]
+        self._bounds[t] = found
+        return found
+
+    def symbolic_ends(self, v: Expr) -> tuple[Affine | None, Affine | None]:
+        """The ends of a variable's range that are expressions."""
+        self.term_bounds(v)
+        return self._ends.get(v, (None, None))
+
+    def variables(self, t: Expr) -> frozenset[Var]:
+        """The variables in a term."""
+        found = self._names.variables.get(t)
+        if found is None:
+            found = self._names.variables[t] = frozenset(free_vars(t))
+        return found
+
+    def _operand_bounds(self, e: Expr) -> Interval:
+        if e.dtype is i64:
+            return self.bounds(self.affine(e))
+        return self.term_bounds(e)
+
+    def _var_bounds(self, v: Expr) -> Interval:
+        given = self.ranges.get(v)  # type: ignore[arg-type]
+        if given is None:
+            return dtype_bounds(v.dtype)
+        lo, hi = given
+        if type(lo) is int and type(hi) is int:
+            return given  # type: ignore[return-value]
+        least, most = self._bounds[v] = dtype_bounds(v.dtype)  # for a range that names its variable
+        low, high = self._end(lo), self._end(hi)
+        if low is not None:
+            least = self.bounds(low)[0]
+        if high is not None:
+            most = self.bounds(high)[1]
+        low = low if low is not None and low.terms else None
+        high = high if high is not None and high.terms else None
+        if low is not None or high is not None:
+            self._ends[v] = (low, high)
+        return least, most
+
+    def _end(self, end: End) -> Affine | None:
+        if end is None:
+            return None
+        return Affine({}, end) if isinstance(end, int) else self.affine(end)
+
+    def nonnegative(self, form: Affine) -> bool:
+        """Whether `form` ≥ 0 for all values of its variables is proved (False: not proved)."""
+        lo, hi = self.bounds(form)
+        if lo >= 0:
+            return True
+        if hi < 0 or not form.terms:
+            return False
+        outer, self._effort = self._effort, _EFFORT
+        proved = self._relax(form, 4)
+        self._effort = outer
+        return proved
+
+    def _proved(self, form: Affine, depth: int) -> bool:
+        lo, hi = self.bounds(form)
+        if lo >= 0:
+            return True
+        self._effort -= 1
+        return hi >= 0 and depth > 0 and self._effort > 0 and self._relax(form, depth)
+
+    def _relax(self, form: Affine, depth: int) -> bool:
+        """Replace one term by something below it (times its coefficient) and try again."""
+        for t, c in form.terms.items():
+            if type(t) is Var:
+                ends = self._ends.get(t)
+                end = None if ends is None else ends[0 if c > 0 else 1]
+                if end is not None and self._proved(self._swap(form, t, c, end), depth - 1):
+                    return True
+            elif t in self._names.digits:
+                if self._relax_digit(form, t, c, depth):
+                    return True
+            elif t in self._names.factors:
+                if self._relax_product(form, t, c, depth):
+                    return True
+            elif type(t) is Binary and t.op in (_MIN, _MAX):
+                a, b = (
+                    self._proved(self._swap(form, t, c, self.affine(x)), depth - 1)
+                    for x in (t.a, t.b)
+                )
+                if (a and b) if (t.op is _MIN) == (c > 0) else (a or b):
+                    return True
+            elif type(t) is Select:
+                if all(
+                    self._proved(self._swap(form, t, c, self.affine(x)), depth - 1)
+                    for x in (t.then, t.other)
+                ):
+                    return True
+        for known in self.conditions:
+            for t, c in form.terms.items():
+                d = known.terms.get(t, 0)
+                if c * d > 0:  # |d| * form - |c| * known loses t
+                    less = self.sum(form * abs(d), known, -abs(c))
+                    if self._proved(less, depth - 1):
+                        return True
+        return False
+
+    def _swap(self, form: Affine, t: Expr, c: int, by: Affine) -> Affine:
+        return self.sum(
+            Affine({x: k for x, k in form.terms.items() if x is not t}, form.const), by, c
+        )
+
+    def _relax_digit(self, form: Affine, t: Expr, c: int, depth: int) -> bool:
+        """x // l lies between (x - l + 1) / l and x / l; x % u is at most x where x ≥ 0."""
+        d = self._names.digits[t]
+        if d.u is None:
+            rest = Affine(
+                {x: k * d.l for x, k in form.terms.items() if x is not t}, form.const * d.l
+            )
+            below = d.form - (d.l - 1) if c > 0 else d.form
+            return self._proved(self.sum(rest, below, c), depth - 1)
+        if c < 0 and self.bounds(d.form)[0] >= 0:
+            return self._proved(self._swap(form, t, c, self._digit(d.form, d.l, None)), depth - 1)
+        return False
+
+    def _relax_product(self, form: Affine, t: Expr, c: int, depth: int) -> bool:
+        """A factor is replaced by its end where the other factors are ≥ 0."""
+        factors = self._names.factors[t]
+        for i, f in enumerate(factors):
+            ends = self._ends.get(f)
+            end = None if ends is None else ends[0 if c > 0 else 1]
+            others = factors[:i] + factors[i + 1 :]
+            if end is None or any(self.term_bounds(x)[0] < 0 for x in others):
+                continue
+            by = self.product(end, Affine({self._multiply(others): 1}, 0))
+            if self._proved(self._swap(form, t, c, by), depth - 1):
+                return True
+        return False
+
+    # ---- from forms to expressions
+
+    def expr(self, form: Affine, like: Expr | None = None) -> Expr:
+        """The form as an expression; `like` itself if that is how it would look."""
+        if not form.terms:
+            if isinstance(like, Const) and like.value == form.const:
+                return like
+            return Const(form.const, i64)
+        if form.const == 0 and len(form.terms) == 1:
+            ((t, k),) = form.terms.items()
+            if k == 1:
+                return like if like == t else t  # type: ignore[return-value]
+        name = (frozenset(form.terms.items()), form.const)
+        found = self._names.rendered.get(name)
+        if found is None:
+            found = render(form)
+            if like is not None and like == found:
+                found = like
+            self._names.rendered[name] = found
+        return like if like == found else found  # type: ignore[return-value]
+
+
+_BINARY_FORMS: dict[BinaryOp, Callable[[Forms, Affine, Affine], Affine]] = {
+    _MUL: Forms.product,
+    _FLOORDIV: Forms.floordiv,
+    _FLOORMOD: Forms.floormod,
+    BinaryOp.truncdiv: Forms.truncdiv,
+    BinaryOp.truncmod: Forms.truncmod,
+    _MIN: Forms.least,
+    _MAX: Forms.greatest,
+    BinaryOp.shl: Forms.shift_left,
+    BinaryOp.shr: Forms.shift_right,
+    BinaryOp.bit_and: Forms.bit_and,
+}

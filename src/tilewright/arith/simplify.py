@@ -1,0 +1,422 @@
+"""simplify: expressions and statements in their canonical, shorter shape.
+
+In: an expression or a statement and the ranges of its variables. Out: the same meaning with less to
+compute; the same object if there is nothing to do. Two engines share the work: i64 arithmetic over
+variables (indices, extents, guards) goes through affine forms; everything else (values of any
+dtype) through the rule table, which keeps every bit of a float and the wrapping of whole numbers.
+`Facts` is what is known at a place of the program: ranges of variables, and conditions that hold.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from tilewright.arith.affine import Forms
+from tilewright.arith.compare import compare
+from tilewright.arith.interval import Ranges
+from tilewright.arith.rules import apply
+from tilewright.arith.terms import Affine
+from tilewright.ir.dtype import bool_, i64
+from tilewright.ir.expr import (
+    COMPARISONS,
+    Binary,
+    BinaryOp,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+    as_int,
+    select,
+    unary,
+)
+from tilewright.ir.stmt import (
+    Alloc,
+    Axis,
+    Block,
+    Eval,
+    For,
+    Func,
+    If,
+    Let,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+    seq,
+)
+from tilewright.ir.walk import free_vars, refold, substitute
+
+_AND, _OR, _NOT = BinaryOp.logical_and, BinaryOp.logical_or, UnaryOp.logical_not
+_OPPOSITE = {
+    BinaryOp.lt: BinaryOp.ge,
+    BinaryOp.ge: BinaryOp.lt,
+    BinaryOp.le: BinaryOp.gt,
+    BinaryOp.gt: BinaryOp.le,
+    BinaryOp.eq: BinaryOp.ne,
+    BinaryOp.ne: BinaryOp.eq,
+}
+_DECIDABLE = COMPARISONS | {BinaryOp.min, BinaryOp.max}
+_REMOVABLE = ("serial", "unroll", "vectorize")  # loop kinds that mean nothing when they run once
+_NOTHING = Seq(())
+
+
+def simplify(e: Expr, ranges: Ranges | Facts | None = None) -> Expr:
+    """`e` in its canonical shape, given ranges of variables (both ends included) or `Facts`.
+
+    i64 arithmetic is taken to be index arithmetic, which does not overflow.
+    """
+    return facts(ranges).simplify(e)
+
+
+def simplify_stmt(
+    stmt: Stmt, ranges: Ranges | Facts | None = None, *, remove_unit_loops: bool = False
+) -> Stmt:
+    """Simplify every expression below `stmt` under what loops, lets and conditions say there.
+
+    What never runs or does nothing disappears. remove_unit_loops: plain loops that run once become
+    their body (not while blocks stand: loop names are the handles of schedules).
+    """
+    known = facts(ranges).extended({})
+    return _Statements(remove_unit_loops).go(stmt, known)
+
+
+def simplify_func(func: Func, *, remove_unit_loops: bool = False) -> Func:
+    """`simplify_stmt` on a function's body; symbolic sizes are ≥ 0."""
+    ranges = {p: (0, None) for p in func.params if isinstance(p, Var)}
+    body = simplify_stmt(func.body, ranges, remove_unit_loops=remove_unit_loops)
+    return func if body is func.body else func.replace(body=body)
+
+
+def facts(ranges: Ranges | Facts | None) -> Facts:
+    """Facts out of ranges; facts are themselves."""
+    return ranges if isinstance(ranges, Facts) else Facts({} if ranges is None else ranges)
+
+
+def loop_range(loop: For) -> tuple[int | Expr, int | Expr]:
+    """The range of a loop's variable, as `Ranges` want it."""
+    start, stop = as_int(loop.start), as_int(loop.stop)
+    return (loop.start if start is None else start, loop.stop - 1 if stop is None else stop - 1)
+
+
+class Facts(Forms):
+    """Ranges of variables and conditions that hold, and what follows from them."""
+
+    def __init__(self, ranges: Ranges, parent: Facts | None = None) -> None:
+        super().__init__(ranges, parent)
+        self._values: dict[int, tuple[Expr, Expr]] = {}
+
+    def simplify(self, e: Expr) -> Expr:
+        """`e` in its canonical shape."""
+        if e.dtype is i64:
+            return self.simplified(e)
+        return self.condition(e) if e.dtype is bool_ else self.value(e)
+
+    # ---- learning
+
+    def bind(self, var: Var, lo: int | Expr | None, hi: int | Expr | None) -> Facts:
+        """These facts with the range of one more variable; `ranges` must be a dict of our own."""
+        known = self.ranges.get(var)
+        if known is None:
+            self.ranges[var] = (lo, hi)  # type: ignore[index]
+            return self
+        if known == (lo, hi):
+            return self
+        return Facts({**self.ranges, var: (lo, hi)}, self)
+
+    def extended(self, ranges: Ranges) -> Facts:
+        """These facts with more ranges, apart from the original."""
+        return Facts({**self.ranges, **ranges}, self)
+
+    def under(self, cond: Expr) -> Facts:
+        """These facts where `cond` also holds."""
+        if type(cond) is Const:
+            return self
+        child = Facts(self.ranges, self)
+        child._assume(cond, True)
+        return child
+
+    def _assume(self, cond: Expr, holds: bool) -> None:
+        if isinstance(cond, Unary) and cond.op is _NOT:
+            self._assume(cond.a, not holds)
+        elif isinstance(cond, Binary) and cond.op is (_AND if holds else _OR):
+            self._assume(cond.a, holds)
+            self._assume(cond.b, holds)
+        elif isinstance(cond, Binary) and cond.op in COMPARISONS and cond.a.dtype is i64:
+            op = cond.op if holds else _OPPOSITE[cond.op]
+            gap = self.sum(self.affine(cond.b), self.affine(cond.a), -1)  # b - a
+            if op is BinaryOp.eq:
+                self._learn(gap)
+                self._learn(-gap)
+            elif op is BinaryOp.ne:
+                self._exclude(gap)
+            elif op is BinaryOp.lt or op is BinaryOp.le:
+                self._learn(gap - (op is BinaryOp.lt))
+            elif op is BinaryOp.gt or op is BinaryOp.ge:
+                self._learn(-gap - (op is BinaryOp.gt))
+        else:
+            self._given[cond] = (int(holds), int(holds))
+
+    def _exclude(self, form: Affine) -> None:
+        """form ≠ 0 holds: where a term loses its least or greatest value."""
+        if len(form.terms) != 1:
+            return
+        ((t, c),) = form.terms.items()
+        lo, hi = self.term_bounds(t)
+        if form.const % c == 0 and -form.const // c in (lo, hi):
+            value = -form.const // c
+            self._given[t] = (lo + (value == lo), hi - (value == hi))
+            self._forget()
+
+    def _learn(self, form: Affine) -> None:
+        """form ≥ 0 holds: remember it, and what it says of each of its terms."""
+        if len(form.terms) > 1:
+            self.conditions = (*self.conditions, form)
+        most = self.bounds(form)[1]
+        if most == inf and len(form.terms) > 1:
+            return
+        for t, c in form.terms.items():
+            lo, hi = self._given.get(t, (-inf, inf))
+            least, greatest = self.term_bounds(t)
+            others = (
+                most - c * (greatest if c > 0 else least) if len(form.terms) > 1 else form.const
+            )
+            if c > 0:
+                lo = max(lo, -(others // c))
+            else:
+                hi = min(hi, others // -c)
+            self._given[t] = (lo, hi)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._bounds.clear()
+        self._ends.clear()
+        self._memo.clear()
+
+    # ---- conditions
+
+    def condition(self, e: Expr) -> Expr:
+        """A boolean in its canonical shape: comparisons of indices decided or normalised."""
+        if isinstance(e, Binary):
+            if e.op in COMPARISONS:
+                if e.a.dtype is i64 and self._is_index(e.a) and self._is_index(e.b):
+                    found = compare(self, e.op, e.a, e.b)
+                    return e if found == e else found
+                return self._node(e)
+            if e.op is _AND or e.op is _OR:
+                return self._connective(e)
+        elif isinstance(e, Unary) and e.op is _NOT:
+            a = self.condition(e.a)
+            if isinstance(a, Binary) and a.op in COMPARISONS and a.a.dtype is i64:
+                return self.condition(Binary(_OPPOSITE[a.op], a.a, a.b))
+            e = e if a is e.a else unary(_NOT, a)
+        given = self._given.get(e)
+        if given is not None:
+            return Const(bool(given[0]), bool_)
+        return self._node(e)
+
+    def _connective(self, e: Binary) -> Expr:
+        """and, or: each side under what the other leaves open."""
+        is_and = e.op is _AND
+        a = self.condition(e.a)
+        if type(a) is Const:
+            return self.condition(e.b) if a.value == is_and else a
+        b = self.under(a if is_and else Unary(_NOT, a)).condition(e.b)
+        if type(b) is Const:
+            return a if b.value == is_and else b
+        again = self.under(b if is_and else Unary(_NOT, b)).condition(a)
+        if type(again) is Const:
+            return b if again.value == is_and else again
+        return apply(e if a is e.a and b is e.b else Binary(e.op, a, b))
+
+    def _is_index(self, e: Expr) -> bool:
+        """Whether `e` is arithmetic over variables, which does not overflow; loaded data may."""
+        if isinstance(e, Var | Const):
+            return True
+        if isinstance(e, Binary):
+            return self._is_index(e.a) and self._is_index(e.b)
+        if isinstance(e, Unary):
+            return self._is_index(e.a)
+        return isinstance(e, Select) and self._is_index(e.then) and self._is_index(e.other)
+
+    # ---- values
+
+    def value(self, e: Expr) -> Expr:
+        """A value of any dtype, simplified without a change of any bit of it."""
+        if e.dtype is bool_:
+            return self.condition(e)
+        if e.dtype is i64 and self._is_index(e):
+            return self.simplified(e)
+        return e if isinstance(e, Const | Var) else self._node(e)
+
+    def _node(self, e: Expr) -> Expr:
+        """Simplify the operands, then try the rules, until nothing changes."""
+        found = self._values.get(id(e))
+        if found is not None:
+            return found[1]
+        made = self._rebuild(e)
+        ruled = apply(self._decide(made))
+        if ruled is not made or (made is not e and made.dtype is i64 and self._is_index(made)):
+            made = self.value(ruled)
+        self._values[id(e)] = (e, made)
+        self._values[id(made)] = (made, made)
+        return made
+
+    def _rebuild(self, e: Expr) -> Expr:
+        if isinstance(e, Load):
+            indices = tuple(
+                [self.simplified(i) if i.dtype is i64 else self.value(i) for i in e.indices]
+            )
+            same = all(a is b for a, b in zip(indices, e.indices, strict=True))
+            return e if same else Load(e.buffer, indices)
+        if isinstance(e, Select):
+            cond = self.condition(e.cond)
+            if type(cond) is Const:
+                return self.value(e.then if cond.value else e.other)
+            then = self.under(cond).value(e.then)
+            other = self.under(Unary(_NOT, cond)).value(e.other)
+            same = cond is e.cond and then is e.then and other is e.other
+            return e if same else select(cond, then, other)
+        if isinstance(e, Call):
+            return e.map_children(self.value)
+        if isinstance(e, Binary | Unary | Cast):
+            return refold(e, e.map_children(self.value))
+        return e
+
+    def _decide(self, e: Expr) -> Expr:
+        """A comparison or extremum of whole numbers whose bounds do not overlap."""
+        if not isinstance(e, Binary) or e.op not in _DECIDABLE or not e.a.dtype.is_int:
+            return e
+        if e.op is BinaryOp.min or e.op is BinaryOp.max:
+            a, b = self._operand_bounds(e.a), self._operand_bounds(e.b)
+            first, second = (a, b) if e.op is BinaryOp.min else (b, a)
+            return e.a if first[1] <= second[0] else e.b if second[1] <= first[0] else e
+        lo, hi = self.term_bounds(e)
+        return Const(lo == 1, bool_) if lo == hi else e
+
+
+class _Statements:
+    """The walk of `simplify_stmt`."""
+
+    def __init__(self, remove_unit_loops: bool) -> None:
+        self.remove_unit_loops = remove_unit_loops
+
+    def go(self, s: Stmt, known: Facts) -> Stmt:
+        """`s` under what is known where it stands."""
+        if isinstance(s, Store):
+            indices = _each(s.indices, known)
+            value = known.value(s.value)
+            same = indices is s.indices and value is s.value
+            return s if same else Store(s.buffer, indices, value)
+        if isinstance(s, For):
+            return self._loop(s, known)
+        if isinstance(s, Seq):
+            stmts = tuple([self.go(x, known) for x in s.stmts])
+            same = all(a is b for a, b in zip(stmts, s.stmts, strict=True))
+            return s if same else seq(*stmts)
+        if isinstance(s, If):
+            return self._branch(s, known)
+        if isinstance(s, Block):
+            return self._block(s, known)
+        if isinstance(s, Let):
+            return self._let(s, known)
+        if isinstance(s, Alloc):
+            body = self.go(s.body, known)
+            return s if body is s.body else body if body == _NOTHING else Alloc(s.buffer, body)
+        if isinstance(s, Eval):
+            value = known.value(s.value)
+            return s if value is s.value else Eval(value)
+        return s
+
+    def _loop(self, s: For, known: Facts) -> Stmt:
+        start, stop = known.simplified(s.start), known.simplified(s.stop)
+        first, end = as_int(start), as_int(stop)
+        inside = known
+        if first is not None and end is not None:
+            runs = end - first
+        else:
+            extent = known.sum(known.affine(stop), known.affine(start), -1)
+            runs = 0 if known.nonnegative(-extent) else 2 if extent.terms else extent.const
+            if runs and not known.nonnegative(extent - 1):
+                inside = known.under(Binary(BinaryOp.lt, start, stop))
+        if runs <= 0:
+            return _NOTHING
+        if runs == 1 and self.remove_unit_loops and s.kind in _REMOVABLE and not s.annotations:
+            if first is None:
+                return self.go(substitute(s.body, {s.var: start}), known)
+            return self.go(s.body, known.bind(s.var, first, first))  # it becomes its value
+        same = start is s.start and stop is s.stop
+        changed = s if same else s.replace(start=start, stop=stop)
+        body = self.go(s.body, inside.bind(s.var, *loop_range(changed)))
+        if body == _NOTHING:
+            return _NOTHING
+        return changed if body is s.body else changed.replace(body=body)
+
+    def _branch(self, s: If, known: Facts) -> Stmt:
+        cond = known.condition(s.cond)
+        if type(cond) is Const:
+            chosen = s.then if cond.value else s.other
+            return _NOTHING if chosen is None else self.go(chosen, known)
+        then = self.go(s.then, known.under(cond))
+        other = s.other
+        if other is not None:
+            other = self.go(other, known.under(Unary(_NOT, cond)))
+        if other == _NOTHING:
+            other = None
+        if then == _NOTHING:
+            if other is None:
+                return _NOTHING
+            cond, then, other = known.condition(unary(_NOT, cond)), other, None
+        same = cond is s.cond and then is s.then and other is s.other
+        return s if same else If(cond, then, other)
+
+    def _let(self, s: Let, known: Facts) -> Stmt:
+        value = known.simplify(s.value) if s.value.dtype is i64 else known.value(s.value)
+        if isinstance(value, Const | Var):
+            return self.go(substitute(s.body, {s.var: value}), known)
+        inside = known.bind(s.var, value, value) if value.dtype is i64 else known
+        body = self.go(s.body, inside)
+        if s.var not in free_vars(body):
+            return body
+        return s if value is s.value and body is s.body else Let(s.var, value, body)
+
+    def _block(self, s: Block, known: Facts) -> Stmt:
+        where = None if s.where is None else known.condition(s.where)
+        if type(where) is Const:
+            if not where.value:  # type: ignore[union-attr]
+                return _NOTHING
+            where = None
+        axes = tuple([_axis(a, known) for a in s.axes])
+        inside = known
+        for a in axes:
+            extent = as_int(a.extent)
+            inside = inside.bind(a.var, 0, a.extent - 1 if extent is None else extent - 1)
+        made = s.replace(
+            axes=axes,
+            reads=tuple([_region(r, inside) for r in s.reads]),
+            writes=tuple([_region(r, inside) for r in s.writes]),
+            init=None if s.init is None else self.go(s.init, inside),
+            body=self.go(s.body, inside),
+            where=where,
+        )
+        return s if made == s else made
+
+
+def _each(exprs: tuple[Expr, ...], known: Facts) -> tuple[Expr, ...]:
+    done = tuple([known.simplified(e) for e in exprs])
+    return exprs if all(a is b for a, b in zip(done, exprs, strict=True)) else done
+
+
+def _axis(a: Axis, known: Facts) -> Axis:
+    extent, value = known.simplified(a.extent), known.simplified(a.value)
+    return a if extent is a.extent and value is a.value else a.replace(extent=extent, value=value)
+
+
+def _region(r: Region, known: Facts) -> Region:
+    starts, extents = _each(r.starts, known), _each(r.extents, known)
+    same = starts is r.starts and extents is r.extents
+    return r if same else Region(r.buffer, starts, extents)

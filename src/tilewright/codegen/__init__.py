@@ -1,0 +1,1 @@
+"""From functions in stage "vector" to text, objects and position-independent code images."""

@@ -1,0 +1,224 @@
+"""The host program: one native function that runs a whole model.
+
+In: steps (launches of kernels, branches, loops) over places in memory, sizes as expressions of the
+model's symbols. Out: LLVM text with two entries, `tw_main` (a `tw_entry`) and, if sizes are
+symbolic, `tw_shapes`. The one idea: all that the compiler knows is in the code; at run time the
+program only fills frames and calls `launch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.codegen.llvm import ATTRIBUTES
+from tilewright.codegen.llvm_expressions import Expressions
+from tilewright.ir.dtype import i64
+from tilewright.ir.expr import Expr, expr
+from tilewright.target.target import Target
+
+ENTRY, SHAPES = "tw_main", "tw_shapes"
+INPUTS, OUTPUTS, DIMS, ARENA, WEIGHTS, LAUNCH = 0, 8, 16, 24, 32, 40  # offsets in tw_call
+
+Size = int | Expr
+
+
+@dataclass(frozen=True)
+class Place:
+    """An address. space: "input" or "output" (then `index` says which), "arena" or "weights".
+
+    offset: bytes from there.
+    """
+
+    space: str
+    index: int = 0
+    offset: Size = 0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Start kernel `symbol` over [0, extent); `kernel` is its id in the manifest.
+
+    buffers and symbols fill the frame, in the order that the kernel's entry names them.
+    """
+
+    kernel: int
+    symbol: str
+    extent: Size
+    buffers: tuple[Place, ...]
+    symbols: tuple[Size, ...] = ()
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Run `then` if the bool at `condition` holds, else `other`."""
+
+    condition: Place
+    then: tuple[Step, ...]
+    other: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Run `body` while fewer than `count` rounds were run and the bool at `condition` holds.
+
+    count: a size, the place of an i64, or None for no limit; counter: where the round's number is
+    stored (an i64) before each round; rounds: where the number of rounds is stored at the end.
+    """
+
+    body: tuple[Step, ...]
+    count: Size | Place | None = None
+    condition: Place | None = None
+    counter: Place | None = None
+    rounds: Place | None = None
+
+
+Step = Launch | Branch | Repeat
+
+
+def host_program(
+    steps: Sequence[Step],
+    target: Target,
+    symbols: Sequence[str] = (),
+    shapes: Sequence[Sequence[Size]] | None = None,
+    arena_bytes: Size = 0,
+) -> str:
+    """LLVM text of the host program.
+
+    symbols: the model's symbolic dimensions, in the order of `tw_call.dims`. shapes: those of the
+    outputs; where they are given, `tw_shapes` is written too.
+    """
+    main = _Main(target, symbols)
+    for step in steps:
+        main.step(step)
+    used = sorted(main.kernels)
+    lines = [f'target triple = "{target.triple}"']
+    lines += [f'declare hidden void @"{name}"(ptr, ptr, i64, i64)' for name in used]
+    body = main.b.text()
+    texts = [
+        f"define i32 @{ENTRY}(ptr %call) #0 {{\nentry:\n{main.frame()}\n{body}\n  ret i32 0\n}}"
+    ]
+    declared = set(main.b.declarations)
+    if shapes is not None:
+        text, more = _shapes(target, symbols, shapes, arena_bytes)
+        texts.append(text)
+        declared |= more
+    return "\n".join([*lines, *sorted(declared), *texts, f"attributes #0 = {{ {ATTRIBUTES} }}", ""])
+
+
+class _Main(Expressions):
+    """Writes the steps. Bases of the spaces and the sizes are loaded once, at the start."""
+
+    def __init__(self, target: Target, symbols: Sequence[str]) -> None:
+        super().__init__(target)
+        self.kernels: set[str] = set()
+        self.slots = 1
+        for n, name in enumerate(symbols):
+            self.bind_scalar(name, self.field("i64", self.field("ptr", "%call", DIMS), 8 * n))
+
+    def frame(self) -> str:
+        """The memory of the largest frame."""
+        return f"  %frame = alloca [{self.slots} x i64], align 16"
+
+    def field(self, kind: str, base: str, offset: int) -> str:
+        """A constant of the call: loaded where it is first needed, known from there on."""
+        at = self.b.pure(f"getelementptr i8, ptr {base}, i64 {offset}", base)
+        return self.b.here(f"load {kind}, ptr {at}, align 8")
+
+    def address(self, place: Place) -> str:
+        if place.space in ("input", "output"):
+            table = self.field("ptr", "%call", INPUTS if place.space == "input" else OUTPUTS)
+            base = self.field("ptr", table, 8 * place.index)
+        else:
+            base = self.field("ptr", "%call", ARENA if place.space == "arena" else WEIGHTS)
+        offset = self.size(place.offset)
+        return (
+            base
+            if offset == "0"
+            else self.b.pure(f"getelementptr i8, ptr {base}, i64 {offset}", base, offset)
+        )
+
+    def size(self, size: Size) -> str:
+        return self.index(expr(size, i64)).scalar(self.b)
+
+    def step(self, step: Step) -> None:
+        if isinstance(step, Launch):
+            self.launch(step)
+        elif isinstance(step, Branch):
+            self.branch(step)
+        else:
+            self.repeat(step)
+
+    def launch(self, step: Launch) -> None:
+        self.kernels.add(step.symbol)
+        self.slots = max(self.slots, len(step.buffers) + len(step.symbols))
+        for n, place in enumerate(step.buffers):
+            self.put("ptr", self.address(place), n)
+        for n, size in enumerate(step.symbols, len(step.buffers)):
+            self.put("i64", self.size(size), n)
+        extent = self.size(step.extent)
+        start = self.field("ptr", "%call", LAUNCH)
+        passed = f'ptr %call, i32 {step.kernel}, ptr @"{step.symbol}", ptr %frame, i64 {extent}'
+        self.b.effect(f"call void {start}({passed})")
+
+    def put(self, kind: str, value: str, slot: int) -> None:
+        at = self.b.pure(f"getelementptr i8, ptr %frame, i64 {8 * slot}")
+        self.b.effect(f"store {kind} {value}, ptr {at}, align 8")
+
+    def holds(self, place: Place) -> str:
+        """The truth of the bool at `place`, now."""
+        byte = self.b.value(f"load i8, ptr {self.address(place)}, align 1")
+        return self.b.value(f"icmp ne i8 {byte}, 0")
+
+    def branch(self, step: Branch) -> None:
+        def run(steps: tuple[Step, ...]) -> None:
+            for s in steps:
+                self.step(s)
+
+        self.b.branch(
+            self.holds(step.condition),
+            lambda: run(step.then),
+            (lambda: run(step.other)) if step.other else None,
+        )
+
+    def repeat(self, step: Repeat) -> None:
+        if isinstance(step.count, Place):
+            limit = self.b.value(f"load i64, ptr {self.address(step.count)}, align 8")
+        else:
+            limit = str((1 << 63) - 1) if step.count is None else self.size(step.count)
+        self.b.allocas.append(f"  %rounds{len(self.b.allocas)} = alloca i64, align 8")
+        rounds = f"%rounds{len(self.b.allocas) - 1}"
+        self.b.effect(f"store i64 0, ptr {rounds}, align 8")
+        with self.b.endless() as leave:
+            done = self.b.value(f"load i64, ptr {rounds}, align 8")
+            leave(self.b.value(f"icmp sge i64 {done}, {limit}"))
+            if step.condition is not None:
+                holds = self.holds(step.condition)
+                leave(self.b.value(f"xor i1 {holds}, true"))
+            if step.counter is not None:
+                self.b.effect(f"store i64 {done}, ptr {self.address(step.counter)}, align 8")
+            for s in step.body:
+                self.step(s)
+            more = self.b.value(f"add i64 {done}, 1")
+            self.b.effect(f"store i64 {more}, ptr {rounds}, align 8")
+        if step.rounds is not None:
+            total = self.b.value(f"load i64, ptr {rounds}, align 8")
+            self.b.effect(f"store i64 {total}, ptr {self.address(step.rounds)}, align 8")
+
+
+def _shapes(
+    target: Target, symbols: Sequence[str], shapes: Sequence[Sequence[Size]], arena_bytes: Size
+) -> tuple[str, set[str]]:
+    """`tw_shapes`: output shapes one after another, and the arena's size, from the symbols."""
+    e = Expressions(target)
+    for n, name in enumerate(symbols):
+        at = e.b.pure(f"getelementptr i8, ptr %dims, i64 {8 * n}")
+        e.bind_scalar(name, e.b.here(f"load i64, ptr {at}, align 8"))
+    for n, size in enumerate(size for shape in shapes for size in shape):
+        value = e.index(expr(size, i64)).scalar(e.b)
+        at = e.b.pure(f"getelementptr i8, ptr %shapes, i64 {8 * n}")
+        e.b.effect(f"store i64 {value}, ptr {at}, align 8")
+    total = e.index(expr(arena_bytes, i64)).scalar(e.b)
+    e.b.effect(f"store i64 {total}, ptr %arena, align 8")
+    head = f"define i32 @{SHAPES}(ptr %dims, ptr %shapes, ptr %arena) #0 {{"
+    return f"{head}\nentry:\n{e.b.text()}\n  ret i32 0\n}}", e.b.declarations

@@ -1,0 +1,179 @@
+"""From a function in stage "vector" to LLVM text, one symbol for each launch entry.
+
+In: a Func and a Target. Out: `Emitted`: text, the entries (what to launch, with which buffers, how
+often), and the workspace buffers that the host plans. The one idea: a `vectorize` loop is not
+unrolled into lanes but evaluated once with every expression as a vector; conditions on the lane
+become masks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.codegen.llvm_builder import Builder
+from tilewright.codegen.llvm_functions import definitions
+from tilewright.codegen.llvm_math import Need
+from tilewright.codegen.llvm_statements import Statements
+from tilewright.ir.expr import Expr, Load, Var, as_int, const
+from tilewright.ir.stmt import Alloc, Buffer, For, Func, Seq, Stmt, Store, seq
+from tilewright.ir.walk import free_vars, visit
+from tilewright.target.target import Target
+
+ATTRIBUTES = (
+    'nounwind mustprogress "no-builtins" "no-trapping-math"="true" "frame-pointer"="none" '
+    '"prefer-vector-width"="512" "stack-probe-size"="1048576"'
+)
+FUNCTIONS = ATTRIBUTES + " memory(none)"
+MOST_INLINE = 4  # calls of one function that are inlined; beyond, code size costs more than calls
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One launch: `symbol(frame, scratch, begin, end)` for parts [begin, end) of [0, extent).
+
+    frame: the addresses of `buffers`, then the values of `symbols` as int64.
+    """
+
+    symbol: str
+    extent: Expr
+    buffers: tuple[str, ...]
+    symbols: tuple[str, ...]
+    scratch_bytes: int
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """LLVM text and what it takes to run it."""
+
+    text: str
+    entries: tuple[Entry, ...]
+    workspace: tuple[Buffer, ...]  # global buffers that live between entries, in no order
+
+
+def emit(func: Func, target: Target) -> Emitted:
+    """LLVM text of a function in stage "vector"."""
+    workspace: list[Buffer] = []
+    pieces = pieces_of(func.body, workspace)
+    many = len(pieces) > 1
+    texts: list[str] = []
+    declarations: set[str] = set()
+    needs: set[Need] = set()
+    entries: list[Entry] = []
+    for number, piece in enumerate(pieces):
+        symbol = f"{func.name}.{number}" if many else func.name
+        text, entry, builder = _entry(func, symbol, piece, workspace, target)
+        texts.append(text)
+        entries.append(entry)
+        declarations |= builder.declarations
+        needs |= builder.needs
+    functions, more = definitions(needs, target)
+    head = [f'target triple = "{target.triple}"', *sorted(declarations | more)]
+    text = module([*head, *texts], functions, ATTRIBUTES, FUNCTIONS)
+    return Emitted(text, tuple(entries), tuple(workspace))
+
+
+def module(lines: list[str], functions: list[str], kernel: str, function: str) -> str:
+    """The text of a module: `lines`, the mathematical functions they call, and the attributes.
+
+    A function (written with attributes #1) is inlined where few call it.
+    """
+    whole = "\n".join([*lines, *functions])
+    chosen: list[str] = []
+    for text in functions:
+        symbol = text[text.index("@") : text.index("(", text.index("@")) + 1]
+        inline = whole.count(symbol) - 1 <= MOST_INLINE
+        chosen.append(text if inline else text.replace(" #1 {", " #2 {", 1))
+    attributes = [
+        f"attributes #0 = {{ {kernel} }}",
+        f"attributes #1 = {{ {function} alwaysinline }}",
+        f"attributes #2 = {{ {function} noinline }}",
+        "",
+    ]
+    return "\n".join([*lines, *chosen, *attributes])
+
+
+def pieces_of(stmt: Stmt, workspace: list[Buffer]) -> list[Stmt]:
+    """The top-level statements, cut into launches."""
+    flat: list[Stmt] = []
+    _flatten(stmt, flat, workspace)
+    pieces: list[Stmt] = []
+    run: list[Stmt] = []
+    for s in flat:
+        if isinstance(s, For) and s.kind in ("parallel", "thread"):
+            if run:
+                pieces.append(seq(*run))
+                run = []
+            pieces.append(s)
+        else:
+            run.append(s)
+    return [*pieces, seq(*run)] if run else pieces
+
+
+def _flatten(stmt: Stmt, into: list[Stmt], workspace: list[Buffer]) -> None:
+    if isinstance(stmt, Alloc) and _is_workspace(stmt):
+        workspace.append(stmt.buffer)
+        _flatten(stmt.body, into, workspace)
+    elif isinstance(stmt, Seq):
+        for s in stmt.stmts:
+            _flatten(s, into, workspace)
+    else:
+        into.append(stmt)
+
+
+def _is_workspace(stmt: Alloc) -> bool:
+    """Whether a top-level buffer must outlive a launch, or is too large to be planned now."""
+    several = isinstance(stmt.body, Seq | Alloc) or (
+        isinstance(stmt.body, For) and stmt.body.kind in ("parallel", "thread")
+    )
+    return stmt.buffer.scope == "global" or several or as_int(stmt.buffer.shape[0]) is None
+
+
+def _entry(
+    func: Func, symbol: str, piece: Stmt, workspace: list[Buffer], target: Target
+) -> tuple[str, Entry, Builder]:
+    """The text of one launch: the kernel, and the wrapper that takes its frame apart."""
+    known = {b.name: b for b in (*func.buffers, *workspace)}
+    used = {n.buffer.name for n in visit(piece) if isinstance(n, Load | Store)}
+    buffers = [name for name in known if name in used]
+    parallel = piece if isinstance(piece, For) and piece.kind == "parallel" else None
+    sizes = [p for p in func.params if isinstance(p, Var)]
+    free = free_vars(piece) if sizes else set[Var]()
+    symbols = [p.name for p in sizes if p in free]
+
+    s = Statements(target)
+    for n, name in enumerate(buffers):
+        s.memory.pointers[name] = f"%p{n}"
+    for n, name in enumerate(symbols):
+        s.bind_scalar(name, f"%s{n}")
+    if parallel is None:
+        s.run(piece)
+    else:
+        s.parallel(parallel)
+    arguments = [
+        *(f"ptr noalias nocapture %p{n}" for n in range(len(buffers))),
+        *(f"i64 %s{n}" for n in range(len(symbols))),
+        "ptr noalias nocapture %scratch, i64 %begin, i64 %end",
+    ]
+    inner = f'"{symbol}.body"'
+    head = f"define internal void @{inner}({', '.join(arguments)}) #0 {{"
+    kernel = f"{head}\nentry:\n{s.b.text()}\n  ret void\n}}"
+    wrapper = _wrapper(symbol, inner, len(buffers), len(symbols))
+    extent = const(1) if parallel is None else parallel.extent
+    entry = Entry(symbol, extent, tuple(buffers), tuple(symbols), s.scratch_bytes)
+    return kernel + "\n" + wrapper, entry, s.b
+
+
+def _wrapper(symbol: str, inner: str, buffers: int, symbols: int) -> str:
+    lines = [
+        f'define void @"{symbol}"(ptr %frame, ptr %scratch, i64 %begin, i64 %end) #0 {{',
+        "entry:",
+    ]
+    passed: list[str] = []
+    for n in range(buffers + symbols):
+        kind = "ptr" if n < buffers else "i64"
+        lines.append(f"  %a{n} = getelementptr i8, ptr %frame, i64 {8 * n}")
+        lines.append(f"  %x{n} = load {kind}, ptr %a{n}, align 8")
+        passed.append(f"{kind} %x{n}")
+    passed += ["ptr %scratch", "i64 %begin", "i64 %end"]
+    lines.append(f"  tail call void @{inner}({', '.join(passed)})")
+    return "\n".join([*lines, "  ret void", "}"])

@@ -1,0 +1,252 @@
+"""LLVM text of one function, built in order but with every pure instruction at its place.
+
+In: instructions one by one. Out: lines. The one idea: a *region* is the body of a loop or of a
+branch; a pure instruction is born in the outermost region where its operands exist (so invariants
+stand in front of loops without a pass that moves them), and the same instruction is never written
+twice where the first one is visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+Lines = list[Any]  # strings and nested Lines
+
+
+class Region:
+    """A loop or branch body: its lines, what is known in it, and where hoisted instructions go.
+
+    writes: of a loop that surely runs and holds no other loop, the buffers it writes; loads of any
+    other buffer may stand in front of it. None: loads stay inside.
+    """
+
+    __slots__ = ("hoist", "known", "lines", "writes")
+
+    def __init__(self) -> None:
+        self.lines: Lines = []
+        self.hoist: Lines = []
+        self.known: dict[str, str] = {}
+        self.writes: set[str] | None = None
+
+
+class Builder:
+    """The body of a function under construction. Values are names ("%v1") or constants as text."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.block = "entry"  # label of the block that is being written
+        self.regions = [Region()]
+        self.home: dict[str, int] = {}  # value → index of the region where it was born
+        self.declarations: set[str] = set()
+        self.needs: set[tuple[str, str, int]] = set()  # functions of `llvm_math`
+        self.allocas: Lines = []
+
+    # -- values ------------------------------------------------------------------------------------
+
+    def name(self) -> str:
+        self.count += 1
+        return f"%v{self.count}"
+
+    def pure(self, instruction: str, *operands: str) -> str:
+        """The value of an instruction without effects, at its outermost place."""
+        home = self.home
+        place = 0
+        for operand in operands:
+            at = home.get(operand, 0)
+            if at > place:
+                place = at
+        region = self.regions[place]
+        known = region.known.get(instruction)
+        if known is None:
+            known = region.known[instruction] = self.name()
+            home[known] = place
+            lines = region.lines if place == len(self.regions) - 1 else region.hoist
+            lines.append(f"  {known} = {instruction}")
+        return known
+
+    def here(self, instruction: str, key: str | None = None, at: int | None = None) -> str:
+        """The value of an instruction that stays in its region (it may trap, or reads memory).
+
+        Instructions with the same `key` give the same value: a load's key names the state of its
+        memory. at: the region's index; the current one if None.
+        """
+        key = key or instruction
+        top = len(self.regions) - 1
+        at = top if at is None else at
+        for place in range(at, -1, -1):
+            known = self.regions[place].known.get(key)
+            if known is not None:
+                return known
+        region = self.regions[at]
+        name = region.known[key] = self.name()
+        self.home[name] = at
+        (region.lines if at == top else region.hoist).append(f"  {name} = {instruction}")
+        return name
+
+    def reach(self, buffer: str, *operands: str) -> int:
+        """The outermost region in which a load of `buffer` with these operands may stand."""
+        low = max(self.home.get(o, 0) for o in operands)
+        at = len(self.regions) - 1
+        while at > low:
+            writes = self.regions[at].writes
+            if writes is None or buffer in writes:
+                break
+            at -= 1
+        return at
+
+    def value(self, instruction: str) -> str:
+        """The value of an instruction with effects, written here and now."""
+        name = self.name()
+        self.home[name] = len(self.regions) - 1
+        self.regions[-1].lines.append(f"  {name} = {instruction}")
+        return name
+
+    def effect(self, instruction: str) -> None:
+        """An instruction without a value."""
+        self.regions[-1].lines.append(f"  {instruction}")
+
+    def call(
+        self,
+        result: str,
+        function: str,
+        arguments: list[tuple[str, str]],
+        *,
+        pure: bool = True,
+        flags: str = "",
+        attributes: str = "",
+    ) -> str:
+        """Call an intrinsic or an internal function, declared on the way. `arguments`: (type,
+        value).
+        """
+        if function.startswith("llvm."):
+            types = ", ".join(t for t, _ in arguments)
+            self.declarations.add(f"declare {result} @{function}({types})")
+        inside = ", ".join(f"{t} {v}" for t, v in arguments)
+        text = f"call {flags}{result} @{function}({inside}){attributes}"
+        if result == "void":
+            self.effect(text)
+            return ""
+        return self.pure(text, *[v for _, v in arguments]) if pure else self.value(text)
+
+    # -- control -----------------------------------------------------------------------------------
+
+    def label(self) -> str:
+        self.count += 1
+        return f"L{self.count}"
+
+    def begin(self, label: str) -> None:
+        """Start a block in the current region."""
+        self.regions[-1].lines.append(f"{label}:")
+        self.block = label
+
+    @contextmanager
+    def region(self, terminator: str) -> Iterator[Region]:
+        """A region below the current one; `terminator` ends the current block in front of it."""
+        parent = self.regions[-1]
+        parent.hoist = []
+        inner = Region()
+        parent.lines += [parent.hoist, f"  {terminator}", inner.lines]
+        self.regions.append(inner)
+        yield inner
+        self.regions.pop()
+
+    @contextmanager
+    def loop(
+        self, start: str, stop: str, *, surely: bool, writes: set[str] | None = None
+    ) -> Iterator[str]:
+        """A loop over [start, stop); gives its variable.
+
+        surely: it is known to run at least once. writes: see `Region`.
+        """
+        before, head, after = self.block, self.label(), self.label()
+        enter = f"br label %{head}"
+        if not surely:
+            some = self.pure(f"icmp slt i64 {start}, {stop}", start, stop)
+            enter = f"br i1 {some}, label %{head}, label %{after}"
+        with self.region(enter) as inside:
+            inside.writes = writes if surely else None
+            self.begin(head)
+            phi: Lines = []
+            inside.lines.append(phi)
+            variable, following = self.name(), self.name()
+            self.home[variable] = len(self.regions) - 1
+            yield variable
+            inside.lines.append(f"  {following} = add nuw nsw i64 {variable}, 1")
+            more = self.value(f"icmp slt i64 {following}, {stop}")
+            inside.lines.append(f"  br i1 {more}, label %{head}, label %{after}")
+            phi.append(
+                f"  {variable} = phi i64 [ {start}, %{before} ], [ {following}, %{self.block} ]"
+            )
+        self.begin(after)
+
+    @contextmanager
+    def endless(self) -> Iterator[Callable[[str], None]]:
+        """A loop without a variable; the function it gives leaves the loop if its i1 holds."""
+        head, after = self.label(), self.label()
+        with self.region(f"br label %{head}"):
+            self.begin(head)
+
+            def leave(condition: str) -> None:
+                stay = self.label()
+                self.effect(f"br i1 {condition}, label %{after}, label %{stay}")
+                self.begin(stay)
+
+            yield leave
+            self.effect(f"br label %{head}")
+        self.begin(after)
+
+    def branch(
+        self, condition: str, then: Callable[[], None], other: Callable[[], None] | None = None
+    ) -> None:
+        """Run `then` if the i1 `condition` holds, else `other`."""
+        yes, no, after = self.label(), self.label(), self.label()
+        target = no if other is not None else after
+        with self.region(f"br i1 {condition}, label %{yes}, label %{target}"):
+            self.begin(yes)
+            then()
+            self.effect(f"br label %{after}")
+        if other is not None:
+            inner = Region()
+            self.regions[-1].lines.append(inner.lines)
+            self.regions.append(inner)
+            self.begin(no)
+            other()
+            self.effect(f"br label %{after}")
+            self.regions.pop()
+        self.begin(after)
+
+    def choose(
+        self, condition: str, kind: str, then: Callable[[], str], other: Callable[[], str]
+    ) -> str:
+        """The value, of LLVM type `kind`, of the one side that `condition` selects; only that side
+        runs.
+        """
+        found: list[tuple[str, str]] = []
+
+        def side(make: Callable[[], str]) -> Callable[[], None]:
+            def run() -> None:
+                value = make()
+                found.append((value, self.block))
+
+            return run
+
+        self.branch(condition, side(then), side(other))
+        (a, at), (b, bt) = found
+        return self.value(f"phi {kind} [ {a}, %{at} ], [ {b}, %{bt} ]")
+
+    def text(self) -> str:
+        """The lines written so far, allocas first."""
+        out: list[str] = []
+        _flatten(self.allocas, out)
+        _flatten(self.regions[0].lines, out)
+        return "\n".join(out)
+
+
+def _flatten(lines: Lines, out: list[str]) -> None:
+    for line in lines:
+        if line.__class__ is list:
+            _flatten(line, out)
+        else:
+            out.append(line)

@@ -1,0 +1,356 @@
+"""Expressions as LLVM values.
+
+In: an Expr, and what its variables are (`env`). Out: a `Value`; i64 arithmetic goes through
+`Linear`, so that constants fold and lanes stay visible. Inside a vectorised loop a value that
+differs between lanes is a vector, any other a scalar. Loads in a guarded side of a select happen
+only where the guard holds.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from tilewright.codegen.llvm_builder import Builder
+from tilewright.codegen.llvm_convert import Convert
+from tilewright.codegen.llvm_index import Linear, Offsets, sum_offsets
+from tilewright.codegen.llvm_intrinsics import INTRINSICS
+from tilewright.codegen.llvm_memory import Memory, spread
+from tilewright.codegen.llvm_ops import Operators
+from tilewright.codegen.llvm_types import Value, constant, register, vector, vector_constant
+from tilewright.ir.dtype import bool_, i32, i64
+from tilewright.ir.expr import (
+    COMPARISONS,
+    Binary,
+    BinaryOp,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    fold_int,
+)
+from tilewright.ir.stmt import Buffer
+from tilewright.ir.walk import visit
+from tilewright.support.errors import CompileError
+from tilewright.target.target import Target
+
+_LINEAR = frozenset(
+    {BinaryOp.add, BinaryOp.sub, BinaryOp.mul, BinaryOp.floordiv, BinaryOp.floormod}
+)
+
+
+class Expressions:
+    """Evaluates expressions into a Builder."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.b = Builder()
+        half = target.triple.startswith("aarch64") or target.has("f16c")
+        self.convert = Convert(self.b, half)
+        self.ops = Operators(self.b, self.convert)
+        self.memory = Memory(self.b, self.convert)
+        self.env: dict[str, Linear | Value] = {}
+        self.shapes: dict[int, tuple[Expr, int, list[tuple[Expr, int]]]] = {}  # by identity
+        self.lanes = 0  # of the vectorised loop around; 0: none
+        self.mask: str | None = None  # the lanes that are on; None: all
+        self.some_active = False  # the mask is known to have a lane that is on
+        self.lane_buffers: set[str] = (
+            set()
+        )  # allocated inside the vectorised loop: one copy for each lane
+
+    def bind_scalar(self, name: str, text: str) -> None:
+        """Let the i64 variable `name` stand for a value in registers."""
+        self.env[name] = Linear(0, {text: 1})
+
+    # -- whole numbers as linear forms -------------------------------------------------------------
+
+    def index(self, e: Expr) -> Linear:
+        """An i64 expression in linear form."""
+        if e.__class__ is Const:
+            return Linear(e.value)
+        if e.__class__ is Var:
+            known = self.env[e.name]
+            return known if known.__class__ is Linear else _term(known)
+        if e.__class__ is not Binary or e.op not in _LINEAR:
+            return _term(self.plain(e))
+        if e.op is not BinaryOp.floordiv and e.op is not BinaryOp.floormod:
+            total = self.sum(e)
+            if total is not None:
+                return total
+        a, b = self.index(e.a), self.index(e.b)
+        made = _combine(e.op, a, b)
+        if made is not None:
+            return made
+        values = a.value(self.b, self.lanes), b.value(self.b, self.lanes)
+        return _term(self.arithmetic(e.op, *values))
+
+    def sum(self, e: Expr) -> Linear | None:
+        """A sum of multiples, whose shape is looked up once; None if a part varies oddly."""
+        shape = self.shapes.get(id(e))
+        if shape is None:
+            parts: list[tuple[Expr, int]] = []
+            shape = self.shapes[id(e)] = e, _collect(e, 1, parts), parts
+        _, constant, parts = shape
+        if parts and parts[0][0] is e:  # a product, nothing to add
+            return None
+        terms: dict[str, int] = {}
+        offsets: Offsets | None = None
+        for leaf, c in parts:
+            form = self.index(leaf)
+            if form.varying is not None:
+                return None
+            constant += c * form.constant
+            for term, k in form.terms.items():
+                terms[term] = terms.get(term, 0) + c * k
+            if form.offsets is not None:
+                more = form.times(c)
+                assert more is not None and more.offsets is not None
+                offsets, moved = sum_offsets(offsets, more.offsets, 1)
+                constant += moved
+        if 0 in terms.values():
+            terms = {term: c for term, c in terms.items() if c}
+        return Linear(constant, terms, offsets)
+
+    def place(self, buffer: Buffer, index: Expr) -> Linear:
+        """Where in its memory an element lies; buffers of a vectorised loop hold a vector for each
+        element.
+        """
+        form = self.index(index)
+        if buffer.name not in self.lane_buffers:
+            return form
+        scaled = form.times(self.lanes)
+        if scaled is None:
+            scaled = _term(
+                self.arithmetic(
+                    BinaryOp.mul, form.value(self.b, self.lanes), constant(self.lanes, i64)
+                )
+            )
+        moved = scaled.plus(Linear(0, {}, range(self.lanes)))
+        assert moved is not None
+        return moved
+
+    # -- values ------------------------------------------------------------------------------------
+
+    def eval(self, e: Expr) -> Value:
+        """The value of any expression."""
+        if e.dtype is i64 and (e.__class__ is Var or (e.__class__ is Binary and e.op in _LINEAR)):
+            return self.index(e).value(self.b, self.lanes)
+        return self.plain(e)
+
+    def plain(self, e: Expr) -> Value:
+        """The value of an expression that is not linear."""
+        kind = e.__class__
+        if kind is Load:
+            return self.load(e)
+        if kind is Const:
+            return constant(e.value, e.dtype)
+        if kind is Var:
+            known = self.env[e.name]
+            return known if known.__class__ is Value else known.value(self.b, self.lanes)
+        if kind is Binary:
+            if e.op in COMPARISONS and e.a.dtype is i64:
+                return self.compare(e)
+            if e.op is BinaryOp.logical_and or e.op is BinaryOp.logical_or:
+                return self.logical(e)
+            return self.arithmetic(e.op, self.eval(e.a), self.eval(e.b))
+        if kind is Unary:
+            return self.ops.unary(e.op, self.eval(e.a))
+        if kind is Cast:
+            return self.convert.cast(self.eval(e.a), e.dtype)
+        if kind is Select:
+            return self.select(e)
+        if kind is Call:
+            return self.call(e)
+        raise TypeError(f"{kind.__name__} is no expression")
+
+    def arithmetic(self, op: BinaryOp, a: Value, b: Value) -> Value:
+        """`a op b`, spread over lanes if one of them varies; constants fold."""
+        if a.const is not None and b.const is not None and not a.dtype.is_float:
+            folded = fold_int(op, a.const, b.const, a.dtype) if a.dtype.is_int else None
+            if folded is not None:
+                return constant(folded.value, folded.dtype, max(a.lanes, b.lanes))
+        if a.lanes != b.lanes:
+            a, b = spread(self.b, a, self.lanes), spread(self.b, b, self.lanes)
+        return self.ops.binary(op, a, b)
+
+    def logical(self, e: Binary) -> Value:
+        a = self.eval(e.a)
+        if a.const is not None:
+            return self.eval(e.b) if a.const == (e.op is BinaryOp.logical_and) else a
+        b = self.eval(e.b)
+        if b.const is not None:
+            return a if b.const == (e.op is BinaryOp.logical_and) else b
+        return self.arithmetic(e.op, a, b)
+
+    def compare(self, e: Binary) -> Value:
+        """A comparison of i64 numbers. `lane + a < b` compares 32-bit lane numbers with one
+        clamped bound.
+        """
+        a, b = self.index(e.a), self.index(e.b)
+        if a.is_constant and b.is_constant:
+            folded = fold_int(e.op, a.constant, b.constant, i64)
+            assert folded is not None
+            return constant(folded.value, bool_)
+        if a.varying is None and b.varying is None and not (a.is_uniform and b.is_uniform):
+            difference = a.plus(b, -1)
+            if difference is not None and difference.offsets is not None:
+                return self.compare_lanes(e.op, difference.offsets, a, b)
+        return self.arithmetic(e.op, a.value(self.b, self.lanes), b.value(self.b, self.lanes))
+
+    def compare_lanes(self, op: BinaryOp, offsets: Offsets, a: Linear, b: Linear) -> Value:
+        low, high = min(offsets) - 1, max(offsets) + 1
+        left, right = Linear(a.constant, a.terms), Linear(b.constant, b.terms)
+        flat = right.plus(left, -1)
+        assert flat is not None
+        if flat.is_constant:
+            flags = _flags(op, offsets, flat.constant)
+            if flags in ("all", "none"):
+                return constant(flags == "all", bool_)
+            return Value(flags, bool_, self.lanes)
+        x, y = right.scalar(self.b), left.scalar(self.b)
+        bound = x if y == "0" else self.b.call("i64", "llvm.ssub.sat.i64", [("i64", x), ("i64", y)])
+        bound = self.b.call("i64", "llvm.smax.i64", [("i64", bound), ("i64", str(low))])
+        bound = self.b.call("i64", "llvm.smin.i64", [("i64", bound), ("i64", str(high))])
+        short = Value(self.b.pure(f"trunc i64 {bound} to i32", bound), i32)
+        each = Value(vector_constant(list(offsets), i32), i32, self.lanes)
+        return self.ops.binary(op, each, spread(self.b, short, self.lanes))
+
+    def load(self, e: Load) -> Value:
+        index = self.place(e.buffer, e.indices[0])
+        private = e.buffer.name in self.memory.private
+        if self.mask is not None and not self.some_active and index.is_uniform and not private:
+            kind = register(e.dtype)
+            some = self.any_lane(self.mask)
+            text = self.b.choose(
+                some,
+                kind,
+                lambda: self.memory.load(e.buffer, index, 0, None).text,
+                lambda: constant(0, e.dtype).text,
+            )
+            return Value(text, e.dtype)
+        return self.memory.load(e.buffer, index, self.lanes, self.mask)
+
+    def select(self, e: Select) -> Value:
+        cond = self.eval(e.cond)
+        if cond.const is not None:
+            return self.eval(e.then if cond.const else e.other)
+        if cond.lanes:
+            flag = vector("i1", self.lanes)
+            then = self.under(cond.text, e.then)
+            other = self.under(
+                self.b.pure(f"xor {flag} {cond.text}, splat (i1 true)", cond.text), e.other
+            )
+            a, b = spread(self.b, then, self.lanes), spread(self.b, other, self.lanes)
+            return self.ops.select(cond.text, self.lanes, a, b)
+        lanes = self.lanes if self.varies(e.then) or self.varies(e.other) else 0
+        if reads(e.then) or reads(e.other):
+            text = self.b.choose(
+                cond.text,
+                register(e.dtype, lanes),
+                lambda: self.wide(e.then, lanes).text,
+                lambda: self.wide(e.other, lanes).text,
+            )
+            return Value(text, e.dtype, lanes)
+        return self.ops.select(cond.text, 0, self.wide(e.then, lanes), self.wide(e.other, lanes))
+
+    def wide(self, e: Expr, lanes: int) -> Value:
+        return spread(self.b, self.eval(e), lanes) if lanes else self.eval(e)
+
+    def under(self, cond: str, e: Expr) -> Value:
+        """The value of `e` where only the lanes of `cond` may read memory."""
+        if not reads(e):
+            return self.eval(e)
+        outside = self.mask, self.some_active
+        self.mask, self.some_active = self.also(cond), False
+        value = self.eval(e)
+        self.mask, self.some_active = outside
+        return value
+
+    def call(self, e: Call) -> Value:
+        made = INTRINSICS.get(e.name) or INTRINSICS.get(e.name.partition(".")[0])
+        if made is None:
+            raise CompileError(f"cannot generate '{e.name}'", "this target has no such intrinsic")
+        return made(self, e)
+
+    # -- lanes -------------------------------------------------------------------------------------
+
+    def also(self, cond: str) -> str:
+        """The current mask and `cond`."""
+        if self.mask is None:
+            return cond
+        return self.b.pure(f"and {vector('i1', self.lanes)} {self.mask}, {cond}", self.mask, cond)
+
+    def any_lane(self, mask: str) -> str:
+        flag = vector("i1", self.lanes)
+        return self.b.call("i1", f"llvm.vector.reduce.or.v{self.lanes}i1", [(flag, mask)])
+
+    def varies(self, e: Expr) -> bool:
+        """Whether the value of `e` differs between lanes."""
+        if not self.lanes:
+            return False
+        for n in visit(e):
+            if isinstance(n, Var):
+                known: Any = self.env.get(n.name)
+                if known is not None and (
+                    known.lanes if isinstance(known, Value) else not known.is_uniform
+                ):
+                    return True
+            elif isinstance(n, Load) and n.buffer.name in self.lane_buffers:
+                return True
+        return False
+
+
+def reads(e: Expr) -> bool:
+    """Whether `e` reads memory."""
+    return any(isinstance(n, Load) for n in visit(e))
+
+
+@functools.lru_cache(maxsize=1024)
+def _flags(op: BinaryOp, offsets: Offsets, bound: int) -> str:
+    """Which lanes satisfy `offset op bound`: "all", "none", or a constant vector."""
+    flags = [bool(fold_int(op, o, bound, i64).value) for o in offsets]
+    if all(flags):
+        return "all"
+    return vector_constant(flags, bool_) if any(flags) else "none"
+
+
+def _term(value: Value) -> Linear:
+    """A value in registers as a linear form."""
+    if value.const is not None:
+        return Linear(value.const)
+    if value.lanes:
+        return Linear(varying=value)
+    return Linear(0, {value.text: 1})
+
+
+def _collect(e: Expr, factor: int, into: list[tuple[Expr, int]]) -> int:
+    """Add the parts of a sum, each with its factor; gives the constant."""
+    if e.__class__ is Const:
+        return e.value * factor
+    if e.__class__ is Binary:
+        if e.op is BinaryOp.add or e.op is BinaryOp.sub:
+            sign = 1 if e.op is BinaryOp.add else -1
+            return _collect(e.a, factor, into) + _collect(e.b, factor * sign, into)
+        if e.op is BinaryOp.mul:
+            if e.b.__class__ is Const:
+                return _collect(e.a, factor * e.b.value, into)
+            if e.a.__class__ is Const:
+                return _collect(e.b, factor * e.a.value, into)
+    into.append((e, factor))
+    return 0
+
+
+def _combine(op: BinaryOp, a: Linear, b: Linear) -> Linear | None:
+    if op is BinaryOp.add:
+        return a.plus(b)
+    if op is BinaryOp.sub:
+        return a.plus(b, -1)
+    if op is BinaryOp.mul:
+        if b.is_constant:
+            return a.times(b.constant)
+        return b.times(a.constant) if a.is_constant else None
+    return a.divided(b.constant, op is BinaryOp.floormod) if b.is_constant else None

@@ -1,0 +1,67 @@
+"""Mathematical functions as internal LLVM functions.
+
+In: which functions a module calls. Out: their texts, made by the expression emitter from the
+definitions in `math.py`, and the declarations of the intrinsics that they use.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+from tilewright.codegen.llvm_expressions import Expressions
+from tilewright.codegen.llvm_math import Need, symbol
+from tilewright.codegen.llvm_memory import spread
+from tilewright.codegen.llvm_types import Value, register
+from tilewright.codegen.math import FUNCTIONS
+from tilewright.ir.dtype import dtype
+from tilewright.ir.expr import Expr, Select, Var
+from tilewright.target.target import Target
+
+
+def definitions(needs: set[Need], target: Target) -> tuple[list[str], set[str]]:
+    """Texts of the functions that `needs` name and of those they call, and the declarations."""
+    texts: list[str] = []
+    declared: set[str] = set()
+    done: set[Need] = set()
+    while needs > done:
+        need = min(needs - done)
+        done.add(need)
+        name, of, lanes = need[0], dtype(need[1]), need[2]
+        function = FUNCTIONS[name]
+        parameters = [Var(f"x{n}", of) for n in range(len(inspect.signature(function).parameters))]
+        body = _Function(target, lanes)
+        for p in parameters:
+            body.env[p.name] = Value(f"%{p.name}", of, lanes)
+        result = body.eval(function(*parameters))
+        kind = register(of, lanes)
+        head = ", ".join(f"{kind} %{p.name}" for p in parameters)
+        texts.append(
+            f'define internal {kind} @"{symbol(name, of, lanes)}"({head}) #1 {{\nentry:\n'
+            f"{body.b.text()}\n  ret {kind} {result.text}\n}}"
+        )
+        declared |= body.b.declarations
+        needs = needs | body.b.needs
+    return texts, declared
+
+
+class _Function(Expressions):
+    """Evaluates a definition; what it shares is evaluated once."""
+
+    def __init__(self, target: Target, lanes: int) -> None:
+        super().__init__(target)
+        self.lanes = lanes
+        self.values: dict[int, Value] = {}
+
+    def eval(self, e: Expr) -> Value:
+        known = self.values.get(id(e))
+        if known is None:
+            known = self.values[id(e)] = super().eval(e)
+        return known
+
+    def select(self, e: Select) -> Value:
+        """Both sides are values without effects: no need to ask what they read."""
+        cond, then, other = self.eval(e.cond), self.eval(e.then), self.eval(e.other)
+        lanes = max(cond.lanes, then.lanes, other.lanes)
+        if lanes:
+            then, other = spread(self.b, then, lanes), spread(self.b, other, lanes)
+        return self.ops.select(cond.text, cond.lanes, then, other)

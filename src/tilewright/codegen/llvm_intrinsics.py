@@ -1,0 +1,71 @@
+"""Calls by name: what each intrinsic of the IR becomes in LLVM.
+
+A handler gets the evaluator and the Call and gives a Value; intrinsics called for effect give an
+i32 zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.codegen.llvm_memory import spread
+from tilewright.codegen.llvm_types import Value, constant, mangle, register
+from tilewright.ir.dtype import i32
+from tilewright.ir.expr import Call, Load
+
+Handler = Callable[[Any, Call], Value]
+
+
+def barrier(e: Any, call: Call) -> Value:
+    """One thread runs a CPU's thread loops in order: nothing to wait for."""
+    return constant(0, i32)
+
+
+def reinterpret(e: Any, call: Call) -> Value:
+    """The same bits as another dtype of the same width."""
+    value = e.eval(call.args[0])
+    bits = e.memory.to_memory(value)
+    of, to = value.dtype, call.dtype
+    if of.is_float and of.name in ("f32", "f64"):
+        bits = e.b.pure(
+            f"bitcast {register(of, value.lanes)} {bits} to {_whole(of.bits, value.lanes)}", bits
+        )
+    if to.name in ("f32", "f64"):
+        text = e.b.pure(
+            f"bitcast {_whole(of.bits, value.lanes)} {bits} to {register(to, value.lanes)}", bits
+        )
+        return Value(text, to, value.lanes)
+    return e.memory.to_register(bits, to, value.lanes)
+
+
+def prefetch(e: Any, call: Call) -> Value:
+    """Ask for the line that an element lies in; a hint, so that a wrong address does no harm."""
+    place = call.args[0]
+    assert isinstance(place, Load)
+    at = e.memory.address(place.buffer, e.place(place.buffer, place.indices[0]))
+    arguments = [("ptr", at), ("i32", "0"), ("i32", "3"), ("i32", "1")]  # read, keep close, data
+    e.b.call("void", "llvm.prefetch.p0", arguments)
+    return constant(0, i32)
+
+
+def _whole(bits: int, lanes: int) -> str:
+    return f"<{lanes} x i{bits}>" if lanes else f"i{bits}"
+
+
+def fma(e: Any, call: Call) -> Value:
+    """a b + c, rounded once where the machine can."""
+    values = [e.eval(a) for a in call.args]
+    lanes = max(v.lanes for v in values)
+    kind = register(call.dtype, lanes)
+    wide = [spread(e.b, v, lanes).text if lanes else v.text for v in values]
+    text = e.b.call(kind, f"llvm.fmuladd.{mangle(kind)}", [(kind, w) for w in wide])
+    return Value(text, call.dtype, lanes)
+
+
+INTRINSICS: dict[str, Handler] = {
+    "barrier": barrier,
+    "fma": fma,
+    "prefetch": prefetch,
+    "reinterpret": reinterpret,
+}

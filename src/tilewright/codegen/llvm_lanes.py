@@ -1,0 +1,97 @@
+"""Which lanes of a private buffer anybody looks at.
+
+In: an allocation. Out: whether its masked stores may write all lanes. The one idea: if every read
+of the buffer is under the very condition on lanes under which it is written, then what the other
+lanes hold is never seen, and an accumulator needs no mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.ir.dtype import i64
+from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Load, Var, as_int
+from tilewright.ir.stmt import Alloc, Buffer, Eval, For, If, Let, Seq, Stmt, Store
+from tilewright.ir.walk import free_vars, substitute, visit
+
+_LANE = Var("lane", i64)  # stands for the variable of any vectorised loop
+
+# writes; conditions on the lane (None: not understood)
+Access = tuple[bool, frozenset[Expr] | None]
+
+
+def only_live_lanes_are_read(stmt: Alloc) -> bool:
+    """Whether lanes that a masked store leaves out are never read."""
+    accesses = list(_accesses(stmt.buffer, stmt.body, None, ()))
+    masks = {conds for writes, conds in accesses if writes and conds}
+    if len(masks) != 1 or any(conds is None for _, conds in accesses):
+        return False
+    (mask,) = masks
+    return all(writes or (conds is not None and conds >= mask) for writes, conds in accesses)
+
+
+def _accesses(
+    buffer: Buffer, s: Stmt, loop: For | None, conds: tuple[Expr, ...]
+) -> Iterator[Access]:
+    if isinstance(s, For):
+        inner = (s, ()) if s.kind == "vectorize" else (loop, conds)
+        yield from _accesses(buffer, s.body, *inner)
+    elif isinstance(s, Seq):
+        for c in s.stmts:
+            yield from _accesses(buffer, c, loop, conds)
+    elif isinstance(s, Alloc):
+        yield from _accesses(buffer, s.body, loop, conds)
+    elif isinstance(s, If):
+        own = [c for c in _parts(s.cond) if loop is not None and loop.var in free_vars(c)]
+        yield from _accesses(buffer, s.then, loop, (*conds, *own))
+        if s.other is not None and _uses(buffer, s.other):
+            yield False, None
+    elif isinstance(s, Store):
+        if s.buffer == buffer:
+            yield True, _mask(s.indices[0], loop, conds)
+        for n in visit(s.value):
+            if isinstance(n, Load) and n.buffer == buffer:
+                yield False, _mask(n.indices[0], loop, conds)
+    elif isinstance(s, Let | Eval) and _uses(buffer, s):
+        yield False, None
+
+
+def _mask(index: Expr, loop: For | None, conds: tuple[Expr, ...]) -> frozenset[Expr] | None:
+    """The conditions, in terms of the lane; None where lanes and places do not go together."""
+    if loop is None:
+        return None
+    lanes = as_int(loop.extent)
+    if lanes is None or as_int(loop.start) != 0 or not _is_lane(index, loop.var, lanes):
+        return None
+    return frozenset(substitute(c, {loop.var: _LANE}) for c in conds)
+
+
+def _is_lane(index: Expr, var: Var, lanes: int) -> bool:
+    """Whether `index` is `var` plus a multiple of `lanes`."""
+    seen = 0
+    stack = [(index, 1)]
+    while stack:
+        e, c = stack.pop()
+        if isinstance(e, Binary) and e.op in (BinaryOp.add, BinaryOp.sub):
+            stack += [(e.a, c), (e.b, c if e.op is BinaryOp.add else -c)]
+        elif isinstance(e, Binary) and e.op is BinaryOp.mul and isinstance(e.b, Const):
+            stack.append((e.a, c * e.b.value))
+        elif e == var:
+            seen += c
+        elif isinstance(e, Const):
+            c *= e.value
+            if c % lanes:
+                return False
+        elif c % lanes or var in free_vars(e):
+            return False
+    return seen == 1
+
+
+def _uses(buffer: Buffer, s: Stmt) -> bool:
+    return any(isinstance(n, Load | Store) and n.buffer == buffer for n in visit(s))
+
+
+def _parts(cond: Expr) -> list[Expr]:
+    if isinstance(cond, Binary) and cond.op is BinaryOp.logical_and:
+        return _parts(cond.a) + _parts(cond.b)
+    return [cond]

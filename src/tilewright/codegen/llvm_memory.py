@@ -1,0 +1,342 @@
+"""Loads and stores: from an index in linear form to LLVM's memory instructions.
+
+In: a buffer, a `Linear` index and a mask. Out: instructions, and for a load a `Value`. Lanes that
+touch neighbouring elements become one vector access; the same element, one scalar access; anything
+else a gather or scatter. Masked lanes touch nothing.
+"""
+
+from __future__ import annotations
+
+from tilewright.codegen.llvm_builder import Builder
+from tilewright.codegen.llvm_convert import Convert
+from tilewright.codegen.llvm_index import Linear, splat
+from tilewright.codegen.llvm_types import (
+    SMALL_FLOATS,
+    Value,
+    constant,
+    mangle,
+    memory,
+    register,
+    vector,
+    vector_constant,
+)
+from tilewright.ir.dtype import DType, i32, i64, u8
+from tilewright.ir.stmt import Buffer
+
+
+class Memory:
+    """Accesses written into `builder`. `pointers` gives each buffer's base address."""
+
+    def __init__(self, builder: Builder, convert: Convert) -> None:
+        self.b, self.convert = builder, convert
+        self.pointers: dict[str, str] = {}
+        self.private: set[str] = set()  # buffers on this thread's own stack, padded by a vector
+        self.unmasked: set[str] = set()  # private buffers whose masked lanes nobody reads
+        self.version: dict[
+            str, int
+        ] = {}  # how often a buffer was written, so that loads can be shared
+
+    # -- whole elements ----------------------------------------------------------------------------
+
+    def load(self, buffer: Buffer, index: Linear, lanes: int, mask: str | None) -> Value:
+        """The element(s) at `index`: a scalar where all lanes read the same one."""
+        if buffer.dtype.is_packed:
+            return self.load_packed(buffer, index, lanes, mask)
+        dtype, stride = buffer.dtype, index.stride
+        if stride == 0:
+            place = self.address(buffer, index, loads=True)
+            text = self.read(
+                buffer, f"load {memory(dtype)}, ptr {place}, align {_align(dtype)}", place
+            )
+            return self.to_register(text, dtype, 0)
+        kind, flag, size = memory(dtype, lanes), vector("i1", lanes), _align(dtype)
+        if buffer.name in self.private and stride == 1:
+            mask = None
+        if stride == 1:
+            place = self.address(buffer, index, loads=True)
+            if mask is None:
+                text = self.read(buffer, f"load {kind}, ptr {place}, align {size}", place)
+            else:
+                name = f"llvm.masked.load.{mangle(kind)}.p0"
+                self.b.declarations.add(f"declare {kind} @{name}(ptr, {flag}, {kind})")
+                passed = f"ptr align {size} {place}, {flag} {mask}, {kind} zeroinitializer"
+                text = self.read(buffer, f"call {kind} @{name}({passed})", place, mask)
+            return self.to_register(text, dtype, lanes)
+        if stride == -1 and mask is None:
+            first = Linear(index.constant + min(index.offsets or (0,)), index.terms)
+            place = self.address(buffer, first, loads=True)
+            text = self.read(buffer, f"load {kind}, ptr {place}, align {size}", place)
+            return self.to_register(self.reverse(text, kind, lanes), dtype, lanes)
+        places = self.addresses(buffer, index, lanes)
+        name = f"llvm.masked.gather.{mangle(kind)}.v{lanes}p0"
+        pointers = vector("ptr", lanes)
+        self.b.declarations.add(f"declare {kind} @{name}({pointers}, {flag}, {kind})")
+        every = mask or "splat (i1 true)"
+        passed = f"{pointers} align {size} {places}, {flag} {every}, {kind} zeroinitializer"
+        text = self.read(buffer, f"call {kind} @{name}({passed})", places, every)
+        return self.to_register(text, dtype, lanes)
+
+    def store(
+        self, buffer: Buffer, index: Linear, value: Value, lanes: int, mask: str | None
+    ) -> None:
+        """Write `value`, which has `lanes` lanes if the index varies over lanes, else none."""
+        self.version[buffer.name] = self.version.get(buffer.name, 0) + 1
+        if buffer.dtype.is_packed:
+            return self.store_packed(buffer, index, value, lanes, mask)
+        dtype, stride = buffer.dtype, index.stride
+        size = _align(dtype)
+        if buffer.name in self.unmasked and stride == 1:
+            mask = None
+        if stride == 0:
+            text = self.to_memory(value)
+            return self.b.effect(
+                f"store {memory(dtype)} {text}, ptr {self.address(buffer, index)}, align {size}"
+            )
+        kind, flag = memory(dtype, lanes), vector("i1", lanes)
+        text = self.to_memory(value)
+        if stride == 1:
+            place = self.address(buffer, index)
+            if mask is None:
+                return self.b.effect(f"store {kind} {text}, ptr {place}, align {size}")
+            if buffer.name in self.private:  # blend, so that the buffer can live in registers
+                old = self.b.value(f"load {kind}, ptr {place}, align {size}")
+                both = self.b.value(f"select {flag} {mask}, {kind} {text}, {kind} {old}")
+                return self.b.effect(f"store {kind} {both}, ptr {place}, align {size}")
+            name = f"llvm.masked.store.{mangle(kind)}.p0"
+            self.b.declarations.add(f"declare void @{name}({kind}, ptr, {flag})")
+            return self.b.effect(
+                f"call void @{name}({kind} {text}, ptr align {size} {place}, {flag} {mask})"
+            )
+        if stride == -1 and mask is None:
+            first = Linear(index.constant + min(index.offsets or (0,)), index.terms)
+            text = self.reverse(text, kind, lanes)
+            return self.b.effect(
+                f"store {kind} {text}, ptr {self.address(buffer, first)}, align {size}"
+            )
+        places = self.addresses(buffer, index, lanes)
+        name = f"llvm.masked.scatter.{mangle(kind)}.v{lanes}p0"
+        pointers = vector("ptr", lanes)
+        self.b.declarations.add(f"declare void @{name}({kind}, {pointers}, {flag})")
+        every = mask or "splat (i1 true)"
+        self.b.effect(
+            f"call void @{name}({kind} {text}, {pointers} align {size} {places}, {flag} {every})"
+        )
+
+    def read(self, buffer: Buffer, instruction: str, *operands: str) -> str:
+        """A load, shared with an equal one if the buffer was not written since, and in front of
+        an innermost loop that does not change what it reads.
+        """
+        key = f"{instruction} ;{self.version.get(buffer.name, 0)}"
+        return self.b.here(instruction, key, self.level(buffer, *operands))
+
+    def level(self, buffer: Buffer, *operands: str) -> int | None:
+        """The region where a load may stand; a private buffer becomes registers anyway."""
+        return None if buffer.name in self.private else self.b.reach(buffer.name, *operands)
+
+    def reverse(self, text: str, kind: str, lanes: int) -> str:
+        order = vector_constant(list(range(lanes - 1, -1, -1)), i32)
+        return self.b.pure(
+            f"shufflevector {kind} {text}, {kind} poison, <{lanes} x i32> {order}", text
+        )
+
+    # -- addresses ---------------------------------------------------------------------------------
+
+    def address(self, buffer: Buffer, index: Linear, loads: bool = False) -> str:
+        """The address of the first lane's element; `loads`: for a load, which may move outwards."""
+        first = index.constant + (index.offsets[0] if index.offsets else 0)
+        place = self.base(buffer, index)
+        if not first:
+            return place
+        at = self.level(buffer, place) if loads else None
+        return self.b.here(
+            f"getelementptr {memory(buffer.dtype)}, ptr {place}, i64 {first}", None, at
+        )
+
+    def base(self, buffer: Buffer, index: Linear) -> str:
+        """The address that the terms of `index` give, outer loops' terms added first."""
+        b, kind, place = self.b, memory(buffer.dtype), self.pointers[buffer.name]
+        levels: dict[int, str] = {}
+        for term, c in index.terms.items():
+            part = term if c == 1 else b.pure(f"mul i64 {term}, {c}", term)
+            at = b.home.get(term, 0)
+            had = levels.get(at)
+            levels[at] = part if had is None else b.pure(f"add i64 {had}, {part}", had, part)
+        for at in sorted(levels):
+            place = b.pure(
+                f"getelementptr {kind}, ptr {place}, i64 {levels[at]}", place, levels[at]
+            )
+        return place
+
+    def addresses(self, buffer: Buffer, index: Linear, lanes: int) -> str:
+        """A vector with each lane's address."""
+        b, kind = self.b, memory(buffer.dtype)
+        place = self.base(buffer, index)
+        if index.varying is None:
+            assert index.offsets is not None
+            each = vector_constant([index.constant + o for o in index.offsets], i64)
+        else:
+            each = Linear(index.constant, {}, index.offsets, index.varying).value(b, lanes).text
+        return b.pure(f"getelementptr {kind}, ptr {place}, <{lanes} x i64> {each}", place, each)
+
+    # -- between memory and registers --------------------------------------------------------------
+
+    def to_register(self, text: str, dtype: DType, lanes: int) -> Value:
+        if dtype.name in SMALL_FLOATS:
+            return Value(self.convert.widen(text, lanes, dtype), dtype, lanes, bits=text)
+        if dtype.is_bool:
+            zero = "zeroinitializer" if lanes else "0"
+            return Value(
+                self.b.pure(f"icmp ne {memory(dtype, lanes)} {text}, {zero}", text), dtype, lanes
+            )
+        return Value(text, dtype, lanes)
+
+    def to_memory(self, value: Value) -> str:
+        dtype, lanes = value.dtype, value.lanes
+        if dtype.name in SMALL_FLOATS:
+            return self.convert.bits_of(value)
+        if dtype.is_bool:
+            flag = register(dtype, lanes)
+            return self.b.pure(f"zext {flag} {value.text} to {memory(dtype, lanes)}", value.text)
+        return value.text
+
+    # -- packed elements ---------------------------------------------------------------------------
+
+    def load_packed(self, buffer: Buffer, index: Linear, lanes: int, mask: str | None) -> Value:
+        dtype, per = buffer.dtype, 8 // buffer.dtype.bits
+        if index.is_uniform:
+            return self.one_packed(buffer, index)
+        byte = index.divided(per, False) if index.stride == 1 and not lanes % per else None
+        if byte is not None and mask is None and byte.offsets and index.constant % per == 0:
+            return self.run_packed(buffer, byte, lanes)
+        out = "zeroinitializer"
+        kind = register(dtype, lanes)
+        for lane in range(lanes):
+
+            def element(lane: int = lane) -> str:
+                return self.one_packed(buffer, self.lane_of(index, lane)).text
+
+            if mask is None:
+                one = element()
+            else:
+                active = self.b.pure(f"extractelement <{lanes} x i1> {mask}, i64 {lane}", mask)
+                one = self.b.choose(active, register(dtype), element, lambda: "0")
+            out = self.b.pure(
+                f"insertelement {kind} {out}, {register(dtype)} {one}, i64 {lane}", out, one
+            )
+        return Value(out, dtype, lanes)
+
+    def lane_of(self, index: Linear, lane: int) -> Linear:
+        """The index of one lane."""
+        terms = dict(index.terms)
+        if index.varying is not None:
+            one = self.b.pure(
+                f"extractelement <{index.varying.lanes} x i64> {index.varying.text}, i64 {lane}",
+                index.varying.text,
+            )
+            terms[one] = terms.get(one, 0) + 1
+        return Linear(index.constant + (index.offsets[lane] if index.offsets else 0), terms)
+
+    def packed_place(self, buffer: Buffer, index: Linear) -> tuple[str, str]:
+        """The address of the byte, and how far up in it (as an i8) the element lies."""
+        b, dtype = self.b, buffer.dtype
+        per = 8 // dtype.bits
+        at = index.scalar(b)
+        byte = b.pure(f"ashr i64 {at}, {per.bit_length() - 1}", at)
+        place = b.pure(
+            f"getelementptr i8, ptr {self.pointers[buffer.name]}, i64 {byte}",
+            byte,
+            self.pointers[buffer.name],
+        )
+        within = b.pure(f"and i64 {at}, {per - 1}", at)
+        up = b.pure(f"mul i64 {within}, {dtype.bits}", within)
+        return place, b.pure(f"trunc i64 {up} to i8", up)
+
+    def one_packed(self, buffer: Buffer, index: Linear) -> Value:
+        place, up = self.packed_place(buffer, index)
+        byte = self.read(buffer, f"load i8, ptr {place}, align 1", place)
+        low = self.b.pure(f"lshr i8 {byte}, {up}", byte, up)
+        kind = register(buffer.dtype)
+        return Value(self.b.pure(f"trunc i8 {low} to {kind}", low), buffer.dtype)
+
+    def run_packed(self, buffer: Buffer, byte: Linear, lanes: int) -> Value:
+        """Neighbouring elements that start and end with a byte."""
+        dtype, per = buffer.dtype, 8 // buffer.dtype.bits
+        count, pure = lanes // per, self.b.pure
+        place = self.address(Buffer(buffer.name, buffer.shape, u8, buffer.scope), byte)
+        bytes_ = self.read(buffer, f"load <{count} x i8>, ptr {place}, align 1", place)
+        some, order = f"<{count} x i8>", vector_constant([n // per for n in range(lanes)], i32)
+        each = pure(
+            f"shufflevector {some} {bytes_}, {some} poison, <{lanes} x i32> {order}",
+            bytes_,
+        )
+        ups = vector_constant([n % per * dtype.bits for n in range(lanes)], u8)
+        low = pure(f"lshr <{lanes} x i8> {each}, {ups}", each)
+        return Value(
+            pure(f"trunc <{lanes} x i8> {low} to {register(dtype, lanes)}", low), dtype, lanes
+        )
+
+    def store_packed(
+        self, buffer: Buffer, index: Linear, value: Value, lanes: int, mask: str | None
+    ) -> None:
+        if index.is_uniform:
+            return self.put_packed(buffer, index, value.text)
+        dtype, per = buffer.dtype, 8 // buffer.dtype.bits
+        byte = index.divided(per, False) if index.stride == 1 and not lanes % per else None
+        if byte is not None and mask is None and byte.offsets and index.constant % per == 0:
+            return self.put_run(buffer, byte, value, lanes)
+        for lane in range(lanes):
+            one = self.b.pure(
+                f"extractelement {register(dtype, lanes)} {value.text}, i64 {lane}", value.text
+            )
+            at = self.lane_of(index, lane)
+            if mask is None:
+                self.put_packed(buffer, at, one)
+            else:
+                active = self.b.pure(f"extractelement <{lanes} x i1> {mask}, i64 {lane}", mask)
+                self.b.branch(active, lambda at=at, one=one: self.put_packed(buffer, at, one))
+        return None
+
+    def put_packed(self, buffer: Buffer, index: Linear, text: str) -> None:
+        """Replace one element inside its byte."""
+        b, dtype = self.b, buffer.dtype
+        place, up = self.packed_place(buffer, index)
+        wide = b.pure(f"zext {register(dtype)} {text} to i8", text)
+        new = b.pure(f"shl i8 {wide}, {up}", wide, up)
+        hole = b.pure(f"shl i8 {(1 << dtype.bits) - 1}, {up}", up)
+        keep = b.pure(f"xor i8 {hole}, -1", hole)
+        old = b.value(f"load i8, ptr {place}, align 1")
+        kept = b.pure(f"and i8 {old}, {keep}", old, keep)
+        both = b.pure(f"or i8 {kept}, {new}", kept, new)
+        b.effect(f"store i8 {both}, ptr {place}, align 1")
+
+    def put_run(self, buffer: Buffer, byte: Linear, value: Value, lanes: int) -> None:
+        dtype, per = buffer.dtype, 8 // buffer.dtype.bits
+        count, pure = lanes // per, self.b.pure
+        every = f"<{lanes} x i8>"
+        wide = pure(f"zext {register(dtype, lanes)} {value.text} to {every}", value.text)
+        total = ""
+        for part in range(per):
+            order = vector_constant([n * per + part for n in range(count)], i32)
+            some = pure(
+                f"shufflevector {every} {wide}, {every} poison, <{count} x i32> {order}",
+                wide,
+            )
+            up = constant(part * dtype.bits, u8, count).text
+            some = pure(f"shl <{count} x i8> {some}, {up}", some) if part else some
+            total = pure(f"or <{count} x i8> {total}, {some}", total, some) if total else some
+        place = self.address(Buffer(buffer.name, buffer.shape, u8, buffer.scope), byte)
+        self.b.effect(f"store <{count} x i8> {total}, ptr {place}, align 1")
+
+
+def _align(dtype: DType) -> int:
+    return max(1, dtype.bits // 8)
+
+
+def spread(b: Builder, value: Value, lanes: int) -> Value:
+    """A scalar value in every one of `lanes` lanes."""
+    if value.lanes == lanes:
+        return value
+    if value.const is not None:
+        return constant(value.const, value.dtype, lanes)
+    bits = None if value.bits is None else splat(b, memory(value.dtype), value.bits, lanes)
+    return Value(splat(b, register(value.dtype), value.text, lanes), value.dtype, lanes, bits=bits)

@@ -1,0 +1,284 @@
+"""Statements as LLVM instructions.
+
+In: statements in stage "vector", one after another. Out: lines in a Builder. Unrolled loops run
+here, in the compiler, with the variable as a constant; a vectorised loop sets `lanes`, and a
+condition on lanes sets `mask`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.codegen.llvm_expressions import Expressions
+from tilewright.codegen.llvm_index import Linear
+from tilewright.codegen.llvm_lanes import only_live_lanes_are_read
+from tilewright.codegen.llvm_memory import spread
+from tilewright.codegen.llvm_types import constant, literal, mangle, memory, register, vector
+from tilewright.ir.dtype import i64
+from tilewright.ir.expr import BinaryOp, Call, as_int
+from tilewright.ir.stmt import Alloc, Eval, For, If, Let, Seq, Stmt, Store, annotation
+from tilewright.ir.walk import statements
+from tilewright.lower.lanes import FIRST_LANE_RUNS, lane_reduction
+from tilewright.support.errors import CompileError, InternalFault
+from tilewright.target.target import Target
+
+STACK_LIMIT = 64 << 10  # bytes of one local buffer that may lie on the stack
+
+
+class Statements(Expressions):
+    """Writes statements; expressions come from the class above."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        self.scratch_bytes = 0
+        self.scratch_used = 0
+        self.first_lane = False  # the first lane satisfies every condition of the vectorised loop
+        self.written: dict[int, tuple[For, set[str], bool]] = {}  # by identity of the loop
+
+    def run(self, stmt: Stmt) -> None:
+        getattr(self, _METHODS[stmt.__class__])(stmt)
+
+    def sequence(self, stmt: Seq) -> None:
+        for s in stmt.stmts:
+            self.run(s)
+
+    def let(self, stmt: Let) -> None:
+        if stmt.var.dtype is i64:
+            self.env[stmt.var.name] = self.index(stmt.value)
+        else:
+            self.env[stmt.var.name] = self.eval(stmt.value)
+        self.run(stmt.body)
+
+    def evaluate(self, stmt: Eval) -> None:
+        self.eval(stmt.value)
+        if _may_write(stmt):
+            self.forget()
+
+    def forget(self) -> None:
+        """Memory may have changed in ways that no store shows."""
+        for name in self.memory.pointers:
+            self.memory.version[name] = self.memory.version.get(name, 0) + 1
+
+    # -- loops -------------------------------------------------------------------------------------
+
+    def parallel(self, stmt: For) -> None:
+        """The loop of a launch: parts [begin, end)."""
+        start = self.index(stmt.start)
+        with self.b.loop("%begin", "%end", surely=False) as variable:
+            moved = start.plus(Linear(0, {variable: 1}))
+            assert moved is not None
+            self.env[stmt.var.name] = moved
+            self.run(stmt.body)
+
+    def loop(self, stmt: For) -> None:
+        if stmt.kind == "vectorize" and not self.lanes:
+            return self.vectorize(stmt)
+        if stmt.kind == "thread":
+            raise CompileError(
+                f"cannot run loop '{stmt.name}' on {stmt.thread}",
+                f"target '{self.target.kind}' has no threads of that kind",
+                remedy="mark the loop parallel instead",
+            )
+        start, stop = self.index(stmt.start), self.index(stmt.stop)
+        extent = stop.plus(start, -1)
+        count = extent.constant if extent is not None and extent.is_constant else None
+        if count is not None and count <= 0:
+            return None
+        if count == 1 or (count is not None and stmt.kind in ("unroll", "vectorize")):
+            return self.unroll(stmt, start, count)
+        written, innermost = self.stored_in(stmt)
+        for name in written:
+            self.memory.version[name] = self.memory.version.get(name, 0) + 1
+        first, last = self.uniform(start), self.uniform(stop)
+        kept = written if innermost else None
+        with self.b.loop(first, last, surely=count is not None, writes=kept) as variable:
+            self.env[stmt.var.name] = Linear(0, {variable: 1})
+            self.run(stmt.body)
+        return None
+
+    def stored_in(self, stmt: For) -> tuple[set[str], bool]:
+        """The buffers that a loop stores to, and whether that is all: it holds no other loop."""
+        known = self.written.get(id(stmt))
+        if known is None:
+            inside = list(statements(stmt.body))
+            names = {n.buffer.name for n in inside if isinstance(n, Store)}
+            loops = any(
+                isinstance(n, For) and n.kind not in ("unroll", "vectorize") for n in inside
+            )
+            known = self.written[id(stmt)] = stmt, names, not loops
+        return known[1:]
+
+    def unroll(self, stmt: For, start: Linear, count: int) -> None:
+        for n in range(count):
+            self.env[stmt.var.name] = Linear(
+                start.constant + n, start.terms, start.offsets, start.varying
+            )
+            self.run(stmt.body)
+
+    def vectorize(self, stmt: For) -> None:
+        count = as_int(stmt.extent)
+        if count is None:
+            raise InternalFault(f"vectorised loop '{stmt.name}' has no constant extent")
+        if count <= 1:
+            return self.unroll(stmt, self.index(stmt.start), count)
+        start = self.index(stmt.start)
+        self.lanes, outside = count, self.lane_buffers
+        self.first_lane = bool(annotation(stmt, FIRST_LANE_RUNS))
+        self.lane_buffers = set()
+        self.env[stmt.var.name] = Linear(start.constant, start.terms, range(count))
+        self.run(stmt.body)
+        self.lanes, self.lane_buffers, self.first_lane = 0, outside, False
+        return None
+
+    def uniform(self, index: Linear) -> str:
+        if not index.is_uniform:
+            raise InternalFault("a loop bound varies over the lanes of a vectorised loop")
+        return index.scalar(self.b)
+
+    # -- conditions --------------------------------------------------------------------------------
+
+    def condition(self, stmt: If) -> None:
+        """Parts that all lanes share branch; the rest becomes a mask."""
+        cond = self.eval(stmt.cond)
+        if cond.const is not None:
+            chosen = stmt.then if cond.const else stmt.other
+            return None if chosen is None else self.run(chosen)
+        if not cond.lanes:
+            then, other = stmt.then, stmt.other
+            self.b.branch(
+                cond.text,
+                lambda: self.run(then),
+                None if other is None else lambda: self.run(other),
+            )
+            return None
+        self.masked(self.also(cond.text), stmt.then)
+        if stmt.other is not None:
+            flag = vector("i1", self.lanes)
+            against = self.b.pure(f"xor {flag} {cond.text}, splat (i1 true)", cond.text)
+            self.masked(self.also(against), stmt.other)
+        return None
+
+    def masked(self, mask: str, body: Stmt) -> None:
+        """Run `body` in the lanes of `mask`, and not at all if there are none."""
+        outside = self.mask, self.some_active
+        self.mask, self.some_active = mask, True
+        if mask.startswith("<") or self.first_lane:  # some lane is on
+            self.run(body)
+        else:
+            self.b.branch(self.any_lane(mask), lambda: self.run(body))
+        self.mask, self.some_active = outside
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def alloc(self, stmt: Alloc) -> None:
+        buffer = stmt.buffer
+        lanes = max(1, self.lanes)
+        count = as_int(buffer.shape[0])
+        if count is None:
+            raise CompileError(
+                f"cannot place buffer '{buffer.name}'", "its size inside a loop is not a constant"
+            )
+        if self.lanes:
+            self.lane_buffers.add(buffer.name)
+        size = buffer.dtype.nbytes(count) * lanes
+        used = self.scratch_used
+        name = f"%m{len(self.b.allocas)}"
+        if buffer.scope == "local" and size <= STACK_LIMIT:
+            pad = 64 * 8 // buffer.dtype.bits if buffer.dtype.bits >= 8 else 8
+            total = memory(buffer.dtype), count * lanes + (pad if self.masks_follow(stmt) else 0)
+            self.b.allocas.append(f"  {name} = alloca [{total[1]} x {total[0]}], align 64")
+            self.memory.private.add(buffer.name)
+            if not self.lanes and only_live_lanes_are_read(stmt):
+                self.memory.unmasked.add(buffer.name)
+        else:
+            self.b.allocas.append(f"  {name} = getelementptr i8, ptr %scratch, i64 {used}")
+            self.scratch_used = used + (size + 63) // 64 * 64
+            self.scratch_bytes = max(self.scratch_bytes, self.scratch_used)
+        self.memory.pointers[buffer.name] = name
+        self.memory.version[buffer.name] = self.memory.version.get(buffer.name, 0) + 1
+        self.run(stmt.body)
+        self.scratch_used = used
+
+    def masks_follow(self, stmt: Alloc) -> bool:
+        """Whether a masked vector access might reach past the end of the buffer."""
+        return any(n.__class__ is If for n in statements(stmt.body))
+
+    def store(self, stmt: Store) -> None:
+        index = self.place(stmt.buffer, stmt.indices[0])
+        if index.is_uniform and self.lanes and self.varies(stmt.value):
+            return self.reduce_lanes(stmt, index)
+        value = self.eval(stmt.value)
+        if not index.is_uniform:
+            value = spread(self.b, value, self.lanes)
+        self.memory.store(stmt.buffer, index, value, self.lanes, self.mask)
+        return None
+
+    def reduce_lanes(self, stmt: Store, index: Linear) -> None:
+        """All lanes write one element: a reduction `C = C op f(lane)`."""
+        found = lane_reduction(stmt)
+        if found is None:
+            raise InternalFault(
+                f"lanes of a vectorised loop write one element of '{stmt.buffer.name}'"
+            )
+        op, rest = found
+        dtype = stmt.buffer.dtype
+        value = spread(self.b, self.eval(rest), self.lanes)
+        if self.mask is not None:
+            neutral = constant(_NEUTRAL[op](dtype), dtype, self.lanes)
+            value = self.ops.select(self.mask, self.lanes, value, neutral)
+        old = self.memory.load(stmt.buffer, index, 0, None)
+        kind, wide = register(dtype), register(dtype, self.lanes)
+        name = _REDUCE[op][{"float": 0, "int": 1, "uint": 2, "bool": 3}[dtype.kind]]
+        full = f"llvm.vector.reduce.{name}.{mangle(wide)}"
+        if name in ("fadd", "fmul"):
+            start = literal(0.0 if name == "fadd" else 1.0, dtype)
+            total = self.b.call(
+                kind, full, [(kind, start), (wide, value.text)], flags="reassoc contract "
+            )
+        else:
+            total = self.b.call(kind, full, [(wide, value.text)])
+        new = self.ops.binary(op, old, self.ops.finish(total, dtype, 0, False, False))
+        self.memory.store(stmt.buffer, index, new, 0, None)
+
+
+def _is_loop(s: Stmt) -> bool:
+    return isinstance(s, For) and s.kind not in ("unroll", "vectorize")
+
+
+def _may_write(s: Stmt) -> bool:
+    """Whether a call may change memory, or wait until others have changed it."""
+    return isinstance(s, Eval) and not (isinstance(s.value, Call) and s.value.name == "prefetch")
+
+
+_REDUCE = {
+    BinaryOp.add: ("fadd", "add", "add", "or"),
+    BinaryOp.mul: ("fmul", "mul", "mul", "and"),
+    BinaryOp.min: ("fminimum", "smin", "umin", "and"),
+    BinaryOp.max: ("fmaximum", "smax", "umax", "or"),
+    BinaryOp.bit_and: ("", "and", "and", "and"),
+    BinaryOp.bit_or: ("", "or", "or", "or"),
+    BinaryOp.bit_xor: ("", "xor", "xor", "xor"),
+    BinaryOp.logical_and: ("", "", "", "and"),
+    BinaryOp.logical_or: ("", "", "", "or"),
+}
+_NEUTRAL: dict[BinaryOp, Callable[[Any], Any]] = {
+    BinaryOp.add: lambda d: 0,
+    BinaryOp.mul: lambda d: 1,
+    BinaryOp.min: lambda d: float("inf") if d.is_float else d.highest,
+    BinaryOp.max: lambda d: float("-inf") if d.is_float else d.lowest,
+    BinaryOp.bit_and: lambda d: -1 if not d.is_bool else True,
+    BinaryOp.bit_or: lambda d: 0,
+    BinaryOp.bit_xor: lambda d: 0,
+    BinaryOp.logical_and: lambda d: True,
+    BinaryOp.logical_or: lambda d: False,
+}
+_METHODS: dict[type, str] = {
+    Seq: "sequence",
+    For: "loop",
+    If: "condition",
+    Let: "let",
+    Alloc: "alloc",
+    Store: "store",
+    Eval: "evaluate",
+}

@@ -1,0 +1,577 @@
+"""Mathematical functions as expressions of our own IR.
+
+In: operands of dtype f32 or f64. Out: an expression of additions, products, fused multiply-adds,
+selects and moves of bits, so that one definition serves every vector length and machine. In f32
+the error is at most 2 units in the last place for every argument, denormals and huge ones
+included; the harder functions compute in f64 on the way. In f64 it is a few units (of pow: up to a
+thousand), and sin, cos and tan are meant for arguments below 10^8.
+
+Sources of the methods: argument reduction after Cody and Waite, and after Payne and Hanek for huge
+arguments; the kernel of log after the description in fdlibm; polynomials interpolated at Chebyshev
+nodes (`tools/fit_polynomials.py` prints them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import factorial, inf, nan, pi
+
+from tilewright.ir.dtype import DType, f32, f64, i32, i64, u32, u64
+from tilewright.ir.expr import (
+    Call,
+    Expr,
+    UnaryOp,
+    cast,
+    const,
+    eq,
+    maximum,
+    minimum,
+    select,
+    unary,
+)
+
+LOG2_E = 1.4426950408889634
+LN2 = 0.6931471805599453
+# ln 2 in two parts; the first has trailing zeros: its product with a small whole number is exact
+LN2_PARTS = {
+    f32: (0.693145751953125, 1.42860676533018690e-06),
+    f64: (0.6931471803691238, 1.9082149292705877e-10),
+}
+MANTISSA = {f32: 23, f64: 52}
+BIAS = {f32: 127, f64: 1023}
+WHOLE = {f32: i32, f64: i64}  # the integer of a float's width
+BITS = {f32: u32, f64: u64}
+SMALLEST_NORMAL = {f32: 1.1754943508222875e-38, f64: 2.2250738585072014e-308}
+
+EXP = {f32: [1 / factorial(k) for k in range(8)], f64: [1 / factorial(k) for k in range(14)]}
+SINE = [(-1) ** k / factorial(2 * k + 1) for k in range(9)]
+COSINE = [(-1) ** k / factorial(2 * k) for k in range(10)]
+LOG_TERMS = {f32: 5, f64: 9}
+
+# From `tools/fit_polynomials.py`: erf(x) / x - 1 in x² on [0, 1]
+ERF_SMALL = {
+    f32: [
+        0.12837916709467673,
+        -0.37612638889635307,
+        0.11283791308604581,
+        -0.026866133235095592,
+        0.0052237834771892481,
+        -0.00085426379970872296,
+        0.0001195656256820733,
+        -1.3909340021874599e-5,
+        1.0589380641075019e-6,
+    ],
+    f64: [
+        0.12837916709551257,
+        -0.37612638903183752,
+        0.11283791670955126,
+        -0.026866170645131251,
+        0.0052239776254421752,
+        -0.00085483270234494971,
+        0.00012055332981694495,
+        -1.4925650353787866e-5,
+        1.6462114205798045e-6,
+        -1.6365840648222766e-7,
+        1.4807117719731329e-8,
+        -1.2289529419960294e-9,
+        9.4125585949928292e-11,
+        -6.6392949013161176e-12,
+        4.1173094609706571e-13,
+        -1.7466092793180689e-14,
+    ],
+}
+# log(erfc(x)) on [0.95, 4]
+LOG_ERFC = [
+    0.00024297747779540317,
+    -1.1298236375755386,
+    -0.63278311261263124,
+    -0.10878755046724797,
+    0.025304556192296546,
+    -0.0041153661738204493,
+    0.00034545329279624241,
+    1.9438383423813063e-5,
+    -9.2782054673720204e-6,
+    1.05153778845725e-6,
+    -4.4515745084460794e-8,
+]  # fmt: skip
+# erfc(x) e^(x²) on [1, 6] in (x - 3.5) / 2.5
+ERFCX = [
+    0.1552936556088943,
+    -0.10330894458313428,
+    0.066632082453192349,
+    -0.041766788119063079,
+    0.025495559643554876,
+    -0.015182511558846435,
+    0.0088334239218243983,
+    -0.0050280677483384288,
+    0.0028033260960326882,
+    -0.001532517773354372,
+    0.00082225610282844486,
+    -0.00043334970837661973,
+    0.00022452500954931035,
+    -0.00011448843243201742,
+    5.7439644550264264e-5,
+    -2.8256648484022326e-5,
+    1.3771668599930415e-5,
+    -6.856381794880611e-6,
+    3.234962325739524e-6,
+    -1.1999532752784036e-6,
+    5.6720882691443107e-7,
+    -5.331927646895786e-7,
+    2.3187018158059574e-7,
+    5.3335951205907179e-8,
+    -2.0424511198718858e-8,
+    -4.3413721297155038e-8,
+    1.8212323029087002e-8,
+]  # fmt: skip
+# tanh(x) / x - 1 in x² on [0, 0.4], atan(x) / x - 1 in x² on [0, tan²(π/8)]
+TANH_SMALL = [
+    -6.3974526635957527e-12,
+    -0.33333333128355569,
+    0.133333225025385,
+    -0.05396606052860108,
+    0.021847487974761263,
+    -0.0087417238713718604,
+    0.0032102136779722857,
+    -0.00078925411504956902,
+]  # fmt: skip
+ATAN = [
+    -1.7103261395754265e-21,
+    -0.33333333333333333,
+    0.19999999999999852,
+    -0.14285714285692069,
+    0.11111111109371868,
+    -0.090909090091702369,
+    0.076923051968171814,
+    -0.066666147639512148,
+    0.0588159674450445,
+    -0.052553357869753383,
+    0.047044064133126752,
+    -0.040510421279022399,
+    0.029530928077580137,
+    -0.012909226369020815,
+]  # fmt: skip
+# the bits of 2/π after 64 zeros, in words of 32
+TWO_OVER_PI = (
+    0, 0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB,
+    0xDEBBC561,
+)  # fmt: skip
+HALF_PI_PARTS = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
+
+
+# Tools ----------------------------------------------------------------------------------------
+
+
+def number(value: float, like: Expr) -> Expr:
+    """A constant of the dtype of `like`."""
+    return const(value, like.dtype)
+
+
+def fma(a: Expr, b: Expr, c: Expr) -> Expr:
+    """a b + c, rounded once where the machine can."""
+    return Call("fma", (a, b, c), a.dtype)
+
+
+def reinterpret(x: Expr, to: DType) -> Expr:
+    return Call("reinterpret", (x,), to)
+
+
+def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """c0 + c1 x + c2 x² + …, by Horner's rule."""
+    result = number(coefficients[-1], x)
+    for c in reversed(coefficients[:-1]):
+        result = fma(result, x, number(c, x))
+    return result
+
+
+def power_of_two(n: Expr, of: DType) -> Expr:
+    """2^n for a whole n in the range of normal exponents."""
+    return reinterpret((n + BIAS[of]) << MANTISSA[of], of)
+
+
+def scale(x: Expr, n: Expr) -> Expr:
+    """x 2^n in two steps, so that results may be denormal or infinite."""
+    half = n >> 1
+    return x * power_of_two(half, x.dtype) * power_of_two(n - half, x.dtype)
+
+
+def copy_sign(size: Expr, sign: Expr) -> Expr:
+    """`size` (not negative, or of that sign already) with the sign of `sign`."""
+    bits = BITS[size.dtype]
+    top = const(1 << (bits.bits - 1), bits)
+    return reinterpret(reinterpret(size, bits) | (reinterpret(sign, bits) & top), size.dtype)
+
+
+def absolute(x: Expr) -> Expr:
+    return unary(UnaryOp.abs, x)
+
+
+def is_nan(x: Expr) -> Expr:
+    return unary(UnaryOp.isnan, x)
+
+
+def is_inf(x: Expr) -> Expr:
+    return unary(UnaryOp.isinf, x)
+
+
+def root(x: Expr) -> Expr:
+    return unary(UnaryOp.sqrt, x)
+
+
+def in_f64(function: Callable[..., Expr]) -> Callable[..., Expr]:
+    """A function that computes in f64 and rounds to the dtype of its operands."""
+
+    def one(x: Expr) -> Expr:
+        return cast(x.dtype, function(cast(f64, x)))
+
+    def two(x: Expr, y: Expr) -> Expr:
+        return cast(x.dtype, function(cast(f64, x), cast(f64, y)))
+
+    made = one if function.__code__.co_argcount == 1 else two
+    made.__name__, made.__doc__ = function.__name__, function.__doc__
+    return made
+
+
+# Exponentials and logarithms --------------------------------------------------------------------
+
+
+def reduced(x: Expr, low: float, high: float) -> tuple[Expr, Expr]:
+    """(r, n) with x = r + n ln 2 and |r| ≤ ln 2 / 2; x is clamped to [low, high] first."""
+    x = minimum(maximum(x, number(low, x)), number(high, x))
+    n = unary(UnaryOp.round, x * number(LOG2_E, x))
+    large, small = LN2_PARTS[x.dtype]
+    r = fma(n, number(-small, x), fma(n, number(-large, x), x))
+    return r, cast(WHOLE[x.dtype], n)
+
+
+def exp(x: Expr) -> Expr:
+    """e^x."""
+    r, n = reduced(x, *((-104.0, 89.0) if x.dtype is f32 else (-746.0, 710.0)))
+    p = fma(r * r, polynomial(r, EXP[x.dtype][2:]), r)
+    return scale(p + number(1.0, x), n)
+
+
+def expm1(x: Expr) -> Expr:
+    """e^x - 1, accurate near 0."""
+    r, n = reduced(x, *((-20.0, 89.0) if x.dtype is f32 else (-40.0, 710.0)))
+    p = fma(r * r, polynomial(r, EXP[x.dtype][2:]), r)  # e^r - 1
+    half = n >> 1
+    two, rest = power_of_two(half, x.dtype), power_of_two(n - half, x.dtype)
+    # (p + 1) 2^n - 1 as (p 2^h + (2^h - 2^(h-n))) 2^(n-h)
+    result = fma(p, two, two - power_of_two(half - n, x.dtype)) * rest
+    return copy_sign(select(eq(n, const(0, n.dtype)), p, result), x)  # for -0
+
+
+def exp2(x: Expr) -> Expr:
+    """2^x."""
+    low, high = (-151.0, 129.0) if x.dtype is f32 else (-1076.0, 1025.0)
+    x = minimum(maximum(x, number(low, x)), number(high, x))
+    n = unary(UnaryOp.round, x)
+    terms = [c * LN2**k for k, c in enumerate(EXP[x.dtype])]
+    return scale(polynomial(x - n, terms), cast(WHOLE[x.dtype], n))
+
+
+def log(x: Expr) -> Expr:
+    """The natural logarithm."""
+    of, whole = x.dtype, WHOLE[x.dtype]
+    tiny = x < number(SMALLEST_NORMAL[of], x)
+    y = select(tiny, x * number(2.0 ** MANTISSA[of], x), x)
+    # y = m 2^k with m in [sqrt(1/2), sqrt(2)): count exponents from the bits of sqrt(1/2)
+    base = 0x3F3504F3 if of is f32 else 0x3FE6A09E667F3BCD
+    above = reinterpret(y, whole) - const(base, whole)
+    k = above >> MANTISSA[of]
+    m = reinterpret((above & ((1 << MANTISSA[of]) - 1)) + const(base, whole), of)
+    g = m - number(1.0, x)
+    s = g / (g + number(2.0, x))
+    z = s * s
+    rest = z * polynomial(z, [2 / (2 * i + 3) for i in range(LOG_TERMS[of])])
+    half = number(0.5, x) * g * g
+    e = cast(of, k - select(tiny, const(MANTISSA[of], whole), const(0, whole)))
+    large, small = LN2_PARTS[of]
+    result = fma(e, number(large, x), g - (half - fma(e, number(small, x), s * (half + rest))))
+    result = select(eq(x, number(inf, x)), x, result)
+    result = select(eq(x, number(0.0, x)), number(-inf, x), result)
+    return select(x >= number(0.0, x), result, number(nan, x))
+
+
+def log2_(x: Expr) -> Expr:
+    """The logarithm to base 2."""
+    return log(x) * number(LOG2_E, x)
+
+
+def log1p(x: Expr) -> Expr:
+    """log(1 + x), accurate near 0."""
+    u = x + number(1.0, x)
+    result = log(u) - ((u - number(1.0, x)) - x) / u  # what rounding 1 + x lost
+    result = select(eq(u, number(inf, x)), u, result)
+    return copy_sign(select(eq(u, number(0.0, x)), number(-inf, x), result), x)  # for -0
+
+
+def sigmoid(x: Expr) -> Expr:
+    """1 / (1 + e^-x)."""
+    one = number(1.0, x)
+    t = exp(-absolute(x))
+    below = x < number(0.0, x)
+    d = one + t
+    lost = (one - d) + t  # what rounding 1 + t lost
+    q = select(below, t, one) / d
+    return fma(-(q * lost), select(below, one - q, q), q)
+
+
+# Hyperbolic functions ---------------------------------------------------------------------------
+
+
+def tanh(x: Expr) -> Expr:
+    """The hyperbolic tangent."""
+    size = absolute(x)
+    t = expm1(minimum(size, number(20.0, x)) * number(2.0, x))
+    result = t / (t + number(2.0, x))
+    if x.dtype is f32:
+        square = size * size
+        small = fma(size, square * polynomial_in(square, TANH_SMALL), size)
+        result = select(size < number(0.6, x), small, result)
+        result = select(size > number(9.5, x), number(1.0, x), result)
+    return copy_sign(select(is_nan(x), x, result), x)
+
+
+def polynomial_in(square: Expr, coefficients: Sequence[float]) -> Expr:
+    """(c0 + c1 t + …) / t for a polynomial whose constant is (nearly) zero."""
+    return polynomial(square, coefficients[1:])
+
+
+def sinh(x: Expr) -> Expr:
+    """The hyperbolic sine."""
+    size = absolute(x)
+    t = expm1(minimum(size, number(709.0, x)))
+    result = number(0.5, x) * (t + t / (t + number(1.0, x)))
+    half = exp(size * number(0.5, x))  # its square reaches beyond where e^|x| overflows
+    return copy_sign(select(size > number(709.0, x), number(0.5, x) * half * half, result), x)
+
+
+def cosh(x: Expr) -> Expr:
+    """The hyperbolic cosine."""
+    size = absolute(x)
+    half = exp(size * number(0.5, x))  # its square reaches beyond where e^|x| overflows
+    return number(0.5, x) * half * half + number(0.5, x) * exp(-size)
+
+
+def asinh(x: Expr) -> Expr:
+    """The inverse hyperbolic sine."""
+    size = absolute(x)
+    one = number(1.0, x)
+    small = log1p(size + size * size / (one + root(fma(size, size, one))))
+    large = log(size) + number(LN2, x)
+    return copy_sign(select(size > number(1e8, x), large, small), x)
+
+
+def acosh(x: Expr) -> Expr:
+    """The inverse hyperbolic cosine."""
+    t = x - number(1.0, x)
+    small = log1p(t + root(t * (t + number(2.0, x))))
+    result = select(x > number(1e8, x), log(x) + number(LN2, x), small)
+    return select(x >= number(1.0, x), result, number(nan, x))
+
+
+def atanh(x: Expr) -> Expr:
+    """The inverse hyperbolic tangent."""
+    size = absolute(x)
+    t = (size + size) / (number(1.0, x) - size)
+    return copy_sign(number(0.5, x) * log1p(t), x)
+
+
+# Error function ---------------------------------------------------------------------------------
+
+
+def erf(x: Expr) -> Expr:
+    """The error function."""
+    size = absolute(x)
+    one = number(1.0, x)
+    small = fma(size, polynomial(size * size, ERF_SMALL[x.dtype]), size)
+    if x.dtype is f32:
+        large = one - exp(polynomial(minimum(size, number(4.0, x)), LOG_ERFC))
+    else:
+        y = minimum(size, number(6.0, x))
+        scaled = polynomial((y - number(3.5, x)) / number(2.5, x), ERFCX)
+        large = one - exp(-(y * y)) * scaled
+    result = select(size < one, small, large)
+    return copy_sign(select(is_nan(x), x, result), x)
+
+
+# Trigonometry: all in f64 -----------------------------------------------------------------------
+
+
+def quadrant(x: Expr) -> tuple[Expr, Expr]:
+    """(r, n): |x| = r + n π/2 (n a u64, of which the last two bits count), |r| ≤ π/4; x is f64."""
+    size = absolute(x)
+    n = unary(UnaryOp.round, size * number(2 / pi, x))
+    r = size
+    for part in HALF_PI_PARTS:
+        r = fma(n, number(-part, x), r)
+    return r, cast(u64, n)
+
+
+def huge_quadrant(x: Expr) -> tuple[Expr, Expr]:
+    """`quadrant` for an f32 of any size, r in f64: x 2/π modulo 4 in whole numbers.
+
+    With |x| = m 2^e (m of 24 bits), bits of 2/π of weight 4 2^-e and more cannot matter; the next
+    96 do.
+    """
+    bits = cast(u64, reinterpret(absolute(x), u32))
+    e = (bits >> 23) - 150
+    m = (bits & 0x7FFFFF) | 0x800000
+    start = e + 62  # of the window, among the bits of TWO_OVER_PI
+    word, shift = start >> 5, start & 31
+
+    def chosen(k: int) -> Expr:
+        found = const(TWO_OVER_PI[k], u64)
+        for w in range(1, 6):
+            found = select(eq(word, const(w, u64)), const(TWO_OVER_PI[w + k], u64), found)
+        return found
+
+    w0, w1, w2, w3 = (chosen(k) for k in range(4))
+    high = (((w0 << 32) | w1) << shift) | (w2 >> (const(32, u64) - shift))
+    low = ((w2 << shift) & 0xFFFFFFFF) | (w3 >> (const(32, u64) - shift))
+    turns = m * high + ((m * low) >> 32)  # in units of 2^-62
+    n = (turns + (1 << 61)) >> 62
+    rest = reinterpret(turns - (n << 62), i64)
+    r = cast(f64, rest) * const(pi / 2 * 2.0**-62, f64)
+    near = absolute(x) < number(0.78, x)
+    return select(near, cast(f64, absolute(x)), r), select(near, const(0, u64), n)
+
+
+def sine_cosine(x: Expr) -> tuple[Expr, Expr]:
+    """sin |x| and cos x, in f64."""
+    r, n = huge_quadrant(x) if x.dtype is f32 else quadrant(x)
+    square = r * r
+    s = fma(r, square * polynomial(square, SINE[1:]), r)
+    c = polynomial(square, COSINE)
+    odd = eq(n & 1, const(1, u64))
+    sine, cosine = select(odd, c, s), select(odd, s, c)
+    sine = select(eq(n & 2, const(2, u64)), -sine, sine)
+    cosine = select(eq((n + 1) & 2, const(2, u64)), -cosine, cosine)
+    bad = is_nan(x) | is_inf(x)
+    return select(bad, const(nan, f64), sine), select(bad, const(nan, f64), cosine)
+
+
+def sin(x: Expr) -> Expr:
+    """The sine."""
+    sine = cast(x.dtype, sine_cosine(x)[0])
+    return select(x < number(0.0, x), -sine, select(eq(x, number(0.0, x)), x, sine))
+
+
+def cos(x: Expr) -> Expr:
+    """The cosine."""
+    return cast(x.dtype, sine_cosine(x)[1])
+
+
+def tan(x: Expr) -> Expr:
+    """The tangent."""
+    sine, cosine = sine_cosine(x)
+    size = cast(x.dtype, sine / cosine)
+    return select(x < number(0.0, x), -size, select(eq(x, number(0.0, x)), x, size))
+
+
+def atan(x: Expr) -> Expr:
+    """The inverse tangent."""
+    size = absolute(x)
+    one = number(1.0, x)
+    steep = size > one
+    t = select(steep, one / size, size)  # in [0, 1]
+    turned = t > number(0.41421356237309503, x)
+    z = select(turned, (t - one) / (t + one), t)
+    square = z * z
+    value = fma(z, polynomial(square, ATAN), z)
+    value = select(turned, value + number(pi / 4, x), value)
+    value = select(steep, number(pi / 2, x) - value, value)
+    return copy_sign(select(is_nan(x), x, value), x)
+
+
+def asin(x: Expr) -> Expr:
+    """The inverse sine."""
+    one = number(1.0, x)
+    return atan(x / root((one - x) * (one + x)))
+
+
+def acos(x: Expr) -> Expr:
+    """The inverse cosine."""
+    one = number(1.0, x)
+    return number(2.0, x) * atan(root((one - x) / (one + x)))
+
+
+def atan2(y: Expr, x: Expr) -> Expr:
+    """The angle of the point (x, y), in [-π, π]."""
+    high, wide = absolute(y), absolute(x)
+    both = is_inf(y) & is_inf(x)
+    slope = select(both, number(1.0, x), high / wide)
+    slope = select(eq(high, number(0.0, x)) & eq(wide, number(0.0, x)), number(0.0, x), slope)
+    angle = atan(slope)
+    left = reinterpret(x, BITS[x.dtype]) >> (x.dtype.bits - 1)
+    angle = select(eq(left, const(1, left.dtype)), number(pi, x) - angle, angle)
+    return select(is_nan(x) | is_nan(y), x + y, copy_sign(angle, y))
+
+
+# Powers and remainders --------------------------------------------------------------------------
+
+
+def power(x: Expr, y: Expr) -> Expr:
+    """x^y, with the special cases of IEEE 754's pow."""
+    zero, one = number(0.0, x), number(1.0, x)
+    size = absolute(x)
+    result = exp2(y * log2_(size))
+    whole = eq(unary(UnaryOp.trunc, y), y)
+    half = y * number(0.5, x)
+    odd = whole & ~eq(unary(UnaryOp.trunc, half), half)
+    negative = eq(reinterpret(x, u64) >> 63, const(1, u64))
+    result = select(negative & odd, -result, result)
+    result = select((x < zero) & ~whole & ~is_inf(x), number(nan, x), result)
+    result = select(
+        eq(size, one) & ~(eq(x, -one) & odd),
+        select(eq(x, one) | whole, one, number(nan, x)),
+        result,
+    )
+    result = select(is_nan(x) | is_nan(y), x + y, result)
+    return select(eq(y, zero) | eq(x, one), one, result)
+
+
+def remainder(x: Expr, y: Expr) -> Expr:
+    """The remainder of x / y with the sign of x, exact for f32 operands (C's fmod).
+
+    Each step takes away a multiple of y 2^(29 k) below 2^29 times it; quotient and product are
+    exact in f64.
+    """
+    r, d = absolute(x), absolute(y)
+    for k in range(9, -1, -1):
+        step = d * number(2.0 ** (29 * k), x)
+        r = fma(unary(UnaryOp.trunc, r / step), -step, r)
+        r = select(r < number(0.0, x), r + step, r)  # the quotient was rounded up
+        r = select(r >= step, r - step, r)
+    r = select(is_inf(y), absolute(x), r)
+    bad = is_nan(x) | is_nan(y) | is_inf(x) | eq(y, number(0.0, x))
+    return select(bad, number(nan, x), copy_sign(r, x))
+
+
+FUNCTIONS: dict[str, Callable[..., Expr]] = {
+    "exp": exp,
+    "exp2": exp2,
+    "expm1": expm1,
+    "log": log,
+    "log2": in_f64(log2_),
+    "log1p": in_f64(log1p),
+    "sigmoid": sigmoid,
+    "tanh": tanh,
+    "erf": erf,
+    "sin": sin,
+    "cos": cos,
+    "tan": tan,
+    "asin": in_f64(asin),
+    "acos": in_f64(acos),
+    "atan": in_f64(atan),
+    "sinh": in_f64(sinh),
+    "cosh": in_f64(cosh),
+    "asinh": in_f64(asinh),
+    "acosh": in_f64(acosh),
+    "atanh": in_f64(atanh),
+    "atan2": in_f64(atan2),
+    "pow": in_f64(power),
+    "fmod": in_f64(remainder),
+}

@@ -1,0 +1,365 @@
+"""The command line: compile, run, bench, inspect, opt, demo, targets, knobs.
+
+A command reads its options, asks the other rooms and prints what they say. The compiler is imported
+where it is used, so that running a saved artifact never loads it. A user's error is one message and
+exit status 1; wrong usage is status 2.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.syntax import Syntax
+
+from tilewright import __version__
+from tilewright.support.errors import InputError, TilewrightError
+
+app = typer.Typer(
+    help="A deep-learning compiler: models in, small fast native modules out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+Model = Annotated[str, typer.Argument(help="An .onnx file.", metavar="MODEL")]
+AnyModel = Annotated[str, typer.Argument(help="An .onnx file, or a compiled .tw.", metavar="MODEL")]
+TargetOption = Annotated[
+    str, typer.Option("--target", help="The machine, as `tilewright targets` lists them.")
+]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", min=1, help="Threads of one call; by default one for each core."),
+]
+Level = Annotated[
+    int,
+    typer.Option(
+        "--opt-level",
+        min=0,
+        max=3,
+        help="0: operator by operator; 1: graph passes and fusion; 2, 3: packed layouts, too.",
+    ),
+]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option("--size", help="A symbolic dimension's value, as in batch=4 (1 unless given)."),
+]
+Given = Annotated[
+    list[str] | None,
+    typer.Option("--input", help="An input's array, as in image=file.npy; others are random."),
+]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile even what the cache has.")]
+
+
+@app.command("compile")
+def compile_command(
+    model: Model,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="The artifact; by default MODEL's name .tw.")
+    ] = None,
+    target: TargetOption = "cpu",
+    threads: Threads = None,
+    opt_level: Level = 3,
+    library: Annotated[
+        Path | None,
+        typer.Option(help="A folder for a shared library, a C header and an example in C, too."),
+    ] = None,
+) -> None:
+    """Compile a model into one file of native code and weights.
+
+    The file runs with `tilewright run`, with tilewright.load in Python, or from C.
+    """
+    from tilewright.driver.compile import compile_file
+    from tilewright.driver.report import tables
+    from tilewright.driver.report.progress import compiling
+    from tilewright.runtime.executor import load
+
+    path = out or Path(Path(model).stem + ".tw")
+    with compiling(console, Path(model).name) as stages:
+        manifest = compile_file(
+            model, path, target, threads=threads, opt_level=opt_level, stages=stages
+        )
+    console.print(tables.stages_table(stages))
+    inputs, outputs = (", ".join(map(str, t)) for t in (manifest.inputs, manifest.outputs))
+    console.print(f"{inputs} → {outputs}", markup=False)
+    size = tables.bytes_text(path.stat().st_size)
+    console.print(f"{path}: {size}, {len(manifest.kernels)} kernels", markup=False)
+    if library is not None:
+        load(path).save(library, kind="library")
+        console.print(f"{library}: shared library, header and example", markup=False)
+
+
+@app.command()
+def run(
+    model: AnyModel,
+    input: Given = None,
+    size: Sizes = None,
+    threads: Threads = None,
+    seed: Annotated[int, typer.Option(help="Of random inputs.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Keep the outputs in this .npz file.")
+    ] = None,
+    profile: Annotated[bool, typer.Option(help="Show where the time goes.")] = False,
+) -> None:
+    """Run a model once, on arrays from files or on random ones, and show what comes out."""
+    import numpy as np
+
+    from tilewright.driver.report import tables
+    from tilewright.driver.report.inputs import read_inputs
+
+    exe = _open(model, threads)
+    arrays = read_inputs(exe.inputs, input or [], size or [], seed)
+    results = exe(*arrays)
+    console.print(tables.tensors_table("inputs", exe.inputs, arrays))
+    console.print(tables.tensors_table("outputs", exe.outputs, results))
+    if out is not None:
+        np.savez(out, **{t.name: r for t, r in zip(exe.outputs, results, strict=True)})
+    if profile:
+        measured = exe.profile(*arrays)
+        console.print(tables.profile_table(measured))
+        console.print(str(measured).rpartition("\n")[2], markup=False)
+
+
+@app.command()
+def bench(
+    model: AnyModel,
+    threads: Annotated[str, typer.Option(help="Numbers of threads, as in 1,2.")] = "1",
+    against: Annotated[
+        str, typer.Option(help="Engines to compare with: onnxruntime, openvino, or none.")
+    ] = "onnxruntime",
+    seconds: Annotated[float, typer.Option(min=0.01, help="Spent on each engine.")] = 2.0,
+    input: Given = None,
+    size: Sizes = None,
+    seed: Annotated[int, typer.Option(help="Of random inputs.")] = 0,
+) -> None:
+    """Measure a model's latency beside other engines.
+
+    Engines take turns in short slices, so the ratio compares times of the same moments: the median
+    over the slices of our median over theirs. The error is the largest difference of any output,
+    relative to that output's largest value.
+    """
+    from tilewright.driver.report import tables
+    from tilewright.driver.report.compare import (
+        ENGINES,
+        OURS,
+        ROUNDS,
+        difference,
+        engine,
+        take_turns,
+    )
+    from tilewright.driver.report.inputs import read_inputs
+    from tilewright.driver.report.progress import counting
+
+    counts = _numbers("--threads", threads)
+    others = [] if against == "none" else [word.strip() for word in against.split(",")]
+    if unknown := [name for name in others if name not in ENGINES]:
+        raise typer.BadParameter(
+            f"'{unknown[0]}' is none of {', '.join(ENGINES)} and none", param_hint="--against"
+        )
+    if others and model.endswith(".tw"):
+        raise InputError(
+            f"cannot compare '{model}'",
+            "other engines read the ONNX file it was made from",
+            remedy="name that file, or say --against none",
+        )
+    for count in counts:
+        exe = _open(model, count)
+        arrays = read_inputs(exe.inputs, input or [], size or [], seed)
+        calls: dict[str, Any] = {OURS: lambda exe=exe, arrays=arrays: exe(*arrays)}
+        wrong: dict[str, float] = {}
+        for name in others:
+            other = engine(name, model, count)
+            wrong[name] = difference(exe(*arrays), other(arrays))
+            calls[name] = lambda other=other, arrays=arrays: other(arrays)
+        with counting(console, f"measuring on {count} threads, in turns", ROUNDS) as bar:
+            found = take_turns(
+                calls, seconds, progress=lambda n, bar=bar: bar.update(bar.task_ids[0], completed=n)
+            )
+        title = f"{exe.name}, {count} thread{'s' * (count > 1)}"
+        console.print(tables.times_table(title, found, wrong))
+
+
+class Form(str, Enum):
+    """The forms of a kernel."""
+
+    te = "te"
+    trace = "trace"
+    schedule = "schedule"
+    loops = "loops"
+    flat = "flat"
+    vector = "vector"
+    llvm = "llvm"
+    asm = "asm"
+
+
+@app.command()
+def inspect(
+    model: AnyModel,
+    graph: Annotated[bool, typer.Option("--graph", help="The graph as it was read.")] = False,
+    fused: Annotated[
+        bool, typer.Option("--fused", help="The groups after fusion, and why each edge is cut.")
+    ] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Where each value lives.")] = False,
+    kernels: Annotated[bool, typer.Option("--kernels", help="The list of kernels.")] = False,
+    kernel: Annotated[
+        str | None, typer.Option(help="One kernel, by its name or number (k3).")
+    ] = None,
+    stage: Annotated[Form, typer.Option(help="In which form to show that kernel.")] = Form.schedule,
+    target: TargetOption = "cpu",
+    threads: Threads = None,
+    opt_level: Level = 3,
+) -> None:
+    """Look into a model: its graph before and after fusion, the memory plan, the kernels.
+
+    Without options all four are shown. With --kernel, that kernel: as tensor expressions (te), what
+    its strategy did (trace), scheduled (schedule), in the stages of lowering (loops, flat, vector),
+    as LLVM text (llvm) or as assembly (asm).
+    """
+    from tilewright.driver import inspection
+
+    if model.endswith(".tw"):
+        inspection.show_artifact(console, model)
+    elif kernel is not None:
+        jobs = inspection.model_jobs(model, target, threads, opt_level)
+        text = inspection.kernel_text(inspection.find_job(jobs, kernel), stage.value)
+        _print_code(text, {"llvm": "llvm", "asm": "gas"}.get(stage.value, "python"))
+    else:
+        parts = {"graph": graph, "fused": fused, "memory": memory, "kernels": kernels}
+        wanted = [name for name, on in parts.items() if on] or list(parts)
+        inspection.show_model(console, model, wanted, target, threads, opt_level)
+
+
+@app.command()
+def opt(
+    file: Annotated[Path, typer.Argument(help="A function's or a graph's text; - for stdin.")],
+    passes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-p",
+            "--passes",
+            help="Steps: passes (simplify), primitives (split(i, 32)), lower, emit, assembly.",
+        ),
+    ] = None,
+    target: TargetOption = "cpu",
+    each: Annotated[bool, typer.Option("--each", help="Show it after every step.")] = False,
+) -> None:
+    """Apply passes and schedule primitives to a program's text, and print what comes out.
+
+    Example: tilewright opt matmul.txt -p 'split(j, 32), vectorize(j_i), lower'
+    """
+    from tilewright.driver import opt as programs
+    from tilewright.driver.observe import text_of
+    from tilewright.target.target import target as read_target
+
+    text = sys.stdin.read() if str(file) == "-" else file.read_text()
+    machine = read_target(target)
+    program: Any = programs.read_program(text)
+    steps = [step for given in passes or [] for step in programs.split_steps(given)]
+    for number, step in enumerate(steps):
+        program = programs.apply(program, step, machine)
+        if each and number + 1 < len(steps):
+            _print_code(f"# after {step}\n{text_of(program).rstrip()}\n", "python")
+    _print_code(text_of(program), "python")
+
+
+@app.command()
+def demo(
+    threads: Annotated[int, typer.Option(min=1, help="Threads of one call.")] = 1,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Spent on measuring each engine.")] = 1.0,
+) -> None:
+    """Compile a small convolutional network and let it read handwritten digits.
+
+    Shows what compiling took, what was fused, how many of the held-out images are read correctly,
+    whether ONNX Runtime (where installed) predicts the same, and the latency of both.
+    """
+    from tilewright.driver.demo.digits import run_digits
+
+    if not run_digits(console, threads, seconds):
+        raise typer.Exit(1)
+
+
+@app.command()
+def targets() -> None:
+    """List the kinds of machines and their options, and describe this machine."""
+    from tilewright.driver.report.tables import targets_table
+    from tilewright.target.target import target
+
+    console.print(targets_table())
+    here = target("cpu")
+    console.print("This machine:", style="bold")
+    console.print(str(here), markup=False, soft_wrap=True)
+    console.print(
+        f"{here.vector_registers} vector registers of {here.vector_bytes} bytes, {here.cores} cores"
+    )
+
+
+@app.command()
+def knobs() -> None:
+    """List the environment variables that Tilewright reads, and what they are set to."""
+    from tilewright.driver.report.tables import knobs_table
+
+    console.print(knobs_table())
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"tilewright {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """A deep-learning compiler: models in, small fast native modules out."""
+
+
+def _open(model: str, threads: int | None) -> Any:
+    """A model to run: loaded if it is compiled already, else compiled."""
+    if model.endswith(".tw"):
+        from tilewright.runtime.executor import load
+
+        return load(model, threads)
+    from tilewright.driver.compile import compile_observed
+    from tilewright.driver.report.progress import compiling
+
+    with compiling(console, Path(model).name) as stages:
+        return compile_observed(model, threads=threads, stages=stages)
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    """Numbers in "1,2"."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise typer.BadParameter(f"'{text}' is no list such as 1,2", param_hint=option)
+    return [int(word) for word in words]
+
+
+def _print_code(text: str, language: str) -> None:
+    if console.is_terminal:
+        console.print(Syntax(text, language, background_color="default", word_wrap=True))
+    else:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def main() -> None:
+    """The program `tilewright`."""
+    try:
+        app()
+    except (TilewrightError, OSError) as fault:
+        errors.print(f"[bold red]error:[/bold red] {escape(str(fault))}", soft_wrap=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

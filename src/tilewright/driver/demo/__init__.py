@@ -1,0 +1,1 @@
+"""The demo: a small convolutional network that reads handwritten digits, and its trained model."""

@@ -1,0 +1,80 @@
+"""`tw.compile`: the way in.
+
+In: a model. Out: an `Executable`. A model file that was compiled before is loaded from the cache by
+this file alone; the compiler is imported when there is something to compile.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewright.driver.identity import artifact_key, file_identity
+from tilewright.driver.stages import Stages
+from tilewright.runtime.executor import Executable, default_threads
+from tilewright.support import knobs
+from tilewright.support.cache import Cache
+
+if TYPE_CHECKING:
+    from tilewright.target.target import Target
+
+
+def compile(
+    source: Any,
+    target: str | Target = "cpu",
+    *,
+    example_inputs: Sequence[Any] | None = None,
+    threads: int | None = None,
+    opt_level: int = 3,
+    cache: bool = True,
+) -> Executable:
+    """Compile a model.
+
+    source: the path of an .onnx file, an onnx.ModelProto, a torch.nn.Module
+    (with `example_inputs`, the arguments of its forward) or a Graph. target: see `tilewright
+    targets`. threads: for which the code is planned and run (default: all cores). opt_level: 0
+    runs the model's operators one by one, 1 adds graph passes and fusion, 2 and above packed
+    layouts. cache: look for an earlier result in the cache folder and leave this one there. Raises
+    CompileError (ImportFault for malformed files).
+    """
+    stages = Stages()
+    if cache and opt_level in range(4):
+        found = _compiled_before(source, target, threads, opt_level, stages)
+        if found is not None:
+            return found
+    from tilewright.driver.compile import compile_observed
+
+    return compile_observed(
+        source,
+        target,
+        example_inputs=example_inputs,
+        threads=threads,
+        opt_level=opt_level,
+        cache=cache,
+        stages=stages,
+    )
+
+
+def _compiled_before(
+    source: Any, target: Any, threads: Any, opt_level: int, stages: Stages
+) -> Executable | None:
+    """The model file from the cache; None if it is not there or the compiler has to look at it."""
+    watched = knobs.DUMP.read() or knobs.PRINT.read() or knobs.VERIFY.read() or knobs.DIFF.read()
+    count = default_threads() if threads is None else threads
+    if watched or type(count) is not int or count < 1 or not isinstance(source, str | os.PathLike):
+        return None
+    path = Path(os.fspath(source))
+    if not path.is_file() or path.suffix == ".tw":
+        return None
+    with stages("identify"):
+        key = artifact_key(file_identity(path), target, count, opt_level)
+    with stages("load"):
+        found = Cache().fetch(key, lambda kept: Executable(kept, count))
+    if found is not None:
+        found.compile_stages = stages
+        if knobs.TIME.read():
+            sys.stderr.write(f"# compiling {found.name} took\n{stages}\n\n")
+    return found

@@ -1,0 +1,204 @@
+"""Compiling kernels: one function at a time, or many at once in worker processes.
+
+In: functions in stage "blocks". Out: object code with the entries the host program will launch.
+LLVM holds one lock in a process, so kernels compile side by side in processes of their own, which
+are started early and fed over pipes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from tilewright.codegen.llvm import Entry, emit
+from tilewright.codegen.llvm_compile import compile_assembly, compile_object
+from tilewright.driver.observe import Watch
+from tilewright.driver.stages import Observer, Stages
+from tilewright.ir.stmt import Buffer, Func
+from tilewright.ir.verify import verify
+from tilewright.lower.pipeline import Pass, lower
+from tilewright.strategy.select import default
+from tilewright.support.errors import InternalFault
+from tilewright.target.target import target
+
+
+@dataclass(frozen=True)
+class Job:
+    """A function to compile, and for what."""
+
+    func: Func
+    target: str
+    threads: int
+    watch: Watch = field(default_factory=Watch)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled function: object code, what to launch in order, the memory it needs."""
+
+    name: str
+    code: bytes
+    entries: tuple[Entry, ...]
+    workspace: tuple[Buffer, ...]
+    seconds: dict[str, float] = field(default_factory=dict[str, float])  # by stage
+
+
+def compile_kernel(job: Job, observers: Sequence[Observer] = ()) -> Kernel:
+    """Schedule, lower and generate one function. `observers` see each step (`KERNEL_STEPS`)."""
+    machine = target(job.target)
+    stages = Stages()
+    watchers = [job.watch.trail(job.func.name), *observers]
+    check = verify if job.watch.verify else None
+
+    def see(step: str, before: Any, after: Any, seconds: float = 0.0) -> None:
+        for observer in watchers:
+            observer(step, before, after, seconds)
+
+    def passed(p: Pass, before: Func, after: Func, seconds: float) -> None:
+        stages.add(f"lower/{p.name}", seconds)
+        see(p.name, before, after, seconds)
+
+    see("te", None, job.func)
+    with stages("schedule"):
+        scheduled = default(job.func, machine, job.threads).func
+    if check:
+        check(job.func, "blocks", after="te")
+        check(scheduled, "blocks", after="schedule", before=job.func)
+    see("schedule", job.func, scheduled, stages.seconds["schedule"])
+    with stages("lower"):
+        lowered = lower(scheduled, machine, verify=check, observers=[passed])
+    with stages("emit"):
+        emitted = emit(lowered, machine)
+    see("emit", None, emitted.text, stages.seconds["emit"])
+    with stages("llvm"):
+        code = compile_object(emitted.text, machine)
+    see("assembly", None, lambda: compile_assembly(emitted.text, machine), stages.seconds["llvm"])
+    return Kernel(job.func.name, code, emitted.entries, emitted.workspace, stages.seconds)
+
+
+class KernelPool:
+    """Worker processes that compile kernels: a context manager. `compile` keeps the jobs' order."""
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = workers or max(1, len(os.sched_getaffinity(0)))
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> KernelPool:
+        """Start the workers now, so that they are ready when the first job comes."""
+        while len(self._processes) < self.workers:
+            command = [sys.executable, "-c", "from tilewright.driver.kernels import serve; serve()"]
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment()
+            )
+            self._processes.append(process)
+        return self
+
+    def compile(
+        self, jobs: Sequence[Job], done: Callable[[int], None] = lambda count: None
+    ) -> list[Kernel]:
+        """Compile all jobs; few of them are compiled here, without workers. `done` is told how many
+        are ready. Raises what a job raises."""
+        if len(jobs) <= 2 and not self._processes:
+            return [compile_kernel(job) for job in jobs]
+        self.start()
+        results: list[Any] = [None] * len(jobs)
+        # the longest first would be best; functions with more text tend to take longer
+        waiting = iter(sorted(range(len(jobs)), key=lambda n: -len(jobs[n].func.params)))
+        lock = threading.Lock()
+
+        def feed(process: subprocess.Popen[bytes]) -> None:
+            assert process.stdin is not None and process.stdout is not None
+            while True:
+                with lock:
+                    n = next(waiting, None)
+                if n is None:
+                    return
+                try:
+                    _send(process.stdin, jobs[n])
+                    results[n] = _receive(process.stdout)
+                    done(sum(result is not None for result in results))
+                except (OSError, EOFError) as fault:
+                    results[n] = InternalFault(
+                        f"a compile worker stopped while compiling {jobs[n].func.name}: {fault}"
+                    )
+                    return
+
+        threads = [threading.Thread(target=feed, args=(p,), daemon=True) for p in self._processes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for n, result in enumerate(results):
+            if result is None:
+                results[n] = compile_kernel(jobs[n])  # its worker was lost before it got there
+            elif isinstance(result, Exception):
+                raise result
+        return results
+
+    def close(self) -> None:
+        """Let the workers end."""
+        for process in self._processes:
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):  # it ended with a job half sent
+                        pipe.close()
+            process.wait()
+        self._processes = []
+
+    def __enter__(self) -> KernelPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a worker: it imports this very package."""
+    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": here + (os.pathsep + path if path else "")}
+
+
+def _send(pipe: BinaryIO | Any, value: Any) -> None:
+    data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    pipe.write(struct.pack("<Q", len(data)) + data)
+    pipe.flush()
+
+
+def _receive(pipe: BinaryIO | Any) -> Any:
+    header = pipe.read(8)
+    if len(header) < 8:
+        raise EOFError("no answer")
+    (size,) = struct.unpack("<Q", header)
+    return pickle.loads(pipe.read(size))
+
+
+def serve() -> None:
+    """A worker: compile the jobs that come in until there are no more."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints must not disturb the answers
+    while True:
+        try:
+            job = _receive(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            answer: Any = compile_kernel(job)
+        except Exception as fault:
+            answer = _portable(fault, job)
+        _send(answers, answer)
+
+
+def _portable(fault: Exception, job: Job) -> Exception:
+    """The fault if it can be sent, else its text."""
+    told = "".join(traceback.format_exception(fault))
+    return InternalFault(f"compiling kernel {job.func.name} failed\n{told}")

@@ -1,0 +1,140 @@
+"""What a compilation and a run say of themselves, as rich tables.
+
+In: the records that other rooms make (stages, groups, plans, profiles, times). Out: tables. Nothing
+is computed here that they do not know.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from tilewright.driver.report.compare import OURS, Times
+from tilewright.driver.stages import Stages
+from tilewright.runtime import abi
+from tilewright.runtime.profile import Profile
+from tilewright.support import knobs
+from tilewright.support.errors import UserFault
+
+
+def table(title: str, *columns: str, left: int = 1) -> Table:
+    """An empty table: the first `left` columns are words, the others numbers. Names and types stay
+    whole, other words fold."""
+    made = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    for n, column in enumerate(columns):
+        if n < left:
+            whole = n == 0 or column in ("type", "result", "shape")
+            made.add_column(column, justify="left", overflow="fold", no_wrap=whole)
+        else:
+            made.add_column(column, justify="right", no_wrap=True)
+    return made
+
+
+def stages_table(stages: Stages, parts: bool = False) -> Table:
+    """What each stage of compiling took; `parts`: with the parts of stages."""
+    made = table("compile stages", "stage", "ms")
+    for depth, name, seconds in stages.rows():
+        if depth == 0 or parts:
+            style = "bold" if name == "total" else "" if depth == 0 else "dim"
+            made.add_row("  " * depth + name, f"{seconds * 1e3:.1f}", style=style)
+    return made
+
+
+def groups_table(kernels: Sequence[abi.KernelInfo], groups: Sequence[Any]) -> Table:
+    """The fused groups: the kernel of each, its operators, its result and why it ends there."""
+    made = table(
+        "the fused graph", "kernel", "operators in one pass", "result", "why it ends there", left=4
+    )
+    for kernel, group in zip(kernels, groups, strict=True):
+        ends = [why for subject, why in group.why.items() if subject.endswith("is cut")]
+        result = ", ".join(v.type_text for v in group.outputs)
+        words = " → ".join(op.removesuffix("_packed") for op in group.ops)
+        made.add_row(kernel.name, words, Text(result), Text("; ".join(dict.fromkeys(ends))))
+    return made
+
+
+def tensors_table(title: str, infos: Sequence[abi.TensorInfo], arrays: Sequence[Any]) -> Table:
+    """Arrays with what can be said of them in one line."""
+    made = table(title, "name", "type", "first values", "least", "mean", "largest", left=3)
+    for info, array in zip(infos, arrays, strict=True):
+        values = np.asarray(array)
+        shape = f"{info.dtype}[{', '.join(map(str, values.shape)) or '()'}]"
+        flat = values.reshape(-1)
+        if flat.size == 0:
+            made.add_row(info.name, Text(shape), "", "", "", "")
+            continue
+        numbers = flat.astype(np.float64)
+        summary = (numbers.min(), numbers.mean(), numbers.max())
+        first = " ".join(f"{v:.4g}" for v in numbers[:4]) + (" …" if flat.size > 4 else "")
+        made.add_row(info.name, Text(shape), first, *(f"{v:.4g}" for v in summary))
+    return made
+
+
+def profile_table(profile: Profile) -> Table:
+    """Where the time of a run goes."""
+    head, *rows = profile.rows()
+    made = table("kernels", *head, left=3)
+    for row in rows:
+        made.add_row(*map(Text, row))
+    return made
+
+
+def times_table(title: str, found: Mapping[str, Times], errors: Mapping[str, float]) -> Table:
+    """Engines side by side; the ratio is ours over theirs, so below 1 we are faster."""
+    made = table(title, "engine", "min µs", "median µs", "ours / theirs", "max error")
+    ours = found[OURS]
+    for name, times in found.items():
+        ratio = "" if name == OURS else f"{ours.over(times):.2f}"
+        error = f"{errors[name]:.1e}" if name in errors else ""
+        row = (f"{times.minimum * 1e6:.1f}", f"{times.median * 1e6:.1f}", ratio, error)
+        made.add_row(name, *row)
+    return made
+
+
+def bytes_text(count: float) -> str:
+    """A number of bytes for people."""
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.2f} GB"
+
+
+def kernels_table(kernels: Sequence[abi.KernelInfo]) -> Table:
+    """The kernels of a program in the order in which they run, and their work."""
+    made = table("kernels", "kernel", "operators", "result", "flops", "bytes", left=3)
+    for k in kernels:
+        shape = "x".join(map(str, k.shape))
+        made.add_row(k.name, " ".join(k.ops), Text(shape), str(k.flops), str(k.bytes))
+    return made
+
+
+def targets_table() -> Table:
+    """The kinds of machines, their options and what can be made for them."""
+    from tilewright.target.target import KINDS  # showing a run's results does without machines
+
+    made = table("targets", "kind", "options", "what is compiled for it", left=3)
+    whole = "whole models, single functions"
+    for kind, (_, options) in KINDS.items():
+        words = " ".join(f"-{option}=…" for option in options)
+        made.add_row(kind, words, whole if kind == "cpu" else "single functions")
+    return made
+
+
+def knobs_table() -> Table:
+    """The environment variables, as `support.knobs` has them."""
+    made = table("knobs", "variable", "values", "now", "what it does", left=4)
+    for knob in knobs.ALL:
+        try:
+            value = knob.read()
+        except UserFault:
+            value = f"{os.environ[knob.name]} (wrong)"
+        now = "" if value is None else str(int(value) if isinstance(value, bool) else value)
+        made.add_row(knob.name, knob.values, Text(now), knob.help)
+    return made

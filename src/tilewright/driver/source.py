@@ -1,0 +1,82 @@
+"""What a user may hand to `compile`, as one thing: an identity for the cache, and a graph.
+
+In: a path, an ONNX model, a torch module, a graph. Out: a `Source`. Reading and hashing are apart,
+so that a model found in the cache is never parsed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.driver.identity import file_identity
+from tilewright.graph.graph import Graph
+from tilewright.support.errors import CompileError
+
+LARGE = 1 << 20  # bytes from which starting compile workers early pays
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model to be read. identity: what the cache knows it by, or None (not cached)."""
+
+    identity: str | None
+    is_large: bool
+    graph: Callable[[], Graph]
+
+
+def open_source(source: Any, example_inputs: Sequence[Any] | None) -> Source:
+    """Tell what kind of model `source` is. Raises CompileError that lists the kinds."""
+    if isinstance(source, Graph):
+        return Source(None, len(source.nodes) > 20, lambda: source)
+    if isinstance(source, str | os.PathLike):
+        return _file(Path(os.fspath(source)))
+    module = type(source).__module__.partition(".")[0]
+    kinds = {c.__module__.partition(".")[0] for c in type(source).__mro__}
+    if module == "onnx":
+        return Source(None, True, lambda: _onnx(source))
+    if "torch" in kinds:
+        return Source(None, True, lambda: _torch(source, example_inputs))
+    raise CompileError(
+        "cannot compile this object",
+        f"it is a {type(source).__module__}.{type(source).__qualname__}",
+        remedy="give the path of a model file, an onnx.ModelProto, a torch.nn.Module or a Graph",
+    )
+
+
+def _file(path: Path) -> Source:
+    if not path.exists():
+        raise CompileError(
+            f"cannot compile '{path}'", "there is no such file", remedy="check the path"
+        )
+    if path.is_dir():
+        raise CompileError(
+            f"cannot compile '{path}'", "it is a folder", remedy="name the model file in it"
+        )
+    if path.suffix == ".tw":
+        raise CompileError(
+            f"cannot compile '{path}'", "it is compiled already", remedy=f"tw.load('{path}')"
+        )
+    size = path.stat().st_size
+    return Source(file_identity(path), size >= LARGE, lambda: _onnx(path))
+
+
+def _onnx(source: Any) -> Graph:
+    try:
+        from tilewright.frontend.onnx import import_onnx
+    except ModuleNotFoundError as fault:
+        raise CompileError(
+            "cannot read an ONNX model",
+            f"the package '{fault.name}' is not installed",
+            remedy="pip install 'tilewright[onnx]'",
+        ) from None
+    return import_onnx(source)
+
+
+def _torch(module: Any, example_inputs: Sequence[Any] | None) -> Graph:
+    from tilewright.frontend.torch import import_torch
+
+    return import_torch(module, example_inputs)

@@ -1,0 +1,72 @@
+"""The stages of a compilation: how long each took, and how far it is.
+
+In: blocks of work under a name. Out: seconds by name, and calls of whoever shows progress.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+Observer = Callable[[str, Any, Any, float], None]  # step, program before, after, seconds
+Progress = Callable[[str, int, int], None]  # stage, parts done, parts in all (0: not known)
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """The progress of who does not look."""
+
+
+@dataclass
+class Stages:
+    """Seconds that each stage of a compilation took, in order.
+
+    A name with a slash ("kernels/lower") is a part of the stage before the slash, and is not
+    counted again; the parts of "kernels" are sums over all worker processes.
+    """
+
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    progress: Progress = _silent
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        self.progress(name, 0, 0)
+        start = time.perf_counter()
+        yield
+        self.add(name, time.perf_counter() - start)
+
+    def add(self, name: str, seconds: float) -> None:
+        """Count `seconds` to a stage or part."""
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+    def observe(self, stage: str) -> Observer:
+        """An observer that counts each step as a part of `stage`."""
+        return lambda name, before, after, seconds: self.add(f"{stage}/{name}", seconds)
+
+    @property
+    def total(self) -> float:
+        """Seconds of all stages."""
+        return sum(s for name, s in self.seconds.items() if "/" not in name)
+
+    def rows(self) -> list[tuple[int, str, float]]:
+        """(depth, name, seconds) of each stage, its parts below it, and the total."""
+        rows: list[tuple[int, str, float]] = []
+
+        def add(name: str) -> None:
+            rows.append((name.count("/"), name.rpartition("/")[2], self.seconds[name]))
+            for part in self.seconds:
+                if part.rpartition("/")[0] == name:
+                    add(part)
+
+        for name in self.seconds:
+            if "/" not in name:
+                add(name)
+        return [*rows, (0, "total", self.total)]
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{'    ' * depth + name:<28}{seconds * 1e3:9.1f} ms"
+            for depth, name, seconds in self.rows()
+        )

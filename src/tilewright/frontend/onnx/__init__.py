@@ -1,0 +1,27 @@
+"""ONNX models into graphs: `import_onnx`. One file for each family of operators fills the table."""
+
+from tilewright.frontend.onnx import (
+    control,
+    elementwise,
+    images,
+    indexing,
+    neural,
+    quantised,
+    recurrent,
+    reductions,
+    tensors,
+)
+from tilewright.frontend.onnx.importer import import_onnx
+
+__all__ = [
+    "control",
+    "elementwise",
+    "images",
+    "import_onnx",
+    "indexing",
+    "neural",
+    "quantised",
+    "recurrent",
+    "reductions",
+    "tensors",
+]

@@ -1,0 +1,187 @@
+"""What must hold of an ONNX file before anything in it is believed.
+
+In: a ModelProto. Out: nothing, or an ImportFault. Names are text; every node has an operator that a
+translator knows and as many inputs and outputs as its schema says; attributes have one name each;
+subgraphs do not nest without end.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import onnx
+import onnx.defs
+
+from tilewright.frontend.onnx.registry import TRANSLATORS
+from tilewright.support.errors import ImportFault
+
+MOST_DEPTH = 16  # subgraphs inside each other
+LONGEST = 120  # characters of a name in a message
+MOST_LISTED = 40  # operators in a message
+
+Key = tuple[str, str]  # domain, operator
+
+
+def short(name: Any) -> str:
+    """A name for a message: text, not longer than LONGEST."""
+    shown = name if isinstance(name, str) else repr(name)
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}… ({len(shown)} characters)"
+
+
+def refuse(why: str, where: str = "", remedy: str = "") -> ImportFault:
+    """An ImportFault about the model as a whole."""
+    return ImportFault("cannot import the model", why, where, remedy)
+
+
+def key_of(node: onnx.NodeProto) -> Key:
+    """(domain, operator), with ai.onnx as ""."""
+    return ("" if node.domain == "ai.onnx" else node.domain), node.op_type
+
+
+def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """The graph and all its subgraphs. Raises ImportFault if they nest too deeply."""
+    stack = [(graph, 0)]
+    while stack:
+        current, depth = stack.pop()
+        if depth > MOST_DEPTH:
+            raise refuse(f"its subgraphs nest deeper than {MOST_DEPTH}")
+        yield current
+        stack += [(g, depth + 1) for n in current.node for a in n.attribute for g in subgraphs(a)]
+
+
+def subgraphs(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
+    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
+
+
+def check_model(model: onnx.ModelProto, functions: Iterable[Key], versions: dict[str, int]) -> None:
+    """Check the whole model; `functions` are the operators that the model itself defines."""
+    own = set(functions)
+    missing: dict[Key, int] = {}
+    bodies: list[Any] = [*graphs_in(model.graph)]
+    for function in model.functions:
+        check_names([function.name, function.domain, *function.input, *function.output])
+        bodies.append(function)
+        for node in function.node:
+            bodies += [g for a in node.attribute for s in subgraphs(a) for g in graphs_in(s)]
+    for body in bodies:
+        if isinstance(body, onnx.GraphProto):
+            check_graph(body)
+        inside = isinstance(body, onnx.FunctionProto)
+        for node in body.node:
+            check_node(node, may_refer=inside or bool(own))
+            key = key_of(node)
+            if key in own:
+                continue
+            if key in TRANSLATORS or has_definition(key, versions.get(key[0], 1)):
+                check_counts(node, versions.get(key[0], 1))
+            else:
+                missing[key] = missing.get(key, 0) + 1
+    if missing:
+        lines = [
+            f"{short(domain or 'ai.onnx')}.{short(op)}"
+            f" (version {versions.get(domain, '?')}), {count} ×"
+            for (domain, op), count in sorted(missing.items())
+        ]
+        more = len(lines) - MOST_LISTED
+        lines = lines[:MOST_LISTED] + ([f"and {more} more"] if more > 0 else [])
+        raise refuse(f"{len(missing)} of its operators are not supported", "\n".join(lines))
+
+
+def check_graph(graph: onnx.GraphProto) -> None:
+    check_names([graph.name])
+    for entry in (*graph.input, *graph.output):
+        check_names([entry.name])
+        check_names(d.dim_param for d in entry.type.tensor_type.shape.dim)
+    for tensor in graph.initializer:
+        check_names([tensor.name, *(e.key for e in tensor.external_data)])
+        check_names(e.value for e in tensor.external_data)
+    if graph.sparse_initializer:
+        raise refuse("it has sparse initializers")
+
+
+def check_names(names: Iterable[Any]) -> None:
+    """Names are text; protobuf gives bytes for what is not UTF-8."""
+    for name in names:
+        if not isinstance(name, str):
+            raise refuse(f"the name {short(name)} is not UTF-8")
+
+
+def check_node(node: onnx.NodeProto, may_refer: bool) -> None:
+    check_names([node.op_type, node.domain, node.name, *node.input, *node.output])
+    seen: set[str] = set()
+    for attribute in node.attribute:
+        check_names([attribute.name, attribute.ref_attr_name])
+        if attribute.name in seen:
+            raise refuse(
+                f"node '{short(node.name)}' has the attribute '{short(attribute.name)}' twice"
+            )
+        if attribute.ref_attr_name and not may_refer:
+            raise refuse(
+                f"attribute '{short(attribute.name)}' of node '{short(node.name)}' refers to a"
+                " function's parameter outside a function"
+            )
+        seen.add(attribute.name)
+
+
+def check_counts(node: onnx.NodeProto, version: int) -> None:
+    """As many inputs and outputs as the operator's schema allows."""
+    limits = _limits(node.op_type, version, "" if node.domain == "ai.onnx" else node.domain)
+    if limits is None:
+        return
+    given = {"inputs": len(node.input), "outputs": len(node.output)}
+    for (what, count), (least, most) in zip(given.items(), limits, strict=True):
+        if not least <= count <= most:
+            wanted = f"{least}" if least == most else f"{least} to {most}"
+            raise ImportFault(
+                f"cannot import node '{short(node.name)}' ({short(node.op_type)})",
+                f"it has {count} {what}, {node.op_type} takes {wanted}",
+            )
+
+
+def has_definition(key: Key, version: int) -> bool:
+    """Does ONNX itself define the operator by others?"""
+    schema = _schema(key[1], version, key[0])
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+
+
+def standard_function(
+    node: onnx.NodeProto, version: int, types: list[onnx.TypeProto]
+) -> onnx.FunctionProto | None:
+    """ONNX's definition of a node by other operators, for inputs of these types."""
+    domain, op = key_of(node)
+    schema = _schema(op, version, domain)
+    if schema is None:
+        return None
+    made = onnx.FunctionProto()
+    if schema.has_function:
+        made.CopyFrom(schema.function_body)
+        defaults = [a.default_value for a in schema.attributes.values()]
+        made.attribute_proto.extend(a for a in defaults if a.type)
+        return made
+    if not schema.has_context_dependent_function:
+        return None
+    encoded = [t.SerializeToString() for t in types]
+    try:
+        made.ParseFromString(
+            schema.get_context_dependent_function(node.SerializeToString(), encoded)
+        )
+    except (RuntimeError, ValueError):
+        return None
+    return made if made.node else None
+
+
+def _schema(op: str, version: int, domain: str) -> Any:
+    try:
+        return onnx.defs.get_schema(op, max(version, 1), domain)
+    except (onnx.defs.SchemaError, TypeError):
+        return None
+
+
+@functools.cache
+def _limits(op: str, version: int, domain: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    schema = _schema(op, version, domain)
+    if schema is None:
+        return None
+    return (schema.min_input, schema.max_input), (schema.min_output, schema.max_output)

@@ -1,0 +1,123 @@
+"""Translators of ONNX control flow: branches chosen or merged, loops and scans of known length
+unrolled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.tensors import axis, cut
+from tilewright.graph.graph import Value
+from tilewright.ir.expr import as_int
+
+LONGEST = 256  # rounds of a loop that is unrolled
+
+
+@translates("If")
+def branch(n: Site) -> Any:
+    """The branch that a known condition chooses; else both are computed and the condition
+    selects."""
+    then, other = n.graph("then_branch"), n.graph("else_branch")
+    condition = n.build.constants.get(n[0])
+    if condition is not None:
+        if condition.array.size != 1:
+            raise Refusal("its condition must hold one truth value")
+        return n.importer.inline(then if bool(condition.array.reshape(-1)[0]) else other, [])
+    sides = [n.importer.inline(g, []) for g in (then, other)]
+    if len(sides[0]) != len(sides[1]):
+        raise Refusal("its branches differ in their number of outputs")
+    for a, b in zip(*sides, strict=True):
+        if a.dtype is not b.dtype or a.shape != b.shape:
+            raise Refusal(
+                f"its branches give {a.type_text} and {b.type_text}", "both must have one shape"
+            )
+    made = []
+    for k, (a, b) in enumerate(zip(*sides, strict=True)):
+        once = n.build.emit("reshape", n[0], shape=()) if n[0].rank else n[0]
+        made.append(n.build.emit("where", once, a, b, name=n.node.output[k]))
+    return tuple(made)
+
+
+@translates("Loop")
+def loop(n: Site) -> Any:
+    """A loop whose number of rounds is known: its rounds one after the other."""
+    body = n.graph("body")
+    count = None if n.optional(0) is None else int(n.scalar(0))
+    runs = True if n.optional(1) is None else bool(n.scalar(1))
+    state = [n[k] for k in range(2, len(n.inputs))]
+    stacked: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
+    rounds = 0
+    while runs and (count is None or rounds < count):
+        if rounds >= LONGEST:
+            raise Refusal(f"it has more than {LONGEST} rounds")
+        index = n.build.constant(np.asarray(rounds, np.int64))
+        go = n.build.constant(np.asarray(True))
+        made = n.importer.inline(body, [index, go, *state])
+        if made[0] not in n.build.constants:
+            raise Refusal(
+                "whether it goes on depends on data", "its number of rounds must be known"
+            )
+        runs = bool(n.build.constants[made[0]].array.reshape(-1)[0])
+        state = list(made[1 : 1 + len(state)])
+        for rows, value in zip(stacked, made[1 + len(state) :], strict=True):
+            rows.append(value)
+        rounds += 1
+    return (*state, *[stack(n, rows, 0) for rows in stacked])
+
+
+@translates("Scan")
+def scan(n: Site) -> Any:
+    """A scan over a known number of steps, step by step."""
+    if n.version < 9:
+        raise Refusal("it is of version 8")
+    body, count = n.graph("body"), n.int("num_scan_inputs", 0)
+    states = [n[k] for k in range(len(n.inputs) - count)]
+    inputs = [n[k] for k in range(len(n.inputs) - count, len(n.inputs))]
+    made_count = len(body.output) - len(states)
+    axes = [
+        axis(n, a, x.rank)
+        for a, x in zip(n.ints("scan_input_axes", (0,) * count), inputs, strict=True)
+    ]
+    backwards = n.ints("scan_input_directions", (0,) * count)
+    out_axes = n.ints("scan_output_axes", (0,) * made_count)
+    out_backwards = n.ints("scan_output_directions", (0,) * made_count)
+    lengths = {as_int(x.shape[a]) for x, a in zip(inputs, axes, strict=True)}
+    if len(lengths) != 1 or None in lengths:
+        raise Refusal("its number of steps must be known and the same for all inputs")
+    (steps,) = lengths
+    assert steps is not None
+    if steps > LONGEST:
+        raise Refusal(f"it has more than {LONGEST} steps")
+    stacked: list[list[Value]] = [[] for _ in range(made_count)]
+    for t in range(steps):
+        rows = [
+            row(n, x, a, steps - 1 - t if back else t)
+            for x, a, back in zip(inputs, axes, backwards, strict=True)
+        ]
+        made = n.importer.inline(body, [*states, *rows])
+        states = list(made[: len(states)])
+        for kept, value in zip(stacked, made[len(states) :], strict=True):
+            kept.append(value)
+    results = []
+    for rows, a, back in zip(stacked, out_axes, out_backwards, strict=True):
+        rank = rows[0].rank + 1 if rows else 1
+        results.append(stack(n, rows[::-1] if back else rows, axis(n, a, rank)))
+    return (*states, *results)
+
+
+def row(n: Site, x: Value, at: int, t: int) -> Value:
+    """x at place t of an axis, without that axis."""
+    part = cut(n, x, at, t, 1)
+    return n.build.emit("reshape", part, shape=(*x.shape[:at], *x.shape[at + 1 :]))
+
+
+def stack(n: Site, rows: list[Value], at: int) -> Value:
+    """Tensors of one shape along a new axis."""
+    if not rows:
+        raise Refusal("it makes stacked outputs in no rounds", "their shape is not known")
+    first = rows[0].shape
+    shape = (*first[:at], 1, *first[at:])
+    parts = [n.build.emit("reshape", r, shape=shape) for r in rows]
+    return parts[0] if len(parts) == 1 else n.build.emit("concat", *parts, axis=at)

@@ -1,0 +1,206 @@
+"""Reading ONNX files safely: a path, bytes or a ModelProto in, a `Source` of nodes and arrays out.
+
+Large weights stay in the file and are mapped; external data is memory-mapped and must lie inside
+the model's own folder. Every size is checked against the bytes that are there before anything is
+made of it.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
+from tilewright.frontend.onnx import lean
+from tilewright.graph.builder import MOST_RANK
+from tilewright.ir.dtype import DType, dtype
+from tilewright.support.errors import ImportFault
+
+_T = onnx.TensorProto
+TYPES: dict[int, DType] = {
+    _T.FLOAT: dtype("f32"),
+    _T.DOUBLE: dtype("f64"),
+    _T.FLOAT16: dtype("f16"),
+    _T.BFLOAT16: dtype("bf16"),
+    _T.FLOAT8E4M3FN: dtype("f8e4m3"),
+    _T.FLOAT8E5M2: dtype("f8e5m2"),
+    _T.INT64: dtype("i64"),
+    _T.INT32: dtype("i32"),
+    _T.INT16: dtype("i16"),
+    _T.INT8: dtype("i8"),
+    _T.UINT64: dtype("u64"),
+    _T.UINT32: dtype("u32"),
+    _T.UINT16: dtype("u16"),
+    _T.UINT8: dtype("u8"),
+    _T.BOOL: dtype("bool"),
+}  # fmt: skip
+
+
+def type_of(code: int, what: str) -> DType:
+    """The dtype of an ONNX element type. Raises ImportFault for those we do not have."""
+    if code not in TYPES:
+        names = {v: k for k, v in _T.DataType.items()}
+        raise ImportFault(
+            f"cannot import {what}",
+            f"its element type is {names.get(code, code)}",
+            remedy=f"element types that work: {', '.join(names[c] for c in TYPES)}",
+        )
+    return TYPES[code]
+
+
+class Source:
+    """A model and where its weights are: `folder` for external data, `raw` for bytes left in the
+    file."""
+
+    def __init__(self, model: onnx.ModelProto, folder: Path | None = None) -> None:
+        self.model, self.folder = model, folder
+        self.raw: dict[int, memoryview] = {}  # by the index of the initializer
+
+    def initializers(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Name and content of each initializer of the main graph."""
+        for n, tensor in enumerate(self.model.graph.initializer):
+            yield tensor.name, array_of(tensor, self.folder, self.raw.get(n))
+
+
+def read(source: Any) -> Source:
+    """Open a model: a path, bytes or a ModelProto. Raises ImportFault."""
+    if isinstance(source, onnx.ModelProto):
+        return Source(source)
+    if isinstance(source, bytes):
+        return Source(decode(source, "the model"))
+    path = Path(source)
+    try:
+        if not path.is_file():
+            raise ImportFault(f"cannot read {path}", "it is not there, or no regular file")
+        with path.open("rb") as file:
+            if path.stat().st_size == 0:
+                raise ImportFault(f"cannot import {path}", "it is empty")
+            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as fault:
+        raise ImportFault(
+            f"cannot read {path}", getattr(fault, "strerror", "") or str(fault)
+        ) from None
+    parts = lean.cut(data)
+    if parts is None:
+        return Source(decode(bytes(data), str(path)), path.resolve().parent)
+    made = Source(decode(parts[0], str(path)), path.resolve().parent)
+    made.raw = {n: data[at : at + length] for n, (at, length) in parts[1].items()}
+    return made
+
+
+def decode(content: bytes, what: str) -> onnx.ModelProto:
+    """Bytes as a ModelProto. Raises ImportFault."""
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except (DecodeError, ValueError, RuntimeError) as fault:
+        raise ImportFault(
+            f"cannot import {what}", f"it is no ONNX file ({fault})", remedy="is it truncated?"
+        ) from None
+    if not model.HasField("graph"):
+        raise ImportFault(
+            f"cannot import {what}", "it holds no graph", remedy="is it an ONNX model?"
+        )
+    return model
+
+
+_TYPED = {  # field of TensorProto for types that are not kept as raw bytes
+    _T.FLOAT: "float_data",
+    _T.DOUBLE: "double_data",
+    _T.INT64: "int64_data",
+    _T.UINT64: "uint64_data",
+    _T.UINT32: "uint64_data",
+}
+_BITS = (
+    _T.FLOAT16,
+    _T.BFLOAT16,
+    _T.FLOAT8E4M3FN,
+    _T.FLOAT8E5M2,
+)  # kept as bit patterns in int32_data
+
+
+def array_of(
+    tensor: onnx.TensorProto, folder: Path | None, raw: memoryview | bytes | None = None
+) -> np.ndarray:
+    """A tensor's content; `raw`: its bytes, where they were left in the file. Raises
+    ImportFault."""
+    what = f"tensor '{tensor.name[:120]}'" if tensor.name else "a tensor"
+    of = type_of(tensor.data_type, what)
+    if len(tensor.dims) > MOST_RANK:
+        raise ImportFault(f"cannot import {what}", f"it has rank {len(tensor.dims)}")
+    shape = tuple(tensor.dims)
+    if any(d < 0 for d in shape):
+        raise ImportFault(f"cannot import {what}", f"it has the shape {list(shape)}")
+    count = math.prod(shape)
+    if tensor.HasField("segment"):
+        raise ImportFault(f"cannot import {what}", "it is stored in segments")
+    if tensor.data_location == _T.EXTERNAL:
+        return _external(tensor, of, shape, folder, what)
+    if raw is not None or tensor.HasField("raw_data"):
+        raw = tensor.raw_data if raw is None else raw
+        if len(raw) != count * of.numpy.itemsize:
+            raise ImportFault(
+                f"cannot import {what}",
+                f"{of}{list(shape)} takes {count * of.numpy.itemsize} bytes,"
+                f" the file has {len(raw)}",
+            )
+        return np.frombuffer(raw, of.numpy).reshape(shape)
+    values = getattr(tensor, _TYPED.get(tensor.data_type, "int32_data"))
+    if len(values) != count:
+        raise ImportFault(
+            f"cannot import {what}",
+            f"{of}{list(shape)} has {count} elements, the file {len(values)}",
+        )
+    if tensor.data_type in _BITS:
+        wide = np.array(values, np.int64)
+        return wide.astype(np.uint16 if of.bits == 16 else np.uint8).view(of.numpy).reshape(shape)
+    return np.array(values).astype(of.numpy).reshape(shape)
+
+
+def _external(
+    tensor: onnx.TensorProto, of: DType, shape: tuple[int, ...], folder: Path | None, what: str
+) -> np.ndarray:
+    """A memory map of a file inside the model's folder."""
+    entries = {e.key: e.value for e in tensor.external_data}
+    where = entries.get("location", "")
+
+    def refuse(why: str) -> ImportFault:
+        return ImportFault(
+            f"cannot import {what}",
+            f"its external data {where[:120]!r} {why}",
+            remedy="external data must be a regular file inside the model's own folder",
+        )
+
+    if folder is None:
+        raise refuse("needs a folder, but the model was given in memory; give its path")
+    if not where or "\0" in where or os.path.isabs(where):
+        raise refuse("is no relative path")
+    try:
+        path = (folder / where).resolve()
+        inside, there = path.is_relative_to(folder), path.is_file()
+    except (OSError, RuntimeError, ValueError):  # a name too long, a circle of links
+        raise refuse("is no usable path") from None
+    if not inside or not there:
+        raise refuse("is not there" if inside else "lies outside the folder")
+    try:
+        offset = int(entries.get("offset", "0"))
+        length = int(entries["length"]) if "length" in entries else None
+    except ValueError:
+        raise refuse("has an offset or length that is no number") from None
+    needed = math.prod(shape) * of.numpy.itemsize
+    present = path.stat().st_size
+    if offset < 0 or offset + needed > present or (length is not None and length != needed):
+        raise refuse(
+            f"does not hold {of}{list(shape)}: {needed} bytes from {offset} on"
+            f" ({present} in the file, length {length})"
+        )
+    if needed == 0:
+        return np.empty(shape, of.numpy)
+    return np.memmap(path, of.numpy, "r", offset, shape)

@@ -1,0 +1,142 @@
+"""Translators of ONNX operators that resample: Resize and its forebear Upsample."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.tensors import axis
+from tilewright.graph.resample import ROUNDING, Axis, Kernel, resample
+from tilewright.ir.expr import as_int
+
+
+@translates("Upsample")
+def upsample(n: Site) -> Any:
+    """Resize with asymmetric coordinates."""
+    scales = n.floats("scales") if n.version < 9 else tuple(map(float, n.array(1).ravel()))
+    if scales is None or len(scales) != n[0].rank:
+        raise Refusal("it needs a scale for each axis")
+    axes = []
+    for d, (scale, size) in enumerate(zip(scales, known(n), strict=True)):
+        if scale != 1:
+            new = math.floor(size * scale)
+            axes.append(Axis(d, np.arange(new) / scale, scale))
+    kind = n.text("mode", "nearest")
+    if kind not in ("nearest", "linear", "bilinear"):
+        raise Refusal(f"mode {kind!r} is not known")
+    kernel = Kernel("nearest", "floor") if kind == "nearest" else Kernel("linear")
+    return resample(n.build, n[0], axes, kernel)
+
+
+@translates("Resize")
+def resize(n: Site) -> Any:
+    x, kind = n[0], n.text("mode", "nearest")
+    if kind not in ("nearest", "linear", "cubic"):
+        raise Refusal(f"mode {kind!r} is not known")
+    rounding = n.text("nearest_mode", "round_prefer_floor")
+    if rounding not in ROUNDING:
+        raise Refusal(f"nearest_mode {rounding!r} is not known")
+    if n.version < 11:
+        scales, goal, roi = n.array(1).ravel(), None, None
+        how, rounding, axes = "asymmetric", "floor", tuple(range(x.rank))
+    else:
+        how = n.text("coordinate_transformation_mode", "half_pixel")
+        axes = tuple(axis(n, a, x.rank) for a in n.ints("axes", tuple(range(x.rank))))
+        roi = optional_array(n, 1)
+        scales, goal = optional_array(n, 2), None
+        if scales is None:
+            goal = n.numbers(3)
+    shape = known(n)
+    if len(scales if scales is not None else goal or ()) != len(axes):
+        raise Refusal(f"it needs a scale or a size for each of {len(axes)} axes")
+    scales, goal = factors(n, [shape[a] for a in axes], scales, goal)
+    kernel = Kernel(
+        kind,
+        rounding,
+        n.float("cubic_coeff_a", -0.75),
+        n.flag("antialias"),
+        n.flag("exclude_outside"),
+    )
+    made, outside = [], []
+    for k, (a, scale, new) in enumerate(zip(axes, scales, goal, strict=True)):
+        window = (0.0, 1.0) if roi is None else (float(roi[k]), float(roi[len(axes) + k]))
+        places = coordinates(how, shape[a], new, float(scale), window)
+        if new != shape[a] or how == "tf_crop_and_resize":
+            made.append(Axis(a, places, float(scale)))
+        if how == "tf_crop_and_resize":
+            outside.append((a, (places < 0) | (places > shape[a] - 1)))
+    y = resample(n.build, x, made, kernel)
+    for a, mask in outside:
+        if mask.any():
+            side = [1] * y.rank
+            side[a] = len(mask)
+            value = n.constant(n.float("extrapolation_value", 0.0), y.dtype)
+            y = n.build.emit("where", n.build.constant(mask.reshape(side)), value, y)
+    return y
+
+
+def known(n: Site) -> tuple[int, ...]:
+    """The sizes of the input; symbolic ones as -1."""
+    return tuple(-1 if (s := as_int(d)) is None else s for d in n[0].shape)
+
+
+def optional_array(n: Site, k: int) -> np.ndarray | None:
+    """Input k if it is there and not empty."""
+    if n.optional(k) is None:
+        return None
+    array = n.array(k).ravel()
+    return array if array.size else None
+
+
+def factors(n: Site, shape: list[int], scales: Any, goal: Any) -> tuple[list[float], list[int]]:
+    """The scale and the new size of each axis."""
+    if scales is not None:
+        made = [float(s) for s in scales]
+        if any(not math.isfinite(s) or s <= 0 for s in made):
+            raise Refusal(f"its scales {made} are not positive")
+        sizes = [s if f == 1 else math.floor(s * f) for s, f in zip(shape, made, strict=True)]
+    else:
+        sizes = [int(g) for g in goal]
+        if any(s <= 0 for s in shape):
+            raise Refusal("it needs known sizes that are not 0")
+        made = [g / s for g, s in zip(sizes, shape, strict=True)]
+        policy = n.text("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            one = min(made) if policy == "not_larger" else max(made)
+            made = [one] * len(made)
+            sizes = [math.floor(one * s + 0.5) for s in shape]
+    for s, f, g in zip(shape, made, sizes, strict=True):
+        if s < 0 and f != 1:
+            raise Refusal("it resizes an axis of symbolic size")
+        if s >= 0 and not 0 < g <= 1 << 24:
+            raise Refusal(f"its result would have size {g}")
+    return made, sizes
+
+
+def coordinates(
+    how: str, old: int, new: int, scale: float, window: tuple[float, float]
+) -> np.ndarray:
+    """Where the new places lie in the old ones. Source: ONNX Resize-19."""
+    i = np.arange(max(new, 0), dtype=np.float64)
+    whole = scale * old
+    if how == "half_pixel":
+        return (i + 0.5) / scale - 0.5
+    if how == "half_pixel_symmetric":
+        return old / 2 * (1 - new / whole) + (i + 0.5) / scale - 0.5
+    if how == "pytorch_half_pixel":
+        return (i + 0.5) / scale - 0.5 if new > 1 else i - 0.5
+    if how == "asymmetric":
+        return i / scale
+    if how == "tf_half_pixel_for_nn":
+        return (i + 0.5) / scale
+    if how == "align_corners":
+        return i * (old - 1) / (whole - 1) if whole != 1 else i * 0
+    if how == "tf_crop_and_resize":
+        start, end = window
+        if new > 1:
+            return start * (old - 1) + i * (end - start) * (old - 1) / (new - 1)
+        return i + 0.5 * (start + end) * (old - 1)
+    raise Refusal(f"coordinate_transformation_mode {how!r} is not known")

@@ -1,0 +1,307 @@
+"""ONNX to Graph: walk the nodes in order, translate each by the table in `registry`.
+
+In: a path, bytes or a ModelProto. Out: a Graph of our operators, with constants folded and shapes
+known. Functions that the model defines and subgraphs are translated where they are called, in a
+scope of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import onnx
+
+from tilewright.frontend.onnx.checks import (
+    MOST_DEPTH,
+    MOST_LISTED,
+    Key,
+    check_model,
+    key_of,
+    refuse,
+    short,
+    standard_function,
+)
+from tilewright.frontend.onnx.files import TYPES, Source, array_of, read, type_of
+from tilewright.frontend.onnx.registry import TRANSLATORS, Refusal, Site
+from tilewright.graph import sizes
+from tilewright.graph.builder import MOST_RANK, identifier
+from tilewright.graph.folding import Folding
+from tilewright.graph.graph import Graph, Value
+from tilewright.ir.expr import Var, as_int
+from tilewright.support.errors import CompileError, ImportFault
+
+OLDEST, NEWEST = 6, 28  # opsets of ai.onnx that the translators know
+MOST_NODES = 200_000  # translated nodes, after functions and loops are expanded
+
+Scope = dict[str, Value | None]
+CLOSED = "\0closed"  # a name in a scope beyond which nothing is seen
+
+
+def import_onnx(source: Any, *, dims: Mapping[str, int] | None = None) -> Graph:
+    """The graph of an ONNX model: a path, bytes or a ModelProto.
+
+    `dims` gives numbers to symbolic dimensions by name ({"batch": 1}); others stay symbolic.
+    Raises ImportFault.
+    """
+    importer = Importer(read(source), dict(dims or {}))
+    try:
+        return importer.graph()
+    except ImportFault:
+        raise
+    except CompileError as fault:
+        raise refuse(fault.why, fault.what) from None
+
+
+class Importer:
+    """A model on its way into a graph. `scopes` map names to values, the innermost last."""
+
+    def __init__(self, source: Source, dims: dict[str, int]) -> None:
+        self.source, self.model, self.folder = source, source.model, source.folder
+        self.dims = dims
+        self.build = Folding()
+        self.scopes: list[Scope] = [{"": None}]
+        self.versions = {_domain(o.domain): o.version for o in self.model.opset_import}
+        self.functions: dict[Key, onnx.FunctionProto] = {
+            (_domain(f.domain), f.name): f for f in self.model.functions
+        }
+        self.arguments: list[dict[str, onnx.AttributeProto]] = []  # of the functions being expanded
+        self.translated = 0
+
+    def graph(self) -> Graph:
+        """The whole model."""
+        self.check_versions()
+        check_model(self.model, self.functions, self.versions)
+        proto = self.model.graph
+        self.build.name = identifier(proto.name or "model")
+        self.reserve_symbols()
+        for name, array in self.source.initializers():
+            self.define(name, self.build.constant(array, name or "c"))
+        for entry in proto.input:
+            if entry.name not in self.scopes[0]:
+                self.define(entry.name, self.input(entry))
+        for node in proto.node:
+            self.translate(node)
+        outputs: dict[str, Value] = {}
+        for entry in proto.output:
+            value = self.scopes[0].get(entry.name)
+            if value is None:
+                raise refuse(f"nothing makes its output '{short(entry.name)}'")
+            if entry.name in outputs:
+                raise refuse(f"it has the output '{short(entry.name)}' twice")
+            outputs[entry.name] = value
+        if not outputs:
+            raise refuse("it has no outputs")
+        return self.build.finish(outputs)
+
+    def check_versions(self) -> None:
+        version = self.versions.setdefault("", NEWEST)
+        if not OLDEST <= version <= NEWEST:
+            raise refuse(
+                f"it needs version {version} of ai.onnx",
+                remedy=f"versions {OLDEST} to {NEWEST} work; onnx.version_converter converts it",
+            )
+
+    def reserve_symbols(self) -> None:
+        """Symbolic sizes take their names before values do."""
+        for entry in self.model.graph.input:
+            for dim in entry.type.tensor_type.shape.dim:
+                if dim.dim_param and dim.dim_param not in self.dims:
+                    self.build.symbol(dim.dim_param)
+
+    def input(self, entry: onnx.ValueInfoProto) -> Value:
+        what = f"input '{short(entry.name)}'"
+        if not entry.type.HasField("tensor_type"):
+            raise ImportFault(
+                f"cannot import {what}", "it is no tensor (a sequence, map or optional)"
+            )
+        proto = entry.type.tensor_type
+        of = type_of(proto.elem_type, what)
+        if not proto.HasField("shape"):
+            raise ImportFault(f"cannot import {what}", "its shape is not given, not even its rank")
+        if len(proto.shape.dim) > MOST_RANK:
+            raise ImportFault(f"cannot import {what}", f"it has rank {len(proto.shape.dim)}")
+        shape = []
+        for n, dim in enumerate(proto.shape.dim):
+            if dim.dim_param in self.dims:
+                shape.append(sizes.size(self.dims[dim.dim_param]))
+            elif dim.dim_param:
+                shape.append(Var(identifier(dim.dim_param)))
+            elif dim.HasField("dim_value") and dim.dim_value >= 0:
+                shape.append(sizes.size(dim.dim_value))
+            else:
+                shape.append(self.build.symbol(f"{entry.name}_{n}"))
+        return self.build.input(entry.name, of, shape)
+
+    # scopes ---------------------------------------------------------------------------------
+
+    def define(self, name: str, value: Value | None) -> None:
+        if name in self.scopes[-1]:
+            raise refuse(f"the value '{short(name)}' is defined twice")
+        self.scopes[-1][name] = value
+
+    def find(self, name: str) -> tuple[bool, Value | None]:
+        """Whether `name` is known here, and its value (None: an input left out)."""
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return True, scope[name]
+            if CLOSED in scope:
+                break
+        return False, None
+
+    def lookup(self, name: str, node: onnx.NodeProto) -> Value | None:
+        known, value = self.find(name)
+        if not known:
+            why = f"nothing before it makes its input '{short(name)}'"
+            raise self.fault(node, why, "is the graph sorted?")
+        return value
+
+    def argument(self, attribute: onnx.AttributeProto) -> onnx.AttributeProto | None:
+        """An attribute; one that names a function's parameter is what the caller gave for it."""
+        if not attribute.ref_attr_name:
+            return attribute
+        given = self.arguments[-1].get(attribute.ref_attr_name) if self.arguments else None
+        if given is None or given.name == attribute.name:
+            return given
+        renamed = onnx.AttributeProto()
+        renamed.CopyFrom(given)
+        renamed.name = attribute.name
+        return renamed
+
+    # nodes ----------------------------------------------------------------------------------
+
+    def translate(self, node: onnx.NodeProto) -> None:
+        """Emit what a node means and define its outputs."""
+        self.translated += 1
+        if self.translated > MOST_NODES:
+            raise refuse(f"it expands to more than {MOST_NODES} nodes")
+        key = key_of(node)
+        inputs = [self.lookup(name, node) for name in node.input]
+        site = Site(self, node, inputs, self.versions.get(key[0], 1))
+        try:
+            own = self.functions.get(key)
+            if own is None and key not in TRANSLATORS:
+                own = self.standard(site)
+            made = TRANSLATORS[key](site) if own is None else self.call(own, site)
+        except Refusal as refusal:
+            raise self.fault(node, refusal.why, refusal.remedy) from None
+        except ImportFault:
+            raise
+        except CompileError as fault:
+            raise self.fault(node, fault.why, "", fault.where) from None
+        except (ArithmeticError, LookupError, TypeError, ValueError) as fault:
+            why = f"its inputs and attributes do not fit together ({type(fault).__name__}: {fault})"
+            raise self.fault(node, short(why), "if they should, this is a fault of ours") from fault
+        results = made if isinstance(made, tuple) else (made,)
+        for n, name in enumerate(node.output):
+            if not name:
+                continue
+            if n >= len(results) or results[n] is None:
+                raise self.fault(node, f"its output {n} ('{short(name)}') is not supported", "")
+            self.define(name, results[n])
+
+    def inline(self, graph: onnx.GraphProto, inputs: Sequence[Value]) -> tuple[Value, ...]:
+        """The outputs of a subgraph, which sees the values around it."""
+        if len(graph.input) != len(inputs):
+            raise Refusal(f"its subgraph has {len(graph.input)} inputs, not {len(inputs)}")
+        scope: Scope = dict(zip([e.name for e in graph.input], inputs, strict=True))
+        for tensor in graph.initializer:
+            if tensor.name not in scope:
+                array = array_of(tensor, self.folder)
+                scope[tensor.name] = self.build.constant(array, tensor.name or "c")
+        return self.run(scope, graph.node, [o.name for o in graph.output])
+
+    def call(self, function: onnx.FunctionProto, site: Site) -> tuple[Value | None, ...]:
+        """The outputs of a function that the caller asks for; it sees its inputs alone."""
+        if len(site.inputs) > len(function.input):
+            raise Refusal(
+                f"the function takes {len(function.input)} inputs, not {len(site.inputs)}"
+            )
+        missing = [None] * (len(function.input) - len(site.inputs))
+        scope: Scope = dict(zip(function.input, [*site.inputs, *missing], strict=True))
+        scope.update({"": None, CLOSED: None})
+        defaults = {a.name: a for a in function.attribute_proto}
+        before = self.versions
+        self.versions = {**before, **{_domain(o.domain): o.version for o in function.opset_import}}
+        self.arguments.append(defaults | site.attributes)
+        try:
+            wanted = zip(function.output, site.node.output, strict=False)
+            return self.run(scope, function.node, [own if asked else "" for own, asked in wanted])
+        finally:
+            self.arguments.pop()
+            self.versions = before
+
+    def standard(self, site: Site) -> onnx.FunctionProto:
+        """The function by which ONNX itself defines an operator, for these inputs."""
+        node = onnx.NodeProto()
+        node.CopyFrom(site.node)
+        del node.attribute[:]
+        node.attribute.extend(site.attributes.values())
+        found = standard_function(node, site.version, [_type_proto(v) for v in site.inputs])
+        if found is None:
+            raise Refusal(f"ONNX has no definition of {site.op} for these inputs")
+        return found
+
+    def run(
+        self, scope: Scope, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]
+    ) -> tuple[Any, ...]:
+        """Translate nodes in a scope of their own; the values of `outputs` (None for a name "")."""
+        if len(self.scopes) > MOST_DEPTH:
+            raise refuse(f"its functions and subgraphs nest deeper than {MOST_DEPTH}")
+        self.scopes.append(scope)
+        try:
+            for node in nodes:
+                self.translate(node)
+            found = []
+            for name in outputs:
+                _, value = self.find(name)
+                if value is None and name:
+                    raise Refusal(f"nothing makes the output '{short(name)}' of its body")
+                found.append(value)
+            return tuple(found)
+        finally:
+            self.scopes.pop()
+
+    def fault(self, node: onnx.NodeProto, why: str, remedy: str, more: str = "") -> ImportFault:
+        """An error at a node, with its name, operator, version, inputs and outputs."""
+        domain, op = key_of(node)
+
+        def shown(name: str) -> str:
+            _, value = self.find(name)
+            return f"'{short(name)}'" + (f" {short(value.type_text)}" if value is not None else "")
+
+        def listed(texts: Iterable[str]) -> str:
+            return ", ".join(itertools.islice(texts, MOST_LISTED)) or "none"
+
+        place = (
+            f"{short(domain or 'ai.onnx')}.{short(op)} (version {self.versions.get(domain, '?')})"
+        )
+        place += f"\ninputs: {listed(map(shown, node.input))}"
+        place += f"\noutputs: {listed(map(short, node.output))}"
+        label = node.name or (node.output[0] if node.output else "")
+        return ImportFault(
+            f"cannot import node '{short(label)}' ({short(op)})",
+            why,
+            place + (f"\n{more}" if more else ""),
+            remedy,
+        )
+
+
+def _type_proto(value: Value | None) -> onnx.TypeProto:
+    """A value's type in ONNX's terms (empty for an input left out)."""
+    made = onnx.TypeProto()
+    if value is not None:
+        tensor = made.tensor_type
+        tensor.elem_type = next(code for code, of in TYPES.items() if of is value.dtype)
+        tensor.shape.SetInParent()
+        for s in value.shape:
+            dim = tensor.shape.dim.add()
+            number = as_int(s)
+            if number is not None:
+                dim.dim_value = number
+    return made
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name

@@ -1,0 +1,106 @@
+"""Translators of ONNX operators whose places depend on data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.tensors import axis
+from tilewright.graph import sizes
+from tilewright.ir.expr import as_int
+
+
+@translates("GatherND")
+def gather_nd(n: Site) -> Any:
+    return n.emit("gather_nd", n[0], n[1], batch_dims=n.int("batch_dims", 0))
+
+
+@translates("ScatterElements", "Scatter")
+def scatter_elements(n: Site) -> Any:
+    return n.emit(
+        "scatter_elements", n[0], n[1], n[2], axis=axis(n, n.int("axis", 0), n[0].rank),
+        reduction=n.text("reduction", "none"),
+    )  # fmt: skip
+
+
+@translates("ScatterND")
+def scatter_nd(n: Site) -> Any:
+    return n.emit("scatter_nd", n[0], n[1], n[2], reduction=n.text("reduction", "none"))
+
+
+@translates("OneHot")
+def one_hot(n: Site) -> Any:
+    return n.emit("one_hot", n[0], n[2], depth=int(n.scalar(1)), axis=n.int("axis", -1))
+
+
+@translates("TopK")
+def top_k(n: Site) -> Any:
+    k = n.int("k") if n.version < 10 else int(n.scalar(1))
+    return n.emit("top_k", n[0], k=k, axis=n.int("axis", -1), largest=n.flag("largest", True))
+
+
+@translates("EyeLike")
+def eye_like(n: Site) -> Any:
+    x = n[0]
+    if x.static_shape is None or x.rank != 2:
+        raise Refusal("it needs a matrix of known size")
+    of = n.dtype("dtype", x.dtype)
+    return n.constant(np.eye(*x.static_shape, n.int("k", 0), dtype=of.numpy))
+
+
+@translates("Hardmax")
+def hardmax(n: Site) -> Any:
+    """1 at the first greatest place along an axis, else 0."""
+    x = n[0]
+    at = axis(n, n.int("axis", -1 if n.version >= 13 else 1), x.rank)
+    if n.version < 13 and at != x.rank - 1:
+        flat = n.build.emit(
+            "reshape", x, shape=(sizes.product(x.shape[:at]), sizes.product(x.shape[at:]))
+        )
+        return n.emit("reshape", _first_greatest(n, flat, 1), shape=x.shape)
+    return _first_greatest(n, x, at)
+
+
+def _first_greatest(n: Site, x: Any, at: int) -> Any:
+    depth = as_int(x.shape[at])
+    if depth is None:
+        raise Refusal("it needs a known size along its axis")
+    values = n.build.constant(np.array([0, 1], x.dtype.numpy))
+    return n.emit("one_hot", n.build.emit("argmax", x, axis=at), values, depth=depth, axis=at)
+
+
+@translates("Compress")
+def compress(n: Site) -> Any:
+    """Only where the condition is known: then it is a gather."""
+    x, condition = n[0], n.array(1).astype(bool)
+    at = n.int("axis")
+    if at is None:
+        x, at = n.build.emit("reshape", x, shape=(x.elements,)), 0
+    return n.emit("gather", x, n.constant(np.flatnonzero(condition)), axis=axis(n, at, x.rank))
+
+
+@translates("NonZero")
+def nonzero(n: Site) -> Any:
+    return n.constant(np.array(np.nonzero(n.array(0)), np.int64))
+
+
+@translates("ReverseSequence")
+def reverse_sequence(n: Site) -> Any:
+    """Place t of sequence b comes from place length(b) - 1 - t, where t is inside the sequence."""
+    x, batch, time = n[0], n.int("batch_axis", 1), n.int("time_axis", 0)
+    batch, time = axis(n, batch, x.rank), axis(n, time, x.rank)
+    if batch == time:
+        raise Refusal("batch and time are the same axis")
+
+    def along(v: Any, d: int) -> Any:
+        return n.build.emit(
+            "reshape", v, shape=tuple(v.shape[0] if k == d else 1 for k in range(x.rank))
+        )
+
+    t = along(n.build.emit("arange", length=x.shape[time]), time)
+    length = along(n.build.emit("cast", n[1], to="i64"), batch)
+    mirrored = n.build.emit("sub", n.build.emit("sub", length, n.constant(1, "i64")), t)
+    place = n.build.emit("where", n.build.emit("less", t, length), mirrored, t)
+    return n.emit("gather_elements", x, n.build.emit("expand", place, shape=x.shape), axis=time)

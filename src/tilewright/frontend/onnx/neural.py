@@ -1,0 +1,206 @@
+"""Translators of ONNX matrix products, convolutions and pooling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.graph import sizes
+from tilewright.graph.graph import Value
+from tilewright.graph.ops.pooling import whole_pads
+from tilewright.ir.expr import as_int
+
+
+@translates("MatMul")
+def matmul(n: Site) -> Any:
+    a, b = n[0], n[1]
+    if not a.rank or not b.rank:
+        raise Refusal("an operand is a scalar")
+    if a.rank > 1 and b.rank > 1:
+        return n.emit("matmul", a, b)
+    left = n.emit("reshape", a, shape=(1, *a.shape)) if a.rank == 1 else a
+    right = n.emit("reshape", b, shape=(*b.shape, 1)) if b.rank == 1 else b
+    y = n.emit("matmul", left, right)
+    shape = (
+        y.shape[:-2]
+        + (() if a.rank == 1 else y.shape[-2:-1])
+        + (() if b.rank == 1 else y.shape[-1:])
+    )
+    return n.emit("reshape", y, shape=shape)
+
+
+@translates("Gemm")
+def gemm(n: Site) -> Any:
+    alpha, beta = n.float("alpha", 1.0), n.float("beta", 1.0)
+    if n[0].rank != 2 or n[1].rank != 2:
+        raise Refusal("its operands must be matrices")
+    bias = n.optional(2) if beta != 0 else None
+    plain = alpha == 1.0 and bias is None
+    attrs = {"transpose_a": n.flag("transA"), "transpose_b": n.flag("transB")}
+    y = (n if plain else n.build).emit("matmul", n[0], n[1], **attrs)
+    if alpha != 1.0:
+        y = (n if bias is None else n.build).emit("mul", y, n.constant(alpha, y.dtype))
+    if bias is None:
+        return y
+    if beta != 1.0:
+        bias = n.build.emit("mul", bias, n.constant(beta, bias.dtype))
+    return n.emit("add", y, bias)
+
+
+def window(n: Site, x: Value, kernel: tuple[int, ...], pool: bool = False) -> dict[str, Any]:
+    """strides, pads and dilations as our window operators want them."""
+    rank = len(kernel)
+    strides = n.ints("strides") or (1,) * rank
+    dilations = n.ints("dilations") or (1,) * rank
+    given = n.ints("pads") or (0,) * (2 * rank)
+    for what, values, count in (
+        ("strides", strides, rank),
+        ("dilations", dilations, rank),
+        ("pads", given, 2 * rank),
+    ):
+        if len(values) != count:
+            raise Refusal(f"it has {len(values)} {what}, {count} are needed")
+        if any(v < (0 if what == "pads" else 1) for v in values):
+            raise Refusal(f"its {what} {values} are too small")
+    if x.rank != rank + 2:
+        raise Refusal(f"its kernel has rank {rank}, its input rank {x.rank}; expected {rank + 2}")
+    auto = n.text("auto_pad", "NOTSET")
+    if auto == "NOTSET":
+        pads = tuple(zip(given[:rank], given[rank:], strict=True))
+    elif auto == "VALID":
+        pads = ((0, 0),) * rank
+    elif auto in ("SAME_UPPER", "SAME_LOWER"):
+        made = []
+        for s, k, stride, d in zip(x.shape[2:], kernel, strides, dilations, strict=True):
+            reach, size = d * (k - 1) + 1, as_int(s)
+            if size is None and stride != 1:
+                raise Refusal(f"auto_pad {auto} with stride {stride} needs known sizes")
+            total = (
+                reach - 1
+                if size is None
+                else max(0, (-(-size // stride) - 1) * stride + reach - size)
+            )
+            small, large = total // 2, total - total // 2
+            made.append((small, large) if auto == "SAME_UPPER" else (large, small))
+        pads = tuple(made)
+    else:
+        raise Refusal(f"auto_pad {auto!r} is not known")
+    return {"strides": strides, "pads": pads, "dilations": dilations}
+
+
+def kernel_of(n: Site, w: Value) -> tuple[int, ...]:
+    kernel = sizes.static(w.shape[2:])
+    if kernel is None or not kernel:
+        raise Refusal("its weights must have a known kernel")
+    stated = n.ints("kernel_shape")
+    if stated is not None and stated != kernel:
+        raise Refusal(f"kernel_shape is {stated}, its weights have {kernel}")
+    return kernel
+
+
+@translates("Conv")
+def conv(n: Site) -> Any:
+    x, w, bias = n[0], n[1], n.optional(2)
+    parts = (x, w) if bias is None else (x, w, bias)
+    return n.emit("conv", *parts, **window(n, x, kernel_of(n, w)), groups=n.int("group", 1))
+
+
+@translates("ConvTranspose")
+def conv_transpose(n: Site) -> Any:
+    x, w, bias = n[0], n[1], n.optional(2)
+    kernel = kernel_of(n, w)
+    rank = len(kernel)
+    auto = n.text("auto_pad", "NOTSET")
+    strides, dilations = n.ints("strides") or (1,) * rank, n.ints("dilations") or (1,) * rank
+    extra = n.ints("output_padding") or (0,) * rank
+    goal = n.ints("output_shape")
+    attrs = {"strides": strides, "dilations": dilations}
+    for what, values in (*attrs.items(), ("output_padding", extra)):
+        if len(values) != rank or any(v < (what != "output_padding") for v in values):
+            raise Refusal(f"its {what} {values} do not fit {rank} space axes")
+    if goal is None and auto in ("NOTSET", "VALID"):
+        given = n.ints("pads") or (0,) * (2 * rank)
+        if len(given) != 2 * rank:
+            raise Refusal(f"it has {len(given)} pads, {2 * rank} are needed")
+        pads = (
+            tuple(zip(given[:rank], given[rank:], strict=True))
+            if auto == "NOTSET"
+            else ((0, 0),) * rank
+        )
+    else:
+        made = []
+        space = sizes.static(x.shape[2:])
+        if space is None or (goal is not None and len(goal) < rank):
+            raise Refusal("output_shape and auto_pad need known sizes")
+        for d in range(rank):
+            full = (space[d] - 1) * strides[d] + dilations[d] * (kernel[d] - 1) + 1 + extra[d]
+            wanted = space[d] * strides[d] if goal is None else goal[len(goal) - rank + d]
+            total = full - wanted
+            if total < 0:
+                extra = (*extra[:d], extra[d] - total, *extra[d + 1 :])
+                total = 0
+            small, large = total // 2, total - total // 2
+            made.append((small, large) if auto == "SAME_UPPER" else (large, small))
+        pads = tuple(made)
+    parts = (x, w) if bias is None else (x, w, bias)
+    return n.emit(
+        "conv_transpose", *parts, **attrs, pads=pads, extra=extra, groups=n.int("group", 1)
+    )
+
+
+@translates("MaxPool", "AveragePool")
+def pool(n: Site) -> Any:
+    kernel = n.ints("kernel_shape")
+    if not kernel or any(k < 1 for k in kernel):
+        raise Refusal(f"kernel_shape {kernel} is not positive")
+    if n.flag("storage_order"):
+        raise Refusal("storage_order 1 (column major) is not supported")
+    attrs = window(n, n[0], kernel, pool=True)
+    attrs["ceil_mode"] = n.flag("ceil_mode")
+    if n.op == "MaxPool":
+        return n.emit("max_pool", n[0], kernel=kernel, **attrs)
+    return n.emit("avg_pool", n[0], kernel=kernel, **attrs, count_pads=n.flag("count_include_pad"))
+
+
+@translates("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(n: Site) -> Any:
+    op = "reduce_mean" if n.op == "GlobalAveragePool" else "reduce_max"
+    return n.emit(op, n[0], axes=tuple(range(2, n[0].rank)), keepdims=True)
+
+
+@translates("LRN")
+def lrn(n: Site) -> Any:
+    return n.emit(
+        "lrn", n[0], size=n.int("size", 1), alpha=n.float("alpha", 1e-4),
+        beta=n.float("beta", 0.75),
+        bias=n.float("bias", 1.0),
+    )  # fmt: skip
+
+
+@translates("LpPool", "GlobalLpPool")
+def lp_pool(n: Site) -> Any:
+    """(Σ |x|^p)^(1/p) over windows: the sum is a convolution of each channel with ones."""
+    x, p = n[0], n.int("p", 2)
+    powers = n.build.emit("abs", x)
+    powers = powers if p == 1 else n.build.emit("pow", powers, n.constant(float(p), x.dtype))
+    if n.op == "GlobalLpPool":
+        total = n.build.emit("reduce_sum", powers, axes=tuple(range(2, x.rank)), keepdims=True)
+    else:
+        kernel, channels = n.ints("kernel_shape"), as_int(x.shape[1])
+        if not kernel or any(k < 1 for k in kernel) or channels is None:
+            raise Refusal("it needs a positive kernel and a known number of channels")
+        attrs = window(n, x, kernel)
+        if n.flag("ceil_mode"):
+            attrs["pads"] = _whole_pads(n, x, kernel, attrs)
+        ones = n.constant(np.ones((channels, 1, *kernel)), x.dtype)
+        total = n.build.emit("conv", powers, ones, **attrs, groups=channels)
+    return total if p == 1 else n.emit("pow", total, n.constant(1 / p, x.dtype))
+
+
+def _whole_pads(n: Site, x: Value, kernel: tuple[int, ...], attrs: dict[str, Any]) -> Any:
+    space = sizes.static(x.shape[2:])
+    if space is None:
+        raise Refusal("ceil_mode needs known sizes")
+    return whole_pads(space, kernel, attrs["strides"], attrs["pads"], attrs["dilations"], True)

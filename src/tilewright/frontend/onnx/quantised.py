@@ -1,0 +1,159 @@
+"""Translators of ONNX quantised operators, on integers widened to i32 and floats.
+
+A number q stands for (q - zero point) · scale; scale and zero point are one for a tensor, one for
+each place along an axis, or one for each block of an axis.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tilewright.frontend.onnx.neural import kernel_of, window
+from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.tensors import axis
+from tilewright.graph import sizes
+from tilewright.graph.graph import Value
+from tilewright.ir.dtype import DType, dtype
+
+
+def spread(n: Site, part: Value, x: Value, at: int, block: int) -> Value:
+    """A scale or zero point so that it broadcasts against x."""
+    if part.elements == sizes.size(1):
+        return n.build.emit("reshape", part, shape=())
+    if block:  # one for each block along `at`
+        d = axis(n, at, x.rank)
+        shape = (*part.shape[: d + 1], 1, *part.shape[d + 1 :])
+        y = n.build.emit("reshape", part, shape=shape)
+        y = n.build.emit("expand", y, shape=(*part.shape[: d + 1], block, *part.shape[d + 1 :]))
+        whole = sizes.size(part.shape[d] * block)
+        y = n.build.emit("reshape", y, shape=(*part.shape[:d], whole, *part.shape[d + 1 :]))
+        if whole == x.shape[d]:
+            return y
+        return n.build.emit("slice", y, starts=(0,) * y.rank, shape=x.shape)
+    if part.rank != 1:
+        return part
+    d = axis(n, at, x.rank)
+    return n.build.emit(
+        "reshape", part, shape=tuple(part.shape[0] if k == d else 1 for k in range(x.rank))
+    )
+
+
+def as_type(n: Site, x: Value, of: DType) -> Value:
+    return x if x.dtype is of else n.build.emit("cast", x, to=of.name)
+
+
+def dequantised(
+    n: Site, x: Value, scale: Value, zero: Value | None, at: int = 1, block: int = 0
+) -> Value:
+    """(x - zero) · scale in the scale's dtype."""
+    wide = as_type(n, x, scale.dtype if x.dtype.is_float else dtype("f32"))
+    if zero is not None and not is_zero(n, zero):
+        wide = n.build.emit("sub", wide, as_type(n, spread(n, zero, x, at, block), wide.dtype))
+    return n.build.emit("mul", wide, as_type(n, spread(n, scale, x, at, block), wide.dtype))
+
+
+def is_zero(n: Site, value: Value) -> bool:
+    constant = n.build.constants.get(value)
+    return constant is not None and not np.any(np.asarray(constant.array, np.float32))
+
+
+def quantised(
+    n: Site, x: Value, scale: Value, zero: Value | None, of: DType, at: int = 1, block: int = 0
+) -> Value:
+    """x / scale rounded (halves to even), plus zero, held within `of`."""
+    y = n.build.emit("div", as_type(n, x, scale.dtype), spread(n, scale, x, at, block))
+    y = as_type(n, y, dtype("f32"))
+    if of.is_float:
+        return n.build.emit("cast", saturated(n, y, of), to=of.name)
+    y = n.build.emit("round", y)
+    if zero is not None and not is_zero(n, zero):
+        y = n.build.emit("add", y, as_type(n, spread(n, zero, x, at, block), y.dtype))
+    return n.build.emit("cast", y, to=of.name)  # the cast saturates
+
+
+def saturated(n: Site, y: Value, of: DType) -> Value:
+    most = float(ml_dtypes.finfo(of.numpy).max)
+    return n.build.emit("clip", y, low=-most, high=most)
+
+
+@translates("QuantizeLinear")
+def quantize_linear(n: Site) -> Any:
+    zero = n.optional(2)
+    of = zero.dtype if zero is not None else dtype("u8")
+    if zero is None and n.int("output_dtype", 0):
+        of = n.dtype("output_dtype")
+    return quantised(n, n[0], n[1], zero, of, n.int("axis", 1), n.int("block_size", 0))
+
+
+@translates("DequantizeLinear")
+def dequantize_linear(n: Site) -> Any:
+    y = dequantised(n, n[0], n[1], n.optional(2), n.int("axis", 1), n.int("block_size", 0))
+    return as_type(n, y, n.dtype("output_dtype") if n.int("output_dtype", 0) else n[1].dtype)
+
+
+def centred(n: Site, x: Value, zero: Value | None, shape: Any) -> Value:
+    """x - zero as i32; `shape` says how a vector of zero points broadcasts."""
+    wide = as_type(n, x, dtype("i32"))
+    if zero is None or is_zero(n, zero):
+        return wide
+    if zero.elements == sizes.size(1):
+        zero = n.build.emit("reshape", zero, shape=())
+    elif zero.rank == 1:
+        zero = n.build.emit("reshape", zero, shape=shape(zero.shape[0]))
+    return n.build.emit("sub", wide, as_type(n, zero, dtype("i32")))
+
+
+def integer_product(n: Site, a: Value, b: Value, za: Value | None, zb: Value | None) -> Value:
+    if a.rank < 2 or b.rank < 2:
+        raise Refusal("its operands must be matrices")
+    left = centred(n, a, za, lambda s: (s, 1))
+    return n.build.emit("matmul", left, centred(n, b, zb, lambda s: (1, s)))
+
+
+@translates("MatMulInteger")
+def matmul_integer(n: Site) -> Any:
+    return integer_product(n, n[0], n[1], n.optional(2), n.optional(3))
+
+
+@translates("QLinearMatMul")
+def qlinear_matmul(n: Site) -> Any:
+    total = integer_product(n, n[0], n[3], n[2], n[5])
+    a_scale, b_scale = n[1], n[4]
+    y = as_type(n, total, dtype("f32"))
+    for scale, shape in ((a_scale, lambda s: (s, 1)), (b_scale, lambda s: (1, s))):
+        if scale.elements == sizes.size(1):
+            scale = n.build.emit("reshape", scale, shape=())
+        elif scale.rank == 1:
+            scale = n.build.emit("reshape", scale, shape=shape(scale.shape[0]))
+        y = n.build.emit("mul", y, as_type(n, scale, y.dtype))
+    return quantised(n, y, as_type(n, n[6], y.dtype), n[7], n[7].dtype)
+
+
+def integer_convolution(n: Site, x: Value, w: Value, zx: Value | None, zw: Value | None) -> Value:
+    """The zero point of x is taken off before padding, so that pads stand for 0."""
+    kernel = kernel_of(n, w)
+    space = (1,) * len(kernel)
+    left = centred(n, x, zx, lambda s: (1, s, *space))
+    right = centred(n, w, zw, lambda s: (s, 1, *space))
+    return n.build.emit("conv", left, right, **window(n, x, kernel), groups=n.int("group", 1))
+
+
+@translates("ConvInteger")
+def conv_integer(n: Site) -> Any:
+    return integer_convolution(n, n[0], n[1], n.optional(2), n.optional(3))
+
+
+@translates("QLinearConv")
+def qlinear_conv(n: Site) -> Any:
+    total = integer_convolution(n, n[0], n[3], n[2], n[5])
+    channels = tuple(-1 if d == 1 else 1 for d in range(total.rank))
+    if n.optional(8) is not None:
+        shape = tuple(n[8].shape[0] if c == -1 else 1 for c in channels)
+        total = n.build.emit("add", total, n.build.emit("reshape", n[8], shape=shape))
+    y = as_type(n, total, dtype("f32"))
+    for scale in (n[1], n[4]):
+        y = n.build.emit("mul", y, as_type(n, spread(n, scale, y, 1, 0), y.dtype))
+    return quantised(n, y, as_type(n, n[6], y.dtype), n[7], n[7].dtype)

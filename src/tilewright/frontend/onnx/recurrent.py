@@ -1,0 +1,140 @@
+"""Translators of ONNX recurrent layers: one matrix product for all steps' inputs, then the
+recurrence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.tensors import cut
+from tilewright.graph.graph import Value
+from tilewright.graph.ops.recurrent import ACTIVATIONS
+from tilewright.ir.expr import as_int
+
+GATES = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2), "RNN": (0,)}  # ONNX's blocks in our order
+DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+
+
+@translates("LSTM", "GRU", "RNN")
+def recurrent(n: Site) -> Any:
+    """Each direction by itself; then their results side by side."""
+    x, hidden = n[0], as_int(n[2].shape[-1])
+    if x.rank != 3 or n[1].rank != 3 or n[2].rank != 3 or hidden is None:
+        raise Refusal("its input and weights must have rank 3 and a known hidden size")
+    if n.flag("input_forget"):
+        raise Refusal("coupled input and forget gates are not supported")
+    names = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+    direction = n.text("direction", "forward")
+    if direction not in names:
+        raise Refusal(f"direction {direction!r} is not known")
+    reverses = names[direction]
+    if as_int(n[1].shape[0]) != len(reverses) or as_int(n[2].shape[0]) != len(reverses):
+        raise Refusal(f"direction {direction!r} needs weights for {len(reverses)} directions")
+    batch_first = n.flag("layout")
+    if batch_first:
+        x = n.build.emit("transpose", x, perm=(1, 0, 2))
+    ends = [one_direction(n, x, d, reverse) for d, reverse in enumerate(reverses)]
+    steps, batch = x.shape[0], x.shape[1]
+    y = join(n, [n.build.emit("reshape", e[0], shape=(steps, 1, batch, hidden)) for e in ends], 1)
+    last = [
+        join(n, [n.build.emit("reshape", e[k], shape=(1, batch, hidden)) for e in ends], 0)
+        for k in range(1, len(ends[0]))
+    ]
+    if batch_first:
+        y = n.build.emit("transpose", y, perm=(2, 0, 1, 3))
+        last = [n.build.emit("transpose", v, perm=(1, 0, 2)) for v in last]
+    return (y, *last)
+
+
+def join(n: Site, parts: list[Value], axis: int) -> Value:
+    return parts[0] if len(parts) == 1 else n.build.emit("concat", *parts, axis=axis)
+
+
+def activations(n: Site, d: int) -> tuple[str, ...]:
+    """The activations of direction d, in our names."""
+    defaults = DEFAULTS[n.op]
+    given = n.texts("activations") or ()
+    chosen = given[d * len(defaults) : (d + 1) * len(defaults)] or defaults
+    names = tuple(a.lower() for a in chosen)
+    if len(names) != len(defaults) or any(a not in ACTIVATIONS for a in names):
+        raise Refusal(
+            f"activations {chosen} are not supported", f"those that are: {', '.join(ACTIVATIONS)}"
+        )
+    if n.floats("activation_alpha") or n.floats("activation_beta"):
+        raise Refusal("activation_alpha and activation_beta are not supported")
+    return names
+
+
+def one_direction(n: Site, x: Value, d: int, reverse: bool) -> tuple[Value, ...]:
+    build, hidden, gates = n.build, as_int(n[2].shape[-1]), GATES[n.op]
+    assert hidden is not None
+    wide = len(gates) * hidden
+    if as_int(n[1].shape[1]) != wide or as_int(n[2].shape[1]) != wide:
+        raise Refusal(f"its weights must have {wide} rows for hidden size {hidden}")
+
+    def part(k: int, shape: tuple[Any, ...]) -> Value:
+        """Direction d of input k."""
+        value = n[k]
+        if as_int(value.shape[0]) != as_int(n[1].shape[0]):
+            raise Refusal(f"input {k} has another number of directions than the weights")
+        return build.emit("reshape", cut(n, value, 0, d, 1), shape=shape)
+
+    def ordered(v: Value, order: tuple[int, ...]) -> Value:
+        """Blocks of `hidden` rows in another order."""
+        if order == tuple(range(len(order))):
+            return v
+        return build.emit("concat", *[cut(n, v, 0, g * hidden, hidden) for g in order], axis=0)
+
+    w = ordered(part(1, (wide, n[1].shape[2])), gates)
+    r = ordered(part(2, (wide, hidden)), gates)
+    batch = x.shape[1]
+    inputs = build.emit("matmul", x, w, transpose_b=True)
+    linear_after = n.op == "GRU" and n.flag("linear_before_reset")
+    state_bias = build.constant(np.zeros(hidden, x.dtype.numpy))
+    if n.optional(3) is not None:
+        both = part(3, (2 * wide,))
+        bw, br = (ordered(cut(n, both, 0, k * wide, wide), gates) for k in (0, 1))
+        if linear_after:  # the state's bias of the new gate is inside the reset product
+            state_bias = cut(n, br, 0, 2 * hidden, hidden)
+            zeros = build.constant(np.zeros(hidden, x.dtype.numpy))
+            br = build.emit("concat", cut(n, br, 0, 0, 2 * hidden), zeros, axis=0)
+        inputs = build.emit("add", inputs, build.emit("add", bw, br))
+
+    def state(k: int) -> Value:
+        if n.optional(k) is None:
+            return build.emit("full", shape=(batch, hidden), value=0.0, of=x.dtype.name)
+        return part(k, (batch, hidden))
+
+    lengths = n.optional(4)
+    attrs: dict[str, Any] = {"reverse": reverse, "clip": n.float("clip")}
+    names = activations(n, d)
+    if n.op == "LSTM":
+        holes = []
+        if n.optional(7) is not None:
+            holes = [ordered(part(7, (3 * hidden,)), (0, 2, 1))]
+        elif lengths is not None:
+            holes = [build.constant(np.zeros(3 * hidden, x.dtype.numpy))]
+        rest = [] if lengths is None else [lengths]
+        return build.emit(
+            "lstm",
+            inputs,
+            r,
+            state(5),
+            state(6),
+            *holes,
+            *rest,
+            **attrs,
+            activations=names,
+            name=n.node.output[:1],
+        )
+    tail = [] if lengths is None else [lengths]
+    if n.op == "GRU":
+        return build.emit(
+            "gru", inputs, r, state_bias, state(5), *tail, **attrs, reset_after=linear_after,
+            activations=names, name=n.node.output[:1],
+        )  # fmt: skip
+    return build.emit(
+        "rnn", inputs, r, state(5), *tail, **attrs, activation=names[0], name=n.node.output[:1]
+    )

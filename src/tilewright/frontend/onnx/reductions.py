@@ -1,0 +1,194 @@
+"""Translators of ONNX reductions, normalisations and running sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.graph import sizes
+from tilewright.graph.graph import Value
+
+_REDUCE = {
+    "ReduceSum": "reduce_sum",
+    "ReduceMean": "reduce_mean",
+    "ReduceMax": "reduce_max",
+    "ReduceMin": "reduce_min",
+    "ReduceProd": "reduce_prod",
+    "ReduceL1": "reduce_sum",
+    "ReduceL2": "reduce_sum",
+    "ReduceSumSquare": "reduce_sum",
+    "ReduceLogSum": "reduce_sum",
+    "ReduceLogSumExp": "reduce_sum",
+}
+
+
+def axes_of(n: Site, moved_in: int) -> tuple[int, ...] | None:
+    """The axes: an attribute before version `moved_in`, input 1 from then on; None: all; ():
+    none."""
+    axes = n.ints("axes")
+    if n.version >= moved_in and n.optional(1) is not None:
+        axes = n.numbers(1)
+    if not axes:
+        return () if n.flag("noop_with_empty_axes") else None
+    return tuple(axes)
+
+
+@translates(*_REDUCE)
+def reduce(n: Site) -> Any:
+    x, op = n[0], n.op
+    axes = axes_of(n, 13 if op == "ReduceSum" else 18)
+    keep = n.flag("keepdims", True)
+    if x.dtype.is_bool and op in ("ReduceMax", "ReduceMin"):
+        return n.emit(
+            "reduce_any" if op == "ReduceMax" else "reduce_all", x, axes=axes, keepdims=keep
+        )
+    if op == "ReduceLogSumExp":
+        return log_sum_exp(n, x, axes, keep)
+    if op == "ReduceL1":
+        x = n.emit("abs", x)
+    elif op in ("ReduceL2", "ReduceSumSquare"):
+        x = n.emit("mul", x, x)
+    y = n.emit(_REDUCE[op], x, axes=axes, keepdims=keep) if axes != () else x
+    if op == "ReduceL2":
+        if y.dtype.is_float:
+            return n.emit("sqrt", y)
+        root = n.emit("sqrt", n.emit("cast", y, to="f64"))
+        return n.emit("cast", root, to=y.dtype.name)
+    return n.emit("log", y) if op == "ReduceLogSum" else y
+
+
+def log_sum_exp(n: Site, x: Value, axes: tuple[int, ...] | None, keep: bool) -> Any:
+    """top + log(sum(exp(x - top))): no overflow. An infinite top is left out of the shift."""
+    if axes == ():
+        return x
+    top = n.emit("reduce_max", x, axes=axes, keepdims=True)
+    top = n.emit("clip", top, low=-3e38, high=3e38)
+    e = n.emit("exp", n.emit("sub", x, top))
+    total = n.emit("log", n.emit("reduce_sum", e, axes=axes, keepdims=True))
+    y = n.emit("add", total, top)
+    if keep:
+        return y
+    drop = range(x.rank) if axes is None else [a % x.rank for a in axes]
+    return n.emit("reshape", y, shape=tuple(s for d, s in enumerate(y.shape) if d not in drop))
+
+
+@translates("ArgMax", "ArgMin")
+def index_of_extreme(n: Site) -> Any:
+    return n.emit(
+        n.op.lower(), n[0], axis=n.int("axis", 0), keepdims=n.flag("keepdims", True),
+        last=n.flag("select_last_index"),
+    )  # fmt: skip
+
+
+@translates("Softmax", "LogSoftmax")
+def softmax(n: Site) -> Any:
+    x, op = n[0], "softmax" if n.op == "Softmax" else "log_softmax"
+    if n.version >= 13:
+        return n.emit(op, x, axis=n.int("axis", -1))
+    axis = n.int("axis", 1)  # before 13: over all axes from `axis` on, as one
+    axis = axis + x.rank if axis < 0 else axis
+    if axis == x.rank - 1:
+        return n.emit(op, x, axis=axis)
+    if not 0 <= axis <= x.rank:
+        raise Refusal(f"axis {axis} is out of range for rank {x.rank}")
+    flat = n.emit(
+        "reshape", x, shape=(sizes.product(x.shape[:axis]), sizes.product(x.shape[axis:]))
+    )
+    return n.emit("reshape", n.emit(op, flat, axis=1), shape=x.shape)
+
+
+@translates("BatchNormalization")
+def batch_norm(n: Site) -> Any:
+    if n.flag("training_mode"):
+        raise Refusal("it is in training mode", "export the model for inference")
+    if n.int("spatial", 1) != 1:
+        raise Refusal("statistics for each place (spatial=0) are not supported")
+    x = n[0]
+    parts = [
+        p if p.dtype is x.dtype else n.build.emit("cast", p, to=x.dtype.name)
+        for p in map(n.__getitem__, range(1, 5))
+    ]
+    return n.emit("batch_norm", x, *parts, eps=n.float("epsilon", 1e-5))
+
+
+@translates("LayerNormalization")
+def layer_norm(n: Site) -> Any:
+    if len(n.node.output) > 1:  # the statistics too: then by ONNX's own definition
+        return n.importer.call(n.importer.standard(n), n)
+    x, axis = n[0], n.int("axis", -1)
+    if not -x.rank <= axis < x.rank:
+        raise Refusal(f"axis {axis} is out of range for rank {x.rank}")
+    tail = x.shape[axis % x.rank :]
+    scale, bias = n[1], n.optional(2)
+    eps = n.float("epsilon", 1e-5)
+    if scale.shape == tail and (bias is None or bias.shape == tail):
+        parts = [scale] if bias is None else [scale, bias]
+        return n.emit("layer_norm", x, *parts, axis=axis, eps=eps)
+    y = n.emit("mul", n.emit("layer_norm", x, axis=axis, eps=eps), scale)
+    return y if bias is None else n.emit("add", y, bias)
+
+
+@translates("RMSNormalization", "SimplifiedLayerNormalization")
+def rms_norm(n: Site) -> Any:
+    x, axis, eps = n[0], n.int("axis", -1), n.float("epsilon", 1e-5)
+    if not -x.rank <= axis < x.rank:
+        raise Refusal(f"axis {axis} is out of range for rank {x.rank}")
+    if n[1].shape == x.shape[axis % x.rank :]:
+        return n.emit("rms_norm", x, n[1], axis=axis, eps=eps)
+    return n.emit("mul", n.emit("rms_norm", x, axis=axis, eps=eps), n[1])
+
+
+@translates("InstanceNormalization", "GroupNormalization")
+def group_norm(n: Site) -> Any:
+    x, scale, bias, eps = n[0], n[1], n[2], n.float("epsilon", 1e-5)
+    if n.op == "InstanceNormalization":
+        if x.rank < 2 or x.static_shape is None:
+            raise Refusal("it needs a known number of channels")
+        return n.emit("group_norm", x, scale, bias, groups=x.static_shape[1], eps=eps)
+    groups = n.int("num_groups")
+    if groups is None or x.rank < 2:
+        raise Refusal("it needs num_groups and a channel axis")
+    if n.version < 21 and scale.shape != (x.shape[1],):  # one weight for each group
+        each = sizes.size(x.shape[1] // groups)
+        scale, bias = (
+            n.build.emit(
+                "reshape",
+                n.build.emit(
+                    "expand",
+                    n.build.emit("reshape", p, shape=(*p.shape, 1)),
+                    shape=(*p.shape, each),
+                ),
+                shape=(x.shape[1],),
+            )
+            for p in (scale, bias)
+        )
+    return n.emit("group_norm", x, scale, bias, groups=groups, eps=eps)
+
+
+@translates("LpNormalization")
+def lp_norm(n: Site) -> Any:
+    x, axis, p = n[0], n.int("axis", -1), n.int("p", 2)
+    powers = n.emit("abs", x) if p == 1 else n.emit("mul", x, x)
+    total = n.emit("reduce_sum", powers, axes=(axis,), keepdims=True)
+    norm = total if p == 1 else n.emit("sqrt", total)
+    zero, one = n.constant(0, x.dtype), n.constant(1, x.dtype)
+    return n.emit("div", x, n.emit("where", n.emit("equal", norm, zero), one, norm))
+
+
+@translates("MeanVarianceNormalization")
+def mean_variance_norm(n: Site) -> Any:
+    x, axes = n[0], n.ints("axes", (0, 2, 3))
+    moved = n.emit("sub", x, n.emit("reduce_mean", x, axes=axes, keepdims=True))
+    power = n.emit("reduce_mean", n.emit("mul", moved, moved), axes=axes, keepdims=True)
+    return n.emit("div", moved, n.emit("add", n.emit("sqrt", power), n.constant(1e-9, x.dtype)))
+
+
+@translates("CumSum", "CumProd")
+def running(n: Site) -> Any:
+    return n.emit(
+        n.op.lower(),
+        n[0],
+        axis=int(n.scalar(1)),
+        exclusive=n.flag("exclusive"),
+        reverse=n.flag("reverse"),
+    )

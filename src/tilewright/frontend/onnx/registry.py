@@ -1,0 +1,205 @@
+"""The table of translators: (domain, operator) → a function from an ONNX node to values of the
+graph.
+
+`@translates("Conv", "ConvInteger")` registers a function of one `Site`: the node with its inputs as
+values, its attributes checked by type, and `emit`. What a function cannot translate it refuses with
+a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tilewright.frontend.onnx.files import array_of, type_of
+from tilewright.graph import sizes
+from tilewright.graph.folding import Folding
+from tilewright.graph.graph import Value
+from tilewright.ir.dtype import DType
+from tilewright.ir.expr import as_int
+
+Translator = Callable[["Site"], Any]
+TRANSLATORS: dict[tuple[str, str], Translator] = {}
+
+MAIN = ""  # the domain ai.onnx
+
+
+def translates(*names: str, domain: str = MAIN) -> Callable[[Translator], Translator]:
+    """Register a translator for operators of `domain`."""
+
+    def register(f: Translator) -> Translator:
+        for name in names:
+            TRANSLATORS[domain, name] = f
+        return f
+
+    return register
+
+
+class Refusal(Exception):
+    """Why a node cannot be translated, and what would help."""
+
+    def __init__(self, why: str, remedy: str = "") -> None:
+        super().__init__(why)
+        self.why, self.remedy = why, remedy
+
+
+_A = onnx.AttributeProto
+_KINDS = {
+    "i": _A.INT,
+    "f": _A.FLOAT,
+    "s": _A.STRING,
+    "t": _A.TENSOR,
+    "g": _A.GRAPH,
+    "ints": _A.INTS,
+    "floats": _A.FLOATS,
+    "strings": _A.STRINGS,
+}
+
+
+class Site:
+    """An ONNX node being translated. `inputs` has None where an optional input is left out."""
+
+    __slots__ = ("attributes", "importer", "inputs", "node", "version")
+
+    def __init__(
+        self, importer: Any, node: onnx.NodeProto, inputs: list[Value | None], version: int
+    ) -> None:
+        self.importer, self.node, self.inputs, self.version = importer, node, inputs, version
+        given = [(a.name, importer.argument(a)) for a in node.attribute]
+        self.attributes = {name: a for name, a in given if a is not None}
+
+    @property
+    def op(self) -> str:
+        return self.node.op_type
+
+    @property
+    def build(self) -> Folding:
+        return self.importer.build
+
+    def emit(self, op: str, *inputs: Value, **attrs: Any) -> Any:
+        """Append an operator; its output is named after the node's first output."""
+        return self.build.emit(
+            op, *inputs, name=self.node.output[0] if self.node.output else "", **attrs
+        )
+
+    def constant(self, content: Any, of: DType | str | None = None) -> Value:
+        return self.build.constant(content, "c", of)
+
+    # inputs ------------------------------------------------------------------------------------
+
+    def __getitem__(self, n: int) -> Value:
+        """Input `n`, which must be there."""
+        value = self.optional(n)
+        if value is None:
+            raise Refusal(f"input {n} is missing")
+        return value
+
+    def optional(self, n: int) -> Value | None:
+        """Input `n`, or None."""
+        return self.inputs[n] if n < len(self.inputs) else None
+
+    def array(self, n: int) -> np.ndarray:
+        """The content of input `n`, which must be known when compiling."""
+        value = self[n]
+        constant = self.build.constants.get(value)
+        if constant is None:
+            raise Refusal(
+                f"input {n} ({value!r}) is only known at run time",
+                "it must be a constant or follow from the shapes of the inputs",
+            )
+        return constant.array
+
+    def sizes(self, n: int) -> tuple[Any, ...]:
+        """The elements of integer input `n` as ints and size expressions."""
+        value = self[n]
+        found = self.build.sizes_in(value)
+        if found is None:
+            if value in self.build.constants:
+                raise Refusal(f"input {n} ({value!r}) holds no sizes")
+            self.array(n)
+        return tuple(found.ravel().tolist())  # type: ignore[union-attr]
+
+    def numbers(self, n: int) -> tuple[int, ...]:
+        """The elements of integer input `n`, which must be numbers."""
+        found = []
+        for s in self.sizes(n):
+            number = as_int(s)
+            if number is None:
+                raise Refusal(f"input {n} depends on the symbolic size {sizes.text(s)}")
+            found.append(number)
+        return tuple(found)
+
+    def scalar(self, n: int, default: Any = None) -> Any:
+        """The one element of constant input `n`, or `default` if it is left out."""
+        if self.optional(n) is None:
+            return default
+        array = self.array(n)
+        if array.size != 1:
+            raise Refusal(f"input {n} must hold one number, not {array.size}")
+        return array.reshape(())[()].item()
+
+    # attributes --------------------------------------------------------------------------------
+
+    def _attribute(self, name: str, field: str) -> Any:
+        found = self.attributes.get(name)
+        if found is None:
+            return None
+        if found.type not in (_KINDS[field], 0):
+            kind = (
+                _A.AttributeType.Name(found.type)
+                if found.type in _A.AttributeType.values()
+                else found.type
+            )
+            raise Refusal(
+                f"attribute '{name}' has the type {kind},"
+                f" not {_A.AttributeType.Name(_KINDS[field])}"
+            )
+        return getattr(found, field)
+
+    def int(self, name: str, default: Any = None) -> Any:
+        value = self._attribute(name, "i")
+        return default if value is None else int(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        return bool(self.int(name, int(default)))
+
+    def float(self, name: str, default: Any = None) -> Any:
+        value = self._attribute(name, "f")
+        return default if value is None else value
+
+    def text(self, name: str, default: str = "") -> str:
+        value = self._attribute(name, "s")
+        return default if value is None else value.decode("utf-8", "replace")
+
+    def ints(self, name: str, default: Any = None) -> Any:
+        value = self._attribute(name, "ints")
+        return default if value is None else tuple(value)
+
+    def floats(self, name: str, default: Any = None) -> Any:
+        value = self._attribute(name, "floats")
+        return default if value is None else tuple(value)
+
+    def texts(self, name: str, default: Any = None) -> Any:
+        value = self._attribute(name, "strings")
+        return default if value is None else tuple(v.decode("utf-8", "replace") for v in value)
+
+    def tensor(self, name: str) -> np.ndarray | None:
+        value = self._attribute(name, "t")
+        return None if value is None else array_of(value, self.importer.folder)
+
+    def graph(self, name: str) -> onnx.GraphProto:
+        value = self._attribute(name, "g")
+        if value is None:
+            raise Refusal(f"attribute '{name}' is missing")
+        return value
+
+    def dtype(self, name: str, default: DType | None = None) -> DType:
+        code = self.int(name)
+        if code is None:
+            if default is None:
+                raise Refusal(f"attribute '{name}' is missing")
+            return default
+        return type_of(code, f"{self.op} to")

@@ -1,0 +1,345 @@
+"""Translators of ONNX operators that make, move or reshape tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.graph import sizes
+from tilewright.graph.einsum import einsum
+from tilewright.graph.graph import Value
+from tilewright.graph.operator import Mismatch, axis_of, broadcast_shape
+from tilewright.ir.dtype import dtype
+from tilewright.ir.expr import as_int
+
+LAST = (1 << 63) - 1
+
+
+def axis(n: Site, value: int, rank: int) -> int:
+    """An axis counted from the front."""
+    try:
+        return axis_of(value, rank)
+    except Mismatch as fault:
+        raise Refusal(str(fault)) from None
+
+
+@translates("Constant")
+def constant(n: Site) -> Any:
+    if (
+        n.attributes.get("sparse_value")
+        or n.attributes.get("value_string")
+        or n.attributes.get("value_strings")
+    ):
+        raise Refusal("sparse and text constants are not supported")
+    array = n.tensor("value")
+    for name, read, of in (
+        ("value_float", n.float, np.float32),
+        ("value_int", n.int, np.int64),
+        ("value_floats", n.floats, np.float32),
+        ("value_ints", n.ints, np.int64),
+    ):
+        if array is None and name in n.attributes:
+            array = np.array(read(name), of)
+    if array is None:
+        raise Refusal("it has no value")
+    return n.build.constant(array, n.node.output[0])
+
+
+@translates("ConstantOfShape")
+def constant_of_shape(n: Site) -> Any:
+    value = n.tensor("value")
+    if value is None:
+        value = np.zeros(1, np.float32)
+    if value.size != 1:
+        raise Refusal(f"its value must be one number, not {value.size}")
+    return n.emit(
+        "full", shape=n.sizes(0), value=value.reshape(())[()].item(), of=dtype(value.dtype).name
+    )
+
+
+@translates("Shape")
+def shape(n: Site) -> Any:
+    dims = n[0].shape
+    start, end = n.int("start", 0), n.int("end", LAST)
+    made = np.empty(len(dims), object)
+    made[:] = dims
+    return n.build.from_sizes(made[slice(start, end)], dtype("i64"), n.node.output[0])
+
+
+@translates("Size")
+def size(n: Site) -> Any:
+    made = np.empty((), object)
+    made[()] = n[0].elements
+    return n.build.from_sizes(made, dtype("i64"), n.node.output[0])
+
+
+@translates("Reshape")
+def reshape(n: Site) -> Any:
+    x = n[0]
+    goal = list(n.ints("shape", ()) if n.version < 5 else n.sizes(1))
+    if not n.flag("allowzero"):
+        for d, s in enumerate(goal):
+            if as_int(s) == 0:
+                if d >= x.rank:
+                    raise Refusal(f"size 0 at axis {d} copies an axis that the input lacks")
+                goal[d] = x.shape[d]
+    wild = [d for d, s in enumerate(goal) if as_int(s) == -1]
+    if len(wild) > 1:
+        raise Refusal("more than one size is -1")
+    if wild:
+        rest = sizes.product(s for d, s in enumerate(goal) if d not in wild)
+        if as_int(rest) == 0:
+            raise Refusal("-1 cannot be found beside a size of 0")
+        goal[wild[0]] = sizes.size(x.elements // rest)
+    return n.emit("reshape", x, shape=tuple(goal))
+
+
+@translates("Flatten")
+def flatten(n: Site) -> Any:
+    x, at = n[0], n.int("axis", 1)
+    at = at + x.rank if at < 0 else at
+    if not 0 <= at <= x.rank:
+        raise Refusal(f"axis {at} is out of range for rank {x.rank}")
+    return n.emit("reshape", x, shape=(sizes.product(x.shape[:at]), sizes.product(x.shape[at:])))
+
+
+@translates("Squeeze")
+def squeeze(n: Site) -> Any:
+    x = n[0]
+    axes = n.numbers(1) if n.version >= 13 and n.optional(1) is not None else n.ints("axes")
+    if axes is None:
+        drop = [d for d, s in enumerate(x.shape) if as_int(s) == 1]
+    else:
+        drop = [axis(n, a, x.rank) for a in axes]
+        for d in drop:
+            if as_int(x.shape[d]) not in (1, None):
+                raise Refusal(f"axis {d} has size {sizes.text(x.shape[d])}, not 1")
+    return n.emit("reshape", x, shape=tuple(s for d, s in enumerate(x.shape) if d not in drop))
+
+
+@translates("Unsqueeze")
+def unsqueeze(n: Site) -> Any:
+    x = n[0]
+    axes = n.numbers(1) if n.version >= 13 else n.ints("axes", ())
+    rank = x.rank + len(axes)
+    new = {axis(n, a, rank) for a in axes}
+    if len(new) != len(axes):
+        raise Refusal(f"axes {axes} repeat an axis")
+    rest = iter(x.shape)
+    return n.emit("reshape", x, shape=tuple(1 if d in new else next(rest) for d in range(rank)))
+
+
+@translates("Transpose")
+def transpose(n: Site) -> Any:
+    return n.emit("transpose", n[0], perm=n.ints("perm") or tuple(reversed(range(n[0].rank))))
+
+
+@translates("Expand")
+def expand(n: Site) -> Any:
+    x = n[0]
+    try:
+        goal = broadcast_shape(x.shape, sizes.shape(n.sizes(1)))
+    except Mismatch as fault:
+        raise Refusal(str(fault)) from None
+    return x if goal == x.shape else n.emit("expand", x, shape=goal)
+
+
+@translates("Concat")
+def concat(n: Site) -> Any:
+    at = n.int("axis", 1)
+    parts = [n[k] for k in range(len(n.inputs))]
+    if not parts:
+        raise Refusal("it has no inputs")
+    return (
+        parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis(n, at, parts[0].rank))
+    )
+
+
+def cut(n: Site, x: Value, d: int, start: Any, count: Any, name: str = "") -> Value:
+    """`count` places of x from `start` on along axis d."""
+    starts = tuple(start if k == d else 0 for k in range(x.rank))
+    return n.build.emit(
+        "slice", x, starts=starts, shape=(*x.shape[:d], count, *x.shape[d + 1 :]), name=name
+    )
+
+
+@translates("Split")
+def split(n: Site) -> Any:
+    x, outputs = n[0], len(n.node.output)
+    d = axis(n, n.int("axis", 0), x.rank)
+    parts = n.sizes(1) if n.version >= 13 and n.optional(1) is not None else n.ints("split")
+    if parts is None:
+        if as_int(x.shape[d]) is None:
+            raise Refusal("equal parts of a symbolic size are not supported")
+        whole = as_int(x.shape[d])
+        each = -(-whole // outputs)  # type: ignore[operator]
+        parts = tuple(min(each, whole - k * each) for k in range(outputs))  # type: ignore[operator]
+    if len(parts) != outputs:
+        raise Refusal(f"it has {outputs} outputs and {len(parts)} sizes")
+    total = sizes.size(sum(parts[1:], start=parts[0]))
+    if total != x.shape[d] or any((as_int(p) or 0) < 0 for p in parts):
+        raise Refusal(f"the parts {parts} do not make up {sizes.text(x.shape[d])}")
+    made, start = [], sizes.size(0)
+    for part, name in zip(parts, n.node.output, strict=True):
+        made.append(cut(n, x, d, start, part, name))
+        start = sizes.size(start + part)
+    return tuple(made)
+
+
+@translates("Slice")
+def slice_(n: Site) -> Any:
+    x = n[0]
+    if n.version < 10:
+        firsts, lasts, axes, steps = n.ints("starts", ()), n.ints("ends", ()), n.ints("axes"), None
+    else:
+        firsts, lasts = n.sizes(1), n.sizes(2)
+        axes = n.numbers(3) if n.optional(3) is not None else None
+        steps = n.numbers(4) if n.optional(4) is not None else None
+    axes = tuple(range(len(firsts))) if axes is None else axes
+    steps = (1,) * len(axes) if steps is None else steps
+    if not len(firsts) == len(lasts) == len(axes) == len(steps):
+        raise Refusal("starts, ends, axes and steps differ in number")
+    starts: list[Any] = [0] * x.rank
+    shape, strides = list(x.shape), [1] * x.rank
+    for first, last, a, step in zip(firsts, lasts, axes, steps, strict=True):
+        d = axis(n, a, x.rank)
+        if step == 0:
+            raise Refusal("a step is 0")
+        starts[d], shape[d] = bounds(x.shape[d], first, last, step)
+        strides[d] = step
+    if tuple(shape) == x.shape and all(as_int(s) == 0 for s in starts):
+        return x
+    return n.emit("slice", x, starts=tuple(starts), shape=tuple(shape), steps=tuple(strides))
+
+
+def bounds(have: Any, first: Any, last: Any, step: int) -> tuple[Any, Any]:
+    """(start, count) of a slice as Python counts it; symbolic sizes where that needs no
+    comparison."""
+    n, a, b = as_int(have), as_int(first), as_int(last)
+    if n is not None and a is not None and b is not None:
+        places = range(n)[slice(a, None if step < 0 and b < -n else b, step)]
+        return (places.start if len(places) else 0), len(places)
+    if step != 1:
+        raise Refusal("a step along a symbolic size is not supported")
+
+    def end(given: Any, number: int | None) -> Any:
+        if number is None:
+            return given
+        if number >= LAST // 4 or (n is not None and number >= n):
+            return have
+        if number < 0:
+            return sizes.size(have + number)
+        return number
+
+    start, stop = end(first, a), end(last, b)
+    return start, sizes.size(sizes.size(stop) - start)
+
+
+@translates("Pad")
+def pad(n: Site) -> Any:
+    x, mode = n[0], n.text("mode", "constant")
+    if n.version < 11:
+        pads, value = n.ints("pads", n.ints("paddings", ())), n.float("value", 0.0)
+    else:
+        pads = n.sizes(1)
+        value = n.scalar(2, 0) if mode == "constant" else 0
+    axes = n.numbers(3) if n.version >= 18 and n.optional(3) is not None else tuple(range(x.rank))
+    if len(pads) != 2 * len(axes):
+        raise Refusal(f"it has {len(pads)} pads for {len(axes)} axes")
+    before: list[Any] = [0] * x.rank
+    after: list[Any] = [0] * x.rank
+    for k, a in enumerate(axes):
+        d = axis(n, a, x.rank)
+        before[d], after[d] = pads[k], pads[len(axes) + k]
+    if any((as_int(p) or 0) < 0 for p in (*before, *after)):  # negative pads cut
+        starts = tuple(max(0, -(as_int(p) or 0)) for p in before)
+        shape = tuple(
+            sizes.size(s - f - max(0, -(as_int(p) or 0)))
+            for s, f, p in zip(x.shape, starts, after, strict=True)
+        )
+        if any((as_int(s) or 0) < 0 for s in shape):
+            raise Refusal("its negative pads cut more than there is")
+        x = n.emit("slice", x, starts=starts, shape=shape)
+        before = [0 if (as_int(p) or 0) < 0 else p for p in before]
+        after = [0 if (as_int(p) or 0) < 0 else p for p in after]
+    if not any(as_int(p) != 0 for p in (*before, *after)):
+        return x
+    return n.emit("pad", x, before=tuple(before), after=tuple(after), mode=mode, value=value)
+
+
+@translates("Tile")
+def tile(n: Site) -> Any:
+    return n.emit("tile", n[0], repeats=n.numbers(1))
+
+
+@translates("Gather")
+def gather(n: Site) -> Any:
+    return n.emit("gather", n[0], n[1], axis=axis(n, n.int("axis", 0), n[0].rank))
+
+
+@translates("GatherElements")
+def gather_elements(n: Site) -> Any:
+    return n.emit("gather_elements", n[0], n[1], axis=axis(n, n.int("axis", 0), n[0].rank))
+
+
+@translates("Range")
+def range_(n: Site) -> Any:
+    of = n[0].dtype
+    if of.is_int and n.build.sizes_in(n[0]) is not None:
+        bounds_of = n.sizes(0), n.sizes(1), n.numbers(2)
+        if any(len(b) != 1 for b in bounds_of):
+            raise Refusal("its start, limit and step must be one number each")
+        (start,), (limit,), (step,) = bounds_of
+        if step == 0:
+            raise Refusal("its step is 0")
+        known = as_int(start), as_int(limit)
+        if None in known:
+            length = sizes.size(limit) - start
+            length = length if step == 1 else (length + (step - 1)) // step
+        else:
+            length = max(0, -((known[0] - known[1]) // step))  # type: ignore[operator]
+        return n.emit("arange", length=sizes.size(length), start=start, step=step, of=of.name)
+    start, limit, step = n.scalar(0), n.scalar(1), n.scalar(2)
+    if not step or not all(map(math.isfinite, (start, limit, step))):
+        raise Refusal(f"it goes from {start} to {limit} by {step}")
+    return n.emit(
+        "arange",
+        length=max(0, math.ceil((limit - start) / step)),
+        start=start,
+        step=step,
+        of=of.name,
+    )
+
+
+@translates("Trilu")
+def trilu(n: Site) -> Any:
+    return n.emit("trilu", n[0], k=int(n.scalar(1, 0)), upper=n.flag("upper", True))
+
+
+@translates("DepthToSpace", "SpaceToDepth")
+def depth_to_space(n: Site) -> Any:
+    x, b = n[0], n.int("blocksize", 0)
+    if b < 1 or x.rank != 4:
+        raise Refusal("it needs a positive blocksize and an input of rank 4")
+    batch, c, h, w = x.shape
+    if n.op == "SpaceToDepth":
+        shape = (batch, c, sizes.size(h // b), b, sizes.size(w // b), b)
+        order = (0, 1, 3, 5, 2, 4) if n.text("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
+        y = n.build.emit("transpose", n.build.emit("reshape", x, shape=shape), perm=order)
+        return n.emit(
+            "reshape", y, shape=(batch, c * (b * b), sizes.size(h // b), sizes.size(w // b))
+        )
+    depth = sizes.size(c // (b * b))
+    by_column = n.text("mode", "DCR") == "CRD"
+    shape = (batch, depth, b, b, h, w) if by_column else (batch, b, b, depth, h, w)
+    perm = (0, 1, 4, 2, 5, 3) if by_column else (0, 3, 4, 1, 5, 2)
+    y = n.build.emit("transpose", n.build.emit("reshape", x, shape=shape), perm=perm)
+    return n.emit("reshape", y, shape=(batch, depth, h * b, w * b))
+
+
+@translates("Einsum")
+def einsum_(n: Site) -> Any:
+    return einsum(n.build, n.text("equation"), [n[k] for k in range(len(n.inputs))])

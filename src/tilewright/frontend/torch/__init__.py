@@ -1,0 +1,23 @@
+"""PyTorch modules into graphs: `import_torch`. Each family of operators has a file."""
+
+from tilewright.frontend.torch import (
+    elementwise,
+    indexing,
+    movement,
+    neural,
+    recurrent,
+    reductions,
+    sampling,
+)
+from tilewright.frontend.torch.importer import import_torch
+
+__all__ = [
+    "elementwise",
+    "import_torch",
+    "indexing",
+    "movement",
+    "neural",
+    "recurrent",
+    "reductions",
+    "sampling",
+]

@@ -1,0 +1,407 @@
+"""Translators of element-wise ATen operators. Operands take the result's dtype first."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from tilewright.frontend.torch.convert import Refusal, of_torch
+from tilewright.frontend.torch.registry import EVAL, TRANSLATORS, Site, translates
+from tilewright.graph.graph import Value
+from tilewright.ir.dtype import dtype
+
+# ATen name → our operator. Floats of the result's dtype in:
+FLOAT = {
+    "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh", "atan": "atan",
+    "atanh": "atanh", "cos": "cos", "cosh": "cosh", "erf": "erf", "exp": "exp", "exp2": "exp2",
+    "expm1": "expm1", "log": "log", "log1p": "log1p", "log2": "log2", "mish": "mish",
+    "reciprocal": "reciprocal", "rsqrt": "rsqrt", "sigmoid": "sigmoid", "silu": "silu",
+    "sin": "sin", "sinh": "sinh", "sqrt": "sqrt", "tan": "tan", "tanh": "tanh",
+}  # fmt: skip
+ROUNDING = {"ceil": "ceil", "floor": "floor", "trunc": "trunc", "round": "round", "fix": "trunc"}
+SAME = {"abs": "abs", "neg": "neg", "relu": "relu"}
+COMPARISONS = {
+    "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
+    "ge": "greater_equal",
+}  # fmt: skip
+LOGIC = {"logical_and": "logical_and", "logical_or": "logical_or", "logical_xor": "logical_xor"}
+BITS = {"and": "bit_and", "or": "bit_or", "xor": "bit_xor"}
+SHIFTS = {"left_shift": "shift_left", "right_shift": "shift_right"}
+
+
+def _unary(ours: str) -> Any:
+    return lambda n, x: n.emit(ours, n.operand(x))
+
+
+def _rounding(ours: str) -> Any:
+    return lambda n, x: n.emit(ours, x) if x.dtype.is_float else x
+
+
+for _theirs, _ours in {**FLOAT, **SAME}.items():
+    TRANSLATORS[f"aten.{_theirs}.default"] = _unary(_ours)
+for _theirs, _ours in ROUNDING.items():
+    TRANSLATORS[f"aten.{_theirs}.default"] = _rounding(_ours)
+
+
+OF_BOOLEANS = {"mul": "logical_and", "minimum": "logical_and", "maximum": "logical_or"}
+
+
+def _binary(ours: str) -> Any:
+    def translate(n: Site, x: Any, y: Any) -> Any:
+        return n.emit(OF_BOOLEANS[ours] if n.of.is_bool else ours, n.operand(x), n.operand(y))
+
+    return translate
+
+
+for _theirs, _ours in {
+    "atan2.default": "atan2", "maximum.default": "maximum", "minimum.default": "minimum",
+    "mul.Tensor": "mul", "mul.Scalar": "mul", "div.Tensor": "div", "div.Scalar": "div",
+    "fmod.Tensor": "fmod", "fmod.Scalar": "fmod", "remainder.Tensor": "floormod",
+    "remainder.Scalar": "floormod", "remainder.Scalar_Tensor": "floormod",
+}.items():  # fmt: skip
+    TRANSLATORS[f"aten.{_theirs}"] = _binary(_ours)
+
+
+@translates("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Tensor", "rsub.Scalar")
+def add(n: Site, x: Any, y: Any, alpha: Any = 1) -> Any:
+    """x ± alpha y; of booleans, the sum is "or"."""
+    if n.op == "rsub":
+        left, right = n.operand(y), scaled(n, n.operand(x), alpha)
+    else:
+        left, right = n.operand(x), scaled(n, n.operand(y), alpha)
+    op = "add" if n.op == "add" else "sub"
+    return n.emit("logical_or" if n.of.is_bool else op, left, right)
+
+
+def scaled(n: Site, x: Value, factor: Any) -> Value:
+    """x times a number."""
+    return x if factor == 1 else n.emit("mul", x, n.operand(factor, x.dtype))
+
+
+def _compared(n: Site) -> Any:
+    """The dtype in which the operands of a comparison meet."""
+    a, b = n.fake(0), n.fake(1)
+    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        return of_torch(
+            torch.result_type(*(x if isinstance(x, torch.Tensor) else _plain(x) for x in (a, b)))
+        )
+    raise Refusal("it compares two numbers")
+
+
+def _plain(x: Any) -> Any:
+    return 1 if isinstance(x, torch.SymInt) else x
+
+
+def _comparison(ours: str) -> Any:
+    def translate(n: Site, x: Any, y: Any) -> Any:
+        of = _compared(n)
+        if of.is_bool and ours not in ("equal", "not_equal"):
+            of = dtype("u8")
+        if of.is_bool:
+            y = n.emit("logical_xor", n.operand(x, of), n.operand(y, of))
+            return y if ours == "not_equal" else n.emit("logical_not", y)
+        return n.emit(ours, n.operand(x, of), n.operand(y, of))
+
+    return translate
+
+
+for _theirs, _ours in COMPARISONS.items():
+    for _overload in ("Tensor", "Scalar"):
+        TRANSLATORS[f"aten.{_theirs}.{_overload}"] = _comparison(_ours)
+
+
+def truth(n: Site, x: Value) -> Value:
+    """Is x not zero?"""
+    if x.dtype.is_bool:
+        return x
+    return n.emit("not_equal", x, n.constant(0, x.dtype))
+
+
+def _logic(ours: str) -> Any:
+    return lambda n, x, y: n.emit(ours, truth(n, x), truth(n, y))
+
+
+for _theirs, _ours in LOGIC.items():
+    TRANSLATORS[f"aten.{_theirs}.default"] = _logic(_ours)
+
+
+def _bits(ours: str) -> Any:
+    def translate(n: Site, x: Any, y: Any) -> Any:
+        op = ours.replace("bit", "logical") if n.of.is_bool else ours
+        return n.emit(op, n.operand(x), n.operand(y))
+
+    return translate
+
+
+for _theirs, _ours in BITS.items():
+    for _name in (f"bitwise_{_theirs}", f"__{_theirs}__"):
+        for _overload in ("Tensor", "Scalar"):
+            TRANSLATORS[f"aten.{_name}.{_overload}"] = _bits(_ours)
+for _theirs, _ours in SHIFTS.items():
+    for _overload in ("Tensor", "Tensor_Scalar", "Scalar"):
+        TRANSLATORS[f"aten.bitwise_{_theirs}.{_overload}"] = _binary(_ours)
+    _short = "__lshift__" if _theirs == "left_shift" else "__rshift__"
+    for _overload in ("Tensor", "Scalar"):
+        TRANSLATORS[f"aten.{_short}.{_overload}"] = _binary(_ours)
+
+
+@translates("logical_not.default")
+def logical_not(n: Site, x: Value) -> Any:
+    return n.emit("logical_not", truth(n, x))
+
+
+@translates("bitwise_not.default")
+def bitwise_not(n: Site, x: Value) -> Any:
+    return n.emit("logical_not" if x.dtype.is_bool else "bit_not", x)
+
+
+@translates("sign.default", "sgn.default")
+def sign(n: Site, x: Value) -> Any:
+    """-1, 0 or 1; 0 for what is not a number."""
+    if x.dtype.is_bool:
+        return x
+    above, below = (n.emit(op, x, n.constant(0, x.dtype)) for op in ("greater", "less"))
+    return n.emit("sub", n.cast(above, x.dtype), n.cast(below, x.dtype))
+
+
+@translates("fmax.default", "fmin.default")
+def extreme_number(n: Site, x: Value, y: Value) -> Any:
+    """The greater or lesser; of a number and NaN the number."""
+    x, y = n.operand(x), n.operand(y)
+    found = n.emit("maximum" if n.op == "fmax" else "minimum", x, y)
+    if not n.of.is_float:
+        return found
+    found = n.emit("where", n.emit("isnan", x), y, found)
+    return n.emit("where", n.emit("isnan", y), x, found)
+
+
+@translates("hypot.default")
+def hypot(n: Site, x: Value, y: Value) -> Any:
+    squares = [n.emit("mul", v, v) for v in (n.operand(x), n.operand(y))]
+    return n.emit("sqrt", n.emit("add", *squares))
+
+
+@translates("ldexp.Tensor")
+def ldexp(n: Site, x: Value, exponent: Value) -> Any:
+    return n.emit("mul", n.operand(x), n.emit("exp2", n.operand(exponent)))
+
+
+@translates("isnan.default", "isinf.default")
+def is_special(n: Site, x: Value) -> Any:
+    return n.emit(n.op, x) if x.dtype.is_float else n.full(False)
+
+
+@translates("log10.default")
+def log10(n: Site, x: Value) -> Any:
+    return n.emit("mul", n.emit("log", n.operand(x)), n.constant(1 / math.log(10), n.of))
+
+
+@translates("round.decimals")
+def round_decimals(n: Site, x: Value, decimals: int = 0) -> Any:
+    if not x.dtype.is_float:
+        return x
+    scale = n.constant(10.0 ** abs(decimals), x.dtype)
+    there, back = ("mul", "div") if decimals >= 0 else ("div", "mul")
+    return n.emit(back, n.emit("round", n.emit(there, x, scale)), scale)
+
+
+@translates("square.default")
+def square(n: Site, x: Value) -> Any:
+    return n.emit("mul", x, x)
+
+
+@translates("div.Tensor_mode", "div.Scalar_mode", "floor_divide.default", "floor_divide.Scalar")
+def divide(n: Site, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
+    """Quotients, rounded towards zero ("trunc"), down ("floor") or not."""
+    mode = "floor" if n.op == "floor_divide" else rounding_mode
+    a, b = n.operand(x), n.operand(y)
+    if n.of.is_float:
+        quotient = n.emit("div", a, b)
+        return quotient if mode is None else n.emit(mode, quotient)
+    if mode == "floor" and n.of.is_signed:  # take the remainder away: the rest divides
+        a = n.emit("sub", a, n.emit("floormod", a, b))
+    return n.emit("div", a, b)
+
+
+SHORT_POWERS = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
+
+
+@translates("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "float_power.Tensor_Scalar")
+def power(n: Site, x: Any, y: Any) -> Any:
+    base = n.operand(x)
+    if isinstance(y, int | float) and isinstance(x, Value):
+        if y in (1, 2, 3, 4):
+            if y == 1:
+                return base
+            two = n.emit("mul", base, base)
+            return two if y == 2 else n.emit("mul", two, base if y == 3 else two)
+        if y == 0:
+            return n.full(1)
+        if n.of.is_float and float(y) in SHORT_POWERS:
+            return n.emit(SHORT_POWERS[float(y)], base)
+    return n.emit("pow", base, n.operand(y))
+
+
+@translates("clamp.default", "clamp.Tensor", "clamp_min.default", "clamp_max.default",
+            "hardtanh.default", "clamp_min.Tensor", "clamp_max.Tensor")  # fmt: skip
+def clamp(n: Site, x: Value, min: Any = None, max: Any = None, *rest: Any, **named: Any) -> Any:
+    if n.op == "hardtanh":
+        min, max = (-1.0 if min is None else min), (1.0 if max is None else max)
+        min, max = named.get("min_val", min), named.get("max_val", max)
+    if n.op == "clamp_max":
+        min, max = None, min
+    x = n.operand(x)
+    if not any(isinstance(end, Value) for end in (min, max)):
+        if min is not None and max is not None and min > max:
+            return n.full(max)
+        return n.emit("clip", x, low=min, high=max)
+    for op, end in (("maximum", min), ("minimum", max)):
+        if end is not None:
+            x = n.emit(op, x, n.operand(end))
+    return x
+
+
+@translates("relu6.default")
+def relu6(n: Site, x: Value) -> Any:
+    return n.emit("clip", x, low=0, high=6)
+
+
+@translates("leaky_relu.default")
+def leaky_relu(n: Site, x: Value, negative_slope: float = 0.01) -> Any:
+    return n.emit("leaky_relu", x, alpha=negative_slope)
+
+
+@translates("prelu.default", "_prelu_kernel.default")
+def prelu(n: Site, x: Value, weight: Value) -> Any:
+    """One slope for all, or one for each channel (axis 1)."""
+    if n.op == "prelu" and x.rank > 1:
+        weight = n.reshape(weight, (*weight.shape, *(1,) * (x.rank - 2)))
+    return n.emit("prelu", x, weight)
+
+
+@translates("elu.default")
+def elu(n: Site, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
+    if input_scale != 1:
+        scaled = n.emit("mul", x, n.constant(input_scale, x.dtype))
+        low = n.emit("mul", n.emit("expm1", scaled), n.constant(alpha * scale, x.dtype))
+        high = n.emit("mul", x, n.constant(scale, x.dtype))
+        return n.emit("where", n.emit("greater", x, n.constant(0, x.dtype)), high, low)
+    if scale != 1:
+        return n.emit("selu", x, alpha=alpha, gamma=scale)
+    return n.emit("elu", x, alpha=alpha)
+
+
+@translates("selu.default")
+def selu(n: Site, x: Value) -> Any:
+    return n.emit("selu", x)
+
+
+@translates("celu.default")
+def celu(n: Site, x: Value, alpha: float = 1.0) -> Any:
+    return n.emit("celu", x, alpha=alpha)
+
+
+@translates("gelu.default")
+def gelu(n: Site, x: Value, approximate: str = "none") -> Any:
+    return n.emit("gelu", x, tanh=approximate == "tanh")
+
+
+@translates("hardsigmoid.default")
+def hardsigmoid(n: Site, x: Value) -> Any:
+    return n.emit("hard_sigmoid", x, alpha=1 / 6, beta=0.5)
+
+
+@translates("hardswish.default")
+def hardswish(n: Site, x: Value) -> Any:
+    return n.emit("hard_swish", x)
+
+
+@translates("hardshrink.default", "softshrink.default")
+def shrink(n: Site, x: Value, lambd: float = 0.5) -> Any:
+    return n.emit("shrink", x, bias=0.0 if n.op == "hardshrink" else lambd, lambd=lambd)
+
+
+@translates("softplus.default")
+def softplus(n: Site, x: Value, beta: float = 1, threshold: float = 20) -> Any:
+    """log(1 + e^(beta x)) / beta. PyTorch gives x above the threshold: the same in f32."""
+    if beta == 1:
+        return n.emit("softplus", x)
+    scale = n.constant(beta, x.dtype)
+    return n.emit("div", n.emit("softplus", n.emit("mul", x, scale)), scale)
+
+
+@translates("log_sigmoid.default", "log_sigmoid_forward.default")
+def log_sigmoid(n: Site, x: Value) -> Any:
+    y = n.emit("neg", n.emit("softplus", n.emit("neg", x)))
+    return y if n.op == "log_sigmoid" else (y, None)
+
+
+@translates("threshold.default")
+def threshold(n: Site, x: Value, threshold: float, value: float) -> Any:
+    kept = n.emit("greater", x, n.constant(threshold, x.dtype))
+    return n.emit("where", kept, x, n.constant(value, x.dtype))
+
+
+@translates("where.self", "where.Scalar", "where.ScalarOther", "where.ScalarSelf")
+def where(n: Site, condition: Value, x: Any, y: Any) -> Any:
+    return n.emit("where", truth(n, condition), n.operand(x), n.operand(y))
+
+
+@translates("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(n: Site, x: Value, mask: Value, value: Any) -> Any:
+    return n.emit("where", mask, n.operand(value), n.operand(x))
+
+
+@translates("fill.Scalar", "fill.Tensor")
+def fill(n: Site, x: Value, value: Any) -> Any:
+    return n.expand(n.operand(value), n.shape)
+
+
+@translates("copy.default")
+def copy(n: Site, x: Value, source: Value, non_blocking: bool = False) -> Any:
+    return n.expand(n.operand(source), n.shape)
+
+
+@translates("_to_copy.default", "to.dtype", "to.dtype_layout", "to.device", "to.other",
+            "type_as.default", "_cast_Float.default")  # fmt: skip
+def convert(n: Site, x: Value, *_: Any, **named: Any) -> Any:
+    """Another dtype, as the result has it."""
+    if n.of.is_bool and not x.dtype.is_bool:
+        return truth(n, x)
+    if n.of.is_int and n.of.bits < 32 and x.dtype.is_float:  # PyTorch truncates to i64 and wraps
+        x = n.cast(x, "i64")
+    return n.cast(x, n.of)
+
+
+@translates("clone.default", "alias.default", "contiguous.default", "detach.default",
+            "detach_.default", "lift_fresh_copy.default", "lift_fresh.default", "lift.default",
+            "view_of.default", "_conj.default", "resolve_conj.default", "resolve_neg.default",
+            "real.default", "positive.default", "_assert_tensor_metadata.default")  # fmt: skip
+def identity(n: Site, x: Value, *_: Any, **named: Any) -> Any:
+    return x
+
+
+@translates("dropout.default", "dropout_.default", "feature_dropout.default",
+            "alpha_dropout.default",
+            "native_dropout.default")  # fmt: skip
+def dropout(n: Site, x: Value, p: float, train: bool | None = None) -> Any:
+    """Inference: the data passes."""
+    if train is not False and p > 0:
+        raise Refusal("it draws random numbers, because the module is in training mode", EVAL)
+    return (x, n.full(True, dtype("bool"))) if n.op == "native_dropout" else x
+
+
+@translates("rand.default", "randn.default", "randint.default", "randint.low", "randperm.default",
+            "rand_like.default", "randn_like.default", "randint_like.default",
+            "bernoulli.default", "bernoulli.p", "normal.default", "normal_functional.default",
+            "uniform.default", "multinomial.default", "exponential.default")  # fmt: skip
+def random(n: Site, *_: Any, **named: Any) -> Any:
+    raise Refusal("it draws random numbers", "pass the random numbers to the module as an input")
+
+
+@translates("_assert_scalar.default", "_assert_async.msg", "_assert_async.default",
+            "sym_constrain_range.default", "sym_constrain_range_for_size.default")  # fmt: skip
+def assertion(n: Site, *_: Any, **named: Any) -> None:
+    """Conditions of the export, which hold for the sizes of the graph."""

@@ -1,0 +1,360 @@
+"""PyTorch to Graph: export the module, decompose what the table lacks, translate node by node.
+
+In: an `nn.Module` and example inputs, or an `ExportedProgram`. Out: a Graph of our operators whose
+constants are views of the module's parameters. All that is not supported is listed in one error.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
+from torch.utils import _pytree as pytree
+
+from tilewright.frontend.torch.convert import Refusal, array, of_torch, size_of
+from tilewright.frontend.torch.inplace import functional, is_private, updated
+from tilewright.frontend.torch.registry import TRANSLATORS, Site
+from tilewright.graph import sizes
+from tilewright.graph.folding import Folding
+from tilewright.graph.graph import Constant, Graph, Value, tensor_type
+from tilewright.support.errors import CompileError, ImportFault, InternalFault
+
+PROGRAM = torch.export.ExportedProgram
+MOST_LISTED = 50  # nodes in an error
+EXPRESS = (
+    "express what they do with other operators, or add translators to tilewright.frontend.torch"
+)
+
+
+def import_torch(
+    module: Any, example_inputs: Sequence[Any] | None = None, *, dynamic_shapes: Any = None
+) -> Graph:
+    """The graph of a torch module, or of a program that `torch.export` made of one.
+
+    example_inputs: the positional arguments of the module's forward, tensors or nests of them.
+    Their shapes are the model's, but for dimensions that `dynamic_shapes` (as torch.export takes
+    it) leaves open: those become symbols. Outputs are the tensors of the module's result in order.
+    Raises ImportFault.
+    """
+    program = (
+        module if isinstance(module, PROGRAM) else export(module, example_inputs, dynamic_shapes)
+    )
+    return Importer(decomposed(program), name=type(module).__name__).graph()
+
+
+def export(module: Any, example_inputs: Any, dynamic_shapes: Any = None) -> PROGRAM:
+    """The module as PyTorch's own graph. Raises ImportFault."""
+    what = f"cannot import {type(module).__name__}"
+    if not isinstance(module, torch.nn.Module):
+        raise ImportFault(
+            what,
+            f"a {type(module).__module__}.{type(module).__qualname__} is no torch.nn.Module",
+            remedy="give a module, or a program of torch.export.export",
+        )
+    if example_inputs is None:
+        raise ImportFault(
+            what,
+            "its input shapes are not known",
+            remedy="pass example_inputs=(tensor, ...), the arguments of its forward",
+        )
+    if not isinstance(example_inputs, tuple | list):
+        raise ImportFault(
+            what,
+            f"example_inputs is a {type(example_inputs).__qualname__}, not a tuple",
+            remedy="pass the arguments of its forward as a tuple: example_inputs=(x,)",
+        )
+    leaf = lambda x: torch.from_numpy(x) if isinstance(x, np.ndarray) else x  # noqa: E731
+    examples = tuple(pytree.tree_map(leaf, x) for x in example_inputs)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about PyTorch's own layers; nothing a user can act on
+            return torch.export.export(module, examples, dynamic_shapes=dynamic_shapes)
+    except Exception as fault:  # whatever the module's own code raises
+        raise ImportFault(
+            what,
+            f"torch.export fails on it with {type(fault).__name__}",
+            str(fault).strip(),
+            "its forward must accept the example inputs and must not branch on their content",
+        ) from fault
+
+
+def decomposed(program: PROGRAM) -> PROGRAM:
+    """The program in operators that have translators, as far as PyTorch can express it so."""
+    if all(is_known(node) for node in program.graph.nodes):
+        return program
+    table = torch.export.default_decompositions()
+    for op in list(table):
+        if str(op) in TRANSLATORS:
+            del table[op]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return program.run_decompositions(table)
+
+
+def is_known(node: torch.fx.Node) -> bool:
+    """Can the node be translated? Numbers are read off, not computed."""
+    return (
+        node.op != "call_function"
+        or str(node.target) in TRANSLATORS
+        or (functional(node.target) is not None and is_private(node))
+        or node.target is operator.getitem
+        or _is_size(node)
+    )
+
+
+class Importer:
+    """A program on its way into a graph. `made` maps nodes to values, sizes and tuples of those."""
+
+    def __init__(self, program: PROGRAM, name: str) -> None:
+        self.program, self.name = program, name
+        self.build = Folding(name)
+        self.symbols: dict[str, Any] = {}
+        self.made: dict[torch.fx.Node, Any] = {}
+        self.held: dict[Any, Constant] = {}  # tied parameters are one constant
+        self.refused: list[tuple[torch.fx.Node, Refusal]] = []
+
+    def graph(self) -> Graph:
+        nodes = list(self.program.graph.nodes)
+        self.check_supported(nodes)
+        self.name_symbols(nodes)
+        for node in nodes:
+            if node.op == "placeholder":
+                self.made[node] = self.placeholder(node)
+            elif node.op == "get_attr":
+                self.made[node] = self.constant(
+                    node, operator.attrgetter(node.target)(self.program.graph_module)
+                )
+            elif node.op == "call_function":
+                self.made[node] = self.translate(node)
+        self.report_refused()
+        return self.build.finish(self.outputs(nodes[-1]))
+
+    def check_supported(self, nodes: Sequence[torch.fx.Node]) -> None:
+        """Refuse, in one error, all operators that no translator knows."""
+        for node in nodes:
+            if not is_known(node):
+                self.refused.append((node, Refusal("no translator knows this operator", EXPRESS)))
+        self.report_refused()
+
+    def report_refused(self) -> None:
+        if not self.refused:
+            return
+        lines = []
+        for node, refusal in self.refused[:MOST_LISTED]:
+            lines.append(f"{node.name} = {node.target}: {refusal.why}")
+            schema = getattr(node.target, "_schema", None)
+            if schema is not None:
+                lines.append(f"    schema: {schema}")
+            shown = ", ".join(f"{a.name} {_type_text(a)}" for a in node.all_input_nodes)
+            lines.append(f"    inputs: {shown or 'none'}")
+            place = _place(node)
+            if place:
+                lines.append(f"    from: {place}")
+        if len(self.refused) > MOST_LISTED:
+            lines.append(f"… and {len(self.refused) - MOST_LISTED} more")
+        count = len(self.refused)
+        raise ImportFault(
+            f"cannot import {self.name}",
+            f"{count} of its nodes {'is' if count == 1 else 'are'} not supported",
+            "\n".join(lines),
+            "; ".join(dict.fromkeys(r.remedy for _, r in self.refused if r.remedy)),
+        )
+
+    # inputs and outputs -------------------------------------------------------------------------
+
+    def name_symbols(self, nodes: Sequence[torch.fx.Node]) -> None:
+        """Symbolic sizes take their names before values do, from the first axis that has them."""
+        for node in nodes:
+            fake = node.meta.get("val")
+            if node.op == "placeholder" and isinstance(fake, torch.Tensor):
+                for axis, s in enumerate(fake.shape):
+                    if isinstance(s, torch.SymInt) and s.node.expr.is_Symbol:
+                        name = str(s.node.expr)
+                        if name not in self.symbols:
+                            self.symbols[name] = self.build.symbol(f"{node.name}_{axis}")
+
+    def placeholder(self, node: torch.fx.Node) -> Any:
+        spec = self.specs[node.name]
+        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            program = self.program
+            tensor = program.state_dict.get(spec.target)
+            return self.constant(node, program.constants[spec.target] if tensor is None else tensor)
+        if spec.kind is not InputKind.USER_INPUT:
+            raise self.fault(f"its input '{node.name}' is a {spec.kind.name.lower()}, not a tensor")
+        if not isinstance(spec.arg, TensorArgument):
+            return getattr(
+                spec.arg, "value", None
+            )  # a number or None, fixed when the module was exported
+        fake = node.meta["val"]
+        try:
+            shape = [size_of(s, self.symbols) for s in fake.shape]
+            return self.build.input(node.name, of_torch(fake.dtype), shape)
+        except Refusal as fault:
+            raise self.fault(f"its input '{node.name}': {fault.why}") from None
+
+    @property
+    def specs(self) -> dict[str, Any]:
+        found = getattr(self, "_specs", None)
+        if found is None:
+            found = {s.arg.name: s for s in self.program.graph_signature.input_specs}
+            self._specs = found
+        return found
+
+    def constant(self, node: torch.fx.Node, tensor: Any) -> Value | None:
+        if not isinstance(tensor, torch.Tensor):
+            return None  # a submodule: whoever uses it is not in the table
+        try:
+            key = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.dtype,
+                   tuple(tensor.shape), tensor.stride())  # fmt: skip
+            if key not in self.held or not tensor.numel():
+                self.held[key] = Constant(array(tensor))
+            return self.build.constant(self.held[key], node.name, of_torch(tensor.dtype))
+        except Refusal as fault:
+            raise self.fault(f"its constant '{node.name}': {fault.why}") from None
+
+    def outputs(self, end: torch.fx.Node) -> dict[str, Value]:
+        """The tensors of the module's result, named by their place in it."""
+        signature = self.program.graph_signature
+        changed = [s.target for s in signature.output_specs if s.kind in (
+            OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)]  # fmt: skip
+        if changed:
+            raise self.fault(
+                f"running it changes {', '.join(map(repr, changed))}",
+                "a compiled model keeps no state: pass it in and return it, and call module.eval()",
+            )
+        named: dict[str, Value] = {}
+        leaves = end.args[0]
+        paths = _paths(self.program.call_spec.out_spec)
+        for path, leaf in zip(paths, leaves, strict=True):  # type: ignore[arg-type]
+            value = self.made.get(leaf) if isinstance(leaf, torch.fx.Node) else leaf
+            if isinstance(value, Value):
+                named[path] = value
+        if not named:
+            raise self.fault("it returns no tensor")
+        return named
+
+    # nodes --------------------------------------------------------------------------------------
+
+    def translate(self, node: torch.fx.Node) -> Any:
+        """The value of a node; after a refusal a stand-in of its type, so that all are found."""
+        fake = node.meta.get("val")
+        if _is_size(node):
+            return self.size(node)
+        if node.target is operator.getitem:
+            return self.made[node.args[0]][node.args[1]]  # type: ignore[index]
+        try:
+            site = Site(self.build, node, self.symbols)
+            args = torch.fx.map_arg(node.args, self.made.__getitem__)
+            kwargs = torch.fx.map_arg(node.kwargs, self.made.__getitem__)
+            plain = functional(node.target)
+            result = TRANSLATORS[plain or str(node.target)](site, *args, **_kept(kwargs))
+            self.check(node, result, site)
+            if plain is not None:  # later readers of what is updated see the new value
+                self.made.update(dict.fromkeys(updated(node), result))
+            return result
+        except Refusal as refusal:
+            self.refused.append((node, refusal))
+        except ImportFault:
+            raise
+        except CompileError as fault:
+            self.refused.append((node, Refusal(f"{fault.what}: {fault.why}")))
+        several = isinstance(fake, tuple | list)
+        made = [self.stand_in(f) for f in (fake if several else (fake,))]
+        return made if several else made[0]
+
+    def size(self, node: torch.fx.Node) -> Any:
+        """A node whose value is a number: arithmetic on sizes."""
+        value = node.meta["val"]
+        if isinstance(value, bool | float):
+            return value
+        try:
+            return size_of(value, self.symbols)
+        except (Refusal, AttributeError):
+            self.refused.append((node, Refusal(f"its value {value} is only known at run time")))
+            return 1
+
+    def stand_in(self, fake: Any) -> Value | None:
+        if not isinstance(fake, torch.Tensor):
+            return None
+        try:
+            shape = [size_of(s, self.symbols) for s in fake.shape]
+            return Value("refused", *tensor_type(of_torch(fake.dtype).name, shape))
+        except Refusal:
+            return Value("refused", *tensor_type("f32", ()))
+
+    def check(self, node: torch.fx.Node, result: Any, site: Site) -> None:
+        """Hold a translator to the type that PyTorch gives the node."""
+        results = result if isinstance(result, tuple | list) else (result,)
+        for number, (value, fake) in enumerate(zip(results, site.fakes, strict=False)):
+            if not isinstance(fake, torch.Tensor):
+                continue
+            if value is None:
+                if len(results) == 1 or site.uses(number):
+                    raise Refusal(f"its result {number} is wanted")
+                continue
+            want = Value("v", *tensor_type(of_torch(fake.dtype).name, site.sizes(fake.shape)))
+            same = value.rank == want.rank and all(
+                a == b or (sizes.symbols([a, b]) != [])
+                for a, b in zip(value.shape, want.shape, strict=True)
+            )
+            if value.dtype is not want.dtype or not same:
+                raise InternalFault(
+                    f"the translator of {node.target} gave {value.type_text} for {node.name}, "
+                    f"which is {want.type_text}"
+                )
+
+    def fault(self, why: str, remedy: str = "") -> ImportFault:
+        return ImportFault(f"cannot import {self.name}", why, remedy=remedy)
+
+
+_PLACES = frozenset(
+    {"device", "layout", "pin_memory", "memory_format", "non_blocking", "requires_grad"}
+)
+
+
+def _kept(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments that change the result: where a tensor lies and how does not."""
+    return {k: v for k, v in kwargs.items() if k not in _PLACES}
+
+
+def _is_size(node: torch.fx.Node) -> bool:
+    """Is the node's value a number and not a tensor?"""
+    value = node.meta.get("val")
+    return isinstance(value, int | float | torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def _type_text(node: torch.fx.Node) -> str:
+    fake = node.meta.get("val")
+    if isinstance(fake, torch.Tensor):
+        return f"{str(fake.dtype).removeprefix('torch.')}{list(fake.shape)}"
+    return "" if fake is None else str(type(fake).__name__)
+
+
+def _place(node: torch.fx.Node) -> str:
+    """The path of the submodule whose forward made the node."""
+    stack = node.meta.get("nn_module_stack") or {}
+    last = list(stack.values())[-1:]
+    if not last:
+        return ""
+    path, kind = last[0]
+    return f"{path or 'the module itself'} ({kind if isinstance(kind, str) else kind.__qualname__})"
+
+
+def _paths(spec: Any) -> list[str]:
+    """A name for each leaf of a result: its keys joined by "_", or output, output_1, …"""
+    leaves, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(range(spec.num_leaves), spec))
+    names: dict[str, None] = {}
+    for number, (path, _) in enumerate(leaves):
+        keys = [str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", "")))) for k in path]
+        named = any(not k.isdigit() for k in keys)
+        plain = "output" if len(leaves) == 1 else f"output_{number}"
+        name = "_".join(keys) if named else plain
+        while name in names:
+            name += "_"
+        names[name] = None
+    return list(names)

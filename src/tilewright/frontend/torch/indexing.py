@@ -1,0 +1,300 @@
+"""Translators of ATen operators whose places depend on data: gathers, scatters, sorting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontend.torch.convert import Refusal
+from tilewright.frontend.torch.reductions import reduced
+from tilewright.frontend.torch.registry import Site, axis_of, translates
+from tilewright.graph.graph import Value
+from tilewright.graph.operator import broadcast_shape
+from tilewright.ir.expr import as_int
+
+
+@translates("embedding.default")
+def embedding(n: Site, weight: Value, indices: Value, *_: Any, **named: Any) -> Any:
+    return n.emit("gather", weight, indices, axis=0)
+
+
+@translates("index_select.default")
+def index_select(n: Site, x: Value, dim: int, index: Value) -> Any:
+    if not x.rank:
+        return x
+    found = n.emit("gather", x, index, axis=axis_of(dim, x.rank))
+    return n.reshape(found, n.shape)
+
+
+@translates("gather.default")
+def gather(n: Site, x: Value, dim: int, index: Value, **named: Any) -> Any:
+    if not x.rank:
+        return n.reshape(x, n.shape)
+    return n.emit("gather_elements", x, index, axis=axis_of(dim, x.rank))
+
+
+@translates("take.default")
+def take(n: Site, x: Value, index: Value) -> Any:
+    return n.emit("gather", n.reshape(x, (x.elements,)), index, axis=0)
+
+
+class Places:
+    """What x[i, :, j] names: the indexed axes and their broadcast indices."""
+
+    def __init__(self, n: Site, x: Value, indices: Any) -> None:
+        indices = self.without_masks(n, list(indices))
+        self.axes = [d for d, i in enumerate(indices) if i is not None]
+        given = [indices[d] for d in self.axes]
+        if any(i.dtype.is_bool for i in given):
+            raise Refusal(
+                "how many elements a mask selects is only known at run time",
+                "use torch.where or masked_fill with a value",
+            )
+        self.shape = broadcast_shape(*[i.shape for i in given])
+        self.given = [n.cast(i, "i64") for i in given]
+        self.rest = [d for d in range(x.rank) if d not in self.axes]
+        first = self.axes[0]
+        adjacent = self.axes == list(range(first, first + len(self.axes)))
+        self.front = first if adjacent else 0  # where the broadcast axes stand in x[...]
+
+    @staticmethod
+    def without_masks(n: Site, indices: list[Any]) -> list[Any]:
+        """Masks that are known become the places where they hold."""
+        found: list[Any] = []
+        for i in indices:
+            content = n.known(i) if i is not None and i.dtype.is_bool else None
+            if content is None:
+                found.append(i)
+            else:
+                found += [n.constant(places) for places in np.nonzero(content)]
+        return found
+
+    def stacked(self, n: Site) -> Value:
+        """The indices side by side: [*broadcast, number of axes]."""
+        wide = [n.reshape(n.expand(i, self.shape), (*self.shape, 1)) for i in self.given]
+        return wide[0] if len(wide) == 1 else n.emit("concat", *wide, axis=len(self.shape))
+
+    def ordered(self, n: Site, x: Value) -> Value:
+        """x with the indexed axes in front."""
+        return n.transpose(x, [*self.axes, *self.rest])
+
+
+@translates("index.Tensor", "_unsafe_index.Tensor")
+def index(n: Site, x: Value, indices: Any) -> Any:
+    places = Places(n, x, indices)
+    if len(places.axes) == 1:
+        return n.emit("gather", x, places.given[0], axis=places.axes[0])
+    found = n.emit("gather_nd", places.ordered(n, x), places.stacked(n))
+    width, front = len(places.shape), places.front
+    lead = list(range(width))
+    rest = list(range(width, width + len(places.rest)))
+    return n.transpose(found, [*rest[:front], *lead, *rest[front:]])
+
+
+@translates("index_put.default", "_unsafe_index_put.default")
+def index_put(
+    n: Site, x: Value, indices: Any, values: Value, accumulate: bool = False, *_: Any
+) -> Any:
+    """x with values written (or added) at places; of a place named twice the last value stays."""
+    mask = indices[0] if len(indices) == 1 else None
+    if mask is not None and mask.dtype.is_bool and n.known(mask) is None and not accumulate:
+        if as_int(values.elements) != 1:
+            raise Refusal("it writes different values where a mask holds", "use torch.where")
+        mask = n.reshape(mask, (*mask.shape, *(1,) * (x.rank - mask.rank)))
+        return n.emit("where", mask, n.reshape(values, ()), x)
+    places = Places(n, x, indices)
+    rest = [x.shape[d] for d in places.rest]
+    front = places.front
+    goal = (*rest[:front], *places.shape, *rest[front:])  # as x[...] has it
+    values = n.expand(n.operand(values), goal)
+    width = len(places.shape)
+    lead = list(range(front, front + width))
+    values = n.transpose(values, [*lead, *(d for d in range(values.rank) if d not in lead)])
+    moved = n.emit(
+        "scatter_nd",
+        places.ordered(n, x),
+        places.stacked(n),
+        values,
+        reduction="add" if accumulate else "none",
+    )
+    order = [*places.axes, *places.rest]
+    return n.transpose(moved, [order.index(d) for d in range(x.rank)])
+
+
+_REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin":
+"min",
+               "mean": "add"}  # fmt: skip
+
+
+@translates("scatter.src", "scatter.value", "scatter.reduce", "scatter.value_reduce",
+            "scatter_add.default")  # fmt: skip
+def scatter(
+    n: Site, x: Value, dim: int, index: Value, source: Any, reduce: str | None = None
+) -> Any:
+    kind = "sum" if n.op == "scatter_add" else reduce
+    return scattered(n, x, dim, index, source, "none" if kind is None else _REDUCTIONS[kind])
+
+
+def scattered(n: Site, x: Value, dim: int, index: Value, source: Any, reduction: str) -> Value:
+    if as_int(index.elements) == 0:
+        return x
+    flat = (1,) * max(1, x.rank) if not x.rank else None
+    if flat:  # scalars are vectors of one
+        x, index = n.reshape(x, flat), n.reshape(index, flat)
+        source = n.reshape(source, flat) if isinstance(source, Value) else source
+    axis = axis_of(dim, x.rank)
+    if isinstance(source, Value):
+        updates = n.cast(source, x.dtype)
+        for d, size in enumerate(index.shape):  # the source may be larger than the index
+            updates = n.cut(updates, d, 0, size)
+    else:
+        updates = n.expand(n.operand(source, x.dtype), index.shape)
+    y = n.emit("scatter_elements", x, index, updates, axis=axis, reduction=reduction)
+    return n.reshape(y, n.shape)
+
+
+@translates("scatter_reduce.two")
+def scatter_reduce(
+    n: Site,
+    x: Value,
+    dim: int,
+    index: Value,
+    source: Value,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Any:
+    kind = _REDUCTIONS[reduce]
+    of = x.dtype
+    start = x
+    if not include_self:  # the places that are written start from the neutral element
+        neutral = {"add": 0, "mul": 1, "max": of.lowest, "min": of.highest}[kind]
+        start = scattered(n, x, dim, index, neutral, "none")
+    y = scattered(n, start, dim, index, source, kind)
+    if reduce != "mean":
+        return y
+    ones = n.full(1, of, x.shape)
+    counts = scattered(n, n.full(0 if not include_self else 1, of, x.shape), dim, index, 1, "add")
+    counts = n.emit("maximum", counts, ones)
+    if of.is_float:
+        return n.emit("div", y, counts)
+    return n.emit("div", n.emit("sub", y, n.emit("floormod", y, counts)), counts)
+
+
+@translates("masked_scatter.default")
+def masked_scatter(n: Site, x: Value, mask: Value, source: Value) -> Any:
+    """Where the mask holds, the source's elements one after the other."""
+    mask, x = n.expand(mask, n.shape), n.expand(x, n.shape)
+    flat = n.reshape(mask, (mask.elements,))
+    places = n.emit("cumsum", n.cast(flat, "i64"), axis=0, exclusive=True)
+    found = n.emit("gather", n.reshape(source, (source.elements,)), places, axis=0)
+    return n.emit("where", mask, n.reshape(found, n.shape), x)
+
+
+@translates("topk.default")
+def topk(
+    n: Site, x: Value, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> Any:
+    if not x.rank:
+        return x, n.constant(0, "i64")
+    (count,) = n.static([k], "the number of greatest elements")
+    return n.emit("top_k", x, k=count, axis=axis_of(dim, x.rank), largest=largest)
+
+
+@translates("sort.default", "sort.stable", "argsort.default", "argsort.stable")
+def sort(n: Site, x: Value, *args: Any, **named: Any) -> Any:
+    """All elements in order; equal ones stay in theirs."""
+    if str(n.node.target).endswith("stable"):  # sort.stable(x, *, stable, dim, descending)
+        args = args[1:] if args and not named.get("stable") else args
+    dim = args[0] if args else named.get("dim", -1)
+    descending = args[1] if len(args) > 1 else named.get("descending", False)
+    if not x.rank:
+        values, places = x, n.constant(0, "i64")
+    else:
+        axis = axis_of(dim, x.rank)
+        (count,) = n.static([x.shape[axis]], "the length of a sort")
+        values, places = n.emit("top_k", x, k=count, axis=axis, largest=descending)
+    return places if n.op == "argsort" else (values, places)
+
+
+@translates("kthvalue.default", "median.default", "median.dim")
+def kth(n: Site, x: Value, *args: Any) -> Any:
+    """The k-th least along an axis and its index; the median is the lesser of the middle two."""
+    whole = str(n.node.target) == "aten.median.default"
+    if whole:
+        x, args = n.reshape(x, (x.elements,)), (0,)
+    k, *rest = args if n.op == "kthvalue" else (None, *args)
+    axis = axis_of(rest[0] if rest else -1, x.rank)
+    if not x.rank:
+        return x, n.constant(0, "i64")
+    (count,) = n.static([x.shape[axis]], "the length of a sort")
+    k = (count + 1) // 2 if k is None else k
+    if n.op == "median" and x.dtype.is_float:  # NaN is the greatest and the median of what has one
+        hidden = n.emit("isnan", reduced(n, "max", x, axis, True))
+    values, places = n.emit("top_k", x, k=k, axis=axis, largest=False)
+    value, place = n.cut(values, axis, k - 1, 1), n.cut(places, axis, k - 1, 1)
+    if n.op == "median" and x.dtype.is_float:
+        value = n.emit("where", hidden, n.constant(np.nan, x.dtype), value)
+    value = n.reshape(value, n.shape)
+    return value if whole else (value, n.reshape(place, n.shape))
+
+
+@translates("one_hot.default")
+def one_hot(n: Site, x: Value, num_classes: int = -1) -> Any:
+    if num_classes < 0:
+        raise Refusal("how many classes there are is only known at run time", "pass num_classes")
+    return n.emit("one_hot", x, n.constant(np.array([0, 1])), depth=num_classes, axis=-1)
+
+
+@translates("bucketize.Tensor", "searchsorted.Tensor")
+def bucketize(
+    n: Site,
+    first: Value,
+    second: Value,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: Any = None,
+    sorter: Any = None,
+) -> Any:
+    """How many boundaries lie below each value (or, `right`, not above it)."""
+    x, bounds = (first, second) if n.op == "bucketize" else (second, first)
+    if bounds.rank != 1 or sorter is not None:
+        raise Refusal("its boundaries are no sorted vector")
+    wide = n.reshape(x, (*x.shape, 1))
+    below = n.emit("less_equal" if right or side == "right" else "less", bounds, wide)
+    return reduced(n, "sum", n.cast(below, n.of), -1)
+
+
+@translates("nonzero.default", "masked_select.default", "unique2.default",
+            "_unique2.default", "unique_consecutive.default", "unique_dim.default",
+            "bincount.default", "_local_scalar_dense.default", "item.default",
+            "repeat_interleave.Tensor")  # fmt: skip
+def of_data(n: Site, *_: Any, **named: Any) -> Any:
+    raise Refusal(
+        "the shape or value of its result depends on data",
+        "give it a fixed size: masks with torch.where, counts with topk",
+    )
+
+
+@translates("cummax.default", "cummin.default", "cumprod.default", "logcumsumexp.default")
+def running(n: Site, x: Value, dim: int, **named: Any) -> Any:
+    """A running product or extreme: each result reduces the elements up to it, in n² steps."""
+    if n.op == "logcumsumexp" or (n.op != "cumprod" and n.uses(1)):
+        raise Refusal(
+            "the indices of running extremes and running logarithms of sums are not supported"
+        )
+    x = n.operand(x) if n.op == "cumprod" else x
+    if not x.rank:
+        return x if n.op == "cumprod" else (x, None)
+    axis = axis_of(dim, x.rank)
+    (count,) = n.static([x.shape[axis]], "the length of a running product")
+    reducer = {"cumprod": "prod", "cummax": "max", "cummin": "min"}[n.op]
+    neutral = {"prod": 1, "max": x.dtype.lowest, "min": x.dtype.highest}[reducer]
+    rows = n.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
+    rank = rows.rank
+    seen = np.tril(np.ones((count, count), bool)).reshape((count, count) + (1,) * (rank - axis - 2))
+    masked = n.emit("where", n.constant(seen), rows, n.constant(neutral, x.dtype))
+    y = reduced(n, reducer, masked, axis + 1)
+    return y if n.op == "cumprod" else (y, None)

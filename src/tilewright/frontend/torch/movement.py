@@ -1,0 +1,338 @@
+"""Translators of ATen operators that move elements or make them from nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontend.torch.convert import Refusal
+from tilewright.frontend.torch.registry import Site, axis_of, translates
+from tilewright.graph import sizes
+from tilewright.graph.graph import Value
+from tilewright.ir.dtype import DType
+from tilewright.ir.expr import as_int, maximum, minimum
+
+
+@translates("view.default", "view_copy.default", "reshape.default", "_unsafe_view.default",
+            "_reshape_copy.default", "flatten.using_ints", "unflatten.int",
+            "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default",
+            "view_as.default", "reshape_as.default")  # fmt: skip
+def reshape(n: Site, x: Value, *_: Any) -> Any:
+    """The same elements in the shape that the result has."""
+    return n.reshape(x, n.shape)
+
+
+@translates("permute.default", "permute_copy.default", "transpose.int",
+            "t.default", "numpy_T.default", "swapaxes.default", "swapdims.default",
+            "movedim.int", "movedim.intlist", "mT.default")  # fmt: skip
+def transpose(n: Site, x: Value, *dims: Any) -> Any:
+    axes = list(range(x.rank))
+    if n.op.startswith("permute"):
+        axes = [axis_of(d, x.rank) for d in dims[0]]
+    elif n.op in ("transpose", "swapaxes", "swapdims"):
+        a, b = (axis_of(d, x.rank) for d in dims)
+        if x.rank:
+            axes[a], axes[b] = b, a
+    elif n.op == "movedim":
+        source, goal = (
+            [axis_of(d, x.rank) for d in ((v,) if isinstance(v, int) else v)] for v in dims
+        )
+        rest = iter([d for d in axes if d not in source])
+        axes = [source[goal.index(d)] if d in goal else next(rest) for d in axes]
+    elif n.op == "mT":
+        axes[-2:] = axes[:-3:-1]
+    else:
+        axes.reverse()
+    return n.transpose(x, axes)
+
+
+@translates("expand.default", "expand_as.default", "broadcast_to.default")
+def expand(n: Site, x: Value, *_: Any, **named: Any) -> Any:
+    return n.expand(x, n.shape)
+
+
+@translates("repeat.default", "tile.default")
+def repeat(n: Site, x: Value, repeats: Any) -> Any:
+    repeats = tuple(repeats)
+    if len(repeats) < x.rank:
+        repeats = (1,) * (x.rank - len(repeats)) + repeats
+    x = n.reshape(x, ((1,) * (len(repeats) - x.rank)) + x.shape)
+    if all(r == 1 for r in repeats):
+        return x
+    if all(s == sizes.size(1) or r == 1 for s, r in zip(x.shape, repeats, strict=True)):
+        return n.expand(x, n.shape)
+    return n.emit("tile", x, repeats=n.static(repeats, "a number of repetitions"))
+
+
+@translates("cat.default", "concat.default")
+def cat(n: Site, tensors: Any, dim: int = 0) -> Any:
+    rank = len(n.shape)
+    parts = [n.operand(x) for x in tensors if x.rank == rank]  # an empty vector may stand anywhere
+    parts = [x for x in parts if as_int(x.shape[axis_of(dim, rank)]) != 0] or parts[:1]
+    return parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis_of(dim, rank))
+
+
+@translates("stack.default")
+def stack(n: Site, tensors: Any, dim: int = 0) -> Any:
+    axis = dim % (tensors[0].rank + 1)
+    parts = [n.operand(x) for x in tensors]
+    parts = [n.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:])) for x in parts]
+    return parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis)
+
+
+def bounded(place: Any, size: Any, default: Any) -> Any:
+    """A slice's end as PyTorch means it: negative ones count from the end; held within the axis."""
+    if place is None:
+        return default
+    number, most = as_int(place), as_int(size)
+    if number is not None and number >= 2**62:
+        return size
+    if number is not None and most is not None:
+        return min(max(number + most if number < 0 else number, 0), most)
+    if number is not None and number < 0:
+        return sizes.size(maximum(sizes.size(size + number), sizes.size(0)))
+    return 0 if number == 0 else sizes.size(minimum(sizes.size(place), sizes.size(size)))
+
+
+@translates("slice.Tensor")
+def slice_(
+    n: Site, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
+    axis = axis_of(dim, x.rank)
+    first = bounded(start, x.shape[axis], 0)
+    return n.cut(x, axis, first, n.shape[axis], step)
+
+
+@translates("narrow.default", "narrow_copy.default")
+def narrow(n: Site, x: Value, dim: int, start: Any, length: Any) -> Any:
+    axis = axis_of(dim, x.rank)
+    return n.cut(x, axis, bounded(start, x.shape[axis], 0), length)
+
+
+@translates("select.int")
+def select(n: Site, x: Value, dim: int, index: Any) -> Any:
+    axis, number = axis_of(dim, x.rank), as_int(index)
+    start = x.shape[axis] + index if number is not None and number < 0 else index
+    return n.reshape(n.cut(x, axis, sizes.size(start), 1), n.shape)
+
+
+@translates("split.Tensor", "split.sizes", "split_with_sizes.default",
+            "chunk.default", "tensor_split.sections", "unbind.int",
+            "unsafe_split.Tensor", "unsafe_chunk.default")  # fmt: skip
+def split(n: Site, x: Value, *args: Any) -> Any:
+    """Pieces along an axis, of the sizes that the results have."""
+    dim = (args[0] if args else 0) if n.op == "unbind" else (args[1] if len(args) > 1 else 0)
+    axis, start, pieces = axis_of(dim, x.rank), 0, []
+    for number, fake in enumerate(n.fakes):
+        shape = n.sizes(fake.shape)
+        count = 1 if n.op == "unbind" else shape[axis]
+        wanted = n.uses(number)
+        pieces.append(n.reshape(n.cut(x, axis, start, count), shape) if wanted else None)
+        start = start + count
+    return pieces
+
+
+@translates("slice_scatter.default")
+def slice_scatter(
+    n: Site,
+    x: Value,
+    source: Value,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: int = 1,
+) -> Any:
+    """x with a slice replaced: the pieces side by side; with a step, chosen by place."""
+    axis = axis_of(dim, x.rank)
+    size = x.shape[axis]
+    first, last = bounded(start, size, 0), bounded(end, size, size)
+    source = n.operand(source)
+    if step == 1:
+        parts = [n.cut(x, axis, 0, first), source, n.cut(x, axis, last, size - last)]
+        return cat_known(n, parts, axis)
+    (total,) = n.static([size], "a slice with a step")
+    places = np.arange(total) - first
+    kept = (places >= 0) & (np.arange(total) < last) & (places % step == 0)
+    wide = n.emit("gather", source, n.constant(np.clip(places // step, 0, None)), axis=axis)
+    return n.emit("where", along(n, kept, axis, x.rank), wide, x)
+
+
+def cat_known(n: Site, parts: list[Value], axis: int) -> Value:
+    """The parts that hold anything, one after the other."""
+    kept = [p for p in parts if as_int(p.shape[axis]) != 0]
+    return kept[0] if len(kept) == 1 else n.emit("concat", *kept, axis=axis)
+
+
+def along(n: Site, values: np.ndarray, axis: int, rank: int) -> Value:
+    """A vector that varies along one axis of a tensor of this rank."""
+    return n.constant(values.reshape((-1,) + (1,) * (rank - 1 - axis)))
+
+
+@translates("select_scatter.default")
+def select_scatter(n: Site, x: Value, source: Value, dim: int, index: int) -> Any:
+    axis = axis_of(dim, x.rank)
+    size = x.shape[axis]
+    at = sizes.size(size + index) if index < 0 else index
+    middle = n.reshape(n.operand(source), (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
+    return cat_known(
+        n, [n.cut(x, axis, 0, at), middle, n.cut(x, axis, at + 1, size - 1 - at)], axis
+    )
+
+
+@translates("flip.default")
+def flip(n: Site, x: Value, dims: Any) -> Any:
+    for d in dims:
+        axis = axis_of(d, x.rank)
+        if x.rank and as_int(x.shape[axis]) != 0:
+            x = n.cut(x, axis, sizes.size(x.shape[axis] - 1), x.shape[axis], -1)
+    return x
+
+
+@translates("diagonal.default")
+def diagonal(n: Site, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """Every (columns + 1)-th element of the matrices laid out flat."""
+    a, b = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
+    rest = [d for d in range(x.rank) if d not in (a, b)]
+    rows, columns = n.static([x.shape[a], x.shape[b]], "a diagonal")
+    x = n.transpose(x, [*rest, a, b])
+    flat = n.reshape(x, (*x.shape[:-2], rows * columns))
+    count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
+    start = offset if offset >= 0 else -offset * columns
+    return n.cut(flat, len(rest), start if count else 0, count, columns + 1)
+
+
+@translates("as_strided.default", "as_strided_copy.default")
+def as_strided(n: Site, x: Value, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+    """Elements by their place in memory: known only while that is row-major."""
+    if not n.fake(0).is_contiguous() or n.fake(0).storage_offset() != 0:
+        raise Refusal("it reads the memory of a tensor that is not contiguous")
+    shape = n.static(size, "a stride")
+    places = np.full(shape, storage_offset or 0, np.int64)
+    for d, (count, step) in enumerate(zip(shape, n.static(stride, "a stride"), strict=True)):
+        places += (np.arange(count) * step).reshape((-1,) + (1,) * (len(shape) - 1 - d))
+    return n.emit("gather", n.reshape(x, (x.elements,)), n.constant(places), axis=0)
+
+
+@translates("unfold.default")
+def unfold(n: Site, x: Value, dimension: int, size: int, step: int) -> Any:
+    """Windows along an axis; their places become the last axis."""
+    axis = axis_of(dimension, x.rank)
+    (total,) = n.static([x.shape[axis]], "windows")
+    starts = np.arange((total - size) // step + 1) * step
+    found = n.emit("gather", x, n.constant(starts[:, None] + np.arange(size)), axis=axis)
+    rank = x.rank + 1
+    return n.transpose(found, [*(d for d in range(rank) if d != axis + 1), axis + 1])
+
+
+# padding ----------------------------------------------------------------------------------------
+
+_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+@translates("constant_pad_nd.default", "pad.default", "reflection_pad1d.default",
+            "reflection_pad2d.default", "reflection_pad3d.default", "replication_pad1d.default",
+            "replication_pad2d.default", "replication_pad3d.default")  # fmt: skip
+def pad(n: Site, x: Value, pads: Any, *rest: Any, **named: Any) -> Any:
+    """`pads` lists (before, after) from the last axis on; negative ones cut."""
+    mode, value = "constant", 0.0
+    if n.op == "pad":
+        mode = rest[0] if rest else named.get("mode", "constant")
+        value = (rest[1] if len(rest) > 1 else named.get("value")) or 0.0
+    elif n.op == "constant_pad_nd":
+        value = rest[0] if rest else named.get("value", 0.0)
+    else:
+        mode = "reflect" if n.op.startswith("reflection") else "replicate"
+    before, after = [0] * x.rank, [0] * x.rank
+    for k in range(len(pads) // 2):
+        axis = x.rank - 1 - k
+        before[axis], after[axis] = pads[2 * k], pads[2 * k + 1]
+        first, last = as_int(before[axis]) or 0, as_int(after[axis]) or 0
+        if first < 0 or last < 0:
+            cut, end = max(-first, 0), max(-last, 0)
+            x = n.cut(x, axis, cut, sizes.size(x.shape[axis] - (cut + end)))
+            before[axis], after[axis] = max(first, 0), max(last, 0)
+    if not any(before) and not any(after):
+        return x
+    value = bool(value) if x.dtype.is_bool else value
+    return n.emit(
+        "pad", x, before=tuple(before), after=tuple(after), mode=_MODES[mode], value=value
+    )
+
+
+# generated tensors ------------------------------------------------------------------------------
+
+VALUES = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1,
+          "empty": 0, "empty_like": 0, "new_empty": 0, "empty_strided": 0, "empty_permuted": 0,
+          "new_empty_strided": 0}  # fmt: skip
+
+
+@translates("full.default", "full_like.default", "new_full.default", *(f"{name}.default" for name
+in VALUES
+            if name != "empty"), "empty.memory_format")  # fmt: skip
+def full(n: Site, *args: Any, **named: Any) -> Any:
+    """One number everywhere; memory that is not yet written holds 0."""
+    at = {"full": 1, "full_like": 1, "new_full": 2}.get(n.op)
+    value = VALUES[n.op] if at is None else (args[at] if len(args) > at else named["fill_value"])
+    if as_int(value) is None and not isinstance(value, bool | int | float):  # a tensor or a size
+        return n.expand(n.operand(value), n.shape)
+    return n.full(converted(value, n.of))
+
+
+def converted(value: Any, of: DType) -> Any:
+    """A number as PyTorch converts it to a dtype."""
+    if of.is_bool:
+        return bool(value)
+    if of.is_int and isinstance(value, float):
+        return int(value)
+    return value
+
+
+@translates("scalar_tensor.default", "tensor.default")
+def scalar_tensor(n: Site, value: Any, **named: Any) -> Any:
+    return n.operand(value)
+
+
+@translates("arange.default", "arange.start", "arange.start_step")
+def arange(n: Site, *args: Any, **named: Any) -> Any:
+    start, end, step = ((0, args[0], 1) if len(args) == 1 else (*args, 1))[:3]
+    (length,) = n.shape
+    count = as_int(length)
+    if count is not None and all(isinstance(v, int | float) for v in (start, step)):
+        kind = np.float64 if any(isinstance(v, float) for v in (start, end, step)) else np.int64
+        return n.constant((start + step * np.arange(count, dtype=kind)).astype(n.of.numpy))
+    return n.emit("arange", length=length, start=start, step=step, of=n.of.name)
+
+
+@translates("linspace.default")
+def linspace(n: Site, start: float, end: float, steps: int, **named: Any) -> Any:
+    return n.constant(np.linspace(start, end, steps).astype(n.of.numpy))
+
+
+@translates("eye.default", "eye.m")
+def eye(n: Site, *_: Any, **named: Any) -> Any:
+    return n.constant(np.eye(*n.static(n.shape, "an identity matrix"), dtype=n.of.numpy))
+
+
+@translates("diff.default")
+def diff(
+    n: Site,
+    x: Value,
+    times: int = 1,
+    dim: int = -1,
+    prepend: Value | None = None,
+    append: Value | None = None,
+) -> Any:
+    """Differences of neighbours along an axis; of booleans, whether they differ."""
+    axis = axis_of(dim, x.rank)
+    x = cat_known(n, [v for v in (prepend, x, append) if v is not None], axis)
+    for _ in range(times):
+        count = sizes.size(x.shape[axis] - 1)
+        after, before = n.cut(x, axis, 1, count), n.cut(x, axis, 0, count)
+        x = n.emit("logical_xor" if x.dtype.is_bool else "sub", after, before)
+    return x
+
+
+@translates("tril.default", "triu.default")
+def triangle(n: Site, x: Value, diagonal: int = 0) -> Any:
+    return n.emit("trilu", x, k=diagonal, upper=n.op == "triu")

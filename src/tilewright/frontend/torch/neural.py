@@ -1,0 +1,355 @@
+"""Translators of ATen matrix products, convolutions, pooling and attention."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontend.torch.convert import Refusal
+from tilewright.frontend.torch.elementwise import scaled
+from tilewright.frontend.torch.reductions import reduced
+from tilewright.frontend.torch.registry import EVAL, Site, translates
+from tilewright.graph.graph import Value
+from tilewright.ir.expr import as_int
+
+# matrix products --------------------------------------------------------------------------------
+
+
+@translates("mm.default", "bmm.default", "matmul.default", "mv.default", "dot.default",
+            "vdot.default", "__matmul__.default", "inner.default")  # fmt: skip
+def matmul(n: Site, a: Value, b: Value) -> Any:
+    """The product over a's last axis and b's last but one; vectors are rows and columns."""
+    if n.op == "inner":
+        return n.reshape(product(n, a, b, transpose_b=True), n.shape)
+    return n.reshape(product(n, a, b), n.shape)
+
+
+def product(n: Site, a: Value, b: Value, transpose_b: bool = False) -> Value:
+    left = n.reshape(a, (1, *a.shape)) if a.rank == 1 else a
+    if b.rank == 1:
+        b = n.reshape(b, (1, *b.shape) if transpose_b else (*b.shape, 1))
+    if transpose_b and b.rank > 2:
+        b, transpose_b = (
+            n.transpose(n.reshape(b, (b.elements // b.shape[-1], b.shape[-1])), (1, 0)),
+            False,
+        )
+    if left.dtype.is_bool:
+        raise Refusal("a matrix product of booleans")
+    return n.emit("matmul", left, b, transpose_b=transpose_b)
+
+
+@translates("linear.default")
+def linear(n: Site, x: Value, weight: Value, bias: Value | None = None) -> Any:
+    """x Wᵀ + b."""
+    y = n.reshape(product(n, x, weight, transpose_b=True), n.shape)
+    return y if bias is None else n.emit("add", y, bias)
+
+
+@translates("addmm.default", "baddbmm.default", "addmv.default", "addbmm.default")
+def addmm(n: Site, x: Value, a: Value, b: Value, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """beta x + alpha a b."""
+    y = product(n, a, b)
+    y = reduced(n, "sum", y, 0) if n.op == "addbmm" else n.reshape(y, n.shape)
+    y = scaled(n, y, alpha)
+    return y if beta == 0 else n.emit("add", y, scaled(n, x, beta))
+
+
+@translates("addr.default", "outer.default")
+def outer(n: Site, *args: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    a, b = args[-2:]
+    y = n.emit("mul", n.reshape(n.operand(a), (*a.shape, 1)), n.operand(b))
+    if n.op == "outer":
+        return y
+    return n.emit("add", scaled(n, y, alpha), scaled(n, n.operand(args[0]), beta))
+
+
+@translates("addcmul.default", "addcdiv.default")
+def addcmul(n: Site, x: Value, a: Value, b: Value, *, value: Any = 1) -> Any:
+    y = n.emit("mul" if n.op == "addcmul" else "div", n.operand(a), n.operand(b))
+    return n.emit("add", n.operand(x), scaled(n, y, value))
+
+
+@translates("lerp.Scalar", "lerp.Tensor")
+def lerp(n: Site, start: Value, end: Value, weight: Any) -> Any:
+    step = n.emit("sub", end, start)
+    return n.emit("add", start, n.emit("mul", step, n.operand(weight)))
+
+
+# convolutions -----------------------------------------------------------------------------------
+
+
+def each(given: Any, rank: int, default: int = 0) -> tuple[int, ...]:
+    """One number for each space axis; a single one counts for all."""
+    if given is None or (not isinstance(given, int) and len(given) == 0):
+        return (default,) * rank
+    given = (given,) if isinstance(given, int) else tuple(given)
+    return given * rank if len(given) == 1 else given
+
+
+def batched(n: Site, x: Value, rank: int) -> Value:
+    """[batch, channels, *space] of an input that may lack its batch."""
+    return n.reshape(x, (1, *x.shape)) if x.rank == rank + 1 else x
+
+
+@translates("conv1d.default", "conv2d.default", "conv3d.default", "conv1d.padding",
+            "conv2d.padding", "conv3d.padding")  # fmt: skip
+def conv(
+    n: Site,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    rank = weight.rank - 2
+    dilations = each(dilation, rank, 1)
+    if isinstance(padding, str):
+        reach = [
+            d * (k - 1)
+            for k, d in zip(n.static(weight.shape[2:], "a kernel"), dilations, strict=True)
+        ]
+        total = reach if padding == "same" else [0] * rank
+        pads = tuple((t // 2, t - t // 2) for t in total)
+    else:
+        pads = tuple((p, p) for p in each(padding, rank))
+    parts = (batched(n, x, rank), weight) if bias is None else (batched(n, x, rank), weight, bias)
+    y = n.emit(
+        "conv", *parts, strides=each(stride, rank, 1), pads=pads, dilations=dilations, groups=groups
+    )
+    return n.reshape(y, n.shape)
+
+
+@translates("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input")
+def conv_transpose(
+    n: Site,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
+    rank = weight.rank - 2
+    parts = (batched(n, x, rank), weight) if bias is None else (batched(n, x, rank), weight, bias)
+    y = n.emit(
+        "conv_transpose",
+        *parts,
+        strides=each(stride, rank, 1),
+        pads=tuple((p, p) for p in each(padding, rank)),
+        dilations=each(dilation, rank, 1),
+        extra=each(output_padding, rank),
+        groups=groups,
+    )
+    return n.reshape(y, n.shape)
+
+
+@translates("convolution.default", "_convolution.default")
+def convolution(
+    n: Site,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    *_: Any,
+) -> Any:
+    if transposed:
+        return conv_transpose(n, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return conv(n, x, weight, bias, stride, padding, dilation, groups)
+
+
+# pooling ----------------------------------------------------------------------------------------
+
+
+def window(
+    kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, rank: int
+) -> dict[str, Any]:
+    kernel = each(kernel, rank)
+    return {
+        "kernel": kernel,
+        "strides": each(stride, rank) if stride not in (None, [], ()) else kernel,
+        "pads": tuple((p, p) for p in each(padding, rank)),
+        "dilations": each(dilation, rank, 1),
+        "ceil_mode": ceil_mode,
+    }
+
+
+def space_rank(n: Site) -> int:
+    """How many space axes an operator has, which its name says: max_pool2d."""
+    return next(int(c) for c in n.op if c.isdigit())
+
+
+@translates("max_pool1d.default", "max_pool2d.default", "max_pool3d.default",
+            "max_pool2d_with_indices.default", "max_pool3d_with_indices.default",
+            "max_pool1d_with_indices.default")  # fmt: skip
+def max_pool(
+    n: Site,
+    x: Value,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Any:
+    rank = space_rank(n)
+    attrs = window(kernel_size, stride, padding, dilation, ceil_mode, rank)
+    y = n.reshape(n.emit("max_pool", batched(n, x, rank), **attrs), n.shape)
+    if not n.op.endswith("indices"):
+        return y
+    if n.uses(1):
+        raise Refusal(
+            "the places of the greatest values are wanted", "use max pooling without return_indices"
+        )
+    return y, None
+
+
+@translates("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
+def avg_pool(
+    n: Site,
+    x: Value,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
+    rank = space_rank(n)
+    attrs = window(kernel_size, stride, padding, 1, ceil_mode, rank)
+    x = batched(n, x, rank)
+    if divisor_override is not None:
+        if ceil_mode:
+            raise Refusal("divisor_override together with ceil_mode")
+        count_include_pad = True
+    y = n.emit("avg_pool", x, **attrs, count_pads=count_include_pad)
+    if divisor_override is not None:
+        y = scaled(n, y, math.prod(attrs["kernel"]) / divisor_override)
+    return n.reshape(y, n.shape)
+
+
+@translates("adaptive_avg_pool1d.default", "adaptive_avg_pool2d.default",
+            "adaptive_avg_pool3d.default", "_adaptive_avg_pool2d.default",
+            "_adaptive_avg_pool3d.default", "adaptive_max_pool1d.default",
+            "adaptive_max_pool2d.default", "adaptive_max_pool3d.default")  # fmt: skip
+def adaptive_pool(n: Site, x: Value, output_size: Any) -> Any:
+    """Windows that share out each axis: output place o reads from ⌊o s / n⌋ to ⌈(o + 1) s / n⌉."""
+    rank, of_max = space_rank(n), "max" in n.op
+    if of_max and n.uses(1):
+        raise Refusal(
+            "the places of the greatest values are wanted", "use pooling without return_indices"
+        )
+    y = batched(n, x, rank)
+    goal = [as_int(s) for s in n.shape[-rank:]]
+    if all(g == 1 for g in goal):
+        axes = tuple(range(2, 2 + rank))
+        y = n.emit("reduce_max" if of_max else "reduce_mean", y, axes=axes, keepdims=True)
+    else:
+        space = n.static(y.shape[2:], "a pooled axis")
+        wanted = n.static(n.shape[-rank:], "a pooled axis")
+        if all(s % g == 0 for s, g in zip(space, wanted, strict=True)):
+            kernel = tuple(s // g for s, g in zip(space, wanted, strict=True))
+            y = n.emit("max_pool" if of_max else "avg_pool", y, kernel=kernel, strides=kernel)
+        else:
+            for d, (size, count) in enumerate(zip(space, wanted, strict=True)):
+                y = shared_out(n, y, 2 + d, size, count, of_max)
+    y = n.reshape(y, n.shape)
+    return (y, None) if of_max else y
+
+
+def shared_out(n: Site, x: Value, axis: int, size: int, count: int, of_max: bool) -> Value:
+    """One axis of an adaptive pooling whose windows differ in length."""
+    if size == count:
+        return x
+    windows = [(o * size // count, -(-(o + 1) * size // count)) for o in range(count)]
+    op = "reduce_max" if of_max else "reduce_mean"
+    parts = [n.emit(op, n.cut(x, axis, a, b - a), axes=(axis,), keepdims=True) for a, b in windows]
+    return parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis)
+
+
+# attention --------------------------------------------------------------------------------------
+
+
+@translates("scaled_dot_product_attention.default",
+            "_scaled_dot_product_flash_attention_for_cpu.default")  # fmt: skip
+def attention(
+    n: Site,
+    query: Value,
+    key: Value,
+    value: Value,
+    attn_mask: Value | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """softmax(scale q kᵀ + mask) v; rows whose every place is hidden give 0."""
+    if not isinstance(attn_mask, Value | None):  # the flash operator's order: dropout, causal
+        attn_mask, dropout_p, is_causal = None, attn_mask, bool(dropout_p)
+    if dropout_p:
+        raise Refusal(
+            "it drops attention weights at random, because the module is in training mode", EVAL
+        )
+    if scale is None:
+        (width,) = n.static(query.shape[-1:], "the width of a head")
+        scale = 1 / math.sqrt(width)
+    shape = (*query.shape[:-1], value.shape[-1])
+    shared = enable_gqa and key.shape[-3] != query.shape[-3]
+    if shared:  # several query heads share one key head
+        query, key, value = by_group(n, query, key), alone(n, key), alone(n, value)
+    scores = scaled(n, n.emit("matmul", query, key, transpose_b=True), scale)
+    if is_causal:
+        rows, columns = n.static(scores.shape[-2:], "the length of a causal attention")
+        attn_mask = n.constant(np.tril(np.ones((rows, columns), bool)))
+    hidden = None
+    if attn_mask is not None:
+        if shared and attn_mask.rank >= 3:
+            attn_mask = (
+                alone(n, attn_mask)
+                if attn_mask.shape[-3] == key.shape[-4]
+                else by_group(n, attn_mask, key)
+            )
+        scores, hidden = masked(n, scores, attn_mask)
+    y = n.emit("matmul", n.emit("softmax", scores, axis=-1), value)
+    if hidden is not None:
+        y = n.emit("where", hidden, n.constant(0, y.dtype), y)
+    y = n.reshape(y, shape)
+    return (y, None) if n.op.startswith("_") else y
+
+
+def by_group(n: Site, x: Value, key: Value) -> Value:
+    """[…, heads, l, d] as […, key heads, heads for each, l, d]."""
+    heads = key.shape[-3]
+    return n.reshape(x, (*x.shape[:-3], heads, x.shape[-3] // heads, *x.shape[-2:]))
+
+
+def alone(n: Site, x: Value) -> Value:
+    """[…, heads, l, d] as […, heads, 1, l, d]."""
+    return n.reshape(x, (*x.shape[:-2], 1, *x.shape[-2:]))
+
+
+def masked(n: Site, scores: Value, mask: Value) -> tuple[Value, Value | None]:
+    """Scores with a mask applied, and which rows are hidden as a whole (None: surely no row)."""
+    lowest = n.constant(-math.inf, scores.dtype)
+    if mask.dtype.is_bool:
+        found = n.emit("where", mask, scores, lowest)
+        seen = reduced(n, "any", mask, -1, True)
+    else:
+        found = n.emit("add", scores, n.cast(mask, scores.dtype))
+        seen = n.emit(
+            "greater", reduced(n, "max", mask, -1, True), n.constant(-math.inf, mask.dtype)
+        )
+    content = n.known(seen)
+    if content is not None and content.all():
+        return found, None
+    return found, n.emit("logical_not", seen)

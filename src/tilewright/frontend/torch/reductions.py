@@ -1,0 +1,307 @@
+"""Translators of ATen reductions, normalisations and running sums."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from tilewright.frontend.torch.convert import Refusal
+from tilewright.frontend.torch.elementwise import truth
+from tilewright.frontend.torch.registry import EVAL, Site, axes_of, axis_of, translates
+from tilewright.graph import sizes
+from tilewright.graph.graph import Value
+from tilewright.ir.dtype import DType
+
+
+def reduced(n: Site, op: str, x: Value, axes: Any, keepdim: bool = False) -> Value:
+    """Any reduction; of a scalar it is the scalar."""
+    if not x.rank:
+        return x
+    return n.emit(f"reduce_{op}", x, axes=axes_of(axes, x.rank), keepdims=keepdim)
+
+
+@translates("sum.default", "sum.dim_IntList", "mean.default", "mean.dim", "prod.default",
+            "prod.dim_int")  # fmt: skip
+def total(n: Site, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    return reduced(n, n.op, n.operand(x), dim, keepdim)
+
+
+@translates("amax.default", "amin.default")
+def extreme(n: Site, x: Value, dim: Any = (), keepdim: bool = False) -> Any:
+    return of_order(n, n.op[1:], x, dim, keepdim)
+
+
+def of_order(n: Site, op: str, x: Value, dim: Any, keepdim: bool = False) -> Value:
+    """The greatest or least; of booleans any or all."""
+    return reduced(n, {"max": "any", "min": "all"}[op] if x.dtype.is_bool else op, x, dim, keepdim)
+
+
+@translates("max.default", "min.default")
+def greatest(n: Site, x: Value) -> Any:
+    return of_order(n, n.op, x, None)
+
+
+@translates("max.dim", "min.dim")
+def greatest_along(n: Site, x: Value, dim: int, keepdim: bool = False) -> Any:
+    return of_order(n, n.op, x, dim, keepdim), place(n, f"arg{n.op}", x, dim, keepdim, n.uses(1))
+
+
+def place(n: Site, op: str, x: Value, dim: int, keepdim: bool, wanted: bool = True) -> Value | None:
+    """The index of the greatest or least along one axis."""
+    if not wanted:
+        return None
+    if not x.rank:
+        return n.constant(0, "i64")
+    x = n.cast(x, "u8") if x.dtype.is_bool else x
+    return n.emit(op, x, axis=axis_of(dim, x.rank), keepdims=keepdim)
+
+
+@translates("argmax.default", "argmin.default")
+def argmax(n: Site, x: Value, dim: int | None = None, keepdim: bool = False) -> Any:
+    if dim is not None:
+        return place(n, n.op, x, dim, keepdim)
+    found = place(n, n.op, n.reshape(x, (x.elements,)), 0, False)
+    return n.reshape(found, n.shape)  # type: ignore[arg-type]
+
+
+@translates("any.default", "any.dim", "any.dims", "all.default", "all.dim", "all.dims")
+def any_all(n: Site, x: Value, dim: Any = None, keepdim: bool = False) -> Any:
+    return n.cast(reduced(n, n.op, truth(n, x), dim, keepdim), n.of)
+
+
+def moments(
+    n: Site, x: Value, dim: Any, correction: float | None, keepdim: bool
+) -> tuple[Value, Value]:
+    """(variance, mean); the squares are divided by their count minus `correction`."""
+    axes = axes_of(dim, x.rank)
+    if not x.rank:
+        x = n.reshape(x, (1,))
+        axes, keepdim = (0,), False
+    mean = n.emit("reduce_mean", x, axes=axes, keepdims=True)
+    centred = n.emit("sub", x, mean)
+    square = n.emit("mul", centred, centred)
+    count = sizes.product([x.shape[d] for d in axes])
+    correction = 1 if correction is None else correction
+    if correction == 0:
+        variance = n.emit("reduce_mean", square, axes=axes, keepdims=keepdim)
+    else:
+        (known,) = n.static([count], "the number of values of a variance")
+        divisor = max(known - correction, 0)
+        scale = n.constant(1 / divisor if divisor else math.inf, x.dtype)
+        variance = n.emit("mul", n.emit("reduce_sum", square, axes=axes, keepdims=keepdim), scale)
+    if not keepdim:
+        mean = n.reshape(mean, tuple(s for d, s in enumerate(x.shape) if d not in axes))
+    return variance, mean
+
+
+@translates("var.default", "var.dim", "var.correction", "std.default", "std.dim",
+            "std.correction", "var_mean.correction", "std_mean.correction")  # fmt: skip
+def variance(
+    n: Site,
+    x: Value,
+    dim: Any = None,
+    unbiased: Any = True,
+    keepdim: bool = False,
+    *,
+    correction: Any = -1,
+) -> Any:
+    overload = str(n.node.target).split(".")[2]
+    if overload == "default":  # its second parameter is `unbiased`
+        unbiased, dim = (True if dim is None else dim), None
+    if correction == -1:
+        correction = 1 if unbiased or overload == "correction" else 0
+    found, mean = moments(n, x, dim, correction, keepdim)
+    if n.op.startswith("std"):
+        found = n.emit("sqrt", found)
+    return (found, mean) if n.op.endswith("_mean") else found
+
+
+@translates("linalg_vector_norm.default")
+def vector_norm(
+    n: Site, x: Value, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Any:
+    x = n.operand(x)
+    if ord == 2:
+        return n.emit("sqrt", reduced(n, "sum", n.emit("mul", x, x), dim, keepdim))
+    size = n.emit("abs", x)
+    if ord == 1:
+        return reduced(n, "sum", size, dim, keepdim)
+    if math.isinf(ord):
+        return reduced(n, "max" if ord > 0 else "min", size, dim, keepdim)
+    if ord == 0:
+        return reduced(n, "sum", n.cast(truth(n, x), n.of), dim, keepdim)
+    powers = n.emit("pow", size, n.constant(ord, n.of))
+    return n.emit("pow", reduced(n, "sum", powers, dim, keepdim), n.constant(1 / ord, n.of))
+
+
+@translates("dist.default", "_cdist_forward.default", "_euclidean_dist.default")
+def distance(n: Site, x: Value, y: Value, p: float = 2, *_: Any) -> Any:
+    """The norm of the difference: of two tensors, or of each row of x and each row of y."""
+    if n.op == "dist":
+        return vector_norm(n, n.emit("sub", n.operand(x), n.operand(y)), p)
+    x = n.reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
+    y = n.reshape(y, (*y.shape[:-2], 1, *y.shape[-2:]))
+    return vector_norm(n, n.emit("sub", x, y), p, -1)
+
+
+@translates("logsumexp.default")
+def logsumexp(n: Site, x: Value, dim: Any, keepdim: bool = False) -> Any:
+    x = n.operand(x)
+    top = reduced(n, "max", x, dim, True)
+    finite = n.emit("where", n.emit("isinf", top), n.constant(0, x.dtype), top)
+    sums = reduced(n, "sum", n.emit("exp", n.emit("sub", x, finite)), dim, True)
+    return n.reshape(n.emit("add", n.emit("log", sums), finite), n.shape)
+
+
+@translates("softmax.int", "_softmax.default", "log_softmax.int", "_log_softmax.default",
+            "_safe_softmax.default")  # fmt: skip
+def softmax(n: Site, x: Value, dim: int, *_: Any, **named: Any) -> Any:
+    x = n.operand(x)
+    if not x.rank:
+        return n.full(0 if "log" in n.op else 1)
+    y = n.emit("log_softmax" if "log" in n.op else "softmax", x, axis=axis_of(dim, x.rank))
+    if n.op != "_safe_softmax":
+        return y
+    hidden = n.emit("equal", reduced(n, "max", x, dim, True), n.constant(-math.inf, x.dtype))
+    return n.emit("where", hidden, n.constant(0, x.dtype), y)
+
+
+@translates("layer_norm.default", "native_layer_norm.default")
+def layer_norm(
+    n: Site,
+    x: Value,
+    normalized_shape: Any,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+    *_: Any,
+    **named: Any,
+) -> Any:
+    axis = x.rank - len(normalized_shape)
+    if weight is None and bias is not None:
+        weight = n.full(1, x.dtype, normalized_shape)
+    parts = [v for v in (weight, bias) if v is not None]
+    y = n.emit("layer_norm", x, *parts, axis=axis, eps=eps)
+    if n.op == "layer_norm":
+        return y
+    if not (n.uses(1) or n.uses(2)):
+        return y, None, None
+    found, mean = moments(n, x, tuple(range(axis, x.rank)), 0, True)
+    return y, mean, n.emit("rsqrt", n.emit("add", found, n.constant(eps, x.dtype)))
+
+
+@translates("rms_norm.default")
+def rms_norm(
+    n: Site, x: Value, normalized_shape: Any, weight: Value | None = None, eps: float | None = None
+) -> Any:
+    eps = torch.finfo(n.fake(0).dtype).eps if eps is None else eps
+    parts = [] if weight is None else [weight]
+    return n.emit("rms_norm", x, *parts, axis=x.rank - len(normalized_shape), eps=eps)
+
+
+def channels(n: Site, weight: Value | None, default: float, count: Any, of: DType) -> Value:
+    """A vector with one entry for each channel: the weights, or the same number for all."""
+    return n.full(default, of, (count,)) if weight is None else weight
+
+
+@translates("batch_norm.default", "_native_batch_norm_legit_no_training.default",
+            "_native_batch_norm_legit.default", "_native_batch_norm_legit_functional.default",
+            "cudnn_batch_norm.default")  # fmt: skip
+def batch_norm(
+    n: Site,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    *rest: Any,
+) -> Any:
+    if n.op.endswith("no_training"):
+        training, eps = False, rest[1]
+    else:
+        training, eps = rest[0], rest[2]
+    if running_mean is None or running_var is None:
+        y = by_own_statistics(n, x, weight, bias, eps)
+    elif training:
+        raise Refusal(
+            "it updates its running statistics, because the module is in training mode", EVAL
+        )
+    else:
+        count = x.shape[1]
+        gain, shift = channels(n, weight, 1, count, x.dtype), channels(n, bias, 0, count, x.dtype)
+        y = n.emit("batch_norm", x, gain, shift, running_mean, running_var, eps=eps)
+    return y if n.op == "batch_norm" else (y, *(None,) * (len(n.fakes) - 1))
+
+
+@translates("_native_batch_norm_legit.no_stats")
+def batch_norm_of_batch(
+    n: Site,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    return by_own_statistics(n, x, weight, bias, eps), None, None
+
+
+def by_own_statistics(
+    n: Site, x: Value, weight: Value | None, bias: Value | None, eps: float
+) -> Value:
+    """Normalise each channel over the batch and all places."""
+    found, mean = moments(n, x, tuple(d for d in range(x.rank) if d != 1), 0, True)
+    inverse = n.emit("rsqrt", n.emit("add", found, n.constant(eps, x.dtype)))
+    y = n.emit("mul", n.emit("sub", x, mean), inverse)
+    for op, part in (("mul", weight), ("add", bias)):
+        if part is not None:
+            y = n.emit(op, y, n.reshape(part, (part.shape[0], *(1,) * (x.rank - 2))))
+    return y
+
+
+@translates("group_norm.default", "instance_norm.default")
+def group_norm(n: Site, x: Value, *args: Any, **named: Any) -> Any:
+    if n.op == "group_norm":
+        groups, weight, bias, eps = (*args, *(None, None, 1e-5)[len(args) - 1 :])[:4]
+    else:
+        weight, bias, mean, variance, own, _, eps, *_ = args
+        if not own:
+            count = x.shape[1]
+            gain, shift = (
+                channels(n, weight, 1, count, x.dtype),
+                channels(n, bias, 0, count, x.dtype),
+            )
+            return n.emit("batch_norm", x, gain, shift, mean, variance, eps=eps)
+        (groups,) = n.static([x.shape[1]], "the number of groups")
+    return grouped(n, x, groups, weight, bias, eps)
+
+
+def grouped(
+    n: Site, x: Value, groups: int, weight: Value | None, bias: Value | None, eps: float
+) -> Value:
+    count = x.shape[1]
+    gain, shift = channels(n, weight, 1, count, x.dtype), channels(n, bias, 0, count, x.dtype)
+    return n.emit("group_norm", x, gain, shift, groups=groups, eps=eps)
+
+
+@translates("native_group_norm.default")
+def native_group_norm(
+    n: Site,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    N: Any,
+    C: Any,
+    HxW: Any,
+    group: int,
+    eps: float,
+) -> Any:
+    return grouped(n, x, group, weight, bias, eps), None, None
+
+
+@translates("cumsum.default")
+def cumsum(n: Site, x: Value, dim: int, dtype: Any = None) -> Any:
+    x = n.operand(x)
+    return n.emit("cumsum", x, axis=axis_of(dim, x.rank)) if x.rank else x

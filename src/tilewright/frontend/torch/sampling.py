@@ -1,0 +1,167 @@
+"""Translators of ATen operators that resample images: axis by axis, from places known early."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontend.torch.convert import Refusal
+from tilewright.frontend.torch.registry import Site, translates
+from tilewright.graph.graph import Value
+
+
+def source(size: int, count: int, scale: float | None, align_corners: bool) -> np.ndarray:
+    """Where each of `count` output places lies on an axis of `size`, in floating point."""
+    places = np.arange(count, dtype=np.float64)
+    if align_corners:
+        return places * ((size - 1) / (count - 1) if count > 1 else 0.0)
+    step = 1 / scale if scale else size / count
+    return (places + 0.5) * step - 0.5
+
+
+def linear(at: np.ndarray, size: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The two neighbours of each place: (indices, weights)."""
+    at = np.clip(at, 0, None)
+    low = np.minimum(np.floor(at).astype(np.int64), size - 1)
+    part = at - low
+    return [(low, 1 - part), (np.minimum(low + 1, size - 1), part)]
+
+
+def cubic(at: np.ndarray, size: int, a: float = -0.75) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The four neighbours of each place, weighted by Keys' kernel."""
+    low = np.floor(at).astype(np.int64)
+    t = at - low
+
+    def near(x: np.ndarray) -> np.ndarray:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+
+    def far(x: np.ndarray) -> np.ndarray:
+        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+
+    weights = [far(t + 1), near(t), near(1 - t), far(2 - t)]
+    return [(np.clip(low + k - 1, 0, size - 1), w) for k, w in enumerate(weights)]
+
+
+def resampled(n: Site, x: Value, axis: int, taps: list[tuple[np.ndarray, np.ndarray]]) -> Value:
+    """The weighted sum of gathers along one axis."""
+    total = None
+    for indices, weights in taps:
+        if not np.any(weights):
+            continue
+        part = n.emit("gather", x, n.constant(indices), axis=axis)
+        if np.any(weights != 1):
+            column = weights.reshape((-1,) + (1,) * (x.rank - 1 - axis))
+            part = n.emit("mul", part, n.constant(column.astype(np.float32), x.dtype))
+        total = part if total is None else n.emit("add", total, part)
+    assert total is not None
+    return total
+
+
+NEAREST = [f"upsample_nearest{d}d.{o}" for d in (1, 2, 3) for o in ("default", "vec")]
+EXACT = [f"_upsample_nearest_exact{d}d.{o}" for d in (1, 2, 3) for o in ("default", "vec")]
+SMOOTH = [f"upsample_{kind}.{o}" for kind in ("linear1d", "bilinear2d", "trilinear3d", "bicubic2d")
+          for o in ("default", "vec")]  # fmt: skip
+
+
+@translates(*NEAREST, *EXACT)
+def nearest(n: Site, x: Value, output_size: Any, *scales: Any) -> Any:
+    for axis, size, count, scale in axes(n, x, scales):
+        step = 1 / scale if scale else size / count
+        half = 0.5 if "exact" in n.op else 0.0
+        at = np.floor((np.arange(count) + half) * np.float32(step)).astype(np.int64)
+        if size != count or scale:
+            x = n.emit("gather", x, n.constant(np.minimum(at, size - 1)), axis=axis)
+    return x
+
+
+@translates(*SMOOTH)
+def smooth(n: Site, x: Value, output_size: Any, align_corners: bool, *scales: Any) -> Any:
+    for axis, size, count, scale in axes(n, x, scales):
+        at = source(size, count, scale, align_corners)
+        if not np.array_equal(at, np.arange(size)):
+            x = resampled(n, x, axis, (cubic if "bicubic" in n.op else linear)(at, size))
+    return x
+
+
+def axes(n: Site, x: Value, scales: Any) -> Any:
+    """(axis, input size, output size, scale if one was given) of each space axis."""
+    space, goal = n.static(x.shape[2:], "an image"), n.static(n.shape[2:], "an image")
+    given = (
+        list(scales[0] or []) if scales and isinstance(scales[0], list | tuple) else list(scales)
+    )
+    given += [None] * (len(space) - len(given))
+    return list(zip(range(2, x.rank), space, goal, given, strict=False))
+
+
+@translates("pixel_shuffle.default", "pixel_unshuffle.default")
+def pixel_shuffle(n: Site, x: Value, factor: int) -> Any:
+    """Channels become places (or the other way): [c r r, h, w] ↔ [c, h r, w r]."""
+    *lead, c, h, w = x.shape
+    k = len(lead)
+    if n.op == "pixel_shuffle":
+        x = n.reshape(x, (*lead, c // (factor * factor), factor, factor, h, w))
+        order = (0, 3, 1, 4, 2)
+    else:
+        x = n.reshape(x, (*lead, c, h // factor, factor, w // factor, factor))
+        order = (0, 2, 4, 1, 3)
+    return n.reshape(n.transpose(x, [*range(k), *(k + d for d in order)]), n.shape)
+
+
+@translates("grid_sampler_2d.default", "grid_sampler.default")
+def grid_sampler(
+    n: Site, x: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Any:
+    """Images read at places that are data: bilinear or nearest, zeros or the border outside."""
+    if interpolation_mode > 1 or padding_mode > 1 or x.rank != 4:
+        raise Refusal(
+            "only bilinear and nearest sampling of images with zeros or the border outside"
+        )
+    batch, _, *space = x.shape
+    height, width = n.static(space, "an image")
+    rows = n.static(grid.shape[:1], "a batch of grids")[0]
+    lead = np.broadcast_to(
+        np.arange(rows).reshape(-1, 1, 1, 1), n.static((*grid.shape[:3], 1), "a grid")
+    )
+    at = []
+    for part, size in ((1, height), (0, width)):
+        v = n.emit("add", n.cut(grid, 3, part, 1), n.constant(1, x.dtype))
+        scale, shift = ((size - 1) / 2, 0.0) if align_corners else (size / 2, -0.5)
+        v = n.emit("add", n.emit("mul", v, n.constant(scale, x.dtype)), n.constant(shift, x.dtype))
+        at.append(n.emit("clip", v, low=0, high=size - 1) if padding_mode == 1 else v)
+    pixels = n.transpose(x, (0, 2, 3, 1))
+
+    def read(y: Value, x_: Value) -> Value:
+        places = n.emit(
+            "concat", n.constant(lead.copy()), n.cast(y, "i64"), n.cast(x_, "i64"), axis=3
+        )
+        return n.emit("gather_nd", pixels, places)
+
+    def inside(v: Value, size: int) -> Value:
+        low = n.emit("greater_equal", v, n.constant(0, v.dtype))
+        return n.emit("logical_and", low, n.emit("less_equal", v, n.constant(size - 1, v.dtype)))
+
+    def tap(y: Value, x_: Value) -> Value:
+        within = n.emit("logical_and", inside(y, height), inside(x_, width))
+        held = [n.emit("clip", v, low=0, high=s - 1) for v, s in ((y, height), (x_, width))]
+        return n.emit("where", within, read(*held), n.constant(0, x.dtype))
+
+    if interpolation_mode == 1:
+        total = tap(*[n.emit("round", v) for v in at])
+    else:
+        total = None
+        floors = [n.emit("floor", v) for v in at]
+        parts = [n.emit("sub", v, f) for v, f in zip(at, floors, strict=True)]
+        one = n.constant(1, x.dtype)
+        for dy in (0, 1):
+            for dx in (0, 1):
+                places = [
+                    n.emit("add", f, one) if d else f for f, d in zip(floors, (dy, dx), strict=True)
+                ]
+                weights = [
+                    p if d else n.emit("sub", one, p) for p, d in zip(parts, (dy, dx), strict=True)
+                ]
+                value = n.emit("mul", tap(*places), n.emit("mul", *weights))
+                total = value if total is None else n.emit("add", total, value)
+    assert batch is not None
+    return n.transpose(total, (0, 3, 1, 2))

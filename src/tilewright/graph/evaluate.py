@@ -1,0 +1,90 @@
+"""Running a graph with the operators' NumPy references: the oracle for passes, frontends and
+kernels.
+
+In: a graph and arrays. Out: arrays. `precise` computes floats in f64 from the same inputs and
+constants, so that the difference to an f32 result is that result's rounding error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph import sizes
+from tilewright.graph.graph import Graph, Node, Value
+from tilewright.graph.operator import OPERATORS
+from tilewright.ir.expr import Expr, Var, as_int
+from tilewright.support.errors import InputError
+
+
+def evaluate(
+    graph: Graph, inputs: Sequence[Any] | Mapping[str, Any], *, precise: bool = False
+) -> list[np.ndarray]:
+    """The outputs of `graph`. Raises InputError if the arrays do not fit its inputs."""
+    if isinstance(inputs, Mapping):
+        inputs = [inputs[name] for name in graph.input_names]
+    arrays = [np.asarray(a) for a in inputs]
+    symbols = bind(graph, arrays)
+    held: dict[Value, np.ndarray] = dict(zip(graph.inputs, arrays, strict=True))
+    for value in graph.constants:
+        held[value] = graph.array(value)
+    if precise:
+        held = {v: a.astype(np.float64) if v.dtype.is_float else a for v, a in held.items()}
+    last_use = {v: n for n in graph.nodes for v in n.inputs}
+    kept = set(graph.outputs)
+    for node in graph.nodes:
+        results = apply(node, [held[v] for v in node.inputs], symbols, precise)
+        held.update(zip(node.outputs, results, strict=True))
+        for v in node.inputs:
+            if last_use.get(v) is node and v not in kept:
+                held.pop(v, None)
+    return [held[v] for v in graph.outputs]
+
+
+def apply(
+    node: Node, arrays: Sequence[np.ndarray], symbols: Mapping[Var, int], precise: bool = False
+) -> list[np.ndarray]:
+    """One operator on arrays."""
+    attrs = {k: _numbers(v, symbols) for k, v in node.attrs}
+    made = OPERATORS[node.op].reference(*arrays, **attrs)
+    results = list(made) if isinstance(made, tuple) else [made]
+    for n, (value, result) in enumerate(zip(node.outputs, results, strict=True)):
+        result = np.asarray(result)
+        goal = np.dtype(np.float64) if precise and value.dtype.is_float else value.dtype.numpy
+        results[n] = result if result.dtype == goal else result.astype(goal)
+        want = tuple(sizes.at(s, symbols) for s in value.shape)
+        assert result.shape == want, f"{node.op} gave {result.shape} for {value!r}"
+    return results
+
+
+def _numbers(value: Any, symbols: Mapping[Var, int]) -> Any:
+    """An attribute with its size expressions evaluated."""
+    if isinstance(value, tuple):
+        return tuple([_numbers(v, symbols) for v in value])
+    return sizes.at(value, symbols) if isinstance(value, Expr) else value
+
+
+def bind(graph: Graph, arrays: Sequence[np.ndarray]) -> dict[Var, int]:
+    """The values of the symbols that make the inputs' shapes fit. Raises InputError."""
+    if len(arrays) != len(graph.inputs):
+        raise InputError(
+            "cannot run the graph", f"it has {len(graph.inputs)} inputs, not {len(arrays)}"
+        )
+    symbols: dict[Var, int] = {}
+    for value, array in zip(graph.inputs, arrays, strict=True):
+        if len(array.shape) == len(value.shape):
+            for s, n in zip(value.shape, array.shape, strict=True):
+                if s.__class__ is Var:
+                    symbols.setdefault(s, n)
+    for value, array in zip(graph.inputs, arrays, strict=True):
+        want = tuple(
+            as_int(s) if as_int(s) is not None else sizes.at(s, symbols) for s in value.shape
+        )
+        if array.shape != want or array.dtype != value.dtype.numpy:
+            raise InputError(
+                f"input {value.name!r} does not fit",
+                f"expected {value.type_text}, got {array.dtype}{list(array.shape)}",
+            )
+    return symbols

@@ -1,0 +1,145 @@
+"""A builder that computes at once what is already known.
+
+In: applications of operators. Out: constants where all inputs are constants (small enough), and
+*known sizes*
+where they are size expressions: the Shape → Gather → Concat chains of exported models become
+attributes. The
+frontends build with it, so that run-time shape arithmetic rarely reaches the graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph import sizes
+from tilewright.graph.builder import Builder, complete
+from tilewright.graph.graph import Value, tensor_type
+from tilewright.graph.operator import OPERATORS
+from tilewright.ir.dtype import DType
+from tilewright.ir.expr import Expr, as_int
+
+SMALL = 1 << 20  # bytes that a folded constant may always take
+GENERATED = 1 << 31  # bytes that constants made from nothing (ONNX ConstantOfShape) may stand for
+MOST_SIZES = 1024  # elements of a tensor whose sizes are followed
+
+_SYMBOLIC = {  # what is computed on size expressions; NumPy does it on arrays of objects
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": lambda a, b: np.floor_divide(a, b),  # sizes are not negative
+    "floormod": np.mod,
+    "reshape": None,
+    "transpose": None,
+    "concat": None,
+    "slice": None,
+    "gather": None,
+    "expand": None,
+    "reduce_prod": lambda x, axes, keepdims: np.prod(x, axis=axes, keepdims=keepdims),
+    "reduce_sum": lambda x, axes, keepdims: np.sum(x, axis=axes, keepdims=keepdims),
+    "cast": lambda x, to: x,
+}
+
+
+class Folding(Builder):
+    """A Builder whose `emit` folds."""
+
+    def __init__(self, name: str = "model") -> None:
+        super().__init__(name)
+        self.known: dict[Value, np.ndarray] = {}  # arrays of objects: ints and size expressions
+        self.generated = 0
+
+    def emit(self, op: str, *inputs: Value, name: str | Sequence[str] = "", **attrs: Any) -> Any:
+        """As Builder.emit; a constant comes back where the result is known."""
+        label = name if isinstance(name, str) else (name[0] if name else "")
+        constants = self.constants
+        if all(v in constants for v in inputs):
+            folded = self._fold(op, inputs, attrs, label)
+            if folded is not None:
+                return folded
+        elif op in _SYMBOLIC and all(v in constants or v in self.known for v in inputs):
+            folded = self._follow(op, inputs, attrs, label)
+            if folded is not None:
+                return folded
+        return super().emit(op, *inputs, name=name, **attrs)
+
+    def _fold(self, op: str, inputs: Sequence[Value], attrs: dict[str, Any], name: str) -> Any:
+        full = complete(op, attrs)
+        types = self.infer(op, inputs, full)
+        outputs = [Value("", *tensor_type(t, s)) for t, s in types]
+        array = fold(op, [self.constants[v].array for v in inputs], full, outputs)
+        if array is None:
+            return None
+        if op == "full":
+            self.generated += array.nbytes
+            if self.generated > GENERATED:
+                return None
+        return self.constant(array, name or op, outputs[0].dtype)
+
+    def _follow(self, op: str, inputs: Sequence[Value], attrs: dict[str, Any], name: str) -> Any:
+        full = complete(op, attrs)
+        ((of, shape),) = self.infer(op, inputs, full)
+        if sizes.static(shape) is None or not of.is_int or any(_symbolic(v) for v in full.values()):
+            return None
+        compute = _SYMBOLIC[op] or OPERATORS[op].reference
+        result = compute(*[self.sizes_in(v) for v in inputs], **full)
+        return self.from_sizes(np.asarray(result, object), of, name or op)
+
+    def sizes_in(self, value: Value) -> np.ndarray | None:
+        """The elements of a small integer tensor as ints and size expressions, if they are
+        known."""
+        if value in self.known:
+            return self.known[value]
+        constant = self.constants.get(value)
+        if (
+            constant is None
+            or constant.array.size > MOST_SIZES
+            or constant.array.dtype.kind not in "iu"
+        ):
+            return None
+        return constant.array.astype(object)
+
+    def from_sizes(self, values: np.ndarray, of: DType, name: str = "sizes") -> Value:
+        """A tensor of size expressions; a constant if all are numbers."""
+        values = np.asarray(values, object)
+        flat = [sizes.size(v) for v in values.ravel()]
+        numbers = [as_int(v) for v in flat]
+        if None not in numbers:
+            return self.constant(np.array(numbers, of.numpy).reshape(values.shape), name, of)
+        made = Builder.emit(
+            self, "size_values", values=tuple(flat), shape=values.shape, of=of.name, name=name
+        )
+        held_values = np.empty(len(flat), object)
+        held_values[:] = [v if n is None else n for v, n in zip(flat, numbers, strict=True)]
+        self.known[made] = held_values.reshape(values.shape)
+        return made
+
+
+def fold(
+    op: str, arrays: Sequence[np.ndarray], attrs: dict[str, Any], outputs: Sequence[Value]
+) -> np.ndarray | None:
+    """What `op` makes of constants; None if that is not known yet, not one tensor, or too large to
+    keep."""
+    if len(outputs) != 1 or outputs[0].static_shape is None or any(map(_symbolic, attrs.values())):
+        return None
+    of = outputs[0].dtype
+    nbytes = math.prod(outputs[0].static_shape) * of.numpy.itemsize
+    most = GENERATED if op == "full" else max(SMALL, sum(map(held, arrays)))
+    if nbytes > most:
+        return None
+    made = np.asarray(OPERATORS[op].reference(*arrays, **attrs))
+    return made if made.dtype == of.numpy else made.astype(of.numpy)
+
+
+def held(array: np.ndarray) -> int:
+    """Bytes that an array really takes (a broadcast number takes few)."""
+    return array.nbytes if all(array.strides) or not array.size else array.itemsize
+
+
+def _symbolic(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return any(_symbolic(v) for v in value)
+    return isinstance(value, Expr)

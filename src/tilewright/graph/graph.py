@@ -1,0 +1,227 @@
+"""The graph: a model as typed tensor operators in static single assignment.
+
+A `Value` is a tensor that is computed once; a `Node` applies one operator; a `Graph` lists its
+nodes in an order in which each value is made before it is used. All are immutable: passes build new
+graphs that share what did not change. Constants are held beside the nodes, possibly memory-mapped,
+and are compared by content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph import sizes
+from tilewright.graph.text import to_text
+from tilewright.ir.dtype import DType, dtype
+from tilewright.ir.expr import Expr, Var
+from tilewright.support.node import Node as Tree
+from tilewright.support.node import node
+
+Attrs = tuple[tuple[str, Any], ...]  # in the order of the operator's signature; values are hashable
+
+
+@node
+class Value(Tree):
+    """A tensor: its name (an identifier, unique in the graph), element type and sizes."""
+
+    leaf = True
+    name: str
+    dtype: DType
+    shape: tuple[Expr, ...]
+    derived = ("static_shape",)
+
+    def derive(self) -> None:
+        self.static_shape: tuple[int, ...] | None = sizes.static(self.shape)
+
+    def key(self) -> tuple[Any, ...]:
+        return (self.name, self.dtype, self.shape)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def elements(self) -> Expr:
+        """How many elements."""
+        return sizes.product(self.shape)
+
+    @property
+    def nbytes(self) -> Expr:
+        """Bytes in memory."""
+        count = self.elements
+        if self.dtype.bits >= 8:
+            return sizes.size(count * (self.dtype.bits // 8))
+        return sizes.size((count * self.dtype.bits + 7) // 8)
+
+    @property
+    def type_text(self) -> str:
+        """As in the text: f32[1, 64, n]; a scalar is f32[()]."""
+        return f"{self.dtype}[{', '.join(map(sizes.text, self.shape)) or '()'}]"
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.type_text}"
+
+
+@node
+class Node(Tree):
+    """One application of the operator called `op`."""
+
+    op: str
+    inputs: tuple[Value, ...]
+    attrs: Attrs
+    outputs: tuple[Value, ...]
+
+    @property
+    def name(self) -> str:
+        """A node is known by its first output."""
+        return self.outputs[0].name
+
+    @property
+    def output(self) -> Value:
+        """The first (mostly the only) output."""
+        return self.outputs[0]
+
+    def __getitem__(self, attr: str) -> Any:
+        for key, value in self.attrs:
+            if key == attr:
+                return value
+        raise KeyError(f"{self.op} has no attribute {attr!r}")
+
+
+class Constant:
+    """The content of a constant: an array, perhaps memory-mapped; its digest is computed when
+    asked for."""
+
+    __slots__ = ("_array", "_digest")
+
+    def __init__(self, array: np.ndarray | None, digest: str | None = None) -> None:
+        self._array, self._digest = array, digest
+
+    @property
+    def array(self) -> np.ndarray:
+        """The content. Raises LookupError if only its digest is known (a graph parsed without
+        contents)."""
+        if self._array is None:
+            raise LookupError(f"the content of constant {self._digest} was not given")
+        return self._array
+
+    @property
+    def digest(self) -> str:
+        """128 bits of BLAKE2b over dtype, shape and bytes, in hexadecimal."""
+        if self._digest is None:
+            array = self.array
+            seen = hashlib.blake2b(f"{array.dtype}{array.shape}".encode(), digest_size=16)
+            if array.strides and array.size and not any(array.strides):  # one number, broadcast
+                one = np.ascontiguousarray(array.reshape(-1)[:1]).tobytes()
+                block = one * max(1, 65536 // max(1, len(one)))
+                whole, rest = divmod(array.nbytes, len(block))
+                for _ in range(whole):
+                    seen.update(block)
+                seen.update(block[:rest])
+            else:
+                seen.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
+            self._digest = seen.hexdigest()
+        return self._digest
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Constant) and self.digest == other.digest)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
+class Graph:
+    """A model. `input_names` and `output_names` are the user's words; values carry identifiers."""
+
+    __slots__ = ("constants", "input_names", "inputs", "name", "nodes", "output_names", "outputs")
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        constants: Mapping[Value, Constant],
+        nodes: Iterable[Node],
+        input_names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
+    ) -> None:
+        self.name = name
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.constants = dict(constants)
+        self.nodes = tuple(nodes)
+        self.input_names = tuple(input_names or [v.name for v in self.inputs])
+        self.output_names = tuple(output_names or [v.name for v in self.outputs])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Graph) and all(
+            getattr(self, part) == getattr(other, part) for part in reversed(Graph.__slots__)
+        )
+
+    __hash__ = object.__hash__
+
+    @property
+    def symbols(self) -> tuple[Var, ...]:
+        """The symbolic sizes of the inputs, in order of first appearance."""
+        return tuple(sizes.symbols(s for v in self.inputs for s in v.shape))
+
+    @property
+    def values(self) -> list[Value]:
+        """Inputs, constants, then what nodes make, in order."""
+        return [*self.inputs, *self.constants, *(v for n in self.nodes for v in n.outputs)]
+
+    def array(self, value: Value) -> np.ndarray:
+        """The content of a constant."""
+        return self.constants[value].array
+
+    def producers(self) -> dict[Value, Node]:
+        """The node that makes each value (inputs and constants have none)."""
+        return {v: n for n in self.nodes for v in n.outputs}
+
+    def users(self) -> dict[Value, list[Node]]:
+        """The nodes that read each value, once for each node; every value of the graph has an
+        entry."""
+        found: dict[Value, list[Node]] = {v: [] for v in self.values}
+        for n in self.nodes:
+            for v in dict.fromkeys(n.inputs):
+                found[v].append(n)
+        return found
+
+    def replace(self, **changes: Any) -> Graph:
+        """A copy with some parts changed."""
+        parts = {part: getattr(self, part) for part in Graph.__slots__}
+        return Graph(**{**parts, **changes})
+
+    def __str__(self) -> str:
+        return to_text(self)
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, {len(self.nodes)} nodes)"
+
+
+def tensor_type(name: Any, shape: Iterable[sizes.SizeLike]) -> tuple[DType, tuple[Expr, ...]]:
+    """An element type and sizes in their normal form."""
+    return dtype(name), sizes.shape(shape)
+
+
+def plain(value: Any) -> Any:
+    """An attribute value in the form in which graphs keep it: hashable, NaN as the one
+    `math.nan`."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return math.nan if value != value else float(value)
+    if isinstance(value, DType):
+        return value.name
+    if isinstance(value, Expr):
+        reduced = sizes.size(value)
+        return reduced.value if hasattr(reduced, "value") else reduced
+    if isinstance(value, tuple | list):
+        return tuple([plain(v) for v in value])
+    raise TypeError(f"an attribute cannot hold {value!r}")

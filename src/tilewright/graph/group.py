@@ -1,0 +1,139 @@
+"""Fused groups: the unit that becomes one kernel.
+
+In: nodes that are computed together. Out: a `FusedGroup` with its inputs, its outputs and the
+reason for every edge that was fused or cut; `group_func` turns one into te tensors. A `FusedGraph`
+is a graph with its groups in an order of execution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright import te
+from tilewright.graph.graph import Graph, Node, Value
+from tilewright.graph.operator import OPERATORS, Fusion
+from tilewright.graph.text import node_lines
+from tilewright.ir.dtype import DType
+from tilewright.ir.expr import Expr, const
+
+
+class FusedGroup:
+    """Nodes that one kernel computes.
+
+    anchor: the node whose loops the others follow. fusion: its class. embedded: single-element
+    constants that stand in the code (integers do not: they may be indices, and then one kernel
+    serves all of them). why: for each node but the anchor, and for each input that another group
+    makes, why.
+    """
+
+    __slots__ = ("anchor", "embedded", "fusion", "inputs", "name", "nodes", "outputs", "why")
+
+    def __init__(
+        self,
+        name: str,
+        nodes: Sequence[Node],
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        anchor: Node,
+        embedded: Mapping[Value, Any],
+        why: Mapping[str, str],
+    ) -> None:
+        self.name, self.nodes = name, tuple(nodes)
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.anchor, self.embedded, self.why = anchor, dict(embedded), dict(why)
+        self.fusion: Fusion = OPERATORS[anchor.op].fusion
+
+    @property
+    def is_view(self) -> bool:
+        """Is the result the input's memory under another shape, so that no code is needed?"""
+        return all(OPERATORS[n.op].view for n in self.nodes)
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """The operators, in order."""
+        return tuple([n.op for n in self.nodes])
+
+    def explain(self) -> str:
+        """The group as text: its nodes, then why each edge is fused or cut."""
+        lines = [f"{self.name}: {self.fusion.value}, anchor {self.anchor.name}"]
+        lines += [f"    {line}" for n in self.nodes for line in node_lines(n)]
+        lines += [f"  {subject}: {reason}" for subject, reason in self.why.items()]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"FusedGroup({self.name}: {' '.join(self.ops)})"
+
+
+class FusedGraph:
+    """A graph and its groups, in an order of execution."""
+
+    __slots__ = ("graph", "groups")
+
+    def __init__(self, graph: Graph, groups: Sequence[FusedGroup]) -> None:
+        self.graph, self.groups = graph, tuple(groups)
+
+    def explain(self) -> str:
+        """Every group, explained."""
+        return "\n".join(g.explain() for g in self.groups)
+
+    __str__ = explain
+
+
+class Splat:
+    """A tensor of one number, for te definitions: every element is that constant."""
+
+    __slots__ = ("dtype", "shape", "value")
+
+    def __init__(self, of: DType, shape: Sequence[Expr], value: Any) -> None:
+        self.dtype, self.shape, self.value = of, tuple(shape), value
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __getitem__(self, place: Any) -> Expr:
+        return const(self.value, self.dtype)
+
+
+def group_func(group: FusedGroup) -> tuple[list[te.Tensor], list[te.Tensor]]:
+    """The te inputs and outputs of a group: its operators' definitions, chained.
+
+    Inputs are placeholders in the order of `group.inputs`; outputs in that of `group.outputs`.
+    """
+    tensors: dict[Value, Any] = {
+        v: te.placeholder(v.shape, v.dtype, f"x{n}") for n, v in enumerate(group.inputs)
+    }
+    inputs = list(tensors.values())
+    tensors.update({v: Splat(v.dtype, v.shape, x) for v, x in group.embedded.items()})
+    for node in group.nodes:
+        made = OPERATORS[node.op].define(*[tensors[v] for v in node.inputs], **dict(node.attrs))
+        results = made if isinstance(made, tuple) else (made,)
+        tensors.update(zip(node.outputs, results, strict=True))
+    return inputs, [tensors[v] for v in group.outputs]
+
+
+def make_group(
+    graph: Graph,
+    name: str,
+    nodes: Sequence[Node],
+    outputs: Sequence[Value],
+    anchor: Node,
+    why: Mapping[str, str],
+) -> FusedGroup:
+    """A group of nodes: its inputs are what the nodes read and do not make."""
+    made = {v for n in nodes for v in n.outputs}
+    read = dict.fromkeys(v for n in nodes for v in n.inputs if v not in made)
+    embedded = {}
+    for v in read:
+        if v in graph.constants and set(v.static_shape or ()) <= {1} and not v.dtype.is_int:
+            array = graph.array(v)
+            embedded[v] = (
+                array.reshape(())[()].item()
+                if array.dtype.kind in "iufb"
+                else float(np.asarray(array, np.float32).reshape(()))
+            )
+    inputs = [v for v in read if v not in embedded]
+    return FusedGroup(name, nodes, inputs, outputs, anchor, embedded, why)

@@ -1,0 +1,175 @@
+"""The operator registry: everything about an operator in one place.
+
+`@operator(...)` decorates the operator's te definition. The decorated function's name is the
+operator's name, its positional parameters are tensors, its keyword-only parameters are attributes
+with their defaults, its docstring is the documentation. The decorator's arguments add the type
+rule, the NumPy reference and the fusion class. What is not a tensor expression (it is only ever
+replaced by others) has no definition.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.graph import sizes
+from tilewright.ir.dtype import DType
+from tilewright.ir.expr import Expr
+
+
+class Fusion(enum.Enum):
+    """How an operator's loops relate to its neighbours'; in the order of ease of fusion."""
+
+    BROADCAST = "broadcast"  # out[i] reads in[i] (or in[0] along a broadcast axis)
+    INJECTIVE = "injective"  # out[i] reads a fixed few elements: transposes, slices, gathers, pads
+    REDUCTION = "reduction"  # reduces over axes; may absorb what feeds it
+    COMPLEX = "complex"  # convolution, matmul: absorbs element-wise work on its output
+    OPAQUE = "opaque"  # never fused
+
+
+BROADCAST, INJECTIVE, REDUCTION, COMPLEX, OPAQUE = Fusion
+
+
+Type = tuple[DType, tuple[Expr, ...]]
+
+
+class Mismatch(ValueError):
+    """Raised by type rules: why an operator cannot be applied to these inputs."""
+
+
+class Operator:
+    """An entry of the registry.
+
+    infer(*inputs, **attrs) -> (dtype, shape) or a list of those: inputs have `.dtype .shape .rank`.
+    define(*tensors, **attrs) -> te tensor(s). reference(*arrays, **attrs) -> array(s).
+    `view`: the result is the input's memory under another shape. `variadic`: takes any number of
+    tensors.
+    """
+
+    __slots__ = (
+        "attrs",
+        "define",
+        "doc",
+        "fusion",
+        "infer",
+        "least_inputs",
+        "most_inputs",
+        "name",
+        "reference",
+        "view",
+    )
+
+    def __init__(
+        self,
+        define: Callable[..., Any],
+        fusion: Fusion,
+        infer: Callable[..., Any],
+        reference: Callable[..., Any],
+        view: bool,
+    ) -> None:
+        self.name, self.doc = define.__name__.rstrip("_"), inspect.getdoc(define) or ""
+        self.define, self.infer, self.reference = define, infer, reference
+        self.fusion, self.view = fusion, view
+        parameters = inspect.signature(define).parameters.values()
+        tensors = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        self.least_inputs = sum(p.default is p.empty for p in tensors)
+        variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        self.most_inputs = None if variadic else len(tensors)
+        self.attrs: dict[str, Any] = {
+            p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY
+        }  # an attribute without a default is required: its entry is inspect.Parameter.empty
+
+    def types(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[Type]:
+        """The types of the outputs. Raises Mismatch."""
+        count = len(inputs)
+        if count < self.least_inputs or (self.most_inputs is not None and count > self.most_inputs):
+            raise Mismatch(f"takes {self.arity}, not {count}")
+        found = self.infer(*inputs, **attrs)
+        return found if isinstance(found, list) else [found]
+
+    @property
+    def arity(self) -> str:
+        """For messages: 2 inputs, 2 to 3 inputs, 1 or more inputs."""
+        if self.most_inputs is None:
+            return f"{self.least_inputs} or more inputs"
+        if self.least_inputs == self.most_inputs:
+            return f"{self.least_inputs} inputs"
+        return f"{self.least_inputs} to {self.most_inputs} inputs"
+
+    def __repr__(self) -> str:
+        return f"Operator({self.name})"
+
+
+OPERATORS: dict[str, Operator] = {}
+
+
+def operator(
+    *,
+    fusion: Fusion,
+    infer: Callable[..., Any],
+    reference: Callable[..., Any],
+    view: bool = False,
+) -> Callable[[Callable[..., Any]], Operator]:
+    """Register the decorated te definition as an operator (see the module's opening)."""
+
+    def register(define: Callable[..., Any]) -> Operator:
+        entry = Operator(define, fusion, infer, reference, view)
+        assert entry.name not in OPERATORS, f"operator {entry.name} is declared twice"
+        OPERATORS[entry.name] = entry
+        return entry
+
+    return register
+
+
+def need(condition: bool, why: str) -> None:
+    """Raise Mismatch(why) unless `condition` holds; for type rules."""
+    if not condition:
+        raise Mismatch(why)
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """`axis` counted from the front. Raises Mismatch if it is out of range."""
+    if not -rank <= axis < rank:
+        raise Mismatch(f"axis {axis} is out of range for rank {rank}")
+    return axis % rank
+
+
+def axes_of(axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """Sorted axes counted from the front; None means all. Raises Mismatch for repeats."""
+    if axes is None:
+        return tuple(range(rank))
+    found = sorted(axis_of(a, rank) for a in axes)
+    if len(set(found)) != len(found):
+        raise Mismatch(f"axes {tuple(axes)} repeat an axis")
+    return tuple(found)
+
+
+def broadcast_size(a: Expr, b: Expr) -> Expr:
+    """The size of an axis after NumPy broadcasting. Raises Mismatch."""
+    if a is b or a == b:
+        return a
+    if a is ONE:
+        return b
+    if b is ONE:
+        return a
+    raise Mismatch(f"sizes {sizes.text(a)} and {sizes.text(b)} do not broadcast")
+
+
+ONE = sizes.size(1)
+
+
+def broadcast_shape(*shapes: sizes.Shape) -> sizes.Shape:
+    """The common shape after NumPy broadcasting. Raises Mismatch."""
+    result = shapes[0]
+    for other in shapes[1:]:
+        if result == other:
+            continue
+        if len(other) > len(result):
+            result, other = other, result
+        lead = len(result) - len(other)
+        result = result[:lead] + tuple(
+            [broadcast_size(a, b) for a, b in zip(result[lead:], other, strict=True)]
+        )
+    return result

@@ -1,0 +1,21 @@
+"""The operators, one file for each family; importing this package registers them all."""
+
+from tilewright.graph.ops import (
+    elementwise,
+    indexing,
+    linear,
+    movement,
+    pooling,
+    recurrent,
+    reductions,
+)
+
+__all__ = [
+    "elementwise",
+    "indexing",
+    "linear",
+    "movement",
+    "pooling",
+    "recurrent",
+    "reductions",
+]

@@ -1,0 +1,479 @@
+"""Element-wise operators: one row each for those of one or two operands, then those with
+attributes.
+
+Operands broadcast as in NumPy and share a dtype. Booleans, integers and floats follow the IR's
+meaning (integers wrap, division of integers truncates). Sources: ONNX operators of the same names,
+where they differ the docstring says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright import te
+from tilewright.graph.operator import (
+    BROADCAST,
+    ONE,
+    Operator,
+    Type,
+    broadcast_shape,
+    need,
+    operator,
+)
+from tilewright.ir.dtype import bool_, dtype
+from tilewright.ir.expr import Expr, truncdiv, truncmod
+
+
+def same(x: Any, **_: Any) -> Type:
+    """Type rule: the type of the first input."""
+    return x.dtype, x.shape
+
+
+def same_float(x: Any, **_: Any) -> Type:
+    """Type rule: the type of the input, which holds floats."""
+    need(x.dtype.is_float, f"needs floats, not {x.dtype}")
+    return x.dtype, x.shape
+
+
+def truth(x: Any, **_: Any) -> Type:
+    """Type rule: booleans in the shape of the input."""
+    return bool_, x.shape
+
+
+def broadcast(*xs: Any, **_: Any) -> Type:
+    """Type rule: one dtype, broadcast shapes."""
+    first = xs[0].dtype
+    for x in xs[1:]:
+        need(x.dtype is first, f"operands have dtypes {first} and {x.dtype}")
+    return first, broadcast_shape(*[x.shape for x in xs])
+
+
+def broadcast_float(*xs: Any, **_: Any) -> Type:
+    """Type rule: one float dtype, broadcast shapes."""
+    need(xs[0].dtype.is_float, f"needs floats, not {xs[0].dtype}")
+    return broadcast(*xs)
+
+
+def broadcast_bits(*xs: Any, **_: Any) -> Type:
+    """Type rule: one integer dtype, broadcast shapes."""
+    need(xs[0].dtype.is_int, f"needs integers, not {xs[0].dtype}")
+    return broadcast(*xs)
+
+
+def logic(*xs: Any, **_: Any) -> Type:
+    """Type rule: booleans, broadcast shapes."""
+    need(xs[0].dtype.is_bool, f"needs booleans, not {xs[0].dtype}")
+    return broadcast(*xs)
+
+
+def comparison(*xs: Any, **_: Any) -> Type:
+    """Type rule: booleans in the broadcast shape of operands of one dtype."""
+    return bool_, broadcast(*xs)[1]
+
+
+def element(x: Any, place: tuple[Expr, ...]) -> Expr:
+    """The element of `x` that broadcasting puts at `place`."""
+    indices = place[len(place) - len(x.shape) :]
+    return x[
+        tuple([0 if s is ONE or s == ONE else i for i, s in zip(indices, x.shape, strict=True)])
+    ]
+
+
+def one_operand(
+    name: str,
+    value: Callable[[Expr], Expr],
+    reference: Callable[..., Any],
+    doc: str,
+    infer: Callable[..., Type] = same_float,
+) -> Operator:
+    """Register y[i] = value(x[i])."""
+
+    def define(x: Any) -> Any:
+        return te.compute(x.shape, lambda *i: value(x[i]), name=name)
+
+    define.__name__, define.__doc__ = name, doc
+    return operator(fusion=BROADCAST, infer=infer, reference=keeping_dtype(reference))(define)
+
+
+def two_operands(
+    name: str,
+    value: Callable[[Expr, Expr], Expr],
+    reference: Callable[..., Any],
+    doc: str,
+    infer: Callable[..., Type] = broadcast,
+) -> Operator:
+    """Register z[i] = value(x[i], y[i])."""
+
+    def define(x: Any, y: Any) -> Any:
+        shape = broadcast_shape(x.shape, y.shape)
+        return te.compute(shape, lambda *i: value(element(x, i), element(y, i)), name=name)
+
+    define.__name__, define.__doc__ = name, doc
+    return operator(fusion=BROADCAST, infer=infer, reference=reference)(define)
+
+
+def keeping_dtype(reference: Callable[..., Any]) -> Callable[..., Any]:
+    """`reference` with floats given back in the dtype they came in."""
+
+    def apply(x: np.ndarray, **attrs: Any) -> np.ndarray:
+        y = np.asarray(reference(x, **attrs))
+        return y if y.dtype == x.dtype or y.dtype == np.bool_ else y.astype(x.dtype)
+
+    return apply
+
+
+def zero(x: Expr) -> Expr:
+    return te.const(0, x.dtype)
+
+
+def number(value: float, like: Expr) -> Expr:
+    return te.const(value, like.dtype)
+
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def erf(x: np.ndarray) -> np.ndarray:
+    """The error function (float results)."""
+    return np.asarray(_erf(np.asarray(x, np.float64)), np.float64)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """1 / (1 + e^-x) without overflow."""
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + e), e / (1 + e))
+
+
+def softplus(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def te_softplus(x: Expr) -> Expr:
+    return te.maximum(x, zero(x)) + te.log1p(te.exp(-te.abs(x)))
+
+
+def _quietly(f: Callable[..., Any]) -> Callable[..., Any]:
+    def apply(*xs: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return f(*xs)
+
+    return apply
+
+
+for _name, _doc in {
+    "exp": "e^x",
+    "exp2": "2^x",
+    "expm1": "e^x - 1",
+    "log": "natural logarithm",
+    "log2": "base-2 logarithm",
+    "log1p": "log(1 + x)",
+    "sqrt": "square root",
+    "sin": "sine",
+    "cos": "cosine",
+    "tan": "tangent",
+    "sinh": "hyperbolic sine",
+    "cosh": "hyperbolic cosine",
+    "tanh": "hyperbolic tangent",
+    "ceil": "rounded up",
+    "floor": "rounded down",
+    "trunc": "rounded towards zero",
+    "round": "rounded, halves to even",
+}.items():
+    one_operand(_name, getattr(te, _name), _quietly(getattr(np, _name)), _doc)
+for _name in ("asin", "acos", "atan", "asinh", "acosh", "atanh"):
+    one_operand(
+        _name,
+        getattr(te, _name),
+        _quietly(getattr(np, _name.replace("a", "arc", 1))),
+        f"inverse of {_name[1:]}",
+    )
+one_operand("neg", lambda x: -x, np.negative, "-x", same)
+one_operand("abs", te.abs, np.abs, "absolute value", same)
+one_operand("sign", te.sign, np.sign, "-1, 0 or 1", same)
+one_operand("rsqrt", te.rsqrt, _quietly(lambda x: 1 / np.sqrt(x)), "1 / sqrt(x)")
+one_operand("reciprocal", lambda x: number(1, x) / x, _quietly(lambda x: 1 / x), "1 / x")
+one_operand("erf", te.erf, erf, "error function")
+one_operand("sigmoid", te.sigmoid, sigmoid, "1 / (1 + e^-x)")
+one_operand("relu", lambda x: te.maximum(x, zero(x)), lambda x: np.maximum(x, 0), "max(x, 0)", same)
+one_operand(
+    "silu", lambda x: x * te.sigmoid(x), lambda x: x * sigmoid(x), "x sigmoid(x), also called swish"
+)
+one_operand("softplus", te_softplus, softplus, "log(1 + e^x)")
+one_operand(
+    "softsign",
+    lambda x: x / (te.abs(x) + number(1, x)),
+    lambda x: x / (1 + np.abs(x)),
+    "x / (1 + |x|)",
+)
+one_operand(
+    "mish",
+    lambda x: x * te.tanh(te_softplus(x)),
+    lambda x: x * np.tanh(softplus(x)),
+    "x tanh(softplus(x))",
+)
+one_operand(
+    "hard_swish",
+    lambda x: x * te.maximum(zero(x), te.minimum(number(1, x), x / number(6, x) + number(0.5, x))),
+    lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "x hard_sigmoid(x) with slope 1/6. Source: ONNX HardSwish",
+)
+one_operand("logical_not", lambda x: ~x, np.logical_not, "not x", logic)
+one_operand("bit_not", lambda x: ~x, np.invert, "every bit flipped", broadcast_bits)
+one_operand("isnan", te.isnan, np.isnan, "is x not a number?", truth)
+
+
+def _truncated(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x / y; for integers rounded towards zero, 0 where y is 0."""
+    with np.errstate(all="ignore"):
+        if np.asarray(x).dtype.kind not in "iu":
+            return np.asarray(x / y)
+        whole = np.floor_divide(x, y)
+        return np.where((np.remainder(x, y) != 0) & ((x < 0) != (y < 0)), whole + 1, whole).astype(
+            x.dtype
+        )
+
+
+def _divide(x: Expr, y: Expr) -> Expr:
+    return x / y if x.dtype.is_float else truncdiv(x, y)
+
+
+def _fmod(x: Expr, y: Expr) -> Expr:
+    return te.fmod(x, y) if x.dtype.is_float else truncmod(x, y)
+
+
+two_operands("add", lambda x, y: x + y, np.add, "x + y")
+two_operands("sub", lambda x, y: x - y, np.subtract, "x - y")
+two_operands("mul", lambda x, y: x * y, _quietly(np.multiply), "x y")
+two_operands("div", _divide, _truncated, "x / y; integers round towards zero. Source: ONNX Div")
+two_operands(
+    "floormod", lambda x, y: x % y, _quietly(np.mod), "x modulo y with the sign of y", broadcast
+)
+two_operands("fmod", _fmod, _quietly(np.fmod), "x modulo y with the sign of x, as C's fmod")
+two_operands("pow", te.power, _quietly(np.power), "x to the power y")
+two_operands("atan2", te.atan2, np.arctan2, "the angle of the point (y, x)", broadcast_float)
+two_operands("minimum", te.minimum, np.minimum, "the lesser; NaN if either is")
+two_operands("maximum", te.maximum, np.maximum, "the greater; NaN if either is")
+two_operands("equal", te.eq, np.equal, "x = y", comparison)
+two_operands("not_equal", te.ne, np.not_equal, "x ≠ y", comparison)
+two_operands("less", lambda x, y: x < y, np.less, "x < y", comparison)
+two_operands("less_equal", lambda x, y: x <= y, np.less_equal, "x ≤ y", comparison)
+two_operands("greater", lambda x, y: x > y, np.greater, "x > y", comparison)
+two_operands("greater_equal", lambda x, y: x >= y, np.greater_equal, "x ≥ y", comparison)
+two_operands("logical_and", lambda x, y: x & y, np.logical_and, "x and y", logic)
+two_operands("logical_or", lambda x, y: x | y, np.logical_or, "x or y", logic)
+two_operands("logical_xor", te.ne, np.logical_xor, "either x or y", logic)
+two_operands("bit_and", lambda x, y: x & y, np.bitwise_and, "bitwise and", broadcast_bits)
+two_operands("bit_or", lambda x, y: x | y, np.bitwise_or, "bitwise or", broadcast_bits)
+two_operands("bit_xor", lambda x, y: x ^ y, np.bitwise_xor, "bitwise exclusive or", broadcast_bits)
+two_operands("shift_left", lambda x, y: x << y, np.left_shift, "x 2^y", broadcast_bits)
+two_operands(
+    "shift_right", lambda x, y: x >> y, np.right_shift, "x / 2^y rounded down", broadcast_bits
+)
+two_operands(
+    "prelu",
+    lambda x, slope: te.select(x < zero(x), x * slope, x),
+    lambda x, slope: np.where(x < 0, x * slope, x),
+    "x, scaled by `slope` where it is negative. Source: ONNX PRelu-16",
+)
+
+
+def each(x: Any, value: Callable[[Expr], Expr], name: str) -> Any:
+    """The tensor of value(x[i])."""
+    return te.compute(x.shape, lambda *i: value(x[i]), name=name)
+
+
+@operator(
+    fusion=BROADCAST,
+    infer=same_float,
+    reference=keeping_dtype(lambda x, alpha: np.where(x < 0, x * alpha, x)),
+)
+def leaky_relu(x: Any, *, alpha: float = 0.01) -> Any:
+    """x, times `alpha` where it is negative."""
+    return each(x, lambda v: te.select(v < zero(v), v * number(alpha, v), v), "leaky_relu")
+
+
+@operator(
+    fusion=BROADCAST,
+    infer=same_float,
+    reference=keeping_dtype(
+        lambda x, alpha: np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
+    ),
+)
+def elu(x: Any, *, alpha: float = 1.0) -> Any:
+    """x, or alpha (e^x - 1) where x is negative."""
+    return each(x, lambda v: te.select(v < zero(v), number(alpha, v) * te.expm1(v), v), "elu")
+
+
+@operator(
+    fusion=BROADCAST,
+    infer=same_float,
+    reference=keeping_dtype(
+        lambda x, alpha, gamma: gamma * np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
+    ),
+)
+def selu(x: Any, *, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805) -> Any:
+    """gamma times elu(x, alpha)."""
+
+    def value(v: Expr) -> Expr:
+        return number(gamma, v) * te.select(v < zero(v), number(alpha, v) * te.expm1(v), v)
+
+    return each(x, value, "selu")
+
+
+@operator(
+    fusion=BROADCAST,
+    infer=same_float,
+    reference=keeping_dtype(
+        lambda x, alpha: np.where(x < 0, alpha * np.expm1(np.minimum(x, 0) / alpha), x)
+    ),
+)
+def celu(x: Any, *, alpha: float = 1.0) -> Any:
+    """x, or alpha (e^(x / alpha) - 1) where x is negative."""
+
+    def value(v: Expr) -> Expr:
+        return te.select(v < zero(v), number(alpha, v) * te.expm1(v / number(alpha, v)), v)
+
+    return each(x, value, "celu")
+
+
+@operator(
+    fusion=BROADCAST,
+    infer=same_float,
+    reference=keeping_dtype(lambda x, alpha, beta: np.clip(x * alpha + beta, 0, 1)),
+)
+def hard_sigmoid(x: Any, *, alpha: float = 0.2, beta: float = 0.5) -> Any:
+    """alpha x + beta, held within 0 and 1."""
+
+    def value(v: Expr) -> Expr:
+        return te.maximum(zero(v), te.minimum(number(1, v), v * number(alpha, v) + number(beta, v)))
+
+    return each(x, value, "hard_sigmoid")
+
+
+@operator(
+    fusion=BROADCAST,
+    infer=same_float,
+    reference=keeping_dtype(lambda x, alpha: np.where(x > alpha, x, 0)),
+)
+def thresholded_relu(x: Any, *, alpha: float = 1.0) -> Any:
+    """x where it exceeds `alpha`, else 0."""
+    return each(x, lambda v: te.select(v > number(alpha, v), v, zero(v)), "thresholded_relu")
+
+
+@operator(
+    fusion=BROADCAST,
+    infer=same,
+    reference=keeping_dtype(
+        lambda x, bias, lambd: np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0))
+    ),
+)
+def shrink(x: Any, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
+    """x moved by `bias` towards 0; 0 within [-lambd, lambd]. Source: ONNX Shrink."""
+
+    def value(v: Expr) -> Expr:
+        b, l = number(bias, v), number(lambd, v)
+        return te.select(v < number(-lambd, v), v + b, te.select(v > l, v - b, zero(v)))
+
+    return each(x, value, "shrink")
+
+
+def _gelu(x: np.ndarray, tanh: bool) -> np.ndarray:
+    if tanh:
+        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + erf(x / math.sqrt(2)))
+
+
+@operator(fusion=BROADCAST, infer=same_float, reference=keeping_dtype(_gelu))
+def gelu(x: Any, *, tanh: bool = False) -> Any:
+    """x times the normal distribution's probability below x; `tanh`: by its usual approximation."""
+
+    def value(v: Expr) -> Expr:
+        if tanh:
+            inner = v + number(0.044715, v) * v * v * v
+            return (
+                number(0.5, v)
+                * v
+                * (number(1, v) + te.tanh(number(math.sqrt(2 / math.pi), v) * inner))
+            )
+        return number(0.5, v) * v * (number(1, v) + te.erf(v * number(1 / math.sqrt(2), v)))
+
+    return each(x, value, "gelu")
+
+
+def _clip(x: np.ndarray, low: float | None, high: float | None) -> np.ndarray:
+    x = x if low is None else np.maximum(x, np.asarray(low, x.dtype))
+    return x if high is None else np.minimum(x, np.asarray(high, x.dtype))
+
+
+@operator(fusion=BROADCAST, infer=same, reference=_clip)
+def clip(x: Any, *, low: float | None = None, high: float | None = None) -> Any:
+    """x held within [low, high]; None is no bound."""
+
+    def value(v: Expr) -> Expr:
+        v = v if low is None else te.maximum(v, number(low, v))
+        return v if high is None else te.minimum(v, number(high, v))
+
+    return each(x, value, "clip")
+
+
+def _cast_type(x: Any, to: str) -> Type:
+    return dtype(to), x.shape
+
+
+def _cast(x: np.ndarray, to: str) -> np.ndarray:
+    """As the IR: float → int truncates and saturates, NaN → 0."""
+    goal = dtype(to)
+    if goal.is_int and x.dtype.kind not in "iub":
+        wide = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0, posinf=np.inf, neginf=-np.inf)
+        inside = np.where((wide > goal.lowest) & (wide < goal.highest), wide, 0).astype(goal.numpy)
+        ends = np.where(
+            wide <= goal.lowest, goal.numpy.type(goal.lowest), goal.numpy.type(goal.highest)
+        )
+        return np.where((wide > goal.lowest) & (wide < goal.highest), inside, ends)
+    return x.astype(goal.numpy)
+
+
+@operator(fusion=BROADCAST, infer=_cast_type, reference=_cast)
+def cast(x: Any, *, to: str) -> Any:
+    """x converted to dtype `to` (float → int truncates and saturates, NaN → 0; int → int wraps)."""
+    return each(x, lambda v: v.astype(to), "cast")
+
+
+def _where_type(condition: Any, x: Any, y: Any) -> Type:
+    need(condition.dtype.is_bool, f"the condition holds {condition.dtype}, not bool")
+    need(x.dtype is y.dtype, f"the branches have dtypes {x.dtype} and {y.dtype}")
+    return x.dtype, broadcast_shape(condition.shape, x.shape, y.shape)
+
+
+@operator(fusion=BROADCAST, infer=_where_type, reference=np.where)
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """x where the condition holds, else y."""
+    shape = broadcast_shape(condition.shape, x.shape, y.shape)
+    return te.compute(
+        shape,
+        lambda *i: te.select(element(condition, i), element(x, i), element(y, i)),
+        name="where",
+    )
+
+
+@operator(
+    fusion=BROADCAST,
+    infer=truth,
+    reference=lambda x, positive, negative: (
+        np.isinf(x) & (((x > 0) & positive) | ((x < 0) & negative))
+    ),
+)
+def isinf(x: Any, *, positive: bool = True, negative: bool = True) -> Any:
+    """Is x infinite (of the chosen signs)?"""
+
+    def value(v: Expr) -> Expr:
+        if positive and negative:
+            return te.isinf(v)
+        sign = v > zero(v) if positive else v < zero(v)
+        return te.isinf(v) & sign if positive or negative else te.const(False, "bool")
+
+    return each(x, value, "isinf")

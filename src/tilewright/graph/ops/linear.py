@@ -1,0 +1,367 @@
+"""Matrix products, convolutions and transposed convolutions.
+
+Convolutions of any rank: x is [batch, channels, *space], weights are [out channels, channels /
+groups, *kernel].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright import te
+from tilewright.graph import sizes
+from tilewright.graph.operator import COMPLEX, Type, broadcast_shape, need, operator
+from tilewright.graph.ops.elementwise import element
+from tilewright.ir.expr import Expr, as_int
+
+Pads = tuple[tuple[int, int], ...]  # (before, after) for each space axis
+
+
+def _matmul_type(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = False) -> Type:
+    need(len(a.shape) >= 2 and len(b.shape) >= 2, "needs matrices (rank 2 or more)")
+    need(a.dtype is b.dtype, f"operands have dtypes {a.dtype} and {b.dtype}")
+    m, k = a.shape[-2:][:: -1 if transpose_a else 1]
+    k2, n = b.shape[-2:][:: -1 if transpose_b else 1]
+    need(k == k2, f"the inner sizes are {sizes.text(k)} and {sizes.text(k2)}")
+    return a.dtype, (*broadcast_shape(a.shape[:-2], b.shape[:-2]), m, n)
+
+
+def _matmul(a: np.ndarray, b: np.ndarray, transpose_a: bool, transpose_b: bool) -> np.ndarray:
+    a = a.swapaxes(-1, -2) if transpose_a else a
+    b = b.swapaxes(-1, -2) if transpose_b else b
+    if a.dtype.kind not in "fiu" or a.dtype == np.float16:  # ml_dtypes
+        return np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
+    return np.matmul(a, b)
+
+
+@operator(fusion=COMPLEX, infer=_matmul_type, reference=_matmul)
+def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = False) -> Any:
+    """The matrix product over the last two axes, the others broadcast. x Wᵀ is matmul(x, W,
+    transpose_b=True)."""
+    _, shape = _matmul_type(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+    k = te.reduce_axis(a.shape[-2 if transpose_a else -1], "k")
+
+    def at(*i: Expr) -> Expr:
+        *batch, m, n = i
+        left = element(a, (*batch, k, m) if transpose_a else (*batch, m, k))
+        right = element(b, (*batch, n, k) if transpose_b else (*batch, k, n))
+        return te.sum(left * right, k)
+
+    if len(shape) == 2:
+        return te.compute(shape, lambda i, j: at(i, j), name="matmul", attrs={"role": "matmul"})
+    return te.compute(shape, at, name="matmul", attrs={"role": "matmul"})
+
+
+def convolved(size: Expr, kernel: int, stride: int, pad: tuple[int, int], dilation: int) -> Expr:
+    """The output size of a convolution along one axis."""
+    reach = dilation * (kernel - 1) + 1
+    need(stride > 0 and dilation > 0, "strides and dilations must be positive")
+    free = size + (pad[0] + pad[1] - reach)
+    known = as_int(free)
+    need(known is None or known >= 0, f"the kernel reaches {reach} but the padded input has less")
+    return sizes.size(free // stride + 1)
+
+
+def window(x: Any, kernel: Sequence[int], strides: Any, pads: Any, dilations: Any) -> Any:
+    """The attributes of a window operator with their defaults: (strides, pads, dilations),
+    checked."""
+    rank = len(kernel)
+    need(
+        len(x.shape) == rank + 2, f"has a kernel of rank {rank} for an input of rank {len(x.shape)}"
+    )
+    strides = strides or (1,) * rank
+    pads = pads or ((0, 0),) * rank
+    dilations = dilations or (1,) * rank
+    for what, given in (("strides", strides), ("pads", pads), ("dilations", dilations)):
+        need(len(given) == rank, f"has {len(given)} {what} for {rank} space axes")
+    return strides, pads, dilations
+
+
+def kernel_of(w: Any) -> tuple[int, ...]:
+    """The space sizes of a weight tensor, which must be constants."""
+    found = sizes.static(w.shape[2:])
+    need(found is not None and len(found) > 0, "needs weights of known kernel size")
+    return found  # type: ignore[return-value]
+
+
+def _conv_type(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    *,
+    strides: tuple[int, ...] = (),
+    pads: Pads = (),
+    dilations: tuple[int, ...] = (),
+    groups: int = 1,
+) -> Type:
+    kernel = kernel_of(w)
+    strides, pads, dilations = window(x, kernel, strides, pads, dilations)
+    need(x.dtype is w.dtype, f"input and weights have dtypes {x.dtype} and {w.dtype}")
+    _need_groups(x.shape[1], w.shape[1], w.shape[0], groups)
+    if bias is not None:
+        need(bias.shape == (w.shape[0],), "its bias must have one entry for each output channel")
+        need(bias.dtype is x.dtype, f"its bias holds {bias.dtype}, its input {x.dtype}")
+    space = [convolved(*a) for a in zip(x.shape[2:], kernel, strides, pads, dilations, strict=True)]
+    return x.dtype, (x.shape[0], w.shape[0], *space)
+
+
+def _need_groups(channels: Expr, each: Expr, outputs: Expr, groups: int) -> None:
+    need(groups > 0, "needs a positive number of groups")
+    need(
+        sizes.size(each * groups) == channels,
+        f"the input has {sizes.text(channels)} channels, the weights {groups} × {sizes.text(each)}",
+    )
+    count = as_int(outputs)
+    need(
+        count is None or count % groups == 0,
+        f"{count} output channels do not divide into {groups} groups",
+    )
+
+
+def _conv(x, w, bias=None, *, strides, pads, dilations, groups):  # type: ignore[no-untyped-def]
+    rank = w.ndim - 2
+    strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
+    x = np.pad(x, ((0, 0), (0, 0), *(pads or ((0, 0),) * rank)))
+    views = windows(x, w.shape[2:], strides, dilations)  # [n, c, *out, *kernel]
+    n, c, *rest = views.shape
+    out = tuple(rest[:rank])
+    y = np.empty((n, w.shape[0], *out), np.result_type(x, w))
+    each_in, each_out = c // groups, w.shape[0] // groups
+    if each_in == 1 and each_out == 1:
+        kernel_axes = "uvwxyz"[:rank]
+        space = "abdefg"[:rank]
+        y = np.einsum(f"nc{space}{kernel_axes},c{kernel_axes}->nc{space}", views, w[:, 0])
+    else:
+        for g in range(groups):
+            part = np.moveaxis(views[:, g * each_in : (g + 1) * each_in], 1, 1 + rank)
+            columns = part.reshape(n * int(np.prod(out)), -1)
+            weights = w[g * each_out : (g + 1) * each_out].reshape(each_out, -1)
+            made = (columns @ weights.T).reshape(n, *out, each_out)
+            y[:, g * each_out : (g + 1) * each_out] = np.moveaxis(made, -1, 1)
+    y = y.astype(x.dtype, copy=False)
+    return y if bias is None else y + bias.reshape((-1,) + (1,) * rank)
+
+
+def windows(
+    x: np.ndarray, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> np.ndarray:
+    """A view [n, c, *out, *kernel] of the windows of a padded input."""
+    rank = len(kernel)
+    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
+    axes = tuple(range(2, 2 + rank))
+    view = np.lib.stride_tricks.sliding_window_view(x, reach, axis=axes)
+    steps = tuple(slice(None, None, s) for s in strides)
+    inner = tuple(slice(None, None, d) for d in dilations)
+    return view[(slice(None), slice(None), *steps, *inner)]
+
+
+def padded(x: Any, pads: Pads, value: Any, name: str) -> Any:
+    """x with its space axes padded by `value` (x itself where nothing is padded)."""
+    if not any(a or b for a, b in pads):
+        return x
+    space = [sizes.size(s + (a + b)) for s, (a, b) in zip(x.shape[2:], pads, strict=True)]
+
+    def at(*i: Expr) -> Expr:
+        inside: Expr = te.const(True, "bool")
+        place = list(i)
+        for d, ((before, after), size) in enumerate(zip(pads, x.shape[2:], strict=True), 2):
+            place[d] = i[d] - before
+            if before:
+                inside = inside & (i[d] >= before)
+            if after:
+                inside = inside & (i[d] < size + before)
+        return te.select(inside, x[tuple(place)], value)
+
+    return te.compute((*x.shape[:2], *space), at, name=name)
+
+
+@operator(fusion=COMPLEX, infer=_conv_type, reference=_conv)
+def conv(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    *,
+    strides: tuple[int, ...] = (),
+    pads: Pads = (),
+    dilations: tuple[int, ...] = (),
+    groups: int = 1,
+) -> Any:
+    """Cross-correlation of x with w over the space axes, in `groups` independent groups of
+    channels."""
+    kernel = kernel_of(w)
+    _, shape = _conv_type(
+        x, w, bias, strides=strides, pads=pads, dilations=dilations, groups=groups
+    )
+    strides, pads, dilations = window(x, kernel, strides, pads, dilations)
+    x = padded(x, pads, te.const(0, x.dtype), "conv_pad")
+    each_in, each_out = as_int(w.shape[1]), sizes.size(w.shape[0] // groups)
+    one_channel = each_in == 1
+    c = te.reduce_axis(w.shape[1], "rc")
+    ks = [te.reduce_axis(k, f"r{axis_name(d, len(kernel))}") for d, k in enumerate(kernel)]
+
+    def at(*i: Expr) -> Expr:
+        n, o, *space = i
+        group = o // each_out if groups > 1 else te.const(0)
+        place = [y * s + k * d for y, s, k, d in zip(space, strides, ks, dilations, strict=True)]
+        channel = group if one_channel else group * w.shape[1] + c
+        weight = w[(o, 0 if one_channel else c, *ks)]
+        return te.sum(x[(n, channel, *place)] * weight, ks if one_channel else [c, *ks])
+
+    y = te.compute(shape, named(at, len(kernel)), name="conv")
+    if bias is None:
+        return y
+    return te.compute(shape, named(lambda *i: y[i] + bias[i[1]], len(kernel)), name="conv_bias")
+
+
+def axis_name(d: int, rank: int) -> str:
+    """y and x for images, z in front for volumes, x for sequences."""
+    return "zyx"[3 - rank + d] if rank <= 3 else f"s{d}"
+
+
+def named(at: Any, rank: int) -> Any:
+    """`at` with its indices called n, c, y, x as the rank has them."""
+    if rank == 2:
+        return lambda n, c, y, x: at(n, c, y, x)
+    if rank == 1:
+        return lambda n, c, x: at(n, c, x)
+    if rank == 3:
+        return lambda n, c, z, y, x: at(n, c, z, y, x)
+    return at
+
+
+def _transposed_type(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    *,
+    strides: tuple[int, ...] = (),
+    pads: Pads = (),
+    dilations: tuple[int, ...] = (),
+    extra: tuple[int, ...] = (),
+    groups: int = 1,
+) -> Type:
+    kernel = kernel_of(w)
+    strides, pads, dilations = window(x, kernel, strides, pads, dilations)
+    extra = extra or (0,) * len(kernel)
+    need(x.dtype is w.dtype, f"input and weights have dtypes {x.dtype} and {w.dtype}")
+    need(
+        x.shape[1] == w.shape[0],
+        f"the input has {sizes.text(x.shape[1])} channels, the weights {sizes.text(w.shape[0])}",
+    )
+    count = as_int(x.shape[1])
+    need(
+        groups > 0 and (count is None or count % groups == 0),
+        f"{count} channels do not divide into {groups} groups",
+    )
+    outputs = sizes.size(w.shape[1] * groups)
+    if bias is not None:
+        need(bias.shape == (outputs,), "its bias must have one entry for each output channel")
+    space = []
+    for s, k, stride, pad, d, e in zip(
+        x.shape[2:], kernel, strides, pads, dilations, extra, strict=True
+    ):
+        need(stride > 0 and d > 0, "strides and dilations must be positive")
+        size = sizes.size((s - 1) * stride + (d * (k - 1) + 1 + e - pad[0] - pad[1]))
+        known = as_int(size)
+        need(known is None or known >= 0, "the pads take away more than there is")
+        space.append(size)
+    return x.dtype, (x.shape[0], outputs, *space)
+
+
+def _transposed(x, w, bias=None, *, strides, pads, dilations, extra, groups):  # type: ignore[no-untyped-def]
+    rank = w.ndim - 2
+    strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
+    pads, extra = pads or ((0, 0),) * rank, extra or (0,) * rank
+    full = [
+        (s - 1) * st + d * (k - 1) + 1 + e
+        for s, st, d, k, e in zip(x.shape[2:], strides, dilations, w.shape[2:], extra, strict=True)
+    ]
+    each_in, each_out = w.shape[0] // groups, w.shape[1]
+    full = [max(f, p[0] + 1) for f, p in zip(full, pads, strict=True)]
+    y = np.zeros((x.shape[0], each_out * groups, *full), x.dtype)
+    for at in np.ndindex(*w.shape[2:]):
+        where = tuple(
+            slice(k * d, k * d + (s - 1) * st + 1, st)
+            for k, d, s, st in zip(at, dilations, x.shape[2:], strides, strict=True)
+        )
+        for g in range(groups):
+            part = x[:, g * each_in : (g + 1) * each_in]
+            weights = w[(slice(g * each_in, (g + 1) * each_in), slice(None), *at)]
+            made = np.moveaxis(np.tensordot(part, weights, axes=([1], [0])), -1, 1)
+            y[(slice(None), slice(g * each_out, (g + 1) * each_out), *where)] += made
+    cut = tuple(slice(a, f - b) for (a, b), f in zip(pads, full, strict=True))
+    y = y[(slice(None), slice(None), *cut)]
+    return y if bias is None else y + bias.reshape((-1,) + (1,) * rank)
+
+
+@operator(fusion=COMPLEX, infer=_transposed_type, reference=_transposed)
+def conv_transpose(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    *,
+    strides: tuple[int, ...] = (),
+    pads: Pads = (),
+    dilations: tuple[int, ...] = (),
+    extra: tuple[int, ...] = (),
+    groups: int = 1,
+) -> Any:
+    """The gradient of a convolution by its input; w is [channels, out channels / groups, *kernel].
+
+    With stride s, output place s q + p only meets the kernel's taps p, p + s, p + 2 s, …: so the
+    result is computed phase by phase p as a plain convolution of stride 1 over q, and no tap falls
+    on an inserted zero. `extra` adds places at the end (ONNX: output_padding).
+    """
+    kernel = kernel_of(w)
+    _, shape = _transposed_type(
+        x, w, bias, strides=strides, pads=pads, dilations=dilations, extra=extra, groups=groups
+    )
+    strides, pads, dilations = window(x, kernel, strides, pads, dilations)
+    rank = len(kernel)
+    each_in, each_out = sizes.size(w.shape[0] // groups), w.shape[1]
+    c = te.reduce_axis(each_in, "rc")
+    phases = [s if d == 1 else 1 for s, d in zip(strides, dilations, strict=True)]
+    taps = [-(-k // p) for k, p in zip(kernel, phases, strict=True)]
+    ks = [te.reduce_axis(t, f"r{axis_name(d, rank)}") for d, t in enumerate(taps)]
+    first = [
+        before // p for (before, _), p in zip(pads, phases, strict=True)
+    ]  # the first q of any use
+    lasts = [(s + (pad[0] - 1)) // p for s, pad, p in zip(shape[2:], pads, phases, strict=True)]
+    quotients = [sizes.size(last - f + 1) for last, f in zip(lasts, first, strict=True)]
+
+    def phase(*i: Expr) -> Expr:
+        n, o, *rest = i
+        ps, qs = rest[:rank], rest[rank:]
+        group = o // each_out if groups > 1 else te.const(0)
+        inside: Expr = te.const(True, "bool")
+        source, tap = [], []
+        for d in range(rank):
+            q = qs[d] + first[d]
+            tap.append(ps[d] + ks[d] * phases[d])
+            if kernel[d] % phases[d]:
+                inside = inside & (tap[d] < kernel[d])
+            if phases[d] == strides[d]:
+                at = q - ks[d]
+            else:  # dilated: the tap meets an input only where it divides
+                reached = q - ks[d] * dilations[d]
+                at = reached // strides[d]
+                inside = inside & te.eq(reached % strides[d], 0)
+            inside = inside & (at >= 0) & (at < x.shape[2 + d])
+            source.append(at)
+        value = x[(n, group * each_in + c, *source)] * w[(group * each_in + c, o % each_out, *tap)]
+        return te.sum(te.select(inside, value, te.const(0, x.dtype)), [c, *ks])
+
+    parts = te.compute((*shape[:2], *phases, *quotients), phase, name="conv_transpose_phases")
+
+    def at(*i: Expr) -> Expr:
+        n, o, *space = i
+        places = [y + before for y, (before, _) in zip(space, pads, strict=True)]
+        ps = [y % p for y, p in zip(places, phases, strict=True)]
+        qs = [y // p - f for y, p, f in zip(places, phases, first, strict=True)]
+        value = parts[(n, o, *ps, *qs)]
+        return value if bias is None else value + bias[o]
+
+    return te.compute(shape, named(at, rank), name="conv_transpose")

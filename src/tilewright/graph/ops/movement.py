@@ -1,0 +1,440 @@
+"""Moving elements without computing: shapes, slices, concatenation, padding, gathering, generated
+tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewright import te
+from tilewright.graph import sizes
+from tilewright.graph.operator import (
+    BROADCAST,
+    INJECTIVE,
+    ONE,
+    OPAQUE,
+    Type,
+    axis_of,
+    broadcast_shape,
+    need,
+    operator,
+)
+from tilewright.graph.ops.elementwise import element, same
+from tilewright.ir.dtype import dtype
+from tilewright.ir.expr import Expr, as_int
+
+Sizes = tuple[Any, ...]  # ints or size expressions
+
+
+def _reshape_type(x: Any, *, shape: Sizes) -> Type:
+    goal = sizes.shape(shape)
+    have, want = sizes.product(x.shape), sizes.product(goal)
+    need(have == want, f"{sizes.text(have)} elements do not fill {_show(goal)}")
+    return x.dtype, goal
+
+
+def _show(shape: Sizes) -> str:
+    return f"[{', '.join(sizes.text(s) for s in shape)}]"
+
+
+@operator(
+    fusion=INJECTIVE,
+    infer=_reshape_type,
+    reference=lambda x, shape: np.reshape(x, shape),
+    view=True,
+)
+def reshape(x: Any, *, shape: Sizes) -> Any:
+    """The same elements in row-major order under another shape; a view of the same memory."""
+    goal = sizes.shape(shape)
+
+    def at(*i: Expr) -> Expr:
+        place: list[Expr] = []
+        for new, old in aligned_axes(goal, x.shape):  # each run of axes is renumbered by itself
+            flat = ravel([i[d] for d in new], [goal[d] for d in new])
+            place += unravel(flat, [x.shape[d] for d in old])
+        return x[tuple(place)]
+
+    return te.compute(goal, at, name="reshape")
+
+
+def aligned_axes(a: Sizes, b: Sizes) -> list[tuple[range, range]]:
+    """Shortest runs of axes of two shapes that hold equally many elements, in order."""
+    runs: list[tuple[range, range]] = []
+    first_a = first_b = end_a = end_b = 0
+    while end_a < len(a) or end_b < len(b):
+        product_a, product_b = sizes.product(a[first_a:end_a]), sizes.product(b[first_b:end_b])
+        if end_a > first_a and end_b > first_b and product_a == product_b:
+            runs.append((range(first_a, end_a), range(first_b, end_b)))
+            first_a, first_b = end_a, end_b
+            continue
+        some = dict.fromkeys(sizes.symbols([product_a, product_b]), 1009)
+        shorter = sizes.at(product_a, some) <= sizes.at(product_b, some)
+        if end_a < len(a) and (shorter or end_b == len(b)):
+            end_a += 1
+        else:
+            end_b += 1
+    runs.append((range(first_a, end_a), range(first_b, end_b)))
+    return runs
+
+
+def ravel(place: Any, shape: Sizes) -> Expr:
+    """The row-major position of `place`."""
+    flat: Expr = te.const(0)
+    for i, s in zip(place, shape, strict=True):
+        flat = flat * s + i
+    return flat
+
+
+def unravel(flat: Expr, shape: Sizes) -> tuple[Expr, ...]:
+    """The place at row-major position `flat`."""
+    place: list[Expr] = []
+    for d in range(len(shape) - 1, -1, -1):
+        if shape[d] == ONE:
+            place.append(te.const(0))
+        elif all(s == ONE for s in shape[:d]):
+            place.append(flat)
+        else:
+            place.append(flat % shape[d])
+            flat = flat // shape[d]
+    return tuple(reversed(place))
+
+
+@operator(fusion=BROADCAST, infer=same, reference=lambda x: x)
+def copy(x: Any) -> Any:
+    """x in memory of its own; stands before outputs that would otherwise share memory."""
+    return te.compute(x.shape, lambda *i: x[i], name="copy")
+
+
+def _transpose_type(x: Any, *, perm: tuple[int, ...]) -> Type:
+    need(
+        sorted(perm) == list(range(len(x.shape))),
+        f"{perm} is no permutation of {len(x.shape)} axes",
+    )
+    return x.dtype, tuple([x.shape[p] for p in perm])
+
+
+@operator(fusion=INJECTIVE, infer=_transpose_type, reference=lambda x, perm: np.transpose(x, perm))
+def transpose(x: Any, *, perm: tuple[int, ...]) -> Any:
+    """Axis d of the result is axis perm[d] of x."""
+    shape = tuple(x.shape[p] for p in perm)
+    inverse = [perm.index(d) for d in range(len(perm))]
+    return te.compute(shape, lambda *i: x[tuple(i[p] for p in inverse)], name="transpose")
+
+
+def _expand_type(x: Any, *, shape: Sizes) -> Type:
+    goal = sizes.shape(shape)
+    need(
+        broadcast_shape(x.shape, goal) == goal,
+        f"{_show(x.shape)} does not broadcast to {_show(goal)}",
+    )
+    return x.dtype, goal
+
+
+@operator(
+    fusion=INJECTIVE, infer=_expand_type, reference=lambda x, shape: np.broadcast_to(x, shape)
+)
+def expand(x: Any, *, shape: Sizes) -> Any:
+    """x broadcast to `shape`."""
+    return te.compute(sizes.shape(shape), lambda *i: element(x, i), name="expand")
+
+
+def _concat_type(*xs: Any, axis: int) -> Type:
+    d = axis_of(axis, len(xs[0].shape))
+    first, total = xs[0], xs[0].shape[d]
+    for x in xs[1:]:
+        need(x.dtype is first.dtype, f"operands have dtypes {first.dtype} and {x.dtype}")
+        need(
+            len(x.shape) == len(first.shape)
+            and all(
+                a == b for n, (a, b) in enumerate(zip(x.shape, first.shape, strict=True)) if n != d
+            ),
+            f"{_show(first.shape)} and {_show(x.shape)} differ beside axis {d}",
+        )
+        total = total + x.shape[d]
+    return first.dtype, (*first.shape[:d], sizes.size(total), *first.shape[d + 1 :])
+
+
+@operator(
+    fusion=INJECTIVE, infer=_concat_type, reference=lambda *xs, axis: np.concatenate(xs, axis)
+)
+def concat(first: Any, *rest: Any, axis: int) -> Any:
+    """The inputs one after the other along `axis`."""
+    xs = (first, *rest)
+    d = axis_of(axis, first.ndim)
+    starts = [te.const(0)]
+    for x in xs[:-1]:
+        starts.append(sizes.size(starts[-1] + x.shape[d]))
+
+    def at(*i: Expr) -> Expr:
+        value = xs[-1][(*i[:d], i[d] - starts[-1], *i[d + 1 :])]
+        for x, start, end in list(zip(xs, starts, starts[1:], strict=False))[::-1]:
+            value = te.select(i[d] < end, x[(*i[:d], i[d] - start, *i[d + 1 :])], value)
+        return value
+
+    return te.compute(_concat_type(*xs, axis=axis)[1], at, name="concat")
+
+
+def _slice_type(x: Any, *, starts: Sizes, shape: Sizes, steps: tuple[int, ...] = ()) -> Type:
+    rank = len(x.shape)
+    need(
+        len(starts) == rank and len(shape) == rank,
+        f"needs a start and a size for each of {rank} axes",
+    )
+    need(not steps or len(steps) == rank, f"needs a step for each of {rank} axes")
+    for d, (start, size, have) in enumerate(zip(starts, shape, x.shape, strict=True)):
+        step = steps[d] if steps else 1
+        first, count, total = as_int(start), as_int(size), as_int(have)
+        if first is None or count is None or total is None or count == 0:
+            continue
+        last = first + (count - 1) * step
+        need(
+            count > 0 and 0 <= first < total and 0 <= last < total,
+            f"places {first} to {last} of axis {d} are outside its size {total}",
+        )
+    return x.dtype, sizes.shape(shape)
+
+
+def _slice(x: np.ndarray, starts: Sizes, shape: Sizes, steps: Any = ()) -> np.ndarray:
+    for d, (start, count) in enumerate(zip(starts, shape, strict=True)):
+        step = steps[d] if steps else 1
+        if start == 0 and step == 1 and count == x.shape[d]:
+            continue
+        stop = start + count * step
+        x = x[
+            (slice(None),) * d
+            + (slice(start, stop if stop >= 0 else None, step) if count else slice(0, 0),)
+        ]
+    return x
+
+
+@operator(fusion=INJECTIVE, infer=_slice_type, reference=_slice)
+def slice_(x: Any, *, starts: Sizes, shape: Sizes, steps: tuple[int, ...] = ()) -> Any:
+    """`shape` places of x, from `starts` on, every `steps`-th (default 1; negative: backwards)."""
+    steps = steps or (1,) * x.ndim
+
+    def at(*i: Expr) -> Expr:
+        return x[tuple(n * step + start for n, start, step in zip(i, starts, steps, strict=True))]
+
+    return te.compute(sizes.shape(shape), at, name="slice")
+
+
+def _pad_type(
+    x: Any, *, before: Sizes, after: Sizes, mode: str = "constant", value: float = 0.0
+) -> Type:
+    rank = len(x.shape)
+    need(len(before) == rank and len(after) == rank, f"needs pads for each of {rank} axes")
+    need(mode in ("constant", "edge", "reflect", "wrap"), f"has no mode {mode!r}")
+    shape = []
+    for s, a, b in zip(x.shape, before, after, strict=True):
+        n, first, last = as_int(s), as_int(a), as_int(b)
+        if first is not None and last is not None:
+            need(first >= 0 and last >= 0, "pads must not be negative; cut with slice")
+            reach = {"reflect": 1, "edge": 0}.get(mode)
+            if n is not None and mode != "constant" and (first or last):
+                need(n > 0, "cannot extend an empty axis")
+                need(
+                    reach != 1 or max(first, last) < n, f"reflects {max(first, last)} places of {n}"
+                )
+        shape.append(s + (sizes.size(a) + sizes.size(b)))
+    return x.dtype, sizes.shape(shape)
+
+
+def _pad(x: np.ndarray, before: Sizes, after: Sizes, mode: str, value: float) -> np.ndarray:
+    widths = tuple(zip(before, after, strict=True))
+    if mode == "constant":
+        return np.pad(x, widths, constant_values=np.asarray(value).astype(x.dtype))
+    return np.pad(x, widths, mode)  # type: ignore[call-overload]
+
+
+@operator(fusion=INJECTIVE, infer=_pad_type, reference=_pad)
+def pad(x: Any, *, before: Sizes, after: Sizes, mode: str = "constant", value: float = 0.0) -> Any:
+    """x with places added around it: a constant, the edge, a reflection or a repetition of x."""
+    shape = _pad_type(x, before=before, after=after, mode=mode, value=value)[1]
+
+    def at(*i: Expr) -> Expr:
+        place, inside = [], te.const(True, "bool")
+        for n, size, b, a in zip(i, x.shape, before, after, strict=True):
+            p = n - b
+            if as_int(b) == 0 and as_int(a) == 0:
+                pass
+            elif mode == "constant":
+                inside = inside & (p >= 0) & (p < size)
+            elif mode == "edge":
+                p = te.minimum(te.maximum(p, 0), size - 1)
+            elif mode == "wrap":
+                p = p % size
+            else:  # reflect: fold the period 2 (size - 1)
+                p = te.select(p < 0, -p, p)
+                p = te.select(p >= size, 2 * (size - 1) - p, p)
+            place.append(p)
+        return te.select(inside, x[tuple(place)], te.const(value, x.dtype))
+
+    return te.compute(shape, at, name="pad")
+
+
+def _tile_type(x: Any, *, repeats: tuple[int, ...]) -> Type:
+    need(len(repeats) == len(x.shape), f"needs repeats for each of {len(x.shape)} axes")
+    return x.dtype, sizes.shape(s * r for s, r in zip(x.shape, repeats, strict=True))
+
+
+@operator(fusion=INJECTIVE, infer=_tile_type, reference=lambda x, repeats: np.tile(x, repeats))
+def tile(x: Any, *, repeats: tuple[int, ...]) -> Any:
+    """x repeated along each axis."""
+    shape = _tile_type(x, repeats=repeats)[1]
+    return te.compute(
+        shape, lambda *i: x[tuple(n % s for n, s in zip(i, x.shape, strict=True))], name="tile"
+    )
+
+
+def _index_dtype(indices: Any) -> None:
+    need(indices.dtype.is_int, f"indices hold {indices.dtype}, not integers")
+
+
+def within(index: Expr, size: Expr) -> Expr:
+    """An index as i64: negative ones count from the end, and no index leaves the axis."""
+    index = index.astype("i64")
+    return te.minimum(te.maximum(te.select(index < 0, index + size, index), 0), size - 1)
+
+
+def _clamped(indices: np.ndarray, size: int) -> np.ndarray:
+    indices = indices.astype(np.int64)
+    return np.clip(np.where(indices < 0, indices + size, indices), 0, size - 1)
+
+
+def _gather_type(x: Any, indices: Any, *, axis: int = 0) -> Type:
+    d = axis_of(axis, len(x.shape))
+    _index_dtype(indices)
+    return x.dtype, (*x.shape[:d], *indices.shape, *x.shape[d + 1 :])
+
+
+@operator(
+    fusion=INJECTIVE,
+    infer=_gather_type,
+    reference=lambda x, indices, axis: np.take(x, _clamped(indices, x.shape[axis]), axis),
+)
+def gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
+    """Slices of x along `axis` at `indices`; negative ones count from the end, those outside are
+    clamped."""
+    d = axis_of(axis, x.ndim)
+    width = len(indices.shape)
+
+    def at(*i: Expr) -> Expr:
+        index = within(indices[i[d : d + width]], x.shape[d])
+        return x[(*i[:d], index, *i[d + width :])]
+
+    return te.compute(_gather_type(x, indices, axis=axis)[1], at, name="gather")
+
+
+def _gather_elements_type(x: Any, indices: Any, *, axis: int = 0) -> Type:
+    axis_of(axis, len(x.shape))
+    _index_dtype(indices)
+    need(len(indices.shape) == len(x.shape), "indices and data differ in rank")
+    return x.dtype, indices.shape
+
+
+@operator(
+    fusion=INJECTIVE,
+    infer=_gather_elements_type,
+    reference=lambda x, indices, axis: _take_elements(x, indices, axis),
+)
+def gather_elements(x: Any, indices: Any, *, axis: int = 0) -> Any:
+    """y[i] = x[i with its entry on `axis` replaced by indices[i]]. Source: ONNX GatherElements."""
+    d = axis_of(axis, x.ndim)
+
+    def at(*i: Expr) -> Expr:
+        return x[(*i[:d], within(indices[i], x.shape[d]), *i[d + 1 :])]
+
+    return te.compute(indices.shape, at, name="gather_elements")
+
+
+def _take_elements(x: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
+    d = axis % x.ndim
+    x = x[tuple(slice(None) if n == d else slice(0, s) for n, s in enumerate(indices.shape))]
+    return np.take_along_axis(x, _clamped(indices, x.shape[d]), d)
+
+
+def _full_type(*, shape: Sizes, value: float, of: str) -> Type:
+    return dtype(of), sizes.shape(shape)
+
+
+@operator(
+    fusion=INJECTIVE,
+    infer=_full_type,
+    reference=lambda shape, value, of: np.broadcast_to(
+        np.asarray(value).astype(dtype(of).numpy), shape
+    ),
+)
+def full(*, shape: Sizes, value: float, of: str) -> Any:
+    """A tensor of one number."""
+    return te.compute(sizes.shape(shape), lambda *i: te.const(value, of), name="full")
+
+
+def _arange_type(*, length: Any, start: float = 0, step: float = 1, of: str = "i64") -> Type:
+    return dtype(of), (sizes.size(length),)
+
+
+@operator(
+    fusion=INJECTIVE,
+    infer=_arange_type,
+    reference=lambda length, start, step, of: (start + step * np.arange(length)).astype(
+        dtype(of).numpy
+    ),
+)
+def arange(*, length: Any, start: float = 0, step: float = 1, of: str = "i64") -> Any:
+    """start, start + step, …: `length` numbers of dtype `of`."""
+
+    def at(i: Expr) -> Expr:
+        wide = te.const(start, of) if isinstance(start, int | float) else start.astype(of)
+        return i.astype(of) * te.const(step, of) + wide
+
+    return te.compute((sizes.size(length),), at, name="arange")
+
+
+def _size_values_type(*, values: Sizes, shape: Sizes, of: str = "i64") -> Type:
+    known = sizes.static(shape)
+    need(known is not None and math.prod(known) == len(values), "values do not fill the shape")
+    return dtype(of), sizes.shape(shape)
+
+
+@operator(
+    fusion=INJECTIVE,
+    infer=_size_values_type,
+    reference=lambda values, shape, of: np.array(values, dtype(of).numpy).reshape(shape),
+)
+def size_values(*, values: Sizes, shape: Sizes, of: str = "i64") -> Any:
+    """A small tensor of size expressions: what Shape and arithmetic on its results become."""
+    goal = sizes.shape(shape)
+
+    def at(*i: Expr) -> Expr:
+        flat = ravel(i, goal)
+        result = sizes.size(values[-1])
+        for n in range(len(values) - 2, -1, -1):
+            result = te.select(te.eq(flat, n), sizes.size(values[n]), result)
+        return result.astype(of)
+
+    return te.compute(goal, at, name="size_values")
+
+
+def _trilu_type(x: Any, *, k: int = 0, upper: bool = True) -> Type:
+    need(len(x.shape) >= 2, "needs matrices (rank 2 or more)")
+    return same(x)
+
+
+@operator(
+    fusion=INJECTIVE,
+    infer=_trilu_type,
+    reference=lambda x, k, upper: np.triu(x, k) if upper else np.tril(x, k),
+)
+def trilu(x: Any, *, k: int = 0, upper: bool = True) -> Any:
+    """The upper (or lower) triangle from diagonal `k` on, 0 elsewhere."""
+
+    def at(*i: Expr) -> Expr:
+        kept = i[-1] - i[-2] >= k if upper else i[-1] - i[-2] <= k
+        return te.select(kept, x[i], te.const(0, x.dtype))
+
+    return te.compute(x.shape, at, name="trilu")
+
+
+__all__ = ["OPAQUE", "ravel", "unravel", "within"]

@@ -1,0 +1,412 @@
+"""Operators on blocked channels: the layouts that vector units want.
+
+A packed activation has shape (N, C/b, *spatial, b): `b` neighbouring channels lie side by side and
+fill vector registers. Packed weights carry the block of the output innermost, so that a kernel
+reads them in one stream. No importer makes these; the layout pass puts them in place of the plain
+operators and packs constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright import te
+from tilewright.graph import sizes
+from tilewright.graph.operator import COMPLEX, INJECTIVE, Type, need, operator
+from tilewright.graph.ops.movement import ravel, unravel
+from tilewright.ir.expr import Expr, as_int
+
+Pads = Sequence[Sequence[int]]  # ((before, after) for each spatial axis)
+
+
+# Activations --------------------------------------------------------------------------------
+
+
+def _pack_type(x: Any, *, block: int) -> Type:
+    need(x.rank >= 2, f"packs the channels of rank 2 or more, not {x.rank}")
+    n, c, *spatial = x.shape
+    return x.dtype, (n, sizes.size((c + (block - 1)) // block), *spatial, sizes.size(block))
+
+
+def pack(array: np.ndarray, block: int) -> np.ndarray:
+    """NumPy twin of `pack_channels`: channels beyond the last are zeros."""
+    n, c, *spatial = array.shape
+    blocks = -(-c // block)
+    if blocks * block != c:
+        padding = [(0, 0), (0, blocks * block - c)] + [(0, 0)] * len(spatial)
+        array = np.pad(array, padding)
+    return np.ascontiguousarray(np.moveaxis(array.reshape(n, blocks, block, *spatial), 2, -1))
+
+
+@operator(fusion=INJECTIVE, infer=_pack_type, reference=lambda x, block: pack(x, block))
+def pack_channels(x: te.Tensor, *, block: int) -> te.Tensor:
+    """(N, C, *S) → (N, ceil(C/block), *S, block); missing channels are zeros."""
+    n, c, *spatial = x.shape
+    shape = (n, (c + (block - 1)) // block, *spatial, block)
+    exact = as_int(c) is not None and as_int(c) % block == 0  # type: ignore[operator]
+
+    def element(*i: Expr) -> Expr:
+        channel = i[1] * block + i[-1]
+        value = x[(i[0], channel, *i[2:-1])]
+        return value if exact else te.if_then_else(channel < c, value, te.const(0, x.dtype))
+
+    return te.compute(shape, lambda *i: element(*i), name="packed")
+
+
+def _unpack_type(x: Any, *, channels: int) -> Type:
+    need(x.rank >= 3, f"unpacks rank 3 or more, not {x.rank}")
+    n, _, *spatial, _ = x.shape
+    return x.dtype, (n, sizes.size(channels), *spatial)
+
+
+def unpack(array: np.ndarray, channels: int) -> np.ndarray:
+    """NumPy twin of `unpack_channels`."""
+    n, blocks, *spatial, block = array.shape
+    plain = np.moveaxis(array, -1, 2).reshape(n, blocks * block, *spatial)
+    return plain[:, :channels]
+
+
+@operator(fusion=INJECTIVE, infer=_unpack_type, reference=lambda x, channels: unpack(x, channels))
+def unpack_channels(x: te.Tensor, *, channels: int) -> te.Tensor:
+    """(N, C/b, *S, b) → (N, channels, *S), the way back from `pack_channels`."""
+    n, _, *spatial, block = x.shape
+    return te.compute(
+        (n, channels, *spatial),
+        lambda *i: x[(i[0], i[1] // block, *i[2:], i[1] % block)],
+        name="unpacked",
+    )
+
+
+# Convolution --------------------------------------------------------------------------------
+
+
+def _extent(size: Expr, kernel: Expr, stride: int, pad: Sequence[int], dilation: int) -> Expr:
+    """The size of an axis after a window slides over it."""
+    return sizes.size((size + (pad[0] + pad[1]) - ((kernel - 1) * dilation + 1)) // stride + 1)
+
+
+def _window(
+    image: Sequence[Expr],
+    kernel: Sequence[Expr],
+    strides: Sequence[int],
+    pads: Pads,
+    dilations: Sequence[int],
+) -> tuple[Expr, ...]:
+    """The sizes of H and W after a window slides over a packed image."""
+    return tuple(
+        _extent(image[2 + d], kernel[d], strides[d], pads[d], dilations[d]) for d in range(2)
+    )
+
+
+def _conv_type(
+    x: Any, w: Any, *, strides: Sequence[int], pads: Pads, dilations: Sequence[int], groups: int = 1
+) -> Type:
+    need(x.rank == 5 and w.rank == 6, "takes a packed image of rank 5 and weights of rank 6")
+    need(x.shape[-1] == w.shape[-2], "the channel blocks of image and weights differ")
+    size = _window(x.shape, w.shape[2:4], strides, pads, dilations)
+    return x.dtype, (x.shape[0], w.shape[0], *size, w.shape[-1])
+
+
+def _conv_reference(
+    x: np.ndarray,
+    w: np.ndarray,
+    strides: Sequence[int],
+    pads: Pads,
+    dilations: Sequence[int],
+    groups: int = 1,
+) -> np.ndarray:
+    co, ci, kh, kw, _, ob = w.shape
+    padded = np.pad(x, [(0, 0), (0, 0), *map(tuple, pads), (0, 0)])
+    n, _, h, wide, _ = padded.shape
+    height = (h - (kh - 1) * dilations[0] - 1) // strides[0] + 1
+    width = (wide - (kw - 1) * dilations[1] - 1) // strides[1] + 1
+    out = np.zeros((n, co, height, width, ob), x.dtype)
+    step = co // groups
+    for g in range(groups):
+        for a in range(kh):
+            for b in range(kw):
+                y0, x0 = a * dilations[0], b * dilations[1]
+                view = padded[
+                    :,
+                    g * ci : (g + 1) * ci,
+                    y0 : y0 + (height - 1) * strides[0] + 1 : strides[0],
+                    x0 : x0 + (width - 1) * strides[1] + 1 : strides[1],
+                ]
+                filters = w[g * step : (g + 1) * step, :, a, b]
+                out[:, g * step : (g + 1) * step] += np.einsum(
+                    "nchwi,ocik->nohwk", view, filters, optimize=True
+                )
+    return out
+
+
+def _padded(x: te.Tensor, pads: Pads) -> te.Tensor:
+    """The image (N, C, H, W, b) with zeros around H and W; itself if there is nothing to pad."""
+    (top, bottom), (left, right) = pads
+    if not (top or bottom or left or right):
+        return x
+    n, c, h, w, block = x.shape
+
+    def element(n: Expr, c: Expr, y: Expr, x_: Expr, b: Expr) -> Expr:
+        inside = (y >= top) & (y < h + top) & (x_ >= left) & (x_ < w + left)
+        return te.if_then_else(inside, x[n, c, y - top, x_ - left, b], te.const(0, x.dtype))
+
+    shape = (n, c, h + (top + bottom), w + (left + right), block)
+    return te.compute(
+        shape, lambda n, c, y, x, b: element(n, c, y, x, b), name="pad", attrs={"role": "pad"}
+    )
+
+
+@operator(fusion=COMPLEX, infer=_conv_type, reference=_conv_reference)
+def conv_packed(
+    x: te.Tensor,
+    w: te.Tensor,
+    *,
+    strides: Sequence[int],
+    pads: Pads,
+    dilations: Sequence[int],
+    groups: int = 1,
+) -> te.Tensor:
+    """Two-dimensional convolution of a packed image.
+
+    x: (N, Ci/cb, H, W, cb); w: (Co/ob, Ci/groups/cb, KH, KW, cb, ob); result (N, Co/ob, H', W',
+    ob). With groups, blocks must not straddle two of them.
+    """
+    blocks, inner, kh, kw, cb, ob = w.shape
+    shape = (x.shape[0], blocks, *_window(x.shape, (kh, kw), strides, pads, dilations), ob)
+    rc, ri = te.reduce_axis(inner, "rc"), te.reduce_axis(cb, "ri")
+    if tuple(strides) == (1, 1) and (as_int(kh), as_int(kw)) == (1, 1) and not np.any(pads):
+        return _pointwise(x, w, shape, groups, rc, ri)
+    image = _padded(x, pads)
+    ry, rx = te.reduce_axis(kh, "ry"), te.reduce_axis(kw, "rx")
+    (sy, sx), (dy, dx) = strides, dilations
+
+    def element(n: Expr, o: Expr, y: Expr, x: Expr, i: Expr) -> Expr:
+        channel = rc if groups == 1 else o // (blocks // groups) * inner + rc
+        value = image[n, channel, y * sy + ry * dy, x * sx + rx * dx, ri]
+        return te.sum(value * w[o, rc, ry, rx, ri, i], [rc, ry, rx, ri])
+
+    return te.compute(
+        shape,
+        lambda n, o, y, x, i: element(n, o, y, x, i),
+        name="conv",
+        attrs={"role": "conv_packed"},
+    )
+
+
+def _pointwise(
+    x: te.Tensor, w: te.Tensor, shape: tuple[Expr, ...], groups: int, rc: Expr, ri: Expr
+) -> te.Tensor:
+    """A 1×1 convolution: a product over all pixels, which form one axis so that tiles may span
+    rows."""
+    n, blocks, height, width, ob = shape
+    inner = w.shape[1]
+
+    def element(n: Expr, o: Expr, p: Expr, i: Expr) -> Expr:
+        channel = rc if groups == 1 else o // (blocks // groups) * inner + rc
+        value = x[n, channel, p // width, p % width, ri]
+        return te.sum(value * w[o, rc, 0, 0, ri, i], [rc, ri])
+
+    whole = te.compute(
+        (n, blocks, height * width, ob),
+        lambda n, o, p, i: element(n, o, p, i),
+        name="conv",
+        attrs={"role": "pointwise_packed"},
+    )
+    return te.compute(
+        shape,
+        lambda n, o, y, x, i: whole[n, o, y * width + x, i],
+        name="pixels",
+        attrs={"role": "columns"},
+    )
+
+
+def _depthwise_type(
+    x: Any, w: Any, *, strides: Sequence[int], pads: Pads, dilations: Sequence[int]
+) -> Type:
+    need(x.rank == 5 and w.rank == 4, "takes a packed image of rank 5 and weights of rank 4")
+    need(x.shape[1] == w.shape[0] and x.shape[-1] == w.shape[-1], "the channel blocks differ")
+    size = _window(x.shape, w.shape[1:3], strides, pads, dilations)
+    return x.dtype, (x.shape[0], x.shape[1], *size, x.shape[-1])
+
+
+def _depthwise_reference(
+    x: np.ndarray, w: np.ndarray, strides: Sequence[int], pads: Pads, dilations: Sequence[int]
+) -> np.ndarray:
+    _, kh, kw, _ = w.shape
+    padded = np.pad(x, [(0, 0), (0, 0), *map(tuple, pads), (0, 0)])
+    n, c, h, wide, b = padded.shape
+    height = (h - (kh - 1) * dilations[0] - 1) // strides[0] + 1
+    width = (wide - (kw - 1) * dilations[1] - 1) // strides[1] + 1
+    out = np.zeros((n, c, height, width, b), x.dtype)
+    for y in range(kh):
+        for z in range(kw):
+            rows = slice(
+                y * dilations[0], y * dilations[0] + (height - 1) * strides[0] + 1, strides[0]
+            )
+            columns = slice(
+                z * dilations[1], z * dilations[1] + (width - 1) * strides[1] + 1, strides[1]
+            )
+            out += padded[:, :, rows, columns] * w[None, :, y, z][:, :, None, None, :]
+    return out
+
+
+@operator(fusion=COMPLEX, infer=_depthwise_type, reference=_depthwise_reference)
+def depthwise_packed(
+    x: te.Tensor, w: te.Tensor, *, strides: Sequence[int], pads: Pads, dilations: Sequence[int]
+) -> te.Tensor:
+    """Each channel convolved with its own kernel. x: (N, C/b, H, W, b); w: (C/b, KH, KW, b)."""
+    blocks, kh, kw, b = w.shape
+    shape = (x.shape[0], blocks, *_window(x.shape, (kh, kw), strides, pads, dilations), b)
+    image = _padded(x, pads)
+    ry, rx = te.reduce_axis(kh, "ry"), te.reduce_axis(kw, "rx")
+    (sy, sx), (dy, dx) = strides, dilations
+    return te.compute(
+        shape,
+        lambda n, c, y, x, i: te.sum(
+            image[n, c, y * sy + ry * dy, x * sx + rx * dx, i] * w[c, ry, rx, i], [ry, rx]
+        ),
+        name="depthwise",
+        attrs={"role": "depthwise_packed"},
+    )
+
+
+# Transposed convolution ---------------------------------------------------------------------
+
+
+def _phases(kernel: int, stride: int) -> int:
+    """Taps of the kernel that meet one output phase."""
+    return -(-kernel // stride)
+
+
+def pack_transposed(weights: np.ndarray, strides: Sequence[int], cb: int, ob: int) -> np.ndarray:
+    """(Ci, Co, KH, KW) → (Co/ob, sy, sx, Ci/cb, RY, RX, cb, ob), the taps of each phase together.
+
+    Tap r of phase p is kernel row p + r * stride; taps beyond the kernel are zeros.
+    """
+    ci, co, kh, kw = weights.shape
+    (sy, sx), ry, rx = strides, _phases(kh, strides[0]), _phases(kw, strides[1])
+    full = np.zeros((-(-ci // cb) * cb, -(-co // ob) * ob, ry * sy, rx * sx), weights.dtype)
+    full[:ci, :co, :kh, :kw] = weights
+    split = full.reshape(full.shape[0] // cb, cb, full.shape[1] // ob, ob, ry, sy, rx, sx)
+    return np.ascontiguousarray(split.transpose(2, 5, 7, 0, 4, 6, 1, 3))
+
+
+def _transpose_type(
+    x: Any, w: Any, *, strides: Sequence[int], offsets: Sequence[int], rows: int, columns: int
+) -> Type:
+    need(x.rank == 5 and w.rank == 8, "takes a packed image of rank 5 and weights of rank 8")
+    need(x.shape[-1] == w.shape[-2], "the channel blocks of image and weights differ")
+    size = sizes.shape((rows, strides[0], columns, strides[1]))
+    return x.dtype, (x.shape[0], w.shape[0], *size, w.shape[-1])
+
+
+def _transpose_reference(
+    x: np.ndarray,
+    w: np.ndarray,
+    strides: Sequence[int],
+    offsets: Sequence[int],
+    rows: int,
+    columns: int,
+) -> np.ndarray:
+    co, sy, sx, _, ry, rx, _, ob = w.shape
+    n, _, h, wide, _ = x.shape
+    out = np.zeros((n, co, rows, sy, columns, sx, ob), x.dtype)
+    for r in range(rows * sy):
+        for c in range(columns * sx):
+            (my, py), (mx, px) = divmod(r + offsets[0], sy), divmod(c + offsets[1], sx)
+            for a in range(ry):
+                for b in range(rx):
+                    if 0 <= my - a < h and 0 <= mx - b < wide:
+                        out[:, :, r // sy, r % sy, c // sx, c % sx] += np.einsum(
+                            "nci,ocik->nok", x[:, :, my - a, mx - b], w[:, py, px, :, a, b]
+                        )
+    return out
+
+
+@operator(fusion=COMPLEX, infer=_transpose_type, reference=_transpose_reference)
+def conv_transpose_packed(
+    x: te.Tensor,
+    w: te.Tensor,
+    *,
+    strides: Sequence[int],
+    offsets: Sequence[int],
+    rows: int,
+    columns: int,
+) -> te.Tensor:
+    """Transposed convolution without the zeros between the pixels: one small convolution for each
+    phase.
+
+    x: (N, Ci/cb, H, W, cb); w as `pack_transposed` gives it; result (N, Co/ob, rows, sy, columns,
+    sx, ob), which is the image of rows*sy × columns*sx pixels in row-major order. Pixel (Y, X)
+    takes tap r of phase (Y + offset) % stride from image row (Y + offset) // stride - r.
+    """
+    n, ci, h, wide, cb = x.shape
+    co, sy, sx, _, ny, nx, _, ob = (d if d.__class__ is int else as_int(d) for d in w.shape)
+    (oy, ox) = offsets
+    # rows of zeros so that every tap of every phase reads inside the image
+    top, left = ny - 1, nx - 1
+    reach_y = (rows * sy - 1 + oy) // sy
+    reach_x = (columns * sx - 1 + ox) // sx
+    bottom = max(0, reach_y + 1 - int(as_int(h) or 0))
+    right = max(0, reach_x + 1 - int(as_int(wide) or 0))
+    image = _padded(x, ((top, bottom), (left, right)))
+    rc, ri = te.reduce_axis(ci, "rc"), te.reduce_axis(cb, "ri")
+    ry, rx = te.reduce_axis(ny, "ry"), te.reduce_axis(nx, "rx")
+
+    def element(b: Expr, o: Expr, y: Expr, p: Expr, z: Expr, q: Expr, i: Expr) -> Expr:
+        row, column = p + oy, q + ox
+        value = image[b, rc, y + row // sy + top - ry, z + column // sx + left - rx, ri]
+        return te.sum(value * w[o, row % sy, column % sx, rc, ry, rx, ri, i], [rc, ry, rx, ri])
+
+    return te.compute(
+        (n, co, rows, sy, columns, sx, ob),
+        lambda b, o, y, p, z, q, i: element(b, o, y, p, z, q, i),
+        name="conv_transpose",
+        attrs={"role": "conv_transpose_packed"},
+    )
+
+
+# Matrix product with constant weights ---------------------------------------------------------
+
+
+def pack_dense(weights: np.ndarray, block: int) -> np.ndarray:
+    """(K, N) → (ceil(N/block), K, block); missing columns are zeros."""
+    k, n = weights.shape
+    blocks = -(-n // block)
+    if blocks * block != n:
+        weights = np.pad(weights, [(0, 0), (0, blocks * block - n)])
+    return np.ascontiguousarray(weights.reshape(k, blocks, block).transpose(1, 0, 2))
+
+
+def _dense_type(x: Any, w: Any, *, channels: int) -> Type:
+    need(x.rank >= 1 and w.rank == 3, "takes a tensor and packed weights of rank 3")
+    need(x.shape[-1] == w.shape[1], "the inner sizes differ")
+    return x.dtype, (*x.shape[:-1], sizes.size(channels))
+
+
+def _dense_reference(x: np.ndarray, w: np.ndarray, channels: int) -> np.ndarray:
+    blocks, k, block = w.shape
+    return (x @ w.transpose(1, 0, 2).reshape(k, blocks * block))[..., :channels]
+
+
+@operator(fusion=COMPLEX, infer=_dense_type, reference=_dense_reference)
+def dense_packed(x: te.Tensor, w: te.Tensor, *, channels: int) -> te.Tensor:
+    """x (…, K) times packed weights (N/b, K, b); the result has `channels` of the N columns."""
+    blocks, depth, block = w.shape
+    lead = x.shape[:-1]
+    k = te.reduce_axis(depth, "k")
+    whole = te.compute(
+        (sizes.product(lead), blocks, block),
+        lambda m, o, i: te.sum(x[(*unravel(m, lead), k)] * w[o, k, i], k),
+        name="dense",
+        attrs={"role": "dense_packed"},
+    )
+    return te.compute(
+        (*lead, channels),
+        lambda *i: whole[ravel(i[:-1], lead), i[-1] // block, i[-1] % block],
+        name="columns",
+        attrs={"role": "columns"},
+    )

@@ -1,0 +1,257 @@
+"""Pooling over windows of the space axes of [batch, channels, *space], and local response
+normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright import te
+from tilewright.graph import sizes
+from tilewright.graph.operator import REDUCTION, Type, need, operator
+from tilewright.graph.ops.elementwise import keeping_dtype, same_float
+from tilewright.graph.ops.linear import Pads, axis_name, convolved, named, padded, window, windows
+from tilewright.ir.dtype import dtype
+from tilewright.ir.expr import Expr, as_int
+
+
+def pooled(
+    size: Expr, kernel: int, stride: int, pad: tuple[int, int], dilation: int, ceil_mode: bool
+) -> Expr:
+    """The output size along one axis; with ceil_mode a last, partial window that starts inside
+    counts."""
+    if not ceil_mode:
+        return convolved(size, kernel, stride, pad, dilation)
+    reach = dilation * (kernel - 1) + 1
+    n = as_int(size)
+    need(n is not None, "ceil_mode needs a known size")
+    free = n + pad[0] + pad[1] - reach  # type: ignore[operator]
+    count = -(-free // stride) + 1
+    if (count - 1) * stride >= n + pad[0]:  # type: ignore[operator]
+        count -= 1
+    need(count > 0, f"the kernel reaches {reach} but the padded input has less")
+    return sizes.size(count)
+
+
+def _pool_type(
+    x: Any,
+    *,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...] = (),
+    pads: Pads = (),
+    dilations: tuple[int, ...] = (),
+    ceil_mode: bool = False,
+    count_pads: bool = False,
+) -> Type:
+    strides, pads, dilations = window(x, kernel, strides, pads, dilations)
+    space = [
+        pooled(*a, ceil_mode)
+        for a in zip(x.shape[2:], kernel, strides, pads, dilations, strict=True)
+    ]
+    return x.dtype, (*x.shape[:2], *space)
+
+
+def whole_pads(
+    space: Sequence[Any], kernel: Any, strides: Any, pads: Any, dilations: Any, ceil_mode: bool
+) -> Pads:
+    """The pads with what ceil_mode adds at the ends."""
+    if not ceil_mode:
+        return tuple(pads)
+    made = []
+    for s, k, st, pad, d in zip(space, kernel, strides, pads, dilations, strict=True):
+        reach, n = d * (k - 1) + 1, as_int(s)
+        count = as_int(pooled(sizes.size(n), k, st, pad, d, True))
+        made.append((pad[0], max(pad[1], (count - 1) * st + reach - n - pad[0])))
+    return tuple(made)
+
+
+def _max_pool(x, *, kernel, strides, pads, dilations, ceil_mode):  # type: ignore[no-untyped-def]
+    strides, pads, dilations = window(x, kernel, strides, pads, dilations)
+    pads = whole_pads(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)
+    x = np.pad(x, ((0, 0), (0, 0), *pads), constant_values=dtype(x.dtype).lowest)
+    rank = len(kernel)
+    return windows(x, kernel, strides, dilations).max(axis=tuple(range(2 + rank, 2 + 2 * rank)))
+
+
+def _max_pool_type(
+    x: Any,
+    *,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...] = (),
+    pads: Pads = (),
+    dilations: tuple[int, ...] = (),
+    ceil_mode: bool = False,
+) -> Type:
+    return _pool_type(
+        x, kernel=kernel, strides=strides, pads=pads, dilations=dilations, ceil_mode=ceil_mode
+    )
+
+
+@operator(fusion=REDUCTION, infer=_max_pool_type, reference=_max_pool)
+def max_pool(
+    x: Any,
+    *,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...] = (),
+    pads: Pads = (),
+    dilations: tuple[int, ...] = (),
+    ceil_mode: bool = False,
+) -> Any:
+    """The greatest value in each window; pads never win. Source: ONNX MaxPool-12."""
+    strides, pads, dilations = window(x, kernel, strides, pads, dilations)
+    shape = _pool_type(
+        x, kernel=kernel, strides=strides, pads=pads, dilations=dilations, ceil_mode=ceil_mode
+    )[1]
+    whole = whole_pads(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)
+    x = padded(x, whole, te.const(x.dtype.lowest, x.dtype), "max_pool_pad")
+    ks = [te.reduce_axis(k, f"r{axis_name(d, len(kernel))}") for d, k in enumerate(kernel)]
+
+    def at(*i: Expr) -> Expr:
+        place = [y * s + k * d for y, s, k, d in zip(i[2:], strides, ks, dilations, strict=True)]
+        return te.max(x[(*i[:2], *place)], ks)
+
+    return te.compute(shape, named(at, len(kernel)), name="max_pool")
+
+
+def _counts(
+    size: int,
+    out: int,
+    kernel: int,
+    stride: int,
+    pad: tuple[int, int],
+    dilation: int,
+    count_pads: bool,
+) -> np.ndarray:
+    """How many places each window along one axis counts."""
+    starts = np.arange(out) * stride - pad[0]
+    places = starts[:, None] + np.arange(kernel) * dilation
+    low, high = (-pad[0], size + pad[1]) if count_pads else (0, size)
+    return ((places >= low) & (places < high)).sum(1)
+
+
+def _avg_pool(x, *, kernel, strides, pads, dilations, ceil_mode, count_pads):  # type: ignore[no-untyped-def]
+    strides, pads, dilations = window(x, kernel, strides, pads, dilations)
+    whole = whole_pads(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)
+    rank = len(kernel)
+    views = windows(np.pad(x, ((0, 0), (0, 0), *whole)), kernel, strides, dilations)
+    total = views.sum(axis=tuple(range(2 + rank, 2 + 2 * rank)))
+    for d in range(rank):
+        count = _counts(
+            x.shape[2 + d],
+            total.shape[2 + d],
+            kernel[d],
+            strides[d],
+            pads[d],
+            dilations[d],
+            count_pads,
+        )
+        total = total / count.reshape((-1,) + (1,) * (rank - 1 - d)).astype(x.dtype)
+    return total
+
+
+@operator(fusion=REDUCTION, infer=_pool_type, reference=keeping_dtype(_avg_pool))
+def avg_pool(
+    x: Any,
+    *,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...] = (),
+    pads: Pads = (),
+    dilations: tuple[int, ...] = (),
+    ceil_mode: bool = False,
+    count_pads: bool = False,
+) -> Any:
+    """The mean of each window; `count_pads`: padded zeros count as values. Source: ONNX
+    AveragePool-19."""
+    strides, pads, dilations = window(x, kernel, strides, pads, dilations)
+    shape = _pool_type(
+        x, kernel=kernel, strides=strides, pads=pads, dilations=dilations, ceil_mode=ceil_mode
+    )[1]
+    whole = whole_pads(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)
+    rank, space = len(kernel), x.shape[2:]
+    zeros = padded(x, whole, te.const(0, x.dtype), "avg_pool_pad")
+    ks = [te.reduce_axis(k, f"r{axis_name(d, rank)}") for d, k in enumerate(kernel)]
+
+    def total(*i: Expr) -> Expr:
+        place = [y * s + k * d for y, s, k, d in zip(i[2:], strides, ks, dilations, strict=True)]
+        return te.sum(zeros[(*i[:2], *place)], ks)
+
+    sums = te.compute(shape, named(total, rank), name="avg_pool_sum")
+
+    def mean(*i: Expr) -> Expr:
+        count: Expr = te.const(1)
+        for d in range(rank):
+            count = count * _window_count(
+                i[2 + d],
+                space[d],
+                kernel[d],
+                strides[d],
+                pads[d],
+                whole[d],
+                dilations[d],
+                count_pads,
+            )
+        return sums[i] / count.astype(x.dtype)
+
+    return te.compute(shape, named(mean, rank), name="avg_pool")
+
+
+def _window_count(
+    at: Expr,
+    size: Expr,
+    kernel: int,
+    stride: int,
+    pad: Any,
+    whole: Any,
+    dilation: int,
+    count_pads: bool,
+) -> Expr:
+    """How many places the window at `at` counts along one axis: a constant where no window is
+    cut."""
+    before, after = (0, whole[1] - pad[1]) if count_pads else whole
+    if not before and not after:
+        return te.const(kernel)
+    start = at * stride - pad[0]
+    low, high = (te.const(-pad[0]), size + pad[1]) if count_pads else (te.const(0), size)
+    skipped = te.maximum(low - start, 0)
+    skipped = (skipped + (dilation - 1)) // dilation  # the first tap at or after `low`
+    end = te.minimum((high - start + (dilation - 1)) // dilation, kernel)  # the taps before `high`
+    return end - skipped
+
+
+def _lrn(x: np.ndarray, size: int, alpha: float, beta: float, bias: float) -> np.ndarray:
+    half = (size - 1) // 2
+    squares = np.pad(x * x, ((0, 0), (half, size - 1 - half)) + ((0, 0),) * (x.ndim - 2))
+    total = sum(squares[:, k : k + x.shape[1]] for k in range(size))
+    return x / (bias + alpha / size * total) ** beta
+
+
+def _lrn_type(
+    x: Any, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+) -> Type:
+    need(len(x.shape) >= 2, "needs a channel axis")
+    need(size > 0, "needs a positive size")
+    return same_float(x)
+
+
+@operator(fusion=REDUCTION, infer=_lrn_type, reference=keeping_dtype(_lrn))
+def lrn(x: Any, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Any:
+    """x / (bias + alpha / size × the sum of squares over `size` neighbouring channels)^beta.
+    Source: ONNX LRN."""
+    half = (size - 1) // 2
+    k = te.reduce_axis(size, "k")
+    channels = x.shape[1]
+
+    def squares(*i: Expr) -> Expr:
+        c = i[1] + k - half
+        v = te.select((c >= 0) & (c < channels), x[(i[0], c, *i[2:])], te.const(0, x.dtype))
+        return te.sum(v * v, k)
+
+    total = te.compute(x.shape, squares, name="lrn_sum")
+
+    def at(*i: Expr) -> Expr:
+        base = te.const(bias, x.dtype) + te.const(alpha / size, x.dtype) * total[i]
+        return x[i] / te.power(base, te.const(beta, x.dtype))
+
+    return te.compute(x.shape, at, name="lrn")

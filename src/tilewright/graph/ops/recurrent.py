@@ -1,0 +1,371 @@
+"""Recurrences: LSTM, GRU and plain RNN layers over a sequence, and one step of an LSTM.
+
+What does not depend on the state is not in here: the layers take the input projections of all steps
+at once, x Wᵀ + b as [steps, batch, gates × hidden], one matrix product before the recurrence.
+`lengths` ([batch], i64) ends sequences early: from then on the state stays and the result is 0.
+`reverse` runs from the end of each sequence to its start. Sources: Hochreiter & Schmidhuber 1997;
+Cho et al. 2014; ONNX LSTM-14, GRU-14, RNN-14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright import te
+from tilewright.graph import sizes
+from tilewright.graph.operator import OPAQUE, Type, need, operator
+from tilewright.graph.ops import elementwise
+from tilewright.ir.expr import Expr
+
+ACTIVATIONS: dict[str, tuple[Callable[[Expr], Expr], Callable[..., Any]]] = {
+    "sigmoid": (te.sigmoid, elementwise.sigmoid),
+    "tanh": (te.tanh, np.tanh),
+    "relu": (lambda x: te.maximum(x, te.const(0, x.dtype)), lambda x: np.maximum(x, 0)),
+}
+
+
+def _state_types(name: str, gates: Any, weights: Any, h: Any, count: int, lengths: Any) -> Type:
+    """The checks that all layers share; the type of the result [steps, batch, hidden]."""
+    need(len(gates.shape) == 3, "projections must be [steps, batch, gates × hidden]")
+    need(len(h.shape) == 2 and h.shape[0] == gates.shape[1], "the state must be [batch, hidden]")
+    wide = sizes.size(h.shape[1] * count)
+    need(
+        gates.shape[2] == wide,
+        f"projections have {sizes.text(gates.shape[2])} columns, {name} {count} × hidden",
+    )
+    need(weights.shape == (wide, h.shape[1]), f"weights must be [{count} × hidden, hidden]")
+    for part in (weights, h):
+        need(part.dtype is gates.dtype, f"operands have dtypes {gates.dtype} and {part.dtype}")
+    need(gates.dtype.is_float, f"needs floats, not {gates.dtype}")
+    if lengths is not None:
+        need(
+            lengths.shape == (gates.shape[1],) and lengths.dtype.is_int,
+            "lengths must be [batch] integers",
+        )
+    return gates.dtype, (gates.shape[0], *h.shape)
+
+
+def _activations(names: tuple[str, ...], count: int) -> None:
+    need(len(names) == count, f"needs {count} activations")
+    for name in names:
+        need(name in ACTIVATIONS, f"has no activation {name!r}; there are {', '.join(ACTIVATIONS)}")
+
+
+class _Steps:
+    """Which step of the input the t-th step of the computation reads, and whether a sequence still
+    runs."""
+
+    def __init__(self, count: Expr, lengths: Any, reverse: bool) -> None:
+        self.count, self.lengths, self.reverse = count, lengths, reverse
+
+    def end(self, b: Expr) -> Expr:
+        return self.count if self.lengths is None else self.lengths[b].astype("i64")
+
+    def source(self, t: Expr, b: Expr) -> Expr:
+        """Step t's place in the input: itself, or mirrored in the sequence (inside the input in
+        any case)."""
+        if not self.reverse:
+            return t
+        mirrored = self.end(b) - 1 - t
+        return mirrored if self.lengths is None else te.maximum(mirrored, 0)
+
+    def runs(self, t: Expr, b: Expr, new: Expr, old: Expr) -> Expr:
+        return new if self.lengths is None else te.select(t < self.end(b), new, old)
+
+    def result(self, states: Any, name: str) -> Any:
+        """The states in the order of the input, 0 after the end of a sequence."""
+        if self.lengths is None and not self.reverse:
+            return states
+        zero = te.const(0, states.dtype)
+        return te.compute(
+            states.shape,
+            lambda t, b, j: self.runs(t, b, states[self.source(t, b), b, j], zero),
+            name=name,
+        )
+
+    def arrays(self, x: np.ndarray, back: bool = False) -> np.ndarray:
+        """NumPy: the input (or, `back`, the result) in the order of the computation."""
+        if self.lengths is None:
+            return x[::-1] if self.reverse else x
+        if not self.reverse:
+            return x
+        steps, batch = x.shape[:2]
+        t = np.arange(steps)[:, None]
+        mirrored = np.clip(np.asarray(self.lengths)[None, :] - 1 - t, 0, None)
+        return x[
+            np.where(t < np.asarray(self.lengths)[None, :], mirrored, t), np.arange(batch)[None, :]
+        ]
+
+
+def _run(x: np.ndarray, states: list[np.ndarray], lengths: Any, reverse: bool, step: Any) -> Any:
+    """NumPy: (results, *last states) of step(x[t], *states) -> states."""
+    order = _Steps(x.shape[0], lengths, reverse)  # type: ignore[arg-type]
+    moved, results = order.arrays(x), []
+    for t in range(x.shape[0]):
+        new = step(moved[t], *states)
+        runs = None if lengths is None else (t < np.asarray(lengths))[:, None]
+        states = (
+            new
+            if runs is None
+            else [np.where(runs, a, b) for a, b in zip(new, states, strict=True)]
+        )
+        results.append(states[0] if runs is None else np.where(runs, states[0], 0))
+    stacked = np.stack(results) if results else np.zeros((0, *states[0].shape), x.dtype)
+    return (order.arrays(stacked, back=True), *states)
+
+
+def _lstm_type(
+    gates: Any, weights: Any, h: Any, c: Any, peephole: Any = None, lengths: Any = None, *,
+    reverse: bool = False, clip: float | None = None, activations: tuple[str, ...] = (),
+) -> list[Type]:  # fmt: skip
+    of, shape = _state_types("an LSTM", gates, weights, h, 4, lengths)
+    need(c.shape == h.shape and c.dtype is of, "both states must have one type")
+    if peephole is not None:
+        need(peephole.shape == (sizes.size(h.shape[1] * 3),), "peepholes must be [3 × hidden]")
+    _activations(activations or ("sigmoid", "tanh", "tanh"), 3)
+    return [(of, shape), (of, h.shape), (of, h.shape)]
+
+
+def _lstm(gates, weights, h, c, peephole=None, lengths=None, *, reverse, clip, activations):  # type: ignore[no-untyped-def]
+    f, g, k = (ACTIVATIONS[a][1] for a in activations or ("sigmoid", "tanh", "tanh"))
+    p = np.zeros(3 * h.shape[1], h.dtype) if peephole is None else peephole
+    pi, pf, po = np.split(p, 3)
+
+    def bound(x: np.ndarray) -> np.ndarray:
+        return x if clip is None else np.clip(x, -clip, clip)
+
+    def step(x: np.ndarray, h: np.ndarray, c: np.ndarray) -> list[np.ndarray]:
+        i, fo, gg, o = np.split(x + h @ weights.T, 4, axis=1)
+        new = f(bound(fo + pf * c)) * c + f(bound(i + pi * c)) * g(bound(gg))
+        return [f(bound(o + po * new)) * k(new), new]
+
+    return _run(gates, [h, c], lengths, reverse, step)
+
+
+@operator(fusion=OPAQUE, infer=_lstm_type, reference=_lstm)
+def lstm(
+    gates: Any, weights: Any, h: Any, c: Any, peephole: Any = None, lengths: Any = None, *,
+    reverse: bool = False, clip: float | None = None, activations: tuple[str, ...] = (),
+) -> Any:  # fmt: skip
+    """An LSTM layer: (h of every step [steps, batch, hidden], the last h, the last c).
+
+    Gates stand in the order input, forget, cell, output; peepholes in the order input, forget,
+    output. `activations`: of the gates, of the cell gate, of the cell (default sigmoid, tanh,
+    tanh).
+    """
+    f, g, k = (ACTIVATIONS[a][0] for a in activations or ("sigmoid", "tanh", "tanh"))
+    hidden, shape = h.shape[1], h.shape
+    order = _Steps(gates.shape[0], lengths, reverse)
+
+    def bound(x: Expr) -> Expr:
+        if clip is None:
+            return x
+        return te.maximum(te.minimum(x, te.const(clip, x.dtype)), te.const(-clip, x.dtype))
+
+    def step(t: Expr, h: Any, c: Any) -> Any:
+        k_ = te.reduce_axis(hidden, "k")
+        sums = te.compute(
+            (shape[0], sizes.size(hidden * 4)),
+            lambda b, j: te.sum(h[b, k_] * weights[j, k_], k_),
+            name="lstm_matmul",
+        )
+
+        def gate(n: int, b: Expr, j: Expr, cell: Expr, hole: int | None) -> Expr:
+            at = j + hidden * n
+            value = gates[order.source(t, b), b, at] + sums[b, at]
+            if peephole is not None and hole is not None:
+                value = value + peephole[j + hidden * hole] * cell
+            return bound(value)
+
+        def cell(b: Expr, j: Expr) -> Expr:
+            old = c[b, j]
+            new = f(gate(1, b, j, old, 1)) * old + f(gate(0, b, j, old, 0)) * g(
+                gate(2, b, j, old, None)
+            )
+            return order.runs(t, b, new, old)
+
+        after = te.compute(shape, cell, name="lstm_c")
+
+        def out(b: Expr, j: Expr) -> Expr:
+            return order.runs(t, b, f(gate(3, b, j, after[b, j], 2)) * k(after[b, j]), h[b, j])
+
+        return te.compute(shape, out, name="lstm_h"), after
+
+    hs, cs = te.scan(step, (h, c), gates.shape[0], name="lstm")
+    return order.result(hs, "lstm_result"), _last(hs, gates.shape[0]), _last(cs, gates.shape[0])
+
+
+def _last(states: Any, count: Expr) -> Any:
+    return te.compute(
+        states.shape[1:], lambda b, j: states[count - 1, b, j], name=f"{states.name}_last"
+    )
+
+
+def _gru_type(
+    gates: Any, weights: Any, bias: Any, h: Any, lengths: Any = None, *,
+    reverse: bool = False, reset_after: bool = True, clip: float | None = None,
+    activations: tuple[str, ...] = (),
+) -> list[Type]:  # fmt: skip
+    of, shape = _state_types("a GRU", gates, weights, h, 3, lengths)
+    need(bias.shape == (h.shape[1],) and bias.dtype is of, "the state's bias must be [hidden]")
+    _activations(activations or ("sigmoid", "tanh"), 2)
+    return [(of, shape), (of, h.shape)]
+
+
+def _gru(gates, weights, bias, h, lengths=None, *, reverse, reset_after, clip, activations):  # type: ignore[no-untyped-def]
+    f, g = (ACTIVATIONS[a][1] for a in activations or ("sigmoid", "tanh"))
+    hidden = h.shape[1]
+
+    def bound(x: np.ndarray) -> np.ndarray:
+        return x if clip is None else np.clip(x, -clip, clip)
+
+    def step(x: np.ndarray, h: np.ndarray) -> list[np.ndarray]:
+        both = x[:, : 2 * hidden] + h @ weights[: 2 * hidden].T
+        z, r = f(bound(both[:, :hidden])), f(bound(both[:, hidden:]))
+        last = weights[2 * hidden :].T
+        inner = r * (h @ last + bias) if reset_after else (r * h) @ last + bias
+        return [(1 - z) * g(bound(x[:, 2 * hidden :] + inner)) + z * h]
+
+    return _run(gates, [h], lengths, reverse, step)
+
+
+@operator(fusion=OPAQUE, infer=_gru_type, reference=_gru)
+def gru(
+    gates: Any, weights: Any, bias: Any, h: Any, lengths: Any = None, *,
+    reverse: bool = False, reset_after: bool = True, clip: float | None = None,
+    activations: tuple[str, ...] = (),
+) -> Any:  # fmt: skip
+    """A GRU layer: (h of every step, the last h). Gates stand in the order update, reset, new.
+
+    The new gate is g(x + r (h Rᵀ + bias)), or with reset_after=False g(x + (r h) Rᵀ + bias).
+    """
+    f, g = (ACTIVATIONS[a][0] for a in activations or ("sigmoid", "tanh"))
+    hidden, shape, one = h.shape[1], h.shape, te.const(1, h.dtype)
+    order = _Steps(gates.shape[0], lengths, reverse)
+
+    def bound(x: Expr) -> Expr:
+        if clip is None:
+            return x
+        return te.maximum(te.minimum(x, te.const(clip, x.dtype)), te.const(-clip, x.dtype))
+
+    def step(t: Expr, h: Any) -> Any:
+        def product(state: Any, first: Any, count: Any, name: str) -> Any:
+            k = te.reduce_axis(hidden, "k")
+            return te.compute(
+                (shape[0], sizes.size(count)),
+                lambda b, j: te.sum(state[b, k] * weights[j + first, k], k),
+                name=name,
+            )
+
+        def x(n: int, b: Expr, j: Expr) -> Expr:
+            return gates[order.source(t, b), b, j + hidden * n]
+
+        sums = product(h, 0, hidden * 2, "gru_matmul")
+        reset = te.compute(
+            shape, lambda b, j: f(bound(x(1, b, j) + sums[b, j + hidden])), name="gru_reset"
+        )
+        if reset_after:
+            last = product(h, hidden * 2, hidden, "gru_new_matmul")
+            inner: Callable[[Expr, Expr], Expr] = lambda b, j: reset[b, j] * (last[b, j] + bias[j])  # noqa: E731
+        else:
+            scaled = te.compute(shape, lambda b, j: reset[b, j] * h[b, j], name="gru_scaled")
+            last = product(scaled, hidden * 2, hidden, "gru_new_matmul")
+            inner = lambda b, j: last[b, j] + bias[j]  # noqa: E731
+
+        def new(b: Expr, j: Expr) -> Expr:
+            z = f(bound(x(0, b, j) + sums[b, j]))
+            value = (one - z) * g(bound(x(2, b, j) + inner(b, j))) + z * h[b, j]
+            return order.runs(t, b, value, h[b, j])
+
+        return te.compute(shape, new, name="gru_h")
+
+    hs = te.scan(step, h, gates.shape[0], name="gru")
+    return order.result(hs, "gru_result"), _last(hs, gates.shape[0])
+
+
+def _rnn_type(
+    gates: Any, weights: Any, h: Any, lengths: Any = None, *,
+    reverse: bool = False, clip: float | None = None, activation: str = "tanh",
+) -> list[Type]:  # fmt: skip
+    of, shape = _state_types("an RNN", gates, weights, h, 1, lengths)
+    _activations((activation,), 1)
+    return [(of, shape), (of, h.shape)]
+
+
+def _rnn(gates, weights, h, lengths=None, *, reverse, clip, activation):  # type: ignore[no-untyped-def]
+    f = ACTIVATIONS[activation][1]
+
+    def step(x: np.ndarray, h: np.ndarray) -> list[np.ndarray]:
+        value = x + h @ weights.T
+        return [f(value if clip is None else np.clip(value, -clip, clip))]
+
+    return _run(gates, [h], lengths, reverse, step)
+
+
+@operator(fusion=OPAQUE, infer=_rnn_type, reference=_rnn)
+def rnn(
+    gates: Any, weights: Any, h: Any, lengths: Any = None, *,
+    reverse: bool = False, clip: float | None = None, activation: str = "tanh",
+) -> Any:  # fmt: skip
+    """A plain recurrent layer h' = activation(x + h Rᵀ): (h of every step, the last h)."""
+    f = ACTIVATIONS[activation][0]
+    order = _Steps(gates.shape[0], lengths, reverse)
+
+    def step(t: Expr, h: Any) -> Any:
+        k = te.reduce_axis(h.shape[1], "k")
+        sums = te.compute(
+            h.shape, lambda b, j: te.sum(h[b, k] * weights[j, k], k), name="rnn_matmul"
+        )
+
+        def new(b: Expr, j: Expr) -> Expr:
+            value = gates[order.source(t, b), b, j] + sums[b, j]
+            if clip is not None:
+                value = te.maximum(
+                    te.minimum(value, te.const(clip, h.dtype)), te.const(-clip, h.dtype)
+                )
+            return order.runs(t, b, f(value), h[b, j])
+
+        return te.compute(h.shape, new, name="rnn_h")
+
+    hs = te.scan(step, h, gates.shape[0], name="rnn")
+    return order.result(hs, "rnn_result"), _last(hs, gates.shape[0])
+
+
+def _cell_type(gates: Any, c: Any, *, order: tuple[int, ...] = (0, 1, 2, 3)) -> list[Type]:
+    need(len(c.shape) == 2 and len(gates.shape) == 2, "gates and cell must be matrices")
+    need(
+        gates.shape == (c.shape[0], sizes.size(c.shape[1] * 4)), "gates must be [batch, 4 × hidden]"
+    )
+    need(
+        gates.dtype is c.dtype and c.dtype.is_float,
+        f"operands have dtypes {gates.dtype} and {c.dtype}",
+    )
+    need(sorted(order) == [0, 1, 2, 3], f"{order} is no order of four gates")
+    return [(c.dtype, c.shape), (c.dtype, c.shape)]
+
+
+def _cell(gates: np.ndarray, c: np.ndarray, order: tuple[int, ...]) -> Any:
+    parts = np.split(gates, 4, axis=1)
+    i, f, g, o = (parts[n] for n in order)
+    new = elementwise.sigmoid(f) * c + elementwise.sigmoid(i) * np.tanh(g)
+    return elementwise.sigmoid(o) * np.tanh(new), new
+
+
+@operator(fusion=OPAQUE, infer=_cell_type, reference=_cell)
+def lstm_cell(gates: Any, c: Any, *, order: tuple[int, ...] = (0, 1, 2, 3)) -> Any:
+    """What follows the matrix products in one step of an LSTM: (h, c) from the gates' sums and the
+    last c.
+
+    `order`: which quarter of `gates` is the input, the forget, the cell and the output gate.
+    """
+    hidden = c.shape[1]
+
+    def at(b: Expr, j: Expr) -> Any:
+        i, f, g, o = (gates[b, j + hidden * n] for n in order)
+        new = te.sigmoid(f) * c[b, j] + te.sigmoid(i) * te.tanh(g)
+        return te.sigmoid(o) * te.tanh(new), new
+
+    return te.compute(c.shape, at, name="lstm_cell")

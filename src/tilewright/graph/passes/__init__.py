@@ -1,0 +1,1 @@
+"""Graph passes: each a function Graph → Graph; `pipeline` says in which order and why."""

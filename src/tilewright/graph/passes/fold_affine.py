@@ -1,0 +1,178 @@
+"""fold_affine: batch norms, and scales and shifts by constants, go into the weights before them.
+
+batch_norm(x)            → x · a + b                     with constants for each channel
+(x · a) · b, (x + a) · b → x · (a b), x · b + (a b)      constants meet
+conv(x, w, c) · a        → conv(x, w a, c a)             conv_transpose and matmul too
+conv(x, w, c) + b        → conv(x, w, c + b)
+conv(x · s, w)           → conv(x, w s)                  s one number
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.builder import Edit, Rule
+from tilewright.graph.graph import Graph, Node
+from tilewright.graph.passes.canonicalise import neutral, number, operand
+from tilewright.ir.expr import as_int
+
+CONVOLUTIONS = ("conv", "conv_transpose")
+
+
+def fold_affine(graph: Graph) -> Graph:
+    """Apply the rules of this file to every node."""
+    return Edit(graph, RULES).run()
+
+
+def batch_norm(edit: Edit, node: Node) -> Any:
+    x = node.inputs[0]
+    parts = [edit.content(v) for v in node.inputs[1:]]
+    if any(p is None for p in parts):
+        return None
+    scale, bias, mean, variance = (np.asarray(p, np.float64) for p in parts)  # type: ignore[arg-type]
+    gain = scale / np.sqrt(variance + node["eps"])
+    shift = bias - mean * gain
+    shape = (-1,) + (1,) * (x.rank - 2)
+    of = x.dtype.numpy
+    scaled = edit.emit("mul", x, edit.constant(gain.reshape(shape).astype(of), "scale"))
+    return edit.emit(
+        "add", scaled, edit.constant(shift.reshape(shape).astype(of), "shift"), name=node.name
+    )
+
+
+def combine(edit: Edit, node: Node) -> Any:
+    """Constants of neighbouring products and sums meet."""
+    found = operand(edit, node)
+    if found is None:
+        return None
+    x, array, c = found
+    before = edit.producer(x)
+    if (
+        before is None
+        or before.op not in ("mul", "add")
+        or not edit.only(x)
+        or not x.dtype.is_float
+    ):
+        return None
+    inner = operand(edit, before)
+    if inner is None:
+        return None
+    y, other, c2 = inner
+    of = array.dtype
+    if array.size * other.size and max(np.broadcast(array, other).size, 0) > max(
+        array.size, other.size
+    ):
+        return None
+    if node.op == before.op:
+        both = (array * other if node.op == "mul" else array + other).astype(of)
+        return edit.emit(node.op, y, edit.constant(both, c2.name), name=node.name)
+    if node.op == "mul":  # (y + other) · array
+        scaled = edit.emit("mul", y, c)
+        return edit.emit(
+            "add", scaled, edit.constant((array * other).astype(of), c2.name), name=node.name
+        )
+    return None
+
+
+def into_convolution(edit: Edit, node: Node) -> Any:
+    """A scale or shift for each output channel goes into the convolution that made x."""
+    found = operand(edit, node)
+    if found is None:
+        return None
+    x, array, _ = found
+    before = edit.producer(x)
+    if before is None or before.op not in CONVOLUTIONS or not edit.only(x):
+        return None
+    channels = as_int(x.shape[1])
+    weights = edit.content(before.inputs[1])
+    if channels is None or weights is None:
+        return None
+    per_channel = each_channel(array, x.rank, channels)
+    if per_channel is None:
+        return None
+    bias = (
+        edit.content(before.inputs[2])
+        if len(before.inputs) > 2
+        else np.zeros(channels, array.dtype)
+    )
+    if bias is None:
+        return None
+    w = before.inputs[1]
+    if node.op == "mul":
+        w = edit.constant(scaled_weights(before, weights, per_channel), w.name)
+        bias = bias * per_channel
+    else:
+        bias = bias + per_channel
+    made = [before.inputs[0], w, edit.constant(bias.astype(array.dtype), "bias")]
+    return edit.emit(before.op, *made, **dict(before.attrs), name=node.name)
+
+
+def each_channel(array: np.ndarray, rank: int, channels: int) -> np.ndarray | None:
+    """One number for each channel, if `array` broadcasts like that against [n, channels, …]."""
+    if array.size == 1:
+        return np.broadcast_to(array.reshape(1), (channels,))
+    shape = (1,) * (rank - array.ndim) + array.shape
+    if (
+        len(shape) != rank
+        or shape[1] != channels
+        or any(s != 1 for d, s in enumerate(shape) if d != 1)
+    ):
+        return None
+    return array.reshape(-1)
+
+
+def scaled_weights(conv: Node, weights: np.ndarray, by: np.ndarray) -> np.ndarray:
+    """The weights with each output channel scaled."""
+    by = by.astype(weights.dtype)
+    space = (1,) * (weights.ndim - 2)
+    if conv.op == "conv":
+        return weights * by.reshape(-1, 1, *space)
+    groups = conv[
+        "groups"
+    ]  # [channels, out / groups, …]: the output channel is (group, second axis)
+    grouped = weights.reshape(groups, -1, *weights.shape[1:])
+    return (grouped * by.reshape(groups, 1, -1, *space)).reshape(weights.shape)
+
+
+def into_matmul(edit: Edit, node: Node) -> Any:
+    """A scale for each output column goes into the constant matrix that made x."""
+    found = operand(edit, node)
+    if found is None:
+        return None
+    x, array, _ = found
+    before = edit.producer(x, "matmul")
+    if before is None or not edit.only(x):
+        return None
+    w = edit.content(before.inputs[1])
+    if w is None or w.ndim != 2 or array.size not in (1, as_int(x.shape[-1])):
+        return None
+    if array.size > 1 and array.shape[-1] != array.size:
+        return None
+    columns = array.reshape(1, -1).astype(w.dtype)
+    scaled = w * (columns.T if before["transpose_b"] else columns)
+    weight = edit.constant(scaled, before.inputs[1].name)
+    return edit.emit("matmul", before.inputs[0], weight, **dict(before.attrs), name=node.name)
+
+
+def scale_before(edit: Edit, node: Node) -> Any:
+    """conv(x · s, w) → conv(x, w s): one number s; padding zeros stay zeros."""
+    before = edit.producer(node.inputs[0], "mul")
+    weights = edit.content(node.inputs[1])
+    if before is None or weights is None or not edit.only(before.output):
+        return None
+    found = operand(edit, before)
+    if found is None or (by := number(edit, found[2])) is None:
+        return None
+    w = edit.constant((weights * weights.dtype.type(by)).astype(weights.dtype), node.inputs[1].name)
+    return edit.emit(node.op, found[0], w, *node.inputs[2:], **dict(node.attrs), name=node.name)
+
+
+RULES: dict[str, list[Rule]] = {
+    "batch_norm": [batch_norm],
+    "mul": [neutral, combine, into_convolution, into_matmul],
+    "add": [neutral, combine, into_convolution],
+    "conv": [scale_before],
+    "conv_transpose": [scale_before],
+}

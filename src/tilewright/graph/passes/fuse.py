@@ -1,0 +1,263 @@
+"""fuse: decide which nodes one kernel computes.
+
+In: a graph. Out: a FusedGraph. A group has one output, and what it computes on the way is read by
+nobody else (so groups cannot wait for each other in a circle). Groups grow from an anchor along
+immediate post-dominators: if everything that leaves a node meets again in one place, all between
+may join at once.
+
+    complex    convolution, matmul: then element-wise work on its output, while the shape stays
+    reduction  softmax, norms, pools: what feeds it (injective) and element-wise work on its output
+    injective  element-wise work, slices, transposes, gathers: any of these together
+    opaque     alone
+Views (reshape) are no code and stay alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tilewright.graph.graph import Graph, Node, Value
+from tilewright.graph.group import FusedGraph, FusedGroup, make_group
+from tilewright.graph.operator import BROADCAST, COMPLEX, INJECTIVE, OPAQUE, OPERATORS, REDUCTION
+from tilewright.ir.expr import as_int
+
+MOST_INLINED = 128  # operations in one expression after everything was inlined
+WINDOWED = frozenset({"max_pool", "avg_pool", "lrn"})  # read an input element many times
+CHEAP = frozenset(
+    "add sub mul neg abs minimum maximum relu clip cast where equal not_equal less less_equal"
+    " greater"
+    " greater_equal logical_and logical_or logical_not copy".split()
+)
+
+
+def fuse(graph: Graph) -> FusedGraph:
+    """Group the nodes of `graph` (see the module's opening)."""
+    return _Fusion(graph).run()
+
+
+class _Fusion:
+    """The state of one fusion: to which anchor each node belongs, and why."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.users = graph.users()
+        self.made_by = graph.producers()
+        self.order = {n: i for i, n in enumerate(graph.nodes)}
+        self.kept = set(graph.outputs)
+        self.meets = self.post_dominators()
+        self.group: dict[Node, Node] = {}  # node → anchor
+        self.members: dict[Node, list[Node]] = {}
+        self.why: dict[Node, dict[str, str]] = {}
+
+    def run(self) -> FusedGraph:
+        for kind in (COMPLEX, REDUCTION, BROADCAST):
+            for node in self.graph.nodes:
+                fusion = OPERATORS[node.op].fusion
+                if node in self.group or not (
+                    fusion is kind or (kind is BROADCAST and fusion is not kind)
+                ):
+                    continue
+                self.start(node)
+                if fusion is OPAQUE or OPERATORS[node.op].view:
+                    continue
+                if fusion is REDUCTION and node.op not in WINDOWED:
+                    self.absorb_inputs(node)
+                self.absorb_users(node)
+        return self.finish()
+
+    def post_dominators(self) -> dict[Node, Node | None]:
+        """The node where everything that leaves a node meets again (None: it leaves the graph)."""
+        depth: dict[Node | None, int] = {None: 0}
+        meets: dict[Node, Node | None] = {}
+        for node in reversed(self.graph.nodes):
+            place: Node | None = None
+            found = False
+            for value in node.outputs:
+                if value in self.kept:
+                    place, found = None, True
+                    break
+                for user in self.users[value]:
+                    a: Node | None = user
+                    if not found:
+                        place, found = a, True
+                        continue
+                    while place is not a:
+                        if depth[place] >= depth[a]:
+                            place = meets[place]  # type: ignore[index]
+                        else:
+                            a = meets[a]  # type: ignore[index]
+            meets[node] = place
+            depth[node] = depth[place] + 1
+        return meets
+
+    def start(self, node: Node) -> None:
+        self.group[node] = node
+        self.members[node] = [node]
+        self.why[node] = {}
+
+    def join(self, anchor: Node, nodes: Iterable[Node], why: str) -> None:
+        for node in nodes:
+            self.group[node] = anchor
+            self.members[anchor].append(node)
+            self.why[anchor][node.name] = why
+
+    def absorb_users(self, anchor: Node) -> None:
+        """Take in what follows, one meeting place after the other, while it may join."""
+        if len(anchor.outputs) > 1:
+            return
+        last = anchor
+        while True:
+            goal = self.meets[last]
+            if goal is None:
+                return
+            goal = self.beyond_view(anchor, goal)
+            between = self.between(last, goal)
+            if between is None:
+                return
+            reason = self.refusal(anchor, between)
+            if reason:
+                self.why[anchor][f"{goal.name} ({goal.op}) is cut"] = reason
+                return
+            self.join(anchor, between, self.reason(anchor))
+            last = goal
+
+    def beyond_view(self, anchor: Node, goal: Node) -> Node:
+        """Where a view is followed by a move, an injective group steps over it: one kernel for
+        both."""
+        after = self.meets[goal] if OPERATORS[goal.op].view else None
+        if after is None or OPERATORS[anchor.op].fusion not in (BROADCAST, INJECTIVE):
+            return goal
+        moves = OPERATORS[after.op].fusion is INJECTIVE and not OPERATORS[after.op].view
+        return after if moves else goal
+
+    def between(self, first: Node, goal: Node) -> list[Node] | None:
+        """The nodes after `first` up to and with `goal`, in order; None if one is taken or they
+        are too many.
+
+        All ways from `first` meet in `goal`, so walking forward finds nothing else.
+        """
+        seen: set[Node] = set()
+        stack = [u for v in first.outputs for u in self.users[v]]
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            if node in self.group or len(seen) > MOST_INLINED:
+                return None
+            seen.add(node)
+            if node is not goal:
+                stack.extend(u for v in node.outputs for u in self.users[v])
+        return sorted(seen, key=self.order.__getitem__)
+
+    def refusal(self, anchor: Node, nodes: list[Node]) -> str:
+        """Why `nodes` may not follow in the anchor's group; empty if they may."""
+        kind = OPERATORS[anchor.op].fusion
+        out = anchor.output
+        for node in nodes:
+            entry = OPERATORS[node.op]
+            if entry.view and (kind in (COMPLEX, REDUCTION) or node is nodes[-1]):
+                return f"{node.name} is a view and needs no code"
+            if kind in (COMPLEX, REDUCTION) and entry.fusion is not BROADCAST:
+                return f"{node.op} is not element-wise"
+            if kind in (COMPLEX, REDUCTION) and node.output.shape != out.shape:
+                return f"{node.name} has another shape than {anchor.name}"
+            if entry.fusion not in (BROADCAST, INJECTIVE):
+                return f"{node.op} is {entry.fusion.value}"
+            if len(node.outputs) > 1:
+                return f"{node.op} has several outputs"
+        if kind not in (COMPLEX, REDUCTION):
+            return self.recomputation(anchor, nodes)
+        return self.too_large([anchor, *nodes])
+
+    def recomputation(self, anchor: Node, nodes: list[Node]) -> str:
+        """Why fusing would compute the same again and again; empty if it would not."""
+        inside = {*self.members[anchor], *nodes}
+        for node in nodes:
+            if node.op == "concat":
+                return "concat copies its inputs from where they are"
+            for value in node.inputs:
+                maker = self.made_by.get(value)
+                if maker in inside and maker.op not in CHEAP and self.grows(value, node.output):  # type: ignore[union-attr]
+                    return f"{maker.name} would be computed for each of {node.name}'s elements"  # type: ignore[union-attr]
+        return self.too_large([*self.members[anchor], *nodes])
+
+    def grows(self, value: Value, result: Value) -> bool:
+        """Does the result have more elements (each input element is read more than once)?"""
+        if value.shape == result.shape:
+            return False
+        a, b = as_int(value.elements), as_int(result.elements)
+        return a is None or b is None or b > a
+
+    def too_large(self, nodes: list[Node]) -> str:
+        """Why the group's expression would grow too large; empty if it would not."""
+        size: dict[Value, int] = {}
+        for node in sorted(nodes, key=self.order.__getitem__):
+            total = 1 + sum(size.get(v, 0) for v in node.inputs)
+            if total > MOST_INLINED:
+                return f"its expression would grow to {total} operations"
+            for v in node.outputs:
+                size[v] = total
+        return ""
+
+    def reason(self, anchor: Node) -> str:
+        if OPERATORS[anchor.op].fusion in (COMPLEX, REDUCTION):
+            return f"element-wise on the output of {anchor.op}"
+        return "each element follows from a few of its inputs'"
+
+    def absorb_inputs(self, anchor: Node) -> None:
+        """Take in the injective nodes that only this group reads, from the anchor upwards."""
+        stack = list(anchor.inputs)
+        while stack:
+            value = stack.pop()
+            node = self.made_by.get(value)
+            if node is None or node in self.group or value in self.kept:
+                continue
+            entry = OPERATORS[node.op]
+            reason = ""
+            if entry.view:
+                reason = "a view needs no code"
+            elif entry.fusion not in (BROADCAST, INJECTIVE) or node.op == "concat":
+                reason = f"{node.op} is {entry.fusion.value}"
+            elif any(self.group.get(u) is not anchor for u in self.users[value]):
+                reason = "others read it too"
+            elif any(
+                u is not anchor and node.op not in CHEAP and self.grows(value, u.output)
+                for u in self.users[value]
+            ):
+                reason = "it would be computed several times"
+            elif len(self.members[anchor]) >= MOST_INLINED // 8:
+                reason = "the group is large enough"
+            if reason:
+                self.why[anchor][f"{node.name} ({node.op}) is cut"] = reason
+                continue
+            self.join(anchor, [node], f"computed where {anchor.op} reads it")
+            stack.extend(node.inputs)
+
+    def finish(self) -> FusedGraph:
+        groups: list[FusedGroup] = []
+        taken: dict[str, int] = {}
+        ready = sorted(
+            (max(self.order[n] for n in nodes), anchor) for anchor, nodes in self._by_anchor()
+        )
+        for _, anchor_order in ready:
+            anchor = self.graph.nodes[anchor_order]
+            nodes = sorted(self.members[anchor], key=self.order.__getitem__)
+            inside = set(nodes)
+            outputs = [
+                v
+                for n in nodes
+                for v in n.outputs
+                if v in self.kept or any(u not in inside for u in self.users[v])
+            ]
+            outputs = outputs or list(nodes[-1].outputs)
+            if len(anchor.outputs) > 1:
+                outputs = list(anchor.outputs)
+            label = "_".join(n.op for n in nodes[:4]) + ("_etc" if len(nodes) > 4 else "")
+            count = taken.get(label, 0)
+            taken[label] = count + 1
+            name = f"{label}_{count}" if count else label
+            groups.append(make_group(self.graph, name, nodes, outputs, anchor, self.why[anchor]))
+        return FusedGraph(self.graph, groups)
+
+    def _by_anchor(self) -> Iterable[tuple[int, list[Node]]]:
+        return ((self.order[anchor], nodes) for anchor, nodes in self.members.items())

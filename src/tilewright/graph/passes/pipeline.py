@@ -1,0 +1,44 @@
+"""The order of graph passes, and why each stands where it does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from tilewright.graph.graph import Graph
+from tilewright.graph.passes.canonicalise import canonicalise
+from tilewright.graph.passes.eliminate import eliminate_common, eliminate_dead
+from tilewright.graph.passes.fold_affine import fold_affine
+from tilewright.graph.passes.fold_constants import fold_constants
+from tilewright.graph.passes.recognise import recognise
+from tilewright.graph.passes.separate_outputs import separate_outputs
+from tilewright.graph.passes.unroll_recurrences import unroll_recurrences
+
+Pass = tuple[str, Callable[[Graph], Graph]]
+Observer = Callable[[str, Graph, Graph, float], None]  # name, before, after, seconds
+
+PIPELINE: tuple[Pass, ...] = (
+    ("eliminate_dead", eliminate_dead),  # frontends leave shape arithmetic behind
+    ("eliminate_common", eliminate_common),  # patterns see one value where a model repeats it
+    ("recognise", recognise),  # while the model's own operators stand: later forms differ
+    ("unroll_recurrences", unroll_recurrences),  # their products and sums meet the rules below
+    ("canonicalise", canonicalise),  # views move aside, pads and transposes go into their users
+    ("fold_affine", fold_affine),  # convolutions and what scales them are now neighbours
+    ("fold_constants", fold_constants),  # what the rewrites left to compute on weights
+    ("eliminate_common again", eliminate_common),  # rewrites emit equal moves for equal operands
+    ("separate_outputs", separate_outputs),  # last: canonicalise would drop the copies
+)
+
+
+def optimise(
+    graph: Graph, *, pipeline: Sequence[Pass] = PIPELINE, observers: Sequence[Observer] = ()
+) -> Graph:
+    """Run the passes in order; `observers` see each step."""
+    for name, run in pipeline:
+        start = time.perf_counter()
+        after = run(graph)
+        seconds = time.perf_counter() - start
+        for see in observers:
+            see(name, graph, after, seconds)
+        graph = after
+    return graph

@@ -1,0 +1,333 @@
+"""plan_memory: where every value lives while the model runs.
+
+In: a fused graph. Out: a `MemoryPlan`: each value's place (an input, an output, a constant or an
+offset in the one arena) and the arena's size. Values share arena bytes if their lives do not
+overlap; views share their base's place; an element-wise group writes over an input that dies in it.
+
+Symbolic sizes: values are first placed for a typical size of each symbol. For every two values that
+live at once this says which lies below; an offset is then the largest end of the values below it,
+an expression, so the plan holds for all sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tilewright.graph import sizes
+from tilewright.graph.graph import Value
+from tilewright.graph.group import FusedGraph, FusedGroup
+from tilewright.graph.operator import BROADCAST, OPERATORS
+from tilewright.ir.expr import Expr, Var, as_int, maximum
+from tilewright.support.node import Node as Tree
+from tilewright.support.node import node
+
+ALIGN = 64  # bytes
+TRIES, WORK = 64, 1_000_000  # at most: placements after the first, and pieces looked at in them
+GOOD = 1.02  # a total this near to the largest live set is not improved further
+TYPICAL = 128  # the value of a symbol for which values are first placed
+
+
+@node
+class Place(Tree):
+    """Where a value lives. space: "input", "output" or "constant", with its index; "arena", with a
+    byte offset."""
+
+    space: str
+    at: Expr
+
+
+class MemoryPlan:
+    """Places of values (and of groups' workspace, by group name), and the arena's size in bytes.
+
+    live_bytes: the largest sum of bytes that live at once, for the typical sizes; no plan can take
+    less.
+    """
+
+    __slots__ = ("arena_bytes", "live_bytes", "places", "typical_bytes", "workspaces")
+
+    def __init__(
+        self,
+        places: Mapping[Value, Place],
+        workspaces: Mapping[str, Place],
+        arena_bytes: Expr,
+        typical_bytes: int,
+        live_bytes: int,
+    ) -> None:
+        self.places, self.workspaces = dict(places), dict(workspaces)
+        self.arena_bytes = arena_bytes
+        self.typical_bytes, self.live_bytes = typical_bytes, live_bytes
+
+    def text(self) -> str:
+        """A table: value, type, place."""
+        lines = [f"arena: {sizes.text(self.arena_bytes)} bytes"]
+        for value, place in self.places.items():
+            if place.space != "constant":
+                lines.append(f"  {value!r} at {place.space} {sizes.text(place.at)}")
+        return "\n".join(lines)
+
+    __str__ = text
+
+
+class Piece:
+    """Bytes of the arena that live from group `first` to group `last` (both included)."""
+
+    __slots__ = ("at", "first", "last", "nbytes", "offset", "typical", "values")
+
+    def __init__(self, nbytes: Expr, typical: int, first: int, last: int) -> None:
+        self.nbytes, self.typical, self.first, self.last = nbytes, typical, first, last
+        self.values: list[Value] = []
+        self.at = 0  # for the typical sizes
+        self.offset: Expr = sizes.size(0)
+
+
+def plan_memory(
+    fused: FusedGraph,
+    *,
+    workspace: Mapping[str, Expr | int] | None = None,
+    typical: Mapping[Var, int] | None = None,
+) -> MemoryPlan:
+    """Plan the arena. `workspace` gives bytes that a group needs while it runs, by the group's
+    name."""
+    graph = fused.graph
+    scale = dict.fromkeys(graph.symbols, TYPICAL) | dict(typical or {})
+    places = {v: Place("input", sizes.size(n)) for n, v in enumerate(graph.inputs)}
+    places.update((v, Place("constant", sizes.size(n))) for n, v in enumerate(graph.constants))
+    bases = _bases(fused)
+    for n, value in enumerate(graph.outputs):
+        base = bases.get(value, value)
+        assert base not in places, f"output {value!r} shares memory; run separate_outputs first"
+        places[base] = Place("output", sizes.size(n))
+    pieces, of_value, of_group = _pieces(fused, bases, places, workspace or {}, scale)
+    live = _largest_live_set(pieces, len(fused.groups))
+    total = _place(pieces, len(fused.groups))
+    arena = _offsets(pieces, total)
+    for value, piece in of_value.items():
+        places[value] = Place("arena", piece.offset)
+    for value, base in bases.items():
+        places[value] = places[base]
+    workspaces = {name: Place("arena", piece.offset) for name, piece in of_group.items()}
+    return MemoryPlan(places, workspaces, arena, total, live)
+
+
+def _bases(fused: FusedGraph) -> dict[Value, Value]:
+    """For each view, the value whose memory it shows."""
+    bases: dict[Value, Value] = {}
+    for group in fused.groups:
+        if group.is_view:
+            (source,) = group.nodes[0].inputs
+            bases[group.outputs[0]] = bases.get(source, source)
+    return bases
+
+
+def _pieces(
+    fused: FusedGraph,
+    bases: Mapping[Value, Value],
+    places: Mapping[Value, Place],
+    workspace: Mapping[str, Expr | int],
+    scale: Mapping[Var, int],
+) -> tuple[list[Piece], dict[Value, Piece], dict[str, Piece]]:
+    """The arena's pieces, with their lives; values that share memory share a piece."""
+    last: dict[Value, int] = {}
+    for n, group in enumerate(fused.groups):
+        for value in (*group.inputs, *group.outputs):
+            last[bases.get(value, value)] = n
+    pieces: list[Piece] = []
+    of_value: dict[Value, Piece] = {}
+    of_group: dict[str, Piece] = {}
+    for n, group in enumerate(fused.groups):
+        extra = sizes.size(workspace.get(group.name, 0))
+        if as_int(extra) != 0:
+            piece = of_group[group.name] = _piece(extra, n, n, scale)
+            pieces.append(piece)
+        if group.is_view:
+            continue
+        for value in group.outputs:
+            if value in places:
+                continue
+            over = _dies_in(group, value, n, last, of_value, bases)
+            if over is not None:
+                piece = over
+                piece.last = last[value]
+            else:
+                piece = _piece(value.nbytes, n, last[value], scale)
+                pieces.append(piece)
+            piece.values.append(value)
+            of_value[value] = piece
+    return pieces, of_value, of_group
+
+
+def _piece(nbytes: Expr, first: int, last: int, scale: Mapping[Var, int]) -> Piece:
+    rounded = sizes.size((nbytes + (ALIGN - 1)) // ALIGN * ALIGN)
+    return Piece(rounded, sizes.at(rounded, scale), first, last)
+
+
+def _dies_in(
+    group: FusedGroup,
+    output: Value,
+    now: int,
+    last: Mapping[Value, int],
+    of_value: Mapping[Value, Piece],
+    bases: Mapping[Value, Value],
+) -> Piece | None:
+    """The piece of an input that `output` may be written over: same shape and element size, read
+    element by element, never read again."""
+    if len(group.outputs) > 1 or any(OPERATORS[n.op].fusion is not BROADCAST for n in group.nodes):
+        return None
+    for value in group.inputs:
+        piece = of_value.get(bases.get(value, value))
+        if (
+            piece is not None
+            and last[bases.get(value, value)] == now
+            and value.shape == output.shape
+            and value.dtype.bits == output.dtype.bits
+        ):
+            return piece
+    return None
+
+
+def _largest_live_set(pieces: Sequence[Piece], steps: int) -> int:
+    change = [0] * (steps + 1)
+    for piece in pieces:
+        change[piece.first] += piece.typical
+        change[piece.last + 1] -= piece.typical
+    most = now = 0
+    for delta in change:
+        now += delta
+        most = max(most, now)
+    return most
+
+
+def _place(pieces: Sequence[Piece], steps: int) -> int:
+    """Offsets for the typical sizes. Returns the total.
+
+    Greedy first fit in a few orders; while the best total is above the largest live set, the piece
+    that ends highest and those that hold it up are placed earlier.
+    """
+    meet = _meetings(pieces, steps)
+    bound = _largest_live_set(pieces, steps)
+    orders = (
+        lambda p: (-p.typical, p.first),
+        lambda p: (-p.typical * (p.last - p.first + 1), p.first),
+        lambda p: (p.first, -p.typical),
+        lambda p: (-(p.last - p.first), -p.typical),
+    )
+    best: tuple[int, list[Piece], list[int]] | None = None
+    for key in orders:
+        order = sorted(pieces, key=key)
+        total = _first_fit(order, meet)
+        if best is None or total < best[0]:
+            best = total, order, [p.at for p in pieces]
+        if total <= bound * GOOD:
+            break
+    if best is None:
+        return 0
+    tries = min(TRIES, WORK // max(1, sum(map(len, meet.values())) + len(pieces)))
+    order = best[1]
+    total = _first_fit(order, meet)
+    for _ in range(tries):
+        if best[0] <= bound * GOOD:
+            break
+        order = _raise_priority(order, meet, total)
+        total = _first_fit(order, meet)
+        if total < best[0]:
+            best = total, order, [p.at for p in pieces]
+    for piece, at in zip(pieces, best[2], strict=True):
+        piece.at = at
+    return best[0]
+
+
+def _meetings(pieces: Sequence[Piece], steps: int) -> dict[int, list[Piece]]:
+    """For each piece (by id), those that live at once with it."""
+    starts: list[list[Piece]] = [[] for _ in range(steps + 1)]
+    for piece in pieces:
+        starts[piece.first].append(piece)
+    meet: dict[int, list[Piece]] = {id(p): [] for p in pieces}
+    live: list[Piece] = []
+    for step in range(steps):
+        live = [p for p in live if p.last >= step]
+        for piece in starts[step]:
+            for other in live:
+                meet[id(piece)].append(other)
+                meet[id(other)].append(piece)
+            live.append(piece)
+    return meet
+
+
+def _first_fit(order: Sequence[Piece], meet: Mapping[int, Sequence[Piece]]) -> int:
+    """Place each piece at the lowest offset that is free during its life."""
+    for piece in order:
+        piece.at = -1
+    total = 0
+    for piece in order:
+        at = 0
+        for q in sorted([q for q in meet[id(piece)] if q.at >= 0], key=_offset):
+            if q.at >= at + piece.typical:
+                break
+            at = max(at, q.at + q.typical)
+        piece.at = at
+        total = max(total, at + piece.typical)
+    return total
+
+
+def _offset(piece: Piece) -> int:
+    return piece.at
+
+
+def _raise_priority(
+    order: Sequence[Piece], meet: Mapping[int, Sequence[Piece]], total: int
+) -> list[Piece]:
+    """The order with the highest piece, and below it the chain that holds it up, before all
+    others."""
+    top = next((p for p in order if p.at + p.typical == total), None)
+    if top is None:
+        return list(order)
+    chain = [top]
+    while chain[-1].at > 0:
+        below = next((q for q in meet[id(chain[-1])] if q.at + q.typical == chain[-1].at), None)
+        if below is None:
+            break
+        chain.append(below)
+    first = {id(p) for p in chain}
+    return [*chain, *(p for p in order if id(p) not in first)]
+
+
+def _offsets(pieces: Sequence[Piece], total: int) -> Expr:
+    """Offsets for all sizes; returns the arena's size."""
+    if all(as_int(p.nbytes) is not None for p in pieces):
+        for piece in pieces:
+            piece.offset = sizes.size(piece.at)
+        return sizes.size(total)
+    done: list[Piece] = []
+    for piece in sorted(pieces, key=lambda p: (p.at, p.first)):
+        below = [
+            q
+            for q in done
+            if q.first <= piece.last and piece.first <= q.last and q.at + q.typical <= piece.at
+        ]
+        piece.offset = _largest([sizes.size(q.offset + q.nbytes) for q in _tops(below)])
+        done.append(piece)
+    return _largest([sizes.size(p.offset + p.nbytes) for p in pieces])
+
+
+def _tops(below: Sequence[Piece]) -> list[Piece]:
+    """Those that no other of them rests on: their ends bound the others'."""
+    return [
+        q
+        for q in below
+        if not any(
+            r is not q and q.at + q.typical <= r.at and q.first <= r.last and r.first <= q.last
+            for r in below
+        )
+    ]
+
+
+def _largest(values: Sequence[Expr]) -> Expr:
+    """The maximum of expressions, without those that another is never less than."""
+    kept: list[Expr] = []
+    for value in dict.fromkeys(values):
+        if not any(sizes.is_never_more(value, other) for other in kept):
+            kept = [v for v in kept if not sizes.is_never_more(v, value)] + [value]
+    result = sizes.size(0) if not kept else kept[0]
+    for value in kept[1:]:
+        result = maximum(result, value)
+    return sizes.size(result)

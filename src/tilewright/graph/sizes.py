@@ -1,0 +1,233 @@
+"""Sizes: the whole-number expressions that stand in shapes.
+
+In: Python numbers and ir expressions. Out: i64 expressions, constants interned so that equal static
+shapes compare by identity. A symbolic size is kept in a simple normal form, so `n`, `n * 1 + 0` and
+`(n + 2) - 2` are one size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtype import i64
+from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Var, as_int, binary
+from tilewright.ir.walk import substitute, visit
+
+Shape = tuple[Expr, ...]
+SizeLike = Expr | int
+
+MOST_KNOWN = 1 << 16  # entries of the caches below
+_constants: dict[int, Const] = {}
+
+
+def _known(number: int) -> Const:
+    """The one constant for `number`."""
+    found = _constants.get(number)
+    if found is None:
+        found = Const(number, i64)
+        if len(_constants) < MOST_KNOWN:
+            _constants[number] = found
+    return found
+
+
+def size(value: SizeLike) -> Expr:
+    """`value` as an i64 expression in normal form. Raises TypeError for what is no whole number."""
+    if value.__class__ is int or isinstance(value, int | np.integer):
+        return _known(int(value))
+    if value.__class__ is Const and value.dtype is i64:
+        return _known(value.value)
+    if value.__class__ is Var and value.dtype is i64:
+        return value
+    if isinstance(value, Expr) and value.dtype is i64:
+        return normal(value)
+    raise TypeError(f"{value!r} is no size")
+
+
+def shape(values: Iterable[SizeLike]) -> Shape:
+    """A tuple of sizes."""
+    return tuple([size(v) for v in values])
+
+
+def static(values: Iterable[SizeLike]) -> tuple[int, ...] | None:
+    """The sizes as Python numbers, or None if one is symbolic."""
+    found = []
+    for value in values:
+        number = as_int(value)
+        if number is None:
+            return None
+        found.append(number)
+    return tuple(found)
+
+
+def product(values: Iterable[SizeLike]) -> Expr:
+    """The product of sizes (1 for none)."""
+    number, symbolic = 1, None
+    for value in values:
+        fixed = as_int(value)
+        if fixed is not None:
+            number *= fixed
+        else:
+            symbolic = value if symbolic is None else symbolic * value
+    return size(number) if symbolic is None else size(symbolic * number)
+
+
+def symbols(values: Iterable[SizeLike]) -> list[Var]:
+    """The variables in sizes, in order of first appearance."""
+    found: dict[Var, None] = {}
+    for value in values:
+        if isinstance(value, Expr) and value.__class__ is not Const:
+            found.update((n, None) for n in visit(value) if n.__class__ is Var)
+    return list(found)
+
+
+def at(value: SizeLike, values: Mapping[Var, int]) -> int:
+    """The number that a size is when its symbols have `values`."""
+    number = as_int(value)
+    if number is None:
+        number = as_int(substitute(value, {k: size(v) for k, v in values.items()}))
+    if number is None:
+        missing = ", ".join(v.name for v in symbols([value]) if v not in values)
+        raise ValueError(f"size {text(value)} needs values for {missing}")
+    return number
+
+
+_normal: dict[Expr, Expr] = {}  # expressions whose normal form is known
+
+
+def normal(e: Expr) -> Expr:
+    """The normal form: a sum of products with sorted terms, exact divisions carried out."""
+    found = _normal.get(e)
+    if found is None:
+        found = _rebuild(_terms(e))
+        if len(_normal) > MOST_KNOWN:
+            _normal.clear()
+        _normal[e] = _normal[found] = found
+    return found
+
+
+def is_never_more(a: Expr, b: Expr) -> bool:
+    """Is a ≤ b for all sizes (which are not negative), as far as their terms show?"""
+    return all(count >= 0 for count in _sum(_terms(b), _terms(a), -1).values())
+
+
+Terms = dict[tuple[Expr, ...], int]  # product of atoms (sorted) → coefficient; () is the constant
+
+
+def _terms(e: Expr) -> Terms:
+    if e.__class__ is Const:
+        return {(): e.value} if e.value else {}
+    if e.__class__ is Binary:
+        a, b = e.a, e.b
+        if e.op is BinaryOp.add:
+            return _sum(_terms(a), _terms(b), 1)
+        if e.op is BinaryOp.sub:
+            return _sum(_terms(a), _terms(b), -1)
+        if e.op is BinaryOp.mul:
+            return _times(_terms(a), _terms(b))
+        if e.op in (BinaryOp.floordiv, BinaryOp.truncdiv):
+            return _divide(e.op, _terms(a), _terms(b))
+        return _terms_of_atom(binary(e.op, normal(a), normal(b)))
+    return {(e,): 1}
+
+
+def _terms_of_atom(e: Expr) -> Terms:
+    if e.__class__ is Const:
+        return {(): e.value} if e.value else {}
+    return {(e,): 1}
+
+
+def _sum(a: Terms, b: Terms, sign: int) -> Terms:
+    total = dict(a)
+    for key, count in b.items():
+        total[key] = total.get(key, 0) + sign * count
+    return {k: c for k, c in total.items() if c}
+
+
+def _times(a: Terms, b: Terms) -> Terms:
+    total: Terms = {}
+    for ka, ca in a.items():
+        for kb, cb in b.items():
+            key = tuple(sorted(ka + kb, key=text))
+            total[key] = total.get(key, 0) + ca * cb
+    return {k: c for k, c in total.items() if c}
+
+
+def _divide(op: BinaryOp, a: Terms, b: Terms) -> Terms:
+    """(a op b): the divisible terms come out; the rest stays under the division."""
+    divisor = b.get((), 0)
+    exact = all(c % divisor == 0 for c in a.values()) if divisor else False
+    if len(b) == 1 and divisor > 0 and (op is BinaryOp.floordiv or exact):
+        whole = {k: c // divisor for k, c in a.items() if k != () and c % divisor == 0}
+        rest = {k: c for k, c in a.items() if k not in whole}
+        constant = rest.get((), 0)
+        if len(rest) == (1 if () in rest else 0):  # only the constant is left
+            return _sum(whole, {(): constant // divisor} if constant // divisor else {}, 1)
+        if constant // divisor:
+            whole[()] = constant // divisor
+            rest = _sum(rest, {(): divisor * (constant // divisor)}, -1)
+        return _sum(whole, {(binary(op, _rebuild(rest), size(divisor)),): 1}, 1)
+    if len(b) == 1 and () not in b:  # a division by a product of symbols: cancel it from every term
+        ((key, count),) = b.items()
+        cancelled = _cancel(a, key, count)
+        if cancelled is not None:
+            return cancelled
+    return _terms_of_atom(binary(op, _rebuild(a), _rebuild(b)))
+
+
+def _cancel(a: Terms, key: tuple[Expr, ...], count: int) -> Terms | None:
+    result: Terms = {}
+    for k, c in a.items():
+        rest = list(k)
+        for atom in key:
+            if atom not in rest:
+                return None
+            rest.remove(atom)
+        if c % count:
+            return None
+        result[tuple(rest)] = c // count
+    return result
+
+
+def _rebuild(terms: Terms) -> Expr:
+    total: Expr | None = None
+    for key in sorted((k for k in terms if k), key=lambda k: (-len(k), [text(a) for a in k])):
+        term: Expr = key[0]
+        for atom in key[1:]:
+            term = term * atom
+        count = terms[key]
+        if total is None:
+            total = term * count
+        else:
+            total = total + term * count if count > 0 else total - term * -count
+    constant = terms.get((), 0)
+    if total is None:
+        return _known(constant)
+    return total - -constant if constant < 0 else total + constant
+
+
+_RANK = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
+
+
+def text(value: SizeLike) -> str:
+    """A size as Python text."""
+    return _text(value, 0)
+
+
+def _text(e: Any, around: int) -> str:
+    if isinstance(e, int):
+        return str(e)
+    if e.__class__ is Const:
+        return str(e.value)
+    if e.__class__ is Var:
+        return e.name
+    if e.__class__ is Binary:
+        sign = e.op.value
+        if sign in _RANK:
+            rank = _RANK[sign]
+            inside = f"{_text(e.a, rank)} {sign} {_text(e.b, rank + 1)}"
+            return f"({inside})" if rank < around else inside
+        return f"{sign}({_text(e.a, 0)}, {_text(e.b, 0)})"
+    raise TypeError(f"{e!r} cannot stand in a size")

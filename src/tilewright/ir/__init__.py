@@ -1,0 +1,3 @@
+"""The loop IR: dtypes, expressions, statements, buffers, functions; their text, checks and
+meaning.
+"""

@@ -1,0 +1,163 @@
+"""Walking trees: visit, rewrite, substitute, collect.
+
+In: any node. Out: the same node if nothing changed. Rewrites are bottom-up functions from node to
+node, so a pass is a plain function and not a visitor class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from tilewright.ir.expr import (
+    Binary,
+    Cast,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    binary,
+    cast,
+    select,
+    unary,
+)
+from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, For, Let, Region, Stmt, Store
+from tilewright.support.node import Node
+
+N = TypeVar("N", bound=Node)
+
+
+def visit(root: Node) -> Iterator[Node]:
+    """Every node below and including `root`, parents first, in program order."""
+    stack = [root]
+    while stack:
+        current = stack.pop()
+        yield current
+        stack.extend(reversed(list(current.children())))
+
+
+def rewrite(root: N, change: Callable[[Any], Any]) -> N:
+    """Rebuild bottom-up: `change` gets each node after its children were rewritten."""
+
+    def go(n: Any) -> Any:
+        return change(n.map_children(go))
+
+    return go(root)
+
+
+def rewrite_expr(root: N, change: Callable[[Expr], Expr]) -> N:
+    """`rewrite` for expressions only."""
+
+    def go(n: Any) -> Any:
+        n = n.map_children(go)
+        return change(n) if isinstance(n, Expr) else n
+
+    return go(root)
+
+
+def substitute(root: N, values: Mapping[Var, Expr]) -> N:
+    """Replace free variables. Names are unique in a Func, so nothing is captured.
+
+    Sums and products are rebuilt through the folding constructors.
+    """
+    if not values:
+        return root
+
+    def go(n: Any) -> Any:
+        if n.__class__ is Var:
+            return values.get(n, n)
+        return refold(n, n.map_children(go))
+
+    return go(root)
+
+
+def refold(before: Any, after: Any) -> Any:
+    """`after` again through the folding constructors if it is an operator whose operands
+    changed.
+    """
+    if after is before:
+        return after
+    fold = _REFOLD.get(after.__class__)
+    return after if fold is None else fold(after)
+
+
+_REFOLD: dict[type, Callable[[Any], Expr]] = {
+    Binary: lambda n: binary(n.op, n.a, n.b),
+    Unary: lambda n: unary(n.op, n.a),
+    Cast: lambda n: cast(n.dtype, n.a),
+    Select: lambda n: select(n.cond, n.then, n.other),
+}
+
+
+def replace_buffers(root: N, buffers: Mapping[Buffer, Buffer]) -> N:
+    """Replace buffers everywhere they are named: loads, stores, regions, allocations."""
+
+    def change(n: Any) -> Any:
+        if isinstance(n, Load | Store | Region | Alloc) and n.buffer in buffers:
+            return n.replace(buffer=buffers[n.buffer])
+        return n
+
+    return rewrite(root, change)
+
+
+def free_vars(root: Node) -> set[Var]:
+    """Variables that `root` uses and does not bind."""
+    used: set[Var] = set()
+    bound: set[Var] = set()
+    for n in visit(root):
+        if isinstance(n, Var):
+            used.add(n)
+        elif isinstance(n, For | Let | Axis):
+            bound.add(n.var)
+    return used - bound
+
+
+def loads(root: Node) -> list[Load]:
+    """Every load below `root`."""
+    return [n for n in visit(root) if isinstance(n, Load)]
+
+
+def stores(root: Node) -> list[Store]:
+    """Every store below `root`."""
+    return [n for n in visit(root) if isinstance(n, Store)]
+
+
+def blocks(root: Node) -> list[Block]:
+    """Every block below `root`, in program order."""
+    return [n for n in statements(root) if isinstance(n, Block)]
+
+
+def names(root: Node) -> set[str]:
+    """Every name in use: variables, loops, blocks and buffers."""
+    found: set[str] = set()
+    for n in visit(root):
+        if isinstance(n, Var):
+            found.add(n.name)
+        elif isinstance(n, For | Let | Axis):
+            found.add(n.var.name)
+        elif isinstance(n, Block):
+            found.add(n.name)
+        if isinstance(n, Load | Store | Region | Alloc):
+            found.add(n.buffer.name)
+    return found
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """`name`, or `name_1`, `name_2`, … : the first that is not taken; it is added to `taken`."""
+    candidate, count = name, 0
+    while candidate in taken:
+        count += 1
+        candidate = f"{name}_{count}"
+    taken.add(candidate)
+    return candidate
+
+
+def statements(root: Node) -> Iterator[Stmt]:
+    """Every statement below and including `root`, without descending into expressions."""
+    stack: list[Any] = [root]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, Stmt):
+            yield current
+        stack.extend(c for c in reversed(list(current.children())) if isinstance(c, Stmt))

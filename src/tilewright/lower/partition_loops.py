@@ -1,0 +1,270 @@
+"""partition_loops: where a condition holds but near the ends of a loop, the loop is cut there.
+
+In: stage "loops". Out: stage "loops". The middle part, where all conditions hold whatever the inner
+loops do, is free of them; the ends keep what is not decided. A loop that cannot be cut (a launch, a
+fused loop) gets a branch around its body instead. Copies of a body cost code, so they are paid from
+a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from tilewright.arith.affine import Affine
+from tilewright.arith.simplify import Facts, loop_range
+from tilewright.ir.dtype import i64
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+    as_int,
+    const,
+    maximum,
+    minimum,
+)
+from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, seq
+from tilewright.ir.walk import free_vars, fresh, replace_buffers, visit
+from tilewright.lower.lower_blocks import all_of, parts_of
+
+BUDGET = 400  # stores (counted as often as they are unrolled) that copies may add to a function
+LIGHT = 8  # a body of fewer stores is not worth a branch
+
+_BOUNDS = {BinaryOp.lt: (1, -1), BinaryOp.le: (1, 0), BinaryOp.gt: (-1, -1), BinaryOp.ge: (-1, 0)}
+
+
+def partition_loops(func: Func) -> Func:
+    """Cut loops where their conditions begin and end to hold.
+
+    rewrite:
+        for i_o in serial(0, 8):                    for i_o in serial(0, 7):
+            for i_i in unroll(0, 8):         →          for i_i in unroll(0, 8):
+                if i_o * 8 + i_i < 60:                      B[i_o * 8 + i_i] = 0.0
+                    B[i_o * 8 + i_i] = 0.0          for i_o in serial(7, 8):
+                                                        for i_i in unroll(0, 8):
+                                                            if i_i < 4:
+                                                                B[i_o * 8 + i_i] = 0.0
+    """
+    partition = _Partition(frozenset(p for p in func.params if isinstance(p, Var)))
+    if not partition.guards(func.body):
+        return func
+    known = Facts(dict.fromkeys(partition.params, (0, None)))
+    body = partition.go(func.body, known)
+    return func.replace(body=_own_memory(body, {b.name for b in func.buffers}))
+
+
+def _own_memory(s: Any, taken: set[str]) -> Any:
+    """Copies of a loop allocate buffers of their own: the second of a name gets another."""
+    if isinstance(s, Alloc):
+        body, name = s.body, fresh(s.buffer.name, taken)
+        if name != s.buffer.name:
+            renamed = s.buffer.replace(name=name)
+            s = Alloc(renamed, replace_buffers(body, {s.buffer: renamed}))
+        return s.replace(body=_own_memory(s.body, taken))
+
+    def inner(c: Any) -> Any:
+        return _own_memory(c, taken) if isinstance(c, Stmt) else c
+
+    return s.map_children(inner)
+
+
+@dataclass(frozen=True)
+class _Guard:
+    """A condition, the loops around it (inside the statement asked), and its variables."""
+
+    cond: Expr
+    loops: tuple[For, ...]
+    vars: frozenset[Var]
+
+
+class _Partition:
+    def __init__(self, params: frozenset[Var]) -> None:
+        self.params = params
+        self.budget = BUDGET
+        self.found: dict[int, tuple[Stmt, list[_Guard]]] = {}  # by identity of the statement
+
+    def guards(self, s: Stmt) -> list[_Guard]:
+        """Conditions of statements and of guarded reads."""
+        known = self.found.get(id(s))
+        if known is not None:
+            return known[1]
+        found: list[_Guard] = []
+        if isinstance(s, For):
+            found = [_Guard(g.cond, (s, *g.loops), g.vars) for g in self.guards(s.body)]
+        elif isinstance(s, Store | Eval):
+            for n in visit(s.value):
+                if isinstance(n, Select) and _reads(n):
+                    found.append(_Guard(n.cond, (), frozenset(free_vars(n.cond))))
+        else:
+            if isinstance(s, If):
+                found.append(_Guard(s.cond, (), frozenset(free_vars(s.cond))))
+            found += [g for c in s.children() if isinstance(c, Stmt) for g in self.guards(c)]
+        self.found[id(s)] = s, found
+        return found
+
+    def go(self, s: Any, known: Facts) -> Any:
+        if isinstance(s, For):
+            cut = self.cut(s, known) if _may_cut(s) else None
+            if cut is not None:
+                return cut
+            body = self.go(s.body, known.extended({s.var: loop_range(s)}))
+            return s if body is s.body else s.replace(body=body)
+        if isinstance(s, If):
+            cond = known.condition(s.cond)
+            if isinstance(cond, Const):
+                chosen = s.then if cond.value else s.other
+                return Seq(()) if chosen is None else self.go(chosen, known)
+            then = self.go(s.then, known.under(cond))
+            other = None if s.other is None else self.go(s.other, known.under(_not(cond)))
+            return If(cond, then, other)
+        if isinstance(s, Seq):
+            stmts = [self.go(c, known) for c in s.stmts]
+            if all(a is b for a, b in zip(stmts, s.stmts, strict=True)):
+                return s
+            return seq(*(c for c in stmts if not (isinstance(c, Seq) and not c.stmts)))
+        if isinstance(s, Alloc | Let):
+            return s.map_children(lambda c: self.go(c, known) if isinstance(c, Stmt) else c)
+        return s
+
+    def cut(self, s: For, known: Facts) -> Stmt | None:
+        """The loop in parts, or with a branch in its body; None where nothing is to be gained."""
+        guards = [g for g in self.guards(s.body) if s.var in g.vars]
+        if not guards:
+            return None
+        inside = known.extended({s.var: loop_range(s)})
+        hot = list(_conditions(s.var, guards, inside))
+        if not hot:
+            return None
+        weight = _weight(s.body)
+        first, last = self.ends(s, hot, known)
+        edges = (first is not None) + (last is not None)
+        if edges and weight * edges <= self.budget:
+            self.budget -= weight * edges
+            return self.parts(s, known, first, last)
+        if not edges and LIGHT <= weight <= self.budget:
+            self.budget -= weight
+            cond = all_of([known.expr(h) >= const(0) for h in hot])
+            then = self.go(s.body, inside.under(cond))
+            return s.replace(body=If(cond, then, self.go(s.body, inside.under(_not(cond)))))
+        return None
+
+    def ends(self, s: For, hot: list[Affine], known: Facts) -> tuple[Expr | None, Expr | None]:
+        """Where the middle part begins and stops (None: at the loop's own end)."""
+        first: Expr | None = None
+        last: Expr | None = None
+        for h in hot:
+            c = h.terms.get(s.var, 0)
+            rest = Affine({t: k for t, k in h.terms.items() if t != s.var}, h.const)
+            if not c or not all(known.variables(t) <= self.params for t in rest.terms):
+                continue
+            whole = known.expr(rest)
+            if c > 0:  # v >= -rest / c, rounded up
+                low = -(whole // const(c))
+                first = low if first is None else maximum(first, low)
+            else:
+                high = whole // const(-c) + 1
+                last = high if last is None else minimum(last, high)
+        return first, last
+
+    def parts(self, s: For, known: Facts, first: Expr | None, last: Expr | None) -> Stmt:
+        """The loop cut at `first` and `last`."""
+        begin = s.start if first is None else _clamped(first, s.start, s.stop, known)
+        end = s.stop if last is None else _clamped(last, begin, s.stop, known)
+        if s.kind != "serial":
+            return self.branches(s, known, begin if first is not None else None, end)
+        parts: list[Stmt] = []
+        for start, stop in ((s.start, begin), (begin, end), (end, s.stop)):
+            if start != stop:
+                part = s.replace(start=start, stop=stop)
+                body = self.go(s.body, known.extended({s.var: loop_range(part)}))
+                parts.append(part.replace(body=body))
+        return seq(*parts)
+
+    def branches(self, s: For, known: Facts, begin: Expr | None, end: Expr) -> Stmt:
+        """One loop whose body asks in which part it is."""
+        inside = known.extended({s.var: loop_range(s)})
+        middle, body = inside, s.body
+        late = None if end == s.stop else s.var < end
+        early = None if begin is None else s.var < begin
+        if early is not None:
+            middle = middle.under(_not(early))
+        if late is not None:
+            rest = middle.under(_not(late))
+            body = If(late, self.go(s.body, middle.under(late)), self.go(s.body, rest))
+        else:
+            body = self.go(s.body, middle)
+        if early is not None:
+            body = If(early, self.go(s.body, inside.under(early)), body)
+        return s.replace(body=body)
+
+
+def _may_cut(s: For) -> bool:
+    """Threads of a block stay together, for they may have to wait for each other."""
+    return s.kind in ("serial", "parallel") or s.thread.startswith("blockIdx")
+
+
+# ---- what a loop's body asks
+
+
+def _conditions(var: Var, guards: list[_Guard], known: Facts) -> Iterator[Affine]:
+    """Forms of `var` and what is outside; where all are ≥ 0, the conditions surely hold."""
+    seen: set[Expr] = set()
+    for guard in guards:
+        here = known.extended({f.var: loop_range(f) for f in guard.loops})
+        for part in parts_of(here.condition(guard.cond)):
+            if part in seen or not isinstance(part, Binary) or part.op not in _BOUNDS:
+                continue
+            seen.add(part)
+            if part.a.dtype is not i64 or any(isinstance(n, Load) for n in visit(part)):
+                continue
+            sign, more = _BOUNDS[part.op]
+            form = here.sum(here.affine(part.b), here.affine(part.a), -1) * sign + more
+            least = _least(form, var, frozenset(f.var for f in guard.loops), here)
+            if least is not None:
+                yield least
+
+
+def _least(form: Affine, var: Var, inner: frozenset[Var], known: Facts) -> Affine | None:
+    """The form with its terms of inner loops at their least; None where that says nothing of
+    `var`.
+    """
+    kept = {t: c for t, c in form.terms.items() if not known.variables(t) & inner}
+    moved = {t: c for t, c in form.terms.items() if t not in kept}
+    if not any(var in known.variables(t) for t in kept):
+        return None
+    low = known.bounds(Affine(moved, 0))[0] if moved else 0
+    if low == -inf:
+        return None
+    least = Affine(kept, form.const + int(low))
+    lo, hi = known.bounds(least)
+    return None if lo >= 0 or hi < 0 else least
+
+
+def _reads(e: Select) -> bool:
+    return any(isinstance(n, Load) for side in (e.then, e.other) for n in visit(side))
+
+
+def _weight(s: Stmt) -> int:
+    """Stores that the statement becomes when it is unrolled."""
+    if isinstance(s, For):
+        times = as_int(s.extent) if s.kind == "unroll" else 1
+        return _weight(s.body) * max(1, times or 1)
+    if isinstance(s, Store):
+        return 1
+    return sum(_weight(c) for c in s.children() if isinstance(c, Stmt))
+
+
+def _not(cond: Expr) -> Expr:
+    return Unary(UnaryOp.logical_not, cond)
+
+
+def _clamped(e: Expr, low: Expr, high: Expr, known: Facts) -> Expr:
+    return known.simplify(minimum(maximum(e, low), high))

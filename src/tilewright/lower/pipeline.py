@@ -1,0 +1,103 @@
+"""The passes that every function goes through, in one tuple, each with the reason why it stands
+where it stands.
+
+In: a Func in any stage and a Target. Out: the Func in stage "vector". Timing, printing and
+verifying observe.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tilewright.arith.simplify import simplify_func
+from tilewright.ir.stmt import Alloc, Block, Func
+from tilewright.ir.walk import statements
+from tilewright.lower.compact_buffers import compact_buffers
+from tilewright.lower.flatten import flatten
+from tilewright.lower.insert_barriers import insert_barriers
+from tilewright.lower.legalize_vectors import legalize_vectors
+from tilewright.lower.partition_loops import partition_loops
+from tilewright.lower.unify_threads import unify_threads
+from tilewright.target.target import Target
+
+STAGES = ("blocks", "loops", "flat", "vector")
+Observer = Callable[["Pass", Func, Func, float], None]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A rewrite from stage `takes` to stage `gives`."""
+
+    name: str
+    run: Callable[[Func, Target], Func]
+    takes: str
+    gives: str
+
+
+def simplify(func: Func) -> Func:
+    """Canonical, shorter expressions; loops that run once become their body."""
+    return simplify_func(func, remove_unit_loops=True)
+
+
+def _always(run: Callable[[Func], Func]) -> Callable[[Func, Target], Func]:
+    """A pass that does not ask for the machine."""
+    return lambda func, machine: run(func)
+
+
+CPU = (
+    # regions are known only while blocks stand; lowers blocks on the way out
+    Pass("compact_buffers", _always(compact_buffers), "blocks", "loops"),
+    # while conditions are affine in loops of their own
+    Pass("partition_loops", _always(partition_loops), "loops", "loops"),
+    # one address for each access from here on
+    Pass("flatten", _always(flatten), "loops", "flat"),
+    # the conditions that partitioning decided fall, addresses become affine
+    Pass("simplify", _always(simplify), "flat", "flat"),
+    # last: the lanes are the machine's
+    Pass("legalize_vectors", legalize_vectors, "flat", "vector"),
+)
+GPU = (
+    # before buffers are compacted, which must see what one thread owns
+    Pass("unify_threads", _always(unify_threads), "blocks", "blocks"),
+    *CPU[:-1],
+    # after simplify, which may remove what would have been waited for
+    Pass("insert_barriers", _always(insert_barriers), "flat", "flat"),
+    CPU[-1],
+)
+
+
+def lower(
+    func: Func,
+    machine: Target,
+    pipeline: tuple[Pass, ...] | None = None,
+    verify: Callable[..., None] | None = None,
+    observers: Iterable[Observer] = (),
+) -> Func:
+    """Run the passes from the stage that `func` is in; by default those of the machine's kind."""
+    if pipeline is None:
+        pipeline = CPU if machine.threads is None else GPU
+    stage = stage_of(func)
+    for p in pipeline:
+        if STAGES.index(p.takes) < STAGES.index(stage):
+            continue
+        before, start = func, time.perf_counter()
+        func = p.run(before, machine)
+        seconds = time.perf_counter() - start
+        if verify is not None and func is not before:
+            verify(func, p.gives, after=p.name, before=before)
+        for see in observers:
+            see(p, before, func, seconds)
+    return func
+
+
+def stage_of(func: Func) -> str:
+    """ "blocks", "loops" or "flat", by what `func` contains ("flat" also stands for "vector")."""
+    flat = all(len(p.shape) == 1 and p.strides is None for p in func.buffers)
+    for s in statements(func.body):
+        if isinstance(s, Block):
+            return "blocks"
+        if isinstance(s, Alloc) and (len(s.buffer.shape) != 1 or s.buffer.strides is not None):
+            flat = False
+    return "flat" if flat else "loops"

@@ -1,0 +1,1 @@
+"""The runtime: loads an artifact and runs it; knows nothing of the compiler and ships alone."""

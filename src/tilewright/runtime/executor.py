@@ -1,0 +1,414 @@
+"""Running artifacts: `load` opens one, an `Executable` is called like a function.
+
+In: arrays (NumPy, or anything with DLPack) in the model's order or by name. Out: a list of arrays
+of the same kind. The native session does the work; this file finds addresses and words refusals.
+What the last call showed (shapes, hence outputs) is kept, so a call costs a few microseconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime import abi
+from tilewright.runtime.artifact import parse_manifest
+from tilewright.runtime.bindings import error, lib
+from tilewright.runtime.export import export_library
+from tilewright.runtime.profile import Profile, Roofline, tabulate
+from tilewright.runtime.tensor import (
+    PACKED_BITS,
+    address_of,
+    from_numpy,
+    numpy_dtype,
+    pack,
+    to_numpy,
+    unpack,
+)
+from tilewright.support import knobs
+from tilewright.support.cache import replace_file
+from tilewright.support.errors import ArtifactError, InputError
+
+Array = np.ndarray[Any, Any]
+_FILE, _MEMORY, _INPUT = 1, 3, 4  # of tw_status
+_DENSE = 0x101  # of NumPy's array flags: C-contiguous, aligned to elements
+_WORDS = ctypes.sizeof(abi.Tensor) // 8  # a tw_tensor as 8-byte words: data, shape, rank and dtype
+
+
+def load(
+    source: str | os.PathLike[str] | bytes | bytearray | memoryview | Array,
+    threads: int | None = None,
+) -> Executable:
+    """Open an artifact, a path or its bytes, to run on `threads` threads (None: TILEWRIGHT_THREADS,
+    else every core). Raises ArtifactError if it is damaged or not for this machine."""
+    return Executable(source, threads)
+
+
+class _Table:
+    """The `tw_tensor`s of a model's inputs or outputs, filled in place from call to call."""
+
+    def __init__(self, tensors: Sequence[abi.TensorInfo]) -> None:
+        self.infos = tensors
+        self.names = [t.name for t in tensors]
+        self.shapes: list[tuple[int, ...]] = [(-1,)] * len(tensors)  # none yet
+        ranks = [len(t.shape) for t in tensors]
+        self.starts = [sum(ranks[:i]) for i in range(len(ranks))]
+        self.dims = (ctypes.c_int64 * (sum(ranks) + 1))()
+        self.words = (ctypes.c_uint64 * (_WORDS * len(tensors) + 1))()
+        self.address = ctypes.addressof(self.words)
+        for i, t in enumerate(tensors):
+            self.words[_WORDS * i + 1] = ctypes.addressof(self.dims) + 8 * self.starts[i]
+            self.words[_WORDS * i + 2] = ranks[i] | abi.DTYPE_CODES[t.dtype] << 32
+
+    def set_shape(self, i: int, shape: tuple[int, ...]) -> None:
+        start = self.starts[i]
+        self.dims[start : start + len(shape)] = shape
+        self.shapes[i] = shape
+
+
+class Executable:
+    """A loaded model.
+
+    Calls from several threads take turns; load the artifact twice to run side by side.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | bytes | bytearray | memoryview | Array,
+        threads: int | None = None,
+    ) -> None:
+        self._lock = threading.Lock()
+        if isinstance(source, (str, os.PathLike)):
+            module = lib.tw_module_open(os.fsencode(source))
+        else:
+            self._memory = np.frombuffer(source, np.uint8)  # the module reads it while it lives
+            module = lib.tw_module_open_memory(self._memory.ctypes.data, self._memory.nbytes)
+        if not module:
+            raise error(_FILE)
+        weakref.finalize(self, lib.tw_module_close, module)
+        self._module = module
+        self.manifest = parse_manifest(self._bytes_of(lib.tw_module_manifest))
+        self._check_manifest()
+        session = lib.tw_session_create(module, _thread_count(threads))
+        if not session:
+            raise error(_MEMORY)
+        weakref.finalize(self, lib.tw_session_destroy, session)
+        self._session = session
+        self._inputs = _Table(self.manifest.inputs)
+        self._outputs = _Table(self.manifest.outputs)
+        self._expected = [
+            None if t.dtype in PACKED_BITS else numpy_dtype(t.dtype) for t in self.inputs
+        ]
+        self._packs_outputs = any(t.dtype in PACKED_BITS for t in self.outputs)
+        self._results: list[tuple[int, tuple[int, ...], np.dtype[Any]]] = []  # slot, shape, dtype
+        self._stale = True  # those do not follow from the inputs' shapes yet
+        self.compile_stages: Any = None  # what compiling took, if this process compiled it
+
+    # ---- What it is -------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.manifest.name
+
+    @property
+    def inputs(self) -> tuple[abi.TensorInfo, ...]:
+        """Name, dtype and shape of each input."""
+        return self.manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[abi.TensorInfo, ...]:
+        """Name, dtype and shape of each output."""
+        return self.manifest.outputs
+
+    @property
+    def threads(self) -> int:
+        """How many threads work on one call."""
+        return lib.tw_session_threads(self._session)
+
+    @property
+    def arena_bytes(self) -> int:
+        """The size of the arena for intermediate values, at present."""
+        return lib.tw_session_arena_bytes(self._session)
+
+    @property
+    def variant(self) -> int:
+        """Which of the artifact's code variants runs on this machine."""
+        return lib.tw_module_variant(self._module)
+
+    def artifact(self) -> memoryview:
+        """The bytes of the artifact; read-only."""
+        return self._bytes_of(lib.tw_module_bytes)
+
+    def __repr__(self) -> str:
+        inputs, outputs = ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs))
+        return f"<Executable {self.name}({inputs}) -> ({outputs}), {self.threads} threads>"
+
+    # ---- Running ----------------------------------------------------------------------------
+
+    def __call__(self, *arrays: Any, **named: Any) -> list[Any]:
+        """Run the model on its inputs, given in order or by name; returns the list of outputs.
+
+        Outputs are of the first input's kind (torch tensors for torch tensors), else NumPy arrays.
+        Raises InputError if the inputs do not fit.
+        """
+        if named or len(arrays) != len(self._inputs.infos):
+            arrays = self._in_order(arrays, named)
+        with self._lock:
+            keep = self._bind(arrays)
+            results = self._allocate()
+            self._run()
+        del keep  # converted inputs had to outlive the run
+        if self._packs_outputs:
+            results = [
+                unpack(result, shape, info.dtype) if info.dtype in PACKED_BITS else result
+                for result, shape, info in zip(
+                    results, self._outputs.shapes, self.outputs, strict=True
+                )
+            ]
+        if arrays and type(arrays[0]) is not np.ndarray:
+            return [from_numpy(result, arrays[0]) for result in results]
+        return results
+
+    def run_into(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
+        """Run the model on `inputs` and write its results into `outputs`: dense, writable arrays of
+        the right dtypes and shapes that do not overlap the inputs."""
+        arrays = self._in_order(tuple(inputs), {})
+        infos = self._outputs.infos
+        if len(outputs) != len(infos):
+            raise self._refuse(f"{len(outputs)} outputs were given, expected {len(infos)}")
+        with self._lock:
+            keep = self._bind(arrays)
+            for i, value in enumerate(outputs):
+                array = self._view("output", i, infos[i], value)
+                if infos[i].dtype in PACKED_BITS:
+                    raise self._refuse(f"output {i} '{infos[i].name}': packed dtypes need a call")
+                if array.flags.num & _DENSE != _DENSE or not array.flags.writeable:
+                    raise self._refuse(f"output {i} '{infos[i].name}' is not dense and writable")
+                if array.shape != self._outputs.shapes[i]:
+                    raise self._wrong_shape("output", i, array, self._outputs.shapes[i])
+                self._outputs.words[_WORDS * i] = address_of(array)
+            self._run()
+        del keep
+
+    def _in_order(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        names = self._inputs.names
+        values = dict(zip(names, arrays, strict=False))
+        twice = [name for name in named if name in values]
+        unknown = [name for name in named if name not in names]
+        missing = [name for name in names if name not in values and name not in named]
+        if len(arrays) > len(names) or (missing and not named):
+            raise self._refuse(f"{len(arrays)} inputs were given, expected {len(names)}")
+        for words, wrong in (
+            ("was given twice", twice),
+            ("is no input of the model", unknown),
+            ("is missing", missing),
+        ):
+            if wrong:
+                raise self._refuse(f"input '{wrong[0]}' {words}")
+        return tuple(values[name] if name in values else named[name] for name in names)
+
+    def _bind(self, arrays: tuple[Any, ...]) -> list[Array]:
+        """Fill the input table and, when a shape changed, the outputs' shapes."""
+        keep: list[Array] = []
+        shapes, dtypes, words = self._inputs.shapes, self._expected, self._inputs.words
+        for i, array in enumerate(arrays):
+            if not (
+                type(array) is np.ndarray
+                and array.dtype is dtypes[i]
+                and array.shape == shapes[i]
+                and array.flags.num & _DENSE == _DENSE
+            ):
+                array = self._accept(i, array)
+                keep.append(array)
+            words[_WORDS * i] = address_of(array)
+        if self._stale:
+            self._infer()
+        return keep
+
+    def _accept(self, i: int, value: Any) -> Array:
+        """An input that is not the array expected at once: view, densify or refuse it."""
+        table, info = self._inputs, self._inputs.infos[i]
+        array = self._view("input", i, info, value)
+        if array.shape != table.shapes[i]:
+            self._stale = True
+            table.set_shape(i, array.shape)
+        if info.dtype in PACKED_BITS:
+            return pack(array, PACKED_BITS[info.dtype])
+        return np.require(array, requirements=("C", "A")).reshape(array.shape)
+
+    def _view(self, what: str, i: int, info: abi.TensorInfo, value: Any) -> Array:
+        try:
+            array = to_numpy(value)
+        except (TypeError, ValueError, BufferError, RuntimeError) as fault:
+            raise self._refuse(f"{what} {i} '{info.name}': {fault}") from fault
+        expected = numpy_dtype(info.dtype)
+        if array.dtype != expected:
+            raise self._refuse(
+                f"{what} {i} '{info.name}': dtype is {array.dtype}, expected {expected}"
+            )
+        if array.ndim != len(info.shape):
+            raise self._wrong_shape(what, i, array, info.shape)
+        return array
+
+    def _infer(self) -> None:
+        table = self._outputs
+        self._check(lib.tw_output_shapes(self._session, self._inputs.address, table.dims))
+        for i, info in enumerate(table.infos):
+            start = table.starts[i]
+            table.shapes[i] = tuple(table.dims[start : start + len(info.shape)])
+        self._results = []
+        for i, (shape, info) in enumerate(zip(table.shapes, table.infos, strict=True)):
+            dtype = numpy_dtype(info.dtype)
+            if info.dtype in PACKED_BITS:
+                shape = ((math.prod(shape) * PACKED_BITS[info.dtype] + 7) // 8,)
+                dtype = np.dtype(np.uint8)
+            self._results.append((_WORDS * i, shape, dtype))
+        self._stale = False
+
+    def _allocate(self) -> list[Array]:
+        """Fresh arrays for the outputs, their addresses in the output table."""
+        words, results = self._outputs.words, []
+        for slot, shape, dtype in self._results:
+            try:
+                result = np.empty(shape, dtype)
+            except (MemoryError, ValueError) as fault:
+                raise self._refuse(f"an output of shape {shape} does not fit memory") from fault
+            words[slot] = address_of(result)
+            results.append(result)
+        return results
+
+    def _run(self) -> None:
+        status = lib.tw_run(self._session, self._inputs.address, self._outputs.address)
+        if status:
+            raise self._failure(status)
+
+    def _wrong_shape(
+        self, what: str, i: int, array: Array, expected: Sequence[abi.Dim]
+    ) -> InputError:
+        name = (self.inputs if what == "input" else self.outputs)[i].name
+        given, wanted = ", ".join(map(str, array.shape)), ", ".join(map(str, expected))
+        return self._refuse(f"{what} {i} '{name}': shape is [{given}], expected [{wanted}]")
+
+    def _failure(self, status: int) -> Exception:
+        return self._refuse(lib.tw_error().decode()) if status == _INPUT else error(status)
+
+    def _refuse(self, why: str) -> InputError:
+        takes = ", ".join(map(str, self.inputs)) or "no inputs"
+        return InputError(f"cannot run '{self.name}'", why, remedy=f"the model takes {takes}")
+
+    # ---- Measuring --------------------------------------------------------------------------
+
+    def profile(
+        self, *arrays: Any, seconds: float = 0.5, machine: Roofline | None = None, **named: Any
+    ) -> Profile:
+        """Time each kernel over as many runs as fit in `seconds` (at least three, after a warm-up)
+        and compare it with `machine` (measured if None)."""
+        machine = machine or self.roofline()
+        self(*arrays, **named)
+        self._check(lib.tw_profile(self._session, 1))
+        try:
+            runs, start = 0, time.perf_counter()
+            while runs < 3 or time.perf_counter() - start < seconds:
+                self(*arrays, **named)
+                runs += 1
+            taken = time.perf_counter() - start
+            count = len(self.manifest.kernels)
+            spent, launches = (ctypes.c_int64 * count)(), (ctypes.c_int64 * count)()
+            self._check(lib.tw_profile_read(self._session, spent, launches))
+        finally:
+            self._check(lib.tw_profile(self._session, 0))
+        kernels = tabulate(
+            self.manifest, self._symbols(), list(spent), list(launches), runs, machine
+        )
+        return Profile(kernels, taken / runs * 1e6, machine, self.threads)
+
+    def roofline(self) -> Roofline:
+        """The machine's peaks on this executable's threads; measured once in a process (about half
+        a second)."""
+        if self.threads not in _rooflines:
+            flops, nbytes = ctypes.c_double(), ctypes.c_double()
+            with self._lock:
+                status = lib.tw_probe_machine(
+                    self._session, ctypes.byref(flops), ctypes.byref(nbytes)
+                )
+            self._check(status)
+            _rooflines[self.threads] = Roofline(flops.value, nbytes.value)
+        return _rooflines[self.threads]
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise self._failure(status)
+
+    def _symbols(self) -> dict[str, int]:
+        """The values of the symbols in the last call."""
+        return {
+            dim: value
+            for info, shape in zip(self.inputs, self._inputs.shapes, strict=True)
+            for dim, value in zip(info.shape, shape, strict=True)
+            if isinstance(dim, str)
+        }
+
+    # ---- Keeping ----------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str], kind: str = "artifact") -> Path:
+        """Write the model to disk; returns the path written.
+
+        kind "artifact": one file for `tilewright.load` and `tw_module_open`. kind "library": a
+        folder with a shared library, its C header, a C example and the artifact; needs a C compiler
+        or the ziglang package.
+        """
+        target = Path(path)
+        if kind == "library":
+            return export_library(self.artifact(), self.manifest, target)
+        if kind != "artifact":
+            raise ValueError(f"kind is 'artifact' or 'library', not {kind!r}")
+        with replace_file(target) as file:
+            file.write(self.artifact())
+        return target
+
+    def _check_manifest(self) -> None:
+        """The manifest must list the tensors and kernels that the loader found in its tables."""
+        for tensors, count, info in (
+            (self.inputs, lib.tw_input_count, lib.tw_input_info),
+            (self.outputs, lib.tw_output_count, lib.tw_output_info),
+        ):
+            found = [info(self._module, i).contents for i in range(count(self._module))]
+            said = [(abi.DTYPE_CODES[t.dtype], len(t.shape)) for t in tensors]
+            if said != [(t.dtype, t.rank) for t in found]:
+                raise ArtifactError("cannot load the artifact", "its manifest lists other tensors")
+        if len(self.manifest.kernels) != lib.tw_kernel_count(self._module):
+            raise ArtifactError("cannot load the artifact", "its manifest lists other kernels")
+
+    def _bytes_of(self, question: Any) -> memoryview:
+        """Memory of the module that a C function points to."""
+        size = ctypes.c_size_t()
+        address = question(self._module, ctypes.byref(size))
+        block: Any = (ctypes.c_uint8 * size.value).from_address(address)
+        block.owner = self  # views keep the module open
+        return memoryview(block).cast("B").toreadonly()
+
+
+_rooflines: dict[int, Roofline] = {}  # by threads
+
+
+def default_threads() -> int:
+    """The threads of a model whose caller names no number: TILEWRIGHT_THREADS, else one for each
+    core that this process may use (hardware threads of one core count once)."""
+    return knobs.THREADS.read() or lib.tw_default_threads()
+
+
+def _thread_count(threads: int | None) -> int:
+    if threads is None:
+        return default_threads()
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise InputError("cannot load the model", f"threads is {threads!r}, expected 1 or more")
+    return threads

@@ -1,0 +1,73 @@
+/* internal.h: what the runtime's C files share with each other and with nobody else. */
+#ifndef TILEWRIGHT_INTERNAL_H
+#define TILEWRIGHT_INTERNAL_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE                     /* sched_getaffinity, madvise */
+#endif
+#include <stdatomic.h>
+#include <stdbool.h>
+#include "tilewright.h"
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "artifacts are little-endian, and so must be the machine"
+#endif
+
+#define ALIGNMENT 64                    /* of arena, scratch and weights: one cache line          */
+
+/* error.c */
+tw_status fail(tw_status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define fail_null(...) ((void)fail(__VA_ARGS__), NULL)
+
+const char *dtype_name(int32_t dtype);  /* NULL: no such dtype */
+
+/* memory.c: zero-filled on demand, 64-byte aligned, huge pages where that pays; NULL: no memory */
+void *allocate(size_t bytes);
+void release(void *memory, size_t bytes);
+
+/* cpu.c: does this machine have every feature of a comma-separated list? */
+bool cpu_has_all(const char *arch, const char *features);
+
+/* pool.c */
+typedef struct pool pool;
+typedef void (*pool_task)(void *context, int32_t thread, int64_t begin, int64_t end);
+pool *pool_create(int32_t threads);     /* threads >= 2, the caller included */
+void pool_destroy(pool *);
+void pool_run(pool *, pool_task, void *context, int64_t extent);
+
+/* module.c */
+typedef struct symbol {
+    const char *name;
+    int64_t minimum, maximum;
+    bool bound;                         /* the plain dimension of some input */
+} symbol;
+
+struct tw_module {
+    atomic_int references;
+    const uint8_t *bytes;               /* the artifact                                           */
+    size_t size;
+    bool mapped;                        /* `bytes` is our mapping of a file                       */
+    const char *name;
+    const uint8_t *manifest;
+    size_t manifest_bytes;
+    const uint8_t *weights;
+    void *weights_copy;                 /* when `bytes` was not aligned                           */
+    size_t weights_bytes;
+    uint8_t *code;                      /* mapped executable                                      */
+    size_t code_bytes;
+    tw_entry run;
+    tw_shapes shapes;                   /* NULL: the io tables say all                            */
+    int64_t arena_bytes, scratch_bytes;
+    int32_t input_count, output_count, symbol_count, kernel_count, variant;
+    int32_t output_rank_total;
+    tw_info *inputs, *outputs;
+    symbol *symbols;
+    const char **kernels;
+};
+
+/* session.c */
+int64_t now_nanoseconds(void);
+void session_spread(tw_session *, pool_task, void *context, int64_t extent);
+
+
+#endif

@@ -1,0 +1,33 @@
+/* memory.c: aligned memory for arenas, scratch and copies, on huge pages where that pays. */
+#include "internal.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+#define LARGEST ((size_t)1 << 46)
+
+void *allocate(size_t bytes) {
+    if (bytes > LARGEST) return NULL;
+    if (bytes < 2 * HUGE_PAGE) {
+        void *memory = NULL;
+        return posix_memalign(&memory, ALIGNMENT, bytes ? bytes : ALIGNMENT) ? NULL : memory;
+    }
+    /* Map one huge page more than asked and give back what lies before and after. */
+    size_t rounded = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, whole = rounded + HUGE_PAGE;
+    uint8_t *mapping = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping == MAP_FAILED) return NULL;
+    size_t before = (HUGE_PAGE - (uintptr_t)mapping % HUGE_PAGE) % HUGE_PAGE;
+    if (before) munmap(mapping, before);
+    if (HUGE_PAGE - before) munmap(mapping + before + rounded, HUGE_PAGE - before);
+#ifdef MADV_HUGEPAGE
+    madvise(mapping + before, rounded, MADV_HUGEPAGE);
+#endif
+    return mapping + before;
+}
+
+void release(void *memory, size_t bytes) {
+    if (!memory) return;
+    if (bytes < 2 * HUGE_PAGE) free(memory);
+    else munmap(memory, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+}

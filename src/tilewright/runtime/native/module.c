@@ -1,0 +1,402 @@
+/* module.c: opens an artifact, checks every byte and field of it, maps its code executable.
+ *
+ * The layout is described in runtime/artifact.py, which writes it. Nothing is trusted: each section
+ * is hashed, each count and length is bounded by the bytes that are there, before it is used. */
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { HEADER_BYTES = 64, SECTION_BYTES = 40, FORMAT = 1, MAX_SECTIONS = 64 };
+enum { SECTION_PROGRAM = 1, SECTION_MANIFEST, SECTION_WEIGHTS, SECTION_CODE };
+#define MAGIC "\x93TILEWR\n"
+
+#define NONE UINT64_MAX                 /* an absent code offset */
+#define MAX_ELEMENTS ((int64_t)1 << 46)
+#define MAX_GAP 65536                   /* the largest page that a section may be aligned to */
+#define MAX_ARENA ((uint64_t)1 << 44)
+#define MAX_SCRATCH ((uint64_t)1 << 32)
+
+typedef struct section {
+    uint32_t kind, index;
+    uint64_t offset, size, hash, reserved;
+} section;
+
+typedef struct variant {
+    const char *arch, *features;
+    uint32_t code;
+    uint64_t run, shapes;
+} variant;
+
+/* ---- Reading fields: a cursor that never leaves its section ---------------------------------- */
+
+typedef struct cursor {
+    const uint8_t *at, *end;
+    bool broken;                        /* once set, every read gives zeros */
+} cursor;
+
+static const uint8_t *take(cursor *c, size_t bytes) {
+    if (c->broken || bytes > (size_t)(c->end - c->at)) {
+        c->broken = true;
+        return NULL;
+    }
+    c->at += bytes;
+    return c->at - bytes;
+}
+
+static uint32_t take_u32(cursor *c) {
+    uint32_t value = 0;
+    const uint8_t *bytes = take(c, sizeof value);
+    if (bytes) memcpy(&value, bytes, sizeof value);
+    return value;
+}
+
+static uint64_t take_u64(cursor *c) {
+    uint64_t value = 0;
+    const uint8_t *bytes = take(c, sizeof value);
+    if (bytes) memcpy(&value, bytes, sizeof value);
+    return value;
+}
+
+/* A length, that many bytes, and a NUL which the length does not count. */
+static const char *take_string(cursor *c) {
+    size_t length = take_u32(c);
+    const char *text = (const char *)take(c, length + 1);
+    if (!text) return "";
+    if (text[length] || strlen(text) != length) c->broken = true;
+    return c->broken ? "" : text;
+}
+
+/* A count of entries that occupy at least `least` bytes each. */
+static int32_t take_count(cursor *c, size_t least) {
+    uint32_t count = take_u32(c);
+    if (c->broken || count > (size_t)(c->end - c->at) / least) c->broken = true;
+    return c->broken ? 0 : (int32_t)count;
+}
+
+static uint64_t hash_of(const void *bytes, size_t size) {
+    tw_hash hash = {0};
+    tw_hash_feed(&hash, bytes, size);
+    return tw_hash_finish(&hash);
+}
+
+/* ---- The header and its section table -------------------------------------------------------- */
+
+static tw_status check_sections(const tw_module *m, section *sections, uint32_t *count) {
+    cursor c = {m->bytes, m->bytes + m->size, false};
+    const uint8_t *start = take(&c, 8);
+    if (!start || memcmp(start, MAGIC, 8))
+        return fail(TW_ERROR_FILE, "not a Tilewright artifact");
+    uint32_t format = take_u32(&c), abi = take_u32(&c);
+    uint64_t file_bytes = take_u64(&c), header_hash = take_u64(&c);
+    *count = take_u32(&c);
+    take(&c, HEADER_BYTES - (size_t)(c.at - m->bytes));
+    if (c.broken) return fail(TW_ERROR_FILE, "the artifact is cut short: its header is incomplete");
+    if (format != FORMAT || abi != TW_ABI_VERSION)
+        return fail(TW_ERROR_FILE, "the artifact has format %u.%u; this runtime reads %d.%d: "
+                    "compile the model again", format, abi, FORMAT, TW_ABI_VERSION);
+    if (file_bytes != m->size)
+        return fail(TW_ERROR_FILE, "the artifact is cut short or padded: it has %zu bytes, its "
+                    "header says %llu", m->size, (unsigned long long)file_bytes);
+    const uint8_t *table = c.at;
+    if (*count > MAX_SECTIONS || !take(&c, (size_t)*count * SECTION_BYTES))
+        return fail(TW_ERROR_FILE, "the artifact's section table is damaged");
+    uint8_t header[HEADER_BYTES];       /* hashed with the hash itself as zero */
+    memcpy(header, m->bytes, sizeof header);
+    memset(header + 24, 0, 8);
+    tw_hash hash = {0};
+    tw_hash_feed(&hash, header, sizeof header);
+    tw_hash_feed(&hash, table, (size_t)*count * SECTION_BYTES);
+    if (tw_hash_finish(&hash) != header_hash)
+        return fail(TW_ERROR_FILE, "the artifact's header is damaged (its hash differs)");
+    memcpy(sections, table, (size_t)*count * SECTION_BYTES);
+    uint64_t end = (uint64_t)(c.at - m->bytes);     /* sections follow each other, with zeros between */
+    for (uint32_t i = 0; i < *count; i++) {
+        const section *s = &sections[i];
+        if (s->offset < end || s->offset > m->size || s->size > m->size - s->offset ||
+            s->offset - end > MAX_GAP || s->offset % ALIGNMENT)
+            return fail(TW_ERROR_FILE, "section %u of the artifact is out of place", i);
+        for (; end < s->offset; end++)
+            if (m->bytes[end]) return fail(TW_ERROR_FILE, "the artifact is damaged before section %u", i);
+        if (hash_of(m->bytes + s->offset, s->size) != s->hash)
+            return fail(TW_ERROR_FILE, "section %u of the artifact is damaged (its hash differs)", i);
+        end += s->size;
+    }
+    return end == m->size ? TW_OK : fail(TW_ERROR_FILE, "the artifact is damaged at its end");
+}
+
+/* The section of that kind, number `index` of its kind; NULL if there is none, or several. */
+static const section *find(const section *all, uint32_t count, uint32_t kind, uint32_t index) {
+    const section *found = NULL;
+    for (uint32_t i = 0; i < count; i++)
+        if (all[i].kind == kind && all[i].index == index) {
+            if (found) return NULL;
+            found = &all[i];
+        }
+    return found;
+}
+
+/* ---- The program section: io tables, symbols, kernels, code variants -------------------------- */
+
+static tw_status read_tensor(cursor *c, tw_module *m, tw_info *info, bool output, bool computed) {
+    info->name = take_string(c);
+    info->dtype = (int32_t)take_u32(c);
+    info->rank = (int32_t)take_u32(c);
+    if (!c->broken && !dtype_name(info->dtype))
+        return fail(TW_ERROR_FILE, "tensor '%.99s' has an unknown dtype", info->name);
+    if (c->broken || info->rank < 0 || info->rank > TW_MAX_RANK)
+        return fail(TW_ERROR_FILE, "the artifact's table of tensors is damaged");
+    const uint8_t *stored = take(c, (size_t)info->rank * sizeof(int64_t));
+    int64_t *dims = calloc((size_t)info->rank + 1, sizeof *dims), elements = 1;
+    if (!dims) return fail(TW_ERROR_MEMORY, "out of memory");
+    info->dims = dims;
+    if (!stored) return fail(TW_ERROR_FILE, "the artifact's table of tensors is damaged");
+    memcpy(dims, stored, (size_t)info->rank * sizeof *dims);
+    for (int32_t i = 0; i < info->rank; i++) {
+        bool symbolic = dims[i] < 0 && dims[i] >= -m->symbol_count;
+        if (dims[i] == TW_DIM_COMPUTED ? !(output && computed) : dims[i] < 0 && !symbolic)
+            return fail(TW_ERROR_FILE, "dimension %d of tensor '%.99s' is invalid", i, info->name);
+        if (symbolic && !output) m->symbols[-1 - dims[i]].bound = true;
+        if (dims[i] > MAX_ELEMENTS / elements)
+            return fail(TW_ERROR_FILE, "tensor '%.99s' is too large", info->name);
+        if (dims[i] > 0) elements *= dims[i];
+    }
+    return TW_OK;
+}
+
+static tw_status read_tensors(cursor *c, tw_module *m, int32_t *count, tw_info **tensors,
+                              bool output, bool computed) {
+    int32_t entries = take_count(c, 13);
+    *tensors = calloc((size_t)entries + 1, sizeof **tensors);
+    if (!*tensors) return fail(TW_ERROR_MEMORY, "out of memory");
+    for (; *count < entries; ++*count) {
+        tw_status status = read_tensor(c, m, &(*tensors)[*count], output, computed);
+        if (status) {
+            ++*count;                   /* so that its dims are freed too */
+            return status;
+        }
+    }
+    return TW_OK;
+}
+
+/* Every symbol must be the plain dimension of some input, or a run could not know it. */
+static tw_status check_symbols(const tw_module *m) {
+    for (const symbol *s = m->symbols; s < m->symbols + m->symbol_count; s++)
+        if (!s->bound || s->minimum < 0 || s->maximum < s->minimum)
+            return fail(TW_ERROR_FILE, "symbol '%.99s' of the artifact is invalid", s->name);
+    return TW_OK;
+}
+
+/* The first variant that this machine can run; the others are checked and passed over. */
+static tw_status choose_variant(cursor *c, tw_module *m, variant *chosen, bool computed) {
+    char wanted[512] = "";
+    int32_t count = take_count(c, 30);
+    m->variant = -1;
+    for (int32_t i = 0; i < count; i++) {
+        variant v;
+        v.arch = take_string(c);
+        v.features = take_string(c);
+        v.code = take_u32(c);
+        v.run = take_u64(c);
+        v.shapes = take_u64(c);
+        if (c->broken || computed != (v.shapes != NONE))
+            return fail(TW_ERROR_FILE, "the artifact's table of code variants is damaged");
+        if (m->variant < 0 && cpu_has_all(v.arch, v.features)) {
+            m->variant = i;
+            *chosen = v;
+        }
+        size_t used = strlen(wanted);
+        if (used < sizeof wanted - 160) {
+            strncat(wanted, i ? " | " : "", 4);
+            strncat(wanted, v.arch, 20);
+            strncat(wanted, *v.features ? " with " : "", 7);
+            strncat(wanted, v.features, 110);
+        }
+    }
+    if (c->broken || c->at != c->end)
+        return fail(TW_ERROR_FILE, "the artifact's program section is damaged");
+    if (m->variant < 0)
+        return fail(TW_ERROR_MACHINE, "the artifact has no code for this machine; it needs: %s", wanted);
+    return TW_OK;
+}
+
+static tw_status read_program(tw_module *m, const uint8_t *bytes, size_t size, variant *chosen) {
+    cursor c = {bytes, bytes + size, false};
+    tw_status status;
+    uint64_t arena = take_u64(&c), scratch = take_u64(&c);
+    uint32_t computed = take_u32(&c);
+    if (arena > MAX_ARENA || scratch > MAX_SCRATCH || computed > 1)
+        return fail(TW_ERROR_FILE, "the artifact asks for an impossible amount of memory");
+    m->arena_bytes = (int64_t)arena;
+    m->scratch_bytes = (int64_t)scratch;
+    m->name = take_string(&c);
+    int32_t symbols = take_count(&c, 21);
+    if (!(m->symbols = calloc((size_t)symbols + 1, sizeof *m->symbols)))
+        return fail(TW_ERROR_MEMORY, "out of memory");
+    for (m->symbol_count = 0; m->symbol_count < symbols; m->symbol_count++) {
+        symbol *s = &m->symbols[m->symbol_count];
+        s->name = take_string(&c);
+        s->minimum = (int64_t)take_u64(&c);
+        s->maximum = (int64_t)take_u64(&c);
+    }
+    if ((status = read_tensors(&c, m, &m->input_count, &m->inputs, false, computed))) return status;
+    if ((status = read_tensors(&c, m, &m->output_count, &m->outputs, true, computed))) return status;
+    for (int32_t i = 0; i < m->output_count; i++) m->output_rank_total += m->outputs[i].rank;
+    int32_t kernels = take_count(&c, 5);
+    if (!(m->kernels = calloc((size_t)kernels + 1, sizeof *m->kernels)))
+        return fail(TW_ERROR_MEMORY, "out of memory");
+    for (m->kernel_count = 0; m->kernel_count < kernels; m->kernel_count++)
+        m->kernels[m->kernel_count] = take_string(&c);
+    if ((status = choose_variant(&c, m, chosen, computed))) return status;
+    return check_symbols(m);
+}
+
+/* ---- Mapping ---------------------------------------------------------------------------------- */
+
+/* Executable and not writable, at any time: from the file, or as a copy where that cannot be. */
+static tw_status map_code(tw_module *m, int file, const section *s, const variant *v) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (!s || !s->size || v->run >= s->size || (v->shapes != NONE && v->shapes >= s->size))
+        return fail(TW_ERROR_FILE, "the artifact's code entries are invalid");
+    m->code = MAP_FAILED;
+    m->code_bytes = s->size;
+    if (file >= 0 && s->offset % page == 0)
+        m->code = mmap(NULL, s->size, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, (off_t)s->offset);
+    if (m->code == MAP_FAILED) {
+        m->code = mmap(NULL, s->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (m->code == MAP_FAILED) return fail(TW_ERROR_MEMORY, "cannot map code: %s", strerror(errno));
+        memcpy(m->code, m->bytes + s->offset, s->size);
+        if (mprotect(m->code, s->size, PROT_READ | PROT_EXEC))
+            return fail(TW_ERROR_MEMORY, "cannot make code executable: %s", strerror(errno));
+        __builtin___clear_cache((char *)m->code, (char *)m->code + s->size);
+    }
+    uint8_t *run = m->code + v->run, *shapes = v->shapes == NONE ? NULL : m->code + v->shapes;
+    memcpy(&m->run, &run, sizeof run);
+    memcpy(&m->shapes, &shapes, sizeof shapes);
+    return TW_OK;
+}
+
+static tw_status map_weights(tw_module *m, const section *s) {
+    if (!s || !s->size) return TW_OK;
+    m->weights = m->bytes + s->offset;
+    if ((uintptr_t)m->weights % ALIGNMENT) {
+        m->weights_bytes = s->size;
+        if (!(m->weights_copy = allocate(s->size))) return fail(TW_ERROR_MEMORY, "out of memory");
+        memcpy(m->weights_copy, m->weights, s->size);
+        m->weights = m->weights_copy;
+    }
+#ifdef MADV_HUGEPAGE
+    else if (m->mapped) {               /* a hint: kernels without huge pages of files refuse it */
+        size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)m->weights % page;
+        madvise((void *)(m->weights - before), s->size + before, MADV_HUGEPAGE);
+    }
+#endif
+    return TW_OK;
+}
+
+static tw_status load(tw_module *m, int file) {
+    section sections[MAX_SECTIONS];
+    variant chosen = {0};
+    uint32_t count = 0;
+    _Static_assert(sizeof(section) == SECTION_BYTES, "the table is read in one copy");
+    tw_status status = check_sections(m, sections, &count);
+    if (status) return status;
+    const section *program = find(sections, count, SECTION_PROGRAM, 0);
+    const section *manifest = find(sections, count, SECTION_MANIFEST, 0);
+    if (!program || !manifest) return fail(TW_ERROR_FILE, "the artifact lacks a section");
+    m->manifest = m->bytes + manifest->offset;
+    m->manifest_bytes = manifest->size;
+    if ((status = read_program(m, m->bytes + program->offset, program->size, &chosen))) return status;
+    if ((status = map_weights(m, find(sections, count, SECTION_WEIGHTS, 0)))) return status;
+    return map_code(m, file, find(sections, count, SECTION_CODE, chosen.code), &chosen);
+}
+
+static tw_module *open_bytes(const uint8_t *bytes, size_t size, int file) {
+    tw_module *m = calloc(1, sizeof *m);
+    if (!m) return fail_null(TW_ERROR_MEMORY, "out of memory");
+    atomic_init(&m->references, 1);
+    m->bytes = bytes;
+    m->size = size;
+    m->mapped = file >= 0;
+    m->code = MAP_FAILED;
+    if (!load(m, file)) return m;
+    tw_module_close(m);
+    return NULL;
+}
+
+tw_module *tw_module_open(const char *path) {
+    struct stat status;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);   /* a pipe must not hold us up */
+    if (file < 0) return fail_null(TW_ERROR_FILE, "cannot open '%.800s': %s", path, strerror(errno));
+    tw_module *m = NULL;
+    if (fstat(file, &status) || !S_ISREG(status.st_mode)) {
+        fail(TW_ERROR_FILE, "'%.800s' is not a file", path);
+    } else if (status.st_size < HEADER_BYTES) {
+        fail(TW_ERROR_FILE, "'%.800s' is not a Tilewright artifact", path);
+    } else {
+        size_t size = (size_t)status.st_size;
+        void *bytes = mmap(NULL, size, PROT_READ, MAP_PRIVATE, file, 0);
+        if (bytes == MAP_FAILED) fail(TW_ERROR_MEMORY, "cannot map '%.800s': %s", path, strerror(errno));
+        else m = open_bytes(bytes, size, file);
+    }
+    close(file);
+    return m;
+}
+
+tw_module *tw_module_open_memory(const void *bytes, size_t size) {
+    if (!bytes) return fail_null(TW_ERROR_FILE, "not a Tilewright artifact");
+    return open_bytes(bytes, size, -1);
+}
+
+void tw_module_close(tw_module *m) {
+    if (!m || atomic_fetch_sub(&m->references, 1) > 1) return;
+    for (int32_t i = 0; i < m->input_count; i++) free((void *)m->inputs[i].dims);
+    for (int32_t i = 0; i < m->output_count; i++) free((void *)m->outputs[i].dims);
+    free(m->inputs);
+    free(m->outputs);
+    free(m->symbols);
+    free(m->kernels);
+    if (m->code != MAP_FAILED) munmap(m->code, m->code_bytes);
+    release(m->weights_copy, m->weights_bytes);
+    if (m->mapped) munmap((void *)m->bytes, m->size);
+    free(m);
+}
+
+/* ---- Questions about a module ------------------------------------------------------------------ */
+
+const char *tw_module_name(const tw_module *m) { return m->name; }
+
+const char *tw_module_manifest(const tw_module *m, size_t *size) {
+    *size = m->manifest_bytes;
+    return (const char *)m->manifest;
+}
+
+const void *tw_module_bytes(const tw_module *m, size_t *size) {
+    *size = m->size;
+    return m->bytes;
+}
+
+int32_t tw_module_variant(const tw_module *m) { return m->variant; }
+int32_t tw_input_count(const tw_module *m) { return m->input_count; }
+int32_t tw_output_count(const tw_module *m) { return m->output_count; }
+int32_t tw_symbol_count(const tw_module *m) { return m->symbol_count; }
+int32_t tw_kernel_count(const tw_module *m) { return m->kernel_count; }
+
+#define AT(table, count) (index >= 0 && index < (count) ? (table) : NULL)
+const tw_info *tw_input_info(const tw_module *m, int32_t index) {
+    return AT(&m->inputs[index], m->input_count);
+}
+const tw_info *tw_output_info(const tw_module *m, int32_t index) {
+    return AT(&m->outputs[index], m->output_count);
+}
+const char *tw_symbol_name(const tw_module *m, int32_t index) {
+    return AT(m->symbols[index].name, m->symbol_count);
+}
+const char *tw_kernel_name(const tw_module *m, int32_t index) {
+    return AT(m->kernels[index], m->kernel_count);
+}

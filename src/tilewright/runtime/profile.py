@@ -1,0 +1,165 @@
+"""Where the time of a model goes: one row a kernel, against what the machine could do.
+
+In: nanoseconds and launches of each kernel, added up, and the manifest's account of its work. Out:
+a `Profile`, printable as a table. The roofline of a kernel is the larger of two times: that of its
+multiply-adds at the machine's peak, and that of its bytes from main memory; data that is still in a
+cache can beat it.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.runtime import abi
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """The machine's peaks: f32 GFLOP/s in registers, GB/s from main memory."""
+
+    gflops: float
+    gbytes: float
+
+    def seconds(self, flops: int, nbytes: int) -> float:
+        """The least time for this much work."""
+        return max(flops / self.gflops, nbytes / self.gbytes) * 1e-9
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """One kernel in one run of the model, averaged over the profiled runs."""
+
+    name: str
+    ops: tuple[str, ...]
+    shape: tuple[int, ...]
+    launches: float  # in one run
+    microseconds: float  # of all its launches in one run
+    flops: int
+    bytes: int
+    roofline: float  # percent of the least time that the machine allows
+
+    @property
+    def gflops(self) -> float:
+        """GFLOP/s that it reached."""
+        return self.flops * self.launches / (self.microseconds * 1e3 or 1)
+
+    @property
+    def gbytes(self) -> float:
+        """GB/s that it reached."""
+        return self.bytes * self.launches / (self.microseconds * 1e3 or 1)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The kernels of a model in their order, and one whole run of it in microseconds."""
+
+    kernels: tuple[KernelTime, ...]
+    microseconds: float
+    machine: Roofline
+    threads: int
+
+    def __iter__(self) -> Any:
+        return iter(self.kernels)
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table as text, its heading first."""
+        rows = [("kernel", "ops fused", "shape", "us", "GFLOP/s", "GB/s", "% of roofline")]
+        for k in self.kernels:
+            shape = "x".join(map(str, k.shape))
+            times = f" (x{k.launches:g})" if k.launches != 1 else ""
+            rows.append(
+                (
+                    k.name + times,
+                    " ".join(k.ops),
+                    shape,
+                    f"{k.microseconds:.1f}",
+                    f"{k.gflops:.1f}",
+                    f"{k.gbytes:.1f}",
+                    f"{k.roofline:.0f}",
+                )
+            )
+        return rows
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if i < 3 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        inside = sum(k.microseconds for k in self.kernels)
+        lines.append(
+            f"{inside:.1f} us in kernels, {self.microseconds:.1f} us in all; "
+            f"{self.threads} threads; "
+            f"peak {self.machine.gflops:.0f} GFLOP/s, {self.machine.gbytes:.1f} GB/s"
+        )
+        return "\n".join(lines)
+
+
+def tabulate(
+    manifest: abi.Manifest,
+    dims: Mapping[str, int],
+    nanoseconds: Sequence[int],
+    launches: Sequence[int],
+    runs: int,
+    machine: Roofline,
+) -> tuple[KernelTime, ...]:
+    """The rows of a profile, from what each kernel took and how often it was launched in `runs`
+    runs with these values of the symbols."""
+    times: list[KernelTime] = []
+    for kernel, spent, count in zip(manifest.kernels, nanoseconds, launches, strict=True):
+        flops, nbytes = evaluate(kernel.flops, dims), evaluate(kernel.bytes, dims)
+        least = machine.seconds(flops, nbytes) * count
+        times.append(
+            KernelTime(
+                name=kernel.name,
+                ops=kernel.ops,
+                shape=tuple(evaluate(d, dims) for d in kernel.shape),
+                launches=count / runs,
+                microseconds=spent / runs * 1e-3,
+                flops=flops,
+                bytes=nbytes,
+                roofline=100 * least / (spent * 1e-9) if spent else 0.0,
+            )
+        )
+    return tuple(times)
+
+
+_BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_CALLS = {"min": min, "max": max}
+
+
+def evaluate(dim: abi.Dim, dims: Mapping[str, int]) -> int:
+    """The value of a dimension's expression: whole numbers, symbols, + - * // %, min and max."""
+    if isinstance(dim, int):
+        return dim
+
+    def value(node: ast.expr) -> int:
+        match node:
+            case ast.Constant(value=int(number)):
+                return number
+            case ast.Name(id=name) if name in dims:
+                return dims[name]
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -value(operand)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+                return _BINARY[type(op)](value(left), value(right))
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS:
+                return _CALLS[name](*map(value, args))
+            case _:
+                raise ValueError(f"not an expression of dimensions: {ast.unparse(node)}")
+
+    return value(ast.parse(dim, mode="eval").body)

@@ -1,0 +1,1 @@
+"""One file for each primitive: a pure function that locates, checks its needs, and rewrites."""

@@ -1,0 +1,111 @@
+"""partition_loop: cut a loop's range into consecutive loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from tilewright.arith.prove import prove_less
+from tilewright.arith.simplify import Facts
+from tilewright.ir.expr import Expr, as_int, const
+from tilewright.ir.stmt import Block, For, Func, Stmt, seq
+from tilewright.ir.walk import substitute
+from tilewright.schedule.depend import axis_values, uses
+from tilewright.schedule.domain import drive, ranges_at
+from tilewright.schedule.locate import (
+    Path,
+    block_nests,
+    copy_afresh,
+    loop_path,
+    loops_above,
+    map_blocks,
+    need,
+    primitive,
+    replace,
+    the_loop,
+)
+
+
+@primitive("partition loop '{loop}' at {points}")
+def partition_loop(func: Func, loop: str, points: Sequence[int]) -> tuple[Func, tuple[str, ...]]:
+    """Cut a loop's range into consecutive loops, so that guards vanish; gives their names.
+
+    The first keeps the names of what stands in it; the others get fresh ones.
+
+    rewrite: partition_loop("i_o", [1])
+        for i_o in serial(0, 2):
+            for i_i in serial(0, 32):
+                with block("B", where=i_o * 32 + i_i < 60):
+                    vi = spatial(60, i_o * 32 + i_i)
+                    reads(A[vi])
+                    writes(B[vi])
+                    B[vi] = A[vi] * 2.0
+    →
+        for i_o in serial(0, 1):
+            for i_i in serial(0, 32):
+                with block("B"):
+                    vi = spatial(60, i_o * 32 + i_i)
+                    reads(A[vi])
+                    writes(B[vi])
+                    B[vi] = A[vi] * 2.0
+        for i_o_1 in serial(1, 2):
+            for i_i_1 in serial(0, 32):
+                with block("B_1", where=i_i_1 < 28):
+                    vi_1 = spatial(60, i_o_1 * 32 + i_i_1)
+                    reads(A[vi_1])
+                    writes(B[vi_1])
+                    B[vi_1] = A[vi_1] * 2.0
+    needs:
+        P1  the loop is not bound to threads
+        P2  there are points, they rise, and each part has an iteration
+        P3  a reduction that the loop drives starts in the first part
+    """
+    path = loop_path(func, loop)
+    old = the_loop(path)
+    why = f"it is a '{old.kind}' loop"
+    bound = old.kind in ("thread", "vthread", "pipeline")
+    need("P1", not bound, func, old, why, "partition a loop before binding it")
+    ranges = ranges_at(func, path[:-1])
+    ends: list[Expr] = [old.start, *(const(p) for p in points), old.stop]
+    inside = all(prove_less(a, b, ranges) for a, b in pairwise(ends))
+    why = f"the points {', '.join(map(str, points))} leave a part without iterations"
+    need("P2", inside and points, func, old, why, "give rising points between its start and stop")
+    parts: list[Stmt] = []
+    names: list[str] = []
+    beside = func
+    for start, stop in pairwise(ends):
+        part = old.replace(start=start, stop=stop)
+        if parts:
+            part = copy_afresh(beside, part)
+            beside = func.replace(body=seq(beside.body, part))
+        part = part.replace(body=drive(func, [*path[:-1], part], part.body, {}))
+        names.append(part.name)
+        parts.append(_begin(func, path, part))
+    return replace(func, path, seq(*parts)), tuple(names)
+
+
+def _begin(func: Func, path: Path, part: For) -> For:
+    """A part of a loop, in which reductions that began in an earlier part do not begin again."""
+    begun = {
+        b.name
+        for b, loops in block_nests(part, loops_above(path))
+        if part.var in uses(b, ("reduce",)) and _begun(func, path, loops, b)
+    }
+    return map_blocks(part, lambda b: b.replace(init=None) if b.name in begun else b)
+
+
+def _begun(func: Func, path: Path, loops: Sequence[For], block: Block) -> bool:
+    """Has the block's reduction begun before these loops run?"""
+    if block.init is None:
+        return False
+    values = axis_values(block, "reduce")
+    known = Facts(ranges_at(func, (*path[:-1], *loops)))
+    if any(prove_less(0, value, known) for value in values):
+        return True
+    starts = {f.var: f.start for f in loops}
+    first = [known.simplify(substitute(value, starts)) for value in values]
+    mixed = uses(block, ("reduce",)) & uses(block, ("spatial",))
+    begins = mixed or all(as_int(value) == 0 for value in first)
+    why = f"it is not known in which part the reduction of block '{block.name}' begins"
+    need("P3", begins, func, path[-1], why, "take its start out first: decompose_reduction")
+    return False

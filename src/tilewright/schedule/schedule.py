@@ -1,0 +1,171 @@
+"""`Schedule`: a function, and the trace of what was done to it.
+
+In: a function in stage "blocks" and calls of primitives. Out: the rewritten function and a trace
+that replays. The one idea: every primitive is a pure function in `primitives/`; a method here
+applies it and notes the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+from tilewright.ir.stmt import Func
+from tilewright.ir.text import print_func
+from tilewright.schedule import locate
+from tilewright.schedule.primitives.annotate import annotate
+from tilewright.schedule.primitives.bind import bind
+from tilewright.schedule.primitives.blockize import blockize
+from tilewright.schedule.primitives.cache_read import cache_read
+from tilewright.schedule.primitives.cache_write import cache_write
+from tilewright.schedule.primitives.compute_at import compute_at
+from tilewright.schedule.primitives.compute_inline import compute_inline
+from tilewright.schedule.primitives.decompose_reduction import decompose_reduction
+from tilewright.schedule.primitives.double_buffer import double_buffer
+from tilewright.schedule.primitives.fuse import fuse
+from tilewright.schedule.primitives.merge_reduction import merge_reduction
+from tilewright.schedule.primitives.pad_einsum import pad_einsum
+from tilewright.schedule.primitives.parallel import parallel
+from tilewright.schedule.primitives.partition_loop import partition_loop
+from tilewright.schedule.primitives.prefetch import prefetch
+from tilewright.schedule.primitives.reindex import reindex
+from tilewright.schedule.primitives.reorder import reorder
+from tilewright.schedule.primitives.reverse_compute_at import reverse_compute_at
+from tilewright.schedule.primitives.reverse_compute_inline import reverse_compute_inline
+from tilewright.schedule.primitives.rfactor import rfactor
+from tilewright.schedule.primitives.set_scope import set_scope
+from tilewright.schedule.primitives.software_pipeline import software_pipeline
+from tilewright.schedule.primitives.split import split
+from tilewright.schedule.primitives.storage_align import storage_align
+from tilewright.schedule.primitives.tensorize import tensorize
+from tilewright.schedule.primitives.tile import tile
+from tilewright.schedule.primitives.transform_block_layout import transform_block_layout
+from tilewright.schedule.primitives.transform_layout import transform_layout
+from tilewright.schedule.primitives.unroll import unroll
+from tilewright.schedule.primitives.vectorize import vectorize
+from tilewright.schedule.primitives.vthread import vthread
+from tilewright.schedule.trace import Decision, Plain, Step, Trace, check_among, decided, frozen
+from tilewright.support.errors import ScheduleError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@overload
+def _method(
+    primitive: Callable[Concatenate[Func, P], Func],
+) -> Callable[Concatenate[Schedule, P], None]: ...
+@overload
+def _method(
+    primitive: Callable[Concatenate[Func, P], tuple[Func, R]],
+) -> Callable[Concatenate[Schedule, P], R]: ...
+
+
+def _method(primitive: Callable[..., Any]) -> Callable[..., Any]:
+    """The method that applies a primitive, which gives a Func, or a Func and the call's result."""
+
+    def apply(self: Schedule, *args: Any, **named: Any) -> Any:
+        step = Step(
+            primitive.__name__, frozen(args), tuple((k, frozen(v)) for k, v in named.items())
+        )
+        return self.take(step)
+
+    apply.__name__, apply.__doc__ = primitive.__name__, primitive.__doc__
+    PRIMITIVES[primitive.__name__] = primitive
+    return apply
+
+
+PRIMITIVES: dict[str, Callable[..., Func | tuple[Func, Any]]] = {}
+
+
+class Schedule:
+    """A function under rewriting. Handles are names: `s.split("i", 32)` gives ("i_o", "i_i")."""
+
+    def __init__(self, func: Func, decisions: dict[str, Plain] | None = None) -> None:
+        """`decisions` sets values for `decide` to find: a tuner runs the same code with others."""
+        self.func: Func = func
+        self.trace: Trace = Trace((), {n: Decision(v) for n, v in (decisions or {}).items()})
+
+    def take(self, step: Step) -> Any:
+        """Apply one step; gives what the primitive gives besides the function."""
+        primitive = PRIMITIVES.get(step.primitive)
+        if primitive is None:
+            raise ScheduleError(
+                f"cannot apply '{step.primitive}'",
+                f"the primitives are {', '.join(sorted(PRIMITIVES))}",
+            )
+        made = primitive(self.func, *step.args, **dict(step.named))
+        self.func, given = made if isinstance(made, tuple) else (made, None)
+        self.trace = self.trace.then(step)
+        return given
+
+    def decide(self, name: str, value: Any, among: Sequence[Plain] = ()) -> Any:
+        """A named choice: `value`, unless the schedule was given another. It is one of `among`.
+
+        What is returned may be passed to primitives; their steps follow the decision if it changes.
+        """
+        given = self.trace.decisions.get(name)
+        if given is not None:
+            value = given.value
+        check_among(name, value, tuple(among))
+        self.trace = self.trace.decide(name, Decision(value, tuple(among)))
+        return decided(value, name)
+
+    def loops(self, block: str | None = None) -> tuple[str, ...]:
+        """The loops above a block, outermost first; without a block, all loops in program order."""
+        if block is None:
+            return locate.loop_names(self.func)
+        return tuple(loop.name for loop in locate.loops_above(locate.block_path(self.func, block)))
+
+    def blocks(self) -> tuple[str, ...]:
+        """The blocks in program order."""
+        return locate.block_names(self.func)
+
+    def show(self) -> str:
+        """The function as text."""
+        return print_func(self.func)
+
+    # One line a primitive; its import stands above.
+    annotate = _method(annotate)
+    bind = _method(bind)
+    blockize = _method(blockize)
+    cache_read = _method(cache_read)
+    cache_write = _method(cache_write)
+    compute_at = _method(compute_at)
+    compute_inline = _method(compute_inline)
+    decompose_reduction = _method(decompose_reduction)
+    double_buffer = _method(double_buffer)
+    fuse = _method(fuse)
+    merge_reduction = _method(merge_reduction)
+    pad_einsum = _method(pad_einsum)
+    parallel = _method(parallel)
+    partition_loop = _method(partition_loop)
+    prefetch = _method(prefetch)
+    reindex = _method(reindex)
+    reorder = _method(reorder)
+    reverse_compute_at = _method(reverse_compute_at)
+    reverse_compute_inline = _method(reverse_compute_inline)
+    rfactor = _method(rfactor)
+    set_scope = _method(set_scope)
+    software_pipeline = _method(software_pipeline)
+    split = _method(split)
+    storage_align = _method(storage_align)
+    tensorize = _method(tensorize)
+    tile = _method(tile)
+    transform_block_layout = _method(transform_block_layout)
+    transform_layout = _method(transform_layout)
+    unroll = _method(unroll)
+    vectorize = _method(vectorize)
+    vthread = _method(vthread)
+
+
+def replay(func: Func, trace: Trace) -> Schedule:
+    """The schedule that `trace` gives on `func`. Raises ScheduleError if a step does not fit."""
+    schedule = Schedule(func)
+    schedule.trace = Trace((), trace.decisions)
+    for step in trace.steps:
+        try:
+            schedule.take(step)
+        except TypeError as error:
+            raise ScheduleError(f"cannot apply '{step.primitive}'", str(error)) from error
+    return schedule

@@ -1,0 +1,1 @@
+"""For a function and a machine: the space of schedules, and the default pick."""

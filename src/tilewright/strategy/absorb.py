@@ -1,0 +1,96 @@
+"""Absorb: inline elementwise blocks, so that what remains are the blocks worth scheduling.
+
+In: a schedule. Out: the same with every block inlined whose value is cheap to repeat or read only
+once. The one idea: a block may be repeated if repeating costs less than storing and loading its
+result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from math import prod
+
+from tilewright.ir.expr import Binary, BinaryOp, Unary, UnaryOp, as_int
+from tilewright.ir.stmt import Block, Buffer, Func, annotation
+from tilewright.ir.walk import blocks, loads, stores, visit
+from tilewright.schedule.schedule import Schedule
+from tilewright.support.errors import ScheduleError
+
+CHEAP_UNARY = frozenset(
+    {
+        UnaryOp.neg, UnaryOp.logical_not, UnaryOp.bit_not, UnaryOp.abs, UnaryOp.sign, UnaryOp.floor,
+        UnaryOp.ceil, UnaryOp.round, UnaryOp.trunc, UnaryOp.isnan, UnaryOp.isinf,
+    }
+)  # fmt: skip
+COSTLY_BINARY = frozenset({BinaryOp.pow, BinaryOp.atan2, BinaryOp.fmod, BinaryOp.div})
+UNKNOWN_SIZE = 64  # what a symbolic size counts for in estimates
+
+
+def role(block: Block) -> str:
+    """What part a block plays for its strategy, as its operator's definition says; "" if
+    nothing.
+    """
+    return annotation(block, "role", "")
+
+
+def is_reduction(block: Block) -> bool:
+    """Does the block combine several instances into one place?"""
+    return any(a.kind == "reduce" for a in block.axes)
+
+
+def is_costly(block: Block) -> bool:
+    """Is the block's value worth storing rather than computing again?"""
+    return any(
+        (isinstance(n, Unary) and n.op not in CHEAP_UNARY)
+        or (isinstance(n, Binary) and n.op in COSTLY_BINARY and n.dtype.is_float)
+        for n in visit(block.body)
+    )
+
+
+def instances(block: Block) -> int:
+    """How often the block runs; symbolic sizes count as UNKNOWN_SIZE."""
+    return prod(UNKNOWN_SIZE if (n := as_int(a.extent)) is None else n for a in block.axes)
+
+
+def written(block: Block) -> set[Buffer]:
+    """The buffers that a block writes."""
+    return {s.buffer for s in stores(block.body)}
+
+
+def readers(func: Func, block: Block) -> Iterator[Block]:
+    """The blocks that read what `block` writes."""
+    targets = written(block)
+    for other in blocks(func.body):
+        if other is not block and any(load.buffer in targets for load in loads(other.body)):
+            yield other
+
+
+def absorb(schedule: Schedule, keep: Collection[str] = ()) -> None:
+    """Inline elementwise blocks into their readers, first to last.
+
+    Stays: what `keep` names, reductions, results, what `compute_inline` refuses, and blocks that
+    are costly and would be computed more often than now. A block with the role "pad" is computed
+    apart, and the kernels with a role of their own (convolutions, products) take nothing in but
+    through their pad.
+    """
+    for name in schedule.blocks():
+        block = next(b for b in blocks(schedule.func.body) if b.name == name)
+        if name in keep or role(block) == "pad" or block.init is not None or is_reduction(block):
+            continue
+        reading = list(readers(schedule.func, block))
+        if is_costly(block) and len(reading) > 1:
+            continue
+        if any(not _may_take(reader, block) for reader in reading):
+            continue
+        if written(block) & set(schedule.func.buffers):
+            continue
+        try:
+            schedule.compute_inline(name)
+        except ScheduleError:
+            continue  # it stays a block of its own, which is never wrong
+
+
+def _may_take(reader: Block, block: Block) -> bool:
+    if role(reader) not in ("", "pad", "columns"):
+        return False
+    return not is_costly(block) or instances(reader) <= instances(block)

@@ -1,0 +1,162 @@
+"""Convolution strategies: a tile of the output in registers, the reduction around it.
+
+In: a schedule whose anchor is a convolution over packed channels, plain or transposed, and a
+machine. The one idea: the innermost body is `columns × vectors` accumulators that stay in registers
+while the reduction runs; each step loads a few vectors of weights and broadcasts one number of the
+image for each column.
+
+    parallel channel groups, rows
+        columns in tiles
+            init the tile; for every tap: tile += image * weights          (the anchor)
+            bias, activation, sum with a branch → memory                   (the epilogue)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.ir.walk import blocks
+from tilewright.schedule.schedule import Schedule
+from tilewright.strategy.absorb import role, written
+from tilewright.strategy.loops import (
+    by_axis,
+    compute_inside,
+    extent,
+    find,
+    parallel,
+    present,
+    reorder,
+    split,
+    unroll,
+    vectorize,
+)
+from tilewright.strategy.pointwise import stream
+from tilewright.strategy.tiles import spatial_tile
+from tilewright.target.target import Target
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The block that does the work, the one that stores the result, and what pads its input."""
+
+    block: str
+    result: str
+    pad: str | None
+
+
+def split_off_result(schedule: Schedule, anchor: str) -> Anchor:
+    """The anchor with an epilogue that stores its result, made if there is none.
+
+    The anchor's own buffer is in registers from here on.
+    """
+    names = schedule.blocks()
+    pad = next((b.name for b in blocks(schedule.func.body) if role(b) == "pad"), None)
+    last = names[-1]
+    (buffer,) = written(find(schedule, anchor))
+    if last == anchor:
+        last = schedule.cache_write(anchor, buffer.name, "local")
+    else:
+        schedule.set_scope(buffer.name, "local")
+    return Anchor(anchor, last, pad)
+
+
+def convolution(schedule: Schedule, target: Target, threads: int) -> None:
+    """conv_packed: (N, Co/ob, H, W, ob)."""
+    name = next(b.name for b in blocks(schedule.func.body) if role(b) == "conv_packed")
+    anchor = split_off_result(schedule, name)
+    if anchor.pad is not None:
+        stream(schedule, anchor.pad, target, threads)
+    n, o, y, x, i = by_axis(schedule, anchor.result)
+    o, y, x, tile = cut_tile(schedule, (o, y, x, i), target)
+    reorder(schedule, n, o, y, x, *tile)
+    _, own_o, own_y, own_x, own_i, *reduced = compute_inside(
+        schedule, anchor.block, present([n, o, y, x])[-1]
+    )
+    lanes = extent(schedule, tile[-1])
+    fill_registers(schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes)
+    unroll(schedule, *tile[:-1])
+    vectorize(schedule, tile[-1])
+    if threads > 1:
+        parallel(schedule, [n, o, y])
+
+
+def transposed(schedule: Schedule, target: Target, threads: int) -> None:
+    """conv_transpose_packed: (N, Co/ob, rows, sy, columns, sx, ob); each phase is a convolution."""
+    name = next(b.name for b in blocks(schedule.func.body) if role(b) == "conv_transpose_packed")
+    anchor = split_off_result(schedule, name)
+    if anchor.pad is not None:
+        stream(schedule, anchor.pad, target, threads)
+    n, o, y, p, x, q, i = by_axis(schedule, anchor.result)
+    o, y, x, tile = cut_tile(schedule, (o, y, x, i), target)
+    reorder(schedule, n, o, p, q, y, x, *tile)
+    _, own_o, own_y, _, own_x, _, own_i, *reduced = compute_inside(
+        schedule, anchor.block, present([n, o, p, q, y, x])[-1]
+    )
+    lanes = extent(schedule, tile[-1])
+    fill_registers(schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes)
+    unroll(schedule, *tile[:-1])
+    vectorize(schedule, tile[-1])
+    if threads > 1:
+        parallel(schedule, [n, o, p, q])
+
+
+def cut_tile(
+    schedule: Schedule, loops: Sequence[str], target: Target
+) -> tuple[str, str, str, tuple[str, ...]]:
+    """Cut the loops over (channel blocks, rows, columns, channels of a block) into register tiles.
+
+    Gives the loops over tiles (at least the columns' always has one), and the loops of a tile,
+    lanes last.
+    """
+    o, y, x, i = loops
+    groups, height, width, block = (extent(schedule, loop) for loop in loops)
+    lanes = min(target.lanes(32), block)
+    wide = block // lanes
+    rows, columns, vectors = spatial_tile(
+        height, width, groups * wide, target.vector_registers, multiples(wide)
+    )
+    rows = schedule.decide("rows", rows)
+    columns = schedule.decide("columns", columns)
+    vectors = schedule.decide("vectors", vectors)
+    o_outer, o_inner = split(schedule, o, vectors // wide)
+    y_outer, y_inner = split(schedule, y, rows)
+    x_outer, x_inner = split(schedule, x, columns)
+    several, lane = split(schedule, i, lanes)
+    return o_outer, y_outer, x_outer, (y_inner, x_inner, o_inner, several, lane)
+
+
+def multiples(wide: int) -> tuple[int, ...]:
+    """Numbers of vectors a tile may hold when a channel block is `wide` vectors."""
+    return tuple(v for v in (1, 2, 3, 4, 5, 6) if v % wide == 0) or (wide,)
+
+
+def fill_registers(
+    schedule: Schedule,
+    name: str,
+    tile: Sequence[str],
+    block: str,
+    reduced: Sequence[str],
+    lanes: int,
+) -> None:
+    """The anchor inside its tile: the reduction outside, the tile's loops unrolled, the lanes a
+    vector.
+
+    tile: its loops over the tile, `block`: over a block of channels, which is cut into vectors; ""
+    is no loop.
+    """
+    several, lane = split(schedule, block, lanes)
+    unrolled = present([*tile, several])
+    around = present(reduced)
+    reorder(schedule, *around, *unrolled, lane)
+    if around:
+        init = schedule.decompose_reduction(name, around[0])
+        own = by_axis(schedule, init, schedule.loops(init)[-len(present([*unrolled, lane])) :])
+        own = list(
+            dict.fromkeys(n for n in schedule.loops(init) if n in own or n.endswith("_init"))
+        )
+        *outer, init_lane = own
+        unroll(schedule, *outer)
+        vectorize(schedule, init_lane)
+    unroll(schedule, *unrolled)
+    vectorize(schedule, lane)

@@ -1,0 +1,83 @@
+"""Loops by axis: the primitives that strategies use most, for axes that may have no loop.
+
+In: a schedule and loop names, "" where an axis has extent 1 and so needs no loop. Out: loop names.
+The one idea: a strategy is written once for all shapes; where a loop is missing, the step that
+would touch it does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.expr import Var, as_int
+from tilewright.ir.stmt import Block
+from tilewright.ir.walk import blocks, free_vars
+from tilewright.schedule.locate import find_loop
+from tilewright.schedule.schedule import Schedule
+
+
+def find(schedule: Schedule, name: str) -> Block:
+    """The block called `name`."""
+    return next(b for b in blocks(schedule.func.body) if b.name == name)
+
+
+def by_axis(schedule: Schedule, name: str, among: Sequence[str] | None = None) -> list[str]:
+    """For each axis of a block the loop that drives it (of `among`), or ""."""
+    loops = schedule.loops(name) if among is None else among
+    used = [free_vars(axis.value) for axis in find(schedule, name).axes]
+    return [next((n for n in loops if Var(n) in variables), "") for variables in used]
+
+
+def compute_inside(schedule: Schedule, name: str, loop: str) -> list[str]:
+    """compute_at, giving the block's new loop for each of its axes, or ""."""
+    return by_axis(schedule, name, schedule.compute_at(name, loop))
+
+
+def extent(schedule: Schedule, loop: str, unknown: int = 1) -> int:
+    """How many iterations; 1 for no loop, `unknown` where it is symbolic."""
+    if not loop:
+        return 1
+    count = as_int(find_loop(schedule.func, loop).extent)
+    return unknown if count is None else count
+
+
+def split(schedule: Schedule, loop: str, *inner: int) -> list[str]:
+    """Split into an outer loop and loops of the given extents."""
+    if not loop:
+        return [""] * (1 + len(inner))
+    return list(schedule.split(loop, (None, *inner)))
+
+
+def present(loops: Sequence[str]) -> list[str]:
+    """The loops that there are."""
+    return [loop for loop in loops if loop]
+
+
+def reorder(schedule: Schedule, *loops: str) -> None:
+    """Nest in this order."""
+    if len(there := present(loops)) > 1:
+        schedule.reorder(*there)
+
+
+def fuse(schedule: Schedule, loops: Sequence[str]) -> str:
+    """Make nested loops one; "" if there are none."""
+    there = present(loops)
+    return schedule.fuse(*there) if len(there) > 1 else "".join(there)
+
+
+def unroll(schedule: Schedule, *loops: str) -> None:
+    """Unroll each."""
+    for loop in present(loops):
+        schedule.unroll(loop)
+
+
+def vectorize(schedule: Schedule, loop: str) -> None:
+    """Vectorise, if there is something to."""
+    if loop and extent(schedule, loop) > 1:
+        schedule.vectorize(loop)
+
+
+def parallel(schedule: Schedule, loops: Sequence[str]) -> None:
+    """Fuse nested loops and run them in parallel."""
+    if loop := fuse(schedule, loops):
+        schedule.parallel(loop)

@@ -1,0 +1,125 @@
+"""Pointwise strategy: stream through memory in vectors, in parallel where there is enough to do.
+
+In: a schedule whose blocks are elementwise, and a machine. The one idea: the dimensions that every
+access walks in storage order fuse into one loop, which is cut into vectors; what is left outside
+is cut into parallel pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from tilewright.ir.expr import Expr, Var, as_int
+from tilewright.ir.stmt import Block, Buffer
+from tilewright.ir.walk import free_vars, loads, stores
+from tilewright.schedule.locate import find_loop
+from tilewright.schedule.schedule import Schedule
+from tilewright.strategy.absorb import UNKNOWN_SIZE, instances
+from tilewright.strategy.loops import extent, find, fuse, parallel
+from tilewright.target.target import Target
+
+PARALLEL_BYTES = 64 << 10  # below this a parallel region costs more than it saves
+UNROLLED_VECTORS = 4  # independent vectors in flight
+PIECES = 4  # parallel pieces for each thread, so that an unlucky thread does not hold up the rest
+
+
+def pointwise(schedule: Schedule, target: Target, threads: int) -> None:
+    """Every remaining block by itself."""
+    for name in schedule.blocks():
+        stream(schedule, name, target, threads)
+
+
+def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
+    """Vectorise and parallelise the loops of one elementwise block that stand at the root."""
+    block = find(schedule, name)
+    loops = list(schedule.loops(name))
+    if not loops:
+        return
+    together = contiguous_suffix(block)
+    inner = fuse(schedule, loops[len(loops) - together :])
+    outer = loops[: len(loops) - together]
+    lanes = vector_lanes(block, target)
+    count = as_int(find_loop(schedule.func, inner).extent)
+    size = instances(block) * max(1, block_bits(block) // 8)
+    worth = threads > 1 and size >= PARALLEL_BYTES
+    outer_size = prod(extent(schedule, o, UNKNOWN_SIZE) for o in outer) if outer else 1
+    few = outer_size < threads * 2
+    if worth and few and count is not None and count >= lanes * threads * 2:
+        pieces = min(threads * PIECES, count // lanes)
+        chunk = -(-count // (pieces * lanes)) * lanes
+        piece, inner = schedule.split(inner, (None, chunk))
+        outer.append(piece)
+        count = chunk
+    vectorize_inner(schedule, inner, count, lanes)
+    if worth:
+        parallel(schedule, outer)
+
+
+def vectorize_inner(schedule: Schedule, loop: str, count: int | None, lanes: int) -> None:
+    """Cut a loop into vectors, several in flight if it is long; short loops become one masked
+    vector.
+    """
+    if lanes == 1 or count == 1:
+        return
+    if count is not None and count <= lanes:
+        schedule.vectorize(loop)
+        return
+    several = lanes * UNROLLED_VECTORS
+    if count is not None and count % several == 0 and count > several:
+        _, flight, lane = schedule.split(loop, (None, UNROLLED_VECTORS, lanes))
+        schedule.unroll(flight)
+    else:
+        _, lane = schedule.split(loop, (None, lanes))
+    schedule.vectorize(lane)
+
+
+def block_bits(block: Block) -> int:
+    """Bits of an instance's widest stored element."""
+    return max((s.buffer.dtype.bits for s in stores(block.body)), default=32)
+
+
+def vector_lanes(block: Block, target: Target) -> int:
+    """Lanes for a block: those of its narrowest float or whole element that is at least 32 bits
+    wide.
+    """
+    touched = [n.buffer.dtype for n in (*loads(block.body), *stores(block.body))]
+    bits = min((d.bits for d in touched if d.bits >= 32), default=32)
+    return target.lanes(bits)
+
+
+def contiguous_suffix(block: Block) -> int:
+    """How many of the innermost axes every access walks in storage order (at least 1).
+
+    An access keeps to storage order over the axes of a suffix if it does not use them at all, or
+    if its last indices are exactly these axes, in order, over dimensions of the same sizes.
+    """
+    axes = block.axes
+    accesses = [(n.buffer, n.indices) for n in (*loads(block.body), *stores(block.body))]
+    good = 1
+    for length in range(2, len(axes) + 1):
+        suffix = axes[-length:]
+        if any(a.kind != "spatial" for a in suffix):
+            break
+        inner = [a.var for a in suffix]
+        sizes = [a.extent for a in suffix]
+        if not all(_in_order(buffer, indices, inner, sizes) for buffer, indices in accesses):
+            break
+        good = length
+    return good
+
+
+def _in_order(
+    buffer: Buffer, indices: Sequence[Expr], inner: Sequence[Var], sizes: Sequence[Expr]
+) -> bool:
+    used = [i for i in indices if free_vars(i) & set(inner)]
+    if not used:
+        return True
+    length = len(inner)
+    return (
+        len(indices) >= length
+        and list(indices[-length:]) == list(inner)
+        and list(buffer.shape[-length:]) == list(sizes)
+        and not any(free_vars(i) & set(inner) for i in indices[:-length])
+        and buffer.strides is None
+    )

@@ -1,0 +1,113 @@
+"""Product strategies: rows times columns, a tile of the result in registers.
+
+In: a schedule whose anchor is a matrix product (with packed weights, a 1×1 convolution, or of two
+computed operands), and a machine. The one idea: `rows × vectors` accumulators stay in registers
+over the whole reduction; the panel of weights that they use is walked in storage order and stays in
+cache while the rows go by.
+
+    parallel panels (and groups of rows)
+        rows in tiles
+            init the tile; for k: tile += row[k] * panel[k]                (the anchor)
+            bias, activation, sum with a branch → memory                   (the epilogue)
+"""
+
+from __future__ import annotations
+
+from tilewright.ir.expr import as_int
+from tilewright.ir.walk import blocks
+from tilewright.schedule.schedule import Schedule
+from tilewright.strategy.absorb import role
+from tilewright.strategy.convolution import fill_registers, multiples, split_off_result
+from tilewright.strategy.loops import (
+    by_axis,
+    compute_inside,
+    extent,
+    find,
+    fuse,
+    parallel,
+    present,
+    reorder,
+    split,
+    unroll,
+    vectorize,
+)
+from tilewright.strategy.pointwise import PIECES
+from tilewright.strategy.tiles import register_tile
+from tilewright.target.target import Target
+
+LARGE = 256  # rows that a symbolic size stands for
+
+
+def dense(schedule: Schedule, target: Target, threads: int) -> None:
+    """dense_packed: rows × (N/b, b)."""
+    name = next(b.name for b in blocks(schedule.func.body) if role(b) == "dense_packed")
+    block = as_int(find(schedule, name).axes[2].extent) or 1
+    anchor = split_off_result(schedule, name)
+    *lead, column = by_axis(schedule, anchor.result)
+    lanes = min(target.lanes(32), block)
+    vectors = block // lanes
+    panel, vector, lane = split(schedule, column, vectors, lanes)
+    row = fuse(schedule, lead)
+    rows, _ = register_tile(
+        extent(schedule, row, LARGE), vectors, target.vector_registers, (vectors,)
+    )
+    tile, inner = split(schedule, row, schedule.decide("rows", rows))
+    reorder(schedule, panel, tile, inner, vector, lane)
+    m, o, i, k = compute_inside(schedule, anchor.block, present([panel, tile])[-1])
+    fill_registers(schedule, anchor.block, (m, o), i, (k,), lanes)
+    unroll(schedule, inner, vector)
+    vectorize(schedule, lane)
+    if threads > 1:
+        few = extent(schedule, panel, LARGE) < threads * PIECES
+        parallel(schedule, [panel, tile] if few else [panel])
+
+
+def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
+    """pointwise_packed: (N, Co/ob, pixels, ob), a 1×1 convolution."""
+    name = next(b.name for b in blocks(schedule.func.body) if role(b) == "pointwise_packed")
+    anchor = split_off_result(schedule, name)
+    n, o, *pixels, i = by_axis(schedule, anchor.result)
+    pixel = fuse(schedule, pixels)
+    groups, count, block = (extent(schedule, loop, LARGE) for loop in (o, pixel, i))
+    lanes = min(target.lanes(32), block)
+    wide = block // lanes
+    fits = tuple(v for v in multiples(wide) if groups * wide % v == 0)
+    rows, vectors = register_tile(count, groups * wide, target.vector_registers, fits)
+    rows = schedule.decide("rows", rows)
+    vectors = schedule.decide("vectors", vectors)
+    o_outer, o_inner = split(schedule, o, vectors // wide)
+    tile, inner = split(schedule, pixel, rows)
+    several, lane = split(schedule, i, lanes)
+    reorder(schedule, n, o_outer, tile, inner, o_inner, several, lane)
+    around = present([n, o_outer, tile, inner, o_inner, several])[-1]
+    if outer := present([n, o_outer, tile]):
+        around = outer[-1]
+    _, own_o, own_p, own_i, *reduced = compute_inside(schedule, anchor.block, around)
+    fill_registers(schedule, anchor.block, (own_p, own_o), own_i, reduced, lanes)
+    unroll(schedule, inner, o_inner, several)
+    vectorize(schedule, lane)
+    if threads > 1:
+        panels = extent(schedule, o_outer) * extent(schedule, n)
+        parallel(schedule, [n, o_outer] if panels >= threads * PIECES else [n, o_outer, tile])
+
+
+def matmul(schedule: Schedule, target: Target, threads: int) -> None:
+    """matmul: (*batch, rows, columns), both operands computed at run time."""
+    name = next(b.name for b in blocks(schedule.func.body) if role(b) == "matmul")
+    anchor = split_off_result(schedule, name)
+    *batch, i, j = by_axis(schedule, anchor.result)
+    count, width = (extent(schedule, loop, LARGE) for loop in (i, j))
+    lanes = target.lanes(32)
+    rows, vectors = register_tile(count, -(-width // lanes), target.vector_registers)
+    rows = schedule.decide("rows", rows)
+    vectors = schedule.decide("vectors", vectors)
+    tile, inner = split(schedule, i, rows)
+    panel, several, lane = split(schedule, j, vectors, lanes)
+    reorder(schedule, *batch, tile, panel, inner, several, lane)
+    around = present([*batch, tile, panel])[-1]
+    *_, own_i, own_j, k = compute_inside(schedule, anchor.block, around)
+    fill_registers(schedule, anchor.block, (own_i,), own_j, (k,), lanes)
+    unroll(schedule, inner, several)
+    vectorize(schedule, lane)
+    if threads > 1:
+        parallel(schedule, [*batch, tile])

@@ -1,0 +1,60 @@
+"""Select: which strategy schedules a function.
+
+In: a function in stage "blocks" and a machine. Out: its default schedule. A function has at most
+one anchor, the block whose operator's definition gave it a role; its family schedules the whole.
+Others are reductions or pointwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.ir.stmt import Func, annotated
+from tilewright.ir.walk import blocks
+from tilewright.schedule.schedule import Schedule
+from tilewright.strategy.absorb import absorb, is_reduction, role
+from tilewright.strategy.convolution import convolution, transposed
+from tilewright.strategy.depthwise import depthwise
+from tilewright.strategy.pointwise import pointwise
+from tilewright.strategy.product import dense, matmul, pointwise_product
+from tilewright.strategy.reduction import reduction
+from tilewright.support.errors import ScheduleError
+from tilewright.target.target import Target
+
+Family = Callable[[Schedule, Target, int], None]
+
+FAMILIES: dict[str, Family] = {
+    "conv_packed": convolution,
+    "conv_transpose_packed": transposed,
+    "dense_packed": dense,
+    "depthwise_packed": depthwise,
+    "matmul": matmul,
+    "pointwise_packed": pointwise_product,
+}
+
+
+def default(func: Func, target: Target, threads: int = 1, *, strict: bool = False) -> Schedule:
+    """The default schedule of `func` on `target`, for `threads` threads.
+
+    Where a primitive refuses what a strategy wants, the function runs as it was written, one number
+    at a time; its annotation "unscheduled" says why. `strict` raises the ScheduleError instead.
+    """
+    try:
+        return scheduled(func, target, threads)
+    except ScheduleError as fault:
+        if strict:
+            raise
+        why = f"{fault.what}: {fault.why}"
+        return Schedule(func.replace(annotations=annotated(func.annotations, "unscheduled", why)))
+
+
+def scheduled(func: Func, target: Target, threads: int) -> Schedule:
+    """`func` scheduled by the family of its anchor."""
+    schedule = Schedule(func)
+    absorb(schedule)
+    found = blocks(schedule.func.body)
+    family = next((FAMILIES[role(b)] for b in found if role(b) in FAMILIES), None)
+    if family is None:
+        family = reduction if any(is_reduction(b) for b in found) else pointwise
+    family(schedule, target, threads)
+    return schedule

@@ -1,0 +1,97 @@
+"""Register tiles: how many rows and vectors of an output to hold in registers at once.
+
+In: the sizes of the output and the machine. Out: the tile with the least modelled time. The model
+counts, for each step of the reduction, the cycles of the multiply-adds (two a cycle), of the loads
+(two a cycle) and the latency of a multiply-add, which a tile with too few accumulators cannot
+hide; a tail costs a tile of its own size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+FMA_PER_CYCLE = 2
+LOADS_PER_CYCLE = 2
+FMA_LATENCY = 4  # cycles; x86-64 and current ARM cores alike
+TILE_OVERHEAD = 1.0  # cycles of loop control for each step of the reduction
+
+
+def step_cycles(rows: int, vectors: int) -> float:
+    """Cycles that one step of the reduction takes for a tile of rows × vectors accumulators."""
+    multiply = rows * vectors / FMA_PER_CYCLE
+    load = (rows + vectors) / LOADS_PER_CYCLE
+    return max(multiply, load, FMA_LATENCY) + TILE_OVERHEAD
+
+
+def tiled_cycles(rows: int, vectors: int, tile: int, group: int) -> float:
+    """Cycles a step for rows × vectors accumulators in tiles of tile × group, tails included."""
+    total = 0.0
+    for height, times_high in _pieces(rows, tile):
+        for width, times_wide in _pieces(vectors, group):
+            total += times_high * times_wide * step_cycles(height, width)
+    return total
+
+
+def _pieces(size: int, tile: int) -> Iterable[tuple[int, int]]:
+    """The tiles that cover `size`: (their size, how many)."""
+    if size >= tile:
+        yield tile, size // tile
+    if size % tile:
+        yield size % tile, 1
+
+
+@lru_cache(maxsize=4096)
+def register_tile(
+    rows: int, vectors: int, registers: int, groups: tuple[int, ...] = (1, 2, 3, 4, 5, 6)
+) -> tuple[int, int]:
+    """(rows, vectors) of the register tile for an output of rows × vectors vector registers.
+
+    `groups` are the allowed numbers of vectors. A tile needs rows*vectors accumulators, its
+    vectors and one broadcast. Ties go to the larger tile, which touches memory less often.
+    """
+    best: tuple[float, int, int, int] | None = None
+    for group in groups:
+        if group > vectors and group != min(groups):
+            continue
+        most = max(1, (registers - 1 - group) // group)
+        for tile in range(1, min(rows, most) + 1):
+            cycles = tiled_cycles(rows, max(vectors, group), tile, group)
+            key = (round(cycles, 3), -tile * group, tile, group)
+            if best is None or key < best:
+                best = key
+    assert best is not None
+    return best[2], best[3]
+
+
+@lru_cache(maxsize=4096)
+def spatial_tile(
+    height: int,
+    width: int,
+    vectors: int,
+    registers: int,
+    groups: tuple[int, ...] = (1, 2, 3, 4, 5, 6),
+) -> tuple[int, int, int]:
+    """(rows, columns, vectors) of the register tile for an image of height × width × vectors.
+
+    The columns of a tile lie in one row of the image, so a narrow image takes several rows in a
+    tile.
+    """
+    best: tuple[float, int, int, int, int] | None = None
+    for group in groups:
+        if vectors % group:
+            continue
+        most = max(1, (registers - 1 - group) // group)
+        for columns in range(1, min(width, most) + 1):
+            for rows in range(1, min(height, most // columns) + 1):
+                if rows > 1 and (columns < width or height % rows):
+                    continue  # several rows only where they are whole and fit exactly
+                cycles = 0.0
+                for wide, times in _pieces(width, columns):
+                    cycles += times * step_cycles(rows * wide, group)
+                cycles *= (height / rows) * (vectors / group)
+                key = (round(cycles, 3), -rows * columns * group, rows, columns, group)
+                if best is None or key < best:
+                    best = key
+    assert best is not None
+    return best[2], best[3], best[4]

@@ -1,0 +1,137 @@
+"""A cache on disk: values under the hash of what they were made from, the oldest out first.
+
+In: a key (`make_key`) and a function that writes or opens a file. Out: what the opener returns, or
+None for a miss. An entry that cannot be opened is a miss and is removed; writes are atomic, so
+processes may share a cache; a folder that cannot be written makes a cache that is always empty.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from tilewright.support import knobs
+from tilewright.support.errors import TilewrightError
+
+T = TypeVar("T")
+_CHECK_BYTES = 16
+
+
+def make_key(*parts: bytes | str | int) -> str:
+    """The name of an entry made from these parts; different lists of parts give different names."""
+    digest = hashlib.blake2b(digest_size=20)
+    for part in parts:
+        data = part if isinstance(part, bytes) else f"{type(part).__name__}:{part}".encode()
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+@contextmanager
+def replace_file(path: Path) -> Generator[BinaryIO]:
+    """A new binary file that takes the place of `path` at once, when the block ends well."""
+    handle, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            yield file
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+class Cache:
+    """Entries in one folder, together at most `limit` bytes."""
+
+    def __init__(self, folder: Path | None = None, limit: int | None = None) -> None:
+        """folder, limit: as the knobs say unless given."""
+        self.folder = folder or knobs.cache_folder()
+        self.limit = limit or knobs.CACHE_MB.read() << 20
+
+    def path(self, key: str) -> Path:
+        """Where the entry of that key is or would be."""
+        return self.folder / key
+
+    def fetch(self, key: str, opener: Callable[[Path], T]) -> T | None:
+        """What `opener` makes of the entry; None if there is none, or the opener refuses it by an
+        OSError, a ValueError or an error of ours."""
+        path = self.path(key)
+        try:
+            os.utime(path)  # used just now
+        except OSError:
+            return None
+        try:
+            return opener(path)
+        except (OSError, ValueError, TilewrightError):
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+
+    def store(self, key: str, write: Callable[[BinaryIO], object]) -> Path | None:
+        """Keep what `write` writes; None if the folder takes no files. Old entries make room."""
+        path = self.path(key)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with replace_file(path) as file:
+                write(file)
+        except OSError:
+            return None
+        self._evict(path)
+        return path
+
+    def fetch_bytes(self, key: str) -> bytes | None:
+        """A value kept by `store_bytes`, or None."""
+
+        def opener(path: Path) -> bytes:
+            data = path.read_bytes()
+            check, value = data[:_CHECK_BYTES], data[_CHECK_BYTES:]
+            if check != hashlib.blake2b(value, digest_size=_CHECK_BYTES).digest():
+                raise ValueError("damaged")
+            return value
+
+        return self.fetch(key, opener)
+
+    def store_bytes(self, key: str, value: bytes) -> None:
+        """Keep a value, guarded by a hash."""
+        check = hashlib.blake2b(value, digest_size=_CHECK_BYTES).digest()
+        self.store(key, lambda file: file.write(check + value))
+
+    def clear(self) -> None:
+        """Remove every entry."""
+        for _, _, path in self._entries():
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def size(self) -> int:
+        """Bytes that the entries take."""
+        return sum(size for _, size, _ in self._entries())
+
+    def _entries(self) -> list[tuple[int, int, Path]]:
+        """(time of last use, bytes, path) of each entry."""
+        found: list[tuple[int, int, Path]] = []
+        with contextlib.suppress(OSError), os.scandir(self.folder) as listing:
+            for entry in listing:
+                with contextlib.suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    found.append((status.st_mtime_ns, status.st_size, Path(entry.path)))
+        return found
+
+    def _evict(self, newest: Path) -> None:
+        entries = sorted(self._entries())
+        total = sum(size for _, size, _ in entries)
+        for _, size, path in entries:
+            if total <= self.limit:
+                return
+            if path != newest:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                total -= size

@@ -1,0 +1,85 @@
+"""Errors in four parts: what was asked, why not, the place in the program, what to do.
+
+`TilewrightError` is the root of everything Tilewright raises on purpose. A `UserFault` is about the
+user's program or file and renders its four parts; an `InternalFault` is ours and shows before and
+after. The place may be a callable, so that printing a program costs nothing unless somebody reads
+the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Place = str | Callable[[], str]
+
+
+class TilewrightError(Exception):
+    """Root of every error raised on purpose."""
+
+
+class UserFault(TilewrightError):
+    """A fault of the user's program, in four parts.
+
+    what: the request, as a sentence without its end ("cannot vectorize loop 'i'"); why: the reason;
+    where: the program or file with the place marked (text, or a callable that gives it); remedy:
+    what to do.
+    """
+
+    def __init__(self, what: str, why: str, where: Place = "", remedy: str = "") -> None:
+        super().__init__(what, why)
+        self.what, self.why, self.remedy = what, why, remedy
+        self._where = where
+
+    @property
+    def where(self) -> str:
+        """The marked place, rendered on demand."""
+        return self._where if isinstance(self._where, str) else self._where()
+
+    def __str__(self) -> str:
+        text = f"{self.what}: {self.why}"
+        where = self.where
+        if where:
+            text += (
+                "\n\n" + "\n".join("    " + line for line in where.rstrip("\n").split("\n")) + "\n"
+            )
+        if self.remedy:
+            text += f"\n  {self.remedy}"
+        return text
+
+
+class ScheduleError(UserFault):
+    """A schedule primitive refused: the rewrite would be illegal or change the result.
+
+    `rule` is the number of the precondition that does not hold ("P2"), as the primitive's docstring
+    gives it.
+    """
+
+    rule = ""
+
+
+class CompileError(UserFault):
+    """A model or program cannot be compiled as asked."""
+
+
+class ImportFault(CompileError):
+    """A model file is malformed, hostile or uses something unsupported."""
+
+
+class InputError(UserFault):
+    """The arrays given to an executable do not fit its inputs."""
+
+
+class ArtifactError(UserFault):
+    """An artifact file is damaged, truncated, hostile or made for another machine."""
+
+
+class InternalFault(TilewrightError):
+    """A fault of ours: a broken invariant, shown with what is known about it."""
+
+
+class VerifyError(InternalFault):
+    """A function breaks a law of its stage."""
+
+
+class PassError(InternalFault):
+    """A pass raised or gave an invalid function; the message shows before and after."""

@@ -1,0 +1,175 @@
+"""Immutable tree nodes: `@node` turns an annotated class into a slots class.
+
+In: a class whose annotations are its fields. Out: the same class with a generated constructor,
+structural `==`, a hash computed once, pickling, `replace` and `map_children`. The one idea: trees
+are compared and rewritten far more often than they are built, so the generated methods are plain
+straight-line Python.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, overload
+
+if sys.version_info >= (3, 11):
+    from typing import dataclass_transform
+else:
+    from typing_extensions import dataclass_transform
+
+N = TypeVar("N", bound="Node")
+C = TypeVar("C")
+
+_child_types = {"Node"}  # class names that make a field a child, for `map_children`
+
+
+class Node:
+    """What every tree node has. Subclasses without fields (Expr, Stmt) name a family of nodes."""
+
+    __slots__ = ()
+    fields: tuple[str, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        if not cls.__dict__.get("leaf", False):
+            _child_types.add(cls.__name__)
+
+    def map_children(self: N, change: Callable[[Any], Any]) -> N:
+        """Apply `change` to every child; the same object comes back if no child changed."""
+        return self
+
+    def children(self) -> Iterator[Node]:
+        """The direct children, in field order."""
+        return iter(())
+
+    def replace(self: N, **changes: Any) -> N:
+        """A copy with some fields changed."""
+        values = [
+            changes.pop(name) if name in changes else getattr(self, name) for name in self.fields
+        ]
+        if changes:
+            raise TypeError(f"{type(self).__name__} has no field {', '.join(changes)}")
+        return type(self)(*values)
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.fields)
+        return f"{type(self).__name__}({inside})"
+
+
+@overload
+def node(cls: type[C]) -> type[C]: ...
+@overload
+def node(*, not_children: tuple[str, ...] = ...) -> Callable[[type[C]], type[C]]: ...
+
+
+@dataclass_transform(frozen_default=True)
+def node(cls: Any = None, *, not_children: tuple[str, ...] = ()) -> Any:
+    """Make `cls` an immutable node (see the module's opening).
+
+    A field is a *child* if its annotation names a node class, alone, in `X | None` or in `tuple[X,
+    ...]`. `not_children` excludes fields (the variable that a loop binds is not an expression to
+    rewrite). A class attribute `leaf = True` keeps the class itself from ever being a child
+    (buffers). A method `derive(self)` runs at the end of the constructor and may set the slots
+    named in `derived`. A method `key(self)` replaces the tuple of fields in `==` and `hash`.
+    """
+    if cls is None:
+        return functools.partial(_build, not_children=not_children)
+    return _build(cls, not_children)
+
+
+def _build(cls: type, not_children: tuple[str, ...]) -> type:
+    annotations: dict[str, Any] = inspect.get_annotations(cls)
+    fields = tuple(name for name in annotations if name not in ("derived", "leaf"))
+    derived: tuple[str, ...] = cls.__dict__.get("derived", ())
+    defaults = {name: cls.__dict__[name] for name in fields if name in cls.__dict__}
+    body = {
+        k: v for k, v in cls.__dict__.items() if k not in (*defaults, "__dict__", "__weakref__")
+    }
+    body["__slots__"] = (*fields, *derived, "_hash")
+    body["fields"] = fields
+    made = type(cls)(cls.__name__, cls.__bases__, body)
+    kinds = {
+        name: "" if name in not_children else _child_kind(str(annotations[name])) for name in fields
+    }
+    source = _source(fields, defaults, kinds, hasattr(cls, "derive"), "key" in cls.__dict__)
+    scope: dict[str, Any] = {f"_default_{name}": value for name, value in defaults.items()}
+    scope["Node"] = Node
+    exec(compile(source, f"<node {cls.__name__}>", "exec"), scope)
+    for name in ("__init__", "__eq__", "__hash__", "__reduce__", "map_children", "children"):
+        if name in scope and name not in cls.__dict__:
+            method = scope[name]
+            method.__qualname__ = f"{cls.__qualname__}.{name}"
+            setattr(made, name, method)
+    sys.modules[cls.__module__].__dict__[cls.__name__] = made
+    return made
+
+
+def _child_kind(annotation: str) -> str:
+    """How a field holds children: "" (not at all), "one", "optional" or "tuple"."""
+    if not any(word in _child_types for word in re.findall(r"\w+", annotation)):
+        return ""
+    if annotation.startswith("tuple["):
+        return "tuple"
+    return "optional" if "None" in annotation else "one"
+
+
+def _source(
+    fields: tuple[str, ...],
+    defaults: dict[str, Any],
+    kinds: dict[str, str],
+    derive: bool,
+    key: bool,
+) -> str:
+    """The generated methods, as Python text."""
+    parameters = [f"{f}=_default_{f}" if f in defaults else f for f in fields]
+    lines = [f"def __init__(self, {', '.join(parameters)}):"]
+    lines += [f"    self.{f} = {f}" for f in fields] + ["    self._hash = None"]
+    lines += ["    self.derive()"] if derive else []
+    mine = "self.key()" if key else f"({''.join(f'self.{f}, ' for f in fields)})"
+    same = (
+        "self.key() == other.key()"
+        if key
+        else " and ".join(f"self.{f} == other.{f}" for f in fields)
+    )
+    lines += [
+        "def __eq__(self, other):",
+        "    if self is other: return True",
+        "    if self.__class__ is not other.__class__: return False",
+        "    if self._hash is not None and other._hash is not None and self._hash != other._hash:",
+        "        return False",
+        f"    return {same or 'True'}",
+        "def __hash__(self):",
+        "    if self._hash is None: self._hash = hash((self.__class__.__name__, " + mine + "))",
+        "    return self._hash",
+        f"def __reduce__(self): return self.__class__, ({''.join(f'self.{f}, ' for f in fields)})",
+    ]
+    held = {f: kind for f, kind in kinds.items() if kind}
+    if held:
+        lines += ["def map_children(self, change):"]
+        for f, kind in held.items():
+            if kind == "tuple":
+                lines += [
+                    f"    {f} = self.{f}",
+                    f"    if {f}:",
+                    f"        new = tuple([change(c) for c in {f}])",
+                    f"        for a, b in zip(new, {f}):",
+                    f"            if a is not b: {f} = new; break",
+                ]
+            elif kind == "optional":
+                lines += [f"    {f} = None if self.{f} is None else change(self.{f})"]
+            else:
+                lines += [f"    {f} = change(self.{f})"]
+        unchanged = " and ".join(f"{f} is self.{f}" for f in held)
+        arguments = ", ".join(f if f in held else f"self.{f}" for f in fields)
+        lines += [f"    return self if {unchanged} else self.__class__({arguments})"]
+        lines += ["def children(self):"]
+        for f, kind in held.items():
+            if kind == "tuple":
+                lines += [f"    yield from self.{f} or ()"]
+            elif kind == "optional":
+                lines += [f"    if self.{f} is not None: yield self.{f}"]
+            else:
+                lines += [f"    yield self.{f}"]
+    return "\n".join(lines) + "\n"

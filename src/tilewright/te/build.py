@@ -1,0 +1,314 @@
+"""From tensors to a loop function.
+
+In: input and output tensors. Out: an `ir.Func` in stage "blocks": one block under one loop nest for
+each compute, producers first, intermediate tensors allocated around them. The one idea: nothing is
+decided here that a schedule could decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tilewright.ir.expr import Binary, Const, Expr, Load, Var, const
+from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, For, Func, Let, Region, Stmt, Store, seq
+from tilewright.ir.walk import fresh, refold, visit
+from tilewright.support.errors import CompileError
+from tilewright.te.reduce import Reduce, identity_of
+from tilewright.te.scan import Scan
+from tilewright.te.tensor import Compute, Extern, Operation, Placeholder, Read, ReduceAxis, Tensor
+
+ZERO = const(0)
+
+
+def func(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Func:
+    """The function that computes `outputs` from `inputs`.
+
+    Parameters: the inputs, the outputs, then the symbolic sizes in order of appearance. Raises
+    CompileError if an output depends on a placeholder that is not among the inputs.
+    """
+    return _Builder(name, tuple(inputs), tuple(outputs)).build()
+
+
+class _Builder:
+    """Names, buffers and statements of one function while it is built."""
+
+    def __init__(self, name: str, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
+        self.name, self.inputs, self.outputs = name, inputs, outputs
+        self.buffers: dict[Tensor, Buffer] = {}
+        self.taken: set[str] = set()  # loops and variables
+        self.taken_buffers: set[str] = set()
+        self.taken_blocks: set[str] = set()
+        self.local: list[Buffer] = []  # intermediates, in order of definition
+
+    def build(self) -> Func:
+        for tensor in (*self.inputs, *self.outputs):
+            if not all(isinstance(d, Const) for d in tensor.shape):
+                self.taken.update(
+                    n.name for d in tensor.shape for n in visit(d) if isinstance(n, Var)
+                )
+        parameters = [self.declare(t) for t in self.inputs]
+        for tensor in self.outputs:
+            if isinstance(tensor.op, Placeholder) or tensor in self.buffers:
+                raise CompileError(
+                    f"cannot build '{self.name}'",
+                    f"output '{tensor.name}' is an input or is given twice",
+                    remedy="copy it: te.compute(T.shape, lambda *i: T[i])",
+                )
+            parameters.append(self.declare(tensor))
+        body = seq(*[s for op in self.order() for s in self.operation(op)])
+        for buffer in reversed(self.local):
+            body = Alloc(buffer, body)
+        return Func(self.name, (*parameters, *self.symbols(parameters)), body)
+
+    def symbols(self, parameters: list[Buffer]) -> tuple[Var, ...]:
+        """Symbolic sizes of the parameters and intermediates."""
+        found: dict[Var, None] = {}
+        for buffer in (*parameters, *self.local):
+            for d in buffer.shape:
+                if d.__class__ is not Const:
+                    found.update(dict.fromkeys(n for n in visit(d) if isinstance(n, Var)))
+        return tuple(found)
+
+    def order(self) -> list[Operation]:
+        """The operations to run, producers first."""
+        order: list[Operation] = []
+        seen: set[Operation] = set()
+        stack: list[tuple[Operation, bool]] = [(t.op, False) for t in reversed(self.outputs)]
+        while stack:
+            op, ready = stack.pop()
+            if ready:
+                order.append(op)
+            elif op not in seen:
+                seen.add(op)
+                if isinstance(op, Placeholder):
+                    self.check_given(op)
+                    continue
+                stack.append((op, True))
+                stack.extend((t.op, False) for t in reversed(op.inputs) if t not in self.inputs)
+        return order
+
+    def check_given(self, op: Placeholder) -> None:
+        if op.outputs[0] not in self.buffers:
+            raise CompileError(
+                f"cannot build '{self.name}'",
+                f"placeholder '{op.name}' is read but is not among the inputs",
+                remedy=f"pass it: te.func('{self.name}', [..., {op.name}], outputs)",
+            )
+
+    def declare(self, tensor: Tensor) -> Buffer:
+        """The buffer of a tensor, under a name of its own."""
+        label = fresh(tensor.name, self.taken_buffers)
+        self.buffers[tensor] = buffer = Buffer(label, tensor.shape, tensor.dtype)
+        return buffer
+
+    def buffer(self, tensor: Tensor) -> Buffer:
+        """The buffer of a tensor; a new intermediate if it has none yet."""
+        if tensor not in self.buffers:
+            self.local.append(self.declare(tensor))
+        return self.buffers[tensor]
+
+    def operation(self, op: Operation, time: tuple[Var, Expr] | None = None) -> Iterator[Stmt]:
+        if isinstance(op, Compute):
+            yield self.compute(op, time)
+        elif isinstance(op, Scan):
+            yield from self.scan(op)
+        elif isinstance(op, Extern):
+            yield self.extern(op)
+        else:
+            raise TypeError(f"{op!r} makes no statement")
+
+    def compute(self, op: Compute, time: tuple[Var, Expr] | None) -> Stmt:
+        """A nest of loops with one block. `time` is a scan's step variable and its extent."""
+        first = op.values[0]
+        reduction = first if isinstance(first, Reduce) else None
+        reduced = reduction.axes if reduction is not None else ()
+        loops: list[tuple[Var, Expr]] = []
+        axes: list[Axis] = []
+        values: dict[Any, Expr] = {}
+        if time is not None:
+            step, length = time
+            clock = Var(fresh("v" + step.name, self.taken))
+            axes.append(Axis(clock, "ordered", length, step))
+            values[step] = clock
+        for kind, axis, extent in (
+            *(("spatial", a, e) for a, e in zip(op.axes, op.extents, strict=True)),
+            *(("reduce", a, a.extent) for a in reduced),
+        ):
+            driver = Var(fresh(axis.name, self.taken))
+            inner = Var(fresh("v" + driver.name, self.taken))
+            loops.append((driver, extent))
+            axes.append(Axis(inner, kind, extent, driver))
+            offset = axis.lo if isinstance(axis, ReduceAxis) else ZERO
+            values[axis] = inner + offset
+        targets = [self.buffer(t) for t in op.outputs]
+        place = tuple(values[a] for a in op.axes)
+        init, body = self.block_body(op, reduction, targets, place, values)
+        block = Block(
+            fresh(op.name, self.taken_blocks),
+            tuple(axes),
+            _regions(body, set(targets) if reduction is not None else set()),
+            tuple(Region(b, place, (const(1),) * len(place)) for b in targets),
+            init,
+            body,
+            None,
+            op.attrs,
+        )
+        nest: Stmt = block
+        for driver, extent in reversed(loops):
+            nest = For(driver, ZERO, extent, "serial", nest)
+        return nest
+
+    def block_body(
+        self,
+        op: Compute,
+        reduction: Reduce | None,
+        targets: list[Buffer],
+        place: tuple[Expr, ...],
+        values: dict[Any, Expr],
+    ) -> tuple[Stmt | None, Stmt]:
+        if reduction is None:
+            return None, seq(
+                *(
+                    Store(b, place, self.loads(v, values))
+                    for b, v in zip(targets, op.values, strict=True)
+                )
+            )
+        neutral = identity_of(reduction)
+        init = seq(*(Store(b, place, v) for b, v in zip(targets, neutral, strict=True)))
+        old: tuple[Expr, ...] = tuple(Load(b, place) for b in targets)
+        given = tuple(self.loads(v, values) for v in reduction.values)
+        named: list[tuple[Var, Expr]] = []
+        new = reduction.reducer.combine(old, given)
+        if not _are_operations(new, old, given):  # what is combined with what stays visible
+            named = [
+                (Var(fresh(f"{word}_{b.name}", self.taken), b.dtype), value)
+                for word, all_values in (("old", old), ("new", given))
+                for b, value in zip(targets, all_values, strict=True)
+            ]
+            variables = tuple(v for v, _ in named)
+            new = reduction.reducer.combine(variables[: len(old)], variables[len(old) :])
+        body = seq(*(Store(b, place, v) for b, v in zip(targets, new, strict=True)))
+        for variable, value in reversed(named):
+            body = Let(variable, value, body)
+        return init, body
+
+    def loads(self, value: Expr, values: dict[Any, Expr]) -> Expr:
+        """`value` with axes replaced and tensor reads turned into loads."""
+
+        def go(n: Any) -> Any:
+            if isinstance(n, Var):
+                return values.get(n, n)
+            if n.__class__ is Read:
+                return Load(self.buffer(n.tensor), tuple([go(i) for i in n.indices]))
+            return refold(n, n.map_children(go))
+
+        return go(value)
+
+    def scan(self, op: Scan) -> Iterator[Stmt]:
+        """Copy init to the state; at each step compute, store into the stacked result, copy to the
+        state.
+        """
+        for state, start in zip(op.previous, op.init, strict=True):
+            yield self.copy(f"{state.name}_init", self.buffer(start), self.buffer(state))
+        step = Var(fresh(op.step.name, self.taken))
+        clock = (op.step, op.length)
+        stmts: list[Stmt] = []
+        for inner in op.steps():
+            for stmt in self.operation(inner, clock):
+                stmts.append(stmt)
+        for state, new, out in zip(op.previous, op.updated, op.outputs, strict=True):
+            stmts.append(self.copy(f"{state.name}_out", self.buffer(new), self.buffer(out), clock))
+        for state, new in zip(op.previous, op.updated, strict=True):
+            stmts.append(
+                self.copy(f"{state.name}_next", self.buffer(new), self.buffer(state), clock)
+            )
+        body = seq(*stmts)
+        body = _rename_step(body, op.step, step)
+        yield For(step, ZERO, op.length, "serial", body)
+
+    def copy(
+        self, name: str, source: Buffer, target: Buffer, time: tuple[Var, Expr] | None = None
+    ) -> Stmt:
+        """A block that copies `source` to `target` (to target[t] if it has one dimension more)."""
+        loops: list[tuple[Var, Expr]] = []
+        axes: list[Axis] = []
+        prefix: tuple[Expr, ...] = ()
+        if time is not None:
+            clock = Var(fresh("v" + time[0].name, self.taken))
+            axes.append(Axis(clock, "ordered", time[1], time[0]))
+            prefix = (clock,) if target.rank > source.rank else ()
+        for d, extent in enumerate(source.shape):
+            driver = Var(fresh(f"{name}_{d}", self.taken))
+            inner = Var(fresh("v" + driver.name, self.taken))
+            loops.append((driver, extent))
+            axes.append(Axis(inner, "spatial", extent, driver))
+        place = tuple(a.var for a in axes if a.kind == "spatial")
+        ones = (const(1),) * len(place)
+        written = (*prefix, *place)
+        nest: Stmt = Block(
+            fresh(name, self.taken_blocks),
+            tuple(axes),
+            (Region(source, place, ones),),
+            (Region(target, written, (const(1),) * len(written)),),
+            None,
+            Store(target, written, Load(source, place)),
+        )
+        for driver, extent in reversed(loops):
+            nest = For(driver, ZERO, extent, "serial", nest)
+        return nest
+
+    def extern(self, op: Extern) -> Stmt:
+        ins = [self.buffer(t) for t in op.inputs]
+        outs = [self.buffer(t) for t in op.outputs]
+        body = op.body(ins, outs)
+        return Block(
+            fresh(op.name, self.taken_blocks),
+            (),
+            tuple(_whole(b) for b in ins),
+            tuple(_whole(b) for b in outs),
+            None,
+            body,
+        )
+
+
+def _rename_step(body: Stmt, old: Var, new: Var) -> Stmt:
+    """Axis values that name the scan's own step variable take the loop's (unique) variable."""
+    if old == new:
+        return body
+
+    def go(n: Any) -> Any:
+        n = n.map_children(go)
+        return new if n is old else n
+
+    return go(body)
+
+
+def _are_operations(new: tuple[Expr, ...], old: tuple[Expr, ...], given: tuple[Expr, ...]) -> bool:
+    """Is each new accumulator `old op given`, for one operation?"""
+    return all(
+        isinstance(n, Binary) and {n.a, n.b} == {o, g}
+        for n, o, g in zip(new, old, given, strict=True)
+    )
+
+
+def _whole(buffer: Buffer) -> Region:
+    return Region(buffer, (ZERO,) * buffer.rank, buffer.shape)
+
+
+def _regions(body: Stmt, skip: set[Buffer]) -> tuple[Region, ...]:
+    """What a block reads: one element for each plain access, the whole buffer where an index is
+    itself loaded.
+    """
+    found: dict[Region, None] = {}
+    for n in visit(body):
+        if isinstance(n, Load) and n.buffer not in skip:
+            gathers = any(isinstance(m, Load) for i in n.indices for m in visit(i))
+            one = (const(1),) * n.buffer.rank
+            found[_whole(n.buffer) if gathers else Region(n.buffer, n.indices, one)] = None
+    whole = {
+        r.buffer
+        for r in found
+        if r.starts == (ZERO,) * r.buffer.rank and r.extents == r.buffer.shape
+    }
+    return tuple(r for r in found if r.buffer not in whole or r.extents == r.buffer.shape)

@@ -1,0 +1,184 @@
+"""Reductions: commutative reducers, and the expression that applies one along axes.
+
+In: a value over reduce axes. Out: a `Reduce` expression. A reducer has an identity and a way to
+combine an accumulator with a value; those of several values at once (argmax) give a tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.expr import Const, Expr, Var, const, eq, expr, maximum, minimum, select
+from tilewright.support.node import node
+from tilewright.te.tensor import Compute, Read, ReduceAxis, Shape, Tensor
+
+Values = tuple[Expr, ...]
+
+
+class Reducer:
+    """A commutative, associative way to combine values.
+
+    combine(accumulators, values) -> new accumulators; identity(dtypes) -> the neutral accumulators.
+    """
+
+    __slots__ = ("combine", "identity", "name")
+
+    def __init__(
+        self,
+        name: str,
+        combine: Callable[[Values, Values], Values],
+        identity: Callable[[tuple[DType, ...]], Values],
+    ) -> None:
+        self.name, self.combine, self.identity = name, combine, identity
+
+    def __repr__(self) -> str:
+        return f"Reducer({self.name})"
+
+
+@node
+class Reduce(Expr):
+    """Output `index` of `reducer` over `axes`; `values` are what is reduced."""
+
+    reducer: Any
+    axes: tuple[ReduceAxis, ...]
+    values: tuple[Expr, ...]
+    index: int = 0
+    derived = ("dtype",)
+
+    def derive(self) -> None:
+        self.dtype = self.values[self.index].dtype
+
+
+def _axes(axis: Any) -> tuple[ReduceAxis, ...]:
+    axes = tuple(axis) if isinstance(axis, list | tuple) else (axis,)
+    for a in axes:
+        if not isinstance(a, ReduceAxis):
+            raise TypeError(f"{a!r} is no reduce axis; make one with te.reduce_axis(extent)")
+    return axes
+
+
+def reducer(
+    combine: Callable[[Any, Any], Any], identity: Callable[[Any], Any], name: str = "reducer"
+) -> Callable[..., Any]:
+    """A custom commutative reducer, used like `te.sum`: `f(value, axis)`.
+
+    For one value: combine(a, b) -> expr and identity(dtype) -> expr or number. For a tuple of
+    values both get and give tuples. That combine commutes and associates is the caller's promise.
+    """
+
+    def of_values(accumulators: Values, values: Values) -> Values:
+        many = len(values) > 1
+        made = combine(accumulators, values) if many else combine(accumulators[0], values[0])
+        return tuple(
+            expr(m, v.dtype) for m, v in zip(made if many else (made,), values, strict=True)
+        )
+
+    def of_types(dtypes: tuple[DType, ...]) -> Values:
+        made = identity(dtypes) if len(dtypes) > 1 else (identity(dtypes[0]),)
+        return tuple(expr(m, d) for m, d in zip(made, dtypes, strict=True))
+
+    made = Reducer(name, of_values, of_types)
+
+    def apply(value: Any, axis: Any) -> Any:
+        values = tuple(expr(v) for v in value) if isinstance(value, tuple) else (expr(value),)
+        parts = tuple(Reduce(made, _axes(axis), values, n) for n in range(len(values)))
+        return parts if isinstance(value, tuple) else parts[0]
+
+    apply.__name__ = name
+    return apply
+
+
+sum = reducer(lambda a, b: a + b, lambda t: const(0, t), "sum")
+prod = reducer(lambda a, b: a * b, lambda t: const(1, t), "prod")
+max = reducer(maximum, lambda t: const(t.lowest, t), "max")
+min = reducer(minimum, lambda t: const(t.highest, t), "min")
+any = reducer(lambda a, b: a | b, lambda t: const(False, t), "any")
+all = reducer(lambda a, b: a & b, lambda t: const(True, t), "all")
+
+
+def _arg(better: Callable[[Expr, Expr], Expr], name: str, worst: str) -> Callable[..., Any]:
+    def combine(a: Values, b: Values) -> Values:
+        wins = better(b[0], a[0]) | (eq(b[0], a[0]) & (b[1] < a[1]))
+        return select(wins, b[0], a[0]), select(wins, b[1], a[1])
+
+    def identity(dtypes: tuple[DType, ...]) -> Values:
+        return const(getattr(dtypes[0], worst), dtypes[0]), const(dtypes[1].highest, dtypes[1])
+
+    pair = reducer(combine, identity, name)
+
+    def apply(value: Any, axis: Any) -> Any:
+        (only,) = _axes(axis)
+        return pair((expr(value), only), only)
+
+    apply.__name__ = name
+    apply.__doc__ = (
+        f"{name} along one axis: (the extreme value, its index); of equal values the first wins."
+    )
+    return apply
+
+
+argmax = _arg(lambda x, y: x > y, "argmax", "lowest")
+argmin = _arg(lambda x, y: x < y, "argmin", "highest")
+
+
+def lift_reductions(name: str, axes: tuple[Var, ...], extents: Shape, values: Values) -> Values:
+    """Make every reduction that stands inside an expression a tensor of its own, over the same
+    axes.
+    """
+    if [v.__class__ for v in values] == [Reduce] * len(values) and _same_reduction(values):
+        return values
+    lifted: dict[tuple[int, tuple[Expr, ...]], tuple[Tensor, ...]] = {}
+
+    def lift(e: Expr) -> Expr:
+        if e.__class__ is not Reduce:
+            return e.map_children(lift)
+        key = (id(e.reducer), e.values)
+        if key not in lifted:
+            parts = tuple(Reduce(e.reducer, e.axes, e.values, n) for n in range(len(e.values)))
+            label = f"{name}_{e.reducer.name}" + (f"_{len(lifted)}" if lifted else "")
+            op = Compute(label, axes, extents, parts, ())
+            op.outputs = tuple(
+                Tensor(label if len(parts) == 1 else f"{label}_{n}", extents, p.dtype, op, n)
+                for n, p in enumerate(parts)
+            )
+            lifted[key] = op.outputs
+        return Read(lifted[key][e.index], axes)
+
+    return tuple(lift(v) for v in values)
+
+
+def _same_reduction(values: Sequence[Any]) -> bool:
+    """Are the values the outputs 0, 1, … of one reduction?"""
+    first = values[0]
+    return [v.index for v in values] == list(range(len(first.values))) and all_same(
+        (v.reducer, v.axes, v.values) for v in values
+    )
+
+
+def all_same(items: Any) -> bool:
+    """Are all items equal?"""
+    kept = list(items)
+    return kept.count(kept[0]) == len(kept)
+
+
+def identity_of(reduction: Reduce) -> Values:
+    """The neutral accumulators of a reduction."""
+    return reduction.reducer.identity(tuple(v.dtype for v in reduction.values))
+
+
+__all__ = [
+    "Const",
+    "Reduce",
+    "Reducer",
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "max",
+    "min",
+    "prod",
+    "reducer",
+    "sum",
+]

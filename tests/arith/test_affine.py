@@ -1,0 +1,168 @@
+"""Affine forms against the integer set library: exact equality, no sampling."""
+
+from __future__ import annotations
+
+import random
+
+import islpy as isl
+import pytest
+
+from tilewright.arith.affine import Forms
+from tilewright.arith.interval import bounds as interval_bounds
+from tilewright.arith.prove import bounds
+from tilewright.arith.simplify import Facts
+from tilewright.arith.terms import Affine
+from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Unary, Var
+from tilewright.ir.text import print_expr
+
+NAMES = ("x", "y", "z", "n")
+VARS = tuple(Var(n) for n in NAMES)
+
+
+SPACE = isl.LocalSpace.from_space(isl.Space.create_from_names(isl.DEFAULT_CONTEXT, set=list(NAMES)))
+
+
+def exact(e: Expr) -> isl.PwAff:
+    """A quasi-affine expression in the integer set library."""
+    if isinstance(e, Const):
+        return isl.PwAff.from_aff(isl.Aff.val_on_domain(SPACE, isl.Val(e.value)))
+    if isinstance(e, Var):
+        return isl.PwAff.var_on_domain(SPACE, isl.dim_type.set, NAMES.index(e.name))
+    if isinstance(e, Unary):
+        return exact(e.a).neg()
+    assert isinstance(e, Binary)
+    if e.op in (BinaryOp.floordiv, BinaryOp.floormod):
+        c = e.b.value  # type: ignore[attr-defined]
+        a = exact(e.a) if c > 0 else exact(e.a).neg()
+        whole = a.scale_down_val(isl.Val(abs(c))).floor()
+        return whole if e.op is BinaryOp.floordiv else exact(e.a).sub(whole.scale_val(isl.Val(c)))
+    operator = {
+        BinaryOp.add: isl.PwAff.add,
+        BinaryOp.sub: isl.PwAff.sub,
+        BinaryOp.mul: isl.PwAff.mul,
+        BinaryOp.min: isl.PwAff.min,
+        BinaryOp.max: isl.PwAff.max,
+    }
+    return operator[e.op](exact(e.a), exact(e.b))
+
+
+def quasi_affine(rng: random.Random, depth: int) -> Expr:
+    """Sums, multiples, quotients and remainders by constants."""
+    if depth == 0 or rng.random() < 0.1:
+        return rng.choice(VARS)
+    a = quasi_affine(rng, depth - 1)
+    kind = rng.randrange(6)
+    if kind == 0:
+        return a + quasi_affine(rng, depth - 1)
+    if kind == 1:
+        return a - quasi_affine(rng, depth - 2 if depth > 1 else 0)
+    c = rng.choice((2, 3, 4, 6, 8, 12, -2, -4))
+    if kind == 2:
+        return a * c + rng.randrange(-5, 6)
+    return a // c if kind < 5 and rng.random() < 0.5 else a % c
+
+
+def domain(ranges: dict) -> isl.Set:
+    """The points that ranges allow."""
+    parts = [f"{v.name} >= {lo}" for v, (lo, _) in ranges.items()]
+    parts += [f"{v.name} <= {hi}" for v, (_, hi) in ranges.items() if hi is not None]
+    return isl.Set(f"{{ [{', '.join(NAMES)}] : {' and '.join(parts)} }}")
+
+
+def values(e: Expr, ranges: dict) -> isl.Map:
+    """Points → the value of `e` there."""
+    return isl.Map.from_pw_aff(exact(e).intersect_domain(domain(ranges)))
+
+
+def ranges_of(rng: random.Random) -> dict:
+    made: dict = {}
+    for v in VARS[:-1]:
+        lo = rng.choice((0, 0, 0, -3, 1))
+        made[v] = (lo, lo + rng.choice((0, 1, 3, 7, 11, 55)))
+    made[VARS[-1]] = (rng.choice((0, 1)), None)
+    return made
+
+
+def test_forms_equal_their_expressions() -> None:
+    for seed in range(400):
+        rng = random.Random(seed)
+        ranges = ranges_of(rng)
+        e = quasi_affine(rng, 4)
+        got = Facts(ranges).simplify(e)
+        message = f"{print_expr(e)} -> {print_expr(got)} where {domain(ranges)}"
+        assert values(e, ranges).is_equal(values(got, ranges)), message
+
+
+def test_bounds_hold_the_exact_bounds() -> None:
+    tight = 0
+    for seed in range(200):
+        rng = random.Random(seed)
+        ranges = ranges_of(rng)
+        e = quasi_affine(rng, 3)
+        taken = values(e, ranges).range()
+        least, most = taken.dim_min_val(0), taken.dim_max_val(0)
+        for lo, hi in (bounds(e, ranges), interval_bounds(e, ranges)):
+            assert lo is None or isl.Val(lo) <= least, print_expr(e)
+            assert hi is None or most <= isl.Val(hi), print_expr(e)
+        lo, hi = bounds(e, ranges)
+        tight += (isl.Val.neginfty(isl.DEFAULT_CONTEXT) if lo is None else isl.Val(lo)) == least
+    assert tight >= 160  # of 200: forms are near the truth, not only above it
+
+
+def test_affine_bounds_are_exact() -> None:
+    for seed in range(200):
+        rng = random.Random(seed)
+        ranges = {v: (lo := rng.randint(-5, 5), lo + rng.randint(0, 9)) for v in VARS}
+        e: Expr = Const(rng.randint(-9, 9), VARS[0].dtype)
+        for _ in range(5):
+            e = e + rng.choice(VARS) * rng.randint(-4, 4)
+        taken = values(e, ranges).range()
+        lo, hi = bounds(e, ranges)
+        assert isl.Val(lo) == taken.dim_min_val(0) and isl.Val(hi) == taken.dim_max_val(0)
+
+
+def test_comparisons_are_decided_truly() -> None:
+    decided = 0
+    for seed in range(400):
+        rng = random.Random(seed)
+        ranges = ranges_of(rng)
+        a, b = quasi_affine(rng, 3), quasi_affine(rng, 2)
+        op = rng.choice((BinaryOp.lt, BinaryOp.le, BinaryOp.eq, BinaryOp.ne, BinaryOp.ge))
+        got = Facts(ranges).condition(Binary(op, a, b))
+        if not isinstance(got, Const):
+            continue
+        decided += 1
+        relation = {
+            BinaryOp.lt: isl.PwAff.lt_set,
+            BinaryOp.le: isl.PwAff.le_set,
+            BinaryOp.eq: isl.PwAff.eq_set,
+            BinaryOp.ne: isl.PwAff.ne_set,
+            BinaryOp.ge: isl.PwAff.ge_set,
+        }
+        holds = relation[op](exact(a), exact(b)).intersect(domain(ranges))
+        assert holds.is_equal(domain(ranges)) if got.value else holds.is_empty()
+    assert decided > 40
+
+
+@pytest.mark.parametrize("c", [2, 3, 7, -4])
+def test_division_of_forms(c: int) -> None:
+    x, y = VARS[0], VARS[1]
+    forms = Forms({x: (-20, 20), y: (0, 30)})
+    form = forms.affine(x * 5 + y * 2 - 3)
+    whole, rest = forms.quotient(form, c), forms.remainder(form, c)
+    again = forms.sum(whole * c, rest)
+    assert again.terms == form.terms and again.const == form.const
+
+
+def test_operators_of_forms() -> None:
+    x, y = VARS[0], VARS[1]
+    a, b = Affine({x: 1, y: 2}, 3), Affine({x: 1, y: -2}, 1)
+    total, gap = a + b, a - b
+    assert (total.terms, total.const) == ({x: 2}, 4)
+    assert (gap.terms, gap.const) == ({y: 4}, 2)
+    assert ((-a).terms, (a * 0).terms) == ({x: -1, y: -2}, {})
+
+
+def test_a_range_that_names_its_own_variable_is_survived() -> None:
+    x = VARS[0]
+    assert bounds(x, {x: (0, x + 1)})[0] == 0

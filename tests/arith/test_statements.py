@@ -1,0 +1,180 @@
+"""Random programs do the same before and after `simplify_func`, run by the interpreter."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from index_programs import random_condition, random_index
+
+from tilewright.arith.simplify import simplify_func
+from tilewright.ir import interp
+from tilewright.ir.dtype import DType, f32, i8, i32, i64
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+    as_int,
+    const,
+    expr,
+    maximum,
+    minimum,
+)
+from tilewright.ir.stmt import Buffer, For, Func, If, Let, Stmt, Store, seq
+from tilewright.ir.text import print_func
+from tilewright.ir.walk import rewrite_expr, visit
+
+SIZE = Var("n")
+FLOATS, BYTES = Buffer("A", (expr(64),), f32), Buffer("B", (expr(32),), i8)
+COUNTS = Buffer("C", (expr(96),), i64)
+BUFFERS = (FLOATS, BYTES, COUNTS)
+
+
+class Program:
+    """Draws a function over three buffers and a symbolic size."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.made = 0
+        self.scope: list[Var] = [SIZE]
+
+    def func(self) -> Func:
+        body = seq(*(self.stmt(4) for _ in range(2)))
+        return Func("f", (*BUFFERS, SIZE), body)
+
+    def name(self, prefix: str) -> Var:
+        self.made += 1
+        return Var(f"{prefix}{self.made}")
+
+    def index(self, depth: int = 3) -> Expr:
+        """An index over the variables in scope that divides by constants."""
+        while True:
+            e = random_index(self.rng, depth)
+            if not may_be_undefined(e):
+                return self.renamed(e)
+
+    def condition(self) -> Expr:
+        while True:
+            e = random_condition(self.rng, 2)
+            if not may_be_undefined(e):
+                return self.renamed(e)
+
+    def renamed(self, e: Expr) -> Expr:
+        chosen = {v: self.rng.choice(self.scope) for v in visit(e) if isinstance(v, Var)}
+        return rewrite_expr(e, lambda x: chosen.get(x, x) if isinstance(x, Var) else x)
+
+    def place(self, buffer: Buffer) -> tuple[Expr, ...]:
+        return (self.index() % buffer.shape[0],)
+
+    def stmt(self, depth: int) -> Stmt:
+        kind = self.rng.randrange(8) if depth else 7
+        if kind < 4:
+            return self.loop(depth)
+        if kind == 4:
+            cond = self.condition()
+            other = self.stmt(depth - 1) if self.rng.random() < 0.5 else None
+            return If(cond, self.stmt(depth - 1), other)
+        if kind == 5:
+            var, value = self.name("t"), self.index()
+            self.scope.append(var)
+            body = self.stmt(depth - 1)
+            self.scope.pop()
+            return Let(var, value, body)
+        if kind == 6:
+            return seq(self.stmt(depth - 1), self.stmt(depth - 1))
+        buffer = self.rng.choice(BUFFERS)
+        return Store(buffer, self.place(buffer), self.value(buffer.dtype, 3))
+
+    def loop(self, depth: int) -> Stmt:
+        var = self.name("v")
+        start = self.rng.choice(
+            (const(0), const(0), const(2), minimum(self.rng.choice(self.scope), 3))
+        )
+        extent = self.rng.choice(
+            (
+                const(1),
+                const(3),
+                const(4),
+                SIZE,
+                minimum(4, SIZE - 2),
+                maximum(self.index(1) % 3, 0),
+            )
+        )
+        self.scope.append(var)
+        body = self.stmt(depth - 1)
+        self.scope.pop()
+        return For(var, start, start + extent, "serial", body)
+
+    def value(self, of: DType, depth: int) -> Expr:
+        rng = self.rng
+        kind = rng.randrange(9) if depth else rng.randrange(2)
+        if kind == 0:
+            return const(rng.choice((0, 1, -1, 2, 5)), of)
+        if kind == 1 or kind == 2:
+            source = rng.choice(BUFFERS)
+            return Load(source, self.place(source)).astype(of)
+        if kind == 3:
+            return Cast(of, self.index()) if of is not i64 else self.index()
+        if kind == 4:
+            return Select(self.test(depth), self.value(of, depth - 1), self.value(of, depth - 1))
+        if kind == 5:
+            a = self.value(of, depth - 1)
+            return Unary(rng.choice((UnaryOp.neg, UnaryOp.abs)), a)
+        if kind == 6 and of is not f32:
+            between = rng.choice((i8, i32, i64, f32))
+            return (
+                Cast(of, Cast(between, self.value(of, depth - 1)))
+                if between is not of
+                else (self.value(of, depth - 1))
+            )
+        ops = [BinaryOp.add, BinaryOp.sub, BinaryOp.mul, BinaryOp.min, BinaryOp.max]
+        ops += [BinaryOp.div] if of is f32 else [BinaryOp.bit_and, BinaryOp.bit_xor]
+        a, b = self.value(of, depth - 1), self.value(of, depth - 1)
+        return Binary(rng.choice(ops), a, a if rng.random() < 0.15 else b)
+
+    def test(self, depth: int) -> Expr:
+        if self.rng.random() < 0.5:
+            return self.condition()
+        of = self.rng.choice((f32, i8, i64))
+        ops = (BinaryOp.lt, BinaryOp.le, BinaryOp.eq, BinaryOp.ne)
+        a, b = self.value(of, depth - 1), self.value(of, depth - 1)
+        return Binary(self.rng.choice(ops), a, b)
+
+
+def may_be_undefined(e: Expr) -> bool:
+    """Does it divide by something that may be 0?"""
+    partial = (BinaryOp.floordiv, BinaryOp.floormod, BinaryOp.truncdiv, BinaryOp.truncmod)
+    return any(isinstance(x, Binary) and x.op in partial and not as_int(x.b) for x in visit(e))
+
+
+def run(func: Func, n: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(n)
+    arrays = [
+        rng.integers(-4, 5, 64).astype(np.float32),
+        rng.integers(-128, 128, 32).astype(np.int8),
+        rng.integers(-9, 10, 96),
+    ]
+    arrays[0][:4] = (np.nan, np.inf, -0.0, 1e-40)
+    arrays[2][:2] = (2**62, -(2**63))
+    interp.run(func, *arrays, symbols={"n": n})
+    return arrays
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_random_functions_do_the_same(seed: int) -> None:
+    func = Program(random.Random(seed)).func()
+    tidy = simplify_func(func, remove_unit_loops=True)
+    assert simplify_func(tidy, remove_unit_loops=True) == tidy
+    for n in (0, 1, 2, 5):
+        for before, after in zip(run(func, n), run(tidy, n), strict=True):
+            message = f"n = {n}\n{print_func(func)}\n{print_func(tidy)}"
+            assert before.tobytes() == after.tobytes() or np.array_equal(
+                before, after, equal_nan=before.dtype == np.float32
+            ), message

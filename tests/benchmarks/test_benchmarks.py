@@ -1,0 +1,116 @@
+"""The measurement counts work rightly, survives engines that fail, and writes a readable page."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import machine, measure, probe, report, work
+from benchmarks.measure import Measurement, Plan, Rates, Result
+from benchmarks.process import Process, WorkerError
+from tests import zoo
+
+MACHINE = {
+    "processor": "P", "cores": 2, "instruction_sets": ["avx2"], "caches": {"L1": "32K"},
+    "last_level_bytes": 0, "memory_gb": 8, "system": "S", "load_at_start": 0.0,
+}  # fmt: skip
+
+
+def test_inner_products_are_counted() -> None:
+    dqn = 4 * 64 * 32 * 20**2 + 32 * 16 * 64 * 9**2 + 64 * 9 * 64 * 7**2 + 3136 * 512 + 512 * 18
+    assert work.measure(zoo.model("dqn").onnx_path).macs == dqn
+    layers = ((512, 256, 4), (256, 128, 8), (128, 64, 16), (64, 3, 32))
+    generator = 100 * 512 * 16 + sum(i * o * 16 * size**2 for i, o, size in layers)
+    assert work.measure(zoo.model("dcgan_half").onnx_path).macs == generator
+
+
+def test_floor_takes_the_slower_of_computing_and_reading() -> None:
+    some = work.Work(macs=10**9, weight_bytes=10**9)
+    assert some.floor(flops=2e9, bandwidth=1e10, cached=0) == 1.0
+    assert some.floor(flops=2e12, bandwidth=1e9, cached=5 * 10**8) == 0.5
+
+
+def test_probe_measures_something_possible() -> None:
+    found = probe.Probe(threads=1)
+    assert 1e9 < found.flops() < 1e12
+    assert 1e8 < found.bandwidth() < 1e12
+
+
+def test_a_worker_that_fails_says_why() -> None:
+    with Process(threads=1) as process, pytest.raises(WorkerError, match="FileNotFoundError"):
+        process.ask("load", engine="none", name="", batch=1, path="", threads=1, inputs="")
+
+
+def test_a_worker_that_dies_is_noticed() -> None:
+    with Process(threads=1) as process:
+        process.child.kill()
+        process.child.wait()
+        with pytest.raises(WorkerError, match="the process ended with code -9"):
+            process.ask("probe", threads=1)
+
+
+def test_a_worker_that_takes_too_long_is_ended() -> None:
+    with Process(threads=1) as process:
+        with pytest.raises(WorkerError, match="no answer to 'probe'"):
+            process.ask("probe", threads=1, timeout=0.001)
+        assert process.child.returncode == -9
+
+
+def test_measurement_end_to_end(tmp_path: Path) -> None:
+    plan = Plan(["dqn"], ["onnxruntime", "torch"], [1], seconds=0.01)
+    said: list[str] = []
+    found = measure.measure(plan, tmp_path, said.append)
+    assert len(said) == measure.steps(plan)
+    for engine in plan.engines:
+        result = found.result("dqn", 1, engine)
+        assert result is not None and not result.failure
+        assert result.is_correct
+        assert len(result.times) >= measure.ROUNDS
+    assert "| dqn |" in report.page(plan, found, machine.describe())
+    assert report.document(plan, found, MACHINE)["results"][0]["calls"] >= measure.ROUNDS
+
+
+def result(engine: str, seconds: float, error: float = 0.0, failure: str = "") -> Result:
+    times = [] if failure else [seconds, 2 * seconds]
+    return Result(engine, "m", 1, times, error, 0.5, 10**6, 10**6, failure)
+
+
+def test_ratio_is_ours_over_the_best_correct_peer() -> None:
+    plan = Plan(["m"], ["tilewright", "onnxruntime", "torch", "openvino"], [1], seconds=1.0)
+    found = Measurement(
+        [
+            result("tilewright", 0.003),
+            result("onnxruntime", 0.002),
+            result("torch", 0.001, error=0.5),
+            result("openvino", 0.0, failure="RuntimeError: no"),
+        ],
+        {1: Rates(flops=2e12, bandwidth=1e10)},
+        {"m": work.Work(macs=10**9, weight_bytes=0)},
+    )
+    text = report.page(plan, found, MACHINE)
+    assert (
+        "| 3.00 (4.50) | 2.00 (3.00) | 1.00 (1.50) ✗ | - | onnxruntime (50% of floor) | 1.50"
+        in text
+    )
+    assert "Geometric mean of the ratios (1 models): 1.50" in text
+    assert "- openvino, m, 1 threads: RuntimeError: no" in text
+    assert "- torch, m, 1 threads: off by 5.0e-01 of the largest value" in text
+
+
+def test_a_model_without_our_time_has_no_ratio() -> None:
+    assert math.isnan(report.ours_over(result("torch", 1.0), None))
+    assert math.isnan(report.ours_over(None, result("tilewright", 1.0)))
+    assert math.isnan(report.ours_over(result("torch", 1.0), result("tilewright", 1.0, error=1.0)))
+
+
+def test_shapes_that_differ_are_named(tmp_path: Path) -> None:
+    model = zoo.model("dqn")
+    np.savez(tmp_path / "inputs.npz", **model.inputs(0))
+    np.savez(tmp_path / "outputs.npz", np.zeros((2, 18), np.float32))
+    with Process(threads=1) as process:
+        process.ask("load", engine="onnxruntime", threads=1, **measure.fields(model, tmp_path))
+        with pytest.raises(WorkerError, match=r"shapes \[\(1, 18\)\], expected \[\(2, 18\)\]"):
+            process.ask("check", path=str(tmp_path / "outputs.npz"))

@@ -1,0 +1,136 @@
+"""The host program: frames, sizes from symbols, branches and loops, called through its C
+interface.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.codegen import host
+from tilewright.codegen.host import Branch, Launch, Place, Repeat, host_program
+from tilewright.codegen.inprocess import KERNEL, aligned, map_image
+from tilewright.codegen.link import link
+from tilewright.codegen.llvm import emit
+from tilewright.codegen.llvm_compile import compile_object
+from tilewright.ir.expr import Var
+from tilewright.ir.parse import parse_func
+from tilewright.lower.pipeline import lower
+from tilewright.runtime.abi import CALL_FIELDS
+from tilewright.target.target import target
+
+ADD = """
+def add(A: f32[n], B: f32[n], C: f32[n], n: i64):
+    for i in parallel(0, n):
+        C[i] = A[i] + B[i]
+"""
+COUNT_DOWN = """
+def count(A: i64[1], more: bool[1]):
+    A[0] = A[0] - 1
+    more[0] = A[0] > 0
+"""
+
+
+class Call(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_void_p) for name in CALL_FIELDS)
+
+
+LAUNCH = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
+)
+
+
+class Program:
+    """A host program and its kernels, loaded; remembers what it launched."""
+
+    def __init__(self, kernels: Sequence[str], steps: Sequence[Any], **more: Any) -> None:
+        machine = target("cpu")
+        texts = [emit(lower(parse_func(k), machine), machine) for k in kernels]
+        main = host_program(steps, machine, **more)
+        objects = [compile_object(t, machine) for t in (*(e.text for e in texts), main)]
+        names = [host.ENTRY] + ([host.SHAPES] if more.get("shapes") is not None else [])
+        self.image = link(objects, names)
+        self.memory, self.address = map_image(self.image)
+        self.launched: list[tuple[int, int]] = []
+
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Any], dims: Sequence[int] = (),
+            arena: Any = None, weights: Any = None) -> int:  # fmt: skip
+        def launch(call: int, kernel: int, function: int, frame: int, extent: int) -> None:
+            self.launched.append((kernel, extent))
+            KERNEL(function)(frame, None, 0, extent)
+
+        pointers = [(ctypes.c_void_p * (len(a) + 1))(*(x.ctypes.data for x in a))
+                    for a in (inputs, outputs)]  # fmt: skip
+        sizes = (ctypes.c_int64 * (len(dims) + 1))(*dims)
+        back = LAUNCH(launch)
+        call = Call(
+            ctypes.addressof(pointers[0]),
+            ctypes.addressof(pointers[1]),
+            ctypes.addressof(sizes),
+            None if arena is None else arena.ctypes.data,
+            None if weights is None else weights.ctypes.data,
+            ctypes.cast(back, ctypes.c_void_p),
+        )
+        entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+        return entry(self.address + self.image.entries[host.ENTRY])(ctypes.addressof(call))
+
+
+def test_fields_of_the_call_agree_with_the_runtime() -> None:
+    assert CALL_FIELDS == {
+        "inputs": host.INPUTS, "outputs": host.OUTPUTS, "dims": host.DIMS,
+        "arena": host.ARENA, "weights": host.WEIGHTS, "launch": host.LAUNCH,
+    }  # fmt: skip
+
+
+def test_launches_with_symbolic_sizes() -> None:
+    m = Var("m")
+    middle = Place("arena", offset=m * 4)
+    steps = [
+        Launch(0, "add", m, (Place("input", 0), Place("weights", offset=64), middle), (m,)),
+        Launch(1, "add", m, (middle, Place("input", 1), Place("output", 0)), (m,)),
+    ]
+    program = Program([ADD], steps, symbols=["m"], shapes=[[m, 2], [m * 3]], arena_bytes=m * 8)
+    random = np.random.default_rng(0)
+    a, b, w = random.standard_normal((3, 10), np.float32)
+    weights, arena = aligned(64 + 40), aligned(80)
+    weights[64:] = w.view(np.uint8)
+    c = np.zeros(10, np.float32)
+    assert program.run([a, b], [c], [10], arena, weights) == 0
+    np.testing.assert_array_equal(c, (a + w) + b)
+    assert program.launched == [(0, 10), (1, 10)]
+
+    shapes, size = (ctypes.c_int64 * 3)(), ctypes.c_int64()
+    kind = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)
+    run = kind(program.address + program.image.entries[host.SHAPES])
+    dims = (ctypes.c_int64 * 1)(10)
+    status = run(ctypes.addressof(dims), ctypes.addressof(shapes), ctypes.addressof(size))
+    assert (status, list(shapes), size.value) == (0, [10, 2, 30], 80)
+
+
+def test_branch_takes_one_side() -> None:
+    first = Launch(0, "add", 4, (Place("input", 1), Place("input", 1), Place("output")), (4,))
+    second = Launch(1, "add", 4, (Place("input", 1), Place("output"), Place("output")), (4,))
+    program = Program([ADD], [Branch(Place("input", 0), (first,), (second,)), second])
+    x = np.arange(4, dtype=np.float32)
+    for flag, want in ((True, x * 3), (False, x * 2)):
+        out = np.zeros(4, np.float32)
+        assert program.run([np.array([flag]), x], [out]) == 0
+        np.testing.assert_array_equal(out, want)
+    assert [k for k, _ in program.launched] == [0, 1, 1, 1]
+
+
+def test_repeat_counts_and_stops() -> None:
+    down = Launch(0, "count", 1, (Place("output", 0), Place("arena")))
+    loops = [
+        Repeat((down,), count=Var("m"), counter=Place("output", 1), rounds=Place("output", 2)),
+        Repeat((down,), condition=Place("arena"), rounds=Place("output", 3)),
+        Repeat((down,), count=Place("input", 0), condition=Place("arena")),
+    ]
+    program = Program([COUNT_DOWN], loops, symbols=["m"])
+    left, counter, rounds, more = (np.array([v], np.int64) for v in (10, -1, -1, -1))
+    outputs = [left, counter, rounds, more]
+    assert program.run([np.array([5], np.int64)], outputs, [3], aligned(8)) == 0
+    assert [int(v[0]) for v in outputs] == [0, 2, 3, 7]

@@ -1,0 +1,168 @@
+"""`tw.compile`: its arguments, its cache, and that every way of calling it gives the same model."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+import tilewright as tw
+from tests.driver.conftest import DIGITS, dense, expected
+from tilewright.frontend.onnx import import_onnx
+from tilewright.support.errors import CompileError, InputError, InternalFault
+
+X = np.random.default_rng(1).standard_normal((2, 8), np.float32)
+
+
+def close(got, wanted):
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("level", range(4))
+def test_every_level_gives_the_same_results(level, model):
+    close(tw.compile(model, opt_level=level, threads=1)(X)[0], expected(X))
+
+
+def test_sources_of_every_kind(model):
+    for source in (model, str(model), onnx.load(model), import_onnx(str(model))):
+        close(tw.compile(source)(X)[0], expected(X))
+
+
+def test_a_torch_module_in_tensors_out():
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.Linear(8, 5), torch.nn.ReLU()).eval()
+    x = torch.from_numpy(X)
+    (y,) = tw.compile(module, example_inputs=(x,))(x)
+    assert isinstance(y, torch.Tensor)
+    close(y.numpy(), module(x).detach().numpy())
+
+
+def test_symbolic_sizes(tmp_path):
+    exe = tw.compile(dense(tmp_path / "any.onnx", rows="n"))
+    assert exe.inputs[0].shape == ("n", 8) and exe.outputs[0].shape == ("n", 5)
+    for rows in (1, 2, 7, 2):
+        x = np.random.default_rng(rows).standard_normal((rows, 8), np.float32)
+        close(exe(x)[0], expected(x))
+
+
+def test_threads_are_those_asked_for(model, monkeypatch):
+    assert tw.compile(model, threads=2).threads == 2
+    monkeypatch.setenv("TILEWRIGHT_THREADS", "3")
+    assert tw.compile(model).threads == 3
+
+
+# ---- Errors -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [0, -1, True, 1.5, "2"])
+def test_threads_must_be_a_positive_number(threads, model):
+    with pytest.raises(CompileError, match=r"for threads=.*: expected 1 or more"):
+        tw.compile(model, threads=threads)
+
+
+@pytest.mark.parametrize("level", [-1, 4, "3", None])
+def test_opt_level_is_from_0_to_3(level, model):
+    with pytest.raises(CompileError, match="it is a whole number from 0 to 3"):
+        tw.compile(model, opt_level=level)
+
+
+def test_models_run_on_cpus(model):
+    with pytest.raises(CompileError) as caught:
+        tw.compile(model, target="opencl")
+    assert str(caught.value) == (
+        "cannot compile a model for 'opencl': whole models run on CPUs; other targets compile"
+        " single functions\n  use target='cpu', or tw.build(func, target) for one function"
+    )
+
+
+def test_paths_that_are_no_models(tmp_path, model):
+    saved = tw.compile(model).save(tmp_path / "model.tw")
+    (tmp_path / "noise.onnx").write_bytes(b"no model at all")
+    for path, why in (
+        ("nowhere.onnx", "there is no such file"),
+        (tmp_path, "it is a folder"),
+        (saved, "it is compiled already"),
+        (tmp_path / "noise.onnx", "noise.onnx"),
+    ):
+        with pytest.raises(CompileError, match=why):
+            tw.compile(path)
+
+
+def test_objects_that_are_no_models():
+    with pytest.raises(CompileError) as caught:
+        tw.compile({"x": 1})
+    assert "it is a builtins.dict" in str(caught.value)
+    assert "an onnx.ModelProto, a torch.nn.Module or a Graph" in str(caught.value)
+
+
+def test_a_torch_module_needs_example_inputs():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(CompileError, match="its input shapes are not known"):
+        tw.compile(torch.nn.Linear(2, 2))
+
+
+def test_wrong_inputs_name_what_was_expected(model):
+    exe = tw.compile(model)
+    with pytest.raises(InputError) as caught:
+        exe(X.astype(np.float64))
+    assert str(caught.value) == (
+        "cannot run 'dense': input 0 'x': dtype is float64, expected float32\n"
+        "  the model takes x: f32[2, 8]"
+    )
+
+
+# ---- The cache --------------------------------------------------------------------------------
+
+
+def is_fresh(exe):
+    return "kernels" in exe.compile_stages.seconds
+
+
+def test_a_hit_is_what_a_fresh_compile_makes(model):
+    first, again = tw.compile(model), tw.compile(model)
+    assert is_fresh(first) and not is_fresh(again)
+    assert bytes(first.artifact()) == bytes(again.artifact())
+    assert bytes(tw.compile(model, cache=False).artifact()) == bytes(first.artifact())
+    close(again(X)[0], expected(X))
+
+
+def test_a_changed_model_is_compiled_anew(model):
+    tw.compile(model)
+    dense(model, seed=5)
+    exe = tw.compile(model)
+    assert is_fresh(exe)
+    close(exe(X)[0], expected(X, seed=5))
+
+
+def test_other_options_are_other_entries(model):
+    tw.compile(model, threads=1)
+    assert is_fresh(tw.compile(model, threads=2))
+    assert is_fresh(tw.compile(model, threads=1, opt_level=1))
+    assert not is_fresh(tw.compile(model, threads=1))
+
+
+def test_without_the_cache_nothing_is_kept(model, tmp_path):
+    assert is_fresh(tw.compile(model, cache=False))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_damaged_entry_is_compiled_anew(model, tmp_path):
+    tw.compile(model)
+    (entry,) = (tmp_path / "cache").iterdir()
+    data = bytearray(entry.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    entry.write_bytes(data)
+    exe = tw.compile(model)
+    assert is_fresh(exe)
+    close(exe(X)[0], expected(X))
+
+
+def test_a_folder_that_takes_no_files_is_no_fault(model, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(model))  # a file
+    close(tw.compile(model)(X)[0], expected(X))
+
+
+def test_a_fault_in_a_worker_is_told(monkeypatch):
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(InternalFault, match="a compile worker stopped"):
+        tw.compile(DIGITS, threads=1)

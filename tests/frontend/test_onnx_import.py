@@ -1,0 +1,454 @@
+"""import_onnx: files, scopes, versions, symbolic sizes, and what it says about files it refuses."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tilewright.frontend.onnx import import_onnx
+from tilewright.graph import evaluate, parse
+from tilewright.graph.passes.pipeline import optimise
+from tilewright.support.errors import ImportFault
+
+F, I = TensorProto.FLOAT, TensorProto.INT64
+random = np.random.default_rng(3)
+
+
+def f(*shape):
+    return random.standard_normal(shape).astype(np.float32)
+
+
+def info(name, *shape, of=F):
+    return helper.make_tensor_value_info(name, of, list(shape))
+
+
+def model(nodes, inputs, outputs, initializers=None, opset=18, **options):
+    tensors = [numpy_helper.from_array(a, n) for n, a in (initializers or {}).items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, tensors)
+    imports = [helper.make_opsetid("", opset), *options.pop("imports", [])]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8, **options)
+
+
+def node(op, inputs, outputs, **attributes):
+    return helper.make_node(op, inputs.split(), outputs.split(), name=f"the_{op}", **attributes)
+
+
+def same_as_onnxruntime(m, *arrays, tolerance=1e-5):
+    """Our graph, as imported and optimised, gives what onnxruntime gives."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(m.SerializeToString(), options)
+    expected = session.run(
+        None, dict(zip([i.name for i in session.get_inputs()], arrays, strict=True))
+    )
+    graph = import_onnx(m)
+    assert parse(str(graph)) == graph
+    for g in (graph, optimise(graph)):
+        for a, b in zip(evaluate(g, arrays), expected, strict=True):
+            assert a.dtype == b.dtype and a.shape == b.shape
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+    return graph
+
+
+def ops(graph):
+    return [n.op for n in graph.nodes]
+
+
+def test_the_demo_model():
+    path = resources.files("tilewright.driver") / "demo" / "digits.onnx"
+    image = random.uniform(0, 16, (1, 1, 8, 8)).astype(np.float32)
+    graph = same_as_onnxruntime(onnx.load(str(path)), image)
+    assert graph.input_names == ("image",) and graph.output_names == ("scores",)
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
+def test_light_models_that_ship_with_onnx(name):
+    folder = Path(onnx.__file__).parent / "backend/test/data/light"
+    expected = onnx.load_tensor(str(folder / f"light_{name}_output_0.pb"))
+    graph = import_onnx(folder / f"light_{name}.onnx")
+    image = np.ones(graph.inputs[0].static_shape, np.float32)
+    (made,) = evaluate(optimise(graph), [image])
+    np.testing.assert_allclose(made, numpy_helper.to_array(expected), rtol=1e-3, atol=1e-7)
+
+
+def test_user_names_and_identifiers():
+    m = model([node("Relu", "in.1", "out/1")], [info("in.1", 3)], [info("out/1", 3)])
+    graph = import_onnx(m)
+    assert graph.input_names == ("in.1",) and graph.output_names == ("out/1",)
+    assert graph.inputs[0].name == "in_1" and parse(str(graph)) == graph
+
+
+def test_initializers_that_are_inputs_are_constants():
+    m = model([node("Add", "x w", "y")], [info("x", 3), info("w", 3)], [info("y", 3)], {"w": f(3)})
+    assert import_onnx(m).input_names == ("x",)
+
+
+def test_a_file_in_memory_and_on_disk_are_one_graph(tmp_path):
+    m = model(
+        [node("MatMul", "x w", "y")], [info("x", 2, 64)], [info("y", 2, 64)], {"w": f(64, 64)}
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(m, path)
+    mapped = import_onnx(path)
+    assert mapped == import_onnx(m) == import_onnx(m.SerializeToString())
+    (constant,) = mapped.constants.values()
+    assert not constant.array.flags.owndata  # the weights are pages of the file
+
+
+def external(tmp_path, m, location, **changes):
+    onnx.save(
+        m, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0
+    )
+    loaded = onnx.load(str(tmp_path / "m.onnx"), load_external_data=False)
+    (tensor,) = loaded.graph.initializer
+    entries = {e.key: e.value for e in tensor.external_data} | {"location": location} | changes
+    del tensor.external_data[:]
+    for key, value in entries.items():
+        tensor.external_data.add(key=key, value=str(value))
+    (tmp_path / "m.onnx").write_bytes(loaded.SerializeToString())
+    return tmp_path / "m.onnx"
+
+
+def matmul_model():
+    return model([node("MatMul", "x w", "y")], [info("x", 2, 8)], [info("y", 2, 8)], {"w": f(8, 8)})
+
+
+def test_external_data_is_mapped(tmp_path):
+    m = matmul_model()
+    plain = import_onnx(m)
+    graph = import_onnx(external(tmp_path, m, "w.bin"))
+    assert graph == plain
+    (constant,) = graph.constants.values()
+    assert isinstance(constant.array, np.memmap)
+
+
+@pytest.mark.parametrize(
+    ("location", "changes", "why"),
+    [
+        ("../w.bin", {}, "lies outside the folder"),
+        ("/etc/passwd", {}, "is no relative path"),
+        ("link.bin", {}, "lies outside the folder"),
+        ("missing.bin", {}, "is not there"),
+        ("w.bin", {"offset": 4}, "does not hold"),
+        ("w.bin", {"length": 12}, "does not hold"),
+        ("w.bin", {"offset": "x"}, "no number"),
+        ("w.bin", {"offset": -4}, "does not hold"),
+    ],
+)
+def test_external_data_stays_in_its_folder(tmp_path, location, changes, why):
+    inside = tmp_path / "model"
+    inside.mkdir()
+    (tmp_path / "w.bin").write_bytes(bytes(256))
+    (inside / "link.bin").symlink_to(tmp_path / "w.bin")
+    with pytest.raises(ImportFault, match=why):
+        import_onnx(external(inside, matmul_model(), location, **changes))
+
+
+def test_symbolic_sizes_go_through_shape_arithmetic():
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Gather", "s zero", "n", axis=0),
+        node("Unsqueeze", "n axes", "n1"),
+        node("Concat", "n1 minus", "shape", axis=0),
+        node("Reshape", "x shape", "y"),
+    ]
+    constants = {"zero": np.asarray(0), "axes": np.array([0]), "minus": np.array([-1])}
+    m = model(nodes, [info("x", "batch", 3, 4)], [info("y", "batch", 12)], constants)
+    graph = import_onnx(m)
+    assert graph.outputs[0].type_text == "f32[batch, 12]"
+    assert ops(optimise(graph)) == ["reshape", "copy"]
+    (y,) = evaluate(optimise(graph), [f(5, 3, 4)])
+    assert y.shape == (5, 12)
+    fixed = import_onnx(m, dims={"batch": 2})
+    assert fixed.outputs[0].static_shape == (2, 12) and ops(fixed) == ["reshape"]
+
+
+def test_sizes_as_data():
+    nodes = [node("Shape", "x", "s"), node("Cast", "s", "t", to=F), node("Mul", "t t", "y")]
+    m = model(nodes, [info("x", "n", 3)], [info("y", 2)])
+    (y,) = evaluate(import_onnx(m), [f(5, 3)])
+    assert y.tolist() == [25.0, 9.0]
+
+
+def test_functions_of_the_model():
+    scaled = helper.make_function(
+        "own", "scaled", ["x"], ["y"],
+        [
+            helper.make_node("Constant", [], ["c"]),
+            helper.make_node("Mul", ["x", "c"], ["y"]),
+        ],
+        [helper.make_opsetid("", 18)], ["by"],
+    )  # fmt: skip
+    attribute = scaled.node[0].attribute.add(name="value_float", ref_attr_name="by")
+    attribute.type = onnx.AttributeProto.FLOAT
+    nodes = [
+        helper.make_node("scaled", ["x"], ["a"], domain="own", by=2.0),
+        helper.make_node("scaled", ["a"], ["c"], domain="own", by=3.0),
+    ]
+    m = model(
+        nodes,
+        [info("x", 3)],
+        [info("c", 3)],
+        functions=[scaled],
+        imports=[helper.make_opsetid("own", 1)],
+    )
+    x = f(3)
+    np.testing.assert_allclose(evaluate(import_onnx(m), [x])[0], x * 6, rtol=1e-6)
+
+
+def test_functions_that_call_each_other_end():
+    nodes = [helper.make_node("f", ["x"], ["y"], domain="own")]
+    function = helper.make_function(
+        "own", "f", ["x"], ["y"], nodes, [helper.make_opsetid("own", 1)]
+    )
+    m = model(
+        nodes,
+        [info("x", 3)],
+        [info("y", 3)],
+        functions=[function],
+        imports=[helper.make_opsetid("own", 1)],
+    )
+    with pytest.raises(ImportFault, match="nest deeper"):
+        import_onnx(m)
+
+
+def branches():
+    then = helper.make_graph([helper.make_node("Add", ["x", "x"], ["a"])], "t", [], [info("a", 3)])
+    other = helper.make_graph([helper.make_node("Neg", ["x"], ["b"])], "e", [], [info("b", 3)])
+    return {"then_branch": then, "else_branch": other}
+
+
+def test_a_known_condition_chooses_a_branch():
+    m = model(
+        [node("If", "c", "y", **branches())],
+        [info("x", 3)],
+        [info("y", 3)],
+        {"c": np.asarray(False)},
+    )
+    assert ops(same_as_onnxruntime(m, f(3))) == ["neg"]
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_an_unknown_condition_selects(condition):
+    m = model(
+        [node("If", "c", "y", **branches())],
+        [info("x", 3), info("c", of=TensorProto.BOOL)],
+        [info("y", 3)],
+    )
+    assert "where" in ops(same_as_onnxruntime(m, f(3), np.asarray(condition)))
+
+
+def test_a_loop_of_known_length_unrolls():
+    body = helper.make_graph(
+        [
+            helper.make_node("Mul", ["v", "x"], ["v2"]),
+            helper.make_node("Identity", ["go"], ["go2"]),
+            helper.make_node("Neg", ["v2"], ["row"]),
+        ],
+        "body",
+        [info("i", of=I), info("go", of=TensorProto.BOOL), info("v", 3)],
+        [info("go2", of=TensorProto.BOOL), info("v2", 3), info("row", 3)],
+    )
+    m = model(
+        [node("Loop", "count go v0", "last rows", body=body)],
+        [info("x", 3), info("v0", 3)],
+        [info("last", 3), info("rows", 4, 3)],
+        {"count": np.asarray(4), "go": np.asarray(True)},
+    )
+    same_as_onnxruntime(m, f(3), f(3))
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("lengths", [False, True])
+def test_recurrent_layers(op, direction, lengths):
+    gates, d = {"LSTM": 4, "GRU": 3, "RNN": 1}[op], 2 if direction == "bidirectional" else 1
+    steps, batch, size, hidden = 4, 2, 3, 5
+    constants = {
+        "w": f(d, gates * hidden, size),
+        "r": f(d, gates * hidden, hidden),
+        "b": f(d, 2 * gates * hidden),
+        "h": f(d, batch, hidden),
+    }
+    outputs = [info("y", steps, d, batch, hidden), info("last", d, batch, hidden)]
+    given, made = "x w r b l h", "y last"
+    if lengths:
+        constants["l"] = np.array([2, 4], np.int32)
+    inputs = given.split() if lengths else [n if n != "l" else "" for n in given.split()]
+    if op == "LSTM":
+        constants["c"] = f(d, batch, hidden)
+        inputs.append("c")
+        made += " cell"
+        outputs.append(info("cell", d, batch, hidden))
+    layer = helper.make_node(op, inputs, made.split(), direction=direction, hidden_size=hidden)
+    m = model([layer], [info("x", steps, batch, size)], outputs, constants)
+    same_as_onnxruntime(m, f(steps, batch, size), tolerance=2e-5)
+
+
+def test_legacy_broadcast_of_version_6():
+    m = model(
+        [node("Add", "x b", "y", broadcast=1, axis=1)],
+        [info("x", 2, 3, 4)], [info("y", 2, 3, 4)], {"b": f(3)}, opset=6,
+    )  # fmt: skip
+    x = f(2, 3, 4)
+    b = numpy_helper.to_array(m.graph.initializer[0])
+    np.testing.assert_allclose(evaluate(import_onnx(m), [x])[0], x + b[:, None], rtol=1e-6)
+
+
+# refusals ---------------------------------------------------------------------------------------
+
+UNSUPPORTED = """\
+cannot import the model: 2 of its operators are not supported
+
+    ai.onnx.StringNormalizer (version 18), 1 ×
+    own.special (version 1), 2 ×
+"""
+
+AT_A_NODE = """\
+cannot import node 'the_MatMul' (MatMul): the inner sizes are 4 and 3
+
+    ai.onnx.MatMul (version 18)
+    inputs: 'x' f32[2, 4], 'w' f32[3, 5]
+    outputs: y
+    matmul of x: f32[2, 4], w: f32[3, 5]
+    with transpose_a=False, transpose_b=False
+"""
+
+RUN_TIME = """\
+cannot import node 'the_Reshape' (Reshape): input 1 (shape: i64[2]) is only known at run time
+
+    ai.onnx.Reshape (version 18)
+    inputs: 'x' f32[2, 4], 'shape' i64[2]
+    outputs: y
+
+  it must be a constant or follow from the shapes of the inputs"""
+
+
+def test_all_unsupported_operators_are_listed_at_once():
+    nodes = [
+        helper.make_node("special", ["x"], ["a"], domain="own"),
+        helper.make_node("StringNormalizer", ["a"], ["b"]),
+        helper.make_node("special", ["b"], ["y"], domain="own"),
+    ]
+    m = model(nodes, [info("x", 3)], [info("y", 3)], imports=[helper.make_opsetid("own", 1)])
+    with pytest.raises(ImportFault) as caught:
+        import_onnx(m)
+    assert str(caught.value) == UNSUPPORTED
+
+
+def test_a_fault_names_its_node():
+    m = model([node("MatMul", "x w", "y")], [info("x", 2, 4)], [info("y", 2, 5)], {"w": f(3, 5)})
+    with pytest.raises(ImportFault) as caught:
+        import_onnx(m)
+    assert str(caught.value) == AT_A_NODE
+
+
+def test_a_shape_known_at_run_time_alone():
+    m = model(
+        [node("Reshape", "x shape", "y")],
+        [info("x", 2, 4), info("shape", 2, of=I)],
+        [info("y", 8, 1)],
+    )
+    with pytest.raises(ImportFault) as caught:
+        import_onnx(m)
+    assert str(caught.value) == RUN_TIME
+
+
+def broken(change):
+    m = model(
+        [node("Conv", "x w", "a", strides=[1, 1]), node("Relu", "a", "y")],
+        [info("x", 1, 2, 5, 5)], [info("y", 1, 3, 3, 3)], {"w": f(3, 2, 3, 3)},
+    )  # fmt: skip
+    change(m)
+    return m
+
+
+def swap(m):
+    first, second = m.graph.node
+    nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in (second, first)]
+    del m.graph.node[:]
+    m.graph.node.extend(nodes)
+
+
+def cycle(m):
+    m.graph.node[0].input[0] = "y"
+
+
+def twice(m):
+    m.graph.node[1].output[0] = "a"
+
+
+def no_output(m):
+    m.graph.output[0].name = "nowhere"
+
+
+def negative_dimension(m):
+    m.graph.initializer[0].dims[0] = -3
+
+
+def short_data(m):
+    m.graph.initializer[0].raw_data = m.graph.initializer[0].raw_data[:-4]
+
+
+def huge(m):
+    m.graph.initializer[0].dims[:] = [1 << 40, 1 << 40, 3, 3]
+
+
+def text_type(m):
+    m.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
+
+
+def wrong_attribute(m):
+    m.graph.node[0].attribute[0].type = onnx.AttributeProto.FLOAT
+
+
+def no_rank(m):
+    m.graph.input[0].type.tensor_type.ClearField("shape")
+
+
+def zero_stride(m):
+    m.graph.node[0].attribute[0].ints[0] = 0
+
+
+def future(m):
+    m.opset_import[0].version = 1000
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (swap, "nothing before it makes its input 'a'"),
+        (cycle, "nothing before it makes its input 'y'"),
+        (twice, "defined twice"),
+        (no_output, "nothing makes its output 'nowhere'"),
+        (negative_dimension, "has the shape"),
+        (short_data, "the file has 212"),
+        (huge, "takes"),
+        (text_type, "its element type is STRING"),
+        (wrong_attribute, "has the type FLOAT, not INTS"),
+        (no_rank, "its shape is not given"),
+        (zero_stride, "too small"),
+        (future, "it needs version 1000"),
+    ],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_broken_models_are_refused(change, why):
+    with pytest.raises(ImportFault, match=why):
+        import_onnx(broken(change))
+
+
+def test_truncated_files(tmp_path):
+    whole = broken(lambda m: None).SerializeToString()
+    path = tmp_path / "m.onnx"
+    for length in range(0, len(whole), 7):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ImportFault):
+            import_onnx(path)
+    with pytest.raises(ImportFault, match="cannot read"):
+        import_onnx(tmp_path / "missing.onnx")

@@ -1,0 +1,282 @@
+"""Small applications of every operator: arrays and attributes, seeded."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Case(NamedTuple):
+    op: str
+    arrays: tuple[np.ndarray, ...]
+    attrs: dict[str, Any]
+
+    def __str__(self) -> str:
+        shapes = "x".join("·".join(map(str, a.shape)) or "()" for a in self.arrays)
+        return f"{self.op}-{shapes}-{'-'.join(f'{k}={v}' for k, v in self.attrs.items())}"[:90]
+
+
+_random = np.random.default_rng(20180101)
+
+
+def f(*shape: int, low: float = -2.0, high: float = 2.0) -> np.ndarray:
+    """Floats."""
+    return _random.uniform(low, high, shape).astype(np.float32)
+
+
+def i(*shape: int, low: int = -5, high: int = 6, of: Any = np.int64) -> np.ndarray:
+    """Integers."""
+    return _random.integers(low, high, shape).astype(of)
+
+
+def b(*shape: int) -> np.ndarray:
+    """Booleans."""
+    return _random.integers(0, 2, shape).astype(bool)
+
+
+_POSITIVE = ("log", "log2", "sqrt", "rsqrt", "reciprocal")
+_UNARY = (
+    "exp exp2 expm1 log1p sin cos tan sinh cosh tanh ceil floor trunc round asin atan asinh neg abs"
+    " sign erf"
+    " sigmoid relu silu softplus softsign mish hard_swish isnan leaky_relu elu selu celu"
+    " hard_sigmoid shrink"
+    " thresholded_relu gelu isinf copy"
+).split()
+_FLOAT_PAIRS = (
+    "add sub mul div fmod minimum maximum equal not_equal less less_equal greater greater_equal"
+).split()
+_SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0], np.float32)
+
+
+def cases() -> list[Case]:
+    """All of them."""
+    return [Case(op, tuple(arrays), attrs) for op, arrays, attrs in _elementwise() + _others()]
+
+
+def _elementwise() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
+    made: list[tuple[str, list[np.ndarray], dict[str, Any]]] = []
+    for op in _UNARY:
+        span = {"asin": 0.9, "log1p": 0.9}.get(op, 2.0)
+        made.append((op, [f(2, 5, low=-span, high=span)], {}))
+    made += [(op, [f(7, low=0.1)], {}) for op in _POSITIVE]
+    made += [("acos", [f(6, low=-0.9, high=0.9)], {}), ("atanh", [f(6, low=-0.9, high=0.9)], {})]
+    made += [("acosh", [f(6, low=1.1)], {}), ("pow", [f(2, 4, low=0.2), f(4)], {})]
+    for op in _FLOAT_PAIRS:
+        made += [(op, [f(2, 3, 4), f(3, 1)], {}), (op, [f(4), f(2, 4)], {})]
+    made += [(op, [i(3, 4), i(3, 4)], {}) for op in ("add", "sub", "mul", "less", "equal")]
+    made += [(op, [i(9), i(9, low=1)], {}) for op in ("div", "floormod", "fmod")]
+    made += [
+        (op, [i(9, of=np.int32), i(9, low=-4, high=0, of=np.int32)], {}) for op in ("div", "fmod")
+    ]
+    made += [("atan2", [f(6), f(6)], {}), ("prelu", [f(2, 3, 2), f(3, 1)], {})]
+    made += [(op, [b(2, 3), b(3)], {}) for op in ("logical_and", "logical_or", "logical_xor")]
+    made += [("logical_not", [b(5)], {}), ("bit_not", [i(5)], {})]
+    made += [(op, [i(6, low=0), i(6, low=0)], {}) for op in ("bit_and", "bit_or", "bit_xor")]
+    made += [(op, [i(6, low=0), i(6, low=0, high=5)], {}) for op in ("shift_left", "shift_right")]
+    made += [("gelu", [f(6)], {"tanh": True}), ("leaky_relu", [f(6)], {"alpha": 0.3})]
+    made += [("elu", [f(6)], {"alpha": 0.5}), ("celu", [f(6)], {"alpha": 0.5})]
+    made += [("hard_sigmoid", [f(6)], {"alpha": 0.5, "beta": 0.25}), ("isnan", [_SPECIAL], {})]
+    made += [
+        ("isinf", [_SPECIAL], {"positive": p, "negative": n})
+        for p in (False, True)
+        for n in (False, True)
+    ]
+    made += [("clip", [f(8)], {"low": -0.5, "high": 0.75}), ("clip", [i(8)], {"high": 2})]
+    made += [
+        ("cast", [f(8, low=-300, high=300)], {"to": to})
+        for to in ("i64", "u8", "f16", "bf16", "f64")
+    ]
+    made += [
+        ("cast", [_SPECIAL], {"to": "i32"}),
+        ("cast", [i(8)], {"to": "bool"}),
+        ("cast", [b(4)], {"to": "f32"}),
+    ]
+    made += [("where", [b(3, 1), f(3, 4), f(4)], {})]
+    made += [("batch_norm", [f(2, 3, 4), f(3), f(3), f(3), f(3, low=0.1)], {"eps": 1e-3})]
+    return made
+
+
+def _others() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
+    return [*_reductions(), *_linear(), *_pooling(), *_movement(), *_indexing(), *_recurrent()]
+
+
+def _reductions() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
+    made: list[tuple[str, list[np.ndarray], dict[str, Any]]] = []
+    for op in ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"):
+        made += [
+            (op, [f(2, 3, 4)], {"axes": (1,)}),
+            (op, [f(2, 3, 4)], {"axes": (-1, 0), "keepdims": True}),
+        ]
+        made += [(op, [f(2, 3)], {})]
+    made += [("reduce_sum", [i(2, 3)], {"axes": (1,)}), ("reduce_max", [i(2, 3)], {"axes": (0,)})]
+    made += [("reduce_any", [b(3, 4)], {"axes": (1,)}), ("reduce_all", [b(3, 4)], {"axes": (0,)})]
+    for op in ("argmax", "argmin"):
+        made += [
+            (op, [i(3, 5)], {"axis": 1}),
+            (op, [i(3, 5)], {"axis": 0, "last": True, "keepdims": True}),
+        ]
+    for op in ("softmax", "log_softmax"):
+        made += [(op, [f(3, 5)], {}), (op, [f(2, 3, 4)], {"axis": 1})]
+    made += [
+        ("layer_norm", [f(2, 3, 8)], {}),
+        ("layer_norm", [f(2, 3, 4), f(3, 4), f(3, 4)], {"axis": 1}),
+    ]
+    made += [
+        ("layer_norm", [f(2, 8), f(8)], {"eps": 1e-3}),
+        ("rms_norm", [f(2, 8), f(8)], {}),
+        ("rms_norm", [f(3, 4)], {}),
+    ]
+    made += [("group_norm", [f(2, 4, 3), f(4), f(4)], {"groups": 2})]
+    made += [("group_norm", [f(2, 4, 3, 2), f(4), f(4)], {"groups": 4, "eps": 1e-3})]
+    for exclusive in (False, True):
+        for reverse in (False, True):
+            attrs = {"axis": 1, "exclusive": exclusive, "reverse": reverse}
+            made += [("cumsum", [f(3, 4)], attrs), ("cumprod", [f(3, 4)], attrs)]
+    return made
+
+
+def _linear() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
+    return [
+        ("matmul", [f(3, 4), f(4, 5)], {}),
+        ("matmul", [f(4, 3), f(5, 4)], {"transpose_a": True, "transpose_b": True}),
+        ("matmul", [f(2, 1, 3, 4), f(3, 4, 2)], {}),
+        ("matmul", [f(2, 3, 4), f(4, 2)], {}),
+        (
+            "conv",
+            [f(1, 3, 6, 5), f(4, 3, 3, 2), f(4)],
+            {"pads": ((1, 0), (0, 1)), "strides": (2, 1)},
+        ),
+        ("conv", [f(2, 4, 7), f(6, 2, 3)], {"groups": 2, "dilations": (2,)}),
+        ("conv", [f(1, 3, 5, 5), f(6, 1, 3, 3)], {"groups": 3, "pads": ((1, 1), (1, 1))}),
+        ("conv", [f(1, 2, 3, 4, 3), f(2, 2, 2, 2, 2)], {}),
+        (
+            "conv_transpose",
+            [f(1, 3, 4, 3), f(3, 2, 4, 4)],
+            {"strides": (2, 2), "pads": ((1, 1), (1, 1))},
+        ),
+        (
+            "conv_transpose",
+            [f(2, 4, 5), f(4, 3, 3), f(6)],
+            {"strides": (3,), "groups": 2, "extra": (1,)},
+        ),
+        (
+            "conv_transpose",
+            [f(1, 2, 4, 4), f(2, 3, 3, 3)],
+            {"strides": (2, 1), "pads": ((0, 1), (2, 0))},
+        ),
+        (
+            "conv_transpose",
+            [f(1, 2, 5), f(2, 2, 3)],
+            {"strides": (2,), "dilations": (2,), "pads": ((1, 2),)},
+        ),
+        ("conv_transpose", [f(1, 2, 5), f(2, 2, 2)], {"strides": (3,)}),
+    ]
+
+
+def _pooling() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
+    made: list[tuple[str, list[np.ndarray], dict[str, Any]]] = []
+    plain = [
+        {"kernel": (2, 2), "strides": (2, 2)},
+        {"kernel": (3, 3), "strides": (2, 2), "pads": ((1, 1), (0, 1))},
+        {"kernel": (3, 2), "strides": (2, 2), "pads": ((1, 0), (0, 1)), "ceil_mode": True},
+        {"kernel": (2, 2), "strides": (3, 3), "ceil_mode": True},
+        {"kernel": (2, 3), "dilations": (2, 1), "pads": ((1, 1), (1, 1))},
+    ]
+    for attrs in plain:
+        made += [("max_pool", [f(1, 2, 6, 5)], attrs), ("avg_pool", [f(1, 2, 6, 5)], attrs)]
+        made += [("avg_pool", [f(1, 2, 6, 5)], {**attrs, "count_pads": True})]
+    made += [
+        ("max_pool", [f(2, 2, 7)], {"kernel": (3,)}),
+        ("max_pool", [i(1, 1, 4, 4)], {"kernel": (2, 2)}),
+    ]
+    made += [
+        ("lrn", [f(1, 6, 2, 2)], {"size": 3}),
+        ("lrn", [f(1, 5, 3)], {"size": 4, "alpha": 0.5, "bias": 2.0}),
+    ]
+    return made
+
+
+def _movement() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
+    made: list[tuple[str, list[np.ndarray], dict[str, Any]]] = [
+        ("reshape", [f(2, 3, 4)], {"shape": (4, 6)}),
+        ("reshape", [f(2, 1, 3)], {"shape": (6, 1)}),
+        ("reshape", [f(2, 3, 4)], {"shape": (2, 12)}),
+        ("reshape", [f(1)], {"shape": ()}),
+        ("transpose", [f(2, 3, 4)], {"perm": (2, 0, 1)}),
+        ("expand", [f(3, 1)], {"shape": (2, 3, 4)}),
+        ("concat", [f(2, 3), f(2, 1), f(2, 2)], {"axis": 1}),
+        ("concat", [i(2, 3)], {"axis": 0}),
+        ("slice", [f(5, 6)], {"starts": (1, 5), "shape": (3, 3), "steps": (1, -2)}),
+        ("slice", [f(5, 6)], {"starts": (0, 2), "shape": (5, 2)}),
+        ("tile", [f(2, 3)], {"repeats": (2, 2)}),
+        ("gather", [f(5, 3), i(2, 2, low=-5, high=5)], {"axis": 0}),
+        ("gather", [f(2, 5, 3), i(4, low=0, high=5, of=np.int32)], {"axis": 1}),
+        ("gather", [f(2, 5), i(low=0, high=2)], {"axis": 0}),
+        ("gather_elements", [f(3, 4), i(2, 4, low=-3, high=3)], {"axis": 0}),
+        ("full", [], {"shape": (2, 3), "value": 1.5, "of": "f32"}),
+        ("arange", [], {"length": 5, "start": 2, "step": 3, "of": "i64"}),
+        ("arange", [], {"length": 4, "start": 0.5, "step": -0.25, "of": "f32"}),
+        ("size_values", [], {"values": (3, 5, 7), "shape": (3,), "of": "i64"}),
+        ("trilu", [f(2, 4, 5)], {"k": 1}),
+        ("trilu", [f(4, 4)], {"upper": False, "k": -1}),
+    ]
+    for mode in ("constant", "edge", "reflect", "wrap"):
+        made.append(
+            ("pad", [f(3, 4)], {"before": (1, 0), "after": (2, 3), "mode": mode, "value": 0.5})
+        )
+    return made
+
+
+def _indexing() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
+    repeated = np.array([[1], [0], [1]])
+    return [
+        ("gather_nd", [f(3, 4, 2), i(5, 2, low=-3, high=3)], {}),
+        ("gather_nd", [f(2, 4, 2), i(2, 3, 1, low=0, high=4)], {"batch_dims": 1}),
+        ("scatter_elements", [f(3, 4), i(2, 4, low=-3, high=3), f(2, 4)], {"axis": 0}),
+        (
+            "scatter_elements",
+            [f(3, 4), i(3, 2, low=0, high=4), f(3, 2)],
+            {"axis": 1, "reduction": "add"},
+        ),
+        ("scatter_nd", [f(3, 4), repeated, f(3, 4)], {}),
+        ("scatter_nd", [f(3, 4), repeated, f(3, 4)], {"reduction": "max"}),
+        ("one_hot", [i(2, 3, low=-4, high=4), f(2)], {"depth": 4}),
+        ("one_hot", [i(3, low=0, high=3), i(2)], {"depth": 3, "axis": 0}),
+        ("top_k", [i(3, 6)], {"k": 3}),
+        ("top_k", [f(4, 3)], {"k": 4, "axis": 0, "largest": False}),
+        ("top_k", [f(5)], {"k": 2}),
+    ]
+
+
+def _recurrent() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
+    lengths = np.array([2, 4])
+    made: list[tuple[str, list[np.ndarray], dict[str, Any]]] = []
+    for reverse in (False, True):
+        attrs = {"reverse": reverse}
+        made += [
+            ("lstm", [f(4, 2, 12), f(12, 3), f(2, 3), f(2, 3)], attrs),
+            (
+                "lstm",
+                [f(4, 2, 12), f(12, 3), f(2, 3), f(2, 3), f(9), lengths],
+                {**attrs, "clip": 0.8},
+            ),
+            ("gru", [f(4, 2, 9), f(9, 3), f(3), f(2, 3)], {**attrs, "reset_after": reverse}),
+            (
+                "gru",
+                [f(4, 2, 9), f(9, 3), f(3), f(2, 3), lengths],
+                {**attrs, "reset_after": not reverse},
+            ),
+            ("rnn", [f(4, 2, 3), f(3, 3), f(2, 3)], {**attrs, "activation": "relu"}),
+            ("rnn", [f(4, 2, 3), f(3, 3), f(2, 3), lengths], attrs),
+        ]
+    made += [
+        ("lstm_cell", [f(2, 12), f(2, 3)], {}),
+        ("lstm_cell", [f(2, 12), f(2, 3)], {"order": (0, 3, 1, 2)}),
+    ]
+    return made
+
+
+def names() -> set[str]:
+    """Operators that have a case."""
+    return {c.op for c in cases()}

@@ -1,0 +1,240 @@
+"""fuse: which nodes share a kernel, and why; the laws of groups."""
+
+import numpy as np
+import pytest
+
+from tests.graph.rewriting import graph
+from tilewright.graph import Builder, Graph
+from tilewright.graph.group import FusedGraph
+from tilewright.graph.passes.fuse import MOST_INLINED, fuse
+
+WEIGHTS = {"w": np.ones((4, 4, 3, 3), np.float32), "b": np.ones((4, 1, 1), np.float32)}
+
+
+def shown(fused: FusedGraph) -> list[str]:
+    return [" ".join(g.ops) for g in fused.groups]
+
+
+def check_laws(fused: FusedGraph) -> None:
+    """Every node is in one group; a group's inputs are made before it; what it hides nobody else
+    reads."""
+    g: Graph = fused.graph
+    nodes = [n for group in fused.groups for n in group.nodes]
+    assert sorted(n.name for n in nodes) == sorted(n.name for n in g.nodes)
+    ready = {*g.inputs, *g.constants}
+    users = g.users()
+    for group in fused.groups:
+        assert set(group.inputs) <= ready
+        inside = set(group.nodes)
+        for n in group.nodes:
+            for v in n.outputs:
+                if v not in group.outputs:
+                    assert v not in g.outputs and set(users[v]) <= inside
+        ready.update(group.outputs)
+        assert group.name and group.anchor in group.nodes
+    assert len({group.name for group in fused.groups}) == len(fused.groups)
+
+
+def test_convolution_takes_element_wise_work_on_its_output():
+    g = graph(
+        """
+        def g(x: f32[1, 4, 8, 8], r: f32[1, 4, 8, 8]):
+            w = constant(f32[4, 4, 3, 3], "w")
+            b = constant(f32[4, 1, 1], "b")
+            c: f32[1, 4, 8, 8] = conv(x, w, pads=((1, 1), (1, 1)))
+            d: f32[1, 4, 8, 8] = add(c, b)
+            e: f32[1, 4, 8, 8] = add(d, r)
+            y: f32[1, 4, 8, 8] = relu(e)
+            z: f32[1, 4, 4, 4] = max_pool(y, kernel=(2, 2), strides=(2, 2))
+            return {"z": z}
+        """,
+        **WEIGHTS,
+    )
+    fused = fuse(g)
+    check_laws(fused)
+    assert shown(fused) == ["conv add add relu", "max_pool"]
+    first = fused.groups[0]
+    assert [v.name for v in first.inputs] == ["x", "w", "b", "r"] and first.anchor.op == "conv"
+    assert first.why["y"] == "element-wise on the output of conv"
+    assert "not element-wise" in first.why["z (max_pool) is cut"]
+    assert "conv, " not in first.explain() and "anchor c" in first.explain()
+
+
+def test_a_residual_waits_for_the_later_convolution():
+    g = graph(
+        """
+        def g(x: f32[1, 4, 8, 8]):
+            w = constant(f32[4, 4, 3, 3], "w")
+            a: f32[1, 4, 6, 6] = conv(x, w)
+            b: f32[1, 4, 6, 6] = conv(x, w, dilations=(1, 1))
+            s: f32[1, 4, 6, 6] = add(a, b)
+            y: f32[1, 4, 6, 6] = relu(s)
+            return {"y": y}
+        """,
+        **WEIGHTS,
+    )
+    fused = fuse(g)
+    check_laws(fused)
+    assert shown(fused) in (["conv", "conv add relu"], ["conv add relu", "conv"])
+    assert shown(fused)[-1] == "conv add relu"  # its group runs after what it reads
+
+
+def test_a_value_that_others_read_ends_its_group():
+    g = graph(
+        """
+        def g(x: f32[4, 4], w: f32[4, 4]):
+            a: f32[4, 4] = matmul(x, w)
+            b: f32[4, 4] = tanh(a)
+            c: f32[4, 4] = matmul(a, b)
+            return {"c": c}
+        """
+    )
+    fused = fuse(g)
+    check_laws(fused)
+    assert shown(fused) == ["matmul", "tanh", "matmul"]
+
+
+def test_a_diamond_of_element_wise_work_joins_as_one():
+    g = graph(
+        """
+        def g(x: f32[4, 4], w: f32[4, 4]):
+            a: f32[4, 4] = matmul(x, w)
+            s: f32[4, 4] = sigmoid(a)
+            t: f32[4, 4] = tanh(a)
+            u: f32[4, 4] = mul(s, t)
+            y: f32[4, 4] = add(u, a)
+            return {"y": y}
+        """
+    )
+    fused = fuse(g)
+    check_laws(fused)
+    assert shown(fused) == ["matmul sigmoid tanh mul add"]
+
+
+def test_reductions_take_what_feeds_them():
+    g = graph(
+        """
+        def g(x: f32[4, 8], m: f32[8]):
+            a: f32[4, 8] = add(x, m)
+            s: f32[4, 8] = softmax(a)
+            y: f32[4, 8] = mul(s, m)
+            return {"y": y}
+        """
+    )
+    fused = fuse(g)
+    check_laws(fused)
+    assert shown(fused) == ["add softmax mul"]
+    assert fused.groups[0].why["a"] == "computed where softmax reads it"
+
+
+def test_a_reduction_does_not_take_what_others_read():
+    g = graph(
+        """
+        def g(x: f32[4, 8], r: f32[4, 8]):
+            a: f32[4, 8] = add(x, r)
+            n: f32[4, 8] = layer_norm(a)
+            y: f32[4, 8] = sub(n, a)
+            return {"y": y}
+        """
+    )
+    fused = fuse(g)
+    check_laws(fused)
+    assert shown(fused) == ["add", "layer_norm sub"]
+    assert fused.groups[1].why["a (add) is cut"] == "others read it too"
+
+
+def test_moves_join_across_a_view():
+    g = graph(
+        """
+        def g(x: f32[2, 6, 12]):
+            a: f32[2, 6, 4] = slice(x, starts=(0, 0, 4), shape=(2, 6, 4))
+            b: f32[2, 6, 2, 2] = reshape(a, shape=(2, 6, 2, 2))
+            y: f32[2, 2, 6, 2] = transpose(b, perm=(0, 2, 1, 3))
+            return {"y": y}
+        """
+    )
+    fused = fuse(g)
+    check_laws(fused)
+    assert shown(fused) == ["slice reshape transpose"]
+
+
+def test_views_alone_are_no_code():
+    g = graph(
+        """
+        def g(x: f32[2, 6]):
+            a: f32[2, 6] = relu(x)
+            b: f32[12] = reshape(a, shape=(12,))
+            y: f32[12] = softmax(b)
+            return {"y": y}
+        """
+    )
+    fused = fuse(g)
+    check_laws(fused)
+    assert shown(fused) == ["relu", "reshape", "softmax"]
+    assert [group.is_view for group in fused.groups] == [False, True, False]
+
+
+def test_costly_work_is_not_repeated_by_a_broadcast():
+    g = graph(
+        """
+        def g(x: f32[4, 1], z: f32[4, 8]):
+            a: f32[4, 1] = tanh(x)
+            y: f32[4, 8] = mul(a, z)
+            b: f32[4, 1] = neg(x)
+            w: f32[4, 8] = mul(b, z)
+            return {"y": y, "w": w}
+        """
+    )
+    fused = fuse(g)
+    check_laws(fused)
+    assert shown(fused) == ["tanh", "mul", "neg mul"]
+    assert "computed for each" in fused.groups[0].why["y (mul) is cut"]
+
+
+def test_expressions_do_not_explode():
+    build = Builder()
+    x = build.input("x", "f32", (4,))
+    for _ in range(20):
+        x = build.emit("mul", x, x)  # inlined, it would double each time
+    fused = fuse(build.finish([x]))
+    check_laws(fused)
+    assert len(fused.groups) > 1
+    for group in fused.groups:
+        assert 2 ** len(group.nodes) <= 2 * MOST_INLINED
+
+
+def test_operators_with_several_outputs_stand_alone():
+    build = Builder()
+    gates, c = build.input("gates", "f32", (2, 12)), build.input("c", "f32", (2, 3))
+    h, new = build.emit("lstm_cell", gates, c)
+    fused = fuse(build.finish([build.emit("relu", h), new]))
+    check_laws(fused)
+    assert shown(fused) == ["lstm_cell", "relu"] and len(fused.groups[0].outputs) == 2
+
+
+def test_single_numbers_stand_in_the_code_but_indices_do_not():
+    build = Builder()
+    x = build.input("x", "f32", (5, 3))
+    row = build.emit("gather", x, build.constant(np.asarray(2)), axis=0)
+    y = build.emit("mul", row, build.constant(np.float32(3)))
+    (group,) = fuse(build.finish([y])).groups
+    assert list(group.embedded.values()) == [3.0] and len(group.inputs) == 2
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_laws_on_random_graphs(seed):
+    random = np.random.default_rng(seed)
+    build = Builder()
+    values = [build.input(f"x{n}", "f32", (4, 4)) for n in range(2)]
+    ops = {
+        "matmul": 2, "add": 2, "mul": 2, "tanh": 1, "softmax": 1, "transpose": 1, "reshape": 1,
+        "relu": 1,
+    }  # fmt: skip
+    for _ in range(30):
+        op = str(random.choice(list(ops)))
+        operands = [
+            values[int(n)] for n in random.integers(max(0, len(values) - 6), len(values), ops[op])
+        ]
+        attrs = {"transpose": {"perm": (1, 0)}, "reshape": {"shape": (4, 4)}}.get(op, {})
+        values.append(build.emit(op, *operands, **attrs))
+    check_laws(fuse(build.finish([values[-1], values[-3]])))

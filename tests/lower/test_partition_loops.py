@@ -1,0 +1,116 @@
+"""partition_loops: the middle of a loop is free of conditions."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lower.programs import MATMUL, PADDED, TAIL, same_meaning
+from tilewright.ir.expr import Select
+from tilewright.ir.parse import parse_func
+from tilewright.ir.stmt import For, Func, If
+from tilewright.ir.text import print_func
+from tilewright.ir.verify import verify
+from tilewright.ir.walk import visit
+from tilewright.lower.lower_blocks import lower_blocks
+from tilewright.lower.partition_loops import partition_loops
+from tilewright.lower.pipeline import simplify
+
+
+def partitioned(text: str, **symbols: int) -> Func:
+    func = parse_func(text)
+    made = partition_loops(lower_blocks(func))
+    verify(made, "loops")
+    same_meaning(func, made, **symbols)
+    return simplify(made)
+
+
+def test_tail_is_cut_off() -> None:
+    assert (
+        print_func(partitioned(TAIL)).strip()
+        == """
+def scale(A: f32[60], B: f32[60]):
+    for i_o in serial(0, 7):
+        for i_i in unroll(0, 8):
+            B[i_o * 8 + i_i] = A[i_o * 8 + i_i] * 2.0
+    for i_i in unroll(0, 8):
+        if i_i < 4:
+            B[i_i + 56] = A[i_i + 56] * 2.0
+""".strip()
+    )
+
+
+def test_launch_branches_instead() -> None:
+    """A parallel loop stays one loop; its middle rows have a middle without a select."""
+    made = partitioned(PADDED)
+    assert [n.name for n in visit(made.body) if isinstance(n, For) and n.kind == "parallel"] == [
+        "y"
+    ]
+    assert (
+        print_func(made).strip()
+        == """
+def pad(A: f32[6, 8], B: f32[8, 10]):
+    for y in parallel(0, 8):
+        if y < 1:
+            for x in serial(0, 10):
+                B[0, x] = 0.0
+        elif y < 7:
+            B[y, 0] = 0.0
+            for x in serial(1, 9):
+                B[y, x] = A[y - 1, x - 1]
+            B[y, 9] = 0.0
+        else:
+            for x in serial(0, 10):
+                B[7, x] = 0.0
+""".strip()
+    )
+
+
+def test_tile_of_a_launch() -> None:
+    made = partitioned(MATMUL)
+    first = made.body
+    assert isinstance(first, For) and isinstance(first.body, If)
+    assert not any(isinstance(n, If | Select) for n in visit(first.body.then))
+
+
+def test_symbolic_size() -> None:
+    text = """
+def scale(A: f32[n], B: f32[n], n: i64):
+    for i_o in serial(0, (n + 7) // 8):
+        for i_i in vectorize(0, 8):
+            if i_o * 8 + i_i < n:
+                B[i_o * 8 + i_i] = A[i_o * 8 + i_i] * 2.0
+"""
+    for n in (0, 1, 7, 8, 9, 24):
+        made = partitioned(text, n=n)
+    stmts = made.body.stmts
+    assert len(stmts) == 2
+    assert not any(isinstance(s, If) for s in visit(stmts[0]))
+    assert any(isinstance(s, If) for s in visit(stmts[1]))
+
+
+def test_fused_loop_gets_a_branch() -> None:
+    text = """
+def rows(A: f32[3, 10, 4], B: f32[3, 10, 4]):
+    for f in parallel(0, 9):
+        for k in serial(0, 4):
+            for i in unroll(0, 4):
+                for l in unroll(0, 4):
+                    if f % 3 * 4 + i < 10:
+                        B[f // 3, f % 3 * 4 + i, k] = A[f // 3, f % 3 * 4 + i, l]
+"""
+    made = partitioned(text)
+    assert isinstance(made.body, For) and isinstance(made.body.body, If)
+    assert not any(isinstance(n, If) for n in visit(made.body.body.then))
+
+
+def test_budget_bounds_the_code() -> None:
+    body = "B[y, x] = select(y >= 1 and y < 7 and x >= 1 and x < 9, A[y - 1, x - 1], 0.0)"
+    many = "\n".join("            " + body for _ in range(300))
+    made = partitioned(PADDED.replace("            " + body, many))
+    assert sum(1 for n in visit(made.body) if isinstance(n, For)) <= 6
+
+
+@pytest.mark.parametrize("text", [TAIL, PADDED, MATMUL])
+def test_without_conditions_nothing_changes(text: str) -> None:
+    func = simplify(partition_loops(lower_blocks(parse_func(text.replace("60", "64")))))
+    assert partition_loops(func) is func or any(isinstance(n, If) for n in visit(func.body))

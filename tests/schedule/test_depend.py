@@ -1,0 +1,103 @@
+"""Dependences: what index expressions determine, and which regions never meet."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tilewright.ir.dtype import f32
+from tilewright.ir.expr import Var, const
+from tilewright.ir.stmt import Buffer, Region
+from tilewright.schedule.depend import apart, determined
+
+X, Y, Z, F = Var("x"), Var("y"), Var("z"), Var("f")
+RANGES = {X: (0, 3), Y: (0, 4), Z: (0, 1), F: (0, 23)}
+INSIDE = {X, Y, Z, F}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([X], {X}),
+        ([X + Y], set()),
+        ([X * 5 + Y], {X, Y}),
+        ([X * 4 + Y], set()),
+        ([X * 2 + Z, Y], {X, Y, Z}),
+        ([X * 10 + Y * 2 + Z], {X, Y, Z}),
+        ([X + Y, Y], {X, Y}),
+        ([F // 6, F % 6], {F}),
+        ([F // 6], set()),
+        ([F // 6, F % 3], set()),
+        ([F // 12, F // 3 % 4, F % 3], {F}),
+        ([F // 12, F % 3], set()),
+        ([F % 24], {F}),
+        ([(X * 5 + Y) // 3, (X * 5 + Y) % 3], {X, Y}),
+        ([(X * 5 + Y) // 4, Z], {Z}),
+        ([const(3)], set()),
+    ],
+)
+def test_determined(values, expected):
+    assert determined(values, INSIDE, RANGES) == expected
+
+
+def test_determined_is_never_wrong():
+    """Random sums of digits: what is said to be determined is, by enumeration."""
+    random = np.random.default_rng(0)
+    names = [X, Y, Z]
+    sizes = [4, 5, 2]
+    points = list(itertools.product(*map(range, sizes)))
+    said = 0
+    for _ in range(500):
+        values, tables = [], []
+        for _ in range(int(random.integers(1, 4))):
+            c, d, m = (
+                random.integers(-6, 7, 3),
+                int(random.integers(1, 5)),
+                int(random.integers(1, 9)),
+            )
+            e, t = const(0), np.zeros(len(points), int)
+            for k, v, column in zip(c, names, zip(*points, strict=True), strict=True):
+                e, t = e + v * int(k), t + int(k) * np.array(column)
+            shape = int(random.integers(4))
+            values.append([e, e // d, e % m, e // d % m][shape])
+            tables.append([t, t // d, t % m, t // d % m][shape])
+        for v in determined(values, set(names), RANGES):
+            said += 1
+            seen = {}
+            for n, point in enumerate(points):
+                key = tuple(int(t[n]) for t in tables)
+                assert seen.setdefault(key, point[names.index(v)]) == point[names.index(v)]
+    assert said > 100
+
+
+def region(*starts, extents=None):
+    """A region of a buffer of that rank."""
+    buffer = Buffer("A", (const(64),) * len(starts), f32)
+    sizes = extents or (1,) * len(starts)
+    return Region(buffer, tuple(const(0) + s for s in starts), tuple(const(e) for e in sizes))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        (region(X), region(X), True),
+        (region(X), region(X + 1), False),
+        (region(X * 5 + Y), region(X * 5 + Y), True),
+        (region(X * 4 + Y), region(X * 4 + Y), False),
+        (region(X * 4, extents=(4,)), region(X * 4 + 3), True),
+        (region(X * 4, extents=(5,)), region(X * 4), False),
+        (region(X, Y), region(X, 4 - Y), True),
+        (region(Y, X), region(X, Y), False),
+        (region(X), region(3 - X), False),
+        (region(Y), region(Y), False),
+        (region(X * 2), region(X * 2 + 1), True),
+        (region(X), region(X + 4), True),
+        (region(X), region(X + 3), False),
+        (region(Y, X), region(Y + 5, 3 - X), True),
+        (region(X // 2 * 5 + Y, X % 2 * 2 + Z), region(X // 2 * 5 + Y, X % 2 * 2 + Z), True),
+        (region(X // 2 * 4 + Y, X % 2 * 2 + Z), region(X // 2 * 4 + Y, X % 2 * 2 + Z), False),
+        (region(X // 2 * 5 + Y, X % 2 + Z), region(X // 2 * 5 + 4 - Y, X % 2), False),
+    ],
+)
+def test_apart(a, b, expected):
+    assert apart(a, b, X, {X, Y, Z}, RANGES) is expected

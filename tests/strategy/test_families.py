@@ -1,0 +1,161 @@
+"""Every family's default schedule, compiled, against the operator's NumPy reference on odd and even
+shapes.
+
+`strict` makes a refused primitive an error: a silent fall-back would hide that a family lost a
+shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import te
+from tilewright.codegen import inprocess
+from tilewright.graph.builder import complete
+from tilewright.graph.operator import OPERATORS
+from tilewright.graph.ops import packed  # noqa: F401  (registers the packed operators)
+from tilewright.graph.ops.packed import pack, pack_dense, pack_transposed
+from tilewright.graph.passes.choose_layouts import pack_filter
+from tilewright.strategy.select import default
+from tilewright.target.target import target
+
+CPU = target("cpu")
+
+
+def check(
+    op: str, *arrays: np.ndarray[Any, Any], threads: int = 1, relu: bool = False, **attrs: Any
+) -> None:
+    """Schedule, compile and run one operator (with an epilogue on request) beside its reference in
+    f64.
+    """
+    entry, full = OPERATORS[op], complete(op, attrs)
+    inputs = [te.placeholder(a.shape, a.dtype, f"x{n}") for n, a in enumerate(arrays)]
+    result = entry.define(*inputs, **full)
+    if relu:
+        made = result
+        result = te.compute(made.shape, lambda *i: te.maximum(made[i] * 2.0, 0.0), name="relu")
+    func = te.func(op, inputs, [result])
+    scheduled = default(func, CPU, threads, strict=True)
+    out = np.full([int(d.value) for d in result.shape], np.nan, result.dtype.numpy)
+    inprocess.load(scheduled.func, CPU)(*arrays, out)
+    wide = [a.astype(np.float64) if a.dtype == np.float32 else a for a in arrays]
+    want = entry.reference(*wide, **full)
+    want = np.maximum(want * 2, 0) if relu else want
+    scale = max(1e-30, float(np.abs(want).max()))
+    assert np.abs(out - want).max() <= 3e-6 * scale
+
+
+def random(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("ci", "co", "size", "kernel", "stride", "pad"),
+    [(3, 16, (9, 11), 3, 2, 1), (16, 48, (7, 7), 3, 1, 1), (32, 20, (13, 17), 1, 1, 0),
+     (17, 33, (5, 31), 5, 1, 2), (8, 16, (15, 8), (1, 7), 1, 0), (64, 64, (1, 1), 1, 1, 0)],
+)  # fmt: skip
+def test_convolution(ci, co, size, kernel, stride, pad, threads):
+    kh, kw = kernel if isinstance(kernel, tuple) else (kernel, kernel)
+    cb = min(ci, 16)
+    check(
+        "conv_packed", pack(random(2, ci, *size), cb), pack_filter(random(co, ci, kh, kw), cb, 16),
+        threads=threads, relu=True, strides=(stride, stride), pads=((pad, pad), (pad, pad)),
+        dilations=(1, 1),
+    )  # fmt: skip
+
+
+def test_convolution_without_epilogue():
+    check(
+        "conv_packed", pack(random(1, 16, 6, 6), 16), pack_filter(random(16, 16, 3, 3), 16, 16),
+        strides=(1, 1), pads=((0, 0), (0, 0)), dilations=(2, 1),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("channels", "size", "stride"), [(16, (7, 9), 1), (33, (13, 30), 2)])
+def test_depthwise(channels, size, stride):
+    check(
+        "depthwise_packed", pack(random(1, channels, *size), 16),
+        pack(random(1, channels, 3, 3), 16)[0], relu=True, strides=(stride, stride),
+        pads=((1, 1), (1, 1)), dilations=(1, 1),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("stride", [2, 3])
+def test_transposed_convolution(stride):
+    weights = random(20, 24, 4, 4)
+    check(
+        "conv_transpose_packed", pack(random(1, 20, 5, 6), 16),
+        pack_transposed(weights, (stride, stride), 16, 16), strides=(stride, stride),
+        offsets=(1, 1), rows=5, columns=6,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("lead", "k", "n", "block"),
+    [
+        ((1,), 65, 18, 32),
+        ((7,), 13, 100, 48),
+        ((2, 17), 31, 63, 16),
+        ((128,), 96, 144, 48),
+        ((), 40, 7, 16),
+    ],
+)
+def test_dense(lead, k, n, block, threads):
+    check(
+        "dense_packed", random(*lead, k), pack_dense(random(k, n), block), threads=threads,
+        relu=True, channels=n,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "attrs"),
+    [((3, 17, 31), (3, 31, 65), {}), ((1, 7, 13), (1, 13, 1), {}), ((5, 63), (63, 33), {}),
+     ((2, 12, 24), (2, 17, 24), {"transpose_b": True}),
+     ((24, 12), (24, 17), {"transpose_a": True})],
+)  # fmt: skip
+def test_matmul(a, b, attrs):
+    check("matmul", random(*a), random(*b), relu=True, **attrs)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", [(3, 5, 128), (2, 7, 33), (1, 1, 3), (64, 300)])
+def test_softmax(shape, threads):
+    check("softmax", random(*shape), threads=threads, axis=-1)
+
+
+def test_softmax_over_an_outer_axis():
+    check("softmax", random(2, 21, 9), axis=1)
+
+
+@pytest.mark.parametrize("columns", [13, 64, 769])
+def test_layer_norm(columns):
+    check("layer_norm", random(2, 9, columns), random(columns), random(columns + 0), axis=-1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((4, 100), (1,)), ((4, 100), (0,)), ((3, 5, 7), (0, 2)), ((2, 3, 4, 50), (1, 2, 3))],
+)
+def test_sums(shape, axes):
+    check("reduce_sum", random(*shape), axes=axes, keepdims=False)
+
+
+def test_pools():
+    image = pack(random(1, 20, 13, 15), 16)
+    window = {"kernel": (3, 3, 1), "strides": (2, 2, 1)}
+    check("max_pool", image, pads=((1, 1), (1, 1), (0, 0)), **window)
+    check("avg_pool", image, pads=((0, 0), (0, 0), (0, 0)), **window)
+
+
+@pytest.mark.parametrize("perm", [(0, 2, 1, 3), (3, 2, 1, 0), (0, 1, 3, 2)])
+def test_transposes(perm):
+    check("transpose", random(2, 5, 7, 33), perm=perm)
+
+
+def test_recurrence_runs_in_order():
+    check("cumsum", random(6, 40), axis=0)

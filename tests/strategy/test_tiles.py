@@ -1,0 +1,30 @@
+"""Register tiles: they fit the registers, and the model prefers what should be better."""
+
+import pytest
+
+from tilewright.strategy.tiles import register_tile, spatial_tile, step_cycles, tiled_cycles
+
+
+@pytest.mark.parametrize("registers", [16, 32])
+@pytest.mark.parametrize("rows", [1, 2, 7, 12, 128])
+@pytest.mark.parametrize("vectors", [1, 2, 3, 48])
+def test_a_tile_fits_the_registers(rows, vectors, registers):
+    tile, group = register_tile(rows, vectors, registers)
+    assert 1 <= tile <= rows
+    assert tile * group + group + 1 <= registers
+
+
+@pytest.mark.parametrize(("height", "width"), [(56, 56), (7, 7), (1, 49), (13, 17)])
+def test_a_spatial_tile_divides_the_channel_groups_and_spans_whole_rows(height, width):
+    rows, columns, vectors = spatial_tile(height, width, 8, 32)
+    assert 8 % vectors == 0
+    assert rows == 1 or (columns == width and height % rows == 0)
+    assert rows * columns * vectors + vectors + 1 <= 32
+
+
+def test_enough_accumulators_hide_the_latency():
+    assert step_cycles(4, 4) / 16 < step_cycles(1, 1)
+
+
+def test_a_tail_costs_a_tile_of_its_own():
+    assert tiled_cycles(25, 2, 12, 2) > tiled_cycles(24, 2, 12, 2)

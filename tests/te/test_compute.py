@@ -1,0 +1,80 @@
+"""Building functions from tensor expressions: structure, names and what is refused."""
+
+import pytest
+
+from tilewright import te
+from tilewright.ir.stmt import Alloc, Block
+from tilewright.ir.walk import blocks
+from tilewright.support.errors import CompileError
+
+
+def matmul():
+    A, B = te.placeholder((64, 32), name="A"), te.placeholder((32, 16), name="B")
+    k = te.reduce_axis(32, "k")
+    return A, B, te.compute((64, 16), lambda i, j: te.sum(A[i, k] * B[k, j], k), name="C")
+
+
+def test_matmul_is_one_block_with_spatial_and_reduce_axes():
+    A, B, C = matmul()
+    (block,) = blocks(te.func("matmul", [A, B], [C]))
+    assert [(a.var.name, a.kind) for a in block.axes] == [
+        ("vi", "spatial"), ("vj", "spatial"), ("vk", "reduce"),
+    ]
+    assert block.init is not None
+
+
+def test_a_reduction_inside_an_expression_becomes_a_tensor_of_its_own():
+    A, B, _ = matmul()
+    k = te.reduce_axis(32, "k")
+    C = te.compute((64, 16), lambda i, j: te.maximum(te.sum(A[i, k] * B[k, j], k), 0.0), name="C")
+    function = te.func("relu_matmul", [A, B], [C])
+    assert [b.name for b in blocks(function)] == ["C_sum", "C"]
+    assert isinstance(function.body, Alloc)
+
+
+def test_symbolic_sizes_become_parameters_in_order_of_appearance():
+    n, m = te.var("n"), te.var("m")
+    A = te.placeholder((m, n), name="A")
+    B = te.compute((n, m), lambda i, j: A[j, i], name="B")
+    assert [p.name for p in te.func("transpose", [A], [B]).params] == ["A", "B", "m", "n"]
+
+
+def test_several_outputs_share_one_block():
+    A = te.placeholder((8,), name="A")
+    low, high = te.compute((8,), lambda i: (A[i] - 1.0, A[i] + 1.0), name="pair")
+    (block,) = blocks(te.func("pair", [A], [low, high]))
+    assert [r.buffer.name for r in block.writes] == ["pair_0", "pair_1"]
+
+
+def test_scan_runs_over_an_ordered_axis():
+    X, h0 = te.placeholder((5, 4), name="X"), te.placeholder((4,), name="h0")
+    states = te.scan(
+        lambda t, h: te.compute((4,), lambda j: te.tanh(h[j] + X[t, j]), name="h"), h0, 5
+    )
+    function = te.func("rnn", [X, h0], [states])
+    inside = [b for b in blocks(function) if isinstance(b, Block) and b.name != "scan_state_init"]
+    assert inside and all(b.axes[0].kind == "ordered" for b in inside)
+
+
+def test_a_placeholder_that_is_not_given_is_named():
+    A, _, C = matmul()
+    with pytest.raises(CompileError, match="placeholder 'B' is read but is not among the inputs"):
+        te.func("matmul", [A], [C])
+
+
+def test_an_input_cannot_be_an_output():
+    A = te.placeholder((4,), name="A")
+    with pytest.raises(CompileError, match="output 'A' is an input"):
+        te.func("same", [A], [A])
+
+
+def test_operands_of_two_dtypes_are_refused_with_the_cast_to_write():
+    A, B = te.placeholder((4,), "f32", "A"), te.placeholder((4,), "i32", "B")
+    with pytest.raises(TypeError, match=r"cast one: x\.astype\('i32'\)"):
+        te.compute((4,), lambda i: A[i] + B[i])
+
+
+def test_a_wrong_number_of_indices_is_refused():
+    A = te.placeholder((4, 4), name="A")
+    with pytest.raises(IndexError, match="'A' has 2 dimensions, indexed with 1"):
+        te.compute((4,), lambda i: A[i])

@@ -1,0 +1,63 @@
+"""Print the polynomial coefficients of `codegen/math.py` (needs mpmath; nothing at run time does).
+
+Each is the interpolation of a function at Chebyshev nodes in a stretch, computed with 60 digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mpmath as mp
+
+mp.mp.dps = 60
+
+
+def interpolate(f: Callable[[Any], Any], low: float, high: float, degree: int) -> list[Any]:
+    """Coefficients, constant first, of the polynomial through the Chebyshev nodes of [low,
+    high].
+    """
+    low, high, n = mp.mpf(low), mp.mpf(high), degree + 1
+    nodes = [
+        (low + high) / 2 + (high - low) / 2 * mp.cos(mp.pi * (2 * i + 1) / (2 * n))
+        for i in range(n)
+    ]
+    matrix = mp.matrix(n, n)
+    for i, x in enumerate(nodes):
+        for j in range(n):
+            matrix[i, j] = x**j
+    found = mp.lu_solve(matrix, mp.matrix([f(x) for x in nodes]))
+    return [found[i] for i in range(n)]
+
+
+def worst(f: Callable[[Any], Any], c: list[Any], low: float, high: float) -> str:
+    """The greatest absolute error over the stretch."""
+    points = [low + (high - low) * mp.mpf(i) / 999 for i in range(1000)]
+    return mp.nstr(max(abs(mp.polyval(c[::-1], x) - f(x)) for x in points), 3)
+
+
+def in_square(f: Callable[[Any], Any], at_zero: Any) -> Callable[[Any], Any]:
+    """f(x) / x as a function of x² (f odd); `at_zero` is its limit."""
+    return lambda t: f(mp.sqrt(t)) / mp.sqrt(t) if t > 0 else mp.mpf(at_zero)
+
+
+WANTED: dict[str, tuple[Callable[[Any], Any], float, float, int]] = {
+    "ERF_SMALL": (lambda t: in_square(mp.erf, 2 / mp.sqrt(mp.pi))(t) - 1, 0, 1, 8),
+    "LOG_ERFC": (lambda x: mp.log(mp.erfc(x)), 0.95, 4, 10),
+    "ERF_SMALL_WIDE": (lambda t: in_square(mp.erf, 2 / mp.sqrt(mp.pi))(t) - 1, 0, 1, 15),
+    # erfc(x) e^(x²) on [1, 6], in u = (x - 3.5) / 2.5
+    "ERFCX_WIDE": (lambda u: mp.erfc(3.5 + 2.5 * u) * mp.exp((3.5 + 2.5 * u) ** 2), -1, 1, 26),
+    "TANH_SMALL": (lambda t: in_square(mp.tanh, 1)(t) - 1, 0, 0.4, 7),
+    "ATAN": (lambda t: in_square(mp.atan, 1)(t) - 1, 0, 0.1716, 13),
+}
+
+if __name__ == "__main__":
+    for name, (f, low, high, degree) in WANTED.items():
+        c = interpolate(f, low, high, degree)
+        print(f"{name} = [  # error {worst(f, c, low, high)}")
+        print("".join(f"    {mp.nstr(x, 17)},\n" for x in c) + "]")
+    bits = int(mp.floor(2 / mp.pi * mp.mpf(2) ** 256)) if mp.mp.dps > 80 else None
+    with mp.workdps(120):
+        bits = int(mp.floor(2 / mp.pi * mp.mpf(2) ** 256))
+    words = [(bits >> (256 - 32 * (k + 1))) & 0xFFFFFFFF for k in range(8)]
+    print("TWO_OVER_PI =", [hex(w) for w in words])
