@@ -98,7 +98,28 @@ def _elementwise() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
 
 
 def _others() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
-    return [*_reductions(), *_linear(), *_pooling(), *_movement(), *_indexing(), *_recurrent()]
+    return [
+        *_reductions(), *_linear(), *_pooling(), *_movement(), *_indexing(), *_recurrent(),
+        *_packed(),
+    ]
+
+
+def _packed() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
+    """The operators that the layout pass puts in place of plain ones."""
+    plain = {"strides": (1, 1), "pads": ((0, 0), (0, 0)), "dilations": (1, 1)}
+    apart = {"strides": (2, 1), "pads": ((1, 1), (0, 2)), "dilations": (1, 2)}
+    made: list[tuple[str, list[np.ndarray], dict[str, Any]]] = []
+    made += [("pack_channels", [f(2, c, 3)], {"block": 4}) for c in (8, 5)]
+    made += [("unpack_channels", [f(2, 2, 3, 4)], {"channels": c}) for c in (8, 5)]
+    made += [("conv_packed", [f(2, 2, 3, 4, 4), f(3, 2, 1, 1, 4, 4)], plain)]
+    made += [("conv_packed", [f(1, 2, 5, 6, 4), f(3, 2, 3, 2, 4, 4)], apart)]
+    made += [("conv_packed", [f(1, 4, 3, 2, 4), f(2, 2, 1, 1, 4, 4)], plain | {"groups": 2})]
+    made += [("conv_packed", [f(1, 4, 5, 6, 4), f(2, 2, 2, 3, 4, 4)], apart | {"groups": 2})]
+    made += [("depthwise_packed", [f(1, 2, 5, 6, 4), f(2, 3, 2, 4)], apart)]
+    taps = {"strides": (2, 2), "offsets": (1, 0), "rows": 3, "columns": 3}
+    made += [("conv_transpose_packed", [f(1, 2, 3, 3, 4), f(1, 2, 2, 2, 2, 2, 4, 4)], taps)]
+    made += [("dense_packed", [f(2, 3, 5), f(2, 5, 4)], {"channels": c}) for c in (8, 6)]
+    return made
 
 
 def _reductions() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:

@@ -249,16 +249,23 @@ def test_null_data_is_refused(loaded):
 
 
 def test_code_is_never_writable_and_executable(loaded, tmp_path):
+    before = writable_code()
     exe = loaded(scale_program())
     kept = exe.save(tmp_path / "m.tw")
     from tilewright.runtime.executor import load
 
     mapped = load(kept, threads=1)
     mapped(np.zeros(1000, np.float32))
+    after = writable_code()
     with open("/proc/self/maps") as file:
-        lines = file.read().splitlines()
-    assert any(str(kept) in line and " r-xp " in line for line in lines)
-    assert not [line for line in lines if " rwx" in line]
+        assert any(str(kept) in line and " r-xp " in line for line in file)
+    assert after <= before      # other libraries of this process may have some
+
+
+def writable_code() -> set[str]:
+    """The lines of this process's memory map that are both writable and executable."""
+    with open("/proc/self/maps") as file:
+        return {line.split()[0] for line in file if " rwx" in line}
 
 
 def test_abi_mirror_has_the_layout_of_the_header():

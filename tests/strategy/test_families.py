@@ -16,7 +16,6 @@ from tilewright import te
 from tilewright.codegen import inprocess
 from tilewright.graph.builder import complete
 from tilewright.graph.operator import OPERATORS
-from tilewright.graph.ops import packed  # noqa: F401  (registers the packed operators)
 from tilewright.graph.ops.packed import pack, pack_dense, pack_transposed
 from tilewright.graph.passes.choose_layouts import pack_filter
 from tilewright.strategy.select import default
