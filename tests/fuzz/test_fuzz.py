@@ -106,7 +106,7 @@ def test_cases_are_written_with_links_and_pipes(tmp_path: Path) -> None:
     assert (tmp_path / "inside/c").is_fifo()
 
 
-@pytest.mark.parametrize(("work", "count"), [("import", 100)])
+@pytest.mark.parametrize(("work", "count"), [("import", 100), ("compile", 30)])
 def test_a_sample_is_handled_well(work: str, count: int) -> None:
     """The command itself, in a process without threads; the whole check is `--count 2000`."""
     command = [sys.executable, "-m", "tests.fuzz", "--count", str(count), "--work", work]

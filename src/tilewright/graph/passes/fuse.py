@@ -167,7 +167,7 @@ class _Fusion:
                 return f"{node.op} has several outputs"
         if kind not in (COMPLEX, REDUCTION):
             return self.recomputation(anchor, nodes)
-        return self.too_large([anchor, *nodes])
+        return self.too_large([*self.members[anchor], *nodes])
 
     def recomputation(self, anchor: Node, nodes: list[Node]) -> str:
         """Why fusing would compute the same again and again; empty if it would not."""
