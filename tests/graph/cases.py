@@ -111,6 +111,8 @@ def _packed() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     made: list[tuple[str, list[np.ndarray], dict[str, Any]]] = []
     made += [("pack_channels", [f(2, c, 3)], {"block": 4}) for c in (8, 5)]
     made += [("unpack_channels", [f(2, 2, 3, 4)], {"channels": c}) for c in (8, 5)]
+    made += [("pack_channels", [f(1, 12, 2)], {"block": 4, "groups": g}) for g in (2, 3)]
+    made += [("unpack_channels", [f(1, 4, 2, 4)], {"channels": 12, "groups": 2})]
     made += [("conv_packed", [f(2, 2, 3, 4, 4), f(3, 2, 1, 1, 4, 4)], plain)]
     made += [("conv_packed", [f(1, 2, 5, 6, 4), f(3, 2, 3, 2, 4, 4)], apart)]
     made += [("conv_packed", [f(1, 4, 3, 2, 4), f(2, 2, 1, 1, 4, 4)], plain | {"groups": 2})]

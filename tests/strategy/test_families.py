@@ -17,7 +17,7 @@ from tilewright.codegen import inprocess
 from tilewright.graph.builder import complete
 from tilewright.graph.operator import OPERATORS
 from tilewright.graph.ops.packed import pack, pack_dense, pack_transposed
-from tilewright.graph.passes.choose_layouts import pack_filter
+from tilewright.graph.passes.choose_layouts import Packing, pack_filter
 from tilewright.strategy.select import default
 from tilewright.target.target import target
 
@@ -61,7 +61,7 @@ def test_convolution(ci, co, size, kernel, stride, pad, threads):
     kh, kw = kernel if isinstance(kernel, tuple) else (kernel, kernel)
     cb = min(ci, 16)
     check(
-        "conv_packed", pack(random(2, ci, *size), cb), pack_filter(random(co, ci, kh, kw), cb, 16),
+        "conv_packed", pack(random(2, ci, *size), cb), pack_filter(random(co, ci, kh, kw), Packing(cb), Packing(16), 1),
         threads=threads, relu=True, strides=(stride, stride), pads=((pad, pad), (pad, pad)),
         dilations=(1, 1),
     )  # fmt: skip
@@ -69,7 +69,7 @@ def test_convolution(ci, co, size, kernel, stride, pad, threads):
 
 def test_convolution_without_epilogue():
     check(
-        "conv_packed", pack(random(1, 16, 6, 6), 16), pack_filter(random(16, 16, 3, 3), 16, 16),
+        "conv_packed", pack(random(1, 16, 6, 6), 16), pack_filter(random(16, 16, 3, 3), Packing(16), Packing(16), 1),
         strides=(1, 1), pads=((0, 0), (0, 0)), dilations=(2, 1),
     )  # fmt: skip
 

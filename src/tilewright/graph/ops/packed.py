@@ -25,59 +25,89 @@ Pads = Sequence[Sequence[int]]  # ((before, after) for each spatial axis)
 # Activations --------------------------------------------------------------------------------
 
 
-def _pack_type(x: Any, *, block: int) -> Type:
+def blocks_of(channels: int | Expr, block: int, groups: int) -> int | Expr:
+    """How many blocks hold the channels when no block straddles two groups."""
+    return ((channels // groups) + (block - 1)) // block * groups
+
+
+def _pack_type(x: Any, *, block: int, groups: int = 1) -> Type:
     need(x.rank >= 2, f"packs the channels of rank 2 or more, not {x.rank}")
     n, c, *spatial = x.shape
-    return x.dtype, (n, sizes.size((c + (block - 1)) // block), *spatial, sizes.size(block))
+    count = as_int(c)
+    need(groups == 1 or (count is not None and count % groups == 0), "groups of unequal size")
+    return x.dtype, (n, sizes.size(blocks_of(c, block, groups)), *spatial, sizes.size(block))
 
 
-def pack(array: np.ndarray, block: int) -> np.ndarray:
-    """NumPy twin of `pack_channels`: channels beyond the last are zeros."""
+def pack(array: np.ndarray, block: int, groups: int = 1) -> np.ndarray:
+    """NumPy twin of `pack_channels`: channels beyond the last of a group are zeros."""
     n, c, *spatial = array.shape
-    blocks = -(-c // block)
-    if blocks * block != c:
-        padding = [(0, 0), (0, blocks * block - c)] + [(0, 0)] * len(spatial)
-        array = np.pad(array, padding)
-    return np.ascontiguousarray(np.moveaxis(array.reshape(n, blocks, block, *spatial), 2, -1))
+    each = -(-c // groups // block)
+    full = np.zeros((n, groups, each * block, *spatial), array.dtype)
+    full[:, :, : c // groups] = array.reshape(n, groups, c // groups, *spatial)
+    split = full.reshape(n, groups * each, block, *spatial)
+    return np.ascontiguousarray(np.moveaxis(split, 2, -1))
 
 
-@operator(fusion=INJECTIVE, infer=_pack_type, reference=lambda x, block: pack(x, block))
-def pack_channels(x: te.Tensor, *, block: int) -> te.Tensor:
-    """(N, C, *S) → (N, ceil(C/block), *S, block); missing channels are zeros."""
+@operator(
+    fusion=INJECTIVE,
+    infer=_pack_type,
+    reference=lambda x, block, groups=1: pack(x, block, groups),
+)
+def pack_channels(x: te.Tensor, *, block: int, groups: int = 1) -> te.Tensor:
+    """(N, C, *S) → (N, groups*ceil(C/groups/block), *S, block); missing channels are zeros.
+
+    Each of the `groups` equal runs of channels begins a block of its own.
+    """
     n, c, *spatial = x.shape
-    shape = (n, (c + (block - 1)) // block, *spatial, block)
-    exact = as_int(c) is not None and as_int(c) % block == 0  # type: ignore[operator]
+    blocks = blocks_of(c, block, groups)
+    each = c // groups
+    exact = as_int(each) is not None and as_int(each) % block == 0  # type: ignore[operator]
 
     def element(*i: Expr) -> Expr:
         channel = i[1] * block + i[-1]
-        value = x[(i[0], channel, *i[2:-1])]
-        return value if exact else te.if_then_else(channel < c, value, te.const(0, x.dtype))
+        if exact:
+            return x[(i[0], channel, *i[2:-1])]
+        if groups > 1:
+            of_group = blocks // groups
+            channel = i[1] % of_group * block + i[-1]
+            value = x[(i[0], i[1] // of_group * each + channel, *i[2:-1])]
+        else:
+            value = x[(i[0], channel, *i[2:-1])]
+        return te.if_then_else(channel < each, value, te.const(0, x.dtype))
 
-    return te.compute(shape, lambda *i: element(*i), name="packed")
+    return te.compute((n, blocks, *spatial, block), lambda *i: element(*i), name="packed")
 
 
-def _unpack_type(x: Any, *, channels: int) -> Type:
+def _unpack_type(x: Any, *, channels: int, groups: int = 1) -> Type:
     need(x.rank >= 3, f"unpacks rank 3 or more, not {x.rank}")
     n, _, *spatial, _ = x.shape
     return x.dtype, (n, sizes.size(channels), *spatial)
 
 
-def unpack(array: np.ndarray, channels: int) -> np.ndarray:
+def unpack(array: np.ndarray, channels: int, groups: int = 1) -> np.ndarray:
     """NumPy twin of `unpack_channels`."""
     n, blocks, *spatial, block = array.shape
-    plain = np.moveaxis(array, -1, 2).reshape(n, blocks * block, *spatial)
-    return plain[:, :channels]
+    split = np.moveaxis(array, -1, 2).reshape(n, groups, blocks // groups * block, *spatial)
+    return split[:, :, : channels // groups].reshape(n, channels, *spatial)
 
 
-@operator(fusion=INJECTIVE, infer=_unpack_type, reference=lambda x, channels: unpack(x, channels))
-def unpack_channels(x: te.Tensor, *, channels: int) -> te.Tensor:
-    """(N, C/b, *S, b) → (N, channels, *S), the way back from `pack_channels`."""
-    n, _, *spatial, block = x.shape
-    return te.compute(
-        (n, channels, *spatial),
-        lambda *i: x[(i[0], i[1] // block, *i[2:], i[1] % block)],
-        name="unpacked",
-    )
+@operator(
+    fusion=INJECTIVE,
+    infer=_unpack_type,
+    reference=lambda x, channels, groups=1: unpack(x, channels, groups),
+)
+def unpack_channels(x: te.Tensor, *, channels: int, groups: int = 1) -> te.Tensor:
+    """The way back from `pack_channels`: (N, blocks, *S, block) → (N, channels, *S)."""
+    n, blocks, *spatial, block = x.shape
+    each, of_group = channels // groups, blocks // groups
+
+    def element(*i: Expr) -> Expr:
+        if groups == 1:
+            return x[(i[0], i[1] // block, *i[2:], i[1] % block)]
+        place = i[1] % each
+        return x[(i[0], i[1] // each * of_group + place // block, *i[2:], place % block)]
+
+    return te.compute((n, channels, *spatial), lambda *i: element(*i), name="unpacked")
 
 
 # Convolution --------------------------------------------------------------------------------

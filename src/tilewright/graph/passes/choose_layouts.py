@@ -10,6 +10,7 @@ when somebody first asks for it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,11 +28,33 @@ FINITE = frozenset(
     " neg erf minimum maximum softplus softsign".split()
 )
 POOLS = frozenset({"max_pool", "avg_pool"})
-# Groups whose channels do not fill blocks run as one dense convolution, mostly of zeros, up to
-# this many: vectors at
-# a fraction of their use still beat one number at a time.
-MOST_DENSE_GROUPS = 8
+MOST_PADDING = 4  # times as many channels as there are: beyond, a grouped convolution stays plain
 LARGE = 256  # rows that a symbolic size stands for when a tile is chosen
+
+
+class Packing(NamedTuple):
+    """How a value is packed: `block` neighbouring channels side by side, each of `groups` equal
+    runs of channels filled up to whole blocks."""
+
+    block: int
+    groups: int = 1
+
+    @classmethod
+    def of(cls, channels: int, block: int, groups: int = 1) -> Packing:
+        """The packing by groups; by none where blocks do not straddle groups anyway."""
+        return cls(block, 1 if channels // groups % block == 0 else groups)
+
+    def is_full(self, channels: int) -> bool:
+        """Are there no padding channels?"""
+        return channels // self.groups % self.block == 0
+
+    def padded(self, channels: int) -> int:
+        """How many channels there are with the padding."""
+        return -(-(channels // self.groups) // self.block) * self.block * self.groups
+
+    def pack(self, array: np.ndarray) -> np.ndarray:
+        """The array (N, C, …) packed this way."""
+        return pack(array, self.block, self.groups)
 
 
 def choose_layouts(graph: Graph, lanes: int, registers: int = 32) -> Graph:
@@ -45,7 +68,9 @@ class _Layouts(Edit):
     def __init__(self, graph: Graph, lanes: int, registers: int) -> None:
         super().__init__(graph)
         self.lanes, self.registers = lanes, registers
-        self.packed: dict[Value, Value] = {}  # a value of the old graph → its packed form
+        self.packed: dict[Value, Packing] = {}  # of each value of the old graph, its first one
+        self.forms: dict[tuple[Value, Packing], Value] = {}  # and in which value it is so
+        self.wanted = self.wishes()
         self.dense: dict[tuple[Value, int, bool], Value] = {}  # weights of products, packed
         self.handlers: dict[str, Callable[[Node], bool]] = {
             "conv": self.conv,
@@ -55,6 +80,23 @@ class _Layouts(Edit):
             "reduce_mean": self.mean,
             **dict.fromkeys(POOLS, self.pool),
         }
+
+    def wishes(self) -> dict[Value, Packing]:
+        """The packing that a grouped convolution wants of a value, seen through what runs on any
+        packing."""
+        wanted: dict[Value, Packing] = {}
+        for node in reversed(self.graph.nodes):
+            if node.op == "conv" and node.inputs[0].static_shape:
+                channels, groups = node.inputs[0].static_shape[1], node["groups"]
+                if groups == channels and node.output in wanted:
+                    wanted.setdefault(node.inputs[0], wanted[node.output])
+                elif 1 < groups < channels:
+                    wanted[node.inputs[0]] = Packing.of(channels, self.lanes, groups)
+            elif node.op in FINITE | POOLS and node.output in wanted:
+                for value in node.inputs:
+                    if value.shape == node.output.shape or node.op in POOLS:
+                        wanted.setdefault(value, wanted[node.output])
+        return wanted
 
     def run(self) -> Graph:
         for node in self.graph.nodes:
@@ -74,33 +116,40 @@ class _Layouts(Edit):
 
     def plain(self, value: Value) -> Value:
         """The plain form of a value of the old graph."""
-        if value in self.packed and value not in self.replaced:
+        if self.is_only_packed(value):
             channels = value.static_shape[1] if value.static_shape else 0
-            made = self.emit("unpack_channels", self.packed[value], channels=channels)
-            self.replaced[value] = made
+            packing = self.packed[value]
+            self.replaced[value] = self.emit(
+                "unpack_channels",
+                self.forms[value, packing],
+                channels=channels,
+                groups=packing.groups,
+            )
         return self.replaced.get(value, value)
 
-    def in_blocks(self, value: Value, block: int) -> Value:
-        """The form of a value packed in blocks of `block` channels."""
-        found = self.packed.get(value)
-        if found is not None and found.static_shape and found.static_shape[-1] == block:
+    def pack(self, value: Value, packing: Packing) -> Value:
+        """The form of a value packed so."""
+        found = self.forms.get((value, packing))
+        if found is not None:
             return found
-        if block == 1:  # the same memory under another shape
+        if packing.block == 1:  # the same memory under another shape
             return self.emit("reshape", self.plain(value), shape=(*value.shape, 1))
-        made = self.emit("pack_channels", self.plain(value), block=block)
-        if found is None:
-            self.packed[value] = made
+        plain = self.plain(value)
+        made = self.emit("pack_channels", plain, block=packing.block, groups=packing.groups)
+        self.forms[value, packing] = made
+        if value not in self.packed:
+            self.packed[value] = packing
             self.replaced.setdefault(value, value)
         return made
+
+    def made(self, value: Value, form: Value, packing: Packing) -> None:
+        """Note that a value of the old graph is computed in this form."""
+        self.packed[value] = packing
+        self.forms[value, packing] = form
 
     def is_only_packed(self, value: Value) -> bool:
         """Does the value exist in packed form and not (yet) in plain form?"""
         return value in self.packed and value not in self.replaced
-
-    def block_of(self, value: Value) -> int | None:
-        """The channel block of the packed form, if there is one."""
-        found = self.packed.get(value)
-        return None if found is None or found.static_shape is None else found.static_shape[-1]
 
     # Operators ------------------------------------------------------------------------------
 
@@ -112,41 +161,61 @@ class _Layouts(Edit):
         bias = self.content(node.inputs[2]) if len(node.inputs) > 2 else None
         if len(node.inputs) > 2 and bias is None:
             return False
-        co, per_group, _, _ = weights.shape
+        co = len(weights)
         ci, groups = x.static_shape[1], node["groups"]
         window = {
             "strides": tuple(node["strides"]) or (1, 1),
             "pads": tuple(node["pads"]) or ((0, 0), (0, 0)),
             "dilations": tuple(node["dilations"]) or (1, 1),
         }
-        ob = self.lanes
         if groups == ci == co:
-            filters = pack(weights.reshape(1, co, *weights.shape[2:]), ob)[0]
+            packing = self.packed.get(x) or self.wanted.get(x) or Packing(self.lanes)
+            filters = packing.pack(weights.reshape(1, co, *weights.shape[2:]))[0]
             made = self.emit(
-                "depthwise_packed", self.in_blocks(x, ob), self.constant(filters, "w"), **window
+                "depthwise_packed", self.pack(x, packing), self.constant(filters, "w"), **window
             )
         else:
-            cb = ob if ci >= ob else 1  # one number is broadcast at a time: any layout will do
-            if groups > 1 and (per_group % cb or (co // groups) % ob):
-                if groups > MOST_DENSE_GROUPS:
-                    return False
-                weights, groups = dense_filter(weights, groups), 1
-            filters = pack_filter(weights, cb, ob)
+            source, packing, groups = self.packings(x, ci, co, groups)
+            padding = max(source.padded(ci) / ci, packing.padded(co) / co)
+            if groups > 1 and padding > MOST_PADDING:
+                return False
+            if groups != node["groups"]:
+                weights = dense_filter(weights, node["groups"])
+            filters = pack_filter(weights, source, packing, groups)
             made = self.emit(
                 "conv_packed",
-                self.in_blocks(x, cb),
+                self.pack(x, source),
                 self.constant(filters, "w"),
                 groups=groups,
                 **window,
             )
         if bias is not None:
-            made = self.emit("add", made, self.per_channel(bias, ob))
-        self.packed[node.output] = made
+            made = self.emit("add", made, self.per_channel(bias, packing))
+        self.made(node.output, made, packing)
         return True
 
-    def per_channel(self, values: np.ndarray, block: int) -> Value:
+    def packings(self, x: Value, ci: int, co: int, groups: int) -> tuple[Packing, Packing, int]:
+        """Of a convolution's image and result, and the groups it then has.
+
+        Groups are filled up to whole blocks, or run as one dense convolution, mostly of zeros,
+        where that is less work.
+        """
+        block = self.lanes
+        if groups > 1:
+            source, result = Packing.of(ci, block, groups), Packing.of(co, block, groups)
+            grouped = source.padded(ci) * result.padded(co) // groups
+            if grouped <= Packing(block).padded(ci) * Packing(block).padded(co):
+                return source, result, groups
+        if ci < block:
+            return Packing(1), Packing(block), 1  # one number is broadcast: any layout will do
+        found = self.packed.get(x)
+        if found is not None and found.block == block and self.is_only_packed(x):
+            return found, Packing(block), 1
+        return Packing(block), Packing(block), 1
+
+    def per_channel(self, values: np.ndarray, packing: Packing) -> Value:
         """One number a channel, shaped to broadcast against a packed image."""
-        return self.constant(pack(values.reshape(1, -1, 1, 1), block), "b")
+        return self.constant(packing.pack(values.reshape(1, -1, 1, 1)), "b")
 
     def conv_transpose(self, node: Node) -> bool:
         x, w = node.inputs[:2]
@@ -166,7 +235,7 @@ class _Layouts(Edit):
         cb, ob = (self.lanes if ci >= self.lanes else 1), self.lanes
         made = self.emit(
             "conv_transpose_packed",
-            self.in_blocks(x, cb),
+            self.pack(x, Packing(cb)),
             self.constant(pack_transposed(weights, strides, cb, ob), "w"),
             strides=strides,
             offsets=(pads[0][0], pads[1][0]),
@@ -176,8 +245,8 @@ class _Layouts(Edit):
         blocks = -(-co // ob)
         made = self.emit("reshape", made, shape=(shape[0], blocks, shape[2], shape[3], ob))
         if bias is not None:
-            made = self.emit("add", made, self.per_channel(bias, ob))
-        self.packed[node.output] = made
+            made = self.emit("add", made, self.per_channel(bias, Packing(ob)))
+        self.made(node.output, made, Packing(ob))
         return True
 
     def matmul(self, node: Node) -> bool:
@@ -216,8 +285,7 @@ class _Layouts(Edit):
         for name, value in one.items():
             if attrs.get(name):
                 attrs[name] = (*attrs[name], value)
-        self.packed[node.output] = self.emit(node.op, self.packed[x], **attrs)
-        return True
+        return self.on_packed(node, attrs)
 
     def mean(self, node: Node) -> bool:
         (x,) = node.inputs
@@ -225,21 +293,29 @@ class _Layouts(Edit):
         space = axes is not None and sorted(a % x.rank for a in axes) == [2, 3]
         if x not in self.packed or x.rank != 4 or not space or not node["keepdims"]:
             return False
-        self.packed[node.output] = self.emit(
-            "reduce_mean", self.packed[x], axes=(2, 3), keepdims=True
-        )
+        return self.on_packed(node, {"axes": (2, 3), "keepdims": True})
+
+    def on_packed(self, node: Node, attrs: dict[str, Any]) -> bool:
+        """Run on the packed form of the only input."""
+        (x,) = node.inputs
+        packing = self.packed[x]
+        form = self.emit(node.op, self.forms[x, packing], **attrs)
+        self.made(node.output, form, packing)
         return True
 
     def concat(self, node: Node) -> bool:
-        blocks = {self.block_of(v) for v in node.inputs}
-        if len(blocks) != 1 or None in blocks or node["axis"] % node.output.rank != 1:
+        packings = {self.packed.get(v) for v in node.inputs}
+        if len(packings) != 1 or node["axis"] % node.output.rank != 1:
             return False
-        (block,) = blocks
-        assert block is not None
-        if any(v.static_shape is None or v.static_shape[1] % block for v in node.inputs):
+        (packing,) = packings
+        if packing is None or packing.groups > 1:
             return False
-        made = self.emit("concat", *[self.packed[v] for v in node.inputs], axis=1)
-        self.packed[node.output] = made
+        if any(
+            v.static_shape is None or not packing.is_full(v.static_shape[1]) for v in node.inputs
+        ):
+            return False
+        form = self.emit("concat", *[self.forms[v, packing] for v in node.inputs], axis=1)
+        self.made(node.output, form, packing)
         return True
 
     def elementwise(self, node: Node) -> bool:
@@ -250,47 +326,46 @@ class _Layouts(Edit):
         leading = [v for v in node.inputs if self.is_only_packed(v) and v.shape == out.shape]
         if not leading:
             return False
-        block = self.block_of(leading[0])
-        assert block is not None
-        if out.static_shape[1] % block and node.op not in FINITE:
+        packing = self.packed[leading[0]]
+        if not packing.is_full(out.static_shape[1]) and node.op not in FINITE:
             return False
         forms: list[Value] = []
         for value in node.inputs:
-            form = self.follow(value, out, block)
+            form = self.follow(value, out, packing)
             if form is None:
                 return False
             forms.append(form)
-        self.packed[out] = self.emit(node.op, *forms, **dict(node.attrs))
+        self.made(out, self.emit(node.op, *forms, **dict(node.attrs)), packing)
         return True
 
-    def follow(self, value: Value, out: Value, block: int) -> Value | None:
+    def follow(self, value: Value, out: Value, packing: Packing) -> Value | None:
         """The form in which an operand joins an elementwise operator on packed values."""
         if value.shape == out.shape:
-            return self.in_blocks(value, block)
+            return self.pack(value, packing)
         array = self.content(value)
         if (
             value in self.packed
             and value.static_shape
             and value.static_shape[1] == out.static_shape[1]
         ):  # type: ignore[index]
-            return self.in_blocks(value, block)  # (N, C, 1, 1): a gate for each channel
-        if array is None:
+            return self.pack(value, packing)  # (N, C, 1, 1): a gate for each channel
+        if array is None or array.ndim > 4:
             return None
-        full = array.reshape((1,) * (4 - array.ndim) + array.shape) if array.ndim <= 4 else None
-        if full is None:
-            return None
+        full = array.reshape((1,) * (4 - array.ndim) + array.shape)
         if full.shape[1] == 1:
             return self.constant(full.reshape(*full.shape, 1), "c")
-        return self.constant(pack(full, block), "c")
+        return self.constant(packing.pack(full), "c")
 
 
-def pack_filter(weights: np.ndarray, cb: int, ob: int) -> np.ndarray:
-    """(Co, Ci, KH, KW) → (Co/ob, Ci/cb, KH, KW, cb, ob); missing channels are zeros."""
-    co, ci, kh, kw = weights.shape
-    full = np.zeros((-(-co // ob) * ob, -(-ci // cb) * cb, kh, kw), weights.dtype)
-    full[:co, :ci] = weights
-    split = full.reshape(full.shape[0] // ob, ob, full.shape[1] // cb, cb, kh, kw)
-    return np.ascontiguousarray(split.transpose(0, 2, 4, 5, 3, 1))
+def pack_filter(weights: np.ndarray, source: Packing, result: Packing, groups: int) -> np.ndarray:
+    """(Co, Ci, KH, KW) → (Co/ob, Ci/cb, KH, KW, cb, ob); missing channels are zeros.
+
+    Ci counts the channels of one of the convolution's groups.
+    """
+    of_group = Packing(source.block, source.groups // groups or 1)
+    columns = of_group.pack(weights)  # (Co, Ci/cb, KH, KW, cb)
+    rows = result.pack(columns.reshape(1, len(weights), -1))  # (1, Co/ob, Ci/cb*KH*KW*cb, ob)
+    return np.ascontiguousarray(rows.reshape(-1, *columns.shape[1:], result.block))
 
 
 def dense_filter(weights: np.ndarray, groups: int) -> np.ndarray:

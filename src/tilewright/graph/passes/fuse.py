@@ -26,7 +26,8 @@ WINDOWED = frozenset({"max_pool", "avg_pool", "lrn"})  # read an input element m
 CHEAP = frozenset(
     "add sub mul neg abs minimum maximum relu clip cast where equal not_equal less less_equal"
     " greater"
-    " greater_equal logical_and logical_or logical_not copy".split()
+    " greater_equal logical_and logical_or logical_not copy"
+    " reshape transpose slice pack_channels unpack_channels".split()
 )
 
 
