@@ -61,7 +61,8 @@ def test_convolution(ci, co, size, kernel, stride, pad, threads):
     kh, kw = kernel if isinstance(kernel, tuple) else (kernel, kernel)
     cb = min(ci, 16)
     check(
-        "conv_packed", pack(random(2, ci, *size), cb), pack_filter(random(co, ci, kh, kw), Packing(cb), Packing(16), 1),
+        "conv_packed", pack(random(2, ci, *size), cb),
+        pack_filter(random(co, ci, kh, kw), Packing(cb), Packing(16), 1),
         threads=threads, relu=True, strides=(stride, stride), pads=((pad, pad), (pad, pad)),
         dilations=(1, 1),
     )  # fmt: skip
@@ -69,7 +70,8 @@ def test_convolution(ci, co, size, kernel, stride, pad, threads):
 
 def test_convolution_without_epilogue():
     check(
-        "conv_packed", pack(random(1, 16, 6, 6), 16), pack_filter(random(16, 16, 3, 3), Packing(16), Packing(16), 1),
+        "conv_packed", pack(random(1, 16, 6, 6), 16),
+        pack_filter(random(16, 16, 3, 3), Packing(16), Packing(16), 1),
         strides=(1, 1), pads=((0, 0), (0, 0)), dilations=(2, 1),
     )  # fmt: skip
 
