@@ -299,7 +299,13 @@ class Forms:
             if t2 is t:
                 continue
             d2 = self._names.digits.get(t2)
-            if d2 is None or d2.base != d.base:
+            if d2 is None:
+                continue
+            if d2.base != d.base:
+                if d2.l == 1 and d2.u == d.l and k2 * d.l == k:
+                    low = self.remainder(d.form, d.l)  # may be told by a base with less in it
+                    if low.const == 0 and low.terms == {t2: 1}:  # l * (x // l) + x % l  =  x
+                        return (t, t2), self._digit(d.form, 1, d.u) if d.u else d.form, k2
                 continue
             if d2.l == d.u and k2 * d.l == k * d2.l:  # x % u // l + u/l * (x // u)  =  x // l
                 return (t, t2), self._digit(d.form, d.l, d2.u), k

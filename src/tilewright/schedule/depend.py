@@ -142,6 +142,8 @@ def carried(
     """
     loop = path[-1]
     assert isinstance(loop, For)
+    if as_int(loop.extent) in (0, 1):
+        return None
     body = below(loop.body)
     ranges = ranges_at(func, (*path, *body.loops))
     inside = {loop.var, *(f.var for f in body.loops)}
@@ -282,16 +284,15 @@ def _joined(forms: Forms, found: list[Affine]) -> list[Affine]:
             upper = _digit(t)
             for u, k in low.terms.items():
                 lower = _digit(u)
-                if upper is not None and lower is not None and _meet(upper, lower):
-                    times, rest = divmod(k * (upper[1] // lower[1]), c)
-                    if rest == 0 and len(found) < _MOST_FORMS:
-                        found.append(forms.sum(low, high, times))
+                if upper is None or lower is None or upper[1] != lower[2]:
+                    continue
+                times, rest = divmod(k * (upper[1] // lower[1]), c)
+                if rest or len(found) >= _MOST_FORMS:
+                    continue
+                both = forms.sum(low, high, times)
+                if t not in both.terms:  # they were digits of one base, and are joined
+                    found.append(both)
     return found
-
-
-def _meet(high: tuple[Expr, int, int], low: tuple[Expr, int, int]) -> bool:
-    """Does one digit begin where the other ends?"""
-    return high[0] == low[0] and high[1] == low[2]
 
 
 def _size(item: tuple[int, Expr]) -> int:

@@ -13,6 +13,8 @@ cache while the rows go by.
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.ir.expr import as_int
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
@@ -110,4 +112,6 @@ def matmul(schedule: Schedule, target: Target, threads: int) -> None:
     unroll(schedule, inner, several)
     vectorize(schedule, lane)
     if threads > 1:
-        parallel(schedule, [*batch, tile])
+        rows = prod(extent(schedule, loop, LARGE) for loop in (*batch, tile))
+        few = rows < threads * PIECES
+        parallel(schedule, [*batch, tile, panel] if few else [*batch, tile])

@@ -36,16 +36,19 @@ FAMILIES: dict[str, Family] = {
 def default(func: Func, target: Target, threads: int = 1, *, strict: bool = False) -> Schedule:
     """The default schedule of `func` on `target`, for `threads` threads.
 
-    Where a primitive refuses what a strategy wants, the function runs as it was written, one number
-    at a time; its annotation "unscheduled" says why. `strict` raises the ScheduleError instead.
+    Where a primitive refuses what a strategy wants, the function runs on one thread, and where that
+    is refused too as it was written, one number at a time; its annotation "unscheduled" says why.
+    `strict` raises the ScheduleError instead.
     """
-    try:
-        return scheduled(func, target, threads)
-    except ScheduleError as fault:
-        if strict:
-            raise
-        why = f"{fault.what}: {fault.why}"
-        return Schedule(func.replace(annotations=annotated(func.annotations, "unscheduled", why)))
+    why = ""
+    for count in dict.fromkeys((threads, 1)):
+        try:
+            return scheduled(func, target, count)
+        except ScheduleError as fault:
+            if strict:
+                raise
+            why = why or f"{fault.what}: {fault.why}"
+    return Schedule(func.replace(annotations=annotated(func.annotations, "unscheduled", why)))
 
 
 def scheduled(func: Func, target: Target, threads: int) -> Schedule:
