@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.ir.expr import Binary, Const, Expr, Load, Var, const
 from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, For, Func, Let, Region, Stmt, Store, seq
-from tilewright.ir.walk import fresh, refold, visit
+from tilewright.ir.walk import free_vars, fresh, refold, visit
 from tilewright.support.errors import CompileError
 from tilewright.te.reduce import Reduce, identity_of
 from tilewright.te.scan import Scan
@@ -59,15 +59,16 @@ class _Builder:
         body = seq(*[s for op in self.order() for s in self.operation(op)])
         for buffer in reversed(self.local):
             body = Alloc(buffer, body)
-        return Func(self.name, (*parameters, *self.symbols(parameters)), body)
+        return Func(self.name, (*parameters, *self.symbols(parameters, body)), body)
 
-    def symbols(self, parameters: list[Buffer]) -> tuple[Var, ...]:
-        """Symbolic sizes of the parameters and intermediates."""
+    def symbols(self, parameters: list[Buffer], body: Stmt) -> tuple[Var, ...]:
+        """Symbolic sizes of the parameters and intermediates, and those that are values."""
         found: dict[Var, None] = {}
         for buffer in (*parameters, *self.local):
             for d in buffer.shape:
                 if d.__class__ is not Const:
                     found.update(dict.fromkeys(n for n in visit(d) if isinstance(n, Var)))
+        found.update(dict.fromkeys(sorted(free_vars(body), key=lambda n: n.name)))
         return tuple(found)
 
     def order(self) -> list[Operation]:

@@ -1,19 +1,26 @@
-"""PyTorch's own operator samples (OpInfo, f32) through export, import and execution, beside eager.
+"""PyTorch's own operator samples (OpInfo) through torch.export, our importer and execution, beside eager.
 
-    python -m tests.frontend.torch.opinfo [NAME ...] [--samples N] [--native] [--verbose]
+    python -m tests.frontend.torch.opinfo [NAME ...] [--samples N] [--dtypes float32,...] [--native]
+                                          [--log FILE] [--page docs/torch-operators.md]
 
-Each sample is a module of one call; the tensors among its arguments are the inputs. By default the imported
-graph runs on the operators' NumPy references; `--native` compiles it. Counted as: agree, differ (our fault),
-fail (our fault), unsupported (an ImportFault that says so), or not exported (PyTorch's own refusal).
+An entry is an operator (or a variant) that supports float32 on CPU. Each sample is a call; the tensors
+among its arguments are the inputs of a module, several samples share one. The imported graph runs on the
+operators' NumPy references, or compiled with `--native`. The verdict on an entry is its worst sample's:
+agree, differ or fail (our fault), unsupported (an ImportFault says so), not exported (PyTorch refuses).
+`--log` appends a line of JSON for each entry and skips those that it already has; `--page` writes it up.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,114 +31,173 @@ from torch.utils import _pytree as pytree
 
 import tilewright as tw
 from tilewright.frontend.torch import import_torch
+from tilewright.frontend.torch.convert import array
 from tilewright.graph.evaluate import evaluate
 from tilewright.support.errors import ImportFault
 
-TOLERANCE = 2e-4  # of the output's largest value
-RANDOM = frozenset(
-    "bernoulli cauchy empty empty_like empty_permuted empty_strided exponential geometric log_normal multinomial "
-    "new_empty new_empty_strided normal rand_like randint randint_like randn randn_like uniform "
-    "nn.functional.alpha_dropout nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d "
-    "nn.functional.feature_alpha_dropout nn.functional.rrelu nn.functional.fractional_max_pool2d "
-    "nn.functional.fractional_max_pool3d pca_lowrank svd_lowrank".split()
-)
+TOLERANCE = {"float32": 2e-4, "float16": 4e-3, "bfloat16": 3e-2}  # of the output's largest value
+DTYPES = ("float32", "int64", "bool", "float16", "bfloat16")
+UNWRITTEN = "memory that nothing wrote: only its type is compared"
+TOGETHER = 8  # samples in a module
 VERDICTS = ("agree", "differ", "fail", "unsupported", "not exported")
 
 
-class OneCall(nn.Module):
-    """f(*args, **kwargs) with the tensors among the arguments as inputs."""
+@dataclass
+class Entry:
+    """What was found for an operator. samples: verdict → how many; reasons: verdict → the first."""
 
-    def __init__(self, f: Any, args: Any, kwargs: Any) -> None:
+    name: str
+    verdict: str = "agree"
+    samples: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def add(self, verdict: str, why: str, count: int = 1) -> None:
+        self.samples[verdict] = self.samples.get(verdict, 0) + count
+        if why:
+            self.reasons.setdefault(verdict, " ".join(why.split())[:400])
+        self.verdict = max(self.samples, key=VERDICTS.index)
+
+
+class Calls(nn.Module):
+    """f(*args, **kwargs) for each sample, with the tensors among the arguments as inputs."""
+
+    def __init__(self, f: Any, samples: Sequence[tuple[Any, Any]]) -> None:
         super().__init__()
         self.f = f
-        leaves, self.spec = pytree.tree_flatten((args, kwargs))
+        leaves, self.spec = pytree.tree_flatten(list(samples))
         self.fixed = [None if isinstance(x, torch.Tensor) else x for x in leaves]
         self.places = [k for k, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
-        self.tensors = [leaves[k] for k in self.places]
+        self.tensors = [leaves[k].detach() for k in self.places]
 
     def forward(self, *tensors: torch.Tensor) -> Any:
         leaves = list(self.fixed)
         for k, x in zip(self.places, tensors, strict=True):
             leaves[k] = x
-        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        return self.f(*args, **kwargs)
+        return [self.f(*args, **kwargs) for args, kwargs in pytree.tree_unflatten(leaves, self.spec)]
 
 
-def modules(op: Any, count: int) -> Iterator[OneCall]:
-    """The first samples of an operator."""
-    for number, sample in enumerate(op.sample_inputs("cpu", torch.float32)):
+def entries() -> Iterator[tuple[str, Any]]:
+    for op in op_db:
+        if torch.float32 in op.supported_dtypes("cpu"):
+            yield f"{op.name}.{op.variant_test_name}".rstrip("."), op
+
+
+def samples(op: Any, of: str, count: int | None) -> Iterator[tuple[Any, Any]]:
+    """The first samples of an operator: arguments, keyword arguments."""
+    torch.manual_seed(0)
+    for number, sample in enumerate(op.sample_inputs("cpu", getattr(torch, of))):
         if number == count:
             return
-        yield OneCall(op.op, (sample.input, *sample.args), sample.kwargs)
+        yield (sample.input, *sample.args), sample.kwargs
 
 
-def judge(module: OneCall, native: bool) -> tuple[str, str]:
-    """The verdict on one sample, and why."""
-    inputs = tuple(x.detach().clone() for x in module.tensors)
+def judge(op: Any, calls: Sequence[tuple[Any, Any]], tolerance: float, native: bool) -> tuple[str, str]:
+    """The verdict on some samples, and why."""
+    module = Calls(op.op, calls)
+    inputs = tuple(x.clone() for x in module.tensors)
     with torch.no_grad():
         expected = [y for y in pytree.tree_leaves(module(*[x.clone() for x in inputs]))
                     if isinstance(y, torch.Tensor)]  # fmt: skip
-    if any(y.is_complex() for y in expected):
-        return "not exported", "complex numbers"
     try:
         graph = import_torch(module.eval(), inputs)
     except ImportFault as fault:
-        text = f"{fault.why}: {fault.where.splitlines()[0] if fault.where else ''}"
+        text = f"{fault.why}: {' '.join(fault.where.splitlines()[:1])}"
         return ("not exported" if "torch.export fails" in fault.why else "unsupported"), text
     except Exception as fault:
         return "fail", f"import: {type(fault).__name__}: {fault}"
     try:
-        arrays = [x.numpy() for x in inputs]
-        found = tw.compile(graph, cache=False)(*arrays) if native else evaluate(graph, arrays)
+        arrays = [array(x.contiguous()) for x in inputs]
+        with np.errstate(all="ignore"):
+            found = tw.compile(graph, cache=False)(*arrays) if native else evaluate(graph, arrays)
     except Exception as fault:
         return "fail", f"run: {type(fault).__name__}: {fault}"
-    return compare(found, [y.numpy() for y in expected])
+    wanted = [array(torch.view_as_real(y) if y.is_complex() else y) for y in expected]
+    return compare(found, wanted, tolerance, "empty" in op.name)
 
 
-def compare(found: list[np.ndarray], expected: list[np.ndarray]) -> tuple[str, str]:
+def compare(found: Any, expected: Any, tolerance: float, types_only: bool) -> tuple[str, str]:
     if len(found) != len(expected):
         return "differ", f"{len(found)} outputs for {len(expected)}"
     for a, b in zip(found, expected, strict=True):
         if a.shape != b.shape or a.dtype != b.dtype:
             return "differ", f"{a.dtype}{a.shape} for {b.dtype}{b.shape}"
-        finite = np.isfinite(b) if b.dtype.kind == "f" else np.ones(b.shape, bool)
-        most = max(1.0, float(np.abs(b[finite].astype(np.float64)).max(initial=0)))
-        if not np.allclose(a, b, rtol=0, atol=TOLERANCE * most, equal_nan=True):
-            worst = np.abs(a.astype(np.float64) - b.astype(np.float64))[finite].max(initial=0)
+        if types_only:
+            continue
+        if b.dtype.kind in "biu":
+            if not np.array_equal(a, b):
+                return "differ", f"{np.sum(a != b)} of {a.size} elements"
+            continue
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        finite = np.isfinite(b)
+        most = max(1.0, float(np.abs(b[finite]).max(initial=0)))
+        if not np.allclose(a, b, rtol=tolerance, atol=tolerance * most, equal_nan=True):
+            with np.errstate(all="ignore"):
+                worst = np.abs(a - b)[finite].max(initial=0)
             return "differ", f"by {worst:.2e} of {most:.2e}"
     return "agree", ""
+
+
+def examine(name: str, op: Any, dtypes: Sequence[str], count: int | None, native: bool = False) -> Entry:
+    """An entry's samples: together while that goes well, else one by one."""
+    entry, start = Entry(name), time.perf_counter()
+    for of in dtypes:
+        if getattr(torch, of) not in op.supported_dtypes("cpu"):
+            continue
+        try:
+            calls = list(samples(op, of, count))
+        except Exception as fault:  # the sample itself cannot be made on this machine
+            entry.add("not exported", f"no sample: {type(fault).__name__}: {fault}")
+            continue
+        for first in range(0, len(calls), TOGETHER):
+            some = calls[first : first + TOGETHER]
+            tolerance = TOLERANCE.get(of, TOLERANCE["float32"])
+            if len(some) > 1 and judged(op, some, tolerance, native)[0] == "agree":
+                entry.add("agree", "", len(some))
+                continue
+            for call in some:
+                verdict, why = judged(op, [call], tolerance, native)
+                entry.add(verdict, why and f"{of}: {why}")
+            if entry.samples.get("agree", 0) == 0:  # the others fare no better
+                break
+    entry.seconds = round(time.perf_counter() - start, 2)
+    return entry
+
+
+def judged(op: Any, calls: Any, tolerance: float, native: bool) -> tuple[str, str]:
+    try:
+        return judge(op, calls, tolerance, native)
+    except Exception as fault:  # eager PyTorch refuses the sample too
+        return "not exported", f"eager: {type(fault).__name__}: {fault}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.frontend.torch.opinfo")
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--samples", type=int, default=3)
+    parser.add_argument("--samples", type=int)
+    parser.add_argument("--dtypes", default=",".join(DTYPES))
     parser.add_argument("--native", action="store_true")
-    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--log", type=Path)
+    parser.add_argument("--page", type=Path)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    torch.manual_seed(0)
-    counts: Counter[str] = Counter()
-    ops: Counter[str] = Counter()
-    for op in op_db:
-        name = f"{op.name}.{op.variant_test_name}".rstrip(".")
-        if torch.float32 not in op.dtypes or op.name in RANDOM or op.name.startswith("jiterator"):
+    found: dict[str, Entry] = {}
+    if given.log and given.log.exists():
+        lines = given.log.read_text().splitlines()
+        found = {e["name"]: Entry(**e) for e in map(json.loads, lines)}
+    for name, op in entries():
+        if name in found or (given.names and op.name not in given.names and name not in given.names):
             continue
-        if given.names and op.name not in given.names and name not in given.names:
-            continue
-        verdicts: list[str] = []
-        try:
-            for module in modules(op, given.samples):
-                verdict, why = judge(module, given.native)
-                counts[verdict] += 1
-                if verdict != "agree" and (verdict not in verdicts or given.verbose):
-                    print(f"{name}: {verdict}: {' '.join(why.split())[:300]}", flush=True)
-                verdicts.append(verdict)
-        except Exception as fault:  # the sample itself does not run here
-            print(f"{name}: no sample: {type(fault).__name__}", flush=True)
-        ops[max(verdicts, key=VERDICTS.index, default="no sample")] += 1
-    print("samples:", ", ".join(f"{counts[v]} {v}" for v in VERDICTS))
-    print("operators:", ", ".join(f"{n} {v}" for v, n in sorted(ops.items())))
+        entry = found[name] = examine(name, op, given.dtypes.split(","), given.samples, given.native)
+        for verdict, why in entry.reasons.items():
+            print(f"{name}: {verdict}: {why}", flush=True)
+        if given.log:
+            with given.log.open("a") as file:
+                file.write(json.dumps(asdict(entry)) + "\n")
+    counts = Counter(e.verdict for e in found.values())
+    print("entries:", ", ".join(f"{counts[v]} {v}" for v in VERDICTS))
+    total = sum((Counter(e.samples) for e in found.values()), Counter())
+    print("samples:", ", ".join(f"{total[v]} {v}" for v in VERDICTS))
     return bool(counts["differ"] or counts["fail"])
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._decomp import core_aten_decompositions, decomposition_table
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
@@ -26,6 +27,7 @@ from tilewright.support.errors import CompileError, ImportFault, InternalFault
 
 PROGRAM = torch.export.ExportedProgram
 MOST_LISTED = 50  # nodes in an error
+DEEPEST = 3  # decompositions whose results are decomposed again
 EXPRESS = (
     "express what they do with other operators, or add translators to tilewright.frontend.torch"
 )
@@ -91,9 +93,23 @@ def decomposed(program: PROGRAM) -> PROGRAM:
     for op in list(table):
         if str(op) in TRANSLATORS:
             del table[op]
+    further = decompositions()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return program.run_decompositions(table)
+        made = program.run_decompositions(table)
+        for _ in range(DEEPEST):  # what PyTorch can express in simpler operators, but does not
+            unknown = {node.target for node in made.graph.nodes if not is_known(node)}
+            wanted = {op: further[op] for op in unknown if op in further}
+            if not wanted:
+                return made
+            made = made.run_decompositions(wanted)
+    return made
+
+
+def decompositions() -> dict[Any, Any]:
+    """PyTorch's own decompositions of all operators that have no translator."""
+    table = {**decomposition_table, **core_aten_decompositions()}
+    return {op: f for op, f in table.items() if str(op) not in TRANSLATORS}
 
 
 def is_known(node: torch.fx.Node) -> bool:

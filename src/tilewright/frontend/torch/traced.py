@@ -1,0 +1,105 @@
+"""A traced graph module (ATen operators, functional) to Graph: what `torch.compile` hands over.
+
+In: the module, and the content of those inputs that stay the same from call to call. Out: a
+`Traced`: the graph over the other inputs, and where each result of the module comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+
+from tilewright.frontend.torch.convert import Refusal, of_torch, size_of
+from tilewright.frontend.torch.importer import Importer
+from tilewright.graph.graph import Graph, Value
+from tilewright.ir.expr import Var
+
+
+class Traced(NamedTuple):
+    """inputs: the numbers of the placeholders that are the graph's inputs; where a placeholder is
+    a size n, the input is an empty tensor [n, 0] that carries it. results: for each result of the
+    module its `Output`, or what it is if no tensor (None, a number, a size over `symbols`).
+    symbols: (symbol, number of an input, axis) by which sizes are found."""
+
+    graph: Graph
+    inputs: list[int]
+    results: list[Any]
+    symbols: list[tuple[Var, int, int]]
+
+
+class Output(NamedTuple):
+    """A result of the module that is output `number` of the graph."""
+
+    number: int
+
+
+def import_traced(
+    module: torch.fx.GraphModule, held: Mapping[int, torch.Tensor], name: str = "traced"
+) -> Traced:
+    """The graph of a traced module; `held` by placeholder number. Raises ImportFault."""
+    importer = TraceImporter(module, held, name)
+    graph = importer.graph()
+    return Traced(graph, importer.taken, importer.results, importer.bound)
+
+
+class TraceImporter(Importer):
+    """An Importer whose inputs and outputs are the placeholders and results of a module."""
+
+    def __init__(
+        self, module: torch.fx.GraphModule, held: Mapping[int, torch.Tensor], name: str
+    ) -> None:
+        program = SimpleNamespace(graph=module.graph, graph_module=module)
+        super().__init__(program, name)  # type: ignore[arg-type]
+        self.held_inputs = held
+        self.numbers = {n: k for k, n in enumerate(module.graph.find_nodes(op="placeholder"))}
+        self.taken: list[int] = []
+        self.results: list[Any] = []
+        self.bound: list[tuple[Var, int, int]] = []
+
+    def placeholder(self, node: torch.fx.Node) -> Any:
+        number, fake = self.numbers[node], node.meta.get("val")
+        if number in self.held_inputs:
+            return self.constant(node, self.held_inputs[number])
+        try:
+            if isinstance(fake, torch.SymInt):
+                size = self.size_input(node, fake)
+                self.taken.append(number)
+                return size
+            if not isinstance(fake, torch.Tensor):
+                return fake
+            shape = [size_of(s, self.symbols) for s in fake.shape]
+            value = self.build.input(node.name, of_torch(fake.dtype), shape)
+        except Refusal as fault:
+            raise self.fault(f"its input '{node.name}': {fault.why}") from None
+        self.bind(value)
+        self.taken.append(number)
+        return value
+
+    def size_input(self, node: torch.fx.Node, fake: torch.SymInt) -> Any:
+        """A size among the inputs. No shape may show it, so an empty tensor does."""
+        if fake.node.expr.is_Symbol:
+            self.symbols.setdefault(str(fake.node.expr), self.build.symbol(node.name))
+        size = size_of(fake, self.symbols)
+        self.bind(self.build.input(node.name, "u8", (size, 0)))
+        return size
+
+    def bind(self, value: Value) -> None:
+        for axis, size in enumerate(value.shape):
+            if type(size) is Var:
+                self.bound.append((size, len(self.taken), axis))
+
+    def outputs(self, end: torch.fx.Node) -> dict[str, Value]:
+        named: dict[str, Value] = {}
+        for leaf in end.args[0]:  # type: ignore[union-attr]
+            made = self.made.get(leaf) if isinstance(leaf, torch.fx.Node) else leaf
+            if isinstance(made, Value):
+                self.results.append(Output(len(named)))
+                named[f"output_{len(named)}"] = made
+            else:
+                self.results.append(made)
+        if not named:
+            raise self.fault("it returns no tensor")
+        return named
