@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import TracingContext
 
 from tilewright.driver.entry import compile
@@ -24,7 +24,7 @@ from tilewright.graph import sizes
 from tilewright.support.errors import CompileError, UserFault
 
 OPTIONS = ("threads", "opt_level")
-MOST_FROZEN = 2  # times that parameters may be constants; if they change more often, they are inputs
+MOST_FROZEN = 2  # times that parameters are constants; those that change more often are inputs
 
 
 class EagerWarning(UserWarning):
@@ -106,13 +106,13 @@ class Compiled:
     def build(self, inputs: Sequence[Any]) -> Callable[[Sequence[Any]], list[Any]]:
         """The function for these inputs: compiled, or PyTorch's own after a warning."""
         try:
-            elsewhere = [x for x in inputs if isinstance(x, torch.Tensor) and x.device.type != "cpu"]
-            if elsewhere:
-                raise CompileError(
-                    "cannot compile the graph",
-                    f"an input lies on the device '{elsewhere[0].device}'",
-                    remedy="the backend runs on the CPU: call model.cpu()",
-                )
+            for x in inputs:
+                if isinstance(x, torch.Tensor) and x.device.type != "cpu":
+                    raise CompileError(
+                        "cannot compile the graph",
+                        f"an input lies on the device '{x.device}'",
+                        remedy="the backend runs on the CPU: call model.cpu()",
+                    )
             traced = import_traced(self.module, {k: inputs[k] for k in self.held})
             executable = compile(traced.graph, cache=False, **self.options)
         except UserFault as fault:
