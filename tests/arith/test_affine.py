@@ -166,3 +166,12 @@ def test_operators_of_forms() -> None:
 def test_a_range_that_names_its_own_variable_is_survived() -> None:
     x = VARS[0]
     assert bounds(x, {x: (0, x + 1)})[0] == 0
+
+
+def test_digits_told_by_different_bases_are_joined() -> None:
+    i, o, p = Var("i"), Var("o"), Var("p")
+    forms = Forms({i: (0, 15), o: (0, 6), p: (0, 195)})
+    low, high = (o * 2 + i) % 7, (o * 2 + (o * 2 + i) // 7) % 5
+    assert forms.affine(high * 7 + low).terms == forms.affine((o * 16 + i) % 35).terms
+    whole = forms.affine((p % 49 * 4 + i) // 14 * 14 + (i + p * 4) % 14)
+    assert whole.terms == forms.affine(p % 49 * 4 + i).terms

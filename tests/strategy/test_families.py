@@ -158,5 +158,18 @@ def test_transposes(perm):
     check("transpose", random(2, 5, 7, 33), perm=perm)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", [(3, 5, 7), (16, 28, 31), (2, 3, 5, 13), (63, 65)])
+def test_elementwise_on_odd_shapes(shape, threads):
+    check("exp", random(*shape), threads=threads)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_product_over_pixels_whose_tiles_span_rows(threads):
+    image, filters = random(1, 9, 14, 14, 8), random(12, 9, 1, 1, 8, 8)
+    window = {"strides": (1, 1), "pads": ((0, 0), (0, 0)), "dilations": (1, 1)}
+    check("conv_packed", image, filters, threads=threads, relu=True, **window)
+
+
 def test_recurrence_runs_in_order():
     check("cumsum", random(6, 40), axis=0)

@@ -306,6 +306,10 @@ class Forms:
                     low = self.remainder(d.form, d.l)  # may be told by a base with less in it
                     if low.const == 0 and low.terms == {t2: 1}:  # l * (x // l) + x % l  =  x
                         return (t, t2), self._digit(d.form, 1, d.u) if d.u else d.form, k2
+                elif d.l == d2.l == 1 and d.u and d2.u and k == k2 * d2.u:
+                    both = self.sum(d.form * d2.u, Affine({t2: 1}, 0))
+                    if t2 not in both.terms:  # n * (x % m) + y  =  (n * x + y) % (n * m)
+                        return (t, t2), self.remainder(both, d.u * d2.u), k2
                 continue
             if d2.l == d.u and k2 * d.l == k * d2.l:  # x % u // l + u/l * (x // u)  =  x // l
                 return (t, t2), self._digit(d.form, d.l, d2.u), k

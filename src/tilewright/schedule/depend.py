@@ -284,9 +284,11 @@ def _joined(forms: Forms, found: list[Affine]) -> list[Affine]:
             upper = _digit(t)
             for u, k in low.terms.items():
                 lower = _digit(u)
-                if upper is None or lower is None or upper[1] != lower[2]:
+                if upper is None or lower is None or not lower[2]:
                     continue
-                times, rest = divmod(k * (upper[1] // lower[1]), c)
+                if upper[1] not in (1, lower[2]):
+                    continue
+                times, rest = divmod(k * (lower[2] // lower[1]), c)
                 if rest or len(found) >= _MOST_FORMS:
                     continue
                 both = forms.sum(low, high, times)
