@@ -78,7 +78,7 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:
-        parallel(schedule, [n, o, y])
+        parallel(schedule, [n, o, y], threads)
 
 
 def transposed(schedule: Schedule, target: Target, threads: int) -> None:
@@ -98,7 +98,7 @@ def transposed(schedule: Schedule, target: Target, threads: int) -> None:
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:
-        parallel(schedule, [n, o, p, q])
+        parallel(schedule, [n, o, p, q], threads)
 
 
 def cut_tile(

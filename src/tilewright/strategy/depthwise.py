@@ -48,7 +48,7 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     unroll(schedule, x_inner, several)
     vectorize(schedule, lane)
     if threads > 1:
-        parallel(schedule, [n, c, y])
+        parallel(schedule, [n, c, y], threads)
 
 
 def strip(width: int, most: int) -> int:

@@ -15,6 +15,9 @@ from tilewright.ir.walk import blocks, free_vars
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 
+PIECES = 16  # for each thread: the last one to be done keeps the others waiting for a sixteenth
+UNKNOWN_PIECES = 64  # what a symbolic extent counts for
+
 
 def find(schedule: Schedule, name: str) -> Block:
     """The block called `name`."""
@@ -77,7 +80,14 @@ def vectorize(schedule: Schedule, loop: str) -> None:
         schedule.vectorize(loop)
 
 
-def parallel(schedule: Schedule, loops: Sequence[str]) -> None:
-    """Fuse nested loops and run them in parallel."""
-    if loop := fuse(schedule, loops):
-        schedule.parallel(loop)
+def parallel(schedule: Schedule, loops: Sequence[str], threads: int) -> None:
+    """Run nested loops in parallel: the fewest outer ones that give every thread enough pieces.
+
+    An inner loop stays a loop: its indices cost an addition, those of a fused loop divisions.
+    """
+    there, pieces = present(loops), 1
+    for count, loop in enumerate(there, 1):
+        pieces *= extent(schedule, loop, UNKNOWN_PIECES)
+        if pieces >= threads * PIECES or count == len(there):
+            schedule.parallel(fuse(schedule, there[:count]))
+            return

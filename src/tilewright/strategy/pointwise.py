@@ -53,7 +53,7 @@ def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
         count = chunk
     vectorize_inner(schedule, inner, count, lanes)
     if worth:
-        parallel(schedule, outer)
+        parallel(schedule, outer, threads)
 
 
 def vectorize_inner(schedule: Schedule, loop: str, count: int | None, lanes: int) -> None:

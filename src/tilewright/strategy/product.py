@@ -13,8 +13,6 @@ cache while the rows go by.
 
 from __future__ import annotations
 
-from math import prod
-
 from tilewright.ir.expr import as_int
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
@@ -33,7 +31,6 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
-from tilewright.strategy.pointwise import PIECES
 from tilewright.strategy.tiles import register_tile
 from tilewright.target.target import Target
 
@@ -60,8 +57,7 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
     unroll(schedule, inner, vector)
     vectorize(schedule, lane)
     if threads > 1:
-        few = extent(schedule, panel, LARGE) < threads * PIECES
-        parallel(schedule, [panel, tile] if few else [panel])
+        parallel(schedule, [panel, tile], threads)
 
 
 def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
@@ -89,8 +85,7 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     unroll(schedule, inner, o_inner, several)
     vectorize(schedule, lane)
     if threads > 1:
-        panels = extent(schedule, o_outer) * extent(schedule, n)
-        parallel(schedule, [n, o_outer] if panels >= threads * PIECES else [n, o_outer, tile])
+        parallel(schedule, [n, o_outer, tile], threads)
 
 
 def matmul(schedule: Schedule, target: Target, threads: int) -> None:
@@ -112,6 +107,4 @@ def matmul(schedule: Schedule, target: Target, threads: int) -> None:
     unroll(schedule, inner, several)
     vectorize(schedule, lane)
     if threads > 1:
-        rows = prod(extent(schedule, loop, LARGE) for loop in (*batch, tile))
-        few = rows < threads * PIECES
-        parallel(schedule, [*batch, tile, panel] if few else [*batch, tile])
+        parallel(schedule, [*batch, tile, panel], threads)

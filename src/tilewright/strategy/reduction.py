@@ -82,7 +82,7 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     fill_registers(schedule, anchor.block, own[: count - 1], own[count - 1], own[count:], width)
     vectorize(schedule, lane)
     if threads > 1 and instances(block) * 4 >= PARALLEL_BYTES:
-        parallel(schedule, [*outer, piece])
+        parallel(schedule, [*outer, piece], threads)
 
 
 def shared_axes(found: Sequence[Block]) -> int:
@@ -114,7 +114,7 @@ def rows(schedule: Schedule, shared: int, target: Target, threads: int) -> None:
         vectorize_block(schedule, name, inside, target)
     size = sum(instances(find(schedule, n)) for n in schedule.blocks()) * 4
     if threads > 1 and size >= PARALLEL_BYTES:
-        parallel(schedule, outer)
+        parallel(schedule, outer, threads)
 
 
 def by_itself(schedule: Schedule, name: str, target: Target, threads: int) -> None:

@@ -67,6 +67,17 @@ def whole_pads(
     return tuple(made)
 
 
+def window_axes(kernel: Sequence[int]) -> tuple[list[Expr], list[Expr]]:
+    """The place of a tap along each axis, and those of them that are reduced: an axis along which
+    windows have one tap needs no reduction (but one there must be)."""
+    moves = [k > 1 or max(kernel) == 1 for k in kernel]
+    places = [
+        te.reduce_axis(k, f"r{axis_name(d, len(kernel))}") if moves[d] else te.const(0)
+        for d, k in enumerate(kernel)
+    ]
+    return places, [p for p, m in zip(places, moves, strict=True) if m]
+
+
 def _max_pool(x, *, kernel, strides, pads, dilations, ceil_mode):  # type: ignore[no-untyped-def]
     strides, pads, dilations = window(x, kernel, strides, pads, dilations)
     pads = whole_pads(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)
@@ -106,11 +117,11 @@ def max_pool(
     )[1]
     whole = whole_pads(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)
     x = padded(x, whole, te.const(x.dtype.lowest, x.dtype), "max_pool_pad")
-    ks = [te.reduce_axis(k, f"r{axis_name(d, len(kernel))}") for d, k in enumerate(kernel)]
+    ks, taps = window_axes(kernel)
 
     def at(*i: Expr) -> Expr:
         place = [y * s + k * d for y, s, k, d in zip(i[2:], strides, ks, dilations, strict=True)]
-        return te.max(x[(*i[:2], *place)], ks)
+        return te.max(x[(*i[:2], *place)], taps)
 
     return te.compute(shape, named(at, len(kernel)), name="max_pool")
 
@@ -171,11 +182,11 @@ def avg_pool(
     whole = whole_pads(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)
     rank, space = len(kernel), x.shape[2:]
     zeros = padded(x, whole, te.const(0, x.dtype), "avg_pool_pad")
-    ks = [te.reduce_axis(k, f"r{axis_name(d, rank)}") for d, k in enumerate(kernel)]
+    ks, taps = window_axes(kernel)
 
     def total(*i: Expr) -> Expr:
         place = [y * s + k * d for y, s, k, d in zip(i[2:], strides, ks, dilations, strict=True)]
-        return te.sum(zeros[(*i[:2], *place)], ks)
+        return te.sum(zeros[(*i[:2], *place)], taps)
 
     sums = te.compute(shape, named(total, rank), name="avg_pool_sum")
 
