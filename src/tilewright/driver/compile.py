@@ -7,6 +7,7 @@ deploying share one path.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -55,9 +56,11 @@ def compile_observed(
     cache: bool = True,
     stages: Stages | None = None,
     observers: Sequence[Observer] = (),
+    pool: KernelPool | None = None,
 ) -> Executable:
     """`compile`, seen by observers: `stages` counts time and tells progress; `observers` see each
-    step of the graph, so that nothing then comes from the cache."""
+    step of the graph, so that nothing then comes from the cache. `pool` compiles the kernels and
+    stays open; without it a pool is made for this model."""
     machine, count = _machine(target), _threads(threads)
     if opt_level not in range(4):
         raise CompileError(
@@ -74,14 +77,14 @@ def compile_observed(
         with stages("load"):
             made = store.fetch(key, lambda path: Executable(path, count))
     if made is None:
-        with KernelPool() as pool:
+        with contextlib.nullcontext(pool) if pool else KernelPool() as workers:
             if opened.is_large:
-                pool.start()
+                workers.start()
             with stages("import"):
                 graph = opened.graph()
             name = Path(source).stem if isinstance(source, str | os.PathLike) else graph.name
             program = compile_graph(
-                graph, machine, count, opt_level, pool, stages, seen.named(name), observers
+                graph, machine, count, opt_level, workers, stages, seen.named(name), observers
             )
         with stages("write"):
             path = _write(program, store, key)

@@ -86,7 +86,10 @@ def compile_kernel(job: Job, observers: Sequence[Observer] = ()) -> Kernel:
 
 
 class KernelPool:
-    """Worker processes that compile kernels: a context manager. `compile` keeps the jobs' order."""
+    """Worker processes that compile kernels: a context manager. `compile` keeps the jobs' order.
+
+    A pool of one worker is this process itself.
+    """
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or max(1, len(os.sched_getaffinity(0)))
@@ -94,7 +97,7 @@ class KernelPool:
 
     def start(self) -> KernelPool:
         """Start the workers now, so that they are ready when the first job comes."""
-        while len(self._processes) < self.workers:
+        while self.workers > 1 and len(self._processes) < self.workers:
             command = [sys.executable, "-c", "from tilewright.driver.kernels import serve; serve()"]
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment()
@@ -107,10 +110,14 @@ class KernelPool:
     ) -> list[Kernel]:
         """Compile all jobs; few of them are compiled here, without workers. `done` is told how many
         are ready. Raises what a job raises."""
-        if len(jobs) <= 2 and not self._processes:
-            return [compile_kernel(job) for job in jobs]
+        if self.workers == 1 or (len(jobs) <= 2 and not self._processes):
+            results: list[Any] = []
+            for job in jobs:
+                results.append(compile_kernel(job))
+                done(len(results))
+            return results
         self.start()
-        results: list[Any] = [None] * len(jobs)
+        results = [None] * len(jobs)
         # the longest first would be best; functions with more text tend to take longer
         waiting = iter(sorted(range(len(jobs)), key=lambda n: -len(jobs[n].func.params)))
         lock = threading.Lock()

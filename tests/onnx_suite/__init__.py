@@ -1,0 +1,1 @@
+"""The official backend suite of the onnx package, run on compiled models."""
