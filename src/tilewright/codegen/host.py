@@ -18,14 +18,16 @@ from tilewright.ir.expr import Expr, expr
 from tilewright.target.target import Target
 
 ENTRY, SHAPES = "tw_main", "tw_shapes"
-INPUTS, OUTPUTS, DIMS, ARENA, WEIGHTS, LAUNCH = 0, 8, 16, 24, 32, 40  # offsets in tw_call
+INPUTS, OUTPUTS, DIMS, ARENA, WEIGHTS, LAUNCH, PROVIDE = 0, 8, 16, 24, 32, 40, 48  # in tw_call
+NO_MEMORY = -1  # what the program returns; a positive code is the number of a `Measure`, from 1
 
 Size = int | Expr
 
 
 @dataclass(frozen=True)
 class Place:
-    """An address. space: "input" or "output" (then `index` says which), "arena" or "weights".
+    """An address. space: "input", "output" or "buffer" (then `index` says which), "arena" or
+    "weights".
 
     offset: bytes from there.
     """
@@ -73,7 +75,27 @@ class Repeat:
     rounds: Place | None = None
 
 
-Step = Launch | Branch | Repeat
+@dataclass(frozen=True)
+class Measure:
+    """Let symbols be the i64 elements at `place`; the program stops with code `number` + 1 where
+    one is outside [least, MOST_MEASURED]. symbols: their places among the dims, and their names."""
+
+    place: Place
+    symbols: tuple[tuple[int, str], ...]
+    number: int
+    least: int = 0
+
+
+@dataclass(frozen=True)
+class Provide:
+    """From here on, buffer `index` has at least `nbytes` bytes, whose content is not defined."""
+
+    index: int
+    nbytes: Size
+
+
+Step = Launch | Branch | Repeat | Measure | Provide
+MOST_MEASURED = 1 << 40
 
 
 def host_program(
@@ -82,11 +104,13 @@ def host_program(
     symbols: Sequence[str] = (),
     shapes: Sequence[Sequence[Size]] | None = None,
     arena_bytes: Size = 0,
+    all_symbols: Sequence[str] = (),
 ) -> str:
     """LLVM text of the host program.
 
-    symbols: the model's symbolic dimensions, in the order of `tw_call.dims`. shapes: those of the
-    outputs; where they are given, `tw_shapes` is written too.
+    symbols: the symbolic dimensions that the caller gives, in the order of `tw_call.dims`;
+    all_symbols: these and those that the run measures. shapes: those of the outputs; where they
+    are given, `tw_shapes` is written too.
     """
     main = _Main(target, symbols)
     for step in steps:
@@ -100,7 +124,7 @@ def host_program(
     ]
     declared = set(main.b.declarations)
     if shapes is not None:
-        text, more = _shapes(target, symbols, shapes, arena_bytes)
+        text, more = _shapes(target, all_symbols or symbols, shapes, arena_bytes)
         texts.append(text)
         declared |= more
     return "\n".join([*lines, *sorted(declared), *texts, f"attributes #0 = {{ {ATTRIBUTES} }}", ""])
@@ -113,6 +137,7 @@ class _Main(Expressions):
         super().__init__(target)
         self.kernels: set[str] = set()
         self.slots = 1
+        self.buffers: dict[int, str] = {}  # addresses that were provided
         for n, name in enumerate(symbols):
             self.bind_scalar(name, self.field("i64", self.field("ptr", "%call", DIMS), 8 * n))
 
@@ -126,7 +151,9 @@ class _Main(Expressions):
         return self.b.here(f"load {kind}, ptr {at}, align 8")
 
     def address(self, place: Place) -> str:
-        if place.space in ("input", "output"):
+        if place.space == "buffer":
+            base = self.buffers[place.index]
+        elif place.space in ("input", "output"):
             table = self.field("ptr", "%call", INPUTS if place.space == "input" else OUTPUTS)
             base = self.field("ptr", table, 8 * place.index)
         else:
@@ -146,6 +173,10 @@ class _Main(Expressions):
             self.launch(step)
         elif isinstance(step, Branch):
             self.branch(step)
+        elif isinstance(step, Measure):
+            self.measure(step)
+        elif isinstance(step, Provide):
+            self.provide(step)
         else:
             self.repeat(step)
 
@@ -164,6 +195,34 @@ class _Main(Expressions):
     def put(self, kind: str, value: str, slot: int) -> None:
         at = self.b.pure(f"getelementptr i8, ptr %frame, i64 {8 * slot}")
         self.b.effect(f"store {kind} {value}, ptr {at}, align 8")
+
+    def measure(self, step: Measure) -> None:
+        base = self.address(step.place)
+        dims = self.field("ptr", "%call", DIMS)
+        for n, (at, name) in enumerate(step.symbols):
+            source = self.b.pure(f"getelementptr i8, ptr {base}, i64 {8 * n}", base)
+            value = self.b.value(f"load i64, ptr {source}, align 8")
+            low = self.b.value(f"icmp slt i64 {value}, {step.least}")
+            high = self.b.value(f"icmp sgt i64 {value}, {MOST_MEASURED}")
+            self.stop_if(self.b.value(f"or i1 {low}, {high}"), step.number + 1)
+            goal = self.b.pure(f"getelementptr i8, ptr {dims}, i64 {8 * at}", dims)
+            self.b.effect(f"store i64 {value}, ptr {goal}, align 8")
+            self.bind_scalar(name, value)
+
+    def provide(self, step: Provide) -> None:
+        asked = self.size(step.nbytes)
+        provide = self.field("ptr", "%call", PROVIDE)
+        found = self.b.value(f"call ptr {provide}(ptr %call, i32 {step.index}, i64 {asked})")
+        self.stop_if(self.b.value(f"icmp eq ptr {found}, null"), NO_MEMORY)
+        self.buffers[step.index] = found
+
+    def stop_if(self, condition: str, code: int) -> None:
+        """End the program with `code` where the i1 `condition` holds."""
+        stop, on = self.b.label(), self.b.label()
+        self.b.effect(f"br i1 {condition}, label %{stop}, label %{on}")
+        self.b.begin(stop)
+        self.b.effect(f"ret i32 {code}")
+        self.b.begin(on)
 
     def holds(self, place: Place) -> str:
         """The truth of the bool at `place`, now."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import __version__, te
-from tilewright.codegen.host import ENTRY, SHAPES, Launch, Place, host_program
+from tilewright.codegen.host import ENTRY, SHAPES, Launch, Measure, Place, Provide, Step, host_program
 from tilewright.codegen.link import link
 from tilewright.codegen.llvm_compile import compile_object
 from tilewright.driver.build import aligned_bytes, dim, dims, info, variant
@@ -32,8 +32,9 @@ from tilewright.graph.group import FusedGraph, FusedGroup, group_func
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.pipeline import PIPELINE, optimise
-from tilewright.graph.passes.plan_memory import MemoryPlan, plan_memory
-from tilewright.ir.expr import Expr, Var, const
+from tilewright.graph.passes.plan_memory import MemoryPlan, is_measured, plan_memory
+from tilewright.ir.dtype import i64
+from tilewright.ir.expr import Expr, Var, const, expr
 from tilewright.ir.stmt import Func
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import write_artifact
@@ -267,16 +268,40 @@ def _program(
             return Place("weights", offset=weight_at[found.at])
         if found.space == "arena":
             return Place("arena", offset=found.at)
-        return Place(found.space, index=sizes.at(found.at, {}))
+        index = sizes.at(found.at, {})
+        if found.space == "output" and is_measured(graph.outputs[index], measured):
+            return Place("buffer", index=index)  # allocated once its size is known
+        return Place(found.space, index=index)
 
-    launches: list[Launch] = []
-    for number, (group, func) in enumerate(zip(groups, funcs, strict=True)):
+    measured = set(graph.measured)
+    symbols = (*graph.symbols, *graph.measured)
+    steps: list[Step] = []
+    of_func = {g.name: (n, f) for n, (g, f) in enumerate(zip(groups, funcs, strict=True))}
+    tells: list[str] = []
+    for group in fused.groups:
+        if group.name not in of_func:
+            for node in group.nodes:
+                if node.op == "measure":
+                    names = tuple((symbols.index(Var(s)), s) for s in node["symbols"])
+                    steps.append(Measure(place(node.inputs[0]), names, len(tells), node["least"]))
+                    tells.append(node["what"])
+            continue
+        number, func = of_func[group.name]
         kernel = compiled[group.name]
         values = (*group.inputs, *group.outputs)
+        for v in group.outputs:
+            at = place(v)
+            if at.space == "buffer":
+                steps.append(Provide(at.index, v.nbytes))
         places = {b.name: place(v) for b, v in zip(func.buffers, values, strict=True)}
-        places.update(_workspace_places(kernel, plan, group))
+        if group.name not in plan.workspaces and kernel.workspace:
+            at = Place("buffer", len(graph.outputs) + plan.buffers)
+            steps.append(Provide(at.index, _workspace_bytes(kernel)))
+            places.update(_row(kernel, at))
+        elif kernel.workspace:
+            places.update(_row(kernel, Place("arena", offset=plan.workspaces[group.name].at)))
         for entry in kernel.entries:
-            launches.append(
+            steps.append(
                 Launch(
                     number,
                     entry.symbol,
@@ -285,18 +310,21 @@ def _program(
                     tuple(Var(s) for s in entry.symbols),
                 )
             )
-    symbols = tuple(graph.symbols)
     outputs = graph.outputs
     shapes = [v.shape for v in outputs] if symbols else None
     names = [s.name for s in symbols]
-    text = host_program(launches, machine, names, shapes, plan.arena_bytes)
+    given = len(graph.symbols)
+    text = host_program(steps, machine, names[:given], shapes, plan.arena_bytes, names)
     objects = [*(k.code for k in kernels), compile_object(text, machine)]
     image = link(objects, [ENTRY, SHAPES] if symbols else [ENTRY])
     manifest = abi.Manifest(
         name=graph.name,
         inputs=_infos(graph.inputs, graph.input_names),
         outputs=_infos(outputs, graph.output_names),
-        symbols=tuple(abi.Symbol(s.name) for s in symbols),
+        symbols=tuple(
+            abi.Symbol(s.name) if s not in measured else abi.Symbol(s.name, 0, measured=True)
+            for s in symbols
+        ),
         kernels=tuple(
             _info(compiled[g.name].name, g, f) for g, f in zip(groups, funcs, strict=True)
         ),
@@ -306,6 +334,7 @@ def _program(
             "arena_live_bytes": plan.live_bytes,
             "arena_bytes": plan.typical_bytes,
             "target": str(machine),
+            **({"measured": tells} if tells else {}),
         },
     )
     program = abi.Program(
@@ -321,14 +350,12 @@ def _program(
     return program, text
 
 
-def _workspace_places(kernel: Kernel, plan: MemoryPlan, group: FusedGroup) -> dict[str, Place]:
-    """Where a kernel's workspace buffers lie: in a row, in the group's share of the arena."""
-    if not kernel.workspace:
-        return {}
-    at = plan.workspaces[group.name].at
+def _row(kernel: Kernel, start: Place) -> dict[str, Place]:
+    """Where a kernel's workspace buffers lie: in a row from `start` on."""
+    at = expr(start.offset, i64)
     places: dict[str, Place] = {}
     for buffer in kernel.workspace:
-        places[buffer.name] = Place("arena", offset=sizes.size(at))
+        places[buffer.name] = Place(start.space, start.index, sizes.size(at))
         at = at + aligned_bytes(buffer)
     return places
 

@@ -18,7 +18,7 @@ from tilewright.graph import sizes
 from tilewright.graph.graph import Constant, Graph, Node, Value, plain
 from tilewright.graph.operator import OPERATORS, Mismatch
 from tilewright.ir.dtype import DType, dtype
-from tilewright.ir.expr import Var
+from tilewright.ir.expr import Expr, Var
 from tilewright.support.errors import CompileError
 
 LONGEST = 160  # characters of a name
@@ -183,7 +183,7 @@ class Edit(Builder):
         self.constants = dict(graph.constants)
         self.replaced: dict[Value, Value] = {}
         self._taken = {v.name: 0 for v in graph.values}
-        self._taken.update((s.name, 0) for s in graph.symbols)
+        self._taken.update((s.name, 0) for s in (*graph.symbols, *graph.measured))
         self._depth = 0
         self.uses: dict[Value, int] = dict.fromkeys(graph.outputs, 1)
         for node in graph.nodes:
@@ -269,15 +269,33 @@ def without_dead(graph: Graph) -> Graph:
     """The graph without nodes and constants that no output depends on (itself if there are
     none)."""
     needed = set(graph.outputs)
+    measured = set(graph.measured)
+    asked = {s for v in graph.outputs for s in sizes.symbols(v.shape)} if measured else set()
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if any(v in needed for v in node.outputs):
+        if any(v in needed for v in node.outputs) or (
+            measured and node.op == "measure" and any(Var(s) in asked for s in node["symbols"])
+        ):
             needed.update(node.inputs)
+            if measured:
+                asked.update(symbols_of(node))
             kept.append(node)
     constants = {v: c for v, c in graph.constants.items() if v in needed}
     if len(kept) == len(graph.nodes) and len(constants) == len(graph.constants):
         return graph
     return graph.replace(nodes=reversed(kept), constants=constants)
+
+
+def symbols_of(node: Node) -> list[Var]:
+    """The symbols in a node's attributes and in the shapes of what it reads and makes."""
+
+    def sizes_in(value: Any) -> list[Any]:
+        if isinstance(value, tuple):
+            return [s for v in value for s in sizes_in(v)]
+        return [value] if isinstance(value, Expr) else []
+
+    found = sizes_in(tuple(value for _, value in node.attrs))
+    return sizes.symbols([*found, *(s for v in (*node.inputs, *node.outputs) for s in v.shape)])
 
 
 def complete(op: str, attrs: Mapping[str, Any]) -> dict[str, Any]:

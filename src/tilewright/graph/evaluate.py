@@ -35,6 +35,8 @@ def evaluate(
     last_use = {v: n for n in graph.nodes for v in n.inputs}
     kept = set(graph.outputs)
     for node in graph.nodes:
+        if node.op == "measure":
+            symbols.update(measured(node, held[node.inputs[0]]))
         results = apply(node, [held[v] for v in node.inputs], symbols, precise)
         held.update(zip(node.outputs, results, strict=True))
         for v in node.inputs:
@@ -64,6 +66,14 @@ def _numbers(value: Any, symbols: Mapping[Var, int]) -> Any:
     if isinstance(value, tuple):
         return tuple([_numbers(v, symbols) for v in value])
     return sizes.at(value, symbols) if isinstance(value, Expr) else value
+
+
+def measured(node: Node, array: np.ndarray) -> dict[Var, int]:
+    """What a `measure` node binds. Raises InputError for sizes below the least."""
+    found = {Var(s): int(n) for s, n in zip(node["symbols"], array, strict=True)}
+    if min(found.values(), default=node["least"]) < node["least"]:
+        raise InputError("cannot run the graph", f"{node['what']}: {array.tolist()} are no sizes")
+    return found
 
 
 def bind(graph: Graph, arrays: Sequence[np.ndarray]) -> dict[Var, int]:

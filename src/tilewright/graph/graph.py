@@ -170,6 +170,11 @@ class Graph:
         return tuple(sizes.symbols(s for v in self.inputs for s in v.shape))
 
     @property
+    def measured(self) -> tuple[Var, ...]:
+        """The symbolic sizes that `measure` nodes bind while the model runs, in their order."""
+        return tuple([Var(s) for n in self.nodes if n.op == "measure" for s in n["symbols"]])
+
+    @property
     def values(self) -> list[Value]:
         """Inputs, constants, then what nodes make, in order."""
         return [*self.inputs, *self.constants, *(v for n in self.nodes for v in n.outputs)]

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-ABI_VERSION = 1
-FORMAT_VERSION = 1
+ABI_VERSION = 2
+FORMAT_VERSION = 2
 ALIGNMENT = 64  # bytes; arena, scratch, and each tensor of the weights
 MAX_RANK = 16
 MAX_DIM = 2**46
@@ -70,6 +70,7 @@ CALL_FIELDS = {
     "arena": 24,
     "weights": 32,
     "launch": 40,
+    "provide": 48,
 }
 
 
@@ -78,11 +79,12 @@ Dim = int | str  # a constant, or the text of an expression over symbols ("n", "
 
 @dataclass(frozen=True)
 class Symbol:
-    """A symbolic dimension and the values it may take."""
+    """A symbolic dimension and the values it may take. measured: the run finds its value."""
 
     name: str
     minimum: int = 1
     maximum: int = 2**31 - 1
+    measured: bool = False
 
 
 @dataclass(frozen=True)

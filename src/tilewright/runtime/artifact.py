@@ -6,7 +6,7 @@ Little-endian. A 64-byte header, a table of sections, then the sections:
              (the hash covers header, itself as zero, and section table)
     section  kind u32 | index u32 | offset u64 | size u64 | hash u64 | zero u64
     program  arena u64 | scratch u64 | computed u32 | name
-             symbols   count u32, each: name, minimum i64, maximum i64
+             symbols   count u32, each: name, minimum i64, maximum i64, measured u32
              inputs    count u32, each: name, dtype u32, rank u32, dims i64[rank]
              outputs   likewise
              kernels   count u32, each: name
@@ -25,6 +25,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, asdict, fields
@@ -43,6 +44,7 @@ HEADER = struct.Struct("<8sIIQQI28x")
 SECTION = struct.Struct("<IIQQQQ")
 PROGRAM, MANIFEST, WEIGHTS, CODE = 1, 2, 3, 4
 DIM_COMPUTED = -(2**63)
+DIM_MEASURED = -(2**63) + 1
 NO_OFFSET = 2**64 - 1
 PAGE = {"x86_64": 4096}  # other architectures have pages of up to 64 kB
 LARGEST_PAGE = 65536
@@ -124,11 +126,13 @@ def encode_program(program: abi.Program) -> bytes:
     out += _string(manifest.name)
     out += struct.pack("<I", len(manifest.symbols))
     for s in manifest.symbols:
-        out += _string(s.name) + struct.pack("<qq", s.minimum, s.maximum)
+        out += _string(s.name) + struct.pack("<qqI", s.minimum, s.maximum, s.measured)
     for tensors, other in ((manifest.inputs, None), (manifest.outputs, DIM_COMPUTED)):
         out += struct.pack("<I", len(tensors))
         for t in tensors:
             dims = [d if isinstance(d, int) else symbols.get(d, other) for d in t.shape]
+            if other is not None and is_measured(t, manifest):
+                dims = [d if isinstance(d, int) and d >= 0 else DIM_MEASURED for d in dims]
             if None in dims:
                 raise ValueError(f"input {t}: each dimension must be a constant or one symbol")
             out += _string(t.name)
@@ -142,6 +146,14 @@ def encode_program(program: abi.Program) -> bytes:
         out += _string(v.arch) + _string(",".join(v.features))
         out += struct.pack("<IQQ", i, v.run, shapes)
     return bytes(out)
+
+
+def is_measured(tensor: abi.TensorInfo, manifest: abi.Manifest) -> bool:
+    """Is a dimension of the tensor only known after a run?"""
+    names = {s.name for s in manifest.symbols if s.measured}
+    return any(
+        isinstance(d, str) and not names.isdisjoint(re.findall(r"\w+", d)) for d in tensor.shape
+    )
 
 
 def _string(text: str) -> bytes:
@@ -187,6 +199,7 @@ _VALUES = {
     "dtype": lambda value: isinstance(value, str) and value in abi.DTYPE_CODES,
     "minimum": _is_count,
     "maximum": _is_count,
+    "measured": lambda value: isinstance(value, bool),
     "flops": lambda value: isinstance(value, str) or _is_count(value),
     "bytes": lambda value: isinstance(value, str) or _is_count(value),
     "sources": lambda value: isinstance(value, dict),

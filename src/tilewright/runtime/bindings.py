@@ -41,11 +41,13 @@ _SIGNATURES = {
     "tw_probe_machine": (_I, [_P, _P, _P]),
     "tw_profile": (_I, [_P, _I]),
     "tw_profile_read": (_I, [_P, _P, _P]),
+    "tw_result": (_I, [_P, _I, _P]),
     "tw_run": (_I, [_P, _P, _P]),
     "tw_session_arena_bytes": (ctypes.c_int64, [_P]),
     "tw_session_create": (_P, [_P, _I]),
     "tw_session_destroy": (None, [_P]),
     "tw_session_threads": (_I, [_P]),
+    "tw_symbol_value": (ctypes.c_int64, [_P, _I]),
 }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import re
 import threading
 import time
 import weakref
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime import abi
-from tilewright.runtime.artifact import parse_manifest
+from tilewright.runtime.artifact import is_measured, parse_manifest
 from tilewright.runtime.bindings import error, lib
 from tilewright.runtime.export import export_library
 from tilewright.runtime.profile import Profile, Roofline, tabulate
@@ -38,7 +39,7 @@ from tilewright.support.cache import replace_file
 from tilewright.support.errors import ArtifactError, InputError
 
 Array = np.ndarray[Any, Any]
-_FILE, _MEMORY, _INPUT = 1, 3, 4  # of tw_status
+_FILE, _MEMORY, _INPUT, _PROGRAM = 1, 3, 4, 6  # of tw_status
 _DENSE = 0x101  # of NumPy's array flags: C-contiguous, aligned to elements
 _WORDS = ctypes.sizeof(abi.Tensor) // 8  # a tw_tensor as 8-byte words: data, shape, rank and dtype
 
@@ -109,6 +110,7 @@ class Executable:
         ]
         self._packs_outputs = any(t.dtype in PACKED_BITS for t in self.outputs)
         self._results: list[tuple[int, tuple[int, ...], np.dtype[Any]]] = []  # slot, shape, dtype
+        self._measured = [i for i, t in enumerate(self.outputs) if is_measured(t, self.manifest)]
         self._stale = True  # those do not follow from the inputs' shapes yet
         self.compile_stages: Any = None  # what compiling took, if this process compiled it
 
@@ -166,6 +168,8 @@ class Executable:
             keep = self._bind(arrays)
             results = self._allocate()
             self._run()
+            for i in self._measured:
+                results[i] = self._fetch(i)
         del keep  # converted inputs had to outlive the run
         if self._packs_outputs:
             results = [
@@ -183,6 +187,9 @@ class Executable:
         the right dtypes and shapes that do not overlap the inputs."""
         arrays = self._in_order(tuple(inputs), {})
         infos = self._outputs.infos
+        if self._measured:
+            name = infos[self._measured[0]].name
+            raise self._refuse(f"the shape of output '{name}' is only known after a call")
         if len(outputs) != len(infos):
             raise self._refuse(f"{len(outputs)} outputs were given, expected {len(infos)}")
         with self._lock:
@@ -268,6 +275,8 @@ class Executable:
         self._results = []
         for i, (shape, info) in enumerate(zip(table.shapes, table.infos, strict=True)):
             dtype = numpy_dtype(info.dtype)
+            if i in self._measured:
+                shape = (0,)
             if info.dtype in PACKED_BITS:
                 shape = ((math.prod(shape) * PACKED_BITS[info.dtype] + 7) // 8,)
                 dtype = np.dtype(np.uint8)
@@ -286,6 +295,21 @@ class Executable:
             results.append(result)
         return results
 
+    def _fetch(self, i: int) -> Array:
+        """A copy of an output whose shape the run has found."""
+        held, info = abi.Tensor(), self.outputs[i]
+        self._check(lib.tw_result(self._session, i, ctypes.byref(held)))
+        shape = tuple((ctypes.c_int64 * held.rank).from_address(held.shape)) if held.rank else ()
+        self._outputs.shapes[i] = shape
+        dtype = numpy_dtype(info.dtype)
+        if info.dtype in PACKED_BITS:
+            shape = ((math.prod(shape) * PACKED_BITS[info.dtype] + 7) // 8,)
+            dtype = np.dtype(np.uint8)
+        result = np.empty(shape, dtype)
+        if result.nbytes:
+            ctypes.memmove(result.ctypes.data, held.data, result.nbytes)
+        return result
+
     def _run(self) -> None:
         status = lib.tw_run(self._session, self._inputs.address, self._outputs.address)
         if status:
@@ -299,6 +323,10 @@ class Executable:
         return self._refuse(f"{what} {i} '{name}': shape is [{given}], expected [{wanted}]")
 
     def _failure(self, status: int) -> Exception:
+        told = re.fullmatch(r"the model's program stopped with code (\d+)", lib.tw_error().decode())
+        measured = self.manifest.notes.get("measured", [])
+        if status == _PROGRAM and told and 0 < int(told[1]) <= len(measured):
+            return self._refuse(f"{measured[int(told[1]) - 1]}: these values do not fit")
         return self._refuse(lib.tw_error().decode()) if status == _INPUT else error(status)
 
     def _refuse(self, why: str) -> InputError:
@@ -351,10 +379,8 @@ class Executable:
     def _symbols(self) -> dict[str, int]:
         """The values of the symbols in the last call."""
         return {
-            dim: value
-            for info, shape in zip(self.inputs, self._inputs.shapes, strict=True)
-            for dim, value in zip(info.shape, shape, strict=True)
-            if isinstance(dim, str)
+            s.name: lib.tw_symbol_value(self._session, i)
+            for i, s in enumerate(self.manifest.symbols)
         }
 
     # ---- Keeping ----------------------------------------------------------------------------

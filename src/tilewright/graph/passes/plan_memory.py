@@ -4,6 +4,9 @@ In: a fused graph. Out: a `MemoryPlan`: each value's place (an input, an output,
 offset in the one arena) and the arena's size. Values share arena bytes if their lives do not
 overlap; views share their base's place; an element-wise group writes over an input that dies in it.
 
+Values whose size is only known during the run (see `measure`) live outside the arena, in buffers
+that grow when they have to; here each gets the number of one that is free.
+
 Symbolic sizes: values are first placed for a typical size of each symbol. For every two values that
 live at once this says which lies below; an offset is then the largest end of the values below it,
 an expression, so the plan holds for all sizes.
@@ -29,8 +32,8 @@ TYPICAL = 128  # the value of a symbol for which values are first placed
 
 @node
 class Place(Tree):
-    """Where a value lives. space: "input", "output" or "constant", with its index; "arena", with a
-    byte offset."""
+    """Where a value lives. space: "input", "output", "constant" or "buffer", with its index;
+    "arena", with a byte offset."""
 
     space: str
     at: Expr
@@ -40,10 +43,10 @@ class MemoryPlan:
     """Places of values (and of groups' workspace, by group name), and the arena's size in bytes.
 
     live_bytes: the largest sum of bytes that live at once, for the typical sizes; no plan can take
-    less.
+    less. buffers: how many values of measured size take, beside those of the outputs.
     """
 
-    __slots__ = ("arena_bytes", "live_bytes", "places", "typical_bytes", "workspaces")
+    __slots__ = ("arena_bytes", "buffers", "live_bytes", "places", "typical_bytes", "workspaces")
 
     def __init__(
         self,
@@ -52,10 +55,12 @@ class MemoryPlan:
         arena_bytes: Expr,
         typical_bytes: int,
         live_bytes: int,
+        buffers: int = 0,
     ) -> None:
         self.places, self.workspaces = dict(places), dict(workspaces)
         self.arena_bytes = arena_bytes
         self.typical_bytes, self.live_bytes = typical_bytes, live_bytes
+        self.buffers = buffers
 
     def text(self) -> str:
         """A table: value, type, place."""
@@ -103,10 +108,14 @@ def plan_memory(
     arena = _offsets(pieces, total)
     for value, piece in of_value.items():
         places[value] = Place("arena", piece.offset)
+    buffers = _buffers(fused, bases, places)
+    for value, at in buffers.items():
+        places[value] = Place("buffer", sizes.size(at))
     for value, base in bases.items():
         places[value] = places[base]
     workspaces = {name: Place("arena", piece.offset) for name, piece in of_group.items()}
-    return MemoryPlan(places, workspaces, arena, total, live)
+    count = max(buffers.values(), default=len(graph.outputs) - 1) + 1 - len(graph.outputs)
+    return MemoryPlan(places, workspaces, arena, total, live, count)
 
 
 def _bases(fused: FusedGraph) -> dict[Value, Value]:
@@ -127,22 +136,20 @@ def _pieces(
     scale: Mapping[Var, int],
 ) -> tuple[list[Piece], dict[Value, Piece], dict[str, Piece]]:
     """The arena's pieces, with their lives; values that share memory share a piece."""
-    last: dict[Value, int] = {}
-    for n, group in enumerate(fused.groups):
-        for value in (*group.inputs, *group.outputs):
-            last[bases.get(value, value)] = n
+    last = _lives(fused, bases)
+    measured = set(fused.graph.measured)
     pieces: list[Piece] = []
     of_value: dict[Value, Piece] = {}
     of_group: dict[str, Piece] = {}
     for n, group in enumerate(fused.groups):
         extra = sizes.size(workspace.get(group.name, 0))
-        if as_int(extra) != 0:
+        if as_int(extra) != 0 and measured.isdisjoint(sizes.symbols([extra])):
             piece = of_group[group.name] = _piece(extra, n, n, scale)
             pieces.append(piece)
         if group.is_view:
             continue
         for value in group.outputs:
-            if value in places:
+            if value in places or is_measured(value, measured):
                 continue
             over = _dies_in(group, value, n, last, of_value, bases)
             if over is not None:
@@ -154,6 +161,42 @@ def _pieces(
             piece.values.append(value)
             of_value[value] = piece
     return pieces, of_value, of_group
+
+
+def _lives(fused: FusedGraph, bases: Mapping[Value, Value]) -> dict[Value, int]:
+    """The last group in which each value is read or made; that of a view counts for its base."""
+    last: dict[Value, int] = {}
+    for n, group in enumerate(fused.groups):
+        for value in (*group.inputs, *group.outputs):
+            last[bases.get(value, value)] = n
+    return last
+
+
+def is_measured(value: Value, measured: set[Var]) -> bool:
+    """Is the value's size only known during the run?"""
+    return bool(measured) and not measured.isdisjoint(sizes.symbols(value.shape))
+
+
+def _buffers(
+    fused: FusedGraph, bases: Mapping[Value, Value], places: Mapping[Value, Place]
+) -> dict[Value, int]:
+    """For each value of measured size, a buffer that is free while it lives. The first ones belong
+    to the outputs, by index."""
+    measured = set(fused.graph.measured)
+    if not measured:
+        return {}
+    last = _lives(fused, bases)
+    free_from: list[int] = []  # for each buffer, the group from which on it is free
+    first = len(fused.graph.outputs)
+    found: dict[Value, int] = {}
+    for n, group in enumerate(fused.groups):
+        for value in () if group.is_view else group.outputs:
+            if value in places or not is_measured(value, measured):
+                continue
+            slot = next((k for k, at in enumerate(free_from) if at <= n), len(free_from))
+            free_from[slot : slot + 1] = [last[value] + 1]
+            found[value] = first + slot
+    return found
 
 
 def _piece(nbytes: Expr, first: int, last: int, scale: Mapping[Var, int]) -> Piece:

@@ -39,6 +39,7 @@ void pool_run(pool *, pool_task, void *context, int64_t extent);
 typedef struct symbol {
     const char *name;
     int64_t minimum, maximum;
+    bool measured;                      /* the run finds it                  */
     bool bound;                         /* the plain dimension of some input */
 } symbol;
 

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEADER_BYTES = 64, SECTION_BYTES = 40, FORMAT = 1, MAX_SECTIONS = 64 };
+enum { HEADER_BYTES = 64, SECTION_BYTES = 40, FORMAT = 2, MAX_SECTIONS = 64 };
 enum { SECTION_PROGRAM = 1, SECTION_MANIFEST, SECTION_WEIGHTS, SECTION_CODE };
 #define MAGIC "\x93TILEWR\n"
 
@@ -159,7 +159,8 @@ static tw_status read_tensor(cursor *c, tw_module *m, tw_info *info, bool output
     memcpy(dims, stored, (size_t)info->rank * sizeof *dims);
     for (int32_t i = 0; i < info->rank; i++) {
         bool symbolic = dims[i] < 0 && dims[i] >= -m->symbol_count;
-        if (dims[i] == TW_DIM_COMPUTED ? !(output && computed) : dims[i] < 0 && !symbolic)
+        bool special = dims[i] == TW_DIM_COMPUTED || dims[i] == TW_DIM_MEASURED;
+        if (special ? !(output && computed) : dims[i] < 0 && !symbolic)
             return fail(TW_ERROR_FILE, "dimension %d of tensor '%.99s' is invalid", i, info->name);
         if (symbolic && !output) m->symbols[-1 - dims[i]].bound = true;
         if (dims[i] > MAX_ELEMENTS / elements)
@@ -184,10 +185,10 @@ static tw_status read_tensors(cursor *c, tw_module *m, int32_t *count, tw_info *
     return TW_OK;
 }
 
-/* Every symbol must be the plain dimension of some input, or a run could not know it. */
+/* A symbol is the plain dimension of some input, or measured: else a run could not know it. */
 static tw_status check_symbols(const tw_module *m) {
     for (const symbol *s = m->symbols; s < m->symbols + m->symbol_count; s++)
-        if (!s->bound || s->minimum < 0 || s->maximum < s->minimum)
+        if (s->bound == s->measured || s->minimum < 0 || s->maximum < s->minimum)
             return fail(TW_ERROR_FILE, "symbol '%.99s' of the artifact is invalid", s->name);
     return TW_OK;
 }
@@ -235,7 +236,7 @@ static tw_status read_program(tw_module *m, const uint8_t *bytes, size_t size, v
     m->arena_bytes = (int64_t)arena;
     m->scratch_bytes = (int64_t)scratch;
     m->name = take_string(&c);
-    int32_t symbols = take_count(&c, 21);
+    int32_t symbols = take_count(&c, 25);
     if (!(m->symbols = calloc((size_t)symbols + 1, sizeof *m->symbols)))
         return fail(TW_ERROR_MEMORY, "out of memory");
     for (m->symbol_count = 0; m->symbol_count < symbols; m->symbol_count++) {
@@ -243,6 +244,7 @@ static tw_status read_program(tw_module *m, const uint8_t *bytes, size_t size, v
         s->name = take_string(&c);
         s->minimum = (int64_t)take_u64(&c);
         s->maximum = (int64_t)take_u64(&c);
+        s->measured = take_u32(&c) != 0;
     }
     if ((status = read_tensors(&c, m, &m->input_count, &m->inputs, false, computed))) return status;
     if ((status = read_tensors(&c, m, &m->output_count, &m->outputs, true, computed))) return status;

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#define MAX_BUFFER ((int64_t)1 << 46)   /* bytes that nobody means */
+
 struct tw_session {
     tw_call call;                       /* first: compiled code hands it back to launch */
     tw_module *module;
@@ -15,6 +17,9 @@ struct tw_session {
     void **inputs, **outputs;
     int64_t *dims;                      /* of the symbols */
     int64_t *shapes;                    /* of the outputs, one after another */
+    struct buffer { void *data; int64_t bytes; } *buffers;  /* of measured sizes; outputs first */
+    int32_t buffer_count;
+    bool ran;                           /* the last run succeeded */
     int64_t arena_bytes;
     uint8_t *scratch;                   /* `stride` bytes for each thread */
     size_t stride;
@@ -57,6 +62,27 @@ static void launch(tw_call *call, int32_t id, tw_kernel kernel, void *const *fra
     }
 }
 
+/* Buffers grow to what was ever asked of them: a run of no larger sizes allocates nothing. */
+static void *provide(tw_call *call, int32_t index, int64_t bytes) {
+    tw_session *s = (tw_session *)call;
+    if (index < 0 || bytes < 0 || bytes > MAX_BUFFER) return NULL;
+    if (index >= s->buffer_count) {
+        struct buffer *more = realloc(s->buffers, ((size_t)index + 1) * sizeof *more);
+        if (!more) return NULL;
+        memset(more + s->buffer_count, 0, (size_t)(index + 1 - s->buffer_count) * sizeof *more);
+        s->buffers = more;
+        s->buffer_count = index + 1;
+    }
+    struct buffer *b = &s->buffers[index];
+    if (!b->data || bytes > b->bytes) {
+        release(b->data, (size_t)b->bytes);
+        b->bytes = bytes < ALIGNMENT ? ALIGNMENT : bytes;
+        b->data = allocate((size_t)b->bytes);
+        if (!b->data) b->bytes = 0;
+    }
+    return b->data;
+}
+
 void session_spread(tw_session *s, pool_task task, void *context, int64_t extent) {
     if (s->pool) pool_run(s->pool, task, context, extent);
     else task(context, 0, 0, extent);
@@ -80,7 +106,7 @@ tw_session *tw_session_create(tw_module *m, int32_t threads) {
     s->shapes = calloc((size_t)m->output_rank_total + 1, sizeof *s->shapes);
     s->scratch = allocate(s->stride * (size_t)s->threads);
     s->call = (tw_call){s->inputs, s->outputs, s->dims, allocate((size_t)s->arena_bytes),
-                        m->weights, launch};
+                        m->weights, launch, provide};
     bool complete = s->inputs && s->outputs && s->dims && s->shapes && s->scratch && s->call.arena;
     if (!complete)
         fail(TW_ERROR_MEMORY, "out of memory: the model needs %lld bytes for its arena and %zu for "
@@ -99,6 +125,9 @@ void tw_session_destroy(tw_session *s) {
     pool_destroy(s->pool);
     release(s->call.arena, (size_t)s->arena_bytes);
     release(s->scratch, s->stride * (size_t)s->threads);
+    for (int32_t i = 0; i < s->buffer_count; i++)
+        release(s->buffers[i].data, (size_t)s->buffers[i].bytes);
+    free(s->buffers);
     free(s->inputs);
     free(s->outputs);
     free(s->dims);
@@ -178,7 +207,8 @@ static tw_status infer(tw_session *s, int64_t *arena_bytes) {
     for (int32_t i = 0, at = 0; i < m->output_count; i++)
         for (int32_t d = 0; d < m->outputs[i].rank; d++, at++) {
             int64_t dim = m->outputs[i].dims[d];
-            if (dim != TW_DIM_COMPUTED) s->shapes[at] = dim >= 0 ? dim : s->dims[-1 - dim];
+            if (dim == TW_DIM_MEASURED) s->shapes[at] = dim;
+            else if (dim != TW_DIM_COMPUTED) s->shapes[at] = dim >= 0 ? dim : s->dims[-1 - dim];
         }
     return TW_OK;
 }
@@ -194,12 +224,20 @@ static tw_status grow_arena(tw_session *s, int64_t bytes) {
     return TW_OK;
 }
 
+/* Does only the run tell the shape of this output? */
+static bool is_measured(const tw_info *info) {
+    for (int32_t d = 0; d < info->rank; d++)
+        if (info->dims[d] == TW_DIM_MEASURED) return true;
+    return false;
+}
+
 /* ---- Running ---------------------------------------------------------------------------------- */
 
 static tw_status run(tw_session *s, const tw_tensor *inputs, const tw_tensor *outputs) {
     const tw_module *m = s->module;
     int64_t arena_bytes;
     tw_status status;
+    s->ran = false;
     if ((status = bind(s, inputs)) || (status = infer(s, &arena_bytes))) return status;
     for (int32_t i = 0; i < m->input_count; i++) {
         if ((status = check_data("input", i, &m->inputs[i], &inputs[i]))) return status;
@@ -207,6 +245,10 @@ static tw_status run(tw_session *s, const tw_tensor *inputs, const tw_tensor *ou
     }
     for (int32_t i = 0, at = 0; i < m->output_count; i++) {
         const tw_info *info = &m->outputs[i];
+        if (is_measured(info)) {
+            at += info->rank;
+            continue;
+        }
         if ((status = check_kind("output", i, info, &outputs[i]))) return status;
         for (int32_t d = 0; d < info->rank; d++, at++)
             if (outputs[i].shape[d] != s->shapes[at])
@@ -216,7 +258,10 @@ static tw_status run(tw_session *s, const tw_tensor *inputs, const tw_tensor *ou
     }
     if (arena_bytes > s->arena_bytes && (status = grow_arena(s, arena_bytes))) return status;
     int32_t code = m->run(&s->call);
+    if (code == -1) return fail(TW_ERROR_MEMORY, "out of memory for a tensor of measured size");
     if (code) return fail(TW_ERROR_PROGRAM, "the model's program stopped with code %d", code);
+    if (m->shapes) m->shapes(s->dims, s->shapes, &arena_bytes);
+    s->ran = true;
     return TW_OK;
 }
 
@@ -243,6 +288,24 @@ tw_status tw_output_shapes(tw_session *s, const tw_tensor *inputs, int64_t *shap
     if (!(status = bind(s, inputs)) && !(status = infer(s, &arena_bytes)))
         memcpy(shapes, s->shapes, (size_t)s->module->output_rank_total * sizeof *shapes);
     return leave(s, status);
+}
+
+tw_status tw_result(tw_session *s, int32_t output, tw_tensor *result) {
+    const tw_module *m = s->module;
+    tw_status status = enter(s);
+    if (status) return status;
+    if (!s->ran) return leave(s, fail(TW_ERROR_INPUT, "there is no result: nothing was run"));
+    if (output < 0 || output >= m->output_count || !is_measured(&m->outputs[output]))
+        return leave(s, fail(TW_ERROR_INPUT, "output %d is not held by the session", output));
+    int32_t at = 0;
+    for (int32_t i = 0; i < output; i++) at += m->outputs[i].rank;
+    const tw_info *info = &m->outputs[output];
+    *result = (tw_tensor){s->buffers[output].data, s->shapes + at, info->rank, info->dtype};
+    return leave(s, TW_OK);
+}
+
+int64_t tw_symbol_value(const tw_session *s, int32_t symbol) {
+    return symbol >= 0 && symbol < s->module->symbol_count ? s->dims[symbol] : -1;
 }
 
 /* ---- Profiling -------------------------------------------------------------------------------- */

@@ -22,10 +22,11 @@ extern "C" {
 
 #define TW_API __attribute__((visibility("default")))
 
-#define TW_ABI_VERSION 1
+#define TW_ABI_VERSION 2
 #define TW_MAX_RANK 16
 #define TW_MAX_THREADS 1024
 #define TW_DIM_COMPUTED INT64_MIN       /* an output dimension that depends on several symbols */
+#define TW_DIM_MEASURED (INT64_MIN + 1) /* one that depends on data: see tw_result               */
 
 typedef enum tw_status {
     TW_OK = 0,
@@ -48,7 +49,8 @@ typedef struct tw_module tw_module;
 typedef struct tw_session tw_session;
 
 /* What the model declares of a tensor. A dimension d >= 0 is a constant, a negative one is
- * symbol number -1 - d, and TW_DIM_COMPUTED is known from tw_output_shapes only. */
+ * symbol number -1 - d, TW_DIM_COMPUTED is known from tw_output_shapes only, and TW_DIM_MEASURED
+ * from tw_result only. */
 typedef struct tw_info {
     const char *name;
     const int64_t *dims;
@@ -91,10 +93,16 @@ TW_API void tw_session_destroy(tw_session *);
 TW_API int32_t tw_session_threads(const tw_session *);
 TW_API int64_t tw_session_arena_bytes(const tw_session *);
 
-/* Checks every tensor, then runs. Allocates nothing unless symbolic dimensions grow the arena. */
+/* Checks every tensor, then runs. Allocates nothing unless symbolic dimensions grow the arena.
+ * Outputs with a TW_DIM_MEASURED dimension are ignored here: the session holds them, see tw_result. */
 TW_API tw_status tw_run(tw_session *, const tw_tensor *inputs, const tw_tensor *outputs);
-/* Shapes of all outputs, one after another, for these inputs (data pointers are not used). */
+/* Shapes of all outputs, one after another, for these inputs (data pointers are not used); a
+ * dimension that only a run tells is TW_DIM_MEASURED. */
 TW_API tw_status tw_output_shapes(tw_session *, const tw_tensor *inputs, int64_t *shapes);
+/* An output with measured dimensions as the last successful tw_run left it; valid until the next. */
+TW_API tw_status tw_result(tw_session *, int32_t output, tw_tensor *result);
+/* The value of a symbol in the last run; -1 if it has none. */
+TW_API int64_t tw_symbol_value(const tw_session *, int32_t symbol);
 
 /* While profiling is on, the time and the number of launches of each kernel are added up. */
 TW_API tw_status tw_profile(tw_session *, int32_t on);          /* turning it on starts from zero */
@@ -120,13 +128,18 @@ typedef struct tw_call tw_call;
 struct tw_call {
     void *const *inputs;                /* data of each model input, in order                     */
     void *const *outputs;               /* data of each model output, in order                    */
-    const int64_t *dims;                /* values of the symbolic dimensions                      */
+    int64_t *dims;                      /* values of the symbolic dimensions; measured ones are
+                                         * written by the program                                 */
     uint8_t *arena;                     /* 64-byte aligned, planned at compile time               */
     const uint8_t *weights;             /* 64-byte aligned, read-only                             */
     void (*launch)(tw_call *, int32_t kernel_id, tw_kernel, void *const *frame, int64_t extent);
+    /* Buffer `index` with room for `bytes`, 64-byte aligned (NULL: no memory). The first ones hold
+     * the outputs of measured dimensions. */
+    void *(*provide)(tw_call *, int32_t index, int64_t bytes);
 };
 
-typedef int32_t (*tw_entry)(tw_call *);     /* the host program; 0, or a code of its own          */
+/* The host program. 0; -1: out of memory; n > 0: what its n-th `measure` found are no sizes. */
+typedef int32_t (*tw_entry)(tw_call *);
 /* Output shapes one after another and the arena's size, from the symbolic dimensions. */
 typedef int32_t (*tw_shapes)(const int64_t *dims, int64_t *shapes, int64_t *arena_bytes);
 
