@@ -99,7 +99,13 @@ def _elementwise() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
 
 def _others() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     return [
-        *_reductions(), *_linear(), *_pooling(), *_movement(), *_indexing(), *_recurrent(),
+        *_reductions(),
+        *_linear(),
+        *_pooling(),
+        *_measured(),
+        *_movement(),
+        *_indexing(),
+        *_recurrent(),
         *_packed(),
     ]
 
@@ -157,6 +163,17 @@ def _reductions() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
             attrs = {"axis": 1, "exclusive": exclusive, "reverse": reverse}
             made += [("cumsum", [f(3, 4)], attrs), ("cumprod", [f(3, 4)], attrs)]
     return made
+
+
+def _measured() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
+    return [
+        ("measure", [i(2, low=0)], {"symbols": ("a", "b"), "what": "the shape"}),
+        ("view_as", [f(3, 4)], {"shape": (2, 6)}),
+        ("axes_last", [f(2, 3, 4), np.array([True, False, True])], {"rows": 3, "columns": 8}),
+        ("axes_last", [f(2, 3), np.array([False, False])], {"rows": 6, "columns": 1}),
+        ("places", [np.array([True, False, True, True, False])], {}),
+        ("places", [np.zeros(3, bool)], {}),
+    ]
 
 
 def _linear() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:

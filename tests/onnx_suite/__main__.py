@@ -27,10 +27,8 @@ def main() -> int:
     options = parser.parse_args()
     names = [name for name in tests() if re.search(options.pattern, name)]
     start = time.perf_counter()
-    outcomes = [
-        o
-        for o in track(judge_all(names, options.workers), total=len(names), disable=not sys.stderr.isatty())
-    ]
+    judged = judge_all(names, options.workers)
+    outcomes = list(track(judged, total=len(names), disable=not sys.stderr.isatty()))
     failed = sorted(o for o in outcomes if o.fault)
     for outcome in failed:
         print(f"{outcome.name}: {outcome.fault}")
@@ -38,7 +36,8 @@ def main() -> int:
             print(outcome.trace)
     slow = sorted(outcomes, key=lambda o: -o.seconds)[:5]
     print("slowest: " + ", ".join(f"{o.name} {o.seconds:.1f} s" for o in slow))
-    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} pass in {time.perf_counter() - start:.0f} s")
+    seconds = time.perf_counter() - start
+    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} pass in {seconds:.0f} s")
     if options.write:
         write(outcomes)
     return 0

@@ -22,8 +22,8 @@ def text(outcomes: Sequence[Outcome]) -> str:
     failed = sorted(o for o in outcomes if o.fault)
     lines = [
         HEAD,
-        f"{len(outcomes) - len(failed)} of the {len(outcomes)} tests of onnx {onnx.__version__} pass."
-        " These fail:",
+        f"{len(outcomes) - len(failed)} of the {len(outcomes)} tests of onnx {onnx.__version__}"
+        " pass. These fail:",
         "",
         "| test | why |",
         "|---|---|",

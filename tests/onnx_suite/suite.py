@@ -75,7 +75,9 @@ def cause_of(error: Exception) -> str:
         return " ".join(f"{what}: {why}".split())[:240]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     shown = "; ".join(lines[:3])[:160]
-    return f"{'wrong result' if isinstance(error, AssertionError) else type(error).__name__}: {shown}"
+    return (
+        f"{'wrong result' if isinstance(error, AssertionError) else type(error).__name__}: {shown}"
+    )
 
 
 def judge_all(names: Sequence[str], workers: int | None = None) -> Iterator[Outcome]:

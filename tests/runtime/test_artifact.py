@@ -185,7 +185,7 @@ def test_every_flipped_byte_is_found():
         (b"", "not a Tilewright artifact"),
         (b"\x7fELF" + bytes(100), "not a Tilewright artifact"),
         (artifact.MAGIC + bytes(20), "cut short"),
-        (artifact.MAGIC + b"\xff" * 100, "this runtime reads 1.1: compile the model again"),
+        (artifact.MAGIC + b"\xff" * 100, "this runtime reads 2.2: compile the model again"),
     ],
 )
 def test_what_is_no_artifact_is_named(data, message, tmp_path):

@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import __version__, te
-from tilewright.codegen.host import ENTRY, SHAPES, Launch, Measure, Place, Provide, Step, host_program
+from tilewright.codegen.host import (
+    ENTRY,
+    SHAPES,
+    Launch,
+    Measure,
+    Place,
+    Provide,
+    Step,
+    host_program,
+)
 from tilewright.codegen.link import link
 from tilewright.codegen.llvm_compile import compile_object
 from tilewright.driver.build import aligned_bytes, dim, dims, info, variant

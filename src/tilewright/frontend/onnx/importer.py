@@ -95,6 +95,11 @@ class Importer:
             raise refuse("it has no outputs")
         return self.build.finish(outputs)
 
+    @property
+    def has_measured(self) -> bool:
+        """Does a size depend on data?"""
+        return any(node.op == "measure" for node in self.build.nodes)
+
     def check_versions(self) -> None:
         version = self.versions.setdefault("", NEWEST)
         if not OLDEST <= version <= NEWEST:

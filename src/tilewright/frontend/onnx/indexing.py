@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.tensors import axis
 from tilewright.graph import sizes
@@ -32,12 +33,16 @@ def scatter_nd(n: Site) -> Any:
 
 @translates("OneHot")
 def one_hot(n: Site) -> Any:
-    return n.emit("one_hot", n[0], n[2], depth=int(n.scalar(1)), axis=n.int("axis", -1))
+    depth = int(n.scalar(1)) if measured.is_known(n, 1) else measured.count(n, 1)
+    return n.emit("one_hot", n[0], n[2], depth=depth, axis=n.int("axis", -1))
 
 
 @translates("TopK")
 def top_k(n: Site) -> Any:
-    k = n.int("k") if n.version < 10 else int(n.scalar(1))
+    if n.version >= 10 and not measured.is_known(n, 1):
+        k = measured.count(n, 1, n[0].shape[axis(n, n.int("axis", -1), n[0].rank)])
+    else:
+        k = n.int("k") if n.version < 10 else int(n.scalar(1))
     return n.emit("top_k", n[0], k=k, axis=n.int("axis", -1), largest=n.flag("largest", True))
 
 
@@ -73,16 +78,21 @@ def _first_greatest(n: Site, x: Any, at: int) -> Any:
 
 @translates("Compress")
 def compress(n: Site) -> Any:
-    """Only where the condition is known: then it is a gather."""
-    x, condition = n[0], n.array(1).astype(bool)
+    """A gather of the places where the condition holds."""
+    x = n[0]
     at = n.int("axis")
     if at is None:
         x, at = n.build.emit("reshape", x, shape=(x.elements,)), 0
+    if not measured.is_known(n, 1):
+        return measured.compress(n, x, axis(n, at, x.rank))
+    condition = n.array(1).astype(bool)
     return n.emit("gather", x, n.constant(np.flatnonzero(condition)), axis=axis(n, at, x.rank))
 
 
 @translates("NonZero")
 def nonzero(n: Site) -> Any:
+    if not measured.is_known(n, 0):
+        return measured.nonzero(n)
     return n.constant(np.array(np.nonzero(n.array(0)), np.int64))
 
 

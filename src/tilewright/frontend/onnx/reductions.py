@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
+from tilewright.ir.expr import as_int
 
 _REDUCE = {
     "ReduceSum": "reduce_sum",
@@ -27,7 +29,7 @@ def axes_of(n: Site, moved_in: int) -> tuple[int, ...] | None:
     none."""
     axes = n.ints("axes")
     if n.version >= moved_in and n.optional(1) is not None:
-        axes = n.numbers(1)
+        axes = n.numbers(1) if as_int(n[1].elements) != 0 else ()
     if not axes:
         return () if n.flag("noop_with_empty_axes") else None
     return tuple(axes)
@@ -35,9 +37,17 @@ def axes_of(n: Site, moved_in: int) -> tuple[int, ...] | None:
 
 @translates(*_REDUCE)
 def reduce(n: Site) -> Any:
-    x, op = n[0], n.op
-    axes = axes_of(n, 13 if op == "ReduceSum" else 18)
-    keep = n.flag("keepdims", True)
+    x, op, keep = n[0], n.op, n.flag("keepdims", True)
+    moved_in = 13 if op == "ReduceSum" else 18
+    if n.version >= moved_in and not measured.is_known(n, 1) and as_int(n[1].elements) != 0:
+        x, shape = measured.reduce_places(n, x, measured.vector(n, 1), keep)
+        return n.emit("view_as", reduced(n, x, (1,), False), shape=shape)
+    return reduced(n, x, axes_of(n, moved_in), keep)
+
+
+def reduced(n: Site, x: Value, axes: tuple[int, ...] | None, keep: bool) -> Value:
+    """x reduced as the operator says."""
+    op = n.op
     if x.dtype.is_bool and op in ("ReduceMax", "ReduceMin"):
         return n.emit(
             "reduce_any" if op == "ReduceMax" else "reduce_all", x, axes=axes, keepdims=keep
@@ -185,6 +195,12 @@ def mean_variance_norm(n: Site) -> Any:
 
 @translates("CumSum", "CumProd")
 def running(n: Site) -> Any:
+    if not measured.is_known(n, 1):
+        x = measured.around(n, n[0], measured.vector(n, 1))
+        sums = n.emit(
+            n.op.lower(), x, axis=1, exclusive=n.flag("exclusive"), reverse=n.flag("reverse")
+        )
+        return n.emit("view_as", sums, shape=n[0].shape)
     return n.emit(
         n.op.lower(),
         n[0],

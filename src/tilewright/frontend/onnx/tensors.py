@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.einsum import einsum
@@ -55,8 +56,10 @@ def constant_of_shape(n: Site) -> Any:
         value = np.zeros(1, np.float32)
     if value.size != 1:
         raise Refusal(f"its value must be one number, not {value.size}")
+    known = measured.is_known(n, 0)
+    shape = n.sizes(0) if known else measured.measure(n, measured.vector(n, 0), "the shape")
     return n.emit(
-        "full", shape=n.sizes(0), value=value.reshape(())[()].item(), of=dtype(value.dtype).name
+        "full", shape=shape, value=value.reshape(())[()].item(), of=dtype(value.dtype).name
     )
 
 
@@ -79,6 +82,8 @@ def size(n: Site) -> Any:
 @translates("Reshape")
 def reshape(n: Site) -> Any:
     x = n[0]
+    if n.version >= 5 and not measured.is_known(n, 1):
+        return measured.reshape(n)
     goal = list(n.ints("shape", ()) if n.version < 5 else n.sizes(1))
     if not n.flag("allowzero"):
         for d, s in enumerate(goal):
@@ -94,6 +99,8 @@ def reshape(n: Site) -> Any:
         if as_int(rest) == 0:
             raise Refusal("-1 cannot be found beside a size of 0")
         goal[wild[0]] = sizes.size(x.elements // rest)
+    if n.importer.has_measured:
+        return measured.view_of(n, x, goal)
     return n.emit("reshape", x, shape=tuple(goal))
 
 
@@ -109,6 +116,8 @@ def flatten(n: Site) -> Any:
 @translates("Squeeze")
 def squeeze(n: Site) -> Any:
     x = n[0]
+    if n.version >= 13 and not measured.is_known(n, 1):
+        return measured.squeeze(n)
     axes = n.numbers(1) if n.version >= 13 and n.optional(1) is not None else n.ints("axes")
     if axes is None:
         drop = [d for d, s in enumerate(x.shape) if as_int(s) == 1]
@@ -123,6 +132,8 @@ def squeeze(n: Site) -> Any:
 @translates("Unsqueeze")
 def unsqueeze(n: Site) -> Any:
     x = n[0]
+    if n.version >= 13 and not measured.is_known(n, 1):
+        return measured.unsqueeze(n)
     axes = n.numbers(1) if n.version >= 13 else n.ints("axes", ())
     rank = x.rank + len(axes)
     new = {axis(n, a, rank) for a in axes}
@@ -140,6 +151,8 @@ def transpose(n: Site) -> Any:
 @translates("Expand")
 def expand(n: Site) -> Any:
     x = n[0]
+    if not measured.is_known(n, 1):
+        return measured.expand(n)
     try:
         goal = broadcast_shape(x.shape, sizes.shape(n.sizes(1)))
     except Mismatch as fault:
@@ -170,6 +183,8 @@ def cut(n: Site, x: Value, d: int, start: Any, count: Any, name: str = "") -> Va
 def split(n: Site) -> Any:
     x, outputs = n[0], len(n.node.output)
     d = axis(n, n.int("axis", 0), x.rank)
+    if n.version >= 13 and not measured.is_known(n, 1):
+        return measured.split(n, x, d)
     parts = n.sizes(1) if n.version >= 13 and n.optional(1) is not None else n.ints("split")
     if parts is None:
         if as_int(x.shape[d]) is None:
@@ -192,6 +207,8 @@ def split(n: Site) -> Any:
 @translates("Slice")
 def slice_(n: Site) -> Any:
     x = n[0]
+    if n.version >= 10 and not all(measured.is_known(n, k) for k in range(1, 5)):
+        return measured.slice_(n)
     if n.version < 10:
         firsts, lasts, axes, steps = n.ints("starts", ()), n.ints("ends", ()), n.ints("axes"), None
     else:
@@ -241,11 +258,14 @@ def bounds(have: Any, first: Any, last: Any, step: int) -> tuple[Any, Any]:
 @translates("Pad")
 def pad(n: Site) -> Any:
     x, mode = n[0], n.text("mode", "constant")
+    if n.version >= 11 and not (measured.is_known(n, 1) and measured.is_known(n, 3)):
+        return measured.pad(n, mode)
     if n.version < 11:
         pads, value = n.ints("pads", n.ints("paddings", ())), n.float("value", 0.0)
     else:
         pads = n.sizes(1)
-        value = n.scalar(2, 0) if mode == "constant" else 0
+        later = mode == "constant" and not measured.is_known(n, 2)
+        value = n.scalar(2, 0) if mode == "constant" and not later else 0
     axes = n.numbers(3) if n.version >= 18 and n.optional(3) is not None else tuple(range(x.rank))
     if len(pads) != 2 * len(axes):
         raise Refusal(f"it has {len(pads)} pads for {len(axes)} axes")
@@ -267,12 +287,18 @@ def pad(n: Site) -> Any:
         after = [0 if (as_int(p) or 0) < 0 else p for p in after]
     if not any(as_int(p) != 0 for p in (*before, *after)):
         return x
+    if n.version >= 11 and later:
+        return measured.padded(n, x, tuple(before), tuple(after))
     return n.emit("pad", x, before=tuple(before), after=tuple(after), mode=mode, value=value)
 
 
 @translates("Tile")
 def tile(n: Site) -> Any:
-    return n.emit("tile", n[0], repeats=n.numbers(1))
+    if n.version < 6:
+        raise Refusal("it is of version 1")
+    known = measured.is_known(n, 1)
+    repeats = n.sizes(1) if known else measured.measure(n, measured.vector(n, 1), "the repeats")
+    return n.emit("tile", n[0], repeats=repeats)
 
 
 @translates("Gather")
@@ -288,6 +314,8 @@ def gather_elements(n: Site) -> Any:
 @translates("Range")
 def range_(n: Site) -> Any:
     of = n[0].dtype
+    if not all(measured.is_known(n, k) for k in range(3)):
+        return measured.range_(n)
     if of.is_int and n.build.sizes_in(n[0]) is not None:
         bounds_of = n.sizes(0), n.sizes(1), n.numbers(2)
         if any(len(b) != 1 for b in bounds_of):
@@ -316,6 +344,8 @@ def range_(n: Site) -> Any:
 
 @translates("Trilu")
 def trilu(n: Site) -> Any:
+    if not measured.is_known(n, 1):
+        return measured.trilu(n)
     return n.emit("trilu", n[0], k=int(n.scalar(1, 0)), upper=n.flag("upper", True))
 
 

@@ -224,10 +224,11 @@ def one_hot(indices: Any, values: Any, *, depth: Any, axis: int = -1) -> Any:
     return te.compute(_one_hot_type(indices, values, depth=depth, axis=axis)[1], at, name="one_hot")
 
 
-def _top_k_type(x: Any, *, k: int, axis: int = -1, largest: bool = True) -> list[Type]:
+def _top_k_type(x: Any, *, k: Any, axis: int = -1, largest: bool = True) -> list[Type]:
     d = axis_of(axis, len(x.shape))
-    n = as_int(x.shape[d])
-    need(k >= 0 and (n is None or k <= n), f"cannot take {k} of {sizes.text(x.shape[d])}")
+    n, count = as_int(x.shape[d]), as_int(k)
+    fits = count is None or (count >= 0 and (n is None or count <= n))
+    need(fits, f"cannot take {k} of {sizes.text(x.shape[d])}")
     shape = (*x.shape[:d], sizes.size(k), *x.shape[d + 1 :])
     return [(x.dtype, shape), (dtype("i64"), shape)]
 
@@ -240,7 +241,7 @@ def _top_k(x: np.ndarray, k: int, axis: int, largest: bool) -> Any:
 
 
 @operator(fusion=OPAQUE, infer=_top_k_type, reference=_top_k)
-def top_k(x: Any, *, k: int, axis: int = -1, largest: bool = True) -> Any:
+def top_k(x: Any, *, k: Any, axis: int = -1, largest: bool = True) -> Any:
     """The k greatest (or least) along `axis` in order, and their indices; of equals the first
     comes first.
 
@@ -274,7 +275,7 @@ def top_k(x: Any, *, k: int, axis: int = -1, largest: bool = True) -> Any:
             scan = For(seen, constant(0), n, "serial", If(wanted, Store(indices, here, seen)))
             store = Store(values, here, Load(source, full(maximum(found, constant(0)))))
             return For(
-                rank, constant(0), constant(k), "serial",
+                rank, constant(0), sizes.size(k), "serial",
                 seq(Store(indices, here, constant(-1)), scan, store),
             )  # fmt: skip
 

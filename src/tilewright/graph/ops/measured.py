@@ -15,7 +15,9 @@ from tilewright import te
 from tilewright.graph import sizes
 from tilewright.graph.operator import INJECTIVE, OPAQUE, Type, need, operator
 from tilewright.graph.ops.movement import Sizes, ravel, unravel
-from tilewright.ir.expr import Expr, as_int
+from tilewright.ir.dtype import dtype
+from tilewright.ir.expr import Expr, Load, Var, as_int, const
+from tilewright.ir.stmt import Buffer, For, If, Stmt, Store, seq
 
 MOST = 1 << 40  # a size beyond this is nobody's intention
 
@@ -23,7 +25,10 @@ MOST = 1 << 40  # a size beyond this is nobody's intention
 def _measure_type(x: Any, *, symbols: tuple[str, ...], least: int = 0, what: str = "") -> Type:
     need(x.dtype.name == "i64", f"sizes are i64, not {x.dtype}")
     need(len(x.shape) == 1, "sizes stand in a vector")
-    need(as_int(x.shape[0]) == len(symbols), f"{sizes.text(x.shape[0])} sizes have {len(symbols)} names")
+    need(
+        as_int(x.shape[0]) == len(symbols),
+        f"{sizes.text(x.shape[0])} sizes have {len(symbols)} names",
+    )
     return x.dtype, x.shape
 
 
@@ -56,3 +61,71 @@ def view_as(x: Any, *, shape: Sizes) -> Any:
         return x[unravel(ravel(i, goal), x.shape)]
 
     return te.compute(goal, at, name="view_as")
+
+
+def _axes_last_type(x: Any, mask: Any, *, rows: Any, columns: Any) -> Type:
+    need(mask.dtype.is_bool, f"the mask holds {mask.dtype}, not booleans")
+    need(
+        mask.shape == (sizes.size(len(x.shape)),),
+        f"needs a truth value for each of {len(x.shape)} axes",
+    )
+    return x.dtype, (sizes.size(rows), sizes.size(columns))
+
+
+def _axes_last(x: np.ndarray, mask: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    order = [d for d in range(x.ndim) if not mask[d]] + [d for d in range(x.ndim) if mask[d]]
+    return x.transpose(order).reshape(rows, columns)
+
+
+@operator(fusion=INJECTIVE, infer=_axes_last_type, reference=_axes_last)
+def axes_last(x: Any, mask: Any, *, rows: Any, columns: Any) -> Any:
+    """x as a matrix: its columns run along the axes where `mask` holds, its rows along the others.
+
+    So a reduction over axes that only the run knows is one over columns. rows and columns must be
+    the products of those sizes.
+    """
+
+    def at(*i: Expr) -> Expr:
+        row, column = i
+        place: list[Expr] = []
+        for d in range(len(x.shape) - 1, -1, -1):
+            size = te.maximum(x.shape[d], 1)
+            chosen = mask[te.const(d)]
+            place.append(te.select(chosen, column % size, row % size))
+            column = te.select(chosen, column // size, column)
+            row = te.select(chosen, row, row // size)
+        return x[tuple(reversed(place))]
+
+    return te.compute((sizes.size(rows), sizes.size(columns)), at, name="axes_last")
+
+
+def _places_type(mask: Any) -> list[Type]:
+    need(mask.dtype.is_bool and len(mask.shape) == 1, "needs a vector of booleans")
+    i64 = dtype("i64")
+    return [(i64, mask.shape), (i64, (sizes.size(1),))]
+
+
+def _places(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    found = np.flatnonzero(mask)
+    return np.pad(found, (0, mask.size - found.size)), np.array([found.size])
+
+
+@operator(fusion=OPAQUE, infer=_places_type, reference=_places)
+def places(mask: Any) -> Any:
+    """Where a vector of truth values holds, in order, then zeros; and how many such places there
+    are."""
+
+    def body(inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:
+        (source,), (found, count) = inputs, outputs
+        clear, at = Var("places_clear"), Var("places_at")
+        size, zero = source.shape[0], const(0)
+        so_far = Load(count, (zero,))
+        keep = seq(Store(found, (so_far,), at), Store(count, (zero,), so_far + 1))
+        return seq(
+            For(clear, zero, size, "serial", Store(found, (clear,), zero)),
+            Store(count, (zero,), zero),
+            For(at, zero, size, "serial", If(Load(source, (at,)), keep)),
+        )
+
+    i64 = dtype("i64")
+    return te.extern([mask.shape, (sizes.size(1),)], [mask], body, dtype=[i64, i64], name="places")

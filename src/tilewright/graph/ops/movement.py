@@ -176,7 +176,7 @@ def concat(first: Any, *rest: Any, axis: int) -> Any:
     return te.compute(_concat_type(*xs, axis=axis)[1], at, name="concat")
 
 
-def _slice_type(x: Any, *, starts: Sizes, shape: Sizes, steps: tuple[int, ...] = ()) -> Type:
+def _slice_type(x: Any, *, starts: Sizes, shape: Sizes, steps: Sizes = ()) -> Type:
     rank = len(x.shape)
     need(
         len(starts) == rank and len(shape) == rank,
@@ -184,9 +184,9 @@ def _slice_type(x: Any, *, starts: Sizes, shape: Sizes, steps: tuple[int, ...] =
     )
     need(not steps or len(steps) == rank, f"needs a step for each of {rank} axes")
     for d, (start, size, have) in enumerate(zip(starts, shape, x.shape, strict=True)):
-        step = steps[d] if steps else 1
+        step = as_int(steps[d]) if steps else 1
         first, count, total = as_int(start), as_int(size), as_int(have)
-        if first is None or count is None or total is None or count == 0:
+        if step is None or first is None or count is None or total is None or count == 0:
             continue
         last = first + (count - 1) * step
         need(
@@ -210,7 +210,7 @@ def _slice(x: np.ndarray, starts: Sizes, shape: Sizes, steps: Any = ()) -> np.nd
 
 
 @operator(fusion=INJECTIVE, infer=_slice_type, reference=_slice)
-def slice_(x: Any, *, starts: Sizes, shape: Sizes, steps: tuple[int, ...] = ()) -> Any:
+def slice_(x: Any, *, starts: Sizes, shape: Sizes, steps: Sizes = ()) -> Any:
     """`shape` places of x, from `starts` on, every `steps`-th (default 1; negative: backwards)."""
     steps = steps or (1,) * x.ndim
 
@@ -274,13 +274,13 @@ def pad(x: Any, *, before: Sizes, after: Sizes, mode: str = "constant", value: f
     return te.compute(shape, at, name="pad")
 
 
-def _tile_type(x: Any, *, repeats: tuple[int, ...]) -> Type:
+def _tile_type(x: Any, *, repeats: Sizes) -> Type:
     need(len(repeats) == len(x.shape), f"needs repeats for each of {len(x.shape)} axes")
     return x.dtype, sizes.shape(s * r for s, r in zip(x.shape, repeats, strict=True))
 
 
 @operator(fusion=INJECTIVE, infer=_tile_type, reference=lambda x, repeats: np.tile(x, repeats))
-def tile(x: Any, *, repeats: tuple[int, ...]) -> Any:
+def tile(x: Any, *, repeats: Sizes) -> Any:
     """x repeated along each axis."""
     shape = _tile_type(x, repeats=repeats)[1]
     return te.compute(

@@ -1,0 +1,366 @@
+"""Axes, shapes, counts and places that are computed while the model runs.
+
+ONNX gives them as tensors. Where such a tensor is known when compiling, translators read its
+numbers; where it is not, they compute with it (the helpers here, on small i64 vectors) and at last
+`measure` it: its elements become symbolic sizes. What does not fit becomes -1 on the way, which is
+no size, and the run says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontend.onnx.registry import Refusal, Site
+from tilewright.graph import sizes
+from tilewright.graph.graph import Value
+from tilewright.ir.dtype import dtype
+from tilewright.ir.expr import Expr, Var, as_int
+
+I64 = dtype("i64")
+FAR = 1 << 40  # beyond every size
+
+
+def is_known(n: Site, k: int) -> bool:
+    """Are the numbers of input `k` known when compiling (or is it left out)?"""
+    value = n.optional(k)
+    return value is None or n.build.sizes_in(value) is not None or value in n.build.constants
+
+
+def numbers(n: Site, content: Any) -> Value:
+    """A constant of whole numbers."""
+    return n.build.constant(np.asarray(content, np.int64), "n")
+
+
+def vector(n: Site, k: int) -> Value:
+    """Input `k` as an i64 vector of known length."""
+    value = n[k]
+    if as_int(value.elements) is None:
+        raise Refusal(f"input {k} ({value!r}) has no known number of elements")
+    if value.dtype is not I64:
+        value = n.build.emit("cast", value, to="i64")
+    return n.build.emit("reshape", value, shape=(value.elements,)) if value.rank != 1 else value
+
+
+def dims(n: Site, x: Value) -> Value:
+    """The shape of x as an i64 vector."""
+    made = np.empty(x.rank, object)
+    made[:] = x.shape
+    return n.build.from_sizes(made, I64)
+
+
+def length(v: Value) -> int:
+    """How many elements a vector of known length has."""
+    found = as_int(v.shape[0])
+    assert found is not None
+    return found
+
+
+def op(n: Site, name: str, *operands: Value | int, **attrs: Any) -> Value:
+    """An operator on values and whole numbers."""
+    return n.build.emit(
+        name, *[numbers(n, x) if isinstance(x, int) else x for x in operands], **attrs
+    )
+
+
+def choose(n: Site, condition: Value, then: Value | int, other: Value | int) -> Value:
+    return op(n, "where", condition, then, other)
+
+
+def floordiv(n: Site, a: Value, b: Value) -> Value:
+    """The whole part of a / b, rounded down."""
+    return op(n, "div", op(n, "sub", a, op(n, "floormod", a, b)), b)
+
+
+def from_front(n: Site, axes: Value, rank: int) -> Value:
+    """Axes counted from the front."""
+    return choose(n, op(n, "less", axes, 0), op(n, "add", axes, rank), axes)
+
+
+def chosen(n: Site, axes: Value, rank: int) -> Value:
+    """For each axis of a tensor: is it among `axes`?"""
+    column = op(n, "reshape", from_front(n, axes, rank), shape=(length(axes), 1))
+    same = op(n, "equal", column, numbers(n, np.arange(rank)[None]))
+    return op(n, "reduce_any", same, axes=(0,))
+
+
+def spread(n: Site, axes: Value, given: Value, default: Value) -> Value:
+    """A vector for all axes of a tensor: `given` at `axes`, `default` elsewhere."""
+    rank = length(default)
+    column = op(n, "reshape", from_front(n, axes, rank), shape=(length(axes), 1))
+    same = op(n, "equal", column, numbers(n, np.arange(rank)[None]))
+    each = op(n, "reshape", given, shape=(length(axes), 1))
+    total = op(n, "reduce_sum", choose(n, same, each, 0), axes=(0,))
+    return choose(n, op(n, "reduce_any", same, axes=(0,)), total, default)
+
+
+def where_not(n: Site, mask: Value, values: Value, count: int) -> Value:
+    """The `count` elements of `values` where `mask` is false, in order."""
+    kept = op(n, "logical_not", mask)
+    place = op(n, "cumsum", op(n, "cast", kept, to="i64"), axis=0)
+    wanted = numbers(n, np.arange(1, count + 1)[:, None])
+    at = op(n, "logical_and", op(n, "equal", place, wanted), kept)
+    return op(n, "reduce_sum", choose(n, at, values, 0), axes=(1,))
+
+
+def valid(n: Site, condition: Value, values: Value) -> Value:
+    """`values` if the condition holds, else -1: no sizes."""
+    return choose(n, condition, values, -1)
+
+
+def measure(n: Site, values: Value, what: str, least: int = 0) -> tuple[Expr, ...]:
+    """The elements of an i64 vector as sizes. Raises nothing: the run checks them."""
+    found = n.build.sizes_in(values)
+    if found is not None:
+        return tuple(sizes.size(v) for v in found.ravel().tolist())
+    label = n.node.output[0] if n.node.output else n.op
+    names = [n.build.fresh(f"{label}_size{k}") for k in range(length(values))]
+    told = f"{what} of {n.op} '{n.node.name or label}'"
+    n.build.emit("measure", values, symbols=tuple(names), least=least, what=told)
+    return tuple(Var(s) for s in names)
+
+
+def view(n: Site, x: Value, goal: Value, what: str) -> Value:
+    """x under the shape in the vector `goal`, which the run finds to hold as many elements."""
+    total = op(n, "reduce_prod", goal, axes=(0,))
+    fits = op(n, "equal", total, op(n, "reduce_prod", dims(n, x), axes=(0,)))
+    return n.emit("view_as", x, shape=measure(n, valid(n, fits, goal), what))
+
+
+def view_of(n: Site, x: Value, shape: Sequence[Any]) -> Value:
+    """x under `shape`, by a check of the run if it does not show that it holds as many elements."""
+    goal = sizes.shape(shape)
+    if sizes.product(goal) == x.elements:
+        return n.emit("reshape", x, shape=goal)
+    made = np.empty(len(goal), object)
+    made[:] = goal
+    return view(n, x, n.build.from_sizes(made, I64), "the shape")
+
+
+# ---- translations with values that only the run knows --------------------------------------------
+
+
+def reshape(n: Site) -> Value:
+    x, goal = n[0], vector(n, 1)
+    rank = length(goal)
+    if not n.flag("allowzero"):
+        own = [x.shape[d] if d < x.rank else -1 for d in range(rank)]
+        made = np.empty(rank, object)
+        made[:] = own
+        goal = choose(n, op(n, "equal", goal, 0), n.build.from_sizes(made, I64), goal)
+    wild = op(n, "equal", goal, -1)
+    rest = op(n, "reduce_prod", choose(n, wild, 1, goal), axes=(0,), keepdims=True)
+    count = op(n, "reduce_prod", dims(n, x), axes=(0,), keepdims=True)
+    each = op(n, "div", count, op(n, "maximum", rest, 1))
+    return view(n, x, choose(n, wild, each, goal), "the shape")
+
+
+def expand(n: Site) -> Value:
+    """Axes of x other than 1 stay; the others take the size that is asked for."""
+    x, goal = n[0], vector(n, 1)
+    rank = max(x.rank, length(goal))
+    padded = goal
+    if rank > length(goal):
+        padded = op(n, "concat", numbers(n, [1] * (rank - length(goal))), goal, axis=0)
+    own = [sizes.size(1)] * (rank - x.rank) + list(x.shape)
+    ours = dims(n, x)
+    if rank > x.rank:
+        ours = op(n, "concat", numbers(n, [1] * (rank - x.rank)), ours, axis=0)
+    one, free = op(n, "equal", ours, 1), op(n, "equal", padded, 1)
+    fits = op(n, "logical_or", op(n, "logical_or", one, free), op(n, "equal", ours, padded))
+    all_fit = op(n, "reduce_all", fits, axes=(0,))
+    asked = measure(n, valid(n, all_fit, choose(n, free, ours, padded)), "the shape")
+    shape = tuple(o if (as_int(o) or 0) > 1 else s for s, o in zip(asked, own, strict=True))
+    return n.emit("expand", x, shape=shape)
+
+
+def slice_(n: Site) -> Value:
+    x = n[0]
+    firsts, lasts = vector(n, 1), vector(n, 2)
+    count, rank = length(firsts), x.rank
+    axes = vector(n, 3) if n.optional(3) is not None else numbers(n, np.arange(count))
+    steps = vector(n, 4) if n.optional(4) is not None else numbers(n, np.ones(count))
+    have, zero = dims(n, x), numbers(n, np.zeros(rank))
+    step = spread(n, axes, steps, numbers(n, np.ones(rank)))
+    back = op(n, "less", step, 0)
+
+    def clamp(values: Value) -> Value:
+        counted = choose(n, op(n, "less", values, 0), op(n, "add", values, have), values)
+        low = choose(n, back, -1, zero)
+        high = choose(n, back, op(n, "sub", have, 1), have)
+        return op(n, "minimum", op(n, "maximum", counted, low), high)
+
+    start = clamp(spread(n, axes, firsts, zero))
+    start = op(n, "maximum", start, zero)
+    end = clamp(spread(n, axes, lasts, have))
+    reach = op(n, "sub", choose(n, back, op(n, "sub", start, end), op(n, "sub", end, start)), 1)
+    width = op(n, "maximum", op(n, "abs", step), 1)
+    many = op(n, "maximum", op(n, "add", floordiv(n, reach, width), 1), 0)
+    shape = measure(n, valid(n, op(n, "not_equal", step, 0), many), "places")
+    start = choose(n, op(n, "equal", many, 0), 0, start)
+    starts = measure(n, start, "starts")
+    strides = measure(n, step, "steps", least=-FAR)
+    return n.emit("slice", x, starts=starts, shape=shape, steps=strides)
+
+
+def pad(n: Site, mode: str) -> Value:
+    """Negative pads cut: the places are then simply outside."""
+    x, pads = n[0], vector(n, 1)
+    axes = vector(n, 3) if n.optional(3) is not None else numbers(n, np.arange(x.rank))
+    half, zero = length(pads) // 2, numbers(n, np.zeros(x.rank))
+    if length(axes) != half:
+        raise Refusal(f"it has {length(pads)} pads for {length(axes)} axes")
+    parts = [
+        spread(n, axes, op(n, "slice", pads, starts=(k * half,), shape=(half,)), zero)
+        for k in (0, 1)
+    ]
+    total = op(n, "add", dims(n, x), op(n, "add", *parts))
+    measure(n, total, "the padded shape")
+    before, after = (measure(n, p, "pads", least=-FAR) for p in parts)
+    given = n.optional(2) if mode == "constant" else None
+    if given is None or given in n.build.constants:
+        value = 0 if given is None else n.scalar(2, 0)
+        return n.emit("pad", x, before=before, after=after, mode=mode, value=value)
+    return padded(n, x, before, after)
+
+
+def padded(n: Site, x: Value, before: Any, after: Any) -> Value:
+    """x padded with the number in input 2, which only the run knows."""
+    inside = n.build.emit("full", shape=x.shape, value=1, of="bool")
+    inside = n.build.emit("pad", inside, before=before, after=after)
+    y = n.build.emit("pad", x, before=before, after=after)
+    value = n[2] if not n[2].rank else n.build.emit("reshape", n[2], shape=())
+    return n.emit("where", inside, y, value)
+
+
+def squeeze(n: Site) -> Value:
+    x, axes = n[0], vector(n, 1)
+    mask = chosen(n, axes, x.rank)
+    stays = op(n, "logical_not", mask)
+    fits = op(n, "logical_or", stays, op(n, "equal", dims(n, x), 1))
+    fits = op(n, "reduce_all", fits, axes=(0,))
+    rest = where_not(n, mask, dims(n, x), x.rank - length(axes))
+    return view(n, x, valid(n, fits, rest), "the squeezed shape")
+
+
+def unsqueeze(n: Site) -> Value:
+    x, axes = n[0], vector(n, 1)
+    rank = x.rank + length(axes)
+    mask = chosen(n, axes, rank)
+    if not x.rank:
+        return n.emit("reshape", x, shape=(1,) * rank)
+    place = op(n, "cumsum", op(n, "cast", op(n, "logical_not", mask), to="i64"), axis=0)
+    own = op(n, "gather", dims(n, x), op(n, "maximum", op(n, "sub", place, 1), 0))
+    return view(n, x, choose(n, mask, 1, own), "the new axes")
+
+
+def reduce_places(n: Site, x: Value, axes: Value, keep: bool) -> tuple[Value, tuple[Expr, ...]]:
+    """x as a matrix whose columns run along `axes`, and the shape that the rows then take."""
+    mask = chosen(n, axes, x.rank)
+    have = dims(n, x)
+    counts = [
+        op(n, "reduce_prod", choose(n, m, have, 1), axes=(0,), keepdims=True)
+        for m in (op(n, "logical_not", mask), mask)
+    ]
+    rows, columns = measure(n, op(n, "concat", *counts, axis=0), "the extents")
+    goal = choose(n, mask, 1, have) if keep else where_not(n, mask, have, x.rank - length(axes))
+    shape = measure(n, goal, "the reduced shape")
+    return op(n, "axes_last", x, mask, rows=rows, columns=columns), shape
+
+
+def around(n: Site, x: Value, axis: Value) -> Value:
+    """x as (all axes before, `axis`, all after); the axis is a vector of one number."""
+    table = np.empty((3, x.rank), object)
+    for d in range(x.rank):
+        table[:, d] = sizes.product(x.shape[:d]), x.shape[d], sizes.product(x.shape[d + 1 :])
+    of = op(n, "gather", n.build.from_sizes(table, I64), from_front(n, axis, x.rank), axis=1)
+    goal = op(n, "reshape", of, shape=(3,))
+    return op(n, "view_as", x, shape=measure(n, goal, "the axis"))
+
+
+def range_(n: Site) -> Value:
+    """start + step * (0, 1, …): the count is known once the run knows the three numbers."""
+    of = n[0].dtype
+    start, limit, step = (op(n, "reshape", n[k], shape=(1,)) for k in range(3))
+    if of.is_int:
+        wide = [op(n, "cast", v, to="i64") for v in (start, limit, step)]
+        gap = op(n, "sub", wide[0], wide[1])
+        safe = choose(n, op(n, "equal", wide[2], 0), 1, wide[2])
+        count = op(n, "neg", floordiv(n, gap, safe))
+    else:
+        wide = [op(n, "cast", v, to="f64") for v in (start, limit, step)]
+        share = op(n, "div", op(n, "sub", wide[1], wide[0]), wide[2])
+        count = op(n, "cast", op(n, "ceil", share), to="i64")
+    (many,) = measure(n, op(n, "maximum", count, 0), "the count")
+    places = op(n, "arange", length=many, of=of.name)
+    return n.emit("add", op(n, "mul", places, step), start)
+
+
+def split(n: Site, x: Value, d: int) -> tuple[Value, ...]:
+    parts = vector(n, 1)
+    total = op(n, "reduce_sum", parts, axes=(0,))
+    at = np.empty((), object)
+    at[()] = x.shape[d]
+    fits = op(n, "equal", total, n.build.from_sizes(at, I64))
+    found = measure(n, valid(n, fits, parts), "the parts")
+    made, start = [], sizes.size(0)
+    for part, name in zip(found, n.node.output, strict=True):
+        starts = tuple(start if k == d else 0 for k in range(x.rank))
+        shape = (*x.shape[:d], part, *x.shape[d + 1 :])
+        made.append(n.build.emit("slice", x, starts=starts, shape=shape, name=name))
+        start = sizes.size(start + part)
+    return tuple(made)
+
+
+def trilu(n: Site) -> Value:
+    x = n[0]
+    rows = op(n, "reshape", op(n, "arange", length=x.shape[-2]), shape=(x.shape[-2], 1))
+    gap = op(n, "sub", op(n, "arange", length=x.shape[-1]), rows)
+    k = op(n, "reshape", op(n, "cast", n[1], to="i64"), shape=())
+    kept = op(n, "greater_equal" if n.flag("upper", True) else "less_equal", gap, k)
+    return n.emit("where", kept, x, n.constant(0, x.dtype))
+
+
+def count(n: Site, k: int, most: Any = None) -> Expr:
+    """The one number of input `k`, at most the size `most`."""
+    given = vector(n, k)
+    if most is not None:
+        at = np.empty(1, object)
+        at[0] = most
+        given = valid(n, op(n, "less_equal", given, n.build.from_sizes(at, I64)), given)
+    return measure(n, given, "the count")[0]
+
+
+def places_of(n: Site, mask: Value) -> Value:
+    """Where a vector of truth values holds: as many places as the run finds."""
+    places, found = n.build.emit("places", mask)
+    (many,) = measure(n, found, "the count")
+    return n.build.emit("slice", places, starts=(0,), shape=(many,))
+
+
+def compress(n: Site, x: Value, axis: int) -> Value:
+    condition = n[1] if n[1].dtype.is_bool else op(n, "cast", n[1], to="bool")
+    return n.emit("gather", x, places_of(n, condition), axis=axis)
+
+
+def nonzero(n: Site) -> Value:
+    x = n[0]
+    flat = op(n, "reshape", x, shape=(x.elements,))
+    if not flat.dtype.is_bool:
+        flat = op(n, "not_equal", flat, n.constant(0, x.dtype))
+    places = places_of(n, flat)
+    many = places.shape[0]
+    shape = x.shape or (sizes.size(1),)
+    table = np.empty((2, len(shape)), object)
+    for d in range(len(shape)):
+        table[:, d] = sizes.product(shape[d + 1 :]), shape[d]
+    made = n.build.from_sizes(table, I64)
+    rows = []
+    for k in (0, 1):
+        row = op(n, "slice", made, starts=(k, 0), shape=(1, len(shape)))
+        rows.append(op(n, "reshape", row, shape=(len(shape), 1)))
+    flat_places = op(n, "reshape", places, shape=(1, many))
+    part = floordiv(n, flat_places, op(n, "maximum", rows[0], 1))
+    return n.emit("floormod", part, op(n, "maximum", rows[1], 1))
