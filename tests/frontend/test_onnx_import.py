@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tilewright.frontend.onnx import import_onnx
 from tilewright.graph import evaluate, parse
 from tilewright.graph.passes.pipeline import optimise
-from tilewright.support.errors import ImportFault
+from tilewright.support.errors import ImportFault, InputError
 
 F, I = TensorProto.FLOAT, TensorProto.INT64
 random = np.random.default_rng(3)
@@ -322,10 +322,10 @@ cannot import node 'the_MatMul' (MatMul): the inner sizes are 4 and 3
 """
 
 RUN_TIME = """\
-cannot import node 'the_Reshape' (Reshape): input 1 (shape: i64[2]) is only known at run time
+cannot import node 'the_Upsample' (Upsample): input 1 (scales: f32[2]) is only known at run time
 
-    ai.onnx.Reshape (version 18)
-    inputs: 'x' f32[2, 4], 'shape' i64[2]
+    ai.onnx.Upsample (version 9)
+    inputs: 'x' f32[2, 4], 'scales' f32[2]
     outputs: y
 
   it must be a constant or follow from the shapes of the inputs"""
@@ -350,15 +350,30 @@ def test_a_fault_names_its_node():
     assert str(caught.value) == AT_A_NODE
 
 
+def test_factors_known_at_run_time_alone():
+    m = model(
+        [node("Upsample", "x scales", "y")],
+        [info("x", 2, 4), info("scales", 2)],
+        [info("y", 8, 1)],
+        opset=9,
+    )
+    with pytest.raises(ImportFault) as caught:
+        import_onnx(m)
+    assert str(caught.value) == RUN_TIME
+
+
 def test_a_shape_known_at_run_time_alone():
     m = model(
         [node("Reshape", "x shape", "y")],
         [info("x", 2, 4), info("shape", 2, of=I)],
         [info("y", 8, 1)],
     )
-    with pytest.raises(ImportFault) as caught:
-        import_onnx(m)
-    assert str(caught.value) == RUN_TIME
+    graph, x = import_onnx(m), f(2, 4)
+    for shape in ((8, 1), (-1, 2), (0, 4)):
+        (y,) = evaluate(graph, [x, np.array(shape)])
+        np.testing.assert_array_equal(y, x.reshape([n or 2 for n in shape]))
+    with pytest.raises(InputError, match="the shape of Reshape 'the_Reshape'"):
+        evaluate(graph, [x, np.array([3, 3])])
 
 
 def broken(change):

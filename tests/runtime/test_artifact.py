@@ -192,7 +192,7 @@ def test_what_is_no_artifact_is_named(data, message, tmp_path):
     (tmp_path / "m.tw").write_bytes(data)
     with pytest.raises(ArtifactError, match=message):
         load(data, threads=1)
-    with pytest.raises(ArtifactError, match=r"not a Tilewright artifact|cut short|reads 1\.1"):
+    with pytest.raises(ArtifactError, match=r"not a Tilewright artifact|cut short|reads 2\.2"):
         load(tmp_path / "m.tw", threads=1)
 
 
