@@ -155,8 +155,7 @@ def fill_registers(
         own = list(
             dict.fromkeys(n for n in schedule.loops(init) if n in own or n.endswith("_init"))
         )
-        *outer, init_lane = own
-        unroll(schedule, *outer)
-        vectorize(schedule, init_lane)
+        unroll(schedule, *own[:-1])
+        vectorize(schedule, own[-1] if own else "")
     unroll(schedule, *unrolled)
     vectorize(schedule, lane)
