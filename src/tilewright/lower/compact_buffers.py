@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+from tilewright.arith.affine import Affine
 from tilewright.arith.region import cover, cover_region, union
 from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.expr import (
@@ -173,9 +174,22 @@ def _guards_the_domain(block: Block, known: Facts) -> bool:
             return False
         gap = known.sum(known.affine(part.b), known.affine(part.a), -1)
         form = gap - (part.op is BinaryOp.lt)
-        if not any(known.nonnegative(known.sum(form, end, -1)) for end in ends):
+        if not any(_fails_with(form, end, known) for end in ends):
             return False
     return True
+
+
+def _fails_with(form: Affine, end: Affine, known: Facts) -> bool:
+    """Is `end` negative wherever `form` is?
+
+    Of form ≤ -1 follows n * form + n - 1 ≤ -1; a guard on whole tiles of n is n times too small.
+    """
+    times = {1}
+    for t, c in form.terms.items():
+        n, rest = divmod(end.terms.get(t, 0), c)
+        if rest == 0 and n > 1:
+            times.add(n)
+    return any(known.nonnegative(known.sum(form * n + (n - 1), end, -1)) for n in times)
 
 
 def _inner_buffers(block: Block) -> set[Buffer]:

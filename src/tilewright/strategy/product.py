@@ -13,10 +13,12 @@ cache while the rows go by.
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.ir.expr import as_int
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
-from tilewright.strategy.absorb import role
+from tilewright.strategy.absorb import role, written
 from tilewright.strategy.convolution import fill_registers, multiples, split_off_result
 from tilewright.strategy.loops import (
     by_axis,
@@ -31,6 +33,7 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
+from tilewright.strategy.pointwise import stream
 from tilewright.strategy.tiles import register_tile
 from tilewright.target.target import Target
 
@@ -61,31 +64,86 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
 
 
 def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
-    """pointwise_packed: (N, Co/ob, pixels, ob), a 1×1 convolution."""
+    """pointwise_packed: (N, Co/ob, pixels, ob), a 1×1 convolution.
+
+    Pixels are taken in blocks whose input stays in the second cache while all panels of weights go
+    by. A panel that does not fit the first cache is taken in chunks of the reduction: the block's
+    results then wait in memory from one chunk to the next.
+    """
     name = next(b.name for b in blocks(schedule.func.body) if role(b) == "pointwise_packed")
+    depth = prod(as_int(a.extent) or 1 for a in find(schedule, name).axes if a.kind == "reduce")
+    block = as_int(find(schedule, name).axes[3].extent) or 1
     anchor = split_off_result(schedule, name)
+    if anchor.pad is not None:
+        stream(schedule, anchor.pad, target, threads)
     n, o, *pixels, i = by_axis(schedule, anchor.result)
     pixel = fuse(schedule, pixels)
-    groups, count, block = (extent(schedule, loop, LARGE) for loop in (o, pixel, i))
+    groups, count = extent(schedule, o), extent(schedule, pixel, LARGE)
     lanes = min(target.lanes(32), block)
     wide = block // lanes
     fits = tuple(v for v in multiples(wide) if groups * wide % v == 0)
     rows, vectors = register_tile(count, groups * wide, target.vector_registers, fits)
     rows = schedule.decide("rows", rows)
     vectors = schedule.decide("vectors", vectors)
+    first, second = cache_bytes(target, 0) // 2, cache_bytes(target, 1) // 2
+    resident = max(1, second // (depth * 4 * rows))  # tiles whose input stays in the second cache
+    tiles = -(-count // rows)
+    share = schedule.decide("tiles", -(-tiles // -(-tiles // resident)))
+    chunk = schedule.decide("chunk", max(lanes, first // (vectors * lanes * 4)))
     o_outer, o_inner = split(schedule, o, vectors // wide)
-    tile, inner = split(schedule, pixel, rows)
+    part, tile, inner = split(schedule, pixel, share, rows)
     several, lane = split(schedule, i, lanes)
-    reorder(schedule, n, o_outer, tile, inner, o_inner, several, lane)
-    around = present([n, o_outer, tile, inner, o_inner, several])[-1]
-    if outer := present([n, o_outer, tile]):
-        around = outer[-1]
-    _, own_o, own_p, own_i, *reduced = compute_inside(schedule, anchor.block, around)
-    fill_registers(schedule, anchor.block, (own_p, own_o), own_i, reduced, lanes)
+    reorder(schedule, n, part, o_outer, tile, inner, o_inner, several, lane)
+    if depth >= 2 * chunk and o_outer:
+        in_chunks(schedule, anchor.block, o_outer, rows, chunk, lanes)
+    else:
+        around = present([n, part, o_outer, tile])[-1]
+        _, own_o, own_p, own_i, *reduced = compute_inside(schedule, anchor.block, around)
+        fill_registers(schedule, anchor.block, (own_p, own_o), own_i, reduced, lanes)
     unroll(schedule, inner, o_inner, several)
     vectorize(schedule, lane)
     if threads > 1:
-        parallel(schedule, [n, o_outer, tile], threads)
+        parallel(schedule, [n, part, o_outer, *([] if depth >= 2 * chunk else [tile])], threads)
+
+
+def in_chunks(
+    schedule: Schedule, name: str, around: str, rows: int, chunk: int, lanes: int
+) -> None:
+    """A panel of a 1×1 convolution inside the loop `around`, its reduction cut into chunks.
+
+    Each chunk adds what it gives for a tile, summed in registers, to the tile's results in memory.
+    """
+    *_, channels, _ = compute_inside(schedule, name, around)
+    of_channel = as_int(find(schedule, name).axes[-1].extent) or 1
+    outer, _ = split(schedule, channels, divisor(extent(schedule, channels), chunk // of_channel))
+    partial = schedule.rfactor(name, outer)
+    inside = schedule.loops(name)
+    inside = inside[inside.index(around) + 1 :]
+    _, o, pixel, i, step = by_axis(schedule, name, inside)
+    tile, inner = split(schedule, pixel, rows)
+    several, lane = split(schedule, i, lanes)
+    reorder(schedule, step, tile, inner, o, several, lane)
+    (buffer,) = written(find(schedule, partial))
+    schedule.set_scope(buffer.name, "local")
+    own = compute_inside(schedule, partial, tile)
+    reduced = [
+        n for n, a in zip(own, find(schedule, partial).axes, strict=True) if a.kind == "reduce"
+    ]
+    fill_registers(schedule, partial, (own[2], own[1]), own[3], reduced, lanes)
+    init = schedule.decompose_reduction(name, step)
+    vectorize(schedule, schedule.loops(init)[-1])
+    unroll(schedule, inner, o, several)
+    vectorize(schedule, lane)
+
+
+def divisor(size: int, most: int) -> int:
+    """The greatest divisor of `size` that is at most `most`, or 1."""
+    return max(d for d in range(1, max(1, min(size, most)) + 1) if size % d == 0)
+
+
+def cache_bytes(target: Target, level: int) -> int:
+    """The size of a core's cache, the nearest being level 0."""
+    return target.caches[min(level, len(target.caches) - 1)].size
 
 
 def matmul(schedule: Schedule, target: Target, threads: int) -> None:

@@ -189,6 +189,20 @@ def _padded(x: te.Tensor, pads: Pads) -> te.Tensor:
     )
 
 
+def _every(x: te.Tensor, size: Sequence[Expr], strides: Sequence[int]) -> te.Tensor:
+    """The pixels that a 1×1 convolution with strides reads, side by side; itself if it reads
+    all."""
+    if tuple(strides) == (1, 1):
+        return x
+    sy, sx = strides
+    return te.compute(
+        (*x.shape[:2], *size, x.shape[-1]),
+        lambda n, c, y, x_, b: x[n, c, y * sy, x_ * sx, b],
+        name="kept",
+        attrs={"role": "pad"},
+    )
+
+
 @operator(fusion=COMPLEX, infer=_conv_type, reference=_conv_reference)
 def conv_packed(
     x: te.Tensor,
@@ -207,8 +221,8 @@ def conv_packed(
     blocks, inner, kh, kw, cb, ob = w.shape
     shape = (x.shape[0], blocks, *_window(x.shape, (kh, kw), strides, pads, dilations), ob)
     rc, ri = te.reduce_axis(inner, "rc"), te.reduce_axis(cb, "ri")
-    if tuple(strides) == (1, 1) and (as_int(kh), as_int(kw)) == (1, 1) and not np.any(pads):
-        return _pointwise(x, w, shape, groups, rc, ri)
+    if (as_int(kh), as_int(kw)) == (1, 1) and not np.any(pads):
+        return _pointwise(_every(x, shape[2:4], strides), w, shape, groups, rc, ri)
     image = _padded(x, pads)
     ry, rx = te.reduce_axis(kh, "ry"), te.reduce_axis(kw, "rx")
     (sy, sx), (dy, dx) = strides, dilations
