@@ -10,7 +10,20 @@ import math
 import numpy as np
 import pytest
 
-from tilewright.ir.dtype import ALL, DType, bool_, f8e4m3, f16, f32, f64, i1, i32, i64, u32, u64
+from tilewright.ir.dtype import (
+    ALL,
+    FINITE,
+    DType,
+    bool_,
+    f16,
+    f32,
+    f64,
+    i1,
+    i32,
+    i64,
+    u32,
+    u64,
+)
 from tilewright.ir.expr import wrap
 from tilewright.ir.interp import run
 from tilewright.ir.parse import parse_func
@@ -112,7 +125,7 @@ def nearest(value: float | int, of: DType) -> float:
         return -nearest(-value, of)
     rungs = ladder(of)
     above = bisect.bisect_left(rungs, value)
-    overflow = math.nan if of is f8e4m3 else math.inf
+    overflow = math.nan if of.name in FINITE else math.inf
     if above == len(rungs):
         return overflow
     if rungs[above] != value:

@@ -363,12 +363,14 @@ _DIGITS = {
     "bf16": 8,
     "f8e4m3": 4,
     "f8e5m2": 3,
+    "f8e4m3fnuz": 4,
+    "f8e5m2fnuz": 3,
 }  # of the significand
 _WITHIN = {
-    "f64": ("f32", "f16", "bf16", "f8e4m3", "f8e5m2"),
-    "f32": ("f16", "bf16", "f8e4m3", "f8e5m2"),
-    "f16": ("f8e4m3", "f8e5m2"),
-    "bf16": ("f8e4m3", "f8e5m2"),
+    "f64": ("f32", "f16", "bf16", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"),
+    "f32": ("f16", "bf16", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"),
+    "f16": ("f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"),
+    "bf16": ("f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"),
 }
 _INTS = frozenset(t for t in ALL if t.is_int)
 _FLOATS = frozenset(t for t in ALL if t.is_float)

@@ -186,13 +186,16 @@ class Functions:
             f"{bits} size = x & {(1 << sign_at) - 1}, sign = ({bits})(x >> {sign_at}) << 31;\n"
             f"    {bits} up = size << {up};\n"
             f"    {bits} y = up + {(127 - form.bias) << 23}u;\n"
-            f"    if (size >= {form.top}u) y = up | 0x7F800000u;\n"
         )
+        if not form.unsigned_zero:
+            body += f"    if (size >= {form.top}u) y = up | 0x7F800000u;\n"
         if form.bias != 127:  # subnormal: put the mantissa under an implicit one, subtract that one
             body += (
                 f"    if (size < {1 << form.mantissa}u) y = {self.reinterpret(f32, u32)}("
                 f"{as_float}(up | {least}u) - {as_float}({least}u));\n"
             )
+        if form.unsigned_zero:
+            body += f"    if (x == {form.top}) y = 0x7FC00000u;\n"
         body += f"    return {as_float}(y | sign);"
         kind = self.dialect.memory(of)
         return self.define(f"tw_f32_of_{of.name}", single, f"{kind} x", body)
@@ -216,7 +219,9 @@ class Functions:
                 f" y = {as_bits}({as_float}(size) + {as_float}({magic}u)) - {magic}u;\n"
             )
         kind = self.dialect.memory(of)
-        body += f"    if (size > 0x7F800000u) y = {form.nan}u;\n    return ({kind})(y | sign);"
+        body += f"    if (size > 0x7F800000u) y = {form.nan}u;\n"
+        body += "    if (y == 0) sign = 0;\n" if form.unsigned_zero else ""
+        body += f"    return ({kind})(y | sign);"
         return self.define(f"tw_{of.name}_of_f32", kind, f"{single} x", body)
 
 

@@ -26,13 +26,14 @@ from tilewright.ir.dtype import DType, bool_, f32, f64
 @dataclass(frozen=True)
 class Format:
     """A small float: exponent and mantissa bits, bias; `infinite` or NaN just above the largest
-    number.
+    number. unsigned_zero: no infinity, and the code of -0 is the one NaN.
     """
 
     exponent: int
     mantissa: int
     bias: int
     infinite: bool
+    unsigned_zero: bool = False
 
     @property
     def width(self) -> int:
@@ -41,6 +42,8 @@ class Format:
     @property
     def top(self) -> int:
         """The code above the largest finite number: infinity, or NaN where there is none."""
+        if self.unsigned_zero:
+            return 1 << (self.width - 1)
         return (
             ((1 << self.exponent) - 1) << self.mantissa
             if self.infinite
@@ -57,6 +60,8 @@ FORMATS = {
     "bf16": Format(8, 7, 127, True),
     "f8e4m3": Format(4, 3, 7, False),
     "f8e5m2": Format(5, 2, 15, True),
+    "f8e4m3fnuz": Format(4, 3, 8, False, True),
+    "f8e5m2fnuz": Format(5, 2, 16, False, True),
 }
 
 
@@ -224,8 +229,10 @@ class Convert:
             tiny_bits,
             normal,
         )
-        special = pure(f"icmp uge {whole} {magnitude}, {_splat(form.top, lanes)}", magnitude)
-        high = pure(f"or {whole} {shifted}, {_splat(0x7F800000, lanes)}", shifted)
+        how, code = ("eq", wide) if form.unsigned_zero else ("uge", magnitude)
+        special = pure(f"icmp {how} {whole} {code}, {_splat(form.top, lanes)}", code)
+        nan = 0x7FC00000 if form.unsigned_zero else 0x7F800000
+        high = pure(f"or {whole} {shifted}, {_splat(nan, lanes)}", shifted)
         out = pure(f"select {flag} {special}, {whole} {high}, {whole} {out}", special, high, out)
         out = pure(f"or {whole} {out}, {sign}", out, sign)
         return pure(f"bitcast {whole} {out} to {single}", out)
@@ -268,6 +275,11 @@ class Convert:
         out = pure(
             f"select {flag} {is_nan}, {whole} {_splat(form.nan, lanes)}, {whole} {out}", is_nan, out
         )
+        if form.unsigned_zero:
+            zero = pure(f"icmp eq {whole} {out}, {_splat(0, lanes)}", out)
+            sign = pure(
+                f"select {flag} {zero}, {whole} {_splat(0, lanes)}, {whole} {sign}", zero, sign
+            )
         out = pure(f"or {whole} {out}, {sign}", out, sign)
         return pure(f"trunc {whole} {out} to {kind}", out)
 

@@ -15,7 +15,7 @@ from typing import Any
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import wrap
 
-SMALL_FLOATS = frozenset({"f16", "bf16", "f8e4m3", "f8e5m2"})
+SMALL_FLOATS = frozenset({"f16", "bf16", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"})
 
 
 @dataclass(slots=True)

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tilewright import __version__, te
 from tilewright.codegen.host import (
     ENTRY,
@@ -42,12 +44,13 @@ from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.pipeline import PIPELINE, optimise
 from tilewright.graph.passes.plan_memory import MemoryPlan, is_measured, plan_memory
-from tilewright.ir.dtype import i64
+from tilewright.ir.dtype import DType, i64
 from tilewright.ir.expr import Expr, Var, const, expr
 from tilewright.ir.stmt import Func
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import write_artifact
 from tilewright.runtime.executor import Executable, default_threads
+from tilewright.runtime.tensor import pack
 from tilewright.strategy.work import flops
 from tilewright.support import knobs
 from tilewright.support.cache import Cache
@@ -350,7 +353,7 @@ def _program(
         manifest,
         [variant(machine, image.bytes, image.entries[ENTRY], image.entries.get(SHAPES))],
         [
-            abi.Weight(offset, _nbytes(v), (lambda v=v: graph.array(v)))
+            abi.Weight(offset, _nbytes(v), (lambda v=v: _stored(graph.array(v), v.dtype)))
             for offset, v in zip(offsets, constants, strict=True)
         ],
         arena_bytes=sizes.at(plan.arena_bytes, dict.fromkeys(symbols, 1)),
@@ -367,6 +370,11 @@ def _row(kernel: Kernel, start: Place) -> dict[str, Place]:
         places[buffer.name] = Place(start.space, start.index, sizes.size(at))
         at = at + aligned_bytes(buffer)
     return places
+
+
+def _stored(array: np.ndarray, of: DType) -> np.ndarray:
+    """A constant's bytes as kernels read them."""
+    return pack(array, of.bits) if of.is_packed else array
 
 
 def _nbytes(value: Value) -> int:

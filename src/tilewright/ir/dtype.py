@@ -54,7 +54,7 @@ class DType:
     def lowest(self) -> int | float:
         """The least value: -inf for floats that have it."""
         if self.is_float:
-            return float(_limits(self).min) if self.name == "f8e4m3" else float("-inf")
+            return float(_limits(self).min) if self.name in FINITE else float("-inf")
         if self.is_bool:
             return False
         return -(1 << (self.bits - 1)) if self.is_signed else 0
@@ -63,7 +63,7 @@ class DType:
     def highest(self) -> int | float:
         """The greatest value: inf for floats that have it."""
         if self.is_float:
-            return float(_limits(self).max) if self.name == "f8e4m3" else float("inf")
+            return float(_limits(self).max) if self.name in FINITE else float("inf")
         if self.is_bool:
             return True
         return (1 << (self.bits - (1 if self.is_signed else 0))) - 1
@@ -96,6 +96,9 @@ class DType:
         return dtype, (self.name,)
 
 
+FINITE = frozenset({"f8e4m3", "f8e4m3fnuz", "f8e5m2fnuz"})  # floats without infinities
+
+
 def _limits(of: DType) -> Any:
     finfo: Any = ml_dtypes.finfo
     return finfo(of.numpy)
@@ -107,6 +110,8 @@ f16 = DType("f16", "float", 16, np.float16)
 bf16 = DType("bf16", "float", 16, ml_dtypes.bfloat16)
 f8e4m3 = DType("f8e4m3", "float", 8, ml_dtypes.float8_e4m3fn)
 f8e5m2 = DType("f8e5m2", "float", 8, ml_dtypes.float8_e5m2)
+f8e4m3fnuz = DType("f8e4m3fnuz", "float", 8, ml_dtypes.float8_e4m3fnuz)
+f8e5m2fnuz = DType("f8e5m2fnuz", "float", 8, ml_dtypes.float8_e5m2fnuz)
 i64 = DType("i64", "int", 64, np.int64)
 i32 = DType("i32", "int", 32, np.int32)
 i16 = DType("i16", "int", 16, np.int16)
@@ -119,6 +124,7 @@ u32 = DType("u32", "uint", 32, np.uint32)
 u16 = DType("u16", "uint", 16, np.uint16)
 u8 = DType("u8", "uint", 8, np.uint8)
 u4 = DType("u4", "uint", 4, ml_dtypes.uint4)
+u2 = DType("u2", "uint", 2, ml_dtypes.uint2)
 bool_ = DType("bool", "bool", 8, np.bool_)
 
 ALL: tuple[DType, ...] = tuple(DType.by_name.values())

@@ -21,8 +21,9 @@ ALIGNMENT = 64  # bytes; arena, scratch, and each tensor of the weights
 MAX_RANK = 16
 MAX_DIM = 2**46
 
+FLOATS = ("f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz")
 DTYPE_CODES = {
-    **{name: 1 + i for i, name in enumerate(["f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2"])},
+    **{name: 1 + i for i, name in enumerate(FLOATS)},
     **{name: 16 + i for i, name in enumerate(["i64", "i32", "i16", "i8", "i4", "i2", "i1"])},
     **{name: 32 + i for i, name in enumerate(["u64", "u32", "u16", "u8", "u4", "u2", "u1"])},
     "bool": 48,

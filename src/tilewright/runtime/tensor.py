@@ -17,6 +17,8 @@ _ML_DTYPES = {
     "bf16": "bfloat16",
     "f8e4m3": "float8_e4m3fn",
     "f8e5m2": "float8_e5m2",
+    "f8e4m3fnuz": "float8_e4m3fnuz",
+    "f8e5m2fnuz": "float8_e5m2fnuz",
     "i4": "int4",
     "u4": "uint4",
     "i2": "int2",

@@ -65,9 +65,11 @@ def identity(n: Site) -> Any:
 def cast(n: Site) -> Any:
     to = n[1].dtype if n.op == "CastLike" else n.dtype("to")
     x = n[0]
-    if to.name in ("f8e4m3", "f8e5m2") and x.dtype.bits > 8 and n.flag("saturate", True):
+    if to.is_float and to.bits == 8 and x.dtype.bits > 8 and n.flag("saturate", True):
         most = float(ml_dtypes.finfo(to.numpy).max)
         x = n.build.emit("clip", x, low=-most, high=most)
+    if to.is_packed and x.dtype.is_float:  # what does not fit wraps
+        x = n.build.emit("cast", x, to="i32")
     return x if x.dtype is to else n.emit("cast", x, to=to.name)
 
 

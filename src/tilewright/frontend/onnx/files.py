@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError
 from tilewright.frontend.onnx import lean
 from tilewright.graph.builder import MOST_RANK
 from tilewright.ir.dtype import DType, dtype
+from tilewright.runtime.tensor import unpack
 from tilewright.support.errors import ImportFault
 
 _T = onnx.TensorProto
@@ -31,6 +32,8 @@ TYPES: dict[int, DType] = {
     _T.BFLOAT16: dtype("bf16"),
     _T.FLOAT8E4M3FN: dtype("f8e4m3"),
     _T.FLOAT8E5M2: dtype("f8e5m2"),
+    _T.FLOAT8E4M3FNUZ: dtype("f8e4m3fnuz"),
+    _T.FLOAT8E5M2FNUZ: dtype("f8e5m2fnuz"),
     _T.INT64: dtype("i64"),
     _T.INT32: dtype("i32"),
     _T.INT16: dtype("i16"),
@@ -39,6 +42,10 @@ TYPES: dict[int, DType] = {
     _T.UINT32: dtype("u32"),
     _T.UINT16: dtype("u16"),
     _T.UINT8: dtype("u8"),
+    _T.INT4: dtype("i4"),
+    _T.INT2: dtype("i2"),
+    _T.UINT4: dtype("u4"),
+    _T.UINT2: dtype("u2"),
     _T.BOOL: dtype("bool"),
 }  # fmt: skip
 
@@ -123,6 +130,8 @@ _BITS = (
     _T.BFLOAT16,
     _T.FLOAT8E4M3FN,
     _T.FLOAT8E5M2,
+    _T.FLOAT8E4M3FNUZ,
+    _T.FLOAT8E5M2FNUZ,
 )  # kept as bit patterns in int32_data
 
 
@@ -143,6 +152,8 @@ def array_of(
         raise ImportFault(f"cannot import {what}", "it is stored in segments")
     if tensor.data_location == _T.EXTERNAL:
         return _external(tensor, of, shape, folder, what)
+    if of.is_packed:
+        return _packed(tensor, of, shape, raw, what)
     if raw is not None or tensor.HasField("raw_data"):
         raw = tensor.raw_data if raw is None else raw
         if len(raw) != count * of.numpy.itemsize:
@@ -162,6 +173,21 @@ def array_of(
         wide = np.array(values, np.int64)
         return wide.astype(np.uint16 if of.bits == 16 else np.uint8).view(of.numpy).reshape(shape)
     return np.array(values).astype(of.numpy).reshape(shape)
+
+
+def _packed(
+    tensor: onnx.TensorProto, of: DType, shape: tuple[int, ...], raw: Any, what: str
+) -> np.ndarray:
+    """Elements narrower than a byte: several to a byte, the first in the low bits."""
+    if raw is None and tensor.HasField("raw_data"):
+        raw = tensor.raw_data
+    if raw is None:
+        raw = np.array(tensor.int32_data, np.int64).astype(np.uint8).tobytes()
+    needed = of.nbytes(math.prod(shape))
+    if len(raw) != needed:
+        why = f"{of}{list(shape)} takes {needed} bytes, the file has {len(raw)}"
+        raise ImportFault(f"cannot import {what}", why)
+    return unpack(np.frombuffer(raw, np.uint8), shape, of.name)
 
 
 def _external(

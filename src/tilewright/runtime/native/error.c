@@ -21,6 +21,7 @@ int32_t tw_abi_version(void) { return TW_ABI_VERSION; }
 static const char *const dtypes[] = {
     [TW_F64] = "f64", [TW_F32] = "f32", [TW_F16] = "f16", [TW_BF16] = "bf16",
     [TW_F8E4M3] = "f8e4m3", [TW_F8E5M2] = "f8e5m2",
+    [TW_F8E4M3FNUZ] = "f8e4m3fnuz", [TW_F8E5M2FNUZ] = "f8e5m2fnuz",
     [TW_I64] = "i64", [TW_I32] = "i32", [TW_I16] = "i16", [TW_I8] = "i8",
     [TW_I4] = "i4", [TW_I2] = "i2", [TW_I1] = "i1",
     [TW_U64] = "u64", [TW_U32] = "u32", [TW_U16] = "u16", [TW_U8] = "u8",

@@ -39,7 +39,7 @@ typedef enum tw_status {
 } tw_status;
 
 typedef enum tw_dtype {
-    TW_F64 = 1, TW_F32, TW_F16, TW_BF16, TW_F8E4M3, TW_F8E5M2,
+    TW_F64 = 1, TW_F32, TW_F16, TW_BF16, TW_F8E4M3, TW_F8E5M2, TW_F8E4M3FNUZ, TW_F8E5M2FNUZ,
     TW_I64 = 16, TW_I32, TW_I16, TW_I8, TW_I4, TW_I2, TW_I1,
     TW_U64 = 32, TW_U32, TW_U16, TW_U8, TW_U4, TW_U2, TW_U1,
     TW_BOOL = 48
