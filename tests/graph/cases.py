@@ -167,6 +167,9 @@ def _reductions() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
 
 def _measured() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     return [
+        ("bitcast", [f(2, 3)], {"to": "i32"}),
+        ("bitcast", [i(4)], {"to": "f64"}),
+        ("bitcast", [b(3)], {"to": "u8"}),
         ("measure", [i(2, low=0)], {"symbols": ("a", "b"), "what": "the shape"}),
         ("view_as", [f(3, 4)], {"shape": (2, 6)}),
         ("axes_last", [f(2, 3, 4), np.array([True, False, True])], {"rows": 3, "columns": 8}),

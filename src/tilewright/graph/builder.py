@@ -73,6 +73,8 @@ class Builder:
                 content = np.asarray(content, None if of is None else dtype(of).numpy)
                 if of is None and content.dtype == np.float64:
                     content = content.astype(np.float32)
+            if of is not None and content.dtype != dtype(of).numpy:
+                content = content.astype(dtype(of).numpy)
             array, content = content, Constant(content)
         value = self.value(
             name, dtype(of if of is not None else array.dtype), sizes.shape(array.shape)

@@ -20,6 +20,8 @@ from tilewright.support.errors import CompileError
 def einsum(build: Builder, equation: str, operands: Sequence[Value]) -> Value:
     """The sum that `equation` describes. Raises CompileError if it does not fit the operands."""
     terms, result = parsed(equation, operands)
+    diagonals = [diagonal(build, *part) for part in zip(terms, operands, strict=True)]
+    terms, operands = [label for label, _ in diagonals], [value for _, value in diagonals]
     parts = list(zip(terms, operands, strict=True))
     label, value = parts[0]
     for n, (other_label, other) in enumerate(parts[1:], 1):
@@ -28,6 +30,24 @@ def einsum(build: Builder, equation: str, operands: Sequence[Value]) -> Value:
     label, value = summed(build, label, value, set(result))
     perm = tuple(label.index(c) for c in result)
     return value if perm == tuple(range(len(perm))) else build.emit("transpose", value, perm=perm)
+
+
+def diagonal(build: Builder, label: str, value: Value) -> tuple[str, Value]:
+    """A label that an operand repeats runs along both axes at once: 0 elsewhere, then a sum."""
+    while len(set(label)) != len(label):
+        first, second = next(
+            (d, e) for d in range(len(label)) for e in range(d) if label[d] == label[e]
+        )
+        places = []
+        for d in (first, second):
+            shape = tuple(s if k == d else 1 for k, s in enumerate(value.shape))
+            at = build.emit("arange", length=value.shape[d])
+            places.append(build.emit("reshape", at, shape=shape))
+        zero = build.constant(0, "zero", value.dtype)
+        kept = build.emit("where", build.emit("equal", *places), value, zero)
+        value = build.emit("reduce_sum", kept, axes=(first,))
+        label = label[:first] + label[first + 1 :]
+    return label, value
 
 
 def parsed(equation: str, operands: Sequence[Value]) -> tuple[list[str], str]:
@@ -54,8 +74,6 @@ def parsed(equation: str, operands: Sequence[Value]) -> tuple[list[str], str]:
         label = term.replace("...", dots[len(dots) - width :] if width > 0 else "")
         if len(label) != value.rank or not (label.isalpha() or not label):
             raise refuse(equation, f"'{term}' does not fit {value.type_text}")
-        if len(set(label)) != len(label):
-            raise refuse(equation, f"'{term}' takes a diagonal, which is not supported")
         labels.append(label)
     if arrow:
         result = right.replace("...", dots)
@@ -108,6 +126,9 @@ def pair(build: Builder, a: str, x: Value, b: str, y: Value, later: set[str]) ->
         middle = (*right.shape[: len(batch)], *[1] * len(rows), *right.shape[len(batch) :])
         right = build.emit("reshape", right, shape=middle)
         return "".join([*batch, *rows, *columns]), build.emit("mul", left, right)
+
+    if not (batch or rows or columns):
+        return "", build.emit("reduce_sum", build.emit("mul", left, right))
 
     def matrix(value: Value, count: int) -> Value:
         lead, free = value.shape[: len(batch)], value.shape[len(batch) : len(batch) + count]

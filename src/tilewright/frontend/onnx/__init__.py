@@ -9,7 +9,9 @@ from tilewright.frontend.onnx import (
     quantised,
     recurrent,
     reductions,
+    signal,
     tensors,
+    vision,
 )
 from tilewright.frontend.onnx.importer import import_onnx
 
@@ -23,5 +25,7 @@ __all__ = [
     "quantised",
     "recurrent",
     "reductions",
+    "signal",
     "tensors",
+    "vision",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 
 from tilewright.frontend.onnx.registry import MAIN, TRANSLATORS, Refusal, Site, translates
+from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 
 # ONNX name → our operator: same operands in the same order, no attributes
@@ -73,6 +74,12 @@ def cast(n: Site) -> Any:
     return x if x.dtype is to else n.emit("cast", x, to=to.name)
 
 
+@translates("BitCast")
+def bitcast(n: Site) -> Any:
+    to = n.dtype("to")
+    return n[0] if to is n[0].dtype else n.emit("bitcast", n[0], to=to.name)
+
+
 @translates("Sum", "Mean", "Max", "Min")
 def fold(n: Site) -> Any:
     """Any number of operands, combined from left to right."""
@@ -95,6 +102,9 @@ def power(n: Site) -> Any:
             return n.emit(short, x)
         if exponent == 2 and y.rank <= x.rank:
             return n.emit("mul", x, x)
+    if x.dtype.is_int and y.dtype.is_int:  # through f64: exact while the result has 53 bits
+        wide = [n.build.emit("cast", v, to="f64") for v in (x, y)]
+        return n.emit("cast", n.build.emit("round", n.build.emit("pow", *wide)), to=x.dtype.name)
     if x.dtype is y.dtype:
         return n.emit("pow", x, y)
     if x.dtype.is_float:
@@ -158,7 +168,11 @@ def swish(n: Site) -> Any:
 
 @translates("PRelu")
 def prelu(n: Site) -> Any:
-    return n.emit("prelu", n[0], n[1])
+    x, slope = n[0], n[1]
+    if n.version < 7 and slope.rank == 1 and x.rank > 1 and slope.shape != (sizes.size(1),):
+        shape = (slope.shape[0], *(1,) * (x.rank - 2))  # one for each channel
+        slope = n.build.emit("reshape", slope, shape=shape)
+    return n.emit("prelu", x, slope)
 
 
 @translates("IsInf")

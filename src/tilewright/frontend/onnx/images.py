@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.frontend.onnx import measured, resized
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.tensors import axis
 from tilewright.graph.resample import ROUNDING, Axis, Kernel, resample
@@ -16,6 +17,10 @@ from tilewright.ir.expr import as_int
 @translates("Upsample")
 def upsample(n: Site) -> Any:
     """Resize with asymmetric coordinates."""
+    if n.version >= 9 and not measured.is_known(n, 1) and n.text("mode", "nearest") != "cubic":
+        kind = "nearest" if n.text("mode", "nearest") == "nearest" else "linear"
+        every = tuple(range(n[0].rank))
+        return resized.resize(n, every, "asymmetric", Kernel(kind, "floor"), (None, n[1], None))
     scales = n.floats("scales") if n.version < 9 else tuple(map(float, n.array(1).ravel()))
     if scales is None or len(scales) != n[0].rank:
         raise Refusal("it needs a scale for each axis")
@@ -39,12 +44,17 @@ def resize(n: Site) -> Any:
     rounding = n.text("nearest_mode", "round_prefer_floor")
     if rounding not in ROUNDING:
         raise Refusal(f"nearest_mode {rounding!r} is not known")
+    if n.version < 11 and not measured.is_known(n, 1):
+        every, kernel = tuple(range(x.rank)), kernel_of(n, kind, "floor")
+        return resized.resize(n, every, "asymmetric", kernel, (None, n[1], None))
     if n.version < 11:
         scales, goal, roi = n.array(1).ravel(), None, None
         how, rounding, axes = "asymmetric", "floor", tuple(range(x.rank))
     else:
         how = n.text("coordinate_transformation_mode", "half_pixel")
         axes = tuple(axis(n, a, x.rank) for a in n.ints("axes", tuple(range(x.rank))))
+        if not all(measured.is_known(n, k) for k in (1, 2, 3)):
+            return resized.resize(n, axes, how, kernel_of(n, kind, rounding), later(n))
         roi = optional_array(n, 1)
         scales, goal = optional_array(n, 2), None
         if scales is None:
@@ -53,13 +63,7 @@ def resize(n: Site) -> Any:
     if len(scales if scales is not None else goal or ()) != len(axes):
         raise Refusal(f"it needs a scale or a size for each of {len(axes)} axes")
     scales, goal = factors(n, [shape[a] for a in axes], scales, goal)
-    kernel = Kernel(
-        kind,
-        rounding,
-        n.float("cubic_coeff_a", -0.75),
-        n.flag("antialias"),
-        n.flag("exclude_outside"),
-    )
+    kernel = kernel_of(n, kind, rounding)
     made, outside = [], []
     for k, (a, scale, new) in enumerate(zip(axes, scales, goal, strict=True)):
         window = (0.0, 1.0) if roi is None else (float(roi[k]), float(roi[len(axes) + k]))
@@ -76,6 +80,23 @@ def resize(n: Site) -> Any:
             value = n.constant(n.float("extrapolation_value", 0.0), y.dtype)
             y = n.build.emit("where", n.build.constant(mask.reshape(side)), value, y)
     return y
+
+
+def kernel_of(n: Site, kind: str, rounding: str) -> Kernel:
+    return Kernel(
+        kind,
+        rounding,
+        n.float("cubic_coeff_a", -0.75),
+        n.flag("antialias"),
+        n.flag("exclude_outside"),
+    )
+
+
+def later(n: Site) -> tuple[Any, Any, Any]:
+    """roi, scales and sizes as values; those that are empty are not there."""
+    found = [n.optional(k) for k in (1, 2, 3)]
+    roi, scales, asked = (v if v is not None and as_int(v.elements) != 0 else None for v in found)
+    return roi, scales, asked
 
 
 def known(n: Site) -> tuple[int, ...]:

@@ -20,6 +20,8 @@ def matmul(n: Site) -> Any:
         raise Refusal("an operand is a scalar")
     if a.rank > 1 and b.rank > 1:
         return n.emit("matmul", a, b)
+    if a.rank == b.rank == 1:
+        return n.emit("reduce_sum", n.build.emit("mul", a, b), axes=(0,))
     left = n.emit("reshape", a, shape=(1, *a.shape)) if a.rank == 1 else a
     right = n.emit("reshape", b, shape=(*b.shape, 1)) if b.rank == 1 else b
     y = n.emit("matmul", left, right)

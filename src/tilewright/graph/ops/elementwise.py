@@ -25,7 +25,7 @@ from tilewright.graph.operator import (
     operator,
 )
 from tilewright.ir.dtype import bool_, dtype
-from tilewright.ir.expr import Expr, truncdiv, truncmod
+from tilewright.ir.expr import Call, Expr, truncdiv, truncmod
 
 
 def same(x: Any, **_: Any) -> Type:
@@ -241,6 +241,14 @@ def _divide(x: Expr, y: Expr) -> Expr:
     return x / y if x.dtype.is_float else truncdiv(x, y)
 
 
+def _floormod(x: Expr, y: Expr) -> Expr:
+    if not x.dtype.is_float:
+        return x % y
+    rest = te.fmod(x, y)
+    zero = te.const(0, x.dtype)
+    return te.select(te.ne(rest, zero) & te.ne(rest < zero, y < zero), rest + y, rest)
+
+
 def _fmod(x: Expr, y: Expr) -> Expr:
     return te.fmod(x, y) if x.dtype.is_float else truncmod(x, y)
 
@@ -250,7 +258,7 @@ two_operands("sub", lambda x, y: x - y, np.subtract, "x - y")
 two_operands("mul", lambda x, y: x * y, _quietly(np.multiply), "x y")
 two_operands("div", _divide, _truncated, "x / y; integers round towards zero. Source: ONNX Div")
 two_operands(
-    "floormod", lambda x, y: x % y, _quietly(np.mod), "x modulo y with the sign of y", broadcast
+    "floormod", _floormod, _quietly(np.mod), "x modulo y with the sign of y", broadcast
 )
 two_operands("fmod", _fmod, _quietly(np.fmod), "x modulo y with the sign of x, as C's fmod")
 two_operands("pow", te.power, _quietly(np.power), "x to the power y")
@@ -441,6 +449,28 @@ def _cast(x: np.ndarray, to: str) -> np.ndarray:
 def cast(x: Any, *, to: str) -> Any:
     """x converted to dtype `to` (float → int truncates and saturates, NaN → 0; int → int wraps)."""
     return each(x, lambda v: v.astype(to), "cast")
+
+
+def _bitcast_type(x: Any, *, to: str) -> Type:
+    need(x.dtype.bits == dtype(to).bits >= 8, f"{x.dtype} and {to} are not equally wide")
+    return dtype(to), x.shape
+
+
+@operator(
+    fusion=BROADCAST,
+    infer=_bitcast_type,
+    reference=lambda x, to: np.ascontiguousarray(x).view(dtype(to).numpy).reshape(x.shape),
+)
+def bitcast(x: Any, *, to: str) -> Any:
+    """The bits of x read as a dtype of the same width."""
+    goal = dtype(to)
+
+    def read(v: Expr) -> Expr:
+        if v.dtype.is_bool:
+            v = v.astype("u8")
+        return v.astype(goal) if goal.is_bool else Call("reinterpret", (v,), goal)
+
+    return each(x, lambda v: v if v.dtype is goal else read(v), "bitcast")
 
 
 def _where_type(condition: Any, x: Any, y: Any) -> Type:

@@ -1,0 +1,201 @@
+"""Resize with factors, sizes or a window that only the run knows.
+
+The same arithmetic as in `graph.resample`, on tensors: where each new place lies in the old ones,
+which taps it reads there and with what weights. The new sizes are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewright.frontend.onnx import measured
+from tilewright.frontend.onnx.arithmetic import Floats
+from tilewright.frontend.onnx.registry import Refusal, Site
+from tilewright.graph import sizes
+from tilewright.graph.graph import Value
+from tilewright.graph.resample import Kernel
+from tilewright.ir.expr import Expr
+
+
+class Goal(NamedTuple):
+    """For the resized axes: new sizes, and factors as an f64 vector."""
+
+    sizes: tuple[Expr, ...]
+    scales: Value
+
+
+def goal_of(
+    n: Site, f: Floats, axes: Sequence[int], scales: Value | None, asked: Value | None
+) -> Goal:
+    """From scales, or from sizes and how the ratio of sides is kept."""
+    made = np.empty(len(axes), object)
+    made[:] = [n[0].shape[a] for a in axes]
+    old = f.of(n.build.from_sizes(made, measured.I64))
+    if scales is not None:
+        factors = f.of(n.build.emit("reshape", scales, shape=(len(axes),)))
+        new = f("floor", f("mul", old, factors))
+    else:
+        assert asked is not None
+        new = f.of(n.build.emit("reshape", asked, shape=(len(axes),)))
+        factors = f("div", new, f("maximum", old, 1.0))
+        policy = n.text("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            how = "reduce_min" if policy == "not_larger" else "reduce_max"
+            factors = f("expand", f(how, factors, axes=(0,), keepdims=True), shape=(len(axes),))
+            new = f("floor", f("add", f("mul", factors, old), 0.5))
+    whole = n.build.emit("cast", new, to="i64")
+    return Goal(measured.measure(n, whole, "the new sizes"), factors)
+
+
+def places(
+    n: Site, f: Floats, how: str, old: Value, new: Expr, scale: Value, window: tuple[Value, Value]
+) -> Value:
+    """Where the new places lie in the old ones. Source: ONNX Resize-19."""
+    i = f.of(n.build.emit("arange", length=new))
+    count = f.size(new)
+    middle = f("sub", f("div", f("add", i, 0.5), scale), 0.5)
+    if how == "half_pixel":
+        return middle
+    if how == "half_pixel_symmetric":
+        lost = f("sub", 1.0, f("div", count, f("mul", scale, old)))
+        return f("add", f("mul", f("mul", old, 0.5), lost), middle)
+    if how == "pytorch_half_pixel":
+        return f("where", f("greater", count, 1.0), middle, f("sub", i, 0.5))
+    if how == "asymmetric":
+        return f("div", i, scale)
+    if how == "tf_half_pixel_for_nn":
+        return f("div", f("add", i, 0.5), scale)
+    last = f("sub", old, 1.0)
+    if how == "align_corners":
+        gaps = f("sub", f("mul", scale, old), 1.0)
+        none = f("equal", gaps, 0.0)
+        spread = f("div", f("mul", i, last), f("where", none, 1.0, gaps))
+        return f("where", none, f("mul", i, 0.0), spread)
+    if how == "tf_crop_and_resize":
+        start, end = window
+        several = f("greater", count, 1.0)
+        gaps = f("where", several, f("sub", count, 1.0), 1.0)
+        step = f("div", f("mul", f("sub", end, start), last), gaps)
+        many = f("add", f("mul", start, last), f("mul", i, step))
+        one = f("add", i, f("mul", f("mul", f("add", start, end), 0.5), last))
+        return f("where", several, many, one)
+    raise Refusal(f"coordinate_transformation_mode {how!r} is not known")
+
+
+def nearest(f: Floats, at: Value, rounding: str) -> Value:
+    if rounding == "floor":
+        return f("floor", at)
+    if rounding == "ceil":
+        return f("ceil", at)
+    if rounding == "round_prefer_floor":
+        return f("ceil", f("sub", at, 0.5))
+    return f("floor", f("add", at, 0.5))
+
+
+def weights_of(f: Floats, distance: Value, kernel: Kernel) -> Value:
+    """The kernel at a distance; the cubic is that of Keys 1981."""
+    d = f("abs", distance)
+    if kernel.kind == "linear":
+        return f("clip", f("sub", 1.0, d), low=0.0, high=1.0)
+    a = kernel.a
+    near = f("add", f("mul", f("mul", f("sub", f("mul", d, a + 2), a + 3), d), d), 1.0)
+    far = f(
+        "sub", f("mul", f("add", f("mul", f("sub", f("mul", d, a), 5 * a), d), 8 * a), d), 4 * a
+    )
+    return f("where", f("less_equal", d, 1.0), near, f("where", f("less", d, 2.0), far, 0.0))
+
+
+def along(n: Site, f: Floats, x: Value, a: int, at: Value, scale: Value, kernel: Kernel) -> Value:
+    """x with axis `a` read at the places `at`."""
+    build, count = n.build, at.shape[0]
+    last = f("sub", f.size(x.shape[a]), 1.0)
+
+    def index(place: Value) -> Value:
+        held = f("minimum", f("maximum", place, 0.0), last)
+        return build.emit("cast", held, to="i64")
+
+    if kernel.kind == "nearest":
+        return build.emit("gather", x, index(nearest(f, at, kernel.rounding)), axis=a)
+    reach = {"linear": 1, "cubic": 2}[kernel.kind]
+    shrink: Value | float = 1.0
+    taps: Any = 2 * reach
+    first: Value | float = 1.0 - reach
+    if kernel.antialias:
+        shrink = f("minimum", scale, 1.0)
+        first = f("add", f("floor", f("div", -float(reach), shrink)), 1.0)
+        wide = build.emit("cast", f("sub", 2.0, f("mul", first, 2.0)), to="i64")
+        (taps,) = measured.measure(n, build.emit("reshape", wide, shape=(1,)), "the taps")
+    steps = f("add", f.of(build.emit("arange", length=sizes.size(taps))), first)
+    base = f("sub", f("ceil", at), 1.0)
+    column = [build.emit("reshape", v, shape=(count, 1)) for v in (f("sub", at, base), base)]
+    weights = weights_of(f, f("mul", f("sub", steps, column[0]), shrink), kernel)
+    place = f("add", column[1], steps)
+    if kernel.exclude:
+        inside = f("logical_and", f("greater_equal", place, 0.0), f("less_equal", place, last))
+        weights = f("where", inside, weights, 0.0)
+    if kernel.exclude or kernel.antialias:
+        weights = f("div", weights, f("reduce_sum", weights, axes=(1,), keepdims=True))
+    return weighted(n, x, a, index(place), build.emit("cast", weights, to=x.dtype.name), taps)
+
+
+def weighted(n: Site, x: Value, a: int, index: Value, weights: Value, taps: Any) -> Value:
+    """Σ over taps of weight · x at the tap's place. Few taps: gathers; else a matrix product."""
+    build, count = n.build, index.shape[0]
+    if isinstance(taps, int):
+        total: Value | None = None
+        shape = tuple(count if d == a else 1 for d in range(x.rank))
+        tables = (index, weights)
+        for k in range(taps):
+            at, by = (build.emit("slice", v, starts=(0, k), shape=(count, 1)) for v in tables)
+            at, by = (
+                build.emit("reshape", at, shape=(count,)),
+                build.emit("reshape", by, shape=shape),
+            )
+            part = build.emit("mul", build.emit("gather", x, at, axis=a), by)
+            total = part if total is None else build.emit("add", total, part)
+        assert total is not None
+        return total
+    old = x.shape[a]
+    same = build.emit(
+        "equal",
+        build.emit("reshape", index, shape=(*index.shape, 1)),
+        build.emit("arange", length=old),
+    )
+    part = build.emit("reshape", weights, shape=(*weights.shape, 1))
+    zero = build.constant(0, "f", x.dtype)
+    matrix = build.emit("reduce_sum", build.emit("where", same, part, zero), axes=(1,))
+    last = x.rank - 1
+    perm = tuple(last if d == a else a if d == last else d for d in range(x.rank))
+    y = x if a == last else build.emit("transpose", x, perm=perm)
+    y = build.emit("matmul", y, matrix, transpose_b=True)
+    return y if a == last else build.emit("transpose", y, perm=perm)
+
+
+Given = tuple[Value | None, Value | None, Value | None]  # roi, scales, sizes
+
+
+def resize(n: Site, axes: Sequence[int], how: str, kernel: Kernel, given: Given) -> Value:
+    """x resized along `axes` by what is `given`."""
+    f, y = Floats(n), n[0]
+    roi, scales, asked = given
+    goal = goal_of(n, f, axes, scales, asked)
+    window = (f.number(0.0), f.number(1.0))
+    for k, a in enumerate(axes):
+        if roi is not None and how == "tf_crop_and_resize":
+            window = f.element(f.of(roi), k), f.element(f.of(roi), len(axes) + k)
+        scale, old = f.element(goal.scales, k), f.size(y.shape[a])
+        at = places(n, f, how, old, goal.sizes[k], scale, window)
+        outside = None
+        if how == "tf_crop_and_resize":
+            beyond = f("greater", at, f("sub", old, 1.0))
+            outside = f("logical_or", f("less", at, 0.0), beyond)
+        y = along(n, f, y, a, at, scale, kernel)
+        if outside is not None:
+            side = tuple(goal.sizes[k] if d == a else 1 for d in range(y.rank))
+            mask = n.build.emit("reshape", outside, shape=side)
+            value = n.constant(n.float("extrapolation_value", 0.0), y.dtype)
+            y = n.build.emit("where", mask, value, y)
+    return y
