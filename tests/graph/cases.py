@@ -176,6 +176,8 @@ def _measured() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         ("axes_last", [f(2, 3), np.array([False, False])], {"rows": 6, "columns": 1}),
         ("places", [np.array([True, False, True, True, False])], {}),
         ("places", [np.zeros(3, bool)], {}),
+        ("keep_apart", [b(2, 5, 5), b(2, 5), np.array([3])], {}),
+        ("keep_apart", [b(1, 4, 4), np.ones((1, 4), bool), np.array([1])], {}),
     ]
 
 

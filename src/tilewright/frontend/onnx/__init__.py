@@ -9,8 +9,10 @@ from tilewright.frontend.onnx import (
     quantised,
     recurrent,
     reductions,
+    selection,
     signal,
     tensors,
+    training,
     vision,
 )
 from tilewright.frontend.onnx.importer import import_onnx
@@ -25,7 +27,9 @@ __all__ = [
     "quantised",
     "recurrent",
     "reductions",
+    "selection",
     "signal",
     "tensors",
+    "training",
     "vision",
 ]

@@ -112,7 +112,9 @@ def stft(n: Site) -> Any:
     batch, have, parts = x.shape[0], x.shape[1], as_int(x.shape[2])
     if parts not in (1, 2):
         raise Refusal("the signal holds real numbers, or real and imaginary parts")
-    frames = sizes.size((have - length) // step + 1)
+    room = measured.floordiv(n, size_of(n, sizes.size(have - length)), size_of(n, step))
+    many = op(n, "reshape", op(n, "add", room, 1), shape=(1,))
+    (frames,) = measured.measure(n, many, "the number of frames")
     start = op(n, "mul", op(n, "reshape", op(n, "arange", length=frames), shape=(frames, 1)),
                size_of(n, step))  # fmt: skip
     places = op(n, "add", start, op(n, "arange", length=length))

@@ -129,3 +129,45 @@ def places(mask: Any) -> Any:
 
     i64 = dtype("i64")
     return te.extern([mask.shape, (sizes.size(1),)], [mask], body, dtype=[i64, i64], name="places")
+
+
+def _keep_apart_type(overlap: Any, allowed: Any, limit: Any) -> list[Type]:
+    need(overlap.dtype.is_bool and allowed.dtype.is_bool, "needs booleans")
+    need(len(overlap.shape) == 3 and len(allowed.shape) == 2, "needs rows of candidates")
+    rows, count = allowed.shape
+    need(overlap.shape == (rows, count, count), "needs a truth value for each two candidates")
+    need(limit.dtype.name == "i64" and limit.shape == (sizes.size(1),), "the limit is one i64")
+    return [(allowed.dtype, allowed.shape), (dtype("i64"), (rows,))]
+
+
+def _keep_apart(
+    overlap: np.ndarray, allowed: np.ndarray, limit: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    kept = np.zeros_like(allowed)
+    for r, i in np.ndindex(allowed.shape):
+        room = kept[r].sum() < limit[0]
+        kept[r, i] = allowed[r, i] and room and not (kept[r, :i] & overlap[r, :i, i]).any()
+    return kept, kept.sum(1)
+
+
+@operator(fusion=OPAQUE, infer=_keep_apart_type, reference=_keep_apart)
+def keep_apart(overlap: Any, allowed: Any, limit: Any) -> Any:
+    """Which candidates of each row stay, and how many: from first to last each that is allowed and
+    overlaps none that stays, at most `limit`."""
+
+    def body(inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:
+        (over, may, most), (kept, count) = inputs, outputs
+        row, i, j, zero = Var("apart_row"), Var("apart_i"), Var("apart_j"), const(0)
+        so_far, here = Load(count, (row,)), Load(kept, (row, i))
+        clash = Load(kept, (row, j)) & Load(over, (row, j, i))
+        each = seq(
+            Store(kept, (row, i), Load(may, (row, i)) & (so_far < Load(most, (zero,)))),
+            For(j, zero, i, "serial", If(clash, Store(kept, (row, i), const(False, "bool")))),
+            If(here, Store(count, (row,), so_far + 1)),
+        )
+        over_row = seq(Store(count, (row,), zero), For(i, zero, kept.shape[1], "serial", each))
+        return For(row, zero, kept.shape[0], "serial", over_row)
+
+    shapes = [allowed.shape, (allowed.shape[0],)]
+    types = [allowed.dtype, dtype("i64")]
+    return te.extern(shapes, [overlap, allowed, limit], body, dtype=types, name="keep_apart")
