@@ -16,7 +16,7 @@ from tilewright.graph import evaluate, parse
 from tilewright.graph.passes.pipeline import optimise
 from tilewright.support.errors import ImportFault, InputError
 
-F, I = TensorProto.FLOAT, TensorProto.INT64
+F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 random = np.random.default_rng(3)
 
 
@@ -322,10 +322,10 @@ cannot import node 'the_MatMul' (MatMul): the inner sizes are 4 and 3
 """
 
 RUN_TIME = """\
-cannot import node 'the_Upsample' (Upsample): input 1 (scales: f32[2]) is only known at run time
+cannot import node 'the_Dropout' (Dropout): input 2 (mode: bool[1]) is only known at run time
 
-    ai.onnx.Upsample (version 9)
-    inputs: 'x' f32[2, 4], 'scales' f32[2]
+    ai.onnx.Dropout (version 18)
+    inputs: 'x' f32[2, 4], '', 'mode' bool[1]
     outputs: y
 
   it must be a constant or follow from the shapes of the inputs"""
@@ -350,13 +350,9 @@ def test_a_fault_names_its_node():
     assert str(caught.value) == AT_A_NODE
 
 
-def test_factors_known_at_run_time_alone():
-    m = model(
-        [node("Upsample", "x scales", "y")],
-        [info("x", 2, 4), info("scales", 2)],
-        [info("y", 8, 1)],
-        opset=9,
-    )
+def test_a_mode_known_at_run_time_alone():
+    dropout = helper.make_node("Dropout", ["x", "", "mode"], ["y"], name="the_Dropout")
+    m = model([dropout], [info("x", 2, 4), info("mode", 1, of=B)], [info("y", 2, 4)])
     with pytest.raises(ImportFault) as caught:
         import_onnx(m)
     assert str(caught.value) == RUN_TIME
