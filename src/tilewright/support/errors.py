@@ -17,6 +17,17 @@ class TilewrightError(Exception):
     """Root of every error raised on purpose."""
 
 
+LONGEST_PART = 6_000  # characters of a message's part: a screen or two
+
+
+def shortened(text: str) -> str:
+    """The text; its beginning and its end if it is long (a file may hold a million names)."""
+    if len(text) <= LONGEST_PART:
+        return text
+    kept = LONGEST_PART // 2
+    return f"{text[:kept]} … ({len(text) - 2 * kept} characters) … {text[-kept:]}"
+
+
 class UserFault(TilewrightError):
     """A fault of the user's program, in four parts.
 
@@ -36,8 +47,8 @@ class UserFault(TilewrightError):
         return self._where if isinstance(self._where, str) else self._where()
 
     def __str__(self) -> str:
-        text = f"{self.what}: {self.why}"
-        where = self.where
+        text = f"{shortened(self.what)}: {shortened(self.why)}"
+        where = shortened(self.where)
         if where:
             text += (
                 "\n\n" + "\n".join("    " + line for line in where.rstrip("\n").split("\n")) + "\n"
