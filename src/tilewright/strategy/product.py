@@ -67,8 +67,9 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     """pointwise_packed: (N, Co/ob, pixels, ob), a 1×1 convolution.
 
     Pixels are taken in blocks whose input stays in the second cache while all panels of weights go
-    by. A panel that does not fit the first cache is taken in chunks of the reduction: the block's
-    results then wait in memory from one chunk to the next.
+    by. Where the whole input does not stay there, a panel that does not fit the first cache is
+    taken in chunks of the reduction: the block's results then wait in memory from one chunk to the
+    next.
     """
     name = next(b.name for b in blocks(schedule.func.body) if role(b) == "pointwise_packed")
     depth = prod(as_int(a.extent) or 1 for a in find(schedule, name).axes if a.kind == "reduce")
@@ -94,7 +95,8 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     part, tile, inner = split(schedule, pixel, share, rows)
     several, lane = split(schedule, i, lanes)
     reorder(schedule, n, part, o_outer, tile, inner, o_inner, several, lane)
-    if depth >= 2 * chunk and o_outer:
+    chunked = depth >= 2 * chunk and count * depth * 4 > second and bool(o_outer)
+    if chunked:
         in_chunks(schedule, anchor.block, o_outer, rows, chunk, lanes)
     else:
         around = present([n, part, o_outer, tile])[-1]
@@ -103,7 +105,7 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     unroll(schedule, inner, o_inner, several)
     vectorize(schedule, lane)
     if threads > 1:
-        parallel(schedule, [n, part, o_outer, *([] if depth >= 2 * chunk else [tile])], threads)
+        parallel(schedule, [n, part, o_outer, *([] if chunked else [tile])], threads)
 
 
 def in_chunks(
