@@ -86,7 +86,7 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     rows, vectors = register_tile(count, groups * wide, target.vector_registers, fits)
     rows = schedule.decide("rows", rows)
     vectors = schedule.decide("vectors", vectors)
-    first, second = cache_bytes(target, 0) // 2, cache_bytes(target, 1) // 2
+    first, second = target.cache(0).size // 2, target.cache(1).size // 2
     resident = max(1, second // (depth * 4 * rows))  # tiles whose input stays in the second cache
     tiles = -(-count // rows)
     share = schedule.decide("tiles", -(-tiles // -(-tiles // resident)))
@@ -141,11 +141,6 @@ def in_chunks(
 def divisor(size: int, most: int) -> int:
     """The greatest divisor of `size` that is at most `most`, or 1."""
     return max(d for d in range(1, max(1, min(size, most)) + 1) if size % d == 0)
-
-
-def cache_bytes(target: Target, level: int) -> int:
-    """The size of a core's cache, the nearest being level 0."""
-    return target.caches[min(level, len(target.caches) - 1)].size
 
 
 def matmul(schedule: Schedule, target: Target, threads: int) -> None:

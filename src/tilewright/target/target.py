@@ -67,6 +67,10 @@ class Target:
         """Elements of `bits` bits in one vector register (1 where there are no vectors)."""
         return max(1, self.vector_bytes * 8 // bits)
 
+    def cache(self, level: int) -> Cache:
+        """A core's data cache, the nearest being level 0; the last one where there are fewer."""
+        return self.caches[min(level, len(self.caches) - 1)]
+
     def has(self, *features: str) -> bool:
         """Whether the machine has all the features named."""
         return self.features.issuperset(features)
