@@ -83,19 +83,22 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     lanes = min(target.lanes(32), block)
     wide = block // lanes
     fits = tuple(v for v in multiples(wide) if groups * wide % v == 0)
-    rows, vectors = register_tile(count, groups * wide, target.vector_registers, fits)
+    first, second = target.cache(0).size // 2, target.cache(1).size // 2
+    stays = max(1, second // (depth * 4))  # pixels whose input stays in the second cache
+    share = divisor(count, stays)
+    if share * 4 < stays:
+        share = count  # no even parts: in one
+    share = schedule.decide("pixels", share)
+    rows, vectors = register_tile(share, groups * wide, target.vector_registers, fits)
     rows = schedule.decide("rows", rows)
     vectors = schedule.decide("vectors", vectors)
-    first, second = target.cache(0).size // 2, target.cache(1).size // 2
-    resident = max(1, second // (depth * 4 * rows))  # tiles whose input stays in the second cache
-    tiles = -(-count // rows)
-    share = schedule.decide("tiles", -(-tiles // -(-tiles // resident)))
     chunk = schedule.decide("chunk", max(lanes, first // (vectors * lanes * 4)))
     o_outer, o_inner = split(schedule, o, vectors // wide)
-    part, tile, inner = split(schedule, pixel, share, rows)
+    part, pixel = split(schedule, pixel, share)
+    tile, inner = split(schedule, pixel, rows)
     several, lane = split(schedule, i, lanes)
     reorder(schedule, n, part, o_outer, tile, inner, o_inner, several, lane)
-    chunked = depth >= 2 * chunk and count * depth * 4 > second and bool(o_outer)
+    chunked = depth >= 2 * chunk and count > stays and bool(o_outer)
     if chunked:
         in_chunks(schedule, anchor.block, o_outer, rows, chunk, lanes)
     else:
