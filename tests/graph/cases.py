@@ -216,6 +216,7 @@ def _linear() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
             {"strides": (2,), "dilations": (2,), "pads": ((1, 2),)},
         ),
         ("conv_transpose", [f(1, 2, 5), f(2, 2, 2)], {"strides": (3,)}),
+        ("conv_transpose", [f(1, 1, 3, 3), f(1, 1, 2, 2)], {"dilations": (2, 2)}),
     ]
 
 

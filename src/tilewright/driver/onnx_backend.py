@@ -6,6 +6,7 @@ computes is compiled; nothing falls back to an evaluator.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,19 +15,62 @@ from onnx.backend.base import Backend, BackendRep, Device, DeviceType
 
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
+from tilewright.frontend.onnx import import_onnx
+from tilewright.runtime.executor import Executable
 
 
 class Prepared(BackendRep):
-    """A compiled model."""
+    """A compiled model. One that takes sequences or optional tensors is compiled for each structure
+    of its inputs that it meets: how many tensors, of what shapes, and which are there."""
 
     def __init__(self, model: onnx.ModelProto, pool: KernelPool | None = None) -> None:
-        self.executable = compile_observed(model, cache=False, pool=pool)
+        self.model, self.pool = model, pool
+        given = {t.name for t in model.graph.initializer}
+        self.inputs = [e for e in model.graph.input if e.name not in given]
+        self.made: dict[Any, Executable] = {}
+        self.is_structured = any(not e.type.HasField("tensor_type") for e in self.inputs)
+        if not self.is_structured:
+            self.made[None] = compile_observed(model, cache=False, pool=pool)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The outputs for `inputs`: arrays in the model's order, or by name. Raises InputError."""
+        """The outputs for `inputs`: arrays (lists of them, None) in the model's order, or by name.
+        Raises InputError."""
         if isinstance(inputs, dict):
-            return tuple(self.executable(**inputs))
-        return tuple(self.executable(*inputs))
+            inputs = [inputs[e.name] for e in self.inputs]
+        if not self.is_structured:
+            return self.grouped(self.made[None](*inputs), self.made[None])
+        structure: dict[str, Any] = {}
+        dims: dict[str, int] = {}
+        flat: list[Any] = []
+        for entry, value in zip(self.inputs, inputs, strict=True):
+            if not entry.type.HasField("tensor_type"):
+                parts = value if isinstance(value, list | tuple) else [value]
+                structure[entry.name] = None if value is None else tuple(p.shape for p in parts)
+                flat += [] if value is None else parts
+            else:
+                flat.append(value)
+                for dim, size in zip(entry.type.tensor_type.shape.dim, value.shape, strict=False):
+                    if dim.dim_param:
+                        dims[dim.dim_param] = size
+        key = (*structure.items(), *dims.items())
+        if key not in self.made:
+            graph = import_onnx(self.model, dims=dims, structure=structure)
+            self.made[key] = compile_observed(graph, cache=False, pool=self.pool)
+        return self.grouped(self.made[key](*flat), self.made[key])
+
+    def grouped(self, results: list[Any], executable: Executable) -> tuple[Any, ...]:
+        """Results as the model declares them: sequences as lists."""
+        by_name = dict(zip([t.name for t in executable.outputs], results, strict=True))
+        made: list[Any] = []
+        for entry in self.model.graph.output:
+            if entry.name in by_name:
+                made.append(by_name[entry.name])
+                continue
+            names = (f"{entry.name}.{k}" for k in itertools.count())
+            made.append(
+                [by_name[name] for name in itertools.takewhile(by_name.__contains__, names)]
+            )
+        return tuple(made)
 
 
 class TilewrightBackend(Backend):

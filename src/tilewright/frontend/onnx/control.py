@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import Refusal, Sequence, Site, translates
 from tilewright.frontend.onnx.tensors import axis, cut
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
@@ -28,6 +28,8 @@ def branch(n: Site) -> Any:
     sides = [n.importer.inline(g, []) for g in (then, other)]
     if len(sides[0]) != len(sides[1]):
         raise Refusal("its branches differ in their number of outputs")
+    if any(isinstance(v, Sequence) for side in sides for v in side):
+        raise Refusal("its branches give sequences, and which one depends on data")
     for a, b in zip(*sides, strict=True):
         if a.dtype is not b.dtype or a.shape != b.shape:
             raise Refusal(
@@ -46,7 +48,9 @@ def loop(n: Site) -> Any:
     body = n.graph("body")
     count = None if n.optional(0) is None else int(n.scalar(0))
     runs = True if n.optional(1) is None else bool(n.scalar(1))
-    state = [n[k] for k in range(2, len(n.inputs))]
+    state = [
+        v if isinstance(v := n.optional(k), Sequence) else n[k] for k in range(2, len(n.inputs))
+    ]
     stacked: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
     rounds = 0
     while runs and (count is None or rounds < count):

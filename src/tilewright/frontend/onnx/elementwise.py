@@ -7,7 +7,7 @@ from typing import Any
 
 import ml_dtypes
 
-from tilewright.frontend.onnx.registry import MAIN, TRANSLATORS, Refusal, Site, translates
+from tilewright.frontend.onnx.registry import MAIN, TRANSLATORS, Refusal, Sequence, Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 
@@ -52,6 +52,8 @@ for _theirs, _ours in PLAIN.items():
 @translates("Identity", "Dropout")
 def identity(n: Site) -> Any:
     """Inference: the data passes; a mask, if wanted, is all true."""
+    if n.op == "Identity" and isinstance(n.optional(0), Sequence):
+        return n.optional(0)
     x = n[0]
     if n.op == "Dropout" and n.optional(2) is not None and bool(n.scalar(2)):
         ratio = n.scalar(1, 0.5)

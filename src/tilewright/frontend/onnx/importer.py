@@ -25,6 +25,7 @@ from tilewright.frontend.onnx.checks import (
 )
 from tilewright.frontend.onnx.files import TYPES, Source, array_of, read, type_of
 from tilewright.frontend.onnx.registry import TRANSLATORS, Refusal, Site
+from tilewright.frontend.onnx.registry import Sequence as Sequence_
 from tilewright.graph import sizes
 from tilewright.graph.builder import MOST_RANK, identifier
 from tilewright.graph.folding import Folding
@@ -32,20 +33,27 @@ from tilewright.graph.graph import Graph, Value
 from tilewright.ir.expr import Var, as_int
 from tilewright.support.errors import CompileError, ImportFault
 
-OLDEST, NEWEST = 6, 28  # opsets of ai.onnx that the translators know
+OLDEST, NEWEST = 1, 28  # opsets of ai.onnx that the translators know
 MOST_NODES = 200_000  # translated nodes, after functions and loops are expanded
 
 Scope = dict[str, Value | None]
 CLOSED = "\0closed"  # a name in a scope beyond which nothing is seen
 
 
-def import_onnx(source: Any, *, dims: Mapping[str, int] | None = None) -> Graph:
+Structure = Mapping[str, Iterable[tuple[int, ...]] | None]
+
+
+def import_onnx(
+    source: Any, *, dims: Mapping[str, int] | None = None, structure: Structure | None = None
+) -> Graph:
     """The graph of an ONNX model: a path, bytes or a ModelProto.
 
     `dims` gives numbers to symbolic dimensions by name ({"batch": 1}); others stay symbolic.
-    Raises ImportFault.
+    `structure` says of inputs that are sequences what shapes their tensors have, and of optional
+    ones that are not there that they are None. A sequence x becomes the graph's inputs "x.0",
+    "x.1", …; so do sequences among the outputs. Raises ImportFault.
     """
-    importer = Importer(read(source), dict(dims or {}))
+    importer = Importer(read(source), dict(dims or {}), dict(structure or {}))
     try:
         return importer.graph()
     except ImportFault:
@@ -57,7 +65,10 @@ def import_onnx(source: Any, *, dims: Mapping[str, int] | None = None) -> Graph:
 class Importer:
     """A model on its way into a graph. `scopes` map names to values, the innermost last."""
 
-    def __init__(self, source: Source, dims: dict[str, int]) -> None:
+    def __init__(
+        self, source: Source, dims: dict[str, int], structure: dict[str, Any] | None = None
+    ) -> None:
+        self.structure = structure or {}
         self.source, self.model, self.folder = source, source.model, source.folder
         self.dims = dims
         self.build = Folding()
@@ -88,6 +99,9 @@ class Importer:
             value = self.scopes[0].get(entry.name)
             if value is None:
                 raise refuse(f"nothing makes its output '{short(entry.name)}'")
+            if isinstance(value, Sequence_):
+                outputs.update((f"{entry.name}.{k}", part) for k, part in enumerate(value))
+                continue
             if entry.name in outputs:
                 raise refuse(f"it has the output '{short(entry.name)}' twice")
             outputs[entry.name] = value
@@ -115,8 +129,25 @@ class Importer:
                 if dim.dim_param and dim.dim_param not in self.dims:
                     self.build.symbol(dim.dim_param)
 
-    def input(self, entry: onnx.ValueInfoProto) -> Value:
+    def input(self, entry: onnx.ValueInfoProto) -> Any:
         what = f"input '{short(entry.name)}'"
+        kind = entry.type
+        if kind.HasField("optional_type"):
+            if entry.name in self.structure and self.structure[entry.name] is None:
+                return None
+            kind = kind.optional_type.elem_type
+        if kind.HasField("sequence_type") and self.structure.get(entry.name) is not None:
+            element = kind.sequence_type.elem_type.tensor_type
+            of = type_of(element.elem_type, what)
+            shapes = list(self.structure[entry.name])
+            return Sequence_(
+                self.build.input(f"{entry.name}.{k}", of, s) for k, s in enumerate(shapes)
+            )
+        if kind is not entry.type and kind.HasField("tensor_type"):
+            given = self.structure.get(entry.name)
+            if given is not None:
+                of = type_of(kind.tensor_type.elem_type, what)
+                return self.build.input(entry.name, of, next(iter(given)))
         if not entry.type.HasField("tensor_type"):
             raise ImportFault(
                 f"cannot import {what}", "it is no tensor (a sequence, map or optional)"
@@ -198,7 +229,8 @@ class Importer:
         except (ArithmeticError, LookupError, TypeError, ValueError) as fault:
             why = f"its inputs and attributes do not fit together ({type(fault).__name__}: {fault})"
             raise self.fault(node, short(why), "if they should, this is a fault of ours") from fault
-        results = made if isinstance(made, tuple) else (made,)
+        single = not isinstance(made, tuple) or isinstance(made, Sequence_)
+        results = (made,) if single else made
         for n, name in enumerate(node.output):
             if not name:
                 continue

@@ -306,7 +306,8 @@ def split(n: Site, x: Value, d: int) -> tuple[Value, ...]:
     fits = op(n, "equal", total, n.build.from_sizes(at, I64))
     found = measure(n, valid(n, fits, parts), "the parts")
     made, start = [], sizes.size(0)
-    for part, name in zip(found, n.node.output, strict=True):
+    names = n.node.output if len(n.node.output) == len(found) else [""] * len(found)
+    for part, name in zip(found, names, strict=True):
         starts = tuple(start if k == d else 0 for k in range(x.rank))
         shape = (*x.shape[:d], part, *x.shape[d + 1 :])
         made.append(n.build.emit("slice", x, starts=starts, shape=shape, name=name))

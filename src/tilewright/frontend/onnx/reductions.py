@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.frontend.onnx import measured
+from tilewright.frontend.onnx.arithmetic import Floats
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
@@ -110,7 +111,7 @@ def softmax(n: Site) -> Any:
 @translates("BatchNormalization")
 def batch_norm(n: Site) -> Any:
     if n.flag("training_mode"):
-        raise Refusal("it is in training mode", "export the model for inference")
+        return trained_norm(n)
     if n.int("spatial", 1) != 1:
         raise Refusal("statistics for each place (spatial=0) are not supported")
     x = n[0]
@@ -119,6 +120,26 @@ def batch_norm(n: Site) -> Any:
         for p in map(n.__getitem__, range(1, 5))
     ]
     return n.emit("batch_norm", x, *parts, eps=n.float("epsilon", 1e-5))
+
+
+def trained_norm(n: Site) -> Any:
+    """By the batch's own mean and variance; the running ones move towards them."""
+    x, scale, bias = n[0], n[1], n[2]
+    f, axes = Floats(n, x.dtype.name), tuple(d for d in range(x.rank) if d != 1)
+    shape = tuple(x.shape[1] if d == 1 else 1 for d in range(x.rank))
+    mean = f("reduce_mean", x, axes=axes, keepdims=True)
+    moved = f("sub", x, mean)
+    power = f("reduce_mean", f("mul", moved, moved), axes=axes, keepdims=True)
+    spread = f("sqrt", f("add", power, n.float("epsilon", 1e-5)))
+    by, plus = (n.build.emit("reshape", f.of(v), shape=shape) for v in (scale, bias))
+    y = f("add", f("mul", f("div", moved, spread), by), plus)
+    keep = n.float("momentum", 0.9)
+    running = []
+    for old, new in ((n[3], mean), (n[4], power)):
+        g = Floats(n, old.dtype.name)
+        fresh = g.of(n.build.emit("reshape", new, shape=(x.shape[1],)))
+        running.append(g("add", g("mul", old, keep), g("mul", fresh, 1 - keep)))
+    return y, *running
 
 
 @translates("LayerNormalization")

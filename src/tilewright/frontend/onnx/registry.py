@@ -38,6 +38,17 @@ def translates(*names: str, domain: str = MAIN) -> Callable[[Translator], Transl
     return register
 
 
+class Sequence(tuple[Value, ...]):
+    """A sequence of tensors whose length is known when compiling: a name for several values."""
+
+    __slots__ = ()
+
+    @property
+    def type_text(self) -> str:
+        """For messages."""
+        return f"sequence({', '.join(v.type_text for v in self)})"
+
+
 class Refusal(Exception):
     """Why a node cannot be translated, and what would help."""
 
@@ -95,6 +106,8 @@ class Site:
         value = self.optional(n)
         if value is None:
             raise Refusal(f"input {n} is missing")
+        if isinstance(value, Sequence):
+            raise Refusal(f"input {n} is a sequence, not a tensor")
         return value
 
     def optional(self, n: int) -> Value | None:

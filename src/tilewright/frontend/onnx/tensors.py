@@ -183,6 +183,8 @@ def cut(n: Site, x: Value, d: int, start: Any, count: Any, name: str = "") -> Va
 def split(n: Site) -> Any:
     x, outputs = n[0], len(n.node.output)
     d = axis(n, n.int("axis", 0), x.rank)
+    if n.version < 2 and n.optional(1) is not None:
+        raise Refusal("its sizes are an input of version 1")
     if n.version >= 13 and not measured.is_known(n, 1):
         return measured.split(n, x, d)
     parts = n.sizes(1) if n.version >= 13 and n.optional(1) is not None else n.ints("split")

@@ -343,7 +343,7 @@ def conv_transpose(
             tap.append(ps[d] + ks[d] * phases[d])
             if kernel[d] % phases[d]:
                 inside = inside & (tap[d] < kernel[d])
-            if phases[d] == strides[d]:
+            if dilations[d] == 1:
                 at = q - ks[d]
             else:  # dilated: the tap meets an input only where it divides
                 reached = q - ks[d] * dilations[d]
