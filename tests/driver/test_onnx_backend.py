@@ -13,18 +13,15 @@ def sequences_added() -> onnx.ModelProto:
     """The second tensor of a sequence, and the sequence with x at its end."""
     tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
     many = helper.make_sequence_type_proto(tensor)
+    y, more = helper.make_value_info("y", tensor), helper.make_value_info("more", many)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
     nodes = [
         helper.make_node("Constant", [], ["one"], value_int=1),
         helper.make_node("SequenceAt", ["s", "one"], ["second"]),
         helper.make_node("Neg", ["second"], ["y"]),
         helper.make_node("SequenceInsert", ["s", "x"], ["more"]),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_value_info("s", many), helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None), helper.make_value_info("more", many)],
-    )  # fmt: skip
+    graph = helper.make_graph(nodes, "g", [helper.make_value_info("s", many), x], [y, more])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
