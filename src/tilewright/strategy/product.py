@@ -18,7 +18,7 @@ from math import prod
 from tilewright.ir.expr import as_int
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
-from tilewright.strategy.absorb import role, written
+from tilewright.strategy.absorb import role
 from tilewright.strategy.convolution import fill_registers, multiples, split_off_result
 from tilewright.strategy.loops import (
     by_axis,
@@ -66,10 +66,8 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
 def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     """pointwise_packed: (N, Co/ob, pixels, ob), a 1×1 convolution.
 
-    Pixels are taken in blocks whose input stays in the second cache while all panels of weights go
-    by. Where the whole input does not stay there, a panel that does not fit the first cache is
-    taken in chunks of the reduction: the block's results then wait in memory from one chunk to the
-    next.
+    Pixels are taken in parts whose input stays in the second cache while all panels of weights go
+    by.
     """
     name = next(b.name for b in blocks(schedule.func.body) if role(b) == "pointwise_packed")
     depth = prod(as_int(a.extent) or 1 for a in find(schedule, name).axes if a.kind == "reduce")
@@ -83,8 +81,7 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     lanes = min(target.lanes(32), block)
     wide = block // lanes
     fits = tuple(v for v in multiples(wide) if groups * wide % v == 0)
-    first, second = target.cache(0).size // 2, target.cache(1).size // 2
-    stays = max(1, second // (depth * 4))  # pixels whose input stays in the second cache
+    stays = max(1, target.cache(1).size // 2 // (depth * 4))  # pixels whose input stays there
     share = divisor(count, stays)
     if share * 4 < stays:
         share = count  # no even parts: in one
@@ -92,53 +89,18 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     rows, vectors = register_tile(share, groups * wide, target.vector_registers, fits)
     rows = schedule.decide("rows", rows)
     vectors = schedule.decide("vectors", vectors)
-    chunk = schedule.decide("chunk", max(lanes, first // (vectors * lanes * 4)))
     o_outer, o_inner = split(schedule, o, vectors // wide)
     part, pixel = split(schedule, pixel, share)
     tile, inner = split(schedule, pixel, rows)
     several, lane = split(schedule, i, lanes)
     reorder(schedule, n, part, o_outer, tile, inner, o_inner, several, lane)
-    chunked = depth >= 2 * chunk and count > stays and bool(o_outer)
-    if chunked:
-        in_chunks(schedule, anchor.block, o_outer, rows, chunk, lanes)
-    else:
-        around = present([n, part, o_outer, tile])[-1]
-        _, own_o, own_p, own_i, *reduced = compute_inside(schedule, anchor.block, around)
-        fill_registers(schedule, anchor.block, (own_p, own_o), own_i, reduced, lanes)
+    around = present([n, part, o_outer, tile])[-1]
+    _, own_o, own_p, own_i, *reduced = compute_inside(schedule, anchor.block, around)
+    fill_registers(schedule, anchor.block, (own_p, own_o), own_i, reduced, lanes)
     unroll(schedule, inner, o_inner, several)
     vectorize(schedule, lane)
     if threads > 1:
-        parallel(schedule, [n, part, o_outer, *([] if chunked else [tile])], threads)
-
-
-def in_chunks(
-    schedule: Schedule, name: str, around: str, rows: int, chunk: int, lanes: int
-) -> None:
-    """A panel of a 1×1 convolution inside the loop `around`, its reduction cut into chunks.
-
-    Each chunk adds what it gives for a tile, summed in registers, to the tile's results in memory.
-    """
-    *_, channels, _ = compute_inside(schedule, name, around)
-    of_channel = as_int(find(schedule, name).axes[-1].extent) or 1
-    outer, _ = split(schedule, channels, divisor(extent(schedule, channels), chunk // of_channel))
-    partial = schedule.rfactor(name, outer)
-    inside = schedule.loops(name)
-    inside = inside[inside.index(around) + 1 :]
-    _, o, pixel, i, step = by_axis(schedule, name, inside)
-    tile, inner = split(schedule, pixel, rows)
-    several, lane = split(schedule, i, lanes)
-    reorder(schedule, step, tile, inner, o, several, lane)
-    (buffer,) = written(find(schedule, partial))
-    schedule.set_scope(buffer.name, "local")
-    own = compute_inside(schedule, partial, tile)
-    reduced = [
-        n for n, a in zip(own, find(schedule, partial).axes, strict=True) if a.kind == "reduce"
-    ]
-    fill_registers(schedule, partial, (own[2], own[1]), own[3], reduced, lanes)
-    init = schedule.decompose_reduction(name, step)
-    vectorize(schedule, schedule.loops(init)[-1])
-    unroll(schedule, inner, o, several)
-    vectorize(schedule, lane)
+        parallel(schedule, [n, part, o_outer, tile], threads)
 
 
 def divisor(size: int, most: int) -> int:

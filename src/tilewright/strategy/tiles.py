@@ -15,7 +15,6 @@ FMA_PER_CYCLE = 2
 LOADS_PER_CYCLE = 2
 FMA_LATENCY = 4  # cycles; x86-64 and current ARM cores alike
 TILE_OVERHEAD = 1.0  # cycles of loop control for each step of the reduction
-TAIL_COST = 1.08  # what leaving the rhythm of equal tiles costs, in time and in code
 
 
 def step_cycles(rows: int, vectors: int) -> float:
@@ -58,8 +57,6 @@ def register_tile(
         most = max(1, (registers - 1 - group) // group)
         for tile in range(1, min(rows, most) + 1):
             cycles = tiled_cycles(rows, max(vectors, group), tile, group)
-            if rows % tile:
-                cycles *= TAIL_COST
             key = (round(cycles, 3), -tile * group, tile, group)
             if best is None or key < best:
                 best = key
