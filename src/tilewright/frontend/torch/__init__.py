@@ -8,6 +8,8 @@ from tilewright.frontend.torch import (
     recurrent,
     reductions,
     sampling,
+    selection,
+    special,
 )
 from tilewright.frontend.torch.importer import import_torch
 
@@ -20,4 +22,6 @@ __all__ = [
     "recurrent",
     "reductions",
     "sampling",
+    "selection",
+    "special",
 ]

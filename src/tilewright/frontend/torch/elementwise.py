@@ -325,11 +325,15 @@ def shrink(n: Site, x: Value, lambd: float = 0.5) -> Any:
 
 @translates("softplus.default")
 def softplus(n: Site, x: Value, beta: float = 1, threshold: float = 20) -> Any:
-    """log(1 + e^(beta x)) / beta. PyTorch gives x above the threshold: the same in f32."""
-    if beta == 1:
-        return n.emit("softplus", x)
+    """log(1 + e^(beta x)) / beta, and x where beta x is above the threshold: from 20 on that is the
+    same."""
     scale = n.constant(beta, x.dtype)
-    return n.emit("div", n.emit("softplus", n.emit("mul", x, scale)), scale)
+    scaled = x if beta == 1 else n.emit("mul", x, scale)
+    y = n.emit("softplus", scaled)
+    y = y if beta == 1 else n.emit("div", y, scale)
+    if threshold >= 20:
+        return y
+    return n.emit("where", n.emit("greater", scaled, n.constant(threshold, x.dtype)), x, y)
 
 
 @translates("log_sigmoid.default", "log_sigmoid_forward.default")

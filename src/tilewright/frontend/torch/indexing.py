@@ -100,7 +100,7 @@ def index_put(
     mask = indices[0] if len(indices) == 1 else None
     if mask is not None and mask.dtype.is_bool and n.known(mask) is None and not accumulate:
         if as_int(values.elements) != 1:
-            raise Refusal("it writes different values where a mask holds", "use torch.where")
+            return masked_rows(n, x, mask, n.operand(values))
         mask = n.reshape(mask, (*mask.shape, *(1,) * (x.rank - mask.rank)))
         return n.emit("where", mask, n.reshape(values, ()), x)
     places = Places(n, x, indices)
@@ -120,6 +120,19 @@ def index_put(
     )
     order = [*places.axes, *places.rest]
     return n.transpose(moved, [order.index(d) for d in range(x.rank)])
+
+
+def masked_rows(n: Site, x: Value, mask: Value, values: Value) -> Value:
+    """x with the slices where a mask over its first axes holds replaced: by one, or in order."""
+    rest = x.shape[mask.rank :]
+    seen = n.reshape(mask, (*mask.shape, *(1,) * len(rest)))
+    if values.rank > len(rest) and as_int(values.shape[0]) != 1:
+        flat = n.reshape(mask, (mask.elements,))
+        places = n.emit("cumsum", n.cast(flat, "i64"), axis=0, exclusive=True)
+        rows = n.emit("gather", values, places, axis=0)
+        rows = n.expand(rows, (mask.elements, *rest))
+        values = n.reshape(rows, x.shape)
+    return n.emit("where", seen, values, x)
 
 
 _REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin":
@@ -280,21 +293,28 @@ def of_data(n: Site, *_: Any, **named: Any) -> Any:
 
 @translates("cummax.default", "cummin.default", "cumprod.default", "logcumsumexp.default")
 def running(n: Site, x: Value, dim: int, **named: Any) -> Any:
-    """A running product or extreme: each result reduces the elements up to it, in n² steps."""
-    if n.op == "logcumsumexp" or (n.op != "cumprod" and n.uses(1)):
-        raise Refusal(
-            "the indices of running extremes and running logarithms of sums are not supported"
-        )
-    x = n.operand(x) if n.op == "cumprod" else x
+    """A running product, extreme or logarithm of sums: each result reduces the elements up to it, in n² steps."""
+    extreme = n.op in ("cummax", "cummin")
+    x = x if extreme else n.operand(x)
     if not x.rank:
-        return x if n.op == "cumprod" else (x, None)
+        return (x, n.constant(0, "i64")) if extreme else x
+    kind = x.dtype
+    x = n.cast(x, "i32") if kind.is_bool else x
     axis = axis_of(dim, x.rank)
     (count,) = n.static([x.shape[axis]], "the length of a running product")
-    reducer = {"cumprod": "prod", "cummax": "max", "cummin": "min"}[n.op]
+    reducer = {"cumprod": "prod", "cummax": "max", "cummin": "min", "logcumsumexp": "max"}[n.op]
     neutral = {"prod": 1, "max": x.dtype.lowest, "min": x.dtype.highest}[reducer]
     rows = n.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
     rank = rows.rank
     seen = np.tril(np.ones((count, count), bool)).reshape((count, count) + (1,) * (rank - axis - 2))
     masked = n.emit("where", n.constant(seen), rows, n.constant(neutral, x.dtype))
-    y = reduced(n, reducer, masked, axis + 1)
-    return y if n.op == "cumprod" else (y, None)
+    y = reduced(n, reducer, masked, axis + 1, n.op == "logcumsumexp")
+    if n.op == "logcumsumexp":
+        top = n.emit("where", n.emit("isinf", y), n.constant(0, x.dtype), y)
+        sums = reduced(n, "sum", n.emit("exp", n.emit("sub", masked, top)), axis + 1, True)
+        return n.reshape(n.emit("add", n.emit("log", sums), top), n.shape)
+    if n.op == "cumprod":
+        return y
+    wanted = n.uses(1)
+    at = n.emit(f"arg{reducer}", masked, axis=axis + 1, last=True) if wanted else None
+    return n.cast(y, kind), at

@@ -214,9 +214,11 @@ def as_strided(n: Site, x: Value, size: Any, stride: Any, storage_offset: int | 
     return n.emit("gather", n.reshape(x, (x.elements,)), n.constant(places), axis=0)
 
 
-@translates("unfold.default")
+@translates("unfold.default", "unfold_copy.default")
 def unfold(n: Site, x: Value, dimension: int, size: int, step: int) -> Any:
     """Windows along an axis; their places become the last axis."""
+    if not x.rank:
+        return n.reshape(n.expand(n.reshape(x, (1,)), (size,)), n.shape)
     axis = axis_of(dimension, x.rank)
     (total,) = n.static([x.shape[axis]], "windows")
     starts = np.arange((total - size) // step + 1) * step
@@ -247,17 +249,24 @@ def pad(n: Site, x: Value, pads: Any, *rest: Any, **named: Any) -> Any:
     for k in range(len(pads) // 2):
         axis = x.rank - 1 - k
         before[axis], after[axis] = pads[2 * k], pads[2 * k + 1]
-        first, last = as_int(before[axis]) or 0, as_int(after[axis]) or 0
-        if first < 0 or last < 0:
-            cut, end = max(-first, 0), max(-last, 0)
-            x = n.cut(x, axis, cut, sizes.size(x.shape[axis] - (cut + end)))
-            before[axis], after[axis] = max(first, 0), max(last, 0)
-    if not any(before) and not any(after):
-        return x
-    value = bool(value) if x.dtype.is_bool else value
-    return n.emit(
-        "pad", x, before=tuple(before), after=tuple(after), mode=_MODES[mode], value=value
-    )
+    cuts = [tuple(max(-(as_int(v) or 0), 0) for v in ends) for ends in zip(before, after, strict=True)]
+    if mode != "replicate":  # which looks at what is cut off
+        x, cuts = cut_ends(n, x, cuts), [(0, 0)] * x.rank
+    before, after = ([0 if (as_int(v) or 0) < 0 else v for v in ends] for ends in (before, after))
+    if any(before) or any(after):
+        value = bool(value) if x.dtype.is_bool else value
+        x = n.emit(
+            "pad", x, before=tuple(before), after=tuple(after), mode=_MODES[mode], value=value
+        )
+    return cut_ends(n, x, cuts)
+
+
+def cut_ends(n: Site, x: Value, cuts: list[tuple[int, ...]]) -> Value:
+    """x without so many places at the (beginning, end) of each axis."""
+    for axis, (first, last) in enumerate(cuts):
+        if first or last:
+            x = n.cut(x, axis, first, sizes.size(x.shape[axis] - (first + last)))
+    return x
 
 
 # generated tensors ------------------------------------------------------------------------------

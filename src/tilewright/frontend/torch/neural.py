@@ -11,6 +11,7 @@ from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.elementwise import scaled
 from tilewright.frontend.torch.reductions import reduced
 from tilewright.frontend.torch.registry import EVAL, Site, translates
+from tilewright.frontend.torch.windows import greatest, shared, strided
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
 
@@ -35,8 +36,9 @@ def product(n: Site, a: Value, b: Value, transpose_b: bool = False) -> Value:
             n.transpose(n.reshape(b, (b.elements // b.shape[-1], b.shape[-1])), (1, 0)),
             False,
         )
-    if left.dtype.is_bool:
-        raise Refusal("a matrix product of booleans")
+    if left.dtype.is_bool:  # is there a place where both hold?
+        y = n.emit("matmul", n.cast(left, "i32"), n.cast(b, "i32"), transpose_b=transpose_b)
+        return n.cast(y, "bool")
     return n.emit("matmul", left, b, transpose_b=transpose_b)
 
 
@@ -203,14 +205,18 @@ def max_pool(
 ) -> Any:
     rank = space_rank(n)
     attrs = window(kernel_size, stride, padding, dilation, ceil_mode, rank)
-    y = n.reshape(n.emit("max_pool", batched(n, x, rank), **attrs), n.shape)
-    if not n.op.endswith("indices"):
-        return y
-    if n.uses(1):
-        raise Refusal(
-            "the places of the greatest values are wanted", "use max pooling without return_indices"
-        )
-    return y, None
+    x = batched(n, x, rank)
+    if n.op.endswith("indices") and n.uses(1):
+        space = n.static(x.shape[2:], "a pooled axis")
+        counts = n.static(n.shape[-rank:], "a pooled axis")
+        axes = [
+            strided(space[d], counts[d], attrs["kernel"][d], attrs["strides"][d],
+                    attrs["pads"][d][0], attrs["dilations"][d])
+            for d in range(rank)
+        ]  # fmt: skip
+        return [n.reshape(v, n.shape) for v in greatest(n, x, axes)]
+    y = n.reshape(n.emit("max_pool", x, **attrs), n.shape)
+    return (y, None) if n.op.endswith("indices") else y
 
 
 @translates("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
@@ -227,13 +233,22 @@ def avg_pool(
     rank = space_rank(n)
     attrs = window(kernel_size, stride, padding, 1, ceil_mode, rank)
     x = batched(n, x, rank)
-    if divisor_override is not None:
-        if ceil_mode:
-            raise Refusal("divisor_override together with ceil_mode")
+    kind = x.dtype
+    x = n.cast(x, "f64") if kind.is_int else x
+    if divisor_override is not None:  # sums: pad by hand, so that every window is whole
+        before, after = [0, 0], [0, 0]
+        for d, count in enumerate(n.static(n.shape[-rank:], "a pooled axis")):
+            reach = (count - 1) * attrs["strides"][d] + attrs["kernel"][d]
+            (size,) = n.static([x.shape[2 + d]], "a pooled axis")
+            before.append(attrs["pads"][d][0])
+            after.append(max(reach - size - attrs["pads"][d][0], 0))
+        x = n.emit("pad", x, before=tuple(before), after=tuple(after))
+        attrs.update(pads=((0, 0),) * rank, ceil_mode=False)
         count_include_pad = True
     y = n.emit("avg_pool", x, **attrs, count_pads=count_include_pad)
     if divisor_override is not None:
         y = scaled(n, y, math.prod(attrs["kernel"]) / divisor_override)
+    y = n.cast(n.emit("trunc", n.emit("mul", y, n.constant(1 + 1e-12, "f64"))), kind) if kind.is_int else y
     return n.reshape(y, n.shape)
 
 
@@ -244,11 +259,12 @@ def avg_pool(
 def adaptive_pool(n: Site, x: Value, output_size: Any) -> Any:
     """Windows that share out each axis: output place o reads from ⌊o s / n⌋ to ⌈(o + 1) s / n⌉."""
     rank, of_max = space_rank(n), "max" in n.op
-    if of_max and n.uses(1):
-        raise Refusal(
-            "the places of the greatest values are wanted", "use pooling without return_indices"
-        )
     y = batched(n, x, rank)
+    if of_max and n.uses(1):
+        space = n.static(y.shape[2:], "a pooled axis")
+        counts = n.static(n.shape[-rank:], "a pooled axis")
+        axes = [shared(s, c) for s, c in zip(space, counts, strict=True)]
+        return [n.reshape(v, n.shape) for v in greatest(n, y, axes)]
     goal = [as_int(s) for s in n.shape[-rank:]]
     if all(g == 1 for g in goal):
         axes = tuple(range(2, 2 + rank))
@@ -304,8 +320,8 @@ def attention(
         (width,) = n.static(query.shape[-1:], "the width of a head")
         scale = 1 / math.sqrt(width)
     shape = (*query.shape[:-1], value.shape[-1])
-    shared = enable_gqa and key.shape[-3] != query.shape[-3]
-    if shared:  # several query heads share one key head
+    grouped = enable_gqa and key.shape[-3] != query.shape[-3]
+    if grouped:  # several query heads share one key head
         query, key, value = by_group(n, query, key), alone(n, key), alone(n, value)
     scores = scaled(n, n.emit("matmul", query, key, transpose_b=True), scale)
     if is_causal:
@@ -313,7 +329,7 @@ def attention(
         attn_mask = n.constant(np.tril(np.ones((rows, columns), bool)))
     hidden = None
     if attn_mask is not None:
-        if shared and attn_mask.rank >= 3:
+        if grouped and attn_mask.rank >= 3:
             attn_mask = (
                 alone(n, attn_mask)
                 if attn_mask.shape[-3] == key.shape[-4]

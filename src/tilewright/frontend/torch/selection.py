@@ -1,0 +1,196 @@
+"""Translators of ATen operators that pick or replace elements by counting, ordering or position."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontend.torch.convert import Refusal
+from tilewright.frontend.torch.indexing import scatter_reduce
+from tilewright.frontend.torch.reductions import reduced, vector_norm
+from tilewright.frontend.torch.registry import Site, axis_of, translates
+from tilewright.graph.graph import Value
+from tilewright.ir.expr import as_int
+
+
+@translates("index_reduce.default")
+def index_reduce(
+    n: Site, x: Value, dim: int, index: Value, source: Value, reduce: str, *,
+    include_self: bool = True
+) -> Any:  # fmt: skip
+    axis = axis_of(dim, x.rank)
+    if not x.rank:  # a scalar is a vector of one
+        x, source = n.reshape(x, (1,)), n.reshape(source, (source.elements,))
+    shape = [1] * x.rank
+    shape[axis] = index.shape[0] if index.rank else 1
+    wide = n.expand(n.reshape(index, shape), source.shape)
+    return scatter_reduce(n, x, dim, wide, source, reduce, include_self=include_self)
+
+
+@translates("put.default")
+def put(n: Site, x: Value, index: Value, source: Value, accumulate: bool = False) -> Any:
+    """x with elements at flat places replaced (or added to)."""
+    if as_int(index.elements) == 0:
+        return x
+    flat, places = n.reshape(x, (x.elements,)), n.reshape(index, (index.elements,))
+    y = n.emit(
+        "scatter_elements",
+        flat,
+        places,
+        n.reshape(source, (source.elements,)),
+        axis=0,
+        reduction="add" if accumulate else "none",
+    )
+    return n.reshape(y, n.shape)
+
+
+@translates("nonzero_static.default")
+def nonzero_static(n: Site, x: Value, *, size: int, fill_value: int = -1) -> Any:
+    """The places of what is not zero, in order; as many as asked for, filled up."""
+    from tilewright.frontend.torch.elementwise import truth
+
+    shape = n.static(x.shape, "the shape of what is searched")
+    count = math.prod(shape)
+    flat = n.cast(n.reshape(truth(n, x), (count,)), "i32")
+    taken = min(size, count)
+    if not taken or not shape:
+        raise Refusal("it searches a scalar or an empty tensor")
+    found, places = n.emit("top_k", flat, k=taken, axis=0)  # of equals the first comes first
+    table = np.stack(np.unravel_index(np.arange(count), shape), -1).astype(np.int64)
+    rows = n.emit("gather", n.constant(table), places, axis=0)
+    there = n.reshape(n.cast(found, "bool"), (taken, 1))
+    rows = n.emit("where", there, rows, n.constant(fill_value, "i64"))
+    if taken < size:
+        rows = n.emit("pad", rows, before=(0, 0), after=(size - taken, 0), value=fill_value)
+    return rows
+
+
+@translates("diagonal_scatter.default")
+def diagonal_scatter(
+    n: Site, x: Value, source: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Any:
+    """x with a diagonal replaced."""
+    shape = n.static(x.shape, "a diagonal")
+    places = np.arange(math.prod(shape)).reshape(shape)
+    diagonal = np.diagonal(places, offset, axis_of(dim1, x.rank), axis_of(dim2, x.rank))
+    return replaced(n, x, diagonal, source)
+
+
+@translates("as_strided_scatter.default")
+def as_strided_scatter(
+    n: Site, x: Value, source: Value, size: Any, stride: Any, storage_offset: int | None = None
+) -> Any:
+    if not n.fake(0).is_contiguous():
+        raise Refusal("it writes the memory of a tensor that is not contiguous")
+    places = np.full(n.static(size, "a stride"), storage_offset or 0, np.int64)
+    for d, (count, step) in enumerate(zip(places.shape, n.static(stride, "a stride"), strict=True)):
+        places = places + (np.arange(count) * step).reshape((-1,) + (1,) * (places.ndim - 1 - d))
+    return replaced(n, x, places, source)
+
+
+def replaced(n: Site, x: Value, places: np.ndarray, source: Value) -> Value:
+    """x with the elements at known flat places replaced by those of the source."""
+    if not places.size:
+        return x
+    y = n.emit(
+        "scatter_elements",
+        n.reshape(x, (x.elements,)),
+        n.constant(np.ascontiguousarray(places).reshape(-1)),
+        n.reshape(n.operand(source), (places.size,)),
+        axis=0,
+    )
+    return n.reshape(y, n.shape)
+
+
+@translates("nanmedian.default", "nanmedian.dim")
+def nanmedian(n: Site, x: Value, dim: int = 0, keepdim: bool = False) -> Any:
+    """The lesser of the middle two of the numbers along an axis; NaN where there are none."""
+    whole = str(n.node.target).endswith("default")
+    if not x.rank:
+        return x if whole else (x, n.constant(0, "i64"))
+    x = n.reshape(x, (x.elements,)) if whole else x
+    axis = axis_of(dim, x.rank)
+    (count,) = n.static([x.shape[axis]], "the length of a sort")
+    if x.dtype.is_float:
+        missing = n.emit("isnan", x)
+        key = n.emit("where", missing, n.constant(math.inf, x.dtype), x)
+        numbers = reduced(n, "sum", n.cast(n.emit("logical_not", missing), "i64"), axis, True)
+    else:
+        key, numbers = x, n.constant(np.full((1,) * x.rank, count), "i64")
+    _, order = n.emit("top_k", key, k=count, axis=axis, largest=False)
+    middle = n.emit("sub", numbers, n.constant(1, "i64"))
+    middle = n.emit("div", n.emit("maximum", middle, n.constant(0, "i64")), n.constant(2, "i64"))
+    shape = tuple(1 if d == axis else s for d, s in enumerate(x.shape))
+    at = n.emit("gather_elements", order, n.expand(middle, shape), axis=axis)
+    value = n.emit("gather_elements", x, at, axis=axis)
+    value = n.reshape(value, n.shape)
+    return value if whole else (value, n.reshape(at, n.shape))
+
+
+@translates("histc.default")
+def histc(n: Site, x: Value, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    """How many elements lie in each of equal bins; the last one holds its upper end."""
+    flat = n.reshape(x, (x.elements, 1))
+    low, high = n.operand(min), n.operand(max)
+    if min == max == 0:
+        low, high = (n.reshape(reduced(n, end, flat, None), ()) for end in ("min", "max"))
+        same = n.emit("equal", low, high)
+        one = n.constant(1, x.dtype)
+        low, high = (
+            n.emit("where", same, n.emit(op, v, one), v) for op, v in (("sub", low), ("add", high))
+        )
+    share = n.emit("div", n.emit("sub", flat, low), n.emit("sub", high, low))
+    bin_of = n.emit("floor", n.emit("mul", share, n.operand(bins)))
+    bin_of = n.emit("minimum", bin_of, n.operand(bins - 1))
+    within = n.emit(
+        "logical_and", n.emit("greater_equal", flat, low), n.emit("less_equal", flat, high)
+    )
+    hit = n.emit("equal", bin_of, n.constant(np.arange(bins).reshape(1, -1), x.dtype))
+    return reduced(n, "sum", n.cast(n.emit("logical_and", hit, within), n.of), 0)
+
+
+@translates("_pdist_forward.default")
+def pdist(n: Site, x: Value, p: float = 2) -> Any:
+    """The distances of all pairs of rows."""
+    (rows,) = n.static(x.shape[:1], "the number of rows")
+    pairs = np.array(list(itertools.combinations(range(rows), 2)), np.int64).reshape(-1, 2)
+    if not len(pairs):
+        return n.full(0)
+    a, b = (n.emit("gather", x, n.constant(pairs[:, k].copy()), axis=0) for k in (0, 1))
+    return vector_norm(n, n.emit("sub", a, b), p, -1)
+
+
+@translates("_trilinear.default")
+def trilinear(
+    n: Site, a: Value, b: Value, c: Value, expand1: Any, expand2: Any, expand3: Any, sumdim: Any,
+    unroll_dim: int = 1
+) -> Any:  # fmt: skip
+    """The product of three tensors, each spread along its new axes, summed over some."""
+    parts = []
+    for x, new in ((a, expand1), (b, expand2), (c, expand3)):
+        shape = list(x.shape)
+        for axis in sorted(new):
+            shape.insert(axis, 1)  # type: ignore[arg-type]
+        parts.append(n.reshape(x, shape))
+    y = n.emit("mul", n.emit("mul", parts[0], parts[1]), parts[2])
+    return reduced(n, "sum", y, tuple(sumdim)) if sumdim else y
+
+
+@translates("mode.default")
+def mode(n: Site, x: Value, dim: int = -1, keepdim: bool = False) -> Any:
+    """The least of the most frequent values along an axis, and where it stands last."""
+    if not x.rank:
+        return x, n.constant(0, "i64")
+    axis = axis_of(dim, x.rank)
+    row = n.reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]))
+    column = n.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
+    same = n.emit("not_equal", row, column) if x.dtype.is_bool else n.emit("equal", row, column)
+    counts = reduced(n, "sum", n.cast(same, "i64"), axis + 1)
+    most = n.emit("equal", counts, reduced(n, "max", counts, axis, True))
+    highest = n.constant(x.dtype.highest, x.dtype)
+    value = reduced(n, "min", n.emit("where", most, x, highest), axis, True)
+    at = n.emit("argmax", n.cast(n.emit("equal", x, value), "u8"), axis=axis, last=True)
+    return n.reshape(value, n.shape), n.reshape(at, n.shape)
