@@ -3,7 +3,7 @@
     python -m tests.frontend.torch.architectures [NAME ...] [--library transformers|timm] [--log FILE]
 
 Models of transformers are made small: their own configuration with few layers and narrow ones, random
-weights. Models of timm are the least of their family, on small images. Agreement: the largest
+weights. Models of timm (pip install --no-deps timm) are the least of their family, on small images. Agreement: the largest
 |difference| to eager is at most `TOLERANCE` of the largest value, for every output.
 """
 

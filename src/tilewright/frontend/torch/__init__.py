@@ -1,6 +1,7 @@
 """PyTorch modules into graphs: `import_torch`. Each family of operators has a file."""
 
 from tilewright.frontend.torch import (
+    complex,
     elementwise,
     indexing,
     movement,
@@ -14,6 +15,7 @@ from tilewright.frontend.torch import (
 from tilewright.frontend.torch.importer import import_torch
 
 __all__ = [
+    "complex",
     "elementwise",
     "import_torch",
     "indexing",

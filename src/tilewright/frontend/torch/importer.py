@@ -17,6 +17,7 @@ from torch._decomp import core_aten_decompositions, decomposition_table
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
+from tilewright.frontend.torch.complex import COMPLEX, PARTS, Complex, involves, joined
 from tilewright.frontend.torch.convert import Refusal, array, of_torch, size_of
 from tilewright.frontend.torch.inplace import functional, is_private, updated
 from tilewright.frontend.torch.registry import TRANSLATORS, Site
@@ -27,6 +28,8 @@ from tilewright.support.errors import CompileError, ImportFault, InternalFault
 
 PROGRAM = torch.export.ExportedProgram
 MOST_LISTED = 50  # nodes in an error
+UPDATING = ("aten.batch_norm.default",)  # in training: running statistics, which its schema hides
+MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 DEEPEST = 3  # decompositions whose results are decomposed again
 EXPRESS = (
     "express what they do with other operators, or add translators to tilewright.frontend.torch"
@@ -41,7 +44,9 @@ def import_torch(
     example_inputs: the positional arguments of the module's forward, tensors or nests of them.
     Their shapes are the model's, but for dimensions that `dynamic_shapes` (as torch.export takes
     it) leaves open: those become symbols. Outputs are the tensors of the module's result in order.
-    Raises ImportFault.
+    A buffer that running the module changes (a cache of keys and values) is an input after the
+    arguments and an output after the results, both under its name; an argument that it changes
+    likewise is an output. Raises ImportFault.
     """
     program = (
         module if isinstance(module, PROGRAM) else export(module, example_inputs, dynamic_shapes)
@@ -114,9 +119,12 @@ def decompositions() -> dict[Any, Any]:
 
 def is_known(node: torch.fx.Node) -> bool:
     """Can the node be translated? Numbers are read off, not computed."""
+    if str(node.target) in UPDATING and node.args[5]:
+        return False
     return (
         node.op != "call_function"
         or str(node.target) in TRANSLATORS
+        or str(node.target) in COMPLEX
         or (functional(node.target) is not None and is_private(node))
         or node.target is operator.getitem
         or _is_size(node)
@@ -133,6 +141,7 @@ class Importer:
         self.made: dict[torch.fx.Node, Any] = {}
         self.held: dict[Any, Constant] = {}  # tied parameters are one constant
         self.refused: list[tuple[torch.fx.Node, Refusal]] = []
+        self.state: list[Value] = []  # inputs that are buffers which running the module changes
 
     def graph(self) -> Graph:
         nodes = list(self.program.graph.nodes)
@@ -148,7 +157,12 @@ class Importer:
             elif node.op == "call_function":
                 self.made[node] = self.translate(node)
         self.report_refused()
-        return self.build.finish(self.outputs(nodes[-1]))
+        outputs = self.outputs(nodes[-1])
+        for value in self.state:  # follows the arguments
+            place = self.build.inputs.index(value)
+            for listed in (self.build.inputs, self.build.input_names):
+                listed.append(listed.pop(place))
+        return self.build.finish(outputs)
 
     def check_supported(self, nodes: Sequence[torch.fx.Node]) -> None:
         """Refuse, in one error, all operators that no translator knows."""
@@ -196,6 +210,10 @@ class Importer:
 
     def placeholder(self, node: torch.fx.Node) -> Any:
         spec = self.specs[node.name]
+        if spec.kind is InputKind.BUFFER and spec.target in self.written:
+            value = self.given(node, spec.target)
+            self.state.append(value)
+            return value
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             program = self.program
             tensor = program.state_dict.get(spec.target)
@@ -206,12 +224,21 @@ class Importer:
             return getattr(
                 spec.arg, "value", None
             )  # a number or None, fixed when the module was exported
+        return self.given(node, node.name)
+
+    def given(self, node: torch.fx.Node, name: str) -> Value:
+        """A new input of the node's type."""
         fake = node.meta["val"]
         try:
             shape = [size_of(s, self.symbols) for s in fake.shape]
-            return self.build.input(node.name, of_torch(fake.dtype), shape)
+            return self.build.input(name, of_torch(fake.dtype), shape)
         except Refusal as fault:
             raise self.fault(f"its input '{node.name}': {fault.why}") from None
+
+    @property
+    def written(self) -> list[str]:
+        """The buffers and inputs that running the module changes."""
+        return [s.target for s in self.program.graph_signature.output_specs if s.kind in MUTATIONS]
 
     @property
     def specs(self) -> dict[str, Any]:
@@ -234,22 +261,22 @@ class Importer:
             raise self.fault(f"its constant '{node.name}': {fault.why}") from None
 
     def outputs(self, end: torch.fx.Node) -> dict[str, Value]:
-        """The tensors of the module's result, named by their place in it."""
-        signature = self.program.graph_signature
-        changed = [s.target for s in signature.output_specs if s.kind in (
-            OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)]  # fmt: skip
-        if changed:
-            raise self.fault(
-                f"running it changes {', '.join(map(repr, changed))}",
-                "a compiled model keeps no state: pass it in and return it, and call module.eval()",
-            )
+        """The tensors of the module's result, named by their place in it, then the new contents of
+        what it changes, under its own name."""
         named: dict[str, Value] = {}
-        leaves = end.args[0]
-        paths = _paths(self.program.call_spec.out_spec)
-        for path, leaf in zip(paths, leaves, strict=True):  # type: ignore[arg-type]
+        changed: dict[str, Value] = {}
+        paths = iter(_paths(self.program.call_spec.out_spec))
+        specs = self.program.graph_signature.output_specs
+        for spec, leaf in zip(specs, end.args[0], strict=True):  # type: ignore[arg-type]
             value = self.made.get(leaf) if isinstance(leaf, torch.fx.Node) else leaf
+            if isinstance(value, Complex):
+                value = joined(Site(self.build, leaf, self.symbols), value)
+            mutates = spec.kind in MUTATIONS
+            name = spec.target if mutates else next(paths)
             if isinstance(value, Value):
-                named[path] = value
+                (changed if mutates else named)[name] = value
+        for name, value in changed.items():
+            named[f"{name}_" if name in named else name] = value
         if not named:
             raise self.fault("it returns no tensor")
         return named
@@ -268,7 +295,13 @@ class Importer:
             args = torch.fx.map_arg(node.args, self.made.__getitem__)
             kwargs = torch.fx.map_arg(node.kwargs, self.made.__getitem__)
             plain = functional(node.target)
-            result = TRANSLATORS[plain or str(node.target)](site, *args, **_kept(kwargs))
+            name = plain or str(node.target)
+            table = COMPLEX if involves(args, fake) else TRANSLATORS
+            if name not in table:
+                raise Refusal(
+                    f"{'complex' if table is COMPLEX else 'real'} numbers are not supported here"
+                )
+            result = table[name](site, *args, **_kept(kwargs))
             self.check(node, result, site)
             if plain is not None:  # later readers of what is updated see the new value
                 self.made.update(dict.fromkeys(updated(node), result))
@@ -305,7 +338,8 @@ class Importer:
 
     def check(self, node: torch.fx.Node, result: Any, site: Site) -> None:
         """Hold a translator to the type that PyTorch gives the node."""
-        results = result if isinstance(result, tuple | list) else (result,)
+        several = isinstance(result, tuple | list) and not isinstance(result, Complex)
+        results = result if several else (result,)
         for number, (value, fake) in enumerate(zip(results, site.fakes, strict=False)):
             if not isinstance(fake, torch.Tensor):
                 continue
@@ -313,7 +347,11 @@ class Importer:
                 if len(results) == 1 or site.uses(number):
                     raise Refusal(f"its result {number} is wanted")
                 continue
-            want = Value("v", *tensor_type(of_torch(fake.dtype).name, site.sizes(fake.shape)))
+            of = of_torch(PARTS.get(fake.dtype, fake.dtype))
+            if fake.is_complex() is not isinstance(value, Complex):
+                raise InternalFault(f"the translator of {node.target} confuses real and complex")
+            value = value.real if isinstance(value, Complex) else value
+            want = Value("v", *tensor_type(of.name, site.sizes(fake.shape)))
             same = value.rank == want.rank and all(
                 a == b or (sizes.symbols([a, b]) != [])
                 for a, b in zip(value.shape, want.shape, strict=True)

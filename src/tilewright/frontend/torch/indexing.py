@@ -293,7 +293,8 @@ def of_data(n: Site, *_: Any, **named: Any) -> Any:
 
 @translates("cummax.default", "cummin.default", "cumprod.default", "logcumsumexp.default")
 def running(n: Site, x: Value, dim: int, **named: Any) -> Any:
-    """A running product, extreme or logarithm of sums: each result reduces the elements up to it, in n² steps."""
+    """A running product, extreme or logarithm of sums: each result reduces the elements up to it,
+    in n² steps."""
     extreme = n.op in ("cummax", "cummin")
     x = x if extreme else n.operand(x)
     if not x.rank:

@@ -249,7 +249,9 @@ def pad(n: Site, x: Value, pads: Any, *rest: Any, **named: Any) -> Any:
     for k in range(len(pads) // 2):
         axis = x.rank - 1 - k
         before[axis], after[axis] = pads[2 * k], pads[2 * k + 1]
-    cuts = [tuple(max(-(as_int(v) or 0), 0) for v in ends) for ends in zip(before, after, strict=True)]
+    cuts = [
+        tuple(max(-(as_int(v) or 0), 0) for v in ends) for ends in zip(before, after, strict=True)
+    ]
     if mode != "replicate":  # which looks at what is cut off
         x, cuts = cut_ends(n, x, cuts), [(0, 0)] * x.rank
     before, after = ([0 if (as_int(v) or 0) < 0 else v for v in ends] for ends in (before, after))

@@ -248,7 +248,11 @@ def avg_pool(
     y = n.emit("avg_pool", x, **attrs, count_pads=count_include_pad)
     if divisor_override is not None:
         y = scaled(n, y, math.prod(attrs["kernel"]) / divisor_override)
-    y = n.cast(n.emit("trunc", n.emit("mul", y, n.constant(1 + 1e-12, "f64"))), kind) if kind.is_int else y
+    y = (
+        n.cast(n.emit("trunc", n.emit("mul", y, n.constant(1 + 1e-12, "f64"))), kind)
+        if kind.is_int
+        else y
+    )
     return n.reshape(y, n.shape)
 
 

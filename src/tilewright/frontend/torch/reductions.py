@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tilewright.frontend.torch.convert import Refusal
+from tilewright.frontend.torch.convert import Refusal, of_torch
 from tilewright.frontend.torch.elementwise import truth
 from tilewright.frontend.torch.registry import EVAL, Site, axes_of, axis_of, translates
 from tilewright.graph import sizes
@@ -225,14 +225,36 @@ def batch_norm(
     if running_mean is None or running_var is None:
         y = by_own_statistics(n, x, weight, bias, eps)
     elif training:
-        raise Refusal(
-            "it updates its running statistics, because the module is in training mode", EVAL
-        )
+        return trained(n, x, weight, bias, running_mean, running_var, rest[1], eps)
     else:
         count = x.shape[1]
         gain, shift = channels(n, weight, 1, count, x.dtype), channels(n, bias, 0, count, x.dtype)
         y = n.emit("batch_norm", x, gain, shift, running_mean, running_var, eps=eps)
     return y if n.op == "batch_norm" else (y, *(None,) * (len(n.fakes) - 1))
+
+
+def trained(
+    n: Site, x: Value, weight: Value | None, bias: Value | None, running_mean: Value,
+    running_var: Value, momentum: float, eps: float
+) -> Any:  # fmt: skip
+    """Normalised by its own statistics; those, and the running ones moved towards them."""
+    if not n.op.endswith("functional"):
+        raise Refusal(
+            "it updates its running statistics, because the module is in training mode", EVAL
+        )
+    axes = tuple(d for d in range(x.rank) if d != 1)
+    found, mean = moments(n, x, axes, 0, False)
+    unbiased, _ = moments(n, x, axes, 1, False)
+    inverse = n.emit("rsqrt", n.emit("add", found, n.constant(eps, x.dtype)))
+    moved = []
+    for old, new in ((running_mean, mean), (running_var, unbiased)):
+        kept = n.emit("mul", old, n.constant(1 - momentum, old.dtype))
+        moved.append(n.emit("add", kept, n.emit("mul", new, n.constant(momentum, old.dtype))))
+    y = by_own_statistics(n, x, weight, bias, eps)
+    return tuple(
+        n.cast(v, of_torch(f.dtype))
+        for v, f in zip((y, mean, inverse, *moved), n.fakes, strict=True)
+    )
 
 
 @translates("_native_batch_norm_legit.no_stats")

@@ -27,7 +27,8 @@ def index_reduce(
     shape = [1] * x.rank
     shape[axis] = index.shape[0] if index.rank else 1
     wide = n.expand(n.reshape(index, shape), source.shape)
-    return scatter_reduce(n, x, dim, wide, source, reduce, include_self=include_self)
+    y = scatter_reduce(n, x, dim, wide, source, reduce, include_self=include_self)
+    return n.reshape(y, n.shape)
 
 
 @translates("put.default")

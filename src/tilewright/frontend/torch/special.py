@@ -1,4 +1,4 @@
-"""Translators of special functions: elementary operators and polynomials fitted in double precision.
+"""Translators of special functions: elementary operators and polynomials fitted in f64.
 
 A function without an elementary form is cut into ranges; on each a Chebyshev polynomial in a
 variable that makes it smooth is fitted (once, when first wanted) to the function's own series or
@@ -8,7 +8,7 @@ integral, and evaluated by Clenshaw's recurrence. Formulas: Abramowitz & Stegun,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -195,7 +195,7 @@ def _inverse(w: np.ndarray) -> np.ndarray:
     1 - |x|."""
     found = []
     for v in w:
-        rest = -math.expm1(0.5 * math.log(-math.expm1(-v))) if v > 1e-12 else 1.0  # 1 - |x|
+        rest = -math.expm1(0.5 * math.log1p(-math.exp(-v))) if v > 1e-12 else 1.0  # 1 - |x|
         x = 1 - rest
         y = math.sqrt(max(v - math.log(math.sqrt(math.pi * max(v, 1e-3))), 0.0)) if v > 4 else x
         for _ in range(60):
@@ -280,11 +280,11 @@ def digamma(x: Terms) -> Terms:
 
 @special("prims.zeta.default", "aten.special_zeta.default")
 def zeta(s: Terms, q: Terms) -> Terms:
-    """Σ (q + k)^-s by the Euler-Maclaurin sum (23.2.9 after ten terms)."""
+    """Σ (q + k)^-s by the Euler-Maclaurin sum (23.2.9 after twenty terms)."""
     total = q.pow(-s)
-    for k in range(1, 10):
+    for k in range(1, 20):
         total = total + (q + float(k)).pow(-s)
-    a = q + 10.0
+    a = q + 20.0
     power = a.pow(-s)
     total = total + power * a / (s - 1.0) + 0.5 * power
     factor = s * power / a
@@ -430,9 +430,7 @@ def _hankel(order: int, x: Terms) -> tuple[Terms, Terms]:
 def _oscillating(order: int, a: Terms, second: bool) -> Terms:
     p, q = _hankel(order, a)
     phase = a - (0.25 + 0.5 * order) * math.pi
-    wave = (
-        p * phase.sin() + q * phase.cos() if second else p * phase.cos() - q * phase.sin()
-    )
+    wave = p * phase.sin() + q * phase.cos() if second else p * phase.cos() - q * phase.sin()
     return wave * (2 / math.pi / a.maximum(SMALL)).sqrt()
 
 
@@ -561,7 +559,10 @@ def frexp(n: Site, x: Value) -> Any:
     power = choose(finite, choose(a > 0.0, a, 1.0).log2().floor() + 1.0, 0.0)
     half = (power * 0.5).floor()  # 2^power may be out of range where a half of it is not
     m = v / half.exp2() / (power - half).exp2()
-    for wrong, factor, step in ((m.abs() < 0.5, 2.0, -1.0), ((m.abs() < 1.0).logical_not(), 0.5, 1.0)):
+    for wrong, factor, step in (
+        (m.abs() < 0.5, 2.0, -1.0),
+        ((m.abs() < 1.0).logical_not(), 0.5, 1.0),
+    ):
         power, m = choose(wrong, power + step, power), choose(wrong, m * factor, m)
     known = choose(finite, a, 0.0) > 0.0
     power, m = choose(known, power, 0.0), choose(known, m, v)

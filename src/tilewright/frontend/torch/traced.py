@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tilewright.frontend.torch.complex import Complex
 from tilewright.frontend.torch.convert import Refusal, of_torch, size_of
 from tilewright.frontend.torch.importer import Importer
 from tilewright.graph.graph import Graph, Value
@@ -95,6 +96,8 @@ class TraceImporter(Importer):
         named: dict[str, Value] = {}
         for leaf in end.args[0]:  # type: ignore[union-attr]
             made = self.made.get(leaf) if isinstance(leaf, torch.fx.Node) else leaf
+            if isinstance(made, Complex):
+                raise self.fault("it returns complex numbers")
             if isinstance(made, Value):
                 self.results.append(Output(len(named)))
                 named[f"output_{len(named)}"] = made

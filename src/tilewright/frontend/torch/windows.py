@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -31,7 +30,10 @@ def shared(size: int, count: int) -> np.ndarray:
     ends = [-(-(o + 1) * size // count) for o in range(count)]
     longest = max(e - s for s, e in zip(starts, ends, strict=True))
     return np.array(
-        [[p if p < e else -1 for p in range(s, s + longest)] for s, e in zip(starts, ends, strict=True)]
+        [
+            [p if p < e else -1 for p in range(s, s + longest)]
+            for s, e in zip(starts, ends, strict=True)
+        ]
     )
 
 

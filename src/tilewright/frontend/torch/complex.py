@@ -1,0 +1,384 @@
+"""Complex numbers: pairs of real tensors while a program is translated.
+
+The graph knows real numbers only. A `Complex` is what the importer holds for a complex tensor;
+operators that move elements work on both parts, arithmetic is written out, and Fourier transforms
+are products with matrices of cosines and sines, split by the factors of their length. A complex
+result of the module becomes one real tensor with the parts along a last axis of 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from tilewright.frontend.torch import (  # noqa: F401  whose translators serve both parts
+    elementwise,
+    indexing,
+    movement,
+    reductions,
+)
+from tilewright.frontend.torch.convert import Refusal, of_torch
+from tilewright.frontend.torch.registry import TRANSLATORS, Site, axes_of, translates
+from tilewright.graph.graph import Value
+from tilewright.ir.dtype import DType
+from tilewright.ir.expr import as_int
+
+
+class Complex(NamedTuple):
+    real: Value
+    imag: Value
+
+
+Translator = Callable[..., Any]
+COMPLEX: dict[str, Translator] = {}  # of operators with a complex argument or result
+PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32,
+         torch.complex128: torch.float64}  # fmt: skip
+
+BOTH = (  # operators that do the same to both parts
+    "alias.default as_strided.default broadcast_to.default cat.default chunk.default clone.default"
+    " constant_pad_nd.default contiguous.default detach.default diagonal.default expand.default"
+    " expand_as.default flatten.using_ints flip.default gather.default index.Tensor"
+    " index_select.default lift_fresh.default lift_fresh_copy.default mT.default mean.default"
+    " mean.dim movedim.int movedim.intlist narrow.default neg.default numpy_T.default"
+    " permute.default permute_copy.default repeat.default reshape.default resolve_conj.default"
+    " resolve_neg.default select.int slice.Tensor split.Tensor split_with_sizes.default"
+    " squeeze.default squeeze.dim squeeze.dims stack.default sub.Tensor sum.default sum.dim_IntList"
+    " t.default transpose.int tril.default triu.default unbind.int unsqueeze.default"
+    " unflatten.int view.default view_copy.default _unsafe_view.default zeros_like.default"
+).split()
+
+
+def involves(args: Any, fake: Any) -> bool:
+    """Is an argument or the result complex?"""
+    fakes = fake if isinstance(fake, tuple | list) else (fake,)
+    if any(isinstance(f, torch.Tensor) and f.is_complex() for f in fakes):
+        return True
+    return any(isinstance(a, Complex) or (type(a) is list and involves(a, None)) for a in args)
+
+
+def of_complex(*names: str) -> Callable[[Translator], Translator]:
+    """Register a translator for operators when they involve complex numbers."""
+
+    def register(f: Translator) -> Translator:
+        for name in names:
+            COMPLEX[f"aten.{name}"] = f
+        return f
+
+    return register
+
+
+def part_type(n: Site) -> DType:
+    """The dtype of the parts of the (first) result."""
+    kind = n.fakes[0].dtype
+    return of_torch(PARTS.get(kind, kind))
+
+
+def pair(n: Site, x: Any, of: DType) -> Complex:
+    """A tensor or number, complex or not, with parts of dtype `of`."""
+    if isinstance(x, Complex):
+        return Complex(n.cast(x.real, of), n.cast(x.imag, of))
+    if isinstance(x, Value):
+        return Complex(n.cast(x, of), n.full(0, of, x.shape))
+    x = complex(x)
+    return Complex(n.constant(x.real, of), n.constant(x.imag, of))
+
+
+def _part(x: Any, which: int) -> Any:
+    if isinstance(x, Complex):
+        return x[which]
+    return [_part(v, which) for v in x] if type(x) is list else x
+
+
+def _both(name: str) -> Translator:
+    def translate(n: Site, *args: Any, **named: Any) -> Any:
+        of = part_type(n)
+        args = tuple(_paired(n, a, of) for a in args)
+        real, imag = (
+            TRANSLATORS[f"aten.{name}"](PartSite(n), *[_part(a, k) for a in args], **named)
+            for k in (0, 1)
+        )
+        if isinstance(real, list | tuple):
+            return [None if r is None else Complex(r, i) for r, i in zip(real, imag, strict=True)]
+        return Complex(real, imag)
+
+    return translate
+
+
+def _paired(n: Site, x: Any, of: DType) -> Any:
+    """Tensors in a list beside complex ones (of cat) and operands become complex."""
+    if type(x) is list and any(isinstance(v, Complex) for v in x):
+        return [pair(n, v, of) if isinstance(v, Value | Complex) else v for v in x]
+    return x
+
+
+class PartSite(Site):
+    """A node whose result is one part of a complex tensor."""
+
+    __slots__ = ()
+
+    def __init__(self, n: Site) -> None:
+        super().__init__(n.build, n.node, n.symbols)
+        self.fakes = [
+            f if not isinstance(f, torch.Tensor) or not f.is_complex() else f.real for f in n.fakes
+        ]
+
+
+for _name in BOTH:
+    if f"aten.{_name}" in TRANSLATORS:
+        COMPLEX[f"aten.{_name}"] = _both(_name)
+
+
+# between complex and real -----------------------------------------------------------------------
+
+
+@of_complex("complex.default")
+def complex_of(n: Site, real: Value, imag: Value) -> Complex:
+    shape = n.shape
+    return Complex(n.expand(real, shape), n.expand(imag, shape))
+
+
+@of_complex("polar.default")
+def polar(n: Site, size: Value, angle: Value) -> Complex:
+    return Complex(*(n.emit("mul", size, n.emit(op, angle)) for op in ("cos", "sin")))
+
+
+@of_complex("view_as_complex.default", "view_as_complex_copy.default")
+def view_as_complex(n: Site, x: Value) -> Complex:
+    last = x.rank - 1
+    return Complex(*(n.reshape(n.cut(x, last, k, 1), x.shape[:-1]) for k in (0, 1)))
+
+
+@of_complex("view_as_real.default", "view_as_real_copy.default")
+def view_as_real(n: Site, x: Complex) -> Value:
+    return joined(n, x)
+
+
+def joined(n: Site, x: Complex) -> Value:
+    """The parts along a last axis of 2."""
+    parts = [n.reshape(p, (*p.shape, 1)) for p in x]
+    return n.emit("concat", *parts, axis=x.real.rank)
+
+
+@of_complex("real.default")
+def real(n: Site, x: Complex) -> Value:
+    return x.real
+
+
+@of_complex("imag.default")
+def imag(n: Site, x: Complex) -> Value:
+    return x.imag
+
+
+@of_complex("abs.default")
+def magnitude(n: Site, x: Complex) -> Value:
+    return n.emit(
+        "sqrt", n.emit("add", n.emit("mul", x.real, x.real), n.emit("mul", x.imag, x.imag))
+    )
+
+
+@of_complex("angle.default")
+def angle(n: Site, x: Complex) -> Value:
+    return n.emit("atan2", x.imag, x.real)
+
+
+@translates("angle.default")
+def angle_of_real(n: Site, x: Value) -> Value:
+    """0 or π, by the sign."""
+    v = n.operand(x)
+    found = n.emit("where", n.emit("less", v, n.constant(0, v.dtype)),
+                   n.constant(math.pi, v.dtype), n.constant(0, v.dtype))  # fmt: skip
+    return n.emit("where", n.emit("isnan", v), v, found) if v.dtype.is_float else found
+
+
+@of_complex("conj.default", "_conj.default", "_conj_physical.default", "conj_physical.default")
+def conj(n: Site, x: Complex) -> Complex:
+    return Complex(x.real, n.emit("neg", x.imag))
+
+
+@of_complex("_to_copy.default", "to.dtype", "to.dtype_layout")
+def convert(n: Site, x: Any, *_: Any, **named: Any) -> Any:
+    of = part_type(n)
+    if n.fakes[0].is_complex():
+        return pair(n, x, of)
+    return n.cast(x.real, of)
+
+
+# arithmetic -------------------------------------------------------------------------------------
+
+
+@of_complex("add.Tensor", "sub.Tensor", "rsub.Scalar")
+def add(n: Site, x: Any, y: Any, alpha: Any = 1) -> Complex:
+    of = part_type(n)
+    a, b = pair(n, x, of), pair(n, y, of)
+    if alpha != 1:
+        b = times(n, b, pair(n, alpha, of))
+    if n.op == "rsub":
+        a, b = b, a
+    op = "add" if n.op == "add" else "sub"
+    return Complex(*(n.emit(op, p, q) for p, q in zip(a, b, strict=True)))
+
+
+@of_complex("mul.Tensor", "mul.Scalar")
+def mul(n: Site, x: Any, y: Any) -> Complex:
+    of = part_type(n)
+    for a, b in ((x, y), (y, x)):  # by a real number
+        if isinstance(a, Complex) and not isinstance(b, Complex) and not isinstance(b, complex):
+            return Complex(*(n.emit("mul", p, n.operand(b, of)) for p in pair(n, a, of)))
+    return times(n, pair(n, x, of), pair(n, y, of))
+
+
+def times(n: Site, a: Complex, b: Complex, op: str = "mul") -> Complex:
+    """The product, with `op` for products of parts."""
+    parts = {(p, q): n.emit(op, a[p], b[q]) for p in (0, 1) for q in (0, 1)}
+    return Complex(n.emit("sub", parts[0, 0], parts[1, 1]), n.emit("add", parts[0, 1], parts[1, 0]))
+
+
+@of_complex("div.Tensor", "div.Scalar", "reciprocal.default")
+def div(n: Site, x: Any, y: Any = None) -> Complex:
+    of = part_type(n)
+    a, b = (pair(n, 1, of), pair(n, x, of)) if y is None else (pair(n, x, of), pair(n, y, of))
+    size = n.emit("add", n.emit("mul", b.real, b.real), n.emit("mul", b.imag, b.imag))
+    product = times(n, a, Complex(b.real, n.emit("neg", b.imag)))
+    return Complex(*(n.emit("div", p, size) for p in product))
+
+
+@of_complex("exp.default")
+def exp(n: Site, x: Complex) -> Complex:
+    size = n.emit("exp", x.real)
+    return Complex(*(n.emit("mul", size, n.emit(op, x.imag)) for op in ("cos", "sin")))
+
+
+@of_complex("mm.default", "bmm.default", "matmul.default")
+def matmul(n: Site, a: Any, b: Any) -> Complex:
+    of = part_type(n)
+    return times(n, pair(n, a, of), pair(n, b, of), "matmul")
+
+
+@of_complex("where.self")
+def where(n: Site, condition: Value, x: Any, y: Any) -> Complex:
+    of = part_type(n)
+    a, b = pair(n, x, of), pair(n, y, of)
+    return Complex(*(n.emit("where", condition, p, q) for p, q in zip(a, b, strict=True)))
+
+
+# Fourier transforms -----------------------------------------------------------------------------
+
+LONGEST = 64  # a transform of at most this length is one matrix product
+
+
+@cache
+def waves(count: int, sign: int) -> tuple[np.ndarray, np.ndarray]:
+    """cos and sin of sign 2π j k / count."""
+    turns = sign * 2 * np.pi * (np.outer(np.arange(count), np.arange(count)) % count) / count
+    return np.cos(turns), np.sin(turns)
+
+
+def split_of(count: int) -> int:
+    """The factor nearest to the root of `count`; 1 where it is short or prime."""
+    if count <= LONGEST:
+        return 1
+    return next(f for f in range(math.isqrt(count), 0, -1) if count % f == 0)
+
+
+def transformed(n: Site, x: Complex, sign: int) -> Complex:
+    """The transform along the last axis, not scaled: Cooley and Tukey's split where it pays."""
+    of = x.real.dtype
+    (count,) = n.static(x.real.shape[-1:], "the length of a Fourier transform")
+    first = split_of(count)
+    if first == 1:
+        c, s = (n.constant(w.astype(of.numpy), of) for w in waves(count, sign))
+        if not x.real.shape[:-1]:  # a vector is a matrix of one row
+            rows = Complex(*(n.reshape(p, (1, count)) for p in x))
+            product = times(n, rows, Complex(c, s), "matmul")
+            return Complex(*(n.reshape(p, (count,)) for p in product))
+        return times(n, x, Complex(c, s), "matmul")
+    second = count // first
+    lead = x.real.shape[:-1]
+    axes = [*range(len(lead)), len(lead) + 1, len(lead)]
+    rows = Complex(*(n.transpose(n.reshape(p, (*lead, second, first)), axes) for p in x))
+    inner = transformed(n, rows, sign)  # [first, second]: over every first-th element
+    turns = sign * 2 * np.pi * np.outer(np.arange(first), np.arange(second)) / count
+    twiddle = Complex(*(n.constant(f(turns).astype(of.numpy), of) for f in (np.cos, np.sin)))
+    turned = times(n, inner, twiddle)
+    columns = Complex(*(n.transpose(p, axes) for p in turned))  # [second, first]
+    outer = transformed(n, columns, sign)  # [second, first]: element (k, j) is j second + k
+    return Complex(*(n.reshape(n.transpose(p, axes), (*lead, count)) for p in outer))
+
+
+def along(n: Site, x: Complex, axis: int, sign: int) -> Complex:
+    """The transform along any axis."""
+    rank = x.real.rank
+    order = [*(d for d in range(rank) if d != axis), axis]
+    back = [order.index(d) for d in range(rank)]
+    made = transformed(n, Complex(*(n.transpose(p, order) for p in x)), sign)
+    return Complex(*(n.transpose(p, back) for p in made))
+
+
+def normalised(n: Site, parts: Any, count: int, kind: int) -> Any:
+    """Divided by nothing (0), the root of the count (1) or the count (2)."""
+    if kind == 0:
+        return parts
+    factor = 1 / math.sqrt(count) if kind == 1 else 1 / count
+    return Complex(*(n.emit("mul", p, n.constant(factor, p.dtype)) for p in parts))
+
+
+@of_complex("_fft_c2c.default")
+def fft_c2c(n: Site, x: Complex, dim: Any, normalization: int, forward: bool) -> Complex:
+    axes = axes_of(list(dim), x.real.rank) if len(dim) else ()
+    for axis in axes:
+        x = along(n, x, axis, -1 if forward else 1)
+    count = math.prod(n.static([x.real.shape[a] for a in axes], "a Fourier transform"))
+    return normalised(n, x, count, normalization)
+
+
+@of_complex("_fft_r2c.default")
+def fft_r2c(n: Site, x: Value, dim: Any, normalization: int, onesided: bool) -> Complex:
+    axes = axes_of(list(dim), x.rank)
+    y = pair(n, x, part_type(n))
+    count = math.prod(n.static([x.shape[a] for a in axes], "a Fourier transform"))
+    for k, axis in enumerate(reversed(axes)):
+        y = along(n, y, axis, -1)
+        if k == 0 and onesided:  # the rest is its mirror
+            half = n.static([x.shape[axis]], "a Fourier transform")[0] // 2 + 1
+            y = Complex(*(n.cut(p, axis, 0, half) for p in y))
+    return normalised(n, y, count, normalization)
+
+
+@of_complex("_fft_c2r.default")
+def fft_c2r(n: Site, x: Complex, dim: Any, normalization: int, last_dim_size: Any) -> Value:
+    axes = axes_of(list(dim), x.real.rank)
+    (size,) = n.static([last_dim_size], "the length of a Fourier transform")
+    for axis in axes[:-1]:
+        x = along(n, x, axis, 1)
+    axis, half = axes[-1], size // 2 + 1
+    rank = x.real.rank
+    given = as_int(x.real.shape[axis])
+    if given is None or given < half:
+        raise Refusal("a Fourier transform of fewer values than it needs")
+    cosines, sines = (w[:half] for w in waves(size, 1))
+    weights = np.full((half, 1), 2.0)
+    weights[0] = 1.0
+    if size % 2 == 0:
+        weights[-1] = 1.0
+    of = x.real.dtype
+    order = [*(d for d in range(rank) if d != axis), axis]
+    back = [order.index(d) for d in range(rank)]
+    real, imag = (n.transpose(n.cut(p, axis, 0, half), order) for p in x)
+    if rank == 1:
+        real, imag = (n.reshape(p, (1, half)) for p in (real, imag))
+    terms = [
+        n.emit("matmul", p, n.constant((weights * w).astype(of.numpy), of))
+        for p, w in ((real, cosines), (imag, sines))
+    ]
+    y = n.emit("sub", *terms)
+    y = n.reshape(y, (size,)) if rank == 1 else n.transpose(y, back)
+    count = size * math.prod(n.static([x.real.shape[a] for a in axes[:-1]], "a transform"))
+    if normalization == 0:
+        return y
+    factor = 1 / math.sqrt(count) if normalization == 1 else 1 / count
+    return n.emit("mul", y, n.constant(factor, of))

@@ -1,0 +1,24 @@
+"""A few architectures, one of each kind; all of them: `python -m tests.frontend.torch.architectures`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.frontend.torch.architectures import LIBRARIES, judge
+
+FEW = ("transformers/bert", "transformers/llama", "transformers/t5", "transformers/mobilenet_v2")
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_architectures(name: str) -> None:
+    library, _, kind = name.partition("/")
+    torch.manual_seed(0)
+    assert judge(*LIBRARIES[library][1](kind)) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LIBRARIES["transformers"][0][::9])
+def test_more_architectures(name: str) -> None:
+    torch.manual_seed(0)
+    assert judge(*LIBRARIES["transformers"][1](name)) == ""
