@@ -58,7 +58,7 @@ def involves(args: Any, fake: Any) -> bool:
     fakes = fake if isinstance(fake, tuple | list) else (fake,)
     if any(isinstance(f, torch.Tensor) and f.is_complex() for f in fakes):
         return True
-    return any(isinstance(a, Complex) or (type(a) is list and involves(a, None)) for a in args)
+    return any(isinstance(a, Complex) or (isinstance(a, list) and involves(a, None)) for a in args)
 
 
 def of_complex(*names: str) -> Callable[[Translator], Translator]:
@@ -91,7 +91,7 @@ def pair(n: Site, x: Any, of: DType) -> Complex:
 def _part(x: Any, which: int) -> Any:
     if isinstance(x, Complex):
         return x[which]
-    return [_part(v, which) for v in x] if type(x) is list else x
+    return [_part(v, which) for v in x] if isinstance(x, list) else x
 
 
 def _both(name: str) -> Translator:
@@ -111,7 +111,7 @@ def _both(name: str) -> Translator:
 
 def _paired(n: Site, x: Any, of: DType) -> Any:
     """Tensors in a list beside complex ones (of cat) and operands become complex."""
-    if type(x) is list and any(isinstance(v, Complex) for v in x):
+    if isinstance(x, list) and any(isinstance(v, Complex) for v in x):
         return [pair(n, v, of) if isinstance(v, Value | Complex) else v for v in x]
     return x
 

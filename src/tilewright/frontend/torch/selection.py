@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.torch.convert import Refusal
+from tilewright.frontend.torch.elementwise import truth
 from tilewright.frontend.torch.indexing import scatter_reduce
 from tilewright.frontend.torch.reductions import reduced, vector_norm
 from tilewright.frontend.torch.registry import Site, axis_of, translates
@@ -51,8 +52,6 @@ def put(n: Site, x: Value, index: Value, source: Value, accumulate: bool = False
 @translates("nonzero_static.default")
 def nonzero_static(n: Site, x: Value, *, size: int, fill_value: int = -1) -> Any:
     """The places of what is not zero, in order; as many as asked for, filled up."""
-    from tilewright.frontend.torch.elementwise import truth
-
     shape = n.static(x.shape, "the shape of what is searched")
     count = math.prod(shape)
     flat = n.cast(n.reshape(truth(n, x), (count,)), "i32")
