@@ -117,7 +117,7 @@ def test_dense(lead, k, n, block, threads):
     ("a", "b", "attrs"),
     [((3, 17, 31), (3, 31, 65), {}), ((1, 7, 13), (1, 13, 1), {}), ((5, 63), (63, 33), {}),
      ((2, 12, 24), (2, 17, 24), {"transpose_b": True}),
-     ((24, 12), (24, 17), {"transpose_a": True})],
+     ((24, 12), (24, 17), {"transpose_a": True}), ((1, 7), (7, 1), {}), ((1, 1), (1, 1), {})],
 )  # fmt: skip
 def test_matmul(a, b, attrs):
     check("matmul", random(*a), random(*b), relu=True, **attrs)

@@ -50,6 +50,7 @@ _FLOORDIV, _FLOORMOD = BinaryOp.floordiv, BinaryOp.floormod
 _MIN, _MAX = BinaryOp.min, BinaryOp.max
 _MOST_TERMS = 8  # a product of sums is multiplied out up to this many terms
 _EFFORT = 48  # steps that one question to `nonnegative` may take
+_MOST_NESTING = 3  # proofs inside proofs
 
 
 class Forms:
@@ -63,7 +64,7 @@ class Forms:
         self._bounds: dict[Expr, Interval] = {}
         self._ends: dict[Expr, tuple[Affine | None, Affine | None]] = {}
         self._memo: dict[int, tuple[Expr, Affine]] = {}
-        self._effort = 0
+        self._effort = self._nesting = 0
         self._names = Names() if parent is None else parent._names
         if parent is not None:
             self.conditions, self._given = parent.conditions, dict(parent._given)
@@ -555,10 +556,12 @@ class Forms:
         lo, hi = self.bounds(form)
         if lo >= 0:
             return True
-        if hi < 0 or not form.terms:
+        if hi < 0 or not form.terms or self._nesting == _MOST_NESTING:
             return False
         outer, self._effort = self._effort, _EFFORT
+        self._nesting += 1  # to put a form together may ask for proofs again
         proved = self._relax(form, 4)
+        self._nesting -= 1
         self._effort = outer
         return proved
 

@@ -24,6 +24,7 @@ from tilewright.strategy.loops import (
     compute_inside,
     extent,
     find,
+    innermost,
     parallel,
     present,
     reorder,
@@ -71,7 +72,7 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
     o, y, x, tile = cut_tile(schedule, (o, y, x, i), target)
     reorder(schedule, n, o, y, x, *tile)
     _, own_o, own_y, own_x, own_i, *reduced = compute_inside(
-        schedule, anchor.block, present([n, o, y, x])[-1]
+        schedule, anchor.block, innermost([n, o, y, x])
     )
     lanes = extent(schedule, tile[-1])
     fill_registers(schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes)
@@ -91,7 +92,7 @@ def transposed(schedule: Schedule, target: Target, threads: int) -> None:
     o, y, x, tile = cut_tile(schedule, (o, y, x, i), target)
     reorder(schedule, n, o, p, q, y, x, *tile)
     _, own_o, own_y, _, own_x, _, own_i, *reduced = compute_inside(
-        schedule, anchor.block, present([n, o, p, q, y, x])[-1]
+        schedule, anchor.block, innermost([n, o, p, q, y, x])
     )
     lanes = extent(schedule, tile[-1])
     fill_registers(schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes)

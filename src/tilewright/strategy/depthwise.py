@@ -15,8 +15,8 @@ from tilewright.strategy.loops import (
     by_axis,
     compute_inside,
     extent,
+    innermost,
     parallel,
-    present,
     reorder,
     split,
     unroll,
@@ -42,7 +42,7 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     x_outer, x_inner = split(schedule, x, columns)
     several, lane = split(schedule, i, lanes)
     reorder(schedule, n, c, y, x_outer, x_inner, several, lane)
-    around = present([n, c, y, x_outer])[-1]
+    around = innermost([n, c, y, x_outer])
     _, _, own_y, own_x, own_i, *reduced = compute_inside(schedule, anchor.block, around)
     fill_registers(schedule, anchor.block, (own_y, own_x), own_i, reduced, lanes)
     unroll(schedule, x_inner, several)

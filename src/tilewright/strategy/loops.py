@@ -32,8 +32,9 @@ def by_axis(schedule: Schedule, name: str, among: Sequence[str] | None = None) -
 
 
 def compute_inside(schedule: Schedule, name: str, loop: str) -> list[str]:
-    """compute_at, giving the block's new loop for each of its axes, or ""."""
-    return by_axis(schedule, name, schedule.compute_at(name, loop))
+    """compute_at, giving the block's new loop for each of its axes, or ""; with no loop to go into
+    the block stays where it is."""
+    return by_axis(schedule, name, schedule.compute_at(name, loop) if loop else None)
 
 
 def extent(schedule: Schedule, loop: str, unknown: int = 1) -> int:
@@ -54,6 +55,11 @@ def split(schedule: Schedule, loop: str, *inner: int) -> list[str]:
 def present(loops: Sequence[str]) -> list[str]:
     """The loops that there are."""
     return [loop for loop in loops if loop]
+
+
+def innermost(loops: Sequence[str]) -> str:
+    """The last loop that there is, or ""."""
+    return (["", *present(loops)])[-1]
 
 
 def reorder(schedule: Schedule, *loops: str) -> None:

@@ -26,8 +26,8 @@ from tilewright.strategy.loops import (
     extent,
     find,
     fuse,
+    innermost,
     parallel,
-    present,
     reorder,
     split,
     unroll,
@@ -55,7 +55,7 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
     )
     tile, inner = split(schedule, row, schedule.decide("rows", rows))
     reorder(schedule, panel, tile, inner, vector, lane)
-    m, o, i, k = compute_inside(schedule, anchor.block, present([panel, tile])[-1])
+    m, o, i, k = compute_inside(schedule, anchor.block, innermost([panel, tile]))
     fill_registers(schedule, anchor.block, (m, o), i, (k,), lanes)
     unroll(schedule, inner, vector)
     vectorize(schedule, lane)
@@ -94,7 +94,7 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     tile, inner = split(schedule, pixel, rows)
     several, lane = split(schedule, i, lanes)
     reorder(schedule, n, part, o_outer, tile, inner, o_inner, several, lane)
-    around = present([n, part, o_outer, tile])[-1]
+    around = innermost([n, part, o_outer, tile])
     _, own_o, own_p, own_i, *reduced = compute_inside(schedule, anchor.block, around)
     fill_registers(schedule, anchor.block, (own_p, own_o), own_i, reduced, lanes)
     unroll(schedule, inner, o_inner, several)
@@ -121,7 +121,7 @@ def matmul(schedule: Schedule, target: Target, threads: int) -> None:
     tile, inner = split(schedule, i, rows)
     panel, several, lane = split(schedule, j, vectors, lanes)
     reorder(schedule, *batch, tile, panel, inner, several, lane)
-    around = present([*batch, tile, panel])[-1]
+    around = innermost([*batch, tile, panel])
     *_, own_i, own_j, k = compute_inside(schedule, anchor.block, around)
     fill_registers(schedule, anchor.block, (own_i,), own_j, (k,), lanes)
     unroll(schedule, inner, several)

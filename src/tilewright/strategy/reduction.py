@@ -22,8 +22,8 @@ from tilewright.strategy.loops import (
     compute_inside,
     extent,
     find,
+    innermost,
     parallel,
-    present,
     split,
     vectorize,
 )
@@ -78,7 +78,7 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     width = min(width, extent(schedule, inner, width))
     piece, lane = split(schedule, inner, width)
     count = sum(a.kind == "spatial" for a in block.axes)
-    own = compute_inside(schedule, anchor.block, present([*outer, piece])[-1])
+    own = compute_inside(schedule, anchor.block, innermost([*outer, piece]))
     fill_registers(schedule, anchor.block, own[: count - 1], own[count - 1], own[count:], width)
     vectorize(schedule, lane)
     if threads > 1 and instances(block) * 4 >= PARALLEL_BYTES:
