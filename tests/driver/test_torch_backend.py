@@ -209,11 +209,11 @@ def test_training() -> None:
 
 def test_what_we_cannot_import_pytorch_runs() -> None:
     def f(x: Tensor) -> Tensor:
-        return torch.special.zeta(x.abs() + 2, torch.ones(()))
+        return torch.special.airy_ai(x)
 
     fast = torch.compile(f, backend="tilewright")
     x = drawn(5)
-    with pytest.warns(EagerWarning, match=r"zeta.*no translator knows this operator"):
+    with pytest.warns(EagerWarning, match=r"airy_ai.*no translator knows this operator"):
         close(fast(x), f(x))
     close(fast(x), f(x))
 
