@@ -70,7 +70,7 @@ EXPECTED = [
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 @pytest.mark.parametrize(("work", "kind", "detail"), EXPECTED)
 def test_verdicts(work, kind: str, detail: str) -> None:
-    verdict = judge.judge(work, seconds=2.0)
+    verdict = judge.judge(work, seconds=5.0)
     assert verdict.kind == kind
     assert detail in verdict.detail
 
