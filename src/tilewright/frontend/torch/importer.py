@@ -124,7 +124,7 @@ def is_known(node: torch.fx.Node) -> bool:
     return (
         node.op != "call_function"
         or str(node.target) in TRANSLATORS
-        or str(node.target) in COMPLEX
+        or (str(node.target) in COMPLEX and _is_complex(node))
         or (functional(node.target) is not None and is_private(node))
         or node.target is operator.getitem
         or _is_size(node)
@@ -374,6 +374,12 @@ _PLACES = frozenset(
 def _kept(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments that change the result: where a tensor lies and how does not."""
     return {k: v for k, v in kwargs.items() if k not in _PLACES}
+
+
+def _is_complex(node: torch.fx.Node) -> bool:
+    """Is the node's value, or one that it reads, a complex tensor?"""
+    leaves = pytree.tree_leaves([n.meta.get("val") for n in (node, *node.all_input_nodes)])
+    return any(isinstance(x, torch.Tensor) and x.is_complex() for x in leaves)
 
 
 def _is_size(node: torch.fx.Node) -> bool:
