@@ -232,6 +232,12 @@ def judge(model: nn.Module, inputs: dict[str, Any]) -> str:
     return ""
 
 
+# Architectures that do not agree yet: eager refuses the small configuration that is made for them
+# here, or their sizes depend on data.
+NOT_YET = frozenset(
+    "esm funnel xmod falcon mamba nemotron levit layoutlmv3 siglip flaubert vilt fnet".split()
+)
+
 LIBRARIES: dict[str, tuple[list[str], Callable[[str], tuple[nn.Module, dict[str, Any]]]]] = {
     "transformers": ([*TEXT, *DECODERS, *PAIRS, *VISION, *AUDIO, *BOTH], of_transformers),
     "timm": (list(TIMM), of_timm),
