@@ -90,7 +90,7 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     rows = schedule.decide("rows", rows)
     vectors = schedule.decide("vectors", vectors)
     o_outer, o_inner = split(schedule, o, vectors // wide)
-    part, pixel = split(schedule, pixel, share)
+    part, pixel = split(schedule, pixel, share) if share < count else ("", pixel)
     tile, inner = split(schedule, pixel, rows)
     several, lane = split(schedule, i, lanes)
     reorder(schedule, n, part, o_outer, tile, inner, o_inner, several, lane)
