@@ -21,6 +21,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role
 from tilewright.strategy.convolution import fill_registers, multiples, split_off_result
 from tilewright.strategy.loops import (
+    PIECES,
     by_axis,
     compute_inside,
     extent,
@@ -85,8 +86,12 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     share = divisor(count, stays)
     if share * 4 < stays:
         share = count  # no even parts: in one
-    share = schedule.decide("pixels", share)
     rows, vectors = register_tile(share, groups * wide, target.vector_registers, fits)
+    few = count // share * (groups * wide // vectors) < threads * PIECES
+    if threads > 1 and (few or share % rows):  # pieces must be enough, and whole tiles each
+        share = count
+        rows, vectors = register_tile(share, groups * wide, target.vector_registers, fits)
+    share = schedule.decide("pixels", share)
     rows = schedule.decide("rows", rows)
     vectors = schedule.decide("vectors", vectors)
     o_outer, o_inner = split(schedule, o, vectors // wide)
@@ -100,7 +105,7 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     unroll(schedule, inner, o_inner, several)
     vectorize(schedule, lane)
     if threads > 1:
-        parallel(schedule, [n, part, o_outer, tile], threads)
+        parallel(schedule, [n, part, o_outer] if part else [n, o_outer, tile], threads)
 
 
 def divisor(size: int, most: int) -> int:
