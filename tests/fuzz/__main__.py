@@ -94,7 +94,7 @@ def main(
     work: Annotated[str, typer.Option(help="compile (and run), or import only")] = "compile",
     case: Annotated[int | None, typer.Option(help="run this one here and show it")] = None,
     keep: Annotated[Path | None, typer.Option(help="with --case: write its files here")] = None,
-    seconds: Annotated[float, typer.Option(help="longer than this is a hang")] = SECONDS,
+    seconds: Annotated[float, typer.Option(help="of processor time: more is a hang")] = SECONDS,
     output: Annotated[Path | None, typer.Option(help="every verdict as JSON")] = None,
 ) -> None:
     """Open hostile files, each in a process of its own; exit code 1 if one is handled badly."""

@@ -1,7 +1,10 @@
 """One case in a process of its own: what happened to it, in one word.
 
 The process is forked, so that everything already imported is there at no cost; it may take
-SECONDS and grow by GROWTH bytes. Call this from a process without threads.
+SECONDS of processor time and grow by GROWTH bytes. Call this from a process without threads.
+
+Processor time tells a case that never ends from one that waits for its turn on a busy machine; what
+sleeps for ever uses none, so the clock ends it too, after WAITS times as long.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import Literal
 from tilewright.support.errors import TilewrightError, UserFault
 
 SECONDS = 10.0
+WAITS = 6
 GROWTH = 2 << 30
 LONGEST_MESSAGE = 20_000  # characters: more is not a clear error
 
@@ -55,9 +59,9 @@ def judge(
         child = os.fork()
         if child == 0:
             os.close(reading)
-            confess(work, writing, errors.fileno())
+            confess(work, writing, errors.fileno(), seconds)
         os.close(writing)
-        answer = answer_within(reading, seconds)
+        answer = answer_within(reading, WAITS * seconds)
         os.close(reading)
         if answer is None:
             os.kill(child, signal.SIGKILL)
@@ -76,7 +80,7 @@ def judge(
     return verdict
 
 
-def confess(work: Callable[[], object], writing: int, errors: int) -> None:
+def confess(work: Callable[[], object], writing: int, errors: int, seconds: float) -> None:
     """In the child: limit itself, do the work, write the verdict, end without any clean-up."""
     os.setpgid(0, 0)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -86,6 +90,7 @@ def confess(work: Callable[[], object], writing: int, errors: int) -> None:
     limit = virtual() + GROWTH
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.setitimer(signal.ITIMER_PROF, seconds)  # SIGPROF ends the process
     try:
         work()
         verdict = Verdict("ok")
@@ -144,6 +149,8 @@ def verdict_of(answer: bytes | None, status: int, last: str) -> Verdict:
         return Verdict("hang", "no end in time")
     if answer:
         return pickle.loads(answer)
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
+        return Verdict("hang", "no end in its time on the processor")
     if os.WIFSIGNALED(status):
         return Verdict("crash", f"{signal.Signals(os.WTERMSIG(status)).name}: {last}")
     return Verdict("crash", f"exit code {os.WEXITSTATUS(status)}: {last}")

@@ -51,6 +51,11 @@ def leave() -> None:
     os._exit(3)
 
 
+def spin() -> None:
+    while True:
+        pass
+
+
 def grow() -> None:
     bytearray(2 * judge.GROWTH)  # well above: a forked child has its parent's thread stacks free
 
@@ -63,6 +68,7 @@ EXPECTED = [
     (die, "crash", "SIGSEGV"),
     (leave, "crash", "exit code 3"),
     (lambda: time.sleep(60), "hang", "no end in time"),
+    (spin, "hang", "no end in its time on the processor"),
     (grow, "exception", "MemoryError at"),
 ]
 
@@ -70,7 +76,7 @@ EXPECTED = [
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 @pytest.mark.parametrize(("work", "kind", "detail"), EXPECTED)
 def test_verdicts(work, kind: str, detail: str) -> None:
-    verdict = judge.judge(work, seconds=5.0)
+    verdict = judge.judge(work, seconds=2.0)
     assert verdict.kind == kind
     assert detail in verdict.detail
 

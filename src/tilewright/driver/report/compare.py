@@ -106,7 +106,7 @@ def onnxruntime(path: str, threads: int) -> Call:
 
 def openvino(path: str, threads: int) -> Call:
     """A request of OpenVINO, in f32: arrays in the model's order → arrays."""
-    import openvino as ov
+    import openvino as ov  # pyright: ignore[reportMissingImports]  (a peer: extra "bench" only)
 
     settings = {
         "INFERENCE_NUM_THREADS": threads,
