@@ -35,10 +35,10 @@ def tiled(A: f32[24, 16], C: f32[24, 16]):
         T = alloc(f32[6, 16], "local")
         for i in serial(0, 6):
             for j in vectorize(0, 16):
-                T[i_o * 6 + i - i_o * 6, j] = A[i_o * 6 + i, j] + 1.0
+                T[i, j] = A[i_o * 6 + i, j] + 1.0
         for i_1 in serial(0, 6):
             for j_1 in vectorize(0, 16):
-                C[i_o * 6 + i_1, j_1] = T[i_o * 6 + i_1 - i_o * 6, j_1] * 3.0
+                C[i_o * 6 + i_1, j_1] = T[i_1, j_1] * 3.0
 """.strip()
     )
     same_meaning(func, made)

@@ -63,7 +63,8 @@ class Forms:
         self._given: dict[Expr, Interval] = {}  # what conditions say of single terms
         self._bounds: dict[Expr, Interval] = {}
         self._ends: dict[Expr, tuple[Affine | None, Affine | None]] = {}
-        self._memo: dict[int, tuple[Expr, Affine]] = {}
+        self._whole: dict[int, tuple[Expr, Affine]] = {}  # of each expression that was asked for
+        self._memo: dict[int, tuple[Expr, Affine]] = {}  # of what is no sum, inside them
         self._effort = self._nesting = 0
         self._names = Names() if parent is None else parent._names
         if parent is not None:
@@ -73,9 +74,14 @@ class Forms:
 
     def affine(self, e: Expr) -> Affine:
         """The form of an i64 expression."""
-        terms: dict[Expr, int] = {}
-        const = self._collect(e, 1, terms)
-        return self._settle(terms, const)
+        if type(e) is Const:
+            return Affine({}, e.value)
+        found = self._whole.get(id(e))
+        if found is None:
+            terms: dict[Expr, int] = {}
+            const = self._collect(e, 1, terms)
+            found = self._whole[id(e)] = (e, self._settle(terms, const))
+        return found[1]
 
     def value(self, e: Expr) -> Expr:
         """An operand that is no i64 arithmetic, simplified; here: as it is."""

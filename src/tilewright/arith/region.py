@@ -54,14 +54,14 @@ def cover(
     still: ranges of the other variables. shape: of the buffer; where nothing better is known the
     whole dimension is touched (without it: ValueError).
     """
-    known = facts(still).extended(varying)
+    known = facts(still).telling(varying)
     cells = [(e, _ONE) for e in indices]
     return _cover(cells, frozenset(varying), known, shape)
 
 
 def cover_region(region: Region, varying: Ranges, still: Ranges | Facts | None = None) -> Region:
     """The region that `region` sweeps while the variables of `varying` run over their ranges."""
-    known = facts(still).extended(varying)
+    known = facts(still).telling(varying)
     cells = list(zip(region.starts, region.extents, strict=True))
     starts, extents = _cover(cells, frozenset(varying), known, region.buffer.shape)
     return Region(region.buffer, starts, extents)
@@ -152,6 +152,10 @@ def _dimension(
     start: Expr, extent: Expr, moving: frozenset[Var], known: Facts, size: Expr | None
 ) -> tuple[Expr, Expr]:
     """The cells [start, start + extent) while `moving` moves."""
+    if type(start) is Const and type(extent) is Const and type(size) is Const:
+        first, end = max(start.value, 0), min(start.value + extent.value, size.value)
+        same = first == start.value and end == first + extent.value
+        return (start, extent) if same else (Const(first, i64), Const(max(end - first, 0), i64))
     form = known.affine(start)
     span = _span(form, moving, known)
     length = known.affine(extent)

@@ -132,6 +132,13 @@ class Facts(Forms):
         """These facts with more ranges, apart from the original."""
         return Facts({**self.ranges, **ranges}, self)
 
+    def telling(self, ranges: Ranges) -> Facts:
+        """Facts that have these ranges: these, with all they have worked out, if they do."""
+        mine = self.ranges
+        if all(mine.get(v) == r for v, r in ranges.items()):
+            return self
+        return self.extended(ranges)
+
     def under(self, cond: Expr) -> Facts:
         """These facts where `cond` also holds."""
         if type(cond) is Const:
@@ -196,6 +203,7 @@ class Facts(Forms):
         self._bounds.clear()
         self._ends.clear()
         self._memo.clear()
+        self._whole.clear()
 
     # ---- conditions
 

@@ -149,7 +149,7 @@ def named(func: Func, name: str) -> Node | None:
         elif isinstance(n, Alloc) and n.buffer.name == name:
             storage = storage or n
         if not isinstance(n, Expr):
-            stack.extend(reversed(list(n.children())))
+            stack.extend(reversed(n.children()))
     return variable or block or storage
 
 

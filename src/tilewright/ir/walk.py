@@ -34,7 +34,9 @@ def visit(root: Node) -> Iterator[Node]:
     while stack:
         current = stack.pop()
         yield current
-        stack.extend(reversed(list(current.children())))
+        below = current.children()
+        if below:
+            stack.extend(below[::-1])
 
 
 def rewrite(root: N, change: Callable[[Any], Any]) -> N:
@@ -160,4 +162,4 @@ def statements(root: Node) -> Iterator[Stmt]:
         current = stack.pop()
         if isinstance(current, Stmt):
             yield current
-        stack.extend(c for c in reversed(list(current.children())) if isinstance(c, Stmt))
+        stack.extend([c for c in current.children()[::-1] if isinstance(c, Stmt)])

@@ -14,6 +14,7 @@ from math import inf
 from typing import Any
 
 from tilewright.arith.affine import Affine
+from tilewright.arith.interval import Ranges
 from tilewright.arith.region import cover, cover_region, union
 from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.expr import (
@@ -78,6 +79,7 @@ class _Access:
     writes: bool
     surely: bool  # not under an If, so that a write counts
     carried: set[Var]  # loops over which the accesses combine: the buffer must outlive them
+    swept: dict[int, Region] = field(default_factory=dict[int, Region])  # by depth, see `_swept`
 
 
 @dataclass
@@ -99,7 +101,7 @@ class _Uses:
     def walk(self, s: Stmt, loops: tuple[For, ...], known: Facts, guarded: bool) -> None:
         if isinstance(s, For):
             self.reads((s.start, s.stop), loops, known, guarded)
-            inside = known.extended({s.var: loop_range(s)})
+            inside = known.bind(s.var, *loop_range(s))
             self.walk(s.body, (*loops, s), inside, guarded)
         elif isinstance(s, Seq):
             for c in s.stmts:
@@ -132,7 +134,8 @@ class _Uses:
         for a in s.axes:
             if a.kind == "reduce":
                 carried |= free_vars(a.value)
-        inner = _inner_buffers(s)
+        inside_it = [n for part in (s.init, s.body) if part is not None for n in visit(part)]
+        inner = {n.buffer for n in inside_it if isinstance(n, Alloc)}
         for r in s.reads:
             if r.buffer not in inner:
                 access = _Access(substitute(r, values), loops, inside, False, surely, set())
@@ -143,7 +146,7 @@ class _Uses:
                 access = _Access(substitute(r, values), loops, known, True, surely, carried)
                 self.of.setdefault(r.buffer, []).append(access)
         declared = {r.buffer for r in (*s.reads, *s.writes)} | inner
-        for n in (n for part in (s.init, s.body) if part is not None for n in visit(part)):
+        for n in inside_it:
             if isinstance(n, Load | Store) and n.buffer not in declared:
                 whole = Region(n.buffer, (const(0),) * n.buffer.rank, n.buffer.shape)
                 access = _Access(whole, loops, known, isinstance(n, Store), False, carried)
@@ -168,6 +171,8 @@ class _Uses:
 
 def _guards_the_domain(block: Block, known: Facts) -> bool:
     """Whether the guard keeps out only instances of which an axis is beyond its extent."""
+    if block.where is None:
+        return True
     ends = [known.sum(known.affine(a.extent), known.affine(a.value), -1) - 1 for a in block.axes]
     for part in parts_of(block.where):
         if not isinstance(part, Binary) or part.op not in (BinaryOp.lt, BinaryOp.le):
@@ -190,11 +195,6 @@ def _fails_with(form: Affine, end: Affine, known: Facts) -> bool:
         if rest == 0 and n > 1:
             times.add(n)
     return any(known.nonnegative(known.sum(form * n + (n - 1), end, -1)) for n in times)
-
-
-def _inner_buffers(block: Block) -> set[Buffer]:
-    parts = [p for p in (block.init, block.body) if p is not None]
-    return {n.buffer for p in parts for n in visit(p) if isinstance(n, Alloc)}
 
 
 # ---- where a buffer lives, and how much of it
@@ -252,15 +252,19 @@ def _is_whole_inside(uses: list[_Access], depth: int) -> bool:
 
 def _swept(use: _Access, depth: int) -> Region:
     """What an access may touch while the loops inside `depth` run."""
-    varying = _varying(use, depth)
-    return cover_region(use.region, varying, use.known)
+    found = use.swept.get(depth)
+    if found is None:
+        found = cover_region(use.region, _varying(use, depth), use.known)
+        use.swept[depth] = found
+    return found
 
 
-def _varying(use: _Access, depth: int) -> dict[Var, tuple[int | Expr, int | Expr]]:
+def _varying(use: _Access, depth: int) -> Ranges:
     """The loops that run while a buffer at `depth` lives: those inside, threads that share it."""
     shared = use.region.buffer.scope != "local"
+    ranges = use.known.ranges
     return {
-        loop.var: loop_range(loop)
+        loop.var: ranges[loop.var]
         for n, loop in enumerate(use.loops)
         if n >= depth or (shared and loop.thread.startswith("threadIdx"))
     }
@@ -395,7 +399,27 @@ def _apply(body: Stmt, plans: dict[Buffer, _Plan]) -> Stmt:
 
 
 def _moved(indices: tuple[Expr, ...], starts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    return tuple([i - s for i, s in zip(indices, starts, strict=True)])
+    return tuple([_less(i, s) for i, s in zip(indices, starts, strict=True)])
+
+
+def _less(index: Expr, start: Expr) -> Expr:
+    """index - start; where the sum shows `start` as it is, it goes at once: later passes read less.
+
+    (Most do: a tile's index is the tile's start plus what is inside the tile.)
+    """
+    if index == start:
+        return const(0)
+    rest: list[Expr] = []  # what was added after `e`, the last first
+    e = index
+    while isinstance(e, Binary) and e.op is BinaryOp.add and not isinstance(start, Const):
+        if start in (e.a, e.b):
+            e = e.b if e.a == start else e.a
+            for term in reversed(rest):
+                e = e + term
+            return e
+        rest.append(e.b)
+        e = e.a
+    return index - start
 
 
 def _allocate(plans: list[_Plan], body: Stmt) -> Stmt:

@@ -15,7 +15,7 @@ from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Binary, Call, Cast, Const, Expr, Load, Select, Var, as_int, const
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, annotated, seq
-from tilewright.ir.walk import free_vars, fresh, names, statements, substitute, visit
+from tilewright.ir.walk import fresh, names, statements, substitute, visit
 from tilewright.lower.lanes import FIRST_LANE_RUNS, is_lane_reduction
 from tilewright.target.target import Target
 
@@ -48,7 +48,7 @@ class _Legalize:
         if isinstance(s, For):
             if s.kind == "vectorize":
                 return self.vectorized(s, known)
-            body = self.go(s.body, known.extended({s.var: loop_range(s)}))
+            body = self.go(s.body, known.bind(s.var, *loop_range(s)))
             made = s if body is s.body else s.replace(body=body)
             if made.kind == "unroll" and not _can_unroll(made):
                 return made.replace(kind="serial")
@@ -185,8 +185,9 @@ def _can_run_in_lanes(loop: For) -> bool:
     inner: set[Any] = set()
 
     def varies(e: Expr) -> bool:
-        return bool(free_vars(e) & varying) or any(
-            isinstance(n, Load) and n.buffer in inner for n in visit(e)
+        return any(
+            n in varying if isinstance(n, Var) else isinstance(n, Load) and n.buffer in inner
+            for n in visit(e)
         )
 
     def check(s: Stmt) -> bool:
@@ -203,8 +204,9 @@ def _can_run_in_lanes(loop: For) -> bool:
             return as_int(s.buffer.shape[0]) is not None and check(s.body)
         if isinstance(s, Store):
             free = s.buffer in inner or varies(s.indices[0]) or not varies(s.value)
-            calls = any(isinstance(n, Call) and n.name != "reinterpret" for n in visit(s))
-            return (free or is_lane_reduction(s)) and not calls
+            if not free and not is_lane_reduction(s):
+                return False
+            return not any(isinstance(n, Call) and n.name != "reinterpret" for n in visit(s.value))
         if isinstance(s, Eval):
             return False
         if isinstance(s, If):

@@ -8,7 +8,6 @@ a budget.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -115,7 +114,7 @@ class _Partition:
             cut = self.cut(s, known) if _may_cut(s) else None
             if cut is not None:
                 return cut
-            body = self.go(s.body, known.extended({s.var: loop_range(s)}))
+            body = self.go(s.body, known.bind(s.var, *loop_range(s)))
             return s if body is s.body else s.replace(body=body)
         if isinstance(s, If):
             cond = known.condition(s.cond)
@@ -139,8 +138,8 @@ class _Partition:
         guards = [g for g in self.guards(s.body) if s.var in g.vars]
         if not guards:
             return None
-        inside = known.extended({s.var: loop_range(s)})
-        hot = list(_conditions(s.var, guards, inside))
+        inside = known.bind(s.var, *loop_range(s))
+        hot = _conditions(s.var, guards, inside)
         if not hot:
             return None
         weight = _weight(s.body)
@@ -184,13 +183,13 @@ class _Partition:
         for start, stop in ((s.start, begin), (begin, end), (end, s.stop)):
             if start != stop:
                 part = s.replace(start=start, stop=stop)
-                body = self.go(s.body, known.extended({s.var: loop_range(part)}))
+                body = self.go(s.body, known.bind(s.var, *loop_range(part)))
                 parts.append(part.replace(body=body))
         return seq(*parts)
 
     def branches(self, s: For, known: Facts, begin: Expr | None, end: Expr) -> Stmt:
         """One loop whose body asks in which part it is."""
-        inside = known.extended({s.var: loop_range(s)})
+        inside = known.bind(s.var, *loop_range(s))
         middle, body = inside, s.body
         late = None if end == s.stop else s.var < end
         early = None if begin is None else s.var < begin
@@ -214,11 +213,14 @@ def _may_cut(s: For) -> bool:
 # ---- what a loop's body asks
 
 
-def _conditions(var: Var, guards: list[_Guard], known: Facts) -> Iterator[Affine]:
+def _conditions(var: Var, guards: list[_Guard], known: Facts) -> list[Affine]:
     """Forms of `var` and what is outside; where all are ≥ 0, the conditions surely hold."""
     seen: set[Expr] = set()
+    found: dict[tuple[frozenset[tuple[Expr, int]], int], Affine] = {}
     for guard in guards:
-        here = known.extended({f.var: loop_range(f) for f in guard.loops})
+        here = known
+        for f in guard.loops:
+            here = here.bind(f.var, *loop_range(f))
         for part in parts_of(here.condition(guard.cond)):
             if part in seen or not isinstance(part, Binary) or part.op not in _BOUNDS:
                 continue
@@ -228,8 +230,9 @@ def _conditions(var: Var, guards: list[_Guard], known: Facts) -> Iterator[Affine
             sign, more = _BOUNDS[part.op]
             form = here.sum(here.affine(part.b), here.affine(part.a), -1) * sign + more
             least = _least(form, var, frozenset(f.var for f in guard.loops), here)
-            if least is not None:
-                yield least
+            if least is not None:  # the nests of one tile ask the same, of inner loops of their own
+                found.setdefault((frozenset(least.terms.items()), least.const), least)
+    return list(found.values())
 
 
 def _least(form: Affine, var: Var, inner: frozenset[Var], known: Facts) -> Affine | None:

@@ -12,7 +12,7 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 if sys.version_info >= (3, 11):
@@ -40,9 +40,9 @@ class Node:
         """Apply `change` to every child; the same object comes back if no child changed."""
         return self
 
-    def children(self) -> Iterator[Node]:
+    def children(self) -> tuple[Node, ...]:
         """The direct children, in field order."""
-        return iter(())
+        return ()
 
     def replace(self: N, **changes: Any) -> N:
         """A copy with some fields changed."""
@@ -164,12 +164,11 @@ def _source(
         unchanged = " and ".join(f"{f} is self.{f}" for f in held)
         arguments = ", ".join(f if f in held else f"self.{f}" for f in fields)
         lines += [f"    return self if {unchanged} else self.__class__({arguments})"]
-        lines += ["def children(self):"]
-        for f, kind in held.items():
-            if kind == "tuple":
-                lines += [f"    yield from self.{f} or ()"]
-            elif kind == "optional":
-                lines += [f"    if self.{f} is not None: yield self.{f}"]
-            else:
-                lines += [f"    yield self.{f}"]
+        one = {
+            "tuple": "*(self.{0} or ())",
+            "optional": "*(() if self.{0} is None else (self.{0},))",
+            "one": "self.{0}",
+        }
+        parts = [one[kind].format(f) for f, kind in held.items()]
+        lines += ["def children(self):", f"    return ({', '.join(parts)},)"]
     return "\n".join(lines) + "\n"

@@ -165,7 +165,7 @@ class _Finder:
         elif isinstance(like, Binary):
             self.operands(own, like)
         else:
-            self.all(list(own.children()), list(like.children()))
+            self.all(own.children(), like.children())
 
     def all(self, own: Sequence[Any], like: Sequence[Any]) -> None:
         if len(own) != len(like):

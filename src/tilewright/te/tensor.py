@@ -155,7 +155,7 @@ def tensors_in(values: Sequence[Expr]) -> tuple[Tensor, ...]:
         current = stack.pop()
         if current.__class__ is Read:
             found[current.tensor] = None
-        stack.extend(reversed(list(current.children())))
+        stack.extend(reversed(current.children()))
     return tuple(found)
 
 
