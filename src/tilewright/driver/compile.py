@@ -170,8 +170,8 @@ def prepare(
     if opt_level >= 1:
         graph = optimise(graph, observers=observers)
     if opt_level >= 2:
-        lanes, registers = machine.lanes(32), machine.vector_registers
-        layouts = ("choose_layouts", lambda g: choose_layouts(g, lanes, registers))
+        vectors = machine.lanes(32), machine.vector_registers, machine.cache(1).size
+        layouts = ("choose_layouts", lambda g: choose_layouts(g, *vectors))
         graph = optimise(graph, pipeline=[layouts, *PIPELINE], observers=observers)
     start = time.perf_counter()
     fused = fuse(graph)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import gcd, inf
 
 from tilewright.arith.affine import Affine, Forms
 from tilewright.arith.prove import prove_less_equal
@@ -250,7 +250,11 @@ def determined(values: Sequence[Expr], inside: set[Var], ranges: Ranges) -> set[
     """
     forms = Forms(ranges)
     known: set[Expr] = {u for u in inside if _width(forms.term_bounds(u)) == 0}
-    pending = [form.terms for form in _joined(forms, [forms.affine(v) for v in values])]
+    pending = [
+        part
+        for form in _joined(forms, [forms.affine(v) for v in values])
+        for part in _told_apart(forms, form.terms)
+    ]
     digits: dict[Expr, set[tuple[int, int]]] = {}
     grew = True
 
@@ -271,6 +275,18 @@ def determined(values: Sequence[Expr], inside: set[Var], ranges: Ranges) -> set[
                         known.add(base)
                         pending.append(forms.affine(base).terms)
     return {u for u in inside if u in known}
+
+
+def _told_apart(forms: Forms, terms: dict[Expr, int]) -> list[dict[Expr, int]]:
+    """A sum, and the parts of it that follow from it: of 28 * a + 4 * b + c, with 0 ≤ c < 4, that
+    is c, its remainder by 4, and the rest."""
+    order = sorted(((abs(c), t) for t, c in terms.items()), key=_size)
+    for n in range(1, len(order)):
+        step = gcd(*[c for c, _ in order[:n]])
+        if sum(c * _width(forms.term_bounds(t)) for c, t in order[n:]) < step:
+            high, low = ({t: terms[t] for _, t in part} for part in (order[:n], order[n:]))
+            return [terms, high, *_told_apart(forms, low)]
+    return [terms]
 
 
 def _joined(forms: Forms, found: list[Affine]) -> list[Affine]:

@@ -10,6 +10,7 @@ from tilewright.graph.ops import (
     pooling,
     recurrent,
     reductions,
+    winograd,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "pooling",
     "recurrent",
     "reductions",
+    "winograd",
 ]

@@ -172,7 +172,7 @@ def _conv_reference(
     return out
 
 
-def _padded(x: te.Tensor, pads: Pads) -> te.Tensor:
+def padded_image(x: te.Tensor, pads: Pads) -> te.Tensor:
     """The image (N, C, H, W, b) with zeros around H and W; itself if there is nothing to pad."""
     (top, bottom), (left, right) = pads
     if not (top or bottom or left or right):
@@ -223,7 +223,7 @@ def conv_packed(
     rc, ri = te.reduce_axis(inner, "rc"), te.reduce_axis(cb, "ri")
     if (as_int(kh), as_int(kw)) == (1, 1) and not np.any(pads):
         return _pointwise(_every(x, shape[2:4], strides), w, shape, groups, rc, ri)
-    image = _padded(x, pads)
+    image = padded_image(x, pads)
     ry, rx = te.reduce_axis(kh, "ry"), te.reduce_axis(kw, "rx")
     (sy, sx), (dy, dx) = strides, dilations
 
@@ -304,7 +304,7 @@ def depthwise_packed(
     """Each channel convolved with its own kernel. x: (N, C/b, H, W, b); w: (C/b, KH, KW, b)."""
     blocks, kh, kw, b = w.shape
     shape = (x.shape[0], blocks, *_window(x.shape, (kh, kw), strides, pads, dilations), b)
-    image = _padded(x, pads)
+    image = padded_image(x, pads)
     ry, rx = te.reduce_axis(kh, "ry"), te.reduce_axis(kw, "rx")
     (sy, sx), (dy, dx) = strides, dilations
     return te.compute(
@@ -396,7 +396,7 @@ def conv_transpose_packed(
     reach_x = (columns * sx - 1 + ox) // sx
     bottom = max(0, reach_y + 1 - int(as_int(h) or 0))
     right = max(0, reach_x + 1 - int(as_int(wide) or 0))
-    image = _padded(x, ((top, bottom), (left, right)))
+    image = padded_image(x, ((top, bottom), (left, right)))
     rc, ri = te.reduce_axis(ci, "rc"), te.reduce_axis(cb, "ri")
     ry, rx = te.reduce_axis(ny, "ry"), te.reduce_axis(nx, "rx")
 

@@ -19,8 +19,9 @@ from tilewright.graph.builder import Edit
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.operator import BROADCAST, OPERATORS
 from tilewright.graph.ops.packed import pack, pack_dense, pack_transposed
+from tilewright.graph.ops.winograd import pack_winograd
 from tilewright.ir.dtype import f32
-from tilewright.strategy.tiles import register_tile
+from tilewright.strategy.tiles import register_tile, winograd_tile
 
 # Elementwise operators that keep padding channels finite, so that they may run on them.
 FINITE = frozenset(
@@ -57,17 +58,20 @@ class Packing(NamedTuple):
         return pack(array, self.block, self.groups)
 
 
-def choose_layouts(graph: Graph, lanes: int, registers: int = 32) -> Graph:
-    """Packed layouts for vectors of `lanes` f32 and a machine with `registers` vector registers."""
-    return _Layouts(graph, lanes, registers).run()
+def choose_layouts(
+    graph: Graph, lanes: int, registers: int = 32, second_cache: int = 512 << 10
+) -> Graph:
+    """Packed layouts for vectors of `lanes` f32 and a machine with `registers` vector registers
+    and so many bytes of second-level cache."""
+    return _Layouts(graph, lanes, registers, second_cache).run()
 
 
 class _Layouts(Edit):
     """The edit, with the packed form of each value that has one."""
 
-    def __init__(self, graph: Graph, lanes: int, registers: int) -> None:
+    def __init__(self, graph: Graph, lanes: int, registers: int, second_cache: int) -> None:
         super().__init__(graph)
-        self.lanes, self.registers = lanes, registers
+        self.lanes, self.registers, self.second_cache = lanes, registers, second_cache
         self.packed: dict[Value, Packing] = {}  # of each value of the old graph, its first one
         self.forms: dict[tuple[Value, Packing], Value] = {}  # and in which value it is so
         self.wanted = self.wishes()
@@ -182,13 +186,14 @@ class _Layouts(Edit):
             if groups != node["groups"]:
                 weights = dense_filter(weights, node["groups"])
             filters = pack_filter(weights, source, packing, groups)
-            made = self.emit(
-                "conv_packed",
-                self.pack(x, source),
-                self.constant(filters, "w"),
-                groups=groups,
-                **window,
-            )
+            image = self.pack(x, source)
+            edge = self.winograd_edge(node, filters, window) if groups == 1 else 0
+            if edge:
+                filters = self.constant(pack_winograd(filters, edge), "w")
+                made = self.emit("winograd_packed", image, filters, pads=window["pads"])
+            else:
+                filters = self.constant(filters, "w")
+                made = self.emit("conv_packed", image, filters, groups=groups, **window)
         if bias is not None:
             made = self.emit("add", made, self.per_channel(bias, packing))
         self.made(node.output, made, packing)
@@ -212,6 +217,16 @@ class _Layouts(Edit):
         if found is not None and found.block == block and self.is_only_packed(x):
             return found, Packing(block), 1
         return Packing(block), Packing(block), 1
+
+    def winograd_edge(self, node: Node, filters: np.ndarray, window: dict[str, Any]) -> int:
+        """The edge of the tiles for Winograd's convolution; 0 where it does not apply or pay."""
+        co, ci, kh, kw, cb, ob = filters.shape
+        shape = node.output.static_shape
+        unit = window["strides"] == window["dilations"] == (1, 1)
+        if not unit or (kh, kw) != (3, 3) or cb != self.lanes or shape is None:
+            return 0
+        rows, columns = shape[0] * shape[2], shape[3]
+        return winograd_tile(rows, columns, ci * cb, co * ob, self.lanes, self.second_cache)
 
     def per_channel(self, values: np.ndarray, packing: Packing) -> Value:
         """One number a channel, shaped to broadcast against a packed image."""

@@ -1,0 +1,212 @@
+"""Winograd's convolution: fewer multiplications for a 3×3 window, for more additions.
+
+A tile of m × m results of a convolution with r taps takes (m + r - 1)² multiplications per pair of
+channels instead of m² * r²: the image's tile and the filter are transformed, multiplied element by
+element (over all channels that is a matrix product for each element), and the result is transformed
+back. In one dimension this is polynomial multiplication (Toom and Cook): evaluate both at m + r - 1
+points, multiply, interpolate; the convolution is its transpose. S. Winograd, Arithmetic Complexity
+of Computations (1980); A. Lavin and S. Gray, Fast Algorithms for Convolutional Neural Networks
+(2015), for the two-dimensional use.
+
+No importer makes these; the layout pass puts them in place of packed convolutions where they pay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tilewright import te
+from tilewright.graph import sizes
+from tilewright.graph.operator import COMPLEX, Type, need, operator
+from tilewright.graph.ops.packed import Pads, padded_image
+from tilewright.ir.expr import Expr, as_int
+
+TAPS = 3
+# The points to evaluate at, besides infinity, for tiles of m: found by trying pairs ±p of small
+# exact fractions for the least error in f32. For m = 4 ±1, ±2, the usual ones, err four times as
+# much.
+POINTS = {
+    2: (Fraction(0), Fraction(1), Fraction(-1)),
+    4: (Fraction(0), Fraction(3, 4), Fraction(-3, 4), Fraction(5, 4), Fraction(-5, 4)),
+}
+Matrix = tuple[tuple[Fraction, ...], ...]
+
+
+class Transforms(NamedTuple):
+    """For m results from an image of m + r - 1: result = back ((filter g) * (image d))."""
+
+    image: Matrix  # (m + r - 1, m + r - 1)
+    filter: Matrix  # (m + r - 1, r)
+    back: Matrix  # (m, m + r - 1)
+
+
+@lru_cache
+def transforms(m: int) -> Transforms:
+    """The transforms of m results of a convolution with r = 3 taps.
+
+    Row k of `filter` evaluates a polynomial of r coefficients at point k, that of `back`
+    (transposed) one of m; row k of `image` holds the coefficients of the polynomial that is zero at
+    every other point. The last point is infinity, where a polynomial is its highest coefficient.
+    """
+    points, r = POINTS[m], TAPS
+    top = (Fraction(0),)
+    one = (Fraction(1),)
+    image: list[tuple[Fraction, ...]] = []
+    filters: list[tuple[Fraction, ...]] = []
+    for p in points:
+        others = [q for q in points if q != p]
+        scale = Fraction(1)
+        for q in others:
+            scale *= p - q
+        sign = -1 if scale < 0 else 1  # for the twins p and -p to have the same signs in `image`
+        image.append(tuple(sign * c for c in _with_roots(others)) + top)
+        filters.append(tuple(sign * p**j / scale for j in range(r)))
+    image.append(_with_roots(points))
+    filters.append(top * (r - 1) + one)
+    back = [tuple(p**i for p in points) + (one if i == m - 1 else top) for i in range(m)]
+    return Transforms(tuple(image), tuple(filters), tuple(back))
+
+
+def _with_roots(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
+    """The coefficients, lowest first, of the product of (x - root)."""
+    made = [Fraction(1)]
+    for root in roots:
+        shifted = [Fraction(0), *made]
+        made = [a - root * b for a, b in zip(shifted, [*made, Fraction(0)], strict=True)]
+    return tuple(made)
+
+
+def pack_winograd(filters: np.ndarray, m: int) -> np.ndarray:
+    """Packed filters (Co/ob, Ci/cb, 3, 3, cb, ob), transformed: (Co/ob, a, a, Ci/cb, cb, ob)."""
+    g = np.array(transforms(m).filter, np.float64)
+    made = np.einsum("ik,ocklxy,jl->oijcxy", g, filters.astype(np.float64), g, optimize=True)
+    return np.ascontiguousarray(made.astype(filters.dtype))
+
+
+def tiles(size: int | Expr, m: int) -> Any:
+    """How many tiles of m cover `size`."""
+    return (size + (m - 1)) // m
+
+
+def _type(x: Any, w: Any, *, pads: Pads) -> Type:
+    need(x.rank == 5 and w.rank == 6, "takes a packed image of rank 5 and weights of rank 6")
+    need(x.shape[-1] == w.shape[-2], "the channel blocks of image and weights differ")
+    size = [sizes.size(x.shape[2 + d] + sum(pads[d]) - (TAPS - 1)) for d in range(2)]
+    return x.dtype, (x.shape[0], w.shape[0], *size, w.shape[-1])
+
+
+def _reference(x: np.ndarray, w: np.ndarray, pads: Pads) -> np.ndarray:
+    m = w.shape[1] - TAPS + 1
+    d, _, s = (np.array(t, np.float64) for t in transforms(m))
+    size = [x.shape[2 + k] + sum(pads[k]) - (TAPS - 1) for k in range(2)]
+    more = [tiles(size[k], m) * m + TAPS - 1 - x.shape[2 + k] - pads[k][0] for k in range(2)]
+    image = np.pad(x, [(0, 0), (0, 0), *((pads[k][0], more[k]) for k in range(2)), (0, 0)])
+    views = np.lib.stride_tricks.sliding_window_view(image, w.shape[1:3], (2, 3))[:, :, ::m, ::m]
+    v = np.einsum("ik,nctubkl,jl->nijctub", d, views, d, optimize=True)
+    product = np.einsum("nijctub,oijcbk->noijtuk", v, w, optimize=True)
+    made = np.einsum("yi,noijtuk,xj->notyuxk", s, product, s, optimize=True)
+    n, o, t, _, u, _, k = made.shape
+    return made.reshape(n, o, t * m, u * m, k)[:, :, : size[0], : size[1]].astype(x.dtype)
+
+
+@operator(fusion=COMPLEX, infer=_type, reference=_reference)
+def winograd_packed(x: te.Tensor, w: te.Tensor, *, pads: Pads) -> te.Tensor:
+    """A 3×3 convolution of a packed image, by Winograd's transforms.
+
+    x: (N, Ci/cb, H, W, cb); w as `pack_winograd` gives it, whose a says that tiles are of m = a - 2
+    pixels; result (N, Co/ob, H', W', ob).
+    """
+    n, inner, height, width, cb = x.shape
+    blocks, a, _, _, _, ob = w.shape
+    m = (as_int(a) or 0) - TAPS + 1
+    d, _, s = transforms(m)
+    rows, columns = (sizes.size(x.shape[2 + k] + sum(pads[k]) - (TAPS - 1)) for k in range(2))
+    high, wide = tiles(rows, m), tiles(columns, m)
+    (top, _), (left, _) = pads
+    bottom, right = (  # beyond the last tile nothing is read
+        as_int(count * m + (TAPS - 1) - size - before) or 0
+        for count, size, before in ((high, height, top), (wide, width, left))
+    )
+    image = padded_image(x, ((top, bottom), (left, right)))
+    half = te.compute(
+        (n, inner, high, a, wide * m + (TAPS - 1), cb),
+        lambda n, c, t, i, z, b: _row(d, i, lambda k: image[n, c, t * m + k, z, b]),
+        name="half",
+        attrs={"role": "winograd_half"},
+    )
+    spread = te.compute(
+        (n, a, a, inner, high * wide, cb),
+        lambda n, i, j, c, t, b: _row(
+            d, j, lambda k: half[n, c, t // wide, i, t % wide * m + k, b]
+        ),
+        name="spread",
+        attrs={"role": "winograd_spread"},
+    )
+    rc, ri = te.reduce_axis(inner, "rc"), te.reduce_axis(cb, "ri")
+    product = te.compute(
+        (n, blocks, a, a, high * wide, ob),
+        lambda n, o, i, j, t, b: te.sum(
+            spread[n, i, j, rc, t, ri] * w[o, i, j, rc, ri, b], [rc, ri]
+        ),
+        name="product",
+        attrs={"role": "winograd_product"},
+    )
+    gathered = te.compute(
+        (n, blocks, high * wide, m, a, ob),
+        lambda n, o, t, y, j, b: _row(s, y, lambda k: product[n, o, k, j, t, b]),
+        name="gathered",
+        attrs={"role": "winograd_gathered"},
+    )
+    return te.compute(
+        (n, blocks, rows, columns, ob),
+        lambda n, o, y, z, b: _row(
+            s, z % m, lambda k: gathered[n, o, y // m * wide + z // m, y % m, k, b]
+        ),
+        name="conv",
+        attrs={"role": "winograd_result"},
+    )
+
+
+def _row(matrix: Matrix, i: Expr, value: Callable[[int], Expr]) -> Expr:
+    """Row i of a matrix times a vector, `i` chosen where the loop over it is unrolled."""
+    made = [_combination(row, value) for row in matrix]
+    e = made[-1]
+    for k in reversed(range(len(made) - 1)):
+        e = te.select(te.eq(i, k), made[k], e)
+    return e
+
+
+def _combination(row: Sequence[Fraction], value: Callable[[int], Expr]) -> Expr:
+    """The sum of coefficient * value, even places apart from odd ones.
+
+    The rows of the points p and -p differ in the sign of one of the two, so code that computes both
+    shares them.
+    """
+    parts: list[tuple[int, Expr]] = []
+    for start in (0, 1):
+        places = [k for k in range(start, len(row), 2) if row[k]]
+        if not places:
+            continue
+        sign = -1 if row[places[-1]] < 0 else 1
+        total: Expr | None = None
+        for k in reversed(places):
+            c = row[k] * sign
+            term = value(k) if abs(c) == 1 else value(k) * te.const(float(abs(c)), "f32")
+            if total is None:
+                total = term
+            else:
+                total = total + term if c > 0 else total - term
+        assert total is not None
+        parts.append((sign, total))
+    parts.sort(key=lambda part: -part[0])
+    sign, e = parts[0]
+    if sign < 0:
+        e = te.const(0.0, "f32") - e
+    for sign, more in parts[1:]:
+        e = e + more if sign > 0 else e - more
+    return e

@@ -1,0 +1,132 @@
+"""Winograd strategy: tiles of the image go through transform, products and the way back in cache.
+
+In: a schedule whose anchor is the product of a Winograd convolution, and a machine. The one idea:
+the products of one panel of channels and a run of tiles are made and transformed back before the
+next panel's, so that they never leave the second cache; the transformed image either stays there
+too while all panels go by (runs of tiles outside), or is made whole first, and the weights stay
+(panels outside): whatever moves fewer bytes.
+
+    parallel runs of tiles                       or    parallel channels: transform the image
+        transform the run's part of the image          parallel panels
+        panels                                             runs of tiles
+            for each of the a × a elements: a product of tiles × channels and channels × panel
+            transform back, bias, activation → memory
+"""
+
+from __future__ import annotations
+
+from tilewright.ir.expr import as_int
+from tilewright.ir.walk import blocks
+from tilewright.schedule.schedule import Schedule
+from tilewright.strategy.absorb import role, written
+from tilewright.strategy.convolution import fill_registers, multiples
+from tilewright.strategy.loops import (
+    PIECES,
+    by_axis,
+    compute_inside,
+    find,
+    fuse,
+    innermost,
+    parallel,
+    reorder,
+    split,
+    unroll,
+    vectorize,
+)
+from tilewright.strategy.pointwise import stream
+from tilewright.strategy.tiles import register_tile
+from tilewright.target.target import Target
+
+
+def winograd(schedule: Schedule, target: Target, threads: int) -> None:
+    """winograd_packed: (N, Co/ob, H, W, ob)."""
+    named = {role(b): b.name for b in blocks(schedule.func.body)}
+    result = schedule.blocks()[-1]
+    product, spread, half = (named[f"winograd_{r}"] for r in ("product", "spread", "half"))
+    if "pad" in named:
+        stream(schedule, named["pad"], target, threads)
+    images, groups, edge, _, count, block, depth = (
+        as_int(a.extent) or 1 for a in find(schedule, product).axes[:7]
+    )
+    depth *= as_int(find(schedule, product).axes[7].extent) or 1
+    across = as_int(find(schedule, half).axes[4].extent) or 1
+    across = (across - 2) // (edge - 2)
+    lanes = min(target.lanes(32), block)
+    wide = block // lanes
+    fits = tuple(v for v in multiples(wide) if groups * wide % v == 0)
+    half_cache = target.cache(1).size // 2
+    run = run_of_tiles(count, across, half_cache // (edge * edge * depth * 4))
+    rows, vectors = register_tile(run, groups * wide, target.vector_registers, fits, exact=True)
+    panels = groups * wide // vectors
+    weights, image = groups * block * depth, depth * count * images
+    inside = -(-count // run) * images * weights <= image * (1 + panels)
+    if threads > 1 and images * -(-count // run) < threads * PIECES:
+        inside = False
+    if not inside:
+        rows, vectors = register_tile(count, groups * wide, target.vector_registers, fits)
+        runs = -(-count * edge * edge * vectors * lanes * 4 // half_cache)
+        run = -(-count // (runs * rows)) * rows
+    inside = schedule.decide("image", "run" if inside else "whole") == "run"
+    run = schedule.decide("tiles", run)
+    rows, vectors = schedule.decide("rows", rows), schedule.decide("vectors", vectors)
+
+    n, o, y, x, i = by_axis(schedule, result)
+    y, in_y = split(schedule, y, edge - 2)
+    x, in_x = split(schedule, x, edge - 2)
+    panel, in_o = split(schedule, o, vectors // wide)
+    several, lane = split(schedule, i, lanes)
+    reorder(schedule, n, panel, y, x, in_o, in_y, in_x, several, lane)
+    tile, in_run = split(schedule, fuse(schedule, [y, x]), run)
+    order = [n, tile, panel] if inside else [n, panel, tile]
+    reorder(schedule, *order, in_run)
+    unroll(schedule, in_o, in_y, in_x, several)
+    vectorize(schedule, lane)
+
+    gathered = named["winograd_gathered"]
+    *_, own_y, own_j, own_i = compute_inside(schedule, gathered, innermost([*order, in_run]))
+    flat(schedule, gathered, (own_y, own_j), own_i, lanes)
+
+    (buffer,) = written(find(schedule, product))
+    stored = schedule.cache_write(product, buffer.name, "local")
+    _, own_o, own_i, own_j, own_t, own_b = compute_inside(schedule, stored, innermost(order))
+    t_outer, t_inner = split(schedule, own_t, rows)
+    several, lane = split(schedule, own_b, lanes)
+    reorder(schedule, own_i, own_j, t_outer, t_inner, own_o, several, lane)
+    around = innermost([*order, own_i, own_j, t_outer])
+    own = compute_inside(schedule, product, around)
+    _, own_o2, _, _, own_t2, own_b2, *reduced = own
+    fill_registers(schedule, product, (own_t2, own_o2), own_b2, reduced, lanes)
+    unroll(schedule, t_inner, own_o, several)
+    vectorize(schedule, lane)
+
+    at = innermost([n, tile]) if inside else ""
+    _, own_i, own_j, own_c, own_t, own_b = (
+        compute_inside(schedule, spread, at) if at else by_axis(schedule, spread)
+    )
+    reorder(schedule, own_c, own_t, own_i, own_j)
+    flat(schedule, spread, (own_i, own_j), own_b, lanes)
+    around = innermost([*((n, tile) if inside else ()), own_c])
+    _, _, own_y, own_i, own_x, own_b = compute_inside(schedule, half, around)
+    reorder(schedule, own_y, own_x, own_i)
+    flat(schedule, half, (own_i,), own_b, lanes)
+    if threads > 1:
+        if not inside:
+            parallel(schedule, [by_axis(schedule, spread)[0], own_c], threads)
+        parallel(schedule, [n, tile] if inside else order, threads)
+
+
+def flat(schedule: Schedule, name: str, unrolled: tuple[str, ...], block: str, lanes: int) -> None:
+    """A block of straight-line code over `lanes` lanes."""
+    several, lane = split(schedule, block, lanes)
+    unroll(schedule, *unrolled, several)
+    vectorize(schedule, lane)
+
+
+def run_of_tiles(count: int, across: int, most: int) -> int:
+    """At most so many of the tiles: whole rows of `across`, or an even part of one."""
+    most = max(1, most)
+    if count <= most:
+        return count
+    if most >= across:
+        return most // across * across
+    return max(d for d in range(1, most + 1) if across % d == 0)
