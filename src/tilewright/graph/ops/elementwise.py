@@ -24,7 +24,7 @@ from tilewright.graph.operator import (
     need,
     operator,
 )
-from tilewright.ir.dtype import bool_, dtype
+from tilewright.ir.dtype import DType, bool_, dtype
 from tilewright.ir.expr import Call, Expr, truncdiv, truncmod
 
 
@@ -124,6 +124,18 @@ def keeping_dtype(reference: Callable[..., Any]) -> Callable[..., Any]:
         return y if y.dtype == x.dtype or y.dtype == np.bool_ else y.astype(x.dtype)
 
     return apply
+
+
+def sum_type(of: DType) -> str:
+    """The dtype in which sums of `of` are accumulated."""
+    return "f32" if of.is_float and of.bits < 32 else of.name
+
+
+def narrowed(x: Any, of: DType) -> Any:
+    """x, a tensor of sums in `sum_type(of)`, rounded once to `of`."""
+    if x.dtype is of:
+        return x
+    return te.compute(x.shape, lambda *i: x[i].astype(of), name=f"{x.name}_{of}")
 
 
 def zero(x: Expr) -> Expr:
@@ -257,9 +269,7 @@ two_operands("add", lambda x, y: x + y, np.add, "x + y")
 two_operands("sub", lambda x, y: x - y, np.subtract, "x - y")
 two_operands("mul", lambda x, y: x * y, _quietly(np.multiply), "x y")
 two_operands("div", _divide, _truncated, "x / y; integers round towards zero. Source: ONNX Div")
-two_operands(
-    "floormod", _floormod, _quietly(np.mod), "x modulo y with the sign of y", broadcast
-)
+two_operands("floormod", _floormod, _quietly(np.mod), "x modulo y with the sign of y", broadcast)
 two_operands("fmod", _fmod, _quietly(np.fmod), "x modulo y with the sign of x, as C's fmod")
 two_operands("pow", te.power, _quietly(np.power), "x to the power y")
 two_operands("atan2", te.atan2, np.arctan2, "the angle of the point (y, x)", broadcast_float)

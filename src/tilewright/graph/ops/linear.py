@@ -14,7 +14,7 @@ import numpy as np
 from tilewright import te
 from tilewright.graph import sizes
 from tilewright.graph.operator import COMPLEX, Type, broadcast_shape, need, operator
-from tilewright.graph.ops.elementwise import element
+from tilewright.graph.ops.elementwise import element, narrowed, sum_type
 from tilewright.ir.expr import Expr, as_int
 
 Pads = tuple[tuple[int, int], ...]  # (before, after) for each space axis
@@ -48,11 +48,14 @@ def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = Fal
         *batch, m, n = i
         left = element(a, (*batch, k, m) if transpose_a else (*batch, m, k))
         right = element(b, (*batch, n, k) if transpose_b else (*batch, k, n))
-        return te.sum(left * right, k)
+        return te.sum(left.astype(sums) * right.astype(sums), k)
 
+    sums, attrs = sum_type(a.dtype), {"role": "matmul"}
     if len(shape) == 2:
-        return te.compute(shape, lambda i, j: at(i, j), name="matmul", attrs={"role": "matmul"})
-    return te.compute(shape, at, name="matmul", attrs={"role": "matmul"})
+        y = te.compute(shape, lambda i, j: at(i, j), name="matmul", attrs=attrs)
+    else:
+        y = te.compute(shape, at, name="matmul", attrs=attrs)
+    return narrowed(y, a.dtype)
 
 
 def convolved(size: Expr, kernel: int, stride: int, pad: tuple[int, int], dilation: int) -> Expr:
@@ -207,10 +210,12 @@ def conv(
         group = o // each_out if groups > 1 else te.const(0)
         place = [y * s + k * d for y, s, k, d in zip(space, strides, ks, dilations, strict=True)]
         channel = group if one_channel else group * w.shape[1] + c
-        weight = w[(o, 0 if one_channel else c, *ks)]
-        return te.sum(x[(n, channel, *place)] * weight, ks if one_channel else [c, *ks])
+        weight = w[(o, 0 if one_channel else c, *ks)].astype(sums)
+        value = x[(n, channel, *place)].astype(sums)
+        return te.sum(value * weight, ks if one_channel else [c, *ks])
 
-    y = te.compute(shape, named(at, len(kernel)), name="conv")
+    sums = sum_type(x.dtype)
+    y = narrowed(te.compute(shape, named(at, len(kernel)), name="conv"), x.dtype)
     if bias is None:
         return y
     return te.compute(shape, named(lambda *i: y[i] + bias[i[1]], len(kernel)), name="conv_bias")
@@ -351,10 +356,13 @@ def conv_transpose(
                 inside = inside & te.eq(reached % strides[d], 0)
             inside = inside & (at >= 0) & (at < x.shape[2 + d])
             source.append(at)
-        value = x[(n, group * each_in + c, *source)] * w[(group * each_in + c, o % each_out, *tap)]
-        return te.sum(te.select(inside, value, te.const(0, x.dtype)), [c, *ks])
+        weight = w[(group * each_in + c, o % each_out, *tap)].astype(sums)
+        value = x[(n, group * each_in + c, *source)].astype(sums) * weight
+        return te.sum(te.select(inside, value, te.const(0, sums)), [c, *ks])
 
+    sums = sum_type(x.dtype)
     parts = te.compute((*shape[:2], *phases, *quotients), phase, name="conv_transpose_phases")
+    parts = narrowed(parts, x.dtype)
 
     def at(*i: Expr) -> Expr:
         n, o, *space = i

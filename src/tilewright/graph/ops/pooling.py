@@ -11,7 +11,7 @@ import numpy as np
 from tilewright import te
 from tilewright.graph import sizes
 from tilewright.graph.operator import REDUCTION, Type, need, operator
-from tilewright.graph.ops.elementwise import keeping_dtype, same_float
+from tilewright.graph.ops.elementwise import keeping_dtype, same_float, sum_type
 from tilewright.graph.ops.linear import Pads, axis_name, convolved, named, padded, window, windows
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, as_int
@@ -186,8 +186,9 @@ def avg_pool(
 
     def total(*i: Expr) -> Expr:
         place = [y * s + k * d for y, s, k, d in zip(i[2:], strides, ks, dilations, strict=True)]
-        return te.sum(zeros[(*i[:2], *place)], taps)
+        return te.sum(zeros[(*i[:2], *place)].astype(acc), taps)
 
+    acc = sum_type(x.dtype)
     sums = te.compute(shape, named(total, rank), name="avg_pool_sum")
 
     def mean(*i: Expr) -> Expr:
@@ -203,7 +204,7 @@ def avg_pool(
                 dilations[d],
                 count_pads,
             )
-        return sums[i] / count.astype(x.dtype)
+        return (sums[i] / count.astype(acc)).astype(x.dtype)
 
     return te.compute(shape, named(mean, rank), name="avg_pool")
 

@@ -21,9 +21,16 @@ from tilewright.graph.operator import (
     need,
     operator,
 )
-from tilewright.graph.ops.elementwise import element, keeping_dtype, number, same_float
+from tilewright.graph.ops.elementwise import (
+    element,
+    keeping_dtype,
+    narrowed,
+    number,
+    same_float,
+    sum_type,
+)
 from tilewright.graph.sizes import product
-from tilewright.ir.dtype import DType, dtype
+from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr
 
 Axes = tuple[int, ...] | None
@@ -57,6 +64,13 @@ def over(x: Any, axes: Axes, keepdims: bool, name: str, value: Callable[..., Any
     return te.compute(reduced(x, axes=axes, keepdims=keepdims)[1], at, name=name)
 
 
+def _total(x: Any, axes: Axes, keepdims: bool, name: str, reducer: Any = te.sum) -> Any:
+    """The sum (or product) over `axes`, accumulated in f32 at least."""
+    sums = sum_type(x.dtype)
+    total = over(x, axes, keepdims, name, lambda v, k: reducer(v.astype(sums), k))
+    return narrowed(total, x.dtype)
+
+
 def reduction(
     name: str,
     reducer: Callable[..., Any],
@@ -71,6 +85,8 @@ def reduction(
         return reduced(x, axes=axes, keepdims=keepdims)
 
     def define(x: Any, *, axes: Axes = None, keepdims: bool = False) -> Any:
+        if name in ("sum", "prod"):
+            return _total(x, axes, keepdims, name, reducer)
         return over(x, axes, keepdims, name, reducer)
 
     def numpy(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
@@ -90,8 +106,17 @@ def _extreme(numpy: Callable[..., Any], end: str) -> Callable[..., Any]:
     return apply
 
 
-reduction("sum", te.sum, np.sum, "the sum")
-reduction("prod", te.prod, np.prod, "the product")
+def _wide(numpy: Callable[..., Any]) -> Callable[..., Any]:
+    """A sum or product of narrow floats, accumulated in f32."""
+
+    def apply(x: np.ndarray, axis: Any, keepdims: bool) -> np.ndarray:
+        return numpy(x, axis=axis, keepdims=keepdims, dtype=dtype(sum_type(dtype(x.dtype))).numpy)
+
+    return apply
+
+
+reduction("sum", te.sum, _wide(np.sum), "the sum, accumulated in f32 at least")
+reduction("prod", te.prod, _wide(np.prod), "the product, accumulated in f32 at least")
 reduction("max", te.max, _extreme(np.max, "lowest"), "the greatest; NaN if any is")
 reduction("min", te.min, _extreme(np.min, "highest"), "the least; NaN if any is")
 reduction("any", te.any, np.any, "does any hold?", "bool")
@@ -100,11 +125,6 @@ reduction("all", te.all, np.all, "do all hold?", "bool")
 
 def _count(x: Any, axes: Axes) -> Expr:
     return product([x.shape[d] for d in axes_of(axes, len(x.shape))])
-
-
-def _wide(of: DType) -> str:
-    """The dtype in which sums of `of` are accumulated."""
-    return "f32" if of.is_float and of.bits < 32 else of.name
 
 
 def _mean(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
@@ -119,7 +139,7 @@ def _mean(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
 @operator(fusion=REDUCTION, infer=reduced, reference=_mean)
 def reduce_mean(x: Any, *, axes: Axes = None, keepdims: bool = False) -> Any:
     """The mean over `axes`; accumulated in f32 at least."""
-    wide = _wide(x.dtype)
+    wide = sum_type(x.dtype)
     total = over(x, axes, keepdims, "mean_sum", lambda v, k: te.sum(v.astype(wide), k))
     count = _count(x, axes)
     if x.dtype.is_float:
@@ -193,7 +213,7 @@ def softmax(x: Any, *, axis: int = -1) -> Any:
     """Exponentials along `axis`, normalised to sum 1. Source: ONNX Softmax-13."""
     top = over(x, (axis,), True, "softmax_max", te.max)
     e = te.compute(x.shape, lambda *i: te.exp(x[i] - _spread(top, i)), name="softmax_exp")
-    total = over(e, (axis,), True, "softmax_sum", te.sum)
+    total = _total(e, (axis,), True, "softmax_sum")
     return te.compute(x.shape, lambda *i: e[i] / _spread(total, i), name="softmax")
 
 
@@ -208,7 +228,7 @@ def log_softmax(x: Any, *, axis: int = -1) -> Any:
     """The logarithm of softmax, without its underflow."""
     top = over(x, (axis,), True, "log_softmax_max", te.max)
     e = te.compute(x.shape, lambda *i: te.exp(x[i] - _spread(top, i)), name="log_softmax_exp")
-    total = over(e, (axis,), True, "log_softmax_sum", te.sum)
+    total = _total(e, (axis,), True, "log_softmax_sum")
     return te.compute(
         x.shape, lambda *i: x[i] - _spread(top, i) - te.log(_spread(total, i)), name="log_softmax"
     )
@@ -259,7 +279,7 @@ def _normalised(
 ) -> Any:
     """Divide by the root of the mean square over `axes` (of the centred values), then scale and
     shift."""
-    wide, first = _wide(x.dtype), axes[0]
+    wide, first = sum_type(x.dtype), axes[0]
     count = _count(x, axes).astype(wide)
     moved: Callable[..., Expr] = lambda i: x[i].astype(wide)  # noqa: E731
     if centre:
@@ -360,7 +380,7 @@ def group_norm(x: Any, scale: Any, bias: Any, *, groups: int, eps: float = 1e-5)
 
     groups = channels is instance normalisation. Sources: Wu & He 2018; ONNX GroupNormalization-21.
     """
-    wide, channels = _wide(x.dtype), x.shape[1] // groups
+    wide, channels = sum_type(x.dtype), x.shape[1] // groups
     ks = [te.reduce_axis(s, f"k{d}") for d, s in enumerate((channels, *x.shape[2:]))]
     count = product((channels, *x.shape[2:])).astype(wide)
     small = (x.shape[0], te.const(groups))
