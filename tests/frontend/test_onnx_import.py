@@ -322,11 +322,12 @@ cannot import node 'the_MatMul' (MatMul): the inner sizes are 4 and 3
 """
 
 RUN_TIME = """\
-cannot import node 'the_Dropout' (Dropout): input 2 (mode: bool[1]) is only known at run time
+cannot import node 'the_SplitToSequence' (SplitToSequence): input 1 (each: i64[()]) is only known \
+at run time
 
-    ai.onnx.Dropout (version 18)
-    inputs: 'x' f32[2, 4], '', 'mode' bool[1]
-    outputs: y
+    ai.onnx.SplitToSequence (version 18)
+    inputs: 'x' f32[2, 4], 'each' i64[()]
+    outputs: s
 
   it must be a constant or follow from the shapes of the inputs"""
 
@@ -350,9 +351,9 @@ def test_a_fault_names_its_node():
     assert str(caught.value) == AT_A_NODE
 
 
-def test_a_mode_known_at_run_time_alone():
-    dropout = helper.make_node("Dropout", ["x", "", "mode"], ["y"], name="the_Dropout")
-    m = model([dropout], [info("x", 2, 4), info("mode", 1, of=B)], [info("y", 2, 4)])
+def test_a_length_known_at_run_time_alone():
+    nodes = [node("SplitToSequence", "x each", "s"), node("SequenceLength", "s", "y")]
+    m = model(nodes, [info("x", 2, 4), info("each", of=I)], [info("y", of=I)])
     with pytest.raises(ImportFault) as caught:
         import_onnx(m)
     assert str(caught.value) == RUN_TIME

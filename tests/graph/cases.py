@@ -232,7 +232,16 @@ def _pooling() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     for attrs in plain:
         made += [("max_pool", [f(1, 2, 6, 5)], attrs), ("avg_pool", [f(1, 2, 6, 5)], attrs)]
         made += [("avg_pool", [f(1, 2, 6, 5)], {**attrs, "count_pads": True})]
+        made += [("max_pool_index", [i(1, 2, 6, 5, low=0, high=4)], attrs)]
     made += [
+        ("max_pool_index", [f(2, 2, 7)], {"kernel": (3,)}),
+        ("max_pool_index", [np.full((1, 1, 4), -np.inf, np.float32)], {"kernel": (2,)}),
+        ("col2im", [f(2, 10, 9)], {"image": (3, 6), "block": (1, 5), "pads": ((0, 0), (1, 0))}),
+        ("col2im", [f(1, 8, 4)], {"image": (4, 7), "block": (2, 2), "strides": (2, 3)}),
+        ("col2im", [f(1, 4, 9)], {"image": (5, 5), "block": (2, 2), "dilations": (2, 2)}),
+        ("col2im", [f(1, 6, 4)], {"image": (6,), "block": (3,)}),
+        ("random_bits", [np.array(7)], {"shape": (3, 5)}),
+        ("random_bits", [np.array(-3)], {"shape": (4,), "stream": 2}),
         ("max_pool", [f(2, 2, 7)], {"kernel": (3,)}),
         ("max_pool", [i(1, 1, 4, 4)], {"kernel": (2, 2)}),
     ]

@@ -8,14 +8,17 @@ from tilewright.frontend.onnx import (
     machine_learning,
     neural,
     quantised,
+    random,
     recurrent,
     reductions,
+    regions,
     selection,
     sequences,
     signal,
     tensors,
     training,
     vision,
+    windows,
 )
 from tilewright.frontend.onnx.importer import import_onnx
 
@@ -28,12 +31,15 @@ __all__ = [
     "machine_learning",
     "neural",
     "quantised",
+    "random",
     "recurrent",
     "reductions",
+    "regions",
     "selection",
     "sequences",
     "signal",
     "tensors",
     "training",
     "vision",
+    "windows",
 ]

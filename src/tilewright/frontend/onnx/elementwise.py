@@ -7,7 +7,7 @@ from typing import Any
 
 import ml_dtypes
 
-from tilewright.frontend.onnx.registry import MAIN, TRANSLATORS, Refusal, Sequence, Site, translates
+from tilewright.frontend.onnx.registry import MAIN, TRANSLATORS, Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 
@@ -49,19 +49,9 @@ for _theirs, _ours in PLAIN.items():
     TRANSLATORS[MAIN, _theirs] = _plain(_ours)
 
 
-@translates("Identity", "Dropout")
+@translates("Identity")
 def identity(n: Site) -> Any:
-    """Inference: the data passes; a mask, if wanted, is all true."""
-    if n.op == "Identity" and isinstance(n.optional(0), Sequence):
-        return n.optional(0)
-    x = n[0]
-    if n.op == "Dropout" and n.optional(2) is not None and bool(n.scalar(2)):
-        ratio = n.scalar(1, 0.5)
-        if ratio:
-            raise Refusal("it is in training mode", "export the model for inference")
-    if len(n.node.output) < 2:
-        return x
-    return x, n.build.emit("full", shape=x.shape, value=1, of="bool", name=n.node.output[1])
+    return n.inputs[0]
 
 
 @translates("Cast", "CastLike")

@@ -79,6 +79,7 @@ class Importer:
         }
         self.arguments: list[dict[str, onnx.AttributeProto]] = []  # of the functions being expanded
         self.translated = 0
+        self.streams = 0  # of random numbers, of nodes without a seed
 
     def graph(self) -> Graph:
         """The whole model."""

@@ -152,20 +152,6 @@ def conv_transpose(n: Site) -> Any:
     )
 
 
-@translates("MaxPool", "AveragePool")
-def pool(n: Site) -> Any:
-    kernel = n.ints("kernel_shape")
-    if not kernel or any(k < 1 for k in kernel):
-        raise Refusal(f"kernel_shape {kernel} is not positive")
-    if n.flag("storage_order"):
-        raise Refusal("storage_order 1 (column major) is not supported")
-    attrs = window(n, n[0], kernel, pool=True)
-    attrs["ceil_mode"] = n.flag("ceil_mode")
-    if n.op == "MaxPool":
-        return n.emit("max_pool", n[0], kernel=kernel, **attrs)
-    return n.emit("avg_pool", n[0], kernel=kernel, **attrs, count_pads=n.flag("count_include_pad"))
-
-
 @translates("GlobalAveragePool", "GlobalMaxPool")
 def global_pool(n: Site) -> Any:
     op = "reduce_mean" if n.op == "GlobalAveragePool" else "reduce_max"

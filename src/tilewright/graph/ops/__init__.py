@@ -8,8 +8,10 @@ from tilewright.graph.ops import (
     movement,
     packed,
     pooling,
+    random,
     recurrent,
     reductions,
+    windows,
     winograd,
 )
 
@@ -21,7 +23,9 @@ __all__ = [
     "movement",
     "packed",
     "pooling",
+    "random",
     "recurrent",
     "reductions",
+    "windows",
     "winograd",
 ]

@@ -1,0 +1,105 @@
+"""Translators of pooling, its places and its way back, and of columns added into images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.frontend.onnx import measured
+from tilewright.frontend.onnx.measured import op
+from tilewright.frontend.onnx.neural import window
+from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.vision import scalar
+from tilewright.graph import sizes
+from tilewright.graph.graph import Value
+
+
+@translates("MaxPool", "AveragePool")
+def pool(n: Site) -> Any:
+    """Max pooling also tells where the greatest values lie, if that is asked."""
+    kernel = n.ints("kernel_shape")
+    if not kernel or any(k < 1 for k in kernel):
+        raise Refusal(f"kernel_shape {kernel} is not positive")
+    attrs = window(n, n[0], kernel, pool=True)
+    attrs["ceil_mode"] = n.flag("ceil_mode")
+    if n.op == "AveragePool":
+        count = n.flag("count_include_pad")
+        return n.emit("avg_pool", n[0], kernel=kernel, **attrs, count_pads=count)
+    y = n.emit("max_pool", n[0], kernel=kernel, **attrs)
+    if len(n.node.output) < 2 or not n.node.output[1]:
+        return y
+    return y, whole_places(n, n[0], n.build.emit("max_pool_index", n[0], kernel=kernel, **attrs))
+
+
+def whole_places(n: Site, x: Value, index: Value) -> Value:
+    """Places in the space of each channel as places in all of x, which storage_order 1 counts by
+    columns."""
+    space = x.shape[2:]
+    if n.flag("storage_order"):
+        turned: Value | None = None
+        for d, size in enumerate(space):
+            after = scalar(n, sizes.product(space[d + 1 :]))
+            place = op(n, "floormod", measured.floordiv(n, index, after), scalar(n, size))
+            step = scalar(n, sizes.product(space[:d]))
+            part = op(n, "mul", place, step)
+            turned = part if turned is None else op(n, "add", turned, part)
+        assert turned is not None
+        index = turned
+    planes = sizes.product(x.shape[:2])
+    first = op(n, "mul", op(n, "arange", length=planes), scalar(n, sizes.product(space)))
+    first = op(n, "reshape", first, shape=(*x.shape[:2], *(1,) * len(space)))
+    return n.build.emit("add", index, first, name=n.node.output[1])
+
+
+@translates("MaxUnpool")
+def unpool(n: Site) -> Any:
+    """Values put back at their places, zeros elsewhere. A given output shape adds zeros at the
+    ends; the places count in the shape without them."""
+    x, places, kernel = n[0], n[1], n.ints("kernel_shape")
+    rank = x.rank - 2
+    if not kernel or len(kernel) != rank:
+        raise Refusal(f"kernel_shape {kernel} does not fit {rank} space axes")
+    strides = n.ints("strides") or (1,) * rank
+    pads = n.ints("pads") or (0,) * (2 * rank)
+    if len(strides) != rank or len(pads) != 2 * rank:
+        raise Refusal(f"its strides {strides} and pads {pads} do not fit {rank} space axes")
+    space = [
+        sizes.size((s - 1) * stride + (k - pads[d] - pads[rank + d]))
+        for d, (s, stride, k) in enumerate(zip(x.shape[2:], strides, kernel, strict=True))
+    ]
+    shape = (*x.shape[:2], *space)
+    flat = n.build.emit("full", shape=(sizes.product(shape),), value=0, of=x.dtype.name)
+    rows = [n.build.emit("reshape", v, shape=(x.elements,)) for v in (places, x)]
+    y = n.build.emit("scatter_elements", flat, *rows)
+    y = n.build.emit("reshape", y, shape=shape)
+    if n.optional(2) is None:
+        return y
+    if measured.is_known(n, 2):
+        goal = n.sizes(2)
+    else:
+        goal = measured.measure(n, measured.vector(n, 2), "the output shape")
+    if len(goal) != x.rank:
+        raise Refusal(f"its output shape has {len(goal)} axes, its input {x.rank}")
+    after = tuple(sizes.size(g - s) for g, s in zip(map(sizes.size, goal), shape, strict=True))
+    return n.emit("pad", y, before=(0,) * x.rank, after=after)
+
+
+@translates("Col2Im")
+def col2im(n: Site) -> Any:
+    x = n[0]
+    image, block = (
+        n.sizes(k) if measured.is_known(n, k) else measured.measure(n, measured.vector(n, k), what)
+        for k, what in ((1, "the image"), (2, "the block"))
+    )
+    rank = len(image)
+    pads = n.ints("pads") or (0,) * (2 * rank)
+    if len(pads) != 2 * rank:
+        raise Refusal(f"it has {len(pads)} pads, {2 * rank} are needed")
+    return n.emit(
+        "col2im",
+        x,
+        image=tuple(map(sizes.size, image)),
+        block=tuple(map(sizes.size, block)),
+        strides=n.ints("strides") or (1,) * rank,
+        pads=tuple(zip(pads[:rank], pads[rank:], strict=True)),
+        dilations=n.ints("dilations") or (1,) * rank,
+    )
