@@ -21,8 +21,7 @@ def text(faults: Mapping[str, str], count: int) -> str:
     """The page: `faults` of the `count` tests by name."""
     lines = [
         HEAD,
-        f"{count - len(faults)} of the {count} tests of onnx {onnx.__version__}"
-        " pass. These fail:",
+        f"{count - len(faults)} of the {count} tests of onnx {onnx.__version__} pass. These fail:",
         "",
         "| test | why |",
         "|---|---|",
