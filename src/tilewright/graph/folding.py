@@ -26,6 +26,9 @@ SMALL = 1 << 20  # bytes that a folded constant may always take
 GENERATED = 1 << 31  # bytes that constants made from nothing (ONNX ConstantOfShape) may stand for
 MOST_SIZES = 1024  # elements of a tensor whose sizes are followed
 
+MOST_NAMED = 64  # elements of a tensor whose sources are followed
+MOST_STEPS = 32  # operators that sources are followed through
+
 _SYMBOLIC = {  # what is computed on size expressions; NumPy does it on arrays of objects
     "add": np.add,
     "sub": np.subtract,
@@ -44,12 +47,19 @@ _SYMBOLIC = {  # what is computed on size expressions; NumPy does it on arrays o
 }
 
 
+_MOVES = {
+    name: OPERATORS[name].reference
+    for name in ("reshape", "transpose", "concat", "slice", "gather", "view_as")
+} | {"cast": lambda x, to: x}
+
+
 class Folding(Builder):
     """A Builder whose `emit` folds."""
 
     def __init__(self, name: str = "model") -> None:
         super().__init__(name)
         self.known: dict[Value, np.ndarray] = {}  # arrays of objects: ints and size expressions
+        self.measured: dict[tuple[Value, int], Expr] = {}  # elements that a `measure` has named
         self.generated = 0
 
     def emit(self, op: str, *inputs: Value, name: str | Sequence[str] = "", **attrs: Any) -> Any:
@@ -60,7 +70,10 @@ class Folding(Builder):
             folded = self._fold(op, inputs, attrs, label)
             if folded is not None:
                 return folded
-        elif op in _SYMBOLIC and all(v in constants or v in self.known for v in inputs):
+        elif op in _SYMBOLIC and all(
+            v in constants or v in self.known or (self.measured and self.sizes_in(v) is not None)
+            for v in inputs
+        ):
             folded = self._follow(op, inputs, attrs, label)
             if folded is not None:
                 return folded
@@ -94,13 +107,55 @@ class Folding(Builder):
         if value in self.known:
             return self.known[value]
         constant = self.constants.get(value)
-        if (
-            constant is None
-            or constant.array.size > MOST_SIZES
-            or constant.array.dtype.kind not in "iu"
-        ):
+        if constant is None:
+            return self._named(value) if self.measured else None
+        if constant.array.size > MOST_SIZES or constant.array.dtype.kind not in "iu":
             return None
         return constant.array.astype(object)
+
+    def _named(self, value: Value) -> np.ndarray | None:
+        """The elements of `value` by the names that `measure` gave them, if all have one."""
+        sources = self.sources(value)
+        if sources is None or sources.size > MOST_NAMED:
+            return None
+        made = np.empty(sources.size, object)
+        for k, source in enumerate(sources.ravel()):
+            made[k] = self.measured.get(source) if isinstance(source, tuple) else source
+            if made[k] is None:
+                return None
+        return made.reshape(sources.shape)
+
+    def sources(self, value: Value, depth: int = 0) -> np.ndarray | None:
+        """Where each element of an integer tensor comes from: (value, place) behind the operators
+        that only move elements, or a number."""
+        shape = value.static_shape
+        if shape is None or not value.dtype.is_int or math.prod(shape) > MOST_NAMED:
+            return None
+        constant = self.constants.get(value)
+        if constant is not None:
+            return constant.array.astype(object)
+        node = self.made_by.get(value)
+        if node is not None and node.op in _MOVES and depth < MOST_STEPS:
+            inputs = [self.sources(v, depth + 1) for v in node.inputs]
+            attrs = dict(node.attrs)
+            if all(v is not None for v in inputs) and not any(map(_symbolic, attrs.values())):
+                return np.asarray(_MOVES[node.op](*inputs, **attrs), object)
+        made = np.empty(math.prod(shape), object)
+        for k in range(len(made)):
+            made[k] = (value, k)
+        return made.reshape(shape)
+
+    def name_measured(self, value: Value, names: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Note that a `measure` calls the elements of `value` by `names`; elements that had a name
+        before keep it: the names that hold from here on."""
+        sources = self.sources(value)
+        if sources is None:
+            return tuple(names)
+        found = []
+        for source, name in zip(sources.ravel(), names, strict=True):
+            number = not isinstance(source, tuple)
+            found.append(sizes.size(source) if number else self.measured.setdefault(source, name))
+        return tuple(found)
 
     def from_sizes(self, values: np.ndarray, of: DType, name: str = "sizes") -> Value:
         """A tensor of size expressions; a constant if all are numbers."""

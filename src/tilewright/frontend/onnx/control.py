@@ -28,18 +28,26 @@ def branch(n: Site) -> Any:
     sides = [n.importer.inline(g, []) for g in (then, other)]
     if len(sides[0]) != len(sides[1]):
         raise Refusal("its branches differ in their number of outputs")
-    if any(isinstance(v, Sequence) for side in sides for v in side):
-        raise Refusal("its branches give sequences, and which one depends on data")
-    for a, b in zip(*sides, strict=True):
-        if a.dtype is not b.dtype or a.shape != b.shape:
-            raise Refusal(
-                f"its branches give {a.type_text} and {b.type_text}", "both must have one shape"
-            )
-    made = []
-    for k, (a, b) in enumerate(zip(*sides, strict=True)):
-        once = n.build.emit("reshape", n[0], shape=()) if n[0].rank else n[0]
-        made.append(n.build.emit("where", once, a, b, name=n.node.output[k]))
-    return tuple(made)
+    once = n.build.emit("reshape", n[0], shape=()) if n[0].rank else n[0]
+    names = n.node.output
+    return tuple(
+        merged(n, once, *pair, name=names[k]) for k, pair in enumerate(zip(*sides, strict=True))
+    )
+
+
+def merged(n: Site, condition: Value, then: Any, other: Any, name: str) -> Any:
+    """What the condition chooses of two computed values, or of two sequences element by element."""
+    many = isinstance(then, Sequence), isinstance(other, Sequence)
+    if all(many) and len(then) == len(other):
+        pairs = zip(then, other, strict=True)
+        return Sequence(merged(n, condition, a, b, name) for a, b in pairs)
+    if any(many):
+        raise Refusal("its branches give sequences of unlike lengths, and data chooses")
+    same = then.shape == other.shape or as_int(then.elements) == as_int(other.elements) == 1
+    if then.dtype is not other.dtype or not same:
+        why = f"its branches give {then.type_text} and {other.type_text}"
+        raise Refusal(why, "both must have one shape")
+    return n.build.emit("where", condition, then, other, name=name)
 
 
 @translates("Loop")
@@ -73,9 +81,10 @@ def loop(n: Site) -> Any:
 
 @translates("Scan")
 def scan(n: Site) -> Any:
-    """A scan over a known number of steps, step by step."""
+    """A scan over a known number of steps, step by step; in version 8 for each element of a
+    batch."""
     if n.version < 9:
-        raise Refusal("it is of version 8")
+        return batched_scan(n)
     body, count = n.graph("body"), n.int("num_scan_inputs", 0)
     states = [n[k] for k in range(len(n.inputs) - count)]
     inputs = [n[k] for k in range(len(n.inputs) - count, len(n.inputs))]
@@ -85,30 +94,58 @@ def scan(n: Site) -> Any:
         for a, x in zip(n.ints("scan_input_axes", (0,) * count), inputs, strict=True)
     ]
     backwards = n.ints("scan_input_directions", (0,) * count)
+    states, stacked = steps(n, states, inputs, axes, backwards)
     out_axes = n.ints("scan_output_axes", (0,) * made_count)
     out_backwards = n.ints("scan_output_directions", (0,) * made_count)
+    results = []
+    for rows, a, back in zip(stacked, out_axes, out_backwards, strict=True):
+        rank = rows[0].rank + 1 if rows else 1
+        results.append(stack(n, rows[::-1] if back else rows, axis(n, a, rank)))
+    return (*states, *results)
+
+
+def batched_scan(n: Site) -> Any:
+    """Version 8: states [batch, …] and inputs [batch, steps, …]."""
+    count = n.int("num_scan_inputs", 0)
+    if n.optional(0) is not None:
+        raise Refusal("its sequences have lengths of their own", "convert it to version 9")
+    given = [n[k] for k in range(1, len(n.inputs))]
+    backwards = n.ints("directions", (0,) * count)
+    batch = {as_int(x.shape[0]) for x in given}
+    if len(batch) != 1 or None in batch:
+        raise Refusal("its batch must be known and the same for all inputs")
+    results: list[list[Value]] = []
+    for b in range(batch.pop() or 0):
+        own = [row(n, x, 0, b) for x in given]
+        at = len(own) - count
+        states, stacked = steps(n, own[:at], own[at:], [0] * count, backwards)
+        results.append([*states, *(stack(n, rows, 0) for rows in stacked)])
+    return tuple(stack(n, list(column), 0) for column in zip(*results, strict=True))
+
+
+def steps(
+    n: Site, states: list[Value], inputs: list[Value], axes: list[int], backwards: Any
+) -> tuple[list[Value], list[list[Value]]]:
+    """The states after the last step, and what each step gave beside them."""
+    body = n.graph("body")
     lengths = {as_int(x.shape[a]) for x, a in zip(inputs, axes, strict=True)}
     if len(lengths) != 1 or None in lengths:
         raise Refusal("its number of steps must be known and the same for all inputs")
-    (steps,) = lengths
-    assert steps is not None
-    if steps > LONGEST:
+    (length,) = lengths
+    assert length is not None
+    if length > LONGEST:
         raise Refusal(f"it has more than {LONGEST} steps")
-    stacked: list[list[Value]] = [[] for _ in range(made_count)]
-    for t in range(steps):
+    stacked: list[list[Value]] = [[] for _ in range(len(body.output) - len(states))]
+    for t in range(length):
         rows = [
-            row(n, x, a, steps - 1 - t if back else t)
+            row(n, x, a, length - 1 - t if back else t)
             for x, a, back in zip(inputs, axes, backwards, strict=True)
         ]
         made = n.importer.inline(body, [*states, *rows])
         states = list(made[: len(states)])
         for kept, value in zip(stacked, made[len(states) :], strict=True):
             kept.append(value)
-    results = []
-    for rows, a, back in zip(stacked, out_axes, out_backwards, strict=True):
-        rank = rows[0].rank + 1 if rows else 1
-        results.append(stack(n, rows[::-1] if back else rows, axis(n, a, rank)))
-    return (*states, *results)
+    return states, stacked
 
 
 def row(n: Site, x: Value, at: int, t: int) -> Value:

@@ -119,7 +119,7 @@ def measure(n: Site, values: Value, what: str, least: int = 0) -> tuple[Expr, ..
     names = [n.build.fresh(f"{label}_size{k}") for k in range(length(values))]
     told = f"{what} of {n.op} '{n.node.name or label}'"
     n.build.emit("measure", values, symbols=tuple(names), least=least, what=told)
-    return tuple(Var(s) for s in names)
+    return n.build.name_measured(values, [Var(s) for s in names])
 
 
 def view(n: Site, x: Value, goal: Value, what: str) -> Value:

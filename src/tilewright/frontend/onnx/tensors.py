@@ -126,7 +126,7 @@ def squeeze(n: Site) -> Any:
         for d in drop:
             if as_int(x.shape[d]) not in (1, None):
                 raise Refusal(f"axis {d} has size {sizes.text(x.shape[d])}, not 1")
-    return n.emit("reshape", x, shape=tuple(s for d, s in enumerate(x.shape) if d not in drop))
+    return measured.view_of(n, x, [s for d, s in enumerate(x.shape) if d not in drop])
 
 
 @translates("Unsqueeze")
