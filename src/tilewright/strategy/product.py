@@ -13,8 +13,6 @@ cache while the rows go by.
 
 from __future__ import annotations
 
-from math import prod
-
 from tilewright.ir.expr import as_int
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
@@ -65,13 +63,14 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
 
 
 def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
-    """pointwise_packed: (N, Co/ob, pixels, ob), a 1×1 convolution.
+    """pointwise_packed: (N, Co/ob, pixels, ob), a convolution whose pixels form one axis.
 
     Pixels are taken in parts whose input stays in the second cache while all panels of weights go
     by.
     """
     name = next(b.name for b in blocks(schedule.func.body) if role(b) == "pointwise_packed")
-    depth = prod(as_int(a.extent) or 1 for a in find(schedule, name).axes if a.kind == "reduce")
+    reduced = [as_int(a.extent) or 1 for a in find(schedule, name).axes if a.kind == "reduce"]
+    depth = reduced[0] * reduced[-1]  # channels: neighbouring pixels share what taps read
     block = as_int(find(schedule, name).axes[3].extent) or 1
     anchor = split_off_result(schedule, name)
     if anchor.pad is not None:

@@ -13,7 +13,8 @@ from functools import lru_cache
 
 FMA_PER_CYCLE = 2
 BYTES_PER_CYCLE = 6  # of weights that come from beyond the second cache
-LOADS_PER_CYCLE = 2
+LOADS_PER_CYCLE = 1.5  # of two ports: what broadcasts of neighbouring numbers were seen to reach
+IN_THE_WAY = 0.25  # of the shorter of two things that run side by side delays the longer
 FMA_LATENCY = 4  # cycles; x86-64 and current ARM cores alike
 TILE_OVERHEAD = 1.0  # cycles of loop control for each step of the reduction
 
@@ -22,7 +23,8 @@ def step_cycles(rows: int, vectors: int) -> float:
     """Cycles that one step of the reduction takes for a tile of rows × vectors accumulators."""
     multiply = rows * vectors / FMA_PER_CYCLE
     load = (rows + vectors) / LOADS_PER_CYCLE
-    return max(multiply, load, FMA_LATENCY) + TILE_OVERHEAD
+    longer, shorter = max(multiply, load), min(multiply, load)
+    return max(longer + IN_THE_WAY * shorter, FMA_LATENCY) + TILE_OVERHEAD
 
 
 def tiled_cycles(rows: int, vectors: int, tile: int, group: int) -> float:
@@ -72,6 +74,26 @@ def register_tile(
     return best[2], best[3]
 
 
+def spatial_cycles(height: int, width: int, vectors: int, tile: tuple[int, int, int]) -> float:
+    """Cycles a step for an image in tiles of (rows, columns, vectors), tails included."""
+    rows, columns, group = tile
+    cycles = 0.0
+    for wide, times in _pieces(width, columns):
+        cycles += times * step_cycles(rows * wide, group)
+    return cycles * (height / rows) * (vectors / group)
+
+
+def prefers_pixels(height: int, width: int, vectors: int, registers: int) -> bool:
+    """Whether tiles of neighbouring pixels, over the ends of rows, cover an image in less time than
+    tiles within rows; they must be worth an address for each pixel."""
+    within = spatial_tile(height, width, vectors, registers)
+    across = register_tile(height * width, vectors, registers)
+    gain = spatial_cycles(height, width, vectors, within) / tiled_cycles(
+        height * width, vectors, *across
+    )
+    return gain > 1.1
+
+
 @lru_cache(maxsize=4096)
 def spatial_tile(
     height: int,
@@ -94,10 +116,7 @@ def spatial_tile(
             for rows in range(1, min(height, most // columns) + 1):
                 if rows > 1 and (columns < width or height % rows):
                     continue  # several rows only where they are whole and fit exactly
-                cycles = 0.0
-                for wide, times in _pieces(width, columns):
-                    cycles += times * step_cycles(rows * wide, group)
-                cycles *= (height / rows) * (vectors / group)
+                cycles = spatial_cycles(height, width, vectors, (rows, columns, group))
                 key = (round(cycles, 3), -rows * columns * group, rows, columns, group)
                 if best is None or key < best:
                     best = key

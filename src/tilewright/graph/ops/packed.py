@@ -132,7 +132,14 @@ def _window(
 
 
 def _conv_type(
-    x: Any, w: Any, *, strides: Sequence[int], pads: Pads, dilations: Sequence[int], groups: int = 1
+    x: Any,
+    w: Any,
+    *,
+    strides: Sequence[int],
+    pads: Pads,
+    dilations: Sequence[int],
+    groups: int = 1,
+    across: bool = False,
 ) -> Type:
     need(x.rank == 5 and w.rank == 6, "takes a packed image of rank 5 and weights of rank 6")
     need(x.shape[-1] == w.shape[-2], "the channel blocks of image and weights differ")
@@ -147,6 +154,7 @@ def _conv_reference(
     pads: Pads,
     dilations: Sequence[int],
     groups: int = 1,
+    across: bool = False,
 ) -> np.ndarray:
     co, ci, kh, kw, _, ob = w.shape
     padded = np.pad(x, [(0, 0), (0, 0), *map(tuple, pads), (0, 0)])
@@ -212,58 +220,48 @@ def conv_packed(
     pads: Pads,
     dilations: Sequence[int],
     groups: int = 1,
+    across: bool = False,
 ) -> te.Tensor:
     """Two-dimensional convolution of a packed image.
 
     x: (N, Ci/cb, H, W, cb); w: (Co/ob, Ci/groups/cb, KH, KW, cb, ob); result (N, Co/ob, H', W',
-    ob). With groups, blocks must not straddle two of them.
+    ob). With groups, blocks must not straddle two of them. `across`: the result's pixels form one
+    axis, so that tiles may span rows; that of a 1×1 convolution always do.
     """
     blocks, inner, kh, kw, cb, ob = w.shape
     shape = (x.shape[0], blocks, *_window(x.shape, (kh, kw), strides, pads, dilations), ob)
     rc, ri = te.reduce_axis(inner, "rc"), te.reduce_axis(cb, "ri")
     if (as_int(kh), as_int(kw)) == (1, 1) and not np.any(pads):
-        return _pointwise(_every(x, shape[2:4], strides), w, shape, groups, rc, ri)
-    image = padded_image(x, pads)
-    ry, rx = te.reduce_axis(kh, "ry"), te.reduce_axis(kw, "rx")
+        image, (strides, dilations) = _every(x, shape[2:4], strides), ((1, 1), (1, 1))
+        across, taps, ry, rx = True, (), 0, 0
+    else:
+        image = padded_image(x, pads)
+        taps = ry, rx = te.reduce_axis(kh, "ry"), te.reduce_axis(kw, "rx")
     (sy, sx), (dy, dx) = strides, dilations
 
     def element(n: Expr, o: Expr, y: Expr, x: Expr, i: Expr) -> Expr:
         channel = rc if groups == 1 else o // (blocks // groups) * inner + rc
         value = image[n, channel, y * sy + ry * dy, x * sx + rx * dx, ri]
-        return te.sum(value * w[o, rc, ry, rx, ri, i], [rc, ry, rx, ri])
+        return te.sum(value * w[o, rc, ry, rx, ri, i], [rc, *taps, ri])
 
-    return te.compute(
-        shape,
+    if across:
+        height, width = shape[2:4]
+        pixels = te.compute(
+            (shape[0], blocks, height * width, ob),
+            lambda n, o, p, i: element(n, o, p // width, p % width, i),
+            name="conv",
+            attrs={"role": "pointwise_packed"},
+        )
+        return te.compute(
+            shape,
+            lambda n, o, y, x, i: pixels[n, o, y * width + x, i],
+            name="pixels",
+            attrs={"role": "columns"},
+        )
+    return te.compute(        shape,
         lambda n, o, y, x, i: element(n, o, y, x, i),
         name="conv",
         attrs={"role": "conv_packed"},
-    )
-
-
-def _pointwise(
-    x: te.Tensor, w: te.Tensor, shape: tuple[Expr, ...], groups: int, rc: Expr, ri: Expr
-) -> te.Tensor:
-    """A 1×1 convolution: a product over all pixels, which form one axis so that tiles may span
-    rows."""
-    n, blocks, height, width, ob = shape
-    inner = w.shape[1]
-
-    def element(n: Expr, o: Expr, p: Expr, i: Expr) -> Expr:
-        channel = rc if groups == 1 else o // (blocks // groups) * inner + rc
-        value = x[n, channel, p // width, p % width, ri]
-        return te.sum(value * w[o, rc, 0, 0, ri, i], [rc, ri])
-
-    whole = te.compute(
-        (n, blocks, height * width, ob),
-        lambda n, o, p, i: element(n, o, p, i),
-        name="conv",
-        attrs={"role": "pointwise_packed"},
-    )
-    return te.compute(
-        shape,
-        lambda n, o, y, x, i: whole[n, o, y * width + x, i],
-        name="pixels",
-        attrs={"role": "columns"},
     )
 
 

@@ -21,7 +21,7 @@ from tilewright.graph.operator import BROADCAST, OPERATORS
 from tilewright.graph.ops.packed import pack, pack_dense, pack_transposed
 from tilewright.graph.ops.winograd import pack_winograd
 from tilewright.ir.dtype import f32
-from tilewright.strategy.tiles import register_tile, winograd_tile
+from tilewright.strategy.tiles import prefers_pixels, register_tile, winograd_tile
 
 # Elementwise operators that keep padding channels finite, so that they may run on them.
 FINITE = frozenset(
@@ -193,7 +193,10 @@ class _Layouts(Edit):
                 made = self.emit("winograd_packed", image, filters, pads=window["pads"])
             else:
                 filters = self.constant(filters, "w")
-                made = self.emit("conv_packed", image, filters, groups=groups, **window)
+                across = self.across(node, packing)
+                made = self.emit(
+                    "conv_packed", image, filters, groups=groups, across=across, **window
+                )
         if bias is not None:
             made = self.emit("add", made, self.per_channel(bias, packing))
         self.made(node.output, made, packing)
@@ -227,6 +230,14 @@ class _Layouts(Edit):
             return 0
         rows, columns = shape[0] * shape[2], shape[3]
         return winograd_tile(rows, columns, ci * cb, co * ob, self.lanes, self.second_cache)
+
+    def across(self, node: Node, packing: Packing) -> bool:
+        """Whether tiles of a convolution's result had better span rows of the image."""
+        shape = node.output.static_shape
+        if shape is None or packing.block != self.lanes:
+            return False
+        vectors = packing.padded(shape[1]) // self.lanes
+        return prefers_pixels(shape[2], shape[3], vectors, self.registers)
 
     def per_channel(self, values: np.ndarray, packing: Packing) -> Value:
         """One number a channel, shaped to broadcast against a packed image."""
