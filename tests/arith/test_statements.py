@@ -27,6 +27,7 @@ from tilewright.ir.expr import (
     maximum,
     minimum,
 )
+from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import Buffer, For, Func, If, Let, Stmt, Store, seq
 from tilewright.ir.text import print_func
 from tilewright.ir.walk import rewrite_expr, visit
@@ -178,3 +179,26 @@ def test_random_functions_do_the_same(seed: int) -> None:
             assert before.tobytes() == after.tobytes() or np.array_equal(
                 before, after, equal_nan=before.dtype == np.float32
             ), message
+
+
+def test_what_is_known_of_memory_ends_where_it_is_written() -> None:
+    text = """
+def f(C: i64[4], B: i64[4]):
+    for i in serial(0, 4):
+        if i == C[0]:
+            C[0] = C[0] + 1
+            last: i64 = C[0]
+            if last == i:
+                B[i] = 1
+            for k in serial(0, C[1]):
+                C[1] = 0
+                if k < C[1]:
+                    B[i] = 2
+"""
+    before = parse_func(text)
+    arrays = [np.array([0, 3, 0, 0]), np.full(4, 7)]
+    expected = [a.copy() for a in arrays]
+    interp.run(before, *expected)
+    interp.run(simplify_func(before, remove_unit_loops=True), *arrays)
+    for a, b in zip(arrays, expected, strict=True):
+        np.testing.assert_array_equal(a, b)

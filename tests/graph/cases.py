@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tilewright.graph import OPERATORS
+
 
 class Case(NamedTuple):
     op: str
@@ -101,6 +103,7 @@ def _others() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     return [
         *_reductions(),
         *_linear(),
+        *_factorisations(),
         *_pooling(),
         *_measured(),
         *_movement(),
@@ -179,6 +182,47 @@ def _measured() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         ("keep_apart", [b(2, 5, 5), b(2, 5), np.array([3])], {}),
         ("keep_apart", [b(1, 4, 4), np.ones((1, 4), bool), np.array([1])], {}),
     ]
+
+
+def symmetric(count: int, size: int) -> np.ndarray:
+    """Symmetric matrices, not definite."""
+    x = f(count, size, size)
+    return x + x.swapaxes(1, 2)
+
+
+def positive(count: int, size: int) -> np.ndarray:
+    """Positive definite matrices."""
+    x = f(count, size, size)
+    return x @ x.swapaxes(1, 2) + np.eye(size, dtype=np.float32)
+
+
+def _factorisations() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
+    made: list[tuple[str, list[np.ndarray], dict[str, Any]]] = []
+    for shape in ((2, 4, 4), (1, 3, 5), (2, 5, 3), (1, 0, 2)):
+        made += [("lu", [f(*shape)], {}), ("reflectors", [f(*shape)], {})]
+    rows = np.array([[3, 4, 3], [1, 2, 3]], np.int32)
+    for flag in (False, True):
+        made += [("swap_rows", [f(2, 4, 3), rows], {"reverse": flag})]
+        made += [("reflect", [f(2, 4, 3, high=0.5), f(2, 3), f(2, 4, 2)], {"transpose": flag})]
+        for unit in (False, True):
+            a = f(2, 4, 4) + 5 * np.eye(4, dtype=np.float32)
+            made += [("solve_triangular", [a, f(2, 4, 3)], {"upper": flag, "unit": unit})]
+    for size in (1, 4):
+        a, b = symmetric(2, size), symmetric(2, size)
+        a[0, 0, 0] = b[1, -1, -1] = 1e-3  # pivots of two, and exchanges
+        made += [("cholesky", [positive(2, size)], {}), ("ldl", [a], {}), ("ldl", [b], {})]
+        made += [("eigh", [symmetric(2, size)], {}), ("matrix_exp", [f(2, size, size)], {})]
+    made += [("cholesky", [symmetric(1, 3) - 9 * np.eye(3, dtype=np.float32)], {})]
+    made += [("orthogonal_rows", [f(2, 3, 4)], {}), ("orthogonal_rows", [f(1, 3, 3)], {})]
+    for a in (symmetric(2, 4), symmetric(1, 5)):
+        y, pivots, _ = evaluated("ldl", a)
+        made += [("ldl_solve", [y, pivots, f(len(a), a.shape[1], 3)], {})]
+    return made
+
+
+def evaluated(op: str, *arrays: np.ndarray) -> Any:
+    """What an operator's reference makes of arrays."""
+    return OPERATORS[op].reference(*arrays)
 
 
 def _linear() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:

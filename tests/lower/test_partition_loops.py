@@ -114,3 +114,23 @@ def test_budget_bounds_the_code() -> None:
 def test_without_conditions_nothing_changes(text: str) -> None:
     func = simplify(partition_loops(lower_blocks(parse_func(text.replace("60", "64")))))
     assert partition_loops(func) is func or any(isinstance(n, If) for n in visit(func.body))
+
+
+def test_a_condition_on_a_let_inside_the_loop_stays_inside() -> None:
+    text = """
+def f(A: f32[16], W: i64[16], B: f32[16]):
+    for i in serial(0, 16):
+        w: i64 = W[i]
+        if i < w:
+            B[i] = A[i]
+            B[i] = B[i] + A[i]
+            B[i] = B[i] + A[i]
+            B[i] = B[i] + A[i]
+            B[i] = B[i] + A[i]
+            B[i] = B[i] + A[i]
+            B[i] = B[i] + A[i]
+            B[i] = B[i] + A[i]
+"""
+    made = partition_loops(parse_func(text))
+    verify(made, "loops")
+    assert made == parse_func(text)

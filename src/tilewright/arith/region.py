@@ -297,9 +297,10 @@ class _Touched:
             self.stmt(s.body, known.bind(s.var, *loop_range(s)), moving | {s.var})
         elif isinstance(s, If):
             self.expr(s.cond, known, moving)
-            self.stmt(s.then, known.under(s.cond), moving)
+            self.stmt(s.then, known.during(s.cond, s.then), moving)
             if s.other is not None:
-                self.stmt(s.other, known.under(Unary(UnaryOp.logical_not, s.cond)), moving)
+                otherwise = Unary(UnaryOp.logical_not, s.cond)
+                self.stmt(s.other, known.during(otherwise, s.other), moving)
         elif isinstance(s, Let):
             self.expr(s.value, known, moving)
             self.stmt(substitute(s.body, {s.var: s.value}), known, moving)

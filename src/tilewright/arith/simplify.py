@@ -49,7 +49,7 @@ from tilewright.ir.stmt import (
     Store,
     seq,
 )
-from tilewright.ir.walk import free_vars, refold, substitute
+from tilewright.ir.walk import free_vars, refold, statements, substitute, visit
 
 _AND, _OR, _NOT = BinaryOp.logical_and, BinaryOp.logical_or, UnaryOp.logical_not
 _OPPOSITE = {
@@ -97,10 +97,26 @@ def facts(ranges: Ranges | Facts | None) -> Facts:
     return ranges if isinstance(ranges, Facts) else Facts({} if ranges is None else ranges)
 
 
-def loop_range(loop: For) -> tuple[int | Expr, int | Expr]:
-    """The range of a loop's variable, as `Ranges` want it."""
+def loop_range(loop: For) -> tuple[int | Expr | None, int | Expr | None]:
+    """The range of a loop's variable, as `Ranges` want it; nothing of an end that the loop may
+    change.
+    """
     start, stop = as_int(loop.start), as_int(loop.stop)
-    return (loop.start if start is None else start, loop.stop - 1 if stop is None else stop - 1)
+    first = (loop.start if outlasts(loop.start, loop.body) else None) if start is None else start
+    if stop is not None:
+        return first, stop - 1
+    return first, loop.stop - 1 if outlasts(loop.stop, loop.body) else None
+
+
+def outlasts(e: Expr, body: Stmt | None) -> bool:
+    """Whether `e` keeps its value while `body` runs: it reads no memory that is written there."""
+    read = {n.buffer.name for n in visit(e) if isinstance(n, Load)}
+    if not read or body is None:
+        return True
+    return not any(
+        isinstance(s, Eval) or (isinstance(s, Store) and s.buffer.name in read)
+        for s in statements(body)
+    )
 
 
 class Facts(Forms):
@@ -146,6 +162,14 @@ class Facts(Forms):
         child = Facts(self.ranges, self)
         child._assume(cond, True)
         return child
+
+    def during(self, cond: Expr, body: Stmt) -> Facts:
+        """`under` those parts of `cond` that hold as long as `body` runs, as they do before."""
+        if outlasts(cond, body):
+            return self.under(cond)
+        if isinstance(cond, Binary) and cond.op is _AND:
+            return self.during(cond.a, body).during(cond.b, body)
+        return self
 
     def _assume(self, cond: Expr, holds: bool) -> None:
         if isinstance(cond, Unary) and cond.op is _NOT:
@@ -349,7 +373,8 @@ class _Statements:
         else:
             extent = known.sum(known.affine(stop), known.affine(start), -1)
             runs = 0 if known.nonnegative(-extent) else 2 if extent.terms else extent.const
-            if runs and not known.nonnegative(extent - 1):
+            lasts = outlasts(start, s.body) and outlasts(stop, s.body)
+            if runs and lasts and not known.nonnegative(extent - 1):
                 inside = known.under(Binary(BinaryOp.lt, start, stop))
         if runs <= 0:
             return _NOTHING
@@ -369,10 +394,10 @@ class _Statements:
         if type(cond) is Const:
             chosen = s.then if cond.value else s.other
             return _NOTHING if chosen is None else self.go(chosen, known)
-        then = self.go(s.then, known.under(cond))
+        then = self.go(s.then, known.during(cond, s.then))
         other = s.other
         if other is not None:
-            other = self.go(other, known.under(Unary(_NOT, cond)))
+            other = self.go(other, known.during(Unary(_NOT, cond), other))
         if other == _NOTHING:
             other = None
         if then == _NOTHING:
@@ -386,7 +411,8 @@ class _Statements:
         value = known.simplify(s.value) if s.value.dtype is i64 else known.value(s.value)
         if isinstance(value, Const | Var):
             return self.go(substitute(s.body, {s.var: value}), known)
-        inside = known.bind(s.var, value, value) if value.dtype is i64 else known
+        lasts = value.dtype is i64 and outlasts(value, s.body)
+        inside = known.bind(s.var, value, value) if lasts else known
         body = self.go(s.body, inside)
         if s.var not in free_vars(body):
             return body

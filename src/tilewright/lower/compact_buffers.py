@@ -112,9 +112,10 @@ class _Uses:
             self.walk(s.body, loops, known, guarded)
         elif isinstance(s, If):
             self.reads((s.cond,), loops, known, guarded)
-            self.walk(s.then, loops, known.under(s.cond), True)
+            self.walk(s.then, loops, known.during(s.cond, s.then), True)
             if s.other is not None:
-                self.walk(s.other, loops, known.under(Unary(UnaryOp.logical_not, s.cond)), True)
+                otherwise = Unary(UnaryOp.logical_not, s.cond)
+                self.walk(s.other, loops, known.during(otherwise, s.other), True)
         elif isinstance(s, Let):
             self.reads((s.value,), loops, known, guarded)
             self.walk(s.body, loops, known, guarded)

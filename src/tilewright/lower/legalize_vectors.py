@@ -54,7 +54,7 @@ class _Legalize:
                 return made.replace(kind="serial")
             return made.replace(kind="serial") if made.kind == "pipeline" else made
         if isinstance(s, If):
-            then = self.go(s.then, known.under(s.cond))
+            then = self.go(s.then, known.during(s.cond, s.then))
             other = None if s.other is None else self.go(s.other, known)
             return s if then is s.then and other is s.other else If(s.cond, then, other)
         if isinstance(s, Stmt):

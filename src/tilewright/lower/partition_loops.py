@@ -106,6 +106,8 @@ class _Partition:
             if isinstance(s, If):
                 found.append(_Guard(s.cond, (), frozenset(free_vars(s.cond))))
             found += [g for c in s.children() if isinstance(c, Stmt) for g in self.guards(c)]
+            if isinstance(s, Let):  # outside, the name says nothing
+                found = [g for g in found if s.var not in g.vars]
         self.found[id(s)] = s, found
         return found
 
@@ -121,8 +123,8 @@ class _Partition:
             if isinstance(cond, Const):
                 chosen = s.then if cond.value else s.other
                 return Seq(()) if chosen is None else self.go(chosen, known)
-            then = self.go(s.then, known.under(cond))
-            other = None if s.other is None else self.go(s.other, known.under(_not(cond)))
+            then = self.go(s.then, known.during(cond, s.then))
+            other = None if s.other is None else self.go(s.other, known.during(_not(cond), s.other))
             return If(cond, then, other)
         if isinstance(s, Seq):
             stmts = [self.go(c, known) for c in s.stmts]

@@ -37,6 +37,7 @@ from tilewright.support.errors import ImportFault
 
 TOLERANCE = {"float32": 2e-4, "float16": 4e-3, "bfloat16": 3e-2}  # of the output's largest value
 DTYPES = ("float32", "int64", "bool", "float16", "bfloat16")
+UP_TO_SIGN = ("linalg.eig", "linalg.eigh", "linalg.svd", "svd")  # vectors, of which OpInfo compares lengths
 TOGETHER = 8  # samples in a module
 PAGE = Path(__file__).parents[3] / "docs" / "torch-operators.md"
 VERDICTS = ("agree", "differ", "fail", "unsupported", "not exported")
@@ -60,9 +61,9 @@ class Entry:
 
 
 class Calls(nn.Module):
-    """f(*args, **kwargs) for each sample, with the tensors among the arguments as inputs."""
+    """What is defined of f(*args, **kwargs) for each sample, with the tensors among the arguments as inputs."""
 
-    def __init__(self, f: Any, samples: Sequence[tuple[Any, Any]]) -> None:
+    def __init__(self, f: Any, samples: Sequence[tuple[Any, Any, Any]]) -> None:
         super().__init__()
         self.f = f
         leaves, self.spec = pytree.tree_flatten(list(samples))
@@ -74,7 +75,8 @@ class Calls(nn.Module):
         leaves = list(self.fixed)
         for k, x in zip(self.places, tensors, strict=True):
             leaves[k] = x
-        return [self.f(*args, **kwargs) for args, kwargs in pytree.tree_unflatten(leaves, self.spec)]
+        calls = pytree.tree_unflatten(leaves, self.spec)
+        return [defined(self.f(*args, **kwargs)) for args, kwargs, defined in calls]
 
 
 def entries() -> Iterator[tuple[str, Any]]:
@@ -83,16 +85,21 @@ def entries() -> Iterator[tuple[str, Any]]:
             yield f"{op.name}.{op.variant_test_name}".rstrip("."), op
 
 
-def samples(op: Any, of: str, count: int | None) -> Iterator[tuple[Any, Any]]:
-    """The first samples of an operator: arguments, keyword arguments."""
+def samples(op: Any, of: str, count: int | None) -> Iterator[tuple[Any, Any, Any]]:
+    """The first samples of an operator: arguments, keyword arguments, what of its result is defined."""
     torch.manual_seed(0)
     for number, sample in enumerate(op.sample_inputs("cpu", getattr(torch, of))):
         if number == count:
             return
-        yield (sample.input, *sample.args), sample.kwargs
+        defined = sample.output_process_fn_grad if op.name in UP_TO_SIGN else _all
+        yield (sample.input, *sample.args), sample.kwargs, defined
 
 
-def judge(op: Any, calls: Sequence[tuple[Any, Any]], tolerance: float, native: bool) -> tuple[str, str]:
+def _all(result: Any) -> Any:
+    return result
+
+
+def judge(op: Any, calls: Sequence[tuple[Any, Any, Any]], tolerance: float, native: bool) -> tuple[str, str]:
     """The verdict on some samples, and why."""
     module = Calls(op.op, calls)
     inputs = tuple(x.clone() for x in module.tensors)

@@ -1,6 +1,7 @@
 """PyTorch modules into graphs: `import_torch`. Each family of operators has a file."""
 
 from tilewright.frontend.torch import (
+    algebra,
     complex,
     elementwise,
     indexing,
@@ -15,6 +16,7 @@ from tilewright.frontend.torch import (
 from tilewright.frontend.torch.importer import import_torch
 
 __all__ = [
+    "algebra",
     "complex",
     "elementwise",
     "import_torch",

@@ -30,6 +30,7 @@ PROGRAM = torch.export.ExportedProgram
 MOST_LISTED = 50  # nodes in an error
 UPDATING = ("aten.batch_norm.default",)  # in training: running statistics, which its schema hides
 MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+CHECKS = ("aten._linalg_check_errors.default",)  # raise an exception, or do nothing
 DEEPEST = 3  # decompositions whose results are decomposed again
 EXPRESS = (
     "express what they do with other operators, or add translators to tilewright.frontend.torch"
@@ -128,7 +129,13 @@ def is_known(node: torch.fx.Node) -> bool:
         or (functional(node.target) is not None and is_private(node))
         or node.target is operator.getitem
         or _is_size(node)
+        or is_check(node)
     )
+
+
+def is_check(node: torch.fx.Node) -> bool:
+    """Does the node only look for bad numbers? Here they show in the results; nothing raises."""
+    return str(node.target) == "with_effects" and str(node.args[1]) in CHECKS
 
 
 class Importer:
@@ -218,6 +225,8 @@ class Importer:
             program = self.program
             tensor = program.state_dict.get(spec.target)
             return self.constant(node, program.constants[spec.target] if tensor is None else tensor)
+        if spec.kind is InputKind.TOKEN:  # orders checks
+            return None
         if spec.kind is not InputKind.USER_INPUT:
             raise self.fault(f"its input '{node.name}' is a {spec.kind.name.lower()}, not a tensor")
         if not isinstance(spec.arg, TensorArgument):
@@ -268,6 +277,8 @@ class Importer:
         paths = iter(_paths(self.program.call_spec.out_spec))
         specs = self.program.graph_signature.output_specs
         for spec, leaf in zip(specs, end.args[0], strict=True):  # type: ignore[arg-type]
+            if spec.kind is OutputKind.TOKEN:
+                continue
             value = self.made.get(leaf) if isinstance(leaf, torch.fx.Node) else leaf
             if isinstance(value, Complex):
                 value = joined(Site(self.build, leaf, self.symbols), value)
@@ -288,6 +299,8 @@ class Importer:
         fake = node.meta.get("val")
         if _is_size(node):
             return self.size(node)
+        if is_check(node):
+            return None, None
         if node.target is operator.getitem:
             return self.made[node.args[0]][node.args[1]]  # type: ignore[index]
         try:

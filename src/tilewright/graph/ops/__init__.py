@@ -2,6 +2,7 @@
 
 from tilewright.graph.ops import (
     elementwise,
+    factor,
     indexing,
     linear,
     measured,
@@ -13,10 +14,13 @@ from tilewright.graph.ops import (
     reductions,
     windows,
     winograd,
+    spectral,
+    symmetric,
 )
 
 __all__ = [
     "elementwise",
+    "factor",
     "indexing",
     "linear",
     "measured",
@@ -28,4 +32,6 @@ __all__ = [
     "reductions",
     "windows",
     "winograd",
+    "spectral",
+    "symmetric",
 ]
