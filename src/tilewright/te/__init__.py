@@ -53,7 +53,6 @@ from tilewright.te.math import (
     tanh,
     trunc,
 )
-from tilewright.te.program import program
 from tilewright.te.reduce import all, any, argmax, argmin, max, min, prod, reducer, sum
 from tilewright.te.scan import scan
 from tilewright.te.tensor import Tensor, extern, placeholder, reduce_axis, var
@@ -102,7 +101,6 @@ __all__ = [
     "popcount",
     "power",
     "prod",
-    "program",
     "reduce_axis",
     "reducer",
     "round",

@@ -1,7 +1,7 @@
 """Translators of ATen's linear algebra: everything from a few factorisations.
 
-PyTorch's leading dimensions are one count of matrices here. Determinants, inverses and solutions are
-LU's; Q is reflections applied to an identity; singular values are found on the thin side.
+PyTorch's leading dimensions are one count of matrices here. Determinants, inverses and solutions
+come of LU; Q is reflections applied to an identity; singular values are found on the thin side.
 """
 
 from __future__ import annotations

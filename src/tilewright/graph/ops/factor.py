@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tilewright import te
 from tilewright.graph import sizes
 from tilewright.graph.operator import OPAQUE, Type, need, operator
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, minimum
+from tilewright.te.program import program
 
 I32 = dtype("i32")
 
@@ -96,7 +96,7 @@ def lu(a: Any) -> Any:
     """P a = L U with rows exchanged so that each pivot is its column's largest: (U with L below its
     diagonal of ones, the row that each row was exchanged with in turn, counted from 1; the first
     pivot that is zero, counted from 1, or 0). LAPACK's getrf."""
-    return te.program(_LU, [a], a.dtype, k=least(a.shape[1], a.shape[2]))
+    return program(_LU, [a], a.dtype, k=least(a.shape[1], a.shape[2]))
 
 
 def _swap_rows_type(x: Any, pivots: Any, *, reverse: bool = False) -> Type:
@@ -136,7 +136,7 @@ def swap_rows(x: Any, pivots: Any, *, reverse: bool = False) -> Any:
     """x with row 0, 1, … exchanged in turn with the row that `pivots` says, counted from 1; with
     `reverse` from the last exchange to the first, which undoes it."""
     text = _SWAP_ROWS.replace("STEP", "k - 1 - step" if reverse else "step")
-    return te.program(text, [x, pivots], x.dtype)
+    return program(text, [x, pivots], x.dtype)
 
 
 def _cholesky_type(a: Any) -> list[Type]:
@@ -182,7 +182,7 @@ def cholesky(a: T[c, n, n], y: T[c, n, n], info: i32[c], c: i64, n: i64):
 def cholesky(a: Any) -> Any:
     """a = L Lᵀ of symmetric a, of which the lower triangle is read: (L, the first leading minor
     that is not positive, counted from 1, or 0). LAPACK's potrf."""
-    return te.program(_CHOLESKY, [a], a.dtype)
+    return program(_CHOLESKY, [a], a.dtype)
 
 
 def _solve_triangular_type(a: Any, b: Any, *, upper: bool = False, unit: bool = False) -> Type:
@@ -225,7 +225,7 @@ def solve_triangular(a: Any, b: Any, *, upper: bool = False, unit: bool = False)
     text = _SOLVE_TRIANGULAR.replace("STEP", "n - 1 - step" if upper else "step")
     text = text.replace("FROM", "i + 1" if upper else "0").replace("TO", "n" if upper else "i")
     text = text.replace("PIVOT", "T(1)" if unit else "a[b, i, i]")
-    return te.program(text, [a, b], b.dtype)
+    return program(text, [a, b], b.dtype)
 
 
 def _reflectors_type(a: Any) -> list[Type]:
@@ -291,7 +291,7 @@ def reflectors(a: T[c, m, n], y: T[c, m, n], tau: T[c, k], c: i64, m: i64, n: i6
 def reflectors(a: Any) -> Any:
     """a = Q R as Householder reflections I - τ v vᵀ: (R with the v below its diagonal, whose first
     elements are ones; the τ). LAPACK's geqrf."""
-    return te.program(_REFLECTORS, [a], a.dtype, k=least(a.shape[1], a.shape[2]))
+    return program(_REFLECTORS, [a], a.dtype, k=least(a.shape[1], a.shape[2]))
 
 
 def _reflect_type(v: Any, tau: Any, x: Any, *, transpose: bool = False) -> Type:
@@ -336,4 +336,4 @@ def reflect(v: T[c, m, p], tau: T[c, k], x: T[c, m, n], y: T[c, m, n],
 def reflect(v: Any, tau: Any, x: Any, *, transpose: bool = False) -> Any:
     """Q x (or Qᵀ x) with Q as `reflectors` gives it. LAPACK's ormqr."""
     text = _REFLECT.replace("STEP", "step" if transpose else "k - 1 - step")
-    return te.program(text, [v, tau, x], x.dtype)
+    return program(text, [v, tau, x], x.dtype)

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright import te
 from tilewright.graph.operator import OPAQUE, Type, operator
 from tilewright.graph.ops.factor import square, stack_of_matrices
+from tilewright.te.program import program
 
 SWEEPS = 40  # many more than ever needed: convergence is quadratic, about ten for large matrices
 
@@ -114,7 +114,7 @@ def eigh(a: Any) -> Any:
     """a = Vᵀ diag(w) V of symmetric a, of which the lower triangle is read: (w, rising; V, whose
     rows are the eigenvectors)."""
     text = _EIGH.replace("SWEEPS", str(SWEEPS)).replace("EPS", _threshold(a.dtype.name))
-    return te.program(text, [a], a.dtype)
+    return program(text, [a], a.dtype)
 
 
 def _threshold(of: str) -> str:
@@ -214,7 +214,7 @@ def orthogonal_rows(a: Any) -> Any:
     """(w, v) with w = v a, v orthogonal and the rows of w orthogonal too, the longest first: their
     lengths are the singular values of a, which is vᵀ w. One-sided Jacobi."""
     text = _ORTHOGONAL_ROWS.replace("SWEEPS", str(SWEEPS))
-    return te.program(text.replace("EPS", _threshold(a.dtype.name)), [a], a.dtype)
+    return program(text.replace("EPS", _threshold(a.dtype.name)), [a], a.dtype)
 
 
 TERMS = 14  # of Taylor's series: the rest is below rounding where the norm is at most a half
@@ -291,4 +291,4 @@ def matrix_exp(a: T[c, n, n], y: T[c, n, n], c: i64, n: i64):
 def matrix_exp(a: Any) -> Any:
     """eᵃ: Taylor's series of a divided by a power of two that makes it
     small, then as many squarings."""
-    return te.program(_MATRIX_EXP.replace("TERMS", str(TERMS)), [a], a.dtype)
+    return program(_MATRIX_EXP.replace("TERMS", str(TERMS)), [a], a.dtype)

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright import te
 from tilewright.graph.operator import OPAQUE, Type, need, operator
 from tilewright.graph.ops.factor import I32, square, stack_of_matrices
+from tilewright.te.program import program
 
 ALPHA = (1 + 17**0.5) / 8  # bounds the growth of elements best
 
@@ -154,7 +154,7 @@ def ldl(a: T[c, n, n], y: T[c, n, n], pivots: i32[c, n], info: i32[c], c: i64, n
 def ldl(a: Any) -> Any:
     """P a Pᵀ = L D Lᵀ of symmetric a, of which the lower triangle is read: (D with L below its
     blocks, the pivots, the first pivot that is zero, counted from 1, or 0). LAPACK's sytf2."""
-    return te.program(_LDL.replace("ALPHA", repr(ALPHA)), [a], a.dtype)
+    return program(_LDL.replace("ALPHA", repr(ALPHA)), [a], a.dtype)
 
 
 def _ldl_solve_type(y: Any, pivots: Any, b: Any) -> Type:
@@ -241,4 +241,4 @@ def ldl_solve(y: T[c, n, n], pivots: i32[c, n], r: T[c, n, m], x: T[c, n, m],
 @operator(fusion=OPAQUE, infer=_ldl_solve_type, reference=_ldl_solve)
 def ldl_solve(y: Any, pivots: Any, b: Any) -> Any:
     """x of a x = b with a's factorisation by `ldl`. LAPACK's sytrs."""
-    return te.program(_LDL_SOLVE, [y, pivots, b], b.dtype)
+    return program(_LDL_SOLVE, [y, pivots, b], b.dtype)
