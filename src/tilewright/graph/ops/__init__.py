@@ -9,13 +9,11 @@ from tilewright.graph.ops import (
     movement,
     packed,
     pooling,
-    random,
     recurrent,
     reductions,
-    windows,
-    winograd,
     spectral,
     symmetric,
+    winograd,
 )
 
 __all__ = [
@@ -27,11 +25,9 @@ __all__ = [
     "movement",
     "packed",
     "pooling",
-    "random",
     "recurrent",
     "reductions",
-    "windows",
-    "winograd",
     "spectral",
     "symmetric",
+    "winograd",
 ]
