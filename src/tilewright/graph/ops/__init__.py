@@ -9,10 +9,12 @@ from tilewright.graph.ops import (
     movement,
     packed,
     pooling,
+    random,
     recurrent,
     reductions,
     spectral,
     symmetric,
+    windows,
     winograd,
 )
 
@@ -25,9 +27,11 @@ __all__ = [
     "movement",
     "packed",
     "pooling",
+    "random",
     "recurrent",
     "reductions",
     "spectral",
     "symmetric",
+    "windows",
     "winograd",
 ]
