@@ -126,6 +126,9 @@ def _packed() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     made += [("conv_packed", [f(1, 2, 5, 6, 4), f(3, 2, 3, 2, 4, 4)], apart)]
     made += [("conv_packed", [f(1, 4, 3, 2, 4), f(2, 2, 1, 1, 4, 4)], plain | {"groups": 2})]
     made += [("conv_packed", [f(1, 4, 5, 6, 4), f(2, 2, 2, 3, 4, 4)], apart | {"groups": 2})]
+    made += [("conv_packed", [f(1, 2, 5, 6, 4), f(3, 2, 3, 2, 4, 4)], apart | {"across": True})]
+    around = {"pads": ((1, 1), (0, 2))}
+    made += [("winograd_packed", [f(2, 2, 5, 6, 4), f(3, a, a, 2, 4, 4)], around) for a in (4, 6)]
     made += [("depthwise_packed", [f(1, 2, 5, 6, 4), f(2, 3, 2, 4)], apart)]
     taps = {"strides": (2, 2), "offsets": (1, 0), "rows": 3, "columns": 3}
     made += [("conv_transpose_packed", [f(1, 2, 3, 3, 4), f(1, 2, 2, 2, 2, 2, 4, 4)], taps)]

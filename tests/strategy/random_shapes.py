@@ -91,6 +91,15 @@ def conv(draw: Draw, groups: str = "") -> Value:
     )  # fmt: skip
 
 
+def three_by_three(draw: Draw) -> Value:
+    """What Winograd's transforms are for, where there are channels enough."""
+    rng = draw.rng
+    ci, co = (draw.rng.choice(CHANNELS[5:]) for _ in range(2))
+    x = draw.input(rng.choice([1, 1, 2]), ci, *(max(3, draw.size()) for _ in range(2)))
+    pads = tuple((rng.randrange(3), rng.randrange(3)) for _ in range(2))
+    return draw.build.emit("conv", x, draw.weight(co, ci, 3, 3), pads=pads)
+
+
 def conv_transpose(draw: Draw) -> Value:
     rng = draw.rng
     kernel = [rng.choice([2, 3, 4, 5]) for _ in range(2)]
@@ -173,6 +182,7 @@ def elementwise(draw: Draw) -> Value:
 FAMILIES: dict[str, Callable[[Draw], Value]] = {
     "conv": conv,
     "grouped": lambda draw: conv(draw, "some"),
+    "three_by_three": three_by_three,
     "depthwise": lambda draw: conv(draw, "each"),
     "conv_transpose": conv_transpose,
     "dense": dense,

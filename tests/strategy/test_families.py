@@ -17,6 +17,7 @@ from tilewright.codegen import inprocess
 from tilewright.graph.builder import complete
 from tilewright.graph.operator import OPERATORS
 from tilewright.graph.ops.packed import pack, pack_dense, pack_transposed
+from tilewright.graph.ops.winograd import pack_winograd
 from tilewright.graph.passes.choose_layouts import Packing, pack_filter
 from tilewright.strategy.select import default
 from tilewright.target.target import target
@@ -74,6 +75,36 @@ def test_convolution_without_epilogue():
         pack_filter(random(16, 16, 3, 3), Packing(16), Packing(16), 1),
         strides=(1, 1), pads=((0, 0), (0, 0)), dilations=(2, 1),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("n", "ci", "co", "size", "edge"),
+    [(1, 16, 24, (14, 14), 4), (2, 24, 40, (13, 17), 2), (1, 8, 16, (1, 1), 2),
+     (1, 64, 64, (31, 56), 4), (3, 8, 8, (17, 63), 4), (1, 136, 65, (7, 7), 2),
+     (1, 33, 48, (3, 65), 4)],
+)  # fmt: skip
+def test_winograd(n, ci, co, size, edge, threads):
+    filters = random(co, ci, 3, 3)
+    packed = pack_filter(filters, Packing(8), Packing(8), 1)
+    image = pack(random(n, ci, *size), 8)
+    pads = ((1, 1), (0, 2))
+    check(
+        "winograd_packed", image, pack_winograd(packed, edge), threads=threads, relu=True, pads=pads
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("edge", [2, 4])
+def test_winograd_is_a_convolution(edge):
+    """Its reference, with transformed filters, beside the plain one's."""
+    image = random(2, 2, 9, 6, 4).astype(np.float64)
+    filters = random(3, 2, 3, 3, 4, 4).astype(np.float64)
+    pads = ((1, 0), (2, 1))
+    plain = OPERATORS["conv_packed"].reference(
+        image, filters, strides=(1, 1), pads=pads, dilations=(1, 1)
+    )
+    made = OPERATORS["winograd_packed"].reference(image, pack_winograd(filters, edge), pads=pads)
+    np.testing.assert_allclose(made, plain, rtol=0, atol=1e-12 * np.abs(plain).max())
 
 
 @pytest.mark.parametrize(("channels", "size", "stride"), [(16, (7, 9), 1), (33, (13, 30), 2)])

@@ -2,7 +2,14 @@
 
 import pytest
 
-from tilewright.strategy.tiles import register_tile, spatial_tile, step_cycles, tiled_cycles
+from tilewright.strategy.tiles import (
+    prefers_pixels,
+    register_tile,
+    spatial_tile,
+    step_cycles,
+    tiled_cycles,
+    winograd_tile,
+)
 
 
 @pytest.mark.parametrize("registers", [16, 32])
@@ -20,6 +27,20 @@ def test_a_spatial_tile_divides_the_channel_groups_and_spans_whole_rows(height, 
     assert 8 % vectors == 0
     assert rows == 1 or (columns == width and height % rows == 0)
     assert rows * columns * vectors + vectors + 1 <= 32
+
+
+def test_a_small_image_is_tiled_across_rows():
+    assert prefers_pixels(7, 7, 64, 16)  # five columns leave two over; 49 pixels leave few
+    assert not prefers_pixels(56, 56, 8, 16)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "ci", "co", "edge"),
+    [(56, 56, 64, 64, 4), (14, 14, 256, 256, 4), (7, 7, 512, 512, 2), (1, 1, 64, 64, 0),
+     (9, 9, 8, 8, 0)],
+)  # fmt: skip
+def test_winograd_where_it_pays(rows, columns, ci, co, edge):
+    assert winograd_tile(rows, columns, ci, co, 8, 512 << 10) == edge
 
 
 def test_enough_accumulators_hide_the_latency():

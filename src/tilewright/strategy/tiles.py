@@ -15,6 +15,7 @@ FMA_PER_CYCLE = 2
 BYTES_PER_CYCLE = 6  # of weights that come from beyond the second cache
 LOADS_PER_CYCLE = 1.5  # of two ports: what broadcasts of neighbouring numbers were seen to reach
 IN_THE_WAY = 0.25  # of the shorter of two things that run side by side delays the longer
+TRANSFORM = 8  # cycles that a vector of a transformed tile takes, there or back
 FMA_LATENCY = 4  # cycles; x86-64 and current ARM cores alike
 TILE_OVERHEAD = 1.0  # cycles of loop control for each step of the reduction
 
@@ -128,17 +129,17 @@ def winograd_tile(rows: int, columns: int, ci: int, co: int, lanes: int, l2: int
     """The edge of the tiles in which Winograd's 3×3 convolution of ci to co channels takes the
     least modelled time for rows × columns results; 0 where the plain one takes less.
 
-    The model: multiply-adds at full speed, four accesses to the second cache for each element of a
-    transformed tile, and weights that do not fit there come anew.
+    The model: multiply-adds at full speed, TRANSFORM cycles for each vector of a transformed tile,
+    and weights that do not fit the second cache come anew.
     """
 
-    def cycles(edge: int, taps: int, accesses: int) -> float:
+    def cycles(edge: int, taps: int, transform: float) -> float:
         tiles = -(-rows // edge) * -(-columns // edge)
         multiply = taps * tiles * ci * co / (lanes * FMA_PER_CYCLE)
-        transform = taps * tiles * (ci + co) * accesses / lanes
+        transforms = taps * tiles * (ci + co) * transform / lanes
         weights = taps * ci * co * 4
-        return multiply + transform + (weights / BYTES_PER_CYCLE if weights > l2 // 2 else 0)
+        return multiply + transforms + (weights / BYTES_PER_CYCLE if weights > l2 // 2 else 0)
 
-    times = {edge: cycles(edge, (edge + 2) ** 2, 4) for edge in (2, 4)}
+    times = {edge: cycles(edge, (edge + 2) ** 2, TRANSFORM) for edge in (2, 4)}
     best = min(times, key=lambda edge: times[edge])
     return best if times[best] < cycles(1, 9, 0) else 0

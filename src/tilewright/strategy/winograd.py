@@ -37,6 +37,8 @@ from tilewright.strategy.pointwise import stream
 from tilewright.strategy.tiles import register_tile
 from tilewright.target.target import Target
 
+LINE = 16  # numbers in a cache line
+
 
 def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     """winograd_packed: (N, Co/ob, H, W, ob)."""
@@ -99,6 +101,10 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     unroll(schedule, t_inner, own_o, several)
     vectorize(schedule, lane)
 
+    spaced(schedule, buffer.name, 3, count * block, run * block)
+    (image,) = written(find(schedule, spread))
+    spaced(schedule, image.name, 2, depth * count, depth * run if inside else depth * count)
+
     at = innermost([n, tile]) if inside else ""
     _, own_i, own_j, own_c, own_t, own_b = (
         compute_inside(schedule, spread, at) if at else by_axis(schedule, spread)
@@ -120,6 +126,17 @@ def flat(schedule: Schedule, name: str, unrolled: tuple[str, ...], block: str, l
     several, lane = split(schedule, block, lanes)
     unroll(schedule, *unrolled, several)
     vectorize(schedule, lane)
+
+
+def spaced(schedule: Schedule, buffer: str, axis: int, whole: int, kept: int) -> None:
+    """Let the planes along an axis of a buffer begin on cache sets of their own.
+
+    A tile touches one place in every plane; planes that lie a power of two apart would put all
+    those in one set. An odd number of cache lines between them puts no two there. A plane has
+    `whole` numbers now, and `kept` once the buffer is cut down to what is used.
+    """
+    gap = (LINE - kept) % (2 * LINE)
+    schedule.storage_align(buffer, axis, 2 * LINE, (whole + gap) % (2 * LINE))
 
 
 def run_of_tiles(count: int, across: int, most: int) -> int:

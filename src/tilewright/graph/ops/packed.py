@@ -258,7 +258,8 @@ def conv_packed(
             name="pixels",
             attrs={"role": "columns"},
         )
-    return te.compute(        shape,
+    return te.compute(
+        shape,
         lambda n, o, y, x, i: element(n, o, y, x, i),
         name="conv",
         attrs={"role": "conv_packed"},
