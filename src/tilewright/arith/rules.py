@@ -264,11 +264,11 @@ def apply(e: Expr) -> Expr:
     """`e`, whose operands are simplified, rewritten until no rule fits its root."""
     if type(e) is Binary:
         if type(e.a) is Const and type(e.b) is Const:
-            return _fold(e.op, e.a, e.b)
+            return _folded(e, _fold(e.op, e.a, e.b))
         rules = _COMPILED.get(e.op)
     elif type(e) is Unary:
         if type(e.a) is Const:
-            return _fold_unary(e.op, e.a)
+            return _folded(e, _fold_unary(e.op, e.a))
         rules = _COMPILED.get(e.op)
     elif type(e) is Cast:
         found = _cast(e)
@@ -300,6 +300,11 @@ def measure(e: Expr) -> int:
 
 
 # ---- constants and conversions
+
+
+def _folded(e: Expr, made: Expr) -> Expr:
+    """The constant that `made` is; `e` itself where folding made the same operation again."""
+    return made if type(made) is Const else e
 
 
 def _fold(op: BinaryOp, a: Const, b: Const) -> Expr:

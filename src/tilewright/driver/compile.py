@@ -356,7 +356,7 @@ def _program(
             abi.Weight(offset, _nbytes(v), (lambda v=v: _stored(graph.array(v), v.dtype)))
             for offset, v in zip(offsets, constants, strict=True)
         ],
-        arena_bytes=sizes.at(plan.arena_bytes, dict.fromkeys(symbols, 1)),
+        arena_bytes=max(0, sizes.at(plan.arena_bytes, dict.fromkeys(symbols, 1))),
         scratch_bytes=max((e.scratch_bytes for k in kernels for e in k.entries), default=0),
     )
     return program, text

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright import te
 from tilewright.graph.graph import Graph, Node, Value
-from tilewright.graph.operator import OPERATORS, Fusion
+from tilewright.graph.operator import OPAQUE, OPERATORS, Fusion
 from tilewright.graph.text import node_lines
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Expr, const
@@ -123,11 +123,15 @@ def make_group(
     anchor: Node,
     why: Mapping[str, str],
 ) -> FusedGroup:
-    """A group of nodes: its inputs are what the nodes read and do not make."""
+    """A group of nodes: its inputs are what the nodes read and do not make. Single numbers are
+    embedded, but for operators that read memory themselves."""
     made = {v for n in nodes for v in n.outputs}
+    stored = {v for n in nodes if OPERATORS[n.op].fusion is OPAQUE for v in n.inputs}
     read = dict.fromkeys(v for n in nodes for v in n.inputs if v not in made)
     embedded = {}
     for v in read:
+        if v in stored:
+            continue
         if v in graph.constants and set(v.static_shape or ()) <= {1} and not v.dtype.is_int:
             array = graph.array(v)
             embedded[v] = (

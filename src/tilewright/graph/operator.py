@@ -16,7 +16,7 @@ from typing import Any
 
 from tilewright.graph import sizes
 from tilewright.ir.dtype import DType
-from tilewright.ir.expr import Expr
+from tilewright.ir.expr import Expr, as_int
 
 
 class Fusion(enum.Enum):
@@ -150,9 +150,9 @@ def broadcast_size(a: Expr, b: Expr) -> Expr:
     """The size of an axis after NumPy broadcasting. Raises Mismatch."""
     if a is b or a == b:
         return a
-    if a is ONE:
+    if a is ONE or as_int(a) == 1:
         return b
-    if b is ONE:
+    if b is ONE or as_int(b) == 1:
         return a
     raise Mismatch(f"sizes {sizes.text(a)} and {sizes.text(b)} do not broadcast")
 

@@ -7,6 +7,7 @@ shapes compare by identity. A symbolic size is kept in a simple normal form, so 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -108,9 +109,10 @@ def normal(e: Expr) -> Expr:
     return found
 
 
-def is_never_more(a: Expr, b: Expr) -> bool:
-    """Is a ≤ b for all sizes (which are not negative), as far as their terms show?"""
-    return all(count >= 0 for count in _sum(_terms(b), _terms(a), -1).values())
+def is_never_more(a: Expr, b: Expr, positive: Iterable[Expr] = ()) -> bool:
+    """Is a ≤ b for all sizes (which are not negative), as far as their terms show? The symbols in
+    `positive` are at least 1."""
+    return _span(_sum(_terms(b), _terms(a), -1), frozenset(positive))[0] >= 0
 
 
 Terms = dict[tuple[Expr, ...], int]  # product of atoms (sorted) → coefficient; () is the constant
@@ -129,8 +131,39 @@ def _terms(e: Expr) -> Terms:
             return _times(_terms(a), _terms(b))
         if e.op in (BinaryOp.floordiv, BinaryOp.truncdiv):
             return _divide(e.op, _terms(a), _terms(b))
+        if e.op in (BinaryOp.min, BinaryOp.max) and as_int(a) is not None:
+            a, b = b, a
+        if e.op is BinaryOp.max and as_int(b) == 0:  # max(x, 0) = x - min(x, 0): so that it cancels
+            return _sum(_terms(a), _below_zero(_terms(a)), -1)
+        if e.op is BinaryOp.min and as_int(b) is not None:  # min(x, c) = min(x - c, 0) + c
+            return _sum(_below_zero(_sum(_terms(a), _terms(b), -1)), _terms(b), 1)
         return _terms_of_atom(binary(e.op, normal(a), normal(b)))
     return {(e,): 1}
+
+
+def _below_zero(terms: Terms) -> Terms:
+    """min(x, 0)"""
+    return _terms_of_atom(binary(BinaryOp.min, _rebuild(terms), _known(0)))
+
+
+def _span(terms: Terms, positive: frozenset[Expr]) -> tuple[float, float]:
+    """Between which numbers a sum lies."""
+    low = high = 0.0
+    for key, count in terms.items():
+        least = most = float(count)
+        for atom in key:
+            a, b = _span_of_atom(atom, positive)
+            ends = [x * y if x and y else 0.0 for x in (least, most) for y in (a, b)]
+            least, most = min(ends), max(ends)
+        low, high = low + least, high + most
+    return low, high
+
+
+def _span_of_atom(e: Expr, positive: frozenset[Expr]) -> tuple[float, float]:
+    if e.__class__ is Binary and e.op is BinaryOp.min and as_int(e.b) == 0:
+        low, high = _span(_terms(e.a), positive)
+        return min(low, 0.0), min(high, 0.0)
+    return (1.0 if e in positive else 0.0), math.inf
 
 
 def _terms_of_atom(e: Expr) -> Terms:

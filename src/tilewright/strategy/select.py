@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilewright.ir.expr import as_int
 from tilewright.ir.stmt import Func, annotated
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
@@ -54,8 +55,10 @@ def default(func: Func, target: Target, threads: int = 1, *, strict: bool = Fals
 
 
 def scheduled(func: Func, target: Target, threads: int) -> Schedule:
-    """`func` scheduled by the family of its anchor."""
+    """`func` scheduled by the family of its anchor; what is empty stays as it was written."""
     schedule = Schedule(func)
+    if any(as_int(axis.extent) == 0 for b in blocks(func.body) for axis in b.axes):
+        return schedule
     absorb(schedule)
     found = blocks(schedule.func.body)
     family = next((FAMILIES[role(b)] for b in found if role(b) in FAMILIES), None)

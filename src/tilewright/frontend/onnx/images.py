@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,8 @@ def resize(n: Site) -> Any:
     shape = known(n)
     if len(scales if scales is not None else goal or ()) != len(axes):
         raise Refusal(f"it needs a scale or a size for each of {len(axes)} axes")
+    if any(shape[a] < 0 for a in resized_axes(n, axes, scales, goal)):
+        return at_run_time(n, axes, how, kernel_of(n, kind, rounding), scales, goal)
     scales, goal = factors(n, [shape[a] for a in axes], scales, goal)
     kernel = kernel_of(n, kind, rounding)
     made, outside = [], []
@@ -80,6 +83,27 @@ def resize(n: Site) -> Any:
             value = n.constant(n.float("extrapolation_value", 0.0), y.dtype)
             y = n.build.emit("where", n.build.constant(mask.reshape(side)), value, y)
     return y
+
+
+def resized_axes(n: Site, axes: Sequence[int], scales: Any, goal: Any) -> list[int]:
+    """The axes whose size changes, as far as that is known."""
+    if scales is not None:
+        return [a for a, s in zip(axes, scales, strict=True) if s != 1]
+    return [a for a, g in zip(axes, goal, strict=True) if as_int(n[0].shape[a]) != g]
+
+
+def at_run_time(
+    n: Site, axes: Sequence[int], how: str, kernel: Kernel, scales: Any, goal: Any
+) -> Any:
+    """Known factors or sizes of axes that are symbolic."""
+    kept = axes if how == "tf_crop_and_resize" else resized_axes(n, axes, scales, goal)
+    at = [axes.index(a) for a in kept]
+    roi = optional_array(n, 1) if n.version >= 11 else None
+    if roi is not None and len(roi) == 2 * len(axes):
+        roi = n.constant(roi[at + [k + len(axes) for k in at]])
+    given = None if scales is None else n.constant(np.asarray(scales, np.float32)[at])
+    asked = None if goal is None else n.constant(np.asarray(goal, np.int64)[at])
+    return resized.resize(n, kept, how, kernel, (roi, given, asked))
 
 
 def kernel_of(n: Site, kind: str, rounding: str) -> Kernel:
@@ -122,17 +146,15 @@ def factors(n: Site, shape: list[int], scales: Any, goal: Any) -> tuple[list[flo
     else:
         sizes = [int(g) for g in goal]
         if any(s <= 0 for s in shape):
-            raise Refusal("it needs known sizes that are not 0")
+            raise Refusal("it needs sizes that are not 0")
         made = [g / s for g, s in zip(sizes, shape, strict=True)]
         policy = n.text("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             one = min(made) if policy == "not_larger" else max(made)
             made = [one] * len(made)
             sizes = [math.floor(one * s + 0.5) for s in shape]
-    for s, f, g in zip(shape, made, sizes, strict=True):
-        if s < 0 and f != 1:
-            raise Refusal("it resizes an axis of symbolic size")
-        if s >= 0 and not 0 < g <= 1 << 24:
+    for s, _f, g in zip(shape, made, sizes, strict=True):
+        if s > 0 and not 0 < g <= 1 << 24:
             raise Refusal(f"its result would have size {g}")
     return made, sizes
 
@@ -148,7 +170,7 @@ def coordinates(
     if how == "half_pixel_symmetric":
         return old / 2 * (1 - new / whole) + (i + 0.5) / scale - 0.5
     if how == "pytorch_half_pixel":
-        return (i + 0.5) / scale - 0.5 if new > 1 else i - 0.5
+        return (i + 0.5) / scale - 0.5 if new > 1 else i * 0
     if how == "asymmetric":
         return i / scale
     if how == "tf_half_pixel_for_nn":

@@ -10,7 +10,6 @@ from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.tensors import axis
 from tilewright.graph import sizes
-from tilewright.ir.expr import as_int
 
 
 @translates("GatherND")
@@ -49,10 +48,15 @@ def top_k(n: Site) -> Any:
 @translates("EyeLike")
 def eye_like(n: Site) -> Any:
     x = n[0]
-    if x.static_shape is None or x.rank != 2:
-        raise Refusal("it needs a matrix of known size")
-    of = n.dtype("dtype", x.dtype)
-    return n.constant(np.eye(*x.static_shape, n.int("k", 0), dtype=of.numpy))
+    if x.rank != 2:
+        raise Refusal("it needs a matrix")
+    of, k = n.dtype("dtype", x.dtype), n.int("k", 0)
+    if x.static_shape is not None:
+        return n.constant(np.eye(*x.static_shape, k, dtype=of.numpy))
+    row, column = (n.build.emit("arange", length=s) for s in x.shape)
+    row = n.build.emit("reshape", row, shape=(x.shape[0], 1))
+    same = measured.op(n, "equal", measured.op(n, "add", row, k), column)
+    return n.emit("cast", same, to=of.name)
 
 
 @translates("Hardmax")
@@ -69,9 +73,7 @@ def hardmax(n: Site) -> Any:
 
 
 def _first_greatest(n: Site, x: Any, at: int) -> Any:
-    depth = as_int(x.shape[at])
-    if depth is None:
-        raise Refusal("it needs a known size along its axis")
+    depth = x.shape[at]
     values = n.build.constant(np.array([0, 1], x.dtype.numpy))
     return n.emit("one_hot", n.build.emit("argmax", x, axis=at), values, depth=depth, axis=at)
 

@@ -133,13 +133,15 @@ def conv_transpose(n: Site) -> Any:
         )
     else:
         made = []
-        space = sizes.static(x.shape[2:])
-        if space is None or (goal is not None and len(goal) < rank):
-            raise Refusal("output_shape and auto_pad need known sizes")
+        if goal is not None and len(goal) < rank:
+            raise Refusal(f"output_shape {goal} has fewer than {rank} sizes")
         for d in range(rank):
-            full = (space[d] - 1) * strides[d] + dilations[d] * (kernel[d] - 1) + 1 + extra[d]
-            wanted = space[d] * strides[d] if goal is None else goal[len(goal) - rank + d]
-            total = full - wanted
+            size, reach = x.shape[2 + d], dilations[d] * (kernel[d] - 1) + 1 + extra[d]
+            full = (size - 1) * strides[d] + reach
+            wanted = size * strides[d] if goal is None else goal[len(goal) - rank + d]
+            total = as_int(sizes.size(full - wanted))
+            if total is None:
+                raise Refusal("output_shape needs known sizes")
             if total < 0:
                 extra = (*extra[:d], extra[d] - total, *extra[d + 1 :])
                 total = 0

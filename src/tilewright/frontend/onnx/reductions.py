@@ -173,9 +173,10 @@ def rms_norm(n: Site) -> Any:
 def group_norm(n: Site) -> Any:
     x, scale, bias, eps = n[0], n[1], n[2], n.float("epsilon", 1e-5)
     if n.op == "InstanceNormalization":
-        if x.rank < 2 or x.static_shape is None:
+        channels = as_int(x.shape[1]) if x.rank > 1 else None
+        if channels is None:
             raise Refusal("it needs a known number of channels")
-        return n.emit("group_norm", x, scale, bias, groups=x.static_shape[1], eps=eps)
+        return n.emit("group_norm", x, scale, bias, groups=channels, eps=eps)
     groups = n.int("num_groups")
     if groups is None or x.rank < 2:
         raise Refusal("it needs num_groups and a channel axis")

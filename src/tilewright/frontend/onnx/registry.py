@@ -180,8 +180,11 @@ class Site:
         return bool(self.int(name, int(default)))
 
     def float(self, name: str, default: Any = None) -> Any:
+        """Attribute `name`; the specification's defaults are f32 as well."""
         value = self._attribute(name, "f")
-        return default if value is None else value
+        if value is not None:
+            return value
+        return float(np.float32(default)) if isinstance(default, float) else default
 
     def text(self, name: str, default: str = "") -> str:
         value = self._attribute(name, "s")

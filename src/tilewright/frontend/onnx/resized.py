@@ -7,6 +7,7 @@ which taps it reads there and with what weights. The new sizes are measured.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,9 @@ def goal_of(
     made = np.empty(len(axes), object)
     made[:] = [n[0].shape[a] for a in axes]
     old = f.of(n.build.from_sizes(made, measured.I64))
+    exact = None if scales is None else exact_sizes(n, axes, scales)
+    if exact is not None and scales is not None:
+        return Goal(exact, f.of(scales))
     if scales is not None:
         factors = f.of(n.build.emit("reshape", scales, shape=(len(axes),)))
         new = f("floor", f("mul", old, factors))
@@ -50,6 +54,21 @@ def goal_of(
     return Goal(measured.measure(n, whole, "the new sizes"), factors)
 
 
+def exact_sizes(n: Site, axes: Sequence[int], scales: Value) -> tuple[Expr, ...] | None:
+    """The new sizes as expressions of the old ones, where the factors are known simple fractions:
+    nothing need then be measured."""
+    constant = n.build.constants.get(scales)
+    if constant is None:
+        return None
+    found = [Fraction(float(s)) for s in constant.array.ravel()]
+    if any(not 0 < s.denominator <= 64 for s in found):
+        return None
+    return tuple(
+        sizes.size(n[0].shape[a] * s.numerator // s.denominator)
+        for a, s in zip(axes, found, strict=True)
+    )
+
+
 def places(
     n: Site, f: Floats, how: str, old: Value, new: Expr, scale: Value, window: tuple[Value, Value]
 ) -> Value:
@@ -63,7 +82,7 @@ def places(
         lost = f("sub", 1.0, f("div", count, f("mul", scale, old)))
         return f("add", f("mul", f("mul", old, 0.5), lost), middle)
     if how == "pytorch_half_pixel":
-        return f("where", f("greater", count, 1.0), middle, f("sub", i, 0.5))
+        return f("where", f("greater", count, 1.0), middle, f("mul", i, 0.0))
     if how == "asymmetric":
         return f("div", i, scale)
     if how == "tf_half_pixel_for_nn":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from tilewright.graph.einsum import einsum
 from tilewright.graph.graph import Value
 from tilewright.graph.operator import Mismatch, axis_of, broadcast_shape
 from tilewright.ir.dtype import dtype
-from tilewright.ir.expr import as_int
+from tilewright.ir.expr import Expr, as_int, maximum, minimum
 
 LAST = (1 << 63) - 1
+FAR = (1 << 31) - 1  # what exporters write for the end of an axis, and all beyond
 
 
 def axis(n: Site, value: int, rank: int) -> int:
@@ -223,38 +225,59 @@ def slice_(n: Site) -> Any:
         raise Refusal("starts, ends, axes and steps differ in number")
     starts: list[Any] = [0] * x.rank
     shape, strides = list(x.shape), [1] * x.rank
+    positive = sizes.symbols([s for v in n.build.inputs for s in v.shape])
     for first, last, a, step in zip(firsts, lasts, axes, steps, strict=True):
         d = axis(n, a, x.rank)
         if step == 0:
             raise Refusal("a step is 0")
-        starts[d], shape[d] = bounds(x.shape[d], first, last, step)
+        starts[d], shape[d] = bounds(x.shape[d], first, last, step, positive)
         strides[d] = step
     if tuple(shape) == x.shape and all(as_int(s) == 0 for s in starts):
         return x
     return n.emit("slice", x, starts=tuple(starts), shape=tuple(shape), steps=tuple(strides))
 
 
-def bounds(have: Any, first: Any, last: Any, step: int) -> tuple[Any, Any]:
-    """(start, count) of a slice as Python counts it; symbolic sizes where that needs no
-    comparison."""
+def bounds(
+    have: Any, first: Any, last: Any, step: int, positive: Sequence[Any] = ()
+) -> tuple[Any, Any]:
+    """(start, count) of a slice as Python counts it. An end that is itself symbolic is taken to lie
+    on the axis; the symbols in `positive` are at least 1."""
     n, a, b = as_int(have), as_int(first), as_int(last)
     if n is not None and a is not None and b is not None:
         places = range(n)[slice(a, None if step < 0 and b < -n else b, step)]
         return (places.start if len(places) else 0), len(places)
-    if step != 1:
-        raise Refusal("a step along a symbolic size is not supported")
+    have = sizes.size(have)
 
     def end(given: Any, number: int | None) -> Any:
+        """Counted from the front; far away before or behind it."""
         if number is None:
-            return given
-        if number >= LAST // 4 or (n is not None and number >= n):
-            return have
-        if number < 0:
-            return sizes.size(have + number)
-        return number
+            backwards = sizes.is_never_more(sizes.size(given), sizes.size(-1), positive)
+            return sizes.size(have + given) if backwards else sizes.size(given)
+        if abs(number) >= FAR:
+            return have if number > 0 else sizes.size(-1)
+        return sizes.size(have + number if number < 0 else number)
 
-    start, stop = end(first, a), end(last, b)
-    return start, sizes.size(sizes.size(stop) - start)
+    def least(x: Expr, y: Expr) -> Expr:
+        if sizes.is_never_more(x, y, positive):
+            return x
+        return y if sizes.is_never_more(y, x, positive) else sizes.size(minimum(x, y))
+
+    def most(x: Expr, y: Expr) -> Expr:
+        if sizes.is_never_more(x, y, positive):
+            return y
+        return x if sizes.is_never_more(y, x, positive) else sizes.size(maximum(x, y))
+
+    zero, start, stop = sizes.size(0), end(first, a), end(last, b)
+    if step > 0:
+        start = start if a is None else most(start, zero)
+        stop = stop if b is None else least(stop, have)
+        reach = stop - start
+    else:
+        start = start if a is None else least(start, sizes.size(have - 1))
+        stop = stop if b is None else most(stop, sizes.size(-1))
+        reach = start - stop
+    count = sizes.size((reach + (abs(step) - 1)) // abs(step))
+    return start, count if a is None or b is None else most(count, zero)
 
 
 @translates("Pad")

@@ -45,12 +45,12 @@ def grid_sample(n: Site) -> Any:
         high = f("sub", size, 1.0 if corners else 0.5)
         if mode == "nearest":
             at = f("round", at)
-        if padding == "border":
+        if padding == "border" and mode != "cubic":  # a cubic's taps are held one by one
             last = f("sub", size, 1.0)
             held = f("minimum", f("maximum", at, 0.0), last)
             beyond = f("logical_or", f("less", at, low), f("greater", at, high))
             at = f("where", beyond, held, at)
-        elif padding == "reflection":
+        elif padding == "reflection" and mode != "cubic":
             at = reflected(f, at, low, high)
         coordinates.append(at)
         borders.append((low, high))

@@ -39,7 +39,7 @@ def _gather_nd(x: np.ndarray, indices: np.ndarray, batch_dims: int) -> np.ndarra
         places.append(np.clip(np.where(i < 0, i + size, i), 0, size - 1))
     lead = np.arange(flat_x.shape[0])[:, None]
     made = flat_x[(lead, *places)]
-    return made.reshape(*batch, *indices.shape[batch_dims:-1], *x.shape[batch_dims + depth :])
+    return made.reshape((*batch, *indices.shape[batch_dims:-1], *x.shape[batch_dims + depth :]))
 
 
 @operator(fusion=INJECTIVE, infer=_gather_nd_type, reference=_gather_nd)

@@ -25,14 +25,14 @@ def pooled(
     if not ceil_mode:
         return convolved(size, kernel, stride, pad, dilation)
     reach = dilation * (kernel - 1) + 1
-    n = as_int(size)
-    need(n is not None, "ceil_mode needs a known size")
-    free = n + pad[0] + pad[1] - reach  # type: ignore[operator]
-    count = -(-free // stride) + 1
-    if (count - 1) * stride >= n + pad[0]:  # type: ignore[operator]
-        count -= 1
-    need(count > 0, f"the kernel reaches {reach} but the padded input has less")
-    return sizes.size(count)
+    # the last window is the last that starts before size + pad[0] and is not whole past the end
+    beyond = min(pad[1] - reach + stride, 0)
+    count = sizes.size((size + (pad[0] + beyond - 1)) // stride + 1)
+    known = as_int(count)
+    need(
+        known is None or known > 0, f"the kernel reaches {reach} but the padded input has less"
+    )
+    return count
 
 
 def _pool_type(
@@ -62,6 +62,9 @@ def whole_pads(
     made = []
     for s, k, st, pad, d in zip(space, kernel, strides, pads, dilations, strict=True):
         reach, n = d * (k - 1) + 1, as_int(s)
+        if n is None:  # at most: what no window reads does no harm
+            made.append((pad[0], pad[1] + st - 1))
+            continue
         count = as_int(pooled(sizes.size(n), k, st, pad, d, True))
         made.append((pad[0], max(pad[1], (count - 1) * st + reach - n - pad[0])))
     return tuple(made)

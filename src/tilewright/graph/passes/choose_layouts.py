@@ -21,6 +21,7 @@ from tilewright.graph.operator import BROADCAST, OPERATORS
 from tilewright.graph.ops.packed import pack, pack_dense, pack_transposed
 from tilewright.graph.ops.winograd import pack_winograd
 from tilewright.ir.dtype import f32
+from tilewright.ir.expr import as_int
 from tilewright.strategy.tiles import prefers_pixels, register_tile, winograd_tile
 
 # Elementwise operators that keep padding channels finite, so that they may run on them.
@@ -107,7 +108,8 @@ class _Layouts(Edit):
             handler = self.handlers.get(node.op)
             if handler is None and OPERATORS[node.op].fusion is BROADCAST:
                 handler = self.elementwise
-            if handler is not None and handler(node):
+            is_empty = any(as_int(v.elements) == 0 for v in (*node.inputs, *node.outputs))
+            if handler is not None and not is_empty and handler(node):
                 continue
             for value in node.inputs:
                 self.plain(value)

@@ -1,0 +1,106 @@
+"""The command: `python -m tests.differential --count 1000 --seed 1 [--case N] [--keep DIR]`.
+
+Grows graphs, compiles and runs each in a process of its own, prints failures by their cause with
+the smallest graph that shows them; exit code 1 when there is one. `--case N` runs one here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import onnx
+import typer
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tests.differential.draw import grow
+from tests.differential.growth import Grown
+from tests.differential.table import TABLE
+from tests.differential.verdict import cause, run, smallest, verdict_on
+
+DIFFERENCE = "exception, Difference"
+
+
+def text_of(graph: Grown) -> str:
+    """A graph to read: inputs, small constants, nodes."""
+    lines = [f"opset {graph.version}"]
+    for v in graph.given:
+        kind = "constant" if v.fixed else "input"
+        shapes = " ".join(str(list(w.shape)) for w in v.worlds)
+        small = (
+            np.array2string(v.worlds[0], threshold=24).replace("\n", "")
+            if v.worlds[0].size <= 24
+            else ""
+        )
+        lines.append(f"{kind} {v.name}: {v.dtype.name} {shapes} {small}")
+    for step in graph.steps:
+        lines.append(onnx.printer.to_text(step.node))
+    lines.append("return " + ", ".join(v.name for v in graph.outputs))
+    return "\n".join(lines)
+
+
+def keep_case(folder: Path, graph: Grown) -> None:
+    """Write the model, its inputs and what is expected."""
+    folder.mkdir(parents=True, exist_ok=True)
+    onnx.save(graph.model(), folder / "model.onnx")
+    arrays: dict[str, Any] = {v.name: v.worlds[0] for v in (*graph.inputs, *graph.outputs)}
+    np.savez(folder / "arrays.npz", **arrays)
+
+
+def main(
+    count: Annotated[int, typer.Option(help="how many graphs")] = 200,
+    seed: Annotated[int, typer.Option(help="of the graphs")] = 1,
+    first: Annotated[int, typer.Option(help="the first graph's number")] = 0,
+    case: Annotated[int | None, typer.Option(help="run this one here and show it")] = None,
+    shrinks: Annotated[int, typer.Option(help="how many failures are made small")] = 20,
+    keep: Annotated[Path | None, typer.Option(help="write the small graphs here")] = None,
+) -> None:
+    """Compile random graphs and compare them with the reference."""
+    if case is not None:
+        graph = grow(seed, case)
+        print(text_of(graph))
+        run(graph)
+        print("agrees")
+        return
+    kinds: Counter[str] = Counter()
+    ops: Counter[str] = Counter()
+    causes: dict[str, list[int]] = defaultdict(list)
+    columns = (TextColumn("graphs"), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, auto_refresh=False) as bar:  # a refresh is a thread
+        task = bar.add_task("", total=count)
+        for number in range(first, first + count):
+            graph = grow(seed, number)
+            ops.update(s.node.op_type for s in graph.steps)
+            verdict = verdict_on(graph)
+            kinds[verdict.kind] += 1
+            if verdict.kind != "ok":
+                name = cause(verdict)
+                if name.startswith(DIFFERENCE) or name not in causes:
+                    if shrinks:
+                        shrinks -= 1
+                        graph = smallest(graph, verdict)
+                    if name.startswith(DIFFERENCE):
+                        name = f"difference in {' '.join(s.node.op_type for s in graph.steps[:5])}"
+                    if name not in causes:
+                        again = verdict_on(graph)
+                        print(f"graph {number}: {again.detail}\n{text_of(graph)}\n", flush=True)
+                        if keep is not None:
+                            keep_case(keep / str(number), graph)
+                causes[name].append(number)
+            bar.update(task, advance=1, refresh=number % 20 == 0)
+    for name, numbers in sorted(causes.items(), key=lambda entry: -len(entry[1])):
+        print(f"{len(numbers):5} × {name}\n        graphs {', '.join(map(str, numbers[:12]))}")
+    missing = sorted({e.op for e in TABLE} - set(ops))
+    told = f", none of {missing}" if missing else ""
+    print(f"{sum(ops.values())} operators of {len(ops)} kinds{told}")
+    print(f"{count} graphs: " + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()))
+    sys.exit(0 if not causes else 1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,110 @@
+"""The reference of one node: onnxruntime without rewriting; where it lacks it, `onnx`'s evaluator.
+
+Nodes are computed one at a time, so that no fusion or rewriting of the reference is believed, and
+every value in between is known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+IR_VERSION = 10
+DOMAINS = ("", "com.microsoft", "ai.onnx.ml")
+
+_options = onnxruntime.SessionOptions()
+_options.intra_op_num_threads = _options.inter_op_num_threads = 1
+_options.log_severity_level = 4
+_options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+_options.enable_mem_pattern = False
+
+
+class Unsound(Exception):
+    """The reference does not compute this node: it is not drawn."""
+
+
+def type_of(array: np.ndarray) -> int:
+    """The ONNX code of an array's dtype."""
+    return helper.np_dtype_to_tensor_dtype(array.dtype)
+
+
+def opsets(version: int) -> list[onnx.OperatorSetIdProto]:
+    """The versions of all domains that graphs draw from."""
+    return [helper.make_opsetid("", version), helper.make_opsetid("com.microsoft", 1)]
+
+
+class NodeReference:
+    """Computes one node for any content of its inputs; `fixed` are initializers."""
+
+    def __init__(
+        self,
+        node: onnx.NodeProto,
+        inputs: Sequence[tuple[str, np.ndarray]],
+        fixed: Sequence[tuple[str, np.ndarray]],
+        version: int,
+    ) -> None:
+        entries = [
+            helper.make_tensor_value_info(name, type_of(array), [None] * array.ndim)
+            for name, array in inputs
+        ]
+        results = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+        initializers = [onnx.numpy_helper.from_array(array, name) for name, array in fixed]
+        graph = helper.make_graph([node], "node", entries, results, initializers)
+        model = helper.make_model(graph, opset_imports=opsets(version), ir_version=IR_VERSION)
+        self._run: Any = None
+        self.by = "runtime"
+        with contextlib.suppress(Exception):
+            session = onnxruntime.InferenceSession(
+                model.SerializeToString(), _options, ["CPUExecutionProvider"]
+            )
+            self._run = lambda feeds: session.run(None, feeds)
+        if self._run is None:
+            self.by = "evaluator"
+            if node.domain == "com.microsoft":
+                raise Unsound("onnxruntime refuses it")
+            try:
+                evaluator = ReferenceEvaluator(model)
+            except Exception as fault:
+                raise Unsound(str(fault)) from None
+            self._run = lambda feeds: evaluator.run(None, feeds)
+
+    def __call__(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """The outputs for these inputs. Raises Unsound."""
+        try:
+            with np.errstate(all="ignore"):
+                results = self._run(feeds)
+        except Exception as fault:
+            raise Unsound(str(fault)) from None
+        if not all(isinstance(r, np.ndarray | np.generic) for r in results):
+            raise Unsound("a result is no tensor")
+        arrays = [np.asarray(r) for r in results]
+        if self.by == "evaluator" and any(map(is_narrowed, arrays)):
+            raise Unsound("it was computed in f32")
+        return arrays
+
+
+def is_narrowed(array: np.ndarray) -> bool:
+    """Are these f64 numbers that have been f32? The evaluator does so in some operators."""
+    if array.dtype != np.float64 or not array.size:
+        return False
+    with np.errstate(all="ignore"):
+        same = array.astype(np.float32).astype(np.float64) == array
+    return bool((same & (array != np.round(array * 64) / 64)).all())
+
+
+def epsilon(dtype: Any) -> float:
+    """The distance from one to the next number of a floating dtype."""
+    return float(ml_dtypes.finfo(dtype).eps)
+
+
+def is_float(dtype: Any) -> bool:
+    """Floating, the types of ml_dtypes included."""
+    return np.dtype(dtype).kind == "f" or np.dtype(dtype) == ml_dtypes.bfloat16

@@ -1,0 +1,172 @@
+"""Faults that random graphs found, each as the small graph that shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.differential.growth import F32, F64, I64, SYMBOLS, Growth, Value
+from tests.differential.verdict import run
+
+
+def growth(version: int = 18, *symbols: str) -> Growth:
+    g = Growth(np.random.default_rng(7), version, symbols)
+    g.count = 3 if symbols else 1
+    return g
+
+
+def made(g: Growth, *sizes: int | str, of: Any = F32, fixed: bool = False) -> Value:
+    """A new tensor; sizes by number or symbol (N is 6, 11, 1; M is 10, 3, 19)."""
+    dims = tuple(SYMBOLS[s][: g.count] if isinstance(s, str) else g.same(s) for s in sizes)
+    return g.fresh(of, dims, fixed=fixed)
+
+
+def check(g: Growth) -> None:
+    run(g.finish())
+
+
+def test_product_without_rows() -> None:
+    for rows, inner in ((0, 1), (3, 0), (0, 0)):
+        g = growth()
+        g.apply("Gemm", made(g, rows, inner), made(g, inner, 4, fixed=True), transB=0)
+        check(g)
+
+
+def test_rounding_of_a_constant_beside_a_pad() -> None:
+    """Folding made round(c) from round(c), again and again."""
+    g = growth(20)
+    g.count = 2
+    x = g.given([np.ones((1, 4), np.float32)] * 2, False)
+    (wide,) = g.apply("Pad", x, g.told([[0, 2, 0, 0], [1, 0, 0, 3]]), g.constant(-0.6, F32))
+    g.apply("QuantizeLinear", wide, g.constant(0.06, F32), g.constant(-2, np.int8))
+    check(g)
+
+
+def test_default_epsilon_is_f32() -> None:
+    g = growth()
+    x = made(g, 3, 6, of=F64)
+    g.apply("LayerNormalization", x, made(g, 6, of=F64), made(g, 6, of=F64))
+    check(g)
+
+
+@pytest.mark.parametrize(
+    "start, end, step",
+    [(-1, 11, 1), (0, 5, 1), (2, 1 << 40, 1), (0, -2, 1), (-4, -1, 1), (-1, -(1 << 40), -1),
+     (1 << 40, 2, -2), (1, 1 << 40, 3), (-3, 0, -1), (7, 9, 1)],
+)  # fmt: skip
+def test_slice_of_a_symbolic_axis(start: int, end: int, step: int) -> None:
+    g = growth(13, "N")
+    x = made(g, 2, "N")
+    ends = (g.constant([start]), g.constant([end]), g.constant([1]), g.constant([step]))
+    g.apply("Slice", x, *ends, exact=True)
+    check(g)
+
+
+def test_parts_of_a_symbolic_axis_make_it_up() -> None:
+    g = growth(13, "N")
+    x = made(g, 2, "N")
+    far, one = g.constant([1 << 40]), g.constant([1])
+    for at in (2, -2):
+        (left,) = g.apply("Slice", x, g.constant([0]), g.constant([at]), one, exact=True)
+        (right,) = g.apply("Slice", x, g.constant([at]), far, one, exact=True)
+        (whole,) = g.apply("Concat", right, left, axis=1, exact=True)
+        g.apply("Add", whole, x)
+    check(g)
+
+
+def test_top_of_a_single_number() -> None:
+    g = growth(19)
+    g.apply("TopK", made(g, 1, fixed=True), g.constant([1]), axis=0, outputs=2, exact=True)
+    check(g)
+
+
+def test_gather_nd_to_a_scalar() -> None:
+    g = growth(17)
+    g.apply("GatherND", made(g, 2, fixed=True), g.constant([1]), exact=True)
+    check(g)
+
+
+def test_arena_that_would_be_negative_at_size_one() -> None:
+    g = growth(16, "N")
+    g.count = 2
+    x = made(g, 1, 4, "N", 17)
+    w = made(g, 8, 1, 5, 5, fixed=True)
+    (y,) = g.apply("Conv", x, w, group=4, pads=[1, 1, 0, 1])
+    g.apply("Gather", y, g.given([np.array(0)] * 2, False), axis=-2, exact=True)
+    check(g)
+
+
+def test_result_of_one_channel_broadcasts() -> None:
+    g = growth()
+    w = made(g, 1, 36, 3, 1, fixed=True)
+    (y,) = g.apply("Conv", made(g, 3, 36, 2, 3), w, pads=[2, 0, 1, 0])
+    g.apply("Add", y, w)
+    check(g)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("way", ["half_pixel", "asymmetric", "align_corners"])
+def test_resize_of_symbolic_axes(mode: str, way: str) -> None:
+    for scale in (2.0, 1.5) if way != "align_corners" else (2.0,):
+        g = growth(19, "N")
+        scales = g.constant([1, 1, scale, 3.0 if way == "align_corners" else 0.75], F32)
+        attrs = {"mode": mode, "coordinate_transformation_mode": way}
+        g.apply("Resize", made(g, 1, 2, "N", 4), None, scales, rough=True, **attrs)
+        check(g)
+
+
+def test_resize_to_one_by_pytorch_half_pixel() -> None:
+    g = growth(19)
+    g.apply(
+        "Resize", made(g, 1, 1, 4, 4), None, None, g.constant([1, 1, 1, 5]), rough=True,
+        mode="cubic", coordinate_transformation_mode="pytorch_half_pixel",
+    )  # fmt: skip
+    check(g)
+
+
+def test_cubic_sampling_holds_each_tap() -> None:
+    for padding in ("border", "zeros", "reflection"):
+        g = growth(20)
+        grid = g.fresh(F32, tuple(g.same(s) for s in (1, 3, 3, 2)), -1.3, 1.3, fixed=False)
+        attrs = {"mode": "cubic", "padding_mode": padding, "align_corners": 1}
+        g.apply("GridSample", made(g, 1, 2, 4, 5), grid, rough=True, **attrs)
+        check(g)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("pads", [[0, 0], [1, 0], [1, 1]])
+def test_last_partial_window_of_a_symbolic_axis(op: str, pads: list[int]) -> None:
+    g = growth(19, "M")
+    x = made(g, 1, 2, "M")
+    g.apply(op, x, kernel_shape=[3], strides=[2], pads=pads, ceil_mode=1)
+    g.apply(op, x, kernel_shape=[2], strides=[3], ceil_mode=1)
+    check(g)
+
+
+def test_normalisation_over_a_symbolic_axis() -> None:
+    g = growth(18, "M")
+    g.apply("InstanceNormalization", made(g, 2, 3, "M"), made(g, 3), made(g, 3))
+    check(g)
+
+
+def test_first_greatest_along_a_symbolic_axis() -> None:
+    g = growth(18, "M")
+    g.apply("Hardmax", made(g, 2, "M"), exact=True)
+    check(g)
+
+
+def test_eye_of_a_symbolic_size() -> None:
+    g = growth(17, "N")
+    g.apply("EyeLike", made(g, "N", 7), k=-2, exact=True)
+    g.apply("EyeLike", made(g, "N", 7, of=I64), k=1, exact=True)
+    check(g)
+
+
+def test_transposed_convolution_padded_by_itself() -> None:
+    g = growth(20, "M")
+    g.apply(
+        "ConvTranspose", made(g, 2, 4, "M"), made(g, 4, 3, 3, fixed=True), auto_pad="SAME_LOWER"
+    )
+    check(g)
