@@ -24,8 +24,6 @@ from tilewright.ir.expr import (
     cast,
     const,
     eq,
-    maximum,
-    minimum,
     select,
     unary,
 )
@@ -41,6 +39,8 @@ MANTISSA = {f32: 23, f64: 52}
 BIAS = {f32: 127, f64: 1023}
 WHOLE = {f32: i32, f64: i64}  # the integer of a float's width
 BITS = {f32: u32, f64: u64}
+ROUNDER = {f32: 1.5 * 2.0**23, f64: 1.5 * 2.0**52}  # see `whole`
+ROUNDER_BITS = {f32: 0x4B400000, f64: 0x4338000000000000}
 SMALLEST_NORMAL = {f32: 1.1754943508222875e-38, f64: 2.2250738585072014e-308}
 
 EXP = {f32: [1 / factorial(k) for k in range(8)], f64: [1 / factorial(k) for k in range(14)]}
@@ -202,6 +202,26 @@ def copy_sign(size: Expr, sign: Expr) -> Expr:
     return reinterpret(reinterpret(size, bits) | (reinterpret(sign, bits) & top), size.dtype)
 
 
+def at_most(x: Expr, high: float) -> Expr:
+    """The smaller of the two; NaN stays NaN. (One instruction, unlike `minimum`.)"""
+    return select(x > number(high, x), number(high, x), x)
+
+
+def at_least(x: Expr, low: float) -> Expr:
+    """The larger of the two; NaN stays NaN."""
+    return select(x < number(low, x), number(low, x), x)
+
+
+def whole(above: Expr) -> tuple[Expr, Expr]:
+    """(n, the same as an integer) where `above` is a number plus ROUNDER and n that number rounded.
+
+    A sum that large has no bits left for a fraction; those that are left count whole numbers.
+    """
+    of = above.dtype
+    count = reinterpret(above, WHOLE[of]) - const(ROUNDER_BITS[of], WHOLE[of])
+    return above - number(ROUNDER[of], above), count
+
+
 def absolute(x: Expr) -> Expr:
     return unary(UnaryOp.abs, x)
 
@@ -237,11 +257,11 @@ def in_f64(function: Callable[..., Expr]) -> Callable[..., Expr]:
 
 def reduced(x: Expr, low: float, high: float) -> tuple[Expr, Expr]:
     """(r, n) with x = r + n ln 2 and |r| ≤ ln 2 / 2; x is clamped to [low, high] first."""
-    x = minimum(maximum(x, number(low, x)), number(high, x))
-    n = unary(UnaryOp.round, x * number(LOG2_E, x))
+    x = at_most(at_least(x, low), high)
+    n, count = whole(fma(x, number(LOG2_E, x), number(ROUNDER[x.dtype], x)))
     large, small = LN2_PARTS[x.dtype]
     r = fma(n, number(-small, x), fma(n, number(-large, x), x))
-    return r, cast(WHOLE[x.dtype], n)
+    return r, count
 
 
 def exp(x: Expr) -> Expr:
@@ -265,10 +285,10 @@ def expm1(x: Expr) -> Expr:
 def exp2(x: Expr) -> Expr:
     """2^x."""
     low, high = (-151.0, 129.0) if x.dtype is f32 else (-1076.0, 1025.0)
-    x = minimum(maximum(x, number(low, x)), number(high, x))
-    n = unary(UnaryOp.round, x)
+    x = at_most(at_least(x, low), high)
+    n, count = whole(x + number(ROUNDER[x.dtype], x))
     terms = [c * LN2**k for k, c in enumerate(EXP[x.dtype])]
-    return scale(polynomial(x - n, terms), cast(WHOLE[x.dtype], n))
+    return scale(polynomial(x - n, terms), count)
 
 
 def log(x: Expr) -> Expr:
@@ -324,14 +344,14 @@ def sigmoid(x: Expr) -> Expr:
 def tanh(x: Expr) -> Expr:
     """The hyperbolic tangent."""
     size = absolute(x)
-    t = expm1(minimum(size, number(20.0, x)) * number(2.0, x))
+    t = expm1(at_most(size, 20.0) * number(2.0, x))
     result = t / (t + number(2.0, x))
     if x.dtype is f32:
         square = size * size
         small = fma(size, square * polynomial_in(square, TANH_SMALL), size)
         result = select(size < number(0.6, x), small, result)
         result = select(size > number(9.5, x), number(1.0, x), result)
-    return copy_sign(select(is_nan(x), x, result), x)
+    return copy_sign(result, x)
 
 
 def polynomial_in(square: Expr, coefficients: Sequence[float]) -> Expr:
@@ -342,7 +362,7 @@ def polynomial_in(square: Expr, coefficients: Sequence[float]) -> Expr:
 def sinh(x: Expr) -> Expr:
     """The hyperbolic sine."""
     size = absolute(x)
-    t = expm1(minimum(size, number(709.0, x)))
+    t = expm1(at_most(size, 709.0))
     result = number(0.5, x) * (t + t / (t + number(1.0, x)))
     half = exp(size * number(0.5, x))  # its square reaches beyond where e^|x| overflows
     return copy_sign(select(size > number(709.0, x), number(0.5, x) * half * half, result), x)
@@ -388,13 +408,12 @@ def erf(x: Expr) -> Expr:
     one = number(1.0, x)
     small = fma(size, polynomial(size * size, ERF_SMALL[x.dtype]), size)
     if x.dtype is f32:
-        large = one - exp(polynomial(minimum(size, number(4.0, x)), LOG_ERFC))
+        large = one - exp(polynomial(at_most(size, 4.0), LOG_ERFC))
     else:
-        y = minimum(size, number(6.0, x))
+        y = at_most(size, 6.0)
         scaled = polynomial((y - number(3.5, x)) / number(2.5, x), ERFCX)
         large = one - exp(-(y * y)) * scaled
-    result = select(size < one, small, large)
-    return copy_sign(select(is_nan(x), x, result), x)
+    return copy_sign(select(size < one, small, large), x)
 
 
 # Trigonometry: all in f64 -----------------------------------------------------------------------
