@@ -37,6 +37,19 @@ def b(*shape: int) -> np.ndarray:
     return _random.integers(0, 2, shape).astype(bool)
 
 
+def letters(*strings: str) -> np.ndarray:
+    """Rows of code points, with zeros at the ends."""
+    return np.array(strings).view(np.uint32).reshape(len(strings), -1)
+
+
+def split(*strings: str, mark: str) -> list[np.ndarray]:
+    """Rows of code points, and where `mark` begins in them."""
+    rows = letters(*strings)
+    width = rows.shape[1]
+    marks = [[s.startswith(mark, k) for k in range(width)] for s in strings]
+    return [rows, np.array(marks)]
+
+
 _POSITIVE = ("log", "log2", "sqrt", "rsqrt", "reciprocal")
 _UNARY = (
     "exp exp2 expm1 log1p sin cos tan sinh cosh tanh ceil floor trunc round asin atan asinh neg abs"
@@ -287,6 +300,12 @@ def _pooling() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         ("col2im", [f(1, 8, 4)], {"image": (4, 7), "block": (2, 2), "strides": (2, 3)}),
         ("col2im", [f(1, 4, 9)], {"image": (5, 5), "block": (2, 2), "dilations": (2, 2)}),
         ("col2im", [f(1, 6, 4)], {"image": (6,), "block": (3,)}),
+        ("split_text", split("a,b,,cd", ",", "", "abc", mark=","), {"length": 1}),
+        ("split_text", split("a,b,,cd", ",,,,", "x,", mark=","), {"length": 1, "most": 2}),
+        ("split_text", split("aaaaa", "aa", "baab", mark="aa"), {"length": 2}),
+        ("split_text", split(" to be  or", "", "   ", "not ", mark=" "), {}),
+        ("split_text", split(" to be  or ", "a", " b c ", mark=" "), {"most": 1}),
+        ("automaton", [i(3, 5, low=0, high=2), i(4, 2, low=0, high=4)], {}),
         ("random_bits", [np.array(7)], {"shape": (3, 5)}),
         ("random_bits", [np.array(-3)], {"shape": (4,), "stream": 2}),
         ("max_pool", [f(2, 2, 7)], {"kernel": (3,)}),

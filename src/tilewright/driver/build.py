@@ -118,9 +118,9 @@ def aligned_bytes(buffer: Buffer) -> Expr:
     return sizes.size((buffer_bytes(buffer) + (abi.ALIGNMENT - 1)) // abi.ALIGNMENT * abi.ALIGNMENT)
 
 
-def info(name: str, tensor: object) -> abi.TensorInfo:
+def info(name: str, tensor: object, format: str = "") -> abi.TensorInfo:
     """A buffer or value as the manifest describes it."""
-    return abi.TensorInfo(name, tensor.dtype.name, dims(tensor.shape))  # type: ignore[attr-defined]
+    return abi.TensorInfo(name, tensor.dtype.name, dims(tensor.shape), format)  # type: ignore[attr-defined]
 
 
 def dims(shape: tuple[Expr, ...]) -> tuple[abi.Dim, ...]:

@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -331,8 +331,8 @@ def _program(
     image = link(objects, [ENTRY, SHAPES] if symbols else [ENTRY])
     manifest = abi.Manifest(
         name=graph.name,
-        inputs=_infos(graph.inputs, graph.input_names),
-        outputs=_infos(outputs, graph.output_names),
+        inputs=_infos(graph.inputs, graph.input_names, graph.formats),
+        outputs=_infos(outputs, graph.output_names, graph.formats),
         symbols=tuple(
             abi.Symbol(s.name) if s not in measured else abi.Symbol(s.name, 0, measured=True)
             for s in symbols
@@ -381,8 +381,12 @@ def _nbytes(value: Value) -> int:
     return sizes.at(value.nbytes, {})
 
 
-def _infos(values: Sequence[Value], names: Sequence[str]) -> tuple[abi.TensorInfo, ...]:
-    return tuple(info(name, v) for v, name in zip(values, names, strict=True))
+def _infos(
+    values: Sequence[Value], names: Sequence[str], formats: Mapping[str, str]
+) -> tuple[abi.TensorInfo, ...]:
+    return tuple(
+        info(name, v, formats.get(name, "")) for v, name in zip(values, names, strict=True)
+    )
 
 
 def _info(name: str, group: FusedGroup, func: Func) -> abi.KernelInfo:

@@ -43,6 +43,7 @@ class Builder:
         self.constants: dict[Value, Constant] = {}
         self.nodes: list[Node] = []
         self.made_by: dict[Value, Node] = {}
+        self.formats: dict[str, str] = {}  # of inputs and outputs, by the user's name
         self._taken: dict[str, int] = {}
 
     def symbol(self, name: str) -> Var:
@@ -164,6 +165,7 @@ class Builder:
             self.nodes,
             self.input_names,
             list(outputs),
+            self.formats,
         )
 
 
@@ -262,7 +264,7 @@ class Edit(Builder):
     def finish_edit(self) -> Graph:
         """The graph with the old outputs, replaced where they were, without what nobody reads."""
         outputs = [self.replaced.get(v, v) for v in self.graph.outputs]
-        names = (self.input_names, self.graph.output_names)
+        names = (self.input_names, self.graph.output_names, self.graph.formats)
         made = Graph(self.name, self.inputs, outputs, self.constants, self.nodes, *names)
         return without_dead(made)
 

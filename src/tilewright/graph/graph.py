@@ -136,9 +136,22 @@ class Constant:
 
 
 class Graph:
-    """A model. `input_names` and `output_names` are the user's words; values carry identifiers."""
+    """A model. `input_names` and `output_names` are the user's words; values carry identifiers.
 
-    __slots__ = ("constants", "input_names", "inputs", "name", "nodes", "output_names", "outputs")
+    formats: by the user's name of an input or output, what its elements stand for if that is not
+    what the dtype says (see `runtime.formats`).
+    """
+
+    __slots__ = (
+        "constants",
+        "formats",
+        "input_names",
+        "inputs",
+        "name",
+        "nodes",
+        "output_names",
+        "outputs",
+    )
 
     def __init__(
         self,
@@ -149,6 +162,7 @@ class Graph:
         nodes: Iterable[Node],
         input_names: Sequence[str] | None = None,
         output_names: Sequence[str] | None = None,
+        formats: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
@@ -156,6 +170,7 @@ class Graph:
         self.nodes = tuple(nodes)
         self.input_names = tuple(input_names or [v.name for v in self.inputs])
         self.output_names = tuple(output_names or [v.name for v in self.outputs])
+        self.formats = dict(formats or {})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Graph) and all(

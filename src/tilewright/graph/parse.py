@@ -55,6 +55,10 @@ class _Parser:
         if not isinstance(function, ast.FunctionDef):
             self.refuse(function, "a graph is one function definition")
         self.builder = Builder(function.name)
+        for decorator in function.decorator_list:
+            if not isinstance(decorator, ast.Call) or len(decorator.args) != 1:
+                self.refuse(decorator, "expected formats({name: format})")
+            self.builder.formats = ast.literal_eval(decorator.args[0])
         parameters = function.args.args
         defaults = [None] * (len(parameters) - len(function.args.defaults)) + function.args.defaults
         for parameter, default in zip(parameters, defaults, strict=True):
@@ -72,7 +76,8 @@ class _Parser:
         results = [self.value(v) for v in last.value.values]
         made = self.builder
         return Graph(
-            made.name, made.inputs, results, made.constants, made.nodes, made.input_names, names
+            made.name, made.inputs, results, made.constants, made.nodes, made.input_names, names,
+            made.formats,
         )
 
     def statement(self, s: ast.stmt) -> None:

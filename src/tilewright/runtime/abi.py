@@ -90,11 +90,13 @@ class Symbol:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An input or output of a model."""
+    """An input or output of a model. format: what its elements stand for (see `runtime.formats`)
+    if that is not what the dtype says."""
 
     name: str
     dtype: str
     shape: tuple[Dim, ...]
+    format: str = ""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"

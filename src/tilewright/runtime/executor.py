@@ -24,6 +24,7 @@ from tilewright.runtime import abi
 from tilewright.runtime.artifact import is_measured, parse_manifest
 from tilewright.runtime.bindings import error, lib
 from tilewright.runtime.export import export_library
+from tilewright.runtime.formats import decode, encode
 from tilewright.runtime.profile import Profile, Roofline, tabulate
 from tilewright.runtime.tensor import (
     PACKED_BITS,
@@ -109,6 +110,7 @@ class Executable:
             None if t.dtype in PACKED_BITS else numpy_dtype(t.dtype) for t in self.inputs
         ]
         self._packs_outputs = any(t.dtype in PACKED_BITS for t in self.outputs)
+        self._has_formats = any(t.format for t in self.outputs)
         self._results: list[tuple[int, tuple[int, ...], np.dtype[Any]]] = []  # slot, shape, dtype
         self._measured = [i for i, t in enumerate(self.outputs) if is_measured(t, self.manifest)]
         self._stale = True  # those do not follow from the inputs' shapes yet
@@ -178,6 +180,11 @@ class Executable:
                     results, self._outputs.shapes, self.outputs, strict=True
                 )
             ]
+        if self._has_formats:
+            results = [
+                decode(result, info.format) if info.format else result
+                for result, info in zip(results, self.outputs, strict=True)
+            ]
         if arrays and type(arrays[0]) is not np.ndarray:
             return [from_numpy(result, arrays[0]) for result in results]
         return results
@@ -196,7 +203,7 @@ class Executable:
             keep = self._bind(arrays)
             for i, value in enumerate(outputs):
                 array = self._view("output", i, infos[i], value)
-                if infos[i].dtype in PACKED_BITS:
+                if infos[i].dtype in PACKED_BITS or infos[i].format:
                     raise self._refuse(f"output {i} '{infos[i].name}': packed dtypes need a call")
                 if array.flags.num & _DENSE != _DENSE or not array.flags.writeable:
                     raise self._refuse(f"output {i} '{infos[i].name}' is not dense and writable")
@@ -253,6 +260,8 @@ class Executable:
         return np.require(array, requirements=("C", "A")).reshape(array.shape)
 
     def _view(self, what: str, i: int, info: abi.TensorInfo, value: Any) -> Array:
+        if info.format:
+            value = encode(value, info.format)
         try:
             array = to_numpy(value)
         except (TypeError, ValueError, BufferError, RuntimeError) as fault:

@@ -7,7 +7,9 @@ from typing import Any
 
 import ml_dtypes
 
+from tilewright.frontend.onnx.coded import Coded
 from tilewright.frontend.onnx.registry import MAIN, TRANSLATORS, Site, translates
+from tilewright.frontend.onnx.small_floats import codes, floats, format_of
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 
@@ -56,8 +58,17 @@ def identity(n: Site) -> Any:
 
 @translates("Cast", "CastLike")
 def cast(n: Site) -> Any:
+    x, like = n.inputs[0], n.inputs[1] if n.op == "CastLike" else None
+    format = like.format if isinstance(like, Coded) else format_of(n, "to")
+    if isinstance(x, Coded):
+        if x.format == format:
+            return x
+        x = floats(n, x)
+    else:
+        x = n[0]
+    if format is not None:
+        return codes(n, x, format)
     to = n[1].dtype if n.op == "CastLike" else n.dtype("to")
-    x = n[0]
     if to.is_float and to.bits == 8 and x.dtype.bits > 8 and n.flag("saturate", True):
         most = float(ml_dtypes.finfo(to.numpy).max)
         x = n.build.emit("clip", x, low=-most, high=most)

@@ -70,10 +70,10 @@ class Source:
         self.model, self.folder = model, folder
         self.raw: dict[int, memoryview] = {}  # by the index of the initializer
 
-    def initializers(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Name and content of each initializer of the main graph."""
+    def initializers(self) -> Iterator[tuple[onnx.TensorProto, memoryview | None]]:
+        """Each initializer of the main graph, and its bytes where they were left in the file."""
         for n, tensor in enumerate(self.model.graph.initializer):
-            yield tensor.name, array_of(tensor, self.folder, self.raw.get(n))
+            yield tensor, self.raw.get(n)
 
 
 def read(source: Any) -> Source:

@@ -23,7 +23,19 @@ from tilewright.frontend.onnx.checks import (
     short,
     standard_function,
 )
-from tilewright.frontend.onnx.files import TYPES, Source, array_of, read, type_of
+from tilewright.frontend.onnx.coded import (
+    CODED,
+    FLOATS,
+    MEASURES,
+    MOVES,
+    Coded,
+    Text,
+    constant_of,
+    input_of,
+    moved,
+    output_of,
+)
+from tilewright.frontend.onnx.files import TYPES, Source, read, type_of
 from tilewright.frontend.onnx.registry import TRANSLATORS, Refusal, Site
 from tilewright.frontend.onnx.registry import Sequence as Sequence_
 from tilewright.graph import sizes
@@ -88,8 +100,8 @@ class Importer:
         proto = self.model.graph
         self.build.name = identifier(proto.name or "model")
         self.reserve_symbols()
-        for name, array in self.source.initializers():
-            self.define(name, self.build.constant(array, name or "c"))
+        for tensor, raw in self.source.initializers():
+            self.define(tensor.name, constant_of(self.build, tensor, self.folder, raw))
         for entry in proto.input:
             if entry.name not in self.scopes[0]:
                 self.define(entry.name, self.input(entry))
@@ -105,7 +117,7 @@ class Importer:
                 continue
             if entry.name in outputs:
                 raise refuse(f"it has the output '{short(entry.name)}' twice")
-            outputs[entry.name] = value
+            outputs[entry.name] = output_of(self.build, entry.name, value)
         if not outputs:
             raise refuse("it has no outputs")
         return self.build.finish(outputs)
@@ -154,7 +166,8 @@ class Importer:
                 f"cannot import {what}", "it is no tensor (a sequence, map or optional)"
             )
         proto = entry.type.tensor_type
-        of = type_of(proto.elem_type, what)
+        if proto.elem_type not in CODED:
+            type_of(proto.elem_type, what)
         if not proto.HasField("shape"):
             raise ImportFault(f"cannot import {what}", "its shape is not given, not even its rank")
         if len(proto.shape.dim) > MOST_RANK:
@@ -169,7 +182,9 @@ class Importer:
                 shape.append(sizes.size(dim.dim_value))
             else:
                 shape.append(self.build.symbol(f"{entry.name}_{n}"))
-        return self.build.input(entry.name, of, shape)
+        if proto.elem_type in CODED:
+            return input_of(self.build, entry.name, proto.elem_type, shape)
+        return self.build.input(entry.name, type_of(proto.elem_type, what), shape)
 
     # scopes ---------------------------------------------------------------------------------
 
@@ -220,7 +235,12 @@ class Importer:
             own = self.functions.get(key)
             if own is None and key not in TRANSLATORS:
                 own = self.standard(site)
-            made = TRANSLATORS[key](site) if own is None else self.call(own, site)
+            if own is not None:
+                made = self.call(own, site)
+            elif key[1] in MOVES | MEASURES and any(isinstance(v, Coded | Text) for v in inputs):
+                made = moved(site, TRANSLATORS[key])
+            else:
+                made = TRANSLATORS[key](site)
         except Refusal as refusal:
             raise self.fault(node, refusal.why, refusal.remedy) from None
         except ImportFault:
@@ -246,8 +266,7 @@ class Importer:
         scope: Scope = dict(zip([e.name for e in graph.input], inputs, strict=True))
         for tensor in graph.initializer:
             if tensor.name not in scope:
-                array = array_of(tensor, self.folder)
-                scope[tensor.name] = self.build.constant(array, tensor.name or "c")
+                scope[tensor.name] = constant_of(self.build, tensor, self.folder)
         return self.run(scope, graph.node, [o.name for o in graph.output])
 
     def call(self, function: onnx.FunctionProto, site: Site) -> tuple[Value | None, ...]:
@@ -331,7 +350,13 @@ def _type_proto(value: Value | None) -> onnx.TypeProto:
     made = onnx.TypeProto()
     if value is not None:
         tensor = made.tensor_type
-        tensor.elem_type = next(code for code, of in TYPES.items() if of is value.dtype)
+        if isinstance(value, Coded):
+            tensor.elem_type = next(c for c, of in FLOATS.items() if of == value.format)
+            value = value.codes
+        elif isinstance(value, Text):
+            tensor.elem_type, value = onnx.TensorProto.STRING, value.rows
+        else:
+            tensor.elem_type = next(code for code, of in TYPES.items() if of is value.dtype)
         tensor.shape.SetInParent()
         for s in value.shape:
             dim = tensor.shape.dim.add()

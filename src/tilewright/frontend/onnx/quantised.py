@@ -11,8 +11,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from tilewright.frontend.onnx.coded import Coded
 from tilewright.frontend.onnx.neural import kernel_of, window
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.small_floats import codes, floats, format_of
 from tilewright.frontend.onnx.tensors import axis
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
@@ -81,7 +83,15 @@ def saturated(n: Site, y: Value, of: DType) -> Value:
 
 @translates("QuantizeLinear")
 def quantize_linear(n: Site) -> Any:
-    zero = n.optional(2)
+    zero = n.inputs[2] if len(n.inputs) > 2 else None
+    format = zero.format if isinstance(zero, Coded) else format_of(n, "output_dtype")
+    if format is not None:  # floats have no zero points
+        y = n.build.emit(
+            "div",
+            as_type(n, n[0], n[1].dtype),
+            spread(n, n[1], n[0], n.int("axis", 1), n.int("block_size", 0)),
+        )
+        return codes(n, y, format)
     of = zero.dtype if zero is not None else dtype("u8")
     if zero is None and n.int("output_dtype", 0):
         of = n.dtype("output_dtype")
@@ -90,7 +100,10 @@ def quantize_linear(n: Site) -> Any:
 
 @translates("DequantizeLinear")
 def dequantize_linear(n: Site) -> Any:
-    y = dequantised(n, n[0], n[1], n.optional(2), n.int("axis", 1), n.int("block_size", 0))
+    x, zero = n.inputs[0], n.optional(2)
+    if isinstance(x, Coded):
+        x, zero = floats(n, x), None
+    y = dequantised(n, x, n[1], zero, n.int("axis", 1), n.int("block_size", 0))
     return as_type(n, y, n.dtype("output_dtype") if n.int("output_dtype", 0) else n[1].dtype)
 
 

@@ -108,6 +108,8 @@ class Site:
             raise Refusal(f"input {n} is missing")
         if isinstance(value, Sequence):
             raise Refusal(f"input {n} is a sequence, not a tensor")
+        if not isinstance(value, Value):
+            raise Refusal(f"input {n} ({value!r}) holds elements that {self.op} does not work on")
         return value
 
     def optional(self, n: int) -> Value | None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx import measured
+from tilewright.frontend.onnx.coded import CODED, constant_of, constant_text
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.einsum import einsum
@@ -31,12 +32,15 @@ def axis(n: Site, value: int, rank: int) -> int:
 
 @translates("Constant")
 def constant(n: Site) -> Any:
-    if (
-        n.attributes.get("sparse_value")
-        or n.attributes.get("value_string")
-        or n.attributes.get("value_strings")
-    ):
-        raise Refusal("sparse and text constants are not supported")
+    if n.attributes.get("sparse_value"):
+        raise Refusal("sparse constants are not supported")
+    if "value_string" in n.attributes or "value_strings" in n.attributes:
+        one = "value_string" in n.attributes
+        strings = np.array(n.text("value_string") if one else n.texts("value_strings"), dtype=str)
+        return constant_text(n.build, strings, n.node.output[0])
+    proto = n.attributes.get("value")
+    if proto is not None and proto.t.data_type in CODED:
+        return constant_of(n.build, proto.t, n.importer.folder, name=n.node.output[0])
     array = n.tensor("value")
     for name, read, of in (
         ("value_float", n.float, np.float32),

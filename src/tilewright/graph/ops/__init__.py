@@ -14,6 +14,7 @@ from tilewright.graph.ops import (
     reductions,
     spectral,
     symmetric,
+    text,
     windows,
     winograd,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "reductions",
     "spectral",
     "symmetric",
+    "text",
     "windows",
     "winograd",
 ]

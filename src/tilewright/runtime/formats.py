@@ -1,0 +1,51 @@
+"""Elements that the runtime has no dtype for, held in whole numbers.
+
+A tensor of the caller may have a format: its elements then cross the border as codes. Strings
+become their characters' code points along one more axis, with zeros at their ends: NumPy's own
+layout, so that nothing is copied.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+FORMATS = {"string": "u32", "f4e2m1": "u4", "f8e8m0": "u8"}  # the dtype that holds each
+_FLOATS = {"f4e2m1": "float4_e2m1fn", "f8e8m0": "float8_e8m0fnu"}
+
+
+def encode(value: Any, of: str) -> Any:
+    """The codes of an array of strings or floats; what is none of these comes back as it is."""
+    if of == "string":
+        array = np.asarray(value)
+        if array.dtype.kind not in "OUS":
+            return value
+        array = np.require(array.astype(str), requirements="C").reshape(array.shape)
+        width = array.dtype.itemsize // 4
+        if not width:
+            array, width = np.zeros(array.shape, "U1"), 1
+        return array.reshape(*array.shape, 1).view(np.uint32).reshape(*array.shape, width)
+    dtype = getattr(value, "dtype", None)
+    if getattr(dtype, "name", "") != _FLOATS[of]:
+        return value
+    codes = np.require(value, requirements="C").reshape(value.shape).view(np.uint8)
+    return codes if of == "f8e8m0" else _small(codes & 15)
+
+
+def decode(codes: np.ndarray[Any, Any], of: str) -> np.ndarray[Any, Any]:
+    """The array of strings or floats that codes stand for."""
+    if of == "string":
+        width, shape = codes.shape[-1], codes.shape[:-1]
+        if not width or not codes.size:
+            return np.zeros(shape, "U1")
+        return np.ascontiguousarray(codes).view(f"U{width}").reshape(shape)
+    import ml_dtypes
+
+    return codes.view(np.uint8).view(getattr(ml_dtypes, _FLOATS[of]))
+
+
+def _small(codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    import ml_dtypes
+
+    return codes.astype(ml_dtypes.uint4)
