@@ -414,8 +414,8 @@ def huge(m):
     m.graph.initializer[0].dims[:] = [1 << 40, 1 << 40, 3, 3]
 
 
-def text_type(m):
-    m.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
+def complex_type(m):
+    m.graph.input[0].type.tensor_type.elem_type = TensorProto.COMPLEX64
 
 
 def wrong_attribute(m):
@@ -444,7 +444,7 @@ def future(m):
         (negative_dimension, "has the shape"),
         (short_data, "the file has 212"),
         (huge, "takes"),
-        (text_type, "its element type is STRING"),
+        (complex_type, "its element type is COMPLEX64"),
         (wrong_attribute, "has the type FLOAT, not INTS"),
         (no_rank, "its shape is not given"),
         (zero_stride, "too small"),
