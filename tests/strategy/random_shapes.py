@@ -50,8 +50,9 @@ class Draw:
         self.arrays.append(self.numbers.standard_normal(shape).astype(np.float32))
         return self.build.input(f"x{len(self.arrays)}", "f32", shape)
 
-    def weight(self, *shape: int) -> Value:
-        return self.build.constant(self.numbers.standard_normal(shape).astype(np.float32))
+    def weight(self, *shape: int, scale: float = 1.0) -> Value:
+        values = self.numbers.standard_normal(shape) * scale
+        return self.build.constant(values.astype(np.float32))
 
     def epilogue(self, value: Value) -> Value:
         """Perhaps a bias, a branch and an activation."""
@@ -97,7 +98,8 @@ def three_by_three(draw: Draw) -> Value:
     ci, co = (draw.rng.choice(CHANNELS[5:]) for _ in range(2))
     x = draw.input(rng.choice([1, 1, 2]), ci, *(max(3, draw.size()) for _ in range(2)))
     pads = tuple((rng.randrange(3), rng.randrange(3)) for _ in range(2))
-    return draw.build.emit("conv", x, draw.weight(co, ci, 3, 3), pads=pads)
+    weights = draw.weight(co, ci, 3, 3, scale=1 / (3 * ci**0.5))  # as trained ones: results near 1
+    return draw.build.emit("conv", x, weights, pads=pads)
 
 
 def conv_transpose(draw: Draw) -> Value:

@@ -116,6 +116,8 @@ def matmul(schedule: Schedule, target: Target, threads: int) -> None:
     """matmul: (*batch, rows, columns), both operands computed at run time."""
     name = next(b.name for b in blocks(schedule.func.body) if role(b) == "matmul")
     anchor = split_off_result(schedule, name)
+    if anchor.pad is not None:
+        stream(schedule, anchor.pad, target, threads)
     *batch, i, j = by_axis(schedule, anchor.result)
     count, width = (extent(schedule, loop, LARGE) for loop in (i, j))
     lanes = target.lanes(32)

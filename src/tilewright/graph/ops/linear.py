@@ -42,6 +42,9 @@ def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = Fal
     """The matrix product over the last two axes, the others broadcast. x Wᵀ is matmul(x, W,
     transpose_b=True)."""
     _, shape = _matmul_type(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+    dots = transpose_b and as_int(shape[-2]) == 1  # one row: its products with rows of b
+    if transpose_b and not dots:
+        b, transpose_b = turned(b), False
     k = te.reduce_axis(a.shape[-2 if transpose_a else -1], "k")
 
     def at(*i: Expr) -> Expr:
@@ -50,12 +53,24 @@ def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = Fal
         right = element(b, (*batch, n, k) if transpose_b else (*batch, k, n))
         return te.sum(left.astype(sums) * right.astype(sums), k)
 
-    sums, attrs = sum_type(a.dtype), {"role": "matmul"}
+    sums, attrs = sum_type(a.dtype), {"role": "" if dots else "matmul"}
     if len(shape) == 2:
         y = te.compute(shape, lambda i, j: at(i, j), name="matmul", attrs=attrs)
     else:
         y = te.compute(shape, at, name="matmul", attrs=attrs)
     return narrowed(y, a.dtype)
+
+
+def turned(b: Any) -> Any:
+    """A matrix with its last two axes exchanged, stored so: products then read rows of it in
+    vectors."""
+    *batch, n, k = b.shape
+    return te.compute(
+        (*batch, k, n),
+        lambda *i: b[(*i[:-2], i[-1], i[-2])],
+        name="turned",
+        attrs={"role": "pad"},
+    )
 
 
 def convolved(size: Expr, kernel: int, stride: int, pad: tuple[int, int], dilation: int) -> Expr:
