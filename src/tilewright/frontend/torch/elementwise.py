@@ -397,14 +397,6 @@ def dropout(n: Site, x: Value, p: float, train: bool | None = None) -> Any:
     return (x, n.full(True, dtype("bool"))) if n.op == "native_dropout" else x
 
 
-@translates("rand.default", "randn.default", "randint.default", "randint.low", "randperm.default",
-            "rand_like.default", "randn_like.default", "randint_like.default",
-            "bernoulli.default", "bernoulli.p", "normal.default", "normal_functional.default",
-            "uniform.default", "multinomial.default", "exponential.default")  # fmt: skip
-def random(n: Site, *_: Any, **named: Any) -> Any:
-    raise Refusal("it draws random numbers", "pass the random numbers to the module as an input")
-
-
 @translates("_assert_scalar.default", "_assert_async.msg", "_assert_async.default",
             "sym_constrain_range.default", "sym_constrain_range_for_size.default")  # fmt: skip
 def assertion(n: Site, *_: Any, **named: Any) -> None:

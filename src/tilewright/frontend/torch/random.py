@@ -1,0 +1,172 @@
+"""Translators of ATen operators that draw random numbers.
+
+Numbers are a function of the node and the place, so a module draws the same ones whenever it runs;
+PyTorch's own generator is another, so they agree in distribution only. A dropout in training mode is
+refused elsewhere: the same mask at each step would train something else.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tilewright.frontend.torch.convert import Refusal
+from tilewright.frontend.torch.registry import TRANSLATORS, Site, axis_of, translates
+from tilewright.graph.graph import Value
+
+STREAMS = 8  # of a node: one for each tensor of numbers that it draws
+
+
+class Draws:
+    """The random numbers of a node, in f64. Each call gives others."""
+
+    def __init__(self, n: Site) -> None:
+        self.n = n
+        self.seed = n.constant(0, "i64")
+        place = list(n.node.graph.nodes).index(n.node)
+        self.stream = (place + 1) * STREAMS
+
+    def number(self, x: Any) -> Value:
+        """A parameter of a distribution: a tensor or a number."""
+        return self.n.cast(x, "f64") if isinstance(x, Value) else self.n.constant(float(x), "f64")
+
+    def f(self, op: str, *inputs: Any) -> Value:
+        return self.n.emit(op, *[self.number(x) for x in inputs])
+
+    def uniform(self, shape: Any) -> Value:
+        """Evenly spread over [0, 1)."""
+        bits = self.n.emit("random_bits", self.seed, shape=tuple(shape), stream=self.stream)
+        self.stream += 1
+        whole = self.n.emit("shift_right", bits, self.n.constant(11, "u64"))
+        return self.f("mul", self.n.cast(whole, "f64"), 2.0**-53)
+
+    def exponential(self, shape: Any) -> Value:
+        """Of mean 1."""
+        return self.f("neg", self.f("log", self.f("sub", 1.0, self.uniform(shape))))
+
+    def normal(self, shape: Any) -> Value:
+        """Of mean 0 and deviation 1. Source: Box and Muller 1958."""
+        radius = self.f("sqrt", self.f("mul", self.exponential(shape), 2.0))
+        angle = self.f("mul", self.uniform(shape), 2 * math.pi)
+        return self.f("mul", radius, self.f("cos", angle))
+
+    def between(self, shape: Any, low: int, high: int) -> Value:
+        """Whole numbers of [low, high), as i64."""
+        wide = self.f("mul", self.uniform(shape), high - low)
+        whole = self.n.cast(self.f("floor", wide), "i64")
+        return self.n.emit("add", whole, self.n.constant(low, "i64"))
+
+
+@translates("rand.default", "rand_like.default")
+def rand(n: Site, *_: Any, **named: Any) -> Any:
+    return n.cast(Draws(n).uniform(n.shape), n.of)
+
+
+@translates("randn.default", "randn_like.default")
+def randn(n: Site, *_: Any, **named: Any) -> Any:
+    return n.cast(Draws(n).normal(n.shape), n.of)
+
+
+@translates("uniform.default")
+def uniform(n: Site, x: Value, low: float = 0.0, high: float = 1.0, **named: Any) -> Any:
+    draws = Draws(n)
+    wide = draws.f("mul", draws.uniform(n.shape), high - low)
+    return n.cast(draws.f("add", wide, low), n.of)
+
+
+@translates("exponential.default")
+def exponential(n: Site, x: Value, rate: float = 1.0, **named: Any) -> Any:
+    draws = Draws(n)
+    return n.cast(draws.f("div", draws.exponential(n.shape), rate), n.of)
+
+
+@translates("normal_functional.default", "normal.default")
+def normal(n: Site, x: Value, mean: float = 0.0, std: float = 1.0, **named: Any) -> Any:
+    return spread(n, mean, std)
+
+
+@translates("normal.Tensor_Tensor", "normal.Tensor_float", "normal.float_Tensor")
+def normal_of(n: Site, mean: Any, std: Any = 1.0, **named: Any) -> Any:
+    return spread(n, mean, std)
+
+
+def normal_of_shape(n: Site, shape: Any, *, mean: Any, std: Any, **named: Any) -> Any:
+    return spread(n, mean, std)
+
+
+TRANSLATORS["prims.normal.default"] = normal_of_shape
+
+
+def spread(n: Site, mean: Any, std: Any) -> Value:
+    draws = Draws(n)
+    return n.cast(draws.f("add", draws.f("mul", draws.normal(n.shape), std), mean), n.of)
+
+
+@translates("randint.default", "randint.low", "randint_like.default", "randint_like.low_dtype")
+def randint(n: Site, *args: Any, **named: Any) -> Any:
+    """(high, size), (low, high, size), (x, high) or (x, low, high)."""
+    bounds = [a for a in args if not isinstance(a, Value | list | tuple)]
+    low, high = bounds if str(n.node.target).split(".")[2].startswith("low") else (0, bounds[0])
+    if not isinstance(low, int) or not isinstance(high, int):
+        raise Refusal("its bounds are sizes")
+    return n.cast(Draws(n).between(n.shape, low, high), n.of)
+
+
+@translates("randperm.default")
+def randperm(n: Site, count: Any, **named: Any) -> Any:
+    """The order of as many random numbers."""
+    (k,) = n.static([count], "the length of a permutation")
+    if not k:
+        return n.full(0)
+    return n.cast(n.emit("top_k", Draws(n).uniform((k,)), k=k, axis=0)[1], n.of)
+
+
+@translates("bernoulli.default")
+def bernoulli(n: Site, x: Value, **named: Any) -> Any:
+    draws = Draws(n)
+    return n.cast(draws.f("less", draws.uniform(n.shape), x), n.of)
+
+
+@translates("bernoulli.p", "bernoulli.Tensor")
+def bernoulli_of(n: Site, x: Value, p: Any = 0.5, **named: Any) -> Any:
+    draws = Draws(n)
+    return n.cast(draws.f("less", draws.uniform(n.shape), p), n.of)
+
+
+@translates("multinomial.default")
+def multinomial(n: Site, x: Value, count: int, replacement: bool = False, **named: Any) -> Any:
+    """Classes drawn with the probabilities that x has for each row, up to a factor. Without
+    replacement: those that come first where each waits for a time that its probability shortens
+    (Efraimidis and Spirakis 2006). With: how many cumulated probabilities a number has passed.
+    """
+    draws, axis = Draws(n), axis_of(-1, x.rank)
+    if not replacement:
+        wait = draws.f("div", draws.exponential(x.shape), x)
+        return n.emit("top_k", wait, k=count, axis=axis, largest=False)[1]
+    edges = n.emit("cumsum", n.cast(x, "f64"), axis=axis)
+    total = n.emit("reduce_sum", n.cast(x, "f64"), axes=(axis,), keepdims=True)
+    drawn = draws.f("mul", draws.uniform((*x.shape[:axis], count)), total)
+    column = n.reshape(drawn, (*drawn.shape, 1))
+    row = n.reshape(edges, (*x.shape[:axis], 1, x.shape[axis]))
+    passed = n.cast(n.emit("greater_equal", column, row), "i64")
+    return n.emit("reduce_sum", passed, axes=(axis + 1,))
+
+
+@translates("rrelu_with_noise_functional.default", "rrelu_with_noise.default", "rrelu.default")
+def rrelu(
+    n: Site, x: Value, noise: Any = None, lower: float = 1 / 8, upper: float = 1 / 3,
+    training: bool = False, *_: Any, **named: Any
+) -> Any:  # fmt: skip
+    """Negative numbers times a slope: drawn in training, else the middle one."""
+    if n.op == "rrelu" or not training:
+        slope: Value = n.constant((lower + upper) / 2, x.dtype)
+    else:
+        draws = Draws(n)
+        wide = draws.f("mul", draws.uniform(x.shape), upper - lower)
+        slope = n.cast(draws.f("add", wide, lower), x.dtype)
+    positive = n.emit("greater", x, n.constant(0, x.dtype))
+    y = n.emit("where", positive, x, n.emit("mul", x, slope))
+    if n.op == "rrelu_with_noise_functional":
+        one = n.constant(1, x.dtype)
+        return y, (n.emit("where", positive, one, slope) if training else noise)
+    return y
