@@ -117,6 +117,7 @@ def _others() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         *_reductions(),
         *_linear(),
         *_factorisations(),
+        *_series(),
         *_pooling(),
         *_measured(),
         *_movement(),
@@ -233,6 +234,18 @@ def _factorisations() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     for a in (symmetric(2, 4), symmetric(1, 5)):
         y, pivots, _ = evaluated("ldl", a)
         made += [("ldl_solve", [y, pivots, f(len(a), a.shape[1], 3)], {})]
+    return made
+
+
+def _series() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
+    made: list[tuple[str, list[np.ndarray], dict[str, Any]]] = []
+    for kind in ("hermite", "hermite_e", "laguerre", "legendre"):
+        made += [("polynomial", [f(6), np.array([-1, 0, 1, 2, 3, 5])], {"kind": kind})]
+    a, x, front = f(5, low=0.3), f(5, low=0.1), f(5, low=0.1)
+    a[:2], x[1:4] = (7, 0.5), (6, 9, 0.2)
+    for upper in (False, True):
+        given = [v.astype(np.float64) for v in (a, x, front)]
+        made += [("incomplete_gamma", given, {"upper": upper})]
     return made
 
 

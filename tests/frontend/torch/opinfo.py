@@ -40,7 +40,8 @@ DTYPES = ("float32", "int64", "bool", "float16", "bfloat16")
 UP_TO_SIGN = ("linalg.eig", "linalg.eigh", "linalg.svd", "svd")  # vectors, of which OpInfo compares lengths
 DRAWN = set(  # results are random: their shapes, dtypes and distributions are compared
     "bernoulli cauchy exponential geometric log_normal multinomial normal rand_like randint randint_like randn"
-    " randn_like uniform nn.functional.feature_alpha_dropout nn.functional.rrelu".split()
+    " randn_like uniform nn.functional.feature_alpha_dropout nn.functional.rrelu"
+    " nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d".split()
 )
 TOGETHER = 8  # samples in a module
 PAGE = Path(__file__).parents[3] / "docs" / "torch-operators.md"

@@ -2,32 +2,40 @@
 
 from tilewright.frontend.torch import (
     algebra,
+    bits,
     complex,
     elementwise,
     indexing,
+    measured,
     movement,
     neural,
     random,
     recurrent,
     reductions,
     sampling,
+    segments,
     selection,
+    series,
     special,
 )
 from tilewright.frontend.torch.importer import import_torch
 
 __all__ = [
     "algebra",
+    "bits",
     "complex",
     "elementwise",
     "import_torch",
     "indexing",
+    "measured",
     "movement",
     "neural",
     "random",
     "recurrent",
     "reductions",
     "sampling",
+    "segments",
     "selection",
+    "series",
     "special",
 ]

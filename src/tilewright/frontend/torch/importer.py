@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 from tilewright.frontend.torch.complex import COMPLEX, PARTS, Complex, involves, joined
 from tilewright.frontend.torch.convert import Refusal, array, of_torch, size_of
 from tilewright.frontend.torch.inplace import functional, is_private, updated
+from tilewright.frontend.torch.measured import number_in
 from tilewright.frontend.torch.registry import TRANSLATORS, Site
 from tilewright.graph import sizes
 from tilewright.graph.folding import Folding
@@ -28,7 +29,10 @@ from tilewright.support.errors import CompileError, ImportFault, InternalFault
 
 PROGRAM = torch.export.ExportedProgram
 MOST_LISTED = 50  # nodes in an error
-UPDATING = ("aten.batch_norm.default",)  # in training: running statistics, which its schema hides
+UPDATING = (  # in training: running statistics, which the schema may hide
+    "aten.batch_norm.default",
+    "aten._native_batch_norm_legit.default",
+)
 MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 CHECKS = ("aten._linalg_check_errors.default",)  # raise an exception, or do nothing
 DEEPEST = 3  # decompositions whose results are decomposed again
@@ -334,7 +338,12 @@ class Importer:
         value = node.meta["val"]
         if isinstance(value, bool | float):
             return value
+        if isinstance(value, torch.SymBool):  # asked by assertions, which hold for these sizes
+            return True
         try:
+            if str(node.target) in ("aten.item.default", "aten._local_scalar_dense.default"):
+                content = self.made[node.args[0]]  # type: ignore[index]
+                return number_in(Site(self.build, node, self.symbols), content, value)
             return size_of(value, self.symbols)
         except (Refusal, AttributeError):
             self.refused.append((node, Refusal(f"its value {value} is only known at run time")))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.torch.convert import Refusal
+from tilewright.frontend.torch.measured import coordinates, flat, found_places, new_size
 from tilewright.frontend.torch.reductions import reduced
 from tilewright.frontend.torch.registry import Site, axis_of, translates
 from tilewright.graph.graph import Value
@@ -46,11 +47,6 @@ class Places:
         indices = self.without_masks(n, list(indices))
         self.axes = [d for d, i in enumerate(indices) if i is not None]
         given = [indices[d] for d in self.axes]
-        if any(i.dtype.is_bool for i in given):
-            raise Refusal(
-                "how many elements a mask selects is only known at run time",
-                "use torch.where or masked_fill with a value",
-            )
         self.shape = broadcast_shape(*[i.shape for i in given])
         self.given = [n.cast(i, "i64") for i in given]
         self.rest = [d for d in range(x.rank) if d not in self.axes]
@@ -60,14 +56,18 @@ class Places:
 
     @staticmethod
     def without_masks(n: Site, indices: list[Any]) -> list[Any]:
-        """Masks that are known become the places where they hold."""
+        """Masks become the places where they hold."""
         found: list[Any] = []
         for i in indices:
-            content = n.known(i) if i is not None and i.dtype.is_bool else None
-            if content is None:
+            if i is None or not i.dtype.is_bool:
                 found.append(i)
-            else:
+                continue
+            content = n.known(i)
+            if content is not None:
                 found += [n.constant(places) for places in np.nonzero(content)]
+                continue
+            rows = coordinates(n, found_places(n, flat(n, i), new_size(n)), i.shape)
+            found += [n.reshape(n.cut(rows, 1, d, 1), (rows.shape[0],)) for d in range(i.rank)]
         return found
 
     def stacked(self, n: Site) -> Value:
@@ -280,10 +280,7 @@ def bucketize(
     return reduced(n, "sum", n.cast(below, n.of), -1)
 
 
-@translates("nonzero.default", "masked_select.default", "unique2.default",
-            "_unique2.default", "unique_consecutive.default", "unique_dim.default",
-            "bincount.default", "_local_scalar_dense.default", "item.default",
-            "repeat_interleave.Tensor")  # fmt: skip
+@translates("_local_scalar_dense.default", "item.default")
 def of_data(n: Site, *_: Any, **named: Any) -> Any:
     raise Refusal(
         "the shape or value of its result depends on data",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -200,6 +201,17 @@ def diagonal(n: Site, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -
     count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
     start = offset if offset >= 0 else -offset * columns
     return n.cut(flat, len(rest), start if count else 0, count, columns + 1)
+
+
+@translates("resize.default")
+def resize(n: Site, x: Value, size: Any, **named: Any) -> Any:
+    """The memory of x under another shape; what is beyond it is not defined (here zero)."""
+    wanted = math.prod(n.static(n.shape, "a shape"))
+    (have,) = n.static([x.elements], "a shape")
+    flat = n.reshape(x, (have,))
+    if wanted > have:
+        flat = n.emit("pad", flat, before=(0,), after=(wanted - have,), value=0)
+    return n.reshape(n.cut(flat, 0, 0, wanted), n.shape)
 
 
 @translates("as_strided.default", "as_strided_copy.default")

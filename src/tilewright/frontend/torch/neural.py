@@ -22,6 +22,8 @@ from tilewright.ir.expr import as_int
             "vdot.default", "__matmul__.default", "inner.default")  # fmt: skip
 def matmul(n: Site, a: Value, b: Value) -> Any:
     """The product over a's last axis and b's last but one; vectors are rows and columns."""
+    if n.op == "inner" and not (a.rank and b.rank):
+        return n.emit("mul", a, b)
     if n.op == "inner":
         return n.reshape(product(n, a, b, transpose_b=True), n.shape)
     return n.reshape(product(n, a, b), n.shape)

@@ -1,8 +1,8 @@
 """Translators of ATen operators that draw random numbers.
 
 Numbers are a function of the node and the place, so a module draws the same ones whenever it runs;
-PyTorch's own generator is another, so they agree in distribution only. A dropout in training mode is
-refused elsewhere: the same mask at each step would train something else.
+PyTorch's own generator is another, so they agree in distribution only. A dropout in training mode
+is refused elsewhere: the same mask at each step would train something else.
 """
 
 from __future__ import annotations

@@ -230,7 +230,11 @@ def batch_norm(
         count = x.shape[1]
         gain, shift = channels(n, weight, 1, count, x.dtype), channels(n, bias, 0, count, x.dtype)
         y = n.emit("batch_norm", x, gain, shift, running_mean, running_var, eps=eps)
-    return y if n.op == "batch_norm" else (y, *(None,) * (len(n.fakes) - 1))
+    if n.op == "batch_norm":
+        return y
+    unused = [f.shape == (0,) for f in n.fakes[1:]]  # statistics of the batch, in training only
+    return y, *(n.full(0, of_torch(f.dtype), (0,)) if u else None
+                for f, u in zip(n.fakes[1:], unused, strict=True))  # fmt: skip
 
 
 def trained(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.registry import Site, translates
+from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 
 
@@ -165,3 +167,85 @@ def grid_sampler(
                 total = value if total is None else n.emit("add", total, value)
     assert batch is not None
     return n.transpose(total, (0, 3, 1, 2))
+
+
+# smooth resampling to fewer pixels ---------------------------------------------------------------
+
+
+def shares(size: int, count: int, scale: float, reach: int) -> np.ndarray:
+    """[count, size]: how much each pixel counts for each place, where a place takes in as many
+    pixels as the scale says. `reach`: pixels to each side at scale 1; a triangle, or Keys' kernel
+    with -1/2."""
+    wide = max(scale, 1.0)
+    made = np.zeros((count, size))
+    for i in range(count):
+        centre = scale * (i + 0.5)
+        first = max(int(centre - reach * wide + 0.5), 0)
+        at = np.arange(first, min(int(centre + reach * wide + 0.5), size))
+        t = np.abs((at - centre + 0.5) / wide)
+        if reach == 1:
+            weights = np.clip(1 - t, 0, None)
+        else:
+            near = (1.5 * t - 2.5) * t * t + 1
+            weights = np.where(t < 1, near, np.where(t < 2, ((-0.5 * t + 2.5) * t - 4) * t + 2, 0))
+        made[i, at] = weights / weights.sum()
+    return made
+
+
+@translates("_upsample_bilinear2d_aa.default", "_upsample_bicubic2d_aa.default",
+            "_upsample_bilinear2d_aa.vec", "_upsample_bicubic2d_aa.vec")  # fmt: skip
+def antialiased(n: Site, x: Value, output_size: Any, align_corners: bool, *scales: Any) -> Any:
+    for axis, size, count, scale in axes(n, x, scales):
+        step = 1 / scale if scale else size / count
+        if align_corners:
+            step = (size - 1) / (count - 1) if count > 1 else 0.0
+        table = n.constant(shares(size, count, step, 2 if "bicubic" in n.op else 1), x.dtype)
+        if axis == x.rank - 1:
+            x = n.emit("matmul", x, table, transpose_b=True)
+        else:
+            x = n.emit("matmul", table, x)
+    return x
+
+
+@translates("fractional_max_pool2d.default", "fractional_max_pool3d.default")
+def fractional_max_pool(
+    n: Site, x: Value, kernel: list[int], output_size: list[int], samples: Value
+) -> Any:
+    """Windows of one size whose distances vary at random, as the samples of each image and channel
+    say. Source: Graham 2014."""
+    d = len(kernel)
+    space = n.static(x.shape[-d:], "an image")
+    lead = sizes.product(x.shape[: x.rank - d])
+    flat = n.reshape(x, (lead, math.prod(space)))
+    order = range(d - 1, -1, -1) if d == 2 else range(d)  # samples stand x, y but t, y, x
+    place: Value | None = None
+    for axis, sample in enumerate(order):
+        size, count, width = space[axis], output_size[axis], kernel[axis]
+        u = n.reshape(samples, (lead, d))
+        starts = window_starts(n, n.cut(u, 1, sample, 1), size, count, width)
+        at = n.emit("add", n.reshape(starts, (lead, count, 1)), n.constant(np.arange(width), "i64"))
+        shape = [lead, *(count if k == axis else 1 for k in range(d)),
+                 *(width if k == axis else 1 for k in range(d))]  # fmt: skip
+        at = n.emit("mul", n.reshape(at, shape), n.constant(math.prod(space[axis + 1 :]), "i64"))
+        place = at if place is None else n.emit("add", place, at)
+    assert place is not None
+    many, window = math.prod(output_size), math.prod(kernel)
+    place = n.reshape(place, (lead, many * window))
+    found = n.reshape(n.emit("gather_elements", flat, place, axis=1), (lead, many, window))
+    y = n.emit("reduce_max", found, axes=(2,))
+    best = n.emit("argmax", found, axis=2, keepdims=True)
+    where = n.emit("gather_elements", n.reshape(place, (lead, many, window)), best, axis=2)
+    return n.reshape(y, n.shape), n.reshape(where, n.shape)
+
+
+def window_starts(n: Site, u: Value, size: int, count: int, width: int) -> Value:
+    """Where `count` windows begin, of which the last ends with the axis: [lead, count]."""
+    last = n.constant([[size - width]], "i64")
+    if count == 1:
+        return n.expand(last, (u.shape[0], 1))
+    step = n.constant((size - width) / (count - 1), u.dtype)
+    k = n.constant(np.arange(count - 1), u.dtype)
+    ahead = n.emit("floor", n.emit("mul", n.emit("add", k, u), step))
+    back = n.emit("floor", n.emit("mul", u, step))
+    starts = n.cast(n.emit("sub", ahead, back), "i64")
+    return n.emit("concat", starts, n.expand(last, (u.shape[0], 1)), axis=1)

@@ -57,7 +57,7 @@ def nonzero_static(n: Site, x: Value, *, size: int, fill_value: int = -1) -> Any
     flat = n.cast(n.reshape(truth(n, x), (count,)), "i32")
     taken = min(size, count)
     if not taken or not shape:
-        raise Refusal("it searches a scalar or an empty tensor")
+        return n.full(fill_value if not taken else 0)
     found, places = n.emit("top_k", flat, k=taken, axis=0)  # of equals the first comes first
     table = np.stack(np.unravel_index(np.arange(count), shape), -1).astype(np.int64)
     rows = n.emit("gather", n.constant(table), places, axis=0)

@@ -3,6 +3,7 @@ images."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,9 @@ def _gather_nd_type(x: Any, indices: Any, *, batch_dims: int = 0) -> Type:
 def _gather_nd(x: np.ndarray, indices: np.ndarray, batch_dims: int) -> np.ndarray:
     batch = x.shape[:batch_dims]
     depth = indices.shape[-1]
-    flat_x = x.reshape(-1, *x.shape[batch_dims:])
-    flat_i = indices.reshape(flat_x.shape[0], -1, depth).astype(np.int64)
+    flat_x = x.reshape(math.prod(batch), *x.shape[batch_dims:])
+    each = math.prod(indices.shape[batch_dims:-1])
+    flat_i = indices.reshape(flat_x.shape[0], each, depth).astype(np.int64)
     places = []
     for d in range(depth):
         size = flat_x.shape[1 + d]

@@ -1,0 +1,203 @@
+"""Translators of ATen operators whose results have as many elements as they find.
+
+The count is computed, then measured: PyTorch's symbol for it becomes one of the graph, which later
+nodes use in their shapes like any other size.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from tilewright.frontend.torch.convert import Refusal
+from tilewright.frontend.torch.elementwise import truth
+from tilewright.frontend.torch.registry import Site, axis_of, translates
+from tilewright.graph import sizes
+from tilewright.graph.graph import Value
+from tilewright.ir.dtype import dtype
+from tilewright.ir.expr import Expr
+
+
+def found_places(n: Site, mask: Value, size: Any) -> Value:
+    """Where a vector of truth values holds; `size` is PyTorch's name for how many there are."""
+    places, count = n.emit("places", mask)
+    return n.emit("slice", places, starts=(0,), shape=(measured(n, count, size),))
+
+
+def measured(n: Site, count: Value, size: Any) -> Any:
+    """The one element of `count` as a size; `size` is PyTorch's name for it."""
+    if not isinstance(size, torch.SymInt) or not size.node.expr.is_Symbol:
+        return n.sizes([size])[0]
+    name = str(size.node.expr)
+    if name not in n.symbols:
+        n.symbols[name] = symbol = n.build.symbol(f"{n.node.name}_count")
+        n.emit("measure", count, symbols=(symbol.name,), what=f"the number in {n.node.name}")
+    return n.symbols[name]
+
+
+def number_in(n: Site, x: Value, name: Any) -> Any:
+    """The one whole number in a tensor as a size; `name` is PyTorch's for it."""
+    if not x.dtype.is_int or not isinstance(name, torch.SymInt):
+        raise Refusal(f"the number in a tensor of {x.dtype} is only known at run time")
+    return measured(n, n.cast(n.reshape(x, (1,)), "i64"), name)
+
+
+def new_size(n: Site) -> Any:
+    """The first size of the result that no node before has made."""
+    sizes_ = n.fakes[0].shape
+    return next(
+        s for s in sizes_ if isinstance(s, torch.SymInt) and str(s.node.expr) not in n.symbols
+    )
+
+
+def flat(n: Site, x: Value) -> Value:
+    return n.reshape(x, (x.elements,))
+
+
+def coordinates(n: Site, places: Value, shape: tuple[Expr, ...]) -> Value:
+    """Flat places as rows of indices."""
+    many = places.shape[0]
+    if not shape:
+        return n.full(0, dtype("i64"), (many, 0))
+    table = np.empty((2, 1, len(shape)), object)
+    for d in range(len(shape)):
+        table[:, 0, d] = sizes.product(shape[d + 1 :]), shape[d]
+    steps, ends = (n.build.from_sizes(row, dtype("i64")) for row in table)
+    one = n.constant(1, "i64")
+    steps, ends = n.emit("maximum", steps, one), n.emit("maximum", ends, one)
+    column = n.reshape(places, (many, 1))
+    rest = n.emit("sub", column, n.emit("floormod", column, steps))
+    return n.emit("floormod", n.emit("div", rest, steps), ends)
+
+
+@translates("nonzero.default")
+def nonzero(n: Site, x: Value) -> Any:
+    places = found_places(n, flat(n, truth(n, x)), n.fakes[0].shape[0])
+    return coordinates(n, places, x.shape)
+
+
+@translates("nonzero_numpy.default")
+def nonzero_numpy(n: Site, x: Value) -> Any:
+    x = n.reshape(x, x.shape or (1,))
+    rows = coordinates(n, found_places(n, flat(n, truth(n, x)), n.fakes[0].shape[0]), x.shape)
+    return [n.reshape(n.cut(rows, 1, d, 1), (rows.shape[0],)) for d in range(x.rank)]
+
+
+@translates("masked_select.default")
+def masked_select(n: Site, x: Value, mask: Value) -> Any:
+    shape = n.sizes(torch.broadcast_shapes(n.fake(0).shape, n.fake(1).shape))
+    places = found_places(n, flat(n, n.expand(mask, shape)), n.fakes[0].shape[0])
+    return n.emit("gather", flat(n, n.expand(x, shape)), places, axis=0)
+
+
+@translates("repeat_interleave.Tensor")
+def repeat_interleave(n: Site, repeats: Value, *, output_size: Any = None) -> Any:
+    """Each place as often as it says: place i of the result is that of the first sum beyond i."""
+    ends = n.emit("cumsum", n.cast(repeats, "i64"), axis=0)
+    total = n.emit("reduce_sum", n.cast(repeats, "i64"), axes=(0,), keepdims=True)
+    many = measured(n, total, n.fakes[0].shape[0])
+    at = n.reshape(n.emit("arange", length=many), (many, 1))
+    passed = n.emit("less_equal", n.reshape(ends, (1, ends.shape[0])), at)
+    return n.cast(n.emit("reduce_sum", n.cast(passed, "i64"), axes=(1,)), n.of)
+
+
+@translates("bincount.default")
+def bincount(n: Site, x: Value, weights: Value | None = None, minlength: int = 0) -> Any:
+    """How often each number occurs, or the sum of its weights."""
+    least = n.constant([minlength - 1], "i64")
+    most = n.emit("concat", n.cast(x, "i64"), least, axis=0)
+    most = n.emit("reduce_max", most, axes=(0,), keepdims=True)
+    many = measured(n, n.emit("add", most, n.constant(1, "i64")), n.fakes[0].shape[0])
+    bins = n.emit("full", shape=(many,), value=0, of=n.of.name)
+    each = n.full(1, n.of, x.shape) if weights is None else n.cast(weights, n.of)
+    return n.emit("scatter_elements", bins, n.cast(x, "i64"), each, axis=0, reduction="add")
+
+
+@translates("_unique2.default", "unique_consecutive.default")
+def unique(n: Site, x: Value, *args: Any, **named: Any) -> Any:
+    """Different elements in rising order (or one of each run of equals), the place of each element
+    among them, and how often each occurs."""
+    if n.op == "unique_consecutive" and len(args) > 2 and args[2] is not None:
+        return slices(n, x, args[2], runs=True)
+    line = flat(n, x)
+    order: Value | None = None
+    if n.op == "_unique2":
+        key = n.cast(line, "u8") if line.dtype.is_bool else line
+        line, order = n.emit("top_k", key, k=line.elements, axis=0, largest=False)
+        line = n.cast(line, x.dtype)
+    same = n.emit("equal", line, n.emit("gather", line, before(n, line.elements), axis=0))
+    return counted(n, x.shape, line, order, same, 0)
+
+
+def before(n: Site, count: Any) -> Value:
+    """The place before each; the first is its own."""
+    at = n.emit("arange", length=count)
+    return n.emit("maximum", n.emit("sub", at, n.constant(1, "i64")), n.constant(0, "i64"))
+
+
+def counted(
+    n: Site, shape: Any, x: Value, order: Value | None, same: Value, axis: int
+) -> tuple[Value, ...]:
+    """What `unique` returns, of slices of x in order; `same`: does each equal the one before?
+    `order`: where each stood at first; `shape`: that of the second result."""
+    count = same.shape[0]
+    at = n.emit("arange", length=count)
+    first = n.emit("equal", at, n.constant(0, "i64"))
+    starts = n.emit("logical_or", n.emit("logical_not", same), first)
+    places = found_places(n, starts, n.fakes[0].shape[axis])
+    rank = n.emit("cumsum", n.cast(starts, "i64"), axis=0)
+    rank = n.emit("sub", rank, n.constant(1, "i64"))
+    if order is not None:
+        rank = n.emit("scatter_elements", rank, order, rank, axis=0)
+    many = places.shape[0]
+    end = n.build.from_sizes(np.array([count], object), dtype("i64"))
+    nexts = n.emit("slice", n.emit("concat", places, end, axis=0), starts=(1,), shape=(many,))
+    values = n.emit("gather", x, places, axis=axis)
+    results = (values, n.reshape(rank, shape), n.emit("sub", nexts, places))
+    empty = n.full(0, dtype("i64"), (0,))
+    asked = [True, *(n.sizes(f.shape) != (0,) for f in n.fakes[1:])]
+    return tuple(v if a else empty for v, a in zip(results, asked, strict=True))
+
+
+@translates("unique_dim.default")
+def unique_dim(n: Site, x: Value, dim: int, *_: Any, **named: Any) -> Any:
+    return slices(n, x, axis_of(dim, x.rank), runs=False)
+
+
+def slices(n: Site, x: Value, axis: int, runs: bool) -> Any:
+    """`unique` of slices along an axis, in lexicographic order where not only runs are looked for:
+    a slice stands behind those that are less, and those before it that equal it."""
+    axis = axis_of(axis, x.rank)
+    count = x.shape[axis]
+    moved = n.transpose(x, (axis, *(d for d in range(x.rank) if d != axis)))
+    rows = n.reshape(moved, (count, sizes.product(moved.shape[1:])))
+    order = None
+    if not runs:
+        place = lesser(n, n.cast(rows, "u8") if rows.dtype.is_bool else rows)
+        at = n.emit("arange", length=count)
+        order = n.emit("scatter_elements", at, place, at, axis=0)
+        x, rows = (n.emit("gather", v, order, axis=d) for v, d in ((x, axis), (rows, 0)))
+    earlier = n.emit("gather", rows, before(n, count), axis=0)
+    same = n.emit("reduce_all", n.emit("equal", rows, earlier), axes=(1,))
+    return counted(n, (count,), x, order, same, axis)
+
+
+def lesser(n: Site, rows: Value) -> Value:
+    """The place of each row in lexicographic order; of equals the first comes first."""
+    count, width = rows.shape
+    a, b = n.reshape(rows, (count, 1, width)), n.reshape(rows, (1, count, width))
+    differs = n.emit("not_equal", a, b)
+    first = n.emit("argmax", n.cast(differs, "i32"), axis=2)  # 0 where nothing differs
+    at = n.emit("arange", length=count)
+    steps = n.emit("mul", at, n.build.from_sizes(np.array(width, object), dtype("i64")))
+    line = flat(n, rows)
+    mine, other = (
+        n.emit("gather", line, n.emit("add", n.reshape(steps, shape), first), axis=0)
+        for shape in ((count, 1), (1, count))
+    )
+    same = n.emit("logical_not", n.emit("reduce_any", differs, axes=(2,)))
+    tie = n.emit("less", n.reshape(at, (1, count)), n.reshape(at, (count, 1)))
+    ahead = n.emit("logical_or", n.emit("less", other, mine), n.emit("logical_and", same, tie))
+    return n.emit("reduce_sum", n.cast(ahead, "i64"), axes=(1,))

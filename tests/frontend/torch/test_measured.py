@@ -1,0 +1,43 @@
+"""Results of as many elements as are found: one import serves them all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+import tilewright as tw
+from tests.frontend.torch.agreement import Call, agree, close, drawn
+from tilewright.frontend.torch import import_torch
+
+FINDS = {
+    "nonzero": lambda x: (torch.nonzero(x), torch.nonzero(x > 1, as_tuple=True)),
+    "argwhere": lambda x: torch.argwhere(x[0] < 0),
+    "masked_select": lambda x: torch.masked_select(x, x[0] > 0),
+    "mask": lambda x: (x[x > 0] * 2, x[x[:, 0] > 0], x[:, x[0] > 0].sum(1)),
+    "unique": lambda x: torch.unique(x, return_inverse=True, return_counts=True),
+    "unique_consecutive": lambda x: torch.unique_consecutive(x, return_inverse=True),
+    "unique_dim": lambda x: torch.unique(x, dim=1, return_inverse=True, return_counts=True),
+    "runs": lambda x: torch.unique_consecutive(x, return_counts=True, dim=0),
+    "repeats": lambda x: torch.repeat_interleave(x, x[:, 0].abs(), dim=0),
+    "bincount": lambda x: torch.bincount(x.flatten().abs(), minlength=3),
+}
+
+
+def integers(seed: int) -> torch.Tensor:
+    return drawn(4, 5, of=torch.int64, seed=seed) // 3
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_as_many_as_are_found(native: bool) -> None:
+    module = Call(lambda x: [f(x) for f in FINDS.values()])
+    if not native:
+        agree(module, integers(0), other=(integers(1),))
+        return
+    run = tw.compile(import_torch(module, (integers(0),)), cache=False)
+    for seed in (1, 2):
+        x = integers(seed)
+        expected = pytree.tree_leaves(module(x))
+        for a, b in zip(run(x.numpy()), expected, strict=True):
+            close(np.asarray(a), b.numpy(), 0)
