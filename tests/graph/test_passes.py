@@ -11,6 +11,7 @@ from tilewright.graph import Builder, evaluate
 from tilewright.graph.passes.eliminate import eliminate_common, eliminate_dead
 from tilewright.graph.passes.fold_affine import fold_affine
 from tilewright.graph.passes.fold_constants import fold_constants
+from tilewright.graph.passes.merge_products import merge_products
 from tilewright.graph.passes.pipeline import PIPELINE, optimise
 from tilewright.graph.passes.recognise import recognise
 from tilewright.graph.passes.separate_outputs import separate_outputs
@@ -42,6 +43,40 @@ def test_dead_nodes_and_constants_go_inputs_stay():
     )  # fmt: skip
     after = rewritten(eliminate_dead, g)
     assert ops(after) == ["add"] and len(after.constants) == 1 and len(after.inputs) == 2
+
+
+def test_products_of_few_rows_with_one_matrix_merge():
+    g = graph(
+        """
+        def g(x: f32[1, 5], y: f32[2, 5]):
+            w = constant(f32[5, 5], "w")
+            a: f32[1, 5] = matmul(x, w)
+            b: f32[1, 5] = relu(a)
+            c: f32[1, 5] = matmul(b, w)
+            d: f32[2, 5] = matmul(y, w)
+            e: f32[2, 5] = add(d, c)
+            return {"e": e}
+        """,
+        w=f(5, 5),
+    )
+    after = rewritten(merge_products, g)
+    assert ops(after).count("matmul") == 2  # c follows from a; d joins a
+    assert ops(after).count("slice") == 2
+
+
+def test_products_of_many_rows_stay():
+    g = graph(
+        """
+        def g(x: f32[64, 5], y: f32[64, 5]):
+            w = constant(f32[5, 5], "w")
+            a: f32[64, 5] = matmul(x, w)
+            b: f32[64, 5] = matmul(y, w)
+            c: f32[64, 5] = add(a, b)
+            return {"c": c}
+        """,
+        w=f(5, 5),
+    )
+    assert merge_products(g) is g
 
 
 def test_equal_nodes_and_equal_constants_merge():

@@ -10,6 +10,7 @@ from tilewright.graph.passes.canonicalise import canonicalise
 from tilewright.graph.passes.eliminate import eliminate_common, eliminate_dead
 from tilewright.graph.passes.fold_affine import fold_affine
 from tilewright.graph.passes.fold_constants import fold_constants
+from tilewright.graph.passes.merge_products import merge_products
 from tilewright.graph.passes.recognise import recognise
 from tilewright.graph.passes.separate_outputs import separate_outputs
 from tilewright.graph.passes.unroll_recurrences import unroll_recurrences
@@ -26,6 +27,7 @@ PIPELINE: tuple[Pass, ...] = (
     ("fold_affine", fold_affine),  # convolutions and what scales them are now neighbours
     ("fold_constants", fold_constants),  # what the rewrites left to compute on weights
     ("eliminate_common again", eliminate_common),  # rewrites emit equal moves for equal operands
+    ("merge_products", merge_products),  # products are in their last form, matrices are shared
     ("separate_outputs", separate_outputs),  # last: canonicalise would drop the copies
 )
 

@@ -1,0 +1,120 @@
+"""merge_products: products of few rows with one matrix become one product of all their rows.
+
+In: a graph. Out: the same model with fewer products. A product of one row reads the whole matrix
+for it, so the steps of an unrolled recurrence, or towers that share a layer, read it as often as
+there are of them; together they read it once. What is merged must not depend on each other; the
+nodes are put in an order in which all operands are there first.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.graph.builder import Edit
+from tilewright.graph.graph import Graph, Node, Value
+
+MOST_ROWS = 16  # of one product: with more the matrix is no longer what takes the time
+
+
+def merge_products(graph: Graph) -> Graph:
+    """Merge products that share a constant matrix and do not depend on each other."""
+    groups = [g for g in _groups(graph) if len(g) > 1]
+    if not groups:
+        return graph
+    group_of = {node: group for group in groups for node in group}
+    edit = Edit(graph)
+    done: set[int] = set()
+    for node in _ordered(graph, group_of):
+        group = group_of.get(node)
+        if group is None:
+            edit.append(edit.current(node))
+        elif id(group) not in done:
+            done.add(id(group))
+            _merge(edit, group)
+    return edit.finish_edit()
+
+
+def _groups(graph: Graph) -> list[list[Node]]:
+    """Products of few rows by one matrix; none in a group follows from another of it."""
+    if graph.measured:
+        return []  # nodes that speak of measured sizes must stay behind what measures them
+    made_by = graph.producers()
+    candidates = {node: n for n, node in enumerate(graph.nodes) if _is_candidate(graph, node)}
+    before: dict[Node, int] = {}  # as bits: the candidates that a node follows from
+    found: dict[tuple[Value, bool], list[tuple[list[Node], int]]] = {}
+    for node in graph.nodes:
+        above = 0
+        for value in node.inputs:
+            source = made_by.get(value)
+            if source is not None:
+                above |= before[source]
+        before[node] = above
+        if node not in candidates:
+            continue
+        bit = 1 << candidates[node]
+        before[node] |= bit
+        alike = found.setdefault((node.inputs[1], bool(node["transpose_b"])), [])
+        for n, (group, bits) in enumerate(alike):
+            if not bits & above:
+                group.append(node)
+                alike[n] = group, bits | bit
+                break
+        else:
+            alike.append(([node], bit))
+    return [group for alike in found.values() for group, _ in alike]
+
+
+def _is_candidate(graph: Graph, node: Node) -> bool:
+    if node.op != "matmul" or node["transpose_a"]:
+        return False
+    x, w = node.inputs
+    shape = x.static_shape
+    return (
+        w in graph.constants
+        and w.rank == 2
+        and shape is not None
+        and 0 < prod(shape[:-1]) <= MOST_ROWS
+    )
+
+
+def _ordered(graph: Graph, group_of: dict[Node, list[Node]]) -> list[Node]:
+    """The nodes, in their order but for those that a merged product has to wait for."""
+    made_by = graph.producers()
+    order: list[Node] = []
+    placed: set[Node] = set()
+    for root in graph.nodes:
+        stack: list[tuple[Node, bool]] = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if node in placed:
+                continue
+            members = group_of.get(node, [node])
+            if ready:
+                order += members
+                placed.update(members)
+                continue
+            stack.append((node, True))
+            for value in (v for member in reversed(members) for v in member.inputs):
+                source = made_by.get(value)
+                if source is not None and source not in placed:
+                    stack.append((source, False))
+    return order
+
+
+def _merge(edit: Edit, group: list[Node]) -> None:
+    """One product in place of those of `group`."""
+    rows: list[Value] = []
+    for node in group:
+        x = edit.replaced.get(node.inputs[0], node.inputs[0])
+        shape = x.static_shape
+        assert shape is not None
+        rows.append(edit.emit("reshape", x, shape=(prod(shape[:-1]), shape[-1])))
+    first = group[0]
+    whole = edit.emit("concat", *rows, axis=0)
+    made = edit.emit("matmul", whole, first.inputs[1], **dict(first.attrs))
+    start = 0
+    for node, part in zip(group, rows, strict=True):
+        count, width = part.static_shape[0], made.static_shape[1]
+        piece = edit.emit("slice", made, starts=(start, 0), shape=(count, width))
+        edit.substitute(node.outputs, edit.emit("reshape", piece, shape=node.output.shape))
+        start += count
