@@ -64,6 +64,13 @@ _FLOAT_PAIRS = (
 _SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0], np.float32)
 
 
+TREES = (  # feature, rule, missing, yes, no: two inner nodes and three leaves; one leaf by itself
+    np.array([[1, 0, 0, 1, 2], [0, 3, 1, 3, 4], *([0, 0, 0, k, k] for k in (2, 3, 4, 5))]),
+    np.array([0.5, -0.25, 0, 0, 0, 0], np.float32),
+    np.array([0, 5, 1]),
+)
+
+
 def cases() -> list[Case]:
     """All of them."""
     return [Case(op, tuple(arrays), attrs) for op, arrays, attrs in _elementwise() + _others()]
@@ -318,6 +325,8 @@ def _pooling() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         ("split_text", split("aaaaa", "aa", "baab", mark="aa"), {"length": 2}),
         ("split_text", split(" to be  or", "", "   ", "not ", mark=" "), {}),
         ("split_text", split(" to be  or ", "a", " b c ", mark=" "), {"most": 1}),
+        ("tree_leaves", [_SPECIAL.reshape(3, 2), *TREES], {"depth": 2}),
+        ("tree_leaves", [f(4, 2), *TREES], {"depth": 2}),
         ("automaton", [i(3, 5, low=0, high=2), i(4, 2, low=0, high=4)], {}),
         ("random_bits", [np.array(7)], {"shape": (3, 5)}),
         ("random_bits", [np.array(-3)], {"shape": (4,), "stream": 2}),

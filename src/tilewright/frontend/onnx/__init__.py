@@ -3,8 +3,11 @@
 from tilewright.frontend.onnx import (
     control,
     elementwise,
+    gradient,
+    grams,
     images,
     indexing,
+    labels,
     machine_learning,
     neural,
     quantised,
@@ -18,6 +21,7 @@ from tilewright.frontend.onnx import (
     strings,
     tensors,
     training,
+    trees,
     vision,
     windows,
 )
@@ -26,9 +30,12 @@ from tilewright.frontend.onnx.importer import import_onnx
 __all__ = [
     "control",
     "elementwise",
+    "gradient",
+    "grams",
     "images",
     "import_onnx",
     "indexing",
+    "labels",
     "machine_learning",
     "neural",
     "quantised",
@@ -42,6 +49,7 @@ __all__ = [
     "strings",
     "tensors",
     "training",
+    "trees",
     "vision",
     "windows",
 ]

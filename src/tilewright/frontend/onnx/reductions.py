@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.arithmetic import Floats
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
@@ -230,3 +232,21 @@ def running(n: Site) -> Any:
         exclusive=n.flag("exclusive"),
         reverse=n.flag("reverse"),
     )
+
+
+@translates("Det")
+def determinant(n: Site) -> Any:
+    """The product of the pivots of the last two axes, with the sign of their exchanges."""
+    x, build = n[0], n.build
+    size = as_int(x.shape[-1])
+    if x.rank < 2 or size is None or as_int(x.shape[-2]) != size:
+        raise Refusal("it needs square matrices of known size")
+    count = sizes.product(x.shape[:-2])
+    stack = build.emit("reshape", x, shape=(count, size, size))
+    upper, pivots, _ = build.emit("lu", stack)
+    flat = build.emit("reshape", upper, shape=(count, size * size))
+    diagonal = build.emit("slice", flat, starts=(0, 0), shape=(count, size), steps=(1, size + 1))
+    kept = build.emit("equal", pivots, n.constant(np.arange(1, size + 1, dtype=np.int32)))
+    sign = build.emit("where", kept, n.constant(1, x.dtype), n.constant(-1, x.dtype))
+    signed = build.emit("mul", diagonal, sign)
+    return n.emit("reshape", build.emit("reduce_prod", signed, axes=(1,)), shape=x.shape[:-2])

@@ -16,6 +16,7 @@ from tilewright.graph.ops import (
     spectral,
     symmetric,
     text,
+    trees,
     windows,
     winograd,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "spectral",
     "symmetric",
     "text",
+    "trees",
     "windows",
     "winograd",
 ]
