@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def vectorise(n: Site) -> Any:
     counts: list[Value] = []
     columns: list[int] = []
     at = 0
-    for size, (start, end) in enumerate(zip(starts, starts[1:], strict=False), 1):
+    for size, (start, end) in enumerate(itertools.pairwise(starts), 1):
         grams = pool[start:end].reshape(-1, size)
         own = indexes[at : at + len(grams)]
         at += len(grams)
@@ -50,9 +51,10 @@ def vectorise(n: Site) -> Any:
     y = n.build.emit("cast", y, to="f32")
     weights = n.floats("weights")
     if mode != "TF" and weights is not None:
-        own = np.ones(len(order), np.float32)
-        own[list(indexes)] = weights
-        y = n.build.emit("mul", y, n.constant(own))
+        # by column, as the reference evaluator and onnxruntime do; the specification says by n-gram
+        if len(weights) != len(order):
+            raise Refusal(f"it has {len(weights)} weights for {len(order)} columns")
+        y = n.build.emit("mul", y, n.constant(list(weights), "f32"))
     single = (n.inputs[0].shape if n.inputs[0] is not None else ())[:-1]
     return n.emit("reshape", y, shape=(*single, len(order)))
 

@@ -18,17 +18,16 @@ DEFAULTS = {"strings": ("default_string", "_Unused"), "int64s": ("default_int64"
 DTYPES = {"int64s": np.int64, "floats": np.float32}
 
 
-def listed(n: Site, what: str) -> tuple[np.ndarray | None, str]:
-    """The attribute `what`_tensor, _strings, _int64s or _floats as an array, and which of them."""
-    proto = n.attributes.get(f"{what}_tensor")
-    if proto is not None:
-        return tensor(n, f"{what}_tensor"), "tensor"
+def listed(n: Site, what: str) -> np.ndarray | None:
+    """The attribute `what`_tensor, _strings, _int64s or _floats as an array."""
+    if f"{what}_tensor" in n.attributes:
+        return tensor(n, f"{what}_tensor")
     for kind in KINDS:
         if f"{what}_{kind}" in n.attributes:
             read = {"strings": n.texts, "int64s": n.ints, "floats": n.floats}[kind]
             found = read(f"{what}_{kind}")
-            return np.array(found, dtype=DTYPES.get(kind, str)), kind
-    return None, ""
+            return np.array(found, dtype=DTYPES.get(kind, str))
+    return None
 
 
 def tensor(n: Site, name: str) -> np.ndarray:
@@ -73,7 +72,7 @@ def label_encoder(n: Site) -> Any:
     """The value of each key; what is no key gets the default."""
     if n.version < 2:
         raise Refusal("it is of version 1", "convert it to version 2")
-    (keys, _), (values, kind) = listed(n, "keys"), listed(n, "values")
+    keys, values = listed(n, "keys"), listed(n, "values")
     if keys is None or values is None or keys.size != values.size:
         raise Refusal("it needs as many values as keys")
     if "default_tensor" in n.attributes:

@@ -1,5 +1,5 @@
-"""Translators of ensembles of decision trees: one table of nodes, walked in native code, and a table
-of the leaves' weights."""
+"""Translators of ensembles of decision trees: one table of nodes, walked in native code, and one of
+the leaves' weights."""
 
 from __future__ import annotations
 
