@@ -16,6 +16,7 @@ from tests.differential.growth import Grown
 from tests.differential.reference import Unsound, epsilon, is_float
 
 PLAIN = 64.0  # units of the last place that need no explanation
+TINY = 1e-30  # what underflows may be zero or not
 DISTURBED = 3.0  # units by which operands and results of rounding operators are disturbed
 ROUNDS = (
     (6, 8.0),
@@ -110,7 +111,7 @@ def disturbed_run(graph: Grown, world: int, rng: np.random.Generator) -> dict[st
             continue
         most = largest(contents.values()) if step.rough else 0.0
         for v, result in zip(step.outputs, results, strict=True):
-            found[v.name] = result if step.exact else disturb(result, rng, most)
+            found[v.name] = result if step.exact else disturb(result, rng, most or TINY)
     return found
 
 
@@ -121,7 +122,8 @@ def disturb(array: np.ndarray, rng: np.random.Generator, most: float = 0.0) -> n
     wide = array.astype(np.float64)
     units = DISTURBED * epsilon(array.dtype) * rng.uniform(-1, 1, array.shape)
     with np.errstate(all="ignore"):
-        return (wide + units * np.maximum(np.abs(wide), most)).astype(array.dtype)
+        moved = wide + units * np.maximum(np.abs(wide), most)
+        return moved.astype(array.dtype)
 
 
 def largest(arrays: Iterable[np.ndarray]) -> float:

@@ -88,7 +88,7 @@ def activation(g: Growth, op: str) -> None:
     if op == "Shrink":
         attrs = {"bias": g.number(-1, 1), "lambd": g.number(0, 1)}
     x = g.value(NARROW.get(op, FLOATS), where=lambda a: within(a, -80, 80))
-    g.apply(op, x, rough=op in ("Elu", "Celu", "Selu"), **attrs)
+    g.apply(op, x, rough=op in ("Elu", "Celu", "Selu", "Gelu"), **attrs)
 
 
 @draws("PRelu", weight=0.5)
@@ -106,7 +106,8 @@ def clip(g: Growth, op: str) -> None:
     if g.version < 11:
         g.apply(op, x, exact=True, min=g.among([low, None]), max=g.among([high, None]))
         return
-    low, high = (max(low, 0) if x.dtype.kind == "u" else low), high
+    if x.dtype.kind == "u":
+        low, high = max(low, 0), max(high, 0)
     ends: list[Value | None] = [g.constant(low, x.dtype), g.constant(high, x.dtype)]
     if g.chance(0.1):
         end = g.fresh(x.dtype, (), -1, 0, fixed=False)

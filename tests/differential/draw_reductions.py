@@ -86,7 +86,13 @@ def softmax(g: Growth, op: str) -> None:
     x = g.value((F32,) if op == "Hardmax" else FLOATS, range(1, 5),
                 where=lambda a: within(a, -60, 60))  # fmt: skip
     axis = g.int(-x.rank if g.version >= 11 else 0, x.rank - 1)
-    g.apply(op, x, axis=g.among([axis, None]), exact=op == "Hardmax", rough=op == "LogSoftmax")
+    g.apply(
+        op,
+        x,
+        axis=g.among([axis, None if x.rank > 1 else axis]),
+        exact=op == "Hardmax",
+        rough=op == "LogSoftmax",
+    )
 
 
 def several(x: Value, axis: int) -> None:

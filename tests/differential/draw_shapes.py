@@ -324,7 +324,7 @@ def size(g: Growth, op: str) -> None:
 
 @draws("ConstantOfShape", weight=0.4, since=9)
 def constant_of_shape(g: Growth, op: str) -> None:
-    content = np.array([g.int(-3, 3)], g.among([F32, I64, I32, F64, U8]))
+    content = np.array([g.int(0, 3)], g.among([F32, I64, I32, F64, U8]))
     size = g.pick((I64,), (1,), where=lambda a: within(a, 1, 12) and a.size < 5)
     if size is None:
         size = g.constant([g.int(0, 4) for _ in range(g.int(0, 3))])
@@ -448,7 +448,7 @@ def resize(g: Growth, op: str) -> None:
     if g.chance(0.6):
         whole = attrs["coordinate_transformation_mode"] == "align_corners"
         factors = [1.0, 2.0, 3.0] if whole else [0.5, 2.0, 1.5, 1.0, 3.0, 0.75]
-        scales = [1.0, 1.0] + [g.among(factors) for _ in range(x.rank - 2)]
+        scales = [1.0, 1.0] + [g.among(factors if min(d) > 1 else [1.0, 2.0]) for d in x.dims[2:]]
         g.apply(op, x, roi, g.constant(scales, F32), rough=True, **attrs)
     else:
         goal = [static(x, 0), static(x, 1)] + [g.int(1, 12) for _ in range(x.rank - 2)]

@@ -97,7 +97,7 @@ def is_narrowed(array: np.ndarray) -> bool:
         return False
     with np.errstate(all="ignore"):
         same = array.astype(np.float32).astype(np.float64) == array
-    return bool((same & (array != np.round(array * 64) / 64)).all())
+    return bool(same.all() and (array != np.round(array * 64) / 64).any())
 
 
 def epsilon(dtype: Any) -> float:

@@ -54,7 +54,7 @@ def test_default_epsilon_is_f32() -> None:
 @pytest.mark.parametrize(
     "start, end, step",
     [(-1, 11, 1), (0, 5, 1), (2, 1 << 40, 1), (0, -2, 1), (-4, -1, 1), (-1, -(1 << 40), -1),
-     (1 << 40, 2, -2), (1, 1 << 40, 3), (-3, 0, -1), (7, 9, 1)],
+     (1 << 40, 2, -2), (1, 1 << 40, 3), (-3, 0, -1), (7, 9, 1), (10, 10, 3)],
 )  # fmt: skip
 def test_slice_of_a_symbolic_axis(start: int, end: int, step: int) -> None:
     g = growth(13, "N")
@@ -169,4 +169,11 @@ def test_transposed_convolution_padded_by_itself() -> None:
     g.apply(
         "ConvTranspose", made(g, 2, 4, "M"), made(g, 4, 3, 3, fixed=True), auto_pad="SAME_LOWER"
     )
+    check(g)
+
+
+def test_unique_values_of_an_input() -> None:
+    """Elements that a gather takes by places of the run have no names of their own."""
+    g = growth(17)
+    g.apply("Unique", made(g, 2, of=I64), sorted=1, exact=True)
     check(g)

@@ -138,7 +138,10 @@ class Folding(Builder):
         if node is not None and node.op in _MOVES and depth < MOST_STEPS:
             inputs = [self.sources(v, depth + 1) for v in node.inputs]
             attrs = dict(node.attrs)
-            if all(v is not None for v in inputs) and not any(map(_symbolic, attrs.values())):
+            is_known = not any(map(_symbolic, attrs.values()))
+            if node.op == "gather" and inputs[1] is not None:  # by numbers alone
+                is_known = is_known and not any(isinstance(k, tuple) for k in inputs[1].flat)
+            if all(v is not None for v in inputs) and is_known:
                 return np.asarray(_MOVES[node.op](*inputs, **attrs), object)
         made = np.empty(math.prod(shape), object)
         for k in range(len(made)):

@@ -152,17 +152,24 @@ def _span(terms: Terms, positive: frozenset[Expr]) -> tuple[float, float]:
     for key, count in terms.items():
         least = most = float(count)
         for atom in key:
-            a, b = _span_of_atom(atom, positive)
-            ends = [x * y if x and y else 0.0 for x in (least, most) for y in (a, b)]
+            ends = [
+                x * y if x and y else 0.0
+                for x in (least, most)
+                for y in _span_of_atom(atom, positive)
+            ]
             least, most = min(ends), max(ends)
         low, high = low + least, high + most
     return low, high
 
 
-def _span_of_atom(e: Expr, positive: frozenset[Expr]) -> tuple[float, float]:
+def _span_of_atom(e: Expr, positive: frozenset[Expr]) -> tuple[float, ...]:
     if e.__class__ is Binary and e.op is BinaryOp.min and as_int(e.b) == 0:
         low, high = _span(_terms(e.a), positive)
         return min(low, 0.0), min(high, 0.0)
+    if e.__class__ is Binary and e.op is BinaryOp.floordiv and (as_int(e.b) or 0) > 0:
+        low, high = _span(_terms(e.a), positive)
+        divisor = float(as_int(e.b) or 1)
+        return tuple(x // divisor if math.isfinite(x) else x for x in (low, high))
     return (1.0 if e in positive else 0.0), math.inf
 
 
