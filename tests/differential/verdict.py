@@ -12,13 +12,15 @@ from tests.differential.shrink import shrink
 from tests.fuzz.judge import Verdict, judge
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
+from tilewright.frontend.onnx import import_onnx
 
 SECONDS = 60.0  # of processor time: more is a hang
 
 
 def run(graph: Grown) -> None:
     """Compile and compare in every world. Raises Difference, or what the compiler raises."""
-    executable = compile_observed(graph.model(), threads=1, cache=False, pool=KernelPool(1))
+    imported = import_onnx(graph.model())  # imported here once: each process has the importer
+    executable = compile_observed(imported, threads=1, cache=False, pool=KernelPool(1))
     for world in range(graph.worlds):
         results = executable(*(np.array(v.worlds[world], order="C") for v in graph.inputs))
         compare(graph, world, results)
