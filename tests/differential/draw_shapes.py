@@ -161,14 +161,23 @@ def slice_(g: Growth, op: str) -> None:
         ends.append(end)
         steps.append(step)
     if g.version < 10:
-        g.apply(op, x, axes=axes, starts=starts, ends=ends, exact=True)
+        made = g.apply(op, x, axes=axes, starts=starts, ends=ends, exact=True)
+        forget_coincidence(g, x, made)
         return
     parts = [g.constant(starts), g.constant(ends)]
     if g.chance(0.8) or axes != list(range(x.rank)) or set(steps) != {1}:
         parts.append(g.constant([a - x.rank if g.chance(0.2) else a for a in axes]))
     if set(steps) != {1} or (len(parts) == 3 and g.chance(0.5)):
         parts.append(g.constant(steps))
-    g.apply(op, x, *parts, exact=True)
+    forget_coincidence(g, x, g.apply(op, x, *parts, exact=True))
+
+
+def forget_coincidence(g: Growth, x: Value, made: list[Value]) -> None:
+    """Where a symbolic axis is cut to a size that merely is the same in these worlds, no later step
+    may count on it."""
+    pairs = zip(x.dims, made[0].dims, strict=True)
+    if any(len(set(before)) > 1 and len(set(after)) == 1 for before, after in pairs):
+        g.forget(made)
 
 
 @draws("Pad", weight=1.8)

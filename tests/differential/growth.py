@@ -69,6 +69,11 @@ class Value:
         """In the first world."""
         return self.worlds[0].shape
 
+    @property
+    def known_shape(self) -> list[int | None]:
+        """What is the same in all worlds."""
+        return [sizes[0] if len(set(sizes)) == 1 else None for sizes in self.dims]
+
     def all(self, holds: Content) -> bool:
         """Does `holds` hold of the content in every world?"""
         return all(holds(w) for w in self.worlds)
@@ -93,7 +98,7 @@ class Step:
             given = {v.name: v for v in self.inputs if v is not None}.values()
             self.reference = NodeReference(
                 self.node,
-                [(v.name, v.worlds[0]) for v in given if v.name in names],
+                [(v.name, v.dtype, v.known_shape) for v in given if v.name in names],
                 [(v.name, v.worlds[0]) for v in given if v.name not in names],
                 version,
             )
@@ -395,7 +400,7 @@ class Growth:
 
 def limit(array: np.ndarray) -> float:
     """Contents beyond it are not carried on: what follows would be inf or wrap."""
-    return {"float16": 300.0, "int8": 127.0, "uint8": 255.0, "int16": 32767.0}.get(
+    return {"float16": 300.0, "int8": 128.0, "uint8": 255.0, "int16": 32767.0}.get(
         array.dtype.name, 3e4
     )
 

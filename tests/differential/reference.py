@@ -42,18 +42,19 @@ def opsets(version: int) -> list[onnx.OperatorSetIdProto]:
 
 
 class NodeReference:
-    """Computes one node for any content of its inputs; `fixed` are initializers."""
+    """Computes one node for any content of its inputs, given by name, dtype and shape; `fixed` are
+    initializers."""
 
     def __init__(
         self,
         node: onnx.NodeProto,
-        inputs: Sequence[tuple[str, np.ndarray]],
+        inputs: Sequence[tuple[str, np.dtype[Any], list[int | None]]],
         fixed: Sequence[tuple[str, np.ndarray]],
         version: int,
     ) -> None:
         entries = [
-            helper.make_tensor_value_info(name, type_of(array), [None] * array.ndim)
-            for name, array in inputs
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)
+            for name, dtype, shape in inputs
         ]
         results = [onnx.ValueInfoProto(name=name) for name in node.output if name]
         initializers = [onnx.numpy_helper.from_array(array, name) for name, array in fixed]

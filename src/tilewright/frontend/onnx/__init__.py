@@ -1,6 +1,8 @@
 """ONNX models into graphs: `import_onnx`. One file for each family of operators fills the table."""
 
 from tilewright.frontend.onnx import (
+    contrib,
+    contrib_quantised,
     control,
     elementwise,
     gradient,
@@ -28,6 +30,8 @@ from tilewright.frontend.onnx import (
 from tilewright.frontend.onnx.importer import import_onnx
 
 __all__ = [
+    "contrib",
+    "contrib_quantised",
     "control",
     "elementwise",
     "gradient",

@@ -1,0 +1,206 @@
+"""Translators of `com.microsoft` operators that exports of transformers contain: decompositions.
+
+Source of their meaning: onnxruntime's docs/ContribOperators.md; the tests compare with onnxruntime.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.graph import sizes
+from tilewright.graph.graph import Value
+from tilewright.ir.expr import as_int
+
+DOMAIN = "com.microsoft"
+
+
+@translates("FusedMatMul", domain=DOMAIN)
+def fused_matmul(n: Site) -> Any:
+    if n.flag("transBatchA") or n.flag("transBatchB"):
+        raise Refusal("transposed batch axes are not supported")
+    a, b, alpha = n[0], n[1], n.float("alpha", 1.0)
+    if a.rank < 2 or b.rank < 2:
+        raise Refusal("its operands must be matrices")
+    attrs = {"transpose_a": n.flag("transA"), "transpose_b": n.flag("transB")}
+    y = n.emit("matmul", a, b, **attrs)
+    return y if alpha == 1.0 else n.emit("mul", y, n.constant(alpha, y.dtype))
+
+
+# Activations --------------------------------------------------------------------------------------
+
+
+@translates("Gelu", "BiasGelu", "FastGelu", domain=DOMAIN)
+def gelu(n: Site) -> Any:
+    """By erf; FastGelu by tanh. A bias is added first."""
+    x, bias = n[0], n.optional(1)
+    x = x if bias is None else n.build.emit("add", x, bias)
+    return n.emit("gelu", x, tanh=n.op == "FastGelu")
+
+
+@translates("QuickGelu", domain=DOMAIN)
+def quick_gelu(n: Site) -> Any:
+    """x · sigmoid(alpha x)"""
+    x = n[0]
+    scaled = n.build.emit("mul", x, n.constant(n.float("alpha", 1.702), x.dtype))
+    return n.emit("mul", x, n.build.emit("sigmoid", scaled))
+
+
+# Normalisations -----------------------------------------------------------------------------------
+
+
+@translates("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=DOMAIN)
+def skip_norm(n: Site) -> Any:
+    """The norm of input + skip (+ bias), and that sum."""
+    simple = n.op == "SkipSimplifiedLayerNormalization"
+    x, scale, beta = n[0], n[2], None if simple else n.optional(3)
+    bias = n.optional(3 if simple else 4)
+    total = n.build.emit("add", x, n[1])
+    total = total if bias is None else n.build.emit("add", total, bias)
+    y = normalised(n, total, scale, beta, simple)
+    return results(n, y, None, None, total)
+
+
+def normalised(n: Site, x: Value, scale: Value, beta: Value | None, simple: bool = False) -> Value:
+    """Over the last axis."""
+    eps = n.float("epsilon", 1e-12)
+    if simple:
+        return n.emit("rms_norm", x, scale, eps=eps)
+    return n.emit("layer_norm", x, *([scale] if beta is None else [scale, beta]), eps=eps)
+
+
+def results(n: Site, *made: Value | None) -> Any:
+    """As many outputs as the node has. Raises Refusal where one is wanted that is not made."""
+    names = list(n.node.output)
+    for k, name in enumerate(names):
+        if name and (k >= len(made) or made[k] is None):
+            raise Refusal(f"its output {k} ('{name}') is for training")
+    found = tuple(made[: len(names)])
+    return found[0] if len(found) == 1 else found
+
+
+@translates("EmbedLayerNormalization", domain=DOMAIN)
+def embed_norm(n: Site) -> Any:
+    """The norm of word, position and segment embeddings; how many words count; their sum."""
+    ids, segments, positions = n[0], n.optional(1), n.optional(8)
+    batch, length = ids.shape
+    total = n.build.emit("gather", n[2], ids, axis=0)
+    if positions is None:
+        table = n.build.emit("slice", n[3], starts=(0, 0), shape=(length, n[3].shape[1]))
+    else:
+        table = n.build.emit("gather", n[3], positions, axis=0)
+    total = n.build.emit("add", total, table)
+    if segments is not None:
+        total = n.build.emit("add", total, n.build.emit("gather", n[4], segments, axis=0))
+    y = normalised(n, total, n[5], n[6])
+    mask = n.optional(7)
+    if mask is None:
+        counted = n.build.emit("full", shape=(batch,), value=0, of="i32")
+    else:
+        counted = n.build.emit("reduce_sum", n.build.emit("cast", mask, to="i32"), axes=(1,))
+    return results(n, y, counted, total)
+
+
+# Rotary positions ---------------------------------------------------------------------------------
+
+
+@translates("RotaryEmbedding", domain=DOMAIN)
+def rotary(n: Site) -> Any:
+    """Pairs of numbers of each head turned by the angle of their position."""
+    x, places = n[0], n[1]
+    half = as_int(n[2].shape[1])
+    if half is None or x.rank not in (3, 4):
+        raise Refusal("it needs an input of rank 3 or 4 and a table of known width")
+    if x.rank == 4:
+        batch, heads, length, depth = x.shape
+        y = n.build.emit("transpose", x, perm=(0, 2, 1, 3))
+    else:
+        batch, length, hidden = x.shape
+        count = n.int("num_heads", 0)
+        depth = sizes.size(hidden // count if n.int("rotary_embedding_dim", 0) else 2 * half)
+        heads = sizes.size(hidden // depth)
+        y = n.build.emit("reshape", x, shape=(batch, length, heads, depth))
+    if as_int(places.elements) == 1 and places.rank == 1:  # where the first word stands
+        steps = n.build.emit("arange", length=length)
+        places = n.build.emit("add", steps, n.build.emit("cast", places, to="i64"))
+        places = n.build.emit("reshape", places, shape=(1, length))
+    y = turned(n, y, places, n[2], n[3], n.flag("interleaved"))
+    if x.rank == 4:
+        return n.emit("transpose", y, perm=(0, 2, 1, 3))
+    return n.emit("reshape", y, shape=x.shape)
+
+
+def turned(n: Site, x: Value, places: Value, cos: Value, sin: Value, interleaved: bool) -> Value:
+    """x[B, S, N, D], its first 2·width(cos) numbers turned by the angles at places[B, S]."""
+    half, build = cos.shape[1], n.build
+    width = sizes.size(half * 2)
+    angle = [
+        build.emit(
+            "reshape", build.emit("gather", t, places, axis=0), shape=(*places.shape, 1, half)
+        )
+        for t in (cos, sin)
+    ]
+    lead = x.shape[:3]
+
+    def part(start: Any, count: Any, step: int = 1) -> Value:
+        return build.emit(
+            "slice", x, starts=(0, 0, 0, start), shape=(*lead, count), steps=(1, 1, 1, step)
+        )
+
+    a, b = (
+        (part(0, half, 2), part(1, half, 2)) if interleaved else (part(0, half), part(half, half))
+    )
+    first = build.emit("sub", build.emit("mul", a, angle[0]), build.emit("mul", b, angle[1]))
+    second = build.emit("add", build.emit("mul", b, angle[0]), build.emit("mul", a, angle[1]))
+    if interleaved:
+        pairs = [build.emit("reshape", v, shape=(*v.shape, 1)) for v in (first, second)]
+        made = build.emit("concat", *pairs, axis=4)
+        made = build.emit("reshape", made, shape=(*lead, width))
+    else:
+        made = build.emit("concat", first, second, axis=3)
+    if width == x.shape[3]:
+        return made
+    return build.emit("concat", made, part(width, sizes.size(x.shape[3] - width)), axis=3)
+
+
+# Weights of few bits ------------------------------------------------------------------------------
+
+
+@translates("MatMulNBits", domain=DOMAIN)
+def matmul_few_bits(n: Site) -> Any:
+    """x · Wᵀ; W, of 2, 4 or 8 bits in blocks along its rows, is unpacked when compiling."""
+    x, bias = n[0], n.optional(5)
+    weights = n.constant(unpacked(n).astype(x.dtype.numpy))
+    y = n.emit("matmul", x, weights, transpose_b=True)
+    return y if bias is None else n.emit("add", y, bias)
+
+
+def unpacked(n: Site) -> np.ndarray:
+    """The weights [N, K] as f32."""
+    rows, columns, block, bits = n.int("N"), n.int("K"), n.int("block_size"), n.int("bits", 4)
+    if None in (rows, columns, block) or bits not in (2, 4, 8) or block < 1:
+        raise Refusal(f"it needs N, K and block_size, and 2, 4 or 8 bits, not {bits}")
+    blocks = -(-columns // block)
+    q = split_bits(n.array(1).reshape(rows, blocks, -1), bits)[:, :, :block].astype(np.float32)
+    scales = n.array(2).astype(np.float32).reshape(rows, blocks, 1)
+    zeros: Any = float(1 << (bits - 1))
+    if n.optional(3) is not None:
+        given = n.array(3)
+        if given.dtype == np.uint8:
+            given = split_bits(given.reshape(rows, -1), bits)[:, :blocks]
+        zeros = given.astype(np.float32).reshape(rows, blocks, 1)
+    if n.optional(4) is not None:
+        group = n.array(4)[:columns]
+        flat = q.reshape(rows, -1)[:, :columns]
+        if np.ndim(zeros):
+            zeros = zeros[:, group, 0]
+        return (flat - zeros) * scales[:, group, 0]
+    return ((q - zeros) * scales).reshape(rows, -1)[:, :columns]
+
+
+def split_bits(packed: np.ndarray, bits: int) -> np.ndarray:
+    """Numbers of `bits` bits from bytes, the low ones first, along the last axis."""
+    parts = [(packed >> s) & ((1 << bits) - 1) for s in range(0, 8, bits)]
+    return np.stack(parts, -1).reshape(*packed.shape[:-1], -1)
