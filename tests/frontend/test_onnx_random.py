@@ -93,6 +93,15 @@ def test_dropout_in_training_keeps_the_mean(ratio):
     np.testing.assert_allclose(y, np.where(kept, 1 / (1 - ratio), 0), rtol=1e-5)
 
 
+def test_a_seeded_mask_is_numpys():
+    x = np.ones((13, 101), np.float32)  # more numbers than one round of the generator gives
+    mode = helper.make_tensor("t", TensorProto.BOOL, [], [True])
+    constant = helper.make_node("Constant", [], ["t"], value=mode)
+    dropout = helper.make_node("Dropout", ["x", "", "t"], ["y", "kept"], seed=77)
+    _, kept = drawn(constant, dropout, x=x, outputs=("y", "kept"))
+    np.testing.assert_array_equal(kept, np.random.RandomState(77).uniform(size=x.shape) >= 0.5)
+
+
 def test_seeds_and_nodes_have_streams_of_their_own():
     one = node("RandomUniform", outputs="a", shape=[64], seed=1.0)
     again = node("RandomUniform", outputs="b", shape=[64], seed=1.0)

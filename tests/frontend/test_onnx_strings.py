@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import re
 
 import ml_dtypes
 import numpy as np
+import PIL.Image
 import pytest
 from onnx import TensorProto, helper
 
@@ -167,3 +169,28 @@ def test_small_floats_come_in():
     )
     x = random.normal(0, 3, (3, 5)).astype(ml_dtypes.float4_e2m1fn)
     np.testing.assert_array_equal(run(x)[0], x.astype(np.float32))
+
+
+@pytest.mark.parametrize("pixels", ["RGB", "BGR", "Grayscale"])
+def test_encoded_images_come_in(pixels):
+    inputs = {"x": (TensorProto.UINT8, ["bytes"])}
+    nodes = [node("ImageDecoder", "x", "image", pixel_format=pixels), node("Cast", "image", to=F)]
+    run = compiled(nodes, inputs, {"y": (F, None)})
+    for shape in ((4, 6), (3, 2)):
+        image = random.integers(0, 256, (*shape, 3)).astype(np.uint8)
+        file = io.BytesIO()
+        PIL.Image.fromarray(image).save(file, "png")
+        expected = {"RGB": image, "BGR": image[:, :, ::-1]}.get(pixels)
+        if expected is None:
+            expected = np.array(PIL.Image.fromarray(image).convert("L"))[:, :, None]
+        encoded = np.frombuffer(file.getvalue(), np.uint8)
+        np.testing.assert_array_equal(run(encoded)[0], expected.astype(np.float32))
+    with pytest.raises(InputError, match="no image that Pillow reads"):
+        run(encoded[:20])
+
+
+def test_an_image_that_is_read_otherwise_is_refused():
+    nodes = [node("Neg", "x", "z"), node("ImageDecoder", "z")]
+    outputs = {"y": (TensorProto.UINT8, None)}
+    with pytest.raises(ImportFault, match="is not an input of the model"):
+        compiled(nodes, {"x": (TensorProto.INT8, ["bytes"])}, outputs)

@@ -328,6 +328,7 @@ def _pooling() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         ("tree_leaves", [_SPECIAL.reshape(3, 2), *TREES], {"depth": 2}),
         ("tree_leaves", [f(4, 2), *TREES], {"depth": 2}),
         ("automaton", [i(3, 5, low=0, high=2), i(4, 2, low=0, high=4)], {}),
+        ("mersenne", [np.array([12345])], {"count": 3}),
         ("random_bits", [np.array(7)], {"shape": (3, 5)}),
         ("random_bits", [np.array(-3)], {"shape": (4,), "stream": 2}),
         ("max_pool", [f(2, 2, 7)], {"kernel": (3,)}),

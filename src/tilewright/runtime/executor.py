@@ -260,10 +260,8 @@ class Executable:
         return np.require(array, requirements=("C", "A")).reshape(array.shape)
 
     def _view(self, what: str, i: int, info: abi.TensorInfo, value: Any) -> Array:
-        if info.format:
-            value = encode(value, info.format)
         try:
-            array = to_numpy(value)
+            array = to_numpy(encode(value, info.format) if info.format else value)
         except (TypeError, ValueError, BufferError, RuntimeError) as fault:
             raise self._refuse(f"{what} {i} '{info.name}': {fault}") from fault
         expected = numpy_dtype(info.dtype)

@@ -2,21 +2,32 @@
 
 A tensor of the caller may have a format: its elements then cross the border as codes. Strings
 become their characters' code points along one more axis, with zeros at their ends: NumPy's own
-layout, so that nothing is copied.
+layout, so that nothing is copied. An encoded image (JPEG, PNG, …) comes in as its pixels.
 """
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
 
-FORMATS = {"string": "u32", "f4e2m1": "u4", "f8e8m0": "u8"}  # the dtype that holds each
+IMAGES = {"image/RGB": "RGB", "image/BGR": "RGB", "image/Grayscale": "L"}  # Pillow's modes
+FORMATS = {  # the dtype that holds each
+    "string": "u32",
+    "f4e2m1": "u4",
+    "f8e8m0": "u8",
+    **dict.fromkeys(IMAGES, "u8"),
+}
 _FLOATS = {"f4e2m1": "float4_e2m1fn", "f8e8m0": "float8_e8m0fnu"}
 
 
 def encode(value: Any, of: str) -> Any:
-    """The codes of an array of strings or floats; what is none of these comes back as it is."""
+    """The codes of an array of strings or floats, the pixels of an encoded image; what is none of
+    these comes back as it is. Raises ValueError for bytes that are no image."""
+    if of in IMAGES:
+        array = np.asarray(value)
+        return pixels(array, of) if array.ndim == 1 and array.dtype == np.uint8 else value
     if of == "string":
         array = np.asarray(value)
         if array.dtype.kind not in "OUS":
@@ -49,3 +60,18 @@ def _small(codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     import ml_dtypes
 
     return codes.astype(ml_dtypes.uint4)
+
+
+def pixels(content: np.ndarray[Any, Any], of: str) -> np.ndarray[Any, Any]:
+    """The pixels [height, width, channels] of an encoded image."""
+    try:
+        import PIL.Image
+    except ImportError:
+        raise ValueError("decoding images needs Pillow (pip install pillow)") from None
+    try:
+        with PIL.Image.open(io.BytesIO(content.tobytes())) as image:
+            made = np.array(image.convert(IMAGES[of]))
+    except Exception as fault:  # Pillow's readers raise what they like
+        raise ValueError(f"its bytes are no image that Pillow reads ({fault})") from fault
+    made = made.reshape(*made.shape[:2], -1)
+    return made[:, :, ::-1] if of == "image/BGR" else made

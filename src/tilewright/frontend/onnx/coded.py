@@ -152,6 +152,24 @@ def output_of(build: Folding, name: str, value: Any) -> Value:
     return value
 
 
+def decoded_input(build: Folding, encoded: Value, pixel_format: str) -> Value:
+    """The pixels of an input that is an encoded image: the input itself comes in decoded. Raises
+    Refusal if the value is no input, or is read otherwise, too."""
+    format = f"image/{pixel_format}"
+    if format not in FORMATS:
+        raise Refusal(f"pixel_format {pixel_format!r} is not known")
+    if encoded not in build.inputs or any(encoded in node.inputs for node in build.nodes):
+        raise Refusal("what it decodes is not an input of the model that nothing else reads")
+    at = build.inputs.index(encoded)
+    name = build.input_names[at]
+    height, width = (build.symbol(build.fresh(f"{name}_{what}")) for what in ("height", "width"))
+    channels = 1 if pixel_format == "Grayscale" else 3
+    value = build.value(f"{name}_pixels", encoded.dtype, sizes.shape((height, width, channels)))
+    build.inputs[at] = value
+    build.formats[name] = format
+    return value
+
+
 # moving them ----------------------------------------------------------------------------------
 
 

@@ -9,10 +9,20 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx import measured, resized
+from tilewright.frontend.onnx.coded import decoded_input
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.tensors import axis
 from tilewright.graph.resample import ROUNDING, Axis, Kernel, resample
 from tilewright.ir.expr import as_int
+
+
+@translates("ImageDecoder")
+def image_decoder(n: Site) -> Any:
+    """The pixels of an encoded image, which must be an input of the model: the caller's bytes are
+    decoded (by Pillow) where they come in."""
+    made = decoded_input(n.build, n[0], n.text("pixel_format", "RGB"))
+    n.importer.forget(n[0])
+    return made
 
 
 @translates("Upsample")

@@ -202,6 +202,12 @@ class Importer:
                 break
         return False, None
 
+    def forget(self, value: Value) -> None:
+        """From here on, nothing has this value."""
+        for scope in self.scopes:
+            for name in [k for k, v in scope.items() if v is value]:
+                del scope[name]
+
     def lookup(self, name: str, node: onnx.NodeProto) -> Value | None:
         known, value = self.find(name)
         if not known:

@@ -107,7 +107,7 @@ def multinomial(n: Site) -> Any:
 @translates("Dropout")
 def dropout(n: Site) -> Any:
     """Inference: the data passes. Training: elements are zeroed with probability `ratio`, the
-    others grow by 1 / (1 - ratio)."""
+    others grow by 1 / (1 - ratio). A seed gives the mask that ONNX's reference draws for it."""
     x, wants_mask = n[0], len(n.node.output) > 1 and bool(n.node.output[1])
     training = n.optional(2) if n.version >= 12 else None
     known = None if training is None else n.build.constants.get(training)
@@ -119,7 +119,13 @@ def dropout(n: Site) -> Any:
     draws = Draws(n)
     f = draws.f
     ratio = f.number(0.5) if n.optional(1) is None else f.of(scalar(n, n[1]))
-    kept = f("greater_equal", draws.uniform(x.shape), ratio)
+    if n.int("seed") is None:
+        drawn = draws.uniform(x.shape)
+    else:
+        seed = n.constant([n.int("seed")], "i64")
+        drawn, _ = n.build.emit("mersenne", seed, count=x.elements)
+        drawn = n.build.emit("reshape", drawn, shape=x.shape)
+    kept = f("greater_equal", drawn, ratio)
     if known is None:
         kept = n.build.emit("logical_or", kept, n.build.emit("logical_not", scalar(n, training)))
         ratio = f("where", scalar(n, training), ratio, 0.0)

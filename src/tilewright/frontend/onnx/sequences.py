@@ -107,8 +107,11 @@ def split(n: Site) -> Any:
     x = n[0]
     d = axis(n, n.int("axis", 0), x.rank)
     size, rest = as_int(x.shape[d]), tuple(s for k, s in enumerate(x.shape) if k != d)
+    known_parts = n.optional(1) is not None and n[1].rank == 1
+    if size is None and not known_parts:
+        raise Refusal("it splits an axis of symbolic size", "dims={name: size} gives it a number")
     if size is None:
-        raise Refusal("it splits an axis of symbolic size")
+        return Sequence(measured.split(n, x, d))
     if n.optional(1) is None:
         parts = [cut(n, x, d, k, 1) for k in range(size)]
         if not n.flag("keepdims", True):
