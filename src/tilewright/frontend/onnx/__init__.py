@@ -2,6 +2,7 @@
 
 from tilewright.frontend.onnx import (
     contrib,
+    contrib_attention,
     contrib_quantised,
     control,
     elementwise,
@@ -31,6 +32,7 @@ from tilewright.frontend.onnx.importer import import_onnx
 
 __all__ = [
     "contrib",
+    "contrib_attention",
     "contrib_quantised",
     "control",
     "elementwise",

@@ -1,0 +1,242 @@
+"""Translators of the attention operators of `com.microsoft`: products, a softmax, masks and caches.
+
+Heads are an axis: queries [B, N, S, H], keys and values [B, N, T, H], where T counts the past too.
+Source of their meaning: onnxruntime's docs/ContribOperators.md; the tests compare with onnxruntime.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.frontend.onnx import measured
+from tilewright.frontend.onnx.contrib import DOMAIN, results, turned
+from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.graph import sizes
+from tilewright.graph.graph import Value
+from tilewright.ir.expr import Expr, as_int
+
+
+def heads_of(n: Site, x: Value, count: int) -> Value:
+    """[B, S, N·H] → [B, N, S, H]"""
+    depth = sizes.size(x.shape[2] // count)
+    y = n.build.emit("reshape", x, shape=(*x.shape[:2], count, depth))
+    return n.build.emit("transpose", y, perm=(0, 2, 1, 3))
+
+
+def joined(n: Site, x: Value) -> Value:
+    """[B, N, S, H] → [B, S, N·H]: the output."""
+    batch, heads, length, depth = x.shape
+    y = n.build.emit("transpose", x, perm=(0, 2, 1, 3))
+    return n.emit("reshape", y, shape=(batch, length, sizes.size(heads * depth)))
+
+
+def after(n: Site, past: Value | None, x: Value) -> Value:
+    """x along the third axis behind what was there before."""
+    return x if past is None else n.build.emit("concat", past, x, axis=2)
+
+
+def attend(n: Site, q: Value, k: Value, v: Value, scale: float, masks: list[Value]) -> Value:
+    """softmax(q kᵀ · scale + masks) v. Queries [B, M, G, S, H] may share keys [B, M, 1, T, H]."""
+    emit = n.build.emit
+    scores = emit("mul", emit("matmul", q, k, transpose_b=True), n.constant(scale, q.dtype))
+    cap = n.float("softcap", 0.0)
+    if cap:
+        bound = n.constant(cap, q.dtype)
+        scores = emit("mul", emit("tanh", emit("div", scores, bound)), bound)
+    for mask in masks:
+        scores = emit("add", scores, mask)
+    return emit("matmul", emit("softmax", scores), v)
+
+
+def scale_of(n: Site, q: Value) -> float:
+    given, depth = n.float("scale", 0.0), as_int(q.shape[-1])
+    if not given and depth is None:
+        raise Refusal("it needs a known size of its heads, or a scale")
+    return given or 1 / float(np.sqrt(depth))
+
+
+def places(n: Site, length: Expr, shape: tuple[int, ...], start: Any = 0) -> Value:
+    """start, start + 1, … along one axis of `shape`, which has -1 there."""
+    steps = n.build.emit("arange", length=length)
+    if as_int(start) != 0:
+        made = np.empty((1,), object)
+        made[0] = start
+        steps = n.build.emit("add", steps, n.build.from_sizes(made, measured.I64))
+    return n.build.emit("reshape", steps, shape=tuple(length if s == -1 else s for s in shape))
+
+
+def hidden_where(n: Site, shown: Value, like: Value, by: float) -> Value:
+    """0 where it is shown, else `by`: a mask to be added."""
+    return n.build.emit("where", shown, n.constant(0.0, like.dtype), n.constant(by, like.dtype))
+
+
+def causal(n: Site, q: Value, length: Expr, total: Expr, window: int = -1) -> Value:
+    """Hides what comes later, and what is `window` places back or more."""
+    row = places(n, length, (-1, 1), sizes.size(total - length))
+    column = places(n, total, (1, -1))
+    shown = n.build.emit("less_equal", column, row)
+    if window > 0:
+        near = n.build.emit("greater", column, measured.op(n, "sub", row, window))
+        shown = n.build.emit("logical_and", shown, near)
+    return hidden_where(n, shown, q, float(np.finfo(np.float32).min) / 2)
+
+
+def padding(n: Site, mask: Value, q: Value, total: Expr) -> Value:
+    """Hides keys by a mask [B, T] or [B, S, T] of 0 and 1, by lengths [B], or by ends and starts
+    [2·B]."""
+    emit, batch, by = n.build.emit, q.shape[0], n.float("mask_filter_value", -10000.0)
+    if mask.rank == 1:
+        ends = emit("cast", mask, to="i64")
+        column = places(n, total, (1, 1, 1, -1))
+        parts = [ends]
+        if mask.shape[0] != batch:
+            if sizes.size(batch * 2) != mask.shape[0]:
+                raise Refusal("its mask has neither one nor two numbers for each sequence")
+            parts = [emit("slice", ends, starts=(k,), shape=(batch,)) for k in (0, batch)]
+        parts = [emit("reshape", p, shape=(batch, 1, 1, 1)) for p in parts]
+        shown = emit("less", column, parts[0])
+        if len(parts) > 1:
+            shown = emit("logical_and", shown, emit("greater_equal", column, parts[1]))
+        return hidden_where(n, shown, q, by)
+    if mask.rank not in (2, 3):
+        raise Refusal(f"a mask of rank {mask.rank} is not supported")
+    lead = (mask.shape[0], 1, *((1,) if mask.rank == 2 else ()), *mask.shape[1:])
+    shown = measured.op(n, "greater", emit("cast", mask, to="i64"), 0)
+    return hidden_where(n, emit("reshape", shown, shape=lead), q, by)
+
+
+@translates("Attention", domain=DOMAIN)
+def attention(n: Site) -> Any:
+    """One product makes queries, keys and values; the cache holds keys, then values."""
+    emit, x, heads = n.build.emit, n[0], n.int("num_heads")
+    if not heads or n.flag("do_rotary") or n.flag("past_present_share_buffer"):
+        raise Refusal("it needs num_heads; rotary positions and shared caches are not supported")
+    y = emit("matmul", x, n[1])
+    y = y if n.optional(2) is None else emit("add", y, n[2])
+    third = sizes.size(n[1].shape[1] // 3)
+    widths = n.ints("qkv_hidden_sizes") or (third, third, third)
+    parts, start = [], sizes.size(0)
+    for width in widths:
+        part = emit("slice", y, starts=(0, 0, start), shape=(*y.shape[:2], width))
+        parts.append(heads_of(n, part, heads))
+        start = sizes.size(start + width)
+    q, k, v = parts
+    past = n.optional(4)
+    if past is not None:
+        old = [
+            emit(
+                "reshape", emit("slice", past, starts=(j, 0, 0, 0, 0), shape=(1, *past.shape[1:])),
+                shape=past.shape[1:],
+            )
+            for j in (0, 1)
+        ]  # fmt: skip
+        k, v = after(n, old[0], k), after(n, old[1], v)
+    made = joined(
+        n, attend(n, q, k, v, scale_of(n, q), masks_of(n, q, k, n.optional(3), n.optional(5)))
+    )
+    present = None
+    if len(n.node.output) > 1:
+        both = [emit("reshape", t, shape=(1, *t.shape)) for t in (k, v)]
+        present = emit("concat", *both, axis=0)
+    return results(n, made, present)
+
+
+def masks_of(n: Site, q: Value, k: Value, mask: Value | None, bias: Value | None) -> list[Value]:
+    length, total = q.shape[2], k.shape[2]
+    masks = [] if bias is None else [bias]
+    if mask is not None:
+        masks.append(padding(n, mask, q, total))
+    if n.flag("unidirectional"):
+        masks.append(causal(n, q, length, total))
+    return masks
+
+
+@translates("MultiHeadAttention", domain=DOMAIN)
+def multi_head_attention(n: Site) -> Any:
+    """Queries, keys and values come as they are, with one bias for the three."""
+    heads, q, k, v, bias = n.int("num_heads"), n[0], n.optional(1), n.optional(2), n.optional(3)
+    if not heads or k is None or v is None or q.rank != 3:
+        raise Refusal("it needs num_heads, and queries, keys and values apart")
+    start, made = sizes.size(0), []
+    for x in (q, k, v):
+        if x.rank == 4:  # heads apart already: of another sequence
+            made.append(x)
+            continue
+        if bias is not None:
+            part = n.build.emit("slice", bias, starts=(start,), shape=x.shape[2:])
+            start, x = sizes.size(start + x.shape[2]), n.build.emit("add", x, part)
+        made.append(heads_of(n, x, heads))
+    q, k, v = made[0], after(n, n.optional(6), made[1]), after(n, n.optional(7), made[2])
+    masks = masks_of(n, q, k, n.optional(4), n.optional(5))
+    return results(n, joined(n, attend(n, q, k, v, scale_of(n, q), masks)), k, v)
+
+
+@translates("GroupQueryAttention", domain=DOMAIN)
+def group_query_attention(n: Site) -> Any:
+    """Causal; several heads of queries share one of keys. The cache grows: what comes out is what
+    went in and the new keys behind it. Keys from `seqlens_k` + 1 on are padding."""
+    emit, heads, few = n.build.emit, n.int("num_heads"), n.int("kv_num_heads")
+    if not heads or not few or heads % few or n.flag("smooth_softmax"):
+        raise Refusal("it needs num_heads, a multiple of kv_num_heads, and a plain softmax")
+    q, k, v = n[0], n.optional(1), n.optional(2)
+    if k is None or v is None:  # one tensor holds the three
+        depth, parts, start = sizes.size(q.shape[2] // (heads + 2 * few)), [], sizes.size(0)
+        for count in (heads, few, few):
+            width = sizes.size(depth * count)
+            parts.append(emit("slice", q, starts=(0, 0, start), shape=(*q.shape[:2], width)))
+            start = sizes.size(start + width)
+        q, k, v = parts
+    batch, length = q.shape[:2]
+    past, depth = n.optional(3), sizes.size(q.shape[2] // heads)
+    counts = emit("reshape", emit("cast", n[5], to="i64"), shape=(batch, 1))
+    if n.flag("do_rotary"):
+        at = n.optional(9)
+        if at is None:
+            first = measured.op(n, "sub", counts, measured.op(n, "sub", length_of(n, length), 1))
+            first = first if past is not None else measured.op(n, "mul", counts, 0)
+            at = emit("add", first, places(n, length, (1, -1)))
+        q, k = (
+            emit(
+                "reshape",
+                turned(
+                    n, emit("reshape", t, shape=(batch, length, c, depth)), at, n[7], n[8],
+                    n.flag("rotary_interleaved"),
+                ),
+                shape=t.shape,
+            )
+            for t, c in ((q, heads), (k, few))
+        )  # fmt: skip
+    q = heads_of(n, q, heads)
+    k, v = after(n, past, heads_of(n, k, few)), after(n, n.optional(4), heads_of(n, v, few))
+    total = k.shape[2]
+    shown = emit("less_equal", places(n, total, (1, -1)), counts)
+    shown = emit("reshape", shown, shape=(batch, 1, 1, 1, total))
+    masks = [
+        causal(n, q, length, total, n.int("local_window_size", -1)),
+        hidden_where(n, shown, q, float(np.finfo(np.float32).min) / 2),
+    ]
+    if n.optional(10) is not None:
+        bias = n[10]
+        masks.append(
+            emit(
+                "reshape", bias, shape=(bias.shape[0], *grouped(bias, heads, few), *bias.shape[2:])
+            )
+        )
+    by_group = emit("reshape", q, shape=(batch, few, heads // few, length, depth))
+    k5, v5 = (emit("reshape", t, shape=(batch, few, 1, total, t.shape[3])) for t in (k, v))
+    y = attend(n, by_group, k5, v5, scale_of(n, q), masks)
+    y = emit("reshape", y, shape=(batch, heads, length, v.shape[3]))
+    return results(n, joined(n, y), k, v)
+
+
+def grouped(bias: Value, heads: int, few: int) -> tuple[int, int]:
+    """The axis of heads as one of groups and one of their members."""
+    return (1, 1) if as_int(bias.shape[1]) == 1 else (few, heads // few)
+
+
+def length_of(n: Site, size: Expr) -> Value:
+    made = np.empty((1,), object)
+    made[0] = size
+    return n.build.from_sizes(made, measured.I64)

@@ -1,0 +1,98 @@
+"""The attention operators of com.microsoft: compiled, beside onnxruntime, with their options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.differential.growth import I32, Growth, Value
+from tests.differential.verdict import run
+from tests.frontend.test_onnx_contrib import MS, growth, made
+
+
+def check(g: Growth, op: str, *parts: Value | None, outputs: Any = 1, **attrs: Any) -> None:
+    listed = list(parts)
+    while listed[-1] is None:
+        listed.pop()
+    g.apply(op, *listed, domain=MS, rough=True, outputs=outputs, **attrs)
+    run(g.finish())
+
+
+def mask(g: Growth, *shape: int) -> Value:
+    """0 and 1, the first always 1."""
+    array = g.rng.integers(0, 2, shape).astype(np.int32)
+    array[..., 0] = 1
+    return g.given([array] * g.count, False)
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("masked", ["", "raw", "rows", "ends", "starts"])
+def test_attention(causal: int, masked: str) -> None:
+    g = growth(1)
+    masks = {
+        "": lambda: None, "raw": lambda: mask(g, 2, 5), "rows": lambda: mask(g, 2, 5, 5),
+        "ends": lambda: g.constant([3, 5], np.int32),
+        "starts": lambda: g.constant([4, 5, 0, 0], np.int32),
+    }  # fmt: skip
+    parts = (made(g, 2, 5, 12), made(g, 12, 24, low=-0.5, high=0.5), made(g, 24), masks[masked]())
+    check(g, "Attention", *parts, num_heads=2, unidirectional=causal)
+
+
+def test_attention_with_a_past_and_a_bias() -> None:
+    g = growth(2)
+    past = made(g, 2, 2, 2, 3, 4)
+    parts = (made(g, 2, 5, 12), made(g, 12, 24, low=-0.5, high=0.5), made(g, 24), None, past)
+    check(g, "Attention", *parts, num_heads=2, unidirectional=1, outputs=2)
+    g = growth(3)
+    parts = (made(g, 2, 5, 12), made(g, 12, 24, low=-0.5, high=0.5), made(g, 24), None, None)
+    check(g, "Attention", *parts, made(g, 2, 2, 5, 5), num_heads=2, scale=0.3)
+
+
+@pytest.mark.parametrize("options", range(16))
+def test_multi_head_attention(options: int) -> None:
+    bias, padded, added, causal = (bool(options & bit) for bit in (1, 2, 4, 8))
+    g = growth(4 + options)
+    keys = 5 if causal else 6
+    parts = (
+        made(g, 2, 5, 8), made(g, 2, keys, 8), made(g, 2, keys, 8), made(g, 24) if bias else None,
+        mask(g, 2, keys) if padded else None, made(g, 1, 2, 5, keys) if added else None,
+    )  # fmt: skip
+    check(g, "MultiHeadAttention", *parts, num_heads=2, unidirectional=int(causal))
+
+
+def test_multi_head_attention_with_a_past() -> None:
+    g = growth(30)
+    past = made(g, 2, 2, 3, 4), made(g, 2, 2, 3, 4)
+    parts = (made(g, 2, 5, 8), made(g, 2, 5, 8), made(g, 2, 5, 8), None, None, None, *past)
+    check(g, "MultiHeadAttention", *parts, num_heads=2, outputs=3)
+
+
+def test_multi_head_attention_to_another_sequence() -> None:
+    g = growth(31)
+    parts = (made(g, 2, 5, 8), made(g, 2, 2, 7, 4), made(g, 2, 2, 7, 4))
+    check(g, "MultiHeadAttention", *parts, num_heads=2)
+
+
+def test_multi_head_attention_of_symbolic_length() -> None:
+    g = growth(32, "N")
+    n = (6, 11, 1)
+    check(g, "MultiHeadAttention", *(made(g, 2, n, 8) for _ in range(3)), num_heads=2, scale=0.4)
+
+
+@pytest.mark.parametrize("past", [0, 4])
+@pytest.mark.parametrize("options", range(8))
+def test_group_query_attention(past: int, options: int) -> None:
+    rotary, packed, window = (bool(options & bit) for bit in (1, 2, 4))
+    g, depth, length = growth(40 + options), 16, 1 if past else 5
+    q = made(g, 2, length, depth * (8 if packed else 4))
+    k, v = (None, None) if packed else (made(g, 2, length, 2 * depth) for _ in range(2))
+    caches = [made(g, 2, 2, past, depth) if past else None for _ in range(2)]
+    total = past + length
+    counts = g.constant([total - 1] * 2, I32), g.constant(total, I32)
+    tables = [made(g, 16, depth // 2) for _ in range(2)] if rotary else []
+    attrs = {"do_rotary": int(rotary), "local_window_size": 3 if window else -1}
+    parts = (q, k, v, *caches, *counts, *tables)
+    sizes = {"num_heads": 4, "kv_num_heads": 2}
+    check(g, "GroupQueryAttention", *parts, outputs=3, **sizes, **attrs)
