@@ -71,6 +71,20 @@ TREES = (  # feature, rule, missing, yes, no: two inner nodes and three leaves; 
 )
 
 
+POWERS = {  # multiplies until it was done three times
+    "body": """\
+def body(i: i64[()], go: bool[()], x: f32[2], by: f32[2]):
+    three: i64[()] = full(shape=(), value=2, of='i64')
+    more: bool[()] = less(i, three)
+    on: bool[()] = logical_and(more, go)
+    y: f32[2] = mul(x, by)
+    total: f32[()] = reduce_sum(y)
+    return {'on': on, 'y': y, 'total': total}
+""",
+    "states": 1,
+}
+
+
 def cases() -> list[Case]:
     """All of them."""
     return [Case(op, tuple(arrays), attrs) for op, arrays, attrs in _elementwise() + _others()]
@@ -328,6 +342,10 @@ def _pooling() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         ("tree_leaves", [_SPECIAL.reshape(3, 2), *TREES], {"depth": 2}),
         ("tree_leaves", [f(4, 2), *TREES], {"depth": 2}),
         ("automaton", [i(3, 5, low=0, high=2), i(4, 2, low=0, high=4)], {}),
+        ("loop", [np.array(3), np.array(True), f(2), f(2)], {**POWERS, "length": 3}),
+        ("loop", [np.array(5), np.array(True), f(2), f(2)], {**POWERS, "length": 6}),
+        ("loop", [np.array(0), np.array(True), f(2), f(2)], {**POWERS, "length": 1}),
+        ("loop", [np.array(4), np.array(False), f(2), f(2)], {**POWERS, "length": 4}),
         ("mersenne", [np.array([12345])], {"count": 3}),
         ("random_bits", [np.array(7)], {"shape": (3, 5)}),
         ("random_bits", [np.array(-3)], {"shape": (4,), "stream": 2}),

@@ -1,15 +1,19 @@
 """Translators of ONNX control flow: branches chosen or merged, loops and scans of known length
-unrolled."""
+unrolled, other loops as native recurrences."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import onnx
 
+from tilewright.frontend.onnx.measured import measure, op
 from tilewright.frontend.onnx.registry import Refusal, Sequence, Site, translates
 from tilewright.frontend.onnx.tensors import axis, cut
-from tilewright.graph.graph import Value
+from tilewright.graph.builder import without_dead
+from tilewright.graph.folding import Folding
+from tilewright.graph.graph import Graph, Value
 from tilewright.ir.expr import as_int
 
 LONGEST = 256  # rounds of a loop that is unrolled
@@ -52,9 +56,15 @@ def merged(n: Site, condition: Value, then: Any, other: Any, name: str) -> Any:
 
 @translates("Loop")
 def loop(n: Site) -> Any:
-    """A loop whose number of rounds is known: its rounds one after the other."""
+    """A loop whose number of rounds is known: its rounds one after the other. Else a recurrence in
+    native code."""
     body = n.graph("body")
+    for k in (0, 1):
+        if n.optional(k) is not None and n[k] not in n.build.constants:
+            return native_loop(n, body)
     count = None if n.optional(0) is None else int(n.scalar(0))
+    if count is not None and count > LONGEST:
+        return native_loop(n, body)
     runs = True if n.optional(1) is None else bool(n.scalar(1))
     state = [
         v if isinstance(v := n.optional(k), Sequence) else n[k] for k in range(2, len(n.inputs))
@@ -77,6 +87,85 @@ def loop(n: Site) -> Any:
             rows.append(value)
         rounds += 1
     return (*state, *[stack(n, rows, 0) for rows in stacked])
+
+
+def native_loop(n: Site, body: onnx.GraphProto) -> Any:
+    """Rounds that the run counts: at most the trip count, while the condition holds."""
+    if n.optional(0) is None:
+        raise Refusal("how often it runs depends on data, without a trip count as a bound")
+    states = [n[k] for k in range(2, len(n.inputs))]
+    limit, go = (n.build.emit("reshape", v, shape=()) if v.rank else v for v in (n[0], truth(n)))
+    inside = Body(n, [limit, go, *states])
+    made = inside.graph(body)
+    bound = op(n, "maximum", op(n, "reshape", limit, shape=(1,)), 1)
+    (length,) = measure(n, bound, "the trip count")
+    rounds, *results = n.build.emit(
+        "loop", limit, go, *states, *inside.captured, body=str(made), states=len(states),
+        length=length,
+    )  # fmt: skip
+    rows = results[len(states) :]
+    if rows:
+        (count,) = measure(n, rounds, "the rounds")
+        for k, row in enumerate(rows):
+            starts, shape = (0,) * row.rank, (count, *row.shape[1:])
+            rows[k] = n.build.emit("slice", row, starts=starts, shape=shape)
+    return (*results[: len(states)], *rows)
+
+
+def truth(n: Site) -> Value:
+    """The condition before the first round."""
+    return n[1] if n.optional(1) is not None else n.constant(np.asarray(True))
+
+
+class Body:
+    """The body of a loop as a graph of its own: values from around it, and its constants, become
+    inputs (`captured`, as they are called outside)."""
+
+    def __init__(self, n: Site, given: list[Value]) -> None:
+        self.n, self.outer, self.inner = n, n.build, Folding("body")
+        names = ["round", "go", *(f"state{k}" for k in range(len(given) - 2))]
+        self.inputs = [
+            self.inner.input(name, v.dtype, v.shape) for name, v in zip(names, given, strict=True)
+        ]
+        self.captured: list[Value] = []
+        self.known: dict[Value, Value] = {}
+
+    def own(self, value: Any) -> Any:
+        """A value from around the body as one inside it."""
+        if value is None or value in self.inner.made_by or value in self.inner.constants:
+            return value
+        if value in self.inner.inputs:
+            return value
+        if not isinstance(value, Value):
+            raise Refusal(f"its body reads {value!r}, which is no tensor")
+        if value not in self.known:
+            constant = self.outer.constants.get(value)
+            if constant is not None:
+                self.known[value] = self.inner.constant(constant, value.name, value.dtype)
+            else:
+                self.known[value] = self.inner.input(value.name, value.dtype, value.shape)
+                self.captured.append(value)
+        return self.known[value]
+
+    def graph(self, body: onnx.GraphProto) -> Graph:
+        """The body, with (condition, *states, *rows) as outputs."""
+        importer = self.n.importer
+        before, importer.build, importer.body = importer.body, self.inner, self
+        try:
+            made = importer.inline(body, self.inputs)
+            outputs = {f"out{k}": self.inner.emit("copy", self.own(v)) for k, v in enumerate(made)}
+        finally:
+            importer.build, importer.body = self.outer, before
+        whole = without_dead(self.inner.finish(outputs))
+        inputs = list(whole.inputs)
+        for value, constant in whole.constants.items():
+            inputs.append(value)
+            self.captured.append(self.outer.constant(constant, value.name, value.dtype))
+        names = [v.name for v in inputs]
+        return whole.replace(
+            inputs=tuple(inputs), input_names=tuple(names), constants={},
+            output_names=tuple(f"out{k}" for k in range(len(whole.outputs))),
+        )  # fmt: skip
 
 
 @translates("Scan")

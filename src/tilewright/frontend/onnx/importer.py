@@ -91,6 +91,7 @@ class Importer:
         }
         self.arguments: list[dict[str, onnx.AttributeProto]] = []  # of the functions being expanded
         self.translated = 0
+        self.body: Any = None  # of the loop that is being translated
         self.streams = 0  # of random numbers, of nodes without a seed
 
     def graph(self) -> Graph:
@@ -213,7 +214,7 @@ class Importer:
         if not known:
             why = f"nothing before it makes its input '{short(name)}'"
             raise self.fault(node, why, "is the graph sorted?")
-        return value
+        return value if self.body is None else self.body.own(value)
 
     def argument(self, attribute: onnx.AttributeProto) -> onnx.AttributeProto | None:
         """An attribute; one that names a function's parameter is what the caller gave for it."""
