@@ -1,10 +1,12 @@
 """Architectures of `transformers` and `timm`, through torch.export and our compiler, beside eager.
 
     python -m tests.frontend.torch.architectures [NAME ...] [--library transformers|timm] [--log FILE]
+                                                 [--sizes]
 
 Models of transformers are made small: their own configuration with few layers and narrow ones, random
 weights. Models of timm (pip install --no-deps timm) are the least of their family, on small images. Agreement: the largest
-|difference| to eager is at most `TOLERANCE` of the largest value, for every output.
+|difference| to eager is at most `TOLERANCE` of the largest value, for every output. `--sizes` compiles once with
+all sizes open that torch.export can leave open, and runs at five of them.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,7 @@ from tilewright.frontend.torch.convert import array
 from tilewright.support.errors import UserFault
 
 TOLERANCE = 1e-3
+STEPS = (0, -1, 1, 2, 5)  # from the example's sizes to others
 TEXT = (
     "albert bert bert-generation big_bird biogpt camembert canine convbert data2vec-text deberta "
     "deberta-v2 distilbert electra ernie esm flaubert fnet funnel ibert layoutlm megatron-bert "
@@ -95,9 +99,13 @@ SMALL: dict[str, Any] = {  # attributes of configurations, wherever a configurat
 OWN: dict[str, dict[str, Any]] = {  # and what some need besides
     "wav2vec2": {"conv_dim": (16, 16, 16), "conv_kernel": (10, 3, 2), "conv_stride": (5, 2, 2), "num_feat_extract_layers": 3},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
-    "funnel": {"block_sizes": [1, 1], "d_head": 8, "d_inner": 64},
+    "funnel": {"architectures": ["FunnelModel"], "block_sizes": [1, 1], "block_repeats": [1, 1], "num_decoder_layers": 1, "d_head": 8, "d_inner": 64},
     "mobilebert": {"intra_bottleneck_size": 32, "true_hidden_size": 32},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
+    "esm": {"vocab_size": 99, "pad_token_id": 0, "mask_token_id": 3},
+    "nemotron": {"num_key_value_heads": 2},
+    "layoutlmv3": {"coordinate_size": 6, "shape_size": 4, "input_size": 32},
+    "siglip": {"projection_size": 32},
     "flaubert": {"n_langs": 1},
     "ctrl": {"dff": 64},
     "big_bird": {"attention_type": "original_full"},
@@ -116,9 +124,11 @@ def shrink(config: Any, own: dict[str, Any]) -> Any:
     inside = [k for k, v in vars(config).items() if hasattr(v, "model_type")]
     for name, value in {**SMALL, **own}.items():
         had = getattr(config, name, None)
-        if had is not None and (name in own or (isinstance(had, int) and not isinstance(had, bool))):
-            setattr(config, name, value)
-    if hasattr(config, "layer_types") and config.layer_types:
+        plain = isinstance(had, int) and not isinstance(had, bool)
+        if plain or (name in own and name in vars(config)):
+            with suppress(AttributeError, NotImplementedError):  # computed from others
+                setattr(config, name, value)
+    if vars(config).get("layer_types"):
         config.layer_types = config.layer_types[: config.num_hidden_layers]
     for name in inside:
         shrink(getattr(config, name), own)
@@ -159,7 +169,7 @@ def inputs_of(name: str, model: nn.Module, config: Any) -> dict[str, Tensor]:
             inputs["decoder_input_ids"] = torch.randint(4, 99, (2, 5))
     if name in VISION or name in BOTH:
         vision = getattr(config, "vision_config", getattr(config, "image_config", config))
-        size = getattr(vision, "image_size", 64)
+        size = getattr(vision, "image_size", getattr(vision, "input_size", 64))
         size = size if isinstance(size, int) else size[0]
         inputs["pixel_values"] = torch.randn(2 if name in BOTH else 1, 3, size, size)
     if name == "layoutlmv3":
@@ -203,21 +213,77 @@ class Leaves(nn.Module):
         return [y for y in pytree.tree_leaves(found) if isinstance(y, Tensor)]
 
 
-def judge(model: nn.Module, inputs: dict[str, Any]) -> str:
-    """ "" if the compiled model agrees with eager, else what is wrong."""
+def judge(model: nn.Module, inputs: dict[str, Any], sizes: bool = False) -> str:
+    """ "" if the compiled model agrees with eager (at several sizes), else what is wrong."""
     names = [k for k, v in inputs.items() if isinstance(v, Tensor)]
     tensors = tuple(inputs[k] for k in names)
     module = Leaves(model, names, {k: v for k, v in inputs.items() if k not in names})
-    with torch.no_grad():
-        expected = module(*copy.deepcopy(tensors))
-        try:
-            program = torch.export.export(module, tensors)
-        except Exception as fault:
-            return f"not exported: {type(fault).__name__}: {fault}"
+    dynamic = None
+    if sizes:
+        tensors = tuple(fitted(x, (max(2, x.shape[0]), *x.shape[1:])) for x in tensors)
+        open_ = tuple(dict.fromkeys(range(x.dim()), torch.export.Dim.AUTO) for x in tensors)
+        dynamic = {"tensors": open_}
     try:
-        found = tw.compile(program, cache=False)(*[array(x) for x in tensors])
+        with torch.no_grad():
+            program = torch.export.export(module, tensors, dynamic_shapes=dynamic)
+    except Exception as fault:
+        return f"not exported: {type(fault).__name__}: {fault}"
+    try:
+        run = tw.compile(program, cache=False)
     except UserFault as fault:
         return f"unsupported: {fault}"
+    except Exception as fault:
+        return f"fail: {type(fault).__name__}: {fault}"
+    if not sizes:
+        return compare(run, module, tensors)
+    others = list(resized(program, tensors))
+    if not others:
+        return "fixed: its sizes are what the example had"
+    for other in others:
+        wrong = compare(run, module, other)
+        if wrong:
+            return f"at {[tuple(x.shape) for x in other]}: {wrong}"
+    return ""
+
+
+def fitted(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """x repeated and cut to a shape: what it holds stays valid."""
+    times = [-(-want // have) for want, have in zip(shape, x.shape, strict=True)]
+    return x.repeat(times)[tuple(slice(0, want) for want in shape)].contiguous()
+
+
+def resized(program: Any, tensors: tuple[Tensor, ...]) -> Iterator[tuple[Tensor, ...]]:
+    """The inputs at other sizes, as far as the exported program leaves them open."""
+    given = {s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"}
+    nodes = [n for n in program.graph.nodes if n.op == "placeholder" and n.name in given]
+    shapes = [n.meta["val"].shape for n in nodes]
+    symbols = {e for shape in shapes for s in shape if isinstance(s, torch.SymInt)
+               for e in s.node.expr.free_symbols}  # fmt: skip
+    ranges = {str(k): v for k, v in program.range_constraints.items()}
+    hints = {e: v for shape, x in zip(shapes, tensors, strict=True)
+             for s, v in zip(shape, x.shape, strict=True)
+             if isinstance(s, torch.SymInt) for e in [s.node.expr] if e.is_Symbol}  # fmt: skip
+    if not symbols:
+        return
+    for step in STEPS:
+        values = {}
+        for e in symbols:
+            known = ranges.get(str(e))
+            low, high = (2, 9) if known is None else (known.lower, known.upper)
+            values[e] = int(max(low, min(high, hints.get(e, 2) + step)))
+        goal = [
+            tuple(int(s.node.expr.subs(values)) if isinstance(s, torch.SymInt) else s for s in shape)
+            for shape in shapes
+        ]
+        yield tuple(fitted(x, shape) for x, shape in zip(tensors, goal, strict=True))
+
+
+def compare(run: Any, module: nn.Module, tensors: tuple[Tensor, ...]) -> str:
+    """What is wrong with the compiled model's results, "" if nothing."""
+    with torch.no_grad():
+        expected = module(*copy.deepcopy(tensors))
+    try:
+        found = run(*[array(x) for x in tensors])
     except Exception as fault:
         return f"fail: {type(fault).__name__}: {fault}"
     if len(found) != len(expected):
@@ -249,6 +315,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--library", choices=sorted(LIBRARIES))
     parser.add_argument("--log", type=Path)
+    parser.add_argument("--sizes", action="store_true")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     done: dict[str, str] = {}
@@ -263,7 +330,7 @@ def main() -> int:
             start = time.perf_counter()
             try:
                 torch.manual_seed(0)
-                done[key] = judge(*make(name))
+                done[key] = judge(*make(name), sizes=given.sizes)
             except Exception as fault:
                 done[key] = f"not made: {type(fault).__name__}: {fault}"
             text = " ".join(done[key].split())[:400]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.torch.convert import Refusal
-from tilewright.frontend.torch.measured import coordinates, flat, found_places, new_size
+from tilewright.frontend.torch.measured import coordinates, flat, found_places, measured, new_size
 from tilewright.frontend.torch.reductions import reduced
 from tilewright.frontend.torch.registry import Site, axis_of, translates
 from tilewright.graph.graph import Value
@@ -64,6 +64,7 @@ class Places:
                 continue
             content = n.known(i)
             if content is not None:
+                measured(n, n.constant([np.count_nonzero(content)], "i64"), new_size(n))
                 found += [n.constant(places) for places in np.nonzero(content)]
                 continue
             rows = coordinates(n, found_places(n, flat(n, i), new_size(n)), i.shape)

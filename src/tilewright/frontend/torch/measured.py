@@ -31,7 +31,10 @@ def measured(n: Site, count: Value, size: Any) -> Any:
     if not isinstance(size, torch.SymInt) or not size.node.expr.is_Symbol:
         return n.sizes([size])[0]
     name = str(size.node.expr)
-    if name not in n.symbols:
+    known = n.known(count)
+    if name not in n.symbols and known is not None:
+        n.symbols[name] = sizes.size(int(known[0]))
+    elif name not in n.symbols:
         n.symbols[name] = symbol = n.build.symbol(f"{n.node.name}_count")
         n.emit("measure", count, symbols=(symbol.name,), what=f"the number in {n.node.name}")
     return n.symbols[name]
@@ -45,11 +48,9 @@ def number_in(n: Site, x: Value, name: Any) -> Any:
 
 
 def new_size(n: Site) -> Any:
-    """The first size of the result that no node before has made."""
-    sizes_ = n.fakes[0].shape
-    return next(
-        s for s in sizes_ if isinstance(s, torch.SymInt) and str(s.node.expr) not in n.symbols
-    )
+    """The first size of the result that no node before has made; 0 where there is none."""
+    new = [s for s in n.fakes[0].shape if isinstance(s, torch.SymInt) and s.node.expr.is_Symbol]
+    return next((s for s in new if str(s.node.expr) not in n.symbols), 0)
 
 
 def flat(n: Site, x: Value) -> Value:
