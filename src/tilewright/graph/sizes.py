@@ -208,6 +208,11 @@ def _divide(op: BinaryOp, a: Terms, b: Terms) -> Terms:
         if constant // divisor:
             whole[()] = constant // divisor
             rest = _sum(rest, {(): divisor * (constant // divisor)}, -1)
+        nested = _quotient(rest) if op is BinaryOp.floordiv else None
+        if nested is not None:  # (x // d + c) // m = (x + c d) // (d m)
+            inside, d = nested
+            above = {(): rest.get((), 0) * d} if () in rest else {}
+            return _sum(whole, _divide(op, _sum(inside, above, 1), {(): d * divisor}), 1)
         return _sum(whole, {(binary(op, _rebuild(rest), size(divisor)),): 1}, 1)
     if len(b) == 1 and () not in b:  # a division by a product of symbols: cancel it from every term
         ((key, count),) = b.items()
@@ -215,6 +220,18 @@ def _divide(op: BinaryOp, a: Terms, b: Terms) -> Terms:
         if cancelled is not None:
             return cancelled
     return _terms_of_atom(binary(op, _rebuild(a), _rebuild(b)))
+
+
+def _quotient(terms: Terms) -> tuple[Terms, int] | None:
+    """x and d where the terms are x // d, for a number d, and perhaps a constant."""
+    keys = [k for k in terms if k]
+    if len(keys) != 1 or len(keys[0]) != 1 or terms[keys[0]] != 1:
+        return None
+    atom = keys[0][0]
+    if not isinstance(atom, Binary) or atom.op is not BinaryOp.floordiv:
+        return None
+    d = as_int(atom.b)
+    return None if d is None or d <= 0 else (_terms(atom.a), d)
 
 
 def _cancel(a: Terms, key: tuple[Expr, ...], count: int) -> Terms | None:

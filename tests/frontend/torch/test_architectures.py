@@ -22,3 +22,11 @@ def test_architectures(name: str) -> None:
 def test_more_architectures(name: str) -> None:
     torch.manual_seed(0)
     assert judge(*LIBRARIES["transformers"][1](name)) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ("bert", "gpt2", "vit"))
+def test_architectures_at_other_sizes(name: str) -> None:
+    """One compilation, five sizes."""
+    torch.manual_seed(0)
+    assert judge(*LIBRARIES["transformers"][1](name), sizes=True) == ""

@@ -1,0 +1,40 @@
+"""Normal forms of sizes have the values of what they stand for."""
+
+from __future__ import annotations
+
+import random
+
+from tilewright.graph import sizes
+from tilewright.ir.expr import Expr, Var
+
+N, M = Var("n"), Var("m")
+
+
+def drawn(draw: random.Random, depth: int) -> Expr:
+    if not depth:
+        return draw.choice([N, M])
+    e = drawn(draw, depth - 1)
+    return draw.choice(
+        [
+            lambda: e + draw.randint(-3, 5),
+            lambda: e // draw.randint(1, 5),
+            lambda: (e + draw.randint(-2, 4)) // draw.randint(2, 4),
+            lambda: e * draw.randint(1, 3),
+            lambda: e + drawn(draw, depth - 1),
+        ]
+    )()
+
+
+def test_values_stay() -> None:
+    draw = random.Random(4)
+    for _ in range(500):
+        e = drawn(draw, draw.randint(1, 5))
+        for n, m in ((0, 3), (1, 1), (7, 20), (64, 13)):
+            values = {N: n, M: m}
+            assert sizes.at(sizes.normal(e), values) == sizes.at(e, values), sizes.text(e)
+
+
+def test_a_quotient_of_a_quotient_is_one() -> None:
+    halved = (((N + 1) // 2 + 1) // 2) // 2
+    assert sizes.text(sizes.normal(halved)) == "(n + 3) // 8"
+    assert sizes.size((N // 4) // 2) == sizes.size(N // 8)
