@@ -6,8 +6,9 @@ the smallest graph that shows them; exit code 1 when there is one. `--case N` ru
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,40 +67,58 @@ def main(
         run(graph)
         print("agrees")
         return
-    kinds: Counter[str] = Counter()
-    ops: Counter[str] = Counter()
-    causes: dict[str, list[int]] = defaultdict(list)
+    report = Report(shrinks, keep)
     columns = (TextColumn("graphs"), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
-    with Progress(*columns, console=console, auto_refresh=False) as bar:  # a refresh is a thread
+    with (
+        Progress(*columns, console=console, auto_refresh=False) as bar,  # a refresh is a thread
+        contextlib.suppress(KeyboardInterrupt),  # what was done so far is told
+    ):
         task = bar.add_task("", total=count)
         for number in range(first, first + count):
-            graph = grow(seed, number)
-            ops.update(s.node.op_type for s in graph.steps)
-            verdict = verdict_on(graph)
-            kinds[verdict.kind] += 1
-            if verdict.kind != "ok":
-                name = cause(verdict)
-                if name.startswith(DIFFERENCE) or name not in causes:
-                    if shrinks:
-                        shrinks -= 1
-                        graph = smallest(graph, verdict)
-                    if name.startswith(DIFFERENCE):
-                        name = f"difference in {' '.join(s.node.op_type for s in graph.steps[:5])}"
-                    if name not in causes:
-                        again = verdict_on(graph)
-                        print(f"graph {number}: {again.detail}\n{text_of(graph)}\n", flush=True)
-                        if keep is not None:
-                            keep_case(keep / str(number), graph)
-                causes[name].append(number)
+            report.add(number, grow(seed, number))
             bar.update(task, advance=1, refresh=number % 20 == 0)
-    for name, numbers in sorted(causes.items(), key=lambda entry: -len(entry[1])):
-        print(f"{len(numbers):5} × {name}\n        graphs {', '.join(map(str, numbers[:12]))}")
-    missing = sorted({e.op for e in TABLE} - set(ops))
-    told = f", none of {missing}" if missing else ""
-    print(f"{sum(ops.values())} operators of {len(ops)} kinds{told}")
-    print(f"{count} graphs: " + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()))
-    sys.exit(0 if not causes else 1)
+    report.print()
+    sys.exit(0 if not report.causes else 1)
+
+
+class Report:
+    """Counts verdicts; failures by their cause, the first of each made small and printed."""
+
+    def __init__(self, shrinks: int, keep: Path | None) -> None:
+        self.shrinks, self.keep = shrinks, keep
+        self.kinds: Counter[str] = Counter()
+        self.ops: Counter[str] = Counter()
+        self.causes: dict[str, list[int]] = {}
+
+    def add(self, number: int, graph: Grown) -> None:
+        self.ops.update(s.node.op_type for s in graph.steps)
+        verdict = verdict_on(graph)
+        self.kinds[verdict.kind] += 1
+        if verdict.kind == "ok":
+            return
+        name = cause(verdict)
+        is_difference = name.startswith(DIFFERENCE)
+        if (is_difference or name not in self.causes) and self.shrinks:
+            self.shrinks -= 1
+            graph = smallest(graph, verdict)
+        if is_difference:
+            name = f"difference in {' '.join(s.node.op_type for s in graph.steps[:5])}"
+        if name not in self.causes:
+            told = verdict_on(graph).detail
+            print(f"graph {number}: {told}\n{text_of(graph)}\n", flush=True)
+            if self.keep is not None:
+                keep_case(self.keep / str(number), graph)
+        self.causes.setdefault(name, []).append(number)
+
+    def print(self) -> None:
+        for name, numbers in sorted(self.causes.items(), key=lambda entry: -len(entry[1])):
+            print(f"{len(numbers):5} × {name}\n        graphs {', '.join(map(str, numbers[:12]))}")
+        missing = sorted({e.op for e in TABLE} - set(self.ops))
+        told = f", none of {missing}" if missing else ""
+        print(f"{sum(self.ops.values())} operators of {len(self.ops)} kinds{told}")
+        counts = ", ".join(f"{n} {kind}" for kind, n in self.kinds.most_common())
+        print(f"{sum(self.kinds.values())} graphs: {counts}")
 
 
 if __name__ == "__main__":

@@ -108,8 +108,10 @@ def image(g: Growth, rank: int, types: Any = (F32,), group: int = 1) -> Value:
     return g.fresh(g.among(types), dims)
 
 
-def window(g: Growth, x: Value, kernel: list[int], dilate: bool = True) -> dict[str, Any]:
-    """Strides, dilations and pads."""
+def window(
+    g: Growth, x: Value, kernel: list[int], dilate: bool = True, pads_itself: bool = False
+) -> dict[str, Any]:
+    """Strides, dilations and pads. `pads_itself`: also SAME with strides along symbolic axes."""
     rank = len(kernel)
     attrs: dict[str, Any] = {}
     if g.chance(0.5):
@@ -121,7 +123,7 @@ def window(g: Growth, x: Value, kernel: list[int], dilate: bool = True) -> dict[
     elif g.chance(0.4) and not (dilate and "dilations" in attrs):
         attrs["auto_pad"] = g.among(["SAME_UPPER", "SAME_LOWER", "VALID"])
         symbolic = any(len(set(d)) > 1 for d in x.dims[2:])
-        if symbolic and max(attrs.get("strides", [1])) > 1:
+        if symbolic and max(attrs.get("strides", [1])) > 1 and not pads_itself:
             attrs["auto_pad"] = "VALID"
     if not attrs.get("auto_pad", "VALID").startswith("SAME"):
         pads, dilations = attrs.get("pads", [0] * 2 * rank), attrs.get("dilations", [1] * rank)
@@ -144,7 +146,7 @@ def conv(g: Growth, op: str) -> None:
     shape = (out, channels // group, *kernel)
     w = g.fresh(x.dtype, tuple(g.same(s) for s in shape), -1, 1, fixed=g.chance(0.85))
     b = [g.fresh(x.dtype, (g.same(out),), fixed=g.chance(0.85))] if g.chance(0.5) else []
-    attrs = window(g, x, kernel)
+    attrs = window(g, x, kernel, pads_itself=True)
     if g.chance(0.3):
         attrs["kernel_shape"] = kernel
     g.apply(op, x, w, *b, group=group if group > 1 else None, **attrs)
@@ -179,7 +181,8 @@ def pool(g: Growth, op: str) -> None:
         attrs["ceil_mode"] = 1
     if op == "AveragePool" and g.chance(0.4):
         attrs["count_include_pad"] = 1
-    g.apply(op, x, kernel_shape=kernel, exact=op == "MaxPool", **attrs)
+    outputs = 2 if op == "MaxPool" and g.chance(0.2) else 1
+    g.apply(op, x, kernel_shape=kernel, outputs=outputs, exact=op == "MaxPool", **attrs)
 
 
 @draws("LpPool", weight=0.3, since=18)

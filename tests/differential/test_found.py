@@ -177,3 +177,48 @@ def test_unique_values_of_an_input() -> None:
     g = growth(17)
     g.apply("Unique", made(g, 2, of=I64), sorted=1, exact=True)
     check(g)
+
+
+@pytest.mark.parametrize("auto", ["SAME_UPPER", "SAME_LOWER"])
+def test_strides_with_pads_that_only_the_run_knows(auto: str) -> None:
+    g = growth(18, "N")
+    x = made(g, 1, 3, "N", 9)
+    attrs = {"auto_pad": auto, "strides": [2, 3]}
+    (y,) = g.apply("Conv", x, made(g, 4, 3, 3, 5, fixed=True), **attrs)
+    (z,) = g.apply("MaxPool", x, kernel_shape=[3, 4], exact=True, **attrs)
+    g.apply("Concat", y, z, axis=1, exact=True)
+    check(g)
+
+
+def test_slice_of_nothing_in_steps() -> None:
+    """A quotient of what may be below zero is no size."""
+    g = growth(15, "M")
+    x = made(g, "M", 3)
+    ends = (g.constant([12]), g.constant([12]), g.constant([0]), g.constant([5]))
+    g.apply("Slice", x, *ends, exact=True)
+    check(g)
+
+
+def test_counts_that_follow_from_symbolic_sizes() -> None:
+    g = growth(18, "N")
+    x = made(g, "N", 4)
+    (shape,) = g.apply("Shape", x, exact=True)
+    g.apply("NonZero", shape, exact=True)
+    (count,) = g.apply("Slice", shape, *(g.constant([k]) for k in (0, 1)), exact=True)
+    g.apply("TopK", x, count, axis=0, outputs=2, exact=True)
+    (depth,) = g.apply("Squeeze", count, exact=True)
+    places, ends = g.constant([0, -1]), g.constant([0, 2], F32)
+    g.apply("OneHot", places, depth, ends, exact=True)
+    g.apply("Trilu", x, depth, exact=True)
+    check(g)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_resize_to_the_size_of_another_image(mode: str) -> None:
+    g = growth(18, "N", "M")
+    x, y = made(g, 1, 2, "N", 4), made(g, 1, 2, "M", 7)
+    (shape,) = g.apply("Shape", y, exact=True)
+    attrs = {"mode": mode, "coordinate_transformation_mode": "asymmetric"}
+    (z,) = g.apply("Resize", x, None, None, shape, rough=True, **attrs)
+    g.apply("Add", z, y)
+    check(g)

@@ -64,7 +64,7 @@ def resize(n: Site) -> Any:
     else:
         how = n.text("coordinate_transformation_mode", "half_pixel")
         axes = tuple(axis(n, a, x.rank) for a in n.ints("axes", tuple(range(x.rank))))
-        if not all(measured.is_known(n, k) for k in (1, 2, 3)):
+        if not all(measured.is_constant(n, k) for k in (1, 2, 3)):
             return resized.resize(n, axes, how, kernel_of(n, kind, rounding), later(n))
         roi = optional_array(n, 1)
         scales, goal = optional_array(n, 2), None

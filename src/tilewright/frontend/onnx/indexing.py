@@ -30,16 +30,21 @@ def scatter_nd(n: Site) -> Any:
     return n.emit("scatter_nd", n[0], n[1], n[2], reduction=n.text("reduction", "none"))
 
 
+def number(n: Site, k: int, *most: Any) -> Any:
+    """Input `k`, a count: a size expression if it is one, else measured."""
+    return n.sizes(k)[0] if measured.is_known(n, k) else measured.count(n, k, *most)
+
+
 @translates("OneHot")
 def one_hot(n: Site) -> Any:
-    depth = int(n.scalar(1)) if measured.is_known(n, 1) else measured.count(n, 1)
+    depth = int(n.scalar(1)) if measured.is_constant(n, 1) else number(n, 1)
     return n.emit("one_hot", n[0], n[2], depth=depth, axis=n.int("axis", -1))
 
 
 @translates("TopK")
 def top_k(n: Site) -> Any:
-    if n.version >= 10 and not measured.is_known(n, 1):
-        k = measured.count(n, 1, n[0].shape[axis(n, n.int("axis", -1), n[0].rank)])
+    if n.version >= 10 and not measured.is_constant(n, 1):
+        k = number(n, 1, n[0].shape[axis(n, n.int("axis", -1), n[0].rank)])
     else:
         k = n.int("k") if n.version < 10 else int(n.scalar(1))
     return n.emit("top_k", n[0], k=k, axis=n.int("axis", -1), largest=n.flag("largest", True))
@@ -93,7 +98,7 @@ def compress(n: Site) -> Any:
 
 @translates("NonZero")
 def nonzero(n: Site) -> Any:
-    if not measured.is_known(n, 0):
+    if not measured.is_constant(n, 0):
         return measured.nonzero(n)
     return n.constant(np.array(np.nonzero(n.array(0)), np.int64))
 

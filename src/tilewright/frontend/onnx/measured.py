@@ -29,6 +29,12 @@ def is_known(n: Site, k: int) -> bool:
     return value is None or n.build.sizes_in(value) is not None or value in n.build.constants
 
 
+def is_constant(n: Site, k: int) -> bool:
+    """Is input `k` numbers, not sizes that may be symbolic (or is it left out)?"""
+    value = n.optional(k)
+    return value is None or value in n.build.constants
+
+
 def numbers(n: Site, content: Any) -> Value:
     """A constant of whole numbers."""
     return n.build.constant(np.asarray(content, np.int64), "n")

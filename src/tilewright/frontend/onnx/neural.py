@@ -10,7 +10,7 @@ from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.graph.ops.pooling import whole_pads
-from tilewright.ir.expr import as_int
+from tilewright.ir.expr import as_int, maximum
 
 
 @translates("MatMul")
@@ -92,6 +92,29 @@ def window(n: Site, x: Value, kernel: tuple[int, ...], pool: bool = False) -> di
     return {"strides": strides, "pads": pads, "dilations": dilations}
 
 
+def padded_alike(
+    n: Site, x: Value, kernel: tuple[int, ...], fill: float
+) -> tuple[Value, dict[str, Any]]:
+    """x and its window. Where auto_pad needs sizes that only the run knows, x comes padded."""
+    rank = len(kernel)
+    auto, strides = n.text("auto_pad", "NOTSET"), n.ints("strides") or (1,) * rank
+    dilations = n.ints("dilations") or (1,) * rank
+    known = sizes.static(x.shape[2:]) is not None or max(strides, default=1) == 1
+    fits = x.rank == rank + 2 and len(strides) == len(dilations) == rank and min(strides) > 0
+    if known or not fits or auto not in ("SAME_UPPER", "SAME_LOWER"):
+        return x, window(n, x, kernel)
+    before, after = [sizes.size(0)] * 2, [sizes.size(0)] * 2
+    for s, k, stride, d in zip(x.shape[2:], kernel, strides, dilations, strict=True):
+        count = (s + (stride - 1)) // stride
+        total = sizes.size(maximum((count - 1) * stride + (d * (k - 1) + 1) - s, sizes.size(0)))
+        small = sizes.size(total // 2)
+        large = sizes.size(total - small)
+        before.append(small if auto == "SAME_UPPER" else large)
+        after.append(large if auto == "SAME_UPPER" else small)
+    y = n.build.emit("pad", x, before=tuple(before), after=tuple(after), value=fill)
+    return y, {"strides": strides, "pads": ((0, 0),) * rank, "dilations": dilations}
+
+
 def kernel_of(n: Site, w: Value) -> tuple[int, ...]:
     kernel = sizes.static(w.shape[2:])
     if kernel is None or not kernel:
@@ -105,8 +128,9 @@ def kernel_of(n: Site, w: Value) -> tuple[int, ...]:
 @translates("Conv")
 def conv(n: Site) -> Any:
     x, w, bias = n[0], n[1], n.optional(2)
+    x, attrs = padded_alike(n, x, kernel_of(n, w), 0.0)
     parts = (x, w) if bias is None else (x, w, bias)
-    return n.emit("conv", *parts, **window(n, x, kernel_of(n, w)), groups=n.int("group", 1))
+    return n.emit("conv", *parts, **attrs, groups=n.int("group", 1))
 
 
 @translates("ConvTranspose")

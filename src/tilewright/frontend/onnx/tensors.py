@@ -373,7 +373,7 @@ def range_(n: Site) -> Any:
 
 @translates("Trilu")
 def trilu(n: Site) -> Any:
-    if not measured.is_known(n, 1):
+    if not measured.is_constant(n, 1):
         return measured.trilu(n)
     return n.emit("trilu", n[0], k=int(n.scalar(1, 0)), upper=n.flag("upper", True))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.measured import op
-from tilewright.frontend.onnx.neural import window
+from tilewright.frontend.onnx.neural import padded_alike, window
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.vision import scalar
 from tilewright.graph import sizes
@@ -19,14 +19,17 @@ def pool(n: Site) -> Any:
     kernel = n.ints("kernel_shape")
     if not kernel or any(k < 1 for k in kernel):
         raise Refusal(f"kernel_shape {kernel} is not positive")
+    if n.op == "MaxPool" and len(n.node.output) == 1:
+        x, attrs = padded_alike(n, n[0], kernel, n[0].dtype.lowest)
+        return n.emit("max_pool", x, kernel=kernel, **attrs, ceil_mode=n.flag("ceil_mode"))
     attrs = window(n, n[0], kernel, pool=True)
     attrs["ceil_mode"] = n.flag("ceil_mode")
     if n.op == "AveragePool":
         count = n.flag("count_include_pad")
         return n.emit("avg_pool", n[0], kernel=kernel, **attrs, count_pads=count)
     y = n.emit("max_pool", n[0], kernel=kernel, **attrs)
-    if len(n.node.output) < 2 or not n.node.output[1]:
-        return y
+    if not n.node.output[1]:
+        return y, None
     return y, whole_places(n, n[0], n.build.emit("max_pool_index", n[0], kernel=kernel, **attrs))
 
 
