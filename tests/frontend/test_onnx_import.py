@@ -345,6 +345,31 @@ def test_all_unsupported_operators_are_listed_at_once():
     assert str(caught.value) == UNSUPPORTED
 
 
+ALL = """\
+cannot import the model: 1 of its operators are not supported, and 2 of its nodes cannot be imported
+
+    own.special (version 1), 1 ×
+    node 'the_MatMul' (MatMul): the inner sizes are 4 and 3
+    node 'the_Pad' (Pad): has no mode 'odd'
+"""
+
+
+def test_operators_and_nodes_that_fail_are_listed_together():
+    nodes = [
+        node("MatMul", "x w", "p"),
+        node("Relu", "p", "q"),  # needs what the product would have made: not a fault of its own
+        helper.make_node("special", ["q"], ["r"], domain="own"),
+        node("Pad", "x pads", "s", mode="odd"),
+        node("Add", "r s", "y"),
+    ]
+    pads = {"w": f(3, 5), "pads": np.ones(4, np.int64)}
+    imports = [helper.make_opsetid("own", 1)]
+    m = model(nodes, [info("x", 2, 4)], [info("y", 2, 5)], pads, imports=imports)
+    with pytest.raises(ImportFault) as caught:
+        import_onnx(m)
+    assert str(caught.value) == ALL
+
+
 def test_a_fault_names_its_node():
     m = model([node("MatMul", "x w", "y")], [info("x", 2, 4)], [info("y", 2, 5)], {"w": f(3, 5)})
     with pytest.raises(ImportFault) as caught:

@@ -55,8 +55,11 @@ def subgraphs(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
     return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
-def check_model(model: onnx.ModelProto, functions: Iterable[Key], versions: dict[str, int]) -> None:
-    """Check the whole model; `functions` are the operators that the model itself defines."""
+def check_model(
+    model: onnx.ModelProto, functions: Iterable[Key], versions: dict[str, int]
+) -> dict[Key, int]:
+    """Check the whole model; `functions` are the operators that the model itself defines. Returns
+    how often it has each operator that nothing here translates."""
     own = set(functions)
     missing: dict[Key, int] = {}
     bodies: list[Any] = [*graphs_in(model.graph)]
@@ -78,15 +81,29 @@ def check_model(model: onnx.ModelProto, functions: Iterable[Key], versions: dict
                 check_counts(node, versions.get(key[0], 1))
             else:
                 missing[key] = missing.get(key, 0) + 1
-    if missing:
-        lines = [
-            f"{short(domain or 'ai.onnx')}.{short(op)}"
-            f" (version {versions.get(domain, '?')}), {count} ×"
-            for (domain, op), count in sorted(missing.items())
-        ]
-        more = len(lines) - MOST_LISTED
-        lines = lines[:MOST_LISTED] + ([f"and {more} more"] if more > 0 else [])
-        raise refuse(f"{len(missing)} of its operators are not supported", "\n".join(lines))
+    return missing
+
+
+def all_faults(
+    missing: dict[Key, int], versions: dict[str, int], faults: list[ImportFault]
+) -> ImportFault:
+    """One error for all that a model asks and that cannot be done: operators that are missing, and
+    nodes that were refused."""
+    if len(faults) == 1 and not missing:
+        return faults[0]
+    lines = [
+        f"{short(domain or 'ai.onnx')}.{short(op)} (version {versions.get(domain, '?')}), {count} ×"
+        for (domain, op), count in sorted(missing.items())
+    ]
+    lines += [
+        short(f"{fault.what.removeprefix('cannot import ')}: {fault.why}") for fault in faults
+    ]
+    more = len(lines) - MOST_LISTED
+    lines = lines[:MOST_LISTED] + ([f"and {more} more"] if more > 0 else [])
+    parts = [f"{len(missing)} of its operators are not supported"] if missing else []
+    parts += [f"{len(faults)} of its nodes cannot be imported"] if faults else []
+    remedy = next((fault.remedy for fault in faults if fault.remedy), "")
+    return refuse(", and ".join(parts), "\n".join(lines), remedy)
 
 
 def check_graph(graph: onnx.GraphProto) -> None:

@@ -17,6 +17,7 @@ from tilewright.frontend.onnx.checks import (
     MOST_DEPTH,
     MOST_LISTED,
     Key,
+    all_faults,
     check_model,
     key_of,
     refuse,
@@ -74,6 +75,10 @@ def import_onnx(
         raise refuse(fault.why, fault.what) from None
 
 
+class Unknown(Exception):
+    """A node needs what another that was refused would have made."""
+
+
 class Importer:
     """A model on its way into a graph. `scopes` map names to values, the innermost last."""
 
@@ -92,12 +97,14 @@ class Importer:
         self.arguments: list[dict[str, onnx.AttributeProto]] = []  # of the functions being expanded
         self.translated = 0
         self.body: Any = None  # of the loop that is being translated
+        self.missing: dict[Key, int] = {}  # operators that nothing here translates
+        self.unknown: set[str] = set()  # what nodes that were refused would have made
         self.streams = 0  # of random numbers, of nodes without a seed
 
     def graph(self) -> Graph:
         """The whole model."""
         self.check_versions()
-        check_model(self.model, self.functions, self.versions)
+        self.missing = check_model(self.model, self.functions, self.versions)
         proto = self.model.graph
         self.build.name = identifier(proto.name or "model")
         self.reserve_symbols()
@@ -106,8 +113,7 @@ class Importer:
         for entry in proto.input:
             if entry.name not in self.scopes[0]:
                 self.define(entry.name, self.input(entry))
-        for node in proto.node:
-            self.translate(node)
+        self.translate_all(proto.node)
         outputs: dict[str, Value] = {}
         for entry in proto.output:
             value = self.scopes[0].get(entry.name)
@@ -211,6 +217,8 @@ class Importer:
 
     def lookup(self, name: str, node: onnx.NodeProto) -> Value | None:
         known, value = self.find(name)
+        if not known and name in self.unknown:
+            raise Unknown
         if not known:
             why = f"nothing before it makes its input '{short(name)}'"
             raise self.fault(node, why, "is the graph sorted?")
@@ -230,12 +238,34 @@ class Importer:
 
     # nodes ----------------------------------------------------------------------------------
 
+    def translate_all(self, nodes: Iterable[onnx.NodeProto]) -> None:
+        """Translate the main graph's nodes. What cannot be translated is told in one error; nodes
+        that need its results are passed over."""
+        faults: list[ImportFault] = []
+        for node in nodes:
+            try:
+                self.translate(node)
+                continue
+            except ImportFault as fault:
+                if not fault.what.startswith("cannot import node"):
+                    raise  # about the model as a whole
+                faults.append(fault)
+            except Unknown:
+                pass
+            self.unknown.update(node.output)
+            if len(faults) > MOST_LISTED:
+                break
+        if faults or self.missing:
+            raise all_faults(self.missing, self.versions, faults)
+
     def translate(self, node: onnx.NodeProto) -> None:
         """Emit what a node means and define its outputs."""
         self.translated += 1
         if self.translated > MOST_NODES:
             raise refuse(f"it expands to more than {MOST_NODES} nodes")
         key = key_of(node)
+        if key in self.missing:
+            raise Unknown
         inputs = [self.lookup(name, node) for name in node.input]
         site = Site(self, node, inputs, self.versions.get(key[0], 1))
         try:
@@ -320,6 +350,8 @@ class Importer:
             found = []
             for name in outputs:
                 _, value = self.find(name)
+                if value is None and name in self.unknown:
+                    raise Unknown
                 if value is None and name:
                     raise Refusal(f"nothing makes the output '{short(name)}' of its body")
                 found.append(value)
