@@ -424,4 +424,5 @@ def tolerance(n: Site, given: Any, a: Value, default: float) -> Value:
 def linalg_matrix_exp(n: Site, a: Value) -> Any:
     if as_int(a.elements) == 0:
         return a
-    return like(n, n.emit("matrix_exp", stacked(n, a)), a)
+    wide = n.cast(a, "f32") if a.dtype.bits < 32 else a
+    return n.cast(like(n, n.emit("matrix_exp", stacked(n, wide)), a), a.dtype)
