@@ -313,9 +313,7 @@ class Facts(Forms):
             other = self.under(Unary(_NOT, cond)).value(e.other)
             same = cond is e.cond and then is e.then and other is e.other
             return e if same else select(cond, then, other)
-        if isinstance(e, Call):
-            return e.map_children(self.value)
-        if isinstance(e, Binary | Unary | Cast):
+        if isinstance(e, Binary | Unary | Cast | Call):
             return refold(e, e.map_children(self.value))
         return e
 

@@ -31,6 +31,7 @@ from tilewright.ir.expr import (
     Unary,
     UnaryOp,
     Var,
+    as_selects,
 )
 from tilewright.ir.stmt import Buffer
 from tilewright.ir.walk import visit
@@ -331,6 +332,8 @@ class Expressions:
             start, end = _in_memory(start), _in_memory(to)
             name = self.functions.reinterpret(start, end)
             return self.from_memory(Text(f"{name}({bits.text})"), to)
+        if e.name == "choose":
+            return self.text(as_selects(e))
         raise CompileError(
             f"cannot generate '{e.name}'", f"{self.dialect.name} has no such intrinsic"
         )

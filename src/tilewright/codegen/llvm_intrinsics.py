@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.codegen.llvm_memory import spread
 from tilewright.codegen.llvm_types import Value, constant, mangle, register
 from tilewright.ir.dtype import i32
-from tilewright.ir.expr import Call, Load
+from tilewright.ir.expr import Call, Load, as_selects
 
 Handler = Callable[[Any, Call], Value]
 
@@ -63,8 +63,18 @@ def fma(e: Any, call: Call) -> Value:
     return Value(text, call.dtype, lanes)
 
 
+def choose(e: Any, call: Call) -> Value:
+    """One of several values: known where the loop over its index is unrolled."""
+    index = e.index(call.args[0])
+    if not index.is_constant:
+        return e.eval(as_selects(call))
+    options = call.args[1:]
+    return e.eval(options[min(max(index.constant, 0), len(options) - 1)])
+
+
 INTRINSICS: dict[str, Handler] = {
     "barrier": barrier,
+    "choose": choose,
     "fma": fma,
     "prefetch": prefetch,
     "reinterpret": reinterpret,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 import operator
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.dtype import DType, bool_, dtype, f32, i64
@@ -282,7 +282,7 @@ class Call(Expr):
     """An intrinsic by name: reinterpret, prefetch, address_of (of a Load), a tensor intrinsic, …
 
     A name may have parts: "barrier.shared" is written barrier("shared"), others as they are. A call
-    for effect is i64.
+    for effect is i64. choose(i, x0, x1, …) is x_i, and the last x from there on (see `choose`).
     """
 
     name: str
@@ -454,6 +454,28 @@ def cast(to: DType, a: Any) -> Expr:
     if type(a) is Const and a.dtype.is_int and to.is_int:
         return Const(wrap(a.value, to), to)
     return Cast(to, a)
+
+
+def choose(index: Expr, options: Sequence[Expr]) -> Expr:
+    """options[index], the last for larger indices: what an unrolled loop does in each iteration.
+
+    A chain of selects would say the same; but nobody needs to reason about its conditions.
+    """
+    first = options[0]
+    if any(e.dtype is not first.dtype for e in options):
+        raise TypeError("the options of choose have different dtypes")
+    if type(index) is Const:
+        return options[min(max(index.value, 0), len(options) - 1)]
+    return Call("choose", (index, *options), first.dtype)
+
+
+def as_selects(call: Call) -> Expr:
+    """A choose, spelled out."""
+    index, *options = call.args
+    made = options[-1]
+    for n in reversed(range(len(options) - 1)):
+        made = Select(Binary(BinaryOp.le, index, Const(n, index.dtype)), options[n], made)
+    return made
 
 
 def select(cond: Any, then: Any, other: Any) -> Expr:

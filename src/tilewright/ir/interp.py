@@ -32,6 +32,7 @@ from tilewright.ir.expr import (
     Select,
     Unary,
     Var,
+    as_selects,
 )
 from tilewright.ir.memory import (
     InterpError,
@@ -527,6 +528,8 @@ class _Writer:
             return f"{self.name_of(Pointer)}(b_{b.name}, {place}, {self.name_of(b)})"
         if e.name == "prefetch":
             return "None"
+        if e.name == "choose":
+            return self.expr(as_selects(e))
         unknown = self.name_of(functools.partial(_unknown, self.func, e))
         args = ", ".join(map(self.expr, e.args))
         return f"(intrinsics.get({e.name!r}) or {unknown}())({args})"

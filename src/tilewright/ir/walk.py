@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from tilewright.ir.expr import (
     Binary,
+    Call,
     Cast,
     Expr,
     Load,
@@ -19,6 +20,7 @@ from tilewright.ir.expr import (
     Var,
     binary,
     cast,
+    choose,
     select,
     unary,
 )
@@ -40,10 +42,19 @@ def visit(root: Node) -> Iterator[Node]:
 
 
 def rewrite(root: N, change: Callable[[Any], Any]) -> N:
-    """Rebuild bottom-up: `change` gets each node after its children were rewritten."""
+    """Rebuild bottom-up: `change` gets each node after its children were rewritten.
+
+    A load that stands in several places of an expression is rewritten once and stays shared.
+    """
+    shared: dict[int, Any] = {}
 
     def go(n: Any) -> Any:
-        return change(n.map_children(go))
+        if n.__class__ is not Load:
+            return change(n.map_children(go))
+        found = shared.get(id(n))
+        if found is None:
+            found = shared[id(n)] = change(n.map_children(go))
+        return found
 
     return go(root)
 
@@ -65,11 +76,17 @@ def substitute(root: N, values: Mapping[Var, Expr]) -> N:
     """
     if not values:
         return root
+    shared: dict[int, Any] = {}
 
     def go(n: Any) -> Any:
         if n.__class__ is Var:
             return values.get(n, n)
-        return refold(n, n.map_children(go))
+        if n.__class__ is not Load:
+            return refold(n, n.map_children(go))
+        found = shared.get(id(n))
+        if found is None:
+            found = shared[id(n)] = n.map_children(go)
+        return found
 
     return go(root)
 
@@ -89,6 +106,7 @@ _REFOLD: dict[type, Callable[[Any], Expr]] = {
     Unary: lambda n: unary(n.op, n.a),
     Cast: lambda n: cast(n.dtype, n.a),
     Select: lambda n: select(n.cond, n.then, n.other),
+    Call: lambda n: choose(n.args[0], n.args[1:]) if n.name == "choose" else n,
 }
 
 

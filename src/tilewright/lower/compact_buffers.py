@@ -43,7 +43,7 @@ from tilewright.ir.stmt import (
     Store,
     seq,
 )
-from tilewright.ir.walk import free_vars, substitute, visit
+from tilewright.ir.walk import free_vars, rewrite, substitute, visit
 from tilewright.lower.lower_blocks import lower_blocks, parts_of
 from tilewright.support.node import Node
 
@@ -384,8 +384,7 @@ def _apply(body: Stmt, plans: dict[Buffer, _Plan]) -> Stmt:
     for plan in plans.values():
         by_loop.setdefault(plan.loop, []).append(plan)
 
-    def go(n: Any) -> Any:
-        n = n.map_children(go)
+    def move(n: Any) -> Any:
         if n.__class__ is Load and n.buffer in plans:
             plan = plans[n.buffer]
             return Load(plan.buffer, _moved(n.indices, plan.starts))
@@ -396,7 +395,7 @@ def _apply(body: Stmt, plans: dict[Buffer, _Plan]) -> Stmt:
             return n.replace(body=_allocate(by_loop[n.name], n.body))
         return n
 
-    return _allocate(by_loop.get(None, []), go(body))
+    return _allocate(by_loop.get(None, []), rewrite(body, move))
 
 
 def _moved(indices: tuple[Expr, ...], starts: tuple[Expr, ...]) -> tuple[Expr, ...]:

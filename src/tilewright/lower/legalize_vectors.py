@@ -21,6 +21,7 @@ from tilewright.target.target import Target
 
 WIDEST = 4  # registers that one vector operation may take
 STRIP = 2  # registers of one step of a long loop
+VALUES = ("reinterpret", "choose")  # calls that lanes make side by side
 MOST_UNROLLED = 4096  # stores that one unrolled loop may become
 
 
@@ -206,7 +207,7 @@ def _can_run_in_lanes(loop: For) -> bool:
             free = s.buffer in inner or varies(s.indices[0]) or not varies(s.value)
             if not free and not is_lane_reduction(s):
                 return False
-            return not any(isinstance(n, Call) and n.name != "reinterpret" for n in visit(s.value))
+            return not any(isinstance(n, Call) and n.name not in VALUES for n in visit(s.value))
         if isinstance(s, Eval):
             return False
         if isinstance(s, If):

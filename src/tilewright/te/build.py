@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tilewright.arith.simplify import Facts
 from tilewright.ir.expr import Binary, Const, Expr, Load, Var, const
 from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, For, Func, Let, Region, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, fresh, refold, visit
@@ -197,11 +198,17 @@ class _Builder:
     def loads(self, value: Expr, values: dict[Any, Expr]) -> Expr:
         """`value` with axes replaced and tensor reads turned into loads."""
 
+        shared: dict[int, Load] = {}  # what the value names in several places stays one load
+
         def go(n: Any) -> Any:
             if isinstance(n, Var):
                 return values.get(n, n)
             if n.__class__ is Read:
-                return Load(self.buffer(n.tensor), tuple([go(i) for i in n.indices]))
+                found = shared.get(id(n))
+                if found is None:
+                    found = Load(self.buffer(n.tensor), tuple([go(i) for i in n.indices]))
+                    shared[id(n)] = found
+                return found
             return refold(n, n.map_children(go))
 
         return go(value)
@@ -312,4 +319,32 @@ def _regions(body: Stmt, skip: set[Buffer]) -> tuple[Region, ...]:
         for r in found
         if r.starts == (ZERO,) * r.buffer.rank and r.extents == r.buffer.shape
     }
-    return tuple(r for r in found if r.buffer not in whole or r.extents == r.buffer.shape)
+    kept = [r for r in found if r.buffer not in whole or r.extents == r.buffer.shape]
+    of: dict[Buffer, list[Region]] = {}
+    for r in kept:
+        of.setdefault(r.buffer, []).append(r)
+    return tuple(r for alike in of.values() for r in _in_one(alike))
+
+
+def _in_one(regions: list[Region]) -> list[Region]:
+    """Elements that lie side by side along one dimension as one region; others as they are."""
+    first = regions[0]
+    if len(regions) < 3 or any(r.extents != first.extents for r in regions):
+        return regions
+    known = Facts({})
+    along, places = -1, {}
+    for r in regions:
+        for d, (start, base) in enumerate(zip(r.starts, first.starts, strict=True)):
+            gap = known.sum(known.affine(start), known.affine(base), -1)
+            if gap.terms or (gap.const and along not in (-1, d)):
+                return regions
+            if gap.const:
+                along = d
+                places[gap.const] = r
+    places[0] = first
+    if max(places) - min(places) + 1 != len(regions) or len(places) != len(regions):
+        return regions
+    least = places[min(places)]
+    count = const(len(regions))
+    extents = [count if d == along else e for d, e in enumerate(first.extents)]
+    return [Region(least.buffer, least.starts, tuple(extents))]

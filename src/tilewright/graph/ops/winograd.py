@@ -174,14 +174,12 @@ def winograd_packed(x: te.Tensor, w: te.Tensor, *, pads: Pads) -> te.Tensor:
 
 def _row(matrix: Matrix, i: Expr, value: Callable[[int], Expr]) -> Expr:
     """Row i of a matrix times a vector, `i` chosen where the loop over it is unrolled."""
-    made = [_combination(row, value) for row in matrix]
-    e = made[-1]
-    for k in reversed(range(len(made) - 1)):
-        e = te.select(te.eq(i, k), made[k], e)
-    return e
+    values = [value(k) for k in range(len(matrix[0]))]
+    made = [_combination(row, values) for row in matrix]
+    return te.choose(i, made)
 
 
-def _combination(row: Sequence[Fraction], value: Callable[[int], Expr]) -> Expr:
+def _combination(row: Sequence[Fraction], values: Sequence[Expr]) -> Expr:
     """The sum of coefficient * value, even places apart from odd ones.
 
     The rows of the points p and -p differ in the sign of one of the two, so code that computes both
@@ -196,7 +194,7 @@ def _combination(row: Sequence[Fraction], value: Callable[[int], Expr]) -> Expr:
         total: Expr | None = None
         for k in reversed(places):
             c = row[k] * sign
-            term = value(k) if abs(c) == 1 else value(k) * te.const(float(abs(c)), "f32")
+            term = values[k] if abs(c) == 1 else values[k] * te.const(float(abs(c)), "f32")
             if total is None:
                 total = term
             else:

@@ -14,6 +14,7 @@ from tilewright.graph.builder import Edit
 from tilewright.graph.graph import Graph, Node, Value
 
 MOST_ROWS = 16  # of one product: with more the matrix is no longer what takes the time
+MOST_MERGED = 16  # of a group: more gain nothing, and their results would wait in memory for long
 
 
 def merge_products(graph: Graph) -> Graph:
@@ -54,14 +55,19 @@ def _groups(graph: Graph) -> list[list[Node]]:
         bit = 1 << candidates[node]
         before[node] |= bit
         alike = found.setdefault((node.inputs[1], bool(node["transpose_b"])), [])
+        rows = _rows(node)
         for n, (group, bits) in enumerate(alike):
-            if not bits & above:
+            if not bits & above and sum(map(_rows, group)) + rows <= MOST_MERGED:
                 group.append(node)
                 alike[n] = group, bits | bit
                 break
         else:
             alike.append(([node], bit))
     return [group for alike in found.values() for group, _ in alike]
+
+
+def _rows(node: Node) -> int:
+    return prod(node.inputs[0].static_shape[:-1])  # type: ignore[index]
 
 
 def _is_candidate(graph: Graph, node: Node) -> bool:
@@ -73,7 +79,7 @@ def _is_candidate(graph: Graph, node: Node) -> bool:
         w in graph.constants
         and w.rank == 2
         and shape is not None
-        and 0 < prod(shape[:-1]) <= MOST_ROWS
+        and 0 < _rows(node) <= MOST_ROWS
     )
 
 

@@ -15,6 +15,7 @@ an expression, so the plan holds for all sizes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
@@ -229,15 +230,16 @@ def _dies_in(
 
 
 def _largest_live_set(pieces: Sequence[Piece], steps: int) -> int:
+    return max(_live_bytes(pieces, steps))
+
+
+def _live_bytes(pieces: Sequence[Piece], steps: int) -> list[int]:
+    """The bytes that live at each step."""
     change = [0] * (steps + 1)
     for piece in pieces:
         change[piece.first] += piece.typical
         change[piece.last + 1] -= piece.typical
-    most = now = 0
-    for delta in change:
-        now += delta
-        most = max(most, now)
-    return most
+    return list(accumulate(change))
 
 
 def _place(pieces: Sequence[Piece], steps: int) -> int:
@@ -247,12 +249,16 @@ def _place(pieces: Sequence[Piece], steps: int) -> int:
     that ends highest and those that hold it up are placed earlier.
     """
     meet = _meetings(pieces, steps)
-    bound = _largest_live_set(pieces, steps)
+    live = _live_bytes(pieces, steps)
+    bound = max(live)
+    crowded = live.index(bound)
     orders = (
         lambda p: (-p.typical, p.first),
         lambda p: (-p.typical * (p.last - p.first + 1), p.first),
         lambda p: (p.first, -p.typical),
         lambda p: (-(p.last - p.first), -p.typical),
+        # from the step with the least choice on, forwards and backwards
+        lambda p: (max(0, p.first - crowded, crowded - p.last), -p.typical),
     )
     best: tuple[int, list[Piece], list[int]] | None = None
     for key in orders:
