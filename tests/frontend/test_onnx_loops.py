@@ -144,6 +144,10 @@ def test_what_does_not_run_inside_a_loop_is_named():
     growing = [node("Concat", "x x", "x_new", axis=0), node("Identity", "c", "on")]
     with pytest.raises(ImportFault, match="state 0 changes its type"):
         import_onnx(looped(growing, {"x": ("x0", (3,))}, {}))
+    silent = looped([node("Neg", "x", "x_new"), KEEP], {"x": ("x0", (3,))}, {})
+    silent.graph.node[0].attribute[0].g.output[1].name = ""
+    with pytest.raises(ImportFault, match="leaves an output out"):
+        import_onnx(silent)
     endless = looped([node("Neg", "x", "x_new"), node("Identity", "c", "on")], {"x": ("x0", (3,))},
                      {}, inputs=" go")  # fmt: skip
     endless.graph.node[0].input.insert(0, "")

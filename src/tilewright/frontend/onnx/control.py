@@ -153,6 +153,8 @@ class Body:
         before, importer.build, importer.body = importer.body, self.inner, self
         try:
             made = importer.inline(body, self.inputs)
+            if None in made:
+                raise Refusal("its body leaves an output out")
             outputs = {f"out{k}": self.inner.emit("copy", self.own(v)) for k, v in enumerate(made)}
         finally:
             importer.build, importer.body = self.outer, before
