@@ -67,7 +67,7 @@ def negation(g: Growth, op: str) -> None:
 
 
 # f64 by constants of f32, in the specification's own definitions or in onnxruntime
-NARROW = {"Celu": (F32,), "Shrink": (F32,), "Gelu": (F16, F32)}
+NARROW = {"Celu": (F32,), "Shrink": (F32,), "Gelu": (F16, F32), "Swish": (F16, F32)}
 
 
 @draws(*"LeakyRelu Elu Selu HardSigmoid ThresholdedRelu Celu Gelu Shrink Swish".split(), weight=5)

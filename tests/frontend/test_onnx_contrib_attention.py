@@ -12,6 +12,11 @@ from tests.differential.verdict import run
 from tests.frontend.test_onnx_contrib import MS, growth, made
 
 
+def some(count: int, fast: tuple[int, ...]) -> list[Any]:
+    """Numbers of option sets; those that are not `fast` run in the slow suite."""
+    return [k if k in fast else pytest.param(k, marks=pytest.mark.slow) for k in range(count)]
+
+
 def check(g: Growth, op: str, *parts: Value | None, outputs: Any = 1, **attrs: Any) -> None:
     listed = list(parts)
     while listed[-1] is None:
@@ -50,7 +55,7 @@ def test_attention_with_a_past_and_a_bias() -> None:
     check(g, "Attention", *parts, made(g, 2, 2, 5, 5), num_heads=2, scale=0.3)
 
 
-@pytest.mark.parametrize("options", range(16))
+@pytest.mark.parametrize("options", some(16, fast=(0, 3, 6, 13)))
 def test_multi_head_attention(options: int) -> None:
     bias, padded, added, causal = (bool(options & bit) for bit in (1, 2, 4, 8))
     g = growth(4 + options)
@@ -82,7 +87,7 @@ def test_multi_head_attention_of_symbolic_length() -> None:
 
 
 @pytest.mark.parametrize("past", [0, 4])
-@pytest.mark.parametrize("options", range(8))
+@pytest.mark.parametrize("options", some(8, fast=(0, 3, 5)))
 def test_group_query_attention(past: int, options: int) -> None:
     rotary, packed, window = (bool(options & bit) for bit in (1, 2, 4))
     g, depth, length = growth(40 + options), 16, 1 if past else 5
