@@ -9,6 +9,7 @@ import pytest
 import tilewright as tw
 from tests.driver.conftest import DIGITS, dense, expected
 from tilewright.frontend.onnx import import_onnx
+from tilewright.graph import Builder
 from tilewright.support.errors import CompileError, InputError, InternalFault
 
 X = np.random.default_rng(1).standard_normal((2, 8), np.float32)
@@ -166,3 +167,16 @@ def test_a_fault_in_a_worker_is_told(monkeypatch):
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(InternalFault, match="a compile worker stopped"):
         tw.compile(DIGITS, threads=1)
+
+
+def test_a_slice_beyond_its_operand_is_refused_when_it_runs() -> None:
+    build = Builder("cut")
+    size = build.symbol("T")
+    x, mask = build.input("x", "f32", (size,)), build.constant(np.arange(8, dtype=np.float32))
+    y = build.emit("add", x, build.emit("slice", mask, starts=(0,), shape=(size,)))
+    exe = tw.compile(build.finish({"y": y}), cache=False, threads=1)
+    for count in (8, 3):
+        (found,) = exe(np.ones(count, np.float32))
+        np.testing.assert_array_equal(found, np.arange(count) + 1)
+    with pytest.raises(InputError, match=r"slice 'slice' of .*f32\[8\]: these values do not fit"):
+        exe(np.ones(9, np.float32))

@@ -252,18 +252,30 @@ class Facts(Forms):
         return self._node(e)
 
     def _connective(self, e: Binary) -> Expr:
-        """and, or: each side under what the other leaves open."""
-        is_and = e.op is _AND
-        a = self.condition(e.a)
-        if type(a) is Const:
-            return self.condition(e.b) if a.value == is_and else a
-        b = self.under(a if is_and else Unary(_NOT, a)).condition(e.b)
-        if type(b) is Const:
-            return a if b.value == is_and else b
-        again = self.under(b if is_and else Unary(_NOT, b)).condition(a)
-        if type(again) is Const:
-            return b if again.value == is_and else again
-        return apply(e if a is e.a and b is e.b else Binary(e.op, a, b))
+        """and, or: each part of the chain under what those before it leave open; then, from the
+        last one on, without those that follow from what stands behind them."""
+        parts = _chain(e)
+        kept: list[Expr] = []
+        for backwards in (False, True):
+            known, asked = self, kept[::-1] if backwards else parts
+            kept = []
+            for part in asked:
+                found = known.condition(part)
+                if type(found) is Const:
+                    if found.value != (e.op is _AND):
+                        return found  # decides the whole
+                    continue
+                kept.append(part if backwards else found)
+                known = known.under(kept[-1] if e.op is _AND else Unary(_NOT, kept[-1]))
+        if not kept:
+            return Const(e.op is _AND, bool_)
+        kept.reverse()
+        if len(kept) == len(parts) and all(a is b for a, b in zip(kept, parts, strict=True)):
+            return apply(e)
+        made = kept[0]
+        for part in kept[1:]:
+            made = apply(Binary(e.op, made, part))
+        return made
 
     def _is_index(self, e: Expr) -> bool:
         """Whether `e` is arithmetic over variables, which does not overflow; loaded data may."""
@@ -327,6 +339,19 @@ class Facts(Forms):
             return e.a if first[1] <= second[0] else e.b if second[1] <= first[0] else e
         lo, hi = self.term_bounds(e)
         return Const(lo == 1, bool_) if lo == hi else e
+
+
+def _chain(e: Binary) -> list[Expr]:
+    """The parts that `e` joins by its operator, in order."""
+    found: list[Expr] = []
+    stack: list[Expr] = [e]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, Binary) and part.op is e.op:
+            stack += [part.b, part.a]
+        else:
+            found.append(part)
+    return found
 
 
 class _Statements:

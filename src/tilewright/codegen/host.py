@@ -94,7 +94,15 @@ class Provide:
     nbytes: Size
 
 
-Step = Launch | Branch | Repeat | Measure | Provide
+@dataclass(frozen=True)
+class Require:
+    """The program stops with code `number` + 1 where `size` is negative."""
+
+    size: Size
+    number: int
+
+
+Step = Launch | Branch | Repeat | Measure | Provide | Require
 MOST_MEASURED = 1 << 40
 
 
@@ -177,6 +185,8 @@ class _Main(Expressions):
             self.measure(step)
         elif isinstance(step, Provide):
             self.provide(step)
+        elif isinstance(step, Require):
+            self.stop_if(self.b.value(f"icmp slt i64 {self.size(step.size)}, 0"), step.number + 1)
         else:
             self.repeat(step)
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilewright import __version__, te
+from tilewright.arith.simplify import Facts
 from tilewright.codegen.host import (
     ENTRY,
     SHAPES,
@@ -26,6 +27,7 @@ from tilewright.codegen.host import (
     Measure,
     Place,
     Provide,
+    Require,
     Step,
     host_program,
 )
@@ -38,14 +40,14 @@ from tilewright.driver.observe import Watch, watch
 from tilewright.driver.source import open_source
 from tilewright.driver.stages import Observer, Stages
 from tilewright.graph import sizes
-from tilewright.graph.graph import Graph, Value
+from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.group import FusedGraph, FusedGroup, group_func
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.pipeline import PIPELINE, optimise
 from tilewright.graph.passes.plan_memory import MemoryPlan, is_measured, plan_memory
 from tilewright.ir.dtype import DType, i64
-from tilewright.ir.expr import Expr, Var, const, expr
+from tilewright.ir.expr import Expr, Var, as_int, const, expr
 from tilewright.ir.stmt import Func
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import write_artifact
@@ -255,6 +257,22 @@ def _workspace_bytes(kernel: Kernel) -> Expr:
     return sizes.size(total)
 
 
+def _required(node: Node, known: Facts) -> list[Expr]:
+    """What must not be negative for a slice to lie inside its operand, as far as sizes do not say
+    so now."""
+    found: list[Expr] = []
+    axes = zip(node["starts"], node["shape"], node.inputs[0].shape, strict=True)
+    for d, (start, count, total) in enumerate(axes):
+        start, count, total = sizes.shape((start, count, total))
+        step = as_int(node["steps"][d]) if node["steps"] else 1
+        if step is None or (count == total and as_int(start) == 0):
+            continue
+        last = start + (count - 1) * step
+        ends = (start, total - 1 - last) if step > 0 else (total - 1 - start, last)
+        found += [e for e in ends if as_int(e) is None and not known.nonnegative(known.affine(e))]
+    return found
+
+
 def _program(
     fused: FusedGraph,
     groups: Sequence[FusedGroup],
@@ -290,6 +308,7 @@ def _program(
     steps: list[Step] = []
     of_func = {g.name: (n, f) for n, (g, f) in enumerate(zip(groups, funcs, strict=True))}
     tells: list[str] = []
+    known = Facts({**dict.fromkeys(graph.symbols, (1, None)), **dict.fromkeys(measured, (0, None))})
     for group in fused.groups:
         if group.name not in of_func:
             for node in group.nodes:
@@ -300,6 +319,10 @@ def _program(
             continue
         number, func = of_func[group.name]
         kernel = compiled[group.name]
+        for node in group.nodes:
+            for size in _required(node, known) if node.op == "slice" else ():
+                steps.append(Require(size, len(tells)))
+                tells.append(f"slice '{node.output.name}' of {node.inputs[0]!r}")
         values = (*group.inputs, *group.outputs)
         for v in group.outputs:
             at = place(v)
