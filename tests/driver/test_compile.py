@@ -10,6 +10,7 @@ import tilewright as tw
 from tests.driver.conftest import DIGITS, dense, expected
 from tilewright.frontend.onnx import import_onnx
 from tilewright.graph import Builder
+from tilewright.ir.expr import const, maximum
 from tilewright.support.errors import CompileError, InputError, InternalFault
 
 X = np.random.default_rng(1).standard_normal((2, 8), np.float32)
@@ -169,6 +170,15 @@ def test_a_fault_in_a_worker_is_told(monkeypatch):
         tw.compile(DIGITS, threads=1)
 
 
+def build_nothing() -> tw.Executable:
+    """x[5:], which is nothing of a short x."""
+    build = Builder("rest")
+    size = build.symbol("T")
+    x = build.input("x", "f32", (size,))
+    rest = build.emit("slice", x, starts=(5,), shape=(maximum(size - 5, const(0)),))
+    return tw.compile(build.finish({"y": build.emit("neg", rest)}), cache=False, threads=1)
+
+
 def test_a_slice_beyond_its_operand_is_refused_when_it_runs() -> None:
     build = Builder("cut")
     size = build.symbol("T")
@@ -178,5 +188,7 @@ def test_a_slice_beyond_its_operand_is_refused_when_it_runs() -> None:
     for count in (8, 3):
         (found,) = exe(np.ones(count, np.float32))
         np.testing.assert_array_equal(found, np.arange(count) + 1)
+    nothing = build_nothing()
+    assert [a.shape for a in nothing(np.ones(3, np.float32))] == [(0,)]
     with pytest.raises(InputError, match=r"slice 'slice' of .*f32\[8\]: these values do not fit"):
         exe(np.ones(9, np.float32))

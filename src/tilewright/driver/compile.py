@@ -47,7 +47,7 @@ from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.pipeline import PIPELINE, optimise
 from tilewright.graph.passes.plan_memory import MemoryPlan, is_measured, plan_memory
 from tilewright.ir.dtype import DType, i64
-from tilewright.ir.expr import Expr, Var, as_int, const, expr
+from tilewright.ir.expr import Expr, Var, as_int, const, expr, maximum
 from tilewright.ir.stmt import Func
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import write_artifact
@@ -269,7 +269,9 @@ def _required(node: Node, known: Facts) -> list[Expr]:
             continue
         last = start + (count - 1) * step
         ends = (start, total - 1 - last) if step > 0 else (total - 1 - start, last)
-        found += [e for e in ends if as_int(e) is None and not known.nonnegative(known.affine(e))]
+        for e in ends:
+            if as_int(e) is None and not known.nonnegative(known.affine(e)):
+                found.append(maximum(e, const(0) - count))  # no places lie anywhere
     return found
 
 
