@@ -259,7 +259,7 @@ def test_code_is_never_writable_and_executable(loaded, tmp_path):
     after = writable_code()
     with open("/proc/self/maps") as file:
         assert any(str(kept) in line and " r-xp " in line for line in file)
-    assert after <= before      # other libraries of this process may have some
+    assert after <= before  # other libraries of this process may have some
 
 
 def writable_code() -> set[str]:

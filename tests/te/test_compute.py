@@ -18,7 +18,9 @@ def test_matmul_is_one_block_with_spatial_and_reduce_axes():
     A, B, C = matmul()
     (block,) = blocks(te.func("matmul", [A, B], [C]))
     assert [(a.var.name, a.kind) for a in block.axes] == [
-        ("vi", "spatial"), ("vj", "spatial"), ("vk", "reduce"),
+        ("vi", "spatial"),
+        ("vj", "spatial"),
+        ("vk", "reduce"),
     ]
     assert block.init is not None
 

@@ -56,6 +56,7 @@ from tilewright.runtime.tensor import pack
 from tilewright.strategy.work import flops
 from tilewright.support import knobs
 from tilewright.support.cache import Cache
+from tilewright.support.collector import collector_paused
 from tilewright.support.errors import CompileError
 from tilewright.target.target import Target
 from tilewright.target.target import target as read_target
@@ -182,6 +183,7 @@ def prepare(
     return fused
 
 
+@collector_paused()
 def compile_graph(
     graph: Graph,
     machine: Target,

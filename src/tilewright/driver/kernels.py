@@ -27,6 +27,7 @@ from tilewright.ir.stmt import Buffer, Func
 from tilewright.ir.verify import verify
 from tilewright.lower.pipeline import Pass, lower
 from tilewright.strategy.select import default
+from tilewright.support.collector import collector_paused
 from tilewright.support.errors import InternalFault
 from tilewright.target.target import target
 
@@ -52,6 +53,7 @@ class Kernel:
     seconds: dict[str, float] = field(default_factory=dict[str, float])  # by stage
 
 
+@collector_paused()
 def compile_kernel(job: Job, observers: Sequence[Observer] = ()) -> Kernel:
     """Schedule, lower and generate one function. `observers` see each step (`KERNEL_STEPS`)."""
     machine = target(job.target)

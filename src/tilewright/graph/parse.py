@@ -76,7 +76,13 @@ class _Parser:
         results = [self.value(v) for v in last.value.values]
         made = self.builder
         return Graph(
-            made.name, made.inputs, results, made.constants, made.nodes, made.input_names, names,
+            made.name,
+            made.inputs,
+            results,
+            made.constants,
+            made.nodes,
+            made.input_names,
+            names,
             made.formats,
         )
 

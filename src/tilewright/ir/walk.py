@@ -13,6 +13,7 @@ from tilewright.ir.expr import (
     Binary,
     Call,
     Cast,
+    Const,
     Expr,
     Load,
     Select,
@@ -49,6 +50,8 @@ def rewrite(root: N, change: Callable[[Any], Any]) -> N:
     shared: dict[int, Any] = {}
 
     def go(n: Any) -> Any:
+        if n.__class__ is Const or n.__class__ is Var:
+            return change(n)
         if n.__class__ is not Load:
             return change(n.map_children(go))
         found = shared.get(id(n))
@@ -79,6 +82,8 @@ def substitute(root: N, values: Mapping[Var, Expr]) -> N:
     shared: dict[int, Any] = {}
 
     def go(n: Any) -> Any:
+        if n.__class__ is Const:
+            return n
         if n.__class__ is Var:
             return values.get(n, n)
         if n.__class__ is not Load:

@@ -190,6 +190,8 @@ def _fails_with(form: Affine, end: Affine, known: Facts) -> bool:
 
     Of form ≤ -1 follows n * form + n - 1 ≤ -1; a guard on whole tiles of n is n times too small.
     """
+    if end.terms.keys().isdisjoint(form.terms):
+        return False  # one says nothing of the other
     times = {1}
     for t, c in form.terms.items():
         n, rest = divmod(end.terms.get(t, 0), c)

@@ -69,6 +69,9 @@ def _own_memory(s: Any, taken: set[str]) -> Any:
             s = Alloc(renamed, replace_buffers(body, {s.buffer: renamed}))
         return s.replace(body=_own_memory(s.body, taken))
 
+    if isinstance(s, Store):
+        return s
+
     def inner(c: Any) -> Any:
         return _own_memory(c, taken) if isinstance(c, Stmt) else c
 

@@ -20,6 +20,7 @@ from tilewright.lower.insert_barriers import insert_barriers
 from tilewright.lower.legalize_vectors import legalize_vectors
 from tilewright.lower.partition_loops import partition_loops
 from tilewright.lower.unify_threads import unify_threads
+from tilewright.support.collector import collector_paused
 from tilewright.target.target import Target
 
 STAGES = ("blocks", "loops", "flat", "vector")
@@ -68,6 +69,7 @@ GPU = (
 )
 
 
+@collector_paused()
 def lower(
     func: Func,
     machine: Target,

@@ -23,6 +23,7 @@ else:
 N = TypeVar("N", bound="Node")
 C = TypeVar("C")
 
+_GENERATED = ("__init__", "__eq__", "__hash__", "__reduce__", "replace", "map_children", "children")
 _child_types = {"Node"}  # class names that make a field a child, for `map_children`
 
 
@@ -45,13 +46,8 @@ class Node:
         return ()
 
     def replace(self: N, **changes: Any) -> N:
-        """A copy with some fields changed."""
-        values = [
-            changes.pop(name) if name in changes else getattr(self, name) for name in self.fields
-        ]
-        if changes:
-            raise TypeError(f"{type(self).__name__} has no field {', '.join(changes)}")
-        return type(self)(*values)
+        """A copy with some fields changed; TypeError for a name that is no field."""
+        raise TypeError(f"{type(self).__name__} has no field {', '.join(changes)}")
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.fields)
@@ -95,9 +91,9 @@ def _build(cls: type, not_children: tuple[str, ...]) -> type:
     }
     source = _source(fields, defaults, kinds, hasattr(cls, "derive"), "key" in cls.__dict__)
     scope: dict[str, Any] = {f"_default_{name}": value for name, value in defaults.items()}
-    scope["Node"] = Node
+    scope["Node"], scope["_same"] = Node, object()
     exec(compile(source, f"<node {cls.__name__}>", "exec"), scope)
-    for name in ("__init__", "__eq__", "__hash__", "__reduce__", "map_children", "children"):
+    for name in _GENERATED:
         if name in scope and name not in cls.__dict__:
             method = scope[name]
             method.__qualname__ = f"{cls.__qualname__}.{name}"
@@ -145,6 +141,12 @@ def _source(
         "    return self._hash",
         f"def __reduce__(self): return self.__class__, ({''.join(f'self.{f}, ' for f in fields)})",
     ]
+    if fields:
+        kept = ", ".join(f"self.{f} if {f} is _same else {f}" for f in fields)
+        lines += [
+            f"def replace(self, *, {', '.join(f'{f}=_same' for f in fields)}):",
+            f"    return self.__class__({kept})",
+        ]
     held = {f: kind for f, kind in kinds.items() if kind}
     if held:
         lines += ["def map_children(self, change):"]

@@ -46,7 +46,9 @@ DECODERS = (
     "gptj granite llama mamba mistral mpt nemotron olmo olmo2 opt persimmon phi phi3 qwen2 qwen3 "
     "smollm3 stablelm starcoder2 xglm"
 ).split()
-PAIRS = "bart blenderbot blenderbot-small m2m_100 marian mbart mvp pegasus plbart t5 umt5 mt5".split()
+PAIRS = (
+    "bart blenderbot blenderbot-small m2m_100 marian mbart mvp pegasus plbart t5 umt5 mt5".split()
+)
 VISION = (
     "beit bit convnext convnextv2 cvt data2vec-vision deit dinov2 efficientnet focalnet glpn hiera "
     "ijepa levit mobilenet_v1 mobilenet_v2 mobilevit mobilevitv2 poolformer pvt pvt_v2 regnet resnet "
@@ -177,7 +179,9 @@ def inputs_of(name: str, model: nn.Module, config: Any) -> dict[str, Tensor]:
     if name == "audio-spectrogram-transformer":
         inputs["input_values"] = torch.randn(1, config.max_length, config.num_mel_bins)
     elif name == "whisper":
-        inputs["input_features"] = torch.randn(1, config.num_mel_bins, 2 * config.max_source_positions)
+        inputs["input_features"] = torch.randn(
+            1, config.num_mel_bins, 2 * config.max_source_positions
+        )
         inputs["decoder_input_ids"] = torch.randint(4, 99, (1, 5))
     elif name == "speech_to_text":
         inputs["input_features"] = torch.randn(1, 40, config.input_feat_per_channel)
@@ -272,7 +276,9 @@ def resized(program: Any, tensors: tuple[Tensor, ...]) -> Iterator[tuple[Tensor,
             low, high = (2, 9) if known is None else (known.lower, known.upper)
             values[e] = int(max(low, min(high, hints.get(e, 2) + step)))
         goal = [
-            tuple(int(s.node.expr.subs(values)) if isinstance(s, torch.SymInt) else s for s in shape)
+            tuple(
+                int(s.node.expr.subs(values)) if isinstance(s, torch.SymInt) else s for s in shape
+            )
             for shape in shapes
         ]
         yield tuple(fitted(x, shape) for x, shape in zip(tensors, goal, strict=True))

@@ -37,7 +37,12 @@ from tilewright.support.errors import ImportFault
 
 TOLERANCE = {"float32": 2e-4, "float16": 4e-3, "bfloat16": 3e-2}  # of the output's largest value
 DTYPES = ("float32", "int64", "bool", "float16", "bfloat16")
-UP_TO_SIGN = ("linalg.eig", "linalg.eigh", "linalg.svd", "svd")  # vectors, of which OpInfo compares lengths
+UP_TO_SIGN = (
+    "linalg.eig",
+    "linalg.eigh",
+    "linalg.svd",
+    "svd",
+)  # vectors, of which OpInfo compares lengths
 DRAWN = set(  # results are random: their shapes, dtypes and distributions are compared
     "bernoulli cauchy exponential geometric log_normal multinomial normal rand_like randint randint_like randn"
     " randn_like uniform nn.functional.feature_alpha_dropout nn.functional.rrelu"
@@ -104,7 +109,9 @@ def _all(result: Any) -> Any:
     return result
 
 
-def judge(op: Any, calls: Sequence[tuple[Any, Any, Any]], tolerance: float, native: bool) -> tuple[str, str]:
+def judge(
+    op: Any, calls: Sequence[tuple[Any, Any, Any]], tolerance: float, native: bool
+) -> tuple[str, str]:
     """The verdict on some samples, and why."""
     module = Calls(op.op, calls)
     inputs = tuple(x.clone() for x in module.tensors)
@@ -126,7 +133,9 @@ def judge(op: Any, calls: Sequence[tuple[Any, Any, Any]], tolerance: float, nati
         return "fail", f"run: {type(fault).__name__}: {fault}"
     changed = [n for n in graph.output_names if n.startswith("tensors_")]
     expected += [after[int(n.removeprefix("tensors_"))] for n in changed]
-    wanted = [array(torch.view_as_real(y.resolve_conj()) if y.is_complex() else y) for y in expected]
+    wanted = [
+        array(torch.view_as_real(y.resolve_conj()) if y.is_complex() else y) for y in expected
+    ]
     if op.name in DRAWN:
         return compare_drawn(found, wanted)
     return compare(found, wanted, tolerance, "empty" in op.name)
@@ -138,7 +147,9 @@ def compare_drawn(found: Any, expected: Any) -> tuple[str, str]:
     for a, b in zip(found, expected, strict=True) if verdict[0] == "agree" else ():
         a, b = (np.sort(x.astype(np.float64), axis=None) for x in (a, b))
         at = np.concatenate([a, b])
-        gap = np.abs(np.searchsorted(a, at, "right") - np.searchsorted(b, at, "right")).max(initial=0)
+        gap = np.abs(np.searchsorted(a, at, "right") - np.searchsorted(b, at, "right")).max(
+            initial=0
+        )
         if gap > 2.23 * (2 * a.size) ** 0.5:
             return "differ", f"another distribution: by {gap} of {a.size} numbers"
     return verdict
@@ -166,7 +177,9 @@ def compare(found: Any, expected: Any, tolerance: float, types_only: bool) -> tu
     return "agree", ""
 
 
-def examine(name: str, op: Any, dtypes: Sequence[str], count: int | None, native: bool = False) -> Entry:
+def examine(
+    name: str, op: Any, dtypes: Sequence[str], count: int | None, native: bool = False
+) -> Entry:
     """An entry's samples: together while that goes well, else one by one."""
     entry, start = Entry(name), time.perf_counter()
     for of in dtypes:
@@ -248,9 +261,13 @@ def main() -> int:
         lines = given.log.read_text().splitlines()
         found = {e["name"]: Entry(**e) for e in map(json.loads, lines)}
     for name, op in entries():
-        if name in found or (given.names and op.name not in given.names and name not in given.names):
+        if name in found or (
+            given.names and op.name not in given.names and name not in given.names
+        ):
             continue
-        entry = found[name] = examine(name, op, given.dtypes.split(","), given.samples, given.native)
+        entry = found[name] = examine(
+            name, op, given.dtypes.split(","), given.samples, given.native
+        )
         for verdict, why in entry.reasons.items():
             print(f"{name}: {verdict}: {why}", flush=True)
         if given.log:

@@ -306,7 +306,13 @@ def test_running_statistics_in_training() -> None:
     x = drawn(4, 3, 5, 5)
     graph = import_torch(norm, (x,))
     state = {k: v.clone().numpy() for k, v in norm.named_buffers()}
-    found = dict(zip(graph.output_names, evaluate(graph, [x.numpy(), *(state[k] for k in graph.input_names[1:])]), strict=True))
+    found = dict(
+        zip(
+            graph.output_names,
+            evaluate(graph, [x.numpy(), *(state[k] for k in graph.input_names[1:])]),
+            strict=True,
+        )
+    )
     np.testing.assert_allclose(found.pop("output"), norm(x).detach().numpy(), atol=1e-5)
     assert set(found) == set(state)
     for name, content in norm.named_buffers():
@@ -318,7 +324,9 @@ def test_complex_inputs() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x * 1j
 
-    assert "torch.complex64 is not supported" in refusal(Rotated(), torch.ones(3, dtype=torch.complex64))
+    assert "torch.complex64 is not supported" in refusal(
+        Rotated(), torch.ones(3, dtype=torch.complex64)
+    )
 
 
 def test_no_tensor_result() -> None:

@@ -28,12 +28,21 @@ def test_sums_over_windows() -> None:
 @pytest.mark.parametrize("include_self", [False, True])
 def test_index_reduce(reduce: str, include_self: bool) -> None:
     index = torch.tensor([0, 3, 3, 1])
-    agree(lambda x, s: x.index_reduce(1, index, s, reduce, include_self=include_self), drawn(3, 5), drawn(3, 4, seed=1))
+    agree(
+        lambda x, s: x.index_reduce(1, index, s, reduce, include_self=include_self),
+        drawn(3, 5),
+        drawn(3, 4, seed=1),
+    )
 
 
 def test_running_extremes_and_their_places() -> None:
     def f(x: Tensor, i: Tensor) -> list[Tensor]:
-        return [*torch.cummax(x, 1), *torch.cummin(x, 0), *torch.cummax(i, -1), torch.logcumsumexp(x, 1)]
+        return [
+            *torch.cummax(x, 1),
+            *torch.cummin(x, 0),
+            *torch.cummax(i, -1),
+            torch.logcumsumexp(x, 1),
+        ]
 
     agree(f, drawn(4, 6), drawn(3, 7, of=torch.int64))
 
@@ -59,14 +68,24 @@ def test_masks() -> None:
 
 def test_replaced_places() -> None:
     def f(x: Tensor, y: Tensor) -> list[Tensor]:
-        return [x.diagonal_scatter(y, 1), x.as_strided_scatter(y, (4,), (3,), 2), x.put(torch.tensor([3, -1, 7, 7]), y, True)]
+        return [
+            x.diagonal_scatter(y, 1),
+            x.as_strided_scatter(y, (4,), (3,), 2),
+            x.put(torch.tensor([3, -1, 7, 7]), y, True),
+        ]
 
     agree(f, drawn(5, 5), drawn(4, seed=1))
 
 
 def test_counts() -> None:
     def f(x: Tensor, i: Tensor) -> list[Tensor]:
-        return [torch.histc(x, 7), torch.histc(x, 5, -1.0, 1.0), *torch.mode(i, 1), F.pdist(x), F.pdist(x, 1.0)]
+        return [
+            torch.histc(x, 7),
+            torch.histc(x, 5, -1.0, 1.0),
+            *torch.mode(i, 1),
+            F.pdist(x),
+            F.pdist(x, 1.0),
+        ]
 
     agree(f, drawn(6, 4), drawn(4, 9, of=torch.int64))
 
@@ -77,6 +96,10 @@ def test_bilinear_forms() -> None:
 
 def test_padding_that_cuts() -> None:
     def f(x: Tensor) -> list[Tensor]:
-        return [F.pad(x, (-3, 5), mode="replicate"), F.pad(x, (2, -1, -1, 1), value=2.0), F.pad(x, (-1, 2), mode="circular")]
+        return [
+            F.pad(x, (-3, 5), mode="replicate"),
+            F.pad(x, (2, -1, -1, 1), value=2.0),
+            F.pad(x, (-1, 2), mode="circular"),
+        ]
 
     agree(f, drawn(2, 3, 4))

@@ -48,4 +48,8 @@ def test_chebyshev_polynomials(kind: str, shifted: bool) -> None:
 def test_parts_of_numbers() -> None:
     x = torch.tensor([0.0, -0.0, 1.0, 0.5, -3.7, 1e-30, 1e30, 7.0, -0.1, 255.9])
     agree(lambda x: torch.frexp(x)[0], x, tolerance=0)
-    agree(lambda x: (torch.frexp(x)[1], torch.signbit(x), torch.copysign(x.flip(0), x)), x, tolerance=0)
+    agree(
+        lambda x: (torch.frexp(x)[1], torch.signbit(x), torch.copysign(x.flip(0), x)),
+        x,
+        tolerance=0,
+    )

@@ -40,12 +40,18 @@ def _pack_type(x: Any, *, block: int, groups: int = 1) -> Type:
 
 def pack(array: np.ndarray, block: int, groups: int = 1) -> np.ndarray:
     """NumPy twin of `pack_channels`: channels beyond the last of a group are zeros."""
+    return np.ascontiguousarray(in_blocks(array, block, groups))
+
+
+def in_blocks(array: np.ndarray, block: int, groups: int = 1) -> np.ndarray:
+    """`pack`, copying nothing where no channels are missing."""
     n, c, *spatial = array.shape
     each = -(-c // groups // block)
-    full = np.zeros((n, groups, each * block, *spatial), array.dtype)
-    full[:, :, : c // groups] = array.reshape(n, groups, c // groups, *spatial)
-    split = full.reshape(n, groups * each, block, *spatial)
-    return np.ascontiguousarray(np.moveaxis(split, 2, -1))
+    full = array.reshape(n, groups, c // groups, *spatial)
+    if each * block != c // groups:
+        full = np.zeros((n, groups, each * block, *spatial), array.dtype)
+        full[:, :, : c // groups] = array.reshape(n, groups, c // groups, *spatial)
+    return np.moveaxis(full.reshape(n, groups * each, block, *spatial), 2, -1)
 
 
 @operator(

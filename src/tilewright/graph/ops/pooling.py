@@ -29,9 +29,7 @@ def pooled(
     beyond = min(pad[1] - reach + stride, 0)
     count = sizes.size((size + (pad[0] + beyond - 1)) // stride + 1)
     known = as_int(count)
-    need(
-        known is None or known > 0, f"the kernel reaches {reach} but the padded input has less"
-    )
+    need(known is None or known > 0, f"the kernel reaches {reach} but the padded input has less")
     return count
 
 

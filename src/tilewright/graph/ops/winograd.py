@@ -84,8 +84,13 @@ def _with_roots(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
 def pack_winograd(filters: np.ndarray, m: int) -> np.ndarray:
     """Packed filters (Co/ob, Ci/cb, 3, 3, cb, ob), transformed: (Co/ob, a, a, Ci/cb, cb, ob)."""
     g = np.array(transforms(m).filter, np.float64)
-    made = np.einsum("ik,ocklxy,jl->oijcxy", g, filters.astype(np.float64), g, optimize=True)
-    return np.ascontiguousarray(made.astype(filters.dtype))
+    both = np.kron(g, g)  # (a * a, 9): rows and columns at once
+    blocks, inner, _, _, *tile = filters.shape
+    made = np.empty((blocks, len(g), len(g), inner, *tile), filters.dtype)
+    for block, result in zip(filters, made, strict=True):
+        taps = np.moveaxis(block.reshape(inner, TAPS**2, -1), 1, 0).astype(np.float64)
+        result[:] = (both @ taps.reshape(TAPS**2, -1)).reshape(result.shape)
+    return made
 
 
 def tiles(size: int | Expr, m: int) -> Any:

@@ -18,7 +18,7 @@ from tilewright.graph import sizes
 from tilewright.graph.builder import Edit
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.operator import BROADCAST, OPERATORS
-from tilewright.graph.ops.packed import pack, pack_dense, pack_transposed
+from tilewright.graph.ops.packed import in_blocks, pack, pack_dense, pack_transposed
 from tilewright.graph.ops.winograd import pack_winograd
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import as_int
@@ -391,9 +391,8 @@ def pack_filter(weights: np.ndarray, source: Packing, result: Packing, groups: i
     Ci counts the channels of one of the convolution's groups.
     """
     of_group = Packing(source.block, source.groups // groups or 1)
-    columns = of_group.pack(weights)  # (Co, Ci/cb, KH, KW, cb)
-    rows = result.pack(columns.reshape(1, len(weights), -1))  # (1, Co/ob, Ci/cb*KH*KW*cb, ob)
-    return np.ascontiguousarray(rows.reshape(-1, *columns.shape[1:], result.block))
+    columns = in_blocks(weights, of_group.block, of_group.groups)  # (Co, Ci/cb, KH, KW, cb)
+    return result.pack(columns[None])[0]
 
 
 def dense_filter(weights: np.ndarray, groups: int) -> np.ndarray:

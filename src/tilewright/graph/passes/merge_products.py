@@ -76,10 +76,7 @@ def _is_candidate(graph: Graph, node: Node) -> bool:
     x, w = node.inputs
     shape = x.static_shape
     return (
-        w in graph.constants
-        and w.rank == 2
-        and shape is not None
-        and 0 < _rows(node) <= MOST_ROWS
+        w in graph.constants and w.rank == 2 and shape is not None and 0 < _rows(node) <= MOST_ROWS
     )
 
 
