@@ -354,6 +354,10 @@ def _pooling() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     ]
     made += [
         ("lrn", [f(1, 6, 2, 2)], {"size": 3}),
+        ("lrn", [f(1, 6, 2, 2)], {"size": 2, "beta": 1.5}),
+        ("lrn", [f(1, 6, 2, 2)], {"size": 2, "beta": 0.3}),
+        ("lrn_packed", [f(2, 3, 2, 5, 8)], {"size": 5, "alpha": 0.2}),
+        ("lrn_packed", [f(1, 1, 3, 9, 4)], {"size": 4, "alpha": 0.5, "beta": 0.3}),
         ("lrn", [f(1, 5, 3)], {"size": 4, "alpha": 0.5, "bias": 2.0}),
     ]
     return made

@@ -204,3 +204,12 @@ def test_product_over_pixels_whose_tiles_span_rows(threads):
 
 def test_recurrence_runs_in_order():
     check("cumsum", random(6, 40), axis=0)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [((1, 12, 7, 54, 8), 5), ((2, 1, 3, 1, 8), 3), ((1, 3, 1, 17, 16), 4), ((1, 5, 9, 13, 4), 9)],
+)
+def test_local_response(shape, size, threads):
+    check("lrn_packed", random(*shape), threads=threads, relu=True, size=size, alpha=0.3, bias=2.0)

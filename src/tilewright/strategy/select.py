@@ -19,6 +19,7 @@ from tilewright.strategy.depthwise import depthwise
 from tilewright.strategy.pointwise import pointwise
 from tilewright.strategy.product import dense, matmul, pointwise_product
 from tilewright.strategy.reduction import reduction
+from tilewright.strategy.response import response
 from tilewright.strategy.winograd import winograd
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
@@ -32,6 +33,7 @@ FAMILIES: dict[str, Family] = {
     "depthwise_packed": depthwise,
     "matmul": matmul,
     "pointwise_packed": pointwise_product,
+    "squares": response,
     "winograd_product": winograd,
 }
 

@@ -1,5 +1,4 @@
-"""Pooling over windows of the space axes of [batch, channels, *space], and local response
-normalisation."""
+"""Pooling over windows of the space axes of [batch, channels, *space]."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import numpy as np
 from tilewright import te
 from tilewright.graph import sizes
 from tilewright.graph.operator import REDUCTION, Type, need, operator
-from tilewright.graph.ops.elementwise import keeping_dtype, same_float, sum_type
+from tilewright.graph.ops.elementwise import keeping_dtype, sum_type
 from tilewright.graph.ops.linear import Pads, axis_name, convolved, named, padded, window, windows
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, as_int
@@ -231,40 +230,3 @@ def _window_count(
     skipped = (skipped + (dilation - 1)) // dilation  # the first tap at or after `low`
     end = te.minimum((high - start + (dilation - 1)) // dilation, kernel)  # the taps before `high`
     return end - skipped
-
-
-def _lrn(x: np.ndarray, size: int, alpha: float, beta: float, bias: float) -> np.ndarray:
-    half = (size - 1) // 2
-    squares = np.pad(x * x, ((0, 0), (half, size - 1 - half)) + ((0, 0),) * (x.ndim - 2))
-    total = sum(squares[:, k : k + x.shape[1]] for k in range(size))
-    return x / (bias + alpha / size * total) ** beta
-
-
-def _lrn_type(
-    x: Any, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
-) -> Type:
-    need(len(x.shape) >= 2, "needs a channel axis")
-    need(size > 0, "needs a positive size")
-    return same_float(x)
-
-
-@operator(fusion=REDUCTION, infer=_lrn_type, reference=keeping_dtype(_lrn))
-def lrn(x: Any, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Any:
-    """x / (bias + alpha / size × the sum of squares over `size` neighbouring channels)^beta.
-    Source: ONNX LRN."""
-    half = (size - 1) // 2
-    k = te.reduce_axis(size, "k")
-    channels = x.shape[1]
-
-    def squares(*i: Expr) -> Expr:
-        c = i[1] + k - half
-        v = te.select((c >= 0) & (c < channels), x[(i[0], c, *i[2:])], te.const(0, x.dtype))
-        return te.sum(v * v, k)
-
-    total = te.compute(x.shape, squares, name="lrn_sum")
-
-    def at(*i: Expr) -> Expr:
-        base = te.const(bias, x.dtype) + te.const(alpha / size, x.dtype) * total[i]
-        return x[i] / te.power(base, te.const(beta, x.dtype))
-
-    return te.compute(x.shape, at, name="lrn")

@@ -82,6 +82,7 @@ class _Layouts(Edit):
             "conv_transpose": self.conv_transpose,
             "matmul": self.matmul,
             "concat": self.concat,
+            "lrn": self.lrn,
             "reduce_mean": self.mean,
             **dict.fromkeys(POOLS, self.pool),
         }
@@ -323,11 +324,20 @@ class _Layouts(Edit):
             return False
         return self.on_packed(node, {"axes": (2, 3), "keepdims": True})
 
-    def on_packed(self, node: Node, attrs: dict[str, Any]) -> bool:
+    def lrn(self, node: Node) -> bool:
+        (x,) = node.inputs
+        if not self.is_only_packed(x) or x.static_shape is None or x.rank != 4:
+            return False
+        packing = self.packed[x]
+        if not packing.is_full(x.static_shape[1]) or node["size"] > 2 * packing.block + 1:
+            return False
+        return self.on_packed(node, dict(node.attrs), "lrn_packed")
+
+    def on_packed(self, node: Node, attrs: dict[str, Any], op: str = "") -> bool:
         """Run on the packed form of the only input."""
         (x,) = node.inputs
         packing = self.packed[x]
-        form = self.emit(node.op, self.forms[x, packing], **attrs)
+        form = self.emit(op or node.op, self.forms[x, packing], **attrs)
         self.made(node.output, form, packing)
         return True
 

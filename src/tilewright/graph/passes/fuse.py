@@ -22,7 +22,9 @@ from tilewright.graph.operator import BROADCAST, COMPLEX, INJECTIVE, OPAQUE, OPE
 from tilewright.ir.expr import as_int
 
 MOST_INLINED = 128  # operations in one expression after everything was inlined
-WINDOWED = frozenset({"max_pool", "avg_pool", "lrn"})  # read an input element many times
+WINDOWED = frozenset(
+    {"max_pool", "avg_pool", "lrn", "lrn_packed"}
+)  # read an input element many times
 CHEAP = frozenset(
     "add sub mul neg abs minimum maximum relu clip cast where equal not_equal less less_equal"
     " greater"

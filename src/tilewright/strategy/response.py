@@ -1,0 +1,43 @@
+"""Response strategy: a strip of pixels, its squares and then its results, block by block.
+
+In: a schedule whose anchor holds the squares of all channels of a pixel, as `lrn_packed` makes it.
+The one idea: a strip's squares stay in the first cache, and memory is read and written in runs of
+the strip's pixels.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir.walk import blocks
+from tilewright.schedule.schedule import Schedule
+from tilewright.strategy.absorb import role
+from tilewright.strategy.loops import (
+    by_axis,
+    compute_inside,
+    extent,
+    innermost,
+    parallel,
+    reorder,
+    split,
+    vectorize,
+)
+from tilewright.target.target import Target
+
+
+def response(schedule: Schedule, target: Target, threads: int) -> None:
+    """lrn_packed: (N, C/b, H, W, b)."""
+    squares = next(b.name for b in blocks(schedule.func.body) if role(b) == "squares")
+    n, c, y, x, i = by_axis(schedule, schedule.blocks()[-1])
+    pixel = (extent(schedule, c) + 2) * extent(schedule, i) * 4
+    most = max(1, target.cache(1).size // 4 // pixel)
+    lanes = min(target.lanes(32), extent(schedule, i))
+    x, in_x = split(schedule, x, min(schedule.decide("pixels", most), extent(schedule, x)))
+    several, lane = split(schedule, i, lanes)
+    reorder(schedule, n, y, x, c, in_x, several, lane)
+    vectorize(schedule, lane)
+    own = compute_inside(schedule, squares, innermost([n, y, x]))
+    _, _, own_x, own_c, own_i = own
+    several, lane = split(schedule, own_i, lanes)
+    reorder(schedule, own_c, own_x, several, lane)
+    vectorize(schedule, lane)
+    if threads > 1:
+        parallel(schedule, [n, y], threads)
