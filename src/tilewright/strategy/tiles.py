@@ -18,6 +18,7 @@ IN_THE_WAY = 0.25  # of the shorter of two things that run side by side delays t
 TRANSFORM = 8  # cycles that a vector of a transformed tile takes, there or back
 FMA_LATENCY = 4  # cycles; x86-64 and current ARM cores alike
 TILE_OVERHEAD = 1.0  # cycles of loop control for each step of the reduction
+SECOND_TILE = 1.03  # what it must gain to have a tile of another size for the vectors left over
 
 
 def step_cycles(rows: int, vectors: int) -> float:
@@ -80,8 +81,9 @@ def spatial_cycles(height: int, width: int, vectors: int, tile: tuple[int, int, 
     rows, columns, group = tile
     cycles = 0.0
     for wide, times in _pieces(width, columns):
-        cycles += times * step_cycles(rows * wide, group)
-    return cycles * (height / rows) * (vectors / group)
+        for deep, often in _pieces(vectors, group):
+            cycles += times * often * step_cycles(rows * wide, deep)
+    return cycles * (height / rows)
 
 
 def prefers_pixels(height: int, width: int, vectors: int, registers: int) -> bool:
@@ -110,7 +112,7 @@ def spatial_tile(
     """
     best: tuple[float, int, int, int, int] | None = None
     for group in groups:
-        if vectors % group:
+        if group > vectors and group != min(groups):
             continue
         most = max(1, (registers - 1 - group) // group)
         for columns in range(1, min(width, most) + 1):
@@ -118,6 +120,7 @@ def spatial_tile(
                 if rows > 1 and (columns < width or height % rows):
                     continue  # several rows only where they are whole and fit exactly
                 cycles = spatial_cycles(height, width, vectors, (rows, columns, group))
+                cycles *= 1.0 if vectors % group == 0 else SECOND_TILE
                 key = (round(cycles, 3), -rows * columns * group, rows, columns, group)
                 if best is None or key < best:
                     best = key
