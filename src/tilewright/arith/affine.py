@@ -68,6 +68,7 @@ class Forms:
         self._effort = self._nesting = 0
         self._names = Names() if parent is None else parent._names
         if parent is not None:
+            self._nesting = parent._nesting  # what is asked under a condition is no new question
             self.conditions, self._given = parent.conditions, dict(parent._given)
 
     # ---- from expressions to forms

@@ -7,9 +7,11 @@ computes is compiled; nothing falls back to an evaluator.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType
 
@@ -59,18 +61,24 @@ class Prepared(BackendRep):
         return self.grouped(self.made[key](*flat), self.made[key])
 
     def grouped(self, results: list[Any], executable: Executable) -> tuple[Any, ...]:
-        """Results as the model declares them: sequences as lists."""
+        """Results as the model declares them: sequences as lists, what is not there as None."""
         by_name = dict(zip([t.name for t in executable.outputs], results, strict=True))
-        made: list[Any] = []
-        for entry in self.model.graph.output:
-            if entry.name in by_name:
-                made.append(by_name[entry.name])
-                continue
-            names = (f"{entry.name}.{k}" for k in itertools.count())
-            made.append(
-                [by_name[name] for name in itertools.takewhile(by_name.__contains__, names)]
-            )
-        return tuple(made)
+        return tuple(declared(entry.name, by_name) for entry in self.model.graph.output)
+
+
+def declared(name: str, by_name: Mapping[str, Any]) -> Any:
+    """The output `name` of the model from the outputs of the graph."""
+    if not by_name.get(f"{name}.present", True):
+        return None
+    if name in by_name:
+        return by_name[name]
+    if f"{name}.shapes" in by_name:
+        shapes = [[s for s in row if s >= 0] for row in by_name[f"{name}.shapes"].tolist()]
+        ends = np.cumsum([math.prod(s) for s in shapes])[:-1]
+        parts = np.split(by_name[f"{name}.elements"], ends) if shapes else []
+        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    names = (f"{name}.{k}" for k in itertools.count())
+    return [by_name[k] for k in itertools.takewhile(by_name.__contains__, names)]
 
 
 class TilewrightBackend(Backend):

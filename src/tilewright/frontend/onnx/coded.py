@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 from tilewright.frontend.onnx.files import array_of
-from tilewright.frontend.onnx.registry import Refusal, Site
+from tilewright.frontend.onnx.registry import Maybe, Ragged, Refusal, Sequence, Site
 from tilewright.graph import sizes
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Value
@@ -150,6 +150,19 @@ def output_of(build: Folding, name: str, value: Any) -> Value:
         build.formats[name] = value.format
         return value.codes
     return value
+
+
+def outputs_of(build: Folding, name: str, value: Any) -> dict[str, Value]:
+    """What the graph gives for a value, by name. A sequence x gives x.0, x.1, …, or, where the run
+    knows its length, x.elements and x.shapes; an optional one x.present beside what it may hold."""
+    if isinstance(value, Sequence):
+        return {f"{name}.{k}": output_of(build, f"{name}.{k}", v) for k, v in enumerate(value)}
+    if isinstance(value, Ragged):
+        return {f"{name}.elements": value.data, f"{name}.shapes": value.shapes}
+    if isinstance(value, Maybe):
+        content = {} if value.content is None else outputs_of(build, name, value.content)
+        return {f"{name}.present": value.present, **content}
+    return {name: output_of(build, name, value)}
 
 
 def decoded_input(build: Folding, encoded: Value, pixel_format: str) -> Value:

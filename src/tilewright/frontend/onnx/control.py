@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from tilewright.frontend.onnx import ragged
 from tilewright.frontend.onnx.measured import measure, op
-from tilewright.frontend.onnx.registry import Refusal, Sequence, Site, translates
+from tilewright.frontend.onnx.registry import Maybe, Ragged, Refusal, Sequence, Site, translates
 from tilewright.frontend.onnx.tensors import axis, cut
 from tilewright.graph.builder import without_dead
 from tilewright.graph.folding import Folding
@@ -40,17 +41,28 @@ def branch(n: Site) -> Any:
 
 
 def merged(n: Site, condition: Value, then: Any, other: Any, name: str) -> Any:
-    """What the condition chooses of two computed values, or of two sequences element by element."""
-    many = isinstance(then, Sequence), isinstance(other, Sequence)
-    if all(many) and len(then) == len(other):
+    """What the condition chooses of two values: tensors, sequences, or optional ones."""
+    if isinstance(then, Maybe) or isinstance(other, Maybe):
+        yes = n.constant(np.array(True))
+        a, b = (v if isinstance(v, Maybe) else Maybe(yes, v) for v in (then, other))
+        present = n.build.emit("where", condition, a.present, b.present)
+        if a.content is None or b.content is None:
+            return Maybe(present, b.content if a.content is None else a.content)
+        return Maybe(present, merged(n, condition, a.content, b.content, name))
+    many = ragged.is_sequence(then), ragged.is_sequence(other)
+    if all(many):
+        if not all(isinstance(v, Sequence) for v in (then, other)) or len(then) != len(other):
+            return ragged.merged(n, condition, then, other) if then or other else then
         pairs = zip(then, other, strict=True)
         return Sequence(merged(n, condition, a, b, name) for a, b in pairs)
     if any(many):
-        raise Refusal("its branches give sequences of unlike lengths, and data chooses")
+        raise Refusal("one of its branches gives a sequence, the other a tensor, and data chooses")
     same = then.shape == other.shape or as_int(then.elements) == as_int(other.elements) == 1
+    if then.dtype is other.dtype and then.rank == other.rank and not same:
+        return ragged.merged_tensor(n, condition, then, other)
     if then.dtype is not other.dtype or not same:
         why = f"its branches give {then.type_text} and {other.type_text}"
-        raise Refusal(why, "both must have one shape")
+        raise Refusal(why, "both must have one type and as many axes")
     return n.build.emit("where", condition, then, other, name=name)
 
 
@@ -132,6 +144,12 @@ class Body:
 
     def own(self, value: Any) -> Any:
         """A value from around the body as one inside it."""
+        if isinstance(value, Sequence):
+            return Sequence(self.own(v) for v in value)
+        if isinstance(value, Ragged):
+            return Ragged(self.own(value.data), self.own(value.shapes), value.rank)
+        if isinstance(value, Maybe):
+            return Maybe(self.own(value.present), self.own(value.content))
         if value is None or value in self.inner.made_by or value in self.inner.constants:
             return value
         if value in self.inner.inputs:

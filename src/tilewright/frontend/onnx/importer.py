@@ -34,7 +34,7 @@ from tilewright.frontend.onnx.coded import (
     constant_of,
     input_of,
     moved,
-    output_of,
+    outputs_of,
 )
 from tilewright.frontend.onnx.files import TYPES, Source, read, type_of
 from tilewright.frontend.onnx.registry import TRANSLATORS, Refusal, Site
@@ -64,7 +64,9 @@ def import_onnx(
     `dims` gives numbers to symbolic dimensions by name ({"batch": 1}); others stay symbolic.
     `structure` says of inputs that are sequences what shapes their tensors have, and of optional
     ones that are not there that they are None. A sequence x becomes the graph's inputs "x.0",
-    "x.1", …; so do sequences among the outputs. Raises ImportFault.
+    "x.1", …; so do sequences among the outputs. One whose length the run finds becomes the outputs
+    "x.elements" (the elements end to end) and "x.shapes" (a row of sizes for each, -1 behind those
+    of lower rank); an optional one also "x.present", a bool. Raises ImportFault.
     """
     importer = Importer(read(source), dict(dims or {}), dict(structure or {}))
     try:
@@ -119,12 +121,10 @@ class Importer:
             value = self.scopes[0].get(entry.name)
             if value is None:
                 raise refuse(f"nothing makes its output '{short(entry.name)}'")
-            if isinstance(value, Sequence_):
-                outputs.update((f"{entry.name}.{k}", part) for k, part in enumerate(value))
-                continue
-            if entry.name in outputs:
+            made = outputs_of(self.build, entry.name, value)
+            if made.keys() & outputs.keys():
                 raise refuse(f"it has the output '{short(entry.name)}' twice")
-            outputs[entry.name] = output_of(self.build, entry.name, value)
+            outputs |= made
         if not outputs:
             raise refuse("it has no outputs")
         return self.build.finish(outputs)

@@ -9,6 +9,7 @@ a reason.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,36 @@ class Sequence(tuple[Value, ...]):
     def type_text(self) -> str:
         """For messages."""
         return f"sequence({', '.join(v.type_text for v in self)})"
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """A sequence whose length, or the shapes in it, only the run knows: the elements end to end in
+    `data` [total], and their shapes as the rows of `shapes` (i64 [count, axes]), -1 behind the axes
+    of an element that has fewer. `rank` is that of every element, None if they differ."""
+
+    data: Value
+    shapes: Value
+    rank: int | None
+
+    @property
+    def type_text(self) -> str:
+        """For messages."""
+        return f"sequence of {self.data.dtype} tensors, {sizes.text(self.shapes.shape[0])} of them"
+
+
+@dataclass(frozen=True)
+class Maybe:
+    """An optional value: whether it is there (a bool), and what is then there (None: never)."""
+
+    present: Value
+    content: Any
+
+    @property
+    def type_text(self) -> str:
+        """For messages."""
+        held = "nothing" if self.content is None else self.content.type_text
+        return f"optional({held})"
 
 
 class Refusal(Exception):
@@ -106,8 +137,10 @@ class Site:
         value = self.optional(n)
         if value is None:
             raise Refusal(f"input {n} is missing")
-        if isinstance(value, Sequence):
+        if isinstance(value, Sequence | Ragged):
             raise Refusal(f"input {n} is a sequence, not a tensor")
+        if isinstance(value, Maybe):
+            raise Refusal(f"input {n} is optional", "OptionalGetElement gives its element")
         if not isinstance(value, Value):
             raise Refusal(f"input {n} ({value!r}) holds elements that {self.op} does not work on")
         return value

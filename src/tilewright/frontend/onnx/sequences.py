@@ -1,7 +1,7 @@
 """Translators of ONNX operators on sequences.
 
-The length of a sequence is known when compiling, so it is a tuple of values and costs nothing at
-run time; places in it must be known, too.
+Where the length of a sequence and the places in it are known when compiling, it is a tuple of
+values and costs nothing at run time; else it is `Ragged` (`ragged.py`).
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx import measured
-from tilewright.frontend.onnx.registry import Refusal, Sequence, Site, translates
+from tilewright.frontend.onnx import measured, ragged
+from tilewright.frontend.onnx.registry import Maybe, Ragged, Refusal, Sequence, Site, translates
 from tilewright.frontend.onnx.tensors import axis, cut
-from tilewright.ir.expr import as_int
+from tilewright.graph.graph import Value
+from tilewright.ir.expr import Expr, as_int
 
 
-def sequence(n: Site, k: int) -> Sequence:
+def sequence(n: Site, k: int) -> Sequence | Ragged:
     """Input `k`, which must be a sequence."""
-    found = n.optional(k)
-    if not isinstance(found, Sequence):
+    found: Any = n.optional(k)
+    if not isinstance(found, Sequence | Ragged):
         raise Refusal(f"input {k} is no sequence")
     return found
 
@@ -32,18 +33,39 @@ def place(n: Site, k: int, most: int) -> int:
     return found
 
 
-@translates("Optional", "OptionalGetElement")
-def element(n: Site) -> Any:
-    """What is there; whether it is there is known when compiling."""
+def is_known(n: Site, parts: Any, k: int) -> bool:
+    """Are the sequence and the place that input `k` names known when compiling?"""
+    return isinstance(parts, Sequence) and measured.is_constant(n, k)
+
+
+@translates("Optional")
+def optional(n: Site) -> Any:
+    """What is there; without an input nothing is."""
     value = n.optional(0)
-    if value is None:
+    return Maybe(n.constant(np.array(False)), None) if value is None else value
+
+
+@translates("OptionalGetElement")
+def element(n: Site) -> Any:
+    """What is there. The run stops if it is not."""
+    value: Any = n.optional(0)
+    if not isinstance(value, Maybe) and value is not None:
+        return value
+    if value is None or value.content is None:
         raise Refusal("there is no element")
-    return value
+    content, what = value.content, "the element"
+    if isinstance(content, Ragged):
+        shapes = ragged.checked(n, value.present, content.shapes, what)
+        return Ragged(content.data, shapes, content.rank)
+    if isinstance(content, Sequence):
+        return Sequence(ragged.checked(n, value.present, v, what) for v in content)
+    return ragged.checked(n, value.present, content, what)
 
 
 @translates("OptionalHasElement")
 def has_element(n: Site) -> Any:
-    return n.constant(np.array(n.optional(0) is not None))
+    value: Any = n.optional(0)
+    return value.present if isinstance(value, Maybe) else n.constant(np.array(value is not None))
 
 
 @translates("SequenceEmpty")
@@ -58,12 +80,17 @@ def construct(n: Site) -> Any:
 
 @translates("SequenceLength")
 def count(n: Site) -> Any:
-    return n.constant(np.array(len(sequence(n, 0)), np.int64))
+    parts = sequence(n, 0)
+    if isinstance(parts, Ragged):
+        return n.emit("reshape", ragged.counted(n, parts.shapes.shape[0]), shape=())
+    return n.constant(np.array(len(parts), np.int64))
 
 
 @translates("SequenceAt")
 def at(n: Site) -> Any:
     parts = sequence(n, 0)
+    if not is_known(n, parts, 1):
+        return ragged.at(n, parts, n[1])
     k = place(n, 1, len(parts))
     if k == len(parts):
         raise Refusal(f"place {k} is outside a sequence of {len(parts)}")
@@ -72,28 +99,40 @@ def at(n: Site) -> Any:
 
 @translates("SequenceInsert")
 def insert(n: Site) -> Any:
-    parts = list(sequence(n, 0))
-    k = place(n, 2, len(parts)) if n.optional(2) is not None else len(parts)
-    parts.insert(k, n[1])
-    return Sequence(parts)
+    parts = sequence(n, 0)
+    if not is_known(n, parts, 2):
+        return ragged.insert(n, parts, n[1], n[2] if n.optional(2) is not None else None)
+    made = list(parts)
+    k = place(n, 2, len(made)) if n.optional(2) is not None else len(made)
+    made.insert(k, n[1])
+    return Sequence(made)
 
 
 @translates("SequenceErase")
 def erase(n: Site) -> Any:
-    parts = list(sequence(n, 0))
-    k = place(n, 1, len(parts)) if n.optional(1) is not None else -1
-    if not parts or k == len(parts):
+    parts = sequence(n, 0)
+    if not is_known(n, parts, 1):
+        last = measured.numbers(n, -1)
+        return ragged.erase(n, parts, n[1] if n.optional(1) is not None else last)
+    made = list(parts)
+    k = place(n, 1, len(made)) if n.optional(1) is not None else -1
+    if not made or k == len(made):
         raise Refusal("there is nothing to erase")
-    del parts[k]
-    return Sequence(parts)
+    del made[k]
+    return Sequence(made)
 
 
 @translates("ConcatFromSequence")
 def concat(n: Site) -> Any:
     """With `new_axis` the tensors are stacked."""
-    parts, d = list(sequence(n, 0)), n.int("axis")
-    if not parts or d is None:
-        raise Refusal("it needs an axis and at least one tensor")
+    parts, d = sequence(n, 0), n.int("axis")
+    if d is None:
+        raise Refusal("it needs an axis")
+    if isinstance(parts, Ragged):
+        rank = (parts.rank or 0) + n.flag("new_axis")
+        return ragged.concat(n, parts, d + rank if d < 0 else d, n.flag("new_axis"))
+    if not parts:
+        raise Refusal("it needs at least one tensor")
     if n.flag("new_axis"):
         d = axis(n, d, parts[0].rank + 1)
         shape = (*parts[0].shape[:d], 1, *parts[0].shape[d:])
@@ -107,23 +146,26 @@ def split(n: Site) -> Any:
     x = n[0]
     d = axis(n, n.int("axis", 0), x.rank)
     size, rest = as_int(x.shape[d]), tuple(s for k, s in enumerate(x.shape) if k != d)
-    known_parts = n.optional(1) is not None and n[1].rank == 1
-    if size is None and not known_parts:
-        raise Refusal("it splits an axis of symbolic size", "dims={name: size} gives it a number")
-    if size is None:
-        return Sequence(measured.split(n, x, d))
     if n.optional(1) is None:
+        keep = n.flag("keepdims", True)
+        if size is None:
+            ones = n.build.emit("full", shape=(x.shape[d],), value=1, of="i64")
+            return ragged.split(n, x, d, ones, keep)
         parts = [cut(n, x, d, k, 1) for k in range(size)]
-        if not n.flag("keepdims", True):
+        if not keep:
             parts = [n.build.emit("reshape", p, shape=rest) for p in parts]
         return Sequence(parts)
     if n[1].rank == 0:
+        if size is None or n[1] not in n.build.constants:
+            return ragged.split(n, x, d, ragged.parts_of(n, x.shape[d], n[1]))
         each = int(n.scalar(1))
         if each < 1:
             raise Refusal(f"parts of {each} are not possible")
         sizes_ = [min(each, size - k) for k in range(0, size, each)]
         return Sequence(cut(n, x, d, k * each, s) for k, s in enumerate(sizes_))
-    if measured.is_known(n, 1):
+    if as_int(n[1].shape[0]) is None:
+        return ragged.split(n, x, d, making_up(n, n[1], x.shape[d]))
+    if size is not None and measured.is_constant(n, 1):
         sizes_ = list(n.numbers(1))
         if sum(sizes_) != size or min(sizes_, default=0) < 0:
             raise Refusal(f"the parts {sizes_} do not make up {size}")
@@ -132,10 +174,24 @@ def split(n: Site) -> Any:
     return Sequence(measured.split(n, x, d))
 
 
+def making_up(n: Site, parts: Value, size: Expr) -> Value:
+    """The sizes of parts, of which only the run knows how many there are. It stops where they do
+    not make up the axis."""
+    parts = n.build.emit("cast", parts, to="i64")
+    whole = measured.op(n, "reduce_sum", parts, axes=(0,), keepdims=True)
+    least = measured.op(n, "concat", parts, measured.numbers(n, [0]), axis=0)
+    least = measured.op(n, "reduce_min", least, axes=(0,), keepdims=True)
+    fits = measured.op(n, "equal", whole, ragged.counted(n, size))
+    fits = measured.op(n, "logical_and", fits, measured.op(n, "greater_equal", least, 0))
+    return ragged.checked(n, fits, parts, "the parts")
+
+
 @translates("SequenceMap")
 def each(n: Site) -> Any:
     """The body for each element; tensors beside the first sequence are the same for all."""
     body, lead = n.graph("body"), sequence(n, 0)
+    if any(isinstance(v, Ragged) for v in n.inputs):
+        raise Refusal("how many elements it maps depends on data", "a Loop over them compiles")
     rows = []
     for k in range(len(lead)):
         given = [v[k] if isinstance(v, Sequence) else v for v in n.inputs]
