@@ -313,3 +313,20 @@ def test_a_long_chain_takes_no_longer_than_its_parts():
     for k in range(1, 200):
         chain = binary(BinaryOp.logical_or, chain, eq(i, const(3 * k)))
     assert simplify(chain) == chain  # and in no time: each part is looked at twice
+
+
+GATHERED = """
+def kernel(a: f32[n], b: f32[k * m], x: i64[k * m + n], y: f32[k * m + n], n: i64, k: i64, m: i64):
+    for o in serial((k * m + n) // 8, (k * m + n + 7) // 8):
+        for i in vectorize(0, 8):
+            if o * 8 + i < k * m + n:
+                y[o * 8 + i] = select(PLACE < n, a[PLACE], b[PLACE - n])
+"""
+
+
+def test_conditions_on_what_a_place_loads_end() -> None:
+    """To bound the place in a condition asks for a loop's range, its proof for the condition."""
+    load = "x[o * 8 + i]"
+    place = f"min(max(select({load} < 0, {load} + k * m + n, {load}), 0), k * m + n - 1)"
+    func = simplify_func(parse_func(GATHERED.replace("PLACE", place)))
+    assert simplify_func(func) is func

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.graph.rewriting import graph, ops, rewritten
+from tilewright.graph import evaluate
 from tilewright.graph.passes.canonicalise import canonicalise, permuted_runs
 from tilewright.graph.passes.eliminate import eliminate_dead
 from tilewright.graph.sizes import shape
@@ -179,6 +180,23 @@ def test_scales_of_queries_and_keys_meet_behind_their_product():
     )
     after = rewritten(clean, g, 1e-5)
     assert ops(after)[0] == "matmul" and set(ops(after)) == {"matmul", "mul"}
+
+
+def test_small_floats_are_scaled_before_their_product():
+    g = graph(
+        """
+        def g(q: f16[2, 4], k: f16[4, 3]):
+            s = constant(f16[()], "s")
+            a: f16[2, 4] = mul(q, s)
+            y: f16[2, 3] = matmul(a, k)
+            return {"y": y}
+        """,
+        s=np.float16(2**-8),
+    )
+    after = clean(g)
+    assert ops(after) == ["mul", "matmul"]  # the product of numbers near 300 is no f16
+    big = [np.full(s, 300, np.float16) for s in ((2, 4), (4, 3))]
+    np.testing.assert_array_equal(evaluate(after, big)[0], np.float16(4 * 300 * 300 / 256))
 
 
 def test_permuted_runs():

@@ -40,6 +40,7 @@ from tilewright.driver.observe import Watch, watch
 from tilewright.driver.source import open_source
 from tilewright.driver.stages import Observer, Stages
 from tilewright.graph import sizes
+from tilewright.graph.builder import symbols_of
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.group import FusedGraph, FusedGroup, group_func
 from tilewright.graph.passes.choose_layouts import choose_layouts
@@ -313,6 +314,9 @@ def _program(
     of_func = {g.name: (n, f) for n, (g, f) in enumerate(zip(groups, funcs, strict=True))}
     tells: list[str] = []
     known = Facts({**dict.fromkeys(graph.symbols, (1, None)), **dict.fromkeys(measured, (0, None))})
+    # What computes takes sizes from 1 on; an axis that nothing reads may also be empty.
+    used = {s for node in graph.nodes for s in symbols_of(node)}
+    used.update(s for v in graph.outputs for s in sizes.symbols(v.shape))
     for group in fused.groups:
         if group.name not in of_func:
             for node in group.nodes:
@@ -361,7 +365,7 @@ def _program(
         inputs=_infos(graph.inputs, graph.input_names, graph.formats),
         outputs=_infos(outputs, graph.output_names, graph.formats),
         symbols=tuple(
-            abi.Symbol(s.name) if s not in measured else abi.Symbol(s.name, 0, measured=True)
+            abi.Symbol(s.name, int(s in used and s not in measured), measured=s in measured)
             for s in symbols
         ),
         kernels=tuple(

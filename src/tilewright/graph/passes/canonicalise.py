@@ -253,7 +253,10 @@ def matmul_of_rows(edit: Edit, node: Node) -> Any:
 
 def number_out_of_matmul(edit: Edit, node: Node) -> Any:
     """A number that scales an operand goes into the other's constant, or scales the result
-    instead."""
+    instead. Not of small floats: models scale before the product so that it does not overflow, and
+    each step's rounding shows."""
+    if node.output.dtype.is_float and node.output.dtype.bits < 32:
+        return None
     for n in (0, 1):
         before = edit.producer(node.inputs[n], "mul")
         if before is None or not edit.only(before.output):
