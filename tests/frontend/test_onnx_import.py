@@ -322,12 +322,11 @@ cannot import node 'the_MatMul' (MatMul): the inner sizes are 4 and 3
 """
 
 RUN_TIME = """\
-cannot import node 'the_SplitToSequence' (SplitToSequence): input 1 (each: i64[()]) is only known \
-at run time
+cannot import node 'the_Upsample' (Upsample): input 1 (scales: f32[2]) is only known at run time
 
-    ai.onnx.SplitToSequence (version 18)
-    inputs: 'x' f32[2, 4], 'each' i64[()]
-    outputs: s
+    ai.onnx.Upsample (version 9)
+    inputs: 'x' f32[2, 4], 'scales' f32[2]
+    outputs: y
 
   it must be a constant or follow from the shapes of the inputs"""
 
@@ -377,9 +376,9 @@ def test_a_fault_names_its_node():
     assert str(caught.value) == AT_A_NODE
 
 
-def test_a_length_known_at_run_time_alone():
-    nodes = [node("SplitToSequence", "x each", "s"), node("SequenceLength", "s", "y")]
-    m = model(nodes, [info("x", 2, 4), info("each", of=I)], [info("y", of=I)])
+def test_scales_known_at_run_time_alone():
+    nodes = [node("Upsample", "x scales", "y")]
+    m = model(nodes, [info("x", 2, 4), info("scales", 2)], [info("y", 4, 8)], opset=9)
     with pytest.raises(ImportFault) as caught:
         import_onnx(m)
     assert str(caught.value) == RUN_TIME
