@@ -322,10 +322,10 @@ cannot import node 'the_MatMul' (MatMul): the inner sizes are 4 and 3
 """
 
 RUN_TIME = """\
-cannot import node 'the_Upsample' (Upsample): input 1 (scales: f32[2]) is only known at run time
+cannot import node 'y' (MatMulNBits): input 1 (w: u8[2, 1, 16]) is only known at run time
 
-    ai.onnx.Upsample (version 9)
-    inputs: 'x' f32[2, 4], 'scales' f32[2]
+    com.microsoft.MatMulNBits (version 1)
+    inputs: 'x' f32[1, 32], 'w' u8[2, 1, 16], 'scales' f32[2]
     outputs: y
 
   it must be a constant or follow from the shapes of the inputs"""
@@ -376,9 +376,14 @@ def test_a_fault_names_its_node():
     assert str(caught.value) == AT_A_NODE
 
 
-def test_scales_known_at_run_time_alone():
-    nodes = [node("Upsample", "x scales", "y")]
-    m = model(nodes, [info("x", 2, 4), info("scales", 2)], [info("y", 4, 8)], opset=9)
+def test_weights_known_at_run_time_alone():
+    sizes = {"K": 32, "N": 2, "bits": 4, "block_size": 32}
+    op = helper.make_node(
+        "MatMulNBits", ["x", "w", "scales"], ["y"], domain="com.microsoft", **sizes
+    )
+    inputs = [info("x", 1, 32), info("w", 2, 1, 16, of=TensorProto.UINT8), info("scales", 2)]
+    imports = [helper.make_opsetid("com.microsoft", 1)]
+    m = model([op], inputs, [info("y", 1, 2)], imports=imports)
     with pytest.raises(ImportFault) as caught:
         import_onnx(m)
     assert str(caught.value) == RUN_TIME
