@@ -182,3 +182,84 @@ def test_refusals_say_what_depends_on_data():
     )
     with pytest.raises(ImportFault, match="which rank the element has depends on data"):
         Prepared(proto, POOL)
+
+
+GROWS = """g (int64 n, bool go, float[2, 3] h0, float[6] x)
+=> (float[2, 3] h, float[a, b, c] rows) {
+    none = SequenceEmpty ()
+    one = SequenceConstruct (h0)
+    h, all, parts, rows = Loop (n, go, h0, one, none) <body = body
+        (int64 i, bool c, float[2, 3] h_in, seq(float[2, 3]) all_in, seq(float[d]) parts_in)
+        => (bool on, float[2, 3] h_out, seq(float[2, 3]) all_out, seq(float[d]) parts_out,
+            float[2, 3] row) {
+        on = Identity (c)
+        h_out = Tanh (h_in)
+        half = SequenceInsert (all_in, h_in)
+        all_out = SequenceInsert (half, h_out)
+        unit = Constant <value = int64[1] {1}> ()
+        two = Constant <value = int64[1] {2}> ()
+        zero = Constant <value = int64[1] {0}> ()
+        least = Mod (i, two)
+        most = Add (i, two)
+        part = Slice (x, least, most, zero, unit)
+        wide = Mul (part, part)
+        parts_out = SequenceInsert (parts_in, wide)
+        row = Neg (h_out)
+    }>
+    flat = ConcatFromSequence <axis = 1> (all)
+    line = ConcatFromSequence <axis = 0> (parts)
+    count = SequenceLength (parts)
+}"""
+
+
+def test_loops_that_make_sequences():
+    proto = model(
+        GROWS,
+        [("flat", tensors(2)), ("line", tensors(1)), ("count", tensors(0, TensorProto.INT64)),
+         ("all", sequence(tensors(2))), ("parts", sequence(tensors(1)))],
+    )  # fmt: skip
+    agree(proto, *((i(n), np.array(True), f(2, 3), f(6)) for n in (1, 3, 9)))
+    run = Prepared(proto, POOL)
+    h0 = f(2, 3)
+    h, rows, flat, line, count, every, parts = run.run((i(0), np.array(True), h0, f(6)))
+    same([h, rows, flat, line, every, parts], [h0, f(0, 2, 3), h0, f(0), [h0], []])
+    assert count == 0
+
+
+def test_sizes_that_a_state_tells():
+    proto = model(
+        """g (int64 n, bool go, float[1] y0, float[5] x) => (float[1] y, float[k, 1] rows) {
+            y, rows = Loop (n, go, y0) <body = body (int64 i, bool c, float[1] y_in)
+                => (bool on, float[1] y_out, float[1] row) {
+                on = Identity (c)
+                unit = Constant <value = int64[1] {1}> ()
+                zero = Constant <value = int64[1] {0}> ()
+                first = Reshape (i, unit)
+                last = Add (first, unit)
+                one = Slice (x, first, last, zero)
+                y_out = Add (y_in, one)
+                row = Identity (y_out)
+            }>
+        }"""
+    )
+    run = agree(proto, *((i(n), np.array(True), f(1), f(5)) for n in (1, 4, 5)))
+    with pytest.raises(InputError, match="what the rounds measured"):
+        run.run((i(6), np.array(True), f(1), f(5)))  # the last slice is empty
+
+
+def test_a_sequence_that_grows_is_not_read():
+    proto = model(
+        """g (int64 n, bool go, float[3] x) => () {
+            none = SequenceEmpty ()
+            all = Loop (n, go, none) <body = body (int64 i, bool c, seq(float[3]) have)
+                => (bool on, seq(float[3]) more) {
+                on = Identity (c)
+                count = SequenceLength (have)
+                more = SequenceInsert (have, x, count)
+            }>
+        }""",
+        [("all", sequence(tensors(1)))],
+    )
+    with pytest.raises(ImportFault, match="a sequence that grows in a loop") as caught:
+        Prepared(proto, POOL)
+    assert "such a loop may put tensors behind it, but not read it" in str(caught.value)

@@ -1,20 +1,17 @@
 """Translators of ONNX control flow: branches chosen or merged, loops and scans of known length
-unrolled, other loops as native recurrences."""
+unrolled, other loops as native recurrences (`loops.py`)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import onnx
 
 from tilewright.frontend.onnx import ragged
-from tilewright.frontend.onnx.measured import measure, op
-from tilewright.frontend.onnx.registry import Maybe, Ragged, Refusal, Sequence, Site, translates
+from tilewright.frontend.onnx.loops import native_loop
+from tilewright.frontend.onnx.registry import Maybe, Refusal, Sequence, Site, translates
 from tilewright.frontend.onnx.tensors import axis, cut
-from tilewright.graph.builder import without_dead
-from tilewright.graph.folding import Folding
-from tilewright.graph.graph import Graph, Value
+from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
 
 LONGEST = 256  # rounds of a loop that is unrolled
@@ -99,93 +96,6 @@ def loop(n: Site) -> Any:
             rows.append(value)
         rounds += 1
     return (*state, *[stack(n, rows, 0) for rows in stacked])
-
-
-def native_loop(n: Site, body: onnx.GraphProto) -> Any:
-    """Rounds that the run counts: at most the trip count, while the condition holds."""
-    if n.optional(0) is None:
-        raise Refusal("how often it runs depends on data, without a trip count as a bound")
-    states = [n[k] for k in range(2, len(n.inputs))]
-    limit, go = (n.build.emit("reshape", v, shape=()) if v.rank else v for v in (n[0], truth(n)))
-    inside = Body(n, [limit, go, *states])
-    made = inside.graph(body)
-    bound = op(n, "maximum", op(n, "reshape", limit, shape=(1,)), 1)
-    (length,) = measure(n, bound, "the trip count")
-    rounds, *results = n.build.emit(
-        "loop", limit, go, *states, *inside.captured, body=str(made), states=len(states),
-        length=length,
-    )  # fmt: skip
-    rows = results[len(states) :]
-    if rows:
-        (count,) = measure(n, rounds, "the rounds")
-        for k, row in enumerate(rows):
-            starts, shape = (0,) * row.rank, (count, *row.shape[1:])
-            rows[k] = n.build.emit("slice", row, starts=starts, shape=shape)
-    return (*results[: len(states)], *rows)
-
-
-def truth(n: Site) -> Value:
-    """The condition before the first round."""
-    return n[1] if n.optional(1) is not None else n.constant(np.asarray(True))
-
-
-class Body:
-    """The body of a loop as a graph of its own: values from around it, and its constants, become
-    inputs (`captured`, as they are called outside)."""
-
-    def __init__(self, n: Site, given: list[Value]) -> None:
-        self.n, self.outer, self.inner = n, n.build, Folding("body")
-        names = ["round", "go", *(f"state{k}" for k in range(len(given) - 2))]
-        self.inputs = [
-            self.inner.input(name, v.dtype, v.shape) for name, v in zip(names, given, strict=True)
-        ]
-        self.captured: list[Value] = []
-        self.known: dict[Value, Value] = {}
-
-    def own(self, value: Any) -> Any:
-        """A value from around the body as one inside it."""
-        if isinstance(value, Sequence):
-            return Sequence(self.own(v) for v in value)
-        if isinstance(value, Ragged):
-            return Ragged(self.own(value.data), self.own(value.shapes), value.rank)
-        if isinstance(value, Maybe):
-            return Maybe(self.own(value.present), self.own(value.content))
-        if value is None or value in self.inner.made_by or value in self.inner.constants:
-            return value
-        if value in self.inner.inputs:
-            return value
-        if not isinstance(value, Value):
-            raise Refusal(f"its body reads {value!r}, which is no tensor")
-        if value not in self.known:
-            constant = self.outer.constants.get(value)
-            if constant is not None:
-                self.known[value] = self.inner.constant(constant, value.name, value.dtype)
-            else:
-                self.known[value] = self.inner.input(value.name, value.dtype, value.shape)
-                self.captured.append(value)
-        return self.known[value]
-
-    def graph(self, body: onnx.GraphProto) -> Graph:
-        """The body, with (condition, *states, *rows) as outputs."""
-        importer = self.n.importer
-        before, importer.build, importer.body = importer.body, self.inner, self
-        try:
-            made = importer.inline(body, self.inputs)
-            if None in made:
-                raise Refusal("its body leaves an output out")
-            outputs = {f"out{k}": self.inner.emit("copy", self.own(v)) for k, v in enumerate(made)}
-        finally:
-            importer.build, importer.body = self.outer, before
-        whole = without_dead(self.inner.finish(outputs))
-        inputs = list(whole.inputs)
-        for value, constant in whole.constants.items():
-            inputs.append(value)
-            self.captured.append(self.outer.constant(constant, value.name, value.dtype))
-        names = [v.name for v in inputs]
-        return whole.replace(
-            inputs=tuple(inputs), input_names=tuple(names), constants={},
-            output_names=tuple(f"out{k}" for k in range(len(whole.outputs))),
-        )  # fmt: skip
 
 
 @translates("Scan")

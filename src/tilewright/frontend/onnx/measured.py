@@ -186,6 +186,9 @@ def slice_(n: Site) -> Value:
     x = n[0]
     firsts, lasts = vector(n, 1), vector(n, 2)
     count, rank = length(firsts), x.rank
+    if n.importer.body is not None and is_known(n, 3):
+        along = n.numbers(3) if n.optional(3) is not None else range(count)
+        return slice_within(n, x, firsts, lasts, [d % rank for d in along])
     axes = vector(n, 3) if n.optional(3) is not None else numbers(n, np.arange(count))
     steps = vector(n, 4) if n.optional(4) is not None else numbers(n, np.ones(count))
     have, zero = dims(n, x), numbers(n, np.zeros(rank))
@@ -209,6 +212,38 @@ def slice_(n: Site) -> Value:
     starts = measure(n, start, "starts")
     strides = measure(n, step, "steps", least=-FAR)
     return n.emit("slice", x, starts=starts, shape=shape, steps=strides)
+
+
+def slice_within(n: Site, x: Value, firsts: Value, lasts: Value, axes: list[int]) -> Value:
+    """A slice inside a loop: a gather along each axis, of at most its places."""
+    y = x
+    for k, d in enumerate(axes):
+        have = op(n, "slice", dims(n, x), starts=(d,), shape=(1,))
+        ends = [op(n, "slice", v, starts=(k,), shape=(1,)) for v in (firsts, lasts)]
+        step = op(n, "slice", vector(n, 4), starts=(k,), shape=(1,)) if n.optional(4) else None
+        back = op(n, "less", step, 0) if step is not None else None
+        low, high = numbers(n, [0]), have
+        if back is not None:
+            low, high = choose(n, back, -1, low), choose(n, back, op(n, "sub", have, 1), have)
+        ends = [choose(n, op(n, "less", v, 0), op(n, "add", v, have), v) for v in ends]
+        first, last = (op(n, "minimum", op(n, "maximum", v, low), high) for v in ends)
+        first = op(n, "maximum", first, 0)
+        many = op(n, "sub", last, first)
+        if step is not None and back is not None:
+            width = op(n, "maximum", op(n, "abs", step), 1)
+            reach = choose(n, back, op(n, "sub", first, last), many)
+            many = op(n, "add", floordiv(n, op(n, "sub", reach, 1), width), 1)
+            many = valid(n, op(n, "not_equal", step, 0), op(n, "maximum", many, 0))
+        else:
+            many = op(n, "maximum", many, 0)
+        (size,) = measure(n, many, "places")
+        n.importer.body.bound(size, x.shape[d])
+        place = op(n, "arange", length=size)
+        place = op(n, "mul", place, step) if step is not None else place
+        place = op(n, "maximum", op(n, "add", place, first), 0)
+        place = op(n, "minimum", place, op(n, "sub", have, 1))
+        y = op(n, "gather", y, place, axis=d)
+    return y
 
 
 def pad(n: Site, mode: str) -> Value:

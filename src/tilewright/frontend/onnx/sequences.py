@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx import measured, ragged
+from tilewright.frontend.onnx.loops import Growing
 from tilewright.frontend.onnx.registry import Maybe, Ragged, Refusal, Sequence, Site, translates
 from tilewright.frontend.onnx.tensors import axis, cut
 from tilewright.graph.graph import Value
@@ -20,6 +21,11 @@ from tilewright.ir.expr import Expr, as_int
 def sequence(n: Site, k: int) -> Sequence | Ragged:
     """Input `k`, which must be a sequence."""
     found: Any = n.optional(k)
+    if isinstance(found, Growing):
+        raise Refusal(
+            f"input {k} is a sequence that grows in a loop of so many rounds as the run counts",
+            "such a loop may put tensors behind it, but not read it",
+        )
     if not isinstance(found, Sequence | Ragged):
         raise Refusal(f"input {k} is no sequence")
     return found
@@ -99,6 +105,9 @@ def at(n: Site) -> Any:
 
 @translates("SequenceInsert")
 def insert(n: Site) -> Any:
+    grows: Any = n.optional(0)
+    if isinstance(grows, Growing) and n.optional(2) is None:
+        return Growing(grows.at, (*grows.added, n[1]))
     parts = sequence(n, 0)
     if not is_known(n, parts, 2):
         return ragged.insert(n, parts, n[1], n[2] if n.optional(2) is not None else None)

@@ -1,0 +1,313 @@
+"""ONNX loops whose rounds the run counts: a graph of its own as the body of a native recurrence.
+
+A recurrence keeps the types of its states. What the run measures inside a round therefore has one
+of two ends: a size that a state's shape tells (each round is checked), or one with a bound, where
+tensors take the bound's room and the true sizes come out beside them. A sequence that only grows is
+no state: what each round adds to it comes out as rows, and follows what was there before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tilewright.frontend.onnx import measured, ragged
+from tilewright.frontend.onnx.measured import measure, op
+from tilewright.frontend.onnx.registry import Maybe, Ragged, Refusal, Sequence, Site
+from tilewright.graph import sizes
+from tilewright.graph.builder import Edit, without_dead
+from tilewright.graph.folding import Folding
+from tilewright.graph.graph import Graph, Node, Value
+from tilewright.graph.operator import BROADCAST, OPERATORS
+from tilewright.ir.expr import Expr, Var, as_int
+from tilewright.ir.walk import substitute
+
+
+@dataclass(frozen=True)
+class Growing:
+    """Inside a body, the sequence of state `at`, and what this round has put behind it."""
+
+    at: int
+    added: tuple[Value, ...] = ()
+
+    @property
+    def type_text(self) -> str:
+        """For messages."""
+        return "sequence that grows"
+
+
+def native_loop(n: Site, body: onnx.GraphProto) -> Any:
+    """Rounds that the run counts: at most the trip count, while the condition holds."""
+    if n.optional(0) is None:
+        raise Refusal("how often it runs depends on data, without a trip count as a bound")
+    given: list[Any] = [n.optional(k) for k in range(2, len(n.inputs))]
+    grows = [k for k, v in enumerate(given) if ragged.is_sequence(v)]
+    states = [n[k + 2] for k in range(len(given)) if k not in grows]
+    limit, go = (n.build.emit("reshape", v, shape=()) if v.rank else v for v in (n[0], truth(n)))
+    inside = Body(n, [limit, go, *states])
+    made = inside.graph(body, grows)
+    bound = op(n, "maximum", op(n, "reshape", limit, shape=(1,)), 1)
+    (length,) = measure(n, bound, "the trip count")
+    rounds, *results = n.build.emit(
+        "loop", limit, go, *states, *inside.captured, body=str(made), states=len(states),
+        length=length,
+    )  # fmt: skip
+    states, rows = list(results[: len(states)]), list(results[len(states) :])
+    if rows:
+        (count,) = measure(n, rounds, "the rounds")
+        for k, row in enumerate(rows):
+            starts, shape = (0,) * row.rank, (count, *row.shape[1:])
+            rows[k] = n.build.emit("slice", row, starts=starts, shape=shape)
+    states, rows = inside.checked(states, rows)
+    start = inside.stacked
+    for at in grows:
+        added = rows[start : start + inside.added[at]]
+        shapes = inside.true_shapes(rows, range(start, start + inside.added[at]))
+        start += inside.added[at]
+        states.insert(at, grown(n, given[at], added, shapes))
+    return (*states, *rows[: inside.stacked])
+
+
+def truth(n: Site) -> Value:
+    """The condition before the first round."""
+    return n[1] if n.optional(1) is not None else n.constant(np.asarray(True))
+
+
+def grown(n: Site, old: Any, rows: list[Value], shapes: list[Value]) -> Any:
+    """A sequence with what the rounds put behind it: one row [rounds, …] for each element that a
+    round adds, and their true shapes [rounds, axes]."""
+    if not rows:
+        return old
+    if len({(r.dtype, r.shape) for r in rows}) > 1:
+        raise Refusal(
+            "its rounds put elements of unlike shapes behind a sequence, several at a time"
+        )
+    data, true = (
+        parts[0] if len(parts) == 1 else side_by_side(n, parts) for parts in (rows, shapes)
+    )
+    count, own, kept = data.shape[0], data.shape[1:], None
+    for d, size in enumerate(own):
+        line = [1] * (len(own) + 1)
+        line[d + 1] = size
+        place = op(n, "reshape", op(n, "arange", length=size), shape=tuple(line))
+        most = op(n, "slice", true, starts=(0, d), shape=(count, 1))
+        fits = op(n, "less", place, op(n, "reshape", most, shape=(count, *[1] * len(own))))
+        kept = fits if kept is None else op(n, "logical_and", kept, fits)
+    flat = op(n, "reshape", data, shape=(data.elements,))
+    if kept is not None:
+        mask = op(n, "reshape", kept, shape=(data.elements,))
+        flat = op(n, "gather", flat, measured.places_of(n, mask), axis=0)
+    new = Ragged(flat, true, len(own))
+    return ragged.joined(n, ragged.ragged(n, old, flat.dtype), new)
+
+
+def side_by_side(n: Site, parts: list[Value]) -> Value:
+    """Rows of several tensors, those of one round next to each other."""
+    count, *rest = parts[0].shape
+    parts = [op(n, "reshape", p, shape=(count, 1, *rest)) for p in parts]
+    y = op(n, "concat", *parts, axis=1)
+    return op(n, "reshape", y, shape=(sizes.size(count * len(parts)), *rest))
+
+
+class Body:
+    """The body of a loop as a graph of its own: values from around it, and its constants, become
+    inputs (`captured`, as they are called outside)."""
+
+    def __init__(self, n: Site, given: list[Value]) -> None:
+        self.n, self.outer, self.inner = n, n.build, Folding("body")
+        names = ["round", "go", *(f"state{k}" for k in range(len(given) - 2))]
+        self.inputs = [
+            self.inner.input(name, v.dtype, v.shape) for name, v in zip(names, given, strict=True)
+        ]
+        self.captured: list[Value] = []
+        self.known: dict[Value, Value] = {}
+        self.bounds: dict[Var, Expr] = {}  # the room that a size which a round measures may take
+        self.sizes: dict[Var, Expr] = {}  # of those: what stands for them in the body
+        self.exact: set[Var] = set()  # of those: what a state's shape tells
+        self.columns: list[list[Var]] = []  # of those: which stand in each of the last rows
+        self.stacked = 0  # rows that the loop itself gives
+        self.added: dict[int, int] = {}  # rows that each growing sequence gets
+        self.shapes: list[tuple[Expr, ...]] = []  # of a round's rows, as the round measures them
+
+    def bound(self, size: Expr, most: Expr) -> None:
+        """Note that a measured size is at most this."""
+        if isinstance(size, Var):
+            self.bounds.setdefault(size, most)
+
+    def own(self, value: Any) -> Any:
+        """A value from around the body as one inside it."""
+        if isinstance(value, Sequence):
+            return Sequence(self.own(v) for v in value)
+        if isinstance(value, Ragged):
+            return Ragged(self.own(value.data), self.own(value.shapes), value.rank)
+        if isinstance(value, Maybe):
+            return Maybe(self.own(value.present), self.own(value.content))
+        if value is None or isinstance(value, Growing):
+            return value
+        if value in self.inner.made_by or value in self.inner.constants:
+            return value
+        if value in self.inner.inputs:
+            return value
+        if not isinstance(value, Value):
+            raise Refusal(f"its body reads {value!r}, which is no tensor")
+        if value not in self.known:
+            constant = self.outer.constants.get(value)
+            if constant is not None:
+                self.known[value] = self.inner.constant(constant, value.name, value.dtype)
+            else:
+                self.known[value] = self.inner.input(value.name, value.dtype, value.shape)
+                self.captured.append(value)
+        return self.known[value]
+
+    def graph(self, body: onnx.GraphProto, grows: list[int]) -> Graph:
+        """The body, with (condition, *states, *rows) as outputs; what a round puts behind the
+        sequences among the states (`grows`) and what it measures are further rows."""
+        importer = self.n.importer
+        before, importer.build, importer.body = importer.body, self.inner, self
+        try:
+            states: list[Any] = list(self.inputs[2:])
+            for k in grows:
+                states.insert(k, Growing(k))
+            made = importer.inline(body, [*self.inputs[:2], *states])
+            if None in made:
+                raise Refusal("its body leaves an output out")
+            after = dict(enumerate(made[1 : 1 + len(states)]))
+            for k in grows:
+                if not isinstance(after[k], Growing) or after[k].at != k:
+                    raise Refusal(f"state {k} is a sequence that does more than grow")
+            rows = list(made[1 + len(states) :])
+            self.stacked = len(rows)
+            for k in grows:
+                added = after.pop(k).added
+                self.added[k] = len(added)
+                rows += added
+            asked = [made[0], *after.values(), *rows]
+            asked = [self.inner.emit("copy", self.own(v)) for v in asked]
+            outputs = {f"out{k}": v for k, v in enumerate(asked)}
+        finally:
+            importer.build, importer.body = self.outer, before
+        whole = without_dead(self.inner.finish(outputs))
+        self.shapes = [v.shape for v in whole.outputs[1 + len(after) :]]
+        if whole.measured:
+            whole = self.settled(whole, len(after))
+        inputs = list(whole.inputs)
+        for value, constant in whole.constants.items():
+            inputs.append(value)
+            self.captured.append(self.outer.constant(constant, value.name, value.dtype))
+        names = [v.name for v in inputs]
+        return whole.replace(
+            inputs=tuple(inputs), input_names=tuple(names), constants={},
+            output_names=tuple(f"out{k}" for k in range(len(whole.outputs))),
+        )  # fmt: skip
+
+    def settled(self, whole: Graph, states: int) -> Graph:
+        """The body without `measure`: each size that it names has a number, or a bound."""
+        symbols = {Var(s) for node in whole.nodes if node.op == "measure" for s in node["symbols"]}
+        for old, new in zip(self.inputs[2:], whole.outputs[1 : 1 + states], strict=True):
+            for have, size in zip(old.shape, new.shape, strict=False):
+                if size in symbols and size not in self.sizes:
+                    self.sizes[size] = have  # type: ignore[index]
+        self.exact = set(self.sizes)
+        edit, made, told = Edit(whole), dict[Value, Value](), list[Value]()
+        for node in whole.nodes:
+            inputs = [made.get(v, v) for v in node.inputs]
+            if node.op == "measure":
+                self.settle(node)
+                told.append(inputs[0])
+                made[node.output] = inputs[0]
+                continue
+            self.keeps_places(node)
+            results = edit.emit(node.op, *inputs, **{k: self.put(v) for k, v in node.attrs})
+            results = (results,) if isinstance(results, Value) else results
+            made.update(zip(node.outputs, results, strict=True))
+        told = [edit.emit("copy", v) for v in told]
+        outputs = [*(made.get(v, v) for v in whole.outputs), *told]
+        names = [f"out{k}" for k in range(len(outputs))]
+        inputs, constants = (edit.inputs, edit.input_names), edit.constants
+        return without_dead(
+            Graph(whole.name, inputs[0], outputs, constants, edit.nodes, inputs[1], names, {})
+        )
+
+    def settle(self, node: Node) -> None:
+        """Decide what stands for the sizes that a node measures."""
+        own = [Var(s) for s in node["symbols"]]
+        self.columns.append(own)
+        for size in own:
+            if size in self.sizes:
+                continue
+            most = as_int(self.put(self.bounds[size])) if size in self.bounds else None
+            if most is None:
+                why = f"{node['what']} in its body may change from round to round, without a bound"
+                raise Refusal(why, "what a round computes needs sizes that are known before it")
+            self.sizes[size] = sizes.size(most)
+
+    def put(self, value: Any) -> Any:
+        """An attribute or a size with what stands for measured sizes."""
+        if isinstance(value, tuple):
+            return tuple(self.put(v) for v in value)
+        return sizes.size(substitute(value, self.sizes)) if isinstance(value, Expr) else value
+
+    def keeps_places(self, node: Node) -> None:
+        """Refuse a node whose result depends on room that a bound takes beyond the true size."""
+        loose = self.sizes.keys() - self.exact
+        touched = [v for v in node.inputs if loose & set(sizes.symbols(v.shape))]
+        if not touched or OPERATORS[node.op].fusion is BROADCAST:
+            return
+        first = node.inputs[0]
+        if node.op == "gather" and not loose & set(sizes.symbols([first.shape[node["axis"]]])):
+            return
+        if node.op in ("reshape", "view_as"):
+            shapes = [[s for s in v.shape if as_int(s) != 1] for v in (first, node.output)]
+            if shapes[0] == shapes[1]:
+                return
+        if node.op == "expand":
+            return
+        why = f"{node.op} of {touched[0].type_text}, a size that changes from round to round"
+        raise Refusal(why, "what a round computes needs sizes that are known before it")
+
+    def checked(self, states: list[Value], rows: list[Value]) -> tuple[list[Value], list[Value]]:
+        """The loop's results; the run stops if a round measured what does not fit."""
+        if not self.columns:
+            return states, rows
+        n, first, holds = self.n, len(rows) - len(self.columns), None
+        for row, own in zip(rows[first:], self.columns, strict=True):
+            limits = n.constant([as_int(self.sizes[s]) for s in own], "i64")
+            is_exact = n.constant([s in self.exact for s in own], "bool")
+            within = op(n, "logical_and", op(n, "greater_equal", row, 0),
+                        op(n, "less_equal", row, limits))  # fmt: skip
+            fits = op(n, "where", is_exact, op(n, "equal", row, limits), within)
+            fits = op(n, "reduce_all", fits, axes=(0, 1))
+            holds = fits if holds is None else op(n, "logical_and", holds, fits)
+        assert holds is not None
+        for row, shape in zip(rows[: self.stacked], self.shapes, strict=False):
+            if set(sizes.symbols(shape)) - self.exact:
+                raise Refusal(f"its rows {row.type_text} change their size from round to round")
+        what = "what the rounds measured"
+        made = [[ragged.checked(n, holds, v, what) for v in vs] for vs in (states, rows[first:])]
+        return made[0], [*rows[:first], *made[1]]
+
+    def true_shapes(self, rows: list[Value], own: range) -> list[Value]:
+        """The shapes that the rounds gave to some of the rows: [rounds, axes] for each."""
+        n, first = self.n, len(rows) - len(self.columns)
+        count, found = rows[own[0]].shape[0] if own else None, []
+        where = {s: (j, k) for j, row in enumerate(self.columns) for k, s in enumerate(row)}
+        for k in own:
+            columns = []
+            for size in self.shapes[k]:
+                if isinstance(size, Var) and size in where and size not in self.exact:
+                    j, at = where[size]
+                    column = op(n, "slice", rows[first + j], starts=(0, at),
+                                shape=(rows[first + j].shape[0], 1))  # fmt: skip
+                    columns.append(op(n, "view_as", column, shape=(count, 1)))
+                    continue
+                if set(sizes.symbols([size])) - self.exact:
+                    raise Refusal(f"an element of {rows[k].type_text} whose size is computed")
+                number = as_int(self.put(size))
+                columns.append(op(n, "full", shape=(count, 1), value=number, of="i64"))
+            none = op(n, "full", shape=(count, 1), value=-1, of="i64")
+            found.append(op(n, "concat", *columns, axis=1) if len(columns) > 1 else
+                         columns[0] if columns else none)  # fmt: skip
+        return found
