@@ -92,7 +92,24 @@ def transformed(n: Site, y: Value, how: str) -> Value:
         none = n.build.emit("equal", y, n.constant(0.0, y.dtype))
         held = n.build.emit("where", none, n.constant(-math.inf, y.dtype), y)
         return n.build.emit("where", none, y, n.build.emit("softmax", held, axis=1))
-    raise Refusal(f"post_transform {how!r} is not supported")
+    if how == "PROBIT":
+        return probit(n, y)
+    raise Refusal(f"post_transform {how!r} is not known")
+
+
+def probit(n: Site, y: Value) -> Value:
+    """√2 · erf⁻¹(2 y - 1). Source: Winitzki, "A handy approximation for the error function"."""
+
+    def f(op: str, a: Value, *b: float | Value) -> Value:
+        held = [v if isinstance(v, Value) else n.constant(v, y.dtype) for v in b]
+        return n.build.emit(op, a, *held)
+
+    x = f("sub", f("mul", y, 2.0), 1.0)
+    w = f("log", f("sub", n.constant(1.0, y.dtype), f("mul", x, x)))
+    v = f("add", f("mul", w, 0.5), 2 / (math.pi * 0.147))
+    root = f("sqrt", f("sub", f("mul", v, v), f("div", w, 0.147)))
+    size = f("sqrt", f("sub", root, v))
+    return f("mul", f("mul", f("sign", x), size), math.sqrt(2))
 
 
 def rows_of(n: Site) -> Value:

@@ -1,0 +1,109 @@
+"""Linear models and support vector machines of ai.onnx.ml, compiled: against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from tilewright.driver.compile import compile_observed
+from tilewright.driver.kernels import KernelPool
+from tilewright.frontend.onnx import import_onnx
+from tilewright.support.errors import ImportFault
+
+POOL = KernelPool(1)
+ML = "ai.onnx.ml"
+F, I, S = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
+random = np.random.default_rng(41)
+
+
+def numbers(*shape, least=-1.0):
+    return random.uniform(least, 1, shape).astype(np.float32)
+
+
+def model(op, results, width, **attributes):
+    plain = {k: v.ravel().tolist() if hasattr(v, "ravel") else v for k, v in attributes.items()}
+    node = helper.make_node(op, ["x"], [f"y{k}" for k in range(len(results))], domain=ML, **plain)
+    outputs = [helper.make_tensor_value_info(f"y{k}", t, None) for k, t in enumerate(results)]
+    x = helper.make_tensor_value_info("x", F, ["rows", width])
+    graph = helper.make_graph([node], "g", [x], outputs)
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid(ML, 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def agree(op, results, width=5, **attributes):
+    m = model(op, results, width, **attributes)
+    run = compile_observed(m, cache=False, pool=POOL)
+    peer = onnxruntime.InferenceSession(m.SerializeToString())
+    for rows in (1, 9):
+        x = numbers(rows, width)
+        for a, b in zip(run(x), peer.run(None, {"x": x}), strict=True):
+            assert a.shape == b.shape
+            if a.dtype.kind == "f":
+                np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+            else:
+                np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("how", ["NONE", "SOFTMAX"])
+def test_linear_regressor(how):
+    agree("LinearRegressor", [F], coefficients=numbers(3, 5), intercepts=numbers(3), targets=3,
+          post_transform=how)  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
+def test_linear_classifier(how):
+    agree("LinearClassifier", [I, F], coefficients=numbers(3, 5), intercepts=numbers(3),
+          classlabels_ints=[4, 7, 9], post_transform=how)  # fmt: skip
+    agree("LinearClassifier", [S, F], coefficients=numbers(2, 5), intercepts=numbers(2),
+          classlabels_strings=["no", "yes"], post_transform=how)  # fmt: skip
+
+
+def test_probit():
+    agree("LinearRegressor", [F], coefficients=numbers(2, 5) / 25, intercepts=np.array([0.4, 0.7]),
+          targets=2, post_transform="PROBIT")  # fmt: skip
+
+
+KERNELS = {
+    "LINEAR": (0.0, 0.0, 0.0),
+    "POLY": (0.5, 1.0, 3.0),
+    "RBF": (0.7, 0.0, 0.0),
+    "SIGMOID": (0.3, 0.2, 0.0),
+}
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_support_vectors(kind):
+    vectors = numbers(6, 5)
+    options = {"kernel_type": kind, "kernel_params": KERNELS[kind], "support_vectors": vectors}
+    agree("SVMRegressor", [F], coefficients=numbers(6), n_supports=6, rho=[0.3], **options)
+    agree("SVMRegressor", [F], coefficients=numbers(6), n_supports=6, rho=[0.0], one_class=1,
+          **options)  # fmt: skip
+    agree("SVMClassifier", [I, F], coefficients=numbers(1, 6), vectors_per_class=[4, 2], rho=[0.1],
+          classlabels_ints=[3, 8], **options)  # fmt: skip
+    agree("SVMClassifier", [S, F], coefficients=numbers(2, 6), vectors_per_class=[1, 2, 3],
+          rho=[0.1, -0.2, 0.05], classlabels_strings=["a", "b", "c"], **options)  # fmt: skip
+
+
+def test_without_support_vectors():
+    plain = {"kernel_type": "LINEAR", "kernel_params": [0.0, 0.0, 0.0]}
+    agree("SVMRegressor", [F], coefficients=numbers(5), rho=[0.3], **plain)
+    agree("SVMClassifier", [I, F], coefficients=numbers(3, 5), rho=[0.1, 0.1, 0.1],
+          classlabels_ints=[0, 1, 2], **plain)  # fmt: skip
+
+
+ZIP = """\
+cannot import node 'y0' (ZipMap): maps do not live in compiled code: they have no shape and no place
+
+    ai.onnx.ml.ZipMap (version 1)
+    inputs: 'x' f32[rows, 3]
+    outputs: y0
+
+  give the tensor beside the map: skl2onnx leaves it with options={'zipmap': False}"""
+
+
+def test_maps_are_refused():
+    with pytest.raises(ImportFault) as caught:
+        import_onnx(model("ZipMap", [F], 3, classlabels_int64s=[0, 1, 2]))
+    assert str(caught.value) == ZIP
