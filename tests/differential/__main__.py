@@ -24,6 +24,7 @@ from tests.differential.table import TABLE
 from tests.differential.verdict import cause, run, smallest, verdict_on
 
 DIFFERENCE = "exception, Difference"
+SLOW = 20.0  # seconds
 
 
 def text_of(graph: Grown) -> str:
@@ -78,6 +79,8 @@ def main(
         for number in range(first, first + count):
             report.add(number, grow(seed, number))
             bar.update(task, advance=1, refresh=number % 20 == 0)
+            if (number + 1) % 100 == 0:
+                report.tell(number + 1)  # so that what is stopped can be gone on with: --first
     report.print()
     sys.exit(0 if not report.causes else 1)
 
@@ -95,6 +98,8 @@ class Report:
         self.ops.update(s.node.op_type for s in graph.steps)
         verdict = verdict_on(graph)
         self.kinds[verdict.kind] += 1
+        if verdict.seconds > SLOW:
+            print(f"# graph {number} took {verdict.seconds:.0f} s", flush=True)
         if verdict.kind == "ok":
             return
         name = cause(verdict)
@@ -110,6 +115,10 @@ class Report:
             if self.keep is not None:
                 keep_case(self.keep / str(number), graph)
         self.causes.setdefault(name, []).append(number)
+
+    def tell(self, next_: int) -> None:
+        counts = ", ".join(f"{n} {kind}" for kind, n in self.kinds.most_common())
+        print(f"# up to {next_}: {counts}", flush=True)
 
     def print(self) -> None:
         for name, numbers in sorted(self.causes.items(), key=lambda entry: -len(entry[1])):

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tests.differential.growth import Grown
 from tests.differential.reference import Unsound, epsilon, is_float
 
 PLAIN = 64.0  # units of the last place that need no explanation
+FEW = 12.0  # the same in types of few bits
 TINY = 1e-30  # what underflows may be zero or not
 DISTURBED = 3.0  # units by which operands and results of rounding operators are disturbed
 ROUNDS = (
@@ -70,9 +72,10 @@ def agrees(ours: np.ndarray, theirs: np.ndarray, spread: np.ndarray) -> np.ndarr
         return (ours == theirs) | (apart <= spread)
     a, b = ours.astype(np.float64), theirs.astype(np.float64)
     with np.errstate(all="ignore"):
-        tiny = 4 * float(np.finfo(theirs.dtype).smallest_subnormal if theirs.dtype == np.float16
-                         else np.finfo(theirs.dtype).tiny)  # fmt: skip
-        bound = PLAIN * epsilon(theirs.dtype) * np.abs(b) + spread + tiny
+        about = ml_dtypes.finfo(theirs.dtype)
+        tiny = 4 * float(about.smallest_subnormal if theirs.dtype == np.float16 else about.tiny)
+        plain = PLAIN if epsilon(theirs.dtype) < 1e-5 else FEW
+        bound = plain * epsilon(theirs.dtype) * np.abs(b) + spread + tiny
         close = np.isfinite(b) & (np.abs(a - b) <= bound)
     return close | (a == b) | (np.isnan(a) & np.isnan(b)) | ~np.isfinite(spread)
 

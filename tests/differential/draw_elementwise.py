@@ -6,6 +6,7 @@ import numpy as np
 
 from tests.differential.growth import (
     ALL,
+    BF16,
     BOOL,
     F16,
     F32,
@@ -22,7 +23,7 @@ from tests.differential.growth import (
     Value,
     within,
 )
-from tests.differential.reference import type_of
+from tests.differential.reference import is_float, type_of
 from tests.differential.table import draws
 
 SIGNED = (I8, I32, I64)
@@ -42,6 +43,7 @@ EXACT = {"Abs", "Neg", "Relu", "Ceil", "Floor", "Round", "Sign", "IsNaN", "IsInf
     *"Abs Neg Exp Log Sqrt Sin Cos Tan Asin Acos Atan Tanh Sigmoid Relu Softplus Softsign Ceil"
     " Floor Reciprocal".split(),
     weight=9,
+    empties=True,
 )
 @draws(*"Sinh Cosh Asinh Acosh Atanh Erf Sign IsNaN".split(), weight=3, since=9)
 @draws("Round", weight=0.7, since=11)
@@ -53,6 +55,8 @@ def unary(g: Growth, op: str) -> None:
     types = FLOATS
     if op in ("Abs", "Neg", "Sign") and g.chance(0.3):
         types = SIGNED
+    if op in ("Abs", "Neg", "Relu", "Exp", "Sqrt", "Tanh", "Sigmoid") and g.version > 12:
+        types = types if g.chance(0.9) else (BF16,)
     if op == "IsInf":
         types = (F32, F64)
     if op == "HardSwish":  # f64 by constants of f32, in the specification's own definition
@@ -61,7 +65,7 @@ def unary(g: Growth, op: str) -> None:
     g.apply(op, x, exact=op in EXACT)
 
 
-@draws("Not", weight=0.6)
+@draws("Not", weight=0.6, empties=True)
 def negation(g: Growth, op: str) -> None:
     g.apply(op, g.value((BOOL,)), exact=True)
 
@@ -70,7 +74,11 @@ def negation(g: Growth, op: str) -> None:
 NARROW = {"Celu": (F32,), "Shrink": (F32,), "Gelu": (F16, F32), "Swish": (F16, F32)}
 
 
-@draws(*"LeakyRelu Elu Selu HardSigmoid ThresholdedRelu Celu Gelu Shrink Swish".split(), weight=5)
+@draws(
+    *"LeakyRelu Elu Selu HardSigmoid ThresholdedRelu Celu Gelu Shrink Swish".split(),
+    weight=5,
+    empties=True,
+)
 def activation(g: Growth, op: str) -> None:
     since = {"ThresholdedRelu": 10, "Celu": 12, "Gelu": 20, "Swish": 24}
     if g.version < since.get(op, 1):
@@ -99,7 +107,7 @@ def prelu(g: Growth, op: str) -> None:
     g.apply(op, x, g.fresh(x.dtype, tuple(shape)))
 
 
-@draws("Clip", weight=0.9, since=6)
+@draws("Clip", weight=0.9, since=6, empties=True)
 def clip(g: Growth, op: str) -> None:
     x = g.value(FLOATS if g.version < 12 else (*FLOATS, I8, U8, I32, I64))
     low, high = sorted((g.number(-2, 1), g.number(0, 3)))
@@ -117,12 +125,12 @@ def clip(g: Growth, op: str) -> None:
 
 @draws("Add", "Sub", "Mul", weight=8, empties=True)
 def plain_pair(g: Growth, op: str) -> None:
-    types = NUMBERS if g.version < 14 else (*FLOATS, *INTS)
-    x = g.value(FLOATS if g.chance(0.75) else types)
+    types = NUMBERS if g.version < 14 else (*FLOATS, BF16, BF16, *INTS)
+    x = g.value(FLOATS if g.chance(0.7) else types)
     y = g.partner(x)
     if g.chance(0.4):
         x, y = y, x
-    g.apply(op, x, y, exact=x.dtype.kind != "f")
+    g.apply(op, x, y, exact=not is_float(x.dtype))
 
 
 def nonzero(a: np.ndarray) -> bool:
@@ -212,11 +220,11 @@ def where(g: Growth, op: str) -> None:
 def cast(g: Growth, op: str) -> None:
     x = g.value(ALL)
     to = g.among(ALL)
-    if x.dtype.kind == "f" and to.kind in "iu":
+    if is_float(x.dtype) and to.kind in "iu":
         info = np.iinfo(to)
         if not x.all(lambda a: within(a, info.min, info.max)):
             to = I32
-    g.apply(op, x, to=type_of(np.zeros(0, to)), exact=to.kind != "f")
+    g.apply(op, x, to=type_of(np.zeros(0, to)), exact=not is_float(to))
 
 
 @draws("Identity", weight=0.3)

@@ -29,7 +29,7 @@ def given_size(g: Growth, sizes: tuple[int, ...]) -> tuple[int, ...]:
     return sizes
 
 
-@draws("MatMul", weight=3.5)
+@draws("MatMul", weight=3.5, empties=True)
 def matmul(g: Growth, op: str) -> None:
     a = g.value((F32, F64, F16) if g.chance(0.95) else (I32,), range(1, 5))
     inner = given_size(g, a.dims[-1])
@@ -48,7 +48,7 @@ def matmul(g: Growth, op: str) -> None:
     g.apply(op, a, b)
 
 
-@draws("Gemm", weight=1.8)
+@draws("Gemm", weight=1.8, empties=True)
 def gemm(g: Growth, op: str) -> None:
     a = g.value(FLOATS, (2,))
     across, down = g.int(0, 1), g.int(0, 1)

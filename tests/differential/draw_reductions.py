@@ -33,7 +33,11 @@ def apply_with_axes(g: Growth, op: str, x: Value, since: int, **more: Any) -> No
     if g.version < since:
         g.apply(op, x, axes=axes, **more)
     else:
-        g.apply(op, x, *([] if axes is None else [g.constant(axes)]), **more)
+        told = bool(axes) and g.chance(0.1)
+        way = g.told([axes] * g.count) if told else g.constant(axes or [])
+        made = g.apply(op, x, *([] if axes is None else [way]), **more)
+        if told:
+            g.forget(made)
 
 
 @draws(
@@ -62,7 +66,7 @@ def arg(g: Growth, op: str) -> None:
     )  # fmt: skip
 
 
-@draws("CumSum", weight=0.9, since=11)
+@draws("CumSum", weight=0.9, since=11, empties=True)
 def cumsum(g: Growth, op: str) -> None:
     x = g.value((F32, F64, I32, I64), range(1, 5))
     axis = g.constant(g.int(-x.rank, x.rank - 1), g.among([I64, I32]))
@@ -77,6 +81,12 @@ def top_k(g: Growth, op: str) -> None:
     k = g.constant([g.int(0 if g.chance(0.1) else 1, max(1, min(x.dims[axis])))])
     largest = g.int(0, 1) if g.version >= 11 else None
     g.apply(op, x, k, axis=axis, largest=largest, outputs=2, exact=True)
+
+
+@draws("ReduceSum", "ReduceL1", "ReduceSumSquare", weight=0.3, empties=True)
+def reduction_of_nothing(g: Growth, op: str) -> None:
+    x = g.value((F32, F64), where=lambda a: within(a, -1e3, 1e3))
+    apply_with_axes(g, op, x, 13 if op == "ReduceSum" else 18)
 
 
 @draws("Softmax", "LogSoftmax", "Hardmax", weight=2.4)

@@ -8,6 +8,7 @@ import numpy as np
 from onnx import numpy_helper
 
 from tests.differential.growth import (
+    BF16,
     BOOL,
     F32,
     F64,
@@ -15,6 +16,7 @@ from tests.differential.growth import (
     I8,
     I32,
     I64,
+    RANKS,
     U8,
     Growth,
     Value,
@@ -23,10 +25,10 @@ from tests.differential.growth import (
 from tests.differential.reference import Unsound
 from tests.differential.table import draws
 
-COMMON = (*FLOATS, I32, I64, U8, BOOL)
+COMMON = (*FLOATS, BF16, I8, I32, I64, U8, BOOL)
 
 
-def anything(g: Growth, ranks: Any = range(6)) -> Value:
+def anything(g: Growth, ranks: Any = RANKS) -> Value:
     """Mostly floats."""
     return g.value(FLOATS if g.chance(0.7) else COMMON, ranks)
 
@@ -61,7 +63,7 @@ def reshape(g: Growth, op: str) -> None:
         if kind == "one":
             target.append(g.same(1))
         target.append(first)
-    target = [t for t in target if t != g.same(1) or g.chance(0.8)][:6]
+    target = [t for t in target if t != g.same(1) or g.chance(0.8)][:7]
     symbolic = [k for k, t in enumerate(target) if len(set(t)) > 1]
     zeros = [k for k in symbolic if k < x.rank and x.dims[k] == target[k]]
     numbers = [0 if k in zeros else t[0] for k, t in enumerate(target)]
@@ -435,6 +437,58 @@ def told(g: Growth, op: str) -> None:
         parts = [g.told([[int(np.prod(shape)) // max(1, shape[0]), -1] for shape in sizes])]
     made = g.apply(op, x, *parts, exact=True)
     if any(len(set(d)) < g.count for d in made[0].dims):
+        g.forget(made)
+
+
+@draws("Expand", "TopK", "OneHot", "ConstantOfShape", "Range", "Split", weight=1.2, since=13)
+@draws("Trilu", weight=0.2, since=14)
+def told_numbers(g: Growth, op: str) -> None:
+    """Counts and sizes that only the run knows, other ones in each world."""
+    if g.count == 1:
+        raise Unsound("one world")
+    worlds = range(g.count)
+    if op == "Range":
+        dtype = g.among([I64, I32, F32])
+        start, step = g.int(-3, 3), g.among([1, 2, -1])
+        ends = g.told([start + step * g.int(0 if g.chance(0.2) else 1, 9) for _ in worlds], dtype)
+        made = g.apply(op, g.constant(start, dtype), ends, g.constant(step, dtype), exact=True)
+        free = made[0].dims
+    elif op == "ConstantOfShape":
+        rank = g.int(1, 3)
+        made = g.apply(op, g.told([g.rng.integers(1, 6, rank) for _ in worlds]), exact=True)
+        free = made[0].dims
+    elif op == "OneHot":
+        depth = g.told([g.int(3, 8) for _ in worlds])
+        values = g.constant([g.int(-2, 0), g.int(1, 4)], F32 if g.chance(0.7) else I64)
+        places = g.pick((I64,), range(3)) or indices(g, 3, (g.int(1, 4),))
+        made = g.apply(op, places, depth, values, axis=g.int(-1, places.rank), exact=True)
+        free = tuple(d for d in made[0].dims if d not in places.dims)
+    else:
+        x = anything(g, range(2, 4)) if op == "Trilu" else g.value((F32, F64, I64), range(1, 4))
+        axis, free = g.int(0, x.rank - 1), ()
+        if op == "Trilu":
+            made = g.apply(
+                op, x, g.told([g.int(-3, 3) for _ in worlds]), upper=g.int(0, 1), exact=True
+            )
+        elif op == "TopK":
+            k = g.told([[g.int(1, max(1, x.worlds[w].shape[axis]))] for w in worlds])
+            made = g.apply(op, x, k, axis=axis, outputs=2, exact=True)
+            free = (made[0].dims[axis],)
+        elif op == "Split":
+            cuts = [g.int(0, x.worlds[w].shape[axis]) for w in worlds]
+            parts = [[c, x.worlds[w].shape[axis] - c] for w, c in enumerate(cuts)]
+            made = g.apply(op, x, g.told(parts), axis=axis, outputs=2, exact=True)
+            free = tuple(v.dims[axis] for v in made)
+        else:
+            goals = [
+                [g.int(2, 4) if s == 1 and g.chance(0.6) else s for s in x.worlds[w].shape]
+                for w in worlds
+            ]
+            lead = g.int(0, 1)
+            goals = [[g.int(1, 3) for _ in range(lead)] + goal for goal in goals]
+            made = g.apply(op, x, g.told(goals), exact=True)
+            free = made[0].dims
+    if any(len(set(sizes)) < g.count for sizes in free):
         g.forget(made)
 
 

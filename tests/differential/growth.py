@@ -30,10 +30,21 @@ Content = Callable[[np.ndarray], bool]
 
 MOST_ELEMENTS = 6000
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 24, 33, 0)
-_WEIGHTS = np.array([4, 5, 5, 4, 4, 3, 3, 2, 1, 2, 1, 1, 0.7, 0.15])
+_WEIGHTS = np.array([4, 5, 5, 4, 4, 3, 3, 2, 1, 2, 1, 1, 0.7, 0.5])
+RANKS = (*range(6), *range(6), *range(6), 6, 7)
 _WEIGHTS /= _WEIGHTS.sum()
-EMPTYING = ("Slice", "Split", "NonZero", "Compress", "ConstantOfShape", "Range", "TopK", "Shape")
-SYMBOLS = {"N": (6, 11, 1), "M": (10, 3, 19)}
+EMPTYING = (
+    "Loop",
+    "Slice",
+    "Split",
+    "NonZero",
+    "Compress",
+    "ConstantOfShape",
+    "Range",
+    "TopK",
+    "Shape",
+)
+SYMBOLS = {"N": (6, 11, 1, 4), "M": (10, 3, 19, 2)}
 
 F16, F32, F64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -41,7 +52,7 @@ BOOL, I32, I64 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64)
 I8, I16, U8, U16 = map(np.dtype, (np.int8, np.int16, np.uint8, np.uint16))
 U32, U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 FLOATS, INTS = (F16, F32, F64), (I8, I16, I32, I64, U8, U16, U32, U64)
-ALL = (*FLOATS, *INTS, BOOL)
+ALL = (*FLOATS, BF16, *INTS, BOOL)
 
 
 @dataclass(eq=False)
@@ -107,7 +118,7 @@ class Step:
     def is_held(self, v: Value) -> bool:
         """Is an operand an initializer for the reference, which some operators ask for? Others can
         be disturbed."""
-        return v.fixed and not (v.rank and is_float(v.dtype) and self.node.op_type != "Resize")
+        return v.fixed and not (is_float(v.dtype) and self.node.op_type != "Resize")
 
 
 @dataclass(eq=False)
@@ -164,7 +175,7 @@ class Growth:
 
     def __init__(self, rng: np.random.Generator, version: int, symbols: Sequence[str] = ()) -> None:
         self.rng, self.version, self.symbols = rng, version, tuple(symbols)
-        self.count = int(rng.choice([2, 3])) if symbols else 1 + int(rng.random() < 0.1)
+        self.count = int(rng.choice([2, 3, 4])) if symbols else 1 + int(rng.random() < 0.25)
         self.empties = False  # may the operator that is being drawn meet empty tensors?
         self.values: list[Value] = []
         self.steps: list[Step] = []
@@ -203,7 +214,10 @@ class Growth:
     def dims(self, rank: int) -> Dims:
         """A random shape with a bounded number of elements."""
         while True:
-            drawn = tuple(self.size() for _ in range(rank))
+            drawn = tuple(
+                self.size() if rank < 6 or self.chance(0.3) else self.same(self.int(1, 2))
+                for _ in range(rank)
+            )
             if all(np.prod([s[w] for s in drawn]) <= 1200 for w in range(self.count)):
                 return drawn
 
@@ -268,7 +282,7 @@ class Growth:
     def pick(
         self,
         types: Sequence[np.dtype[Any]] = FLOATS,
-        ranks: Sequence[int] = range(6),
+        ranks: Sequence[int] = RANKS,
         where: Content | None = None,
         fits: Callable[[Value], bool] | None = None,
     ) -> Value | None:
@@ -290,7 +304,7 @@ class Growth:
     def value(
         self,
         types: Sequence[np.dtype[Any]] = FLOATS,
-        ranks: Sequence[int] = range(6),
+        ranks: Sequence[int] = RANKS,
         where: Content | None = None,
         fits: Callable[[Value], bool] | None = None,
         low: float = -3,
@@ -346,11 +360,13 @@ class Growth:
         rough: bool = False,
         outputs: int | Sequence[int] = 1,
         domain: str = "",
+        captured: Sequence[Value] = (),
         **attrs: Any,
     ) -> list[Value]:
         """Append a node and return its outputs. Raises Unsound when it is not sound everywhere.
 
         outputs: how many, or a 0 or 1 for each that is left out or wanted.
+        captured: what the graphs in its attributes read of this one.
         """
         wanted = [1] * outputs if isinstance(outputs, int) else list(outputs)
         names = [self.name("v") if w else "" for w in wanted]
@@ -361,6 +377,7 @@ class Growth:
             domain=domain,
             **{k: v for k, v in attrs.items() if v is not None},
         )
+        inputs = (*inputs, *captured)
         step = Step(node, list(inputs), [], exact, rough)
         results = []
         for world in range(self.count):
@@ -383,9 +400,9 @@ class Growth:
             emptied = is_empty(v) and not any(is_empty(i) for i in step.inputs if i is not None)
             if emptied and step.node.op_type not in EMPTYING:
                 raise Unsound("nothing is left")
-            if v.rank > 6 or len({w.ndim for w in v.worlds}) > 1:
+            if v.rank > 7 or len({w.ndim for w in v.worlds}) > 1:
                 raise Unsound("its rank")
-            if v.dtype.kind in "OUSc":
+            if v.dtype.kind in "OUScV" and v.dtype != BF16:
                 raise Unsound("its type")
             if v.dtype.kind != "b" and not v.all(lambda a: within(a, -limit(a), limit(a))):
                 raise Unsound("its content")

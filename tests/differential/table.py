@@ -6,10 +6,13 @@ fits at this place of this graph; another is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tests.differential.growth import Growth
+from tests.differential.reference import Unsound
 
 Draw = Callable[[Growth, str], Any]
 
@@ -36,3 +39,20 @@ def draws(
         return draw
 
     return register
+
+
+def extend(g: Growth, entries: Sequence[Entry], wanted: int, tries: int) -> None:
+    """Append drawn operators until there are `wanted` steps, or nothing has fitted too often."""
+    weights = np.array([e.weight for e in entries])
+    weights /= weights.sum()
+    for _ in range(tries):
+        if len(g.steps) >= wanted:
+            return
+        entry = entries[int(g.rng.choice(len(entries), p=weights))]
+        held, count = list(g.values), len(g.steps)
+        g.empties = entry.empties
+        try:
+            entry.draw(g, entry.op)
+        except Unsound:
+            made = {v for s in g.steps[count:] for v in (*s.inputs, *s.outputs)}
+            g.values = [v for v in g.values if v in made or v in held]

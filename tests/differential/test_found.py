@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.differential.draw_control import Body
 from tests.differential.growth import F32, F64, I64, SYMBOLS, Growth, Value
 from tests.differential.verdict import run
 
@@ -221,4 +223,77 @@ def test_resize_to_the_size_of_another_image(mode: str) -> None:
     attrs = {"mode": mode, "coordinate_transformation_mode": "asymmetric"}
     (z,) = g.apply("Resize", x, None, None, shape, rough=True, **attrs)
     g.apply("Add", z, y)
+    check(g)
+
+
+def rounds(g: Growth, state: Value, count: Value, build: Callable[[Body, list[Value]], Any]) -> Any:
+    """A loop of one state; `build` makes (the next state, *rows) of [round, condition, state]."""
+    contents = ([np.asarray(x)] * g.count for x in (np.int64(0), np.True_))
+    formals = [*(Value(g.name("f"), w) for w in contents), Value(g.name("f"), state.worlds)]
+    body = Body(g, formals)
+    results = [body.result(v) for v in (formals[1], *build(body, formals))]
+    proto, captured = body.graph(results)
+    made = g.apply(
+        "Loop", count, None, state, outputs=len(results) - 1, captured=captured, rough=True,
+        body=proto,
+    )  # fmt: skip
+    check(g)
+    return made
+
+
+def test_product_by_a_vector_in_a_loop() -> None:
+    g = growth()
+    w = made(g, 4, 4)
+    rounds(g, made(g, 4), g.told([3]), lambda b, f: b.apply("MatMul", f[2], w))
+
+
+def test_loop_over_symbolic_sizes() -> None:
+    """What is the same in each round is computed once: there it may be anything, a sort too."""
+    g = growth(18, "N")
+    x, y = made(g, 2, "N"), made(g, "N", 3)
+
+    def build(b: Body, f: list[Value]) -> list[Value]:
+        (top, _) = b.apply("TopK", y, b.constant([1]), axis=0, outputs=2, exact=True)
+        (new,) = b.apply("Add", f[2], b.apply("ReduceSum", top)[0])
+        return [new, b.apply("MatMul", f[2], y)[0]]
+
+    rounds(g, x, g.told([3, 1, 5]), build)
+
+
+def test_loop_of_known_length_that_data_ends() -> None:
+    g = growth()
+    stop = g.told([2])
+    index, go, x = (g.told([v], v.dtype) for v in (np.int64(0), np.True_, np.float32(1)))
+    body = Body(g, [Value(g.name("f"), v.worlds) for v in (index, go, x)])
+    (on,) = body.apply("Less", body.formals[0], stop, exact=True)
+    (new,) = body.apply("Add", body.formals[2], x)
+    proto, captured = body.graph([on, new])
+    g.apply("Loop", g.constant(7), None, x, captured=captured, body=proto)
+    check(g)
+
+
+@pytest.mark.parametrize("backwards", [0, 1])
+def test_scan_of_a_symbolic_length(backwards: int) -> None:
+    g = growth(18, "N", "M")
+    x, state = made(g, 3, "N"), made(g, 3)
+    body = Body(g, [Value(g.name("f"), state.worlds),
+                    Value(g.name("f"), [w[:, 0] for w in x.worlds])])  # fmt: skip
+    (total,) = body.apply("Add", *body.formals)
+    (row,) = body.apply("Mul", total, body.formals[0])
+    proto, captured = body.graph([total, row])
+    g.apply(
+        "Scan", state, x, outputs=2, captured=captured, body=proto, num_scan_inputs=1,
+        scan_input_axes=[1], scan_input_directions=[backwards],
+        scan_output_directions=[backwards], scan_output_axes=[1],
+    )  # fmt: skip
+    check(g)
+
+
+def test_branches_of_unlike_shapes() -> None:
+    g = growth(18, "N")
+    sides = [Body(g), Body(g)]
+    results = [b.result(made(g, 2, n)) for b, n in zip(sides, ("N", 3), strict=True)]
+    (then, one), (other, two) = (b.graph([v]) for b, v in zip(sides, results, strict=True))
+    condition = g.told([True, False, True], bool)
+    g.apply("If", condition, captured=[*one, *two], then_branch=then, else_branch=other)
     check(g)

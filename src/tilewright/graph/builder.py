@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph import sizes
-from tilewright.graph.graph import Constant, Graph, Node, Value, plain
+from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value, plain
 from tilewright.graph.operator import OPERATORS, Mismatch
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import Expr, Var
@@ -66,7 +66,7 @@ class Builder:
         """A new constant; `of` converts Python numbers (default: the array's own dtype, f32 for
         floats)."""
         if isinstance(content, Constant):
-            array = content.array
+            array: Any = content
         else:
             if isinstance(content, np.generic):
                 content = np.asarray(content)
@@ -257,9 +257,9 @@ class Edit(Builder):
         return self.uses.get(value, 0) <= 1
 
     def content(self, value: Value) -> np.ndarray | None:
-        """The array of a constant, else None."""
+        """The array of a constant that is there, else None."""
         constant = self.constants.get(value)
-        return None if constant is None else constant.array
+        return None if constant is None or isinstance(constant, Deferred) else constant.array
 
     def finish_edit(self) -> Graph:
         """The graph with the old outputs, replaced where they were, without what nobody reads."""

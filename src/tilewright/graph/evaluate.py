@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.graph import sizes
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.operator import OPERATORS
-from tilewright.ir.expr import Expr, Var, as_int
+from tilewright.ir.expr import Var, as_int
 from tilewright.support.errors import InputError
 
 
@@ -49,7 +49,7 @@ def apply(
     node: Node, arrays: Sequence[np.ndarray], symbols: Mapping[Var, int], precise: bool = False
 ) -> list[np.ndarray]:
     """One operator on arrays."""
-    attrs = {k: _numbers(v, symbols) for k, v in node.attrs}
+    attrs = {k: sizes.numbers(v, symbols) for k, v in node.attrs}
     made = OPERATORS[node.op].reference(*arrays, **attrs)
     results = list(made) if isinstance(made, tuple) else [made]
     for n, (value, result) in enumerate(zip(node.outputs, results, strict=True)):
@@ -59,13 +59,6 @@ def apply(
         want = tuple(sizes.at(s, symbols) for s in value.shape)
         assert result.shape == want, f"{node.op} gave {result.shape} for {value!r}"
     return results
-
-
-def _numbers(value: Any, symbols: Mapping[Var, int]) -> Any:
-    """An attribute with its size expressions evaluated."""
-    if isinstance(value, tuple):
-        return tuple([_numbers(v, symbols) for v in value])
-    return sizes.at(value, symbols) if isinstance(value, Expr) else value
 
 
 def measured(node: Node, array: np.ndarray) -> dict[Var, int]:

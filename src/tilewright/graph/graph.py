@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,14 @@ class Constant:
         self._array, self._digest = array, digest
 
     @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.array.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
     def array(self) -> np.ndarray:
         """The content. Raises LookupError if only its digest is known (a graph parsed without
         contents)."""
@@ -133,6 +141,31 @@ class Constant:
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+
+class Deferred(Constant):
+    """A constant whose content is made whenever it is asked for and not kept, so that a model's
+    rewritten weights are never all in memory: each is made when it is written."""
+
+    __slots__ = ("_dtype", "_make", "_shape")
+
+    def __init__(
+        self, make: Callable[[], np.ndarray], of: np.dtype[Any], shape: tuple[int, ...]
+    ) -> None:
+        super().__init__(None)
+        self._make, self._dtype, self._shape = make, of, shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    @property
+    def array(self) -> np.ndarray:
+        return self._make()
 
 
 class Graph:

@@ -98,6 +98,13 @@ def at(value: SizeLike, values: Mapping[Var, int]) -> int:
 _normal: dict[Expr, Expr] = {}  # expressions whose normal form is known
 
 
+def numbers(value: Any, values: Mapping[Var, int]) -> Any:
+    """An attribute with its size expressions evaluated."""
+    if isinstance(value, tuple):
+        return tuple([numbers(v, values) for v in value])
+    return at(value, values) if isinstance(value, Expr) else value
+
+
 def normal(e: Expr) -> Expr:
     """The normal form: a sum of products with sorted terms, exact divisions carried out."""
     found = _normal.get(e)

@@ -34,6 +34,7 @@ from tilewright.strategy.loops import (
 )
 from tilewright.strategy.pointwise import stream
 from tilewright.strategy.tiles import register_tile
+from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 
 LARGE = 256  # rows that a symbolic size stands for
@@ -118,7 +119,10 @@ def matmul(schedule: Schedule, target: Target, threads: int) -> None:
     anchor = split_off_result(schedule, name)
     if anchor.pad is not None:
         stream(schedule, anchor.pad, target, threads)
-    *batch, i, j = by_axis(schedule, anchor.result)
+    axes = by_axis(schedule, anchor.result)
+    if len(axes) < 2:  # by a vector, inside a loop
+        raise ScheduleError(f"cannot tile '{name}'", "its result has less than two axes")
+    *batch, i, j = axes
     count, width = (extent(schedule, loop, LARGE) for loop in (i, j))
     lanes = target.lanes(32)
     rows, vectors = register_tile(count, -(-width // lanes), target.vector_registers)

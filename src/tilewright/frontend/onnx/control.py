@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx import ragged
-from tilewright.frontend.onnx.loops import native_loop
+from tilewright.frontend.onnx.loops import length_of, native_loop, native_scan
 from tilewright.frontend.onnx.registry import Maybe, Refusal, Sequence, Site, translates
 from tilewright.frontend.onnx.tensors import axis, cut
 from tilewright.graph.graph import Value
@@ -87,9 +87,7 @@ def loop(n: Site) -> Any:
         go = n.build.constant(np.asarray(True))
         made = n.importer.inline(body, [index, go, *state])
         if made[0] not in n.build.constants:
-            raise Refusal(
-                "whether it goes on depends on data", "its number of rounds must be known"
-            )
+            return native_loop(n, body)
         runs = bool(n.build.constants[made[0]].array.reshape(-1)[0])
         state = list(made[1 : 1 + len(state)])
         for rows, value in zip(stacked, made[1 + len(state) :], strict=True):
@@ -113,14 +111,36 @@ def scan(n: Site) -> Any:
         for a, x in zip(n.ints("scan_input_axes", (0,) * count), inputs, strict=True)
     ]
     backwards = n.ints("scan_input_directions", (0,) * count)
-    states, stacked = steps(n, states, inputs, axes, backwards)
     out_axes = n.ints("scan_output_axes", (0,) * made_count)
     out_backwards = n.ints("scan_output_directions", (0,) * made_count)
+    length = length_of(inputs, axes)
+    known = as_int(length)
+    if known is None or known > LONGEST:
+        states, whole = native_scan(n, states, inputs, axes, backwards)
+        return (
+            *states,
+            *(
+                turned(n, rows, axis(n, a, rows.rank), bool(back))
+                for rows, a, back in zip(whole, out_axes, out_backwards, strict=True)
+            ),
+        )
+    states, stacked = steps(n, states, inputs, axes, backwards)
     results = []
     for rows, a, back in zip(stacked, out_axes, out_backwards, strict=True):
         rank = rows[0].rank + 1 if rows else 1
         results.append(stack(n, rows[::-1] if back else rows, axis(n, a, rank)))
     return (*states, *results)
+
+
+def turned(n: Site, rows: Value, at: int, backwards: bool) -> Value:
+    """Rows along a first axis, in the other order perhaps, along axis `at`."""
+    if backwards:
+        places = n.build.emit("arange", length=rows.shape[0], start=-1, step=-1)
+        rows = n.build.emit("gather", rows, places, axis=0)
+    if not at:
+        return rows
+    order = [*range(1, rows.rank)]
+    return n.build.emit("transpose", rows, perm=(*order[:at], 0, *order[at:]))
 
 
 def batched_scan(n: Site) -> Any:
@@ -147,13 +167,9 @@ def steps(
 ) -> tuple[list[Value], list[list[Value]]]:
     """The states after the last step, and what each step gave beside them."""
     body = n.graph("body")
-    lengths = {as_int(x.shape[a]) for x, a in zip(inputs, axes, strict=True)}
-    if len(lengths) != 1 or None in lengths:
-        raise Refusal("its number of steps must be known and the same for all inputs")
-    (length,) = lengths
-    assert length is not None
-    if length > LONGEST:
-        raise Refusal(f"it has more than {LONGEST} steps")
+    length = as_int(length_of(inputs, axes))
+    if length is None or length > LONGEST:
+        raise Refusal(f"it must have a known number of steps of at most {LONGEST}")
     stacked: list[list[Value]] = [[] for _ in range(len(body.output) - len(states))]
     for t in range(length):
         rows = [

@@ -8,6 +8,7 @@ no state: what each round adds to it comes out as rows, and follows what was the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import onnx
 
 from tilewright.frontend.onnx import measured, ragged
+from tilewright.frontend.onnx.coded import constant_of
 from tilewright.frontend.onnx.measured import measure, op
 from tilewright.frontend.onnx.registry import Maybe, Ragged, Refusal, Sequence, Site
 from tilewright.graph import sizes
@@ -22,8 +24,11 @@ from tilewright.graph.builder import Edit, without_dead
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.operator import BROADCAST, OPERATORS
-from tilewright.ir.expr import Expr, Var, as_int
+from tilewright.ir.expr import BinaryOp, Expr, Var, as_int, binary
 from tilewright.ir.walk import substitute
+
+RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli",
+          "Multinomial"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,13 +47,15 @@ class Growing:
 def native_loop(n: Site, body: onnx.GraphProto) -> Any:
     """Rounds that the run counts: at most the trip count, while the condition holds."""
     if n.optional(0) is None:
-        raise Refusal("how often it runs depends on data, without a trip count as a bound")
+        raise Refusal(
+            "how often it runs depends on data alone", "give it a trip count as an upper bound"
+        )
     given: list[Any] = [n.optional(k) for k in range(2, len(n.inputs))]
     grows = [k for k, v in enumerate(given) if ragged.is_sequence(v)]
     states = [n[k + 2] for k in range(len(given)) if k not in grows]
     limit, go = (n.build.emit("reshape", v, shape=()) if v.rank else v for v in (n[0], truth(n)))
     inside = Body(n, [limit, go, *states])
-    made = inside.graph(body, grows)
+    made = inside.graph(lambda values: translated(n, body, values), grows)
     bound = op(n, "maximum", op(n, "reshape", limit, shape=(1,)), 1)
     (length,) = measure(n, bound, "the trip count")
     rounds, *results = n.build.emit(
@@ -112,12 +119,103 @@ def side_by_side(n: Site, parts: list[Value]) -> Value:
     return op(n, "reshape", y, shape=(sizes.size(count * len(parts)), *rest))
 
 
+def translated(n: Site, body: onnx.GraphProto, given: list[Value]) -> tuple[Any, ...]:
+    """A body's outputs inside; what is the same in every round is computed once, outside."""
+    importer = n.importer
+    inner, inside = importer.build, importer.body
+    same, rest = parted(body)
+    scope: dict[str, Any] = {}
+    importer.build, importer.body = inside.outer, inside.before
+    try:
+        for tensor in body.initializer:
+            scope[tensor.name] = constant_of(inside.outer, tensor, importer.folder)
+        importer.run(scope, same, [])
+    finally:
+        importer.build, importer.body = inner, inside
+    importer.scopes.append(scope)
+    try:
+        return importer.inline(rest, given)
+    finally:
+        importer.scopes.pop()
+
+
+def parted(body: onnx.GraphProto) -> tuple[list[onnx.NodeProto], onnx.GraphProto]:
+    """The nodes that neither follow from the body's inputs nor draw at random, and the rest."""
+    varying = {e.name for e in body.input}
+    same, rest = [], onnx.GraphProto(input=body.input, output=body.output)
+    for node in body.node:
+        if node.op_type in RANDOM or not varying.isdisjoint(names_read(node)):
+            varying.update(node.output)
+            rest.node.append(node)
+        else:
+            same.append(node)
+    return same, rest
+
+
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """The names that a node or a graph in its attributes reads."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                yield from names_read(inner)
+            yield from (o.name for o in graph.output)
+
+
+def length_of(inputs: list[Value], axes: list[int]) -> Expr:
+    """How many steps a scan has."""
+    lengths = {x.shape[a] for x, a in zip(inputs, axes, strict=True)}
+    if len(lengths) != 1:
+        raise Refusal("its number of steps must be the same for all inputs")
+    return lengths.pop()
+
+
+def native_scan(
+    n: Site, states: list[Value], inputs: list[Value], axes: list[int], backwards: Any
+) -> tuple[list[Value], list[Value]]:
+    """As a native loop: the states after the last step, and what each gave, along a first axis."""
+    length = length_of(inputs, axes)
+    limit, go = size_of(n, length), n.constant(np.asarray(True))
+    inside = Body(n, [limit, go, *states])
+
+    def step(given: list[Value]) -> tuple[Any, ...]:
+        emit, (index, on) = inside.inner.emit, given[:2]
+        rows = []
+        for x, a, back in zip(inputs, axes, backwards, strict=True):
+            at = emit("sub", emit("sub", inside.own(limit), one(inside)), index) if back else index
+            rows.append(emit("gather", inside.own(x), at, axis=a))
+        return on, *translated(n, n.graph("body"), [*given[2:], *rows])
+
+    text = str(inside.graph(step, []))
+    most = sizes.size(binary(BinaryOp.max, length, sizes.size(1)))
+    _, *results = n.build.emit(
+        "loop", limit, go, *states, *inside.captured, body=text, states=len(states), length=most
+    )
+    rows = [
+        n.build.emit("slice", row, starts=(0,) * row.rank, shape=(length, *row.shape[1:]))
+        for row in results[len(states) :]
+    ]
+    return inside.checked(results[: len(states)], rows)
+
+
+def one(inside: Body) -> Value:
+    return inside.inner.constant(np.asarray(1, np.int64))
+
+
+def size_of(n: Site, size: Expr) -> Value:
+    """A size as an i64 scalar."""
+    made = np.empty((), object)
+    made[()] = size
+    return n.build.from_sizes(made, measured.I64)
+
+
 class Body:
     """The body of a loop as a graph of its own: values from around it, and its constants, become
     inputs (`captured`, as they are called outside)."""
 
     def __init__(self, n: Site, given: list[Value]) -> None:
         self.n, self.outer, self.inner = n, n.build, Folding("body")
+        self.before: Body | None = n.importer.body
         names = ["round", "go", *(f"state{k}" for k in range(len(given) - 2))]
         self.inputs = [
             self.inner.input(name, v.dtype, v.shape) for name, v in zip(names, given, strict=True)
@@ -162,16 +260,17 @@ class Body:
                 self.captured.append(value)
         return self.known[value]
 
-    def graph(self, body: onnx.GraphProto, grows: list[int]) -> Graph:
-        """The body, with (condition, *states, *rows) as outputs; what a round puts behind the
+    def graph(self, round_: Callable[[list[Any]], Any], grows: list[int]) -> Graph:
+        """The body, with what `round_` makes of its inputs, inside, as outputs: (condition,
+        *states, *rows); what a round puts behind the
         sequences among the states (`grows`) and what it measures are further rows."""
         importer = self.n.importer
-        before, importer.build, importer.body = importer.body, self.inner, self
+        importer.build, importer.body = self.inner, self
         try:
             states: list[Any] = list(self.inputs[2:])
             for k in grows:
                 states.insert(k, Growing(k))
-            made = importer.inline(body, [*self.inputs[:2], *states])
+            made = round_([*self.inputs[:2], *states])
             if None in made:
                 raise Refusal("its body leaves an output out")
             after = dict(enumerate(made[1 : 1 + len(states)]))
@@ -188,7 +287,7 @@ class Body:
             asked = [self.inner.emit("copy", self.own(v)) for v in asked]
             outputs = {f"out{k}": v for k, v in enumerate(asked)}
         finally:
-            importer.build, importer.body = self.outer, before
+            importer.build, importer.body = self.outer, self.before
         whole = without_dead(self.inner.finish(outputs))
         self.shapes = [v.shape for v in whole.outputs[1 + len(after) :]]
         if whole.measured:

@@ -19,7 +19,7 @@ from tilewright.graph.graph import Graph, Value
 from tilewright.graph.operator import OPAQUE, OPERATORS, Type, need, operator
 from tilewright.graph.parse import parse
 from tilewright.ir.dtype import dtype
-from tilewright.ir.expr import Expr
+from tilewright.ir.expr import Expr, Var
 
 ONE = (sizes.size(1),)
 
@@ -39,7 +39,7 @@ def _loop_type(
     need(0 <= states <= len(values), f"{states} states need as many inputs")
     asked = [(v.dtype, v.shape) for v in graph.inputs[2:]]
     need(asked == [(v.dtype, v.shape) for v in values], "its inputs are not those of its body")
-    need(not graph.constants and not graph.symbols, "its body has constants or symbolic sizes")
+    need(not graph.constants, "its body has constants")
     for node in graph.nodes:
         entry = OPERATORS[node.op]
         need(entry.fusion is not OPAQUE, f"{node.op} does not run inside a loop")
@@ -56,9 +56,15 @@ def _loop(
     limit: np.ndarray, go: np.ndarray, *values: np.ndarray, body: str, states: int, length: int
 ) -> tuple[np.ndarray, ...]:
     graph, rounds = body_of(body), 0
+    symbols = {
+        s: n
+        for v, a in zip(graph.inputs[2:], values, strict=True)
+        for s, n in zip(v.shape, np.shape(a), strict=True)
+        if isinstance(s, Var)
+    }
     now, captured = list(values[:states]), values[states:]
     rows = [
-        np.zeros((length, *v.static_shape), v.dtype.numpy)  # type: ignore[misc]
+        np.zeros((length, *(sizes.at(s, symbols) for s in v.shape)), v.dtype.numpy)
         for v in graph.outputs[1 + states :]
     ]
     running = bool(go)
@@ -67,7 +73,8 @@ def _loop(
             zip(graph.inputs, (np.int64(rounds), np.bool_(running), *now, *captured), strict=True)
         )
         for node in graph.nodes:
-            made = OPERATORS[node.op].reference(*[held[v] for v in node.inputs], **dict(node.attrs))
+            attrs = {k: sizes.numbers(a, symbols) for k, a in node.attrs}
+            made = OPERATORS[node.op].reference(*[held[v] for v in node.inputs], **attrs)
             results = made if isinstance(made, tuple) else (made,)
             for v, a in zip(node.outputs, results, strict=True):
                 wide = v.dtype.is_float and np.asarray(a).dtype == np.float64

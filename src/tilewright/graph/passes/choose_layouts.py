@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.graph import sizes
 from tilewright.graph.builder import Edit
-from tilewright.graph.graph import Graph, Node, Value
+from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value
 from tilewright.graph.operator import BROADCAST, OPERATORS
 from tilewright.graph.ops.packed import in_blocks, pack, pack_dense, pack_transposed
 from tilewright.graph.ops.winograd import pack_winograd
@@ -280,8 +280,8 @@ class _Layouts(Edit):
 
     def matmul(self, node: Node) -> bool:
         x, w = node.inputs
-        weights = self.content(w)
-        if weights is None or weights.ndim != 2 or x.dtype is not f32 or node["transpose_a"]:
+        weights = self.constants.get(w)
+        if weights is None or w.rank != 2 or x.dtype is not f32 or node["transpose_a"]:
             return False
         columns = weights.shape[0 if node["transpose_b"] else 1]
         rows = sizes.static(x.shape[:-1])
@@ -297,12 +297,18 @@ class _Layouts(Edit):
         self.replaced[node.output] = made
         return True
 
-    def dense_weights(self, w: Value, weights: np.ndarray, block: int, transposed: bool) -> Value:
-        """Packed weights of a product; products that share weights share them packed."""
+    def dense_weights(self, w: Value, weights: Constant, block: int, transposed: bool) -> Value:
+        """Packed weights of a product, to be made when they are written; products that share
+        weights share them packed."""
         key = (w, block, transposed)
         if key not in self.dense:
-            matrix = weights.T if transposed else weights
-            self.dense[key] = self.constant(pack_dense(matrix, block), "w")
+            k, n = weights.shape[::-1] if transposed else weights.shape
+
+            def packed() -> np.ndarray:
+                return pack_dense(weights.array.T if transposed else weights.array, block)
+
+            made = Deferred(packed, weights.dtype, (-(-n // block), k, block))
+            self.dense[key] = self.constant(made, "w")
         return self.dense[key]
 
     def pool(self, node: Node) -> bool:

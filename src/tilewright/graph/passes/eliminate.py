@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph.builder import Edit, without_dead
-from tilewright.graph.graph import Constant, Graph, Node, Value
+from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value
 
 MOST = 4  # places sampled along each axis of a constant
 
@@ -42,6 +42,8 @@ def eliminate_common(graph: Graph) -> Graph:
 
 def _sample(constant: Constant) -> bytes:
     """Some bytes of a constant's content: constants that differ here are different."""
+    if isinstance(constant, Deferred):
+        return b"%d" % id(constant)
     try:
         array = constant.array
     except LookupError:
@@ -59,6 +61,8 @@ def _sample(constant: Constant) -> bytes:
 
 def _equal(a: Constant, b: Constant) -> bool:
     """Have two constants of one type and equal samples the same bytes?"""
+    if isinstance(a, Deferred):
+        return a is b
     try:
         x, y = a.array, b.array
     except LookupError:
