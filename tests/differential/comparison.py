@@ -126,7 +126,7 @@ def disturb(array: np.ndarray, rng: np.random.Generator, most: float = 0.0) -> n
     units = DISTURBED * epsilon(array.dtype) * rng.uniform(-1, 1, array.shape)
     with np.errstate(all="ignore"):
         moved = wide + units * np.maximum(np.abs(wide), most)
-        return moved.astype(array.dtype)
+        return np.asarray(moved).astype(array.dtype)
 
 
 def largest(arrays: Iterable[np.ndarray]) -> float:
