@@ -101,3 +101,30 @@ def test_group_query_attention(past: int, options: int) -> None:
     parts = (q, k, v, *caches, *counts, *tables)
     sizes = {"num_heads": 4, "kv_num_heads": 2}
     check(g, "GroupQueryAttention", *parts, outputs=3, **sizes, **attrs)
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("length,counts", [(1, (3, 5)), (4, (3,)), (2, (5,))])
+def test_group_query_attention_in_a_buffer(length: int, counts: Any, given: bool) -> None:
+    """Caches with room for the new keys, of sequences of unlike lengths; the total is known when
+    compiling, or given."""
+    g, depth, batch = growth(60 + length), 16, len(counts)
+    q, *kv = (made(g, batch, length, heads * depth) for heads in (4, 2, 2))
+    caches = [made(g, batch, 2, 8, depth) for _ in range(2)]
+    tables = [made(g, 16, depth // 2) for _ in range(2)]
+    total = np.array(max(counts) + 1, np.int32)
+    last = g.given([total] * g.count, False) if given else g.constant(int(total), I32)
+    parts = (q, *kv, *caches, g.constant(list(counts), I32), last, *tables)
+    sizes = {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1}
+    check(g, "GroupQueryAttention", *parts, outputs=3, **sizes)
+
+
+@pytest.mark.parametrize("by_head", [False, True])
+def test_group_query_attention_with_a_share_of_nothing(by_head: bool) -> None:
+    g, depth = growth(70), 16
+    q, *kv = made(g, 2, 5, 4 * depth), *(made(g, 2, 5, 2 * depth) for _ in range(2))
+    sink = [*[None] * 4, made(g, 4)] if by_head else []
+    parts = (q, *kv, None, None, g.constant([4, 4], I32), g.constant(5, I32), *sink)
+    sizes = {"num_heads": 4, "kv_num_heads": 2}
+    smooth = {} if by_head else {"smooth_softmax": 1}
+    check(g, "GroupQueryAttention", *parts, outputs=3, **sizes, **smooth)

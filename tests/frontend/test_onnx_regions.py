@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
@@ -92,3 +93,21 @@ def test_columns_become_an_image():
         ]
         columns = f(2, 3 * block[0] * block[1], counts[0] * counts[1])
         agree("Col2Im", [columns, np.array(image), np.array(block)], **attributes)
+
+
+def test_max_roi_pool():
+    """Against onnxruntime: the reference evaluator has no MaxRoiPool."""
+    corners = random.integers(0, 6, (5, 2))
+    far = corners + random.integers(-1, 5, (5, 2))
+    regions = np.concatenate([[[0], [1], [0], [1], [1]], corners, far], 1).astype(np.float32)
+    x = f(2, 3, 7, 9)
+    node = helper.make_node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[3, 2], spatial_scale=0.8)
+    arrays = {"x": x, "r": regions}
+    inputs = [helper.make_tensor_value_info(k, 1, a.shape) for k, a in arrays.items()]
+    result = helper.make_tensor_value_info("y", 1, None)
+    graph = helper.make_graph([node], "g", inputs, [result])
+    imports = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, arrays)
+    (got,) = compile_observed(model, cache=False, pool=POOL)(x, regions)
+    np.testing.assert_array_equal(got, expected)

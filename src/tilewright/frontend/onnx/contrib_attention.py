@@ -15,7 +15,7 @@ from tilewright.frontend.onnx.contrib import DOMAIN, results, turned
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
-from tilewright.ir.expr import Expr, as_int
+from tilewright.ir.expr import BinaryOp, Expr, as_int, binary
 
 
 def heads_of(n: Site, x: Value, count: int) -> Value:
@@ -37,8 +37,12 @@ def after(n: Site, past: Value | None, x: Value) -> Value:
     return x if past is None else n.build.emit("concat", past, x, axis=2)
 
 
-def attend(n: Site, q: Value, k: Value, v: Value, scale: float, masks: list[Value]) -> Value:
-    """softmax(q kᵀ · scale + masks) v. Queries [B, M, G, S, H] may share keys [B, M, 1, T, H]."""
+def attend(
+    n: Site, q: Value, k: Value, v: Value, scale: float, masks: list[Value],
+    sink: Value | None = None,
+) -> Value:  # fmt: skip
+    """softmax(q kᵀ · scale + masks) v. Queries [B, M, G, S, H] may share keys [B, M, 1, T, H]. A
+    `sink` is one score more, which takes its share and gives nothing."""
     emit = n.build.emit
     scores = emit("mul", emit("matmul", q, k, transpose_b=True), n.constant(scale, q.dtype))
     cap = n.float("softcap", 0.0)
@@ -47,7 +51,14 @@ def attend(n: Site, q: Value, k: Value, v: Value, scale: float, masks: list[Valu
         scores = emit("mul", emit("tanh", emit("div", scores, bound)), bound)
     for mask in masks:
         scores = emit("add", scores, mask)
-    return emit("matmul", emit("softmax", scores), v)
+    if sink is None:
+        return emit("matmul", emit("softmax", scores), v)
+    count = scores.shape[-1]
+    beside = emit("expand", sink, shape=(*scores.shape[:-1], 1))
+    weights = emit("softmax", emit("concat", scores, beside, axis=scores.rank - 1))
+    starts = (0,) * scores.rank
+    weights = emit("slice", weights, starts=starts, shape=(*scores.shape[:-1], count))
+    return emit("matmul", weights, v)
 
 
 def scale_of(n: Site, q: Value) -> float:
@@ -175,60 +186,118 @@ def multi_head_attention(n: Site) -> Any:
 
 @translates("GroupQueryAttention", domain=DOMAIN)
 def group_query_attention(n: Site) -> Any:
-    """Causal; several heads of queries share one of keys. The cache grows: what comes out is what
-    went in and the new keys behind it. Keys from `seqlens_k` + 1 on are padding."""
+    """Causal; several heads of queries share one of keys. What comes out as the cache is what went
+    in with the new keys behind those of each sequence (it has `seqlens_k` + 1 with the new ones):
+    in the buffer, if there is room, else behind it."""
     emit, heads, few = n.build.emit, n.int("num_heads"), n.int("kv_num_heads")
-    if not heads or not few or heads % few or n.flag("smooth_softmax"):
-        raise Refusal("it needs num_heads, a multiple of kv_num_heads, and a plain softmax")
-    q, k, v = n[0], n.optional(1), n.optional(2)
-    if k is None or v is None:  # one tensor holds the three
-        depth, parts, start = sizes.size(q.shape[2] // (heads + 2 * few)), [], sizes.size(0)
-        for count in (heads, few, few):
-            width = sizes.size(depth * count)
-            parts.append(emit("slice", q, starts=(0, 0, start), shape=(*q.shape[:2], width)))
-            start = sizes.size(start + width)
-        q, k, v = parts
+    if not heads or not few or heads % few:
+        raise Refusal("it needs num_heads, a multiple of kv_num_heads")
+    q, k, v = apart(n, heads, few)
     batch, length = q.shape[:2]
     past, depth = n.optional(3), sizes.size(q.shape[2] // heads)
     counts = emit("reshape", emit("cast", n[5], to="i64"), shape=(batch, 1))
+    total = sizes.size(n.sizes(6)[0] if measured.is_known(n, 6) else measured.count(n, 6))
+    start = first_new(n, counts, length, total)
     if n.flag("do_rotary"):
         at = n.optional(9)
         if at is None:
-            first = measured.op(n, "sub", counts, measured.op(n, "sub", length_of(n, length), 1))
-            first = first if past is not None else measured.op(n, "mul", counts, 0)
-            at = emit("add", first, places(n, length, (1, -1)))
+            at = emit("add", start, places(n, length, (1, -1)))
+        angles = at, n[7], n[8], n.flag("rotary_interleaved")
         q, k = (
             emit(
                 "reshape",
-                turned(
-                    n, emit("reshape", t, shape=(batch, length, c, depth)), at, n[7], n[8],
-                    n.flag("rotary_interleaved"),
-                ),
+                turned(n, emit("reshape", t, shape=(batch, length, c, depth)), *angles),
                 shape=t.shape,
             )
             for t, c in ((q, heads), (k, few))
-        )  # fmt: skip
-    q = heads_of(n, q, heads)
-    k, v = after(n, past, heads_of(n, k, few)), after(n, n.optional(4), heads_of(n, v, few))
-    total = k.shape[2]
-    shown = emit("less_equal", places(n, total, (1, -1)), counts)
-    shown = emit("reshape", shown, shape=(batch, 1, 1, 1, total))
-    masks = [
-        causal(n, q, length, total, n.int("local_window_size", -1)),
-        hidden_where(n, shown, q, float(np.finfo(np.float32).min) / 2),
-    ]
+        )
+    q, k, v = heads_of(n, q, heads), heads_of(n, k, few), heads_of(n, v, few)
+    if past is not None:
+        grows = as_int(batch) == 1 and total == sizes.size(past.shape[2] + length)
+        caches = ((past, k), (n[4], v))
+        if grows:
+            k, v = (after(n, *pair) for pair in caches)
+        else:
+            room = sizes.size(binary(BinaryOp.max, total, past.shape[2]))
+            k, v = (within(n, old, new, start, room) for old, new in caches)
+    masks = [seen(n, q, start, k.shape[2], n.int("local_window_size", -1))]
     if n.optional(10) is not None:
         bias = n[10]
-        masks.append(
-            emit(
-                "reshape", bias, shape=(bias.shape[0], *grouped(bias, heads, few), *bias.shape[2:])
-            )
-        )
+        shape = (bias.shape[0], *grouped(bias, heads, few), *bias.shape[2:])
+        masks.append(emit("reshape", bias, shape=shape))
+    total = k.shape[2]
     by_group = emit("reshape", q, shape=(batch, few, heads // few, length, depth))
     k5, v5 = (emit("reshape", t, shape=(batch, few, 1, total, t.shape[3])) for t in (k, v))
-    y = attend(n, by_group, k5, v5, scale_of(n, q), masks)
+    y = attend(n, by_group, k5, v5, scale_of(n, q), masks, sink_of(n, q, heads, few))
     y = emit("reshape", y, shape=(batch, heads, length, v.shape[3]))
     return results(n, joined(n, y), k, v)
+
+
+def apart(n: Site, heads: int, few: int) -> tuple[Value, Value, Value]:
+    """Queries, keys and values, which one tensor may hold side by side."""
+    q, k, v = n[0], n.optional(1), n.optional(2)
+    if k is not None and v is not None:
+        return q, k, v
+    depth, parts, start = sizes.size(q.shape[2] // (heads + 2 * few)), [], sizes.size(0)
+    for count in (heads, few, few):
+        width = sizes.size(depth * count)
+        parts.append(n.build.emit("slice", q, starts=(0, 0, start), shape=(*q.shape[:2], width)))
+        start = sizes.size(start + width)
+    return parts[0], parts[1], parts[2]
+
+
+def first_new(n: Site, counts: Value, length: Expr, total: Expr) -> Value:
+    """Where the new keys of each sequence go, [B, 1]: behind those that it has, and first if all
+    are new."""
+    op = measured.op
+    if n.optional(3) is None:
+        return op(n, "mul", counts, 0)
+    old = op(n, "sub", counts, op(n, "sub", length_of(n, length), 1))
+    all_new = op(n, "equal", length_of(n, length), length_of(n, total))
+    return op(n, "maximum", measured.choose(n, all_new, 0, old), 0)
+
+
+def within(n: Site, old: Value, new: Value, start: Value, room: Expr) -> Value:
+    """A cache [B, N, room, H] that holds the old keys of each sequence, the new ones behind them
+    from `start` on, then zeros."""
+    op, (batch, _, length, _), have = measured.op, new.shape, old.shape[2]
+    none = op(n, "full", shape=(*new.shape[:2], 1, new.shape[3]), value=0, of=new.dtype.name)
+    both = op(n, "concat", old, new, none, axis=2)
+    place = places(n, room, (1, -1))
+    behind = op(n, "sub", place, start)
+    is_new = op(n, "less", behind, length_of(n, length))
+    end = length_of(n, sizes.size(have + length))
+    at = measured.choose(n, is_new, op(n, "add", behind, length_of(n, have)), end)
+    at = measured.choose(n, op(n, "less", place, start), place, at)
+    rows = op(n, "expand", places(n, batch, (-1, 1)), shape=at.shape)
+    pairs = [op(n, "reshape", v, shape=(*at.shape, 1)) for v in (rows, at)]
+    found = op(n, "gather_nd", op(n, "transpose", both, perm=(0, 2, 1, 3)),
+               op(n, "concat", *pairs, axis=2))  # fmt: skip
+    return op(n, "transpose", found, perm=(0, 2, 1, 3))
+
+
+def seen(n: Site, q: Value, start: Value, total: Expr, window: int) -> Value:
+    """Hides what comes after a query at its place, and what is `window` places before it or more:
+    [B, 1, 1, S, total]."""
+    op, (batch, length) = measured.op, (q.shape[0], q.shape[2])
+    row = op(n, "add", start, places(n, length, (1, -1)))
+    row = op(n, "reshape", row, shape=(batch, 1, 1, length, 1))
+    column = places(n, total, (1, 1, 1, 1, -1))
+    shown = op(n, "less_equal", column, row)
+    if window > 0:
+        near = op(n, "greater", column, op(n, "sub", row, window))
+        shown = op(n, "logical_and", shown, near)
+    return hidden_where(n, shown, q, float(np.finfo(np.float32).min) / 2)
+
+
+def sink_of(n: Site, q: Value, heads: int, few: int) -> Value | None:
+    """The score of nothing: 0, or one for each head."""
+    sink = n.optional(11)
+    if sink is not None:
+        return n.build.emit("reshape", sink, shape=(1, few, heads // few, 1, 1))
+    if not n.flag("smooth_softmax"):
+        return None
+    return n.constant(np.zeros((1, 1, 1, 1, 1)), q.dtype)
 
 
 def grouped(bias: Value, heads: int, few: int) -> tuple[int, int]:

@@ -178,3 +178,39 @@ class Regions:
             y = f("div", y, build.emit("reshape", many, shape=(count, 1, 1, 1)))
         y = build.emit("transpose", y, perm=(0, 3, 1, 2))
         return y if y.dtype is x.dtype else build.emit("cast", y, to=x.dtype.name)
+
+
+@translates("MaxRoiPool")
+def max_roi_pool(n: Site) -> Any:
+    """The greatest number in each bin of each region, 0 in an empty bin: along one axis, then along
+    the other. Source: Girshick 2015; regions are (image, x, y, x, y), both corners inside."""
+    x, rois, bins = n[0], n[1], n.ints("pooled_shape")
+    if x.rank != 4 or rois.rank != 2 or len(bins or ()) != 2:
+        raise Refusal("it needs images [batch, channels, height, width] and two pooled sizes")
+    f = Floats(n, "f64" if x.dtype.name == "f64" else "f32")
+    count, scale = rois.shape[0], n.float("spatial_scale", 1.0)
+
+    def corner(k: int) -> Value:
+        part = n.build.emit("slice", rois, starts=(0, k), shape=(count, 1))
+        return f("floor", f("add", f("mul", f.of(part), scale), 0.5))
+
+    image = n.build.emit("slice", rois, starts=(0, 0), shape=(count, 1))
+    image = op(n, "reshape", op(n, "cast", image, to="i64"), shape=(count,))
+    y = n.build.emit("gather", f.of(x), image, axis=0)
+    for d, first, last in ((2, 2, 4), (3, 1, 3)):
+        start, size, many = corner(first), x.shape[d], bins[d - 2]
+        extent = f("maximum", f("add", f("sub", corner(last), start), 1.0), 1.0)
+        steps = f.of(op(n, "reshape", op(n, "arange", length=many), shape=(1, many)))
+        width = f("div", extent, float(many))
+        low = f("add", f("floor", f("mul", steps, width)), start)
+        high = f("add", f("ceil", f("mul", f("add", steps, 1.0), width)), start)
+        place = f.of(op(n, "reshape", op(n, "arange", length=size), shape=(1, 1, size)))
+        ends = [op(n, "reshape", v, shape=(count, many, 1)) for v in (low, high)]
+        inside = f("logical_and", f("greater_equal", place, ends[0]), f("less", place, ends[1]))
+        line = (count, 1, many, size, 1) if d == 2 else (count, 1, 1, many, size)
+        inside = op(n, "reshape", inside, shape=line)
+        spread = (*y.shape[:d], 1, *y.shape[d:])
+        held = f("where", inside, op(n, "reshape", y, shape=spread), float("-inf"))
+        y = op(n, "reduce_max", held, axes=(d + 1,))
+    y = f("where", f("equal", y, float("-inf")), 0.0, y)
+    return y if y.dtype is x.dtype else n.build.emit("cast", y, to=x.dtype.name)
