@@ -18,9 +18,10 @@ import numpy as np
 from tilewright.graph import sizes
 from tilewright.graph.builder import Builder, complete
 from tilewright.graph.graph import Value, tensor_type
-from tilewright.graph.operator import OPERATORS
+from tilewright.graph.operator import OPERATORS, Mismatch, Unequal
+from tilewright.graph.settle import Names, meet, renamed
 from tilewright.ir.dtype import DType
-from tilewright.ir.expr import Expr, as_int
+from tilewright.ir.expr import Expr, Var, as_int
 
 SMALL = 1 << 20  # bytes that a folded constant may always take
 GENERATED = 1 << 31  # bytes that constants made from nothing (ONNX ConstantOfShape) may stand for
@@ -54,10 +55,12 @@ _MOVES = {
 
 
 class Folding(Builder):
-    """A Builder whose `emit` folds."""
+    """A Builder whose `emit` folds. `names` (None: not at all) makes symbols that met one."""
 
-    def __init__(self, name: str = "model") -> None:
+    def __init__(self, name: str = "model", names: Names | None = None) -> None:
         super().__init__(name)
+        self.names = names
+        self.met: dict[Var, Var] = {}  # symbols found to be one → the one that stays
         self.known: dict[Value, np.ndarray] = {}  # arrays of objects: ints and size expressions
         self.measured: dict[tuple[Value, int], Expr] = {}  # elements that a `measure` has named
         self.generated = 0
@@ -78,6 +81,30 @@ class Folding(Builder):
             if folded is not None:
                 return folded
         return super().emit(op, *inputs, name=name, **attrs)
+
+    def symbol(self, name: str) -> Var:
+        """As Builder.symbol; the one that stands for it."""
+        made = super().symbol(name)
+        return Var(self.names.get(made.name, made.name)) if self.names else made
+
+    def infer(self, op: str, inputs: Sequence[Value], attrs: dict[str, Any]) -> list[Any]:
+        """As Builder.infer; sizes of the inputs that an operator needs equal are taken for one."""
+        if self.names is None:
+            return super().infer(op, inputs, attrs)
+        while True:
+            try:
+                return OPERATORS[op].types(inputs, attrs)
+            except Unequal as fault:
+                symbols = sizes.symbols([s for v in self.inputs for s in v.shape])
+                pair = meet(*fault.sizes, symbols)
+                if pair is None or pair[1] in self.met:
+                    return super().infer(op, inputs, attrs)
+            except Mismatch:
+                return super().infer(op, inputs, attrs)
+            stays, goes = pair
+            self.met = {a: stays if b == goes else b for a, b in self.met.items()} | {goes: stays}
+            inputs = [Value(v.name, v.dtype, renamed(v.shape, self.met)) for v in inputs]
+            attrs = {k: renamed(v, self.met) for k, v in attrs.items()}
 
     def _fold(self, op: str, inputs: Sequence[Value], attrs: dict[str, Any], name: str) -> Any:
         full = complete(op, attrs)

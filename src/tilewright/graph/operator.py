@@ -39,6 +39,14 @@ class Mismatch(ValueError):
     """Raised by type rules: why an operator cannot be applied to these inputs."""
 
 
+class Unequal(Mismatch):
+    """Two sizes that should be one, and are not as far as is known."""
+
+    def __init__(self, a: Expr, b: Expr, why: str) -> None:
+        super().__init__(why)
+        self.sizes = a, b
+
+
 class Operator:
     """An entry of the registry.
 
@@ -129,6 +137,12 @@ def need(condition: bool, why: str) -> None:
         raise Mismatch(why)
 
 
+def need_same(a: Expr, b: Expr, why: str) -> None:
+    """Raise Unequal(why) unless the sizes are the same; for type rules."""
+    if a is not b and a != b:
+        raise Unequal(a, b, why)
+
+
 def axis_of(axis: int, rank: int) -> int:
     """`axis` counted from the front. Raises Mismatch if it is out of range."""
     if not -rank <= axis < rank:
@@ -154,7 +168,7 @@ def broadcast_size(a: Expr, b: Expr) -> Expr:
         return b
     if b is ONE or as_int(b) == 1:
         return a
-    raise Mismatch(f"sizes {sizes.text(a)} and {sizes.text(b)} do not broadcast")
+    raise Unequal(a, b, f"sizes {sizes.text(a)} and {sizes.text(b)} do not broadcast")
 
 
 ONE = sizes.size(1)

@@ -1,25 +1,27 @@
-"""Architectures of `transformers` and `timm`, through torch.export and our compiler, beside eager.
+"""Architectures through our compiler three ways, beside eager PyTorch.
 
-    python -m tests.frontend.torch.architectures [NAME ...] [--library transformers|timm] [--log FILE]
-                                                 [--sizes]
+    python -m tests.frontend.torch.architectures [NAME ...] [--library transformers|timm]
+        [--ways static,dynamic,onnx] [--every N] [--log FILE] [--page FILE]
 
-Models of transformers are made small: their own configuration with few layers and narrow ones, random
-weights. Models of timm (pip install --no-deps timm) are the least of their family, on small images. Agreement: the largest
-|difference| to eager is at most `TOLERANCE` of the largest value, for every output. `--sizes` compiles once with
-all sizes open that torch.export can leave open, and runs at five of them.
+static: torch.export at the example's sizes. dynamic: torch.export with every size open that it can
+leave open, compiled once and run at five sets of sizes. onnx: that program through torch.onnx into
+our ONNX importer, likewise. Agreement: the largest |difference| to eager is at most `TOLERANCE` of
+the largest value, for every output. `--log` keeps what was found, and goes on from it.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import inspect
 import json
+import logging
+import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,180 +30,48 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-import tilewright as tw
-from tests.frontend.torch import torchvision_standin
+from tests.frontend.torch.architectures_page import page
+from tests.frontend.torch.small_models import LIBRARIES
+from tilewright.driver.compile import compile_observed
+from tilewright.driver.kernels import KernelPool
 from tilewright.frontend.torch.convert import array
 from tilewright.support.errors import UserFault
 
 TOLERANCE = 1e-3
-STEPS = (0, -1, 1, 2, 5)  # from the example's sizes to others
-TEXT = (
-    "albert bert bert-generation big_bird biogpt camembert canine convbert data2vec-text deberta "
-    "deberta-v2 distilbert electra ernie esm flaubert fnet funnel ibert layoutlm megatron-bert "
-    "mobilebert modernbert mpnet mra nystromformer rembert roberta roberta-prelayernorm roc_bert "
-    "roformer squeezebert xlm-roberta xmod yoso"
-).split()
-DECODERS = (
-    "bloom codegen cohere ctrl falcon gemma gemma2 gemma3_text glm gpt2 gpt_bigcode gpt_neo gpt_neox "
-    "gptj granite llama mamba mistral mpt nemotron olmo olmo2 opt persimmon phi phi3 qwen2 qwen3 "
-    "smollm3 stablelm starcoder2 xglm"
-).split()
-PAIRS = (
-    "bart blenderbot blenderbot-small m2m_100 marian mbart mvp pegasus plbart t5 umt5 mt5".split()
-)
-VISION = (
-    "beit bit convnext convnextv2 cvt data2vec-vision deit dinov2 efficientnet focalnet glpn hiera "
-    "ijepa levit mobilenet_v1 mobilenet_v2 mobilevit mobilevitv2 poolformer pvt pvt_v2 regnet resnet "
-    "segformer siglip_vision_model clip_vision_model swin swinv2 vit vit_msn yolos"
-).split()
-AUDIO = (
-    "audio-spectrogram-transformer data2vec-audio hubert sew unispeech unispeech-sat wav2vec2 wavlm "
-    "whisper speech_to_text"
-).split()
-BOTH = "altclip blip chinese_clip clip clipseg groupvit layoutlmv3 siglip vilt flava".split()
-
-TIMM = {
-    "beit": "beit_base_patch16_224", "byobnet": "repvgg_a0", "cait": "cait_xxs24_224",
-    "coat": "coat_lite_tiny", "convit": "convit_tiny", "convmixer": "convmixer_768_32",
-    "convnext": "convnext_atto", "crossvit": "crossvit_tiny_240", "cspnet": "cspresnet50",
-    "davit": "davit_tiny", "deit": "deit_tiny_distilled_patch16_224", "densenet": "densenet121",
-    "dla": "dla34", "dpn": "dpn48b", "edgenext": "edgenext_xx_small",
-    "efficientformer": "efficientformer_l1", "efficientformer_v2": "efficientformerv2_s0",
-    "efficientnet": "efficientnet_b0", "eva": "eva02_tiny_patch14_224", "fasternet": "fasternet_t0",
-    "fastvit": "fastvit_t8", "focalnet": "focalnet_tiny_srf", "ghostnet": "ghostnet_050",
-    "hardcorenas": "hardcorenas_a", "hgnet": "hgnetv2_b0", "hrnet": "hrnet_w18_small",
-    "inception_next": "inception_next_atto", "inception_v3": "inception_v3", "levit": "levit_128s",
-    "mambaout": "mambaout_femto", "maxxvit": "coatnet_pico_rw_224", "metaformer": "poolformer_s12",
-    "mlp_mixer": "mixer_s32_224", "mobilenetv3": "mobilenetv3_small_050", "mobilevit": "mobilevit_xxs",
-    "mvitv2": "mvitv2_tiny", "nest": "nest_tiny", "nextvit": "nextvit_small", "nfnet": "nfnet_f0",
-    "pit": "pit_ti_224", "pvt_v2": "pvt_v2_b0", "regnet": "regnetx_002", "repghost": "repghostnet_050",
-    "repvit": "repvit_m0_9", "res2net": "res2net50_14w_8s", "resnest": "resnest14d", "resnet": "resnet18",
-    "resnetv2": "resnetv2_50", "rexnet": "rexnet_100", "selecsls": "selecsls42b", "senet": "legacy_seresnet18",
-    "sknet": "skresnet18", "starnet": "starnet_s050", "swiftformer": "swiftformer_xs",
-    "swin_transformer": "swin_tiny_patch4_window7_224", "tiny_vit": "tiny_vit_5m_224", "tnt": "tnt_s_legacy_patch16_224",
-    "tresnet": "tresnet_m", "twins": "twins_pcpvt_small", "vgg": "vgg11", "visformer": "visformer_tiny",
-    "vision_transformer": "vit_tiny_patch16_224", "volo": "volo_d1_224", "vovnet": "vovnet39a",
-    "xception": "legacy_xception", "xcit": "xcit_nano_12_p16_224",
-}  # fmt: skip
-LEAST_IMAGE = 96  # of models that take images of any size
-
-SMALL: dict[str, Any] = {  # attributes of configurations, wherever a configuration has them
-    "vocab_size": 99, "hidden_size": 32, "d_model": 32, "dim": 32, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_layers": 2,
-    "n_heads": 4, "num_heads": 4, "num_layers": 2, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 64, "hidden_dim": 64, "ffn_dim": 64, "d_ff": 64, "d_kv": 8,
-    "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "embedding_size": 32, "max_position_embeddings": 64, "n_positions": 64,
-    "max_source_positions": 100, "max_target_positions": 64, "image_size": 32, "patch_size": 8, "projection_dim": 16,
-    "num_decoder_layers": 2, "encoder_hidden_size": 32, "emb_dim": 32, "word_embed_proj_dim": 32, "rotary_dim": 8,
-    "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2, "output_hidden_states": False,
-    "hidden_size_per_layer_input": 8, "max_seq_len": 64, "max_length": 64, "num_mel_bins": 16,
-    "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "decoder_start_token_id": 1, "state_size": 4,
-    "time_step_rank": 4, "expand": 2, "mask_token_id": 3, "n_inner": 64, "ffn_embed_dim": 64, "conv_bias": True, "kv_channels": 8, "time_feature_size": 4,
-}  # fmt: skip
-OWN: dict[str, dict[str, Any]] = {  # and what some need besides
-    "wav2vec2": {"conv_dim": (16, 16, 16), "conv_kernel": (10, 3, 2), "conv_stride": (5, 2, 2), "num_feat_extract_layers": 3},
-    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
-    "funnel": {"architectures": ["FunnelModel"], "block_sizes": [1, 1], "block_repeats": [1, 1], "num_decoder_layers": 1, "d_head": 8, "d_inner": 64},
-    "mobilebert": {"intra_bottleneck_size": 32, "true_hidden_size": 32},
-    "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
-    "esm": {"vocab_size": 99, "pad_token_id": 0, "mask_token_id": 3},
-    "nemotron": {"num_key_value_heads": 2},
-    "layoutlmv3": {"coordinate_size": 6, "shape_size": 4, "input_size": 32},
-    "siglip": {"projection_size": 32},
-    "flaubert": {"n_langs": 1},
-    "ctrl": {"dff": 64},
-    "big_bird": {"attention_type": "original_full"},
-    "persimmon": {"num_key_value_heads": 4},
-    "audio-spectrogram-transformer": {"max_length": 40, "frequency_stride": 8, "time_stride": 8},
-    "speech_to_text": {"input_feat_per_channel": 16},
-}  # fmt: skip
-for _name in ("hubert", "unispeech", "unispeech-sat", "wavlm", "data2vec-audio", "sew"):
-    OWN[_name] = OWN["wav2vec2"]
-OWN["sew"] = {**OWN["wav2vec2"], "squeeze_factor": 2}
-OWN["mobilebert"]["embedding_size"] = 32
+WAYS = ("static", "dynamic", "onnx")
+STEPS = (0, -1, 1, 2, 5, 3, 4, 6, 7, 8)  # from the example's sizes to others
+SETS = 5  # of sizes that one compilation runs at
+LONGEST = 300  # seconds that one way of one model may take
+OPEN = torch.export.Dim.AUTO
 
 
-def shrink(config: Any, own: dict[str, Any]) -> Any:
-    """A configuration made small in place, with those inside it."""
-    inside = [k for k, v in vars(config).items() if hasattr(v, "model_type")]
-    for name, value in {**SMALL, **own}.items():
-        had = getattr(config, name, None)
-        plain = isinstance(had, int) and not isinstance(had, bool)
-        if plain or (name in own and name in vars(config)):
-            with suppress(AttributeError, NotImplementedError):  # computed from others
-                setattr(config, name, value)
-    if vars(config).get("layer_types"):
-        config.layer_types = config.layer_types[: config.num_hidden_layers]
-    for name in inside:
-        shrink(getattr(config, name), own)
-    return config
+@dataclass
+class Finding:
+    """What came of one way for one model.
+
+    verdict: "agrees", else what went wrong and where: "not made" and "not exported" are PyTorch's
+    doing, "unsupported", "fails", "differs" and "late" ours. error: the largest difference over the
+    largest value. sizes: the sets of sizes run at. open: the inputs with their open sizes.
+    """
+
+    model: str
+    way: str
+    verdict: str = "agrees"
+    why: str = ""
+    error: float = 0.0
+    sizes: int = 1
+    open: str = ""
+    seconds: float = 0.0
 
 
-def of_transformers(name: str) -> tuple[nn.Module, dict[str, Any]]:
-    """A small model and inputs for its forward."""
-    import transformers
+class Stop(Exception):
+    """Ends a way with a verdict."""
 
-    config = transformers.AutoConfig.for_model(name)
-    if name not in VISION or "num_attention_heads" in vars(config):
-        config = shrink(config, OWN.get(name, {}))
-    if "image_size" not in vars(config):
-        config.small = True
-    config.use_cache = name in DECODERS
-    kind = transformers.AutoModelForCausalLM if name in DECODERS else transformers.AutoModel
-    model = kind.from_config(config).eval()
-    inputs = inputs_of(name, model, config)
-    if name in DECODERS and name not in ("mamba",):
-        inputs = {**inputs, "use_cache": True}
-    return model, inputs
-
-
-def inputs_of(name: str, model: nn.Module, config: Any) -> dict[str, Tensor]:
-    torch.manual_seed(1)
-    takes = inspect.signature(model.forward).parameters
-    inputs: dict[str, Tensor] = {}
-    if name not in VISION and name not in AUDIO:
-        length = 16 if name == "canine" else 9
-        vocabulary = getattr(getattr(config, "text_config", config), "vocab_size", 99)
-        ids = torch.randint(4, min(99, vocabulary), (2, length))
-        inputs["input_ids"] = ids
-        if "attention_mask" in takes and name not in ("fnet",):
-            inputs["attention_mask"] = torch.ones_like(ids)
-            inputs["attention_mask"][1, -3:] = 0
-        if name in PAIRS:
-            inputs["decoder_input_ids"] = torch.randint(4, 99, (2, 5))
-    if name in VISION or name in BOTH:
-        vision = getattr(config, "vision_config", getattr(config, "image_config", config))
-        size = getattr(vision, "image_size", getattr(vision, "input_size", 64))
-        size = size if isinstance(size, int) else size[0]
-        inputs["pixel_values"] = torch.randn(2 if name in BOTH else 1, 3, size, size)
-    if name == "layoutlmv3":
-        inputs["bbox"] = torch.randint(0, 60, (2, 9, 4)).sort(-1).values
-    if name == "audio-spectrogram-transformer":
-        inputs["input_values"] = torch.randn(1, config.max_length, config.num_mel_bins)
-    elif name == "whisper":
-        inputs["input_features"] = torch.randn(
-            1, config.num_mel_bins, 2 * config.max_source_positions
-        )
-        inputs["decoder_input_ids"] = torch.randint(4, 99, (1, 5))
-    elif name == "speech_to_text":
-        inputs["input_features"] = torch.randn(1, 40, config.input_feat_per_channel)
-        inputs["decoder_input_ids"] = torch.randint(4, 99, (1, 5))
-    elif name in AUDIO:
-        inputs["input_values"] = torch.randn(1, 1600)
-    return inputs
-
-
-def of_timm(family: str) -> tuple[nn.Module, dict[str, Any]]:
-    torchvision_standin.install()
-    import timm
-
-    name = TIMM[family]
-    torch.manual_seed(0)
-    model = timm.create_model(name, pretrained=False).eval()
-    given = model.default_cfg
-    size = given["input_size"][-1] if given.get("fixed_input_size") else LEAST_IMAGE
-    torch.manual_seed(1)
-    return model, {"x": torch.randn(1, 3, size, size)}
+    def __init__(self, verdict: str, why: Any = "") -> None:
+        super().__init__(verdict, why)
+        if isinstance(why, BaseException):
+            why = f"{type(why).__name__}: {why}"
+        self.verdict, self.why = verdict, " ".join(str(why).split())[:1500]
 
 
 class Leaves(nn.Module):
@@ -217,37 +87,97 @@ class Leaves(nn.Module):
         return [y for y in pytree.tree_leaves(found) if isinstance(y, Tensor)]
 
 
-def judge(model: nn.Module, inputs: dict[str, Any], sizes: bool = False) -> str:
-    """ "" if the compiled model agrees with eager (at several sizes), else what is wrong."""
-    names = [k for k, v in inputs.items() if isinstance(v, Tensor)]
-    tensors = tuple(inputs[k] for k in names)
-    module = Leaves(model, names, {k: v for k, v in inputs.items() if k not in names})
-    dynamic = None
-    if sizes:
-        tensors = tuple(fitted(x, (max(2, x.shape[0]), *x.shape[1:])) for x in tensors)
-        open_ = tuple(dict.fromkeys(range(x.dim()), torch.export.Dim.AUTO) for x in tensors)
-        dynamic = {"tensors": open_}
+class Subject:
+    """A model on its ways; what two of them need is made once."""
+
+    def __init__(self, model: nn.Module, inputs: dict[str, Any], pool: KernelPool) -> None:
+        self.names = [k for k, v in inputs.items() if isinstance(v, Tensor)]
+        fixed = {k: v for k, v in inputs.items() if k not in self.names}
+        self.module = Leaves(model, self.names, fixed)
+        self.tensors = tuple(inputs[k] for k in self.names)
+        self.pool = pool
+        self.opened: Any = None
+
+    def static(self, found: Finding) -> None:
+        program = exported(self.module, self.tensors)
+        self.judge(found, program, [self.tensors])
+
+    def dynamic(self, found: Finding) -> None:
+        program = self.open_program(found)
+        found.open = open_sizes(program, self.names)
+        several = list(resized(program, self.twice))
+        if not found.open:
+            raise Stop("fixed", "torch.export leaves no size open")
+        self.judge(found, program, several)
+
+    def onnx(self, found: Finding) -> None:
+        """The dynamic program if torch.onnx can export it, else that at the example's sizes."""
+        try:
+            program = self.open_program(found)
+            model = to_onnx(program)
+        except Stop as first:
+            program = exported(self.module, self.tensors)
+            model = to_onnx(program)
+            found.why = f"at fixed sizes, for with open ones: {first.verdict}: {first.why}"
+        found.open = open_sizes(program, self.names)
+        several = list(resized(program, self.twice)) if found.open else [self.tensors]
+        self.judge(found, model, several)
+
+    @property
+    def twice(self) -> tuple[Tensor, ...]:
+        """The example with a batch of two at least: torch.export takes a one for fixed."""
+        return tuple(fitted(x, (max(2, x.shape[0]), *x.shape[1:])) for x in self.tensors)
+
+    def open_program(self, found: Finding) -> Any:
+        """The program with all sizes open, or if torch.export refuses that, the first axes' alone."""
+        if self.opened is None:
+            try:
+                self.opened = exported(self.module, self.twice, lambda x: range(x.dim()))
+            except Stop as first:
+                found.why = f"with all sizes open: {first.why}"
+                try:
+                    self.opened = exported(self.module, self.twice, lambda x: (0,))
+                except Stop:
+                    self.opened = first
+        if isinstance(self.opened, Stop):
+            raise self.opened
+        return self.opened
+
+    def judge(self, found: Finding, source: Any, several: Sequence[tuple[Tensor, ...]]) -> None:
+        """Compile once; run at all sizes and compare."""
+        try:
+            run = compile_observed(source, cache=False, pool=self.pool)
+        except UserFault as fault:
+            raise Stop("unsupported", fault) from fault
+        except Exception as fault:
+            raise Stop("fails", fault) from fault
+        found.sizes = len(several)
+        for tensors in several:
+            try:
+                found.error = max(found.error, compare(run, self.module, tensors))
+            except Stop as stop:
+                stop.why = f"at {[tuple(x.shape) for x in tensors]}: {stop.why}"
+                raise
+
+
+def exported(
+    module: nn.Module, tensors: tuple[Tensor, ...], axes: Callable[[Tensor], Any] | None = None
+) -> Any:
+    """The program of torch.export, with those axes of every input open."""
+    shapes = {"tensors": tuple(dict.fromkeys(axes(x), OPEN) for x in tensors)} if axes else None
     try:
         with torch.no_grad():
-            program = torch.export.export(module, tensors, dynamic_shapes=dynamic)
+            return torch.export.export(module, tensors, dynamic_shapes=shapes)
     except Exception as fault:
-        return f"not exported: {type(fault).__name__}: {fault}"
+        raise Stop("not exported", fault) from fault
+
+
+def to_onnx(program: Any) -> Any:
     try:
-        run = tw.compile(program, cache=False)
-    except UserFault as fault:
-        return f"unsupported: {fault}"
+        with torch.no_grad():
+            return torch.onnx.export(program, dynamo=True, verbose=False).model_proto
     except Exception as fault:
-        return f"fail: {type(fault).__name__}: {fault}"
-    if not sizes:
-        return compare(run, module, tensors)
-    others = list(resized(program, tensors))
-    if not others:
-        return "fixed: its sizes are what the example had"
-    for other in others:
-        wrong = compare(run, module, other)
-        if wrong:
-            return f"at {[tuple(x.shape) for x in other]}: {wrong}"
-    return ""
+        raise Stop("not exported", fault) from fault
 
 
 def fitted(x: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -256,95 +186,156 @@ def fitted(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return x.repeat(times)[tuple(slice(0, want) for want in shape)].contiguous()
 
 
-def resized(program: Any, tensors: tuple[Tensor, ...]) -> Iterator[tuple[Tensor, ...]]:
-    """The inputs at other sizes, as far as the exported program leaves them open."""
+def input_shapes(program: Any) -> list[tuple[Any, ...]]:
     given = {s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"}
     nodes = [n for n in program.graph.nodes if n.op == "placeholder" and n.name in given]
-    shapes = [n.meta["val"].shape for n in nodes]
-    symbols = {e for shape in shapes for s in shape if isinstance(s, torch.SymInt)
-               for e in s.node.expr.free_symbols}  # fmt: skip
+    return [tuple(n.meta["val"].shape) for n in nodes]
+
+
+def open_sizes(program: Any, names: Sequence[str]) -> str:
+    """The inputs that have open sizes, with their shapes."""
+    shapes = zip(names, input_shapes(program), strict=True)
+    return ", ".join(
+        f"{name}[{', '.join(map(str, shape))}]"
+        for name, shape in shapes
+        if any(isinstance(s, torch.SymInt) for s in shape)
+    )
+
+
+def resized(program: Any, tensors: tuple[Tensor, ...]) -> Iterator[tuple[Tensor, ...]]:
+    """The inputs at `SETS` other sets of sizes, as far as the program leaves them open."""
+    import sympy
+
+    shapes = input_shapes(program)
+    hints: dict[Any, int] = {}
+    for shape, x in zip(shapes, tensors, strict=True):
+        for s, v in zip(shape, x.shape, strict=True):
+            free = s.node.expr.free_symbols if isinstance(s, torch.SymInt) else ()
+            if len(free) == 1:
+                (e,) = free
+                hints.setdefault(e, int(sympy.solve(s.node.expr - v, e)[0]))
     ranges = {str(k): v for k, v in program.range_constraints.items()}
-    hints = {e: v for shape, x in zip(shapes, tensors, strict=True)
-             for s, v in zip(shape, x.shape, strict=True)
-             if isinstance(s, torch.SymInt) for e in [s.node.expr] if e.is_Symbol}  # fmt: skip
-    if not symbols:
-        return
+    seen: set[tuple[Any, ...]] = set()
     for step in STEPS:
         values = {}
-        for e in symbols:
+        for e, hint in hints.items():
             known = ranges.get(str(e))
-            low, high = (2, 9) if known is None else (known.lower, known.upper)
-            values[e] = int(max(low, min(high, hints.get(e, 2) + step)))
-        goal = [
-            tuple(
-                int(s.node.expr.subs(values)) if isinstance(s, torch.SymInt) else s for s in shape
-            )
-            for shape in shapes
-        ]
-        yield tuple(fitted(x, shape) for x, shape in zip(tensors, goal, strict=True))
+            low, high = (2, 1 << 20) if known is None else (known.lower, known.upper)
+            values[e] = int(max(low, min(high, hint + step * max(1, hint // 32))))
+        number = lambda s: int(s.node.expr.subs(values)) if isinstance(s, torch.SymInt) else s  # noqa: B023, E731
+        goal = tuple(tuple(number(s) for s in shape) for shape in shapes)
+        if goal not in seen and len(seen) < SETS:
+            seen.add(goal)
+            yield tuple(fitted(x, shape) for x, shape in zip(tensors, goal, strict=True))
 
 
-def compare(run: Any, module: nn.Module, tensors: tuple[Tensor, ...]) -> str:
-    """What is wrong with the compiled model's results, "" if nothing."""
-    with torch.no_grad():
-        expected = module(*copy.deepcopy(tensors))
+def compare(run: Any, module: nn.Module, tensors: tuple[Tensor, ...]) -> float:
+    """The largest difference to eager over the largest value. Raises Stop if that is too much."""
+    try:
+        with torch.no_grad():
+            expected = module(*copy.deepcopy(tensors))
+    except Exception as fault:
+        raise Stop("eager refuses", fault) from fault
     try:
         found = run(*[array(x) for x in tensors])
     except Exception as fault:
-        return f"fail: {type(fault).__name__}: {fault}"
+        raise Stop("fails", fault) from fault
     if len(found) != len(expected):
-        return f"differ: {len(found)} outputs for {len(expected)}"
+        raise Stop("differs", f"{len(found)} outputs for {len(expected)}")
+    error = 0.0
     for number, (a, b) in enumerate(zip(found, map(array, expected), strict=True)):
         if a.shape != b.shape or a.dtype != b.dtype:
-            return f"differ: output {number} is {a.dtype}{a.shape}, not {b.dtype}{b.shape}"
-        most = float(np.abs(b).max(initial=0))
-        worst = float(np.abs(a.astype(np.float64) - b).max(initial=0))
+            raise Stop("differs", f"output {number} is {a.dtype}{a.shape}, not {b.dtype}{b.shape}")
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        same = a == b  # infinities too
+        most = float(np.abs(b[np.isfinite(b)]).max(initial=0))
+        worst = float(np.abs(np.where(same, 0.0, a - b)).max(initial=0))
         if not worst <= TOLERANCE * max(most, 1e-6):
-            return f"differ: output {number} by {worst:.1e} of {most:.1e}"
-    return ""
+            raise Stop("differs", f"output {number} by {worst:.1e} of {most:.1e}")
+        error = max(error, worst / max(most, 1e-6))
+    return error
 
 
-# Architectures that do not agree yet: torch.export refuses them, for their sizes depend on data.
-NOT_YET = frozenset(["vilt"])
+@contextmanager
+def limited(seconds: int) -> Iterator[None]:
+    """Stop what takes longer."""
 
-LIBRARIES: dict[str, tuple[list[str], Callable[[str], tuple[nn.Module, dict[str, Any]]]]] = {
-    "transformers": ([*TEXT, *DECODERS, *PAIRS, *VISION, *AUDIO, *BOTH], of_transformers),
-    "timm": (list(TIMM), of_timm),
-}
+    def late(*_: Any) -> None:
+        raise Stop("late", f"more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def examine(key: str, ways: Sequence[str] = WAYS) -> Iterator[Finding]:
+    """One model, all ways."""
+    library, _, name = key.partition("/")
+    with KernelPool() as pool:
+        try:
+            torch.manual_seed(0)
+            subject = Subject(*LIBRARIES[library][1](name), pool)
+        except Exception as fault:
+            subject = Stop("not made", fault)
+        for way in ways:
+            found, start = Finding(key, way), time.perf_counter()
+            try:
+                if isinstance(subject, Stop):
+                    raise subject
+                with limited(LONGEST):
+                    getattr(subject, way)(found)
+            except Stop as stop:
+                found.verdict, found.why = stop.verdict, stop.why
+                if stop.verdict == "late":  # the workers may be in the middle of something
+                    pool.close()
+            found.seconds = round(time.perf_counter() - start, 1)
+            yield found
+
+
+def read(log: Path | None) -> dict[tuple[str, str], Finding]:
+    """What a log holds; the last finding counts."""
+    lines = log.read_text().splitlines() if log and log.exists() else []
+    return {(f.model, f.way): f for f in (Finding(**json.loads(line)) for line in lines)}
+
+
+def wanted(given: argparse.Namespace) -> list[str]:
+    """The models that the command names, "library/name"; without names all of them."""
+    libraries = [given.library] if given.library else list(LIBRARIES)
+    keys = [f"{lib}/{name}" for lib in libraries for name in LIBRARIES[lib][0][:: given.every]]
+    if given.names:
+        return [k for n in given.names for k in keys if n in (k, k.partition("/")[2])]
+    return keys
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.frontend.torch.architectures")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--library", choices=sorted(LIBRARIES))
+    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--every", type=int, default=1, help="take one of so many models")
     parser.add_argument("--log", type=Path)
-    parser.add_argument("--sizes", action="store_true")
+    parser.add_argument("--page", type=Path)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    done: dict[str, str] = {}
-    if given.log and given.log.exists():
-        done = dict(map(json.loads, given.log.read_text().splitlines()))
-    for library in [given.library] if given.library else LIBRARIES:
-        names, make = LIBRARIES[library]
-        for name in names:
-            key = f"{library}/{name}"
-            if key in done or (given.names and name not in given.names):
-                continue
-            start = time.perf_counter()
-            try:
-                torch.manual_seed(0)
-                done[key] = judge(*make(name), sizes=given.sizes)
-            except Exception as fault:
-                done[key] = f"not made: {type(fault).__name__}: {fault}"
-            text = " ".join(done[key].split())[:400]
-            print(f"{key} ({time.perf_counter() - start:.0f} s): {text or 'agrees'}", flush=True)
-            if given.log:
-                with given.log.open("a") as file:
-                    file.write(json.dumps([key, done[key][:2000]]) + "\n")
-    for library in LIBRARIES:
-        some = [v for k, v in done.items() if k.startswith(library)]
-        print(f"{library}: {sum(v == '' for v in some)} of {len(some)} agree")
-    return any(done.values())
+    logging.disable(logging.WARNING)
+    done = read(given.log)
+    for key in wanted(given):
+        ways = [w for w in given.ways.split(",") if (key, w) not in done]
+        if ways:
+            for found in examine(key, ways):
+                done[key, found.way] = found
+                print(f"{key} {found.way} ({found.seconds} s): {found.verdict} "
+                      f"{found.error:.0e} {found.open} {found.why}"[:400], flush=True)  # fmt: skip
+                if given.log:
+                    with given.log.open("a") as file:
+                        file.write(json.dumps(asdict(found)) + "\n")
+    if given.page:
+        given.page.write_text(page(done.values()))
+    return any(f.verdict in ("fails", "differs", "unsupported", "late") for f in done.values())
 
 
 if __name__ == "__main__":

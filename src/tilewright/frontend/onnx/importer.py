@@ -43,7 +43,8 @@ from tilewright.graph import sizes
 from tilewright.graph.builder import MOST_RANK, identifier
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Value
-from tilewright.ir.expr import Var, as_int
+from tilewright.graph.settle import Names, read_settled
+from tilewright.ir.expr import as_int
 from tilewright.support.errors import CompileError, ImportFault
 
 OLDEST, NEWEST = 1, 28  # opsets of ai.onnx that the translators know
@@ -68,9 +69,9 @@ def import_onnx(
     "x.elements" (the elements end to end) and "x.shapes" (a row of sizes for each, -1 behind those
     of lower rank); an optional one also "x.present", a bool. Raises ImportFault.
     """
-    importer = Importer(read(source), dict(dims or {}), dict(structure or {}))
+    opened, fixed, shapes = read(source), dict(dims or {}), dict(structure or {})
     try:
-        return importer.graph()
+        return read_settled(lambda names: Importer(opened, fixed, shapes, names))
     except ImportFault:
         raise
     except CompileError as fault:
@@ -85,12 +86,16 @@ class Importer:
     """A model on its way into a graph. `scopes` map names to values, the innermost last."""
 
     def __init__(
-        self, source: Source, dims: dict[str, int], structure: dict[str, Any] | None = None
+        self,
+        source: Source,
+        dims: dict[str, int],
+        structure: dict[str, Any] | None = None,
+        names: Names | None = None,
     ) -> None:
         self.structure = structure or {}
         self.source, self.model, self.folder = source, source.model, source.folder
         self.dims = dims
-        self.build = Folding()
+        self.build = Folding(names=names)
         self.scopes: list[Scope] = [{"": None}]
         self.versions = {_domain(o.domain): o.version for o in self.model.opset_import}
         self.functions: dict[Key, onnx.FunctionProto] = {
@@ -184,7 +189,7 @@ class Importer:
             if dim.dim_param in self.dims:
                 shape.append(sizes.size(self.dims[dim.dim_param]))
             elif dim.dim_param:
-                shape.append(Var(identifier(dim.dim_param)))
+                shape.append(self.build.symbol(dim.dim_param))
             elif dim.HasField("dim_value") and dim.dim_value >= 0:
                 shape.append(sizes.size(dim.dim_value))
             else:

@@ -25,6 +25,7 @@ from tilewright.frontend.torch.registry import TRANSLATORS, Site
 from tilewright.graph import sizes
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Constant, Graph, Value, tensor_type
+from tilewright.graph.settle import Names, read_settled
 from tilewright.support.errors import CompileError, ImportFault, InternalFault
 
 PROGRAM = torch.export.ExportedProgram
@@ -56,7 +57,8 @@ def import_torch(
     program = (
         module if isinstance(module, PROGRAM) else export(module, example_inputs, dynamic_shapes)
     )
-    return Importer(decomposed(program), name=type(module).__name__).graph()
+    program, name = decomposed(program), type(module).__name__
+    return read_settled(lambda names: Importer(program, name, names))
 
 
 def export(module: Any, example_inputs: Any, dynamic_shapes: Any = None) -> PROGRAM:
@@ -145,9 +147,9 @@ def is_check(node: torch.fx.Node) -> bool:
 class Importer:
     """A program on its way into a graph. `made` maps nodes to values, sizes and tuples of those."""
 
-    def __init__(self, program: PROGRAM, name: str) -> None:
+    def __init__(self, program: PROGRAM, name: str, names: Names | None = None) -> None:
         self.program, self.name = program, name
-        self.build = Folding(name)
+        self.build = Folding(name, names)
         self.symbols: dict[str, Any] = {}
         self.made: dict[torch.fx.Node, Any] = {}
         self.held: dict[Any, Constant] = {}  # tied parameters are one constant

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.elementwise import scaled
 from tilewright.frontend.torch.reductions import reduced
 from tilewright.frontend.torch.registry import EVAL, Site, translates
 from tilewright.frontend.torch.windows import greatest, shared, strided
 from tilewright.graph.graph import Value
+from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import as_int
 
 # matrix products --------------------------------------------------------------------------------
@@ -331,8 +330,8 @@ def attention(
         query, key, value = by_group(n, query, key), alone(n, key), alone(n, value)
     scores = scaled(n, n.emit("matmul", query, key, transpose_b=True), scale)
     if is_causal:
-        rows, columns = n.static(scores.shape[-2:], "the length of a causal attention")
-        attn_mask = n.constant(np.tril(np.ones((rows, columns), bool)))
+        everything = n.full(True, dtype("bool"), scores.shape[-2:])
+        attn_mask = n.emit("trilu", everything, k=0, upper=False)
     hidden = None
     if attn_mask is not None:
         if grouped and attn_mask.rank >= 3:

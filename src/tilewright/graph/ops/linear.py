@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright import te
 from tilewright.graph import sizes
-from tilewright.graph.operator import COMPLEX, Type, broadcast_shape, need, operator
+from tilewright.graph.operator import COMPLEX, Type, broadcast_shape, need, need_same, operator
 from tilewright.graph.ops.elementwise import element, narrowed, sum_type
 from tilewright.ir.expr import Expr, as_int
 
@@ -25,7 +25,7 @@ def _matmul_type(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool
     need(a.dtype is b.dtype, f"operands have dtypes {a.dtype} and {b.dtype}")
     m, k = a.shape[-2:][:: -1 if transpose_a else 1]
     k2, n = b.shape[-2:][:: -1 if transpose_b else 1]
-    need(k == k2, f"the inner sizes are {sizes.text(k)} and {sizes.text(k2)}")
+    need_same(k, k2, f"the inner sizes are {sizes.text(k)} and {sizes.text(k2)}")
     return a.dtype, (*broadcast_shape(a.shape[:-2], b.shape[:-2]), m, n)
 
 

@@ -19,6 +19,7 @@ from tilewright.graph.operator import (
     axis_of,
     broadcast_shape,
     need,
+    need_same,
     operator,
 )
 from tilewright.graph.ops.elementwise import element, same
@@ -145,13 +146,11 @@ def _concat_type(*xs: Any, axis: int) -> Type:
     first, total = xs[0], xs[0].shape[d]
     for x in xs[1:]:
         need(x.dtype is first.dtype, f"operands have dtypes {first.dtype} and {x.dtype}")
-        need(
-            len(x.shape) == len(first.shape)
-            and all(
-                a == b for n, (a, b) in enumerate(zip(x.shape, first.shape, strict=True)) if n != d
-            ),
-            f"{_show(first.shape)} and {_show(x.shape)} differ beside axis {d}",
-        )
+        differ = f"{_show(first.shape)} and {_show(x.shape)} differ beside axis {d}"
+        need(len(x.shape) == len(first.shape), differ)
+        for n, (a, b) in enumerate(zip(first.shape, x.shape, strict=True)):
+            if n != d:
+                need_same(a, b, differ)
         total = total + x.shape[d]
     return first.dtype, (*first.shape[:d], sizes.size(total), *first.shape[d + 1 :])
 
