@@ -60,7 +60,8 @@ class Folding(Builder):
     def __init__(self, name: str = "model", names: Names | None = None) -> None:
         super().__init__(name)
         self.names = names
-        self.met: dict[Var, Var] = {}  # symbols found to be one → the one that stays
+        self.hints: dict[str, int] = {}  # what symbols were when the model was written
+        self.met: dict[Var, Expr] = {}  # symbols found to be one → the one that stays, or a number
         self.known: dict[Value, np.ndarray] = {}  # arrays of objects: ints and size expressions
         self.measured: dict[tuple[Value, int], Expr] = {}  # elements that a `measure` has named
         self.generated = 0
@@ -82,10 +83,11 @@ class Folding(Builder):
                 return folded
         return super().emit(op, *inputs, name=name, **attrs)
 
-    def symbol(self, name: str) -> Var:
-        """As Builder.symbol; the one that stands for it."""
+    def symbol(self, name: str) -> Any:
+        """As Builder.symbol; what stands for it."""
         made = super().symbol(name)
-        return Var(self.names.get(made.name, made.name)) if self.names else made
+        stands = (self.names or {}).get(made.name, made.name)
+        return Var(stands) if isinstance(stands, str) else sizes.size(stands)
 
     def infer(self, op: str, inputs: Sequence[Value], attrs: dict[str, Any]) -> list[Any]:
         """As Builder.infer; sizes of the inputs that an operator needs equal are taken for one."""
@@ -96,13 +98,14 @@ class Folding(Builder):
                 return OPERATORS[op].types(inputs, attrs)
             except Unequal as fault:
                 symbols = sizes.symbols([s for v in self.inputs for s in v.shape])
-                pair = meet(*fault.sizes, symbols)
-                if pair is None or pair[1] in self.met:
+                met = meet(*fault.sizes, symbols, self.hints)
+                if not met or not self.met.keys().isdisjoint(met):
                     return super().infer(op, inputs, attrs)
             except Mismatch:
                 return super().infer(op, inputs, attrs)
-            stays, goes = pair
-            self.met = {a: stays if b == goes else b for a, b in self.met.items()} | {goes: stays}
+            self.met = {
+                a: met.get(b, b) if isinstance(b, Var) else b for a, b in self.met.items()
+            } | met
             inputs = [Value(v.name, v.dtype, renamed(v.shape, self.met)) for v in inputs]
             attrs = {k: renamed(v, self.met) for k, v in attrs.items()}
 

@@ -1,8 +1,9 @@
-"""Symbolic sizes that turn out to be one.
+"""Symbolic sizes that turn out to be one, or to be a number.
 
 A model may name sizes apart that its operators need equal: PyTorch exports the keys and the values
-of a cache with a length each, and attention then takes both. Reading such a model notes the
-symbols that met, and reads it again with one name for them: the run checks that the inputs agree.
+of a cache with a length each, and attention then takes both. It may also leave a size open that
+adds to a table of fixed length. Reading such a model notes what the symbols have to be, and reads
+it again with one name for those that met: the run checks that the inputs agree.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tilewright.graph.graph import Graph
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.walk import substitute
 
-Names = Mapping[str, str]  # a symbol → the one that stands for it
+Names = Mapping[str, str | int]  # a symbol → the one that stands for it, or its number
 
 
 class Reader(Protocol):
@@ -29,7 +30,7 @@ class Reader(Protocol):
 
 def read_settled(reader: Callable[[Names], Reader]) -> Graph:
     """The graph that a reader makes, once no more of its symbols meet."""
-    names: dict[str, str] = {}
+    names: dict[str, str | int] = {}
     while True:
         reading = reader(names)
         try:
@@ -40,22 +41,31 @@ def read_settled(reader: Callable[[Names], Reader]) -> Graph:
         else:
             if not reading.build.met:
                 return graph
-        met = {a.name: b.name for a, b in reading.build.met.items()}
-        names = {a: met.get(b, b) for a, b in names.items()} | met
+        met = {
+            a.name: b.name if isinstance(b, Var) else b.value for a, b in reading.build.met.items()
+        }
+        names = {a: met.get(b, b) if isinstance(b, str) else b for a, b in names.items()} | met
 
 
-def meet(a: Expr, b: Expr, symbols: list[Var]) -> tuple[Var, Var] | None:
-    """Which two of the symbols must be one for the sizes to be the same; the earlier one first."""
-    apart = sizes.size(a - b)
-    free = sizes.symbols([apart])
-    if len(free) != 2 or not all(s in symbols for s in free):
-        return None
-    first, other = sorted(free, key=symbols.index)
-    same = sizes.size(substitute(apart, {other: first}))
-    return (first, other) if same == sizes.size(0) else None
+def meet(a: Expr, b: Expr, symbols: list[Var], hints: Mapping[str, int]) -> dict[Var, Expr]:
+    """What symbols of the inputs have to be for two sizes to be the same; {} if none will do.
+
+    Two symbols become the earlier one. More than that, or fewer, become the numbers that they
+    were when the model was written (`hints`), if those will do.
+    """
+    apart, zero = sizes.size(a - b), sizes.size(0)
+    free = sorted(sizes.symbols([apart]), key=lambda s: s.name)
+    if not free or not all(s in symbols for s in free):
+        return {}
+    if len(free) == 2:
+        first, other = sorted(free, key=symbols.index)
+        if sizes.size(substitute(apart, {other: first})) == zero:
+            return {other: first}
+    fixed = {s: sizes.size(hints[s.name]) for s in free if s.name in hints}
+    return fixed if sizes.size(substitute(apart, fixed)) == zero else {}
 
 
-def renamed(value: Any, met: Mapping[Var, Var]) -> Any:
+def renamed(value: Any, met: Mapping[Var, Expr]) -> Any:
     """Sizes, and nests of them, in the symbols that stay."""
     if isinstance(value, tuple):
         return tuple([renamed(v, met) for v in value])

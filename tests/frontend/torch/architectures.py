@@ -19,7 +19,7 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,7 +41,7 @@ TOLERANCE = 1e-3
 WAYS = ("static", "dynamic", "onnx")
 STEPS = (0, -1, 1, 2, 5, 3, 4, 6, 7, 8)  # from the example's sizes to others
 SETS = 5  # of sizes that one compilation runs at
-LONGEST = 300  # seconds that one way of one model may take
+LONGEST = 400  # seconds that one way of one model may take
 OPEN = torch.export.Dim.AUTO
 
 
@@ -72,6 +72,10 @@ class Stop(Exception):
         if isinstance(why, BaseException):
             why = f"{type(why).__name__}: {why}"
         self.verdict, self.why = verdict, " ".join(str(why).split())[:1500]
+
+
+class Late(BaseException):
+    """The time for one way is over; no handler of what runs there may swallow it."""
 
 
 class Leaves(nn.Module):
@@ -105,10 +109,9 @@ class Subject:
     def dynamic(self, found: Finding) -> None:
         program = self.open_program(found)
         found.open = open_sizes(program, self.names)
-        several = list(resized(program, self.twice))
         if not found.open:
             raise Stop("fixed", "torch.export leaves no size open")
-        self.judge(found, program, several)
+        self.judge(found, program, resized(program, self.module, self.twice))
 
     def onnx(self, found: Finding) -> None:
         """The dynamic program if torch.onnx can export it, else that at the example's sizes."""
@@ -120,7 +123,7 @@ class Subject:
             model = to_onnx(program)
             found.why = f"at fixed sizes, for with open ones: {first.verdict}: {first.why}"
         found.open = open_sizes(program, self.names)
-        several = list(resized(program, self.twice)) if found.open else [self.tensors]
+        several = resized(program, self.module, self.twice) if found.open else [self.tensors]
         self.judge(found, model, several)
 
     @property
@@ -143,7 +146,7 @@ class Subject:
             raise self.opened
         return self.opened
 
-    def judge(self, found: Finding, source: Any, several: Sequence[tuple[Tensor, ...]]) -> None:
+    def judge(self, found: Finding, source: Any, several: Any) -> None:
         """Compile once; run at all sizes and compare."""
         try:
             run = compile_observed(source, cache=False, pool=self.pool)
@@ -151,8 +154,9 @@ class Subject:
             raise Stop("unsupported", fault) from fault
         except Exception as fault:
             raise Stop("fails", fault) from fault
-        found.sizes = len(several)
+        found.sizes = 0
         for tensors in several:
+            found.sizes += 1
             try:
                 found.error = max(found.error, compare(run, self.module, tensors))
             except Stop as stop:
@@ -202,11 +206,44 @@ def open_sizes(program: Any, names: Sequence[str]) -> str:
     )
 
 
-def resized(program: Any, tensors: tuple[Tensor, ...]) -> Iterator[tuple[Tensor, ...]]:
-    """The inputs at `SETS` other sets of sizes, as far as the program leaves them open."""
+def resized(
+    program: Any, module: nn.Module, tensors: tuple[Tensor, ...]
+) -> Iterator[tuple[Tensor, ...]]:
+    """The inputs at `SETS` sets of sizes, as far as the program leaves them open and eager runs.
+
+    All open sizes change together; those that torch.export left open but the module refuses to
+    change, each by itself, stay."""
+    shapes = input_shapes(program)
+    hints = example_sizes(shapes, tensors)
+    ranges = {str(k): v for k, v in program.range_constraints.items()}
+
+    def at(step: int, changing: Iterable[Any]) -> tuple[Tensor, ...]:
+        values = dict(hints)
+        for e in changing:
+            known = ranges.get(str(e))
+            low, high = (2, 1 << 20) if known is None else (known.lower, known.upper)
+            moved = hints[e] + step * max(1, hints[e] // 32)
+            values[e] = int(max(low, min(high, moved)))
+        number = lambda s: int(s.node.expr.subs(values)) if isinstance(s, torch.SymInt) else s  # noqa: E731
+        goal = [tuple(map(number, shape)) for shape in shapes]
+        return tuple(fitted(x, shape) for x, shape in zip(tensors, goal, strict=True))
+
+    changing = list(hints)
+    if not runs(module, at(1, changing)):
+        changing = [e for e in changing if runs(module, at(1, [e]))]
+    seen: set[tuple[Any, ...]] = set()
+    for step in STEPS:
+        other = at(step, changing)
+        shape = tuple(x.shape for x in other)
+        if shape not in seen and len(seen) < SETS and runs(module, other):
+            seen.add(shape)
+            yield other
+
+
+def example_sizes(shapes: Any, tensors: tuple[Tensor, ...]) -> dict[Any, int]:
+    """What PyTorch's symbols for sizes are in the example."""
     import sympy
 
-    shapes = input_shapes(program)
     hints: dict[Any, int] = {}
     for shape, x in zip(shapes, tensors, strict=True):
         for s, v in zip(shape, x.shape, strict=True):
@@ -214,28 +251,23 @@ def resized(program: Any, tensors: tuple[Tensor, ...]) -> Iterator[tuple[Tensor,
             if len(free) == 1:
                 (e,) = free
                 hints.setdefault(e, int(sympy.solve(s.node.expr - v, e)[0]))
-    ranges = {str(k): v for k, v in program.range_constraints.items()}
-    seen: set[tuple[Any, ...]] = set()
-    for step in STEPS:
-        values = {}
-        for e, hint in hints.items():
-            known = ranges.get(str(e))
-            low, high = (2, 1 << 20) if known is None else (known.lower, known.upper)
-            values[e] = int(max(low, min(high, hint + step * max(1, hint // 32))))
-        number = lambda s: int(s.node.expr.subs(values)) if isinstance(s, torch.SymInt) else s  # noqa: B023, E731
-        goal = tuple(tuple(number(s) for s in shape) for shape in shapes)
-        if goal not in seen and len(seen) < SETS:
-            seen.add(goal)
-            yield tuple(fitted(x, shape) for x, shape in zip(tensors, goal, strict=True))
+    return hints
+
+
+def runs(module: nn.Module, tensors: tuple[Tensor, ...]) -> bool:
+    """Does the eager module take the inputs?"""
+    try:
+        with torch.no_grad():
+            module(*copy.deepcopy(tensors))
+    except Exception:
+        return False
+    return True
 
 
 def compare(run: Any, module: nn.Module, tensors: tuple[Tensor, ...]) -> float:
     """The largest difference to eager over the largest value. Raises Stop if that is too much."""
-    try:
-        with torch.no_grad():
-            expected = module(*copy.deepcopy(tensors))
-    except Exception as fault:
-        raise Stop("eager refuses", fault) from fault
+    with torch.no_grad():
+        expected = module(*copy.deepcopy(tensors))
     try:
         found = run(*[array(x) for x in tensors])
     except Exception as fault:
@@ -261,7 +293,7 @@ def limited(seconds: int) -> Iterator[None]:
     """Stop what takes longer."""
 
     def late(*_: Any) -> None:
-        raise Stop("late", f"more than {seconds} s")
+        raise Late
 
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(seconds)
@@ -290,8 +322,9 @@ def examine(key: str, ways: Sequence[str] = WAYS) -> Iterator[Finding]:
                     getattr(subject, way)(found)
             except Stop as stop:
                 found.verdict, found.why = stop.verdict, stop.why
-                if stop.verdict == "late":  # the workers may be in the middle of something
-                    pool.close()
+            except Late:
+                found.verdict, found.why = "late", f"more than {LONGEST} s"
+                pool.close()  # the workers may be in the middle of something
             found.seconds = round(time.perf_counter() - start, 1)
             yield found
 

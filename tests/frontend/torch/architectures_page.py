@@ -1,1 +1,2 @@
-def page(x): return ""
+def page(x):
+    return ""

@@ -7,7 +7,7 @@ weights. Models of timm (pip install --no-deps timm) are the least of their fami
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -42,19 +42,19 @@ AUDIO = (
 BOTH = "altclip blip chinese_clip clip clipseg groupvit layoutlmv3 siglip vilt flava".split()
 
 TIMM = {
-    "beit": "beit_base_patch16_224", "byobnet": "repvgg_a0", "cait": "cait_xxs24_224",
+    "beit": "beit_base_patch16_224", "byobnet": "test_byobnet", "cait": "cait_xxs24_224",
     "coat": "coat_lite_tiny", "convit": "convit_tiny", "convmixer": "convmixer_768_32",
     "convnext": "convnext_atto", "crossvit": "crossvit_tiny_240", "cspnet": "cspresnet50",
     "davit": "davit_tiny", "deit": "deit_tiny_distilled_patch16_224", "densenet": "densenet121",
     "dla": "dla34", "dpn": "dpn48b", "edgenext": "edgenext_xx_small",
     "efficientformer": "efficientformer_l1", "efficientformer_v2": "efficientformerv2_s0",
-    "efficientnet": "efficientnet_b0", "eva": "eva02_tiny_patch14_224", "fasternet": "fasternet_t0",
+    "efficientnet": "test_efficientnet", "eva": "eva02_tiny_patch14_224", "fasternet": "fasternet_t0",
     "fastvit": "fastvit_t8", "focalnet": "focalnet_tiny_srf", "ghostnet": "ghostnet_050",
     "hardcorenas": "hardcorenas_a", "hgnet": "hgnetv2_b0", "hrnet": "hrnet_w18_small",
     "inception_next": "inception_next_atto", "inception_v3": "inception_v3", "levit": "levit_128s",
-    "mambaout": "mambaout_femto", "maxxvit": "coatnet_pico_rw_224", "metaformer": "poolformer_s12",
+    "mambaout": "mambaout_femto", "maxxvit": "test_coatnet", "metaformer": "poolformer_s12",
     "mlp_mixer": "mixer_s32_224", "mobilenetv3": "mobilenetv3_small_050", "mobilevit": "mobilevit_xxs",
-    "mvitv2": "mvitv2_tiny", "nest": "nest_tiny", "nextvit": "nextvit_small", "nfnet": "nfnet_f0",
+    "mvitv2": "mvitv2_tiny", "nest": "nest_tiny", "nextvit": "nextvit_small", "nfnet": "test_nfnet",
     "pit": "pit_ti_224", "pvt_v2": "pvt_v2_b0", "regnet": "regnetx_002", "repghost": "repghostnet_050",
     "repvit": "repvit_m0_9", "res2net": "res2net50_14w_8s", "resnest": "resnest14d", "resnet": "resnet18",
     "resnetv2": "resnetv2_50", "rexnet": "rexnet_100", "selecsls": "selecsls42b", "senet": "legacy_seresnet18",
@@ -64,6 +64,11 @@ TIMM = {
     "vision_transformer": "vit_tiny_patch16_224", "volo": "volo_d1_224", "vovnet": "vovnet39a",
     "xception": "legacy_xception", "xcit": "xcit_nano_12_p16_224",
 }  # fmt: skip
+FEW_LAYERS: list[dict[str, Any]] = [
+    *({key: (1,) * stages} for key in ("depths", "depth", "layers") for stages in (4, 3)),
+    {"depth": 2},
+    {},
+]
 LEAST_IMAGE = 96  # of models that take images of any size
 
 SMALL: dict[str, Any] = {  # attributes of configurations, wherever a configuration has them
@@ -174,13 +179,20 @@ def inputs_of(name: str, model: nn.Module, config: Any) -> dict[str, Tensor]:
     return inputs
 
 
+def shallow(timm: Any, name: str) -> Iterator[nn.Module]:
+    """A model with few layers, as far as its family can be asked for them."""
+    for few in FEW_LAYERS:
+        with suppress(TypeError, IndexError, AssertionError, ValueError, RuntimeError):
+            yield timm.create_model(name, pretrained=False, **few)
+
+
 def of_timm(family: str) -> tuple[nn.Module, dict[str, Any]]:
     torchvision_standin.install()
     import timm
 
     name = TIMM[family]
     torch.manual_seed(0)
-    model = timm.create_model(name, pretrained=False).eval()
+    model = next(shallow(timm, name)).eval()
     given = model.default_cfg
     size = given["input_size"][-1] if given.get("fixed_input_size") else LEAST_IMAGE
     torch.manual_seed(1)

@@ -26,6 +26,7 @@ from tilewright.graph import sizes
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Constant, Graph, Value, tensor_type
 from tilewright.graph.settle import Names, read_settled
+from tilewright.ir.expr import Var
 from tilewright.support.errors import CompileError, ImportFault, InternalFault
 
 PROGRAM = torch.export.ExportedProgram
@@ -219,7 +220,9 @@ class Importer:
                     if isinstance(s, torch.SymInt) and s.node.expr.is_Symbol:
                         name = str(s.node.expr)
                         if name not in self.symbols:
-                            self.symbols[name] = self.build.symbol(f"{node.name}_{axis}")
+                            self.symbols[name] = symbol = self.build.symbol(f"{node.name}_{axis}")
+                            if isinstance(symbol, Var) and s.node.hint is not None:
+                                self.build.hints.setdefault(symbol.name, int(s.node.hint))
 
     def placeholder(self, node: torch.fx.Node) -> Any:
         spec = self.specs[node.name]
