@@ -104,14 +104,13 @@ class Subject:
 
     def static(self, found: Finding) -> None:
         program = exported(self.module, self.tensors)
-        self.judge(found, program, [self.tensors])
+        self.judge(found, program)
 
     def dynamic(self, found: Finding) -> None:
         program = self.open_program(found)
-        found.open = open_sizes(program, self.names)
-        if not found.open:
+        if not is_open(program):
             raise Stop("fixed", "torch.export leaves no size open")
-        self.judge(found, program, resized(program, self.module, self.twice))
+        self.judge(found, program, program)
 
     def onnx(self, found: Finding) -> None:
         """The dynamic program if torch.onnx can export it, else that at the example's sizes."""
@@ -122,9 +121,7 @@ class Subject:
             program = exported(self.module, self.tensors)
             model = to_onnx(program)
             found.why = f"at fixed sizes, for with open ones: {first.verdict}: {first.why}"
-        found.open = open_sizes(program, self.names)
-        several = resized(program, self.module, self.twice) if found.open else [self.tensors]
-        self.judge(found, model, several)
+        self.judge(found, model, program)
 
     @property
     def twice(self) -> tuple[Tensor, ...]:
@@ -146,15 +143,23 @@ class Subject:
             raise self.opened
         return self.opened
 
-    def judge(self, found: Finding, source: Any, several: Any) -> None:
-        """Compile once; run at all sizes and compare."""
+    def judge(self, found: Finding, source: Any, program: Any = None) -> None:
+        """Compile once; run at all sizes that the program leaves open and compare."""
         try:
             run = compile_observed(source, cache=False, pool=self.pool)
         except UserFault as fault:
             raise Stop("unsupported", fault) from fault
         except Exception as fault:
             raise Stop("fails", fault) from fault
-        found.sizes = 0
+        found.sizes, several = 0, iter([self.tensors])
+        if program is not None and is_open(program):
+            taken = [info.shape for info in run.inputs]
+            found.open = ", ".join(
+                f"{name}{list(map(str, shape))}".replace("'", "")
+                for name, shape in zip(self.names, taken, strict=True)
+                if not all(isinstance(s, int) for s in shape)
+            )
+            several = resized(program, self.module, self.twice, taken)
         for tensors in several:
             found.sizes += 1
             try:
@@ -196,25 +201,24 @@ def input_shapes(program: Any) -> list[tuple[Any, ...]]:
     return [tuple(n.meta["val"].shape) for n in nodes]
 
 
-def open_sizes(program: Any, names: Sequence[str]) -> str:
-    """The inputs that have open sizes, with their shapes."""
-    shapes = zip(names, input_shapes(program), strict=True)
-    return ", ".join(
-        f"{name}[{', '.join(map(str, shape))}]"
-        for name, shape in shapes
-        if any(isinstance(s, torch.SymInt) for s in shape)
-    )
+def is_open(program: Any) -> bool:
+    return any(isinstance(s, torch.SymInt) for shape in input_shapes(program) for s in shape)
 
 
 def resized(
-    program: Any, module: nn.Module, tensors: tuple[Tensor, ...]
+    program: Any, module: nn.Module, tensors: tuple[Tensor, ...], taken: Sequence[Sequence[Any]]
 ) -> Iterator[tuple[Tensor, ...]]:
-    """The inputs at `SETS` sets of sizes, as far as the program leaves them open and eager runs.
+    """The inputs at `SETS` sets of sizes, as far as the program leaves them open.
 
-    All open sizes change together; those that torch.export left open but the module refuses to
-    change, each by itself, stay."""
+    All open sizes change together, but for those that eager refuses to change, each by itself, and
+    those that `taken`, the shapes that the compiled model takes, has fixed."""
     shapes = input_shapes(program)
     hints = example_sizes(shapes, tensors)
+    fixed: set[Any] = set()
+    for shape, ours in zip(shapes, taken, strict=True):
+        for s, t in zip(shape, ours, strict=True):
+            if isinstance(s, torch.SymInt) and isinstance(t, int):
+                fixed |= s.node.expr.free_symbols
     ranges = {str(k): v for k, v in program.range_constraints.items()}
 
     def at(step: int, changing: Iterable[Any]) -> tuple[Tensor, ...]:
@@ -228,7 +232,7 @@ def resized(
         goal = [tuple(map(number, shape)) for shape in shapes]
         return tuple(fitted(x, shape) for x, shape in zip(tensors, goal, strict=True))
 
-    changing = list(hints)
+    changing = [e for e in hints if e not in fixed]
     if not runs(module, at(1, changing)):
         changing = [e for e in changing if runs(module, at(1, [e]))]
     seen: set[tuple[Any, ...]] = set()
