@@ -118,10 +118,10 @@ def shrink(config: Any, own: dict[str, Any], common: dict[str, Any] = SMALL) -> 
                 setattr(config, name, value)
     if vars(config).get("layer_types"):
         config.layer_types = config.layer_types[: config.num_hidden_layers]
-    for name in ("depths", "depth"):  # layers per stage
+    for name, most in (("depths", 2), ("depth", 3)):  # layers of each stage
         depths = vars(config).get(name)
         if isinstance(depths, list | tuple):
-            setattr(config, name, type(depths)(min(d, 2) for d in depths))
+            setattr(config, name, type(depths)(min(d, most) for d in depths))
     for name in inside:
         shrink(getattr(config, name), own, common)
     return config
