@@ -86,6 +86,16 @@ def test_support_vectors(kind):
           rho=[0.1, -0.2, 0.05], classlabels_strings=["a", "b", "c"], **options)  # fmt: skip
 
 
+@pytest.mark.parametrize("classes", [2, 4])
+def test_probabilities_of_support_vectors(classes):
+    pairs, each = classes * (classes - 1) // 2, 3
+    agree("SVMClassifier", [I, F], coefficients=numbers(classes - 1, classes * each),
+          vectors_per_class=[each] * classes, rho=numbers(pairs), prob_a=-1 - numbers(pairs),
+          prob_b=numbers(pairs) / 5, classlabels_ints=list(range(classes)), kernel_type="RBF",
+          kernel_params=[0.3, 0.0, 0.0],
+          support_vectors=numbers(classes * each, 5))  # fmt: skip
+
+
 def test_without_support_vectors():
     plain = {"kernel_type": "LINEAR", "kernel_params": [0.0, 0.0, 0.0]}
     agree("SVMRegressor", [F], coefficients=numbers(5), rho=[0.3], **plain)

@@ -206,6 +206,12 @@ def _reductions() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     return made
 
 
+def contests(count: int, size: int) -> np.ndarray:
+    """Probabilities of winning against each other: those of both sides make 1."""
+    won = np.tril(f(count, size, size, low=0.1, high=0.9), -1)
+    return (won + np.triu(1 - won.swapaxes(1, 2), 1)).astype(np.float32)
+
+
 def _measured() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     return [
         ("bitcast", [f(2, 3)], {"to": "i32"}),
@@ -219,6 +225,8 @@ def _measured() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         ("places", [np.zeros(3, bool)], {}),
         ("keep_apart", [b(2, 5, 5), b(2, 5), np.array([3])], {}),
         ("keep_apart", [b(1, 4, 4), np.ones((1, 4), bool), np.array([1])], {}),
+        ("couple", [contests(3, 4)], {}),
+        ("couple", [contests(2, 2)], {}),
     ]
 
 

@@ -113,15 +113,10 @@ def svm_regressor(n: Site) -> Any:
 
 @translates("SVMClassifier", domain=ML)
 def svm_classifier(n: Site) -> Any:
-    """Each two classes compete; the label is that of the most votes, the scores are the outcomes.
-    Without support vectors each class has its weights."""
+    """Each two classes compete; the label is that of the most votes, the scores are the outcomes,
+    or with prob_a and prob_b probabilities. Without support vectors each class has its weights."""
     x, labels, how = features(n), class_labels(n), n.text("post_transform", "NONE")
     counts, rho = n.ints("vectors_per_class") or (), n.floats("rho", (0.0,))
-    if n.floats("prob_a"):
-        raise Refusal(
-            "it asks for probabilities, which are found by an iteration",
-            "without prob_a and prob_b it gives the outcomes between each two classes",
-        )
     if len(labels) < 2:
         raise Refusal("it has fewer than two classes")
     if not counts:
@@ -146,12 +141,31 @@ def svm_classifier(n: Site) -> Any:
     won = n.build.emit("cast", n.build.emit("greater", y, n.constant(0.0, "f32")), to="f32")
     tally = shifted(n, product(n, won, votes.T), (votes < 0).sum(0).astype(np.float32))
     label = labelled(n, tally, labels)
+    if n.floats("prob_a"):
+        return label, transformed(n, probabilities(n, y, pairs, len(labels)), how)
     if len(pairs) == 1:
         y = n.build.emit("concat", n.build.emit("neg", y), y, axis=1)
         if coefficients.min() >= 0:  # as the outcomes cannot be told from probabilities
             first = n.constant(np.array([0.0, 1.0], np.float32))
             label = labelled(n, n.build.emit("add", n.build.emit("mul", y, first), first), labels)
     return label, transformed(n, y, how)
+
+
+def probabilities(n: Site, outcomes: Value, pairs: list[tuple[int, int]], count: int) -> Value:
+    """Of `count` classes, by Platt's sigmoids of the outcomes between each two of them."""
+    emit, a, b = n.build.emit, n.floats("prob_a", ()), n.floats("prob_b", ())
+    if not len(a) == len(b) == len(pairs):
+        raise Refusal(f"it has {len(a)} prob_a and {len(b)} prob_b for {len(pairs)} pairs")
+    one = n.constant(1.0, "f32")
+    x = emit("add", emit("mul", outcomes, n.constant(list(a), "f32")), n.constant(list(b), "f32"))
+    won = emit("clip", emit("sub", one, emit("sigmoid", x)), low=1e-7, high=1 - 1e-7)
+    both = emit("concat", won, emit("sub", one, won), axis=1)
+    places = np.zeros((count, count), np.int64)
+    for k, (i, j) in enumerate(pairs):
+        places[i, j], places[j, i] = k, k + len(pairs)
+    table = emit("gather", both, n.constant(places.ravel()), axis=1)
+    shape = (outcomes.shape[0], count, count)
+    return emit("couple", emit("reshape", table, shape=shape))
 
 
 @translates("ZipMap", "CastMap", "DictVectorizer", domain=ML)

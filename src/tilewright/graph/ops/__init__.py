@@ -1,6 +1,7 @@
 """The operators, one file for each family; importing this package registers them all."""
 
 from tilewright.graph.ops import (
+    coupling,
     elementwise,
     factor,
     indexing,
@@ -24,6 +25,7 @@ from tilewright.graph.ops import (
 )
 
 __all__ = [
+    "coupling",
     "elementwise",
     "factor",
     "indexing",
