@@ -289,6 +289,13 @@ def test_scan_of_a_symbolic_length(backwards: int) -> None:
     check(g)
 
 
+def test_expansion_of_a_symbolic_axis_to_a_size_of_the_run() -> None:
+    g = growth(18, "N")
+    for goal in ([[6, 3], [1, 3], [5, 3]], [[2, 6, 1], [2, 11, 1], [2, 7, 1]]):
+        g.apply("Expand", made(g, "N", 3), g.told(goal), exact=True)
+    check(g)
+
+
 def test_branches_of_unlike_shapes() -> None:
     g = growth(18, "N")
     sides = [Body(g), Body(g)]

@@ -7,14 +7,20 @@ costs no import of it.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tilewright import __version__
 from tilewright.runtime.bindings import hash_bytes
 from tilewright.support.cache import make_key
+
+# key, and tag of a name, as protocol buffers have them in a tensor's `external_data`
+LONGEST = 1024  # bytes of a name
+LOCATION = b"\x0a\x08location\x12"
 
 
 def artifact_key(identity: str, target: Any, threads: int, opt_level: int) -> str:
@@ -25,20 +31,39 @@ def artifact_key(identity: str, target: Any, threads: int, opt_level: int) -> st
 
 
 def file_identity(path: Path) -> str:
-    """A hash of a model file, and the state of the files beside it (external data, perhaps)."""
-    size = path.stat().st_size
+    """A hash of a model file, and the state of the files that it names as its external data and of
+    those beside it that bear its name."""
+    size, named = path.stat().st_size, set[str]()
     with open(path, "rb") as file:
         if size == 0:
             content = 0
         else:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
                 content = hash_bytes(memoryview(view))
-    beside = sorted(
-        (p.name, p.stat().st_size, p.stat().st_mtime_ns)
-        for p in path.parent.iterdir()
-        if p != path and p.name.startswith(path.stem) and p.is_file()
-    )
-    return f"{content:016x}{size}{beside}"
+                named.update(external_names(view))
+    beside = {p for p in path.parent.iterdir() if p != path and p.name.startswith(path.stem)}
+    beside.update(path.parent / name for name in named)
+    states = []
+    for p in sorted(beside):
+        with contextlib.suppress(OSError):  # a name that no file can have
+            found = p.stat()
+            states.append((str(p.relative_to(path.parent)), found.st_size, found.st_mtime_ns))
+    return f"{content:016x}{size}{states}"
+
+
+def external_names(data: mmap.mmap) -> Iterator[str]:
+    """The files that an ONNX model may have its weights in: what follows the key "location"."""
+    at = data.find(LOCATION)
+    while at >= 0:
+        start = at + len(LOCATION)
+        length, start = (data[start : start + 1] or b"\0")[0], start + 1
+        if length > 127:
+            length, start = length - 128 + ((data[start : start + 1] or b"\0")[0] << 7), start + 1
+        if 0 < length < LONGEST:
+            text = data[start : start + length].decode(errors="replace")
+            if text.isprintable() and not Path(text).is_absolute():
+                yield text
+        at = data.find(LOCATION, start)
 
 
 def machine_identity() -> str:

@@ -98,8 +98,8 @@ def loop(n: Site) -> Any:
 
 @translates("Scan")
 def scan(n: Site) -> Any:
-    """A scan over a known number of steps, step by step; in version 8 for each element of a
-    batch."""
+    """Step by step where the number of steps is known, else as a native loop; in version 8 for
+    each element of a batch."""
     if n.version < 9:
         return batched_scan(n)
     body, count = n.graph("body"), n.int("num_scan_inputs", 0)

@@ -57,6 +57,13 @@ def dims(n: Site, x: Value) -> Value:
     return n.build.from_sizes(made, I64)
 
 
+def counted(n: Site, size: Expr) -> Value:
+    """A size as an i64 vector of one element."""
+    made = np.empty(1, object)
+    made[0] = size
+    return n.build.from_sizes(made, I64)
+
+
 def length(v: Value) -> int:
     """How many elements a vector of known length has."""
     found = as_int(v.shape[0])
@@ -179,6 +186,11 @@ def expand(n: Site) -> Value:
     all_fit = op(n, "reduce_all", fits, axes=(0,))
     asked = measure(n, valid(n, all_fit, choose(n, free, ours, padded)), "the shape")
     shape = tuple(o if (as_int(o) or 0) > 1 else s for s, o in zip(asked, own, strict=True))
+    for d, (size, have) in enumerate(zip(shape, own, strict=True)):
+        if as_int(have) is None:  # one or as asked: the run knows
+            places = op(n, "arange", length=size)
+            last = op(n, "sub", counted(n, have), 1)
+            x = op(n, "gather", x, op(n, "minimum", places, last), axis=d - rank + x.rank)
     return n.emit("expand", x, shape=shape)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from tilewright.frontend.onnx.measured import (
     I64,
     choose,
+    counted,
     dims,
     floordiv,
     measure,
@@ -26,13 +27,6 @@ from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Expr, as_int
-
-
-def counted(n: Site, size: Expr) -> Value:
-    """A size as an i64 vector of one element."""
-    made = np.empty(1, object)
-    made[0] = size
-    return n.build.from_sizes(made, I64)
 
 
 def flat(n: Site, x: Value) -> Value:

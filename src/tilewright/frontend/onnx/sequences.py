@@ -88,7 +88,7 @@ def construct(n: Site) -> Any:
 def count(n: Site) -> Any:
     parts = sequence(n, 0)
     if isinstance(parts, Ragged):
-        return n.emit("reshape", ragged.counted(n, parts.shapes.shape[0]), shape=())
+        return n.emit("reshape", measured.counted(n, parts.shapes.shape[0]), shape=())
     return n.constant(np.array(len(parts), np.int64))
 
 
@@ -190,7 +190,7 @@ def making_up(n: Site, parts: Value, size: Expr) -> Value:
     whole = measured.op(n, "reduce_sum", parts, axes=(0,), keepdims=True)
     least = measured.op(n, "concat", parts, measured.numbers(n, [0]), axis=0)
     least = measured.op(n, "reduce_min", least, axes=(0,), keepdims=True)
-    fits = measured.op(n, "equal", whole, ragged.counted(n, size))
+    fits = measured.op(n, "equal", whole, measured.counted(n, size))
     fits = measured.op(n, "logical_and", fits, measured.op(n, "greater_equal", least, 0))
     return ragged.checked(n, fits, parts, "the parts")
 
