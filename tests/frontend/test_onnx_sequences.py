@@ -263,3 +263,31 @@ def test_a_sequence_that_grows_is_not_read():
     with pytest.raises(ImportFault, match="a sequence that grows in a loop") as caught:
         Prepared(proto, POOL)
     assert "such a loop may put tensors behind it, but not read it" in str(caught.value)
+
+
+def test_rounds_that_put_longer_and_longer_tensors_behind_a_scalar():
+    """What test_loop16_seq_none computes, whose own comparison takes the length of a scalar."""
+    proto = model(
+        """g (int64 n, bool go, float s, float[5] x) => () {
+            one = SequenceConstruct (s)
+            all = Loop (n, go, one) <body = body (int64 i, bool c, seq(float) have)
+                => (bool on, seq(float) more) {
+                on = Identity (c)
+                unit = Constant <value = int64[1] {1}> ()
+                zero = Constant <value = int64[1] {0}> ()
+                first = Reshape (i, unit)
+                last = Add (first, unit)
+                part = Slice (x, zero, last)
+                more = SequenceInsert (have, part)
+            }>
+        }""",
+        [("all", sequence(tensors(0)))],
+    )
+    proto.graph.output[0].type.sequence_type.elem_type.tensor_type.ClearField("shape")
+    body = proto.graph.node[1].attribute[0].g
+    for entry in (body.input[2], body.output[1]):
+        entry.type.sequence_type.elem_type.tensor_type.ClearField("shape")
+    run, x = Prepared(proto, POOL), f(5)
+    for n in (1, 5, 7):  # the slice ends with x
+        (made,) = run.run((i(n), np.array(True), np.float32(2), x))
+        same(made, [np.array(2, np.float32), *(x[: k + 1] for k in range(n))])
