@@ -1,13 +1,15 @@
 """PyTorch's own operator samples (OpInfo) through torch.export, our importer and execution, beside eager.
 
-    python -m tests.frontend.torch.opinfo [NAME ...] [--samples N] [--dtypes float32,...] [--native]
-                                          [--log FILE] [--page docs/torch-operators.md]
+    python -m tests.frontend.torch.opinfo [NAME ...] [--dtypes float32,...] [--samples N] [--others N]
+                                          [--native] [--log FILE] [--page docs/torch-operators.md]
 
 An entry is an operator (or a variant) that supports float32 on CPU. Each sample is a call; the tensors
 among its arguments are the inputs of a module, several samples share one. The imported graph runs on the
-operators' NumPy references, or compiled with `--native`. The verdict on an entry is its worst sample's:
-agree, differ or fail (our fault), unsupported (an ImportFault says so), not exported (PyTorch refuses).
-`--log` appends a line of JSON for each entry and skips those that it already has; `--page` writes it up.
+operators' NumPy references, or compiled with `--native`. The verdict on an entry's samples of a dtype is
+the worst: agree, differ or fail (our fault), unsupported (an ImportFault says so), not exported (PyTorch
+refuses). Of float32 all samples are taken (or `--samples` many), of other dtypes the first `--others`.
+`--log` appends a line of JSON for each entry and dtype and skips those that it already has; `--page`
+writes it up.
 """
 
 from __future__ import annotations
@@ -48,25 +50,30 @@ DRAWN = set(  # results are random: their shapes, dtypes and distributions are c
     " randn_like uniform nn.functional.feature_alpha_dropout nn.functional.rrelu"
     " nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d".split()
 )
-TOGETHER = 8  # samples in a module
+TOGETHER = 64  # samples in a module
+MOST_REASONS = 8  # kept for each verdict
 PAGE = Path(__file__).parents[3] / "docs" / "torch-operators.md"
 VERDICTS = ("agree", "differ", "fail", "unsupported", "not exported")
 
 
 @dataclass
 class Entry:
-    """What was found for an operator. samples: verdict → how many; reasons: verdict → the first."""
+    """What was found for an operator's samples of a dtype. samples: verdict → how many; reasons:
+    verdict → the first few different ones."""
 
     name: str
+    dtype: str
     verdict: str = "agree"
     samples: dict[str, int] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, list[str]] = field(default_factory=dict)
     seconds: float = 0.0
 
     def add(self, verdict: str, why: str, count: int = 1) -> None:
         self.samples[verdict] = self.samples.get(verdict, 0) + count
-        if why:
-            self.reasons.setdefault(verdict, " ".join(why.split())[:400])
+        reasons = self.reasons.setdefault(verdict, []) if why else []
+        why = " ".join(why.split())[:400]
+        if why not in reasons and len(reasons) < MOST_REASONS:
+            reasons.append(why)
         self.verdict = max(self.samples, key=VERDICTS.index)
 
 
@@ -177,30 +184,29 @@ def compare(found: Any, expected: Any, tolerance: float, types_only: bool) -> tu
     return "agree", ""
 
 
-def examine(
-    name: str, op: Any, dtypes: Sequence[str], count: int | None, native: bool = False
-) -> Entry:
-    """An entry's samples: together while that goes well, else one by one."""
-    entry, start = Entry(name), time.perf_counter()
-    for of in dtypes:
-        if getattr(torch, of) not in op.supported_dtypes("cpu"):
-            continue
-        try:
-            calls = list(samples(op, of, count))
-        except Exception as fault:  # the sample itself cannot be made on this machine
-            entry.add("not exported", f"no sample: {type(fault).__name__}: {fault}")
-            continue
-        for first in range(0, len(calls), TOGETHER):
-            some = calls[first : first + TOGETHER]
-            tolerance = TOLERANCE.get(of, TOLERANCE["float32"])
-            if len(some) > 1 and judged(op, some, tolerance, native)[0] == "agree":
-                entry.add("agree", "", len(some))
-                continue
-            for call in some:
-                verdict, why = judged(op, [call], tolerance, native)
-                entry.add(verdict, why and f"{of}: {why}")
-            if entry.samples.get("agree", 0) == 0:  # the others fare no better
-                break
+def has(op: Any, of: str) -> bool:
+    """Does the entry support the dtype?"""
+    return getattr(torch, of) in op.supported_dtypes("cpu")
+
+
+def examine(name: str, op: Any, of: str, count: int | None, native: bool = False) -> Entry:
+    """An entry's samples of a dtype: together while that goes well, else by halves."""
+    entry, start = Entry(name, of), time.perf_counter()
+    tolerance = TOLERANCE.get(of, TOLERANCE["float32"])
+    try:
+        calls = list(samples(op, of, count))
+    except Exception as fault:  # the sample itself cannot be made on this machine
+        entry.add("not exported", f"no sample: {type(fault).__name__}: {fault}")
+        calls = []
+    waiting = [calls[k : k + TOGETHER] for k in range(0, len(calls), TOGETHER)]
+    while waiting:
+        some = waiting.pop(0)
+        verdict, why = judged(op, some, tolerance, native)
+        if verdict == "agree" or len(some) == 1:
+            entry.add(verdict, why, len(some))
+        else:
+            half = len(some) // 2
+            waiting[:0] = [some[:half], some[half:]]
     entry.seconds = round(time.perf_counter() - start, 2)
     return entry
 
@@ -212,73 +218,89 @@ def judged(op: Any, calls: Any, tolerance: float, native: bool) -> tuple[str, st
         return "not exported", f"eager: {type(fault).__name__}: {fault}"
 
 
-def page(found: dict[str, Entry], count: int | None, dtypes: Sequence[str]) -> str:
+def page(found: Sequence[Entry]) -> str:
     """The markdown page: how many entries agree, and the others with their reasons."""
-    counts = Counter(e.verdict for e in found.values())
-    total = sum((Counter(e.samples) for e in found.values()), Counter())
-    each = "every sample" if count is None else f"the first {count} samples"
+    entries = {e.name: [f for f in found if f.name == e.name] for e in found}
+    whole = sum(all(e.verdict == "agree" for e in of) for of in entries.values())
+    single = [e for e in found if e.dtype == "float32"]
+    rows = []
+    for of in sorted({e.dtype for e in found}, key=DTYPES.index):
+        these = [e for e in found if e.dtype == of]
+        count = sum((Counter(e.samples) for e in these), Counter())
+        agree = sum(e.verdict == "agree" for e in these)
+        rows.append(f"| {of} | {len(these)} | {agree} | {count.total():,} | {count['agree']:,} |")
     lines = [
         "# PyTorch operators",
         "",
         "Generated by `python -m tests.frontend.torch.opinfo --log FILE --page docs/torch-operators.md`.",
         "",
-        f"PyTorch describes its operators with samples (OpInfo): {len(found)} entries support float32 on CPU.",
-        f"Of these, {counts['agree']} agree with eager PyTorch through `torch.export`, on {each} of each of the dtypes",
-        f"{', '.join(dtypes)} that the entry has: {total['agree']:,} of {sum(total.values()):,} samples.",
+        f"PyTorch describes its operators with samples (OpInfo): {len(single)} entries support float32 on CPU.",
+        f"Of these, {sum(e.verdict == 'agree' for e in single)} agree with eager PyTorch through"
+        " `torch.export` on every float32 sample,",
+        f"and {whole} on every sample of every dtype below that they have (of other dtypes than"
+        " float32 the first few are taken).",
         "The imported graphs run on the operators' NumPy references; `--native` compiles them instead.",
         "",
-        "| entry | verdict | samples that agree | reason |",
-        "|---|---|---|---|",
+        "| dtype | entries | that agree | samples | that agree |",
+        "|---|---|---|---|---|",
+        *rows,
+        "",
+        "What does not agree, and why:",
+        "",
+        "| entry | dtype | verdict | samples that agree | reason |",
+        "|---|---|---|---|---|",
     ]
-    for name, entry in sorted(found.items()):
-        if entry.verdict == "agree":
+    for e in sorted(found, key=lambda e: (e.name, DTYPES.index(e.dtype))):
+        if e.verdict == "agree":
             continue
-        why = entry.reasons.get(entry.verdict, "").split("Unable to find")[0][:200]
+        why = e.reasons.get(e.verdict, [""])[0].split("Unable to find")[0][:200]
         why = why.replace("|", "\\|").replace("<", "&lt;").replace("](", "] (")
-        share = f"{entry.samples.get('agree', 0)} of {sum(entry.samples.values())}"
-        lines.append(f"| {name} | {entry.verdict} | {share} | {why} |")
+        share = f"{e.samples.get('agree', 0)} of {sum(e.samples.values())}"
+        lines.append(f"| {e.name} | {e.dtype} | {e.verdict} | {share} | {why} |")
     return "\n".join([*lines, ""])
 
 
-def listed() -> set[str]:
-    """The entries that the page lists because they do not agree."""
-    rows = [r for r in PAGE.read_text().splitlines() if r.startswith("| ")]
-    return {row.split(" | ")[0].removeprefix("| ") for row in rows[1:]}
+def listed() -> set[tuple[str, str]]:
+    """The entries and dtypes that the page lists because they do not agree."""
+    text = PAGE.read_text().partition("| reason |")[2]
+    rows = [r.removeprefix("| ").split(" | ") for r in text.splitlines() if r.startswith("| ")]
+    return {(row[0], row[1]) for row in rows}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.frontend.torch.opinfo")
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--samples", type=int)
     parser.add_argument("--dtypes", default=",".join(DTYPES))
+    parser.add_argument("--samples", type=int)
+    parser.add_argument("--others", type=int, default=8)
     parser.add_argument("--native", action="store_true")
     parser.add_argument("--log", type=Path)
     parser.add_argument("--page", type=Path)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    found: dict[str, Entry] = {}
+    found: dict[tuple[str, str], Entry] = {}
     if given.log and given.log.exists():
-        lines = given.log.read_text().splitlines()
-        found = {e["name"]: Entry(**e) for e in map(json.loads, lines)}
-    for name, op in entries():
-        if name in found or (
-            given.names and op.name not in given.names and name not in given.names
-        ):
-            continue
-        entry = found[name] = examine(
-            name, op, given.dtypes.split(","), given.samples, given.native
-        )
-        for verdict, why in entry.reasons.items():
-            print(f"{name}: {verdict}: {why}", flush=True)
-        if given.log:
-            with given.log.open("a") as file:
-                file.write(json.dumps(asdict(entry)) + "\n")
+        kept = [Entry(**json.loads(line)) for line in given.log.read_text().splitlines()]
+        found = {(e.name, e.dtype): e for e in kept}
+    for of in given.dtypes.split(","):
+        for name, op in entries():
+            chosen = not given.names or op.name in given.names or name in given.names
+            if (name, of) in found or not chosen or not has(op, of):
+                continue
+            count = given.samples if of == "float32" else given.others
+            entry = found[name, of] = examine(name, op, of, count, given.native)
+            for verdict, reasons in entry.reasons.items():
+                for why in reasons:
+                    print(f"{name} {of}: {verdict}: {why}", flush=True)
+            if given.log:
+                with given.log.open("a") as file:
+                    file.write(json.dumps(asdict(entry)) + "\n")
     counts = Counter(e.verdict for e in found.values())
-    print("entries:", ", ".join(f"{counts[v]} {v}" for v in VERDICTS))
+    print("entries × dtypes:", ", ".join(f"{counts[v]} {v}" for v in VERDICTS))
     total = sum((Counter(e.samples) for e in found.values()), Counter())
     print("samples:", ", ".join(f"{total[v]} {v}" for v in VERDICTS))
     if given.page:
-        given.page.write_text(page(found, given.samples, given.dtypes.split(",")))
+        given.page.write_text(page(list(found.values())))
     return bool(counts["differ"] or counts["fail"])
 
 
