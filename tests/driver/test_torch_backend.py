@@ -207,6 +207,63 @@ def test_training() -> None:
     close(gradients(torch.compile(model, backend="tilewright")), gradients(model))
 
 
+def test_random_numbers_are_others_at_each_run() -> None:
+    draw = torch.compile(lambda x: torch.rand_like(x), backend="tilewright")
+    x = torch.zeros(1000)
+    torch.manual_seed(1)
+    first, second = draw(x), draw(x)
+    torch.manual_seed(1)
+    assert torch.equal(draw(x), first), "PyTorch's seed repeats them"
+    assert not torch.equal(first, second)
+
+
+def test_dropout_in_training() -> None:
+    layer = nn.Dropout(0.4).train()
+    fast = torch.compile(layer, backend="tilewright")
+    x = torch.ones(10_000, requires_grad=True)
+    y = fast(x)
+    y.sum().backward()
+    assert abs(float((y > 0).float().mean()) - 0.6) < 0.03
+    assert x.grad is not None
+    close(x.grad, y.detach())  # the mask of the forward pass
+    assert not torch.equal(fast(x), y)
+
+
+def test_training_attention() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    x = drawn(2, 5, 16)
+
+    def gradients(f: Callable[..., Tensor]) -> list[Tensor]:
+        mask = torch.ones(5, 5).triu(1).bool()
+        y = f(x, src_mask=mask) * torch.arange(16)
+        return [y, *torch.autograd.grad(y.sum(), list(layer.parameters()))]
+
+    close(gradients(torch.compile(layer, backend="tilewright")), gradients(layer))
+
+
+def test_two_symbols_of_one_size(compiles: list[Any]) -> None:
+    def step(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, torch.cat([k, q], 2), torch.cat([v, q], 2))
+
+    fast = torch.compile(step, backend="tilewright")
+    for length in (3, 4, 7):
+        q, k, v = drawn(1, 2, 2, 8), drawn(1, 2, length, 8, seed=1), drawn(1, 2, length, 8, seed=2)
+        close(fast(q, k, v), step(q, k, v))
+    assert len(compiles) == 2, "for one length, and for all"
+
+
+def test_complex_results_and_strided_writes() -> None:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * 2
+        y[::2] = 0
+        return torch.fft.rfft(y), y
+
+    for found, expected in zip(torch.compile(f, backend="tilewright")(drawn(6)), f(drawn(6)),
+                               strict=True):  # fmt: skip
+        close(found, expected)
+
+
 def test_what_we_cannot_import_pytorch_runs() -> None:
     def f(x: Tensor) -> Tensor:
         return torch.special.airy_ai(x)

@@ -118,6 +118,15 @@ class Compiled:
         except UserFault as fault:
             warnings.warn(f"PyTorch runs this graph: {fault}", EagerWarning, stacklevel=2)
             return self.eager
+        except Exception as fault:  # ours; the program goes on all the same
+            said = f"{type(fault).__name__}: {fault}"
+            warnings.warn(
+                f"PyTorch runs this graph; that it could not be compiled is a fault of Tilewright,"
+                f" please report it: {said}",
+                EagerWarning,
+                stacklevel=2,
+            )
+            return self.eager
         return Runner(traced, executable)
 
 
@@ -126,14 +135,17 @@ class Runner:
 
     def __init__(self, traced: Traced, executable: Callable[..., list[Any]]) -> None:
         self.traced, self.executable = traced, executable
+        self.plain = traced.results == [Output(k) for k in range(len(traced.results))]
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         traced = self.traced
         given = [carried(inputs[k]) for k in traced.inputs]
+        if traced.seeded:  # from PyTorch's generator, so that torch.manual_seed repeats a run
+            given.append(torch.empty((), dtype=torch.int64).random_())
         found = self.executable(*given)
         if found and not isinstance(found[0], torch.Tensor):  # a graph without tensor inputs
             found = [torch.from_numpy(y) for y in found]
-        if len(found) == len(traced.results):
+        if self.plain:
             return found
         symbols = {s: given[k].shape[axis] for s, k, axis in traced.symbols}
         return [self.result(r, found, symbols) for r in traced.results]
@@ -141,7 +153,8 @@ class Runner:
     @staticmethod
     def result(result: Any, found: list[Any], symbols: dict[Any, int]) -> Any:
         if isinstance(result, Output):
-            return found[result.number]
+            y = found[result.number]
+            return torch.view_as_complex(y) if result.is_complex else y
         if result is None or isinstance(result, int | float):
             return result
         return sizes.at(result, symbols)

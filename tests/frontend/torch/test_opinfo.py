@@ -11,7 +11,7 @@ FEW = 24  # of the entries that agree, spread over the table
 
 def agreeing() -> list[str]:
     unlisted = listed()
-    return [name for name, _ in entries() if name not in unlisted]
+    return [name for name, _ in entries() if (name, "float32") not in unlisted]
 
 
 def test_a_few_entries() -> None:
@@ -19,12 +19,11 @@ def test_a_few_entries() -> None:
     table = dict(entries())
     assert len(names) >= 500
     for name in names[:: len(names) // FEW]:
-        entry = examine(name, table[name], ["float32", "int64"], 2)
-        assert entry.verdict == "agree", entry
+        assert examine(name, table[name], "float32", 2).verdict == "agree", name
 
 
 @pytest.mark.slow
 def test_every_entry_that_the_page_does_not_list() -> None:
     names = set(agreeing())
-    found = [examine(name, op, ["float32"], 2) for name, op in entries() if name in names]
+    found = [examine(name, op, "float32", 2) for name, op in entries() if name in names]
     assert [e for e in found if e.verdict != "agree"] == []

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tilewright.frontend.torch.convert import Refusal, of_torch
-from tilewright.frontend.torch.registry import EVAL, TRANSLATORS, Site, translates
+from tilewright.frontend.torch.registry import TRANSLATORS, Site, translates
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import dtype
 
@@ -278,7 +278,7 @@ def prelu(n: Site, x: Value, weight: Value) -> Any:
     """One slope for all, or one for each channel (axis 1)."""
     if n.op == "prelu" and x.rank > 1:
         weight = n.reshape(weight, (*weight.shape, *(1,) * (x.rank - 2)))
-    return n.emit("prelu", x, weight)
+    return n.reshape(n.emit("prelu", x, weight), x.shape)
 
 
 @translates("elu.default")
@@ -385,16 +385,6 @@ def convert(n: Site, x: Value, *_: Any, **named: Any) -> Any:
             "real.default", "positive.default", "_assert_tensor_metadata.default")  # fmt: skip
 def identity(n: Site, x: Value, *_: Any, **named: Any) -> Any:
     return x
-
-
-@translates("dropout.default", "dropout_.default", "feature_dropout.default",
-            "alpha_dropout.default",
-            "native_dropout.default")  # fmt: skip
-def dropout(n: Site, x: Value, p: float, train: bool | None = None) -> Any:
-    """Inference: the data passes."""
-    if train is not False and p > 0:
-        raise Refusal("it draws random numbers, because the module is in training mode", EVAL)
-    return (x, n.full(True, dtype("bool"))) if n.op == "native_dropout" else x
 
 
 @translates("_assert_scalar.default", "_assert_async.msg", "_assert_async.default",

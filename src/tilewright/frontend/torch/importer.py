@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -147,6 +147,8 @@ def is_check(node: torch.fx.Node) -> bool:
 
 class Importer:
     """A program on its way into a graph. `made` maps nodes to values, sizes and tuples of those."""
+
+    seed: Callable[[], Value] | None = None  # as a Site has it
 
     def __init__(self, program: PROGRAM, name: str, names: Names | None = None) -> None:
         self.program, self.name = program, name
@@ -313,7 +315,7 @@ class Importer:
         if node.target is operator.getitem:
             return self.made[node.args[0]][node.args[1]]  # type: ignore[index]
         try:
-            site = Site(self.build, node, self.symbols)
+            site = Site(self.build, node, self.symbols, self.seed)
             args = torch.fx.map_arg(node.args, self.made.__getitem__)
             kwargs = torch.fx.map_arg(node.kwargs, self.made.__getitem__)
             plain = functional(node.target)

@@ -32,6 +32,10 @@ def index_select(n: Site, x: Value, dim: int, index: Value) -> Any:
 def gather(n: Site, x: Value, dim: int, index: Value, **named: Any) -> Any:
     if not x.rank:
         return n.reshape(x, n.shape)
+    if as_int(index.elements) == 0:
+        return n.full(0)
+    if not index.rank:
+        return n.reshape(n.emit("gather", x, index, axis=0), ())
     return n.emit("gather_elements", x, index, axis=axis_of(dim, x.rank))
 
 
@@ -227,8 +231,7 @@ def sort(n: Site, x: Value, *args: Any, **named: Any) -> Any:
         values, places = x, n.constant(0, "i64")
     else:
         axis = axis_of(dim, x.rank)
-        (count,) = n.static([x.shape[axis]], "the length of a sort")
-        values, places = n.emit("top_k", x, k=count, axis=axis, largest=descending)
+        values, places = n.emit("top_k", x, k=x.shape[axis], axis=axis, largest=descending)
     return places if n.op == "argsort" else (values, places)
 
 
@@ -274,8 +277,10 @@ def bucketize(
 ) -> Any:
     """How many boundaries lie below each value (or, `right`, not above it)."""
     x, bounds = (first, second) if n.op == "bucketize" else (second, first)
-    if bounds.rank != 1 or sorter is not None:
-        raise Refusal("its boundaries are no sorted vector")
+    if sorter is not None:
+        bounds = n.emit("gather_elements", bounds, n.cast(sorter, "i64"), axis=bounds.rank - 1)
+    if bounds.rank > 1:  # each row of x has its own
+        bounds = n.reshape(bounds, (*bounds.shape[:-1], 1, bounds.shape[-1]))
     wide = n.reshape(x, (*x.shape, 1))
     below = n.emit("less_equal" if right or side == "right" else "less", bounds, wide)
     return reduced(n, "sum", n.cast(below, n.of), -1)

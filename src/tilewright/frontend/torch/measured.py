@@ -120,8 +120,11 @@ def bincount(n: Site, x: Value, weights: Value | None = None, minlength: int = 0
 def unique(n: Site, x: Value, *args: Any, **named: Any) -> Any:
     """Different elements in rising order (or one of each run of equals), the place of each element
     among them, and how often each occurs."""
-    if n.op == "unique_consecutive" and len(args) > 2 and args[2] is not None:
-        return slices(n, x, args[2], runs=True)
+    dim = named.get("dim", args[2] if len(args) > 2 else None)
+    if n.op == "unique_consecutive" and dim is not None:
+        if len(n.fakes[0].shape) != x.rank:
+            raise Refusal("PyTorch gives its result a wrong rank", "count `dim` from the front")
+        return slices(n, x, dim, runs=True)
     line = flat(n, x)
     order: Value | None = None
     if n.op == "_unique2":

@@ -152,7 +152,7 @@ def slice_scatter(
     if step == 1:
         parts = [n.cut(x, axis, 0, first), source, n.cut(x, axis, last, size - last)]
         return cat_known(n, parts, axis)
-    (total,) = n.static([size], "a slice with a step")
+    total, first, last = n.static([size, first, last], "a slice with a step")
     places = np.arange(total) - first
     kept = (places >= 0) & (np.arange(total) < last) & (places % step == 0)
     wide = n.emit("gather", source, n.constant(np.clip(places // step, 0, None)), axis=axis)
@@ -161,7 +161,7 @@ def slice_scatter(
 
 def cat_known(n: Site, parts: list[Value], axis: int) -> Value:
     """The parts that hold anything, one after the other."""
-    kept = [p for p in parts if as_int(p.shape[axis]) != 0]
+    kept = [p for p in parts if as_int(p.shape[axis]) != 0] or parts[:1]
     return kept[0] if len(kept) == 1 else n.emit("concat", *kept, axis=axis)
 
 
@@ -348,8 +348,11 @@ def diff(
 ) -> Any:
     """Differences of neighbours along an axis; of booleans, whether they differ."""
     axis = axis_of(dim, x.rank)
-    x = cat_known(n, [v for v in (prepend, x, append) if v is not None], axis)
+    if times:
+        x = cat_known(n, [v for v in (prepend, x, append) if v is not None], axis)
     for _ in range(times):
+        if as_int(x.shape[axis]) == 0:
+            break
         count = sizes.size(x.shape[axis] - 1)
         after, before = n.cut(x, axis, 1, count), n.cut(x, axis, 0, count)
         x = n.emit("logical_xor" if x.dtype.is_bool else "sub", after, before)

@@ -7,9 +7,10 @@ from typing import Any
 
 from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.elementwise import scaled
-from tilewright.frontend.torch.reductions import reduced
+from tilewright.frontend.torch.reductions import log_of_sum, reduced
 from tilewright.frontend.torch.registry import EVAL, Site, translates
 from tilewright.frontend.torch.windows import greatest, shared, strided
+from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import as_int
@@ -65,6 +66,8 @@ def outer(n: Site, *args: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     y = n.emit("mul", n.reshape(n.operand(a), (*a.shape, 1)), n.operand(b))
     if n.op == "outer":
         return y
+    if beta == 0:  # what it would be added to may be NaN
+        return n.expand(scaled(n, y, alpha), n.shape)
     return n.emit("add", scaled(n, y, alpha), scaled(n, n.operand(args[0]), beta))
 
 
@@ -275,10 +278,10 @@ def adaptive_pool(n: Site, x: Value, output_size: Any) -> Any:
         axes = tuple(range(2, 2 + rank))
         y = n.emit("reduce_max" if of_max else "reduce_mean", y, axes=axes, keepdims=True)
     else:
-        space = n.static(y.shape[2:], "a pooled axis")
-        wanted = n.static(n.shape[-rank:], "a pooled axis")
-        if all(s % g == 0 for s, g in zip(space, wanted, strict=True)):
-            kernel = tuple(s // g for s, g in zip(space, wanted, strict=True))
+        space, wanted = y.shape[2:], n.static(n.shape[-rank:], "the result of an adaptive pooling")
+        fixed = sizes.static(space)
+        if fixed and all(s % g == 0 for s, g in zip(fixed, wanted, strict=True)):
+            kernel = tuple(s // g for s, g in zip(fixed, wanted, strict=True))
             y = n.emit("max_pool" if of_max else "avg_pool", y, kernel=kernel, strides=kernel)
         else:
             for d, (size, count) in enumerate(zip(space, wanted, strict=True)):
@@ -287,11 +290,13 @@ def adaptive_pool(n: Site, x: Value, output_size: Any) -> Any:
     return (y, None) if of_max else y
 
 
-def shared_out(n: Site, x: Value, axis: int, size: int, count: int, of_max: bool) -> Value:
+def shared_out(n: Site, x: Value, axis: int, size: Any, count: int, of_max: bool) -> Value:
     """One axis of an adaptive pooling whose windows differ in length."""
-    if size == count:
+    if as_int(size) == count:
         return x
-    windows = [(o * size // count, -(-(o + 1) * size // count)) for o in range(count)]
+    windows = [
+        (o * size // count, ((o + 1) * size + (count - 1)) // count) for o in range(count)
+    ]
     op = "reduce_max" if of_max else "reduce_mean"
     parts = [n.emit(op, n.cut(x, axis, a, b - a), axes=(axis,), keepdims=True) for a, b in windows]
     return parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis)
@@ -345,7 +350,45 @@ def attention(
     if hidden is not None:
         y = n.emit("where", hidden, n.constant(0, y.dtype), y)
     y = n.reshape(y, shape)
-    return (y, None) if n.op.startswith("_") else y
+    if not n.op.startswith("_"):
+        return y
+    if not n.uses(1):
+        return y, None
+    return y, n.reshape(n.cast(log_of_sum(n, scores, -1), "f32"), shape[:-1])
+
+
+@translates("_scaled_dot_product_flash_attention_for_cpu_backward.default")
+def attention_backward(
+    n: Site, grad: Value, query: Value, key: Value, value: Value, y: Value, logs: Value,
+    dropout_p: float, is_causal: bool, *, attn_mask: Value | None = None, scale: float | None = None
+) -> Any:  # fmt: skip
+    """Gradients of query, key and value. `logs`: the logarithm of each row's sum of exponentials.
+    Source: Dao et al. 2022, algorithm 4."""
+    if dropout_p:
+        raise Refusal("it drops attention weights at random")
+    if scale is None:
+        (width,) = n.static(query.shape[-1:], "the width of a head")
+        scale = 1 / math.sqrt(width)
+    scores = scaled(n, n.emit("matmul", query, key, transpose_b=True), scale)
+    if is_causal:
+        everything = n.full(True, dtype("bool"), scores.shape[-2:])
+        attn_mask = n.emit("trilu", everything, k=0, upper=False)
+    if attn_mask is not None:
+        scores, _ = masked(n, scores, attn_mask)
+    column = (*scores.shape[:-1], 1)
+    shifted = n.emit("sub", scores, n.reshape(n.cast(logs, scores.dtype), column))
+    weights = n.emit("exp", shifted)
+    if attn_mask is not None:  # a row whose every place is hidden
+        hidden = n.emit("isnan", weights)
+        weights = n.emit("where", hidden, n.constant(0, weights.dtype), weights)
+    turned = (*range(scores.rank - 2), scores.rank - 1, scores.rank - 2)
+    of_value = n.emit("matmul", n.transpose(weights, turned), grad)
+    of_weights = n.emit("matmul", grad, value, transpose_b=True)
+    mean = reduced(n, "sum", n.emit("mul", grad, y), -1, True)
+    of_scores = n.emit("mul", weights, n.emit("sub", of_weights, mean))
+    of_query = scaled(n, n.emit("matmul", of_scores, key), scale)
+    of_key = scaled(n, n.emit("matmul", n.transpose(of_scores, turned), query), scale)
+    return of_query, of_key, of_value
 
 
 def by_group(n: Site, x: Value, key: Value) -> Value:

@@ -1,8 +1,9 @@
 """Translators of ATen operators that draw random numbers.
 
-Numbers are a function of the node and the place, so a module draws the same ones whenever it runs;
-PyTorch's own generator is another, so they agree in distribution only. A dropout in training mode
-is refused elsewhere: the same mask at each step would train something else.
+Numbers are a function of a seed, the node and the place. Where each run has its own seed (under
+torch.compile) each draws others; an exported module draws the same ones whenever it runs, and a
+dropout in training mode is refused: the same mask at each step would train something else.
+PyTorch's own generator is another, so numbers agree in distribution only.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import math
 from typing import Any
 
 from tilewright.frontend.torch.convert import Refusal
-from tilewright.frontend.torch.registry import TRANSLATORS, Site, axis_of, translates
+from tilewright.frontend.torch.registry import EVAL, TRANSLATORS, Site, axis_of, translates
 from tilewright.graph.graph import Value
+from tilewright.ir.dtype import dtype
 
 STREAMS = 8  # of a node: one for each tensor of numbers that it draws
 
@@ -22,7 +24,7 @@ class Draws:
 
     def __init__(self, n: Site) -> None:
         self.n = n
-        self.seed = n.constant(0, "i64")
+        self.seed = n.seed() if n.seed else n.constant(0, "i64")
         place = list(n.node.graph.nodes).index(n.node)
         self.stream = (place + 1) * STREAMS
 
@@ -131,6 +133,33 @@ def bernoulli(n: Site, x: Value, **named: Any) -> Any:
 def bernoulli_of(n: Site, x: Value, p: Any = 0.5, **named: Any) -> Any:
     draws = Draws(n)
     return n.cast(draws.f("less", draws.uniform(n.shape), p), n.of)
+
+
+@translates("dropout.default", "dropout_.default", "native_dropout.default")
+def dropout(n: Site, x: Value, p: float, train: bool | None = None) -> Any:
+    """In training each element is kept with the probability 1 - p, and divided by it."""
+    if train is False or p == 0:
+        return (x, n.full(True, dtype("bool"))) if n.op == "native_dropout" else x
+    kept = mask(n, x.shape, 1 - p)
+    grown = n.emit("mul", x, n.constant(1 / (1 - p) if p < 1 else 0, x.dtype))
+    y = n.emit("where", kept, grown, n.constant(0, x.dtype))
+    return (y, kept) if n.op == "native_dropout" else y
+
+
+def mask(n: Site, shape: Any, p: float) -> Value:
+    """Truth values, each true with the probability p, others at each run."""
+    if n.seed is None:
+        raise Refusal("it draws random numbers, because the module is in training mode", EVAL)
+    draws = Draws(n)
+    return draws.f("less", draws.uniform(shape), p)
+
+
+@translates("feature_dropout.default", "alpha_dropout.default")
+def other_dropout(n: Site, x: Value, p: float, train: bool) -> Any:
+    """Inference: the data passes."""
+    if train and p > 0:
+        raise Refusal("it draws random numbers, because the module is in training mode", EVAL)
+    return x
 
 
 @translates("multinomial.default")

@@ -71,6 +71,9 @@ def any_all(n: Site, x: Value, dim: Any = None, keepdim: bool = False) -> Any:
     return n.cast(reduced(n, n.op, truth(n, x), dim, keepdim), n.of)
 
 
+UNSAID = object()  # None is a correction
+
+
 def moments(
     n: Site, x: Value, dim: Any, correction: float | None, keepdim: bool
 ) -> tuple[Value, Value]:
@@ -105,12 +108,12 @@ def variance(
     unbiased: Any = True,
     keepdim: bool = False,
     *,
-    correction: Any = -1,
+    correction: Any = UNSAID,
 ) -> Any:
     overload = str(n.node.target).split(".")[2]
     if overload == "default":  # its second parameter is `unbiased`
         unbiased, dim = (True if dim is None else dim), None
-    if correction == -1:
+    if correction is UNSAID:
         correction = 1 if unbiased or overload == "correction" else 0
     found, mean = moments(n, x, dim, correction, keepdim)
     if n.op.startswith("std"):
@@ -148,11 +151,15 @@ def distance(n: Site, x: Value, y: Value, p: float = 2, *_: Any) -> Any:
 
 @translates("logsumexp.default")
 def logsumexp(n: Site, x: Value, dim: Any, keepdim: bool = False) -> Any:
-    x = n.operand(x)
+    return n.reshape(log_of_sum(n, n.operand(x), dim), n.shape)
+
+
+def log_of_sum(n: Site, x: Value, dim: Any) -> Value:
+    """log Σ exp x, with the axes kept."""
     top = reduced(n, "max", x, dim, True)
     finite = n.emit("where", n.emit("isinf", top), n.constant(0, x.dtype), top)
     sums = reduced(n, "sum", n.emit("exp", n.emit("sub", x, finite)), dim, True)
-    return n.reshape(n.emit("add", n.emit("log", sums), finite), n.shape)
+    return n.emit("add", n.emit("log", sums), finite)
 
 
 @translates("softmax.int", "_softmax.default", "log_softmax.int", "_log_softmax.default",
@@ -271,7 +278,12 @@ def batch_norm_of_batch(
     momentum: float,
     eps: float,
 ) -> Any:
-    return by_own_statistics(n, x, weight, bias, eps), None, None
+    found, mean = moments(n, x, tuple(d for d in range(x.rank) if d != 1), 0, False)
+    inverse = n.emit("rsqrt", n.emit("add", found, n.constant(eps, x.dtype)))
+    shapes = [n.sizes(f.shape) for f in n.fakes[1:]]
+    parts = (v if v.shape == sizes.shape(s) else None
+             for v, s in zip((mean, inverse), shapes, strict=True))  # fmt: skip
+    return by_own_statistics(n, x, weight, bias, eps), *parts
 
 
 def by_own_statistics(

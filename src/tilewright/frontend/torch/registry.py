@@ -41,12 +41,19 @@ EVAL = "call module.eval() before compiling"
 
 
 class Site:
-    """A node being translated. `fakes` are its results as PyTorch describes them: no content."""
+    """A node being translated. `fakes` are its results as PyTorch describes them: no content.
+    `seed` gives the value that random numbers start from, if each run of the graph has its own."""
 
-    __slots__ = ("build", "fakes", "node", "symbols")
+    __slots__ = ("build", "fakes", "node", "seed", "symbols")
 
-    def __init__(self, build: Folding, node: torch.fx.Node, symbols: dict[str, Any]) -> None:
-        self.build, self.node, self.symbols = build, node, symbols
+    def __init__(
+        self,
+        build: Folding,
+        node: torch.fx.Node,
+        symbols: dict[str, Any],
+        seed: Callable[[], Value] | None = None,
+    ) -> None:
+        self.build, self.node, self.symbols, self.seed = build, node, symbols, seed
         fakes = node.meta.get("val")
         self.fakes: Sequence[Any] = fakes if isinstance(fakes, tuple | list) else (fakes,)
 

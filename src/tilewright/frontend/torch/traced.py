@@ -6,16 +6,18 @@ In: the module, and the content of those inputs that stay the same from call to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 
-from tilewright.frontend.torch.complex import Complex
+from tilewright.frontend.torch.complex import Complex, joined
 from tilewright.frontend.torch.convert import Refusal, of_torch, size_of
 from tilewright.frontend.torch.importer import Importer
+from tilewright.frontend.torch.registry import Site
 from tilewright.graph.graph import Graph, Value
+from tilewright.graph.settle import Names, read_settled
 from tilewright.ir.expr import Var
 
 
@@ -23,42 +25,67 @@ class Traced(NamedTuple):
     """inputs: the numbers of the placeholders that are the graph's inputs; where a placeholder is
     a size n, the input is an empty tensor [n, 0] that carries it. results: for each result of the
     module its `Output`, or what it is if no tensor (None, a number, a size over `symbols`).
-    symbols: (symbol, number of an input, axis) by which sizes are found."""
+    symbols: (symbol, number of an input, axis) by which sizes are found. seeded: is there one more
+    input at the end, the number (i64) from which this run draws its random ones?"""
 
     graph: Graph
     inputs: list[int]
     results: list[Any]
     symbols: list[tuple[Var, int, int]]
+    seeded: bool
 
 
 class Output(NamedTuple):
-    """A result of the module that is output `number` of the graph."""
+    """A result of the module that is output `number` of the graph; a complex one is its real and
+    imaginary parts along a last axis."""
 
     number: int
+    is_complex: bool = False
 
 
 def import_traced(
     module: torch.fx.GraphModule, held: Mapping[int, torch.Tensor], name: str = "traced"
 ) -> Traced:
     """The graph of a traced module; `held` by placeholder number. Raises ImportFault."""
-    importer = TraceImporter(module, held, name)
-    graph = importer.graph()
-    return Traced(graph, importer.taken, importer.results, importer.bound)
+    read: list[TraceImporter] = []
+
+    def reader(names: Names) -> TraceImporter:
+        read.append(TraceImporter(module, held, name, names))
+        return read[-1]
+
+    graph, last = read_settled(reader), read[-1]
+    return Traced(graph, last.taken, last.results, last.bound, bool(last.seeds))
 
 
 class TraceImporter(Importer):
     """An Importer whose inputs and outputs are the placeholders and results of a module."""
 
     def __init__(
-        self, module: torch.fx.GraphModule, held: Mapping[int, torch.Tensor], name: str
+        self,
+        module: torch.fx.GraphModule,
+        held: Mapping[int, torch.Tensor],
+        name: str,
+        names: Names,
     ) -> None:
         program = SimpleNamespace(graph=module.graph, graph_module=module)
-        super().__init__(program, name)  # type: ignore[arg-type]
+        super().__init__(program, name, names)  # type: ignore[arg-type]
         self.held_inputs = held
         self.numbers = {n: k for k, n in enumerate(module.graph.find_nodes(op="placeholder"))}
         self.taken: list[int] = []
         self.results: list[Any] = []
         self.bound: list[tuple[Var, int, int]] = []
+        self.seeds: list[Value] = []
+
+    def name_symbols(self, nodes: Sequence[torch.fx.Node]) -> None:
+        """No size may become a number: PyTorch calls what it has with other sizes too."""
+        super().name_symbols(nodes)
+        self.build.hints.clear()
+
+    def seed(self) -> Value:
+        """The last input, made when first wanted."""
+        if not self.seeds:
+            self.seeds.append(self.build.input("seed", "i64", ()))
+        return self.seeds[0]
 
     def placeholder(self, node: torch.fx.Node) -> Any:
         number, fake = self.numbers[node], node.meta.get("val")
@@ -96,10 +123,11 @@ class TraceImporter(Importer):
         named: dict[str, Value] = {}
         for leaf in end.args[0]:  # type: ignore[union-attr]
             made = self.made.get(leaf) if isinstance(leaf, torch.fx.Node) else leaf
+            is_complex = isinstance(made, Complex)
             if isinstance(made, Complex):
-                raise self.fault("it returns complex numbers")
+                made = joined(Site(self.build, leaf, self.symbols), made)
             if isinstance(made, Value):
-                self.results.append(Output(len(named)))
+                self.results.append(Output(len(named), is_complex))
                 named[f"output_{len(named)}"] = made
             else:
                 self.results.append(made)

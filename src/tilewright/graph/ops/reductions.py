@@ -368,7 +368,7 @@ def _group_norm_type(x: Any, scale: Any, bias: Any, *, groups: int, eps: float =
 
 
 def _group_norm(x, scale, bias, *, groups, eps):  # type: ignore[no-untyped-def]
-    grouped = x.reshape(x.shape[0], groups, -1)
+    grouped = x.reshape(x.shape[0], groups, int(np.prod(x.shape[1:])) // groups)
     y = _layer_norm(grouped, axis=2, eps=eps).reshape(x.shape)
     shape = (-1,) + (1,) * (x.ndim - 2)
     return y * scale.reshape(shape) + bias.reshape(shape)
