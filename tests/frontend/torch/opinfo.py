@@ -279,11 +279,11 @@ def page(found: Sequence[Entry]) -> str:
     return "\n".join([*lines, ""])
 
 
-def listed() -> set[tuple[str, str]]:
-    """The entries and dtypes that the page lists because they do not agree."""
+def listed() -> set[str]:
+    """The entries that the page lists because not all of their samples agree."""
     text = PAGE.read_text().partition("| reason |")[2]
-    rows = [r.removeprefix("| ").split(" | ") for r in text.splitlines() if r.startswith("| ")]
-    return {(row[0], row[1]) for row in rows}
+    rows = [r for r in text.splitlines() if r.startswith("| ")]
+    return {row.split(" | ")[0].removeprefix("| ") for row in rows}
 
 
 def report(entry: Entry, log: Path | None) -> None:
