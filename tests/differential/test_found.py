@@ -272,6 +272,17 @@ def test_loop_of_known_length_that_data_ends() -> None:
     check(g)
 
 
+def test_rows_of_a_size_that_each_round_would_measure() -> None:
+    g = growth()
+    x, k = made(g, 3), g.told([[2]])
+
+    def build(b: Body, f: list[Value]) -> list[Value]:
+        (top, _) = b.apply("TopK", x, k, axis=0, outputs=2, exact=True)
+        return [b.apply("Add", f[2], x)[0], top]
+
+    rounds(g, made(g, 3), g.constant(3), build)
+
+
 @pytest.mark.parametrize("backwards", [0, 1])
 def test_scan_of_a_symbolic_length(backwards: int) -> None:
     g = growth(18, "N", "M")

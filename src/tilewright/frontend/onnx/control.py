@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx import ragged
-from tilewright.frontend.onnx.loops import length_of, native_loop, native_scan
+from tilewright.frontend.onnx.loops import (
+    computed_once,
+    length_of,
+    native_loop,
+    native_scan,
+    within,
+)
 from tilewright.frontend.onnx.registry import Maybe, Refusal, Sequence, Site, translates
 from tilewright.frontend.onnx.tensors import axis, cut
 from tilewright.graph.graph import Value
@@ -79,13 +85,15 @@ def loop(n: Site) -> Any:
         v if isinstance(v := n.optional(k), Sequence) else n[k] for k in range(2, len(n.inputs))
     ]
     stacked: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
+    scope, rest = computed_once(n, body)
     rounds = 0
     while runs and (count is None or rounds < count):
         if rounds >= LONGEST:
             raise Refusal(f"it has more than {LONGEST} rounds")
         index = n.build.constant(np.asarray(rounds, np.int64))
         go = n.build.constant(np.asarray(True))
-        made = n.importer.inline(body, [index, go, *state])
+        with within(n, scope):
+            made = n.importer.inline(rest, [index, go, *state])
         if made[0] not in n.build.constants:
             return native_loop(n, body)
         runs = bool(n.build.constants[made[0]].array.reshape(-1)[0])
@@ -171,12 +179,14 @@ def steps(
     if length is None or length > LONGEST:
         raise Refusal(f"it must have a known number of steps of at most {LONGEST}")
     stacked: list[list[Value]] = [[] for _ in range(len(body.output) - len(states))]
+    scope, rest = computed_once(n, body)
     for t in range(length):
         rows = [
             row(n, x, a, length - 1 - t if back else t)
             for x, a, back in zip(inputs, axes, backwards, strict=True)
         ]
-        made = n.importer.inline(body, [*states, *rows])
+        with within(n, scope):
+            made = n.importer.inline(rest, [*states, *rows])
         states = list(made[: len(states)])
         for kept, value in zip(stacked, made[len(states) :], strict=True):
             kept.append(value)

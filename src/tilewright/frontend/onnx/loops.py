@@ -9,6 +9,7 @@ no state: what each round adds to it comes out as rows, and follows what was the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,20 +124,33 @@ def translated(n: Site, body: onnx.GraphProto, given: list[Value]) -> tuple[Any,
     """A body's outputs inside; what is the same in every round is computed once, outside."""
     importer = n.importer
     inner, inside = importer.build, importer.body
-    same, rest = parted(body)
-    scope: dict[str, Any] = {}
     importer.build, importer.body = inside.outer, inside.before
     try:
-        for tensor in body.initializer:
-            scope[tensor.name] = constant_of(inside.outer, tensor, importer.folder)
-        importer.run(scope, same, [])
+        scope, rest = computed_once(n, body)
     finally:
         importer.build, importer.body = inner, inside
-    importer.scopes.append(scope)
-    try:
+    with within(n, scope):
         return importer.inline(rest, given)
+
+
+def computed_once(n: Site, body: onnx.GraphProto) -> tuple[dict[str, Any], onnx.GraphProto]:
+    """What a body computes alike in every round, by name, and the rest of the body."""
+    importer, (same, rest) = n.importer, parted(body)
+    scope: dict[str, Any] = {}
+    for tensor in body.initializer:
+        scope[tensor.name] = constant_of(importer.build, tensor, importer.folder)
+    importer.run(scope, same, [])
+    return scope, rest
+
+
+@contextmanager
+def within(n: Site, scope: dict[str, Any]) -> Iterator[None]:
+    """Names that bodies translated here see."""
+    n.importer.scopes.append(scope)
+    try:
+        yield
     finally:
-        importer.scopes.pop()
+        n.importer.scopes.pop()
 
 
 def parted(body: onnx.GraphProto) -> tuple[list[onnx.NodeProto], onnx.GraphProto]:
