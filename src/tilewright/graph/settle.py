@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from tilewright.graph import sizes
 from tilewright.graph.graph import Graph
-from tilewright.ir.expr import Expr, Var
+from tilewright.ir.expr import Expr, Var, as_int
 from tilewright.ir.walk import substitute
 
 Names = Mapping[str, str | int]  # a symbol → the one that stands for it, or its number
@@ -50,8 +50,8 @@ def read_settled(reader: Callable[[Names], Reader]) -> Graph:
 def meet(a: Expr, b: Expr, symbols: list[Var], hints: Mapping[str, int]) -> dict[Var, Expr]:
     """What symbols of the inputs have to be for two sizes to be the same; {} if none will do.
 
-    Two symbols become the earlier one. More than that, or fewer, become the numbers that they
-    were when the model was written (`hints`), if those will do.
+    Two symbols become the earlier one. A single one becomes the number that solves it. More become
+    what they were when the model was written (`hints`), if that will do.
     """
     apart, zero = sizes.size(a - b), sizes.size(0)
     free = sorted(sizes.symbols([apart]), key=lambda s: s.name)
@@ -61,6 +61,13 @@ def meet(a: Expr, b: Expr, symbols: list[Var], hints: Mapping[str, int]) -> dict
         first, other = sorted(free, key=symbols.index)
         if sizes.size(substitute(apart, {other: first})) == zero:
             return {other: first}
+    if len(free) == 1:
+        (only,) = free
+        low, high = (as_int(sizes.size(substitute(apart, {only: sizes.size(n)}))) for n in (0, 1))
+        if low is not None and high is not None and high != low and low % (low - high) == 0:
+            solved = {only: sizes.size(low // (low - high))}
+            if low // (low - high) > 0 and sizes.size(substitute(apart, solved)) == zero:
+                return solved
     fixed = {s: sizes.size(hints[s.name]) for s in free if s.name in hints}
     return fixed if sizes.size(substitute(apart, fixed)) == zero else {}
 

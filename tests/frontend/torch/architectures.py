@@ -358,7 +358,7 @@ def main() -> int:
     parser.add_argument("--page", type=Path)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)
     done = read(given.log)
     for key in wanted(given):
         ways = [w for w in given.ways.split(",") if (key, w) not in done]

@@ -128,8 +128,9 @@ def _conv_type(
 
 def _need_groups(channels: Expr, each: Expr, outputs: Expr, groups: int) -> None:
     need(groups > 0, "needs a positive number of groups")
-    need(
-        sizes.size(each * groups) == channels,
+    need_same(
+        channels,
+        sizes.size(each * groups),
         f"the input has {sizes.text(channels)} channels, the weights {groups} × {sizes.text(each)}",
     )
     count = as_int(outputs)
