@@ -33,6 +33,8 @@ def given_size(g: Growth, sizes: tuple[int, ...]) -> tuple[int, ...]:
 def matmul(g: Growth, op: str) -> None:
     a = g.value((F32, F64, F16) if g.chance(0.95) else (I32,), range(1, 5))
     inner = given_size(g, a.dims[-1])
+    if a.dtype == F16 and 0 in inner:
+        raise Unsound("onnxruntime leaves such results unwritten")
 
     def fits(v: Value) -> bool:
         return v.dims[-2 if v.rank > 1 else 0] == a.dims[-1] and v is not a
