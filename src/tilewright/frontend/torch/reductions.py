@@ -339,7 +339,7 @@ def native_group_norm(
     y = grouped(n, x, group, weight, bias, eps)
     if not (n.uses(1) or n.uses(2)):
         return y, None, None
-    parts = n.reshape(x, (x.shape[0], group, x.elements // (x.shape[0] * group)))
+    parts = n.reshape(x, (x.shape[0], group, C * HxW // group))
     found, mean = moments(n, parts, -1, 0, True)
     inverse = n.emit("rsqrt", n.emit("add", found, n.constant(eps, x.dtype)))
     shapes = [n.sizes(f.shape) for f in n.fakes[1:]]
