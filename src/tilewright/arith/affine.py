@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
+from tilewright.arith import division
 from tilewright.arith.interval import (
     UNKNOWN,
     End,
@@ -28,7 +29,6 @@ from tilewright.arith.interval import (
 )
 from tilewright.arith.rules import apply
 from tilewright.arith.terms import (
-    ZERO,
     Affine,
     Digit,
     Names,
@@ -38,7 +38,6 @@ from tilewright.arith.terms import (
     render,
     split,
     split_exactly,
-    take,
     text,
 )
 from tilewright.ir.dtype import i64
@@ -66,7 +65,7 @@ class Forms:
         self._whole: dict[int, tuple[Expr, Affine]] = {}  # of each expression that was asked for
         self._memo: dict[int, tuple[Expr, Affine]] = {}  # of what is no sum, inside them
         self._effort = self._nesting = 0
-        self._names = Names() if parent is None else parent._names
+        self.names = Names() if parent is None else parent.names
         if parent is not None:
             self._nesting = parent._nesting  # what is asked under a condition is no new question
             self.conditions, self._given = parent.conditions, dict(parent._given)
@@ -100,7 +99,7 @@ class Forms:
         """A form out of summed-up terms: without zeros, with digits joined."""
         if 0 in terms.values():
             terms = {t: c for t, c in terms.items() if c}
-        if (self._names.digits or self._names.whole) and (len(terms) > 1 or self._given):
+        if (self.names.digits or self.names.whole) and (len(terms) > 1 or self._given):
             return self._join(terms, const)
         return Affine(terms, const)
 
@@ -145,7 +144,7 @@ class Forms:
             rule = _BINARY_FORMS.get(e.op)
             if rule is not None:
                 return rule(self, self.affine(e.a), self.affine(e.b))
-            return self._operator(e.op, self.affine(e.a), self.affine(e.b))
+            return self.operator(e.op, self.affine(e.a), self.affine(e.b))
         if isinstance(e, Unary):
             a = self.affine(e.a)
             if e.op is UnaryOp.neg:
@@ -160,7 +159,7 @@ class Forms:
             return self._select(e)
         return self.term(self.value(e))
 
-    def _operator(self, op: BinaryOp, a: Affine, b: Affine) -> Affine:
+    def operator(self, op: BinaryOp, a: Affine, b: Affine) -> Affine:
         """`a op b` as a term, folded where both are constants."""
         if not a.terms and not b.terms:
             folded = fold_int(op, a.const, b.const, i64)
@@ -246,7 +245,7 @@ class Forms:
     def _without_multiples(self, a: Affine, c: int) -> Affine:
         """A form with the same remainder by c: a digit whose upper end c divides loses that end."""
         for t, k in a.terms.items():
-            d = self._names.digits.get(t)
+            d = self.names.digits.get(t)
             if d is not None and d.u is not None and (k * (d.u // d.l)) % c == 0:
                 rest = {u: x for u, x in a.terms.items() if u is not t}
                 return self._without_multiples(
@@ -258,7 +257,7 @@ class Forms:
         """base % u // l as a term (l divides u)."""
         if base.const == 0 and len(base.terms) == 1:
             ((t, k),) = base.terms.items()
-            inner = self._names.digits.get(t) if k == 1 else None
+            inner = self.names.digits.get(t) if k == 1 else None
             if inner is not None:
                 joined = compose(inner, l, u)
                 if joined is not None:
@@ -271,18 +270,18 @@ class Forms:
         if l == 1 and u is None:
             return base
         name = self.expr(base)
-        e = self._names.terms.get((name, l, u))
+        e = self.names.terms.get((name, l, u))
         if e is None:
             e = Binary(_FLOORDIV, name, Const(l, i64)) if l > 1 else name
             if u is not None:
                 e = Binary(_FLOORMOD, e, Const(u // l, i64))
-            self._names.terms[name, l, u] = e
-            self._names.digits[e] = Digit(name, base, l, u)
+            self.names.terms[name, l, u] = e
+            self.names.digits[e] = Digit(name, base, l, u)
         return self.term(e)
 
     def _join(self, terms: dict[Expr, int], const: int) -> Affine:
         """Put digits of one base together."""
-        digits = self._names.digits
+        digits = self.names.digits
         for t, k in terms.items():
             d = digits.get(t)
             if d is not None:
@@ -292,8 +291,8 @@ class Forms:
                     rest = {x: c for x, c in terms.items() if x not in gone}
                     const += by * gained.const
                     return self._settle(add_terms(rest, gained.terms, by), const)
-            elif self._names.whole and t in self._names.whole:
-                product, form = self._names.whole[t]
+            elif self.names.whole and t in self.names.whole:
+                product, form = self.names.whole[t]
                 if terms.get(product) == k:
                     rest = {x: c for x, c in terms.items() if x != t and x != product}
                     return self._settle(add_terms(rest, form.terms, k), const + k * form.const)
@@ -306,7 +305,7 @@ class Forms:
         for t2, k2 in terms.items():
             if t2 is t:
                 continue
-            d2 = self._names.digits.get(t2)
+            d2 = self.names.digits.get(t2)
             if d2 is None:
                 continue
             if d2.base != d.base:
@@ -328,7 +327,7 @@ class Forms:
             if all(terms.get(x) == by * c for x, c in d.form.terms.items()):
                 return (t, *d.form.terms), self._digit(d.form, 1, d.l) - d.form.const, by
             if self._given:  # l * (x // l)  =  x - x % l, where the remainder is known
-                least, most = self._given.get(self._names.terms.get((d.base, 1, d.l), t), UNKNOWN)
+                least, most = self._given.get(self.names.terms.get((d.base, 1, d.l), t), UNKNOWN)
                 if least == most:
                     return (t,), d.form - int(least), -by
         return None
@@ -342,100 +341,31 @@ class Forms:
         if not b.terms:
             return a * b.const
         if len(a.terms) * len(b.terms) > _MOST_TERMS:
-            return self.term(self._multiply((self.expr(a), self.expr(b))))
+            return self.term(self.multiply((self.expr(a), self.expr(b))))
         total = {t: c * b.const for t, c in a.terms.items()} if b.const else {}
         if a.const:
             for t, c in b.terms.items():
                 total[t] = total.get(t, 0) + c * a.const
-        factors = self._names.factors
+        factors = self.names.factors
         for t, c in a.terms.items():
             for u, d in b.terms.items():
-                both = self._multiply(factors.get(t, (t,)) + factors.get(u, (u,)))
+                both = self.multiply(factors.get(t, (t,)) + factors.get(u, (u,)))
                 total[both] = total.get(both, 0) + c * d
         return self._settle(total, a.const * b.const)
 
-    def _multiply(self, factors: tuple[Expr, ...]) -> Expr:
-        """The product of some terms as a term."""
+    def multiply(self, factors: tuple[Expr, ...]) -> Expr:
+        """The product of some terms as a term, the same one in whichever order they come."""
         if len(factors) == 1:
             return factors[0]
         name = tuple(sorted(factors, key=text))
-        e = self._names.products.get(name)
+        e = self.names.products.get(name)
         if e is None:
             e = factors[0]
             for f in factors[1:]:
                 e = Binary(_MUL, e, f)
-            self._names.products[name] = e
-            self._names.factors[e] = factors
+            self.names.products[name] = e
+            self.names.factors[e] = factors
         return e
-
-    def floordiv(self, a: Affine, b: Affine) -> Affine:
-        """a // b."""
-        if not b.terms:
-            if b.const == 0:
-                return self.term(Binary(_FLOORDIV, self.expr(a), Const(0, i64)))
-            return self.quotient(a, b.const)
-        whole, rest = self._split_symbolic(a, b)
-        if not rest.terms and rest.const == 0:
-            return whole
-        if self.nonnegative(rest) and self.nonnegative(b - rest - 1):
-            return whole
-        if len(b.terms) > 1 or b.const:
-            whole, rest = ZERO, a
-        return self.sum(whole, self.term(Binary(_FLOORDIV, self.expr(rest), self.expr(b))))
-
-    def floormod(self, a: Affine, b: Affine) -> Affine:
-        """a % b."""
-        if not b.terms:
-            if b.const == 0:
-                return self.term(Binary(_FLOORMOD, self.expr(a), Const(0, i64)))
-            return self.remainder(a, b.const)
-        _, rest = self._split_symbolic(a, b)
-        if not rest.terms and rest.const == 0:
-            return ZERO
-        if self.nonnegative(rest) and self.nonnegative(b - rest - 1):
-            return rest
-        if len(b.terms) > 1 or b.const:
-            rest = a
-        divisor = self.expr(b)
-        e = Binary(_FLOORMOD, self.expr(rest), divisor)
-        form = self.term(e)
-        if form.terms and e not in self._names.whole:
-            blocks = self.product(b, self.term(Binary(_FLOORDIV, self.expr(rest), divisor)))
-            if len(blocks.terms) == 1 and blocks.const == 0:
-                ((t, k),) = blocks.terms.items()
-                if k == 1:
-                    self._names.whole[e] = (t, rest)
-        return form
-
-    def _split_symbolic(self, a: Affine, b: Affine) -> tuple[Affine, Affine]:
-        """a = q * b + r where q takes the terms of `a` that the first term of `b` divides."""
-        lead, k = max(b.terms.items(), key=lambda tc: len(self._names.factors.get(tc[0], (1,))))
-        parts = self._names.factors.get(lead, (lead,))
-        taken: dict[Expr, int] = {}
-        const = 0
-        for t, c in a.terms.items():
-            if c % k:
-                continue
-            left = list(self._names.factors.get(t, (t,)))
-            if all(take(left, p) for p in parts):
-                if left:
-                    taken[self._multiply(tuple(left))] = c // k
-                else:
-                    const += c // k
-        whole = Affine(taken, const)
-        return whole, self.sum(a, self.product(whole, b), -1)
-
-    def truncdiv(self, a: Affine, b: Affine) -> Affine:
-        """a / b rounded towards zero."""
-        if self.nonnegative(a) and self.nonnegative(b - 1):
-            return self.floordiv(a, b)
-        return self._operator(BinaryOp.truncdiv, a, b)
-
-    def truncmod(self, a: Affine, b: Affine) -> Affine:
-        """What `truncdiv` leaves."""
-        if self.nonnegative(a) and self.nonnegative(b - 1):
-            return self.floormod(a, b)
-        return self._operator(BinaryOp.truncmod, a, b)
 
     def least(self, a: Affine, b: Affine) -> Affine:
         """min(a, b)."""
@@ -460,26 +390,6 @@ class Forms:
             e = turned
         return self.sum(shared, self.term(e))
 
-    def shift_left(self, a: Affine, b: Affine) -> Affine:
-        """a << b."""
-        if not b.terms and 0 <= b.const < 63:
-            return a * (1 << b.const)
-        return self._operator(BinaryOp.shl, a, b)
-
-    def shift_right(self, a: Affine, b: Affine) -> Affine:
-        """a >> b, which rounds down."""
-        if not b.terms and 0 <= b.const < 63:
-            return self.quotient(a, 1 << b.const)
-        return self._operator(BinaryOp.shr, a, b)
-
-    def bit_and(self, a: Affine, b: Affine) -> Affine:
-        """a & b; a mask of low bits is a remainder."""
-        if not a.terms:
-            a, b = b, a
-        if not b.terms and b.const >= 0 and b.const & (b.const + 1) == 0:
-            return self.remainder(a, b.const + 1)
-        return self._operator(BinaryOp.bit_and, a, b)
-
     # ---- bounds and proofs
 
     def bounds(self, form: Affine) -> Interval:
@@ -502,7 +412,7 @@ class Forms:
             return found
         if type(t) is Var:
             found = self._var_bounds(t)
-        elif (d := self._names.digits.get(t)) is not None:
+        elif (d := self.names.digits.get(t)) is not None:
             found = self.bounds(d.form)
             if d.u is not None:
                 found = floormod(found, (d.u, d.u))
@@ -524,9 +434,9 @@ class Forms:
 
     def variables(self, t: Expr) -> frozenset[Var]:
         """The variables in a term."""
-        found = self._names.variables.get(t)
+        found = self.names.variables.get(t)
         if found is None:
-            found = self._names.variables[t] = frozenset(free_vars(t))
+            found = self.names.variables[t] = frozenset(free_vars(t))
         return found
 
     def _operand_bounds(self, e: Expr) -> Interval:
@@ -587,10 +497,10 @@ class Forms:
                 end = None if ends is None else ends[0 if c > 0 else 1]
                 if end is not None and self._proved(self._swap(form, t, c, end), depth - 1):
                     return True
-            elif t in self._names.digits:
+            elif t in self.names.digits:
                 if self._relax_digit(form, t, c, depth):
                     return True
-            elif t in self._names.factors:
+            elif t in self.names.factors:
                 if self._relax_product(form, t, c, depth):
                     return True
             elif type(t) is Binary and t.op in (_MIN, _MAX):
@@ -622,7 +532,7 @@ class Forms:
 
     def _relax_digit(self, form: Affine, t: Expr, c: int, depth: int) -> bool:
         """x // l lies between (x - l + 1) / l and x / l; x % u is at most x where x ≥ 0."""
-        d = self._names.digits[t]
+        d = self.names.digits[t]
         if d.u is None:
             rest = Affine(
                 {x: k * d.l for x, k in form.terms.items() if x is not t}, form.const * d.l
@@ -635,14 +545,14 @@ class Forms:
 
     def _relax_product(self, form: Affine, t: Expr, c: int, depth: int) -> bool:
         """A factor is replaced by its end where the other factors are ≥ 0."""
-        factors = self._names.factors[t]
+        factors = self.names.factors[t]
         for i, f in enumerate(factors):
             ends = self._ends.get(f)
             end = None if ends is None else ends[0 if c > 0 else 1]
             others = factors[:i] + factors[i + 1 :]
             if end is None or any(self.term_bounds(x)[0] < 0 for x in others):
                 continue
-            by = self.product(end, Affine({self._multiply(others): 1}, 0))
+            by = self.product(end, Affine({self.multiply(others): 1}, 0))
             if self._proved(self._swap(form, t, c, by), depth - 1):
                 return True
         return False
@@ -660,24 +570,18 @@ class Forms:
             if k == 1:
                 return like if like == t else t  # type: ignore[return-value]
         name = (frozenset(form.terms.items()), form.const)
-        found = self._names.rendered.get(name)
+        found = self.names.rendered.get(name)
         if found is None:
             found = render(form)
             if like is not None and like == found:
                 found = like
-            self._names.rendered[name] = found
+            self.names.rendered[name] = found
         return like if like == found else found  # type: ignore[return-value]
 
 
 _BINARY_FORMS: dict[BinaryOp, Callable[[Forms, Affine, Affine], Affine]] = {
     _MUL: Forms.product,
-    _FLOORDIV: Forms.floordiv,
-    _FLOORMOD: Forms.floormod,
-    BinaryOp.truncdiv: Forms.truncdiv,
-    BinaryOp.truncmod: Forms.truncmod,
     _MIN: Forms.least,
     _MAX: Forms.greatest,
-    BinaryOp.shl: Forms.shift_left,
-    BinaryOp.shr: Forms.shift_right,
-    BinaryOp.bit_and: Forms.bit_and,
+    **division.FORMS,
 }

@@ -18,8 +18,8 @@ from tilewright import __version__
 from tilewright.runtime.bindings import hash_bytes
 from tilewright.support.cache import make_key
 
-# key, and tag of a name, as protocol buffers have them in a tensor's `external_data`
 LONGEST = 1024  # bytes of a name
+# key, and tag of a name, as protocol buffers have them in a tensor's `external_data`
 LOCATION = b"\x0a\x08location\x12"
 
 

@@ -95,14 +95,14 @@ def at(value: SizeLike, values: Mapping[Var, int]) -> int:
     return number
 
 
-_normal: dict[Expr, Expr] = {}  # expressions whose normal form is known
-
-
 def numbers(value: Any, values: Mapping[Var, int]) -> Any:
     """An attribute with its size expressions evaluated."""
     if isinstance(value, tuple):
         return tuple([numbers(v, values) for v in value])
     return at(value, values) if isinstance(value, Expr) else value
+
+
+_normal: dict[Expr, Expr] = {}  # expressions whose normal form is known
 
 
 def normal(e: Expr) -> Expr:

@@ -321,8 +321,8 @@ class Body:
         symbols = {Var(s) for node in whole.nodes if node.op == "measure" for s in node["symbols"]}
         for old, new in zip(self.inputs[2:], whole.outputs[1 : 1 + states], strict=True):
             for have, size in zip(old.shape, new.shape, strict=False):
-                if size in symbols and size not in self.sizes:
-                    self.sizes[size] = have  # type: ignore[index]
+                if isinstance(size, Var) and size in symbols and size not in self.sizes:
+                    self.sizes[size] = have
         self.exact = set(self.sizes)
         edit, made, told = Edit(whole), dict[Value, Value](), list[Value]()
         for node in whole.nodes:

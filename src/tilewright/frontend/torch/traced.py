@@ -67,8 +67,8 @@ class TraceImporter(Importer):
         name: str,
         names: Names,
     ) -> None:
-        program = SimpleNamespace(graph=module.graph, graph_module=module)
-        super().__init__(program, name, names)  # type: ignore[arg-type]
+        program: Any = SimpleNamespace(graph=module.graph, graph_module=module)
+        super().__init__(program, name, names)
         self.held_inputs = held
         self.numbers = {n: k for k, n in enumerate(module.graph.find_nodes(op="placeholder"))}
         self.taken: list[int] = []
