@@ -64,8 +64,9 @@ def gemm(g: Growth, op: str) -> None:
     c = g.fresh(a.dtype, shape if g.declarable(shape) else ()) if g.chance(0.7) else None
     if c is None and g.version < 11:
         c = g.fresh(a.dtype, ())
-    attrs = {
-        "alpha": g.among([None, g.number(0.2, 2)]), "beta": g.among([None, g.number(0.2, 2), 0.0]),
+    betas = [None] if 0 in given_size(g, inner) else [None, g.number(0.2, 2), 0.0]
+    attrs = {  # without inner elements onnxruntime forgets beta
+        "alpha": g.among([None, g.number(0.2, 2)]), "beta": g.among(betas),
         "transA": across or None, "transB": down or None,
     }  # fmt: skip
     g.apply(op, a, b, *([c] if c else []), **attrs)

@@ -12,7 +12,7 @@ from tilewright.graph.group import FusedGraph
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.plan_memory import ALIGN, MemoryPlan, plan_memory
 from tilewright.graph.passes.separate_outputs import separate_outputs
-from tilewright.ir.expr import Var
+from tilewright.ir.expr import Var, minimum
 
 
 def planned(g, **options) -> tuple[FusedGraph, MemoryPlan]:
@@ -209,6 +209,18 @@ def test_random_graphs(seed, symbolic):
         check(fused, plan, {Var("n"): count})
     assert plan.typical_bytes <= 1.10 * plan.live_bytes
     assert sizes.at(plan.arena_bytes, {Var("n"): 128}) == plan.typical_bytes
+
+
+def test_what_is_empty_at_the_typical_size():
+    """A slice that has rows only where n is small lives beside a value of n rows."""
+    build, n = Builder(), Var("n")
+    x = build.input("x", "f32", (n, 16))
+    few = sizes.size(minimum(n, 16 - minimum(n, sizes.size(16))))
+    weight = build.constant(np.ones((16, 16), np.float32))
+    both = [build.emit("softmax", x), build.emit("slice", x, starts=(0, 0), shape=(few, 16))]
+    fused, plan = planned(build.finish([build.emit("matmul", v, weight) for v in both]))
+    for count in (1, 3, 15, 128, 1000):
+        check(fused, plan, {n: count})
 
 
 def test_the_table_names_every_value():

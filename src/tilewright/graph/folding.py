@@ -1,10 +1,9 @@
 """A builder that computes at once what is already known.
 
 In: applications of operators. Out: constants where all inputs are constants (small enough), and
-*known sizes*
-where they are size expressions: the Shape → Gather → Concat chains of exported models become
-attributes. The
-frontends build with it, so that run-time shape arithmetic rarely reaches the graph.
+*known sizes* where they are size expressions: the Shape → Gather → Concat chains of exported models
+become attributes. The frontends build with it, so that run-time shape arithmetic rarely reaches the
+graph.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from tilewright.ir.expr import Expr, Var, as_int
 
 SMALL = 1 << 20  # bytes that a folded constant may always take
 GENERATED = 1 << 31  # bytes that constants made from nothing (ONNX ConstantOfShape) may stand for
-MOST_SIZES = 1024  # elements of a tensor whose sizes are followed
-
+MOST_SIZES = 64  # elements of a tensor whose sizes are followed
 MOST_NAMED = 64  # elements of a tensor whose sources are followed
 MOST_STEPS = 32  # operators that sources are followed through
 
@@ -46,7 +44,6 @@ _SYMBOLIC = {  # what is computed on size expressions; NumPy does it on arrays o
     "reduce_sum": lambda x, axes, keepdims: np.sum(x, axis=axes, keepdims=keepdims),
     "cast": lambda x, to: x,
 }
-
 
 _MOVES = {
     name: OPERATORS[name].reference
@@ -125,7 +122,10 @@ class Folding(Builder):
     def _follow(self, op: str, inputs: Sequence[Value], attrs: dict[str, Any], name: str) -> Any:
         full = complete(op, attrs)
         ((of, shape),) = self.infer(op, inputs, full)
-        if sizes.static(shape) is None or not of.is_int or any(_symbolic(v) for v in full.values()):
+        known = sizes.static(shape)
+        if known is None or math.prod(known) > MOST_SIZES or not of.is_int:
+            return None
+        if any(_symbolic(v) for v in full.values()):
             return None
         compute = _SYMBOLIC[op] or OPERATORS[op].reference
         result = compute(*[self.sizes_in(v) for v in inputs], **full)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.frontend import fourier
 from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.arithmetic import Floats
 from tilewright.frontend.onnx.measured import op
@@ -59,6 +60,46 @@ def dft(n: Site) -> Any:
 
 def transformed(n: Site, x: Value, parts: int, length: Expr, inverse: bool, half: bool) -> Value:
     """x [outer, have, inner · parts] transformed: [outer, count, inner, 1 or 2]."""
+    count, have = as_int(length), as_int(x.shape[1])
+    if count and have:
+        return of_known_length(n, x, parts, count, inverse, half)
+    return of_any_length(n, x, parts, length, inverse, half)
+
+
+def of_known_length(n: Site, x: Value, parts: int, count: int, inverse: bool, half: bool) -> Value:
+    build, (outer, have, wide) = n.build, x.shape
+    inner = sizes.size(wide // parts)
+    x, of = Floats(n).of(x), x.dtype
+    given = count // 2 + 1 if inverse and half else count
+    have = min(given, as_int(have) or 0)
+    x = build.emit("view_as", x, shape=(outer, x.shape[1], inner, parts))
+
+    def part(k: int) -> Value:
+        taken = build.emit("slice", x, starts=(0, 0, 0, k), shape=(outer, have, inner, 1))
+        taken = build.emit("reshape", taken, shape=(outer, have, inner))
+        if have == given:
+            return taken
+        return build.emit("pad", taken, before=(0, 0, 0), after=(0, given - have, 0))
+
+    spectrum = fourier.Parts(part(0), part(1) if parts == 2 else None)
+    scale = 1 / count if inverse else 1.0
+    if inverse and half:
+        made = [fourier.to_real(build, spectrum, count, scale)]
+    else:
+        real, imaginary = fourier.transform(build, spectrum, 1 if inverse else -1, scale)
+        if imaginary is None:
+            imaginary = build.emit("full", shape=real.shape, value=0, of=real.dtype.name)
+        made = [real, imaginary]
+    kept = count // 2 + 1 if half and not inverse else count
+    shape = (outer, kept, inner)
+    made = [build.emit("slice", p, starts=(0, 0, 0), shape=shape) for p in made]
+    made = [build.emit("reshape", p, shape=(*shape, 1)) for p in made]
+    y = made[0] if len(made) == 1 else build.emit("concat", *made, axis=3)
+    return y if y.dtype is of else build.emit("cast", y, to=of.name)
+
+
+def of_any_length(n: Site, x: Value, parts: int, length: Expr, inverse: bool, half: bool) -> Value:
+    """The same for a length that is known when the graph runs: one product with computed waves."""
     build, f = n.build, Floats(n)
     wide_x = f.of(x)
     outer, have, wide = x.shape

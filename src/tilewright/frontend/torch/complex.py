@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
+from tilewright.frontend import fourier
 from tilewright.frontend.torch import (  # noqa: F401  whose translators serve both parts
     elementwise,
     indexing,
@@ -24,6 +23,7 @@ from tilewright.frontend.torch import (  # noqa: F401  whose translators serve b
 )
 from tilewright.frontend.torch.convert import Refusal, of_torch
 from tilewright.frontend.torch.registry import TRANSLATORS, Site, axes_of, translates
+from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import as_int
@@ -268,55 +268,21 @@ def where(n: Site, condition: Value, x: Any, y: Any) -> Complex:
 
 # Fourier transforms -----------------------------------------------------------------------------
 
-LONGEST = 64  # a transform of at most this length is one matrix product
+def along(n: Site, x: fourier.Parts, axis: int, sign: int) -> Complex:
+    """The transform along an axis, not scaled."""
+    shape = x.real.shape
+    n.static(shape[axis : axis + 1], "the length of a Fourier transform")
+    real, imag = fourier.transform(n.build, flat(n, x, axis), sign)
+    if imag is None:
+        imag = n.full(0, real.dtype, real.shape)
+    return Complex(n.reshape(real, shape), n.reshape(imag, shape))
 
 
-@cache
-def waves(count: int, sign: int) -> tuple[np.ndarray, np.ndarray]:
-    """cos and sin of sign 2π j k / count."""
-    turns = sign * 2 * np.pi * (np.outer(np.arange(count), np.arange(count)) % count) / count
-    return np.cos(turns), np.sin(turns)
-
-
-def split_of(count: int) -> int:
-    """The factor nearest to the root of `count`; 1 where it is short or prime."""
-    if count <= LONGEST:
-        return 1
-    return next(f for f in range(math.isqrt(count), 0, -1) if count % f == 0)
-
-
-def transformed(n: Site, x: Complex, sign: int) -> Complex:
-    """The transform along the last axis, not scaled: Cooley and Tukey's split where it pays."""
-    of = x.real.dtype
-    (count,) = n.static(x.real.shape[-1:], "the length of a Fourier transform")
-    first = split_of(count)
-    if first == 1:
-        c, s = (n.constant(w.astype(of.numpy), of) for w in waves(count, sign))
-        if not x.real.shape[:-1]:  # a vector is a matrix of one row
-            rows = Complex(*(n.reshape(p, (1, count)) for p in x))
-            product = times(n, rows, Complex(c, s), "matmul")
-            return Complex(*(n.reshape(p, (count,)) for p in product))
-        return times(n, x, Complex(c, s), "matmul")
-    second = count // first
-    lead = x.real.shape[:-1]
-    axes = [*range(len(lead)), len(lead) + 1, len(lead)]
-    rows = Complex(*(n.transpose(n.reshape(p, (*lead, second, first)), axes) for p in x))
-    inner = transformed(n, rows, sign)  # [first, second]: over every first-th element
-    turns = sign * 2 * np.pi * np.outer(np.arange(first), np.arange(second)) / count
-    twiddle = Complex(*(n.constant(f(turns).astype(of.numpy), of) for f in (np.cos, np.sin)))
-    turned = times(n, inner, twiddle)
-    columns = Complex(*(n.transpose(p, axes) for p in turned))  # [second, first]
-    outer = transformed(n, columns, sign)  # [second, first]: element (k, j) is j second + k
-    return Complex(*(n.reshape(n.transpose(p, axes), (*lead, count)) for p in outer))
-
-
-def along(n: Site, x: Complex, axis: int, sign: int) -> Complex:
-    """The transform along any axis."""
-    rank = x.real.rank
-    order = [*(d for d in range(rank) if d != axis), axis]
-    back = [order.index(d) for d in range(rank)]
-    made = transformed(n, Complex(*(n.transpose(p, order) for p in x)), sign)
-    return Complex(*(n.transpose(p, back) for p in made))
+def flat(n: Site, x: fourier.Parts, axis: int) -> fourier.Parts:
+    """x[outer, count, inner] around an axis."""
+    shape = x.real.shape
+    goal = (sizes.product(shape[:axis]), shape[axis], sizes.product(shape[axis + 1 :]))
+    return x.viewed(n.build, goal)
 
 
 def normalised(n: Site, parts: Any, count: int, kind: int) -> Any:
@@ -331,7 +297,7 @@ def normalised(n: Site, parts: Any, count: int, kind: int) -> Any:
 def fft_c2c(n: Site, x: Complex, dim: Any, normalization: int, forward: bool) -> Complex:
     axes = axes_of(list(dim), x.real.rank) if len(dim) else ()
     for axis in axes:
-        x = along(n, x, axis, -1 if forward else 1)
+        x = along(n, fourier.Parts(*x), axis, -1 if forward else 1)
     count = math.prod(n.static([x.real.shape[a] for a in axes], "a Fourier transform"))
     return normalised(n, x, count, normalization)
 
@@ -339,10 +305,10 @@ def fft_c2c(n: Site, x: Complex, dim: Any, normalization: int, forward: bool) ->
 @of_complex("_fft_r2c.default")
 def fft_r2c(n: Site, x: Value, dim: Any, normalization: int, onesided: bool) -> Complex:
     axes = axes_of(list(dim), x.rank)
-    y = pair(n, x, part_type(n))
+    y: Any = fourier.Parts(n.cast(x, part_type(n)), None)
     count = math.prod(n.static([x.shape[a] for a in axes], "a Fourier transform"))
     for k, axis in enumerate(reversed(axes)):
-        y = along(n, y, axis, -1)
+        y = along(n, fourier.Parts(*y), axis, -1)
         if k == 0 and onesided:  # the rest is its mirror
             half = n.static([x.shape[axis]], "a Fourier transform")[0] // 2 + 1
             y = Complex(*(n.cut(p, axis, 0, half) for p in y))
@@ -354,31 +320,16 @@ def fft_c2r(n: Site, x: Complex, dim: Any, normalization: int, last_dim_size: An
     axes = axes_of(list(dim), x.real.rank)
     (size,) = n.static([last_dim_size], "the length of a Fourier transform")
     for axis in axes[:-1]:
-        x = along(n, x, axis, 1)
+        x = along(n, fourier.Parts(*x), axis, 1)
     axis, half = axes[-1], size // 2 + 1
-    rank = x.real.rank
     given = as_int(x.real.shape[axis])
     if given is None or given < half:
         raise Refusal("a Fourier transform of fewer values than it needs")
-    cosines, sines = (w[:half] for w in waves(size, 1))
-    weights = np.full((half, 1), 2.0)
-    weights[0] = 1.0
-    if size % 2 == 0:
-        weights[-1] = 1.0
-    of = x.real.dtype
-    order = [*(d for d in range(rank) if d != axis), axis]
-    back = [order.index(d) for d in range(rank)]
-    real, imag = (n.transpose(n.cut(p, axis, 0, half), order) for p in x)
-    if rank == 1:
-        real, imag = (n.reshape(p, (1, half)) for p in (real, imag))
-    terms = [
-        n.emit("matmul", p, n.constant((weights * w).astype(of.numpy), of))
-        for p, w in ((real, cosines), (imag, sines))
-    ]
-    y = n.emit("sub", *terms)
-    y = n.reshape(y, (size,)) if rank == 1 else n.transpose(y, back)
+    kept = Complex(*(n.cut(p, axis, 0, half) for p in x))
+    y = fourier.to_real(n.build, flat(n, fourier.Parts(*kept), axis), size)
+    y = n.reshape(y, (*kept.real.shape[:axis], size, *kept.real.shape[axis + 1 :]))
     count = size * math.prod(n.static([x.real.shape[a] for a in axes[:-1]], "a transform"))
     if normalization == 0:
         return y
     factor = 1 / math.sqrt(count) if normalization == 1 else 1 / count
-    return n.emit("mul", y, n.constant(factor, of))
+    return n.emit("mul", y, n.constant(factor, y.dtype))

@@ -406,12 +406,17 @@ def size_values(*, values: Sizes, shape: Sizes, of: str = "i64") -> Any:
     """A small tensor of size expressions: what Shape and arithmetic on its results become."""
     goal = sizes.shape(shape)
 
+    def among(flat: Expr, first: int, last: int) -> Expr:
+        """The one at `flat`, which is a place from `first` to `last`: by halves."""
+        some = {sizes.size(v) for v in values[first : last + 1]}
+        if len(some) == 1:
+            return some.pop()
+        middle = (first + last) // 2
+        left, right = among(flat, first, middle), among(flat, middle + 1, last)
+        return te.select(flat <= middle, left, right)
+
     def at(*i: Expr) -> Expr:
-        flat = ravel(i, goal)
-        result = sizes.size(values[-1])
-        for n in range(len(values) - 2, -1, -1):
-            result = te.select(te.eq(flat, n), sizes.size(values[n]), result)
-        return result.astype(of)
+        return among(ravel(i, goal), 0, len(values) - 1).astype(of)
 
     return te.compute(goal, at, name="size_values")
 

@@ -202,7 +202,10 @@ def _buffers(
 
 def _piece(nbytes: Expr, first: int, last: int, scale: Mapping[Var, int]) -> Piece:
     rounded = sizes.size((nbytes + (ALIGN - 1)) // ALIGN * ALIGN)
-    return Piece(rounded, sizes.at(rounded, scale), first, last)
+    typical = sizes.at(rounded, scale)
+    if as_int(rounded) is None:  # what is empty at the typical sizes need not be at others:
+        typical = max(typical, ALIGN)  # one of two that live at once must lie below the other
+    return Piece(rounded, typical, first, last)
 
 
 def _dies_in(
