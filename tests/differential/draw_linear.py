@@ -128,7 +128,11 @@ def window(
         symbolic = any(len(set(d)) > 1 for d in x.dims[2:])
         if symbolic and max(attrs.get("strides", [1])) > 1 and not pads_itself:
             attrs["auto_pad"] = "VALID"
-    if not attrs.get("auto_pad", "VALID").startswith("SAME"):
+    if attrs.get("auto_pad", "VALID").startswith("SAME"):
+        strides = attrs.get("strides", kernel)
+        if any(k < s for k, s in zip(kernel, strides, strict=True)):
+            raise Unsound("onnxruntime pads by less than nothing, in some operators")
+    else:
         pads, dilations = attrs.get("pads", [0] * 2 * rank), attrs.get("dilations", [1] * rank)
         for k, size in enumerate(x.dims[2:]):
             if min(size) + pads[k] + pads[rank + k] <= dilations[k] * (kernel[k] - 1):

@@ -315,3 +315,30 @@ def test_branches_of_unlike_shapes() -> None:
     condition = g.told([True, False, True], bool)
     g.apply("If", condition, captured=[*one, *two], then_branch=then, else_branch=other)
     check(g)
+
+
+def test_mean_of_a_window_in_the_padding_alone() -> None:
+    g = growth(23)
+    x = made(g, 1, 4, 1, 1)
+    attrs = {"kernel_shape": [2, 1], "dilations": [2, 3], "pads": [1, 0, 1, 0], "strides": [2, 1]}
+    g.apply("AveragePool", x, **attrs)
+    g.apply("AveragePool", x, count_include_pad=1, **attrs)
+    check(g)
+
+
+def test_parts_are_known_to_make_up_the_whole() -> None:
+    g = growth(20)
+    x, parts = made(g, 16), g.fresh(I64, (g.same(2),))
+    parts.worlds[:] = [np.array([2, 14])]
+    first, last = g.apply("Split", x, parts, outputs=2, axis=0, exact=True)
+    (whole,) = g.apply("Concat", last, x, first, axis=0, exact=True)
+    g.apply("Greater", whole, made(g, 32), exact=True)
+    check(g)
+
+
+def test_size_that_a_sum_leaves_to_a_reshape() -> None:
+    g = growth(21, "M")
+    ends = g.constant([3, 0, 0, 2])
+    (wide,) = g.apply("Pad", made(g, "M", 5), ends, mode="edge", exact=True)
+    g.apply("Reshape", wide, g.constant([0, -1]), exact=True)
+    check(g)

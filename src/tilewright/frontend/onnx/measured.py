@@ -357,7 +357,9 @@ def split(n: Site, x: Value, d: int) -> tuple[Value, ...]:
     at = np.empty((), object)
     at[()] = x.shape[d]
     fits = op(n, "equal", total, n.build.from_sizes(at, I64))
-    found = measure(n, valid(n, fits, parts), "the parts")
+    found = list(measure(n, valid(n, fits, parts), "the parts"))
+    if found:  # the last is what the others leave: together they are known to be the whole
+        found[-1] = sizes.size(x.shape[d] - sum(found[:-1], start=sizes.size(0)))
     made, start = [], sizes.size(0)
     names = n.node.output if len(n.node.output) == len(found) else [""] * len(found)
     for part, name in zip(found, names, strict=True):

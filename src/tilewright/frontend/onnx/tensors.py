@@ -101,13 +101,24 @@ def reshape(n: Site) -> Any:
     if len(wild) > 1:
         raise Refusal("more than one size is -1")
     if wild:
-        rest = sizes.product(s for d, s in enumerate(goal) if d not in wild)
-        if as_int(rest) == 0:
-            raise Refusal("-1 cannot be found beside a size of 0")
-        goal[wild[0]] = sizes.size(x.elements // rest)
+        goal[wild[0]] = left_of(x.shape, [s for d, s in enumerate(goal) if d not in wild])
     if n.importer.has_measured:
         return measured.view_of(n, x, goal)
     return n.emit("reshape", x, shape=tuple(goal))
+
+
+def left_of(have: Sequence[Any], taken: Sequence[Any]) -> Any:
+    """The size that -1 stands for: what fills `have` beside the sizes `taken`. Those that are an
+    axis of `have` need no division."""
+    if 0 in map(as_int, taken):
+        raise Refusal("-1 cannot be found beside a size of 0")
+    kept, divisor = list(have), sizes.size(1)
+    for s in map(sizes.size, taken):
+        if s in kept:
+            kept.remove(s)
+        else:
+            divisor = sizes.size(divisor * s)
+    return sizes.size(sizes.product(kept) // divisor)
 
 
 @translates("Flatten")

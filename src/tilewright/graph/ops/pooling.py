@@ -158,7 +158,8 @@ def _avg_pool(x, *, kernel, strides, pads, dilations, ceil_mode, count_pads):  #
             dilations[d],
             count_pads,
         )
-        total = total / count.reshape((-1,) + (1,) * (rank - 1 - d)).astype(x.dtype)
+        counts = np.maximum(count, 1).reshape((-1,) + (1,) * (rank - 1 - d))
+        total = total / counts.astype(x.dtype)
     return total
 
 
@@ -229,4 +230,4 @@ def _window_count(
     skipped = te.maximum(low - start, 0)
     skipped = (skipped + (dilation - 1)) // dilation  # the first tap at or after `low`
     end = te.minimum((high - start + (dilation - 1)) // dilation, kernel)  # the taps before `high`
-    return end - skipped
+    return te.maximum(end - skipped, 1)  # the sum of a window in the padding alone is 0
