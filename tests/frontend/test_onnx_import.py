@@ -170,6 +170,12 @@ def test_symbolic_sizes_go_through_shape_arithmetic():
     assert fixed.outputs[0].static_shape == (2, 12) and ops(fixed) == ["reshape"]
 
 
+def test_a_size_that_is_written_as_a_name():
+    """torch.onnx calls the channels of an image "3"."""
+    m = model([node("Relu", "x", "y")], [info("x", "n", "3")], [info("y", "n", "3")])
+    assert import_onnx(m).inputs[0].type_text == "f32[n, 3]"
+
+
 def test_sizes_as_data():
     nodes = [node("Shape", "x", "s"), node("Cast", "s", "t", to=F), node("Mul", "t t", "y")]
     m = model(nodes, [info("x", "n", 3)], [info("y", 2)])

@@ -151,7 +151,7 @@ class Importer:
         """Symbolic sizes take their names before values do."""
         for entry in self.model.graph.input:
             for dim in entry.type.tensor_type.shape.dim:
-                if dim.dim_param and dim.dim_param not in self.dims:
+                if dim.dim_param and dim.dim_param not in self.dims and _number(dim) is None:
                     self.build.symbol(dim.dim_param)
 
     def input(self, entry: onnx.ValueInfoProto) -> Any:
@@ -188,12 +188,10 @@ class Importer:
         for n, dim in enumerate(proto.shape.dim):
             if dim.dim_param in self.dims:
                 shape.append(sizes.size(self.dims[dim.dim_param]))
-            elif dim.dim_param:
-                shape.append(self.build.symbol(dim.dim_param))
-            elif dim.HasField("dim_value") and dim.dim_value >= 0:
-                shape.append(sizes.size(dim.dim_value))
+            elif (number := _number(dim)) is not None:
+                shape.append(sizes.size(number))
             else:
-                shape.append(self.build.symbol(f"{entry.name}_{n}"))
+                shape.append(self.build.symbol(dim.dim_param or f"{entry.name}_{n}"))
         if proto.elem_type in CODED:
             return input_of(self.build, entry.name, proto.elem_type, shape)
         return self.build.input(entry.name, type_of(proto.elem_type, what), shape)
@@ -387,6 +385,13 @@ class Importer:
             place + (f"\n{more}" if more else ""),
             remedy,
         )
+
+
+def _number(dim: onnx.TensorShapeProto.Dimension) -> int | None:
+    """A dimension that is a number; torch.onnx also writes one as a name ("3")."""
+    if dim.dim_param:
+        return int(dim.dim_param) if dim.dim_param.isdecimal() and len(dim.dim_param) < 19 else None
+    return dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
 
 
 def _type_proto(value: Value | None) -> onnx.TypeProto:
