@@ -9,7 +9,8 @@ import pytest
 import tilewright as tw
 from tests.driver.conftest import DIGITS, dense, expected
 from tilewright.frontend.onnx import import_onnx
-from tilewright.graph import Builder
+from tilewright.graph import Builder, evaluate
+from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.ir.expr import const, maximum
 from tilewright.support.errors import CompileError, InputError, InternalFault
 
@@ -45,6 +46,27 @@ def test_symbolic_sizes(tmp_path):
     for rows in (1, 2, 7, 2):
         x = np.random.default_rng(rows).standard_normal((rows, 8), np.float32)
         close(exe(x)[0], expected(x))
+
+
+def test_images_of_symbolic_sizes():
+    """Their convolutions are packed as those of known sizes are."""
+    build, rng = Builder(), np.random.default_rng(0)
+    x = build.input("x", "f32", (*map(build.symbol, "n"), 3, *map(build.symbol, "hw")))
+    window = {"strides": (2, 1), "pads": ((1, 1), (1, 1)), "dilations": (1, 1)}
+    unit = {"strides": (1, 1), "pads": ((0, 0), (0, 0)), "dilations": (1, 1)}
+    layers = [((20, 3, 3, 3), 1, window), ((20, 1, 3, 3), 20, window), ((9, 20, 1, 1), 1, unit)]
+    y = x
+    for shape, groups, over in layers:
+        w = build.constant(rng.standard_normal(shape, np.float32))
+        y = build.emit("relu", build.emit("conv", y, w, groups=groups, **over))
+    y = build.emit("add", y, build.emit("reduce_mean", y, axes=(2, 3), keepdims=True))
+    graph = build.finish([y])
+    packed = [n.op for n in choose_layouts(graph, 8).nodes if n.op.endswith("_packed")]
+    assert packed == ["conv_packed", "depthwise_packed", "conv_packed"]
+    exe = tw.compile(graph, threads=1)
+    for sizes in (1, 5, 7), (2, 33, 30), (3, 16, 1):
+        image = rng.standard_normal((sizes[0], 3, *sizes[1:]), np.float32)
+        close(exe(image)[0], evaluate(graph, [image])[0])
 
 
 def test_threads_are_those_asked_for(model, monkeypatch):

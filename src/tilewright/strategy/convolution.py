@@ -36,6 +36,8 @@ from tilewright.strategy.pointwise import stream
 from tilewright.strategy.tiles import spatial_tile
 from tilewright.target.target import Target
 
+LARGE = 64  # columns that a symbolic size stands for
+
 
 @dataclass(frozen=True)
 class Anchor:
@@ -111,7 +113,8 @@ def cut_tile(
     lanes last.
     """
     o, y, x, i = loops
-    groups, height, width, block = (extent(schedule, loop) for loop in loops)
+    groups, height, block = (extent(schedule, loop) for loop in (o, y, i))
+    width = extent(schedule, x, LARGE)
     lanes = min(target.lanes(32), block)
     wide = block // lanes
     rows, columns, vectors = spatial_tile(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role
-from tilewright.strategy.convolution import fill_registers, split_off_result
+from tilewright.strategy.convolution import LARGE, fill_registers, split_off_result
 from tilewright.strategy.loops import (
     by_axis,
     compute_inside,
@@ -35,7 +35,7 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     if anchor.pad is not None:
         stream(schedule, anchor.pad, target, threads)
     n, c, y, x, i = by_axis(schedule, anchor.result)
-    width, block = extent(schedule, x), extent(schedule, i)
+    width, block = extent(schedule, x, LARGE), extent(schedule, i)
     lanes = min(target.lanes(32), block)
     most = max(1, min(STRIP, target.vector_registers - 4) * lanes // block)
     columns = schedule.decide("columns", strip(width, most))

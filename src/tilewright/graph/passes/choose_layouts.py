@@ -92,8 +92,9 @@ class _Layouts(Edit):
         packing."""
         wanted: dict[Value, Packing] = {}
         for node in reversed(self.graph.nodes):
-            if node.op == "conv" and node.inputs[0].static_shape:
-                channels, groups = node.inputs[0].static_shape[1], node["groups"]
+            channels = channels_of(node.inputs[0]) if node.op == "conv" else 0
+            if channels:
+                groups = node["groups"]
                 if groups == channels and node.output in wanted:
                     wanted.setdefault(node.inputs[0], wanted[node.output])
                 elif 1 < groups < channels:
@@ -124,12 +125,11 @@ class _Layouts(Edit):
     def plain(self, value: Value) -> Value:
         """The plain form of a value of the old graph."""
         if self.is_only_packed(value):
-            channels = value.static_shape[1] if value.static_shape else 0
             packing = self.packed[value]
             self.replaced[value] = self.emit(
                 "unpack_channels",
                 self.forms[value, packing],
-                channels=channels,
+                channels=channels_of(value),
                 groups=packing.groups,
             )
         return self.replaced.get(value, value)
@@ -163,13 +163,13 @@ class _Layouts(Edit):
     def conv(self, node: Node) -> bool:
         x, w = node.inputs[:2]
         weights = self.content(w)
-        if weights is None or x.dtype is not f32 or x.rank != 4 or x.static_shape is None:
+        ci = channels_of(x)
+        if weights is None or x.dtype is not f32 or x.rank != 4 or not ci:
             return False
         bias = self.content(node.inputs[2]) if len(node.inputs) > 2 else None
         if len(node.inputs) > 2 and bias is None:
             return False
-        co = len(weights)
-        ci, groups = x.static_shape[1], node["groups"]
+        co, groups = len(weights), node["groups"]
         window = {
             "strides": tuple(node["strides"]) or (1, 1),
             "pads": tuple(node["pads"]) or ((0, 0), (0, 0)),
@@ -236,11 +236,11 @@ class _Layouts(Edit):
 
     def across(self, node: Node, packing: Packing) -> bool:
         """Whether tiles of a convolution's result had better span rows of the image."""
-        shape = node.output.static_shape
-        if shape is None or packing.block != self.lanes:
+        _, channels, height, width = map(as_int, node.output.shape)
+        if not (channels and height and width) or packing.block != self.lanes:
             return False
-        vectors = packing.padded(shape[1]) // self.lanes
-        return prefers_pixels(shape[2], shape[3], vectors, self.registers)
+        vectors = packing.padded(channels) // self.lanes
+        return prefers_pixels(height, width, vectors, self.registers)
 
     def per_channel(self, values: np.ndarray, packing: Packing) -> Value:
         """One number a channel, shaped to broadcast against a packed image."""
@@ -332,10 +332,10 @@ class _Layouts(Edit):
 
     def lrn(self, node: Node) -> bool:
         (x,) = node.inputs
-        if not self.is_only_packed(x) or x.static_shape is None or x.rank != 4:
+        if not self.is_only_packed(x) or x.rank != 4:
             return False
         packing = self.packed[x]
-        if not packing.is_full(x.static_shape[1]) or node["size"] > 2 * packing.block + 1:
+        if not packing.is_full(channels_of(x)) or node["size"] > 2 * packing.block + 1:
             return False
         return self.on_packed(node, dict(node.attrs), "lrn_packed")
 
@@ -354,9 +354,7 @@ class _Layouts(Edit):
         (packing,) = packings
         if packing is None or packing.groups > 1:
             return False
-        if any(
-            v.static_shape is None or not packing.is_full(v.static_shape[1]) for v in node.inputs
-        ):
+        if not all(packing.is_full(channels_of(v)) for v in node.inputs):
             return False
         form = self.emit("concat", *[self.forms[v, packing] for v in node.inputs], axis=1)
         self.made(node.output, form, packing)
@@ -365,13 +363,13 @@ class _Layouts(Edit):
     def elementwise(self, node: Node) -> bool:
         """Run on packed forms if an input exists only so and the others can follow."""
         out = node.output
-        if len(node.outputs) != 1 or out.static_shape is None or out.rank != 4:
+        if len(node.outputs) != 1 or out.rank != 4:
             return False
         leading = [v for v in node.inputs if self.is_only_packed(v) and v.shape == out.shape]
         if not leading:
             return False
         packing = self.packed[leading[0]]
-        if not packing.is_full(out.static_shape[1]) and node.op not in FINITE:
+        if not packing.is_full(channels_of(out)) and node.op not in FINITE:
             return False
         forms: list[Value] = []
         for value in node.inputs:
@@ -387,18 +385,19 @@ class _Layouts(Edit):
         if value.shape == out.shape:
             return self.pack(value, packing)
         array = self.content(value)
-        if (
-            value in self.packed
-            and value.static_shape
-            and value.static_shape[1] == out.static_shape[1]
-        ):  # type: ignore[index]
+        if value in self.packed and channels_of(value) == channels_of(out):
             return self.pack(value, packing)  # (N, C, 1, 1): a gate for each channel
         if array is None or array.ndim > 4:
             return None
         full = array.reshape((1,) * (4 - array.ndim) + array.shape)
-        if full.shape[1] == 1:
+        if full.shape[1:2] == (1,):
             return self.constant(full.reshape(*full.shape, 1), "c")
         return self.constant(packing.pack(full), "c")
+
+
+def channels_of(image: Value) -> int:
+    """How many channels an image has; 0 if the run finds it."""
+    return (as_int(image.shape[1]) or 0) if image.rank > 1 else 0
 
 
 def pack_filter(weights: np.ndarray, source: Packing, result: Packing, groups: int) -> np.ndarray:
