@@ -38,3 +38,11 @@ def test_a_quotient_of_a_quotient_is_one() -> None:
     halved = (((N + 1) // 2 + 1) // 2) // 2
     assert sizes.text(sizes.normal(halved)) == "(n + 3) // 8"
     assert sizes.size((N // 4) // 2) == sizes.size(N // 8)
+
+
+def test_what_divides_without_remainder_divides() -> None:
+    draw = random.Random(5)
+    for _ in range(100):
+        a, b = drawn(draw, 2) * N + 1, drawn(draw, 3)
+        assert sizes.size(a * b // a) == sizes.size(b), sizes.text(a * b // a)
+    assert sizes.text(sizes.size((N * M + 1) // (N * M + 2))) == "(m * n + 1) // (m * n + 2)"

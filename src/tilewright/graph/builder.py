@@ -18,7 +18,7 @@ from tilewright.graph import sizes
 from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value, plain
 from tilewright.graph.operator import OPERATORS, Mismatch
 from tilewright.ir.dtype import DType, dtype
-from tilewright.ir.expr import Expr, Var
+from tilewright.ir.expr import Const, Expr, Var
 from tilewright.support.errors import CompileError
 
 LONGEST = 160  # characters of a name
@@ -43,6 +43,7 @@ class Builder:
         self.constants: dict[Value, Constant] = {}
         self.nodes: list[Node] = []
         self.made_by: dict[Value, Node] = {}
+        self.sizes: set[Expr] = set()  # that values have, where the run finds them
         self.formats: dict[str, str] = {}  # of inputs and outputs, by the user's name
         self._taken: dict[str, int] = {}
 
@@ -93,7 +94,9 @@ class Builder:
             raise CompileError(what, f"it has rank {len(shape)}, the most is {MOST_RANK}")
         made = Value(self.fresh(name), of, shape)
         static = made.static_shape
-        if static is not None and (min(static, default=0) < 0 or math.prod(static) > MOST_ELEMENTS):
+        if static is None:
+            self.sizes.update(s for s in shape if not isinstance(s, Const))
+        elif min(static, default=0) < 0 or math.prod(static) > MOST_ELEMENTS:
             raise CompileError(what, f"its shape is {list(static)}")
         return made
 

@@ -221,11 +221,10 @@ def _divide(op: BinaryOp, a: Terms, b: Terms) -> Terms:
             above = {(): rest.get((), 0) * d} if () in rest else {}
             return _sum(whole, _divide(op, _sum(inside, above, 1), {(): d * divisor}), 1)
         return _sum(whole, {(binary(op, _rebuild(rest), size(divisor)),): 1}, 1)
-    if len(b) == 1 and () not in b:  # a division by a product of symbols: cancel it from every term
-        ((key, count),) = b.items()
-        cancelled = _cancel(a, key, count)
-        if cancelled is not None:
-            return cancelled
+    if any(b):  # by a sum of products of symbols
+        quotient = _exact_quotient(a, b)
+        if quotient is not None:
+            return quotient
     return _terms_of_atom(binary(op, _rebuild(a), _rebuild(b)))
 
 
@@ -241,18 +240,27 @@ def _quotient(terms: Terms) -> tuple[Terms, int] | None:
     return None if d is None or d <= 0 else (_terms(atom.a), d)
 
 
-def _cancel(a: Terms, key: tuple[Expr, ...], count: int) -> Terms | None:
-    result: Terms = {}
-    for k, c in a.items():
-        rest = list(k)
-        for atom in key:
+def _exact_quotient(a: Terms, b: Terms) -> Terms | None:
+    """a / b where that leaves no remainder: long division, the products of most factors first."""
+
+    def leading(terms: Terms) -> tuple[Expr, ...]:
+        return max(terms, key=lambda key: (len(key), [text(atom) for atom in key]))
+
+    quotient: Terms = {}
+    divisor = leading(b)
+    while a:
+        whole = leading(a)
+        rest = list(whole)
+        for atom in divisor:
             if atom not in rest:
                 return None
             rest.remove(atom)
-        if c % count:
+        if a[whole] % b[divisor]:
             return None
-        result[tuple(rest)] = c // count
-    return result
+        term = {tuple(rest): a[whole] // b[divisor]}
+        quotient = _sum(quotient, term, 1)
+        a = _sum(a, _times(b, term), -1)
+    return quotient
 
 
 def _rebuild(terms: Terms) -> Expr:

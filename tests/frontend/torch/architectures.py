@@ -34,7 +34,10 @@ from tests.frontend.torch.architectures_page import page
 from tests.frontend.torch.small_models import LIBRARIES
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
+from tilewright.frontend.onnx import import_onnx
+from tilewright.frontend.torch import import_torch
 from tilewright.frontend.torch.convert import array
+from tilewright.ir.expr import as_int
 from tilewright.support.errors import UserFault
 
 TOLERANCE = 1e-3
@@ -104,13 +107,13 @@ class Subject:
 
     def static(self, found: Finding) -> None:
         program = exported(self.module, self.tensors)
-        self.judge(found, program)
+        self.judge(found, lambda: program)
 
     def dynamic(self, found: Finding) -> None:
         program = self.open_program(found)
         if not is_open(program):
             raise Stop("fixed", "torch.export leaves no size open")
-        self.judge(found, program, program)
+        self.judge(found, lambda: program, program)
 
     def onnx(self, found: Finding) -> None:
         """The dynamic program if torch.onnx can export it, else that at the example's sizes."""
@@ -121,7 +124,7 @@ class Subject:
             program = exported(self.module, self.tensors)
             model = to_onnx(program)
             found.why = f"at fixed sizes, for with open ones: {first.verdict}: {first.why}"
-        self.judge(found, model, program)
+        self.judge(found, lambda: sized(model, program), program)
 
     @property
     def twice(self) -> tuple[Tensor, ...]:
@@ -143,10 +146,10 @@ class Subject:
             raise self.opened
         return self.opened
 
-    def judge(self, found: Finding, source: Any, program: Any = None) -> None:
+    def judge(self, found: Finding, source: Callable[[], Any], program: Any = None) -> None:
         """Compile once; run at all sizes that the program leaves open and compare."""
         try:
-            run = compile_observed(source, cache=False, pool=self.pool)
+            run = compile_observed(source(), cache=False, pool=self.pool)
         except UserFault as fault:
             raise Stop("unsupported", fault) from fault
         except Exception as fault:
@@ -189,7 +192,22 @@ def to_onnx(program: Any) -> Any:
         raise Stop("not exported", fault) from fault
 
 
-def fitted(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+def sized(model: Any, program: Any) -> Any:
+    """The ONNX model of a program with numbers for the open sizes that it can have in one way
+    alone: ONNX keeps no example, so whoever imports such a model says what they are."""
+    if not is_open(program):
+        return model
+    taken = [value.shape for value in import_torch(program).inputs]
+    dims = {
+        str(s): count
+        for shape, ours in zip(input_shapes(program), taken, strict=False)
+        for s, t in zip(shape, ours, strict=True)
+        if isinstance(s, torch.SymInt) and (count := as_int(t)) is not None
+    }
+    return import_onnx(model, dims=dims) if dims else model
+
+
+def fitted(x: Tensor, shape: Sequence[int]) -> Tensor:
     """x repeated and cut to a shape: what it holds stays valid."""
     times = [-(-want // have) for want, have in zip(shape, x.shape, strict=True)]
     return x.repeat(times)[tuple(slice(0, want) for want in shape)].contiguous()
@@ -228,8 +246,7 @@ def resized(
             low, high = (2, 1 << 20) if known is None else (known.lower, known.upper)
             moved = hints[e] + step * max(1, hints[e] // 32)
             values[e] = int(max(low, min(high, moved)))
-        number = lambda s: int(s.node.expr.subs(values)) if isinstance(s, torch.SymInt) else s  # noqa: E731
-        goal = [tuple(map(number, shape)) for shape in shapes]
+        goal = [[number(s, values) for s in shape] for shape in shapes]
         return tuple(fitted(x, shape) for x, shape in zip(tensors, goal, strict=True))
 
     changing = [e for e in hints if e not in fixed]
@@ -242,6 +259,11 @@ def resized(
         if shape not in seen and len(seen) < SETS and runs(module, other):
             seen.add(shape)
             yield other
+
+
+def number(s: Any, values: dict[Any, int]) -> int:
+    """A size where PyTorch's symbols have these values."""
+    return int(s.node.expr.subs(values)) if isinstance(s, torch.SymInt) else s
 
 
 def example_sizes(shapes: Any, tensors: tuple[Tensor, ...]) -> dict[Any, int]:

@@ -187,12 +187,11 @@ def shallow(timm: Any, name: str) -> Iterator[nn.Module]:
 
 
 def of_timm(family: str) -> tuple[nn.Module, dict[str, Any]]:
-    torchvision_standin.install()
-    import timm
+    with torchvision_standin.installed():
+        import timm
 
-    name = TIMM[family]
-    torch.manual_seed(0)
-    model = next(shallow(timm, name)).eval()
+        torch.manual_seed(0)
+        model = next(shallow(timm, TIMM[family])).eval()
     given = model.default_cfg
     size = given["input_size"][-1] if given.get("fixed_input_size") else LEAST_IMAGE
     torch.manual_seed(1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 import sys
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from torch import nn
 
@@ -23,15 +25,26 @@ class Standin(types.ModuleType):
         return type(name, (nn.Module,), {})
 
 
-def install() -> None:
-    """Make `import torchvision` find the stand-in, where the real one is missing."""
+@contextmanager
+def installed() -> Iterator[None]:
+    """Inside, `import torchvision` finds the stand-in, where the real one is missing; afterwards
+    nothing, for transformers asks whether it is there."""
     try:
         import torchvision  # noqa: F401
     except ImportError:
-        for name in MODULES:
-            made = sys.modules[f"torchvision{name}"] = Standin(f"torchvision{name}")
-            parent, _, last = f"torchvision{name}".rpartition(".")
-            if parent:
-                setattr(sys.modules[parent], last, made)
+        names = [f"torchvision{name}" for name in MODULES]
+    else:
+        names = []
+    for name in names:
+        made = sys.modules[name] = Standin(name)
+        parent, _, last = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], last, made)
+    if names:
         functional = sys.modules["torchvision.transforms.functional"]
         functional.InterpolationMode = enum.Enum("InterpolationMode", MODES)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        for name in names:
+            del sys.modules[name]

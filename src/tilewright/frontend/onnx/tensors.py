@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -245,7 +245,7 @@ def slice_(n: Site) -> Any:
         d = axis(n, a, x.rank)
         if step == 0:
             raise Refusal("a step is 0")
-        starts[d], shape[d] = bounds(x.shape[d], first, last, step, positive)
+        starts[d], shape[d] = bounds(x.shape[d], first, last, step, positive, n.build.sizes)
         strides[d] = step
     if tuple(shape) == x.shape and all(as_int(s) == 0 for s in starts):
         return x
@@ -253,10 +253,16 @@ def slice_(n: Site) -> Any:
 
 
 def bounds(
-    have: Any, first: Any, last: Any, step: int, positive: Sequence[Any] = ()
+    have: Any,
+    first: Any,
+    last: Any,
+    step: int,
+    positive: Sequence[Any] = (),
+    there: Container[Expr] = (),
 ) -> tuple[Any, Any]:
     """(start, count) of a slice as Python counts it. An end that is itself symbolic is taken to lie
-    on the axis; the symbols in `positive` are at least 1."""
+    on the axis; the symbols in `positive` are at least 1, and what is in `there` at least 0, as
+    some value has that size."""
     n, a, b = as_int(have), as_int(first), as_int(last)
     if n is not None and a is not None and b is not None:
         places = range(n)[slice(a, None if step < 0 and b < -n else b, step)]
@@ -292,7 +298,7 @@ def bounds(
         stop = stop if b is None else most(stop, sizes.size(-1))
         reach = start - stop
     count = sizes.size((reach + (abs(step) - 1)) // abs(step))
-    return start, count if a is None or b is None else most(count, zero)
+    return start, count if a is None or b is None or count in there else most(count, zero)
 
 
 @translates("Pad")
