@@ -265,7 +265,10 @@ def qlinear_concat(g: Growth, op: str) -> None:
 @draws("MatMulIntegerToFloat", "DynamicQuantizeMatMul", weight=0.7)
 def integer_product(g: Growth, op: str) -> None:
     dynamic = op == "DynamicQuantizeMatMul"
-    fits = lambda v: min(map(min, v.dims)) > 0  # noqa: E731
+
+    def fits(v: Value) -> bool:
+        return min(map(min, v.dims)) > 0
+
     if dynamic:
         a = g.value((F32,), (2, 3), where=lambda a: bool(a.any()), fits=fits)
     else:

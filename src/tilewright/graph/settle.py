@@ -15,6 +15,7 @@ from tilewright.graph import sizes
 from tilewright.graph.graph import Graph
 from tilewright.ir.expr import Expr, Var, as_int
 from tilewright.ir.walk import substitute
+from tilewright.support.errors import TilewrightError
 
 Names = Mapping[str, str | int]  # a symbol → the one that stands for it, or its number
 
@@ -35,8 +36,8 @@ def read_settled(reader: Callable[[Names], Reader]) -> Graph:
         reading = reader(names)
         try:
             graph = reading.graph()
-        except Exception:
-            if not reading.build.met:  # else it may come of the names
+        except TilewrightError:  # it may come of names for what is one
+            if not reading.build.met:
                 raise
         else:
             if not reading.build.met:

@@ -152,7 +152,7 @@ class Subject:
             run = compile_observed(source(), cache=False, pool=self.pool)
         except UserFault as fault:
             raise Stop("unsupported", fault) from fault
-        except Exception as fault:
+        except Exception as fault:  # any other is our fault: the verdict
             raise Stop("fails", fault) from fault
         found.sizes, several = 0, iter([self.tensors])
         if program is not None and is_open(program):
@@ -180,7 +180,7 @@ def exported(
     try:
         with torch.no_grad():
             return torch.export.export(module, tensors, dynamic_shapes=shapes)
-    except Exception as fault:
+    except Exception as fault:  # it runs the model's code and passes on what that raises
         raise Stop("not exported", fault) from fault
 
 
@@ -188,7 +188,7 @@ def to_onnx(program: Any) -> Any:
     try:
         with torch.no_grad():
             return torch.onnx.export(program, dynamo=True, verbose=False).model_proto
-    except Exception as fault:
+    except Exception as fault:  # it has no common class of errors
         raise Stop("not exported", fault) from fault
 
 
@@ -285,7 +285,7 @@ def runs(module: nn.Module, tensors: tuple[Tensor, ...]) -> bool:
     try:
         with torch.no_grad():
             module(*copy.deepcopy(tensors))
-    except Exception:
+    except Exception:  # a model's own code says no in any words
         return False
     return True
 
@@ -296,7 +296,7 @@ def compare(run: Any, module: nn.Module, tensors: tuple[Tensor, ...]) -> float:
         expected = module(*copy.deepcopy(tensors))
     try:
         found = run(*[array(x) for x in tensors])
-    except Exception as fault:
+    except Exception as fault:  # any is our fault: the verdict
         raise Stop("fails", fault) from fault
     if len(found) != len(expected):
         raise Stop("differs", f"{len(found)} outputs for {len(expected)}")
@@ -330,29 +330,28 @@ def limited(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def examine(key: str, ways: Sequence[str] = WAYS) -> Iterator[Finding]:
+def examine(key: str, ways: Sequence[str], pool: KernelPool) -> Iterator[Finding]:
     """One model, all ways."""
     library, _, name = key.partition("/")
-    with KernelPool() as pool:
+    try:
+        torch.manual_seed(0)
+        subject = Subject(*LIBRARIES[library][1](name), pool)
+    except Exception as fault:  # a library's own code, given a configuration that nobody uses
+        subject = Stop("not made", fault)
+    for way in ways:
+        found, start = Finding(key, way), time.perf_counter()
         try:
-            torch.manual_seed(0)
-            subject = Subject(*LIBRARIES[library][1](name), pool)
-        except Exception as fault:
-            subject = Stop("not made", fault)
-        for way in ways:
-            found, start = Finding(key, way), time.perf_counter()
-            try:
-                if isinstance(subject, Stop):
-                    raise subject
-                with limited(LONGEST):
-                    getattr(subject, way)(found)
-            except Stop as stop:
-                found.verdict, found.why = stop.verdict, stop.why
-            except Late:
-                found.verdict, found.why = "late", f"more than {LONGEST} s"
-                pool.close()  # the workers may be in the middle of something
-            found.seconds = round(time.perf_counter() - start, 1)
-            yield found
+            if isinstance(subject, Stop):
+                raise subject
+            with limited(LONGEST):
+                getattr(subject, way)(found)
+        except Stop as stop:
+            found.verdict, found.why = stop.verdict, stop.why
+        except Late:
+            found.verdict, found.why = "late", f"more than {LONGEST} s"
+            pool.close()  # the workers may be in the middle of something
+        found.seconds = round(time.perf_counter() - start, 1)
+        yield found
 
 
 def read(log: Path | None) -> dict[tuple[str, str], Finding]:
@@ -382,10 +381,10 @@ def main() -> int:
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)
     done = read(given.log)
-    for key in wanted(given):
-        ways = [w for w in given.ways.split(",") if (key, w) not in done]
-        if ways:
-            for found in examine(key, ways):
+    with KernelPool() as pool:
+        for key in wanted(given):
+            ways = [w for w in given.ways.split(",") if (key, w) not in done]
+            for found in examine(key, ways, pool) if ways else ():
                 done[key, found.way] = found
                 print(f"{key} {found.way} ({found.seconds} s): {found.verdict} "
                       f"{found.error:.0e} {found.open} {found.why}"[:400], flush=True)  # fmt: skip

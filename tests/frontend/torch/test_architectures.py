@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from tests.frontend.torch.architectures import examine
 from tests.frontend.torch.small_models import LIBRARIES
+from tilewright.driver.kernels import KernelPool
 from tilewright.frontend.torch import import_torch
 
 FEW = ("transformers/bert", "transformers/llama", "transformers/t5", "transformers/mobilenet_v2")
@@ -16,25 +19,30 @@ REFUSED = frozenset(["transformers/vilt"])  # by torch.export: its sizes depend 
 OPEN = {0: torch.export.Dim.DYNAMIC}
 
 
+@pytest.fixture(scope="module")
+def pool() -> Iterator[KernelPool]:
+    with KernelPool() as workers:
+        yield workers
+
+
 @pytest.mark.parametrize("key", FEW)
-def test_architectures(key: str) -> None:
-    (found,) = examine(key, ["static"])
+def test_architectures(key: str, pool: KernelPool) -> None:
+    (found,) = examine(key, ["static"], pool)
     assert found.verdict == "agrees", found.why
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", sorted(set(SPREAD) - REFUSED))
-def test_more_architectures(key: str) -> None:
-    (found,) = examine(key, ["static"])
+def test_more_architectures(key: str, pool: KernelPool) -> None:
+    (found,) = examine(key, ["static"], pool)
     assert found.verdict == "agrees", found.why
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", ("transformers/bert", "transformers/gpt2", "transformers/vit"))
-def test_architectures_at_other_sizes(key: str) -> None:
-    """One compilation, five sizes; of text likewise through ONNX. torch.onnx names an image's three
-    channels as if they were open, and the importer lacks what they are."""
-    for found in examine(key, ["dynamic"] if key.endswith("/vit") else ["dynamic", "onnx"]):
+@pytest.mark.parametrize("key", ("transformers/gpt2", "transformers/hubert", "timm/pit"))
+def test_architectures_at_other_sizes(key: str, pool: KernelPool) -> None:
+    """One compilation, five sizes; likewise through ONNX."""
+    for found in examine(key, ["dynamic", "onnx"], pool):
         assert (found.verdict, found.sizes) == ("agrees", 5), found.why
 
 
