@@ -15,6 +15,9 @@ from tilewright.frontend.torch import import_torch
 
 FEW = ("transformers/bert", "transformers/llama", "transformers/t5", "transformers/mobilenet_v2")
 SPREAD = [f"transformers/{name}" for name in LIBRARIES["transformers"][0][::9]]
+AT_OTHER_SIZES = tuple(
+    f"transformers/{name}" for name in ("gpt2", "hubert", "beit", "audio-spectrogram-transformer")
+)
 REFUSED = frozenset(["transformers/vilt"])  # by torch.export: its sizes depend on data
 OPEN = {0: torch.export.Dim.DYNAMIC}
 
@@ -39,7 +42,7 @@ def test_more_architectures(key: str, pool: KernelPool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", ("transformers/gpt2", "transformers/hubert", "timm/pit"))
+@pytest.mark.parametrize("key", AT_OTHER_SIZES)
 def test_architectures_at_other_sizes(key: str, pool: KernelPool) -> None:
     """One compilation, five sizes; likewise through ONNX."""
     for found in examine(key, ["dynamic", "onnx"], pool):
