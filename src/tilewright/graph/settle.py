@@ -51,8 +51,8 @@ def read_settled(reader: Callable[[Names], Reader]) -> Graph:
 def meet(a: Expr, b: Expr, symbols: list[Var], hints: Mapping[str, int]) -> dict[Var, Expr]:
     """What symbols of the inputs have to be for two sizes to be the same; {} if none will do.
 
-    Two symbols become the earlier one. A single one becomes the number that solves it. More become
-    what they were when the model was written (`hints`), if that will do.
+    Two symbols become the earlier one. A single one in a linear equation becomes what solves it.
+    Others become what they were when the model was written (`hints`), if that will do.
     """
     apart, zero = sizes.size(a - b), sizes.size(0)
     free = sorted(sizes.symbols([apart]), key=lambda s: s.name)
@@ -65,10 +65,9 @@ def meet(a: Expr, b: Expr, symbols: list[Var], hints: Mapping[str, int]) -> dict
     if len(free) == 1:
         (only,) = free
         low, high = (as_int(sizes.size(substitute(apart, {only: sizes.size(n)}))) for n in (0, 1))
-        if low is not None and high is not None and high != low and low % (low - high) == 0:
-            solved = {only: sizes.size(low // (low - high))}
-            if low // (low - high) > 0 and sizes.size(substitute(apart, solved)) == zero:
-                return solved
+        if low is not None and high is not None and apart == sizes.size(only * (high - low) + low):
+            count, left = divmod(low, low - high)
+            return {only: sizes.size(count)} if count > 0 and not left else {}
     fixed = {s: sizes.size(hints[s.name]) for s in free if s.name in hints}
     return fixed if sizes.size(substitute(apart, fixed)) == zero else {}
 

@@ -100,6 +100,7 @@ OWN: dict[str, dict[str, Any]] = {  # and what some need besides
     "persimmon": {"num_key_value_heads": 4},
     "audio-spectrogram-transformer": {"max_length": 40, "frequency_stride": 8, "time_stride": 8},
     "speech_to_text": {"input_feat_per_channel": 16},
+    "efficientnet": {"width_coefficient": 0.5, "depth_coefficient": 0.3, "hidden_dim": 640, "initializer_range": 0.5},
 }  # fmt: skip
 for _name in ("hubert", "unispeech", "unispeech-sat", "wavlm", "data2vec-audio", "sew"):
     OWN[_name] = OWN["wav2vec2"]
@@ -136,7 +137,7 @@ def of_transformers(name: str) -> tuple[nn.Module, dict[str, Any]]:
     config = shrink(config, OWN.get(name, {}), {"image_size": 64} if convolves else SMALL)
     config.use_cache = name in DECODERS
     kind = transformers.AutoModelForCausalLM if name in DECODERS else transformers.AutoModel
-    model = kind.from_config(config).eval()
+    model = alive(kind.from_config(config).eval())
     inputs = inputs_of(name, model, config)
     if name in DECODERS and name not in ("mamba",):
         inputs = {**inputs, "use_cache": True}
@@ -191,11 +192,20 @@ def of_timm(family: str) -> tuple[nn.Module, dict[str, Any]]:
         import timm
 
         torch.manual_seed(0)
-        model = next(shallow(timm, TIMM[family])).eval()
+        model = alive(next(shallow(timm, TIMM[family])).eval())
     given = model.default_cfg
     size = given["input_size"][-1] if given.get("fixed_input_size") else LEAST_IMAGE
     torch.manual_seed(1)
     return model, {"x": torch.randn(1, 3, size, size)}
+
+
+def alive(model: nn.Module) -> nn.Module:
+    """Weights that begin as zeros, as if trained: else a head says the same of everything."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() > 1 and not weight.any():
+                weight.normal_(std=0.1)
+    return model
 
 
 LIBRARIES: dict[str, tuple[list[str], Callable[[str], tuple[nn.Module, dict[str, Any]]]]] = {

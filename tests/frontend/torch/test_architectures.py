@@ -64,3 +64,18 @@ def test_sizes_that_meet_a_table_are_its_length() -> None:
         Places(), (torch.randn(2, 3, 4),), dynamic_shapes={"x": {0: OPEN[0], 1: OPEN[0]}}
     )
     assert graph.inputs[0].static_shape == (2, 3, 4)
+
+
+def test_windows_that_cover_an_image_fix_its_size() -> None:
+    """How many windows of 50 fit is no linear function of its size: the example's is taken."""
+
+    class Pooled(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.avg_pool1d(x, 50, ceil_mode=True).reshape(-1, 4)
+
+    graph = import_torch(
+        Pooled(),
+        (torch.randn(2, 4, 8),),
+        dynamic_shapes={"x": {0: OPEN[0], 2: torch.export.Dim.AUTO}},
+    )
+    assert graph.outputs[0].shape[0] == graph.inputs[0].shape[0]

@@ -32,7 +32,10 @@ Sizes = tuple[Any, ...]  # ints or size expressions
 def _reshape_type(x: Any, *, shape: Sizes) -> Type:
     goal = sizes.shape(shape)
     have, want = sizes.product(x.shape), sizes.product(goal)
-    need(have == want, f"{sizes.text(have)} elements do not fill {_show(goal)}")
+    if have != want:
+        ratio = want if as_int(want) == 0 else sizes.size(have // want)
+        a, b = (ratio, sizes.size(1)) if sizes.size(ratio * want) == have else (have, want)
+        need_same(a, b, f"{sizes.text(have)} elements do not fill {_show(goal)}")
     return x.dtype, goal
 
 
