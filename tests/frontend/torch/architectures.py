@@ -45,7 +45,7 @@ WAYS = ("static", "dynamic", "onnx")
 STEPS = (0, -1, 1, 2, 5, 3, 4, 6, 7, 8)  # from the example's sizes to others
 SETS = 5  # of sizes that one compilation runs at
 LONGEST = 400  # seconds that one way of one model may take
-LEAST = 1e-3  # deviation of what a model gives: with less, agreement is no news
+LEAST = 1e-5  # deviation of what a model gives: with less, agreement is no news
 OPEN = torch.export.Dim.AUTO
 
 
