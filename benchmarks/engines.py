@@ -9,22 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import metadata
 from importlib.util import find_spec
-from pathlib import Path
 
-import numpy as np
-
-Arrays = list[np.ndarray]
-Call = Callable[[Arrays], Arrays]
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What an engine is given: the file, and the name and batch for those that read modules."""
-
-    name: str
-    batch: int
-    path: Path
+from benchmarks import compilers
+from benchmarks.subject import Arrays, Call, Subject
 
 
 def tilewright(subject: Subject, threads: int) -> Call:
@@ -66,7 +55,7 @@ def openvino(subject: Subject, threads: int) -> Call:
     return call
 
 
-def torch(subject: Subject, threads: int) -> Call:
+def torch(subject: Subject, threads: int, compiled: bool = False) -> Call:
     import torch
 
     from tests import zoo
@@ -75,6 +64,8 @@ def torch(subject: Subject, threads: int) -> Call:
     module = zoo.model(subject.name, subject.batch).module
     if module is None:
         raise LookupError("the model is a file: there is no torch module of it")
+    if compiled:
+        module = torch.compile(module)
 
     def call(arrays: Arrays) -> Arrays:
         with torch.inference_mode():
@@ -83,16 +74,25 @@ def torch(subject: Subject, threads: int) -> Call:
     return call
 
 
+def inductor(subject: Subject, threads: int) -> Call:
+    return torch(subject, threads, compiled=True)
+
+
 @dataclass(frozen=True)
 class Engine:
-    """An engine's loader and the package it needs."""
+    """An engine's loader, the package it needs and the distribution that has it."""
 
     load: Callable[[Subject, int], Call]
     package: str
+    distribution: str = ""
 
     @property
     def is_installed(self) -> bool:
         return find_spec(self.package) is not None
+
+    @property
+    def version(self) -> str:
+        return metadata.version(self.distribution or self.package)
 
 
 OURS = "tilewright"
@@ -102,4 +102,9 @@ ENGINES = {
     REFERENCE: Engine(onnxruntime, "onnxruntime"),
     "openvino": Engine(openvino, "openvino"),
     "torch": Engine(torch, "torch"),
+    "inductor": Engine(inductor, "torch"),
+    "ncnn": Engine(compilers.ncnn, "ncnn"),
+    "mnn": Engine(compilers.mnn, "MNN"),
+    "iree": Engine(compilers.iree, "iree", "iree-base-compiler"),
+    "tvm": Engine(compilers.tvm, "tvm", "apache-tvm"),
 }

@@ -36,6 +36,7 @@ class Result:
     peak_bytes: int = 0
     resident_bytes: int = 0
     failure: str = ""
+    version: str = ""
 
     @property
     def is_correct(self) -> bool:
@@ -71,6 +72,11 @@ class Measurement:
             if (entry.model, entry.threads, entry.engine) == (model, threads, engine):
                 return entry
         return None
+
+    def version(self, engine: str) -> str:
+        """That of the engine's package, where it lives."""
+        known = [r.version for r in self.results if r.engine == engine and r.version]
+        return known[0] if known else "(version unknown)"
 
 
 @dataclass(frozen=True)
@@ -156,7 +162,7 @@ def measure_side_by_side(
 def load(result: Result, process: Process, subject: dict[str, str | int], expected: Path) -> None:
     try:
         loaded = process.ask("load", engine=result.engine, threads=result.threads, **subject)
-        result.load_seconds = loaded["seconds"]
+        result.load_seconds, result.version = loaded["seconds"], loaded["version"]
         result.peak_bytes = loaded.get("peak", 0)
         result.error = process.ask("check", path=str(expected))["error"]
     except WorkerError as fault:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from benchmarks.engines import ENGINES, OURS
+from benchmarks.engines import OURS
 from benchmarks.measure import ROUNDS, TOLERANCE, Measurement, Plan, Result
 
 HEAD = """# Performance
@@ -49,7 +48,7 @@ def describe(plan: Plan, found: Measurement, machine: dict[str, Any]) -> str:
             f"{rate.flops / 1e9:.0f} GFLOP/s f32, {rate.bandwidth / 1e9:.1f} GB/s read"
             for threads, rate in found.rates.items()
         ),
-        f"- {', '.join(f'{name} {package_version(name)}' for name in plan.engines)}",
+        f"- {', '.join(f'{name} {found.version(name)}' for name in plan.engines)}",
         f"- {datetime.date.today().isoformat()}, load {machine['load_at_start']} before the run"
         + (BUSY if machine["load_at_start"] > machine["cores"] / 4 else ""),
     ]
@@ -147,13 +146,6 @@ def milliseconds(seconds: float) -> str:
 def table(head: list[str], rows: list[list[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def package_version(engine: str) -> str:
-    try:
-        return version(ENGINES[engine].package)
-    except PackageNotFoundError:
-        return "(version unknown)"
 
 
 def document(plan: Plan, found: Measurement, machine: dict[str, Any]) -> dict[str, Any]:

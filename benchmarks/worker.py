@@ -1,6 +1,6 @@
 """One engine in one process: commands come as JSON lines on stdin, answers go as JSON lines out.
 
-    load  {engine, name, batch, path, threads, inputs}   → {seconds, peak, resident}
+    load  {engine, name, batch, path, threads, inputs}   → {seconds, version, peak, resident}
     save  {path}          the outputs of one call, written for others to be checked against
     check {path}          → {error}: largest |difference| over largest |value| of the file's outputs
     run   {seconds}       → {times, resident}: one untimed call, then timed ones
@@ -42,7 +42,8 @@ class Worker:
         start = time.perf_counter()
         self.call = ENGINES[engine].load(Subject(name, batch, Path(path)), threads)
         self.call(self.inputs)
-        return {"seconds": time.perf_counter() - start, **memory()}
+        seconds = time.perf_counter() - start
+        return {"seconds": seconds, "version": ENGINES[engine].version, **memory()}
 
     def save(self, path: str) -> dict[str, Any]:
         np.savez(path, *self.call(self.inputs))

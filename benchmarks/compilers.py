@@ -1,0 +1,148 @@
+"""Engines that first turn the model into a format or a program of their own: MNN, ncnn, IREE, TVM.
+
+Each converts the ONNX file in a folder that lives as long as the process. They live best in a
+virtual environment of their own, whose interpreter `--python mnn=PATH` gives:
+
+    pip install numpy ncnn MNN "iree-base-compiler[onnx]" iree-base-runtime apache-tvm
+    pip install --no-deps pnnx
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.subject import Arrays, Call, Subject
+
+_kept: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def folder() -> Path:
+    """A new folder that is removed with the process."""
+    _kept.append(tempfile.TemporaryDirectory())
+    return Path(_kept[-1].name)
+
+
+def mnn(subject: Subject, threads: int) -> Call:
+    import _tools  # type: ignore[import-not-found]  # the converter inside the package MNN
+    import MNN  # type: ignore[import-not-found]
+
+    file = str(folder() / "model.mnn")
+    files = ["--modelFile", str(subject.path), "--MNNModel", file]
+    _tools.mnnconvert(["", "-f", "ONNX", *files, "--bizCode", "-"])
+    net = MNN.Interpreter(file)
+    session = net.createSession({"backend": "CPU", "numThread": threads, "precision": "high"})
+    inputs, layout = net.getSessionInputAll(session), MNN.Tensor_DimensionType_Caffe
+    kinds = {"float32": MNN.Halide_Type_Float, "int32": MNN.Halide_Type_Int}
+    names = input_names(subject.path)
+
+    def call(arrays: Arrays) -> Arrays:
+        for name, array in zip(names, arrays, strict=True):
+            array = array.astype(np.int32) if array.dtype == np.int64 else array
+            given = MNN.Tensor(array.shape, kinds[array.dtype.name], array, layout)
+            inputs[name].copyFromHostTensor(given)
+        net.runSession(session)
+        found = []
+        for tensor in net.getSessionOutputAll(session).values():
+            zeros = np.zeros(tensor.getShape(), np.float32)
+            copy = MNN.Tensor(zeros.shape, kinds["float32"], zeros, layout)
+            tensor.copyToHostTensor(copy)
+            found.append(np.array(copy.getNumpyData()).reshape(zeros.shape))
+        return found
+
+    return call
+
+
+def ncnn(subject: Subject, threads: int) -> Call:
+    from importlib.util import find_spec
+
+    import ncnn as package  # type: ignore[import-not-found]
+
+    place = folder()
+    model = place / "model.onnx"
+    model.symlink_to(subject.path.resolve())
+    spec = find_spec("pnnx")
+    assert spec is not None and spec.origin is not None, "it needs the package pnnx"
+    converter = Path(spec.origin).parent / "pnnx"
+    command = [str(converter), str(model), "fp16=0", "optlevel=2"]
+    subprocess.run(command, check=True, cwd=place, stdout=subprocess.DEVNULL)
+    net = package.Net()
+    net.opt.num_threads = threads
+    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
+    net.opt.use_bf16_storage = False
+    net.load_param(str(place / "model.ncnn.param"))
+    net.load_model(str(place / "model.ncnn.bin"))
+    inputs, outputs = net.input_names(), net.output_names()
+
+    def call(arrays: Arrays) -> Arrays:
+        run = net.create_extractor()
+        for name, array in zip(inputs, arrays, strict=True):
+            run.input(name, package.Mat(array[0]))  # it knows no batches
+        return [np.array(run.extract(name)[1])[None] for name in outputs]
+
+    return call
+
+
+def iree(subject: Subject, threads: int) -> Call:
+    import sys
+
+    import iree.compiler as compiler  # type: ignore[import-not-found]
+    import iree.runtime as runtime  # type: ignore[import-not-found]
+
+    place = folder()
+    imported = str(place / "model.mlir")
+    importer = [sys.executable, "-m", "iree.compiler.tools.import_onnx", str(subject.path)]
+    subprocess.run([*importer, "--opset-version", "17", "-o", imported], check=True)
+    options = ["--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O3"]
+    program = compiler.compile_file(imported, target_backends=["llvm-cpu"], extra_args=options)
+    if threads > 1:
+        runtime.flags.parse_flags(f"--task_topology_group_count={threads}")
+    config = runtime.Config("local-sync" if threads == 1 else "local-task")
+    module = runtime.load_vm_module(
+        runtime.VmModule.copy_buffer(config.vm_instance, program), config
+    )
+    names = module.vm_module.function_names
+    (name,) = [n for n in names if not n.startswith("__") and "$" not in n]
+
+    def call(arrays: Arrays) -> Arrays:
+        found = module[name](*arrays)
+        return [np.asarray(x) for x in (found if isinstance(found, list | tuple) else [found])]
+
+    return call
+
+
+def tvm(subject: Subject, threads: int) -> Call:
+    os.environ["TVM_NUM_THREADS"] = str(threads)
+    import onnx
+    import tvm as package  # type: ignore[import-not-found]
+    from tvm import relax  # type: ignore[import-not-found]
+    from tvm.relax.frontend.onnx import from_onnx  # type: ignore[import-not-found]
+
+    module = from_onnx(onnx.load(subject.path), keep_params_in_input=False)
+    target = package.target.Target({"kind": "llvm", "mcpu": host_cpu(package)})
+    machine = relax.VirtualMachine(package.compile(module, target=target), package.cpu())
+
+    def call(arrays: Arrays) -> Arrays:
+        found = machine["main"](*[package.runtime.tensor(x) for x in arrays])
+        found = [found] if hasattr(found, "numpy") else list(found)
+        return [x.numpy() for x in found]
+
+    return call
+
+
+def host_cpu(package: object) -> str:
+    """What LLVM calls this machine's processor."""
+    return package.target.codegen.llvm_get_system_cpu()  # type: ignore[attr-defined]
+
+
+def input_names(path: Path) -> list[str]:
+    """The model's inputs in order, without its weights."""
+    import onnx
+
+    graph = onnx.load(str(path), load_external_data=False).graph
+    fixed = {x.name for x in graph.initializer}
+    return [x.name for x in graph.input if x.name not in fixed]
