@@ -10,8 +10,8 @@ from tilewright.frontend.onnx.arithmetic import Floats
 from tilewright.frontend.onnx.measured import op
 from tilewright.frontend.onnx.neural import kernel_of
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
-from tilewright.frontend.onnx.vision import sampled, scalar
-from tilewright.graph import sizes
+from tilewright.frontend.onnx.vision import scalar
+from tilewright.graph import grid_sample, sizes
 from tilewright.graph.graph import Value
 
 
@@ -27,7 +27,8 @@ def deform_conv(n: Site) -> Any:
     groups, moved = n.int("group", 1), n.int("offset_group", 1)
     if len(strides) != rank or len(dilations) != rank or len(pads) != 2 * rank or moved < 1:
         raise Refusal(f"its strides, dilations and pads do not fit {rank} space axes")
-    build, f, batch = n.build, Floats(n, "f64" if x.dtype.name == "f64" else "f32"), x.shape[0]
+    build, batch = n.build, x.shape[0]
+    f = grid_sample.Floats(build, "f64" if x.dtype.name == "f64" else "f32")
     taps, places = sizes.product(kernel), sizes.product(out)
     lead = sizes.size(batch * moved)
     parts = build.emit("reshape", f.of(offset), shape=(lead, taps, rank, places))
@@ -46,7 +47,8 @@ def deform_conv(n: Site) -> Any:
         at.append(build.emit("reshape", own, shape=(lead, sizes.size(taps * places))))
     each = sizes.size(x.shape[1] // moved)
     image = build.emit("reshape", x, shape=(lead, each, *x.shape[2:]))
-    columns = sampled(n, f, image, at, "linear", "zeros", [(f.number(0.0), f.number(0.0))] * rank)
+    ends = [(f.number(0.0), f.number(0.0))] * rank
+    columns = grid_sample.sampled(f, image, at, "linear", "zeros", ends)
     if mask is not None:
         by = build.emit("reshape", mask, shape=(lead, 1, sizes.size(taps * places)))
         columns = build.emit("mul", columns, by)

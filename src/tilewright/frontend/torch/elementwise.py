@@ -209,6 +209,7 @@ def round_decimals(n: Site, x: Value, decimals: int = 0) -> Any:
 
 @translates("square.default")
 def square(n: Site, x: Value) -> Any:
+    x = n.operand(x)
     return n.emit("mul", x, x)
 
 

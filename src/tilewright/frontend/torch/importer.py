@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch._decomp import core_aten_decompositions, decomposition_table
-from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
+from torch.export.graph_signature import (
+    InputKind,
+    OutputKind,
+    SymIntArgument,
+    TensorArgument,
+)
 from torch.utils import _pytree as pytree
 
 from tilewright.frontend.torch.complex import COMPLEX, PARTS, Complex, involves, joined
@@ -26,6 +31,7 @@ from tilewright.graph import sizes
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Constant, Graph, Value, tensor_type
 from tilewright.graph.settle import Names, read_settled
+from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Var
 from tilewright.support.errors import CompileError, ImportFault, InternalFault
 
@@ -36,6 +42,8 @@ UPDATING = (  # in training: running statistics, which the schema may hide
     "aten._native_batch_norm_legit.default",
 )
 MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+MISDESCRIBED = ("aten.unique_consecutive.default",)  # of `dim` < 0 PyTorch gives a wrong rank
+ITEMS = ("aten.item.default", "aten._local_scalar_dense.default")
 CHECKS = ("aten._linalg_check_errors.default",)  # raise an exception, or do nothing
 DEEPEST = 3  # decompositions whose results are decomposed again
 EXPRESS = (
@@ -44,7 +52,11 @@ EXPRESS = (
 
 
 def import_torch(
-    module: Any, example_inputs: Sequence[Any] | None = None, *, dynamic_shapes: Any = None
+    module: Any,
+    example_inputs: Sequence[Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    seeded: bool = False,
 ) -> Graph:
     """The graph of a torch module, or of a program that `torch.export` made of one.
 
@@ -53,13 +65,16 @@ def import_torch(
     it) leaves open: those become symbols. Outputs are the tensors of the module's result in order.
     A buffer that running the module changes (a cache of keys and values) is an input after the
     arguments and an output after the results, both under its name; an argument that it changes
-    likewise is an output. Raises ImportFault.
+    likewise is an output. A number among the results that is only known at run time is a tensor
+    without axes. `seeded`: what draws random numbers takes them from one more input at the end,
+    "seed" (i64), which is given another number at each run; dropout in training mode needs it.
+    Raises ImportFault.
     """
     program = (
         module if isinstance(module, PROGRAM) else export(module, example_inputs, dynamic_shapes)
     )
     program, name = decomposed(program), type(module).__name__
-    return read_settled(lambda names: Importer(program, name, names))
+    return read_settled(lambda names: Importer(program, name, names, seeded))
 
 
 def export(module: Any, example_inputs: Any, dynamic_shapes: Any = None) -> PROGRAM:
@@ -148,10 +163,12 @@ def is_check(node: torch.fx.Node) -> bool:
 class Importer:
     """A program on its way into a graph. `made` maps nodes to values, sizes and tuples of those."""
 
-    seed: Callable[[], Value] | None = None  # as a Site has it
-
-    def __init__(self, program: PROGRAM, name: str, names: Names | None = None) -> None:
+    def __init__(
+        self, program: PROGRAM, name: str, names: Names | None = None, seeded: bool = False
+    ) -> None:
         self.program, self.name = program, name
+        self.seed = self.take_seed if seeded else None
+        self.seeds: list[Value] = []  # the input that random numbers start from, if any do
         self.build = Folding(name, names)
         self.symbols: dict[str, Any] = {}
         self.made: dict[torch.fx.Node, Any] = {}
@@ -174,7 +191,7 @@ class Importer:
                 self.made[node] = self.translate(node)
         self.report_refused()
         outputs = self.outputs(nodes[-1])
-        for value in self.state:  # follows the arguments
+        for value in [*self.state, *self.seeds]:  # follow the arguments
             place = self.build.inputs.index(value)
             for listed in (self.build.inputs, self.build.input_names):
                 listed.append(listed.pop(place))
@@ -212,6 +229,12 @@ class Importer:
         )
 
     # inputs and outputs -------------------------------------------------------------------------
+
+    def take_seed(self) -> Value:
+        """The last input, made when first wanted."""
+        if not self.seeds:
+            self.seeds.append(self.build.input("seed", "i64", ()))
+        return self.seeds[0]
 
     def name_symbols(self, nodes: Sequence[torch.fx.Node]) -> None:
         """Symbolic sizes take their names before values do, from the first axis that has them."""
@@ -293,6 +316,8 @@ class Importer:
             value = self.made.get(leaf) if isinstance(leaf, torch.fx.Node) else leaf
             if isinstance(value, Complex):
                 value = joined(Site(self.build, leaf, self.symbols), value)
+            if isinstance(spec.arg, SymIntArgument) and not isinstance(value, Value):
+                value = self.build.from_sizes(np.array(value, object), dtype("i64"))
             mutates = spec.kind in MUTATIONS
             name = spec.target if mutates else next(paths)
             if isinstance(value, Value):
@@ -345,15 +370,19 @@ class Importer:
         value = node.meta["val"]
         if isinstance(value, bool | float):
             return value
-        if isinstance(value, torch.SymBool):  # asked by assertions, which hold for these sizes
-            return True
         try:
-            if str(node.target) in ("aten.item.default", "aten._local_scalar_dense.default"):
+            if str(node.target) in ITEMS:
                 content = self.made[node.args[0]]  # type: ignore[index]
-                return number_in(Site(self.build, node, self.symbols), content, value)
+                site = Site(self.build, node, self.symbols)
+                only_given = all(u.op == "output" or _is_asserted(u) for u in node.users)
+                return site.reshape(content, ()) if only_given else number_in(site, content, value)
+            if isinstance(value, torch.SymBool):  # asked by assertions, which hold for these sizes
+                return True
             return size_of(value, self.symbols)
         except (Refusal, AttributeError):
-            self.refused.append((node, Refusal(f"its value {value} is only known at run time")))
+            if not _is_asserted(node):
+                why = f"its value {value} is only known at run time"
+                self.refused.append((node, Refusal(why)))
             return 1
 
     def stand_in(self, fake: Any) -> Value | None:
@@ -385,6 +414,8 @@ class Importer:
                 a == b or (sizes.symbols([a, b]) != [])
                 for a, b in zip(value.shape, want.shape, strict=True)
             )
+            if str(node.target) in MISDESCRIBED and value.rank != want.rank:
+                continue
             if value.dtype is not want.dtype or not same:
                 raise InternalFault(
                     f"the translator of {node.target} gave {value.type_text} for {node.name}, "
@@ -415,6 +446,12 @@ def _is_size(node: torch.fx.Node) -> bool:
     """Is the node's value a number and not a tensor?"""
     value = node.meta.get("val")
     return isinstance(value, int | float | torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def _is_asserted(node: torch.fx.Node) -> bool:
+    """Is the node used for nothing but truth values, which assertions ask for?"""
+    users = [u for u in node.users if not str(u.target).startswith("aten._assert")]
+    return all(isinstance(u.meta.get("val"), torch.SymBool | bool) for u in users)
 
 
 def _type_text(node: torch.fx.Node) -> str:

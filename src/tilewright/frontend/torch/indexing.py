@@ -8,16 +8,34 @@ import numpy as np
 
 from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.measured import coordinates, flat, found_places, measured, new_size
-from tilewright.frontend.torch.reductions import reduced
+from tilewright.frontend.torch.reductions import norm_of, reduced
 from tilewright.frontend.torch.registry import Site, axis_of, translates
 from tilewright.graph.graph import Value
 from tilewright.graph.operator import broadcast_shape
+from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import as_int
 
 
 @translates("embedding.default")
 def embedding(n: Site, weight: Value, indices: Value, *_: Any, **named: Any) -> Any:
     return n.emit("gather", weight, indices, axis=0)
+
+
+@translates("embedding_renorm.default")
+def embedding_renorm(
+    n: Site, weight: Value, indices: Value, max_norm: float, norm_type: float
+) -> Any:
+    """A table whose rows that indices name are shortened to a norm, if theirs is greater."""
+    count = weight.shape[0]
+    line = flat(n, n.cast(indices, "i64"))
+    none = n.full(False, dtype("bool"), (count,))
+    ones = n.full(True, dtype("bool"), line.shape)
+    named = n.reshape(n.emit("scatter_elements", none, line, ones, axis=0), (count, 1))
+    norm = norm_of(n, weight, norm_type, -1, True)
+    shorter = n.emit("div", n.constant(max_norm, norm.dtype),
+                     n.emit("add", norm, n.constant(1e-7, norm.dtype)))  # fmt: skip
+    wanted = n.emit("logical_and", named, n.emit("greater", norm, n.constant(max_norm, norm.dtype)))
+    return n.emit("where", wanted, n.emit("mul", weight, shorter), weight)
 
 
 @translates("index_select.default")
@@ -230,8 +248,9 @@ def sort(n: Site, x: Value, *args: Any, **named: Any) -> Any:
     if not x.rank:
         values, places = x, n.constant(0, "i64")
     else:
-        axis = axis_of(dim, x.rank)
-        values, places = n.emit("top_k", x, k=x.shape[axis], axis=axis, largest=descending)
+        axis, key = axis_of(dim, x.rank), n.cast(x, "u8") if x.dtype.is_bool else x
+        values, places = n.emit("top_k", key, k=x.shape[axis], axis=axis, largest=descending)
+        values = n.cast(values, x.dtype)
     return places if n.op == "argsort" else (values, places)
 
 
@@ -264,11 +283,11 @@ def one_hot(n: Site, x: Value, num_classes: int = -1) -> Any:
     return n.emit("one_hot", x, n.constant(np.array([0, 1])), depth=num_classes, axis=-1)
 
 
-@translates("bucketize.Tensor", "searchsorted.Tensor")
+@translates("bucketize.Tensor", "searchsorted.Tensor", "bucketize.Scalar", "searchsorted.Scalar")
 def bucketize(
     n: Site,
-    first: Value,
-    second: Value,
+    first: Any,
+    second: Any,
     *,
     out_int32: bool = False,
     right: bool = False,
@@ -277,6 +296,10 @@ def bucketize(
 ) -> Any:
     """How many boundaries lie below each value (or, `right`, not above it)."""
     x, bounds = (first, second) if n.op == "bucketize" else (second, first)
+    if not isinstance(x, Value):  # a number
+        if isinstance(x, float) and not bounds.dtype.is_float:
+            bounds = n.cast(bounds, "f64")
+        x = n.operand(x, bounds.dtype)
     if sorter is not None:
         bounds = n.emit("gather_elements", bounds, n.cast(sorter, "i64"), axis=bounds.rank - 1)
     if bounds.rank > 1:  # each row of x has its own

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.elementwise import truth
 from tilewright.frontend.torch.registry import Site, axis_of, translates
 from tilewright.graph import sizes
@@ -41,9 +40,10 @@ def measured(n: Site, count: Value, size: Any) -> Any:
 
 
 def number_in(n: Site, x: Value, name: Any) -> Any:
-    """The one whole number in a tensor as a size; `name` is PyTorch's for it."""
+    """The one whole number in a tensor as a size; `name` is PyTorch's for it. Any other number
+    stays a tensor, without axes."""
     if not x.dtype.is_int or not isinstance(name, torch.SymInt):
-        raise Refusal(f"the number in a tensor of {x.dtype} is only known at run time")
+        return n.reshape(x, ())
     return measured(n, n.cast(n.reshape(x, (1,)), "i64"), name)
 
 
@@ -122,8 +122,6 @@ def unique(n: Site, x: Value, *args: Any, **named: Any) -> Any:
     among them, and how often each occurs."""
     dim = named.get("dim", args[2] if len(args) > 2 else None)
     if n.op == "unique_consecutive" and dim is not None:
-        if len(n.fakes[0].shape) != x.rank:
-            raise Refusal("PyTorch gives its result a wrong rank", "count `dim` from the front")
         return slices(n, x, dim, runs=True)
     line = flat(n, x)
     order: Value | None = None
@@ -150,7 +148,9 @@ def counted(
     at = n.emit("arange", length=count)
     first = n.emit("equal", at, n.constant(0, "i64"))
     starts = n.emit("logical_or", n.emit("logical_not", same), first)
-    places = found_places(n, starts, n.fakes[0].shape[axis])
+    new = new_size(n)
+    size = n.fakes[0].shape[axis] if isinstance(new, int) else new
+    places = found_places(n, starts, size)
     rank = n.emit("cumsum", n.cast(starts, "i64"), axis=0)
     rank = n.emit("sub", rank, n.constant(1, "i64"))
     if order is not None:

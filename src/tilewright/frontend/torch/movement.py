@@ -322,6 +322,8 @@ def arange(n: Site, *args: Any, **named: Any) -> Any:
     (length,) = n.shape
     count = as_int(length)
     if count is not None and all(isinstance(v, int | float) for v in (start, step)):
+        if n.of.is_int:  # PyTorch counts in whole numbers then
+            start, step = int(start), int(step)
         kind = np.float64 if any(isinstance(v, float) for v in (start, end, step)) else np.int64
         return n.constant((start + step * np.arange(count, dtype=kind)).astype(n.of.numpy))
     return n.emit("arange", length=length, start=start, step=step, of=n.of.name)

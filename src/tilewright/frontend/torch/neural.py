@@ -7,8 +7,9 @@ from typing import Any
 
 from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.elementwise import scaled
+from tilewright.frontend.torch.random import dropped
 from tilewright.frontend.torch.reductions import log_of_sum, reduced
-from tilewright.frontend.torch.registry import EVAL, Site, translates
+from tilewright.frontend.torch.registry import Site, translates
 from tilewright.frontend.torch.windows import greatest, shared, strided
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
@@ -322,10 +323,6 @@ def attention(
     """softmax(scale q kᵀ + mask) v; rows whose every place is hidden give 0."""
     if not isinstance(attn_mask, Value | None):  # the flash operator's order: dropout, causal
         attn_mask, dropout_p, is_causal = None, attn_mask, bool(dropout_p)
-    if dropout_p:
-        raise Refusal(
-            "it drops attention weights at random, because the module is in training mode", EVAL
-        )
     if scale is None:
         (width,) = n.static(query.shape[-1:], "the width of a head")
         scale = 1 / math.sqrt(width)
@@ -346,10 +343,13 @@ def attention(
                 else by_group(n, attn_mask, key)
             )
         scores, hidden = masked(n, scores, attn_mask)
-    y = n.emit("matmul", n.emit("softmax", scores, axis=-1), value)
+    weights = n.emit("softmax", scores, axis=-1)
+    if dropout_p:
+        weights, _ = dropped(n, weights, dropout_p, weights.shape)
+    y = n.emit("matmul", weights, value)
     if hidden is not None:
         y = n.emit("where", hidden, n.constant(0, y.dtype), y)
-    y = n.reshape(y, shape)
+    y = n.reshape(y, shape) if grouped else y
     if not n.op.startswith("_"):
         return y
     if not n.uses(1):

@@ -1,8 +1,9 @@
 """Translators of ATen operators that draw random numbers.
 
 Numbers are a function of a seed, the node and the place. Where each run has its own seed (under
-torch.compile) each draws others; an exported module draws the same ones whenever it runs, and a
-dropout in training mode is refused: the same mask at each step would train something else.
+torch.compile, or imported with `seeded`) each draws others; else an exported module draws the same
+ones whenever it runs, and a dropout in training mode is refused: the same mask at each step would
+train something else.
 PyTorch's own generator is another, so numbers agree in distribution only.
 """
 
@@ -12,10 +13,12 @@ import math
 from typing import Any
 
 from tilewright.frontend.torch.convert import Refusal
+from tilewright.frontend.torch.elementwise import scaled
 from tilewright.frontend.torch.registry import EVAL, TRANSLATORS, Site, axis_of, translates
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import dtype
 
+SEEDED = f"{EVAL}; to train, import it with seeded=True and give each run another seed"
 STREAMS = 8  # of a node: one for each tensor of numbers that it draws
 
 
@@ -82,6 +85,14 @@ def exponential(n: Site, x: Value, rate: float = 1.0, **named: Any) -> Any:
     return n.cast(draws.f("div", draws.exponential(n.shape), rate), n.of)
 
 
+@translates("geometric.default")
+def geometric(n: Site, x: Value, p: float, **named: Any) -> Any:
+    """How many trials the first success takes, each of which succeeds with the probability p."""
+    draws = Draws(n)
+    wait = draws.f("div", draws.exponential(n.shape), -math.log1p(-p) if p < 1 else math.inf)
+    return n.cast(draws.f("add", draws.f("floor", wait), 1.0), n.of)
+
+
 @translates("normal_functional.default", "normal.default")
 def normal(n: Site, x: Value, mean: float = 0.0, std: float = 1.0, **named: Any) -> Any:
     return spread(n, mean, std)
@@ -140,26 +151,51 @@ def dropout(n: Site, x: Value, p: float, train: bool | None = None) -> Any:
     """In training each element is kept with the probability 1 - p, and divided by it."""
     if train is False or p == 0:
         return (x, n.full(True, dtype("bool"))) if n.op == "native_dropout" else x
-    kept = mask(n, x.shape, 1 - p)
-    grown = n.emit("mul", x, n.constant(1 / (1 - p) if p < 1 else 0, x.dtype))
-    y = n.emit("where", kept, grown, n.constant(0, x.dtype))
+    y, kept = dropped(n, x, p, x.shape)
     return (y, kept) if n.op == "native_dropout" else y
+
+
+def dropped(n: Site, x: Value, p: float, shape: Any) -> tuple[Value, Value]:
+    """x without some elements, the others grown, and a mask of `shape` that tells which."""
+    kept = mask(n, shape, 1 - p)
+    grown = scaled(n, x, 1 / (1 - p) if p < 1 else 0)
+    return n.emit("where", kept, grown, n.constant(0, x.dtype)), kept
 
 
 def mask(n: Site, shape: Any, p: float) -> Value:
     """Truth values, each true with the probability p, others at each run."""
+    if p <= 0:
+        return n.full(False, dtype("bool"), shape)
     if n.seed is None:
-        raise Refusal("it draws random numbers, because the module is in training mode", EVAL)
+        raise Refusal("it draws random numbers, because the module is in training mode", SEEDED)
     draws = Draws(n)
     return draws.f("less", draws.uniform(shape), p)
 
 
-@translates("feature_dropout.default", "alpha_dropout.default")
-def other_dropout(n: Site, x: Value, p: float, train: bool) -> Any:
-    """Inference: the data passes."""
-    if train and p > 0:
-        raise Refusal("it draws random numbers, because the module is in training mode", EVAL)
-    return x
+@translates("feature_dropout.default")
+def feature_dropout(n: Site, x: Value, p: float, train: bool) -> Any:
+    """As dropout, but whole channels are kept or not."""
+    if not train or p == 0:
+        return x
+    return dropped(n, x, p, (*x.shape[:2], *(1,) * (x.rank - 2)))[0]
+
+
+LOWEST = -1.7580993408473766  # of what SELU gives: where its units are when they are off
+
+
+@translates("alpha_dropout.default", "feature_alpha_dropout.default")
+def alpha_dropout(n: Site, x: Value, p: float, train: bool) -> Any:
+    """In training, elements (or whole channels) that are not kept are SELU's lowest number, and all
+    are scaled and shifted to keep mean and variance. Source: Klambauer et al. 2017."""
+    if not train or p == 0:
+        return x
+    if p == 1:
+        return scaled(n, x, 0)
+    shape = (*x.shape[:2], *(1,) * (x.rank - 2)) if n.op.startswith("feature") else x.shape
+    a = 1 / math.sqrt((1 + p * LOWEST * LOWEST) * (1 - p))
+    b = n.constant(-a * p * LOWEST, x.dtype)
+    y = n.emit("where", mask(n, shape, 1 - p), x, n.constant(LOWEST, x.dtype))
+    return n.emit("add", scaled(n, y, a), b)
 
 
 @translates("multinomial.default")

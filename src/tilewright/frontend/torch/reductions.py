@@ -125,28 +125,38 @@ def variance(
 def vector_norm(
     n: Site, x: Value, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Any:
-    x = n.operand(x)
+    return norm_of(n, n.operand(x), ord, dim, keepdim)
+
+
+def norm_of(n: Site, x: Value, ord: float, dim: Any, keepdim: bool) -> Value:
+    """The p-norm along axes. The powers of halves may be out of their range: they are singles."""
+    kind = x.dtype
+    x = n.cast(x, "f32") if kind.bits < 32 else x
     if ord == 2:
-        return n.emit("sqrt", reduced(n, "sum", n.emit("mul", x, x), dim, keepdim))
+        y = n.emit("sqrt", reduced(n, "sum", n.emit("mul", x, x), dim, keepdim))
+        return n.cast(y, kind)
     size = n.emit("abs", x)
     if ord == 1:
-        return reduced(n, "sum", size, dim, keepdim)
-    if math.isinf(ord):
-        return reduced(n, "max" if ord > 0 else "min", size, dim, keepdim)
-    if ord == 0:
-        return reduced(n, "sum", n.cast(truth(n, x), n.of), dim, keepdim)
-    powers = n.emit("pow", size, n.constant(ord, n.of))
-    return n.emit("pow", reduced(n, "sum", powers, dim, keepdim), n.constant(1 / ord, n.of))
+        y = reduced(n, "sum", size, dim, keepdim)
+    elif math.isinf(ord):
+        y = reduced(n, "max" if ord > 0 else "min", size, dim, keepdim)
+    elif ord == 0:
+        y = reduced(n, "sum", n.cast(truth(n, x), x.dtype), dim, keepdim)
+    else:
+        powers = n.emit("pow", size, n.constant(ord, x.dtype))
+        total = reduced(n, "sum", powers, dim, keepdim)
+        y = n.emit("pow", total, n.constant(1 / ord, x.dtype))
+    return n.cast(y, kind)
 
 
 @translates("dist.default", "_cdist_forward.default", "_euclidean_dist.default")
 def distance(n: Site, x: Value, y: Value, p: float = 2, *_: Any) -> Any:
     """The norm of the difference: of two tensors, or of each row of x and each row of y."""
     if n.op == "dist":
-        return vector_norm(n, n.emit("sub", n.operand(x), n.operand(y)), p)
+        return norm_of(n, n.emit("sub", n.operand(x), n.operand(y)), p, None, False)
     x = n.reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
     y = n.reshape(y, (*y.shape[:-2], 1, *y.shape[-2:]))
-    return vector_norm(n, n.emit("sub", x, y), p, -1)
+    return norm_of(n, n.emit("sub", x, y), p, -1, False)
 
 
 @translates("logsumexp.default")

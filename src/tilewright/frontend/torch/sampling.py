@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.registry import Site, translates
-from tilewright.graph import sizes
+from tilewright.graph import grid_sample, sizes
 from tilewright.graph.graph import Value
 
 
@@ -110,63 +109,16 @@ def pixel_shuffle(n: Site, x: Value, factor: int) -> Any:
     return n.reshape(n.transpose(x, [*range(k), *(k + d for d in order)]), n.shape)
 
 
-@translates("grid_sampler_2d.default", "grid_sampler.default")
+@translates("grid_sampler_2d.default", "grid_sampler_3d.default", "grid_sampler.default")
 def grid_sampler(
     n: Site, x: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Any:
-    """Images read at places that are data: bilinear or nearest, zeros or the border outside."""
-    if interpolation_mode > 1 or padding_mode > 1 or x.rank != 4:
-        raise Refusal(
-            "only bilinear and nearest sampling of images with zeros or the border outside"
-        )
-    batch, _, *space = x.shape
-    height, width = n.static(space, "an image")
-    rows = n.static(grid.shape[:1], "a batch of grids")[0]
-    lead = np.broadcast_to(
-        np.arange(rows).reshape(-1, 1, 1, 1), n.static((*grid.shape[:3], 1), "a grid")
+    """Images read at places that are data; halves compute the places in halves, as PyTorch does."""
+    mode = ("linear", "nearest", "cubic")[interpolation_mode]
+    padding = grid_sample.PADDINGS[padding_mode]
+    return grid_sample.grid_sample(
+        n.build, x, grid, mode, padding, align_corners, of=grid.dtype.name, round_first=False
     )
-    at = []
-    for part, size in ((1, height), (0, width)):
-        v = n.emit("add", n.cut(grid, 3, part, 1), n.constant(1, x.dtype))
-        scale, shift = ((size - 1) / 2, 0.0) if align_corners else (size / 2, -0.5)
-        v = n.emit("add", n.emit("mul", v, n.constant(scale, x.dtype)), n.constant(shift, x.dtype))
-        at.append(n.emit("clip", v, low=0, high=size - 1) if padding_mode == 1 else v)
-    pixels = n.transpose(x, (0, 2, 3, 1))
-
-    def read(y: Value, x_: Value) -> Value:
-        places = n.emit(
-            "concat", n.constant(lead.copy()), n.cast(y, "i64"), n.cast(x_, "i64"), axis=3
-        )
-        return n.emit("gather_nd", pixels, places)
-
-    def inside(v: Value, size: int) -> Value:
-        low = n.emit("greater_equal", v, n.constant(0, v.dtype))
-        return n.emit("logical_and", low, n.emit("less_equal", v, n.constant(size - 1, v.dtype)))
-
-    def tap(y: Value, x_: Value) -> Value:
-        within = n.emit("logical_and", inside(y, height), inside(x_, width))
-        held = [n.emit("clip", v, low=0, high=s - 1) for v, s in ((y, height), (x_, width))]
-        return n.emit("where", within, read(*held), n.constant(0, x.dtype))
-
-    if interpolation_mode == 1:
-        total = tap(*[n.emit("round", v) for v in at])
-    else:
-        total = None
-        floors = [n.emit("floor", v) for v in at]
-        parts = [n.emit("sub", v, f) for v, f in zip(at, floors, strict=True)]
-        one = n.constant(1, x.dtype)
-        for dy in (0, 1):
-            for dx in (0, 1):
-                places = [
-                    n.emit("add", f, one) if d else f for f, d in zip(floors, (dy, dx), strict=True)
-                ]
-                weights = [
-                    p if d else n.emit("sub", one, p) for p, d in zip(parts, (dy, dx), strict=True)
-                ]
-                value = n.emit("mul", tap(*places), n.emit("mul", *weights))
-                total = value if total is None else n.emit("add", total, value)
-    assert batch is not None
-    return n.transpose(total, (0, 3, 1, 2))
 
 
 # smooth resampling to fewer pixels ---------------------------------------------------------------

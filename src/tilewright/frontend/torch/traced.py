@@ -68,24 +68,17 @@ class TraceImporter(Importer):
         names: Names,
     ) -> None:
         program: Any = SimpleNamespace(graph=module.graph, graph_module=module)
-        super().__init__(program, name, names)
+        super().__init__(program, name, names, seeded=True)
         self.held_inputs = held
         self.numbers = {n: k for k, n in enumerate(module.graph.find_nodes(op="placeholder"))}
         self.taken: list[int] = []
         self.results: list[Any] = []
         self.bound: list[tuple[Var, int, int]] = []
-        self.seeds: list[Value] = []
 
     def name_symbols(self, nodes: Sequence[torch.fx.Node]) -> None:
         """No size may become a number: PyTorch calls what it has with other sizes too."""
         super().name_symbols(nodes)
         self.build.hints.clear()
-
-    def seed(self) -> Value:
-        """The last input, made when first wanted."""
-        if not self.seeds:
-            self.seeds.append(self.build.input("seed", "i64", ()))
-        return self.seeds[0]
 
     def placeholder(self, node: torch.fx.Node) -> Any:
         number, fake = self.numbers[node], node.meta.get("val")

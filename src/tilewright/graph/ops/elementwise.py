@@ -176,6 +176,22 @@ def _quietly(f: Callable[..., Any]) -> Callable[..., Any]:
     return apply
 
 
+def _power(x: Expr, y: Expr) -> Expr:
+    if x.dtype.is_float:
+        return te.power(x, y)
+    wide = te.round(te.power(te.cast(x, "f64"), te.cast(y, "f64")))
+    none = te.eq(x, zero(x)) & (y < zero(y))  # an inverse of 0
+    return te.select(none, zero(x), te.cast(wide, x.dtype))
+
+
+def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Whole numbers to negative powers are 0, but for 1 and -1."""
+    if y.dtype.kind != "i":
+        return np.power(x, y)
+    unit = np.where(np.abs(x) == 1, np.power(x, np.abs(y) % 2), 0).astype(x.dtype)
+    return np.where(y < 0, unit, np.power(x, np.maximum(y, 0)))
+
+
 for _name, _doc in {
     "exp": "e^x",
     "exp2": "2^x",
@@ -271,7 +287,7 @@ two_operands("mul", lambda x, y: x * y, _quietly(np.multiply), "x y")
 two_operands("div", _divide, _truncated, "x / y; integers round towards zero. Source: ONNX Div")
 two_operands("floormod", _floormod, _quietly(np.mod), "x modulo y with the sign of y", broadcast)
 two_operands("fmod", _fmod, _quietly(np.fmod), "x modulo y with the sign of x, as C's fmod")
-two_operands("pow", te.power, _quietly(np.power), "x to the power y")
+two_operands("pow", _power, _quietly(_pow), "x to the power y; integers: exact below 2^50")
 two_operands("atan2", te.atan2, np.arctan2, "the angle of the point (y, x)", broadcast_float)
 two_operands("minimum", te.minimum, np.minimum, "the lesser; NaN if either is")
 two_operands("maximum", te.maximum, np.maximum, "the greater; NaN if either is")

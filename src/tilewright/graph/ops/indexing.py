@@ -236,7 +236,7 @@ def _top_k_type(x: Any, *, k: Any, axis: int = -1, largest: bool = True) -> list
 
 
 def _top_k(x: np.ndarray, k: int, axis: int, largest: bool) -> Any:
-    keys = (~x if x.dtype.kind in "iu" else -x) if largest else x
+    keys = (~x if x.dtype.kind in "biu" else -x) if largest else x
     order = np.argsort(keys, axis=axis, kind="stable")
     order = np.take(order, np.arange(k), axis)
     return np.take_along_axis(x, order, axis), order.astype(np.int64)

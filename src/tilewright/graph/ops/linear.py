@@ -152,7 +152,9 @@ def _conv(x, w, bias=None, *, strides, pads, dilations, groups):  # type: ignore
     if each_in == 1 and each_out == 1:
         kernel_axes = "uvwxyz"[:rank]
         space = "abdefg"[:rank]
-        y = np.einsum(f"nc{space}{kernel_axes},c{kernel_axes}->nc{space}", views, w[:, 0])
+        wide = np.result_type(x, np.float32) if x.dtype.itemsize < 4 else x.dtype
+        parts = (v.astype(wide, copy=False) for v in (views, w[:, 0]))
+        y = np.einsum(f"nc{space}{kernel_axes},c{kernel_axes}->nc{space}", *parts)
     else:
         for g in range(groups):
             part = np.moveaxis(views[:, g * each_in : (g + 1) * each_in], 1, 1 + rank)
