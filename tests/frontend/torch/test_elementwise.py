@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+import tilewright as tw
 from tests.frontend.torch.agreement import agree, drawn
 
 UNARY = (
@@ -40,6 +42,16 @@ def test_activations() -> None:
 
 def test_prelu_with_a_slope_for_each_channel() -> None:
     agree(lambda x, w: F.prelu(x, w), drawn(2, 3, 4), drawn(3))
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_powers_of_whole_numbers(native: bool) -> None:
+    x, y = drawn(40, of=torch.int64), drawn(40, of=torch.int64, seed=1)
+    x, y = torch.cat([x, torch.tensor([7, 3])]), torch.cat([y, torch.tensor([17, 4])])
+    graph = agree(torch.pow, x, y, tolerance=0)
+    if native:
+        found = tw.compile(graph, cache=False)(x.numpy(), y.numpy())
+        np.testing.assert_array_equal(found[0], torch.pow(x, y).numpy())
 
 
 @pytest.mark.parametrize("of", [torch.float32, torch.int64, torch.int32])

@@ -75,6 +75,7 @@ def test_orders() -> None:
     def f(x: Tensor) -> list[Tensor]:
         return [*x.topk(2), *x.topk(3, 0, largest=False), *x.sort(1), *x.sort(0, descending=True), x.argsort(1),
                 *torch.sort(x, stable=True), torch.bucketize(x, torch.tensor([-1.0, 0.0, 1.0])),
-                torch.searchsorted(torch.tensor([-1.0, 0.0, 1.0]), x, right=True)]  # fmt: skip
+                torch.searchsorted(torch.tensor([-1.0, 0.0, 1.0]), x, right=True),
+                torch.searchsorted(torch.tensor([-1.0, 0.0, 1.0]), 0.5)]  # fmt: skip
 
     agree(f, drawn(4, 5))

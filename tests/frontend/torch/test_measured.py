@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 import tilewright as tw
 from tests.frontend.torch.agreement import Call, agree, close, drawn
 from tilewright.frontend.torch import import_torch
+from tilewright.graph.evaluate import evaluate
 
 FINDS = {
     "nonzero": lambda x: (torch.nonzero(x), torch.nonzero(x > 1, as_tuple=True)),
@@ -20,6 +21,7 @@ FINDS = {
     "unique_consecutive": lambda x: torch.unique_consecutive(x, return_inverse=True),
     "unique_dim": lambda x: torch.unique(x, dim=1, return_inverse=True, return_counts=True),
     "runs": lambda x: torch.unique_consecutive(x, return_counts=True, dim=0),
+    "runs along the last": lambda x: torch.unique_consecutive(x[0], return_counts=True, dim=-1),
     "repeats": lambda x: torch.repeat_interleave(x, x[:, 0].abs(), dim=0),
     "bincount": lambda x: torch.bincount(x.flatten().abs(), minlength=3),
 }
@@ -41,3 +43,12 @@ def test_as_many_as_are_found(native: bool) -> None:
         expected = pytree.tree_leaves(module(x))
         for a, b in zip(run(x.numpy()), expected, strict=True):
             close(np.asarray(a), b.numpy(), 0)
+
+
+@pytest.mark.parametrize("of", [torch.float32, torch.int64, torch.bool])
+def test_numbers_among_the_results(of: torch.dtype) -> None:
+    x = drawn(3, of=of)
+    graph = import_torch(Call(lambda x: (x[1].item(), x)), (x,))
+    for seed in (0, 5):
+        x = drawn(3, of=of, seed=seed)
+        assert evaluate(graph, [x.numpy()])[0] == x[1].item()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -111,17 +114,30 @@ def test_resampling(mode: str, how: dict[str, object]) -> None:
     agree(lambda x: F.interpolate(x, mode=mode, **how), drawn(2, 3, 5, 6))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
-@pytest.mark.parametrize("outside", ["zeros", "border"])
-@pytest.mark.parametrize("corners", [True, False])
-def test_sampling_at_a_grid(mode: str, outside: str, corners: bool) -> None:
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_sampling_at_a_grid(mode: str) -> None:
     grid = drawn(2, 4, 5, 2, seed=1).clamp(-1.4, 1.4)
-    agree(
-        lambda x, g: F.grid_sample(x, g, mode, outside, corners),
-        drawn(2, 3, 6, 7),
-        grid,
-        tolerance=1e-4,
-    )
+    kinds = itertools.product(("zeros", "border", "reflection"), (True, False))
+    calls = [partial(F.grid_sample, mode=mode, padding_mode=p, align_corners=c) for p, c in kinds]
+    agree(lambda x, g: [f(x, g) for f in calls], drawn(2, 3, 6, 7), grid, tolerance=1e-4)
+    if mode != "bicubic":
+        volume, grid = drawn(2, 3, 4, 5, 3), drawn(2, 2, 3, 4, 3, seed=1).clamp(-1.4, 1.4)
+        agree(lambda x, g: [f(x, g) for f in calls], volume, grid, tolerance=1e-4)
+
+
+def test_rows_of_an_embedding_are_shortened() -> None:
+    rows = torch.tensor([[1, 4], [4, 2]])
+    for norm in (1.0, 2.0):
+        agree(
+            lambda w, i, norm=norm: F.embedding(i, w.clone(), max_norm=1.5, norm_type=norm),
+            drawn(6, 5),
+            rows,
+        )
+
+
+def test_attention_whose_query_lacks_the_batch() -> None:
+    f = partial(F.scaled_dot_product_attention, is_causal=True)
+    agree(f, drawn(4, 3, 8), drawn(2, 4, 6, 8, seed=1), drawn(2, 4, 6, 8, seed=2))
 
 
 def test_shuffled_pixels() -> None:

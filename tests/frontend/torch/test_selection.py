@@ -83,6 +83,7 @@ def test_counts() -> None:
             torch.histc(x, 7),
             torch.histc(x, 5, -1.0, 1.0),
             *torch.mode(i, 1),
+            torch.mode(i > 0, 1)[0],
             F.pdist(x),
             F.pdist(x, 1.0),
         ]

@@ -184,13 +184,13 @@ def mode(n: Site, x: Value, dim: int = -1, keepdim: bool = False) -> Any:
     """The least of the most frequent values along an axis, and where it stands last."""
     if not x.rank:
         return x, n.constant(0, "i64")
-    axis = axis_of(dim, x.rank)
+    axis, kind = axis_of(dim, x.rank), x.dtype
+    x = n.cast(x, "u8") if kind.is_bool else x
     row = n.reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]))
     column = n.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
-    same = n.emit("not_equal", row, column) if x.dtype.is_bool else n.emit("equal", row, column)
-    counts = reduced(n, "sum", n.cast(same, "i64"), axis + 1)
+    counts = reduced(n, "sum", n.cast(n.emit("equal", row, column), "i64"), axis + 1)
     most = n.emit("equal", counts, reduced(n, "max", counts, axis, True))
     highest = n.constant(x.dtype.highest, x.dtype)
     value = reduced(n, "min", n.emit("where", most, x, highest), axis, True)
     at = n.emit("argmax", n.cast(n.emit("equal", x, value), "u8"), axis=axis, last=True)
-    return n.reshape(value, n.shape), n.reshape(at, n.shape)
+    return n.cast(n.reshape(value, n.shape), kind), n.reshape(at, n.shape)
