@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ from tilewright.strategy.select import default
 from tilewright.support.collector import collector_paused
 from tilewright.support.errors import InternalFault
 from tilewright.target.target import target
+
+PATIENCE = 0.5  # seconds between a worker's looks at whether it is still wanted
 
 
 @dataclass(frozen=True)
@@ -191,8 +194,16 @@ def _receive(pipe: BinaryIO | Any) -> Any:
     return pickle.loads(pipe.read(size))
 
 
+def end_with(parent: int) -> None:
+    """End this process when its parent is gone, even in the middle of a long job."""
+    while os.getppid() == parent:
+        time.sleep(PATIENCE)
+    os._exit(1)
+
+
 def serve() -> None:
     """A worker: compile the jobs that come in until there are no more."""
+    threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not disturb the answers
     while True:
