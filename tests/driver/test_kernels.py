@@ -15,12 +15,12 @@ SERVE = "from tilewright.driver.kernels import serve; serve()"
 @pytest.mark.skipif(os.name != "posix", reason="other systems keep the number of a dead parent")
 def test_a_worker_ends_with_its_parent() -> None:
     """Its pipe stays open here, as it does while a worker is busy and does not read."""
-    code = f'''
+    code = f"""
 import os, subprocess, sys, time
 worker = subprocess.Popen([sys.executable, "-c", {SERVE!r}])
 print(worker.pid, flush=True)
 time.sleep(600)
-'''
+"""
     parent = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
