@@ -12,6 +12,7 @@ from tests.frontend.torch.architectures import examine
 from tests.frontend.torch.small_models import LIBRARIES
 from tilewright.driver.kernels import KernelPool
 from tilewright.frontend.torch import import_torch
+from tilewright.graph import evaluate
 
 FEW = ("transformers/bert", "transformers/llama", "transformers/t5", "transformers/mobilenet_v2")
 SPREAD = [f"transformers/{name}" for name in LIBRARIES["transformers"][0][::9]]
@@ -79,3 +80,15 @@ def test_windows_that_cover_an_image_fix_its_size() -> None:
         dynamic_shapes={"x": {0: OPEN[0], 2: torch.export.Dim.AUTO}},
     )
     assert graph.outputs[0].shape[0] == graph.inputs[0].shape[0]
+
+
+def test_a_slice_from_a_symbolic_end() -> None:
+    class Last(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return x[:, -y.shape[0] :] + 0
+
+    x, y = torch.randn(2, 9), torch.randn(4)
+    shapes = {"x": {1: OPEN[0]}, "y": {0: OPEN[0]}}
+    graph = import_torch(Last(), (x, y), dynamic_shapes=shapes)
+    (found,) = evaluate(graph, [x.numpy(), y.numpy()])
+    assert (found == x[:, -4:].numpy()).all()

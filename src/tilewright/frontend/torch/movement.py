@@ -93,6 +93,8 @@ def bounded(place: Any, size: Any, default: Any) -> Any:
         return min(max(number + most if number < 0 else number, 0), most)
     if number is not None and number < 0:
         return sizes.size(maximum(sizes.size(size + number), sizes.size(0)))
+    if number is None and sizes.is_never_more(sizes.size(place), sizes.size(0)):  # -n
+        return sizes.size(maximum(sizes.size(size + place), sizes.size(0)))
     return 0 if number == 0 else sizes.size(minimum(sizes.size(place), sizes.size(size)))
 
 
