@@ -342,3 +342,12 @@ def test_size_that_a_sum_leaves_to_a_reshape() -> None:
     (wide,) = g.apply("Pad", made(g, "M", 5), ends, mode="edge", exact=True)
     g.apply("Reshape", wide, g.constant([0, -1]), exact=True)
     check(g)
+
+
+def test_corners_of_a_size_that_only_the_run_knows() -> None:
+    """From 19 places to 3: the one in the middle is the ninth, not a last bit behind it."""
+    g = growth(22, "M")
+    attrs = {"coordinate_transformation_mode": "align_corners", "nearest_mode": "ceil"}
+    x, goal = made(g, 1, 2, "M"), g.constant([1, 2, 3])
+    g.apply("Resize", x, None, None, goal, mode="nearest", exact=True, **attrs)
+    check(g)

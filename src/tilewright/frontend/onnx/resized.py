@@ -22,10 +22,12 @@ from tilewright.ir.expr import Expr
 
 
 class Goal(NamedTuple):
-    """For the resized axes: new sizes, and factors as an f64 vector."""
+    """For the resized axes: new sizes; as f64 vectors the factors, and the new sizes before they
+    are rounded."""
 
     sizes: tuple[Expr, ...]
     scales: Value
+    spans: Value
 
 
 def goal_of(
@@ -37,24 +39,26 @@ def goal_of(
     old = f.of(n.build.from_sizes(made, measured.I64))
     exact = None if scales is None else exact_sizes(n, axes, scales)
     if exact is not None and scales is not None:
-        return Goal(exact, f.of(scales))
+        return Goal(exact, f.of(scales), f("mul", old, f.of(scales)))
     if scales is not None:
         factors = f.of(n.build.emit("reshape", scales, shape=(len(axes),)))
-        new = f("floor", f("mul", old, factors))
+        spans = f("mul", old, factors)
+        new = f("floor", spans)
     else:
         assert asked is not None
-        new = f.of(n.build.emit("reshape", asked, shape=(len(axes),)))
+        spans = new = f.of(n.build.emit("reshape", asked, shape=(len(axes),)))
         factors = f("div", new, f("maximum", old, 1.0))
         policy = n.text("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             how = "reduce_min" if policy == "not_larger" else "reduce_max"
             factors = f("expand", f(how, factors, axes=(0,), keepdims=True), shape=(len(axes),))
-            new = f("floor", f("add", f("mul", factors, old), 0.5))
+            spans = f("mul", factors, old)
+            new = f("floor", f("add", spans, 0.5))
         known = n.build.sizes_in(asked)
         if known is not None and policy == "stretch":
-            return Goal(sizes.shape(known.ravel().tolist()), factors)
+            return Goal(sizes.shape(known.ravel().tolist()), factors, spans)
     whole = n.build.emit("cast", new, to="i64")
-    return Goal(measured.measure(n, whole, "the new sizes"), factors)
+    return Goal(measured.measure(n, whole, "the new sizes"), factors, spans)
 
 
 def exact_sizes(n: Site, axes: Sequence[int], scales: Value) -> tuple[Expr, ...] | None:
@@ -73,16 +77,17 @@ def exact_sizes(n: Site, axes: Sequence[int], scales: Value) -> tuple[Expr, ...]
 
 
 def places(
-    n: Site, f: Floats, how: str, old: Value, new: Expr, scale: Value, window: tuple[Value, Value]
+    n: Site, f: Floats, how: str, old: Value, goal: Goal, k: int, window: tuple[Value, Value]
 ) -> Value:
-    """Where the new places lie in the old ones. Source: ONNX Resize-19."""
+    """Where the new places of the k-th resized axis lie in the old ones. Source: ONNX Resize-19."""
+    new, scale, span = goal.sizes[k], f.element(goal.scales, k), f.element(goal.spans, k)
     i = f.of(n.build.emit("arange", length=new))
     count = f.size(new)
     middle = f("sub", f("div", f("add", i, 0.5), scale), 0.5)
     if how == "half_pixel":
         return middle
     if how == "half_pixel_symmetric":
-        lost = f("sub", 1.0, f("div", count, f("mul", scale, old)))
+        lost = f("sub", 1.0, f("div", count, span))
         return f("add", f("mul", f("mul", old, 0.5), lost), middle)
     if how == "pytorch_half_pixel":
         return f("where", f("greater", count, 1.0), middle, f("mul", i, 0.0))
@@ -92,7 +97,7 @@ def places(
         return f("div", f("add", i, 0.5), scale)
     last = f("sub", old, 1.0)
     if how == "align_corners":
-        gaps = f("sub", f("mul", scale, old), 1.0)
+        gaps = f("sub", span, 1.0)
         none = f("equal", gaps, 0.0)
         spread = f("div", f("mul", i, last), f("where", none, 1.0, gaps))
         return f("where", none, f("mul", i, 0.0), spread)
@@ -209,7 +214,7 @@ def resize(n: Site, axes: Sequence[int], how: str, kernel: Kernel, given: Given)
         if roi is not None and how == "tf_crop_and_resize":
             window = f.element(f.of(roi), k), f.element(f.of(roi), len(axes) + k)
         scale, old = f.element(goal.scales, k), f.size(y.shape[a])
-        at = places(n, f, how, old, goal.sizes[k], scale, window)
+        at = places(n, f, how, old, goal, k, window)
         outside = None
         if how == "tf_crop_and_resize":
             beyond = f("greater", at, f("sub", old, 1.0))
