@@ -100,8 +100,8 @@ OWN: dict[str, dict[str, Any]] = {  # and what some need besides
     "persimmon": {"num_key_value_heads": 4},
     "audio-spectrogram-transformer": {"max_length": 40, "frequency_stride": 8, "time_stride": 8},
     "speech_to_text": {"input_feat_per_channel": 16},
-    "mobilenet_v1": {"initializer_range": 0.3},
-    "mobilenet_v2": {"initializer_range": 0.3},
+    "mobilenet_v1": {"initializer_range": 0.2},
+    "mobilenet_v2": {"initializer_range": 0.15},
     "efficientnet": {"width_coefficient": 0.5, "depth_coefficient": 0.3, "hidden_dim": 640, "initializer_range": 0.5},
 }  # fmt: skip
 for _name in ("hubert", "unispeech", "unispeech-sat", "wavlm", "data2vec-audio", "sew"):
