@@ -179,9 +179,17 @@ def _quietly(f: Callable[..., Any]) -> Callable[..., Any]:
 def _power(x: Expr, y: Expr) -> Expr:
     if x.dtype.is_float:
         return te.power(x, y)
-    wide = te.round(te.power(te.cast(x, "f64"), te.cast(y, "f64")))
-    none = te.eq(x, zero(x)) & (y < zero(y))  # an inverse of 0
-    return te.select(none, zero(x), te.cast(wide, x.dtype))
+    one, two, most = (te.const(v, x.dtype) for v in (1, 2, x.dtype.bits - 1))
+    # a greater power fits for -1, 0 and 1 alone: what counts is whether the exponent is odd
+    left = te.select(y > most, y % two + (most - one), te.maximum(y, zero(y)))
+    result, square = one, x
+    for _ in range(x.dtype.bits.bit_length() - 1):
+        result = result * te.select(te.eq(left % two, one), square, one)
+        square, left = square * square, left // two
+    if not x.dtype.is_signed:
+        return result
+    sign = te.select(te.eq(y % two, zero(y)), one, x)
+    return te.select(y < zero(y), te.select(te.eq(te.abs(x), one), sign, zero(x)), result)
 
 
 def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -287,7 +295,7 @@ two_operands("mul", lambda x, y: x * y, _quietly(np.multiply), "x y")
 two_operands("div", _divide, _truncated, "x / y; integers round towards zero. Source: ONNX Div")
 two_operands("floormod", _floormod, _quietly(np.mod), "x modulo y with the sign of y", broadcast)
 two_operands("fmod", _fmod, _quietly(np.fmod), "x modulo y with the sign of x, as C's fmod")
-two_operands("pow", _power, _quietly(_pow), "x to the power y; integers: exact below 2^50")
+two_operands("pow", _power, _quietly(_pow), "x to the power y; integers: exact where the result fits")
 two_operands("atan2", te.atan2, np.arctan2, "the angle of the point (y, x)", broadcast_float)
 two_operands("minimum", te.minimum, np.minimum, "the lesser; NaN if either is")
 two_operands("maximum", te.maximum, np.maximum, "the greater; NaN if either is")
