@@ -14,7 +14,7 @@ from tilewright.graph.builder import Builder
 @pytest.mark.parametrize("of", [np.int64, np.int32, np.uint8])
 def test_exact_where_the_result_fits(of):
     """Negative powers are 0, but for 1 and -1."""
-    about, rng = np.iinfo(of), np.random.default_rng(about.bits)
+    about, rng = np.iinfo(of), np.random.default_rng(5)
     low = max(about.min, -12)
     x = rng.integers(low, 13, 400).astype(of)
     y = np.concatenate([rng.integers(max(about.min, -3), 9, 200), rng.integers(0, 120, 200)])
