@@ -13,6 +13,7 @@ from typing import Any
 
 import onnx
 
+from tilewright.frontend.onnx.alike import BROADCASTS, alike
 from tilewright.frontend.onnx.checks import (
     MOST_DEPTH,
     MOST_LISTED,
@@ -280,6 +281,10 @@ class Importer:
             elif key[1] in MOVES | MEASURES and any(isinstance(v, Coded | Text) for v in inputs):
                 made = moved(site, TRANSLATORS[key])
             else:
+                if key in BROADCASTS and self.body is None:
+                    tensors = [v for v in inputs if isinstance(v, Value)]
+                    if len(tensors) == len(inputs) > 1:
+                        site.inputs = [*alike(site, tensors)]
                 made = TRANSLATORS[key](site)
         except Refusal as refusal:
             raise self.fault(node, refusal.why, refusal.remedy) from None

@@ -1,0 +1,69 @@
+"""Operands that are broadcast together though only the run knows whether their sizes fit.
+
+In: the operands of an element-wise node. Out: the same, stretched to one shape where a size that
+depends on data meets another one: the run finds it to be one or the same, or refuses. What can be
+told when compiling is left to the operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.frontend.onnx.measured import counted, dims, measure, numbers, op, valid
+from tilewright.frontend.onnx.registry import Site
+from tilewright.graph import sizes
+from tilewright.graph.graph import Value
+from tilewright.ir.expr import Expr, Var, as_int
+
+BROADCASTS = {
+    ("", op)
+    for op in "Add Sub Mul Div Mod Pow And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual"
+    " BitShift BitwiseAnd BitwiseOr BitwiseXor Max Min Mean Sum Where".split()
+}
+
+
+def alike(n: Site, values: Sequence[Value]) -> list[Value]:
+    """The values, stretched along the axes where sizes of the run differ from others."""
+    rank = max(v.rank for v in values)
+    shapes = [(sizes.size(1),) * (rank - v.rank) + v.shape for v in values]
+    met = [{s for s in column if as_int(s) != 1} for column in zip(*shapes, strict=True)]
+    open_axes = [d for d, different in enumerate(met) if len(different) > 1]
+    if not open_axes or not all(follows_data(n, met[d]) for d in open_axes):
+        return list(values)
+    padded = [_padded(n, v, rank) for v in values]
+    goal = padded[0]
+    for other in padded[1:]:
+        goal = op(n, "maximum", goal, other)
+    fits = None
+    for own in padded:
+        each = op(n, "logical_or", op(n, "equal", own, 1), op(n, "equal", own, goal))
+        fits = each if fits is None else op(n, "logical_and", fits, each)
+    assert fits is not None
+    all_fit = op(n, "reduce_all", fits, axes=(0,))
+    asked = measure(n, valid(n, all_fit, goal), "the shape of the operands")
+    return [_stretched(n, v, [(d, asked[d]) for d in open_axes], rank) for v in values]
+
+
+def follows_data(n: Site, of: set[Expr]) -> bool:
+    """Does a size among these depend on data?"""
+    measured = {Var(s) for node in n.build.nodes if node.op == "measure" for s in node["symbols"]}
+    return not measured.isdisjoint(sizes.symbols(of))
+
+
+def _padded(n: Site, v: Value, rank: int) -> Value:
+    if v.rank == rank:
+        return dims(n, v)
+    ones = numbers(n, [1] * (rank - v.rank))
+    return op(n, "concat", ones, dims(n, v), axis=0) if v.rank else ones
+
+
+def _stretched(n: Site, v: Value, goal: Sequence[tuple[int, Expr]], rank: int) -> Value:
+    """v with each size along those axes as asked: its own, or its one element again and again."""
+    for d, size in goal:
+        axis = d - rank + v.rank
+        if axis < 0 or as_int(v.shape[axis]) == 1:
+            continue
+        last = op(n, "sub", counted(n, v.shape[axis]), 1)
+        places = op(n, "minimum", op(n, "arange", length=size), last)
+        v = op(n, "gather", v, places, axis=axis)
+    return v

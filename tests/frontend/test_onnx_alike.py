@@ -1,0 +1,53 @@
+"""Operands whose sizes meet when the model runs: counts of what is not zero, beside others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from tilewright.driver.compile import compile_observed
+from tilewright.driver.kernels import KernelPool
+from tilewright.support.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def run():
+    """places of x's nonzero elements [count, 1] + c[3, 2]; the greatest of places, z and that."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["found"]),
+        helper.make_node("Transpose", ["found"], ["column"]),
+        helper.make_node("Cast", ["column"], ["places"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["places", "c"], ["y"]),
+        helper.make_node("Max", ["places", "z", "y"], ["w"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [5]),
+        helper.make_tensor_value_info("z", TensorProto.FLOAT, ["N", 1]),
+    ]
+    outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "yw"]
+    c = helper.make_tensor("c", TensorProto.FLOAT, [3, 2], [1, 2, 3, 4, 5, 6])
+    graph = helper.make_graph(nodes, "g", inputs, outputs, [c])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    return compile_observed(model, cache=False, pool=KernelPool(1))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_one_or_the_same(run, count, rows):
+    x = np.zeros(5, np.float32)
+    x[:count] = 2
+    z = np.random.default_rng(count).uniform(0, 6, (rows, 1)).astype(np.float32)
+    places = np.argwhere(x).astype(np.float32)
+    y = places + np.arange(1, 7, dtype=np.float32).reshape(3, 2)
+    found = run(x, z)
+    np.testing.assert_array_equal(found[0], y)
+    np.testing.assert_array_equal(found[1], np.maximum(np.maximum(places, z), y))
+
+
+@pytest.mark.parametrize("count, rows, node", [(2, 1, "Add 'y'"), (1, 2, "Max 'w'")])
+def test_others_are_refused(run, count, rows, node):
+    x = np.zeros(5, np.float32)
+    x[:count] = 1
+    with pytest.raises(InputError, match=f"the shape of the operands of {node}"):
+        run(x, np.ones((rows, 1), np.float32))
