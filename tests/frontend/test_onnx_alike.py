@@ -51,3 +51,25 @@ def test_others_are_refused(run, count, rows, node):
     x[:count] = 1
     with pytest.raises(InputError, match=f"the shape of the operands of {node}"):
         run(x, np.ones((rows, 1), np.float32))
+
+
+def test_the_last_beside_all():
+    """Of an axis of open size, which might be none, the last is one."""
+    ends = [
+        helper.make_tensor(n, TensorProto.INT64, [1], [v])
+        for n, v in (("from", -1), ("to", 1 << 40), ("axis", 2))
+    ]
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["pooled"], kernel_shape=[2], strides=[2]),
+        helper.make_node("Slice", ["pooled", "from", "to", "axis"], ["last"]),
+        helper.make_node("Div", ["pooled", "last"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, "N"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [x], [y], ends)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    divided = compile_observed(model, cache=False, pool=KernelPool(1))
+    for size in (11, 4, 2):
+        array = np.random.default_rng(size).uniform(1, 2, (1, 3, size)).astype(np.float32)
+        pooled = array[..., : size // 2 * 2].reshape(1, 3, -1, 2).max(-1)
+        np.testing.assert_allclose(divided(array)[0], pooled / pooled[..., -1:], rtol=1e-6)

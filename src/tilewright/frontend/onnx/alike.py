@@ -1,8 +1,9 @@
 """Operands that are broadcast together though only the run knows whether their sizes fit.
 
 In: the operands of an element-wise node. Out: the same, stretched to one shape where a size that
-depends on data meets another one: the run finds it to be one or the same, or refuses. What can be
-told when compiling is left to the operators.
+depends on data meets another one: the run finds it to be one or the same, or refuses. So is the
+first row of an axis of open size, which may have none. What can be told when compiling is left to
+the operators.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tilewright.frontend.onnx.measured import counted, dims, measure, numbers, o
 from tilewright.frontend.onnx.registry import Site
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
-from tilewright.ir.expr import Expr, Var, as_int
+from tilewright.ir.expr import Expr, Var, as_int, minimum
 
 BROADCASTS = {
     ("", op)
@@ -27,6 +28,9 @@ def alike(n: Site, values: Sequence[Value]) -> list[Value]:
     rank = max(v.rank for v in values)
     shapes = [(sizes.size(1),) * (rank - v.rank) + v.shape for v in values]
     met = [{s for s in column if as_int(s) != 1} for column in zip(*shapes, strict=True)]
+    longer = {d: whole for d, some in enumerate(met) if (whole := whole_of(some)) is not None}
+    if longer:
+        return alike(n, [_stretched(n, v, list(longer.items()), rank) for v in values])
     open_axes = [d for d, different in enumerate(met) if len(different) > 1]
     if not open_axes or not all(follows_data(n, met[d]) for d in open_axes):
         return list(values)
@@ -42,6 +46,18 @@ def alike(n: Site, values: Sequence[Value]) -> list[Value]:
     all_fit = op(n, "reduce_all", fits, axes=(0,))
     asked = measure(n, valid(n, all_fit, goal), "the shape of the operands")
     return [_stretched(n, v, [(d, asked[d]) for d in open_axes], rank) for v in values]
+
+
+def whole_of(different: set[Expr]) -> Expr | None:
+    """Of two sizes the one whose first element, if there is any, the other keeps: x and x[:1]."""
+    if len(different) != 2:
+        return None
+    a, b = different
+    one = sizes.size(1)
+    firsts = [
+        whole for whole, first in ((a, b), (b, a)) if first == sizes.size(minimum(whole, one))
+    ]
+    return firsts[0] if firsts else None
 
 
 def follows_data(n: Site, of: set[Expr]) -> bool:
