@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from tests.frontend.torch.agreement import agree, drawn
+from tilewright.graph.evaluate import evaluate
 
 
 def test_shapes() -> None:
@@ -64,6 +66,18 @@ def test_windows_and_strides() -> None:
         ),
         drawn(3, 8),
     )
+
+
+def test_pads_to_a_multiple() -> None:
+    """Windows that share out an image of any size: how much is added follows from the size."""
+    def f(x: Tensor) -> Tensor:
+        return F.pad(x, (0, -x.shape[2] % 4, 0, -x.shape[1] % 4))
+
+    sizes = torch.export.Dim.AUTO
+    graph = agree(f, drawn(2, 5, 7), dynamic={"inputs": ({1: sizes, 2: sizes},)})
+    for shape in ((2, 6, 9), (2, 8, 4), (2, 11, 13)):
+        x = drawn(*shape, seed=shape[1])
+        np.testing.assert_array_equal(evaluate(graph, [x.numpy()])[0], f(x).numpy())
 
 
 def test_pads() -> None:

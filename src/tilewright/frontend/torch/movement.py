@@ -269,7 +269,7 @@ def pad(n: Site, x: Value, pads: Any, *rest: Any, **named: Any) -> Any:
     if mode != "replicate":  # which looks at what is cut off
         x, cuts = cut_ends(n, x, cuts), [(0, 0)] * x.rank
     before, after = ([0 if (as_int(v) or 0) < 0 else v for v in ends] for ends in (before, after))
-    if any(before) or any(after):
+    if any(as_int(v) != 0 for v in (*before, *after)):
         value = bool(value) if x.dtype.is_bool else value
         x = n.emit(
             "pad", x, before=tuple(before), after=tuple(after), mode=_MODES[mode], value=value
