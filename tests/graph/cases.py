@@ -392,6 +392,7 @@ def _movement() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         ("arange", [], {"length": 5, "start": 2, "step": 3, "of": "i64"}),
         ("arange", [], {"length": 4, "start": 0.5, "step": -0.25, "of": "f32"}),
         ("size_values", [], {"values": (3, 5, 7), "shape": (3,), "of": "i64"}),
+        ("size_values", [], {"values": (*range(20), *range(40, 68)), "shape": (3, 16)}),
         ("trilu", [f(2, 4, 5)], {"k": 1}),
         ("trilu", [f(4, 4)], {"upper": False, "k": -1}),
     ]
