@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -28,28 +31,26 @@ def folder() -> Path:
 
 
 def mnn(subject: Subject, threads: int) -> Call:
-    import _tools  # type: ignore[import-not-found]  # the converter inside the package MNN
-    import MNN  # type: ignore[import-not-found]
-
+    package, converter = import_module("MNN"), import_module("_tools")  # which the package brings
     file = str(folder() / "model.mnn")
     files = ["--modelFile", str(subject.path), "--MNNModel", file]
-    _tools.mnnconvert(["", "-f", "ONNX", *files, "--bizCode", "-"])
-    net = MNN.Interpreter(file)
+    converter.mnnconvert(["", "-f", "ONNX", *files, "--bizCode", "-"])
+    net = package.Interpreter(file)
     session = net.createSession({"backend": "CPU", "numThread": threads, "precision": "high"})
-    inputs, layout = net.getSessionInputAll(session), MNN.Tensor_DimensionType_Caffe
-    kinds = {"float32": MNN.Halide_Type_Float, "int32": MNN.Halide_Type_Int}
+    inputs, layout = net.getSessionInputAll(session), package.Tensor_DimensionType_Caffe
+    kinds = {"float32": package.Halide_Type_Float, "int32": package.Halide_Type_Int}
     names = input_names(subject.path)
 
     def call(arrays: Arrays) -> Arrays:
         for name, array in zip(names, arrays, strict=True):
             array = array.astype(np.int32) if array.dtype == np.int64 else array
-            given = MNN.Tensor(array.shape, kinds[array.dtype.name], array, layout)
+            given = package.Tensor(array.shape, kinds[array.dtype.name], array, layout)
             inputs[name].copyFromHostTensor(given)
         net.runSession(session)
         found = []
         for tensor in net.getSessionOutputAll(session).values():
             zeros = np.zeros(tensor.getShape(), np.float32)
-            copy = MNN.Tensor(zeros.shape, kinds["float32"], zeros, layout)
+            copy = package.Tensor(zeros.shape, kinds["float32"], zeros, layout)
             tensor.copyToHostTensor(copy)
             found.append(np.array(copy.getNumpyData()).reshape(zeros.shape))
         return found
@@ -58,11 +59,7 @@ def mnn(subject: Subject, threads: int) -> Call:
 
 
 def ncnn(subject: Subject, threads: int) -> Call:
-    from importlib.util import find_spec
-
-    import ncnn as package  # type: ignore[import-not-found]
-
-    place = folder()
+    package, place = import_module("ncnn"), folder()
     model = place / "model.onnx"
     model.symlink_to(subject.path.resolve())
     spec = find_spec("pnnx")
@@ -88,11 +85,7 @@ def ncnn(subject: Subject, threads: int) -> Call:
 
 
 def iree(subject: Subject, threads: int) -> Call:
-    import sys
-
-    import iree.compiler as compiler  # type: ignore[import-not-found]
-    import iree.runtime as runtime  # type: ignore[import-not-found]
-
+    compiler, runtime = import_module("iree.compiler"), import_module("iree.runtime")
     place = folder()
     imported = str(place / "model.mlir")
     importer = [sys.executable, "-m", "iree.compiler.tools.import_onnx", str(subject.path)]
@@ -118,12 +111,12 @@ def iree(subject: Subject, threads: int) -> Call:
 def tvm(subject: Subject, threads: int) -> Call:
     os.environ["TVM_NUM_THREADS"] = str(threads)
     import onnx
-    import tvm as package  # type: ignore[import-not-found]
-    from tvm import relax  # type: ignore[import-not-found]
-    from tvm.relax.frontend.onnx import from_onnx  # type: ignore[import-not-found]
 
+    package, relax = import_module("tvm"), import_module("tvm.relax")
+    from_onnx = import_module("tvm.relax.frontend.onnx").from_onnx
     module = from_onnx(onnx.load(subject.path), keep_params_in_input=False)
-    target = package.target.Target({"kind": "llvm", "mcpu": host_cpu(package)})
+    cpu = package.target.codegen.llvm_get_system_cpu()
+    target = package.target.Target({"kind": "llvm", "mcpu": cpu})
     machine = relax.VirtualMachine(package.compile(module, target=target), package.cpu())
 
     def call(arrays: Arrays) -> Arrays:
@@ -132,11 +125,6 @@ def tvm(subject: Subject, threads: int) -> Call:
         return [x.numpy() for x in found]
 
     return call
-
-
-def host_cpu(package: object) -> str:
-    """What LLVM calls this machine's processor."""
-    return package.target.codegen.llvm_get_system_cpu()  # type: ignore[attr-defined]
 
 
 def input_names(path: Path) -> list[str]:

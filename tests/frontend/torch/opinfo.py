@@ -132,8 +132,8 @@ def number_of(op: Any, of: str) -> int:
     """How many samples an operator has, as far as they can be made."""
     number = 0
     with contextlib.suppress(Exception):
-        for number, _ in enumerate(samples(op, of, None), 1):  # noqa: B007
-            pass
+        for _ in samples(op, of, None):
+            number += 1
     return max(number, 1)
 
 

@@ -77,7 +77,7 @@ def _stretched(n: Site, v: Value, goal: Sequence[tuple[int, Expr]], rank: int) -
     """v with each size along those axes as asked: its own, or its one element again and again."""
     for d, size in goal:
         axis = d - rank + v.rank
-        if axis < 0 or as_int(v.shape[axis]) == 1:
+        if axis < 0 or as_int(v.shape[axis]) == 1 or v.shape[axis] == size:
             continue
         last = op(n, "sub", counted(n, v.shape[axis]), 1)
         places = op(n, "minimum", op(n, "arange", length=size), last)

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend import fourier
 from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.arithmetic import Floats
 from tilewright.frontend.onnx.measured import op
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
-from tilewright.graph import sizes
+from tilewright.graph import fourier, sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, as_int

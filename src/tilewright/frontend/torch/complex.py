@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tilewright.frontend import fourier
 from tilewright.frontend.torch import (  # noqa: F401  whose translators serve both parts
     elementwise,
     indexing,
@@ -23,7 +22,7 @@ from tilewright.frontend.torch import (  # noqa: F401  whose translators serve b
 )
 from tilewright.frontend.torch.convert import Refusal, of_torch
 from tilewright.frontend.torch.registry import TRANSLATORS, Site, axes_of, translates
-from tilewright.graph import sizes
+from tilewright.graph import fourier, sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import as_int
