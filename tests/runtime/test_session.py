@@ -88,6 +88,39 @@ def test_symbols_must_agree(loaded):
     assert exe(np.zeros((3, 5), f), np.zeros((5, 3), f))[0] == 305
 
 
+def test_symbols_are_solved_from_their_multiples(loaded):
+    exe = loaded(
+        program(
+            "EXPORT int32_t run(tw_call *c) { *(int64_t *)c->outputs[0] = c->dims[0] * 100 + "
+            "c->dims[1]; return 0; }",
+            (T("a", "f32", ("n * 4 + 1", "m * 2")), T("b", "f32", ("m", "n - 1"))),
+            (T("y", "i64", ()),),
+            symbols=(abi.Symbol("n", 2, 9), abi.Symbol("m", 0, 50)),
+        )
+    )
+
+    def run(a, b):
+        return int(exe(np.zeros(a, np.float32), np.zeros(b, np.float32))[0])
+
+    assert run((13, 10), (5, 2)) == 305
+    assert run((9, 0), (0, 1)) == 200
+    for a, b, why in (
+        (
+            (14, 10),
+            (5, 2),
+            r"input 0 'a': dimension 0 is 14, expected n \* 4 \+ 1 with n from 2 to 9",
+        ),
+        ((13, 11), (5, 2), r"input 0 'a': dimension 1 is 11, expected 10 = m \* 2"),
+        ((37, 10), (5, 9), r"input 1 'b': dimension 1 is 9, expected 8 = n - 1"),
+        ((41, 10), (5, 9), r"dimension 0 is 41, expected n \* 4 \+ 1 with n from 2 to 9"),
+        ((13, 102), (51, 2), r"input 1 'b': dimension 0 is 51, expected m from 0 to 50"),
+        ((0, 10), (5, 2), r"dimension 0 is 0, expected"),
+    ):
+        with pytest.raises(TilewrightError, match=why):
+            run(a, b)
+    assert run((13, 10), (5, 2)) == 305
+
+
 def test_output_shapes_follow_symbols(loaded):
     exe = loaded(
         program(

@@ -50,7 +50,7 @@ Level = Annotated[
 ]
 Sizes = Annotated[
     list[str] | None,
-    typer.Option("--size", help="A symbolic dimension's value, as in batch=4 (1 unless given)."),
+    typer.Option("--size", help="A symbolic size, as in batch=4 (the least unless given)."),
 ]
 Given = Annotated[
     list[str] | None,
@@ -116,7 +116,7 @@ def run(
     from tilewright.driver.report.inputs import read_inputs
 
     exe = _open(model, threads)
-    arrays = read_inputs(exe.inputs, input or [], size or [], seed)
+    arrays = read_inputs(exe.manifest, input or [], size or [], seed)
     results = exe(*arrays)
     console.print(tables.tensors_table("inputs", exe.inputs, arrays))
     console.print(tables.tensors_table("outputs", exe.outputs, results))
@@ -172,7 +172,7 @@ def bench(
         )
     for count in counts:
         exe = _open(model, count)
-        arrays = read_inputs(exe.inputs, input or [], size or [], seed)
+        arrays = read_inputs(exe.manifest, input or [], size or [], seed)
         calls: dict[str, Any] = {OURS: lambda exe=exe, arrays=arrays: exe(*arrays)}
         wrong: dict[str, float] = {}
         for name in others:

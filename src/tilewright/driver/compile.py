@@ -313,7 +313,10 @@ def _program(
     steps: list[Step] = []
     of_func = {g.name: (n, f) for n, (g, f) in enumerate(zip(groups, funcs, strict=True))}
     tells: list[str] = []
-    known = Facts({**dict.fromkeys(graph.symbols, (1, None)), **dict.fromkeys(measured, (0, None))})
+    known = Facts(
+        {s: graph.ranges.get(s.name, (1, None)) for s in graph.symbols}
+        | dict.fromkeys(measured, (0, None))
+    )
     # What computes takes sizes from 1 on; an axis that nothing reads may also be empty.
     used = {s for node in graph.nodes for s in symbols_of(node)}
     used.update(s for v in graph.outputs for s in sizes.symbols(v.shape))
@@ -365,8 +368,7 @@ def _program(
         inputs=_infos(graph.inputs, graph.input_names, graph.formats),
         outputs=_infos(outputs, graph.output_names, graph.formats),
         symbols=tuple(
-            abi.Symbol(s.name, int(s in used and s not in measured), measured=s in measured)
-            for s in symbols
+            _symbol(s, graph, least=int(s in used and s not in measured)) for s in symbols
         ),
         kernels=tuple(
             _info(compiled[g.name].name, g, f) for g, f in zip(groups, funcs, strict=True)
@@ -410,6 +412,12 @@ def _stored(array: np.ndarray, of: DType) -> np.ndarray:
 
 def _nbytes(value: Value) -> int:
     return sizes.at(value.nbytes, {})
+
+
+def _symbol(symbol: Var, graph: Graph, least: int) -> abi.Symbol:
+    """What the runtime holds a symbol to; `least`: what our own code needs."""
+    low, high = graph.ranges.get(symbol.name, (least, abi.MOST_SYMBOL))
+    return abi.Symbol(symbol.name, max(low, least), high, symbol in graph.measured)
 
 
 def _infos(

@@ -45,6 +45,7 @@ class Builder:
         self.made_by: dict[Value, Node] = {}
         self.sizes: set[Expr] = set()  # that values have, where the run finds them
         self.formats: dict[str, str] = {}  # of inputs and outputs, by the user's name
+        self.ranges: dict[str, tuple[int, int]] = {}  # least and most of symbols
         self._taken: dict[str, int] = {}
 
     def symbol(self, name: str) -> Var:
@@ -169,6 +170,7 @@ class Builder:
             self.input_names,
             list(outputs),
             self.formats,
+            self.ranges,
         )
 
 
@@ -267,9 +269,15 @@ class Edit(Builder):
     def finish_edit(self) -> Graph:
         """The graph with the old outputs, replaced where they were, without what nobody reads."""
         outputs = [self.replaced.get(v, v) for v in self.graph.outputs]
-        names = (self.input_names, self.graph.output_names, self.graph.formats)
-        made = Graph(self.name, self.inputs, outputs, self.constants, self.nodes, *names)
-        return without_dead(made)
+        return without_dead(
+            self.graph.replace(
+                inputs=tuple(self.inputs),
+                outputs=tuple(outputs),
+                constants=self.constants,
+                nodes=self.nodes,
+                input_names=tuple(self.input_names),
+            )
+        )
 
 
 def without_dead(graph: Graph) -> Graph:

@@ -79,8 +79,10 @@ def bind(graph: Graph, arrays: Sequence[np.ndarray]) -> dict[Var, int]:
     for value, array in zip(graph.inputs, arrays, strict=True):
         if len(array.shape) == len(value.shape):
             for s, n in zip(value.shape, array.shape, strict=True):
-                if s.__class__ is Var:
-                    symbols.setdefault(s, n)
+                form = sizes.linear(s)
+                if form is not None:
+                    symbol, scale, offset = form
+                    symbols.setdefault(symbol, (n - offset) // scale)
     for value, array in zip(graph.inputs, arrays, strict=True):
         want = tuple(
             as_int(s) if as_int(s) is not None else sizes.at(s, symbols) for s in value.shape
@@ -89,5 +91,11 @@ def bind(graph: Graph, arrays: Sequence[np.ndarray]) -> dict[Var, int]:
             raise InputError(
                 f"input {value.name!r} does not fit",
                 f"expected {value.type_text}, got {array.dtype}{list(array.shape)}",
+            )
+    for symbol, n in symbols.items():
+        low, high = graph.ranges.get(symbol.name, (n, n))
+        if not low <= n <= high:
+            raise InputError(
+                "cannot run the graph", f"{symbol.name} is {n}, expected from {low} to {high}"
             )
     return symbols

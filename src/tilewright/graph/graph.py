@@ -173,6 +173,7 @@ class Graph:
 
     formats: by the user's name of an input or output, what its elements stand for if that is not
     what the dtype says (see `runtime.formats`).
+    ranges: by symbol, the least and the most it may be where the model says so; runs refuse others.
     """
 
     __slots__ = (
@@ -184,6 +185,7 @@ class Graph:
         "nodes",
         "output_names",
         "outputs",
+        "ranges",
     )
 
     def __init__(
@@ -196,6 +198,7 @@ class Graph:
         input_names: Sequence[str] | None = None,
         output_names: Sequence[str] | None = None,
         formats: Mapping[str, str] | None = None,
+        ranges: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
         self.name = name
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
@@ -204,6 +207,7 @@ class Graph:
         self.input_names = tuple(input_names or [v.name for v in self.inputs])
         self.output_names = tuple(output_names or [v.name for v in self.outputs])
         self.formats = dict(formats or {})
+        self.ranges = dict(ranges or {})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Graph) and all(

@@ -56,9 +56,13 @@ class _Parser:
             self.refuse(function, "a graph is one function definition")
         self.builder = Builder(function.name)
         for decorator in function.decorator_list:
-            if not isinstance(decorator, ast.Call) or len(decorator.args) != 1:
-                self.refuse(decorator, "expected formats({name: format})")
-            self.builder.formats = ast.literal_eval(decorator.args[0])
+            match decorator:
+                case ast.Call(func=ast.Name(id="formats"), args=[said]):
+                    self.builder.formats = ast.literal_eval(said)
+                case ast.Call(func=ast.Name(id="ranges"), args=[said]):
+                    self.builder.ranges = ast.literal_eval(said)
+                case _:
+                    self.refuse(decorator, "expected formats({...}) or ranges({...})")
         parameters = function.args.args
         defaults = [None] * (len(parameters) - len(function.args.defaults)) + function.args.defaults
         for parameter, default in zip(parameters, defaults, strict=True):
@@ -84,6 +88,7 @@ class _Parser:
             made.input_names,
             names,
             made.formats,
+            made.ranges,
         )
 
     def statement(self, s: ast.stmt) -> None:

@@ -95,6 +95,21 @@ def at(value: SizeLike, values: Mapping[Var, int]) -> int:
     return number
 
 
+def linear(value: SizeLike) -> tuple[Var, int, int] | None:
+    """(symbol, scale, offset) of a size that is scale * symbol + offset with a scale of at least
+    one; else None."""
+    if value.__class__ is Var:
+        return value, 1, 0
+    terms = dict(_terms(size(value)))
+    offset = terms.pop((), 0)
+    if len(terms) != 1:
+        return None
+    ((atoms, scale),) = terms.items()
+    if len(atoms) != 1 or atoms[0].__class__ is not Var or scale < 1:
+        return None
+    return atoms[0], scale, offset
+
+
 def numbers(value: Any, values: Mapping[Var, int]) -> Any:
     """An attribute with its size expressions evaluated."""
     if isinstance(value, tuple):

@@ -4,8 +4,9 @@ The compiler fills a `Program` (code images, weights, what the model's tensors a
 runtime reads it back from an artifact. The numbers and struct layouts here mirror `tilewright.h`.
 
 Compiled code is called as the C header says: an entry takes a `tw_call` (see `CALL_FIELDS`) and
-starts each kernel through its `launch`. An input dimension is a constant or a plain symbol; an
-output dimension may be an expression of symbols, which `tw_shapes` then computes.
+starts each kernel through its `launch`. An input dimension is a constant, a symbol, or a multiple
+of a symbol plus a constant ("n * 2 + 1"), which the loader solves; an output dimension may be any
+expression of symbols, which `tw_shapes` then computes.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ABI_VERSION = 2
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 ALIGNMENT = 64  # bytes; arena, scratch, and each tensor of the weights
 MAX_RANK = 16
 MAX_DIM = 2**46
+MOST_SYMBOL = 2**31 - 1  # what a symbol may be where the model says nothing
 
 FLOATS = ("f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz")
 DTYPE_CODES = {
@@ -84,7 +86,7 @@ class Symbol:
 
     name: str
     minimum: int = 1
-    maximum: int = 2**31 - 1
+    maximum: int = MOST_SYMBOL
     measured: bool = False
 
 

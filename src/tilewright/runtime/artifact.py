@@ -9,6 +9,8 @@ Little-endian. A 64-byte header, a table of sections, then the sections:
              symbols   count u32, each: name, minimum i64, maximum i64, measured u32
              inputs    count u32, each: name, dtype u32, rank u32, dims i64[rank]
              outputs   likewise
+             linear    count u32, each: symbol u32, scale i64, offset i64, formula
+                       (the input dimensions that are scale * symbol + offset, in order)
              kernels   count u32, each: name
              variants  count u32, each: arch, features, code section u32, run u64, shapes u64
              (a string is length u32, bytes, NUL)
@@ -22,6 +24,7 @@ native code, so load only what you would also run.
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import json
 import os
@@ -37,6 +40,7 @@ import numpy as np
 from tilewright.runtime import abi
 from tilewright.runtime.bindings import feed_hash, hash_bytes, lib
 from tilewright.runtime.formats import FORMATS
+from tilewright.runtime.profile import evaluate
 from tilewright.support.cache import replace_file
 from tilewright.support.errors import ArtifactError
 
@@ -128,16 +132,22 @@ def encode_program(program: abi.Program) -> bytes:
     out += struct.pack("<I", len(manifest.symbols))
     for s in manifest.symbols:
         out += _string(s.name) + struct.pack("<qqI", s.minimum, s.maximum, s.measured)
-    for tensors, other in ((manifest.inputs, None), (manifest.outputs, DIM_COMPUTED)):
+    linear: list[bytes] = []
+    for tensors in (manifest.inputs, manifest.outputs):
         out += struct.pack("<I", len(tensors))
         for t in tensors:
-            dims = [d if isinstance(d, int) else symbols.get(d, other) for d in t.shape]
-            if other is not None and is_measured(t, manifest):
-                dims = [d if isinstance(d, int) and d >= 0 else DIM_MEASURED for d in dims]
-            if None in dims:
-                raise ValueError(f"input {t}: each dimension must be a constant or one symbol")
+            dims = [d if isinstance(d, int) else symbols.get(d, DIM_COMPUTED) for d in t.shape]
+            if tensors is manifest.inputs:
+                for text in [str(t.shape[i]) for i, d in enumerate(dims) if d == DIM_COMPUTED]:
+                    name, scale, offset = linear_form(t, text)
+                    number = -1 - symbols[name]
+                    linear.append(struct.pack("<Iqq", number, scale, offset) + _string(text))
+            elif is_measured(t, manifest):
+                dims = [d if d >= 0 else DIM_MEASURED for d in dims]
             out += _string(t.name)
             out += struct.pack(f"<II{len(dims)}q", abi.DTYPE_CODES[t.dtype], len(dims), *dims)
+    out += struct.pack("<I", len(linear))
+    out += b"".join(linear)
     out += struct.pack("<I", len(manifest.kernels))
     for kernel in manifest.kernels:
         out += _string(kernel.name)
@@ -147,6 +157,22 @@ def encode_program(program: abi.Program) -> bytes:
         out += _string(v.arch) + _string(",".join(v.features))
         out += struct.pack("<IQQ", i, v.run, shapes)
     return bytes(out)
+
+
+def linear_form(tensor: abi.TensorInfo, dim: str) -> tuple[str, int, int]:
+    """(symbol, scale, offset) of an input dimension `scale * symbol + offset`, scale ≥ 1. Raises
+    ValueError for other expressions."""
+    names = {n.id for n in ast.walk(ast.parse(dim, mode="eval")) if isinstance(n, ast.Name)}
+    if len(names) == 1 and not re.search(r"//|%|\(", dim):
+        (name,) = names
+        offset, *others = [evaluate(dim, {name: n}) for n in range(4)]
+        scale = others[0] - offset
+        if scale >= 1 and others == [scale * n + offset for n in (1, 2, 3)]:
+            return name, scale, offset
+    raise ValueError(
+        f"input {tensor}: dimension {dim} is no number, symbol, or multiple of one symbol plus a "
+        "number"
+    )
 
 
 def is_measured(tensor: abi.TensorInfo, manifest: abi.Manifest) -> bool:

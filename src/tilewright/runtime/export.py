@@ -19,6 +19,7 @@ from string import Template
 
 from tilewright.runtime import abi
 from tilewright.runtime.bindings import NATIVE, SUFFIX
+from tilewright.runtime.profile import evaluate
 from tilewright.support.cache import replace_file
 from tilewright.support.errors import CompileError
 
@@ -68,7 +69,7 @@ _EXAMPLE = Template("""\
  *   cc example.c -L. -l$name -Wl,-rpath,'$$ORIGIN' -o example
  *   ./example input0.bin input1.bin ...      (row-major bytes; a missing file means zeros)
  *
- * Each output is written to output<i>.bin. Symbolic dimensions are taken as $symbol_value here. */
+ * Each output is written to output<i>.bin. Symbolic dimensions have the least size here. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "$name.h"
@@ -104,12 +105,11 @@ int main(int argc, char **argv) {
 
     enum { INPUTS = $inputs, OUTPUTS = $outputs };
     tw_tensor inputs[INPUTS + 1], outputs[OUTPUTS + 1];
-    int64_t dims[INPUTS + 1][TW_MAX_RANK], shapes[(OUTPUTS + 1) * TW_MAX_RANK], *shape = shapes;
+    int64_t dims[INPUTS + 1][TW_MAX_RANK] = {$dims};
+    int64_t shapes[(OUTPUTS + 1) * TW_MAX_RANK], *shape = shapes;
 
     for (int i = 0; i < INPUTS; i++) {
         const tw_info *info = tw_input_info(module, i);
-        for (int d = 0; d < info->rank; d++)
-            dims[i][d] = info->dims[d] < 0 ? $symbol_value : info->dims[d];
         inputs[i] = (tw_tensor){NULL, dims[i], info->rank, info->dtype};
         inputs[i].data = calloc(1, bytes(&inputs[i]) + 1);
         FILE *file = i + 1 < argc ? fopen(argv[i + 1], "rb") : NULL;
@@ -166,6 +166,7 @@ def export_library(artifact: memoryview, manifest: abi.Manifest, folder: Path) -
     """Write the library and what belongs to it into `folder`, which is made if need be."""
     name = re.sub(r"\W", "_", manifest.name, flags=re.ASCII) or "model"
     name = name if not name[0].isdigit() else f"model_{name}"
+    least = {s.name: max(1, s.minimum) for s in manifest.symbols}
     words = {
         "name": name,
         "title": _comment(manifest.name),
@@ -177,7 +178,11 @@ def export_library(artifact: memoryview, manifest: abi.Manifest, folder: Path) -
         ),
         "inputs": str(len(manifest.inputs)),
         "outputs": str(len(manifest.outputs)),
-        "symbol_value": str(max([1, *(s.minimum for s in manifest.symbols)])),
+        "dims": ", ".join(
+            "{" + ", ".join(str(evaluate(d, least)) for d in t.shape or (0,)) + "}"
+            for t in manifest.inputs
+        )
+        or "{0}",
     }
     folder.mkdir(parents=True, exist_ok=True)
     with replace_file(folder / f"{name}.tw") as file:

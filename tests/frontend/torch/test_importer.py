@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 import tilewright as tw
-from tests.frontend.torch.agreement import agree, drawn
+from tests.frontend.torch.agreement import Call, agree, drawn
 from tilewright.frontend.torch import import_torch
 from tilewright.frontend.torch.importer import decomposed, export
 from tilewright.graph.evaluate import evaluate
-from tilewright.support.errors import CompileError, ImportFault
+from tilewright.graph.parse import parse
+from tilewright.support.errors import CompileError, ImportFault, InputError
 
 
 class Net(nn.Module):
@@ -170,6 +171,40 @@ def test_a_symbolic_batch() -> None:
     batch = torch.export.Dim("batch", max=64)
     graph = agree(Small(), drawn(2, 1, 4, 4), dynamic=({0: batch},), other=(drawn(5, 1, 4, 4),))
     assert [s.name for s in graph.symbols] == ["x_0"]
+    assert graph.ranges == {"x_0": (1, 64)} and parse(str(graph)).ranges == graph.ranges
+
+
+def test_a_size_that_is_a_multiple_and_ranges_hold_in_the_run() -> None:
+    def halves(x: Tensor, y: Tensor) -> Tensor:
+        return x.unflatten(0, (-1, 2)).sum(1) * y[1:]
+
+    n = torch.export.Dim("n", min=3, max=20)
+    shapes = (({0: 2 * n}, {0: n + 1}),)
+    given = (drawn(8, 4), drawn(5, 4))
+    module = Call(halves)
+    program = torch.export.export(module, given, dynamic_shapes=shapes)
+    graph = import_torch(program)
+    assert [str(v.type_text) for v in graph.inputs] == [
+        "f32[inputs_0_0_root * 2, 4]",
+        "f32[inputs_0_0_root + 1, 4]",
+    ]
+    exe = tw.compile(graph, cache=False)
+    for n in (3, 7, 20):
+        x, y = drawn(2 * n, 4, seed=n), drawn(n + 1, 4, seed=-n)
+        want = halves(x, y).numpy()
+        np.testing.assert_allclose(exe(x.numpy(), y.numpy())[0], want, rtol=1e-6)
+        np.testing.assert_allclose(evaluate(graph, [x.numpy(), y.numpy()])[0], want, rtol=1e-6)
+    for n, m, why in (
+        (2, 3, r"inputs_0_0_root \* 2 with inputs_0_0_root from 3 to 20"),
+        (21, 22, "from 3 to 20"),
+        (6, 8, r"expected 7 = inputs_0_0_root \+ 1"),
+    ):
+        with pytest.raises(InputError, match=why):
+            exe(drawn(2 * n, 4).numpy(), drawn(m, 4).numpy())
+        with pytest.raises(InputError):
+            evaluate(graph, [drawn(2 * n, 4).numpy(), drawn(m, 4).numpy()])
+    with pytest.raises(InputError, match=r"dimension 0 is 9, expected inputs_0_0_root \* 2"):
+        exe(drawn(9, 4).numpy(), drawn(5, 4).numpy())
 
 
 def test_a_symbolic_length() -> None:

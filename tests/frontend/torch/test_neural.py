@@ -63,6 +63,15 @@ def test_adaptive_pooling(size: object) -> None:
     )  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("height", [5, 7, 16])
+def test_adaptive_pooling_to_open_sizes(height: int) -> None:
+    def f(x: Tensor) -> Tensor:
+        return F.adaptive_avg_pool2d(x, (x.shape[2] - 3, 2))
+
+    other = (drawn(2, 3, height, 6, seed=height),)
+    agree(f, drawn(2, 3, 9, 6), dynamic=[({2: torch.export.Dim("h", min=5)},)], other=other)
+
+
 def test_attention() -> None:
     def f(q: Tensor, k: Tensor, v: Tensor, m: Tensor, bias: Tensor) -> list[Tensor]:
         attend = F.scaled_dot_product_attention

@@ -18,12 +18,13 @@ from tilewright.support.errors import InputError
 
 
 def read_inputs(
-    infos: Sequence[abi.TensorInfo], files: Sequence[str], sizes: Sequence[str], seed: int
+    manifest: abi.Manifest, files: Sequence[str], sizes: Sequence[str], seed: int
 ) -> list[Any]:
-    """Arrays for `infos`. Raises InputError for a name, file or size that does not fit."""
+    """Arrays for a model's inputs. Raises InputError for a name, file or size that does not fit."""
+    infos = manifest.inputs
     names = [t.name for t in infos]
     given = {name: _read(name, path) for name, path in _pairs("--input", files, names)}
-    symbols = dict.fromkeys((d for t in infos for d in t.shape if isinstance(d, str)), 1)
+    symbols = {s.name: max(1, s.minimum) for s in manifest.symbols if not s.measured}
     for name, text in _pairs("--size", sizes, list(symbols)):
         if not text.isdecimal():
             raise InputError(f"cannot read --size {name}={text}", "it is no whole number")

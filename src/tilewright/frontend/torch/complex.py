@@ -267,6 +267,7 @@ def where(n: Site, condition: Value, x: Any, y: Any) -> Complex:
 
 # Fourier transforms -----------------------------------------------------------------------------
 
+
 def along(n: Site, x: fourier.Parts, axis: int, sign: int) -> Complex:
     """The transform along an axis, not scaled."""
     shape = x.real.shape

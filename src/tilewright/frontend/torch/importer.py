@@ -37,6 +37,8 @@ from tilewright.support.errors import CompileError, ImportFault, InternalFault
 
 PROGRAM = torch.export.ExportedProgram
 MOST_LISTED = 50  # nodes in an error
+LEAST_CHECKED = 2  # PyTorch's own range of an open size
+MOST_OPEN = 2**31 - 1  # sizes that nothing bounds
 UPDATING = (  # in training: running statistics, which the schema may hide
     "aten.batch_norm.default",
     "aten._native_batch_norm_legit.default",
@@ -237,17 +239,43 @@ class Importer:
         return self.seeds[0]
 
     def name_symbols(self, nodes: Sequence[torch.fx.Node]) -> None:
-        """Symbolic sizes take their names before values do, from the first axis that has them."""
+        """Symbolic sizes take their names before values do: from the first axis that has them, or
+        (its root) that is a multiple of them."""
+        open_axes: list[tuple[str, Any]] = []
         for node in nodes:
             fake = node.meta.get("val")
             if node.op == "placeholder" and isinstance(fake, torch.Tensor):
-                for axis, s in enumerate(fake.shape):
-                    if isinstance(s, torch.SymInt) and s.node.expr.is_Symbol:
-                        name = str(s.node.expr)
-                        if name not in self.symbols:
-                            self.symbols[name] = symbol = self.build.symbol(f"{node.name}_{axis}")
-                            if isinstance(symbol, Var) and s.node.hint is not None:
-                                self.build.hints.setdefault(symbol.name, int(s.node.hint))
+                open_axes += [
+                    (f"{node.name}_{axis}", s.node)
+                    for axis, s in enumerate(fake.shape)
+                    if isinstance(s, torch.SymInt)
+                ]
+        for label, size in open_axes:
+            if size.expr.is_Symbol:
+                self.name_symbol(size.expr, label, size.hint)
+        for label, size in open_axes:
+            for root in sorted(size.expr.free_symbols, key=str):
+                self.name_symbol(root, f"{label}_root", None)
+
+    def name_symbol(self, symbol: Any, label: str, hint: int | None) -> None:
+        """Name one of PyTorch's symbols, if it has no name yet; its range goes with it."""
+        if str(symbol) in self.symbols:
+            return
+        self.symbols[str(symbol)] = stands = self.build.symbol(label)
+        if not isinstance(stands, Var):
+            return
+        if hint is not None:
+            self.build.hints.setdefault(stands.name, int(hint))
+        allowed = self.program.range_constraints.get(symbol)
+        if allowed is None:
+            return
+        # A least size of 2 says only that PyTorch treats 0 and 1 apart: it checks none below 3.
+        low = int(allowed.lower) if int(allowed.lower) > LEAST_CHECKED else 1
+        high = int(allowed.upper) if allowed.upper.is_Integer else MOST_OPEN
+        old = self.build.ranges.get(stands.name, (1, MOST_OPEN))
+        found = max(low, old[0]), min(high, old[1])
+        if found != (1, MOST_OPEN):
+            self.build.ranges[stands.name] = found
 
     def placeholder(self, node: torch.fx.Node) -> Any:
         spec = self.specs[node.name]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.elementwise import scaled
 from tilewright.frontend.torch.random import dropped
@@ -279,10 +281,10 @@ def adaptive_pool(n: Site, x: Value, output_size: Any) -> Any:
         axes = tuple(range(2, 2 + rank))
         y = n.emit("reduce_max" if of_max else "reduce_mean", y, axes=axes, keepdims=True)
     else:
-        space, wanted = y.shape[2:], n.static(n.shape[-rank:], "the result of an adaptive pooling")
-        fixed = sizes.static(space)
-        if fixed and all(s % g == 0 for s, g in zip(fixed, wanted, strict=True)):
-            kernel = tuple(s // g for s, g in zip(fixed, wanted, strict=True))
+        space, wanted = y.shape[2:], n.shape[-rank:]
+        fixed = sizes.static((*space, *wanted)) and sizes.static(space)
+        if fixed and all(s % g == 0 for s, g in zip(fixed, goal, strict=True)):
+            kernel = tuple(s // g for s, g in zip(fixed, goal, strict=True))
             y = n.emit("max_pool" if of_max else "avg_pool", y, kernel=kernel, strides=kernel)
         else:
             for d, (size, count) in enumerate(zip(space, wanted, strict=True)):
@@ -291,16 +293,37 @@ def adaptive_pool(n: Site, x: Value, output_size: Any) -> Any:
     return (y, None) if of_max else y
 
 
-def shared_out(n: Site, x: Value, axis: int, size: Any, count: int, of_max: bool) -> Value:
+def shared_out(n: Site, x: Value, axis: int, size: Any, wanted: Any, of_max: bool) -> Value:
     """One axis of an adaptive pooling whose windows differ in length."""
-    if as_int(size) == count:
+    count = as_int(wanted)
+    if size == wanted or as_int(size) == count is not None:
         return x
-    windows = [
-        (o * size // count, ((o + 1) * size + (count - 1)) // count) for o in range(count)
-    ]
+    if count is None:
+        return averages(n, x, axis, size, wanted)  # PyTorch holds counts of maxima fixed
+    windows = [(o * size // count, ((o + 1) * size + (count - 1)) // count) for o in range(count)]
     op = "reduce_max" if of_max else "reduce_mean"
     parts = [n.emit(op, n.cut(x, axis, a, b - a), axes=(axis,), keepdims=True) for a, b in windows]
     return parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis)
+
+
+def averages(n: Site, x: Value, axis: int, size: Any, count: Any) -> Value:
+    """As `shared_out` for averages whose number the run knows: a product with the weights of the
+    places. Place i lies in window o where o s < (i + 1) n and i n < (o + 1) s."""
+    places, windows = n.emit("arange", length=size), n.emit("arange", length=count)
+    s, c = (n.build.from_sizes(np.array(v, object), dtype("i64")) for v in (size, count))
+    one = n.constant(1, "i64")
+    i, o = n.reshape(places, (size, 1)), n.reshape(windows, (1, count))
+    after_i, after_o = n.emit("add", i, one), n.emit("add", o, one)
+    begun = n.emit("less", n.emit("mul", o, s), n.emit("mul", after_i, c))
+    lasts = n.emit("less", n.emit("mul", i, c), n.emit("mul", after_o, s))
+    inside = n.emit("logical_and", begun, lasts)
+    perm = [d for d in range(x.rank) if d != axis] + [axis]
+    back = [perm.index(d) for d in range(x.rank)]
+    rows = n.transpose(x, perm)
+    weights = n.cast(inside, x.dtype)
+    total = n.emit("reduce_sum", weights, axes=(0,), keepdims=True)
+    made = n.emit("matmul", rows, n.emit("div", weights, total))
+    return n.transpose(made, back)
 
 
 # attention --------------------------------------------------------------------------------------

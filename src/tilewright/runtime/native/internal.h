@@ -36,12 +36,21 @@ void pool_destroy(pool *);
 void pool_run(pool *, pool_task, void *context, int64_t extent);
 
 /* module.c */
+#define MAX_DIM ((int64_t)1 << 46)      /* more elements than anybody has */
+
 typedef struct symbol {
     const char *name;
     int64_t minimum, maximum;
     bool measured;                      /* the run finds it                  */
-    bool bound;                         /* the plain dimension of some input */
+    bool bound;                         /* a dimension of some input gives it */
 } symbol;
+
+typedef struct linear {                 /* an input dimension that is scale * symbol + offset */
+    int32_t input, axis, symbol;
+    int64_t scale, offset;
+    const char *formula;
+} linear;
+
 
 struct tw_module {
     atomic_int references;
@@ -59,10 +68,11 @@ struct tw_module {
     tw_entry run;
     tw_shapes shapes;                   /* NULL: the io tables say all                            */
     int64_t arena_bytes, scratch_bytes;
-    int32_t input_count, output_count, symbol_count, kernel_count, variant;
+    int32_t input_count, output_count, symbol_count, linear_count, kernel_count, variant;
     int32_t output_rank_total;
     tw_info *inputs, *outputs;
     symbol *symbols;
+    linear *linears;
     const char **kernels;
 };
 

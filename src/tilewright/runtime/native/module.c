@@ -12,12 +12,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEADER_BYTES = 64, SECTION_BYTES = 40, FORMAT = 2, MAX_SECTIONS = 64 };
+enum { HEADER_BYTES = 64, SECTION_BYTES = 40, FORMAT = 3, MAX_SECTIONS = 64 };
 enum { SECTION_PROGRAM = 1, SECTION_MANIFEST, SECTION_WEIGHTS, SECTION_CODE };
 #define MAGIC "\x93TILEWR\n"
 
 #define NONE UINT64_MAX                 /* an absent code offset */
-#define MAX_ELEMENTS ((int64_t)1 << 46)
+#define MAX_FACTOR ((int64_t)1 << 16)
 #define MAX_GAP 65536                   /* the largest page that a section may be aligned to */
 #define MAX_ARENA ((uint64_t)1 << 44)
 #define MAX_SCRATCH ((uint64_t)1 << 32)
@@ -160,10 +160,11 @@ static tw_status read_tensor(cursor *c, tw_module *m, tw_info *info, bool output
     for (int32_t i = 0; i < info->rank; i++) {
         bool symbolic = dims[i] < 0 && dims[i] >= -m->symbol_count;
         bool special = dims[i] == TW_DIM_COMPUTED || dims[i] == TW_DIM_MEASURED;
-        if (special ? !(output && computed) : dims[i] < 0 && !symbolic)
+        bool linear = !output && dims[i] == TW_DIM_COMPUTED;    /* see read_linears */
+        if (special ? !linear && !(output && computed) : dims[i] < 0 && !symbolic)
             return fail(TW_ERROR_FILE, "dimension %d of tensor '%.99s' is invalid", i, info->name);
         if (symbolic && !output) m->symbols[-1 - dims[i]].bound = true;
-        if (dims[i] > MAX_ELEMENTS / elements)
+        if (dims[i] > MAX_DIM / elements)
             return fail(TW_ERROR_FILE, "tensor '%.99s' is too large", info->name);
         if (dims[i] > 0) elements *= dims[i];
     }
@@ -185,10 +186,33 @@ static tw_status read_tensors(cursor *c, tw_module *m, int32_t *count, tw_info *
     return TW_OK;
 }
 
-/* A symbol is the plain dimension of some input, or measured: else a run could not know it. */
+/* The input dimensions that are a multiple of a symbol plus a number: each has one entry. */
+static tw_status read_linears(cursor *c, tw_module *m) {
+    int32_t entries = take_count(c, 33), at = 0;
+    if (!(m->linears = calloc((size_t)entries + 1, sizeof *m->linears)))
+        return fail(TW_ERROR_MEMORY, "out of memory");
+    for (int32_t i = 0; i < m->input_count; i++)
+        for (int32_t d = 0; d < m->inputs[i].rank; d++) {
+            if (m->inputs[i].dims[d] != TW_DIM_COMPUTED) continue;
+            linear *l = &m->linears[at];
+            *l = (linear){.input = i, .axis = d, .symbol = (int32_t)take_u32(c)};
+            l->scale = (int64_t)take_u64(c);
+            l->offset = (int64_t)take_u64(c);
+            l->formula = take_string(c);
+            if (c->broken || at == entries || l->symbol < 0 || l->symbol >= m->symbol_count ||
+                l->scale < 1 || l->scale > MAX_FACTOR || llabs(l->offset) > MAX_FACTOR)
+                return fail(TW_ERROR_FILE, "the artifact's table of input dimensions is damaged");
+            m->symbols[l->symbol].bound = true;
+            at++;
+        }
+    m->linear_count = at;
+    return at == entries ? TW_OK : fail(TW_ERROR_FILE, "the artifact has too many input dimensions");
+}
+
+/* A symbol follows from a dimension of some input, or is measured: else a run could not know it. */
 static tw_status check_symbols(const tw_module *m) {
     for (const symbol *s = m->symbols; s < m->symbols + m->symbol_count; s++)
-        if (s->bound == s->measured || s->minimum < 0 || s->maximum < s->minimum)
+        if (s->bound == s->measured || s->minimum < 0 || s->minimum > MAX_DIM || s->maximum < s->minimum)
             return fail(TW_ERROR_FILE, "symbol '%.99s' of the artifact is invalid", s->name);
     return TW_OK;
 }
@@ -248,6 +272,7 @@ static tw_status read_program(tw_module *m, const uint8_t *bytes, size_t size, v
     }
     if ((status = read_tensors(&c, m, &m->input_count, &m->inputs, false, computed))) return status;
     if ((status = read_tensors(&c, m, &m->output_count, &m->outputs, true, computed))) return status;
+    if ((status = read_linears(&c, m))) return status;
     for (int32_t i = 0; i < m->output_count; i++) m->output_rank_total += m->outputs[i].rank;
     int32_t kernels = take_count(&c, 5);
     if (!(m->kernels = calloc((size_t)kernels + 1, sizeof *m->kernels)))
@@ -362,6 +387,7 @@ void tw_module_close(tw_module *m) {
     free(m->inputs);
     free(m->outputs);
     free(m->symbols);
+    free(m->linears);
     free(m->kernels);
     if (m->code != MAP_FAILED) munmap(m->code, m->code_bytes);
     release(m->weights_copy, m->weights_bytes);

@@ -168,31 +168,46 @@ static tw_status check_data(const char *what, int32_t index, const tw_info *info
     return fail(TW_ERROR_INPUT, "%s %d '%s': its data is NULL", what, index, info->name);
 }
 
-/* Binds every symbol to the first dimension that it names and compares the others with it. */
+/* An input dimension that is scale * symbol + offset: the first one gives the symbol, the others
+ * must agree with it. */
+static tw_status bind_linear(tw_session *s, const tw_tensor *inputs, linear l, const char *formula) {
+    const tw_info *info = &s->module->inputs[l.input];
+    const symbol *sym = &s->module->symbols[l.symbol];
+    int64_t *value = &s->dims[l.symbol], given = inputs[l.input].shape[l.axis], rest = given - l.offset;
+    int64_t least = *value < 0 ? sym->minimum : *value, most = *value < 0 ? sym->maximum : *value;
+    if (given >= 0 && given <= MAX_DIM && rest >= 0 && rest % l.scale == 0 &&
+        rest / l.scale >= least && rest / l.scale <= most) {
+        *value = rest / l.scale;
+        return TW_OK;
+    }
+    bool plain = formula == sym->name;
+    if (least == most)
+        return wrong_dim("input", l.input, info, l.axis, given, l.scale * least + l.offset, formula);
+    return fail(TW_ERROR_INPUT, "input %d '%s': dimension %d is %lld, expected %s%s%s from %lld to %lld",
+                l.input, info->name, l.axis, (long long)given, formula, plain ? "" : " with ",
+                plain ? "" : sym->name, (long long)least, (long long)most);
+}
+
+/* Finds the value of every symbol; plain dimensions first. */
 static tw_status bind(tw_session *s, const tw_tensor *inputs) {
     const tw_module *m = s->module;
+    tw_status status = TW_OK;
     for (int32_t i = 0; i < m->symbol_count; i++) s->dims[i] = -1;
-    for (int32_t i = 0; i < m->input_count; i++) {
+    for (int32_t i = 0; i < m->input_count && !status; i++) {
         const tw_info *info = &m->inputs[i];
-        tw_status status = check_kind("input", i, info, &inputs[i]);
-        if (status) return status;
-        for (int32_t d = 0; d < info->rank; d++) {
+        status = check_kind("input", i, info, &inputs[i]);
+        for (int32_t d = 0; d < info->rank && !status; d++) {
             int64_t expected = info->dims[d], given = inputs[i].shape[d];
-            if (expected >= 0) {
-                if (given != expected) return wrong_dim("input", i, info, d, given, expected, "");
-                continue;
-            }
-            const symbol *sym = &m->symbols[-1 - expected];
-            int64_t *value = &s->dims[-1 - expected];
-            if (*value < 0 && (given < sym->minimum || given > sym->maximum))
-                return fail(TW_ERROR_INPUT, "input %d '%s': dimension %d is %lld, expected %s from "
-                            "%lld to %lld", i, info->name, d, (long long)given, sym->name,
-                            (long long)sym->minimum, (long long)sym->maximum);
-            if (*value < 0) *value = given;
-            if (*value != given) return wrong_dim("input", i, info, d, given, *value, sym->name);
+            linear plain = {i, d, (int32_t)(-1 - expected), 1, 0, NULL};
+            if (expected >= 0 && given != expected)
+                return wrong_dim("input", i, info, d, given, expected, "");
+            if (expected < 0 && expected != TW_DIM_COMPUTED)
+                status = bind_linear(s, inputs, plain, m->symbols[plain.symbol].name);
         }
     }
-    return TW_OK;
+    for (const linear *l = m->linears; l < m->linears + m->linear_count && !status; l++)
+        status = bind_linear(s, inputs, *l, l->formula);
+    return status;
 }
 
 /* The shapes of the outputs and the arena's size, once the symbols are bound. */

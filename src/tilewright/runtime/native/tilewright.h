@@ -25,7 +25,7 @@ extern "C" {
 #define TW_ABI_VERSION 2
 #define TW_MAX_RANK 16
 #define TW_MAX_THREADS 1024
-#define TW_DIM_COMPUTED INT64_MIN       /* an output dimension that depends on several symbols */
+#define TW_DIM_COMPUTED INT64_MIN       /* a dimension that is a formula of symbols            */
 #define TW_DIM_MEASURED (INT64_MIN + 1) /* one that depends on data: see tw_result               */
 
 typedef enum tw_status {
@@ -49,8 +49,8 @@ typedef struct tw_module tw_module;
 typedef struct tw_session tw_session;
 
 /* What the model declares of a tensor. A dimension d >= 0 is a constant, a negative one is
- * symbol number -1 - d, TW_DIM_COMPUTED is known from tw_output_shapes only, and TW_DIM_MEASURED
- * from tw_result only. */
+ * symbol number -1 - d, TW_DIM_COMPUTED is a formula of symbols (in the manifest; of an output
+ * tw_output_shapes computes it), and TW_DIM_MEASURED is known from tw_result only. */
 typedef struct tw_info {
     const char *name;
     const int64_t *dims;
