@@ -93,6 +93,7 @@ def test_generated() -> None:
     def f(x: Tensor) -> list[Tensor]:
         return [torch.zeros(3), torch.ones(2, 3), torch.full((2,), 7), torch.full_like(x, 0.5), torch.zeros_like(x),
                 x.new_ones(4), torch.arange(5), torch.arange(1, 9, 3), torch.arange(0, 1, 0.25), torch.linspace(0, 1, 5),
+                torch.linspace(-4.3, 3, 8, dtype=torch.int64), torch.linspace(x[0, 0] * 9, 4, 8, dtype=torch.int64),
                 torch.arange(2.1, -2.9, -1.0, dtype=torch.int64),
                 torch.eye(3), torch.tensor([1, 2, 3]), torch.tensor(2.5), x.new_full((2,), True, dtype=torch.bool),
                 torch.arange(5, dtype=torch.float32), torch.zeros_like(x, dtype=torch.int64)]  # fmt: skip

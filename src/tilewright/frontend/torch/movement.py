@@ -11,7 +11,7 @@ from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.registry import Site, axis_of, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import as_int, maximum, minimum
 
 
@@ -331,9 +331,21 @@ def arange(n: Site, *args: Any, **named: Any) -> Any:
     return n.emit("arange", length=length, start=start, step=step, of=n.of.name)
 
 
-@translates("linspace.default")
-def linspace(n: Site, start: float, end: float, steps: int, **named: Any) -> Any:
-    return n.constant(np.linspace(start, end, steps).astype(n.of.numpy))
+@translates("linspace.default", "linspace.Tensor_Tensor", "linspace.Tensor_Scalar",
+            "linspace.Scalar_Tensor")  # fmt: skip
+def linspace(n: Site, start: Any, end: Any, steps: int, **named: Any) -> Any:
+    """Counted from both ends to the middle; the ends are of the result's type before that."""
+    f64, count = dtype("f64"), np.arange(steps)
+    start, end = (n.cast(n.cast(n.operand(v, f64), n.of), f64) for v in (start, end))
+    step = n.emit("div", n.emit("sub", end, start), n.constant(float(max(1, steps - 1)), f64))
+
+    def ahead(far: np.ndarray) -> Value:
+        return n.emit("mul", step, n.constant(far, f64))
+
+    up, down = n.emit("add", start, ahead(count)), n.emit("sub", end, ahead(steps - 1 - count))
+    if steps < 2:
+        return n.cast(up, n.of)
+    return n.cast(n.emit("where", n.constant(count < steps // 2), up, down), n.of)
 
 
 @translates("eye.default", "eye.m")
