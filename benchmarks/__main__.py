@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import machine, report
+from benchmarks import kernels, machine, report
 from benchmarks.engines import ENGINES
 from benchmarks.measure import Plan, measure, steps
 from tests import zoo
@@ -38,8 +40,11 @@ def main(
         list[str] | None, typer.Option(help="ENGINE=PATH: that engine's own interpreter")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="markdown file; JSON beside it")] = None,
+    distinct: Annotated[
+        bool, typer.Option("--kernels", help="instead, our kernels one by one; see kernels.py")
+    ] = False,
 ) -> None:
-    """Measure engines side by side and print the table."""
+    """Measure engines side by side, or our kernels one by one, and print the table."""
     pythons = dict(entry.split("=", 1) for entry in python or [])
     installed = [name for name in ENGINES if ENGINES[name].is_installed or name in pythons]
     plan = Plan(
@@ -51,23 +56,36 @@ def main(
         pythons=pythons,
     )
     about = machine.describe()
+    if distinct:
+        with told(len(plan.models) * len(plan.threads)) as progress:
+            text = kernels.write(plan, about, kernels.read(output), progress)
+    else:
+        with tempfile.TemporaryDirectory() as folder, told(steps(plan)) as progress:
+            found = measure(plan, Path(folder), progress)
+        text = report.page(plan, found, about)
+        if output is not None:
+            document = report.document(plan, found, about)
+            output.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
+    print(text)
+    if output is not None:
+        output.write_text(text)
+
+
+@contextmanager
+def told(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar of `total` steps, each told by its description; plain lines where there is no
+    terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
-    with tempfile.TemporaryDirectory() as folder, Progress(*columns, console=console) as bar:
-        task = bar.add_task("start", total=steps(plan))
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("start", total=total)
 
         def progress(step: str) -> None:
             bar.update(task, advance=1, description=step)
             if not console.is_terminal:
                 console.print(step)
 
-        found = measure(plan, Path(folder), progress)
-    text = report.page(plan, found, about)
-    print(text)
-    if output is not None:
-        output.write_text(text)
-        document = report.document(plan, found, about)
-        output.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
+        yield progress
 
 
 if __name__ == "__main__":

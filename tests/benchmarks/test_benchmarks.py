@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import machine, measure, probe, report, work
+from benchmarks import kernels, machine, measure, probe, report, work
 from benchmarks.measure import Measurement, Plan, Rates, Result
 from benchmarks.process import Process, WorkerError
 from tests import zoo
+from tilewright.runtime.profile import KernelTime, Profile, Roofline
 
 MACHINE = {
     "processor": "P", "cores": 2, "instruction_sets": ["avx2"], "caches": {"L1": "32K"},
@@ -114,3 +115,52 @@ def test_shapes_that_differ_are_named(tmp_path: Path) -> None:
         process.ask("load", engine="onnxruntime", threads=1, **measure.fields(model, tmp_path))
         with pytest.raises(WorkerError, match=r"shapes \[\(1, 18\)\], expected \[\(2, 18\)\]"):
             process.ask("check", path=str(tmp_path / "outputs.npz"))
+
+
+# ---- Kernels ----------------------------------------------------------------------------------
+
+
+def kernel(name: str, us: float, shape: tuple[int, ...] = (8,), starts: float = 1) -> KernelTime:
+    """A kernel that adds: 1,000 operations, 10,000 bytes."""
+    return KernelTime(name, ("add",), shape, starts, us, 1000, 10_000, "compute", 0.0)
+
+
+def rounds(*times: tuple[float, ...]) -> list[Profile]:
+    slow = Roofline(1.0, 1.0)
+    return [
+        Profile(tuple(kernel(f"k{i}", us) for i, us in enumerate(each)), sum(each), slow, 1)
+        for each in times
+    ]
+
+
+def test_each_kernel_counts_at_its_best_against_the_best_machine() -> None:
+    found = kernels.fastest(rounds((4.0, 1.0), (2.0, 3.0)), Roofline(100.0, 10.0))
+    assert [k.microseconds for k in found.kernels] == [2.0, 1.0]
+    assert found.kernels[0].limit == "memory"  # 1 us against 0.01 us
+    assert [k.roofline for k in found.kernels] == pytest.approx([50.0, 100.0])
+    assert found.microseconds == 5.0
+
+
+def test_kernels_that_are_alike_share_a_row() -> None:
+    each = (
+        kernel("a", 3.0),
+        kernel("b", 8.0, shape=(9,)),
+        kernel("c", 6.0, starts=2),
+        kernel("never", 0.0, shape=(7,), starts=0),
+    )
+    profile = Profile(each, 20.0, Roofline(100.0, 10.0), 1)
+    found = [(row.kernel.name, row.times, row.microseconds) for row in kernels.distinct(profile)]
+    assert found == [("a", 3, 3.0), ("b", 1, 8.0)]
+    text = kernels.section("m, 1 thread", profile, MACHINE)
+    assert "| add | 8 | 3 | 3.00 | 52.9% | 3.3 GB/s | memory | 33% |" in text
+    assert "4 starts of 2 distinct kernels, 0.017 ms in them" in text
+
+
+def test_the_kernels_page_keeps_what_was_not_measured() -> None:
+    plan = Plan(["dqn"], [], [1], seconds=0.05)
+    old = "# Kernels\n\nOld words.\n\n## resnet18, 1 thread\n\nkept\n\n## dqn, 1 thread\n\ngone\n"
+    text = kernels.write(plan, machine.describe(), old, lambda step: None)
+    assert "## resnet18, 1 thread\n\nkept\n" in text and "gone" not in text and "Old" not in text
+    assert "add relu" in text and "## dqn, 1 thread" in text
+    assert text.index("## resnet18") < text.index("## dqn")  # the zoo's order
+    assert kernels.sections(text).keys() == {"resnet18, 1 thread", "dqn, 1 thread"}

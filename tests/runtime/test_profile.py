@@ -20,6 +20,7 @@ def test_kernels_are_counted_and_described(loaded):
     assert scale.microseconds + add.microseconds <= profile.microseconds
     assert scale.gflops == pytest.approx(5000 / scale.microseconds / 1e3)
     assert scale.roofline == pytest.approx(100 * 4.0 / scale.microseconds)  # 40 kB at 10 GB/s
+    assert scale.limit == "memory"
     assert profile.threads == 2 and profile.machine is MACHINE
 
 
@@ -33,15 +34,30 @@ def test_profiling_ends_with_the_profile(loaded):
 
 def test_table():
     kernels = (
-        KernelTime("conv_1", ("conv2d", "relu"), (1, 64, 56, 56), 1, 1000.0, 10**8, 10**6, 100.0),
-        KernelTime("add", ("add",), (), 2, 0.5, 0, 10, 0.4),
+        KernelTime(
+            "conv_1", ("conv2d", "relu"), (1, 64, 56, 56), 1, 1000.0, 10**8, 10**6, "compute", 100.0
+        ),
+        KernelTime("add", ("add",), (), 2, 0.5, 0, 10, "memory", 0.4),
     )
     assert str(Profile(kernels, 1010.0, MACHINE, 2)) == (
-        "kernel    ops fused    shape           us  GFLOP/s  GB/s  % of roofline\n"
-        "conv_1    conv2d relu  1x64x56x56  1000.0    100.0   1.0            100\n"
-        "add (x2)  add                         0.5      0.0   0.0              0\n"
+        "kernel    ops fused    shape           us  GFLOP/s  GB/s    limit  % of it\n"
+        "conv_1    conv2d relu  1x64x56x56  1000.0    100.0   1.0  compute      100\n"
+        "add (x2)  add                         0.5      0.0   0.0   memory        0\n"
         "1000.5 us in kernels, 1010.0 us in all; 2 threads; peak 100 GFLOP/s, 10.0 GB/s"
     )
+
+
+def test_the_limit_is_what_takes_longer():
+    assert MACHINE.limit(flops=101, nbytes=10) == "compute"  # 1.01 ns against 1 ns
+    assert MACHINE.limit(flops=99, nbytes=10) == "memory"
+    assert MACHINE.limit(flops=0, nbytes=0) == "memory"
+
+
+def test_intensity_is_operations_for_each_byte():
+    def kernel(flops, nbytes):
+        return KernelTime("k", (), (), 1, 1.0, flops, nbytes, "memory", 0.0).intensity
+
+    assert (kernel(8, 2), kernel(0, 2), kernel(8, 0)) == (4.0, 0.0, float("inf"))
 
 
 def test_machine_is_measured(loaded):

@@ -8,6 +8,7 @@ exit status 1; wrong usage is status 2.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -123,9 +124,7 @@ def run(
     if out is not None:
         np.savez(out, **{t.name: r for t, r in zip(exe.outputs, results, strict=True)})
     if profile:
-        measured = exe.profile(*arrays)
-        console.print(tables.profile_table(measured))
-        console.print(str(measured).rpartition("\n")[2], markup=False)
+        _print_profile(exe.profile(*arrays))
 
 
 @app.command()
@@ -139,12 +138,23 @@ def bench(
     input: Given = None,
     size: Sizes = None,
     seed: Annotated[int, typer.Option(help="Of random inputs.")] = 0,
+    roofline: Annotated[
+        bool,
+        typer.Option("--roofline", help="Instead, each kernel against what the machine could do."),
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="With --roofline: a page with its plot and the timeline.")
+    ] = None,
 ) -> None:
-    """Measure a model's latency beside other engines.
+    """Measure a model's latency beside other engines, or its kernels against the machine.
 
     Engines take turns in short slices, so the ratio compares times of the same moments: the median
     over the slices of our median over theirs. The error is the largest difference of any output,
     relative to that output's largest value.
+
+    With --roofline no engine is compared: each kernel's time, rates, the limit that binds it
+    (compute: multiply-adds at the machine's measured peak; memory: bytes from main memory) and how
+    much of that it reaches; data that is still in a cache can exceed it.
     """
     from tilewright.driver.report import tables
     from tilewright.driver.report.compare import (
@@ -159,6 +169,13 @@ def bench(
     from tilewright.driver.report.progress import counting
 
     counts = _numbers("--threads", threads)
+    if html is not None and not roofline:
+        raise typer.BadParameter("it is a part of --roofline", param_hint="--html")
+    if roofline:
+        exes = [_open(model, count) for count in counts]
+        arrays = read_inputs(exes[0].inputs, input or [], size or [], seed)
+        _rooflines(exes, arrays, seconds, html)
+        return
     others = [] if against == "none" else [word.strip() for word in against.split(",")]
     if unknown := [name for name in others if name not in ENGINES]:
         raise typer.BadParameter(
@@ -335,6 +352,28 @@ def _open(model: str, threads: int | None) -> Any:
 
     with compiling(console, Path(model).name) as stages:
         return compile_observed(model, threads=threads, stages=stages)
+
+
+def _rooflines(
+    exes: Sequence[Any], arrays: Sequence[Any], seconds: float, html: Path | None
+) -> None:
+    """Profile a model on these inputs, on each number of threads; `html`: keep that as a page."""
+    from tilewright.driver.report import tables
+    from tilewright.driver.report.page import page
+
+    profiles = [exe.profile(*arrays, seconds=seconds) for exe in exes]
+    for profile in profiles:
+        _print_profile(profile)
+    if html is not None:
+        html.write_text(page(exes[0].name, tables.inputs_text(exes[0].inputs, arrays), profiles))
+        console.print(f"{html}: the plot, the timeline and this table", markup=False)
+
+
+def _print_profile(profile: Any) -> None:
+    from tilewright.driver.report.tables import profile_table
+
+    console.print(profile_table(profile))
+    console.print(str(profile).rpartition("\n")[2], markup=False)
 
 
 def _numbers(option: str, text: str) -> list[int]:

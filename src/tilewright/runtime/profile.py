@@ -3,12 +3,13 @@
 In: nanoseconds and launches of each kernel, added up, and the manifest's account of its work. Out:
 a `Profile`, printable as a table. The roofline of a kernel is the larger of two times: that of its
 multiply-adds at the machine's peak, and that of its bytes from main memory; data that is still in a
-cache can beat it.
+cache can beat it. Which of the two is larger is the kernel's binding limit.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,10 @@ class Roofline:
         """The least time for this much work."""
         return max(flops / self.gflops, nbytes / self.gbytes) * 1e-9
 
+    def limit(self, flops: int, nbytes: int) -> str:
+        """What that least time is spent on: "compute" or "memory"."""
+        return "compute" if flops / self.gflops > nbytes / self.gbytes else "memory"
+
 
 @dataclass(frozen=True)
 class KernelTime:
@@ -40,7 +45,8 @@ class KernelTime:
     microseconds: float  # of all its launches in one run
     flops: int
     bytes: int
-    roofline: float  # percent of the least time that the machine allows
+    limit: str  # of the machine, that binds it: "compute" or "memory"
+    roofline: float  # the least time that the machine allows, in percent of the time taken
 
     @property
     def gflops(self) -> float:
@@ -51,6 +57,11 @@ class KernelTime:
     def gbytes(self) -> float:
         """GB/s that it reached."""
         return self.bytes * self.launches / (self.microseconds * 1e3 or 1)
+
+    @property
+    def intensity(self) -> float:
+        """Its operations for each byte; infinite if it touches none."""
+        return self.flops / self.bytes if self.bytes else math.inf
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,7 @@ class Profile:
 
     def rows(self) -> list[tuple[str, ...]]:
         """The table as text, its heading first."""
-        rows = [("kernel", "ops fused", "shape", "us", "GFLOP/s", "GB/s", "% of roofline")]
+        rows = [("kernel", "ops fused", "shape", "us", "GFLOP/s", "GB/s", "limit", "% of it")]
         for k in self.kernels:
             shape = "x".join(map(str, k.shape))
             times = f" (x{k.launches:g})" if k.launches != 1 else ""
@@ -79,6 +90,7 @@ class Profile:
                     f"{k.microseconds:.1f}",
                     f"{k.gflops:.1f}",
                     f"{k.gbytes:.1f}",
+                    k.limit,
                     f"{k.roofline:.0f}",
                 )
             )
@@ -126,6 +138,7 @@ def tabulate(
                 microseconds=spent / runs * 1e-3,
                 flops=flops,
                 bytes=nbytes,
+                limit=machine.limit(flops, nbytes),
                 roofline=100 * least / (spent * 1e-9) if spent else 0.0,
             )
         )

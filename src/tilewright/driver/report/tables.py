@@ -64,7 +64,7 @@ def tensors_table(title: str, infos: Sequence[abi.TensorInfo], arrays: Sequence[
     made = table(title, "name", "type", "first values", "least", "mean", "largest", left=3)
     for info, array in zip(infos, arrays, strict=True):
         values = np.asarray(array)
-        shape = f"{info.dtype}[{', '.join(map(str, values.shape)) or '()'}]"
+        shape = type_text(info, values)
         flat = values.reshape(-1)
         if flat.size == 0:
             made.add_row(info.name, Text(shape), "", "", "", "")
@@ -74,6 +74,17 @@ def tensors_table(title: str, infos: Sequence[abi.TensorInfo], arrays: Sequence[
         first = " ".join(f"{v:.4g}" for v in numbers[:4]) + (" …" if flat.size > 4 else "")
         made.add_row(info.name, Text(shape), first, *(f"{v:.4g}" for v in summary))
     return made
+
+
+def type_text(info: abi.TensorInfo, array: Any) -> str:
+    """An array's type: the tensor's dtype, the shape that symbols have come to."""
+    return f"{info.dtype}[{', '.join(map(str, np.shape(array))) or '()'}]"
+
+
+def inputs_text(infos: Sequence[abi.TensorInfo], arrays: Sequence[Any]) -> str:
+    """What a model was run on: names and types."""
+    pairs = zip(infos, arrays, strict=True)
+    return ", ".join(f"{info.name}: {type_text(info, array)}" for info, array in pairs)
 
 
 def profile_table(profile: Profile) -> Table:
