@@ -17,7 +17,8 @@ of a row ran in the same minutes, each in its own process, in turns of short sli
 rounds); a row is to be read by its ratios. GMAC counts the inner products; the floor is the time
 that the machine's own best rates, measured between the slices, allow without algebraic short cuts.
 A cell whose outputs differ from onnxruntime's by more than {tolerance:g} of the largest value is
-marked ✗. {ratios} [Kernels](kernels.md) shows each model's kernels against the machine's limits.
+marked ✗. {ratios} [Kernels](kernels.md)
+shows each model's kernels against the machine's limits.
 """
 BUSY = ": **the machine was busy with other work; take ratios, and those with care**"
 RATIOS = "`ratio` is our minimum over the best peer's."

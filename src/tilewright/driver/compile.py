@@ -54,7 +54,7 @@ from tilewright.runtime import abi
 from tilewright.runtime.artifact import write_artifact
 from tilewright.runtime.executor import Executable, default_threads
 from tilewright.runtime.tensor import pack
-from tilewright.strategy.work import flops
+from tilewright.strategy.work import flops, touched
 from tilewright.support import knobs
 from tilewright.support.cache import Cache
 from tilewright.support.collector import collector_paused
@@ -429,13 +429,13 @@ def _infos(
 
 
 def _info(name: str, group: FusedGroup, func: Func) -> abi.KernelInfo:
-    touched = sizes.size(0)
-    for value in (*group.inputs, *group.outputs):
-        touched = touched + value.nbytes
+    nbytes = sizes.size(0)
+    for buffer, count in touched(func).items():
+        nbytes = nbytes + sizes.size((sizes.size(count) * buffer.dtype.bits + 7) // 8)
     return abi.KernelInfo(
         name,
         tuple(group.ops),
         dims(group.outputs[0].shape),
         dim(sizes.size(flops(func))),
-        dim(sizes.size(touched)),
+        dim(sizes.size(nbytes)),
     )

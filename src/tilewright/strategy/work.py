@@ -1,10 +1,13 @@
-"""How much work a function is: floating-point operations, counted from its blocks."""
+"""How much work a function is: floating-point operations and elements touched, counted from its
+blocks."""
 
 from __future__ import annotations
 
-from tilewright.ir.expr import Binary, Expr, Unary, const
-from tilewright.ir.stmt import Func
-from tilewright.ir.walk import blocks, visit
+from collections.abc import Mapping
+
+from tilewright.ir.expr import Binary, Expr, Unary, Var, const, minimum
+from tilewright.ir.stmt import Buffer, Func
+from tilewright.ir.walk import blocks, free_vars, loads, stores, visit
 
 
 def flops(func: Func) -> Expr:
@@ -17,4 +20,35 @@ def flops(func: Func) -> Expr:
             for axis in block.axes:
                 count = count * axis.extent
             total = total + count
+    return total
+
+
+def touched(func: Func) -> dict[Buffer, Expr]:
+    """How many elements of each parameter a function in stage "blocks" reads or writes at most,
+    each counted once: all of what it stores to; of the others, no more than its loads have places
+    to point at, for a look-up reads few rows of a large table, a slice a part of its operand."""
+    written: set[Buffer] = set()
+    read: dict[Buffer, Expr] = {}
+    for block in blocks(func.body):
+        extents = {axis.var: axis.extent for axis in block.axes}
+        written.update(store.buffer for store in stores(block))
+        for load in set(loads(block)):
+            read[load.buffer] = read.get(load.buffer, const(0)) + _places(load.indices, extents)
+    whole = {buffer: _product(buffer.shape) for buffer in func.buffers}
+    return {
+        buffer: minimum(count, read[buffer]) if buffer in read and buffer not in written else count
+        for buffer, count in whole.items()
+    }
+
+
+def _places(indices: tuple[Expr, ...], extents: Mapping[Var, Expr]) -> Expr:
+    """Values that these indices take together: no more than the axes they follow from allow."""
+    axes = {var for index in indices for var in free_vars(index)}
+    return _product(tuple(extent for var, extent in extents.items() if var in axes))
+
+
+def _product(extents: tuple[Expr, ...]) -> Expr:
+    total: Expr = const(1)
+    for extent in extents:
+        total = total * extent
     return total

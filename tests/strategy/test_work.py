@@ -1,0 +1,44 @@
+"""How much work functions are: operations and elements touched, counted from their blocks."""
+
+from __future__ import annotations
+
+from tilewright import te
+from tilewright.graph import sizes
+from tilewright.ir.stmt import Func
+from tilewright.strategy.work import flops, touched
+
+
+def counts(func: Func, **given: int) -> dict[str, int]:
+    """Elements touched by the parameters' names, with these sizes."""
+    values = {p: given[p.name] for p in func.params if p.name in given}
+    return {b.name: sizes.at(sizes.size(n), values) for b, n in touched(func).items()}
+
+
+def test_a_product_reads_its_operands_once():
+    A, B = te.placeholder((64, 32), name="A"), te.placeholder((32, 16), name="B")
+    k = te.reduce_axis(32, "k")
+    C = te.compute((64, 16), lambda i, j: te.sum(A[i, k] * B[k, j], k), name="C")
+    func = te.func("matmul", [A, B], [C])
+    assert counts(func) == {"A": 64 * 32, "B": 32 * 16, "C": 64 * 16}
+    assert sizes.at(sizes.size(flops(func)), {}) == 2 * 64 * 32 * 16
+
+
+def test_a_look_up_reads_the_rows_that_it_can_name():
+    n = te.var("n")
+    table, rows = te.placeholder((1000, 8), name="table"), te.placeholder((n,), "i64", name="rows")
+    found = te.compute((n, 8), lambda i, j: table[rows[i], j], name="found")
+    func = te.func("look_up", [table, rows], [found])
+    assert counts(func, n=5) == {"table": 40, "rows": 5, "found": 40}
+    assert counts(func, n=5000)["table"] == 8000  # never more than it has
+
+
+def test_a_slice_reads_a_part_and_windows_share_what_they_read():
+    A = te.placeholder((100, 10), name="A")
+    part = te.compute((3, 10), lambda i, j: A[50 + i, j], name="part")
+    assert counts(te.func("slice", [A], [part])) == {"A": 30, "part": 30}
+    k = te.reduce_axis(5, "k")
+    X = te.placeholder((20,), name="X")
+    windows = te.compute((16,), lambda i: te.max(X[i + k], k), name="windows")
+    assert counts(te.func("pool", [X], [windows])) == {"X": 20, "windows": 16}
+    both = te.compute((3,), lambda i: A[i, 0] + A[i + 7, 1], name="both")
+    assert counts(te.func("two", [A], [both])) == {"A": 6, "both": 3}
