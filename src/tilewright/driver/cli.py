@@ -156,25 +156,16 @@ def bench(
     (compute: multiply-adds at the machine's measured peak; memory: bytes from main memory) and how
     much of that it reaches; data that is still in a cache can exceed it.
     """
-    from tilewright.driver.report import tables
-    from tilewright.driver.report.compare import (
-        ENGINES,
-        OURS,
-        ROUNDS,
-        difference,
-        engine,
-        take_turns,
-    )
+    from tilewright.driver.report.compare import ENGINES
     from tilewright.driver.report.inputs import read_inputs
-    from tilewright.driver.report.progress import counting
 
     counts = _numbers("--threads", threads)
     if html is not None and not roofline:
         raise typer.BadParameter("it is a part of --roofline", param_hint="--html")
     if roofline:
         exes = [_open(model, count) for count in counts]
-        arrays = read_inputs(exes[0].inputs, input or [], size or [], seed)
-        _rooflines(exes, arrays, seconds, html)
+        arrays = read_inputs(exes[0].manifest, input or [], size or [], seed)
+        _show_rooflines(exes, arrays, seconds, html)
         return
     others = [] if against == "none" else [word.strip() for word in against.split(",")]
     if unknown := [name for name in others if name not in ENGINES]:
@@ -190,18 +181,52 @@ def bench(
     for count in counts:
         exe = _open(model, count)
         arrays = read_inputs(exe.manifest, input or [], size or [], seed)
-        calls: dict[str, Any] = {OURS: lambda exe=exe, arrays=arrays: exe(*arrays)}
-        wrong: dict[str, float] = {}
-        for name in others:
-            other = engine(name, model, count)
-            wrong[name] = difference(exe(*arrays), other(arrays))
-            calls[name] = lambda other=other, arrays=arrays: other(arrays)
-        with counting(console, f"measuring on {count} threads, in turns", ROUNDS) as bar:
-            found = take_turns(
-                calls, seconds, progress=lambda n, bar=bar: bar.update(bar.task_ids[0], completed=n)
-            )
-        title = f"{exe.name}, {count} thread{'s' * (count > 1)}"
-        console.print(tables.times_table(title, found, wrong))
+        _show_times(exe, model, arrays, others, seconds)
+
+
+def _show_times(
+    exe: Any, model: str, arrays: Sequence[Any], others: Sequence[str], seconds: float
+) -> None:
+    """Measure a model's latency on these inputs beside the other engines', in turns."""
+    from tilewright.driver.report import tables
+    from tilewright.driver.report.compare import OURS, ROUNDS, difference, engine, take_turns
+    from tilewright.driver.report.progress import counting
+
+    calls: dict[str, Any] = {OURS: lambda: exe(*arrays)}
+    wrong: dict[str, float] = {}
+    for name in others:
+        other = engine(name, model, exe.threads)
+        wrong[name] = difference(exe(*arrays), other(arrays))
+        calls[name] = lambda other=other: other(arrays)
+    with counting(console, f"measuring on {exe.threads} threads, in turns", ROUNDS) as bar:
+        found = take_turns(
+            calls, seconds, progress=lambda n: bar.update(bar.task_ids[0], completed=n)
+        )
+    title = f"{exe.name}, {exe.threads} thread{'s' * (exe.threads > 1)}"
+    console.print(tables.times_table(title, found, wrong))
+
+
+def _show_rooflines(
+    exes: Sequence[Any], arrays: Sequence[Any], seconds: float, html: Path | None
+) -> None:
+    """Profile a model on these inputs, on each number of threads; `html`: keep that as a page."""
+    from tilewright.driver.report import tables
+    from tilewright.driver.report.page import page
+
+    profiles = [exe.profile(*arrays, seconds=seconds) for exe in exes]
+    for profile in profiles:
+        _print_profile(profile)
+    if html is not None:
+        text = page(exes[0].name, tables.inputs_text(exes[0].inputs, arrays), profiles)
+        html.write_text(text, encoding="utf-8")
+        console.print(f"{html}: the plot, the timeline and this table", markup=False)
+
+
+def _print_profile(profile: Any) -> None:
+    from tilewright.driver.report.tables import profile_table
+
+    console.print(profile_table(profile))
+    console.print(str(profile).rpartition("\n")[2], markup=False)
 
 
 class Form(str, Enum):
@@ -352,28 +377,6 @@ def _open(model: str, threads: int | None) -> Any:
 
     with compiling(console, Path(model).name) as stages:
         return compile_observed(model, threads=threads, stages=stages)
-
-
-def _rooflines(
-    exes: Sequence[Any], arrays: Sequence[Any], seconds: float, html: Path | None
-) -> None:
-    """Profile a model on these inputs, on each number of threads; `html`: keep that as a page."""
-    from tilewright.driver.report import tables
-    from tilewright.driver.report.page import page
-
-    profiles = [exe.profile(*arrays, seconds=seconds) for exe in exes]
-    for profile in profiles:
-        _print_profile(profile)
-    if html is not None:
-        html.write_text(page(exes[0].name, tables.inputs_text(exes[0].inputs, arrays), profiles))
-        console.print(f"{html}: the plot, the timeline and this table", markup=False)
-
-
-def _print_profile(profile: Any) -> None:
-    from tilewright.driver.report.tables import profile_table
-
-    console.print(profile_table(profile))
-    console.print(str(profile).rpartition("\n")[2], markup=False)
 
 
 def _numbers(option: str, text: str) -> list[int]:
