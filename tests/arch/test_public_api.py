@@ -14,7 +14,7 @@ CALLS = {
     " cache=True)",
     "build": "(func, target='cpu', *, threads=None)",
     "load": "(source, threads=None)",
-    "Schedule": "(func, decisions=None)",
+    "Schedule": "(func, decisions=None, choose=None)",
     "Executable.__call__": "(self, *arrays, **named)",
     "Executable.save": "(self, path, kind='artifact')",
     "Executable.profile": "(self, *arrays, seconds=0.5, machine=None, **named)",

@@ -7,7 +7,7 @@ applies it and notes the step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from tilewright.ir.stmt import Func
@@ -50,6 +50,8 @@ from tilewright.support.errors import ScheduleError
 P = ParamSpec("P")
 R = TypeVar("R")
 
+Chooser = Callable[[str, Plain, tuple[Plain, ...]], Plain]  # (name, own pick, its values) -> value
+
 
 @overload
 def _method(
@@ -81,9 +83,16 @@ PRIMITIVES: dict[str, Callable[..., Func | tuple[Func, Any]]] = {}
 class Schedule:
     """A function under rewriting. Handles are names: `s.split("i", 32)` gives ("i_o", "i_i")."""
 
-    def __init__(self, func: Func, decisions: dict[str, Plain] | None = None) -> None:
-        """`decisions` sets values for `decide` to find: a tuner runs the same code with others."""
+    def __init__(
+        self,
+        func: Func,
+        decisions: dict[str, Plain] | None = None,
+        choose: Chooser | None = None,
+    ) -> None:
+        """`decisions` sets values for `decide` to find, `choose` answers it for the others: a tuner
+        runs the same code with its own answers."""
         self.func: Func = func
+        self.choose = choose
         self.trace: Trace = Trace((), {n: Decision(v) for n, v in (decisions or {}).items()})
 
     def take(self, step: Step) -> Any:
@@ -99,16 +108,18 @@ class Schedule:
         self.trace = self.trace.then(step)
         return given
 
-    def decide(self, name: str, value: Any, among: Sequence[Plain] = ()) -> Any:
+    def decide(self, name: str, value: Any, among: Iterable[Plain] = ()) -> Any:
         """A named choice: `value`, unless the schedule was given another. It is one of `among`.
 
         What is returned may be passed to primitives; their steps follow the decision if it changes.
         """
-        given = self.trace.decisions.get(name)
+        values, given = tuple(among), self.trace.decisions.get(name)
         if given is not None:
             value = given.value
-        check_among(name, value, tuple(among))
-        self.trace = self.trace.decide(name, Decision(value, tuple(among)))
+        elif self.choose is not None:
+            value = self.choose(name, value, values)
+        check_among(name, value, values)
+        self.trace = self.trace.decide(name, Decision(value, values))
         return decided(value, name)
 
     def loops(self, block: str | None = None) -> tuple[str, ...]:

@@ -20,20 +20,20 @@ from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role, written
 from tilewright.strategy.loops import (
+    blocked,
     by_axis,
     compute_inside,
     extent,
     find,
     innermost,
     parallel,
-    present,
     reorder,
     split,
     unroll,
     vectorize,
 )
 from tilewright.strategy.pointwise import stream
-from tilewright.strategy.tiles import spatial_tile
+from tilewright.strategy.registers import decide_spatial_tile, fill_registers, multiples
 from tilewright.target.target import Target
 
 LARGE = 64  # columns that a symbolic size stands for
@@ -72,16 +72,19 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
         stream(schedule, anchor.pad, target, threads)
     n, o, y, x, i = by_axis(schedule, anchor.result)
     o, y, x, tile = cut_tile(schedule, (o, y, x, i), target)
-    reorder(schedule, n, o, y, x, *tile)
+    band, y = blocked(schedule, "band", y)
+    reorder(schedule, n, band, o, y, x, *tile)
     _, own_o, own_y, own_x, own_i, *reduced = compute_inside(
-        schedule, anchor.block, innermost([n, o, y, x])
+        schedule, anchor.block, innermost([n, band, o, y, x])
     )
+    if schedule.decide("reduction", "channels", ("channels", "taps")) == "taps":
+        reduced = [*reduced[1:3], reduced[0], reduced[3]]
     lanes = extent(schedule, tile[-1])
     fill_registers(schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes)
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:
-        parallel(schedule, [n, o, y], threads)
+        parallel(schedule, [n, band, o, y], threads)
 
 
 def transposed(schedule: Schedule, target: Target, threads: int) -> None:
@@ -117,49 +120,11 @@ def cut_tile(
     width = extent(schedule, x, LARGE)
     lanes = min(target.lanes(32), block)
     wide = block // lanes
-    rows, columns, vectors = spatial_tile(
-        height, width, groups * wide, target.vector_registers, multiples(wide)
+    rows, columns, vectors = decide_spatial_tile(
+        schedule, height, width, groups * wide, target.vector_registers, multiples(wide)
     )
-    rows = schedule.decide("rows", rows)
-    columns = schedule.decide("columns", columns)
-    vectors = schedule.decide("vectors", vectors)
     o_outer, o_inner = split(schedule, o, vectors // wide)
     y_outer, y_inner = split(schedule, y, rows)
     x_outer, x_inner = split(schedule, x, columns)
     several, lane = split(schedule, i, lanes)
     return o_outer, y_outer, x_outer, (y_inner, x_inner, o_inner, several, lane)
-
-
-def multiples(wide: int) -> tuple[int, ...]:
-    """Numbers of vectors a tile may hold when a channel block is `wide` vectors."""
-    return tuple(v for v in (1, 2, 3, 4, 5, 6) if v % wide == 0) or (wide,)
-
-
-def fill_registers(
-    schedule: Schedule,
-    name: str,
-    tile: Sequence[str],
-    block: str,
-    reduced: Sequence[str],
-    lanes: int,
-) -> None:
-    """The anchor inside its tile: the reduction outside, the tile's loops unrolled, the lanes a
-    vector.
-
-    tile: its loops over the tile, `block`: over a block of channels, which is cut into vectors; ""
-    is no loop.
-    """
-    several, lane = split(schedule, block, lanes)
-    unrolled = present([*tile, several])
-    around = present(reduced)
-    reorder(schedule, *around, *unrolled, lane)
-    if around:
-        init = schedule.decompose_reduction(name, around[0])
-        own = by_axis(schedule, init, schedule.loops(init)[-len(present([*unrolled, lane])) :])
-        own = list(
-            dict.fromkeys(n for n in schedule.loops(init) if n in own or n.endswith("_init"))
-        )
-        unroll(schedule, *own[:-1])
-        vectorize(schedule, own[-1] if own else "")
-    unroll(schedule, *unrolled)
-    vectorize(schedule, lane)

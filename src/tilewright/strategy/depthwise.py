@@ -10,10 +10,11 @@ from __future__ import annotations
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role
-from tilewright.strategy.convolution import LARGE, fill_registers, split_off_result
+from tilewright.strategy.convolution import LARGE, split_off_result
 from tilewright.strategy.loops import (
     by_axis,
     compute_inside,
+    divisors,
     extent,
     innermost,
     parallel,
@@ -22,7 +23,9 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
-from tilewright.strategy.pointwise import stream
+from tilewright.strategy.pointwise import stream, vectorize_inner
+from tilewright.strategy.registers import fill_registers
+from tilewright.strategy.tiles import heights
 from tilewright.target.target import Target
 
 STRIP = 14  # pixels in registers: enough to hide the latency of a multiply-add twice over
@@ -32,23 +35,36 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     """depthwise_packed: (N, C/b, H, W, b)."""
     name = next(b.name for b in blocks(schedule.func.body) if role(b) == "depthwise_packed")
     anchor = split_off_result(schedule, name)
-    if anchor.pad is not None:
-        stream(schedule, anchor.pad, target, threads)
     n, c, y, x, i = by_axis(schedule, anchor.result)
-    width, block = extent(schedule, x, LARGE), extent(schedule, i)
-    lanes = min(target.lanes(32), block)
-    most = max(1, min(STRIP, target.vector_registers - 4) * lanes // block)
-    columns = schedule.decide("columns", strip(width, most))
+    pads = ("whole", "channels") if anchor.pad is not None and c else ("whole",)
+    apart = schedule.decide("pad", "whole", pads) == "whole"
+    if anchor.pad is not None and apart:
+        stream(schedule, anchor.pad, target, threads)
+    height, width, block = extent(schedule, y), extent(schedule, x, LARGE), extent(schedule, i)
+    lanes, registers = min(target.lanes(32), block), target.vector_registers
+    vectors = schedule.decide("vectors", block // lanes, divisors(block // lanes))
+    fit = heights(width, vectors, registers)
+    most = max(1, min(STRIP, registers - 4) // vectors)
+    columns = schedule.decide("columns", strip(width, most), fit)
+    rows = schedule.decide("rows", 1, divisors(height, fit[-1] // columns))
+    y, y_inner = split(schedule, y, rows) if rows > 1 else (y, "")
     x_outer, x_inner = split(schedule, x, columns)
-    several, lane = split(schedule, i, lanes)
-    reorder(schedule, n, c, y, x_outer, x_inner, several, lane)
-    around = innermost([n, c, y, x_outer])
-    _, _, own_y, own_x, own_i, *reduced = compute_inside(schedule, anchor.block, around)
+    one = vectors * lanes == block
+    piece, several, lane = (
+        ("", *split(schedule, i, lanes)) if one else split(schedule, i, vectors, lanes)
+    )
+    outer = [n, c, y, x_outer, piece]
+    reorder(schedule, *outer, y_inner, x_inner, several, lane)
+    own = compute_inside(schedule, anchor.block, innermost(outer))
+    _, _, own_y, own_x, own_i, *reduced = own
     fill_registers(schedule, anchor.block, (own_y, own_x), own_i, reduced, lanes)
-    unroll(schedule, x_inner, several)
+    unroll(schedule, y_inner, x_inner, several)
     vectorize(schedule, lane)
+    if anchor.pad is not None and not apart:
+        own_i = compute_inside(schedule, anchor.pad, c)[-1]
+        vectorize_inner(schedule, own_i, block, lanes)
     if threads > 1:
-        parallel(schedule, [n, c, y], threads)
+        parallel(schedule, [n, c, y] if apart else [n, c], threads)
 
 
 def strip(width: int, most: int) -> int:

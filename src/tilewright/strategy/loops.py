@@ -86,14 +86,34 @@ def vectorize(schedule: Schedule, loop: str) -> None:
         schedule.vectorize(loop)
 
 
-def parallel(schedule: Schedule, loops: Sequence[str], threads: int) -> None:
+def divisors(size: int, most: int = 0) -> tuple[int, ...]:
+    """The divisors of `size` up to `most` (0: all), the least first."""
+    return tuple(d for d in range(1, min(size, most or size) + 1) if size % d == 0)
+
+
+def blocked(schedule: Schedule, name: str, loop: str) -> tuple[str, str]:
+    """A loop as (a loop over blocks, the loop inside a block); decision `name` is how long a block
+    is, and the pick is the whole loop, which has no loop over blocks."""
+    count = extent(schedule, loop)
+    size = schedule.decide(name, count, divisors(count))
+    if size == count:
+        return "", loop
+    outer, inner = split(schedule, loop, size)
+    return outer, inner
+
+
+def parallel(
+    schedule: Schedule, loops: Sequence[str], threads: int, decision: str = "parallel"
+) -> None:
     """Run nested loops in parallel: the fewest outer ones that give every thread enough pieces.
+    `decision` names how many, 0 to run them one after another.
 
     An inner loop stays a loop: its indices cost an addition, those of a fused loop divisions.
     """
-    there, pieces = present(loops), 1
-    for count, loop in enumerate(there, 1):
-        pieces *= extent(schedule, loop, UNKNOWN_PIECES)
-        if pieces >= threads * PIECES or count == len(there):
-            schedule.parallel(fuse(schedule, there[:count]))
-            return
+    there, pieces, count = present(loops), 1, 0
+    while count < len(there) and (not count or pieces < threads * PIECES):
+        pieces *= extent(schedule, there[count], UNKNOWN_PIECES)
+        count += 1
+    count = schedule.decide(decision, count, range(len(there) + 1))
+    if count:
+        schedule.parallel(fuse(schedule, there[:count]))

@@ -46,28 +46,38 @@ def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     outer_size = prod(extent(schedule, o, UNKNOWN_SIZE) for o in outer) if outer else 1
     few = outer_size < threads * 2
     if worth and few and count is not None and count >= lanes * threads * 2:
-        pieces = min(threads * PIECES, count // lanes)
+        most = count // lanes
+        pieces = min(threads * PIECES, most)
+        values = sorted({min(threads * each, most) for each in (1, 2, PIECES, 8)})
+        pieces = schedule.decide(f"{name}.pieces", pieces, values)
         chunk = -(-count // (pieces * lanes)) * lanes
         piece, inner = schedule.split(inner, (None, chunk))
         outer.append(piece)
         count = chunk
-    vectorize_inner(schedule, inner, count, lanes)
+    vectorize_inner(schedule, inner, count, lanes, f"{name}.flight")
     if worth:
-        parallel(schedule, outer, threads)
+        parallel(schedule, outer, threads, f"{name}.parallel")
 
 
-def vectorize_inner(schedule: Schedule, loop: str, count: int | None, lanes: int) -> None:
+def vectorize_inner(
+    schedule: Schedule, loop: str, count: int | None, lanes: int, decision: str = ""
+) -> None:
     """Cut a loop into vectors, several in flight if it is long; short loops become one masked
-    vector.
+    vector. `decision` names how many are in flight.
     """
     if lanes == 1 or count == 1:
         return
     if count is not None and count <= lanes:
         schedule.vectorize(loop)
         return
-    several = lanes * UNROLLED_VECTORS
-    if count is not None and count % several == 0 and count > several:
-        _, flight, lane = schedule.split(loop, (None, UNROLLED_VECTORS, lanes))
+    values = [1]
+    if count is not None:
+        values += [f for f in (2, 4, 8) if count % (f * lanes) == 0 and count > f * lanes]
+    several = UNROLLED_VECTORS if UNROLLED_VECTORS in values else 1
+    if decision:
+        several = schedule.decide(decision, several, values)
+    if several > 1:
+        _, flight, lane = schedule.split(loop, (None, several, lanes))
         schedule.unroll(flight)
     else:
         _, lane = schedule.split(loop, (None, lanes))

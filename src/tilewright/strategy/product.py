@@ -17,11 +17,13 @@ from tilewright.ir.expr import as_int
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role
-from tilewright.strategy.convolution import fill_registers, multiples, split_off_result
+from tilewright.strategy.convolution import split_off_result
 from tilewright.strategy.loops import (
     PIECES,
+    blocked,
     by_axis,
     compute_inside,
+    divisors,
     extent,
     find,
     fuse,
@@ -33,6 +35,7 @@ from tilewright.strategy.loops import (
     vectorize,
 )
 from tilewright.strategy.pointwise import stream
+from tilewright.strategy.registers import decide_tile, fill_registers, multiples
 from tilewright.strategy.tiles import register_tile
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
@@ -50,17 +53,18 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
     vectors = block // lanes
     panel, vector, lane = split(schedule, column, vectors, lanes)
     row = fuse(schedule, lead)
-    rows, _ = register_tile(
-        extent(schedule, row, LARGE), vectors, target.vector_registers, (vectors,)
+    rows, _ = decide_tile(
+        schedule, extent(schedule, row, LARGE), vectors, target.vector_registers, (vectors,)
     )
-    tile, inner = split(schedule, row, schedule.decide("rows", rows))
-    reorder(schedule, panel, tile, inner, vector, lane)
-    m, o, i, k = compute_inside(schedule, anchor.block, innermost([panel, tile]))
+    tile, inner = split(schedule, row, rows)
+    part, tile = blocked(schedule, "part", tile)
+    reorder(schedule, part, panel, tile, inner, vector, lane)
+    m, o, i, k = compute_inside(schedule, anchor.block, innermost([part, panel, tile]))
     fill_registers(schedule, anchor.block, (m, o), i, (k,), lanes)
     unroll(schedule, inner, vector)
     vectorize(schedule, lane)
     if threads > 1:
-        parallel(schedule, [panel, tile], threads)
+        parallel(schedule, [part, panel, tile], threads)
 
 
 def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
@@ -83,17 +87,18 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     wide = block // lanes
     fits = tuple(v for v in multiples(wide) if groups * wide % v == 0)
     stays = max(1, target.cache(1).size // 2 // (depth * 4))  # pixels whose input stays there
-    share = divisor(count, stays)
+    share = divisors(count, stays)[-1]
     if share * 4 < stays:
         share = count  # no even parts: in one
     rows, vectors = register_tile(share, groups * wide, target.vector_registers, fits)
     few = count // share * (groups * wide // vectors) < threads * PIECES
     if threads > 1 and (few or share % rows):  # pieces must be enough, and whole tiles each
         share = count
-        rows, vectors = register_tile(share, groups * wide, target.vector_registers, fits)
-    share = schedule.decide("pixels", share)
-    rows = schedule.decide("rows", rows)
-    vectors = schedule.decide("vectors", vectors)
+    share = schedule.decide("pixels", share, divisors(count))
+    apart = threads > 1 and share < count  # then tiles must not reach into the next part
+    rows, vectors = decide_tile(
+        schedule, share, groups * wide, target.vector_registers, fits, exact=apart
+    )
     o_outer, o_inner = split(schedule, o, vectors // wide)
     part, pixel = split(schedule, pixel, share) if share < count else ("", pixel)
     tile, inner = split(schedule, pixel, rows)
@@ -108,11 +113,6 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
         parallel(schedule, [n, part, o_outer] if part else [n, o_outer, tile], threads)
 
 
-def divisor(size: int, most: int) -> int:
-    """The greatest divisor of `size` that is at most `most`, or 1."""
-    return max(d for d in range(1, max(1, min(size, most)) + 1) if size % d == 0)
-
-
 def matmul(schedule: Schedule, target: Target, threads: int) -> None:
     """matmul: (*batch, rows, columns), both operands computed at run time."""
     name = next(b.name for b in blocks(schedule.func.body) if role(b) == "matmul")
@@ -125,16 +125,17 @@ def matmul(schedule: Schedule, target: Target, threads: int) -> None:
     *batch, i, j = axes
     count, width = (extent(schedule, loop, LARGE) for loop in (i, j))
     lanes = target.lanes(32)
-    rows, vectors = register_tile(count, -(-width // lanes), target.vector_registers)
-    rows = schedule.decide("rows", rows)
-    vectors = schedule.decide("vectors", vectors)
+    rows, vectors = decide_tile(schedule, count, -(-width // lanes), target.vector_registers)
     tile, inner = split(schedule, i, rows)
     panel, several, lane = split(schedule, j, vectors, lanes)
-    reorder(schedule, *batch, tile, panel, inner, several, lane)
-    around = innermost([*batch, tile, panel])
+    outer = [*batch, tile, panel]
+    if schedule.decide("outer", "rows", ("rows", "columns")) == "columns":
+        outer = [*batch, panel, tile]
+    reorder(schedule, *outer, inner, several, lane)
+    around = innermost(outer)
     *_, own_i, own_j, k = compute_inside(schedule, anchor.block, around)
     fill_registers(schedule, anchor.block, (own_i,), own_j, (k,), lanes)
     unroll(schedule, inner, several)
     vectorize(schedule, lane)
     if threads > 1:
-        parallel(schedule, [*batch, tile, panel], threads)
+        parallel(schedule, outer, threads)

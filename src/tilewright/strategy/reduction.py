@@ -16,7 +16,7 @@ from tilewright.ir.stmt import Block
 from tilewright.ir.walk import blocks, free_vars, loads
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import instances, is_reduction, written
-from tilewright.strategy.convolution import fill_registers, split_off_result
+from tilewright.strategy.convolution import split_off_result
 from tilewright.strategy.loops import (
     by_axis,
     compute_inside,
@@ -24,10 +24,14 @@ from tilewright.strategy.loops import (
     find,
     innermost,
     parallel,
+    reorder,
     split,
+    unroll,
     vectorize,
 )
 from tilewright.strategy.pointwise import PARALLEL_BYTES, stream, vector_lanes, vectorize_inner
+from tilewright.strategy.registers import fill_registers
+from tilewright.strategy.tiles import heights
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 
@@ -77,9 +81,17 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     *outer, inner = by_axis(schedule, anchor.result)
     width = min(width, extent(schedule, inner, width))
     piece, lane = split(schedule, inner, width)
+    last = innermost(outer)
+    fit = heights(extent(schedule, last), 1, target.vector_registers)
+    columns, column = schedule.decide("columns", 1, fit), ""
+    if columns > 1:
+        tile, column = split(schedule, last, columns)
+        outer[outer.index(last)] = tile
+        reorder(schedule, *outer, piece, column, lane)
     count = sum(a.kind == "spatial" for a in block.axes)
     own = compute_inside(schedule, anchor.block, innermost([*outer, piece]))
     fill_registers(schedule, anchor.block, own[: count - 1], own[count - 1], own[count:], width)
+    unroll(schedule, column)
     vectorize(schedule, lane)
     if threads > 1 and instances(block) * 4 >= PARALLEL_BYTES:
         parallel(schedule, [*outer, piece], threads)
@@ -138,7 +150,8 @@ def vectorize_block(schedule: Schedule, name: str, inside: Sequence[str], target
         return
     width = vector_lanes(block, target)
     if not is_reduction(block):
-        vectorize_inner(schedule, inside[-1], extent(schedule, inside[-1], 0) or None, width)
+        size = extent(schedule, inside[-1], 0) or None
+        vectorize_inner(schedule, inside[-1], size, width, f"{name}.flight")
         return
     driven = {v.name: a for a in block.axes for v in free_vars(a.value)}
     reduced = [n for n in inside if n in driven and driven[n].kind == "reduce"]
@@ -156,22 +169,38 @@ def vectorize_block(schedule: Schedule, name: str, inside: Sequence[str], target
 
 
 def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int) -> None:
-    """Reduce in `width` partial results side by side, then combine them."""
-    if extent(schedule, loop) < 2 * width or len(find(schedule, name).writes) > 1:
+    """Reduce in `width` partial results side by side, then combine them.
+
+    Decision "flight": how many vectors of partial results there are.
+    """
+    size = extent(schedule, loop)
+    if size < 2 * width or len(find(schedule, name).writes) > 1:
         return
-    _, lane = schedule.split(loop, (None, width))
+    values = [f for f in (1, 2, 4, 8) if f == 1 or (size % width == 0 and size >= 2 * f * width)]
+    flight = schedule.decide(f"{name}.flight", 1, values)
+    around, *vectors, lane = schedule.split(
+        loop, (None, flight, width) if flight > 1 else (None, width)
+    )
     try:
         partial = schedule.rfactor(name, lane)
     except ScheduleError:
         return  # the scalar loop is correct, only slower
-    for block in (partial, name):
+    stages = [partial, name]
+    if vectors:  # these are combined first, then the numbers of the vector that is left
+        (buffer,) = written(find(schedule, partial))
+        stages.insert(0, schedule.rfactor(partial, vectors[0], len(buffer.shape) - 1))
+    for block in stages:
         (buffer,) = written(find(schedule, block))
         if buffer not in schedule.func.buffers:
             schedule.set_scope(buffer.name, "local")
-    own = schedule.loops(partial)
-    reduced = [n for n in own if n != lane][-1]
-    schedule.reorder(reduced, lane)
+    reorder(schedule, around, *vectors, lane)
+    unroll(schedule, *vectors)
     schedule.vectorize(lane)
+    if vectors:
+        *_, lane, several = schedule.loops(partial)
+        schedule.reorder(several, lane)
+        schedule.unroll(several)
+        schedule.vectorize(lane)
     schedule.unroll(schedule.loops(name)[-1])
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from tilewright.ir.expr import as_int
 from tilewright.ir.stmt import Func, annotated
 from tilewright.ir.walk import blocks
-from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.schedule import Chooser, Schedule
 from tilewright.strategy.absorb import absorb, is_reduction, role
 from tilewright.strategy.convolution import convolution, transposed
 from tilewright.strategy.depthwise import depthwise
@@ -32,10 +32,19 @@ FAMILIES: dict[str, Family] = {
     "dense_packed": dense,
     "depthwise_packed": depthwise,
     "matmul": matmul,
+    "pointwise": pointwise,
     "pointwise_packed": pointwise_product,
+    "reduction": reduction,
     "squares": response,
     "winograd_product": winograd,
 }
+
+
+def family(func: Func) -> str:
+    """The family that schedules a function: the role of its anchor, "reduction" or "pointwise"."""
+    found = blocks(func.body)
+    plain = "reduction" if any(is_reduction(b) for b in found) else "pointwise"
+    return next((role(b) for b in found if role(b) in FAMILIES), plain)
 
 
 def default(func: Func, target: Target, threads: int = 1, *, strict: bool = False) -> Schedule:
@@ -56,15 +65,14 @@ def default(func: Func, target: Target, threads: int = 1, *, strict: bool = Fals
     return Schedule(func.replace(annotations=annotated(func.annotations, "unscheduled", why)))
 
 
-def scheduled(func: Func, target: Target, threads: int) -> Schedule:
-    """`func` scheduled by the family of its anchor; what is empty stays as it was written."""
-    schedule = Schedule(func)
+def scheduled(func: Func, target: Target, threads: int, choose: Chooser | None = None) -> Schedule:
+    """`func` scheduled by the family of its anchor; what is empty stays as it was written.
+
+    `choose` takes the decisions in the strategies' place.
+    """
+    schedule = Schedule(func, choose=choose)
     if any(as_int(axis.extent) == 0 for b in blocks(func.body) for axis in b.axes):
         return schedule
     absorb(schedule)
-    found = blocks(schedule.func.body)
-    family = next((FAMILIES[role(b)] for b in found if role(b) in FAMILIES), None)
-    if family is None:
-        family = reduction if any(is_reduction(b) for b in found) else pointwise
-    family(schedule, target, threads)
+    FAMILIES[family(schedule.func)](schedule, target, threads)
     return schedule

@@ -46,6 +46,13 @@ def _pieces(size: int, tile: int) -> Iterable[tuple[int, int]]:
         yield size % tile, 1
 
 
+def heights(rows: int, group: int, registers: int, exact: bool = False) -> tuple[int, ...]:
+    """The numbers of rows that a register tile of `group` vectors may have: its accumulators, its
+    vectors and one broadcast are in registers. `exact`: tiles leave no row over."""
+    most = max(1, (registers - 1 - group) // group)
+    return tuple(h for h in range(1, min(rows, most) + 1) if not exact or rows % h == 0)
+
+
 @lru_cache(maxsize=4096)
 def register_tile(
     rows: int,
@@ -64,10 +71,7 @@ def register_tile(
     for group in groups:
         if group > vectors and group != min(groups):
             continue
-        most = max(1, (registers - 1 - group) // group)
-        for tile in range(1, min(rows, most) + 1):
-            if exact and rows % tile:
-                continue
+        for tile in heights(rows, group, registers, exact):
             cycles = tiled_cycles(rows, max(vectors, group), tile, group)
             key = (round(cycles, 3), -tile * group, tile, group)
             if best is None or key < best:
@@ -104,18 +108,19 @@ def spatial_tile(
     vectors: int,
     registers: int,
     groups: tuple[int, ...] = (1, 2, 3, 4, 5, 6),
+    widths: tuple[int, ...] = (),
 ) -> tuple[int, int, int]:
     """(rows, columns, vectors) of the register tile for an image of height × width × vectors.
 
     The columns of a tile lie in one row of the image, so a narrow image takes several rows in a
-    tile.
+    tile. `groups` and `widths` are the allowed numbers of vectors and of columns (empty: any).
     """
     best: tuple[float, int, int, int, int] | None = None
     for group in groups:
         if group > vectors and group != min(groups):
             continue
         most = max(1, (registers - 1 - group) // group)
-        for columns in range(1, min(width, most) + 1):
+        for columns in widths or range(1, min(width, most) + 1):
             for rows in range(1, min(height, most // columns) + 1):
                 if rows > 1 and (columns < width or height % rows):
                     continue  # several rows only where they are whole and fit exactly

@@ -19,7 +19,6 @@ from tilewright.ir.expr import as_int
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role, written
-from tilewright.strategy.convolution import fill_registers, multiples
 from tilewright.strategy.loops import (
     PIECES,
     by_axis,
@@ -34,6 +33,7 @@ from tilewright.strategy.loops import (
     vectorize,
 )
 from tilewright.strategy.pointwise import stream
+from tilewright.strategy.registers import decide_tile, fill_registers, multiples
 from tilewright.strategy.tiles import register_tile
 from tilewright.target.target import Target
 
@@ -55,23 +55,9 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     across = (across - 2) // (edge - 2)
     lanes = min(target.lanes(32), block)
     wide = block // lanes
-    fits = tuple(v for v in multiples(wide) if groups * wide % v == 0)
-    half_cache = target.cache(1).size // 2
-    run = run_of_tiles(count, across, half_cache // (edge * edge * depth * 4))
-    rows, vectors = register_tile(run, groups * wide, target.vector_registers, fits, exact=True)
-    panels = groups * wide // vectors
-    weights, image = groups * block * depth, depth * count * images
-    inside = -(-count // run) * images * weights <= image * (1 + panels)
-    if threads > 1 and images * -(-count // run) < threads * PIECES:
-        inside = False
-    if not inside:
-        rows, vectors = register_tile(count, groups * wide, target.vector_registers, fits)
-        runs = -(-count * edge * edge * vectors * lanes * 4 // half_cache)
-        run = -(-count // (runs * rows)) * rows
-    inside = schedule.decide("image", "run" if inside else "whole") == "run"
-    run = schedule.decide("tiles", run)
-    rows, vectors = schedule.decide("rows", rows), schedule.decide("vectors", vectors)
-
+    inside, run, rows, vectors = decide_runs(
+        schedule, target, threads, (images, count, across), (groups, wide, lanes), edge, depth
+    )
     n, o, y, x, i = by_axis(schedule, result)
     y, in_y = split(schedule, y, edge - 2)
     x, in_x = split(schedule, x, edge - 2)
@@ -117,8 +103,48 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     flat(schedule, half, (own_i,), own_b, lanes)
     if threads > 1:
         if not inside:
-            parallel(schedule, [by_axis(schedule, spread)[0], own_c], threads)
+            whole = [by_axis(schedule, spread)[0], own_c]
+            parallel(schedule, whole, threads, "image.parallel")
         parallel(schedule, [n, tile] if inside else order, threads)
+
+
+def decide_runs(
+    schedule: Schedule,
+    target: Target,
+    threads: int,
+    tiles: tuple[int, int, int],
+    channels: tuple[int, int, int],
+    edge: int,
+    depth: int,
+) -> tuple[bool, int, int, int]:
+    """Whether a run's part of the image is transformed when its turn comes (decision "image"), the
+    tiles in a run ("tiles"), and the register tile.
+
+    tiles: images, tiles of one, tiles across; channels: groups of them, vectors of a group, lanes;
+    depth: channels of the image.
+    """
+    (images, count, across), (groups, wide, lanes) = tiles, channels
+    registers = target.vector_registers
+    fits = tuple(v for v in multiples(wide) if groups * wide % v == 0)
+    half_cache = target.cache(1).size // 2
+    most = half_cache // (edge * edge * depth * 4)
+    run = run_of_tiles(count, across, most)
+    _, vectors = register_tile(run, groups * wide, registers, fits, exact=True)
+    panels = groups * wide // vectors
+    weights, image = groups * wide * lanes * depth, depth * count * images
+    inside = -(-count // run) * images * weights <= image * (1 + panels)
+    if threads > 1 and images * -(-count // run) < threads * PIECES:
+        inside = False
+    inside = schedule.decide("image", "run" if inside else "whole", ("run", "whole")) == "run"
+    if inside:
+        others = (run_of_tiles(count, across, (most << 2) >> n) for n in range(5))
+        run = schedule.decide("tiles", run, dict.fromkeys((run, *others)))
+        return inside, run, *decide_tile(schedule, run, groups * wide, registers, fits, exact=True)
+    rows, vectors = decide_tile(schedule, count, groups * wide, registers, fits)
+    runs = -(-count * edge * edge * vectors * lanes * 4 // half_cache)
+    counts = dict.fromkeys((runs, *(max(1, (runs << 2) >> n) for n in range(5))))
+    values = dict.fromkeys(-(-count // (n * rows)) * rows for n in counts)
+    return inside, schedule.decide("tiles", next(iter(values)), values), rows, vectors
 
 
 def flat(schedule: Schedule, name: str, unrolled: tuple[str, ...], block: str, lanes: int) -> None:

@@ -1,0 +1,127 @@
+"""Registers: decide the tile of a result that is held in registers, and write its loops.
+
+In: a schedule whose anchor has an epilogue that stores its result. Out: the same with the tile's
+loops unrolled, its lanes vectorised and the reduction around them. The decisions are the sizes of
+the tile and how many steps of the reduction are written out one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.schedule.schedule import Schedule
+from tilewright.strategy.loops import (
+    by_axis,
+    divisors,
+    extent,
+    present,
+    reorder,
+    split,
+    unroll,
+    vectorize,
+)
+from tilewright.strategy.tiles import heights, register_tile, spatial_tile
+
+MOST_STEPS = 32  # of a reduction that are written out: a bound on the size of the code
+INNER_STEPS = 8  # of them along one long loop
+
+
+def multiples(wide: int) -> tuple[int, ...]:
+    """Numbers of vectors a tile may hold when a channel block is `wide` vectors."""
+    return tuple(v for v in (1, 2, 3, 4, 5, 6) if v % wide == 0) or (wide,)
+
+
+def decide_tile(
+    schedule: Schedule,
+    rows: int,
+    vectors: int,
+    registers: int,
+    groups: tuple[int, ...] = (1, 2, 3, 4, 5, 6),
+    exact: bool = False,
+) -> tuple[int, int]:
+    """(rows, vectors) of the tile for a result of rows × vectors: decisions "vectors" and "rows".
+
+    The arguments are those of `register_tile`, which picks them.
+    """
+    _, group = register_tile(rows, vectors, registers, groups, exact)
+    group = schedule.decide("vectors", group, within(groups, vectors))
+    height, _ = register_tile(rows, vectors, registers, (int(group),), exact)
+    return schedule.decide("rows", height, heights(rows, group, registers, exact)), group
+
+
+def decide_spatial_tile(
+    schedule: Schedule,
+    height: int,
+    width: int,
+    vectors: int,
+    registers: int,
+    groups: tuple[int, ...],
+) -> tuple[int, int, int]:
+    """(rows, columns, vectors) of the tile of an image: decisions "vectors", "columns", "rows".
+
+    The arguments are those of `spatial_tile`, which picks them.
+    """
+    *_, group = spatial_tile(height, width, vectors, registers, groups)
+    group = schedule.decide("vectors", group, within(groups, vectors))
+    _, columns, _ = spatial_tile(height, width, vectors, registers, (int(group),))
+    columns = schedule.decide("columns", columns, heights(width, group, registers))
+    rows, *_ = spatial_tile(height, width, vectors, registers, (int(group),), (int(columns),))
+    most = heights(height * width, group, registers)[-1] // columns
+    return schedule.decide("rows", rows, divisors(height, most)), columns, group
+
+
+def within(groups: tuple[int, ...], vectors: int) -> tuple[int, ...]:
+    """The groups that a result of so many vectors fills; the smallest if it fills none."""
+    return tuple(g for g in groups if g <= vectors) or (min(groups),)
+
+
+def fill_registers(
+    schedule: Schedule,
+    name: str,
+    tile: Sequence[str],
+    block: str,
+    reduced: Sequence[str],
+    lanes: int,
+) -> None:
+    """The anchor inside its tile: the reduction outside, the tile's loops unrolled, the lanes a
+    vector.
+
+    tile: its loops over the tile, `block`: over a block of channels, which is cut into vectors; ""
+    is no loop.
+    """
+    several, lane = split(schedule, block, lanes)
+    unrolled = present([*tile, several])
+    around = present(reduced)
+    reorder(schedule, *around, *unrolled, lane)
+    if around:
+        init = schedule.decompose_reduction(name, around[0])
+        own = by_axis(schedule, init, schedule.loops(init)[-len(present([*unrolled, lane])) :])
+        own = list(
+            dict.fromkeys(n for n in schedule.loops(init) if n in own or n.endswith("_init"))
+        )
+        unroll(schedule, *own[:-1])
+        vectorize(schedule, own[-1] if own else "")
+        write_out(schedule, around)
+    unroll(schedule, *unrolled)
+    vectorize(schedule, lane)
+
+
+def write_out(schedule: Schedule, reduced: Sequence[str]) -> None:
+    """Write several steps of a nest of reduction loops one after another: decision "steps".
+
+    Whole inner loops are written out, and a part of the next one.
+    """
+    values = [1]
+    for loop in reversed(reduced):
+        count, inside = extent(schedule, loop), values[-1]
+        values += [inside * d for d in divisors(count, INNER_STEPS) if d > 1]
+        if values[-1] != inside * count:
+            break  # the loop is too long to be written out whole, or symbolic
+    steps = schedule.decide("steps", 1, [v for v in values if v <= MOST_STEPS])
+    for loop in reversed(reduced):
+        if steps == 1:
+            return
+        count = extent(schedule, loop)
+        part = min(int(steps), count)
+        unroll(schedule, loop if part == count else split(schedule, loop, part)[1])
+        steps //= part
