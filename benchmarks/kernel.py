@@ -1,4 +1,4 @@
-"""Kernels by themselves: one schedule compiled to code that can be kept, and timed without overhead.
+"""Kernels by themselves: a schedule compiled to code that can be kept, and timed alone.
 
 In: a schedule of a kernel of static sizes. Out: `Code`, plain data that processes can exchange, and
 from it a `Run` on random arrays. The arrays stay where they are between runs, so small kernels are

@@ -32,6 +32,7 @@ from tests import zoo
 from tilewright.driver.compile import kernel_jobs, prepare
 from tilewright.driver.observe import Watch
 from tilewright.frontend.onnx import import_onnx
+from tilewright.ir.expr import as_int
 from tilewright.ir.stmt import Func
 from tilewright.strategy.select import default, family
 from tilewright.strategy.space import decisions, sample
@@ -119,7 +120,10 @@ def compile_points(kernel: Kernel, points: int, pool: Executor) -> list[tuple[An
     """The default and so many random points; those with the same decisions once."""
     seeds = [None, *range(points)]
     made = pool.map(compiled, [kernel.func] * len(seeds), seeds, chunksize=8)
-    return list({json.dumps(d): (d, c) for d, c in reversed(list(made))}.values())[::-1]
+    distinct: dict[str, tuple[Any, Code]] = {}
+    for decided, its_code in made:
+        distinct.setdefault(json.dumps(decided), (decided, its_code))
+    return list(distinct.values())
 
 
 def timed(kernel: Kernel, made: list[tuple[Any, Code]]) -> dict[str, Any]:
@@ -147,7 +151,7 @@ def timed(kernel: Kernel, made: list[tuple[Any, Code]]) -> dict[str, Any]:
         "kernel": kernel.func.name,
         "family": kernel.family,
         "models": list(kernel.times),
-        "shapes": [[b.name, str(b.dtype), list(map(str, b.shape))] for b in kernel.func.buffers],
+        "shapes": [[as_int(d) for d in b.shape] for b in kernel.func.buffers],
         "all": [asdict(p) for p in points],
         "finals": [asdict(Point(points[n].decisions, best[n])) for n in finals],
     }
@@ -199,7 +203,7 @@ def line(found: dict[str, Any]) -> str:
         for name, value in best["decisions"].items()
         if chosen.get(name) != value and ratio > 1.0
     ]
-    shapes = [" × ".join(shape) for _, _, shape in found["shapes"]]
+    shapes = ["×".join(map(str, shape)) or "1" for shape in found["shapes"]]
     shown = "; ".join([*shapes[:2], *shapes[-1:]])
     cells = [
         found["kernel"], found["family"], found["models"][0], shown, len(found["all"]) - 1,

@@ -7,6 +7,8 @@ shape.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -19,17 +21,25 @@ from tilewright.graph.operator import OPERATORS
 from tilewright.graph.ops.packed import pack, pack_dense, pack_transposed
 from tilewright.graph.ops.winograd import pack_winograd
 from tilewright.graph.passes.choose_layouts import Packing, pack_filter
+from tilewright.schedule.schedule import replay
+from tilewright.schedule.trace import Trace
 from tilewright.strategy.select import default
+from tilewright.strategy.space import decisions, sample
 from tilewright.target.target import target
 
 CPU = target("cpu")
 
 
 def check(
-    op: str, *arrays: np.ndarray[Any, Any], threads: int = 1, relu: bool = False, **attrs: Any
+    op: str,
+    *arrays: np.ndarray[Any, Any],
+    threads: int = 1,
+    relu: bool = False,
+    points: Sequence[int] = (),
+    **attrs: Any,
 ) -> None:
     """Schedule, compile and run one operator (with an epilogue on request) beside its reference in
-    f64.
+    f64. `points`: seeds of random points of its space, in place of the default.
     """
     entry, full = OPERATORS[op], complete(op, attrs)
     inputs = [te.placeholder(a.shape, a.dtype, f"x{n}") for n, a in enumerate(arrays)]
@@ -38,14 +48,17 @@ def check(
         made = result
         result = te.compute(made.shape, lambda *i: te.maximum(made[i] * 2.0, 0.0), name="relu")
     func = te.func(op, inputs, [result])
-    scheduled = default(func, CPU, threads, strict=True)
-    out = np.full([int(d.value) for d in result.shape], np.nan, result.dtype.numpy)
-    inprocess.load(scheduled.func, CPU)(*arrays, out)
     wide = [a.astype(np.float64) if a.dtype == np.float32 else a for a in arrays]
     want = entry.reference(*wide, **full)
     want = np.maximum(want * 2, 0) if relu else want
     scale = max(1e-30, float(np.abs(want).max()))
-    assert np.abs(out - want).max() <= 3e-6 * scale
+    drawn = [sample(func, CPU, threads, Random(seed)) for seed in points]
+    for scheduled in drawn or [default(func, CPU, threads, strict=True)]:
+        again = replay(func, Trace.from_json(scheduled.trace.to_json()))
+        assert again.func == scheduled.func
+        out = np.full([int(d.value) for d in result.shape], np.nan, result.dtype.numpy)
+        inprocess.load(scheduled.func, CPU)(*arrays, out)
+        assert np.abs(out - want).max() <= 3e-6 * scale, decisions(scheduled)
 
 
 def random(*shape: int) -> np.ndarray[Any, Any]:
