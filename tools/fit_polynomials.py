@@ -1,4 +1,5 @@
-"""Print the polynomial coefficients of `codegen/math.py` (needs mpmath; nothing at run time does).
+"""Print the polynomial coefficients of `codegen/math.py` (needs mpmath; nothing at run time does)
+and of GELU.
 
 Each is the interpolation of a function at Chebyshev nodes in a stretch, computed with 60 digits.
 """
@@ -9,6 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import mpmath as mp
+import numpy as np
+from scipy.optimize import linprog
+from scipy.special import log_ndtr
 
 mp.mp.dps = 60
 
@@ -51,7 +55,34 @@ WANTED: dict[str, tuple[Callable[[Any], Any], float, float, int]] = {
     "ATAN": (lambda t: in_square(mp.atan, 1)(t) - 1, 0, 0.1716, 13),
 }
 
+
+def log2_tail(
+    degree: int = 10, most: float = 5.0, floor: float = 1e-3
+) -> tuple[list[float], float]:
+    """log2 of the normal distribution's probability above a, for a from 0 on (needs scipy).
+
+    The greatest error of max(1, a) times the probability is as small as can be (a linear program);
+    probabilities below `floor` count as that.
+    """
+    points = (np.cos(np.pi * (np.arange(1500) + 0.5) / 1500) + 1) / 2
+    wanted = log_ndtr(-points * most) / np.log(2)
+    weight = np.maximum(2.0**wanted, floor) * np.maximum(1, points * most) * np.log(2)
+    rows = np.vander(points, degree + 1, increasing=True) * weight[:, None]
+    slack = -np.ones((len(points), 1))
+    found = linprog(
+        np.r_[np.zeros(degree + 1), 1],
+        A_ub=np.vstack([np.hstack([rows, slack]), np.hstack([-rows, slack])]),
+        b_ub=np.r_[wanted * weight, -wanted * weight],
+        bounds=[(None, None)] * (degree + 1) + [(0, None)],
+        method="highs",
+    ).x
+    return list(found[:-1] / most ** np.arange(degree + 1)), found[-1]
+
+
 if __name__ == "__main__":
+    tail, error = log2_tail()
+    print(f"LOG2_TAIL (graph/ops/elementwise.py) = [  # weighted error {error:.2g}")
+    print("".join(f"    {x:.9g},\n" for x in tail) + "]")
     for name, (f, low, high, degree) in WANTED.items():
         c = interpolate(f, low, high, degree)
         print(f"{name} = [  # error {worst(f, c, low, high)}")
