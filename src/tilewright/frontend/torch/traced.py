@@ -67,7 +67,9 @@ class TraceImporter(Importer):
         name: str,
         names: Names,
     ) -> None:
-        program: Any = SimpleNamespace(graph=module.graph, graph_module=module)
+        program: Any = SimpleNamespace(
+            graph=module.graph, graph_module=module, range_constraints={}
+        )
         super().__init__(program, name, names, seeded=True)
         self.held_inputs = held
         self.numbers = {n: k for k, n in enumerate(module.graph.find_nodes(op="placeholder"))}
