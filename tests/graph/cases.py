@@ -168,6 +168,7 @@ def _packed() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     taps = {"strides": (2, 2), "offsets": (1, 0), "rows": 3, "columns": 3}
     made += [("conv_transpose_packed", [f(1, 2, 3, 3, 4), f(1, 2, 2, 2, 2, 2, 4, 4)], taps)]
     made += [("dense_packed", [f(2, 3, 5), f(2, 5, 4)], {"channels": c}) for c in (8, 6)]
+    made += [("dense_packed", [f(2, 3, 3, 5), f(2, 3, 2, 5, 4)], {"channels": 7})]
     return made
 
 

@@ -157,6 +157,13 @@ def test_dense(lead, k, n, block, threads):
     )  # fmt: skip
 
 
+def test_dense_of_a_batch():
+    w = np.stack([pack_dense(random(24, 40), 16) for _ in range(6)]).reshape(2, 3, 3, 24, 16)
+    for threads in (1, 2):
+        check("dense_packed", random(2, 3, 17, 24), w, threads=threads, relu=True, channels=40)
+    check("dense_packed", random(2, 3, 5, 7, 24), w, channels=33)
+
+
 @pytest.mark.parametrize(
     ("a", "b", "attrs"),
     [((3, 17, 31), (3, 31, 65), {}), ((1, 7, 13), (1, 13, 1), {}), ((5, 63), (63, 33), {}),

@@ -14,6 +14,7 @@ cache while the rows go by.
 from __future__ import annotations
 
 from tilewright.ir.expr import as_int
+from tilewright.ir.stmt import annotation
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role
@@ -44,11 +45,13 @@ LARGE = 256  # rows that a symbolic size stands for
 
 
 def dense(schedule: Schedule, target: Target, threads: int) -> None:
-    """dense_packed: rows × (N/b, b)."""
-    name = next(b.name for b in blocks(schedule.func.body) if role(b) == "dense_packed")
-    block = as_int(find(schedule, name).axes[2].extent) or 1
-    anchor = split_off_result(schedule, name)
+    """dense_packed: (batch,) rows × (N/b, b)."""
+    product = next(b for b in blocks(schedule.func.body) if role(b) == "dense_packed")
+    *_, block = (as_int(a.extent) or 1 for a in product.axes if a.kind == "spatial")
+    batched = annotation(product, "batch", 0)
+    anchor = split_off_result(schedule, product.name)
     *lead, column = by_axis(schedule, anchor.result)
+    batch, lead = lead[:batched], lead[batched:]
     lanes = min(target.lanes(32), block)
     vectors = block // lanes
     panel, vector, lane = split(schedule, column, vectors, lanes)
@@ -58,13 +61,14 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
     )
     tile, inner = split(schedule, row, rows)
     part, tile = blocked(schedule, "part", tile)
-    reorder(schedule, part, panel, tile, inner, vector, lane)
-    m, o, i, k = compute_inside(schedule, anchor.block, innermost([part, panel, tile]))
+    reorder(schedule, *batch, part, panel, tile, inner, vector, lane)
+    around = [*batch, part, panel, tile]
+    *_, m, o, i, k = compute_inside(schedule, anchor.block, innermost(around))
     fill_registers(schedule, anchor.block, (m, o), i, (k,), lanes)
     unroll(schedule, inner, vector)
     vectorize(schedule, lane)
     if threads > 1:
-        parallel(schedule, [part, panel, tile], threads)
+        parallel(schedule, around, threads)
 
 
 def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:

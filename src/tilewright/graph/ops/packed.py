@@ -418,7 +418,7 @@ def conv_transpose_packed(
     )
 
 
-# Matrix product with constant weights ---------------------------------------------------------
+# Matrix product with one operand in panels -----------------------------------------------------
 
 
 def pack_dense(weights: np.ndarray, block: int) -> np.ndarray:
@@ -431,31 +431,44 @@ def pack_dense(weights: np.ndarray, block: int) -> np.ndarray:
 
 
 def _dense_type(x: Any, w: Any, *, channels: int) -> Type:
-    need(x.rank >= 1 and w.rank == 3, "takes a tensor and packed weights of rank 3")
-    need(x.shape[-1] == w.shape[1], "the inner sizes differ")
+    need(
+        w.rank >= 3 and x.rank >= w.rank - 2, "takes a tensor and packed weights of rank 3 or more"
+    )
+    need(x.shape[-1] == w.shape[-2], "the inner sizes differ")
+    need(x.shape[: w.rank - 3] == w.shape[:-3], "the batches differ")
     return x.dtype, (*x.shape[:-1], sizes.size(channels))
 
 
 def _dense_reference(x: np.ndarray, w: np.ndarray, channels: int) -> np.ndarray:
-    blocks, k, block = w.shape
-    return (x @ w.transpose(1, 0, 2).reshape(k, blocks * block))[..., :channels]
+    *batch, blocks, k, block = w.shape
+    columns = np.moveaxis(w, -3, -2).reshape(*batch, k, blocks * block)
+    rows = x.reshape(*batch, -1, k)
+    return (rows @ columns).reshape(*x.shape[:-1], blocks * block)[..., :channels]
 
 
 @operator(fusion=COMPLEX, infer=_dense_type, reference=_dense_reference)
 def dense_packed(x: te.Tensor, w: te.Tensor, *, channels: int) -> te.Tensor:
-    """x (…, K) times packed weights (N/b, K, b); the result has `channels` of the N columns."""
-    blocks, depth, block = w.shape
-    lead = x.shape[:-1]
+    """x (*batch, …, K) times packed weights (*batch, N/b, K, b); the result has `channels` of the N
+    columns."""
+    *batch, blocks, depth, block = w.shape
+    lead = x.shape[len(batch) : -1]
     k = te.reduce_axis(depth, "k")
+
+    def element(*at: Expr) -> Expr:
+        *of, m, o, i = at
+        row = [place for n in of for place in unravel(n, batch)]
+        return te.sum(x[(*row, *unravel(m, lead), k)] * w[(*row, o, k, i)], k)
+
     whole = te.compute(
-        (sizes.product(lead), blocks, block),
-        lambda m, o, i: te.sum(x[(*unravel(m, lead), k)] * w[o, k, i], k),
+        (*([sizes.product(batch)] if batch else []), sizes.product(lead), blocks, block),
+        element,
         name="dense",
-        attrs={"role": "dense_packed"},
+        attrs={"role": "dense_packed", "batch": len(batch)},
     )
-    return te.compute(
-        (*lead, channels),
-        lambda *i: whole[ravel(i[:-1], lead), i[-1] // block, i[-1] % block],
-        name="columns",
-        attrs={"role": "columns"},
-    )
+
+    def column(*i: Expr) -> Expr:
+        of, rest = i[: len(batch)], i[len(batch) : -1]
+        at = (ravel(of, batch),) if batch else ()
+        return whole[(*at, ravel(rest, lead), i[-1] // block, i[-1] % block)]
+
+    return te.compute((*batch, *lead, channels), column, name="columns", attrs={"role": "columns"})

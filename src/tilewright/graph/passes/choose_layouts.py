@@ -32,6 +32,8 @@ FINITE = frozenset(
 POOLS = frozenset({"max_pool", "avg_pool"})
 MOST_PADDING = 4  # times as many channels as there are: beyond, a grouped convolution stays plain
 LARGE = 256  # rows that a symbolic size stands for when a tile is chosen
+FEW = 48  # rows of a product up to which packing its other operand in the run does not pay
+NEAR = 32 << 10  # bytes of it that stay close by as they are: a first-level cache
 
 
 class Packing(NamedTuple):
@@ -280,22 +282,45 @@ class _Layouts(Edit):
 
     def matmul(self, node: Node) -> bool:
         x, w = node.inputs
-        weights = self.constants.get(w)
-        if weights is None or w.rank != 2 or x.dtype is not f32 or node["transpose_a"]:
+        weights, transposed = self.constants.get(w), bool(node["transpose_b"])
+        *batch, depth, columns = w.shape[:-2] + (w.shape[:-3:-1] if transposed else w.shape[-2:])
+        columns = as_int(columns)
+        if as_int(depth) is None or columns is None or x.dtype is not f32 or node["transpose_a"]:
             return False
-        columns = weights.shape[0 if node["transpose_b"] else 1]
-        rows = sizes.static(x.shape[:-1])
+        if tuple(batch) != x.shape[: len(batch)] or (weights is not None and batch):
+            return False
+        rows = sizes.static(x.shape[len(batch) : -1])
         count = int(np.prod(rows)) if rows is not None else LARGE
+        as_it_is = count < FEW or (not transposed and (as_int(depth) or 0) * columns * 4 <= NEAR)
+        if weights is None and (as_it_is or 0 in (as_int(s) for s in w.shape)):
+            return False
         vectors = -(-columns // self.lanes)
         _, group = register_tile(count, vectors, self.registers)
-        made = self.emit(
-            "dense_packed",
-            self.plain(x),
-            self.dense_weights(w, weights, group * self.lanes, bool(node["transpose_b"])),
-            channels=columns,
+        block = group * self.lanes
+        packed = (
+            self.pack_in_run(w, block, transposed)
+            if weights is None
+            else self.dense_weights(w, weights, block, transposed)
         )
+        made = self.emit("dense_packed", self.plain(x), packed, channels=columns)
         self.replaced[node.output] = made
         return True
+
+    def pack_in_run(self, w: Value, block: int, transposed: bool) -> Value:
+        """What `pack_dense` does, for an operand that the run computes."""
+        w = self.plain(w)
+        *batch, rows, columns = w.shape
+        n = len(batch)
+        wide = as_int(rows if transposed else columns) or 0
+        blocks = -(-wide // block)
+        if blocks * block != wide:
+            after = [0] * w.rank
+            after[n if transposed else n + 1] = blocks * block - wide
+            w = self.emit("pad", w, before=(0,) * w.rank, after=tuple(after))
+        cut = (blocks, block, columns) if transposed else (rows, blocks, block)
+        perm = (n, n + 2, n + 1) if transposed else (n + 1, n, n + 2)
+        in_blocks = self.emit("reshape", w, shape=(*batch, *cut))
+        return self.emit("transpose", in_blocks, perm=(*range(n), *perm))
 
     def dense_weights(self, w: Value, weights: Constant, block: int, transposed: bool) -> Value:
         """Packed weights of a product, to be made when they are written; products that share
