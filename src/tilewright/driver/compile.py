@@ -74,10 +74,12 @@ def compile_observed(
     stages: Stages | None = None,
     observers: Sequence[Observer] = (),
     pool: KernelPool | None = None,
+    identity: str | None = None,
 ) -> Executable:
     """`compile`, seen by observers: `stages` counts time and tells progress; `observers` see each
     step of the graph, so that nothing then comes from the cache. `pool` compiles the kernels and
-    stays open; without it a pool is made for this model."""
+    stays open; without it a pool is made for this model. `identity`: that of a model file which is
+    known not to be in the cache."""
     machine, count = _machine(target), _threads(threads)
     if opt_level not in range(4):
         raise CompileError(
@@ -86,11 +88,11 @@ def compile_observed(
     seen = watch()
     stages = stages or Stages()
     with stages("identify"):
-        opened = open_source(source, example_inputs)
+        opened = open_source(source, example_inputs, identity)
         store = Cache() if cache and opened.identity is not None else None
         key = artifact_key(opened.identity or "", target, count, opt_level)
     made: Executable | None = None
-    if store is not None and not observers and not seen.is_on:
+    if store is not None and identity is None and not observers and not seen.is_on:
         with stages("load"):
             made = store.fetch(key, lambda path: Executable(path, count))
     if made is None:

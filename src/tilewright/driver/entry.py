@@ -40,9 +40,9 @@ def compile(
     layouts. cache: look for an earlier result in the cache folder and leave this one there. Raises
     CompileError (ImportFault for malformed files).
     """
-    stages = Stages()
+    stages, identity = Stages(), None
     if cache and opt_level in range(4):
-        found = _compiled_before(source, target, threads, opt_level, stages)
+        found, identity = _compiled_before(source, target, threads, opt_level, stages)
         if found is not None:
             return found
     from tilewright.driver.compile import compile_observed
@@ -55,26 +55,30 @@ def compile(
         opt_level=opt_level,
         cache=cache,
         stages=stages,
+        identity=identity,
     )
 
 
 def _compiled_before(
     source: Any, target: Any, threads: Any, opt_level: int, stages: Stages
-) -> Executable | None:
-    """The model file from the cache; None if it is not there or the compiler has to look at it."""
+) -> tuple[Executable | None, str | None]:
+    """The model file from the cache, None if it is not there or the compiler has to look at it; and
+    the file's identity, if it was asked for."""
     watched = knobs.DUMP.read() or knobs.PRINT.read() or knobs.VERIFY.read() or knobs.DIFF.read()
     count = default_threads() if threads is None else threads
     if watched or type(count) is not int or count < 1 or not isinstance(source, str | os.PathLike):
-        return None
+        return None, None
     path = Path(os.fspath(source))
     if not path.is_file() or path.suffix == ".tw":
-        return None
+        return None, None
+    store = Cache()
     with stages("identify"):
-        key = artifact_key(file_identity(path), target, count, opt_level)
+        identity = file_identity(path, store)
+        key = artifact_key(identity, target, count, opt_level)
     with stages("load"):
-        found = Cache().fetch(key, lambda kept: Executable(kept, count))
+        found = store.fetch(key, lambda kept: Executable(kept, count))
     if found is not None:
         found.compile_stages = stages
         if knobs.TIME.read():
             sys.stderr.write(f"# compiling {found.name} took\n{stages}\n\n")
-    return found
+    return found, identity

@@ -8,17 +8,21 @@ costs no import of it.
 from __future__ import annotations
 
 import contextlib
+import json
 import mmap
 import platform
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tilewright import __version__
 from tilewright.runtime.bindings import hash_bytes
-from tilewright.support.cache import make_key
+from tilewright.support.cache import Cache, make_key
 
 LONGEST = 1024  # bytes of a name
+LARGE = 16 << 20  # bytes from which reading a file again costs more than remembering it
+RECENT = 3_000_000_000  # nanoseconds in which a change may leave no trace in a file's times
 # key, and tag of a name, as protocol buffers have them in a tensor's `external_data`
 LOCATION = b"\x0a\x08location\x12"
 
@@ -30,17 +34,10 @@ def artifact_key(identity: str, target: Any, threads: int, opt_level: int) -> st
     )
 
 
-def file_identity(path: Path) -> str:
+def file_identity(path: Path, memory: Cache | None = None) -> str:
     """A hash of a model file, and the state of the files that it names as its external data and of
-    those beside it that bear its name."""
-    size, named = path.stat().st_size, set[str]()
-    with open(path, "rb") as file:
-        if size == 0:
-            content = 0
-        else:
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-                content = hash_bytes(memoryview(view))
-                named.update(external_names(view))
+    those beside it that bear its name. `memory` keeps what large files were found to contain."""
+    content, named = file_content(path, memory)
     beside = {p for p in path.parent.iterdir() if p != path and p.name.startswith(path.stem)}
     beside.update(path.parent / name for name in named)
     states = []
@@ -48,7 +45,29 @@ def file_identity(path: Path) -> str:
         with contextlib.suppress(OSError):  # a name that no file can have
             found = p.stat()
             states.append((str(p.relative_to(path.parent)), found.st_size, found.st_mtime_ns))
-    return f"{content:016x}{size}{states}"
+    return f"{content:016x}{path.stat().st_size}{states}"
+
+
+def file_content(path: Path, memory: Cache | None) -> tuple[int, list[str]]:
+    """A hash of the file's bytes, and the names of external data in them. Of a large file that has
+    not been touched since, what it was the last time."""
+    state = path.stat()
+    if state.st_size == 0:
+        return 0, []
+    touched = max(state.st_mtime_ns, state.st_ctime_ns)
+    if state.st_size < LARGE or time.time_ns() - touched < RECENT:  # it may change unnoticed
+        memory = None
+    inode = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+    key = make_key("content", str(path.resolve()), *inode)
+    known = memory.fetch_bytes(key) if memory else None
+    if known is not None:
+        content, *names = json.loads(known)
+        return content, names
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        content, names = hash_bytes(memoryview(view)), sorted(set(external_names(view)))
+    if memory:
+        memory.store_bytes(key, json.dumps([content, *names]).encode())
+    return content, names
 
 
 def external_names(data: mmap.mmap) -> Iterator[str]:

@@ -28,12 +28,15 @@ class Source:
     graph: Callable[[], Graph]
 
 
-def open_source(source: Any, example_inputs: Sequence[Any] | None) -> Source:
-    """Tell what kind of model `source` is. Raises CompileError that lists the kinds."""
+def open_source(
+    source: Any, example_inputs: Sequence[Any] | None, identity: str | None = None
+) -> Source:
+    """Tell what kind of model `source` is. `identity`: a file's, where it is known already. Raises
+    CompileError that lists the kinds."""
     if isinstance(source, Graph):
         return Source(None, len(source.nodes) > 20, lambda: source)
     if isinstance(source, str | os.PathLike):
-        return _file(Path(os.fspath(source)))
+        return _file(Path(os.fspath(source)), identity)
     module = type(source).__module__.partition(".")[0]
     kinds = {c.__module__.partition(".")[0] for c in type(source).__mro__}
     if module == "onnx":
@@ -47,7 +50,7 @@ def open_source(source: Any, example_inputs: Sequence[Any] | None) -> Source:
     )
 
 
-def _file(path: Path) -> Source:
+def _file(path: Path, identity: str | None) -> Source:
     if not path.exists():
         raise CompileError(
             f"cannot compile '{path}'", "there is no such file", remedy="check the path"
@@ -61,7 +64,7 @@ def _file(path: Path) -> Source:
             f"cannot compile '{path}'", "it is compiled already", remedy=f"tw.load('{path}')"
         )
     size = path.stat().st_size
-    return Source(file_identity(path), size >= LARGE, lambda: _onnx(path))
+    return Source(identity or file_identity(path), size >= LARGE, lambda: _onnx(path))
 
 
 def _onnx(source: Any) -> Graph:

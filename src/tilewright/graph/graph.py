@@ -165,7 +165,9 @@ class Deferred(Constant):
 
     @property
     def array(self) -> np.ndarray:
-        return self._make()
+        made = self._make()
+        assert made.shape == self._shape, f"a constant of shape {made.shape}, not {self._shape}"
+        return made
 
 
 class Graph:

@@ -30,8 +30,11 @@ import json
 import os
 import re
 import struct
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import MISSING, asdict, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -51,6 +54,7 @@ PROGRAM, MANIFEST, WEIGHTS, CODE = 1, 2, 3, 4
 DIM_COMPUTED = -(2**63)
 DIM_MEASURED = -(2**63) + 1
 NO_OFFSET = 2**64 - 1
+AHEAD = 2  # weights that are made while another is written
 PAGE = {"x86_64": 4096}  # other architectures have pages of up to 64 kB
 LARGEST_PAGE = 65536
 
@@ -107,19 +111,33 @@ def encode_header(table: bytes, file_bytes: int) -> bytes:
 
 
 def _weight_pieces(weights: Iterable[abi.Weight]) -> Iterator[Any]:
-    """The bytes of the section in order, gaps as zeros."""
+    """The bytes of the section in order, gaps as zeros. The next few weights are made by other
+    threads while one is written."""
     end = 0
-    for weight in weights:
-        if weight.offset % abi.ALIGNMENT or weight.offset < end:
-            raise ValueError(f"weight at offset {weight.offset}: unaligned, or over the one before")
-        if weight.offset > end:
-            yield bytes(weight.offset - end)
-        data = weight.data() if callable(weight.data) else weight.data
-        piece = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        if piece.nbytes != weight.nbytes:
-            raise ValueError(f"weight has {piece.nbytes} bytes, planned were {weight.nbytes}")
-        yield piece
-        end = weight.offset + weight.nbytes
+    with ThreadPoolExecutor(AHEAD) as makers:
+        making: deque[tuple[abi.Weight, Future[Any]]] = deque()
+        waiting = iter(weights)
+        while True:
+            for weight in islice(waiting, AHEAD + 1 - len(making)):
+                making.append((weight, makers.submit(_weight_bytes, weight)))
+            if not making:
+                return
+            weight, made = making.popleft()
+            if weight.offset % abi.ALIGNMENT or weight.offset < end:
+                where = f"weight at offset {weight.offset}"
+                raise ValueError(f"{where}: unaligned, or over the one before")
+            if weight.offset > end:
+                yield bytes(weight.offset - end)
+            yield made.result()
+            end = weight.offset + weight.nbytes
+
+
+def _weight_bytes(weight: abi.Weight) -> Any:
+    data = weight.data() if callable(weight.data) else weight.data
+    piece = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    if piece.nbytes != weight.nbytes:
+        raise ValueError(f"weight has {piece.nbytes} bytes, planned were {weight.nbytes}")
+    return piece
 
 
 def encode_program(program: abi.Program) -> bytes:

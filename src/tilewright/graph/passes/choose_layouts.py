@@ -179,10 +179,10 @@ class _Layouts(Edit):
         }
         if groups == ci == co:
             packing = self.packed.get(x) or self.wanted.get(x) or Packing(self.lanes)
-            filters = packing.pack(weights.reshape(1, co, *weights.shape[2:]))[0]
-            made = self.emit(
-                "depthwise_packed", self.pack(x, packing), self.constant(filters, "w"), **window
+            filters = self.constant(
+                packing.pack(weights.reshape(1, co, *weights.shape[2:]))[0], "w"
             )
+            made = self.emit("depthwise_packed", self.pack(x, packing), filters, **window)
         else:
             source, packing, groups = self.packings(x, ci, co, groups)
             padding = max(source.padded(ci) / ci, packing.padded(co) / co)
@@ -190,14 +190,20 @@ class _Layouts(Edit):
                 return False
             if groups != node["groups"]:
                 weights = dense_filter(weights, node["groups"])
-            filters = pack_filter(weights, source, packing, groups)
+            shape = packed_filter_shape(weights.shape, source, packing, groups)
             image = self.pack(x, source)
-            edge = self.winograd_edge(node, filters, window) if groups == 1 else 0
+            edge = self.winograd_edge(node, shape, window) if groups == 1 else 0
+
+            def packed() -> np.ndarray:
+                filters = pack_filter(weights, source, packing, groups)
+                return pack_winograd(filters, edge) if edge else filters
+
             if edge:
-                filters = self.constant(pack_winograd(filters, edge), "w")
+                shape = (shape[0], edge + 2, edge + 2, shape[1], *shape[4:])
+            filters = self.constant(Deferred(packed, weights.dtype, shape), "w")
+            if edge:
                 made = self.emit("winograd_packed", image, filters, pads=window["pads"])
             else:
-                filters = self.constant(filters, "w")
                 across = self.across(node, packing)
                 made = self.emit(
                     "conv_packed", image, filters, groups=groups, across=across, **window
@@ -226,9 +232,10 @@ class _Layouts(Edit):
             return found, Packing(block), 1
         return Packing(block), Packing(block), 1
 
-    def winograd_edge(self, node: Node, filters: np.ndarray, window: dict[str, Any]) -> int:
-        """The edge of the tiles for Winograd's convolution; 0 where it does not apply or pay."""
-        co, ci, kh, kw, cb, ob = filters.shape
+    def winograd_edge(self, node: Node, filters: tuple[int, ...], window: dict[str, Any]) -> int:
+        """The edge of the tiles for Winograd's convolution with packed filters of this shape; 0
+        where it does not apply or pay."""
+        co, ci, kh, kw, cb, ob = filters
         shape = node.output.static_shape
         unit = window["strides"] == window["dilations"] == (1, 1)
         if not unit or (kh, kw) != (3, 3) or cb != self.lanes or shape is None:
@@ -433,6 +440,16 @@ def pack_filter(weights: np.ndarray, source: Packing, result: Packing, groups: i
     of_group = Packing(source.block, source.groups // groups or 1)
     columns = in_blocks(weights, of_group.block, of_group.groups)  # (Co, Ci/cb, KH, KW, cb)
     return result.pack(columns[None])[0]
+
+
+def packed_filter_shape(
+    shape: tuple[int, ...], source: Packing, result: Packing, groups: int
+) -> tuple[int, ...]:
+    """The shape that `pack_filter` gives weights of this one."""
+    co, ci, *window = shape
+    each = Packing(source.block, source.groups // groups or 1).padded(ci)
+    blocks = result.padded(co) // result.block, each // source.block
+    return (*blocks, *window, source.block, result.block)
 
 
 def dense_filter(weights: np.ndarray, groups: int) -> np.ndarray:
