@@ -25,9 +25,10 @@ from tilewright.strategy.loops import (
 )
 from tilewright.strategy.pointwise import stream, vectorize_inner
 from tilewright.strategy.registers import fill_registers
-from tilewright.strategy.tiles import heights
+from tilewright.strategy.tiles import heights, strip
 from tilewright.target.target import Target
 
+PLANES = 4  # for each thread, so that the last one does not keep the others waiting for long
 STRIP = 14  # pixels in registers: enough to hide the latency of a multiply-add twice over
 
 
@@ -37,7 +38,9 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     anchor = split_off_result(schedule, name)
     n, c, y, x, i = by_axis(schedule, anchor.result)
     pads = ("whole", "channels") if anchor.pad is not None and c else ("whole",)
-    apart = schedule.decide("pad", "whole", pads) == "whole"
+    planes = extent(schedule, n) * extent(schedule, c)
+    shared = planes % threads and planes < threads * PLANES  # too few for every thread
+    apart = schedule.decide("pad", pads[0] if shared else pads[-1], pads) == "whole"
     if anchor.pad is not None and apart:
         stream(schedule, anchor.pad, target, threads)
     height, width, block = extent(schedule, y), extent(schedule, x, LARGE), extent(schedule, i)
@@ -65,8 +68,3 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
         vectorize_inner(schedule, own_i, block, lanes)
     if threads > 1:
         parallel(schedule, [n, c, y] if apart else [n, c], threads)
-
-
-def strip(width: int, most: int) -> int:
-    """The strip that covers `width` with the least waste; of equals the longest."""
-    return min(range(1, min(width, most) + 1), key=lambda s: (-(-width // s) * (s + 4), -s))

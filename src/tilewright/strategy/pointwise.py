@@ -16,7 +16,7 @@ from tilewright.ir.walk import free_vars, loads, stores
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import UNKNOWN_SIZE, instances
-from tilewright.strategy.loops import extent, find, fuse, parallel
+from tilewright.strategy.loops import divisors, extent, find, fuse, parallel
 from tilewright.target.target import Target
 
 PARALLEL_BYTES = 64 << 10  # below this a parallel region costs more than it saves
@@ -55,6 +55,11 @@ def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
         outer.append(piece)
         count = chunk
     vectorize_inner(schedule, inner, count, lanes, f"{name}.flight")
+    if outer and count is not None and count <= lanes:
+        columns = schedule.decide(f"{name}.columns", 1, divisors(extent(schedule, outer[-1]), 8))
+        if columns > 1:
+            outer[-1], column = schedule.split(outer[-1], (None, columns))
+            schedule.unroll(column)
     if worth:
         parallel(schedule, outer, threads, f"{name}.parallel")
 

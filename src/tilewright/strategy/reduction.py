@@ -31,11 +31,12 @@ from tilewright.strategy.loops import (
 )
 from tilewright.strategy.pointwise import PARALLEL_BYTES, stream, vector_lanes, vectorize_inner
 from tilewright.strategy.registers import fill_registers
-from tilewright.strategy.tiles import heights
+from tilewright.strategy.tiles import heights, strip
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 
 ONE = const(1)
+IN_FLIGHT = 4  # vectors of partial results: as many as an addition takes cycles
 
 
 def reduction(schedule: Schedule, target: Target, threads: int) -> None:
@@ -83,7 +84,9 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     piece, lane = split(schedule, inner, width)
     last = innermost(outer)
     fit = heights(extent(schedule, last), 1, target.vector_registers)
-    columns, column = schedule.decide("columns", 1, fit), ""
+    side_by_side = target.vector_registers // 4  # the rest is for what neighbours share
+    columns = schedule.decide("columns", strip(extent(schedule, last), side_by_side), fit)
+    column = ""
     if columns > 1:
         tile, column = split(schedule, last, columns)
         outer[outer.index(last)] = tile
@@ -177,7 +180,7 @@ def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int) -> Non
     if size < 2 * width or len(find(schedule, name).writes) > 1:
         return
     values = [f for f in (1, 2, 4, 8) if f == 1 or (size % width == 0 and size >= 2 * f * width)]
-    flight = schedule.decide(f"{name}.flight", 1, values)
+    flight = schedule.decide(f"{name}.flight", max(f for f in values if f <= IN_FLIGHT), values)
     around, *vectors, lane = schedule.split(
         loop, (None, flight, width) if flight > 1 else (None, width)
     )

@@ -8,6 +8,7 @@ the tile and how many steps of the reduction are written out one after another.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.loops import (
@@ -23,7 +24,8 @@ from tilewright.strategy.loops import (
 from tilewright.strategy.tiles import heights, register_tile, spatial_tile
 
 MOST_STEPS = 32  # of a reduction that are written out: a bound on the size of the code
-INNER_STEPS = 8  # of them along one long loop
+INNER_STEPS = 16  # of them along one loop
+BODY = 256  # vectors that are computed between two jumps: more do not stay in the decoded cache
 
 
 def multiples(wide: int) -> tuple[int, ...]:
@@ -101,23 +103,28 @@ def fill_registers(
         )
         unroll(schedule, *own[:-1])
         vectorize(schedule, own[-1] if own else "")
-        write_out(schedule, around)
+        size = prod(extent(schedule, n) for n in unrolled)
+        write_out(schedule, around, size)
     unroll(schedule, *unrolled)
     vectorize(schedule, lane)
 
 
-def write_out(schedule: Schedule, reduced: Sequence[str]) -> None:
+def write_out(schedule: Schedule, reduced: Sequence[str], size: int) -> None:
     """Write several steps of a nest of reduction loops one after another: decision "steps".
 
-    Whole inner loops are written out, and a part of the next one.
+    Whole inner loops are written out, and a part of the next one. The pick are the inner loops that
+    are so short that their ends cost more than their steps, a step being `size` vectors.
     """
-    values = [1]
+    values, own = [1], 1
     for loop in reversed(reduced):
         count, inside = extent(schedule, loop), values[-1]
         values += [inside * d for d in divisors(count, INNER_STEPS) if d > 1]
         if values[-1] != inside * count:
             break  # the loop is too long to be written out whole, or symbolic
-    steps = schedule.decide("steps", 1, [v for v in values if v <= MOST_STEPS])
+        if len(reduced) > 1 and values[-1] * size <= BODY:
+            own = values[-1]
+    values = [v for v in values if v <= max(own, MOST_STEPS)]
+    steps = schedule.decide("steps", own, values)
     for loop in reversed(reduced):
         if steps == 1:
             return

@@ -30,7 +30,9 @@ def response(schedule: Schedule, target: Target, threads: int) -> None:
     pixel = (extent(schedule, c) + 2) * extent(schedule, i) * 4
     most = max(1, target.cache(1).size // 4 // pixel)
     lanes = min(target.lanes(32), extent(schedule, i))
-    x, in_x = split(schedule, x, min(schedule.decide("pixels", most), extent(schedule, x)))
+    width = extent(schedule, x)
+    values = sorted({max(1, min((most << 2) >> n, width)) for n in range(6)})
+    x, in_x = split(schedule, x, schedule.decide("pixels", min(most, width), values))
     several, lane = split(schedule, i, lanes)
     reorder(schedule, n, y, x, c, in_x, several, lane)
     vectorize(schedule, lane)

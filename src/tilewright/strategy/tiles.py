@@ -90,6 +90,11 @@ def spatial_cycles(height: int, width: int, vectors: int, tile: tuple[int, int, 
     return cycles * (height / rows)
 
 
+def strip(width: int, most: int) -> int:
+    """The strip that covers `width` with the least waste; of equals the longest."""
+    return min(range(1, min(width, most) + 1), key=lambda s: (-(-width // s) * (s + 4), -s))
+
+
 def prefers_pixels(height: int, width: int, vectors: int, registers: int) -> bool:
     """Whether tiles of neighbouring pixels, over the ends of rows, cover an image in less time than
     tiles within rows; they must be worth an address for each pixel."""
