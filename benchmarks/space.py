@@ -34,6 +34,7 @@ from tilewright.driver.observe import Watch
 from tilewright.frontend.onnx import import_onnx
 from tilewright.ir.expr import as_int
 from tilewright.ir.stmt import Func
+from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.select import default, family
 from tilewright.strategy.space import decisions, sample
 from tilewright.target.target import target
@@ -90,17 +91,26 @@ def kernels(models: tuple[str, ...] = MODELS) -> list[Kernel]:
     return list(found.values())
 
 
-def compiled(func: Func, seed: int | None) -> tuple[dict[str, Any], Code]:
-    """The default (no seed) or a random point, compiled."""
-    schedule = default(func, CPU) if seed is None else sample(func, CPU, 1, Random(seed))
-    return decisions(schedule), code(schedule.func, CPU)
+def schedule_of(func: Func, seed: int | None) -> Schedule:
+    """The default (no seed) or a random point."""
+    return default(func, CPU) if seed is None else sample(func, CPU, 1, Random(seed))
+
+
+def decided(func: Func, seed: int | None) -> dict[str, Any]:
+    """What a point decides."""
+    return decisions(schedule_of(func, seed))
+
+
+def compiled(func: Func, seed: int | None) -> Code:
+    """A point's code."""
+    return code(schedule_of(func, seed).func, CPU)
 
 
 def draw(every: list[Kernel], count: int, pool: Executor) -> list[Kernel]:
     """The kernels to look at: of each family in turn the one that costs its models most."""
     codes = pool.map(compiled, [k.func for k in every], [None] * len(every))
     seconds = {}
-    for kernel, (_, made) in zip(every, codes, strict=True):
+    for kernel, made in zip(every, codes, strict=True):
         seconds[id(kernel)] = Run(made, memory(kernel.func)).seconds(SLICE)
     for name in {model for k in every for model in k.times}:
         total = sum(seconds[id(k)] * k.times.get(name, 0) for k in every)
@@ -119,11 +129,13 @@ def draw(every: list[Kernel], count: int, pool: Executor) -> list[Kernel]:
 def compile_points(kernel: Kernel, points: int, pool: Executor) -> list[tuple[Any, Code]]:
     """The default and so many random points; those with the same decisions once."""
     seeds = [None, *range(points)]
-    made = pool.map(compiled, [kernel.func] * len(seeds), seeds, chunksize=8)
-    distinct: dict[str, tuple[Any, Code]] = {}
-    for decided, its_code in made:
-        distinct.setdefault(json.dumps(decided), (decided, its_code))
-    return list(distinct.values())
+    distinct: dict[str, tuple[int | None, Any]] = {}
+    drawn = pool.map(decided, [kernel.func] * len(seeds), seeds, chunksize=8)
+    for seed, made in zip(seeds, drawn, strict=True):
+        distinct.setdefault(json.dumps(made), (seed, made))
+    kept, made = zip(*distinct.values(), strict=True)
+    codes = pool.map(compiled, [kernel.func] * len(kept), kept, chunksize=4)
+    return list(zip(made, codes, strict=True))
 
 
 def timed(kernel: Kernel, made: list[tuple[Any, Code]]) -> dict[str, Any]:
