@@ -61,6 +61,13 @@ def mobilenet_v2() -> nn.Module:
     return Classifier(MobileNetV2ForImageClassification(config))
 
 
+class Product(nn.Module):
+    """The product of two matrices that are both inputs, f32[m, k] and f32[k, n]."""
+
+    def forward(self, a: Tensor, b: Tensor) -> tuple[Tensor]:
+        return (a @ b,)
+
+
 class DQN(nn.Module):
     """The Q-network for Atari games: four frames f32[n, 4, 84, 84] → f32[n, 18].
 

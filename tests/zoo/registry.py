@@ -52,6 +52,11 @@ def sentence(random: np.random.Generator, n: int) -> Inputs:
     }
 
 
+def matrices(random: np.random.Generator, n: int) -> Inputs:
+    shapes = {"a": (1024 * n, 1024), "b": (1024, 1024)}
+    return {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+
+
 def document(random: np.random.Generator, n: int) -> Inputs:
     """Token ids, a mask that hides a tail of random length, and two segments."""
     places = np.arange(128)
@@ -95,6 +100,7 @@ TABLE = {
     "bert_base": Entry(networks.Bert, document, ["states", "pooled"], opset=20),
     "gpt2": Entry(networks.Gpt2, prompt, ["scores"], opset=20),
     "gpt2_decode": Entry(networks.Gpt2Decode, step, ["scores", *caches("present")], opset=20),
+    "gemm_1024": Entry(networks.Product, matrices, ["product"]),
 }
 
 
