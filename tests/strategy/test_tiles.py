@@ -2,6 +2,7 @@
 
 import pytest
 
+from tilewright.strategy.product import panel_groups
 from tilewright.strategy.tiles import (
     prefers_pixels,
     register_tile,
@@ -48,3 +49,18 @@ def test_enough_accumulators_hide_the_latency():
 
 def test_a_tail_costs_a_tile_of_its_own():
     assert tiled_cycles(25, 2, 12, 2) > tiled_cycles(24, 2, 12, 2)
+
+
+@pytest.mark.parametrize("registers", [16, 32])
+def test_a_panel_packed_for_this_machine_stays_whole(registers):
+    for rows in (1, 2, 7, 16, 128, 1000):
+        for vectors in (1, 3, 5, 8, 63, 250):
+            _, group = register_tile(rows, vectors, registers)
+            assert panel_groups(rows, group, registers) == (group,)
+
+
+def test_a_panel_of_wider_vectors_is_cut_into_tiles_that_fit():
+    assert panel_groups(128, 12, 16) == (1, 2, 3, 4, 6)  # 96 columns: six AVX-512 vectors
+    rows, group = register_tile(128, 12, 16, panel_groups(128, 12, 16))
+    assert rows * group >= 8 and rows * group + group + 1 <= 16
+    assert max(panel_groups(1, 24, 16)) == 6

@@ -36,6 +36,10 @@ AnyModel = Annotated[str, typer.Argument(help="An .onnx file, or a compiled .tw.
 TargetOption = Annotated[
     str, typer.Option("--target", help="The machine, as `tilewright targets` lists them.")
 ]
+TargetsOption = Annotated[
+    list[str] | None,
+    typer.Option("--target", help="The machine; several, widest first, for code for each of them."),
+]
 Threads = Annotated[
     int | None,
     typer.Option("--threads", min=1, help="Threads of one call; by default one for each core."),
@@ -66,7 +70,7 @@ def compile_command(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="The artifact; by default MODEL's name .tw.")
     ] = None,
-    target: TargetOption = "cpu",
+    target: TargetsOption = None,
     threads: Threads = None,
     opt_level: Level = 3,
     library: Annotated[
@@ -86,7 +90,7 @@ def compile_command(
     path = out or Path(Path(model).stem + ".tw")
     with compiling(console, Path(model).name) as stages:
         manifest = compile_file(
-            model, path, target, threads=threads, opt_level=opt_level, stages=stages
+            model, path, target or "cpu", threads=threads, opt_level=opt_level, stages=stages
         )
     console.print(tables.stages_table(stages))
     inputs, outputs = (", ".join(map(str, t)) for t in (manifest.inputs, manifest.outputs))

@@ -12,60 +12,42 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tilewright import __version__, te
-from tilewright.arith.simplify import Facts
-from tilewright.codegen.host import (
-    ENTRY,
-    SHAPES,
-    Launch,
-    Measure,
-    Place,
-    Provide,
-    Require,
-    Step,
-    host_program,
-)
-from tilewright.codegen.link import link
-from tilewright.codegen.llvm_compile import compile_object
-from tilewright.driver.build import aligned_bytes, dim, dims, info, variant
+from tilewright import te
 from tilewright.driver.identity import artifact_key
-from tilewright.driver.kernels import Job, Kernel, KernelPool
+from tilewright.driver.kernels import Job, KernelPool
 from tilewright.driver.observe import Watch, watch
+from tilewright.driver.program import Code, assemble, workspaces
 from tilewright.driver.source import open_source
 from tilewright.driver.stages import Observer, Stages
-from tilewright.graph import sizes
-from tilewright.graph.builder import symbols_of
-from tilewright.graph.graph import Graph, Node, Value
+from tilewright.graph.graph import Graph
 from tilewright.graph.group import FusedGraph, FusedGroup, group_func
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.pipeline import PIPELINE, optimise
-from tilewright.graph.passes.plan_memory import MemoryPlan, is_measured, plan_memory
-from tilewright.ir.dtype import DType, i64
-from tilewright.ir.expr import Expr, Var, as_int, const, expr, maximum
+from tilewright.graph.passes.plan_memory import plan_memory
 from tilewright.ir.stmt import Func
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import write_artifact
 from tilewright.runtime.executor import Executable, default_threads
-from tilewright.runtime.tensor import pack
-from tilewright.strategy.work import flops, touched
 from tilewright.support import knobs
 from tilewright.support.cache import Cache
 from tilewright.support.collector import collector_paused
 from tilewright.support.errors import CompileError
+from tilewright.target.processors import architecture
 from tilewright.target.target import Target
 from tilewright.target.target import target as read_target
+
+Targets = str | Target | Sequence[str | Target]  # several: a code variant for each, widest first
 
 
 def compile_observed(
     source: Any,
-    target: str | Target = "cpu",
+    target: Targets = "cpu",
     *,
     example_inputs: Sequence[Any] | None = None,
     threads: int | None = None,
@@ -80,7 +62,7 @@ def compile_observed(
     step of the graph, so that nothing then comes from the cache. `pool` compiles the kernels and
     stays open; without it a pool is made for this model. `identity`: that of a model file which is
     known not to be in the cache."""
-    machine, count = _machine(target), _threads(threads)
+    machines, count = _machines(target), _threads(threads)
     if opt_level not in range(4):
         raise CompileError(
             f"cannot compile with opt_level={opt_level!r}", "it is a whole number from 0 to 3"
@@ -103,7 +85,7 @@ def compile_observed(
                 graph = opened.graph()
             name = Path(source).stem if isinstance(source, str | os.PathLike) else graph.name
             program = compile_graph(
-                graph, machine, count, opt_level, workers, stages, seen.named(name), observers
+                graph, machines, count, opt_level, workers, stages, seen.named(name), observers
             )
         with stages("write"):
             path = _write(program, store, key)
@@ -120,33 +102,62 @@ def compile_observed(
 def compile_file(
     source: Any,
     path: str | os.PathLike[str],
-    target: str | Target = "cpu",
+    target: Targets = "cpu",
     *,
     threads: int | None = None,
     opt_level: int = 3,
     stages: Stages | None = None,
 ) -> abi.Manifest:
     """Compile a model into the artifact `path`, for any CPU; nothing is loaded or cached."""
-    machine, count, stages = _machine(target), _threads(threads), stages or Stages()
+    machines, count, stages = _machines(target), _threads(threads), stages or Stages()
     seen = watch().named(Path(path).stem)
     with KernelPool() as pool:
         with stages("import"):
             graph = open_source(source, None).graph()
-        program = compile_graph(graph, machine, count, opt_level, pool, stages, seen)
+        program = compile_graph(graph, machines, count, opt_level, pool, stages, seen)
     with stages("write"):
         write_artifact(program, path)
     return program.manifest
 
 
-def _machine(target: str | Target) -> Target:
-    machine = read_target(target)
-    if machine.kind != "cpu":
+def _machines(targets: Targets) -> tuple[Target, ...]:
+    """The machines to make code for: CPUs of one architecture, none in vain."""
+    listed = [targets] if isinstance(targets, str | Target) else list(targets)
+    if not listed:
         raise CompileError(
-            f"cannot compile a model for '{machine.kind}'",
-            "whole models run on CPUs; other targets compile single functions",
-            remedy="use target='cpu', or tw.build(func, target) for one function",
+            "cannot compile a model for target=[]",
+            "the list names no machine",
+            remedy='name one or more, as in target=["cpu -mcpu=haswell", "cpu -mcpu=nehalem"]',
         )
-    return machine
+    machines = tuple(read_target(one) for one in listed)
+    for machine in machines:
+        if machine.kind != "cpu":
+            raise CompileError(
+                f"cannot compile a model for '{machine.kind}'",
+                "whole models run on CPUs; other targets compile single functions",
+                remedy="use target='cpu', or tw.build(func, target) for one function",
+            )
+    for n, machine in enumerate(machines):
+        for earlier in machines[:n]:
+            _check_pair(earlier, machine)
+    return machines
+
+
+def _check_pair(first: Target, second: Target) -> None:
+    """Two machines of one artifact: it picks the first variant that fits where it is loaded."""
+    if architecture(first.triple) != architecture(second.triple):
+        raise CompileError(
+            f"cannot compile one artifact for '{first}' and '{second}'",
+            f"{architecture(first.triple)} and {architecture(second.triple)} are two architectures",
+            remedy="compile an artifact for each",
+        )
+    if first.features <= second.features:
+        raise CompileError(
+            f"cannot compile one artifact for '{first}' and '{second}'",
+            "the second would never run: where it fits the first one does, and the first that "
+            "fits is picked",
+            remedy="leave one out, or name the one that needs more of the machine first",
+        )
 
 
 def _threads(threads: int | None) -> int:
@@ -189,7 +200,7 @@ def prepare(
 @collector_paused()
 def compile_graph(
     graph: Graph,
-    machine: Target,
+    machines: Sequence[Target],
     threads: int,
     opt_level: int = 3,
     pool: KernelPool | None = None,
@@ -197,7 +208,8 @@ def compile_graph(
     watch: Watch | None = None,
     observers: Sequence[Observer] = (),
 ) -> abi.Program:
-    """A graph as a program that an artifact can hold."""
+    """A graph as a program that an artifact can hold, with a code variant for each machine. The
+    first machine decides on layouts and fusion, so that all variants share weights and arena."""
     stages, watch = stages or Stages(), watch or Watch()
     watchers = (watch.trail(), *observers)
 
@@ -207,9 +219,12 @@ def compile_graph(
 
     see("import", graph)
     with stages("passes"):
-        fused = prepare(graph, machine, opt_level, [stages.observe("passes"), *watchers])
+        fused = prepare(graph, machines[0], opt_level, [stages.observe("passes"), *watchers])
     with stages("te"):
-        groups, funcs, unique, jobs = kernel_jobs(fused, machine, threads, watch)
+        groups, funcs, unique, jobs = kernel_jobs(fused, machines[0], threads, watch)
+        for n, machine in enumerate(machines[1:], 1):
+            seen = watch.variant(n)
+            jobs += [replace(job, target=str(machine), watch=seen) for job in jobs[: len(unique)]]
     with stages("kernels"):
         kernels = (pool or KernelPool()).compile(
             jobs, lambda done: stages.progress("kernels", done, len(jobs))
@@ -218,13 +233,17 @@ def compile_graph(
         for part, seconds in kernel.seconds.items():
             stages.add(f"kernels/{part}", seconds)
     with stages("plan"):
-        compiled = {g.name: kernels[unique[f]] for g, f in zip(groups, funcs, strict=True)}
-        workspace = {name: _workspace_bytes(k) for name, k in compiled.items() if k.workspace}
-        plan = plan_memory(fused, workspace=workspace)
+        codes: list[Code] = []
+        for n, machine in enumerate(machines):
+            own = kernels[n * len(unique) : (n + 1) * len(unique)]
+            of_group = {g.name: own[unique[f]] for g, f in zip(groups, funcs, strict=True)}
+            codes.append(Code(machine, own, of_group))
+        plan = plan_memory(fused, workspace=workspaces(codes))
     see("plan_memory", plan)
     with stages("host"):
-        program, text = _program(fused, groups, funcs, compiled, kernels, plan, machine)
-    see("host", text)
+        program, texts = assemble(fused, groups, funcs, codes, plan)
+    for text in texts:
+        see("host", text)
     return program
 
 
@@ -252,192 +271,3 @@ def _func(group: FusedGroup) -> Func:
 def _kernel_name(group: FusedGroup, number: int) -> str:
     ops = [op.removesuffix("_packed") for op in dict.fromkeys(group.ops)]
     return f"k{number}_" + "_".join(ops[:4]) + ("_etc" if len(ops) > 4 else "")
-
-
-def _workspace_bytes(kernel: Kernel) -> Expr:
-    """Bytes of the buffers that live between a kernel's launches, each aligned."""
-    total: Expr = const(0)
-    for buffer in kernel.workspace:
-        total = total + aligned_bytes(buffer)
-    return sizes.size(total)
-
-
-def _required(node: Node, known: Facts) -> list[Expr]:
-    """What must not be negative for a slice to lie inside its operand, as far as sizes do not say
-    so now."""
-    found: list[Expr] = []
-    axes = zip(node["starts"], node["shape"], node.inputs[0].shape, strict=True)
-    for d, (start, count, total) in enumerate(axes):
-        start, count, total = sizes.shape((start, count, total))
-        step = as_int(node["steps"][d]) if node["steps"] else 1
-        if step is None or (count == total and as_int(start) == 0):
-            continue
-        last = start + (count - 1) * step
-        ends = (start, total - 1 - last) if step > 0 else (total - 1 - start, last)
-        for e in ends:
-            if as_int(e) is None and not known.nonnegative(known.affine(e)):
-                found.append(maximum(e, const(0) - count))  # no places lie anywhere
-    return found
-
-
-def _program(
-    fused: FusedGraph,
-    groups: Sequence[FusedGroup],
-    funcs: Sequence[Func],
-    compiled: dict[str, Kernel],
-    kernels: Sequence[Kernel],
-    plan: MemoryPlan,
-    machine: Target,
-) -> tuple[abi.Program, str]:
-    """The program, and the host program's text."""
-    graph = fused.graph
-    used = dict.fromkeys(v for g in groups for v in g.inputs if plan.places[v].space == "constant")
-    # views of constants share the constant's place
-    stored = list(dict.fromkeys(plan.places[v].at for v in used))
-    by_index = list(graph.constants)
-    constants = [by_index[sizes.at(at, {})] for at in stored]
-    offsets, _ = abi.plan_weights([_nbytes(v) for v in constants])
-    weight_at = dict(zip(stored, offsets, strict=True))
-
-    def place(value: Value) -> Place:
-        found = plan.places[value]
-        if found.space == "constant":
-            return Place("weights", offset=weight_at[found.at])
-        if found.space == "arena":
-            return Place("arena", offset=found.at)
-        index = sizes.at(found.at, {})
-        if found.space == "output" and is_measured(graph.outputs[index], measured):
-            return Place("buffer", index=index)  # allocated once its size is known
-        return Place(found.space, index=index)
-
-    measured = set(graph.measured)
-    symbols = (*graph.symbols, *graph.measured)
-    steps: list[Step] = []
-    of_func = {g.name: (n, f) for n, (g, f) in enumerate(zip(groups, funcs, strict=True))}
-    tells: list[str] = []
-    known = Facts(
-        {s: graph.ranges.get(s.name, (1, None)) for s in graph.symbols}
-        | dict.fromkeys(measured, (0, None))
-    )
-    # What computes takes sizes from 1 on; an axis that nothing reads may also be empty.
-    used = {s for node in graph.nodes for s in symbols_of(node)}
-    used.update(s for v in graph.outputs for s in sizes.symbols(v.shape))
-    for group in fused.groups:
-        if group.name not in of_func:
-            for node in group.nodes:
-                if node.op == "measure":
-                    names = tuple((symbols.index(Var(s)), s) for s in node["symbols"])
-                    steps.append(Measure(place(node.inputs[0]), names, len(tells), node["least"]))
-                    tells.append(node["what"])
-            continue
-        number, func = of_func[group.name]
-        kernel = compiled[group.name]
-        for node in group.nodes:
-            for size in _required(node, known) if node.op == "slice" else ():
-                steps.append(Require(size, len(tells)))
-                tells.append(f"slice '{node.output.name}' of {node.inputs[0]!r}")
-        values = (*group.inputs, *group.outputs)
-        for v in group.outputs:
-            at = place(v)
-            if at.space == "buffer":
-                steps.append(Provide(at.index, v.nbytes))
-        places = {b.name: place(v) for b, v in zip(func.buffers, values, strict=True)}
-        if group.name not in plan.workspaces and kernel.workspace:
-            at = Place("buffer", len(graph.outputs) + plan.buffers)
-            steps.append(Provide(at.index, _workspace_bytes(kernel)))
-            places.update(_row(kernel, at))
-        elif kernel.workspace:
-            places.update(_row(kernel, Place("arena", offset=plan.workspaces[group.name].at)))
-        for entry in kernel.entries:
-            steps.append(
-                Launch(
-                    number,
-                    entry.symbol,
-                    entry.extent,
-                    tuple(places[b] for b in entry.buffers),
-                    tuple(Var(s) for s in entry.symbols),
-                )
-            )
-    outputs = graph.outputs
-    shapes = [v.shape for v in outputs] if symbols else None
-    names = [s.name for s in symbols]
-    given = len(graph.symbols)
-    text = host_program(steps, machine, names[:given], shapes, plan.arena_bytes, names)
-    objects = [*(k.code for k in kernels), compile_object(text, machine)]
-    image = link(objects, [ENTRY, SHAPES] if symbols else [ENTRY])
-    manifest = abi.Manifest(
-        name=graph.name,
-        inputs=_infos(graph.inputs, graph.input_names, graph.formats),
-        outputs=_infos(outputs, graph.output_names, graph.formats),
-        symbols=tuple(
-            _symbol(s, graph, least=int(s in used and s not in measured)) for s in symbols
-        ),
-        kernels=tuple(
-            _info(compiled[g.name].name, g, f) for g, f in zip(groups, funcs, strict=True)
-        ),
-        target=machine.triple,
-        compiler=__version__,
-        notes={
-            "arena_live_bytes": plan.live_bytes,
-            "arena_bytes": plan.typical_bytes,
-            "target": str(machine),
-            **({"measured": tells} if tells else {}),
-        },
-    )
-    program = abi.Program(
-        manifest,
-        [variant(machine, image.bytes, image.entries[ENTRY], image.entries.get(SHAPES))],
-        [
-            abi.Weight(offset, _nbytes(v), (lambda v=v: _stored(graph.array(v), v.dtype)))
-            for offset, v in zip(offsets, constants, strict=True)
-        ],
-        arena_bytes=max(0, sizes.at(plan.arena_bytes, dict.fromkeys(symbols, 1))),
-        scratch_bytes=max((e.scratch_bytes for k in kernels for e in k.entries), default=0),
-    )
-    return program, text
-
-
-def _row(kernel: Kernel, start: Place) -> dict[str, Place]:
-    """Where a kernel's workspace buffers lie: in a row from `start` on."""
-    at = expr(start.offset, i64)
-    places: dict[str, Place] = {}
-    for buffer in kernel.workspace:
-        places[buffer.name] = Place(start.space, start.index, sizes.size(at))
-        at = at + aligned_bytes(buffer)
-    return places
-
-
-def _stored(array: np.ndarray, of: DType) -> np.ndarray:
-    """A constant's bytes as kernels read them."""
-    return pack(array, of.bits) if of.is_packed else array
-
-
-def _nbytes(value: Value) -> int:
-    return sizes.at(value.nbytes, {})
-
-
-def _symbol(symbol: Var, graph: Graph, least: int) -> abi.Symbol:
-    """What the runtime holds a symbol to; `least`: what our own code needs."""
-    low, high = graph.ranges.get(symbol.name, (least, abi.MOST_SYMBOL))
-    return abi.Symbol(symbol.name, max(low, least), high, symbol in graph.measured)
-
-
-def _infos(
-    values: Sequence[Value], names: Sequence[str], formats: Mapping[str, str]
-) -> tuple[abi.TensorInfo, ...]:
-    return tuple(
-        info(name, v, formats.get(name, "")) for v, name in zip(values, names, strict=True)
-    )
-
-
-def _info(name: str, group: FusedGroup, func: Func) -> abi.KernelInfo:
-    nbytes = sizes.size(0)
-    for buffer, count in touched(func).items():
-        nbytes = nbytes + sizes.size((sizes.size(count) * buffer.dtype.bits + 7) // 8)
-    return abi.KernelInfo(
-        name,
-        tuple(group.ops),
-        dims(group.outputs[0].shape),
-        dim(sizes.size(flops(func))),
-        dim(sizes.size(nbytes)),
-    )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def compile(
     source: Any,
-    target: str | Target = "cpu",
+    target: str | Target | Sequence[str | Target] = "cpu",
     *,
     example_inputs: Sequence[Any] | None = None,
     threads: int | None = None,
@@ -35,9 +35,11 @@ def compile(
 
     source: the path of an .onnx file, an onnx.ModelProto, a torch.nn.Module
     (with `example_inputs`, the arguments of its forward) or a Graph. target: see `tilewright
-    targets`. threads: for which the code is planned and run (default: all cores). opt_level: 0
-    runs the model's operators one by one, 1 adds graph passes and fusion, 2 and above packed
-    layouts. cache: look for an earlier result in the cache folder and leave this one there. Raises
+    targets`; a list makes a code variant for each, the widest first, and the first that a machine
+    can run is picked when the artifact is loaded. threads: for which the code is planned and run
+    (default: all cores). opt_level: 0 runs the model's operators one by one, 1 adds graph passes
+    and fusion, 2 and above packed layouts. cache: look for an earlier result in the cache folder
+    and leave this one there. Raises
     CompileError (ImportFault for malformed files).
     """
     stages, identity = Stages(), None

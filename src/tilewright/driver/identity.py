@@ -12,7 +12,7 @@ import json
 import mmap
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,11 @@ LOCATION = b"\x0a\x08location\x12"
 
 
 def artifact_key(identity: str, target: Any, threads: int, opt_level: int) -> str:
-    """The key of a model (its identity) compiled for a target with these options."""
+    """The key of a model (its identity) compiled for a target, or several, with these options."""
+    targets = [target] if isinstance(target, str) or not isinstance(target, Sequence) else target
+    words = "; ".join(map(str, targets))
     return make_key(
-        identity, str(target), machine_identity(), threads, opt_level, __version__, fingerprint()
+        identity, words, machine_identity(), threads, opt_level, __version__, fingerprint()
     )
 
 

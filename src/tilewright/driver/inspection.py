@@ -101,7 +101,7 @@ def show_model(
             return
         with KernelPool() as pool:
             program = compile_graph(
-                graph, machine, threads, opt_level, pool, stages, observers=[keep]
+                graph, [machine], threads, opt_level, pool, stages, observers=[keep]
             )
     kernels = program.manifest.kernels
     for part in parts:
@@ -131,7 +131,10 @@ def show_artifact(console: Console, path: str) -> None:
     manifest = exe.manifest
     for title, infos in (("inputs", exe.inputs), ("outputs", exe.outputs)):
         console.print(f"{title}: {', '.join(map(str, infos))}", markup=False)
-    console.print(f"for {manifest.notes.get('target', manifest.target)}", markup=False)
+    targets = manifest.notes.get("targets", [manifest.target])
+    for n, target in enumerate(targets):
+        picked = "; this machine runs it" if n == exe.variant and len(targets) > 1 else ""
+        console.print(f"for {target}{picked}", markup=False, soft_wrap=True)
     console.print(
         f"{tables.bytes_text(len(exe.artifact()))} in the file, "
         f"{tables.bytes_text(exe.arena_bytes)} of working memory"

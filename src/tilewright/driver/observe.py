@@ -50,6 +50,13 @@ class Watch:
         """The same for one compilation: its files in a new folder of the model's name."""
         return self if self.folder is None else replace(self, folder=_claim(self.folder, model))
 
+    def variant(self, number: int) -> Watch:
+        """The same for the kernels of a further code variant: their files in a folder of its
+        own."""
+        if self.folder is None:
+            return self
+        return replace(self, folder=self.folder / f"variant-{number}")
+
     def trail(self, kernel: str = "") -> Trail:
         """The observer of one program: the model's, or a kernel's."""
         return Trail(self, kernel)
@@ -94,7 +101,7 @@ class Trail:
         seen = self.watch
         if seen.folder is not None and after is not before:
             folder = seen.folder / self.kernel
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             file = f"{self.number:02}_{name.replace(' ', '_')}{_SUFFIX.get(name, '.txt')}"
             (folder / file).write_text(text_of(after))
         self.number += 1

@@ -37,11 +37,13 @@ from tilewright.strategy.loops import (
 )
 from tilewright.strategy.pointwise import stream
 from tilewright.strategy.registers import decide_tile, fill_registers, multiples
-from tilewright.strategy.tiles import register_tile
+from tilewright.strategy.tiles import register_tile, tiled_cycles
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 
 LARGE = 256  # rows that a symbolic size stands for
+WIDEST = 6  # vectors of a tile
+WORTH_CUTTING = 0.9  # of the time of a whole panel's tiles
 
 
 def dense(schedule: Schedule, target: Target, threads: int) -> None:
@@ -53,22 +55,34 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
     *lead, column = by_axis(schedule, anchor.result)
     batch, lead = lead[:batched], lead[batched:]
     lanes = min(target.lanes(32), block)
-    vectors = block // lanes
-    panel, vector, lane = split(schedule, column, vectors, lanes)
+    wide = block // lanes
+    panel, vector, lane = split(schedule, column, wide, lanes)
     row = fuse(schedule, lead)
-    rows, _ = decide_tile(
-        schedule, extent(schedule, row, LARGE), vectors, target.vector_registers, (vectors,)
-    )
+    count = extent(schedule, row, LARGE)
+    groups = panel_groups(count, wide, target.vector_registers)
+    rows, vectors = decide_tile(schedule, count, wide, target.vector_registers, groups)
+    piece, vector = split(schedule, vector, vectors) if vectors < wide else ("", vector)
     tile, inner = split(schedule, row, rows)
     part, tile = blocked(schedule, "part", tile)
-    reorder(schedule, *batch, part, panel, tile, inner, vector, lane)
-    around = [*batch, part, panel, tile]
+    reorder(schedule, *batch, part, panel, piece, tile, inner, vector, lane)
+    around = [*batch, part, panel, piece, tile]
     *_, m, o, i, k = compute_inside(schedule, anchor.block, innermost(around))
     fill_registers(schedule, anchor.block, (m, o), i, (k,), lanes)
     unroll(schedule, inner, vector)
     vectorize(schedule, lane)
     if threads > 1:
         parallel(schedule, around, threads)
+
+
+def panel_groups(rows: int, wide: int, registers: int) -> tuple[int, ...]:
+    """The vectors that a tile may take of a panel `wide` vectors wide: all of them, but for a panel
+    that was packed for a machine of wider vectors or more registers, and is a waste of these."""
+    whole, parts = (wide,), tuple(divisors(wide, WIDEST))
+    if wide > WIDEST:
+        return parts
+    as_packed = tiled_cycles(rows, wide, *register_tile(rows, wide, registers, whole))
+    cut = tiled_cycles(rows, wide, *register_tile(rows, wide, registers, parts))
+    return parts if cut < WORTH_CUTTING * as_packed else whole
 
 
 def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:

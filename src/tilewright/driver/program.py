@@ -1,0 +1,291 @@
+"""From kernels to a program: what is launched in which order, on which memory.
+
+In: the fused graph, its memory plan, its kernels' code for each machine. Out: a `Program`, whose
+code variants differ in their kernels and host programs only and share weights, arena and tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright import __version__
+from tilewright.arith.simplify import Facts
+from tilewright.codegen.host import (
+    ENTRY,
+    SHAPES,
+    Launch,
+    Measure,
+    Place,
+    Provide,
+    Require,
+    Step,
+    host_program,
+)
+from tilewright.codegen.link import link
+from tilewright.codegen.llvm_compile import compile_object
+from tilewright.driver.build import aligned_bytes, dim, dims, info, variant
+from tilewright.driver.kernels import Kernel
+from tilewright.graph import sizes
+from tilewright.graph.builder import symbols_of
+from tilewright.graph.graph import Graph, Node, Value
+from tilewright.graph.group import FusedGraph, FusedGroup
+from tilewright.graph.passes.plan_memory import MemoryPlan, is_measured
+from tilewright.ir.dtype import DType, i64
+from tilewright.ir.expr import Expr, Var, as_int, const, expr, maximum
+from tilewright.ir.stmt import Func
+from tilewright.runtime import abi
+from tilewright.runtime.tensor import pack
+from tilewright.strategy.work import flops, touched
+from tilewright.target.target import Target
+
+
+@dataclass(frozen=True)
+class Code:
+    """What the kernels are on one machine: each once, and by the names of the groups."""
+
+    machine: Target
+    kernels: Sequence[Kernel]
+    of_group: Mapping[str, Kernel]
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes that each thread needs."""
+        return max((e.scratch_bytes for k in self.kernels for e in k.entries), default=0)
+
+
+def workspaces(codes: Sequence[Code]) -> dict[str, Expr]:
+    """Bytes that each group's kernel needs between its launches, on whichever machine."""
+    most: dict[str, Expr] = {}
+    for code in codes:
+        for name, kernel in code.of_group.items():
+            if kernel.workspace:
+                size = _workspace_bytes(kernel)
+                most[name] = sizes.size(maximum(most[name], size)) if name in most else size
+    return most
+
+
+def _workspace_bytes(kernel: Kernel) -> Expr:
+    """Bytes of the buffers that live between a kernel's launches, each aligned."""
+    total: Expr = const(0)
+    for buffer in kernel.workspace:
+        total = total + aligned_bytes(buffer)
+    return sizes.size(total)
+
+
+def assemble(
+    fused: FusedGraph,
+    groups: Sequence[FusedGroup],
+    funcs: Sequence[Func],
+    codes: Sequence[Code],
+    plan: MemoryPlan,
+) -> tuple[abi.Program, list[str]]:
+    """The program, and the text of each variant's host program."""
+    graph, places = fused.graph, _Places(fused, groups, plan)
+    symbols = (*graph.symbols, *graph.measured)
+    variants: list[abi.Variant] = []
+    texts: list[str] = []
+    tells: list[str] = []
+    for code in codes:
+        steps, tells = _steps(fused, groups, funcs, code, places)
+        texts.append(_host_text(graph, steps, code.machine, plan))
+        objects = [*(k.code for k in code.kernels), compile_object(texts[-1], code.machine)]
+        image = link(objects, [ENTRY, SHAPES] if symbols else [ENTRY])
+        at = image.entries
+        variants.append(variant(code.machine, image.bytes, at[ENTRY], at.get(SHAPES)))
+    # What computes takes sizes from 1 on; an axis that nothing reads may also be empty.
+    used = {s for node in graph.nodes for s in symbols_of(node)}
+    used.update(s for v in graph.outputs for s in sizes.symbols(v.shape))
+    used.difference_update(graph.measured)
+    kernels = codes[0].of_group
+    manifest = abi.Manifest(
+        name=graph.name,
+        inputs=_infos(graph.inputs, graph.input_names, graph.formats),
+        outputs=_infos(graph.outputs, graph.output_names, graph.formats),
+        symbols=tuple(_symbol(s, graph, least=int(s in used)) for s in symbols),
+        kernels=tuple(
+            _info(kernels[g.name].name, g, f) for g, f in zip(groups, funcs, strict=True)
+        ),
+        target=codes[0].machine.triple,
+        compiler=__version__,
+        notes={
+            "arena_live_bytes": plan.live_bytes,
+            "arena_bytes": plan.typical_bytes,
+            "targets": [str(code.machine) for code in codes],
+            **({"measured": tells} if tells else {}),
+        },
+    )
+    program = abi.Program(
+        manifest,
+        variants,
+        places.weights(),
+        arena_bytes=max(0, sizes.at(plan.arena_bytes, dict.fromkeys(symbols, 1))),
+        scratch_bytes=max(code.scratch_bytes for code in codes),
+    )
+    return program, texts
+
+
+def _host_text(graph: Graph, steps: Sequence[Step], machine: Target, plan: MemoryPlan) -> str:
+    symbols = (*graph.symbols, *graph.measured)
+    shapes = [v.shape for v in graph.outputs] if symbols else None
+    names = [s.name for s in symbols]
+    given = len(graph.symbols)
+    return host_program(steps, machine, names[:given], shapes, plan.arena_bytes, names)
+
+
+class _Places:
+    """Where values lie: in the arena, the weights, a caller's tensor or a buffer of the run's."""
+
+    def __init__(self, fused: FusedGraph, groups: Sequence[FusedGroup], plan: MemoryPlan) -> None:
+        self.graph, self.plan = fused.graph, plan
+        self.measured = set(self.graph.measured)
+        used = dict.fromkeys(
+            v for g in groups for v in g.inputs if plan.places[v].space == "constant"
+        )
+        # views of constants share the constant's place
+        stored = list(dict.fromkeys(plan.places[v].at for v in used))
+        by_index = list(self.graph.constants)
+        self.constants = [by_index[sizes.at(at, {})] for at in stored]
+        self.offsets, _ = abi.plan_weights([_nbytes(v) for v in self.constants])
+        self.weight_at = dict(zip(stored, self.offsets, strict=True))
+
+    def __call__(self, value: Value) -> Place:
+        found = self.plan.places[value]
+        if found.space == "constant":
+            return Place("weights", offset=self.weight_at[found.at])
+        if found.space == "arena":
+            return Place("arena", offset=found.at)
+        index = sizes.at(found.at, {})
+        if found.space == "output" and is_measured(self.graph.outputs[index], self.measured):
+            return Place("buffer", index=index)  # allocated once its size is known
+        return Place(found.space, index=index)
+
+    def weights(self) -> list[abi.Weight]:
+        """The constants that kernels read, made when they are written."""
+        graph = self.graph
+        return [
+            abi.Weight(offset, _nbytes(v), (lambda v=v: _stored(graph.array(v), v.dtype)))
+            for offset, v in zip(self.offsets, self.constants, strict=True)
+        ]
+
+
+def _steps(
+    fused: FusedGraph,
+    groups: Sequence[FusedGroup],
+    funcs: Sequence[Func],
+    code: Code,
+    place: _Places,
+) -> tuple[list[Step], list[str]]:
+    """What the host program does on one machine, and what it tells where a value does not fit."""
+    graph = fused.graph
+    symbols = (*graph.symbols, *graph.measured)
+    steps: list[Step] = []
+    of_func = {g.name: (n, f) for n, (g, f) in enumerate(zip(groups, funcs, strict=True))}
+    tells: list[str] = []
+    known = Facts(
+        {s: graph.ranges.get(s.name, (1, None)) for s in graph.symbols}
+        | dict.fromkeys(graph.measured, (0, None))
+    )
+    for group in fused.groups:
+        if group.name not in of_func:
+            for node in group.nodes:
+                if node.op == "measure":
+                    names = tuple((symbols.index(Var(s)), s) for s in node["symbols"])
+                    steps.append(Measure(place(node.inputs[0]), names, len(tells), node["least"]))
+                    tells.append(node["what"])
+            continue
+        for node in group.nodes:
+            for size in _required(node, known) if node.op == "slice" else ():
+                steps.append(Require(size, len(tells)))
+                tells.append(f"slice '{node.output.name}' of {node.inputs[0]!r}")
+        steps += _launches(*of_func[group.name], group, code.of_group[group.name], place)
+    return steps, tells
+
+
+def _launches(
+    number: int, func: Func, group: FusedGroup, kernel: Kernel, place: _Places
+) -> Iterator[Step]:
+    """The launches of one group's kernel, after the memory that they need is there."""
+    for v in group.outputs:
+        at = place(v)
+        if at.space == "buffer":
+            yield Provide(at.index, v.nbytes)
+    values = (*group.inputs, *group.outputs)
+    places = {b.name: place(v) for b, v in zip(func.buffers, values, strict=True)}
+    plan = place.plan
+    if group.name not in plan.workspaces and kernel.workspace:
+        at = Place("buffer", len(place.graph.outputs) + plan.buffers)
+        yield Provide(at.index, _workspace_bytes(kernel))
+        places.update(_row(kernel, at))
+    elif kernel.workspace:
+        places.update(_row(kernel, Place("arena", offset=plan.workspaces[group.name].at)))
+    for entry in kernel.entries:
+        buffers = tuple(places[b] for b in entry.buffers)
+        symbols = tuple(Var(s) for s in entry.symbols)
+        yield Launch(number, entry.symbol, entry.extent, buffers, symbols)
+
+
+def _required(node: Node, known: Facts) -> list[Expr]:
+    """What must not be negative for a slice to lie inside its operand, as far as sizes do not say
+    so now."""
+    found: list[Expr] = []
+    axes = zip(node["starts"], node["shape"], node.inputs[0].shape, strict=True)
+    for d, (start, count, total) in enumerate(axes):
+        start, count, total = sizes.shape((start, count, total))
+        step = as_int(node["steps"][d]) if node["steps"] else 1
+        if step is None or (count == total and as_int(start) == 0):
+            continue
+        last = start + (count - 1) * step
+        ends = (start, total - 1 - last) if step > 0 else (total - 1 - start, last)
+        for e in ends:
+            if as_int(e) is None and not known.nonnegative(known.affine(e)):
+                found.append(maximum(e, const(0) - count))  # no places lie anywhere
+    return found
+
+
+def _row(kernel: Kernel, start: Place) -> dict[str, Place]:
+    """Where a kernel's workspace buffers lie: in a row from `start` on."""
+    at = expr(start.offset, i64)
+    places: dict[str, Place] = {}
+    for buffer in kernel.workspace:
+        places[buffer.name] = Place(start.space, start.index, sizes.size(at))
+        at = at + aligned_bytes(buffer)
+    return places
+
+
+def _stored(array: np.ndarray, of: DType) -> np.ndarray:
+    """A constant's bytes as kernels read them."""
+    return pack(array, of.bits) if of.is_packed else array
+
+
+def _nbytes(value: Value) -> int:
+    return sizes.at(value.nbytes, {})
+
+
+def _symbol(symbol: Var, graph: Graph, least: int) -> abi.Symbol:
+    """What the runtime holds a symbol to; `least`: what our own code needs."""
+    low, high = graph.ranges.get(symbol.name, (least, abi.MOST_SYMBOL))
+    return abi.Symbol(symbol.name, max(low, least), high, symbol in graph.measured)
+
+
+def _infos(
+    values: Sequence[Value], names: Sequence[str], formats: Mapping[str, str]
+) -> tuple[abi.TensorInfo, ...]:
+    return tuple(
+        info(name, v, formats.get(name, "")) for v, name in zip(values, names, strict=True)
+    )
+
+
+def _info(name: str, group: FusedGroup, func: Func) -> abi.KernelInfo:
+    nbytes = sizes.size(0)
+    for buffer, count in touched(func).items():
+        nbytes = nbytes + sizes.size((sizes.size(count) * buffer.dtype.bits + 7) // 8)
+    return abi.KernelInfo(
+        name,
+        tuple(group.ops),
+        dims(group.outputs[0].shape),
+        dim(sizes.size(flops(func))),
+        dim(sizes.size(nbytes)),
+    )
