@@ -80,7 +80,7 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
     if schedule.decide("reduction", "channels", ("channels", "taps")) == "taps":
         reduced = [*reduced[1:3], reduced[0], reduced[3]]
     lanes = extent(schedule, tile[-1])
-    fill_registers(schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes)
+    fill_registers(schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes, written=1)
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:

@@ -60,7 +60,7 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     reorder(schedule, *outer, y_inner, x_inner, several, lane)
     own = compute_inside(schedule, anchor.block, innermost(outer))
     _, _, own_y, own_x, own_i, *reduced = own
-    fill_registers(schedule, anchor.block, (own_y, own_x), own_i, reduced, lanes)
+    fill_registers(schedule, anchor.block, (own_y, own_x), own_i, reduced, lanes, written=2)
     unroll(schedule, y_inner, x_inner, several)
     vectorize(schedule, lane)
     if anchor.pad is not None and not apart:

@@ -124,7 +124,7 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     reorder(schedule, n, part, o_outer, tile, inner, o_inner, several, lane)
     around = innermost([n, part, o_outer, tile])
     _, own_o, own_p, own_i, *reduced = compute_inside(schedule, anchor.block, around)
-    fill_registers(schedule, anchor.block, (own_p, own_o), own_i, reduced, lanes)
+    fill_registers(schedule, anchor.block, (own_p, own_o), own_i, reduced, lanes, written=1)
     unroll(schedule, inner, o_inner, several)
     vectorize(schedule, lane)
     if threads > 1:

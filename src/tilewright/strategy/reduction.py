@@ -93,7 +93,10 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
         reorder(schedule, *outer, piece, column, lane)
     count = sum(a.kind == "spatial" for a in block.axes)
     own = compute_inside(schedule, anchor.block, innermost([*outer, piece]))
-    fill_registers(schedule, anchor.block, own[: count - 1], own[count - 1], own[count:], width)
+    taps = own[count:]
+    fill_registers(
+        schedule, anchor.block, own[: count - 1], own[count - 1], taps, width, written=len(taps)
+    )
     unroll(schedule, column)
     vectorize(schedule, lane)
     if threads > 1 and instances(block) * 4 >= PARALLEL_BYTES:

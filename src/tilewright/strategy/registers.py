@@ -84,12 +84,13 @@ def fill_registers(
     block: str,
     reduced: Sequence[str],
     lanes: int,
+    written: int = 0,
 ) -> None:
     """The anchor inside its tile: the reduction outside, the tile's loops unrolled, the lanes a
     vector.
 
     tile: its loops over the tile, `block`: over a block of channels, which is cut into vectors; ""
-    is no loop.
+    is no loop. `written`: so many of the inner reduction loops are written out, if they are short.
     """
     several, lane = split(schedule, block, lanes)
     unrolled = present([*tile, several])
@@ -104,16 +105,17 @@ def fill_registers(
         unroll(schedule, *own[:-1])
         vectorize(schedule, own[-1] if own else "")
         size = prod(extent(schedule, n) for n in unrolled)
-        write_out(schedule, around, size)
+        short = present(reduced[len(reduced) - written :])
+        write_out(schedule, around, short, size)
     unroll(schedule, *unrolled)
     vectorize(schedule, lane)
 
 
-def write_out(schedule: Schedule, reduced: Sequence[str], size: int) -> None:
+def write_out(schedule: Schedule, reduced: Sequence[str], short: Sequence[str], size: int) -> None:
     """Write several steps of a nest of reduction loops one after another: decision "steps".
 
-    Whole inner loops are written out, and a part of the next one. The pick are the inner loops that
-    are so short that their ends cost more than their steps, a step being `size` vectors.
+    Whole inner loops are written out, and a part of the next one. The pick are those of `short`,
+    the innermost loops, that leave the code small; a step computes `size` vectors.
     """
     values, own = [1], 1
     for loop in reversed(reduced):
@@ -121,7 +123,7 @@ def write_out(schedule: Schedule, reduced: Sequence[str], size: int) -> None:
         values += [inside * d for d in divisors(count, INNER_STEPS) if d > 1]
         if values[-1] != inside * count:
             break  # the loop is too long to be written out whole, or symbolic
-        if len(reduced) > 1 and values[-1] * size <= BODY:
+        if loop in short and values[-1] * size <= BODY:
             own = values[-1]
     values = [v for v in values if v <= max(own, MOST_STEPS)]
     steps = schedule.decide("steps", own, values)

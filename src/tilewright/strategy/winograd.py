@@ -83,7 +83,7 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     around = innermost([*order, own_i, own_j, t_outer])
     own = compute_inside(schedule, product, around)
     _, own_o2, _, _, own_t2, own_b2, *reduced = own
-    fill_registers(schedule, product, (own_t2, own_o2), own_b2, reduced, lanes)
+    fill_registers(schedule, product, (own_t2, own_o2), own_b2, reduced, lanes, written=1)
     unroll(schedule, t_inner, own_o, several)
     vectorize(schedule, lane)
 
