@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,8 +19,11 @@ rounds); a row is to be read by its ratios. GMAC counts the inner products; the 
 that the machine's own best rates, measured between the slices, allow without algebraic short cuts.
 A cell whose outputs differ from onnxruntime's by more than {tolerance:g} of the largest value is
 marked ✗. {ratios} [Kernels](kernels.md)
-shows each model's kernels against the machine's limits.
+shows each model's kernels against the machine's limits, [space.md](space.md) the default schedules
+beside random points of their spaces.
 """
+PATHS = re.compile(r"(/[\w.-]+)+/")  # of files on the machine that measured
+LONGEST_REASON = 140  # characters
 BUSY = ": **the machine was busy with other work; take ratios, and those with care**"
 RATIOS = "`ratio` is our minimum over the best peer's."
 
@@ -96,14 +100,15 @@ def cost_section(plan: Plan, found: Measurement) -> str:
 
 def failures(results: list[Result]) -> Iterable[str]:
     """A section with each engine's reason for a missing or wrong cell, if there is one."""
-    lines = []
+    reasons: dict[tuple[str, str], dict[str, None]] = {}
     for result in results:
-        where = f"- {result.engine}, {result.model}, {result.threads} threads"
-        if result.failure:
-            lines.append(f"{where}: {result.failure}")
-        elif not result.is_correct:
-            lines.append(f"{where}: off by {result.error:.1e} of the largest value")
-    if lines:
+        why = PATHS.sub("", result.failure)[:LONGEST_REASON]
+        if not why and not result.is_correct:
+            why = f"off by {result.error:.1e} of the largest value"
+        if why:
+            reasons.setdefault((result.engine, why), {})[result.model] = None
+    if reasons:
+        lines = [f"- {engine}, {', '.join(on)}: {why}" for (engine, why), on in reasons.items()]
         yield "## Missing or wrong\n\n" + "\n".join(lines) + "\n"
 
 
