@@ -142,9 +142,7 @@ def histc(n: Site, x: Value, bins: int = 100, min: float = 0, max: float = 0) ->
         low, high = (
             n.emit("where", same, n.emit(op, v, one), v) for op, v in (("sub", low), ("add", high))
         )
-    above = n.emit(
-        "mul", n.emit("sub", flat, low), n.operand(bins)
-    )  # in PyTorch's order: it rounds
+    above = n.emit("mul", n.emit("sub", flat, low), n.operand(bins))  # in PyTorch's order
     bin_of = n.emit("floor", n.emit("div", above, n.emit("sub", high, low)))
     bin_of = n.emit("minimum", bin_of, n.operand(bins - 1))
     within = n.emit(
