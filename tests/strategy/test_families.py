@@ -16,11 +16,11 @@ import pytest
 
 from tilewright import te
 from tilewright.codegen import inprocess
-from tilewright.graph.builder import complete
+from tilewright.graph.builder import Builder, complete
 from tilewright.graph.operator import OPERATORS
 from tilewright.graph.ops.packed import pack, pack_dense, pack_transposed
 from tilewright.graph.ops.winograd import pack_winograd
-from tilewright.graph.passes.choose_layouts import Packing, pack_filter
+from tilewright.graph.passes.choose_layouts import Packing, choose_layouts, pack_filter
 from tilewright.schedule.schedule import replay
 from tilewright.schedule.trace import Trace
 from tilewright.strategy.select import default
@@ -233,3 +233,13 @@ def test_recurrence_runs_in_order():
 )
 def test_local_response(shape, size, threads):
     check("lrn_packed", random(*shape), threads=threads, relu=True, size=size, alpha=0.3, bias=2.0)
+
+
+def test_convolutions_that_share_weights_share_them_packed():
+    build = Builder("g")
+    w = build.constant(random(16, 16, 3, 3))
+    images = [build.input(name, "f32", (1, 16, 9, 9)) for name in "ab"]
+    pads = ((1, 1), (1, 1))
+    results = [build.emit("conv", x, w, pads=pads) for x in images]
+    packed = choose_layouts(build.finish({"y": build.emit("add", *results)}), 8)
+    assert sum(v.rank >= 4 for v in packed.constants) == 1

@@ -78,7 +78,7 @@ class _Layouts(Edit):
         self.packed: dict[Value, Packing] = {}  # of each value of the old graph, its first one
         self.forms: dict[tuple[Value, Packing], Value] = {}  # and in which value it is so
         self.wanted = self.wishes()
-        self.dense: dict[tuple[Value, int, bool], Value] = {}  # weights of products, packed
+        self.weights: dict[tuple[Any, ...], Value] = {}  # packed, by what they were packed from
         self.handlers: dict[str, Callable[[Node], bool]] = {
             "conv": self.conv,
             "conv_transpose": self.conv_transpose,
@@ -200,7 +200,8 @@ class _Layouts(Edit):
 
             if edge:
                 shape = (shape[0], edge + 2, edge + 2, shape[1], *shape[4:])
-            filters = self.constant(Deferred(packed, weights.dtype, shape), "w")
+            key = w, node["groups"], source, packing, groups, edge
+            filters = self.later(key, packed, weights.dtype, shape)
             if edge:
                 made = self.emit("winograd_packed", image, filters, pads=window["pads"])
             else:
@@ -330,18 +331,26 @@ class _Layouts(Edit):
         return self.emit("transpose", in_blocks, perm=(*range(n), *perm))
 
     def dense_weights(self, w: Value, weights: Constant, block: int, transposed: bool) -> Value:
-        """Packed weights of a product, to be made when they are written; products that share
-        weights share them packed."""
-        key = (w, block, transposed)
-        if key not in self.dense:
-            k, n = weights.shape[::-1] if transposed else weights.shape
+        """Packed weights of a product."""
+        k, n = weights.shape[::-1] if transposed else weights.shape
 
-            def packed() -> np.ndarray:
-                return pack_dense(weights.array.T if transposed else weights.array, block)
+        def packed() -> np.ndarray:
+            return pack_dense(weights.array.T if transposed else weights.array, block)
 
-            made = Deferred(packed, weights.dtype, (-(-n // block), k, block))
-            self.dense[key] = self.constant(made, "w")
-        return self.dense[key]
+        shape = (-(-n // block), k, block)
+        return self.later((w, block, transposed), packed, weights.dtype, shape)
+
+    def later(
+        self,
+        key: tuple[Any, ...],
+        make: Callable[[], np.ndarray],
+        of: np.dtype[Any],
+        shape: tuple[int, ...],
+    ) -> Value:
+        """Packed weights, to be made when they are written; those of one key are one constant."""
+        if key not in self.weights:
+            self.weights[key] = self.constant(Deferred(make, of, shape), "w")
+        return self.weights[key]
 
     def pool(self, node: Node) -> bool:
         (x,) = node.inputs
