@@ -54,7 +54,7 @@ PROGRAM, MANIFEST, WEIGHTS, CODE = 1, 2, 3, 4
 DIM_COMPUTED = -(2**63)
 DIM_MEASURED = -(2**63) + 1
 NO_OFFSET = 2**64 - 1
-AHEAD = 2  # weights that are made while another is written
+AHEAD = 1  # weights that are made while another is written: each takes twice its size meanwhile
 PAGE = {"x86_64": 4096}  # other architectures have pages of up to 64 kB
 LARGEST_PAGE = 65536
 
@@ -111,8 +111,8 @@ def encode_header(table: bytes, file_bytes: int) -> bytes:
 
 
 def _weight_pieces(weights: Iterable[abi.Weight]) -> Iterator[Any]:
-    """The bytes of the section in order, gaps as zeros. The next few weights are made by other
-    threads while one is written."""
+    """The bytes of the section in order, gaps as zeros. The next weight is made by another thread
+    while one is written."""
     end = 0
     with ThreadPoolExecutor(AHEAD) as makers:
         making: deque[tuple[abi.Weight, Future[Any]]] = deque()
@@ -128,7 +128,9 @@ def _weight_pieces(weights: Iterable[abi.Weight]) -> Iterator[Any]:
                 raise ValueError(f"{where}: unaligned, or over the one before")
             if weight.offset > end:
                 yield bytes(weight.offset - end)
-            yield made.result()
+            piece = made.result()
+            del made
+            yield piece
             end = weight.offset + weight.nbytes
 
 
