@@ -20,7 +20,7 @@ PLAIN = 64.0  # units of the last place that need no explanation
 FEW = 12.0  # the same in types of few bits
 TINY = 1e-30  # what underflows may be zero or not
 DISTURBED = 3.0  # units by which operands and results of rounding operators are disturbed
-LESS_ONE = ("Elu", "Celu", "Selu")  # the reference takes one from exp(x), and rounds before
+BESIDE_ONE = ("Elu", "Celu", "Selu", "Softplus")  # the reference rounds exp(x) - 1 or exp(x) + 1
 ROUNDS = (
     (6, 8.0),
     (60, 12.0),
@@ -114,7 +114,7 @@ def disturbed_run(graph: Grown, world: int, rng: np.random.Generator) -> dict[st
         except Unsound:
             continue
         most = largest(contents.values()) if step.rough else 0.0
-        if step.node.op_type in LESS_ONE:
+        if step.node.op_type in BESIDE_ONE:
             most = max(most, 1.0)
         for v, result in zip(step.outputs, results, strict=True):
             found[v.name] = result if step.exact else disturb(result, rng, most or TINY)
