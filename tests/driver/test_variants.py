@@ -8,6 +8,7 @@ import io
 import platform
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -39,7 +40,6 @@ class Reader(nn.Module):
 
 
 def digits() -> tuple[str, torch.Tensor, np.ndarray]:
-    onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(str(DIGITS), providers=["CPUExecutionProvider"])
     shape = [d if isinstance(d, int) else 1 for d in session.get_inputs()[0].shape]
     x = torch.from_numpy(np.random.default_rng(0).random(shape, np.float32))

@@ -33,12 +33,12 @@ from tilewright.graph.graph import Constant, Graph, Value, tensor_type
 from tilewright.graph.settle import Names, read_settled
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Var
+from tilewright.runtime.abi import MOST_SYMBOL
 from tilewright.support.errors import CompileError, ImportFault, InternalFault
 
 PROGRAM = torch.export.ExportedProgram
 MOST_LISTED = 50  # nodes in an error
 LEAST_CHECKED = 2  # PyTorch's own range of an open size
-MOST_OPEN = 2**31 - 1  # sizes that nothing bounds
 UPDATING = (  # in training: running statistics, which the schema may hide
     "aten.batch_norm.default",
     "aten._native_batch_norm_legit.default",
@@ -271,10 +271,10 @@ class Importer:
             return
         # A least size of 2 says only that PyTorch treats 0 and 1 apart: it checks none below 3.
         low = int(allowed.lower) if int(allowed.lower) > LEAST_CHECKED else 1
-        high = int(allowed.upper) if allowed.upper.is_Integer else MOST_OPEN
-        old = self.build.ranges.get(stands.name, (1, MOST_OPEN))
+        high = int(allowed.upper) if allowed.upper.is_Integer else MOST_SYMBOL
+        old = self.build.ranges.get(stands.name, (1, MOST_SYMBOL))
         found = max(low, old[0]), min(high, old[1])
-        if found != (1, MOST_OPEN):
+        if found != (1, MOST_SYMBOL):
             self.build.ranges[stands.name] = found
 
     def placeholder(self, node: torch.fx.Node) -> Any:
