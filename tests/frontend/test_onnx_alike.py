@@ -1,4 +1,5 @@
-"""Operands whose sizes meet when the model runs: counts of what is not zero, beside others."""
+"""Operands whose sizes meet when the model runs: counts of what is not zero, beside others, and
+what is left of an axis."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from onnx import TensorProto, helper
 
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
-from tilewright.support.errors import InputError
+from tilewright.support.errors import ImportFault, InputError
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +74,54 @@ def test_the_last_beside_all():
         array = np.random.default_rng(size).uniform(1, 2, (1, 3, size)).astype(np.float32)
         pooled = array[..., : size // 2 * 2].reshape(1, 3, -1, 2).max(-1)
         np.testing.assert_allclose(divided(array)[0], pooled / pooled[..., -1:], rtol=1e-6)
+
+
+def model(nodes, inputs, outputs, **numbers):
+    """Compiled. inputs: the shape of each f32 input; numbers: constant i64 vectors."""
+    fixed = [helper.make_tensor(n, TensorProto.INT64, [len(v)], v) for n, v in numbers.items()]
+    given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()]
+    made = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
+    graph = helper.make_graph(nodes, "g", given, made, fixed)
+    whole = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    return compile_observed(whole, cache=False, pool=KernelPool(1))
+
+
+def test_inner_sizes():
+    """x[10::-1] has as many rows as x where x has no more than eleven."""
+    nodes = [
+        helper.make_node("Slice", ["x", "first", "last", "axis", "step"], ["back"]),
+        helper.make_node("Transpose", ["back"], ["turned"]),
+        helper.make_node("MatMul", ["turned", "x"], ["y"]),
+    ]
+    ends = {"first": [10], "last": [-(1 << 40)], "axis": [0], "step": [-1]}
+    product = model(nodes, {"x": ["N", 3]}, "y", **ends)
+    for rows in (1, 4, 11):
+        x = np.random.default_rng(rows).uniform(-1, 1, (rows, 3)).astype(np.float32)
+        np.testing.assert_allclose(product(x)[0], x[10::-1].T @ x, rtol=1e-5, atol=1e-6)
+    with pytest.raises(InputError, match="the size that the operands share of MatMul 'y'"):
+        product(np.ones((12, 3), np.float32))
+
+
+def test_columns_of_found_places():
+    """What NonZero finds, times a matrix and under another one's rows."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["found"]),
+        helper.make_node("Cast", ["found"], ["places"], to=TensorProto.FLOAT),
+        helper.make_node("Gemm", ["places", "w", "b"], ["y"]),
+        helper.make_node("Concat", ["places", "v"], ["z"], axis=0),
+    ]
+    run = model(nodes, {"x": [5], "w": [3, 4], "b": [4], "v": [2, 3]}, "yz")
+    draw = np.random.default_rng(3).uniform
+    w, b, v = (draw(-1, 1, s).astype(np.float32) for s in ((3, 4), 4, (2, 3)))
+    x = np.array([1, 0, 2, 3, 0], np.float32)
+    places = np.array(np.nonzero(x), np.float32)
+    y, z = run(x, w, b, v)
+    np.testing.assert_allclose(y, places @ w + b, rtol=1e-5)
+    np.testing.assert_array_equal(z, np.concatenate([places, v]))
+    with pytest.raises(InputError, match="Gemm 'y'"):
+        run(np.ones(5, np.float32), w, b, v)
+
+
+def test_sizes_that_never_meet_are_refused_when_compiling():
+    with pytest.raises(ImportFault, match="the inner sizes are 3 and 4"):
+        model([helper.make_node("MatMul", ["a", "b"], ["y"])], {"a": [2, 3], "b": [4, 5]}, "y")

@@ -55,7 +55,7 @@ _UNARY = (
     "exp exp2 expm1 log1p sin cos tan sinh cosh tanh ceil floor trunc round asin atan asinh neg abs"
     " sign erf"
     " sigmoid relu silu softplus softsign mish hard_swish isnan leaky_relu elu selu celu"
-    " hard_sigmoid shrink"
+    " hard_sigmoid shrink rounded"
     " thresholded_relu gelu isinf copy"
 ).split()
 _FLOAT_PAIRS = (

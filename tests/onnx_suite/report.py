@@ -20,9 +20,6 @@ Of these:
 
 * Bernoulli draws random numbers, and the expected ones are those of one run of NumPy's generator:
   the reference evaluator fails, too, and onnxruntime has no such operator.
-* The expected results of `test_dft_inverse` hold the rounding error of NumPy's f32 transform,
-  1.9e-7, where the exact result is 0; ours is below 1e-14, and the suite allows a gap of 1e-7. The
-  reference evaluator passes, as it calls the same function; onnxruntime fails as well.
 * `test_loop16_seq_none` compares a sequence whose first element is a scalar and takes the length of
   that: the reference evaluator and onnxruntime fail, too. A test of ours compares the same values.
 """

@@ -332,6 +332,8 @@ class Expressions:
             start, end = _in_memory(start), _in_memory(to)
             name = self.functions.reinterpret(start, end)
             return self.from_memory(Text(f"{name}({bits.text})"), to)
+        if e.name == "rounded":
+            return self.call_of(self.functions.rounded(e.dtype), *e.args)
         if e.name == "choose":
             return self.text(as_selects(e))
         raise CompileError(

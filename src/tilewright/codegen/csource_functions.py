@@ -137,6 +137,12 @@ class Functions:
         body = f"{t} y;\n    memcpy(&y, &x, sizeof y);\n    return y;"
         return self.define(f"tw_{start.name}_as_{to.name}", t, f"{s} x", body)
 
+    def rounded(self, of: DType) -> str:
+        """x by way of memory, where it has its type's precision."""
+        t = self.dialect.register(of)
+        body = f"volatile {t} y = x;\n    return y;"
+        return self.define(f"tw_rounded_{of.name}", t, f"{t} x", body)
+
     def saturate(self, start: DType, to: DType) -> str:
         """Float → whole number: towards zero, saturating at the ends, NaN to 0."""
         t, s = self.dialect.register(to), self.dialect.register(start)

@@ -63,6 +63,14 @@ def fma(e: Any, call: Call) -> Value:
     return Value(text, call.dtype, lanes)
 
 
+def rounded(e: Any, call: Call) -> Value:
+    """The value itself, over which no product and sum are fused."""
+    value = e.eval(call.args[0])
+    kind = register(call.dtype, value.lanes)
+    text = e.b.call(kind, f"llvm.arithmetic.fence.{mangle(kind)}", [(kind, value.text)])
+    return Value(text, call.dtype, value.lanes)
+
+
 def choose(e: Any, call: Call) -> Value:
     """One of several values: known where the loop over its index is unrolled."""
     index = e.index(call.args[0])
@@ -78,4 +86,5 @@ INTRINSICS: dict[str, Handler] = {
     "fma": fma,
     "prefetch": prefetch,
     "reinterpret": reinterpret,
+    "rounded": rounded,
 }

@@ -1,10 +1,13 @@
-"""Discrete Fourier transforms of known length, as products with small matrices.
+"""Discrete Fourier transforms.
 
 In: the real parts of `[outer, count, inner]`, and the imaginary ones if there are any. Out: both
 parts of the transform along the middle axis. The one idea (Cooley and Tukey, 1965): with
 `count = first · second` an index is `i · second + j` on the way in and `k + first · l` on the way
 out, so the sum over both is a transform of length `first` over i, a turn by `k · j` parts of the
-circle, and a transform of length `second` over j. What is short enough is one matrix product.
+circle, and a transform of length `second` over j. Those are products with small matrices; where the
+whole transform is short, sums and differences of the values that share a factor (butterflies) do
+with a quarter of the multiplications. A length that only the run knows is one product with a matrix
+that the run computes.
 """
 
 from __future__ import annotations
@@ -18,10 +21,17 @@ import numpy as np
 
 from tilewright.graph import sizes
 from tilewright.graph.builder import Builder
+from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Value
-from tilewright.ir.expr import as_int
+from tilewright.ir.dtype import dtype
+from tilewright.ir.expr import Expr, as_int
 
-LONGEST = 64  # a transform of at most this length is one matrix product
+LONGEST = 64  # a transform of at most this length is one matrix product,
+WRITTEN_OUT = 16  # or of at most this one, if it has no prime factor beyond the next, butterflies
+GREATEST_FACTOR = 7
+
+
+Pair = tuple[Any, ...]  # real and imaginary parts; None is zero
 
 
 class Parts(NamedTuple):
@@ -35,6 +45,9 @@ class Parts(NamedTuple):
 
     def viewed(self, build: Builder, shape: tuple[sizes.SizeLike, ...]) -> Parts:
         return self.each(lambda p: build.emit("reshape", p, shape=shape))
+
+
+Part = Callable[[Builder, Parts, int], Parts]  # a transform as one step: x, the waves' sign
 
 
 @cache
@@ -56,58 +69,178 @@ def stages(count: int) -> tuple[int, ...]:
     return (count,) if first == 1 else stages(first) + stages(count // first)
 
 
-def transform(build: Builder, x: Parts, sign: int, scale: float = 1.0) -> Parts:
-    """The transform of x[outer, count, inner] along its middle axis, times `scale`; its waves are
-    e^(sign · 2πi jk / count). The count is a number."""
+def factors(count: int) -> tuple[int, ...]:
+    """The lengths of the butterflies for a transform, ascending: primes, and 4 for two 2s."""
+    found = []
+    for f in (4, 2, 3, 5, 7):
+        while count % f == 0:
+            found.append(f)
+            count //= f
+    return (*sorted(found), count) if count > 1 or not found else tuple(sorted(found))
+
+
+def is_short(count: int) -> bool:
+    """Is a transform of this length written out?"""
+    return 0 < count <= WRITTEN_OUT and all(f <= GREATEST_FACTOR for f in factors(count))
+
+
+def transform(build: Folding, x: Parts, sign: int) -> Parts:
+    """The transform of x[outer, count, inner] along its middle axis; its waves are
+    e^(sign · 2πi jk / count)."""
     count = as_int(x.real.shape[1])
-    assert count is not None
-    return _staged(build, x, sign, scale, stages(count))
+    if count is None:
+        return of_open_length(build, x, x.real.shape[1], x.real.shape[1], sign)
+    if count == 0:
+        return x
+    if not is_short(count):
+        return _staged(build, x, sign, stages(count), product)
+    # Real numbers take half the work until the first turn, so the longest comes first; the order
+    # makes no difference for complex ones.
+    return _staged(build, x, sign, factors(count)[:: -1 if x.imag is None else 1], butterfly)
 
 
-def _staged(build: Builder, x: Parts, sign: int, scale: float, lengths: tuple[int, ...]) -> Parts:
+def _staged(build: Builder, x: Parts, sign: int, lengths: tuple[int, ...], part: Part) -> Parts:
     outer, _, inner = x.real.shape
     first, second = lengths[0], math.prod(lengths[1:])
+    x = part(build, x.viewed(build, (outer, first, second * inner)), sign)
     if second == 1:
-        return product(build, waves(first, sign), x, scale)
-    x = product(build, waves(first, sign), x.viewed(build, (outer, first, second * inner)))
+        return x
     split = (outer, first, second, inner)
     x = x.viewed(build, split)
     parts = np.outer(np.arange(first), np.arange(second))[:, :, None] / (first * second)
     angles, of = sign * 2 * np.pi * parts, x.real.dtype
     turn = [build.constant(f(angles), "turn", of) for f in (np.cos, np.sin)]
-    x = _times(build, turn, x, lambda w, p: build.emit("mul", w, p))
-    x = _staged(build, x.viewed(build, (outer * first, second, inner)), sign, scale, lengths[1:])
+    x = _times(build, turn, x, lambda w, p: rounded_product(build, w, p))
+    x = _staged(build, x.viewed(build, (outer * first, second, inner)), sign, lengths[1:], part)
     x = x.viewed(build, split).each(lambda p: build.emit("transpose", p, perm=(0, 2, 1, 3)))
     return x.viewed(build, (outer, first * second, inner))
 
 
-def to_real(build: Builder, x: Parts, count: int, scale: float = 1.0) -> Value:
-    """The backward transform [outer, count, inner], times `scale`, of a spectrum whose second half
-    mirrors the first: x[outer, count // 2 + 1, inner]."""
+def product(build: Builder, x: Parts, sign: int) -> Parts:
+    """The transform as one product with a matrix."""
+    count = as_int(x.real.shape[1])
+    assert count is not None
+    return times_matrix(build, waves(count, sign), x)
+
+
+def butterfly(build: Builder, x: Parts, sign: int) -> Parts:
+    """The transform written out. Rows k and count - k meet the same cosines and opposite sines: the
+    one multiplies their sum, the other their difference; results u and count - u are the sum and
+    the difference of what that gives."""
+    outer, rows, inner = x.real.shape
+    count = as_int(rows)
+    assert count is not None
+    zero = build.emit("full", shape=(outer, 1, inner), value=0.0, of=x.real.dtype.name)
+
+    def row(k: int) -> Pair:
+        return tuple(
+            None if p is None
+            else build.emit("slice", p, starts=(0, k, 0), shape=(outer, 1, inner)) for p in x
+        )  # fmt: skip
+
+    def sum_of(a: Pair, b: Pair, op: str = "add") -> Pair:
+        return tuple(_joined(build, op, p, q) for p, q in zip(a, b, strict=True))
+
+    def scaled(by: float, p: Value | None) -> Value | None:
+        if p is None or by == 0:
+            return None
+        if abs(by) == 1:
+            return p if by > 0 else build.emit("neg", p)
+        return rounded_product(build, p, build.constant(np.asarray(by), "wave", p.dtype))
+
+    mirrored = range(1, (count + 1) // 2)
+    sums = [sum_of(row(k), row(count - k)) for k in mirrored]
+    differences = [sum_of(row(k), row(count - k), "sub") for k in mirrored]
+    alone = [row(0), row(0)]  # beside even and odd results
+    if count % 2 == 0:
+        alone = [sum_of(row(0), row(count // 2), op) for op in ("add", "sub")]
+    cosines, sines = waves(count, sign)
+    made: list[Pair] = [(None, None)] * count
+    for u in range(count // 2 + 1):
+        even, odd = alone[u % 2], (None, None)
+        for k, (a, b), (c, d) in zip(mirrored, sums, differences, strict=True):
+            even = sum_of(even, (scaled(cosines[u, k], a), scaled(cosines[u, k], b)))
+            odd = sum_of(odd, (scaled(-sines[u, k], d), scaled(sines[u, k], c)))
+        made[u] = sum_of(even, odd)
+        made[-u] = sum_of(even, odd, "sub")
+    parts = zip(*made, strict=True)
+    return Parts(*(build.emit("concat", *(q or zero for q in p), axis=1) for p in parts))
+
+
+def rounded_product(build: Builder, a: Value, b: Value) -> Value:
+    """a · b, not fused with the sum that takes it: results have the same bits on every machine, as
+    have those of libraries that are built for all of them."""
+    return build.emit("rounded", build.emit("mul", a, b))
+
+
+def of_open_length(
+    build: Folding, x: Parts, rows: Expr, count: Expr, sign: int, mirrored: bool = False
+) -> Parts:
+    """The first `rows` results of the transform of `count` values, which are the first of x[outer,
+    have, inner] and zeros behind them; for sizes that only the run knows. `mirrored`: x is the
+    first half of a spectrum, the rest its mirror image, and the result has real parts only."""
+    emit, of = build.emit, x.real.dtype
+    place = emit("arange", length=x.real.shape[1])
+    row = emit("reshape", emit("arange", length=rows), shape=(rows, 1))
+    period = size_vector(build, count)
+    turn = emit("cast", emit("floormod", emit("mul", row, place), period), to="f64")
+    angle = emit("mul", turn, build.constant(np.asarray(sign * 2 * np.pi), "turn", "f64"))
+    angle = emit("div", angle, emit("cast", period, to="f64"))
+    one, two, none = (build.constant(np.asarray(v), "weight", "f64") for v in (1.0, 2.0, 0.0))
+    if mirrored:
+        zero, double = (build.constant(np.asarray(v, np.int64), "n") for v in (0, 2))
+        twice = emit("mul", place, double)
+        own = emit("logical_or", emit("equal", place, zero), emit("equal", twice, period))
+        weight = emit("where", own, one, emit("where", emit("less", twice, period), two, none))
+    else:
+        weight = emit("where", emit("less", place, period), one, none)
+    w = [emit("mul", emit(wave, angle), weight) for wave in ("cos", "sin")]
+    w = [p if p.dtype is of else emit("cast", p, to=of.name) for p in w]
+    return _times(build, w, x, lambda wave, p: emit("matmul", wave, p), only_real=mirrored)
+
+
+def size_vector(build: Folding, size: Expr) -> Value:
+    """A size as an i64 vector of one element."""
+    made = np.empty(1, object)
+    made[0] = size
+    return build.from_sizes(made, dtype("i64"))
+
+
+def to_real(build: Folding, x: Parts, size: Expr) -> Value:
+    """The backward transform [outer, size, inner] of a spectrum whose second half mirrors the
+    first, which is all that is read of x[outer, have, inner]; zeros behind what it has."""
+    count, have = as_int(size), as_int(x.real.shape[1])
+    if count is None or have is None:
+        return of_open_length(build, x, size, size, 1, mirrored=True).real
     half = count // 2 + 1
     twice = np.full(half, 2.0)
     twice[0] = 1.0  # these two are no mirror images
     if count % 2 == 0:
         twice[-1] = 1.0
-    c, s = (w[:, :half] * twice for w in waves(count, 1))
-    return product(build, (c, s), x, scale, only_real=True).real
+    c, s = (w[:, : min(have, half)] * twice[:have] for w in waves(count, 1))
+    x = x.each(lambda p: cut(build, p, min(have, half)))
+    return times_matrix(build, (c, s), x, only_real=True).real
 
 
-def product(
-    build: Builder,
-    w: tuple[np.ndarray, np.ndarray],
-    x: Parts,
-    scale: float = 1.0,
-    only_real: bool = False,
+def cut(build: Builder, x: Value, count: int) -> Value:
+    """x[outer, count, inner]: the first along the middle axis, zeros behind them."""
+    outer, have, inner = x.shape
+    more = count - (as_int(have) or 0)
+    if more > 0:
+        return build.emit("pad", x, before=(0, 0, 0), after=(0, more, 0))
+    return build.emit("slice", x, starts=(0, 0, 0), shape=(outer, count, inner)) if more else x
+
+
+def times_matrix(
+    build: Builder, w: tuple[np.ndarray, np.ndarray], x: Parts, only_real: bool = False
 ) -> Parts:
-    """w @ x for each outer index, times `scale`. w: the real and imaginary parts of a matrix."""
+    """w @ x for each outer index. w: the real and imaginary parts of a matrix."""
     outer, _, inner = x.real.shape
     rows = len(w[0])
 
-    def matmul(part: np.ndarray, p: Value) -> Value | None:
-        if not part.any():
+    def matmul(wave: np.ndarray, p: Value) -> Value | None:
+        if not wave.any():
             return None
-        wave = scale * part
         if as_int(inner) != 1:
             return build.emit("matmul", build.constant(wave, "wave", p.dtype), p)
         flat = build.emit("reshape", p, shape=p.shape[:2])  # one product, not one for each vector

@@ -283,6 +283,7 @@ class Call(Expr):
 
     A name may have parts: "barrier.shared" is written barrier("shared"), others as they are. A call
     for effect is i64. choose(i, x0, x1, …) is x_i, and the last x from there on (see `choose`).
+    rounded(x) is x, which no multiply-add takes in unrounded.
     """
 
     name: str

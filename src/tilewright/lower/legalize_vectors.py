@@ -21,7 +21,7 @@ from tilewright.target.target import Target
 
 WIDEST = 4  # registers that one vector operation may take
 STRIP = 2  # registers of one step of a long loop
-VALUES = ("reinterpret", "choose")  # calls that lanes make side by side
+VALUES = ("reinterpret", "choose", "rounded")  # calls that lanes make side by side
 MOST_UNROLLED = 4096  # stores that one unrolled loop may become
 
 

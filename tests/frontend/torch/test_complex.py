@@ -19,6 +19,18 @@ def test_fourier_transforms(length: int) -> None:
     agree(f, drawn(3, length) + 2, tolerance=1e-4)
 
 
+def test_open_lengths() -> None:
+    def f(x: Tensor) -> list[Tensor]:
+        y = torch.fft.fft2(x, norm="ortho")
+        half = torch.fft.rfft(x)
+        return [torch.view_as_real(y.resolve_conj()), half.abs(), torch.fft.ifft(y).real,
+                torch.fft.irfft(half, x.shape[-1])]  # fmt: skip
+
+    dims = {0: torch.export.Dim("a", max=64), 1: torch.export.Dim("b", min=3, max=64)}
+    for other in ((3, 5), (13, 4), (1, 40)):
+        agree(f, drawn(6, 9), dynamic=((dims,),), other=(drawn(*other, seed=1),))
+
+
 def test_arithmetic() -> None:
     def f(a: Tensor, b: Tensor) -> list[Tensor]:
         x, y = torch.complex(a, b), torch.view_as_complex(torch.stack([b, a], -1))

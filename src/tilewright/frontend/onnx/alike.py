@@ -1,9 +1,10 @@
-"""Operands that are broadcast together though only the run knows whether their sizes fit.
+"""Operands that belong together though only the run knows whether their sizes fit.
 
-In: the operands of an element-wise node. Out: the same, stretched to one shape where a size that
-depends on data meets another one: the run finds it to be one or the same, or refuses. So is the
-first row of an axis of open size, which may have none. What can be told when compiling is left to
-the operators.
+`alike`: the operands of an element-wise node, stretched to one shape where a size that depends on
+data meets another one: the run finds it to be one or the same, or refuses. So is the first row of
+an axis of open size, which may have none. `agreed`: the operands
+of another node, under one size where an operator needs two to be the same (those inside a matrix
+product): the run compares them. What can be told when compiling is left to the operators.
 """
 
 from __future__ import annotations
@@ -46,6 +47,23 @@ def alike(n: Site, values: Sequence[Value]) -> list[Value]:
     all_fit = op(n, "reduce_all", fits, axes=(0,))
     asked = measure(n, valid(n, all_fit, goal), "the shape of the operands")
     return [_stretched(n, v, [(d, asked[d]) for d in open_axes], rank) for v in values]
+
+
+def agreed(n: Site, a: Expr, b: Expr) -> bool:
+    """Give the node's inputs one size for a and b, which the run finds to be the same or refuses;
+    False if they never are, or no input shows them."""
+    if as_int(sizes.size(a - b)) is not None:
+        return False
+    shown = [k for k, v in enumerate(n.inputs) if isinstance(v, Value) and {a, b} & {*v.shape}]
+    if not shown:
+        return False
+    fits = op(n, "equal", counted(n, a), counted(n, b))
+    (size,) = measure(n, valid(n, fits, counted(n, a)), "the size that the operands share")
+    for k in shown:
+        v = n[k]
+        shape = [size if s in (a, b) else s for s in v.shape]
+        n.inputs[k] = op(n, "view_as", v, shape=tuple(shape))
+    return True
 
 
 def whole_of(different: set[Expr]) -> Expr | None:

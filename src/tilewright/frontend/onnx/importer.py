@@ -13,7 +13,7 @@ from typing import Any
 
 import onnx
 
-from tilewright.frontend.onnx.alike import BROADCASTS, alike
+from tilewright.frontend.onnx.alike import BROADCASTS, agreed, alike
 from tilewright.frontend.onnx.checks import (
     MOST_DEPTH,
     MOST_LISTED,
@@ -44,12 +44,15 @@ from tilewright.graph import sizes
 from tilewright.graph.builder import MOST_RANK, identifier
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Value
+from tilewright.graph.operator import Unbroadcast, Unequal
 from tilewright.graph.settle import Names, read_settled
 from tilewright.ir.expr import as_int
 from tilewright.support.errors import CompileError, ImportFault
 
 OLDEST, NEWEST = 1, 28  # opsets of ai.onnx that the translators know
 MOST_NODES = 200_000  # translated nodes, after functions and loops are expanded
+
+MOST_AGREED = 4  # pairs of sizes of one node that are compared in the run
 
 Scope = dict[str, Value | None]
 CLOSED = "\0closed"  # a name in a scope beyond which nothing is seen
@@ -281,11 +284,7 @@ class Importer:
             elif key[1] in MOVES | MEASURES and any(isinstance(v, Coded | Text) for v in inputs):
                 made = moved(site, TRANSLATORS[key])
             else:
-                if key in BROADCASTS and self.body is None:
-                    tensors = [v for v in inputs if isinstance(v, Value)]
-                    if len(tensors) == len(inputs) > 1:
-                        site.inputs = [*alike(site, tensors)]
-                made = TRANSLATORS[key](site)
+                made = self.apply(key, site)
         except Refusal as refusal:
             raise self.fault(node, refusal.why, refusal.remedy) from None
         except ImportFault:
@@ -303,6 +302,26 @@ class Importer:
             if n >= len(results) or results[n] is None:
                 raise self.fault(node, f"its output {n} ('{short(name)}') is not supported", "")
             self.define(name, results[n])
+
+    def apply(self, key: tuple[str, str], site: Site) -> Any:
+        """What a node's translator makes; sizes that meet only in the run are compared there."""
+        translator = TRANSLATORS[key]
+        if self.body is not None:
+            return translator(site)
+        if key in BROADCASTS:
+            tensors = [v for v in site.inputs if isinstance(v, Value)]
+            if len(tensors) == len(site.inputs) > 1:
+                site.inputs = [*alike(site, tensors)]
+        for _ in range(MOST_AGREED):
+            try:
+                return translator(site)
+            except CompileError as fault:
+                rule = fault.__context__
+                if not isinstance(rule, Unequal) or isinstance(rule, Unbroadcast):
+                    raise
+                if not agreed(site, *rule.sizes):
+                    raise
+        return translator(site)
 
     def inline(self, graph: onnx.GraphProto, inputs: Sequence[Value]) -> tuple[Value, ...]:
         """The outputs of a subgraph, which sees the values around it."""

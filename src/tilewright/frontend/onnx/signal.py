@@ -1,4 +1,4 @@
-"""Translators of ONNX signal operators: discrete Fourier transforms as matrix products."""
+"""Translators of ONNX signal operators: discrete Fourier transforms and windows."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ def dft(n: Site) -> Any:
     before: tuple[Expr, ...] = ()
     after: tuple[Expr, ...] = ()
     late = n.version >= 20 and not measured.is_known(n, 2)
+    if late and not half and n.optional(1) is None and sizes.static(x.shape) is not None:
+        return along_each_axis(n, x, parts, inverse)
     if late:
         axis = measured.vector(n, 2)
         flat = measured.around(n, x, axis)
@@ -34,8 +36,7 @@ def dft(n: Site) -> Any:
         given = n.int("axis", 1) if n.version < 20 else int(n.scalar(2, -2))
         d = given % x.rank
         before, after = x.shape[:d], x.shape[d + 1 : -1]
-        goal = (sizes.product(before), x.shape[d], sizes.product(x.shape[d + 1 :]))
-        flat = n.build.emit("reshape", x, shape=goal)
+        flat = around(n, x, d)
         axis = measured.numbers(n, [d])
     have = flat.shape[1]
     if n.optional(1) is not None:
@@ -57,84 +58,67 @@ def dft(n: Site) -> Any:
     return n.emit("view_as", y, shape=measured.measure(n, goal, "the shape"))
 
 
+def around(n: Site, x: Value, axis: int) -> Value:
+    """x[before, size, after · parts] around an axis."""
+    shape = x.shape
+    goal = (sizes.product(shape[:axis]), shape[axis], sizes.product(shape[axis + 1 :]))
+    return n.build.emit("reshape", x, shape=goal)
+
+
+def along_each_axis(n: Site, x: Value, parts: int, inverse: bool) -> Value:
+    """The transform along an axis that the run names, of a tensor of known shape: fast ones along
+    all axes, of which it takes one. A single one of a length that only the run knows would be a
+    product with a matrix of that size, which the run would have to compute."""
+    given = measured.from_front(n, measured.vector(n, 2), x.rank)
+    inside = op(n, "logical_and", op(n, "less", given, x.rank - 1), op(n, "less", -1, given))
+    (at,) = measured.measure(n, measured.valid(n, inside, given), "the axis")
+    axis = measured.counted(n, at)
+    y: Value | None = None
+    for d in range(x.rank - 1):
+        along = transformed(n, around(n, x, d), parts, x.shape[d], inverse, False)
+        along = n.build.emit("reshape", along, shape=(*x.shape[:-1], 2))
+        y = along if y is None else measured.choose(n, op(n, "equal", axis, d), along, y)
+    if y is None:
+        raise Refusal("it has no axis beside that of the real and imaginary parts")
+    return y
+
+
 def transformed(n: Site, x: Value, parts: int, length: Expr, inverse: bool, half: bool) -> Value:
     """x [outer, have, inner · parts] transformed: [outer, count, inner, 1 or 2]."""
-    count, have = as_int(length), as_int(x.shape[1])
-    if count and have:
-        return of_known_length(n, x, parts, count, inverse, half)
-    return of_any_length(n, x, parts, length, inverse, half)
-
-
-def of_known_length(n: Site, x: Value, parts: int, count: int, inverse: bool, half: bool) -> Value:
-    build, (outer, have, wide) = n.build, x.shape
-    inner = sizes.size(wide // parts)
-    x, of = Floats(n).of(x), x.dtype
-    given = count // 2 + 1 if inverse and half else count
-    have = min(given, as_int(have) or 0)
-    x = build.emit("view_as", x, shape=(outer, x.shape[1], inner, parts))
+    build, (outer, have, wide), of, f = n.build, x.shape, x.dtype, Floats(n)
+    inner, count = sizes.size(wide // parts), as_int(length)
+    if count is None or of.name != "f32" or (half and inverse) or not fourier.is_short(count):
+        x = f.of(x)  # long sums of f32 would show
+    x = build.emit("view_as", x, shape=(outer, have, inner, parts))
 
     def part(k: int) -> Value:
         taken = build.emit("slice", x, starts=(0, 0, 0, k), shape=(outer, have, inner, 1))
-        taken = build.emit("reshape", taken, shape=(outer, have, inner))
-        if have == given:
-            return taken
-        return build.emit("pad", taken, before=(0, 0, 0), after=(0, given - have, 0))
+        return build.emit("reshape", taken, shape=(outer, have, inner))
 
-    spectrum = fourier.Parts(part(0), part(1) if parts == 2 else None)
-    scale = 1 / count if inverse else 1.0
-    if inverse and half:
-        made = [fourier.to_real(build, spectrum, count, scale)]
+    given = fourier.Parts(part(0), part(1) if parts == 2 else None)
+    sign, rows = 1 if inverse else -1, length
+    if half and inverse:
+        made = [fourier.to_real(build, given, length)]
+    elif count is None or as_int(have) is None:
+        rows = sizes.size(length // 2 + 1) if half else length
+        made = [*fourier.of_open_length(build, given, rows, length, sign)]
     else:
-        real, imaginary = fourier.transform(build, spectrum, 1 if inverse else -1, scale)
-        if imaginary is None:
-            imaginary = build.emit("full", shape=real.shape, value=0, of=real.dtype.name)
-        made = [real, imaginary]
-    kept = count // 2 + 1 if half and not inverse else count
-    shape = (outer, kept, inner)
-    made = [build.emit("slice", p, starts=(0, 0, 0), shape=shape) for p in made]
-    made = [build.emit("reshape", p, shape=(*shape, 1)) for p in made]
-    y = made[0] if len(made) == 1 else build.emit("concat", *made, axis=3)
+        given = given.each(lambda p: fourier.cut(build, p, count))
+        made = [*fourier.transform(build, given, sign)]
+        rows = sizes.size(count // 2 + 1 if half else count)
+    shape = (outer, rows, inner)
+    scale = 1 / count if count else f("div", 1.0, f.size(length))
+    ends = []
+    for v in made:
+        if v is None:
+            v = build.emit("full", shape=shape, value=0.0, of=x.dtype.name)
+        elif v.shape != shape:
+            v = build.emit("slice", v, starts=(0, 0, 0), shape=shape)
+        if inverse:
+            v = build.emit("mul", v, n.constant(scale, v.dtype) if count else scale)
+        ends.append(build.emit("reshape", v, shape=(*shape, 1)))
+    y = ends[0] if len(ends) == 1 else build.emit("concat", *ends, axis=3)
     return y if y.dtype is of else build.emit("cast", y, to=of.name)
-
-
-def of_any_length(n: Site, x: Value, parts: int, length: Expr, inverse: bool, half: bool) -> Value:
-    """The same for a length that is known when the graph runs: one product with computed waves."""
-    build, f = n.build, Floats(n)
-    wide_x = f.of(x)
-    outer, have, wide = x.shape
-    inner = sizes.size(wide // parts)
-    to_real = inverse and half
-    count = sizes.size(length // 2 + 1) if half and not inverse else length
-    turn = op(n, "mul", op(n, "reshape", op(n, "arange", length=count), shape=(count, 1)),
-              op(n, "arange", length=have))  # fmt: skip
-    at = np.empty((), object)
-    at[()] = length
-    period = build.from_sizes(at, measured.I64)
-    angle = f("mul", f.of(op(n, "floormod", turn, period)), f("div", 2 * math.pi, f.size(length)))
-    place = op(n, "arange", length=have)
-    weight = f("where", op(n, "less", place, period), 1.0, 0.0)
-    if to_real:  # the half that is not given mirrors the one that is
-        alone = op(n, "logical_or", op(n, "equal", place, 0),
-                   op(n, "equal", op(n, "mul", place, 2), period))  # fmt: skip
-        weight = f("mul", weight, f("where", alone, 1.0, 2.0))
-    if inverse:
-        weight = f("div", weight, f.size(length))
-    waves = [f("mul", f(w, angle), weight) for w in ("cos", "sin")]
-    cosines, sines = (build.emit("matmul", w, wide_x) for w in waves)
-    shape = (outer, count, inner, parts)
-    a, b = (build.emit("view_as", v, shape=shape) for v in (cosines, sines))
-
-    def part(v: Value, k: int) -> Value:
-        return build.emit("slice", v, starts=(0, 0, 0, k), shape=(outer, count, inner, 1))
-
-    if parts == 1:
-        real, imaginary = a, b if inverse else build.emit("neg", b)
-    else:
-        ahead, back = ("sub", "add") if inverse else ("add", "sub")
-        real = build.emit(ahead, part(a, 0), part(b, 1))
-        imaginary = build.emit(back, part(a, 1), part(b, 0))
-    y = real if to_real else build.emit("concat", real, imaginary, axis=3)
-    return y if y.dtype is x.dtype else build.emit("cast", y, to=x.dtype.name)
 
 
 @translates("STFT")

@@ -9,7 +9,7 @@ result of the module becomes one real tensor with the parts along a last axis of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -20,12 +20,12 @@ from tilewright.frontend.torch import (  # noqa: F401  whose translators serve b
     movement,
     reductions,
 )
-from tilewright.frontend.torch.convert import Refusal, of_torch
+from tilewright.frontend.torch.convert import of_torch
 from tilewright.frontend.torch.registry import TRANSLATORS, Site, axes_of, translates
 from tilewright.graph import fourier, sizes
 from tilewright.graph.graph import Value
-from tilewright.ir.dtype import DType
-from tilewright.ir.expr import as_int
+from tilewright.ir.dtype import DType, dtype
+from tilewright.ir.expr import Expr, as_int
 
 
 class Complex(NamedTuple):
@@ -33,6 +33,7 @@ class Complex(NamedTuple):
     imag: Value
 
 
+F64 = dtype("f64")
 Translator = Callable[..., Any]
 COMPLEX: dict[str, Translator] = {}  # of operators with a complex argument or result
 PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32,
@@ -271,7 +272,6 @@ def where(n: Site, condition: Value, x: Any, y: Any) -> Complex:
 def along(n: Site, x: fourier.Parts, axis: int, sign: int) -> Complex:
     """The transform along an axis, not scaled."""
     shape = x.real.shape
-    n.static(shape[axis : axis + 1], "the length of a Fourier transform")
     real, imag = fourier.transform(n.build, flat(n, x, axis), sign)
     if imag is None:
         imag = n.full(0, real.dtype, real.shape)
@@ -285,12 +285,19 @@ def flat(n: Site, x: fourier.Parts, axis: int) -> fourier.Parts:
     return x.viewed(n.build, goal)
 
 
-def normalised(n: Site, parts: Any, count: int, kind: int) -> Any:
-    """Divided by nothing (0), the root of the count (1) or the count (2)."""
+def normalised(n: Site, parts: Any, lengths: Iterable[Expr], kind: int) -> Any:
+    """Divided by nothing (0), the root of how many are transformed together (1) or that (2)."""
     if kind == 0:
         return parts
-    factor = 1 / math.sqrt(count) if kind == 1 else 1 / count
-    return Complex(*(n.emit("mul", p, n.constant(factor, p.dtype)) for p in parts))
+    count, of = sizes.product(lengths), parts[0].dtype
+    if (known := as_int(count)) is not None:
+        factor = n.constant(1 / math.sqrt(known) if kind == 1 else 1 / known, of)
+    else:
+        many = n.cast(fourier.size_vector(n.build, count), F64)
+        many = n.emit("sqrt", many) if kind == 1 else many
+        factor = n.cast(n.emit("div", n.constant(1.0, F64), many), of)
+    scaled = [n.emit("mul", p, factor) for p in parts]
+    return Complex(*scaled) if len(scaled) == 2 else scaled
 
 
 @of_complex("_fft_c2c.default")
@@ -298,38 +305,28 @@ def fft_c2c(n: Site, x: Complex, dim: Any, normalization: int, forward: bool) ->
     axes = axes_of(list(dim), x.real.rank) if len(dim) else ()
     for axis in axes:
         x = along(n, fourier.Parts(*x), axis, -1 if forward else 1)
-    count = math.prod(n.static([x.real.shape[a] for a in axes], "a Fourier transform"))
-    return normalised(n, x, count, normalization)
+    return normalised(n, x, [x.real.shape[a] for a in axes], normalization)
 
 
 @of_complex("_fft_r2c.default")
 def fft_r2c(n: Site, x: Value, dim: Any, normalization: int, onesided: bool) -> Complex:
     axes = axes_of(list(dim), x.rank)
     y: Any = fourier.Parts(n.cast(x, part_type(n)), None)
-    count = math.prod(n.static([x.shape[a] for a in axes], "a Fourier transform"))
     for k, axis in enumerate(reversed(axes)):
         y = along(n, fourier.Parts(*y), axis, -1)
         if k == 0 and onesided:  # the rest is its mirror
-            half = n.static([x.shape[axis]], "a Fourier transform")[0] // 2 + 1
+            half = sizes.size(x.shape[axis] // 2 + 1)
             y = Complex(*(n.cut(p, axis, 0, half) for p in y))
-    return normalised(n, y, count, normalization)
+    return normalised(n, y, [x.shape[a] for a in axes], normalization)
 
 
 @of_complex("_fft_c2r.default")
 def fft_c2r(n: Site, x: Complex, dim: Any, normalization: int, last_dim_size: Any) -> Value:
     axes = axes_of(list(dim), x.real.rank)
-    (size,) = n.static([last_dim_size], "the length of a Fourier transform")
     for axis in axes[:-1]:
         x = along(n, fourier.Parts(*x), axis, 1)
-    axis, half = axes[-1], size // 2 + 1
-    given = as_int(x.real.shape[axis])
-    if given is None or given < half:
-        raise Refusal("a Fourier transform of fewer values than it needs")
-    kept = Complex(*(n.cut(p, axis, 0, half) for p in x))
-    y = fourier.to_real(n.build, flat(n, fourier.Parts(*kept), axis), size)
-    y = n.reshape(y, (*kept.real.shape[:axis], size, *kept.real.shape[axis + 1 :]))
-    count = size * math.prod(n.static([x.real.shape[a] for a in axes[:-1]], "a transform"))
-    if normalization == 0:
-        return y
-    factor = 1 / math.sqrt(count) if normalization == 1 else 1 / count
-    return n.emit("mul", y, n.constant(factor, y.dtype))
+    axis, size, shape = axes[-1], sizes.size(last_dim_size), x.real.shape
+    y = fourier.to_real(n.build, flat(n, fourier.Parts(*x), axis), size)
+    y = n.reshape(y, (*shape[:axis], size, *shape[axis + 1 :]))
+    (y,) = normalised(n, (y,), [size, *(shape[a] for a in axes[:-1])], normalization)
+    return y

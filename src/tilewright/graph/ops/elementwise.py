@@ -230,6 +230,12 @@ for _name in ("asin", "acos", "atan", "asinh", "acosh", "atanh"):
 one_operand("neg", lambda x: -x, np.negative, "-x", same)
 one_operand("abs", te.abs, np.abs, "absolute value", same)
 one_operand("sign", te.sign, np.sign, "-1, 0 or 1", same)
+one_operand(
+    "rounded",
+    lambda x: Call("rounded", (x,), x.dtype),
+    lambda x: x,
+    "x, rounded to its dtype where it is made: a product is not fused with the sum that takes it",
+)
 one_operand("rsqrt", te.rsqrt, _quietly(lambda x: 1 / np.sqrt(x)), "1 / sqrt(x)")
 one_operand("reciprocal", lambda x: number(1, x) / x, _quietly(lambda x: 1 / x), "1 / x")
 one_operand("erf", te.erf, erf, "error function")
