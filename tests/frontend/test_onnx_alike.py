@@ -125,3 +125,32 @@ def test_columns_of_found_places():
 def test_sizes_that_never_meet_are_refused_when_compiling():
     with pytest.raises(ImportFault, match="the inner sizes are 3 and 4"):
         model([helper.make_node("MatMul", ["a", "b"], ["y"])], {"a": [2, 3], "b": [4, 5]}, "y")
+
+
+def test_what_is_left_beside_all():
+    """x[11::-1] - x, for an x of no more than twelve rows."""
+    nodes = [
+        helper.make_node("Slice", ["x", "first", "last", "axis", "step"], ["back"]),
+        helper.make_node("Sub", ["back", "x"], ["y"]),
+    ]
+    ends = {"first": [11], "last": [-(1 << 40)], "axis": [0], "step": [-1]}
+    difference = model(nodes, {"x": ["N", 2]}, "y", **ends)
+    for rows in (1, 5, 12):
+        x = np.random.default_rng(rows).uniform(-1, 1, (rows, 2)).astype(np.float32)
+        np.testing.assert_array_equal(difference(x)[0], x[11::-1] - x)
+    with pytest.raises(InputError, match="the shape of the operands of Sub 'y'"):
+        difference(np.ones((13, 2), np.float32))
+
+
+def test_expanding_what_the_run_measures():
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["found"]),
+        helper.make_node("Expand", ["found", "shape"], ["y"]),
+    ]
+    expanded = model(nodes, {"x": [5]}, "y", shape=[2, 1, 3])
+    for x in ([0, 0, 4, 0, 0], [0, 2, 3, 0, 1]):
+        found = np.array(np.nonzero(x))
+        wanted = np.broadcast_to(found, (2, 1, 3))
+        np.testing.assert_array_equal(expanded(np.array(x, np.float32))[0], wanted)
+    with pytest.raises(InputError, match="the shape of Expand 'y'"):
+        expanded(np.array([0, 0, 1, 0, 1], np.float32))

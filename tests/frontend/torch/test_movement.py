@@ -70,6 +70,7 @@ def test_windows_and_strides() -> None:
 
 def test_pads_to_a_multiple() -> None:
     """Windows that share out an image of any size: how much is added follows from the size."""
+
     def f(x: Tensor) -> Tensor:
         return F.pad(x, (0, -x.shape[2] % 4, 0, -x.shape[1] % 4))
 

@@ -15,6 +15,7 @@ from tilewright.frontend.onnx.measured import counted, dims, measure, numbers, o
 from tilewright.frontend.onnx.registry import Site
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
+from tilewright.graph.settle import meet
 from tilewright.ir.expr import Expr, Var, as_int, minimum
 
 BROADCASTS = {
@@ -33,7 +34,7 @@ def alike(n: Site, values: Sequence[Value]) -> list[Value]:
     if longer:
         return alike(n, [_stretched(n, v, list(longer.items()), rank) for v in values])
     open_axes = [d for d, different in enumerate(met) if len(different) > 1]
-    if not open_axes or not all(follows_data(n, met[d]) for d in open_axes):
+    if not open_axes or not all(left_to_the_run(n, met[d]) for d in open_axes):
         return list(values)
     padded = [_padded(n, v, rank) for v in values]
     goal = padded[0]
@@ -78,10 +79,15 @@ def whole_of(different: set[Expr]) -> Expr | None:
     return firsts[0] if firsts else None
 
 
-def follows_data(n: Site, of: set[Expr]) -> bool:
-    """Does a size among these depend on data?"""
+def left_to_the_run(n: Site, different: set[Expr]) -> bool:
+    """Does a size among these depend on data, or do no sizes of the inputs make them one?"""
     measured = {Var(s) for node in n.build.nodes if node.op == "measure" for s in node["symbols"]}
-    return not measured.isdisjoint(sizes.symbols(of))
+    if not measured.isdisjoint(sizes.symbols(different)):
+        return True
+    first, *others = different
+    symbols = sizes.symbols([s for v in n.build.inputs for s in v.shape])
+    apart = [other for other in others if as_int(sizes.size(first - other)) is None]
+    return any(not meet(first, other, symbols, n.build.hints) for other in apart)
 
 
 def _padded(n: Site, v: Value, rank: int) -> Value:

@@ -14,7 +14,7 @@ from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.einsum import einsum
 from tilewright.graph.graph import Value
-from tilewright.graph.operator import Mismatch, axis_of, broadcast_shape
+from tilewright.graph.operator import Mismatch, Unequal, axis_of, broadcast_shape
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, as_int, maximum, minimum
 
@@ -172,6 +172,10 @@ def expand(n: Site) -> Any:
         return measured.expand(n)
     try:
         goal = broadcast_shape(x.shape, sizes.shape(n.sizes(1)))
+    except Unequal as fault:
+        if all(as_int(s) is not None for s in fault.sizes):
+            raise Refusal(str(fault)) from None
+        return measured.expand(n)
     except Mismatch as fault:
         raise Refusal(str(fault)) from None
     return x if goal == x.shape else n.emit("expand", x, shape=goal)
