@@ -90,7 +90,7 @@ def iree(subject: Subject, threads: int) -> Call:
     imported = str(place / "model.mlir")
     importer = [sys.executable, "-m", "iree.compiler.tools.import_onnx", str(subject.path)]
     subprocess.run([*importer, "--opset-version", "17", "-o", imported], check=True)
-    options = ["--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O3"]
+    options = ["--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O3", "--iree-opt-data-tiling"]
     program = compiler.compile_file(imported, target_backends=["llvm-cpu"], extra_args=options)
     if threads > 1:
         runtime.flags.parse_flags(f"--task_topology_group_count={threads}")

@@ -36,6 +36,7 @@ from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 
 ONE = const(1)
+UNKNOWN = (1 << 16) - 1  # an open size: long, and no multiple of anything
 IN_FLIGHT = 4  # vectors of partial results: as many as an addition takes cycles
 
 
@@ -143,13 +144,16 @@ def by_itself(schedule: Schedule, name: str, target: Target, threads: int) -> No
         return
     loops = schedule.loops(name)
     spatial = [n for n, a in zip(loops, block.axes, strict=False) if a.kind == "spatial"]
-    vectorize_block(schedule, name, list(loops), target)
+    vectorize_block(schedule, name, list(loops), target, alone=len(spatial))
     if threads > 1 and instances(block) * 4 >= PARALLEL_BYTES and len(spatial) > 1:
-        schedule.parallel(spatial[0])
+        schedule.parallel(schedule.loops(name)[0])
 
 
-def vectorize_block(schedule: Schedule, name: str, inside: Sequence[str], target: Target) -> None:
-    """Vectorise one block over its loops `inside` a row."""
+def vectorize_block(
+    schedule: Schedule, name: str, inside: Sequence[str], target: Target, alone: int = 0
+) -> None:
+    """Vectorise one block over its loops `inside` a row. alone: how many loops are around each of
+    its results, if no other block is in them."""
     block = find(schedule, name)
     inside = [n for n in inside if extent(schedule, n, 0) != 1]
     if not inside:
@@ -171,15 +175,16 @@ def vectorize_block(schedule: Schedule, name: str, inside: Sequence[str], target
         schedule.reorder(*outer, *reduced, lane)
         schedule.vectorize(lane)
     elif reduced and contiguous(block, driven[reduced[-1]].var):
-        reduce_in_lanes(schedule, name, reduced[-1], width)
+        reduce_in_lanes(schedule, name, reduced[-1], width, alone)
 
 
-def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int) -> None:
-    """Reduce in `width` partial results side by side, then combine them.
+def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int, alone: int = 0) -> None:
+    """Reduce in `width` partial results side by side, then combine them. With so many loops `alone`
+    around it, the partial results of one result are all that is kept.
 
     Decision "flight": how many vectors of partial results there are.
     """
-    size = extent(schedule, loop)
+    size = extent(schedule, loop, UNKNOWN)
     if size < 2 * width or len(find(schedule, name).writes) > 1:
         return
     values = [f for f in (1, 2, 4, 8) if f == 1 or (size % width == 0 and size >= 2 * f * width)]
@@ -199,6 +204,10 @@ def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int) -> Non
         (buffer,) = written(find(schedule, block))
         if buffer not in schedule.func.buffers:
             schedule.set_scope(buffer.name, "local")
+    if alone:
+        row = schedule.loops(stages[0])[alone - 1]
+        for block in stages[1:]:
+            schedule.reverse_compute_at(block, row)
     reorder(schedule, around, *vectors, lane)
     unroll(schedule, *vectors)
     schedule.vectorize(lane)

@@ -12,6 +12,7 @@ the largest value, for every output. `--log` keeps what was found, and goes on f
 from __future__ import annotations
 
 import argparse
+import collections
 import copy
 import json
 import logging
@@ -37,7 +38,9 @@ from tilewright.driver.kernels import KernelPool
 from tilewright.frontend.onnx import import_onnx
 from tilewright.frontend.torch import import_torch
 from tilewright.frontend.torch.convert import array
+from tilewright.graph import sizes
 from tilewright.ir.expr import as_int
+from tilewright.ir.walk import substitute
 from tilewright.support.errors import UserFault
 
 TOLERANCE = 1e-3
@@ -239,6 +242,7 @@ def resized(
     those that `taken`, the shapes that the compiled model takes, has fixed."""
     shapes = input_shapes(program)
     hints = example_sizes(shapes, tensors)
+    units = steps_of(program)
     fixed: set[Any] = set()
     for shape, ours in zip(shapes, taken, strict=True):
         for s, t in zip(shape, ours, strict=True):
@@ -251,7 +255,7 @@ def resized(
         for e in changing:
             known = ranges.get(str(e))
             low, high = (2, 1 << 20) if known is None else (known.lower, known.upper)
-            moved = hints[e] + step * max(1, hints[e] // 32)
+            moved = hints[e] + step * max(1, hints[e] // (32 * units[e])) * units[e]
             values[e] = int(max(low, min(high, moved)))
         goal = [[number(s, values) for s in shape] for shape in shapes]
         return tuple(fitted(x, shape) for x, shape in zip(tensors, goal, strict=True))
@@ -271,6 +275,18 @@ def resized(
 def number(s: Any, values: dict[Any, int]) -> int:
     """A size where PyTorch's symbols have these values."""
     return int(s.node.expr.subs(values)) if isinstance(s, torch.SymInt) else s
+
+
+def steps_of(program: Any) -> dict[Any, int]:
+    """By PyTorch's symbol, the steps in which the compiled program takes a size."""
+    found: dict[Any, int] = collections.defaultdict(lambda: 1)
+    for shape, ours in zip(input_shapes(program), import_torch(program).inputs, strict=False):
+        for s, t in zip(shape, ours.shape, strict=True):
+            roots = sizes.symbols([t])
+            if isinstance(s, torch.SymInt) and s.node.expr.is_Symbol and len(roots) == 1:
+                ends = [substitute(t, {roots[0]: sizes.size(n)}) for n in (1, 2)]
+                found[s.node.expr] = as_int(sizes.size(ends[1] - ends[0])) or 1
+    return found
 
 
 def example_sizes(shapes: Any, tensors: tuple[Tensor, ...]) -> dict[Any, int]:

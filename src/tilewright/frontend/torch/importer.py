@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 
 from tilewright.frontend.torch.complex import COMPLEX, PARTS, Complex, involves, joined
 from tilewright.frontend.torch.convert import Refusal, array, of_torch, size_of
+from tilewright.frontend.torch.guards import remainders
 from tilewright.frontend.torch.inplace import functional, is_private, updated
 from tilewright.frontend.torch.measured import number_in
 from tilewright.frontend.torch.registry import TRANSLATORS, Site
@@ -173,6 +174,7 @@ class Importer:
         self.seeds: list[Value] = []  # the input that random numbers start from, if any do
         self.build = Folding(name, names)
         self.symbols: dict[str, Any] = {}
+        self.remainders = remainders(program)
         self.made: dict[torch.fx.Node, Any] = {}
         self.held: dict[Any, Constant] = {}  # tied parameters are one constant
         self.refused: list[tuple[torch.fx.Node, Refusal]] = []
@@ -258,21 +260,25 @@ class Importer:
                 self.name_symbol(root, f"{label}_root", None)
 
     def name_symbol(self, symbol: Any, label: str, hint: int | None) -> None:
-        """Name one of PyTorch's symbols, if it has no name yet; its range goes with it."""
+        """Name one of PyTorch's symbols, if it has no name yet; its range goes with it. One that
+        is m · n + k is known by n."""
         if str(symbol) in self.symbols:
             return
-        self.symbols[str(symbol)] = stands = self.build.symbol(label)
+        m, k = self.remainders.get(str(symbol), (1, 0))
+        stands = self.build.symbol(f"{label}_root" if m > 1 else label)
+        self.symbols[str(symbol)] = sizes.size(stands * m + k)
         if not isinstance(stands, Var):
             return
         if hint is not None:
-            self.build.hints.setdefault(stands.name, int(hint))
+            self.build.hints.setdefault(stands.name, (int(hint) - k) // m)
         allowed = self.program.range_constraints.get(symbol)
         if allowed is None:
             return
         # A least size of 2 says only that PyTorch treats 0 and 1 apart: it checks none below 3.
         low = int(allowed.lower) if int(allowed.lower) > LEAST_CHECKED else 1
-        high = int(allowed.upper) if allowed.upper.is_Integer else MOST_SYMBOL
-        old = self.build.ranges.get(stands.name, (1, MOST_SYMBOL))
+        high = int(allowed.upper) if allowed.upper.is_Integer else MOST_SYMBOL * m
+        low, high = -(-(low - k) // m), (high - k) // m
+        old = self.build.ranges.get(stands.name, (min(low, 1), MOST_SYMBOL))
         found = max(low, old[0]), min(high, old[1])
         if found != (1, MOST_SYMBOL):
             self.build.ranges[stands.name] = found

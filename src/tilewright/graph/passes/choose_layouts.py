@@ -237,12 +237,12 @@ class _Layouts(Edit):
         """The edge of the tiles for Winograd's convolution with packed filters of this shape; 0
         where it does not apply or pay."""
         co, ci, kh, kw, cb, ob = filters
-        shape = node.output.static_shape
+        images, _, height, width = map(as_int, node.output.shape)
         unit = window["strides"] == window["dilations"] == (1, 1)
-        if not unit or (kh, kw) != (3, 3) or cb != self.lanes or shape is None:
+        if not unit or (kh, kw) != (3, 3) or cb != self.lanes or not (height and width):
             return 0
-        rows, columns = shape[0] * shape[2], shape[3]
-        return winograd_tile(rows, columns, ci * cb, co * ob, self.lanes, self.second_cache)
+        rows = (images or 1) * height  # an open batch pays if one image does
+        return winograd_tile(rows, width, ci * cb, co * ob, self.lanes, self.second_cache)
 
     def across(self, node: Node, packing: Packing) -> bool:
         """Whether tiles of a convolution's result had better span rows of the image."""

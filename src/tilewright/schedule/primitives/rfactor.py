@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilewright.arith.prove import can_prove
-from tilewright.arith.simplify import Facts
 from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, For, Func, If, Stmt, seq
 from tilewright.ir.walk import free_vars, fresh, substitute
 from tilewright.schedule.access import point
 from tilewright.schedule.depend import uses
-from tilewright.schedule.domain import ZERO, conditions, conjunction, ranges_at
+from tilewright.schedule.domain import ZERO, conditions, conjunction
 from tilewright.schedule.locate import (
     block_names,
     block_path,
@@ -203,12 +201,8 @@ class _Rfactor:
         """
         outer: list[Expr] = []
         inner: list[Expr] = []
-        known = Facts(ranges_at(self.func, self.nest))
-        starts = {f.var: f.start for f in self.nest if f is not self.chosen}
-        starts = {v: e for v, e in starts.items() if v in self.reduced}
         for c in conditions(self.old.where):
-            begins = not free_vars(c) & self.reduced or can_prove(substitute(c, starts), known)
-            (outer if begins else inner).append(c)
+            (inner if free_vars(c) & self.reduced else outer).append(c)
         return conjunction(outer), conjunction(inner)
 
     def combined(self, parted: Func) -> Stmt:

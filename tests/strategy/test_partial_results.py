@@ -1,0 +1,77 @@
+"""Reductions along the last axis: vectors of partial results that stay in registers, of known and
+of open lengths."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
+from tilewright.driver.kernels import KernelPool
+from tilewright.driver.observe import Watch
+from tilewright.graph import Builder
+from tilewright.graph.graph import Graph
+from tilewright.ir.expr import as_int
+from tilewright.ir.stmt import Alloc, For
+from tilewright.ir.walk import visit
+from tilewright.lower.pipeline import lower
+from tilewright.strategy.select import default
+from tilewright.target.target import target
+
+FEW = 64  # numbers that registers hold
+CPU = target("cpu")
+AXES = {"softmax": {"axis": -1}, "reduce_sum": {"axes": (1,)}, "reduce_max": {"axes": (1,)}}
+
+
+def graph(op: str, columns: int | None) -> Graph:
+    build = Builder("g")
+    size = build.symbol("n") if columns is None else columns
+    x = build.input("x", "f32", (6, size))
+    return build.finish({"y": build.emit(op, x, **AXES[op])})
+
+
+def dots(rows: int, deep: int) -> Graph:
+    """A row of x with each row of w, in two batches."""
+    build = Builder("g")
+    x, w = build.input("x", "f32", (2, 1, deep)), build.input("w", "f32", (2, rows, deep))
+    return build.finish({"y": build.emit("matmul", x, w, transpose_b=True)})
+
+
+@pytest.mark.parametrize(
+    "made",
+    [*(graph(op, n) for op in AXES for n in (64, 197, None)), dots(40, 64), dots(40, 77)],
+    ids=str,
+)
+def test_few_are_kept_and_vectors_of_them(made):
+    *_, jobs = kernel_jobs(prepare(made, CPU, 3, []), CPU, 1, Watch())
+    for job in jobs:
+        func = lower(default(job.func, CPU, 1, strict=True).func, CPU)
+        made_of = [n.buffer for n in visit(func.body) if isinstance(n, Alloc)]
+        kept = [as_int(b.shape[0]) for b in made_of if "_rf" in b.name]
+        assert kept and all(size is not None and size <= FEW for size in kept)
+        kinds = {n.kind for n in visit(func.body) if isinstance(n, For)}
+        assert "vectorize" in kinds
+
+
+@pytest.mark.parametrize("op", AXES)
+def test_an_open_length(op):
+    run = compile_observed(graph(op, None), cache=False, pool=KernelPool(1))
+    for columns in (1, 7, 8, 31, 64, 197, 1000):
+        x = np.random.default_rng(columns).standard_normal((6, columns), np.float32)
+        wide = x.astype(np.float64)
+        if op == "softmax":
+            powers = np.exp(wide - wide.max(1, keepdims=True))
+            wanted = powers / powers.sum(1, keepdims=True)
+        else:
+            wanted = wide.sum(1) if op == "reduce_sum" else wide.max(1)
+        found = run(x)[0].reshape(wanted.shape)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows, deep", [(1, 64), (40, 77), (129, 512), (3, 5)])
+def test_products_with_rows(rows, deep):
+    run = compile_observed(dots(rows, deep), cache=False, pool=KernelPool(1))
+    draw = np.random.default_rng(rows).standard_normal
+    x, w = draw((2, 1, deep), np.float32), draw((2, rows, deep), np.float32)
+    wanted = x.astype(np.float64) @ w.swapaxes(1, 2)
+    np.testing.assert_allclose(run(x, w)[0], wanted, rtol=1e-5, atol=1e-5)
