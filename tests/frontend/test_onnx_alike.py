@@ -154,3 +154,32 @@ def test_expanding_what_the_run_measures():
         np.testing.assert_array_equal(expanded(np.array(x, np.float32))[0], wanted)
     with pytest.raises(InputError, match="the shape of Expand 'y'"):
         expanded(np.array([0, 0, 1, 0, 1], np.float32))
+
+
+def test_batches_of_products_and_inputs_of_a_recurrence():
+    """Numbers of matrices, and the width of a recurrence's input, that the run measures."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["found"]),
+        helper.make_node("Cast", ["found"], ["places"], to=TensorProto.FLOAT),
+        helper.make_node("Transpose", ["places"], ["column"]),
+        helper.make_node("Unsqueeze", ["column", "last"], ["stack"]),
+        helper.make_node("MatMul", ["stack", "w"], ["y"]),
+        helper.make_node("Unsqueeze", ["places", "first"], ["steps"]),
+        helper.make_node("RNN", ["steps", "a", "r"], ["", "z"], hidden_size=1),
+    ]
+    shapes = {"x": [5], "w": [3, 1, 4], "a": [1, 1, 3], "r": [1, 1, 1]}
+    run = model(nodes, shapes, "yz", last=[2], first=[0])
+    draw = np.random.default_rng(4).uniform
+    w, a, r = (draw(-1, 1, s).astype(np.float32) for s in list(shapes.values())[1:])
+    x = np.array([0, 2, 0, 3, 1], np.float32)
+    places = np.argwhere(x).astype(np.float32)
+    y, z = run(x, w, a, r)
+    np.testing.assert_allclose(y, places[:, :, None] @ w, rtol=1e-5)
+    np.testing.assert_allclose(z, np.tanh(a @ places)[0].reshape(1, 1, 1), rtol=1e-5)
+    with pytest.raises(InputError, match="cannot run"):
+        run(np.ones(5, np.float32), w, a, r)
+    one = np.array(
+        [0, 0, 4, 0, 0], np.float32
+    )  # one matrix is taken three times, three numbers not
+    with pytest.raises(InputError, match="RNN"):
+        run(one, w, a, r)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import random
 
-from tilewright.graph import sizes
+import numpy as np
+import pytest
+
+from tilewright.graph import evaluate, sizes
+from tilewright.graph.folding import Folding
+from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, Var
 
 N, M = Var("n"), Var("m")
@@ -46,3 +51,18 @@ def test_what_divides_without_remainder_divides() -> None:
         a, b = drawn(draw, 2) * N + 1, drawn(draw, 3)
         assert sizes.size(a * b // a) == sizes.size(b), sizes.text(a * b // a)
     assert sizes.text(sizes.size((N * M + 1) // (N * M + 2))) == "(m * n + 1) // (m * n + 2)"
+
+
+@pytest.mark.parametrize("top, bottom", [(-3, "n"), (7, "n"), ("n", -2), (-7, 2), ("n", 3)])
+def test_quotients_of_sizes_are_rounded_towards_zero(top, bottom):
+    build = Folding("g", {})
+    n = build.symbol("n")
+    x = build.input("x", "f32", (n,))
+    parts = [
+        build.from_sizes(np.array([n if v == "n" else v], object), dtype("i64"))
+        for v in (top, bottom)
+    ]
+    made = build.finish([build.emit("div", *parts), build.emit("copy", x)])
+    for count in (1, 2, 5, 8):
+        a, b = (count if v == "n" else v for v in (top, bottom))
+        assert evaluate(made, [np.zeros(count, np.float32)])[0] == [int(a / b)]

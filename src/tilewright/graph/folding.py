@@ -28,11 +28,19 @@ MOST_SIZES = 64  # elements of a tensor whose sizes are followed
 MOST_NAMED = 64  # elements of a tensor whose sources are followed
 MOST_STEPS = 32  # operators that sources are followed through
 
+
+def _divided(a: Any, b: Any) -> Any:
+    """a / b, rounded towards zero; sizes are not negative, only numbers may be."""
+    if (as_int(a) or 0) < 0:
+        return 0 - _divided(-a, b)
+    return 0 - a // -b if (as_int(b) or 0) < 0 else a // b
+
+
 _SYMBOLIC = {  # what is computed on size expressions; NumPy does it on arrays of objects
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
-    "div": lambda a, b: np.floor_divide(a, b),  # sizes are not negative
+    "div": np.frompyfunc(_divided, 2, 1),
     "floormod": np.mod,
     "reshape": None,
     "transpose": None,

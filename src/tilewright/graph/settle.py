@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from tilewright.graph import sizes
 from tilewright.graph.graph import Graph
-from tilewright.ir.expr import Expr, Var, as_int
-from tilewright.ir.walk import substitute
+from tilewright.ir.expr import Binary, BinaryOp, Expr, Var, as_int
+from tilewright.ir.walk import substitute, visit
 from tilewright.support.errors import TilewrightError
 
 Names = Mapping[str, str | int]  # a symbol → the one that stands for it, or its number
@@ -52,7 +52,8 @@ def meet(a: Expr, b: Expr, symbols: list[Var], hints: Mapping[str, int]) -> dict
     """What symbols of the inputs have to be for two sizes to be the same; {} if none will do.
 
     Two symbols become the earlier one. A single one in a linear equation becomes what solves it.
-    Others become what they were when the model was written (`hints`), if that will do.
+    Others become what they were when the model was written (`hints`), if that will do, but for a
+    least or a greatest of sizes: the run can tell whether it is the other one.
     """
     apart, zero = sizes.size(a - b), sizes.size(0)
     free = sorted(sizes.symbols([apart]), key=lambda s: s.name)
@@ -68,6 +69,8 @@ def meet(a: Expr, b: Expr, symbols: list[Var], hints: Mapping[str, int]) -> dict
         if low is not None and high is not None and apart == sizes.size(only * (high - low) + low):
             count, left = divmod(low, low - high)
             return {only: sizes.size(count)} if count > 0 and not left else {}
+    if any(isinstance(n, Binary) and n.op in (BinaryOp.min, BinaryOp.max) for n in visit(apart)):
+        return {}
     fixed = {s: sizes.size(hints[s.name]) for s in free if s.name in hints}
     return fixed if sizes.size(substitute(apart, fixed)) == zero else {}
 

@@ -45,3 +45,26 @@ def test_sizes_of_the_branch_agree_and_others_are_refused(
     for height, width in ((66, 65), (12, 65), (64, 64)):
         with pytest.raises(InputError, match=r"expected x_\d_root \* "):
             run(drawn(2, 3, height, width).numpy())
+
+
+class Table(nn.Module):
+    """As positions are told by distances (ALiBi): the end of a table, as long as the sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Buffer(drawn(4, 1, 64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = x.shape[-1]
+        return x + self.table[:, max(0, 1 - n) :, max(0, 64 - n) :]
+
+
+def test_sizes_that_only_some_inputs_make_one() -> None:
+    shapes = ({0: OPEN, 2: OPEN, 3: OPEN},)
+    program = torch.export.export(Table(), (drawn(2, 4, 9, 9),), dynamic_shapes=shapes)
+    run = compile_observed(program, cache=False, pool=KernelPool(1))
+    for n in (1, 9, 30, 64):
+        x = drawn(3, 4, n, n, seed=n)
+        close(run(x.numpy())[0], Table()(x).detach().numpy(), 1e-6)
+    with pytest.raises(InputError, match="a size of 'add'"):
+        run(drawn(1, 4, 65, 65).numpy())

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.frontend.onnx.measured import counted, dims, measure, numbers, op, valid
+import numpy as np
+
+from tilewright.frontend.onnx.measured import I64, counted, measure, op, valid
 from tilewright.frontend.onnx.registry import Site
 from tilewright.graph import sizes
+from tilewright.graph.agree import agree
 from tilewright.graph.graph import Value
 from tilewright.graph.settle import meet
 from tilewright.ir.expr import Expr, Var, as_int, minimum
@@ -25,46 +28,42 @@ BROADCASTS = {
 }
 
 
-def alike(n: Site, values: Sequence[Value]) -> list[Value]:
-    """The values, stretched along the axes where sizes of the run differ from others."""
-    rank = max(v.rank for v in values)
-    shapes = [(sizes.size(1),) * (rank - v.rank) + v.shape for v in values]
+def alike(n: Site, values: Sequence[Value], own: int = 0) -> list[Value]:
+    """The values, stretched along the axes where sizes of the run differ from others. own: how many
+    of the last axes are not broadcast."""
+    shapes = [v.shape[: max(0, v.rank - own)] for v in values]
+    rank = max(map(len, shapes))
+    shapes = [(sizes.size(1),) * (rank - len(s)) + s for s in shapes]
     met = [{s for s in column if as_int(s) != 1} for column in zip(*shapes, strict=True)]
     longer = {d: whole for d, some in enumerate(met) if (whole := whole_of(some)) is not None}
     if longer:
-        return alike(n, [_stretched(n, v, list(longer.items()), rank) for v in values])
+        return alike(n, [_stretched(n, v, list(longer.items()), rank + own) for v in values], own)
     open_axes = [d for d, different in enumerate(met) if len(different) > 1]
     if not open_axes or not all(left_to_the_run(n, met[d]) for d in open_axes):
         return list(values)
-    padded = [_padded(n, v, rank) for v in values]
+    padded = [n.build.from_sizes(np.array(s, object), I64) for s in shapes]
     goal = padded[0]
     for other in padded[1:]:
         goal = op(n, "maximum", goal, other)
     fits = None
-    for own in padded:
-        each = op(n, "logical_or", op(n, "equal", own, 1), op(n, "equal", own, goal))
+    for one in padded:
+        each = op(n, "logical_or", op(n, "equal", one, 1), op(n, "equal", one, goal))
         fits = each if fits is None else op(n, "logical_and", fits, each)
     assert fits is not None
     all_fit = op(n, "reduce_all", fits, axes=(0,))
     asked = measure(n, valid(n, all_fit, goal), "the shape of the operands")
-    return [_stretched(n, v, [(d, asked[d]) for d in open_axes], rank) for v in values]
+    return [_stretched(n, v, [(d, asked[d]) for d in open_axes], rank + own) for v in values]
 
 
 def agreed(n: Site, a: Expr, b: Expr) -> bool:
     """Give the node's inputs one size for a and b, which the run finds to be the same or refuses;
     False if they never are, or no input shows them."""
-    if as_int(sizes.size(a - b)) is not None:
-        return False
-    shown = [k for k, v in enumerate(n.inputs) if isinstance(v, Value) and {a, b} & {*v.shape}]
-    if not shown:
-        return False
-    fits = op(n, "equal", counted(n, a), counted(n, b))
-    (size,) = measure(n, valid(n, fits, counted(n, a)), "the size that the operands share")
-    for k in shown:
-        v = n[k]
-        shape = [size if s in (a, b) else s for s in v.shape]
-        n.inputs[k] = op(n, "view_as", v, shape=tuple(shape))
-    return True
+    label = n.node.output[0] if n.node.output else n.op
+    what = f"the size that the operands share of {n.op} '{n.node.name or label}'"
+    values = [v for v in n.inputs if isinstance(v, Value)]
+    made = agree(n.build, a, b, values, label, what)
+    n.inputs = [made.get(v, v) if isinstance(v, Value) else v for v in n.inputs]
+    return bool(made)
 
 
 def whole_of(different: set[Expr]) -> Expr | None:
@@ -88,13 +87,6 @@ def left_to_the_run(n: Site, different: set[Expr]) -> bool:
     symbols = sizes.symbols([s for v in n.build.inputs for s in v.shape])
     apart = [other for other in others if as_int(sizes.size(first - other)) is None]
     return any(not meet(first, other, symbols, n.build.hints) for other in apart)
-
-
-def _padded(n: Site, v: Value, rank: int) -> Value:
-    if v.rank == rank:
-        return dims(n, v)
-    ones = numbers(n, [1] * (rank - v.rank))
-    return op(n, "concat", ones, dims(n, v), axis=0) if v.rank else ones
 
 
 def _stretched(n: Site, v: Value, goal: Sequence[tuple[int, Expr]], rank: int) -> Value:

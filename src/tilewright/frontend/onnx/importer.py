@@ -312,6 +312,8 @@ class Importer:
             tensors = [v for v in site.inputs if isinstance(v, Value)]
             if len(tensors) == len(site.inputs) > 1:
                 site.inputs = [*alike(site, tensors)]
+        if key == ("", "MatMul") and all(isinstance(v, Value) for v in site.inputs):
+            site.inputs = [*alike(site, [site[0], site[1]], own=2)]
         for _ in range(MOST_AGREED):
             try:
                 return translator(site)

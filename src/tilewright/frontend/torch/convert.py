@@ -87,6 +87,10 @@ def _expression(e: Any, symbols: Mapping[str, Expr]) -> Any:
             raise Refusal(f"the size {e} depends on data")
         return symbols[str(e)]
     name = type(e).__name__
+    if name in ("Max", "Min"):
+        e = _decided(e)
+        if type(e).__name__ != name:
+            return _expression(e, symbols)
     parts = [_expression(a, symbols) for a in e.args]
     if name == "Pow" and isinstance(parts[1], int) and parts[1] > 0:
         return math.prod(parts[:1] * parts[1])
@@ -94,6 +98,26 @@ def _expression(e: Any, symbols: Mapping[str, Expr]) -> Any:
     if combine is None:
         raise Refusal(f"the size {e} is no sum, product, quotient, remainder, minimum or maximum")
     return reduce(combine, parts)
+
+
+def _decided(e: Any) -> Any:
+    """A Max or Min without what loses whatever the sizes are: they are 1 at least."""
+    import sympy
+
+    most = type(e).__name__ == "Max"
+    more = {
+        s: sympy.Symbol(f"{s}_more", integer=True, nonnegative=True) + 1 for s in e.free_symbols
+    }
+
+    def loses(a: Any, b: Any) -> bool:
+        apart = sympy.expand((a - b).subs(more))
+        return bool(apart.is_nonpositive if most else apart.is_nonnegative)
+
+    left = list(e.args)
+    for a in e.args:
+        if any(loses(a, b) for b in left if b is not a):
+            left.remove(a)
+    return e.func(*left)
 
 
 _COMBINE: dict[str, Any] = {  # sympy's classes; sizes are not negative

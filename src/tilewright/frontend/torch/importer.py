@@ -29,8 +29,10 @@ from tilewright.frontend.torch.inplace import functional, is_private, updated
 from tilewright.frontend.torch.measured import number_in
 from tilewright.frontend.torch.registry import TRANSLATORS, Site
 from tilewright.graph import sizes
+from tilewright.graph.agree import agree
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Constant, Graph, Value, tensor_type
+from tilewright.graph.operator import Unequal
 from tilewright.graph.settle import Names, read_settled
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Var
@@ -384,7 +386,7 @@ class Importer:
                 raise Refusal(
                     f"{'complex' if table is COMPLEX else 'real'} numbers are not supported here"
                 )
-            result = table[name](site, *args, **_kept(kwargs))
+            result = self.applied(table[name], site, args, _kept(kwargs))
             self.check(node, result, site)
             if plain is not None:  # later readers of what is updated see the new value
                 self.made.update(dict.fromkeys(updated(node), result))
@@ -398,6 +400,28 @@ class Importer:
         several = isinstance(fake, tuple | list)
         made = [self.stand_in(f) for f in (fake if several else (fake,))]
         return made if several else made[0]
+
+    def applied(self, translator: Any, site: Site, args: Any, kwargs: Any) -> Any:
+        """What a translator makes; sizes that PyTorch takes to be one are compared in the run if
+        nothing here shows that they are."""
+        try:
+            return translator(site, *args, **kwargs)
+        except CompileError as fault:
+            rule = fault.__context__
+            if not isinstance(rule, Unequal):
+                raise
+            given = [v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, Value)]
+            what = f"a size of '{site.node.name}' that is one of two in the program"
+            made = agree(self.build, *rule.sizes, given, site.node.name, what)
+            if not made:
+                raise
+        again = pytree.tree_map(
+            lambda v: made.get(v, v) if isinstance(v, Value) else v, (args, kwargs)
+        )
+        result = self.applied(translator, site, *again)
+        if not isinstance(result, Value):
+            return result
+        return site.emit("view_as", result, shape=site.shape)
 
     def size(self, node: torch.fx.Node) -> Any:
         """A node whose value is a number: arithmetic on sizes."""
