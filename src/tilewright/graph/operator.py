@@ -47,10 +47,6 @@ class Unequal(Mismatch):
         self.sizes = a, b
 
 
-class Unbroadcast(Unequal):
-    """Two sizes of which one might also be 1."""
-
-
 class Operator:
     """An entry of the registry.
 
@@ -172,7 +168,7 @@ def broadcast_size(a: Expr, b: Expr) -> Expr:
         return b
     if b is ONE or as_int(b) == 1:
         return a
-    raise Unbroadcast(a, b, f"sizes {sizes.text(a)} and {sizes.text(b)} do not broadcast")
+    raise Unequal(a, b, f"sizes {sizes.text(a)} and {sizes.text(b)} do not broadcast")
 
 
 ONE = sizes.size(1)

@@ -44,7 +44,7 @@ from tilewright.graph import sizes
 from tilewright.graph.builder import MOST_RANK, identifier
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Value
-from tilewright.graph.operator import Unbroadcast, Unequal
+from tilewright.graph.operator import Unequal
 from tilewright.graph.settle import Names, read_settled
 from tilewright.ir.expr import as_int
 from tilewright.support.errors import CompileError, ImportFault
@@ -319,9 +319,8 @@ class Importer:
                 return translator(site)
             except CompileError as fault:
                 rule = fault.__context__
-                if not isinstance(rule, Unequal) or isinstance(rule, Unbroadcast):
-                    raise
-                if not agreed(site, *rule.sizes):
+                left = isinstance(rule, Unequal) and key not in BROADCASTS
+                if not left or not agreed(site, *rule.sizes):
                     raise
         return translator(site)
 
