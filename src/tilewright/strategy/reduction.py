@@ -187,8 +187,10 @@ def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int, alone:
     size = extent(schedule, loop, UNKNOWN)
     if size < 2 * width or len(find(schedule, name).writes) > 1:
         return
-    values = [f for f in (1, 2, 4, 8) if f == 1 or (size % width == 0 and size >= 2 * f * width)]
-    flight = schedule.decide(f"{name}.flight", max(f for f in values if f <= IN_FLIGHT), values)
+    most = size // (2 * width)
+    values = [f for f in range(1, 9) if f == 1 or (f <= most and size % (f * width) == 0)]
+    enough = min((f for f in values if f >= IN_FLIGHT), default=values[-1])
+    flight = schedule.decide(f"{name}.flight", enough, values)
     around, *vectors, lane = schedule.split(
         loop, (None, flight, width) if flight > 1 else (None, width)
     )
