@@ -102,6 +102,10 @@ OWN: dict[str, dict[str, Any]] = {  # and what some need besides
     "speech_to_text": {"input_feat_per_channel": 16},
     "mobilenet_v1": {"initializer_range": 0.2},
     "mobilenet_v2": {"initializer_range": 0.15},
+    "swin": {"image_size": 32, "window_size": 4, "depths": [2, 2], "num_heads": [2, 4], "embed_dim": 32},
+    "levit": {"image_size": 64, "patch_size": 16, "num_attention_heads": [2, 2, 2], "hidden_sizes": [16, 24, 32], "key_dim": [8, 8, 8], "initializer_range": 0.5},
+    "mobilevit": {"initializer_range": 0.3},
+    "mobilevitv2": {"initializer_range": 0.3},
     "efficientnet": {"width_coefficient": 0.5, "depth_coefficient": 0.3, "hidden_dim": 640, "initializer_range": 0.5},
 }  # fmt: skip
 for _name in ("hubert", "unispeech", "unispeech-sat", "wavlm", "data2vec-audio", "sew"):
