@@ -191,7 +191,14 @@ def test_layer_norm(columns):
 
 @pytest.mark.parametrize(
     ("shape", "axes"),
-    [((4, 100), (1,)), ((4, 100), (0,)), ((3, 5, 7), (0, 2)), ((2, 3, 4, 50), (1, 2, 3))],
+    [
+        ((4, 100), (1,)),
+        ((4, 100), (0,)),
+        ((3, 5, 7), (0, 2)),
+        ((2, 3, 4, 50), (1, 2, 3)),
+        ((5, 10, 9, 6), (0, 1, 2, 3)),
+        ((6, 3, 3), (1, 2)),
+    ],  # fmt: skip
 )
 def test_sums(shape, axes):
     check("reduce_sum", random(*shape), axes=axes, keepdims=False)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.expr import Load, Var, const
-from tilewright.ir.stmt import Block
+from tilewright.ir.stmt import Axis, Block
 from tilewright.ir.walk import blocks, free_vars, loads
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import instances, is_reduction, written
@@ -22,6 +22,7 @@ from tilewright.strategy.loops import (
     compute_inside,
     extent,
     find,
+    fuse,
     innermost,
     parallel,
     reorder,
@@ -175,7 +176,12 @@ def vectorize_block(
         schedule.reorder(*outer, *reduced, lane)
         schedule.vectorize(lane)
     elif reduced and contiguous(block, driven[reduced[-1]].var):
-        reduce_in_lanes(schedule, name, reduced[-1], width, alone)
+        loop = reduced[-1]
+        if 0 < extent(schedule, loop, 0) < 2 * width and in_order(
+            block, [driven[n] for n in reduced]
+        ):
+            loop = fuse(schedule, reduced)  # a short last axis: all of them are one run of memory
+        reduce_in_lanes(schedule, name, loop, width, alone)
 
 
 def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int, alone: int = 0) -> None:
@@ -219,6 +225,17 @@ def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int, alone:
         schedule.unroll(several)
         schedule.vectorize(lane)
     schedule.unroll(schedule.loops(name)[-1])
+
+
+def in_order(block: Block, axes: Sequence[Axis]) -> bool:
+    """Are these the last indices of every load of another buffer, over its whole extents?"""
+    own = written(block)
+    found = [n for n in loads(block.body) if n.buffer not in own]
+    variables, extents = tuple(a.var for a in axes), tuple(a.extent for a in axes)
+    return all(
+        n.indices[-len(axes) :] == variables and n.buffer.shape[-len(axes) :] == extents
+        for n in found
+    )
 
 
 def contiguous(block: Block, axis: Var) -> bool:
