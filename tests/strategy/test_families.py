@@ -198,7 +198,7 @@ def test_layer_norm(columns):
         ((2, 3, 4, 50), (1, 2, 3)),
         ((5, 10, 9, 6), (0, 1, 2, 3)),
         ((6, 3, 3), (1, 2)),
-    ],  # fmt: skip
+    ],
 )
 def test_sums(shape, axes):
     check("reduce_sum", random(*shape), axes=axes, keepdims=False)
