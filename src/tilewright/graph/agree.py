@@ -14,7 +14,6 @@ import numpy as np
 from tilewright.graph import sizes
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Value
-from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, Var, as_int
 
 
@@ -30,7 +29,7 @@ def agree(
     shown = [v for v in dict.fromkeys(values) if open_sizes & {*v.shape}]
     if not shown:
         return {}
-    one, other = (build.from_sizes(np.array([s], object), dtype("i64")) for s in (a, b))
+    one, other = build.size_vector(a), build.size_vector(b)
     none = build.constant(np.array([-1]), "none")
     same = build.emit("where", build.emit("equal", one, other), one, none)
     name = build.fresh(f"{label}_size")
@@ -41,7 +40,7 @@ def agree(
             v: build.emit("view_as", v, shape=tuple(size if s in (a, b) else s for s in v.shape))
             for v in shown
         }
-    last = build.from_sizes(np.array([size - 1], object), dtype("i64"))
+    last = build.size_vector(size - 1)
     places = build.emit("minimum", build.emit("arange", length=number), last)
     made = {}
     for v in shown:  # read by way of the size, so that its check stays

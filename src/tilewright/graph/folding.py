@@ -19,7 +19,7 @@ from tilewright.graph.builder import Builder, complete
 from tilewright.graph.graph import Value, tensor_type
 from tilewright.graph.operator import OPERATORS, Mismatch, Unequal
 from tilewright.graph.settle import Names, meet, renamed
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import Expr, Var, as_int
 
 SMALL = 1 << 20  # bytes that a folded constant may always take
@@ -197,6 +197,12 @@ class Folding(Builder):
             number = not isinstance(source, tuple)
             found.append(sizes.size(source) if number else self.measured.setdefault(source, name))
         return tuple(found)
+
+    def size_vector(self, size: Expr) -> Value:
+        """A size as an i64 vector of one element."""
+        made = np.empty(1, object)
+        made[0] = size
+        return self.from_sizes(made, dtype("i64"))
 
     def from_sizes(self, values: np.ndarray, of: DType, name: str = "sizes") -> Value:
         """A tensor of size expressions; a constant if all are numbers."""

@@ -23,7 +23,6 @@ from tilewright.graph import sizes
 from tilewright.graph.builder import Builder
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Value
-from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, as_int
 
 LONGEST = 64  # a transform of at most this length is one matrix product,
@@ -182,7 +181,7 @@ def of_open_length(
     emit, of = build.emit, x.real.dtype
     place = emit("arange", length=x.real.shape[1])
     row = emit("reshape", emit("arange", length=rows), shape=(rows, 1))
-    period = size_vector(build, count)
+    period = build.size_vector(count)
     turn = emit("cast", emit("floormod", emit("mul", row, place), period), to="f64")
     angle = emit("mul", turn, build.constant(np.asarray(sign * 2 * np.pi), "turn", "f64"))
     angle = emit("div", angle, emit("cast", period, to="f64"))
@@ -197,13 +196,6 @@ def of_open_length(
     w = [emit("mul", emit(wave, angle), weight) for wave in ("cos", "sin")]
     w = [p if p.dtype is of else emit("cast", p, to=of.name) for p in w]
     return _times(build, w, x, lambda wave, p: emit("matmul", wave, p), only_real=mirrored)
-
-
-def size_vector(build: Folding, size: Expr) -> Value:
-    """A size as an i64 vector of one element."""
-    made = np.empty(1, object)
-    made[0] = size
-    return build.from_sizes(made, dtype("i64"))
 
 
 def to_real(build: Folding, x: Parts, size: Expr) -> Value:

@@ -2,9 +2,9 @@
 
 `alike`: the operands of an element-wise node, stretched to one shape where a size that depends on
 data meets another one: the run finds it to be one or the same, or refuses. So is the first row of
-an axis of open size, which may have none. `agreed`: the operands
-of another node, under one size where an operator needs two to be the same (those inside a matrix
-product): the run compares them. What can be told when compiling is left to the operators.
+an axis of open size, which may have none, and so are the batches of a matrix product. `agreed`: the
+operands of any other node, under one size where an operator needs two to be the same (those inside
+a matrix product): the run compares them. What can be told when compiling is left to the operators.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tilewright.graph.graph import Value
 from tilewright.graph.settle import meet
 from tilewright.ir.expr import Expr, Var, as_int, minimum
 
-BROADCASTS = {
-    ("", op)
+BROADCASTS = {  # and how many of their operands' last axes are not broadcast
+    ("", op): 2 if op == "MatMul" else 0
     for op in "Add Sub Mul Div Mod Pow And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual"
-    " BitShift BitwiseAnd BitwiseOr BitwiseXor Max Min Mean Sum Where".split()
+    " BitShift BitwiseAnd BitwiseOr BitwiseXor Max Min Mean Sum Where MatMul".split()
 }
 
 

@@ -51,7 +51,6 @@ from tilewright.support.errors import CompileError, ImportFault
 
 OLDEST, NEWEST = 1, 28  # opsets of ai.onnx that the translators know
 MOST_NODES = 200_000  # translated nodes, after functions and loops are expanded
-
 MOST_AGREED = 4  # pairs of sizes of one node that are compared in the run
 
 Scope = dict[str, Value | None]
@@ -308,18 +307,17 @@ class Importer:
         translator = TRANSLATORS[key]
         if self.body is not None:
             return translator(site)
-        if key in BROADCASTS:
+        own = BROADCASTS.get(key)
+        if own is not None:
             tensors = [v for v in site.inputs if isinstance(v, Value)]
             if len(tensors) == len(site.inputs) > 1:
-                site.inputs = [*alike(site, tensors)]
-        if key == ("", "MatMul") and all(isinstance(v, Value) for v in site.inputs):
-            site.inputs = [*alike(site, [site[0], site[1]], own=2)]
+                site.inputs = [*alike(site, tensors, own)]
         for _ in range(MOST_AGREED):
             try:
                 return translator(site)
             except CompileError as fault:
                 rule = fault.__context__
-                left = isinstance(rule, Unequal) and key not in BROADCASTS
+                left = isinstance(rule, Unequal) and own != 0
                 if not left or not agreed(site, *rule.sizes):
                     raise
         return translator(site)

@@ -59,9 +59,7 @@ def dims(n: Site, x: Value) -> Value:
 
 def counted(n: Site, size: Expr) -> Value:
     """A size as an i64 vector of one element."""
-    made = np.empty(1, object)
-    made[0] = size
-    return n.build.from_sizes(made, I64)
+    return n.build.size_vector(size)
 
 
 def length(v: Value) -> int:

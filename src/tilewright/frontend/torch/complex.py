@@ -293,7 +293,7 @@ def normalised(n: Site, parts: Any, lengths: Iterable[Expr], kind: int) -> Any:
     if (known := as_int(count)) is not None:
         factor = n.constant(1 / math.sqrt(known) if kind == 1 else 1 / known, of)
     else:
-        many = n.cast(fourier.size_vector(n.build, count), F64)
+        many = n.cast(n.build.size_vector(count), F64)
         many = n.emit("sqrt", many) if kind == 1 else many
         factor = n.cast(n.emit("div", n.constant(1.0, F64), many), of)
     scaled = [n.emit("mul", p, factor) for p in parts]
