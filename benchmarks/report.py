@@ -20,7 +20,8 @@ that the machine's own best rates, measured between the slices, allow without al
 A cell whose outputs differ from onnxruntime's by more than {tolerance:g} of the largest value is
 marked ✗. {ratios} [Kernels](kernels.md)
 shows each model's kernels against the machine's limits, [space.md](space.md) the default schedules
-beside random points of their spaces.
+beside random points of their spaces, [operators_beside_pytorch.md](operators_beside_pytorch.md)
+single operators.
 """
 PATHS = re.compile(r"(/[\w.-]+)+/")  # of files on the machine that measured
 LONGEST_REASON = 140  # characters

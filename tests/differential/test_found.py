@@ -351,3 +351,25 @@ def test_corners_of_a_size_that_only_the_run_knows() -> None:
     x, goal = made(g, 1, 2, "M"), g.constant([1, 2, 3])
     g.apply("Resize", x, None, None, goal, mode="nearest", exact=True, **attrs)
     check(g)
+
+
+def test_product_along_the_only_axis_and_a_pad_that_sums_take_in() -> None:
+    g = growth(22)
+    g.apply("ReduceProd", made(g, 7), g.told([[0]]), keepdims=1)
+    (wide,) = g.apply(
+        "Pad", made(g, 5, 7, 6, 3), g.constant([0, 0, 3, 3, 0, 3, 0, 0]), g.constant(-0.6, F32)
+    )
+    g.apply("ReduceSumSquare", wide)
+    check(g)
+
+
+def test_rows_of_a_scan_that_each_step_would_measure() -> None:
+    g = growth(21)
+    x, state, goal = made(g, 4, 1, 2), made(g, 1), g.told([[1, 2]])
+    body = Body(g, [Value(g.name("f"), state.worlds),
+                    Value(g.name("f"), [w[0] for w in x.worlds])])  # fmt: skip
+    (row,) = body.apply("Reshape", body.formals[1], goal, exact=True)
+    (total,) = body.apply("Add", body.formals[0], body.formals[0])
+    proto, captured = body.graph([total, row])
+    g.apply("Scan", state, x, outputs=2, captured=captured, body=proto, num_scan_inputs=1)
+    check(g)

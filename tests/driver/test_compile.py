@@ -11,6 +11,7 @@ from tests.driver.conftest import DIGITS, dense, expected
 from tilewright.frontend.onnx import import_onnx
 from tilewright.graph import Builder, evaluate
 from tilewright.graph.passes.choose_layouts import choose_layouts
+from tilewright.graph.passes.pipeline import optimise
 from tilewright.ir.expr import const, maximum
 from tilewright.support.errors import CompileError, InputError, InternalFault
 
@@ -67,6 +68,42 @@ def test_images_of_symbolic_sizes():
     for sizes in (1, 5, 7), (2, 33, 30), (3, 16, 1):
         image = rng.standard_normal((sizes[0], 3, *sizes[1:]), np.float32)
         close(exe(image)[0], evaluate(graph, [image])[0])
+
+
+@pytest.mark.parametrize("name", ["n", "c", "y", "b", "i0", "k", "rc", "vn"])
+def test_sizes_named_as_indices_are(name):
+    """An index of the compiler's own must not stand for a size of the model."""
+    build, rng = Builder(), np.random.default_rng(2)
+    x = build.input("x", "f32", (2, 8, 5, build.symbol(name)))
+    w = build.constant(rng.standard_normal((16, 8, 3, 3), np.float32))
+    y = build.emit("conv", x, w, strides=(1, 2), pads=((1, 1), (1, 1)))
+    y = build.emit("softmax", build.emit("transpose", y, perm=(0, 2, 3, 1)), axis=2)
+    graph = build.finish([y])
+    exe = tw.compile(graph, threads=1)
+    for width in (3, 20):
+        image = rng.standard_normal((2, 8, 5, width), np.float32)
+        close(exe(image)[0], evaluate(graph, [image])[0])
+
+
+def test_sequences_of_symbolic_length():
+    """Windows along one axis run as windows along two, packed, and so do transposed ones."""
+    build, rng = Builder(), np.random.default_rng(1)
+    y = build.input("x", "f32", (1, 6, build.symbol("n")))
+    for op, shape, window in (
+        ("conv", (24, 6, 5), {"strides": (2,), "pads": ((2, 2),), "dilations": (1,)}),
+        ("conv_transpose", (24, 9, 4), {"strides": (2,), "pads": ((1, 1),), "dilations": (1,)}),
+        ("max_pool", None, {"kernel": (3,), "strides": (1,), "pads": ((1, 1),)}),
+        ("conv", (9, 1, 3), {"strides": (1,), "pads": ((1, 1),), "groups": 9}),
+    ):
+        weights = [] if shape is None else [build.constant(rng.standard_normal(shape, np.float32))]
+        y = build.emit("relu", build.emit(op, y, *weights, **window))
+    graph = build.finish([y])
+    packed = [n.op for n in choose_layouts(optimise(graph), 8).nodes if n.op.endswith("_packed")]
+    assert packed == ["conv_packed", "conv_transpose_packed", "depthwise_packed"]
+    exe = tw.compile(graph, threads=1)
+    for length in (3, 8, 61):
+        series = rng.standard_normal((1, 6, length), np.float32)
+        close(exe(series)[0], evaluate(graph, [series])[0])
 
 
 def test_threads_are_those_asked_for(model, monkeypatch):

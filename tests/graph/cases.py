@@ -422,6 +422,8 @@ def _indexing() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         ("top_k", [i(3, 6)], {"k": 3}),
         ("top_k", [f(4, 3)], {"k": 4, "axis": 0, "largest": False}),
         ("top_k", [f(5)], {"k": 2}),
+        ("top_k", [f(3, 150)], {"k": 150}),
+        ("top_k", [i(2, 97, 3)], {"k": 90, "axis": 1, "largest": False}),
     ]
 
 

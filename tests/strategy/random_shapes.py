@@ -146,14 +146,36 @@ def tensor(draw: Draw) -> Value:
     return draw.input(*(draw.size() for _ in range(draw.rng.choice([1, 2, 3, 3]))))
 
 
+def moved(draw: Draw) -> Value:
+    """A tensor, perhaps in another order, in part, backwards or inside a pad."""
+    x, rng = tensor(draw), draw.rng
+    for kind in rng.sample(["order", "part", "pad"], rng.choice([0, 0, 1, 2])):
+        if kind == "order":
+            x = draw.build.emit("transpose", x, perm=tuple(rng.sample(range(x.rank), x.rank)))
+        elif kind == "pad":
+            before, after = (tuple(rng.choice((0, 0, 1, 3)) for _ in sizes(x)) for _ in "ab")
+            x = draw.build.emit("pad", x, before=before, after=after, value=rng.choice((0.0, 1.5)))
+        else:
+            ends = [(rng.randint(0, n // 2), rng.randint(n // 2, n - 1)) for n in sizes(x)]
+            steps = [rng.choice((1, 1, 2, -1)) for _ in ends]
+            x = draw.build.emit(
+                "slice",
+                x,
+                starts=tuple(a if k > 0 else b for (a, b), k in zip(ends, steps, strict=True)),
+                shape=tuple((b - a) // abs(k) + 1 for (a, b), k in zip(ends, steps, strict=True)),
+                steps=tuple(steps),
+            )
+    return x
+
+
 def softmax(draw: Draw) -> Value:
-    x = tensor(draw)
+    x = moved(draw)
     op = draw.rng.choice(["softmax", "log_softmax"])
     return draw.build.emit(op, x, axis=draw.rng.randrange(x.rank))
 
 
 def norm(draw: Draw) -> Value:
-    x = tensor(draw)
+    x = moved(draw)
     last = sizes(x)[-1]
     if draw.rng.random() < 0.5:
         return draw.build.emit("layer_norm", x, draw.weight(last), draw.weight(last))
@@ -161,7 +183,7 @@ def norm(draw: Draw) -> Value:
 
 
 def reduce(draw: Draw) -> Value:
-    x = tensor(draw)
+    x = moved(draw)
     axes = tuple(sorted(draw.rng.sample(range(x.rank), draw.rng.randint(1, x.rank))))
     op = draw.rng.choice(["reduce_sum", "reduce_mean", "reduce_max", "reduce_min"])
     return draw.build.emit(op, x, axes=axes, keepdims=True)

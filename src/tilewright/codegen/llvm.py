@@ -120,12 +120,15 @@ def _flatten(stmt: Stmt, into: list[Stmt], workspace: list[Buffer]) -> None:
         into.append(stmt)
 
 
-def _is_workspace(stmt: Alloc) -> bool:
-    """Whether a top-level buffer must outlive a launch, or is too large to be planned now."""
-    several = isinstance(stmt.body, Seq | Alloc) or (
-        isinstance(stmt.body, For) and stmt.body.kind in ("parallel", "thread")
-    )
-    return stmt.buffer.scope == "global" or several or as_int(stmt.buffer.shape[0]) is None
+def _is_workspace(stmt: Stmt) -> bool:
+    """Is a top-level buffer, or one below it, too large to be planned now, or must it outlive a
+    launch?"""
+    if isinstance(stmt, Seq):
+        return any(map(_is_workspace, stmt.stmts))
+    if isinstance(stmt, Alloc):
+        plain = stmt.buffer.scope != "global" and as_int(stmt.buffer.shape[0]) is not None
+        return not plain or _is_workspace(stmt.body)
+    return isinstance(stmt, For) and stmt.kind in ("parallel", "thread")
 
 
 def _entry(

@@ -1,15 +1,16 @@
 """Loads and stores: from an index in linear form to LLVM's memory instructions.
 
 In: a buffer, a `Linear` index and a mask. Out: instructions, and for a load a `Value`. Lanes that
-touch neighbouring elements become one vector access; the same element, one scalar access; anything
-else a gather or scatter. Masked lanes touch nothing.
+touch neighbouring elements become one vector access; the same element, one scalar access; elements
+at known distances, a few vectors or scalars; anything else a gather or scatter. Masked lanes touch
+nothing.
 """
 
 from __future__ import annotations
 
 from tilewright.codegen.llvm_builder import Builder
 from tilewright.codegen.llvm_convert import Convert
-from tilewright.codegen.llvm_index import Linear, splat
+from tilewright.codegen.llvm_index import Linear, Offsets, splat
 from tilewright.codegen.llvm_types import (
     SMALL_FLOATS,
     Value,
@@ -22,6 +23,8 @@ from tilewright.codegen.llvm_types import (
 )
 from tilewright.ir.dtype import DType, i32, i64, u8
 from tilewright.ir.stmt import Buffer
+
+MOST_COVER = 4  # vectors that are loaded to choose one from
 
 
 class Memory:
@@ -67,6 +70,8 @@ class Memory:
             place = self.address(buffer, first, loads=True)
             text = self.read(buffer, f"load {kind}, ptr {place}, align {size}", place)
             return self.to_register(self.reverse(text, kind, lanes), dtype, lanes)
+        if index.offsets is not None and index.varying is None and mask is None:
+            return self.to_register(self.collect(buffer, index, index.offsets), dtype, lanes)
         places = self.addresses(buffer, index, lanes)
         name = f"llvm.masked.gather.{mangle(kind)}.v{lanes}p0"
         pointers = vector("ptr", lanes)
@@ -113,6 +118,12 @@ class Memory:
             return self.b.effect(
                 f"store {kind} {text}, ptr {self.address(buffer, first)}, align {size}"
             )
+        if index.offsets is not None and index.varying is None and mask is None:
+            for lane, offset in enumerate(index.offsets):
+                place = self.address(buffer, Linear(index.constant + offset, index.terms))
+                part = self.b.pure(f"extractelement {kind} {text}, i32 {lane}", text)
+                self.b.effect(f"store {memory(dtype)} {part}, ptr {place}, align {size}")
+            return None
         places = self.addresses(buffer, index, lanes)
         name = f"llvm.masked.scatter.{mangle(kind)}.v{lanes}p0"
         pointers = vector("ptr", lanes)
@@ -132,6 +143,44 @@ class Memory:
     def level(self, buffer: Buffer, *operands: str) -> int | None:
         """The region where a load may stand; a private buffer becomes registers anyway."""
         return None if buffer.name in self.private else self.b.reach(buffer.name, *operands)
+
+    def collect(self, buffer: Buffer, index: Linear, offsets: Offsets) -> str:
+        """The elements at known distances: chosen from vectors that cover them all if those are
+        few, else one by one. No machine gathers as fast.
+        """
+        lanes, size = len(offsets), _align(buffer.dtype)
+        kind, element = memory(buffer.dtype, lanes), memory(buffer.dtype)
+        least, span = min(offsets), max(offsets) - min(offsets) + 1
+
+        def at(offset: int) -> str:
+            start = Linear(index.constant + offset, index.terms)
+            return self.address(buffer, start, loads=True)
+
+        made = "poison"
+        if lanes <= span <= MOST_COVER * lanes:
+            starts = [*range(0, span - lanes, lanes), span - lanes]
+            for k, start in enumerate(starts):
+                place = at(least + start)
+                text = self.read(buffer, f"load {kind}, ptr {place}, align {size}", place)
+                end = starts[k + 1] if k + 1 < len(starts) else span
+                order = [
+                    lanes + o - least - start if start <= o - least < end else lane
+                    for lane, o in enumerate(offsets)
+                ]
+                made = self.b.pure(
+                    f"shufflevector {kind} {made}, {kind} {text}, "
+                    f"<{lanes} x i32> {vector_constant(order, i32)}",
+                    made,
+                    text,
+                )
+            return made
+        for lane, offset in enumerate(offsets):
+            place = at(offset)
+            text = self.read(buffer, f"load {element}, ptr {place}, align {size}", place)
+            made = self.b.pure(
+                f"insertelement {kind} {made}, {element} {text}, i32 {lane}", made, text
+            )
+        return made
 
     def reverse(self, text: str, kind: str, lanes: int) -> str:
         order = vector_constant(list(range(lanes - 1, -1, -1)), i32)

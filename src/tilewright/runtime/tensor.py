@@ -148,6 +148,10 @@ def to_numpy(value: Any) -> np.ndarray[Any, Any]:
         raise TypeError(f"{type(value).__name__} is neither a NumPy array nor has DLPack")
     if hasattr(value, "detach"):  # torch: gradients are not followed into the model
         value = value.detach()
+        try:
+            return value.numpy()  # ten times as fast as DLPack
+        except (TypeError, RuntimeError):  # on another device, or of a dtype that NumPy lacks
+            pass
     device = value.__dlpack_device__()
     if int(device[0]) not in _CPU_DEVICES:
         raise BufferError(f"its memory is on device {tuple(map(int, device))}, expected the CPU")
@@ -169,4 +173,4 @@ def from_numpy(array: np.ndarray[Any, Any], like: Any) -> Any:
             return array
         plain = array.view(f"uint{8 * array.dtype.itemsize}")
         return library.from_dlpack(plain).view(getattr(library, name))
-    return library.from_dlpack(array)
+    return getattr(library, "from_numpy", library.from_dlpack)(array)

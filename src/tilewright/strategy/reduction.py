@@ -3,15 +3,18 @@
 
 In: a schedule with reductions and the elementwise blocks around them, and a machine. The one idea
 of `rows`: all blocks share their leading axes; whatever a row needs is computed inside the loop
-over rows and stays in cache. The one idea of `lanes`: where the innermost axis of memory is not
-reduced, its vectors accumulate side by side.
+over rows and stays in cache. The one idea of `lanes` and `columns`: where memory runs along an axis
+that is not reduced, its vectors accumulate side by side; `columns` keeps everything about a strip
+of them together. The one idea of `reduce_in_lanes`: a long sum is many short ones side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 
-from tilewright.ir.expr import Load, Var, const
+from tilewright.arith.affine import Forms
+from tilewright.ir.expr import Load, Var, as_int, const
 from tilewright.ir.stmt import Axis, Block
 from tilewright.ir.walk import blocks, free_vars, loads
 from tilewright.schedule.schedule import Schedule
@@ -38,6 +41,7 @@ from tilewright.target.target import Target
 
 ONE = const(1)
 UNKNOWN = (1 << 16) - 1  # an open size: long, and no multiple of anything
+STEP = 4  # places between neighbouring lanes that a few loads cover
 IN_FLIGHT = 4  # vectors of partial results: as many as an addition takes cycles
 
 
@@ -50,6 +54,10 @@ def reduction(schedule: Schedule, target: Target, threads: int) -> None:
         lanes(schedule, reductions[0].name, target, threads)
         return
     shared = 0 if ordered else shared_axes(found)
+    along, kept = (0, []) if ordered else shared_columns(found, shared, target)
+    if kept:
+        columns(schedule, along, kept, target, threads)
+        return
     if shared:
         rows(schedule, shared, target, threads)
         return
@@ -70,7 +78,7 @@ def in_lanes(found: Sequence[Block], reduced: Block) -> bool:
         and simple
         and same
         and len(found) <= 2
-        and contiguous(reduced, spatial[-1].var)
+        and contiguous(reduced, spatial[-1].var, STEP)
     )
 
 
@@ -83,15 +91,19 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     anchor = split_off_result(schedule, name)
     *outer, inner = by_axis(schedule, anchor.result)
     width = min(width, extent(schedule, inner, width))
-    piece, lane = split(schedule, inner, width)
-    last = innermost(outer)
-    fit = heights(extent(schedule, last), 1, target.vector_registers)
     side_by_side = target.vector_registers // 4  # the rest is for what neighbours share
-    columns = schedule.decide("columns", strip(extent(schedule, last), side_by_side), fit)
+    piece, lane = split(schedule, inner, width)
+    windows = has_windows(block)
+    last = innermost(outer) if windows else piece
+    fit = heights(extent(schedule, last), 1, target.vector_registers)
+    beside = schedule.decide("columns", strip(extent(schedule, last), side_by_side), fit)
     column = ""
-    if columns > 1:
-        tile, column = split(schedule, last, columns)
-        outer[outer.index(last)] = tile
+    if beside > 1:
+        tile, column = split(schedule, last, beside)
+        if windows:
+            outer[outer.index(last)] = tile
+        else:
+            piece = tile
         reorder(schedule, *outer, piece, column, lane)
     count = sum(a.kind == "spatial" for a in block.axes)
     own = compute_inside(schedule, anchor.block, innermost([*outer, piece]))
@@ -103,6 +115,13 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     vectorize(schedule, lane)
     if threads > 1 and instances(block) * 4 >= PARALLEL_BYTES:
         parallel(schedule, [*outer, piece], threads)
+
+
+def has_windows(block: Block) -> bool:
+    """Is an index of what it reads made of a spatial and a reduced axis?"""
+    kinds = [{a.var for a in block.axes if (a.kind == "spatial") is s} for s in (True, False)]
+    indices = (free_vars(i) for n in loads(block.body) for i in n.indices)
+    return any(used & kinds[0] and used & kinds[1] for used in indices)
 
 
 def shared_axes(found: Sequence[Block]) -> int:
@@ -137,6 +156,70 @@ def rows(schedule: Schedule, shared: int, target: Target, threads: int) -> None:
         parallel(schedule, outer, threads)
 
 
+def shared_columns(found: Sequence[Block], shared: int, target: Target) -> tuple[int, list[int]]:
+    """The axis along which all reductions read, if it fills vectors and is none that some block
+    reduces, and with it all axes that no block reduces; else (0, [])."""
+    spatial = [[a for a in b.axes if a.kind == "spatial"] for b in found]
+    rank = len(spatial[-1])
+    if (
+        len(found) == 1
+        or any(len(s) != rank for s in spatial)
+        or any(len(b.writes) > 1 for b in found)
+    ):
+        return 0, []
+    common = [d for d in range(rank) if len({s[d].extent for s in spatial}) == 1]
+    trailing = [d for d in common if {*range(d, rank)} <= {*common}]
+    kept = [*range(shared), *(d for d in trailing if d >= shared)]
+    if len(kept) == rank:
+        return 0, []
+    width = min(vector_lanes(b, target) for b in found)
+    for d in {rank - 1, shared - 1} & {*kept}:
+        size = as_int(spatial[-1][d].extent)
+        pairs = [(b, s[d].var) for b, s in zip(found, spatial, strict=True) if is_reduction(b)]
+        if (size is None or size >= width) and all(contiguous(b, axis) for b, axis in pairs):
+            return d, kept
+    return 0, []
+
+
+def columns(
+    schedule: Schedule, along: int, kept: Sequence[int], target: Target, threads: int
+) -> None:
+    """Strips of axis `along` and all other axes that are `kept` outside and in parallel,
+    everything about a strip inside: it stays in cache, and its accumulators in registers."""
+    names = schedule.blocks()
+    width = min(vector_lanes(find(schedule, n), target) for n in names)
+    strip = schedule.decide("strip", IN_FLIGHT, (1, 2, IN_FLIGHT, 8)) * width
+    inside = list(schedule.loops(names[-1]))
+    outer = [inside[d] for d in kept if d != along]
+    if extent(schedule, inside[along], UNKNOWN) > strip:
+        piece, inside[along] = schedule.split(inside[along], (None, strip))
+        outer.append(piece)
+    reorder(schedule, *outer, *[n for n in inside if n not in outer])
+    for name in reversed(names[:-1]):
+        if outer:
+            schedule.compute_at(name, outer[-1])
+    for name in names:
+        block = find(schedule, name)
+        own = [n for n in schedule.loops(name) if n not in outer and extent(schedule, n, 0) != 1]
+        if not is_reduction(block):
+            vectorize_inner(schedule, own[-1], extent(schedule, own[-1], 0) or None, width)
+            continue
+        driven = axes_driven(block)
+        reduced = [n for n in own if driven[n].kind == "reduce"]
+        *across, last = [n for n in own if n not in reduced]
+        (buffer,) = written(block)
+        if buffer not in schedule.func.buffers:
+            schedule.set_scope(buffer.name, "local")
+        vectors, lane = schedule.split(last, (None, width))
+        reorder(schedule, *across, *reduced, vectors, lane)
+        if extent(schedule, vectors, 0):
+            schedule.unroll(vectors)
+        schedule.vectorize(lane)
+    size = sum(instances(find(schedule, n)) for n in schedule.blocks()) * 4
+    if threads > 1 and size >= PARALLEL_BYTES:
+        parallel(schedule, outer, threads)
+
+
 def by_itself(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     """A block that shares no rows with the others."""
     block = find(schedule, name)
@@ -164,10 +247,14 @@ def vectorize_block(
         size = extent(schedule, inside[-1], 0) or None
         vectorize_inner(schedule, inside[-1], size, width, f"{name}.flight")
         return
-    driven = {v.name: a for a in block.axes for v in free_vars(a.value)}
+    driven = axes_driven(block)
     reduced = [n for n in inside if n in driven and driven[n].kind == "reduce"]
     spatial = [n for n in inside if n in driven and driven[n].kind == "spatial"]
-    if spatial and contiguous(block, driven[spatial[-1]].var):
+    walked = bool(spatial) and contiguous(block, driven[spatial[-1]].var)
+    lane = lane_of(schedule, block, reduced, driven, width) if reduced and not walked else ""
+    if lane:
+        reduce_in_lanes(schedule, name, lane, width, alone)
+    elif spatial:
         lane = spatial[-1]
         outer: list[str] = []
         if not 0 < extent(schedule, lane, 0) <= width:
@@ -175,13 +262,23 @@ def vectorize_block(
             outer = [piece]
         schedule.reorder(*outer, *reduced, lane)
         schedule.vectorize(lane)
-    elif reduced and contiguous(block, driven[reduced[-1]].var):
-        loop = reduced[-1]
-        if 0 < extent(schedule, loop, 0) < 2 * width and in_order(
-            block, [driven[n] for n in reduced]
-        ):
-            loop = fuse(schedule, reduced)  # a short last axis: all of them are one run of memory
-        reduce_in_lanes(schedule, name, loop, width, alone)
+
+
+def lane_of(
+    schedule: Schedule, block: Block, reduced: Sequence[str], driven: Mapping[str, Axis], width: int
+) -> str:
+    """The loop whose rounds are best reduced side by side: one along which memory is read, all of
+    them if they are one run of memory, else one whose elements are gathered. "" if all are short.
+    """
+    axes = [driven[n] for n in reduced]
+    sizes = [extent(schedule, n, 0) for n in reduced]
+    uneven = sizes[-1] and (sizes[-1] < 2 * width or sizes[-1] % (IN_FLIGHT * width))
+    enough = 0 in sizes or prod(sizes) >= 2 * width
+    if len(reduced) > 1 and uneven and enough and in_order(block, axes):
+        return fuse(schedule, reduced)
+    long = [n for n in reversed(reduced) if extent(schedule, n, UNKNOWN) >= 2 * width]
+    walked = [n for n in long if contiguous(block, driven[n].var)]
+    return next(iter((*walked, *long)), "")
 
 
 def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int, alone: int = 0) -> None:
@@ -191,40 +288,42 @@ def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int, alone:
     Decision "flight": how many vectors of partial results there are.
     """
     size = extent(schedule, loop, UNKNOWN)
-    if size < 2 * width or len(find(schedule, name).writes) > 1:
-        return
-    most = size // (2 * width)
-    values = [f for f in range(1, 9) if f == 1 or (f <= most and size % (f * width) == 0)]
-    enough = min((f for f in values if f >= IN_FLIGHT), default=values[-1])
-    flight = schedule.decide(f"{name}.flight", enough, values)
-    around, *vectors, lane = schedule.split(
-        loop, (None, flight, width) if flight > 1 else (None, width)
-    )
+    values = list(range(1, min(8, size // (2 * width)) + 1))
+    even = [f for f in values if f >= IN_FLIGHT and size % (f * width) == 0]
+    flight = min(even[0] if even else IN_FLIGHT, values[-1])
+    flight = schedule.decide(f"{name}.flight", flight, values)
+    around, inner = schedule.split(loop, (None, flight * width))
     try:
-        partial = schedule.rfactor(name, lane)
+        partial = schedule.rfactor(name, inner)
     except ScheduleError:
         return  # the scalar loop is correct, only slower
-    stages = [partial, name]
-    if vectors:  # these are combined first, then the numbers of the vector that is left
-        (buffer,) = written(find(schedule, partial))
-        stages.insert(0, schedule.rfactor(partial, vectors[0], len(buffer.shape) - 1))
+    stages, vectors = [partial, name], ("", "")
+    if flight > 1:  # its vectors are combined first, then the numbers of the one that is left
+        *_, whole = schedule.loops(name)
+        vectors = schedule.split(whole, (flight, width))
+        stages.insert(1, schedule.rfactor(name, vectors[1]))
     for block in stages:
-        (buffer,) = written(find(schedule, block))
-        if buffer not in schedule.func.buffers:
-            schedule.set_scope(buffer.name, "local")
+        for buffer in written(find(schedule, block)):
+            if buffer not in schedule.func.buffers:
+                schedule.set_scope(buffer.name, "local")
     if alone:
-        row = schedule.loops(stages[0])[alone - 1]
+        row = schedule.loops(partial)[alone - 1]
         for block in stages[1:]:
             schedule.reverse_compute_at(block, row)
-    reorder(schedule, around, *vectors, lane)
-    unroll(schedule, *vectors)
-    schedule.vectorize(lane)
-    if vectors:
-        *_, lane, several = schedule.loops(partial)
-        schedule.reorder(several, lane)
-        schedule.unroll(several)
-        schedule.vectorize(lane)
+    rounds = schedule.split(inner, (flight, width))
+    driven = axes_driven(find(schedule, partial))
+    reduced = [n for n in schedule.loops(partial) if n in driven and driven[n].kind == "reduce"]
+    reorder(schedule, *[n for n in reduced if n != around], around, *rounds)
+    for several, lane in (rounds, vectors):
+        reorder(schedule, several, lane)
+        unroll(schedule, several)
+        vectorize(schedule, lane)
     schedule.unroll(schedule.loops(name)[-1])
+
+
+def axes_driven(block: Block) -> dict[str, Axis]:
+    """For the name of each loop the axis that it drives."""
+    return {v.name: a for a in block.axes for v in free_vars(a.value)}
 
 
 def in_order(block: Block, axes: Sequence[Axis]) -> bool:
@@ -238,18 +337,24 @@ def in_order(block: Block, axes: Sequence[Axis]) -> bool:
     )
 
 
-def contiguous(block: Block, axis: Var) -> bool:
-    """Does every load of another buffer that uses `axis` use it as its last index only (and does
-    one)?
+def contiguous(block: Block, axis: Var, most: int = 1) -> bool:
+    """Does every load of another buffer that uses `axis` go on in its last index with it, by one
+    place or at `most` so many (and does one use it)?
     """
     own = written(block)
     using = [
         n for n in loads(block.body)
         if n.buffer not in own and any(axis in free_vars(i) for i in n.indices)
     ]  # fmt: skip
-    return bool(using) and all(_last(n, axis) for n in using)
+    return bool(using) and all(_walks(n, axis, most) for n in using)
 
 
-def _last(load: Load, axis: Var) -> bool:
-    *outer, inner = load.indices
-    return inner == axis and not any(axis in free_vars(i) for i in outer)
+def _walks(load: Load, axis: Var, most: int) -> bool:
+    long = [n for n, size in enumerate(load.buffer.shape) if size != ONE]
+    if [n for n, i in enumerate(load.indices) if axis in free_vars(i)] != long[-1:]:
+        return False
+    inner = load.indices[long[-1]]
+    form = Forms({}).affine(inner)
+    return all(
+        0 < c <= most if t == axis else axis not in free_vars(t) for t, c in form.terms.items()
+    )

@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.ir.expr import Var, expr
 from tilewright.te.reduce import lift_reductions
-from tilewright.te.tensor import Compute, Tensor, shape_of
+from tilewright.te.tensor import Compute, ComputeAxis, Tensor, shape_of
 
 
 def compute(
@@ -49,7 +49,7 @@ def axis_vars(value: Callable[..., Any], rank: int) -> tuple[Var, ...]:
     names: list[str] = []
     code = getattr(value, "__code__", None)
     if code is not None and code.co_argcount == rank and not code.co_flags & 0x04:
-        return tuple([Var(n) for n in code.co_varnames[:rank]])
+        return tuple([ComputeAxis(n) for n in code.co_varnames[:rank]])
     for parameter in inspect.signature(value).parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
             names += [f"{parameter.name}{d}" for d in range(rank - len(names))]
@@ -57,4 +57,4 @@ def axis_vars(value: Callable[..., Any], rank: int) -> tuple[Var, ...]:
             names.append(parameter.name)
     if len(names) != rank:
         raise TypeError(f"the function takes {len(names)} indices, the shape has {rank} dimensions")
-    return tuple(Var(n) for n in names)
+    return tuple(ComputeAxis(n) for n in names)

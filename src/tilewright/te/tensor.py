@@ -64,20 +64,26 @@ class Read(Expr):
         self.dtype = self.tensor.dtype
 
 
-class ReduceAxis(Var):
-    """An axis to reduce over: lo, lo + 1, …, lo + extent - 1. Equal only to itself."""
+class ComputeAxis(Var):
+    """An axis of a computation. Equal only to itself: a size may have its name."""
 
-    __slots__ = ("extent", "lo")
-
-    def __init__(self, name: str, lo: Expr, extent: Expr) -> None:
-        Var.__init__(self, name, i64)
-        self.lo, self.extent = lo, extent
+    __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
         return self is other
 
     def __hash__(self) -> int:
         return id(self)
+
+
+class ReduceAxis(ComputeAxis):
+    """An axis to reduce over: lo, lo + 1, …, lo + extent - 1."""
+
+    __slots__ = ("extent", "lo")
+
+    def __init__(self, name: str, lo: Expr, extent: Expr) -> None:
+        Var.__init__(self, name, i64)
+        self.lo, self.extent = lo, extent
 
 
 class Operation:

@@ -7,7 +7,7 @@ An entry is an operator (or a variant) that supports float32 on CPU. Each sample
 among its arguments are the inputs of a module, several samples share one. The imported graph runs on the
 operators' NumPy references, or compiled with `--native`. The verdict on an entry's samples of a dtype is
 the worst: agree, differ or fail (our fault), unsupported (an ImportFault says so), not exported (PyTorch
-refuses). Of float32 all samples are taken (or `--samples` many), of other dtypes the first `--others`.
+refuses). All samples are taken (an hour), or the first `--samples` of float32 and `--others` of the rest.
 `--log` appends a line of JSON for each entry and dtype and skips those that it already has; `--page`
 writes it up.
 """
@@ -276,40 +276,36 @@ def has(op: Any, of: str) -> bool:
     return getattr(torch, of) in op.supported_dtypes("cpu")
 
 
-def examine(name: str, op: Any, of: str, count: int | None, native: bool = False) -> Entry:
-    """An entry's samples of a dtype: together while that goes well, else by halves."""
-    entry, start = Entry(name, of), time.perf_counter()
-    tolerance = TOLERANCE.get(of, TOLERANCE["float32"])
-    try:
-        calls = list(samples(op, of, count))
-    except Exception as fault:  # the sample itself cannot be made on this machine
-        entry.add("not exported", f"no sample: {type(fault).__name__}: {fault}")
-        calls = []
+def examine(
+    name: str, op: Any, dtypes: Sequence[str], count: int | None, native: bool = False
+) -> list[Entry]:
+    """An entry's first samples of some dtypes: together while that goes well, else by dtypes and halves."""
+    start, found = time.perf_counter(), {of: Entry(name, of) for of in dtypes}
+    calls: list[tuple[str, Any]] = []
+    for of, entry in found.items():
+        try:
+            calls += [(of, call) for call in list(samples(op, of, count))]
+        except Exception as fault:  # the sample itself cannot be made on this machine
+            entry.add("not exported", f"no sample: {type(fault).__name__}: {fault}")
     waiting = [calls[k : k + TOGETHER] for k in range(0, len(calls), TOGETHER)]
     while waiting:
         some = waiting.pop(0)
-        verdict, why = judged(op, some, tolerance, native)
-        if verdict == "agree" or len(some) == 1 or why.startswith(LACKED):
-            entry.add(verdict, why, len(some))
-        else:
+        kinds = {of: [c for c in some if c[0] == of] for of, _ in some}
+        # Several dtypes are each held to their outputs' own, one to that of its inputs.
+        near = None if len(kinds) > 1 else TOLERANCE.get(some[0][0], TOLERANCE["float32"])
+        verdict, why = judged(op, [call for _, call in some], near, native)
+        if verdict != "agree" and len(kinds) > 1:
+            waiting[:0] = kinds.values()
+        elif verdict != "agree" and len(some) > 1 and not why.startswith(LACKED):
             half = len(some) // 2
             waiting[:0] = [some[:half], some[half:]]
-    entry.seconds = round(time.perf_counter() - start, 2)
-    return entry
-
-
-def examine_together(
-    name: str, op: Any, dtypes: Sequence[str], count: int | None, native: bool = False
-) -> list[Entry]:
-    """An entry's first samples of several dtypes: in one module if that goes well."""
-    start, found = time.perf_counter(), {}
-    with contextlib.suppress(Exception):  # `examine` says which
-        found = {of: list(samples(op, of, count)) for of in dtypes}
-    calls = [call for of in found for call in found[of]]
-    if not calls or judged(op, calls, None, native)[0] != "agree":
-        return [examine(name, op, of, count, native) for of in dtypes]
-    seconds = round((time.perf_counter() - start) / len(dtypes), 2)
-    return [Entry(name, of, "agree", {"agree": len(found[of])}, {}, seconds) for of in dtypes]
+        else:
+            for of, those in kinds.items():
+                found[of].add(verdict, why, len(those))
+    seconds = round((time.perf_counter() - start) / len(found), 2)
+    for entry in found.values():
+        entry.seconds = seconds
+    return list(found.values())
 
 
 def judged(op: Any, calls: Any, tolerance: float | None, native: bool) -> tuple[str, str]:
@@ -344,7 +340,7 @@ def page(found: Sequence[Entry], total: int) -> str:
         f"Of {len(single)} entries every float32 sample was run through `torch.export` and compared with"
         f" eager PyTorch{f', but for {cut}' if cut else ''}:"
         f" {sum(e.verdict == 'agree' for e in single)} entries agree on all.",
-        "Of other dtypes the first samples of each entry are taken, as many as the table says:"
+        "Of other dtypes as many samples of each entry are taken as the table says:"
         f" {whole} entries agree on everything that was examined of them, in all dtypes.",
         "",
         "The imported graphs run on the operators' NumPy references; `--native` compiles them instead.",
@@ -392,7 +388,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--dtypes", default=",".join(DTYPES))
     parser.add_argument("--samples", type=int)
-    parser.add_argument("--others", type=int, default=8)
+    parser.add_argument("--others", type=int)
     parser.add_argument("--native", action="store_true")
     parser.add_argument("--log", type=Path)
     parser.add_argument("--page", type=Path)
@@ -410,11 +406,8 @@ def main() -> int:
             wanted = [of for of in group if has(op, of) and (name, of) not in found]
             if not chosen or not wanted:
                 continue
-            if wanted == ["float32"]:
-                made = [examine(name, op, "float32", given.samples, given.native)]
-            else:
-                made = examine_together(name, op, wanted, given.others, given.native)
-            for entry in made:
+            count = given.samples if group == ["float32"] else given.others
+            for entry in examine(name, op, wanted, count, given.native):
                 entry.left = number_of(op, entry.dtype) - sum(entry.samples.values())
                 found[name, entry.dtype] = entry
                 report(entry, given.log)

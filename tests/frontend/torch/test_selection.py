@@ -53,6 +53,21 @@ def test_medians_without_missing_numbers() -> None:
     agree(lambda x: [*torch.nanmedian(x, 1), torch.nanmedian(x)], x)
 
 
+@pytest.mark.parametrize("count", [5, 40, 300])
+def test_order_with_missing_numbers(count: int) -> None:
+    """NaN is greater than all numbers; a few are selected, many are sorted."""
+    x = drawn(3, count).round(decimals=1)
+    x[:2, ::4] = torch.nan
+    x[2] = torch.nan
+
+    def f(x: Tensor) -> list[Tensor]:
+        up, down = (torch.sort(x, dim=-1, stable=True, descending=d) for d in (False, True))
+        few = [x.topk(3, largest=d).values for d in (False, True)]
+        return [up[1], down[1], *(v.nan_to_num(99.0) for v in (up[0], down[0], *few))]
+
+    agree(f, x, tolerance=0)
+
+
 def test_masks() -> None:
     mask = drawn(4, 5, of=torch.bool)
 

@@ -15,6 +15,7 @@ from tilewright.frontend.onnx.loops import (
     native_scan,
     within,
 )
+from tilewright.frontend.onnx.measured import of_one_shape
 from tilewright.frontend.onnx.registry import Maybe, Refusal, Sequence, Site, translates
 from tilewright.frontend.onnx.tensors import axis, cut
 from tilewright.graph.graph import Value
@@ -203,6 +204,7 @@ def stack(n: Site, rows: list[Value], at: int) -> Value:
     """Tensors of one shape along a new axis."""
     if not rows:
         raise Refusal("it makes stacked outputs in no rounds", "their shape is not known")
+    rows = of_one_shape(n, rows, "the shape of the rows")
     first = rows[0].shape
     shape = (*first[:at], 1, *first[at:])
     parts = [n.build.emit("reshape", r, shape=shape) for r in rows]

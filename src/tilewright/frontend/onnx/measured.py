@@ -150,6 +150,26 @@ def view_of(n: Site, x: Value, shape: Sequence[Any]) -> Value:
     return view(n, x, n.build.from_sizes(made, I64), "the shape")
 
 
+def of_one_shape(n: Site, values: Sequence[Value], what: str) -> list[Value]:
+    """The values, under one shape: the run finds them to share it if their sizes do not show it."""
+    first, *others = (v.shape for v in values)
+    if all(s == first for s in others):
+        return list(values)
+    columns = list(zip(first, *others, strict=False))
+    never = any(len({as_int(s) for s in column} - {None}) > 1 for column in columns)
+    if never or any(len(s) != len(first) for s in others):
+        kinds = sorted({v.type_text for v in values})
+        raise Refusal(f"{what} is not one: {', '.join(kinds)}")
+    goal = dims(n, values[0])
+    fits = n.build.constant(np.asarray(True))
+    for v in values[1:]:
+        same = op(n, "reduce_all", op(n, "equal", dims(n, v), goal), axes=(0,))
+        fits = op(n, "logical_and", fits, same)
+    asked = measure(n, valid(n, fits, goal), what)
+    shape = tuple(a if len(set(c)) > 1 else c[0] for a, c in zip(asked, columns, strict=True))
+    return [n.emit("view_as", v, shape=shape) for v in values]
+
+
 # ---- translations with values that only the run knows --------------------------------------------
 
 

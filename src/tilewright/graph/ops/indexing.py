@@ -12,10 +12,11 @@ from tilewright import te
 from tilewright.graph import sizes
 from tilewright.graph.operator import INJECTIVE, OPAQUE, Type, axis_of, need, operator
 from tilewright.graph.ops.movement import within
+from tilewright.graph.ops.sorting import loops, merge_sort, selection
 from tilewright.ir.dtype import dtype
-from tilewright.ir.expr import Expr, Load, Var, as_int, eq, maximum, minimum, select
+from tilewright.ir.expr import Expr, Load, as_int, maximum, minimum, select
 from tilewright.ir.expr import const as constant
-from tilewright.ir.stmt import Buffer, For, If, Stmt, Store, seq
+from tilewright.ir.stmt import Buffer, Stmt, Store, seq
 
 
 def _gather_nd_type(x: Any, indices: Any, *, batch_dims: int = 0) -> Type:
@@ -103,19 +104,11 @@ def _scatter_elements(x, indices, updates, *, axis, reduction):  # type: ignore[
     return made
 
 
-def loops(shape: Any, body: Any, name: str) -> Stmt:
-    """A nest of serial loops over `shape` around body(*indices)."""
-    names = [Var(f"{name}{d}") for d in range(len(shape))]
-    nest = body(*names)
-    for v, extent in reversed(list(zip(names, shape, strict=True))):
-        nest = For(v, constant(0), extent, "serial", nest)
-    return nest
-
-
 def _scatter(
-    x: Any, indices: Any, updates: Any, walk: Any, place: Any, reduction: str, name: str
-) -> Any:
-    """Copy x, then apply the updates in order: later ones win."""
+    x: Any, indices: Any, updates: Any, walk: Any, place: Any, reduction: str, name: str,
+    rows: bool = False,
+) -> Any:  # fmt: skip
+    """Copy x, then apply the updates in order: later ones win. rows: each updates a whole line."""
 
     def body(inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:
         source, where, new = inputs
@@ -126,8 +119,8 @@ def _scatter(
             value = _updated(reduction, Load(goal, target), Load(new, u))
             return Store(goal, target, value)
 
-        copy = loops(source.shape, lambda *i: Store(goal, i, Load(source, i)), f"{name}_c")
-        return seq(copy, loops(walk, update, f"{name}_u"))
+        copy = loops(source.shape, lambda *i: Store(goal, i, Load(source, i)), f"{name}_c", True)
+        return seq(copy, loops(walk, update, f"{name}_u", rows))
 
     return te.extern(x.shape, [x, indices, updates], body, dtype=x.dtype, name=name)
 
@@ -194,7 +187,8 @@ def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str = "none") -
         found = [_bounded(Load(where, (*u[:lead], constant(k))), x.shape[k]) for k in range(depth)]
         return (*found, *u[lead:])
 
-    return _scatter(x, indices, updates, updates.shape, place, reduction, "scatter_nd")
+    rows = depth < len(x.shape)
+    return _scatter(x, indices, updates, updates.shape, place, reduction, "scatter_nd", rows)
 
 
 def _one_hot_type(indices: Any, values: Any, *, depth: Any, axis: int = -1) -> Type:
@@ -236,8 +230,13 @@ def _top_k_type(x: Any, *, k: Any, axis: int = -1, largest: bool = True) -> list
 
 
 def _top_k(x: np.ndarray, k: int, axis: int, largest: bool) -> Any:
-    keys = (~x if x.dtype.kind in "biu" else -x) if largest else x
-    order = np.argsort(keys, axis=axis, kind="stable")
+    if x.dtype.kind in "biu":
+        order = np.argsort(~x if largest else x, axis=axis, kind="stable")
+    else:  # what is no number counts as greater than all
+        wide = x.astype(np.float64)
+        lacks = np.isnan(wide)
+        keys = np.where(lacks, 0, -wide if largest else wide), ~lacks if largest else lacks
+        order = np.lexsort(keys, axis=axis)
     order = np.take(order, np.arange(k), axis)
     return np.take_along_axis(x, order, axis), order.astype(np.int64)
 
@@ -245,44 +244,11 @@ def _top_k(x: np.ndarray, k: int, axis: int, largest: bool) -> Any:
 @operator(fusion=OPAQUE, infer=_top_k_type, reference=_top_k)
 def top_k(x: Any, *, k: Any, axis: int = -1, largest: bool = True) -> Any:
     """The k greatest (or least) along `axis` in order, and their indices; of equals the first
-    comes first.
-
-    Each round takes the best of what comes after the last one taken, in (value, index) order: k n
-    steps.
-    """
+    comes first, and NaN is greater than all numbers. A few are kept in order while the rest passes
+    by; many are sorted."""
     d = axis_of(axis, x.ndim)
     shape = _top_k_type(x, k=k, axis=axis, largest=largest)[0][1]
-
-    def body(inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:
-        (source,), (values, indices) = inputs, outputs
-        n = source.shape[d]
-        rank, seen = Var("top_rank"), Var("top_at")
-
-        def better(a: Expr, b: Expr) -> Expr:
-            return a > b if largest else a < b
-
-        def take(*rest: Expr) -> Stmt:
-            def full(at: Expr) -> tuple[Expr, ...]:
-                return (*rest[:d], at, *rest[d:])
-
-            here, previous = full(rank), full(rank - 1)
-            found = Load(indices, here)
-            value = Load(source, full(seen))
-            best = Load(source, full(maximum(found, constant(0))))
-            last_value, last_index = Load(values, previous), Load(indices, previous)
-            after = better(last_value, value) | (eq(value, last_value) & (last_index < seen))
-            wanted = select(rank > 0, after, constant(True, "bool")) & (
-                (found < 0) | better(value, best)
-            )
-            scan = For(seen, constant(0), n, "serial", If(wanted, Store(indices, here, seen)))
-            store = Store(values, here, Load(source, full(maximum(found, constant(0)))))
-            return For(
-                rank, constant(0), sizes.size(k), "serial",
-                seq(Store(indices, here, constant(-1)), scan, store),
-            )  # fmt: skip
-
-        rest = (*source.shape[:d], *source.shape[d + 1 :])
-        return loops(rest, take, "top_i") if rest else take()
-
-    made = te.extern([shape, shape], [x], body, dtype=[x.dtype, dtype("i64")], name="top_k")
-    return made
+    n, count = as_int(x.shape[d]), as_int(k)
+    few = count is not None and count <= 8 * (n or 256).bit_length()
+    made = selection(x, d, shape, largest) if few else merge_sort(x, d, shape, largest)
+    return made[:2]

@@ -42,7 +42,8 @@ def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = Fal
     """The matrix product over the last two axes, the others broadcast. x Wᵀ is matmul(x, W,
     transpose_b=True)."""
     _, shape = _matmul_type(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
-    dots = transpose_b and as_int(shape[-2]) == 1  # one row: its products with rows of b
+    rows, columns = as_int(shape[-2]), as_int(shape[-1])
+    dots = (rows == 1 and transpose_b) or (columns == 1 and not transpose_a)  # of lines in memory
     if transpose_b and not dots:
         b, transpose_b = turned(b), False
     k = te.reduce_axis(a.shape[-2 if transpose_a else -1], "k")

@@ -382,8 +382,8 @@ def conv_transpose_packed(
     *,
     strides: Sequence[int],
     offsets: Sequence[int],
-    rows: int,
-    columns: int,
+    rows: Expr,
+    columns: Expr,
 ) -> te.Tensor:
     """Transposed convolution without the zeros between the pixels: one small convolution for each
     phase.
@@ -397,10 +397,11 @@ def conv_transpose_packed(
     (oy, ox) = offsets
     # rows of zeros so that every tap of every phase reads inside the image
     top, left = ny - 1, nx - 1
-    reach_y = (rows * sy - 1 + oy) // sy
-    reach_x = (columns * sx - 1 + ox) // sx
-    bottom = max(0, reach_y + 1 - int(as_int(h) or 0))
-    right = max(0, reach_x + 1 - int(as_int(wide) or 0))
+    more = (as_int(sizes.size(a - b)) or 0 for a, b in ((rows, h), (columns, wide)))
+    bottom, right = (
+        max(0, extra + (s - 1 + o) // s)
+        for extra, s, o in zip(more, (sy, sx), offsets, strict=True)
+    )
     image = padded_image(x, ((top, bottom), (left, right)))
     rc, ri = te.reduce_axis(ci, "rc"), te.reduce_axis(cb, "ri")
     ry, rx = te.reduce_axis(ny, "ry"), te.reduce_axis(nx, "rx")

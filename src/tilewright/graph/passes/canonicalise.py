@@ -197,6 +197,23 @@ def no_logarithm_of_softmax(edit: Edit, node: Node) -> Any:
 # ---------------------------------------------------------------------------
 
 
+def groups_as_rows(edit: Edit, node: Node) -> Any:
+    """group_norm is a layer norm of rows: what is normalised together becomes the last axes. Then
+    each group's statistics are where its elements are, and groups run in parallel."""
+    x, scale, bias = node.inputs
+    channels, groups = as_int(x.shape[1]), node["groups"]
+    if channels is None or groups in (0, channels):
+        return None
+    each = groups, channels // groups
+    space = x.shape[2:]
+    rows = edit.emit("reshape", x, shape=(x.shape[0], *each, *space))
+    made = edit.emit("layer_norm", rows, axis=2, eps=node["eps"])
+    for op, vector in (("mul", scale), ("add", bias)):
+        wide = edit.emit("reshape", vector, shape=(*each, *(1,) * len(space)))
+        made = edit.emit(op, made, wide)
+    return edit.emit("reshape", made, shape=x.shape, name=node.name)
+
+
 def pad_in_window(edit: Edit, node: Node) -> Any:
     """Zeros that a pad adds on space axes, a convolution can add itself."""
     before = edit.producer(node.inputs[0], "pad")
@@ -321,6 +338,10 @@ def _before_view(edit: Edit, value: Value, shape: sizes.Shape, x: Value) -> Valu
         return value
     if value.shape == shape and value not in edit.constants:
         return edit.emit("reshape", value, shape=x.shape)
+    ones = [p for p in range(x.rank) if (*shape[:p], ONE, *shape[p:]) == x.shape]
+    if ones and value.rank <= len(shape):  # the view only leaves out an axis of size 1
+        whole = (ONE,) * (len(shape) - value.rank) + value.shape
+        return edit.emit("reshape", value, shape=(*whole[: ones[0]], 1, *whole[ones[0] :]))
     return None
 
 
@@ -349,6 +370,7 @@ RULES: dict[str, list[Rule]] = {
     "relu": [idempotent],
     "abs": [idempotent],
     "log": [no_logarithm_of_softmax],
+    "group_norm": [groups_as_rows],
     "conv": [pad_in_window],
     "avg_pool": [pad_in_window],
     "matmul": [matmul_of_rows, number_out_of_matmul, transpose_in_matmul],

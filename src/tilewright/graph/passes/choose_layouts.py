@@ -259,14 +259,19 @@ class _Layouts(Edit):
     def conv_transpose(self, node: Node) -> bool:
         x, w = node.inputs[:2]
         weights = self.content(w)
-        shape = node.output.static_shape
-        if weights is None or x.dtype is not f32 or x.rank != 4 or shape is None:
+        if weights is None or x.dtype is not f32 or x.rank != 4:
             return False
+        shape = node.output.shape
         bias = self.content(node.inputs[2]) if len(node.inputs) > 2 else None
         strides = tuple(node["strides"]) or (1, 1)
         dilations = tuple(node["dilations"]) or (1, 1)
         plain_window = node["groups"] == 1 and dilations == (1, 1)
-        whole = shape[2] % strides[0] == 0 and shape[3] % strides[1] == 0
+        places = [sizes.size(s // k) for s, k in zip(shape[2:], strides, strict=True)]
+        # As many places for each phase, and a number more or less of them than the image has.
+        whole = all(
+            sizes.size(p * k) == s and as_int(sizes.size(p - own)) is not None
+            for p, k, s, own in zip(places, strides, shape[2:], x.shape[2:], strict=True)
+        )
         if not (plain_window and whole) or (len(node.inputs) > 2 and bias is None):
             return False
         pads = tuple(node["pads"]) or ((0, 0), (0, 0))
@@ -278,8 +283,8 @@ class _Layouts(Edit):
             self.constant(pack_transposed(weights, strides, cb, ob), "w"),
             strides=strides,
             offsets=(pads[0][0], pads[1][0]),
-            rows=shape[2] // strides[0],
-            columns=shape[3] // strides[1],
+            rows=places[0],
+            columns=places[1],
         )
         blocks = -(-co // ob)
         made = self.emit("reshape", made, shape=(shape[0], blocks, shape[2], shape[3], ob))
