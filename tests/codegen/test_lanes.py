@@ -64,6 +64,17 @@ def f(A: f32[64], B: f32[64]):
         if i * 2 < 11:
             B[i * 4] = A[i * 4 + 1]
 """,
+    "mask_on_a_short_local": """
+def f(A: f64[2], B: f64[2]):
+    L = alloc(f64[2], "local")
+    for i in vectorize(0, 32):
+        if i < 2:
+            L[i] = f64(0.0)
+            L[i] = L[i] + A[i]
+    for i in vectorize(0, 32):
+        if i < 2:
+            B[i] = L[i]
+""",
     "nested_masks": """
 def f(A: f32[16], B: f32[16]):
     for i in vectorize(0, 16):

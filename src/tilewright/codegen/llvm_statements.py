@@ -185,9 +185,8 @@ class Statements(Expressions):
         used = self.scratch_used
         name = f"%m{len(self.b.allocas)}"
         if buffer.scope == "local" and size <= STACK_LIMIT:
-            pad = 64 * 8 // buffer.dtype.bits if buffer.dtype.bits >= 8 else 8
-            total = memory(buffer.dtype), count * lanes + (pad if self.masks_follow(stmt) else 0)
-            self.b.allocas.append(f"  {name} = alloca [{total[1]} x {total[0]}], align 64")
+            total = count * lanes + self.overhang(stmt)
+            self.b.allocas.append(f"  {name} = alloca [{total} x {memory(buffer.dtype)}], align 64")
             self.memory.private.add(buffer.name)
             if not self.lanes and only_live_lanes_are_read(stmt):
                 self.memory.unmasked.add(buffer.name)
@@ -200,9 +199,13 @@ class Statements(Expressions):
         self.run(stmt.body)
         self.scratch_used = used
 
-    def masks_follow(self, stmt: Alloc) -> bool:
-        """Whether a masked vector access might reach past the end of the buffer."""
-        return any(n.__class__ is If for n in statements(stmt.body))
+    def overhang(self, stmt: Alloc) -> int:
+        """How many elements a masked vector access might reach past the end of the buffer."""
+        inside = list(statements(stmt.body))
+        if not any(isinstance(n, If) for n in inside):
+            return 0
+        loops = [n for n in inside if isinstance(n, For) and n.kind == "vectorize"]
+        return max([as_int(n.extent) or 0 for n in loops], default=0)
 
     def store(self, stmt: Store) -> None:
         index = self.place(stmt.buffer, stmt.indices[0])
