@@ -1,10 +1,13 @@
-"""Engines that first turn the model into a format or a program of their own: MNN, ncnn, IREE, TVM.
+"""Engines that first turn the model into a format or a program of their own: MNN, ncnn, IREE, TVM,
+XLA.
 
-Each converts the ONNX file in a folder that lives as long as the process. They live best in a
-virtual environment of their own, whose interpreter `--python mnn=PATH` gives:
+Each converts the ONNX file in a folder that lives as long as the process; XLA, which reads none,
+takes the torch module through JAX. They live best in a virtual environment of their own, whose
+interpreter `--python mnn=PATH` gives:
 
     pip install numpy ncnn MNN "iree-base-compiler[onnx]" iree-base-runtime apache-tvm
-    pip install --no-deps pnnx
+    pip install jax torch transformers onnx onnxscript
+    pip install --no-deps pnnx torchax
 """
 
 from __future__ import annotations
@@ -13,9 +16,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -125,6 +131,41 @@ def tvm(subject: Subject, threads: int) -> Call:
         return [x.numpy() for x in found]
 
     return call
+
+
+def xla(subject: Subject, threads: int) -> Call:
+    from tests import zoo
+
+    os.environ |= {"NPROC": str(threads), "JAX_PLATFORMS": "cpu"}
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])  # its pools look there
+    module = zoo.model(subject.name, subject.batch).module
+    if module is None:
+        raise LookupError("the model is a file: there is no torch module of it")
+    with overloads_of_named_tensors():
+        weights, function = import_module("torchax").extract_jax(module.eval())
+    run = import_module("jax").jit(function)
+
+    def call(arrays: Arrays) -> Arrays:
+        return [np.asarray(x) for x in run(weights, tuple(arrays))]
+
+    return call
+
+
+@contextmanager
+def overloads_of_named_tensors() -> Iterator[None]:
+    """torchax 0.0.13 asks for overloads that torch 2.13 no longer has; it gets others meanwhile."""
+    packet: Any = import_module("torch._ops").OpOverloadPacket
+    usual = packet.__getattr__
+
+    def lenient(operator: Any, name: str) -> Any:
+        named = "dimname" in name.lower() or "names" in name
+        return usual(operator, operator.overloads()[0] if named else name)
+
+    packet.__getattr__ = lenient
+    try:
+        yield
+    finally:
+        packet.__getattr__ = usual
 
 
 def input_names(path: Path) -> list[str]:

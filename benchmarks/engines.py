@@ -107,4 +107,5 @@ ENGINES = {
     "mnn": Engine(compilers.mnn, "MNN"),
     "iree": Engine(compilers.iree, "iree", "iree-base-compiler"),
     "tvm": Engine(compilers.tvm, "tvm", "apache-tvm"),
+    "xla": Engine(compilers.xla, "torchax", "jaxlib"),
 }
