@@ -373,3 +373,38 @@ def test_rows_of_a_scan_that_each_step_would_measure() -> None:
     proto, captured = body.graph([total, row])
     g.apply("Scan", state, x, outputs=2, captured=captured, body=proto, num_scan_inputs=1)
     check(g)
+
+
+def test_batch_axes_that_only_the_run_knows() -> None:
+    g = growth(20)
+    (x,) = g.apply("ConstantOfShape", g.told([[3, 1]]), exact=True)
+    places = g.told([[[[-1], [0]], [[0], [-1]], [[-1], [0]]]])
+    g.apply("GatherND", x, places, batch_dims=1, exact=True)
+    check(g)
+
+
+def test_one_row_beside_none() -> None:
+    """Of N rows every third from the seventh on: none, or some."""
+    g = growth(24, "N", "M")
+    big = 1 << 40
+    (x,) = g.apply(
+        "Slice", made(g, "M", "N"), g.constant([19, 7]), g.constant([-big, big]),
+        g.constant([0, 1]), g.constant([-1, 3]), exact=True,
+    )  # fmt: skip
+    g.apply("Add", made(g, "M", 1), x, exact=True)
+    check(g)
+
+
+def test_chains_that_read_what_they_follow_many_times() -> None:
+    """Written into one expression, each step makes it several times as long."""
+    g = growth(20)
+    x = made(g, 4)
+    for _ in range(24):
+        (x,) = g.apply("Gelu", x)
+    check(g)
+    g = growth(20)
+    x, places = made(g, 4), g.told([[2, 0, -1, 1]])
+    for _ in range(12):
+        (other,) = g.apply("Gather", x, places)
+        (x,) = g.apply("Add", x, other)
+    check(g)

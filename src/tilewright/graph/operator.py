@@ -143,6 +143,13 @@ def need_same(a: Expr, b: Expr, why: str) -> None:
         raise Unequal(a, b, why)
 
 
+def need_same_shape(a: sizes.Shape, b: sizes.Shape, why: str) -> None:
+    """Raise Mismatch(why) unless the ranks are the same, Unequal(why) unless the sizes are."""
+    need(len(a) == len(b), why)
+    for one, other in zip(a, b, strict=True):
+        need_same(one, other, why)
+
+
 def axis_of(axis: int, rank: int) -> int:
     """`axis` counted from the front. Raises Mismatch if it is out of range."""
     if not -rank <= axis < rank:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.frontend.onnx.measured import I64, counted, measure, op, valid
+from tilewright.frontend.onnx.measured import I64, choose, counted, measure, op, valid
 from tilewright.frontend.onnx.registry import Site
 from tilewright.graph import sizes
 from tilewright.graph.agree import agree
@@ -44,7 +44,7 @@ def alike(n: Site, values: Sequence[Value], own: int = 0) -> list[Value]:
     padded = [n.build.from_sizes(np.array(s, object), I64) for s in shapes]
     goal = padded[0]
     for other in padded[1:]:
-        goal = op(n, "maximum", goal, other)
+        goal = choose(n, op(n, "equal", goal, 1), other, goal)  # one meets none: none are left
     fits = None
     for one in padded:
         each = op(n, "logical_or", op(n, "equal", one, 1), op(n, "equal", one, goal))

@@ -10,7 +10,15 @@ import numpy as np
 
 from tilewright import te
 from tilewright.graph import sizes
-from tilewright.graph.operator import INJECTIVE, OPAQUE, Type, axis_of, need, operator
+from tilewright.graph.operator import (
+    INJECTIVE,
+    OPAQUE,
+    Type,
+    axis_of,
+    need,
+    need_same_shape,
+    operator,
+)
 from tilewright.graph.ops.movement import within
 from tilewright.graph.ops.sorting import loops, merge_sort, selection
 from tilewright.ir.dtype import dtype
@@ -25,7 +33,7 @@ def _gather_nd_type(x: Any, indices: Any, *, batch_dims: int = 0) -> Type:
     need(depth is not None, "needs a known number of indices for each place")
     need(0 <= batch_dims < len(indices.shape), f"batch_dims {batch_dims} is out of range")
     need(batch_dims + depth <= len(x.shape), f"{depth} indices reach past rank {len(x.shape)}")
-    need(x.shape[:batch_dims] == indices.shape[:batch_dims], "the batch axes differ")
+    need_same_shape(x.shape[:batch_dims], indices.shape[:batch_dims], "the batch axes differ")
     return x.dtype, (*indices.shape[:-1], *x.shape[batch_dims + depth :])
 
 
@@ -78,7 +86,7 @@ def _scatter_elements_type(
     axis_of(axis, len(x.shape))
     need(indices.dtype.is_int, f"indices hold {indices.dtype}, not integers")
     need(updates.dtype is x.dtype, f"data and updates have dtypes {x.dtype} and {updates.dtype}")
-    need(indices.shape == updates.shape, "indices and updates differ in shape")
+    need_same_shape(indices.shape, updates.shape, "indices and updates differ in shape")
     need(len(indices.shape) == len(x.shape), "indices and data differ in rank")
     need(reduction in _UPDATES, f"has no reduction {reduction!r}")
     for d, (a, b) in enumerate(zip(indices.shape, x.shape, strict=True)):
@@ -155,10 +163,8 @@ def _scatter_nd_type(x: Any, indices: Any, updates: Any, *, reduction: str = "no
         "needs at most one index for each axis of the data",
     )
     need(updates.dtype is x.dtype, f"data and updates have dtypes {x.dtype} and {updates.dtype}")
-    need(
-        updates.shape == (*indices.shape[:-1], *x.shape[depth:]),
-        "updates do not fit indices and data",
-    )
+    places = *indices.shape[:-1], *x.shape[depth:]
+    need_same_shape(updates.shape, places, "updates do not fit indices and data")
     need(reduction in _UPDATES, f"has no reduction {reduction!r}")
     return x.dtype, x.shape
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright import te
 from tilewright.graph import sizes
-from tilewright.graph.operator import OPAQUE, Type, need, operator
+from tilewright.graph.operator import OPAQUE, Type, need, need_same_shape, operator
 from tilewright.graph.ops import elementwise
 from tilewright.ir.expr import Expr
 
@@ -30,7 +30,7 @@ ACTIVATIONS: dict[str, tuple[Callable[[Expr], Expr], Callable[..., Any]]] = {
 def _state_types(name: str, gates: Any, weights: Any, h: Any, count: int, lengths: Any) -> Type:
     """The checks that all layers share; the type of the result [steps, batch, hidden]."""
     need(len(gates.shape) == 3, "projections must be [steps, batch, gates × hidden]")
-    need(len(h.shape) == 2 and h.shape[0] == gates.shape[1], "the state must be [batch, hidden]")
+    need_same_shape(h.shape[:-1], gates.shape[1:2], "the state must be [batch, hidden]")
     wide = sizes.size(h.shape[1] * count)
     need(
         gates.shape[2] == wide,
@@ -41,10 +41,8 @@ def _state_types(name: str, gates: Any, weights: Any, h: Any, count: int, length
         need(part.dtype is gates.dtype, f"operands have dtypes {gates.dtype} and {part.dtype}")
     need(gates.dtype.is_float, f"needs floats, not {gates.dtype}")
     if lengths is not None:
-        need(
-            lengths.shape == (gates.shape[1],) and lengths.dtype.is_int,
-            "lengths must be [batch] integers",
-        )
+        need(lengths.dtype.is_int, "lengths must be integers")
+        need_same_shape(lengths.shape, gates.shape[1:2], "lengths must be [batch]")
     return gates.dtype, (gates.shape[0], *h.shape)
 
 
@@ -122,7 +120,8 @@ def _lstm_type(
     reverse: bool = False, clip: float | None = None, activations: tuple[str, ...] = (),
 ) -> list[Type]:  # fmt: skip
     of, shape = _state_types("an LSTM", gates, weights, h, 4, lengths)
-    need(c.shape == h.shape and c.dtype is of, "both states must have one type")
+    need(c.dtype is of, "both states must have one dtype")
+    need_same_shape(c.shape, h.shape, "both states must have one shape")
     if peephole is not None:
         need(peephole.shape == (sizes.size(h.shape[1] * 3),), "peepholes must be [3 × hidden]")
     _activations(activations or ("sigmoid", "tanh", "tanh"), 3)

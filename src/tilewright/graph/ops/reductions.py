@@ -19,6 +19,7 @@ from tilewright.graph.operator import (
     axes_of,
     axis_of,
     need,
+    need_same_shape,
     operator,
 )
 from tilewright.graph.ops.elementwise import (
@@ -235,9 +236,9 @@ def log_softmax(x: Any, *, axis: int = -1) -> Any:
 
 
 def _fits_tail(x: Any, weight: Any, first: int) -> None:
-    from_shape = x.shape[first:]
     need(weight.dtype is x.dtype, f"its weights hold {weight.dtype}, its input {x.dtype}")
-    need(weight.shape == from_shape, "its weights must have the shape of the normalised axes")
+    why = "its weights must have the shape of the normalised axes"
+    need_same_shape(weight.shape, x.shape[first:], why)
 
 
 def _layer_norm_type(
@@ -329,10 +330,8 @@ def _batch_norm_type(
 ) -> Type:
     need(len(x.shape) >= 2, "needs a batch and a channel axis")
     for part in (scale, bias, mean, variance):
-        need(
-            part.shape == (x.shape[1],),
-            "its statistics must be vectors with one entry for each channel",
-        )
+        why = "its statistics must be vectors with one entry for each channel"
+        need_same_shape(part.shape, x.shape[1:2], why)
         need(part.dtype is x.dtype, f"its statistics hold {part.dtype}, its input {x.dtype}")
     return same_float(x)
 
@@ -360,10 +359,8 @@ def batch_norm(
 def _group_norm_type(x: Any, scale: Any, bias: Any, *, groups: int, eps: float = 1e-5) -> Type:
     need(len(x.shape) >= 2, "needs a batch and a channel axis")
     for part in (scale, bias):
-        need(
-            part.shape == (x.shape[1],),
-            "its weights must be vectors with one entry for each channel",
-        )
+        why = "its weights must be vectors with one entry for each channel"
+        need_same_shape(part.shape, x.shape[1:2], why)
     return same_float(x)
 
 

@@ -19,9 +19,11 @@ from collections.abc import Iterable
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.group import FusedGraph, FusedGroup, make_group
 from tilewright.graph.operator import BROADCAST, COMPLEX, INJECTIVE, OPAQUE, OPERATORS, REDUCTION
+from tilewright.graph.written_out import Written, load_of, written_out
 from tilewright.ir.expr import as_int
 
 MOST_INLINED = 128  # operations in one expression after everything was inlined
+MOST_WRITTEN = 2000  # nodes of that expression, where some operators read an input many times
 WINDOWED = frozenset(
     {"max_pool", "avg_pool", "lrn", "lrn_packed"}
 )  # read an input element many times
@@ -193,13 +195,22 @@ class _Fusion:
 
     def too_large(self, nodes: list[Node]) -> str:
         """Why the group's expression would grow too large; empty if it would not."""
-        size: dict[Value, int] = {}
+        operations: dict[Value, int] = {}
+        written: dict[Value, Written] = {}
         for node in sorted(nodes, key=self.order.__getitem__):
-            total = 1 + sum(size.get(v, 0) for v in node.inputs)
+            inside = [v for v in node.inputs if v in operations]
+            total = 1 + sum(operations[v] for v in inside)
             if total > MOST_INLINED:
                 return f"its expression would grow to {total} operations"
+            stored = OPERATORS[node.op].fusion in (COMPLEX, REDUCTION)
+            size = None
+            if inside or not stored:
+                size = written_out(node, [written.get(v) or load_of(v.rank) for v in node.inputs])
+                if size.nodes > MOST_WRITTEN:
+                    return f"its expression would grow to {size.nodes} nodes"
             for v in node.outputs:
-                size[v] = total
+                operations[v] = total
+                written[v] = load_of(v.rank) if stored or size is None else size
         return ""
 
     def reason(self, anchor: Node) -> str:
@@ -230,6 +241,8 @@ class _Fusion:
                 reason = "it would be computed several times"
             elif len(self.members[anchor]) >= MOST_INLINED // 8:
                 reason = "the group is large enough"
+            else:
+                reason = self.too_large([*self.members[anchor], node])
             if reason:
                 self.why[anchor][f"{node.name} ({node.op}) is cut"] = reason
                 continue

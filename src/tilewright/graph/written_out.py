@@ -1,0 +1,75 @@
+"""How large an expression grows when what it reads is computed in its place.
+
+In: a node, and the sizes of the expressions of its inputs. Out: that of its first output. The one
+idea: the operator's own te definition tells. A chain of operators that read their input twice
+doubles with each of them, and one whose indices take several steps to compute multiplies them;
+fusion has to stop before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from tilewright import te
+from tilewright.graph.graph import Node
+from tilewright.graph.operator import OPERATORS
+from tilewright.ir.expr import Expr
+from tilewright.te.tensor import Compute, Read
+
+
+class Written(NamedTuple):
+    """An expression for each element of a tensor: its number of nodes, and how often the index of
+    each axis stands in it."""
+
+    nodes: int
+    uses: tuple[int, ...]
+
+
+def load_of(rank: int) -> Written:
+    """What reads a stored tensor."""
+    return Written(1 + rank, (1,) * rank)
+
+
+def written_out(node: Node, inputs: Sequence[Written]) -> Written:
+    """The expression of the node's first output where its inputs' expressions are these."""
+    types = tuple([(v.dtype, v.shape) for v in node.inputs])
+    return _written_out(node.op, tuple(node.attrs), types, tuple(inputs))
+
+
+@lru_cache(4096)
+def _written_out(op: str, attrs: Any, types: Any, inputs: tuple[Written, ...]) -> Written:
+    tensors = [te.placeholder(shape, of, f"x{k}") for k, (of, shape) in enumerate(types)]
+    made = OPERATORS[op].define(*tensors, **dict(attrs))
+    known = dict(zip(tensors, inputs, strict=True))
+    return _of_tensor(made[0] if isinstance(made, tuple) else made, known)
+
+
+def _of_tensor(tensor: te.Tensor, known: Mapping[te.Tensor, Written]) -> Written:
+    if tensor in known:
+        return known[tensor]
+    if not isinstance(tensor.op, Compute):
+        return load_of(tensor.ndim)
+    axes = tensor.op.axes
+    shared: dict[int, Written] = {}  # parts that stand in several places are looked at once
+
+    def go(e: Expr) -> Written:
+        found = shared.get(id(e))
+        if found is None:
+            below = [go(c) for c in e.children() if isinstance(c, Expr)]
+            nodes, times = 1 + sum(b.nodes for b in below), [1] * len(below)
+            if isinstance(e, Read):
+                inner = _of_tensor(e.tensor, known)
+                times = list(inner.uses)
+                nodes = inner.nodes
+                nodes += sum(t * (b.nodes - 1) for t, b in zip(times, below, strict=True))
+            uses = [int(e is axis) for axis in axes]
+            for t, b in zip(times, below, strict=True):
+                uses = [u + t * own for u, own in zip(uses, b.uses, strict=True)]
+            shared[id(e)] = found = Written(nodes, tuple(uses))
+        return found
+
+    parts = [go(v) for v in tensor.op.values]
+    uses = [sum(u) for u in zip(*(p.uses for p in parts), strict=True)]
+    return Written(sum(p.nodes for p in parts), tuple(uses))
