@@ -203,14 +203,14 @@ class _Fusion:
             if total > MOST_INLINED:
                 return f"its expression would grow to {total} operations"
             stored = OPERATORS[node.op].fusion in (COMPLEX, REDUCTION)
-            size = None
+            size = load_of(node.outputs[0].rank)
             if inside or not stored:
                 size = written_out(node, [written.get(v) or load_of(v.rank) for v in node.inputs])
                 if size.nodes > MOST_WRITTEN:
                     return f"its expression would grow to {size.nodes} nodes"
             for v in node.outputs:
                 operations[v] = total
-                written[v] = load_of(v.rank) if stored or size is None else size
+                written[v] = load_of(v.rank) if stored else size
         return ""
 
     def reason(self, anchor: Node) -> str:
