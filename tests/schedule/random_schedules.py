@@ -176,7 +176,8 @@ def draw_transform_block_layout(d: Draw) -> tuple[Any, ...]:
 
 
 def draw_prefetch(d: Draw) -> tuple[Any, ...]:
-    return d.touched("reads")[1], d.loop(), d.number(1, 2)
+    over = (d.loop(),) if d.chance(0.5) else ()
+    return d.touched("reads")[1], d.loop(), d.number(1, 2), *over
 
 
 SHAPING: dict[str, Callable[[Draw], tuple[Any, ...]]] = {

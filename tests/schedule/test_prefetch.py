@@ -1,10 +1,16 @@
 """prefetch: ask for memory some iterations before it is read."""
 
+import itertools
+
 import pytest
 
 from tests.schedule.programs import conv2d, matmul
+from tilewright.arith.simplify import simplify
+from tilewright.ir.expr import Call, Load, as_int, const
 from tilewright.ir.parse import parse_func
+from tilewright.ir.walk import substitute, visit
 from tilewright.schedule import Schedule
+from tilewright.schedule.locate import find_loop
 
 SYMBOLIC = """\
 def f(A: f32[8, n], B: f32[8, n], n: i64):
@@ -16,6 +22,25 @@ def f(A: f32[8, n], B: f32[8, n], n: i64):
                 reads(A[vi, vj])
                 writes(B[vi, vj])
                 B[vi, vj] = A[vi, vj] * 2.0
+"""
+
+
+PANELS = """\
+def f(X: f32[2, 5], W: f32[3, 5, 64], Y: f32[2, 192]):
+    for p in serial(0, 3):
+        for i in serial(0, 2):
+            for k in serial(0, 5):
+                for j in serial(0, 64):
+                    with block("Y"):
+                        vp = spatial(3, p)
+                        vi = spatial(2, i)
+                        vk = reduce(5, k)
+                        vj = spatial(64, j)
+                        reads(X[vi, vk], W[vp, vk, vj])
+                        writes(Y[vi, vp * 64 + vj])
+                        with init():
+                            Y[vi, vp * 64 + vj] = 0.0
+                        Y[vi, vp * 64 + vj] = Y[vi, vp * 64 + vj] + X[vi, vk] * W[vp, vk, vj]
 """
 
 
@@ -43,6 +68,66 @@ def test_stays_inside_the_buffer():
     s = Schedule(conv2d(2, 2, 5, 5).func)
     s.prefetch("P", "y_1", 1)
     assert "min(" in s.show()
+
+
+def lines_asked_for(s, first, loops):
+    """Flat places, in lines, that iteration `first` of loops[0] asks for, in order."""
+    (call,) = {n for n in visit(s.func.body) if isinstance(n, Call) and n.name == "prefetch"}
+    place, cache = call.args
+    assert isinstance(place, Load) and as_int(cache) == 2
+    found = [find_loop(s.func, name) for name in loops]
+    asked = []
+    for values in itertools.product(*(range(as_int(f.extent)) for f in found[1:])):
+        at = dict(zip((f.var for f in found), map(const, (first, *values)), strict=True))
+        flat = 0
+        for index, size in zip(place.indices, place.buffer.shape, strict=True):
+            flat = flat * as_int(size) + as_int(simplify(substitute(index, at)))
+        assert flat % 16 == 0
+        asked.append(flat // 16)
+    return asked
+
+
+def test_over_an_inner_loop_asks_for_all_of_the_next_iteration():
+    """A panel of W is 5 × 64 numbers, 20 lines: two in each of the ten steps of i and k."""
+    s = Schedule(parse_func(PANELS))
+    s.prefetch("W", "p", 1, over="k")
+    assert lines_asked_for(s, 0, ["p", "i", "k", "p_1"]) == list(range(20, 40))
+    assert lines_asked_for(s, 1, ["p", "i", "k", "p_1"]) == list(range(40, 60))
+
+
+def test_over_an_inner_loop_asks_for_several_pieces():
+    """A step of k reads four lines of every panel, which lie 20 apart; there are twelve, and six
+    iterations: with i inside, two each."""
+    s = Schedule(parse_func(PANELS))
+    s.reorder("k", "p", "i")
+    s.prefetch("W", "k", 1, over="i")
+    wanted = [20 * panel + 2 * 4 + line for panel in range(3) for line in range(4)]
+    assert lines_asked_for(s, 1, ["k", "p", "i", "p_1"]) == wanted
+
+
+def test_over_more_iterations_than_lines_asks_for_the_last_again():
+    s = Schedule(parse_func(PANELS.replace("[2,", "[9,").replace("(0, 2)", "(0, 9)").replace("(2, i)", "(9, i)")))
+    s.prefetch("W", "p", 1, over="k")
+    assert lines_asked_for(s, 0, ["p", "i", "k"]) == [*range(20, 40), *[39] * 25]
+
+
+def test_over_changes_no_result(same_result, replays):
+    start = parse_func(PANELS)
+    s = Schedule(start)
+    s.prefetch("W", "p", 1, over="k")
+    s.parallel(s.fuse("p", "i"))
+    same_result(start, s.func)
+    replays(start, s)
+
+
+def test_P6_not_inside(refused):
+    s = Schedule(matmul().func)
+    refused("P6", s.prefetch, "A", "k", 1, "i")
+
+
+def test_P6_not_constant(refused):
+    text = SYMBOLIC.replace("A: f32[8, n]", "A: f32[8, 4]").replace("A[vi, vj]", "A[vi, 0]")
+    refused("P6", Schedule(parse_func(text)).prefetch, "A", "i", 1, "j")
 
 
 def test_P1_not_read(refused):

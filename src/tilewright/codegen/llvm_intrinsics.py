@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.codegen.llvm_memory import spread
 from tilewright.codegen.llvm_types import Value, constant, mangle, register
 from tilewright.ir.dtype import i32
-from tilewright.ir.expr import Call, Load, as_selects
+from tilewright.ir.expr import Call, Load, as_int, as_selects
 
 Handler = Callable[[Any, Call], Value]
 
@@ -40,11 +40,13 @@ def reinterpret(e: Any, call: Call) -> Value:
 
 
 def prefetch(e: Any, call: Call) -> Value:
-    """Ask for the line that an element lies in; a hint, so that a wrong address does no harm."""
-    place = call.args[0]
+    """Ask for the line that an element lies in, into the first cache or the one that is named; a
+    hint, so that a wrong address does no harm."""
+    place, *cache = call.args
     assert isinstance(place, Load)
     at = e.memory.address(place.buffer, e.place(place.buffer, place.indices[0]))
-    arguments = [("ptr", at), ("i32", "0"), ("i32", "3"), ("i32", "1")]  # read, keep close, data
+    near = 4 - (as_int(cache[0]) or 1) if cache else 3
+    arguments = [("ptr", at), ("i32", "0"), ("i32", str(near)), ("i32", "1")]  # read, near, data
     e.b.call("void", "llvm.prefetch.p0", arguments)
     return constant(0, i32)
 

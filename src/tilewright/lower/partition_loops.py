@@ -8,6 +8,7 @@ a budget.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -154,11 +155,21 @@ class _Partition:
             self.budget -= weight * edges
             return self.parts(s, known, first, last)
         if not edges and LIGHT <= weight <= self.budget:
-            self.budget -= weight
-            cond = all_of([known.expr(h) >= const(0) for h in hot])
-            then = self.go(s.body, inside.under(cond))
-            return s.replace(body=If(cond, then, self.go(s.body, inside.under(_not(cond)))))
+            conds = [known.expr(h) >= const(0) for h in hot]
+            if weight * len(conds) > self.budget:
+                conds = [all_of(conds)]
+            return s.replace(body=self.asked(s.body, conds, weight, inside))
         return None
+
+    def asked(self, body: Stmt, conds: Sequence[Expr], weight: int, known: Facts) -> Stmt:
+        """The body under a branch for each condition, so that a copy knows which of them fail: an
+        edge of one axis keeps no guard of another, as if their loops were not fused."""
+        if not conds or weight > self.budget:
+            return self.go(body, known)
+        self.budget -= weight
+        cond, *others = conds
+        then = self.asked(body, others, weight, known.under(cond))
+        return If(cond, then, self.asked(body, others, weight, known.under(_not(cond))))
 
     def ends(self, s: For, hot: list[Affine], known: Facts) -> tuple[Expr | None, Expr | None]:
         """Where the middle part begins and stops (None: at the loop's own end)."""

@@ -15,10 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
+from tilewright.ir.expr import as_int
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role, written
+from tilewright.strategy.ahead import fetch_ahead
 from tilewright.strategy.loops import (
     blocked,
     by_axis,
@@ -34,6 +37,7 @@ from tilewright.strategy.loops import (
 )
 from tilewright.strategy.pointwise import stream
 from tilewright.strategy.registers import decide_spatial_tile, fill_registers, multiples
+from tilewright.strategy.tiles import Weights
 from tilewright.target.target import Target
 
 LARGE = 64  # columns that a symbolic size stands for
@@ -71,7 +75,7 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
     if anchor.pad is not None:
         stream(schedule, anchor.pad, target, threads)
     n, o, y, x, i = by_axis(schedule, anchor.result)
-    o, y, x, tile = cut_tile(schedule, (o, y, x, i), target)
+    o, y, x, tile = cut_tile(schedule, (o, y, x, i), target, depth(schedule, name))
     band, y = blocked(schedule, "band", y)
     reorder(schedule, n, band, o, y, x, *tile)
     _, own_o, own_y, own_x, own_i, *reduced = compute_inside(
@@ -81,6 +85,7 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
         reduced = [*reduced[1:3], reduced[0], reduced[3]]
     lanes = extent(schedule, tile[-1])
     fill_registers(schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes, written=1)
+    fetch_ahead(schedule, target, anchor.block, o)
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:
@@ -94,23 +99,31 @@ def transposed(schedule: Schedule, target: Target, threads: int) -> None:
     if anchor.pad is not None:
         stream(schedule, anchor.pad, target, threads)
     n, o, y, p, x, q, i = by_axis(schedule, anchor.result)
-    o, y, x, tile = cut_tile(schedule, (o, y, x, i), target)
+    o, y, x, tile = cut_tile(schedule, (o, y, x, i), target, depth(schedule, name))
     reorder(schedule, n, o, p, q, y, x, *tile)
     _, own_o, own_y, _, own_x, _, own_i, *reduced = compute_inside(
         schedule, anchor.block, innermost([n, o, p, q, y, x])
     )
     lanes = extent(schedule, tile[-1])
     fill_registers(schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes)
+    fetch_ahead(schedule, target, anchor.block, q)
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:
         parallel(schedule, [n, o, p, q], threads)
 
 
+def depth(schedule: Schedule, anchor: str) -> int:
+    """How many numbers a result sums up."""
+    axes = find(schedule, anchor).axes
+    return prod(as_int(a.extent) or 1 for a in axes if a.kind == "reduce")
+
+
 def cut_tile(
-    schedule: Schedule, loops: Sequence[str], target: Target
+    schedule: Schedule, loops: Sequence[str], target: Target, depth: int
 ) -> tuple[str, str, str, tuple[str, ...]]:
-    """Cut the loops over (channel blocks, rows, columns, channels of a block) into register tiles.
+    """Cut the loops over (channel blocks, rows, columns, channels of a block) into register tiles,
+    each summing up `depth` numbers for a result.
 
     Gives the loops over tiles (at least the columns' always has one), and the loops of a tile,
     lanes last.
@@ -120,8 +133,11 @@ def cut_tile(
     width = extent(schedule, x, LARGE)
     lanes = min(target.lanes(32), block)
     wide = block // lanes
+    registers, fits = target.vector_registers, multiples(wide)
+    first, second = (target.cache(level).size * 7 // 8 for level in (0, 1))
+    weights = Weights(lanes * 4, depth, first, second)
     rows, columns, vectors = decide_spatial_tile(
-        schedule, height, width, groups * wide, target.vector_registers, multiples(wide)
+        schedule, height, width, groups * wide, registers, fits, weights
     )
     o_outer, o_inner = split(schedule, o, vectors // wide)
     y_outer, y_inner = split(schedule, y, rows)

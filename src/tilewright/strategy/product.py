@@ -18,6 +18,7 @@ from tilewright.ir.stmt import annotation
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role
+from tilewright.strategy.ahead import fetch_ahead
 from tilewright.strategy.convolution import split_off_result
 from tilewright.strategy.loops import (
     PIECES,
@@ -68,6 +69,7 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
     around = [*batch, part, panel, piece, tile]
     *_, m, o, i, k = compute_inside(schedule, anchor.block, innermost(around))
     fill_registers(schedule, anchor.block, (m, o), i, (k,), lanes)
+    fetch_ahead(schedule, target, anchor.block, panel)
     unroll(schedule, inner, vector)
     vectorize(schedule, lane)
     if threads > 1:
@@ -125,6 +127,7 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     around = innermost([n, part, o_outer, tile])
     _, own_o, own_p, own_i, *reduced = compute_inside(schedule, anchor.block, around)
     fill_registers(schedule, anchor.block, (own_p, own_o), own_i, reduced, lanes, written=1)
+    fetch_ahead(schedule, target, anchor.block, o_outer)
     unroll(schedule, inner, o_inner, several)
     vectorize(schedule, lane)
     if threads > 1:

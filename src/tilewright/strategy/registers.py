@@ -21,11 +21,11 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
-from tilewright.strategy.tiles import heights, register_tile, spatial_tile
+from tilewright.strategy.tiles import Weights, heights, register_tile, spatial_tile
 
 MOST_STEPS = 32  # of a reduction that are written out: a bound on the size of the code
 INNER_STEPS = 16  # of them along one loop
-BODY = 256  # vectors that are computed between two jumps: more do not stay in the decoded cache
+BODY = 192  # vectors that are computed between two jumps: more do not stay in the decoded cache
 
 
 def multiples(wide: int) -> tuple[int, ...]:
@@ -58,16 +58,20 @@ def decide_spatial_tile(
     vectors: int,
     registers: int,
     groups: tuple[int, ...],
+    weights: Weights | None = None,
 ) -> tuple[int, int, int]:
     """(rows, columns, vectors) of the tile of an image: decisions "vectors", "columns", "rows".
 
     The arguments are those of `spatial_tile`, which picks them.
     """
-    *_, group = spatial_tile(height, width, vectors, registers, groups)
+    def tile(groups: tuple[int, ...], widths: tuple[int, ...] = ()) -> tuple[int, int, int]:
+        return spatial_tile(height, width, vectors, registers, groups, widths, weights)
+
+    *_, group = tile(groups)
     group = schedule.decide("vectors", group, within(groups, vectors))
-    _, columns, _ = spatial_tile(height, width, vectors, registers, (int(group),))
+    _, columns, _ = tile((int(group),))
     columns = schedule.decide("columns", columns, heights(width, group, registers))
-    rows, *_ = spatial_tile(height, width, vectors, registers, (int(group),), (int(columns),))
+    rows, *_ = tile((int(group),), (int(columns),))
     most = heights(height * width, group, registers)[-1] // columns
     return schedule.decide("rows", rows, divisors(height, most)), columns, group
 

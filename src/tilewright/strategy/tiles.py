@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import NamedTuple
 
 FMA_PER_CYCLE = 2
 BYTES_PER_CYCLE = 6  # of weights that come from beyond the second cache
+SECOND_CACHE, THIRD_CACHE = 24, 16  # bytes a cycle, of weights that every tile reads again
 LOADS_PER_CYCLE = 1.5  # of two ports: what broadcasts of neighbouring numbers were seen to reach
 IN_THE_WAY = 0.25  # of the shorter of two things that run side by side delays the longer
 TRANSFORM = 8  # cycles that a vector of a transformed tile takes, there or back
@@ -21,10 +23,28 @@ TILE_OVERHEAD = 1.0  # cycles of loop control for each step of the reduction
 SECOND_TILE = 1.03  # what it must gain to have a tile of another size for the vectors left over
 
 
-def step_cycles(rows: int, vectors: int) -> float:
-    """Cycles that one step of the reduction takes for a tile of rows × vectors accumulators."""
+class Weights(NamedTuple):
+    """What tiles read of the weights: bytes of a vector, how many vectors deep the reduction is,
+    and bytes that stay in the first and in the second cache."""
+
+    vector: int
+    depth: int
+    first: int
+    second: int
+
+    def cycles(self, group: int) -> float:
+        """Cycles in which a vector comes where every tile reads `group` of them, all deep."""
+        panel = group * self.vector * self.depth
+        if panel <= self.first:
+            return 0.0
+        return self.vector / (SECOND_CACHE if panel <= self.second else THIRD_CACHE)
+
+
+def step_cycles(rows: int, vectors: int, afar: float = 0.0) -> float:
+    """Cycles that one step of the reduction takes for a tile of rows × vectors accumulators; a
+    vector of weights comes in `afar` cycles from where it lies."""
     multiply = rows * vectors / FMA_PER_CYCLE
-    load = (rows + vectors) / LOADS_PER_CYCLE
+    load = max((rows + vectors) / LOADS_PER_CYCLE, vectors * afar)
     longer, shorter = max(multiply, load), min(multiply, load)
     return max(longer + IN_THE_WAY * shorter, FMA_LATENCY) + TILE_OVERHEAD
 
@@ -80,13 +100,20 @@ def register_tile(
     return best[2], best[3]
 
 
-def spatial_cycles(height: int, width: int, vectors: int, tile: tuple[int, int, int]) -> float:
+def spatial_cycles(
+    height: int,
+    width: int,
+    vectors: int,
+    tile: tuple[int, int, int],
+    weights: Weights | None = None,
+) -> float:
     """Cycles a step for an image in tiles of (rows, columns, vectors), tails included."""
     rows, columns, group = tile
+    afar = weights.cycles(group) if weights else 0.0
     cycles = 0.0
     for wide, times in _pieces(width, columns):
         for deep, often in _pieces(vectors, group):
-            cycles += times * often * step_cycles(rows * wide, deep)
+            cycles += times * often * step_cycles(rows * wide, deep, afar)
     return cycles * (height / rows)
 
 
@@ -114,11 +141,13 @@ def spatial_tile(
     registers: int,
     groups: tuple[int, ...] = (1, 2, 3, 4, 5, 6),
     widths: tuple[int, ...] = (),
+    weights: Weights | None = None,
 ) -> tuple[int, int, int]:
     """(rows, columns, vectors) of the register tile for an image of height × width × vectors.
 
     The columns of a tile lie in one row of the image, so a narrow image takes several rows in a
-    tile. `groups` and `widths` are the allowed numbers of vectors and of columns (empty: any).
+    tile. `groups` and `widths` are the allowed numbers of vectors and of columns (empty: any);
+    without `weights`, they are taken to stay near.
     """
     best: tuple[float, int, int, int, int] | None = None
     for group in groups:
@@ -129,7 +158,7 @@ def spatial_tile(
             for rows in range(1, min(height, most // columns) + 1):
                 if rows > 1 and (columns < width or height % rows):
                     continue  # several rows only where they are whole and fit exactly
-                cycles = spatial_cycles(height, width, vectors, (rows, columns, group))
+                cycles = spatial_cycles(height, width, vectors, (rows, columns, group), weights)
                 cycles *= 1.0 if vectors % group == 0 else SECOND_TILE
                 key = (round(cycles, 3), -rows * columns * group, rows, columns, group)
                 if best is None or key < best:

@@ -19,6 +19,7 @@ from tilewright.ir.expr import as_int
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role, written
+from tilewright.strategy.ahead import fetch_ahead
 from tilewright.strategy.loops import (
     PIECES,
     by_axis,
@@ -84,6 +85,7 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     own = compute_inside(schedule, product, around)
     _, own_o2, _, _, own_t2, own_b2, *reduced = own
     fill_registers(schedule, product, (own_t2, own_o2), own_b2, reduced, lanes, written=1)
+    fetch_ahead(schedule, target, product, own_j)
     unroll(schedule, t_inner, own_o, several)
     vectorize(schedule, lane)
 

@@ -1,8 +1,9 @@
-"""prefetch: ask for memory some iterations before it is read."""
+"""prefetch: ask for memory some iterations before it is read, at once or bit by bit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from tilewright.arith.region import cover_region, union
 from tilewright.arith.simplify import Facts, loop_range
@@ -16,6 +17,7 @@ from tilewright.schedule.locate import (
     Path,
     find_buffer,
     loop_path,
+    loops_above,
     need,
     primitive,
     refuse,
@@ -28,10 +30,12 @@ LINE = 64  # bytes that come together
 
 
 @primitive("prefetch '{buffer}' in loop '{loop}', {distance} iterations ahead")
-def prefetch(func: Func, buffer: str, loop: str, distance: int) -> Func:
+def prefetch(func: Func, buffer: str, loop: str, distance: int, over: str = "") -> Func:
     """Ask, at the start of each iteration, for what a later one reads of a buffer.
 
-    One request is made for each line of 64 bytes; the requests change no result.
+    One request is made for each line of 64 bytes; the requests change no result. They are made at
+    once, for the first cache, or spread evenly `over` the iterations of an inner loop, for the
+    second: so a panel comes while the one before it is in use, and nothing waits for it.
 
     rewrite: prefetch("A", "i", 2)
         for i in serial(0, 8):
@@ -58,12 +62,13 @@ def prefetch(func: Func, buffer: str, loop: str, distance: int) -> Func:
         P2  the distance is at least 1
         P3  the loop runs in order: it is serial or unrolled
         P4  what an iteration reads of the buffer has a constant size
-        P5  the loop lies in no block
+        P5  the loops lie in no block
+        P6  `over`, if it is given, lies in the loop, below loops of constant extents
     """
     path = loop_path(func, loop)
     old = the_loop(path)
     of = find_buffer(func, buffer)
-    read = _read(func, path, buffer)
+    read = read_inside(func, path, buffer)
     if read is None:
         why = f"'{buffer}' is not read inside the loop, or lives inside"
         raise refuse("P1", func, old, why, "name a buffer that is read there")
@@ -75,15 +80,25 @@ def prefetch(func: Func, buffer: str, loop: str, distance: int) -> Func:
     why = f"the part of '{buffer}' that an iteration reads has no constant size"
     need("P4", None not in sizes, func, old, why, "name an outer loop, or split by constants")
     counts = [size for size in sizes if size is not None]
-    outer = not any(isinstance(s, Block) for s in path)
+    inner = loop_path(func, over) if over else path
+    outer = not any(isinstance(s, Block) for s in inner)
     need("P5", outer, func, old, "it lies in a block", "name a loop around the block")
     ahead = old.var + distance
     starts = [substitute(s, {old.var: ahead}) for s in read.starts]
-    request = _requests(func, Load(of, tuple(starts)), counts)
-    return replace(func, path, old.replace(body=seq(If(ahead < old.stop, request), old.body)))
+    if not over:
+        request = _requests(func, Load(of, tuple(starts)), counts)
+        return replace(func, path, old.replace(body=seq(If(ahead < old.stop, request), old.body)))
+    around = (*loops_above(inner), the_loop(inner))
+    between = around[len(loops_above(path)) + 1 :]
+    within = old in around[:-1] and all(as_int(f.extent) for f in between)
+    why = f"'{over}' is not inside '{loop}', or a loop between them has no constant extent"
+    need("P6", within, func, old, why, "name an inner loop, or split by constants")
+    request = _share(func, Load(of, tuple(starts)), counts, between)
+    last = between[-1]
+    return replace(func, inner, last.replace(body=seq(request, last.body)))
 
 
-def _read(func: Func, path: Path, buffer: str) -> Region | None:
+def read_inside(func: Func, path: Path, buffer: str) -> Region | None:
     """What an iteration reads of a buffer that lives outside."""
     body = below(the_loop(path).body)
     if any(b.name == buffer for b in body.allocated):
@@ -117,6 +132,34 @@ def _requests(func: Func, first: Load, counts: Sequence[int]) -> Stmt:
     for var, count in reversed(loops):
         made = For(var, ZERO, const(count), "serial", made)
     return made
+
+
+def _share(func: Func, first: Load, counts: Sequence[int], loops: Sequence[For]) -> Stmt:
+    """An iteration's share of the requests for the part of so many elements along each axis that
+    begins at `first`: lines are numbered as they lie, those of a piece without gaps in a row. Past
+    the end of its axis an index points at what follows in memory, which is what is wanted."""
+    step = LINE * 8 // first.dtype.bits
+    axis = len(counts) - 1  # of the pieces: those after it are whole
+    while axis > 0 and as_int(first.buffer.shape[axis]) == counts[axis]:
+        axis -= 1
+    piece = -(-prod(counts[axis:]) // step)
+    lines, times = piece * prod(counts[:axis]), prod(as_int(f.extent) or 1 for f in loops)
+    each = -(-lines // times)
+    number: Expr = const(0)
+    for f in loops:
+        number = number * f.extent + (f.var - f.start)
+    var = Var(fresh("p", variable_names(func)))
+    if each > 1:
+        number = number * each + var
+    line = number if lines == times * each else minimum(number, const(lines - 1))
+    indices = list(first.indices)
+    indices[-1] = indices[-1] + line % piece * step
+    line = line // piece
+    for d in range(axis - 1, -1, -1):
+        indices[d] = indices[d] + line % counts[d]
+        line = line // counts[d]
+    made: Stmt = Eval(Call("prefetch", (Load(first.buffer, tuple(indices)), const(2)), i64))
+    return For(var, ZERO, const(each), "unroll", made) if each > 1 else made
 
 
 def _inside(index: Expr, start: Expr, count: int, size: Expr) -> Expr:

@@ -1,0 +1,47 @@
+"""Fetching ahead: the next panel of weights comes into the cache while this one is in use.
+
+In: a schedule whose anchor walks panels of weights, each used by several register tiles. Out: the
+same with requests for the next panel spread over the steps of the reduction. The one idea: weights
+that lie beyond the second cache reach the first tile of a panel as fast as memory gives them, and
+the others as fast as they multiply; asked for in time, they come while the others work.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.ir.expr import as_int
+from tilewright.schedule.locate import find_buffer, find_loop, loop_path
+from tilewright.schedule.primitives.prefetch import LINE, read_inside
+from tilewright.schedule.schedule import Schedule
+from tilewright.strategy.loops import find
+from tilewright.target.target import Target
+
+MOST_REQUESTS = 2  # a step: with more, the panel is used too little for anything to be hidden
+MOST_STEPS = 4  # a request: with more, the first of so many tiles is little of the time
+
+
+def fetch_ahead(schedule: Schedule, target: Target, anchor: str, panel: str) -> None:
+    """Ask for what the next iteration of loop `panel` reads of the anchor's last operand, its
+    weights: decision "ahead", 1 where they lie beyond the second cache and some tiles share them.
+    """
+    weights = find_buffer(schedule.func, find(schedule, anchor).reads[-1].buffer.name)
+    loops = schedule.loops(anchor)
+    if panel not in loops:
+        return
+    below = [find_loop(schedule.func, n) for n in loops[loops.index(panel) + 1 :]]
+    below = [f for f in below if f.kind == "serial"]
+    read = read_inside(schedule.func, loop_path(schedule.func, panel), weights.name)
+    if not below or read is None:
+        return
+    sizes = [as_int(size) for size in (*weights.shape, *read.extents, *(f.extent for f in below))]
+    if None in sizes:
+        return
+    near = target.cache(1).size // 2
+    bits = weights.dtype.bits
+    whole, part = (prod(as_int(n) or 1 for n in s) * bits // 8 for s in (weights.shape, read.extents))
+    steps, lines = prod(as_int(f.extent) or 1 for f in below), part / LINE
+    shared = lines <= MOST_REQUESTS * steps and steps <= MOST_STEPS * lines
+    worth = part <= near < whole and shared
+    if schedule.decide("ahead", int(worth), (0, 1)):
+        schedule.prefetch(weights.name, panel, 1, over=below[-1].name)
