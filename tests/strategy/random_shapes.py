@@ -18,8 +18,8 @@ import numpy as np
 import typer
 from rich.progress import track
 
-import tilewright as tw
-from tilewright.driver.compile import kernel_jobs, prepare
+from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
+from tilewright.driver.kernels import KernelPool
 from tilewright.driver.observe import Watch
 from tilewright.graph import OPERATORS, Builder, Graph
 from tilewright.graph.graph import Value
@@ -29,6 +29,7 @@ from tilewright.target.target import target
 SIZES = (1, 2, 3, 5, 7, 8, 9, 13, 14, 16, 17, 20, 28, 31, 32, 33, 56, 63, 64, 65)
 CHANNELS = (1, 2, 3, 4, 7, 8, 12, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 96, 100, 136)
 TOLERANCE = 2e-5  # of the largest value
+POOL = KernelPool(1)  # kernels are compiled in this process: they are few and small
 
 
 @dataclass
@@ -245,7 +246,7 @@ def judge(graph: Graph, arrays: list[np.ndarray], threads: int) -> str:
     *_, jobs = kernel_jobs(prepare(graph, machine, opt_level=3), machine, threads, Watch())
     for job in jobs:
         default(job.func, machine, threads, strict=True)
-    (found,) = tw.compile(graph, threads=threads, cache=False)(*arrays)
+    (found,) = compile_observed(graph, threads=threads, cache=False, pool=POOL)(*arrays)
     expected = in_float64(graph, arrays)
     if found.shape != expected.shape:
         return f"shape {found.shape} instead of {expected.shape}"

@@ -38,7 +38,7 @@ def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
         return
     together = contiguous_suffix(block)
     inner = fuse(schedule, loops[len(loops) - together :])
-    outer = loops[: len(loops) - together]
+    outer = in_order(schedule, block, loops[: len(loops) - together], target)
     lanes = vector_lanes(block, target)
     count = as_int(find_loop(schedule.func, inner).extent)
     size = instances(block) * max(1, block_bits(block) // 8)
@@ -62,6 +62,33 @@ def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
             schedule.unroll(column)
     if worth:
         parallel(schedule, outer, threads, f"{name}.parallel")
+
+
+def in_order(schedule: Schedule, block: Block, outer: list[str], target: Target) -> list[str]:
+    """The outer loops in the order of what is written, or of what is read: decision "order". Of
+    what comes from beyond the second cache, reads that walk on are fetched ahead of their time;
+    writes wait for nobody."""
+    read = set(loads(block.body))
+    driven = {v: loop for loop in outer for v in axes_of(block, loop)}
+    if len(outer) < 2 or len(read) != 1 or len(driven) != len(outer):
+        return outer
+    (load,) = read
+    first = {v: d for d, index in reversed(list(enumerate(load.indices))) for v in free_vars(index)}
+    if len({first.get(v) for v in driven}) < len(driven) or not driven.keys() <= first.keys():
+        return outer
+    as_read = [driven[v] for v in sorted(driven, key=lambda v: first[v])]
+    if as_read == outer:
+        return outer
+    far = instances(block) * block_bits(block) // 8 > target.cache(1).size
+    if schedule.decide(f"{block.name}.order", "read" if far else "written", ("written", "read")) == "read":
+        schedule.reorder(*as_read)
+        return as_read
+    return outer
+
+
+def axes_of(block: Block, loop: str) -> list[Var]:
+    """The axes of a block that a loop drives."""
+    return [axis.var for axis in block.axes if Var(loop) in free_vars(axis.value)]
 
 
 def vectorize_inner(
