@@ -8,9 +8,9 @@ from tests.lower.programs import MATMUL, PADDED, TAIL, same_meaning
 from tilewright.ir.expr import Select
 from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import For, Func, If
-from tilewright.ir.text import print_func
+from tilewright.ir.text import print_expr, print_func
 from tilewright.ir.verify import verify
-from tilewright.ir.walk import visit
+from tilewright.ir.walk import free_vars, visit
 from tilewright.lower.lower_blocks import lower_blocks
 from tilewright.lower.partition_loops import partition_loops
 from tilewright.lower.pipeline import simplify
@@ -101,6 +101,38 @@ def rows(A: f32[3, 10, 4], B: f32[3, 10, 4]):
     made = partitioned(text)
     assert isinstance(made.body, For) and isinstance(made.body.body, If)
     assert not any(isinstance(n, If) for n in visit(made.body.body.then))
+
+
+EDGES = """
+def tiles(A: f32[10, 14], B: f32[10, 14]):
+    for f in parallel(0, 6):
+        for k in serial(0, 4):
+            for i in unroll(0, 4):
+                for l in unroll(0, 8):
+                    if f // 2 * 4 + i < 10 and f % 2 * 8 + l < 14:
+                        B[f // 2 * 4 + i, f % 2 * 8 + l] = A[f // 2 * 4 + i, f % 2 * 8 + l] * 2.0
+"""
+
+
+def test_a_fused_loop_knows_each_edge() -> None:
+    """Four cases, and in none of them a condition of the loop that was fused: what is asked of the
+    unrolled loops is known when they are written out."""
+    made = partitioned(EDGES)
+    (loop,) = [n for n in visit(made.body) if isinstance(n, For) and n.var.name == "f"]
+    conditions = [n.cond for n in visit(loop) if isinstance(n, If)]
+    of_f = [c for c in conditions if loop.var in free_vars(c)]
+    assert len(of_f) == 3  # one asks for rows, and on either side one for columns
+    inner = [c for c in conditions if loop.var not in free_vars(c)]
+    assert {print_expr(c) for c in inner} == {"i < 2", "l < 6", "i < 2 and l < 6"}
+
+
+def test_many_edges_share_a_branch_where_copies_cost_too_much() -> None:
+    made = partitioned(
+        EDGES.replace("unroll(0, 8)", "unroll(0, 64)").replace("14", "100").replace("* 8", "* 64")
+    )
+    (loop,) = [n for n in visit(made.body) if isinstance(n, For) and n.var.name == "f"]
+    assert sum(loop.var in free_vars(n.cond) for n in visit(loop) if isinstance(n, If)) >= 1
+    assert not any(isinstance(n, If) for n in visit(loop.body.then))
 
 
 def test_budget_bounds_the_code() -> None:

@@ -106,7 +106,11 @@ def test_over_an_inner_loop_asks_for_several_pieces():
 
 
 def test_over_more_iterations_than_lines_asks_for_the_last_again():
-    s = Schedule(parse_func(PANELS.replace("[2,", "[9,").replace("(0, 2)", "(0, 9)").replace("(2, i)", "(9, i)")))
+    s = Schedule(
+        parse_func(
+            PANELS.replace("[2,", "[9,").replace("(0, 2)", "(0, 9)").replace("(2, i)", "(9, i)")
+        )
+    )
     s.prefetch("W", "p", 1, over="k")
     assert lines_asked_for(s, 0, ["p", "i", "k"]) == [*range(20, 40), *[39] * 25]
 

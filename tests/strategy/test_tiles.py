@@ -4,6 +4,7 @@ import pytest
 
 from tilewright.strategy.product import panel_groups
 from tilewright.strategy.tiles import (
+    Weights,
     prefers_pixels,
     register_tile,
     spatial_tile,
@@ -41,6 +42,21 @@ def test_a_small_image_is_tiled_across_rows():
 )  # fmt: skip
 def test_winograd_where_it_pays(rows, columns, ci, co, edge):
     assert winograd_tile(rows, columns, ci, co, 8, 512 << 10) == edge
+
+
+def test_a_tile_reads_no_more_weights_than_stay_near():
+    """4096 deep, the weights of six vectors of 64 bytes are 1.5 MB, of two half a megabyte: four
+    rows of four columns would read the six from the third cache in each of four tiles."""
+    deep = Weights(vector=64, depth=4096, first=28 << 10, second=896 << 10)
+    assert spatial_tile(4, 4, 32, 32) == (1, 4, 6)
+    rows, columns, vectors = spatial_tile(4, 4, 32, 32, weights=deep)
+    assert rows > 1 and columns == 4 and vectors * 64 * 4096 <= 896 << 10
+
+
+def test_weights_come_at_the_rate_of_the_cache_that_holds_them():
+    weights = Weights(vector=64, depth=100, first=8_000, second=20_000)
+    assert weights.cycles(1) == 0
+    assert 0 < weights.cycles(2) == weights.cycles(3) < weights.cycles(4)
 
 
 def test_enough_accumulators_hide_the_latency():

@@ -41,7 +41,8 @@ class Place:
 class Launch:
     """Start kernel `symbol` over [0, extent); `kernel` is its id in the manifest.
 
-    buffers and symbols fill the frame, in the order that the kernel's entry names them.
+    buffers and symbols fill the frame, in the order that the kernel's entry names them. It
+    `continues` a kernel of several entries, but for the first of them.
     """
 
     kernel: int
@@ -49,6 +50,7 @@ class Launch:
     extent: Size
     buffers: tuple[Place, ...]
     symbols: tuple[Size, ...] = ()
+    continues: bool = False
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,8 @@ class _Main(Expressions):
             self.put("i64", self.size(size), n)
         extent = self.size(step.extent)
         start = self.field("ptr", "%call", LAUNCH)
-        passed = f'ptr %call, i32 {step.kernel}, ptr @"{step.symbol}", ptr %frame, i64 {extent}'
+        kernel = ~step.kernel if step.continues else step.kernel
+        passed = f'ptr %call, i32 {kernel}, ptr @"{step.symbol}", ptr %frame, i64 {extent}'
         self.b.effect(f"call void {start}({passed})")
 
     def put(self, kind: str, value: str, slot: int) -> None:

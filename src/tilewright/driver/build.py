@@ -57,9 +57,14 @@ def build(
         arena = arena + aligned_bytes(buffer)
     launches = [
         Launch(
-            0, e.symbol, e.extent, tuple(places[b] for b in e.buffers), tuple(map(Var, e.symbols))
+            0,
+            e.symbol,
+            e.extent,
+            tuple(places[b] for b in e.buffers),
+            tuple(map(Var, e.symbols)),
+            continues=n > 0,
         )
-        for e in emitted.entries
+        for n, e in enumerate(emitted.entries)
     ]
     symbols = [p for p in func.params if isinstance(p, Var)]
     shapes = [b.shape for b in outputs] if symbols else None

@@ -221,10 +221,10 @@ def _launches(
         places.update(_row(kernel, at))
     elif kernel.workspace:
         places.update(_row(kernel, Place("arena", offset=plan.workspaces[group.name].at)))
-    for entry in kernel.entries:
+    for n, entry in enumerate(kernel.entries):
         buffers = tuple(places[b] for b in entry.buffers)
         symbols = tuple(Var(s) for s in entry.symbols)
-        yield Launch(number, entry.symbol, entry.extent, buffers, symbols)
+        yield Launch(number, entry.symbol, entry.extent, buffers, symbols, continues=n > 0)
 
 
 def _required(node: Node, known: Facts) -> list[Expr]:

@@ -39,7 +39,9 @@ def fetch_ahead(schedule: Schedule, target: Target, anchor: str, panel: str) -> 
         return
     near = target.cache(1).size // 2
     bits = weights.dtype.bits
-    whole, part = (prod(as_int(n) or 1 for n in s) * bits // 8 for s in (weights.shape, read.extents))
+    whole, part = (
+        prod(as_int(n) or 1 for n in s) * bits // 8 for s in (weights.shape, read.extents)
+    )
     steps, lines = prod(as_int(f.extent) or 1 for f in below), part / LINE
     shared = lines <= MOST_REQUESTS * steps and steps <= MOST_STEPS * lines
     worth = part <= near < whole and shared

@@ -110,7 +110,7 @@ def transposed(schedule: Schedule, target: Target, threads: int) -> None:
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:
-        parallel(schedule, [n, o, p, q], threads)
+        parallel(schedule, [n, o, p, q, y], threads)
 
 
 def depth(schedule: Schedule, anchor: str) -> int:

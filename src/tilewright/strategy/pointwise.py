@@ -80,7 +80,10 @@ def in_order(schedule: Schedule, block: Block, outer: list[str], target: Target)
     if as_read == outer:
         return outer
     far = instances(block) * block_bits(block) // 8 > target.cache(1).size
-    if schedule.decide(f"{block.name}.order", "read" if far else "written", ("written", "read")) == "read":
+    if (
+        schedule.decide(f"{block.name}.order", "read" if far else "written", ("written", "read"))
+        == "read"
+    ):
         schedule.reorder(*as_read)
         return as_read
     return outer

@@ -64,6 +64,7 @@ def decide_spatial_tile(
 
     The arguments are those of `spatial_tile`, which picks them.
     """
+
     def tile(groups: tuple[int, ...], widths: tuple[int, ...] = ()) -> tuple[int, int, int]:
         return spatial_tile(height, width, vectors, registers, groups, widths, weights)
 

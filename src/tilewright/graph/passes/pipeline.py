@@ -11,6 +11,7 @@ from tilewright.graph.passes.eliminate import eliminate_common, eliminate_dead
 from tilewright.graph.passes.fold_affine import fold_affine
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.merge_products import merge_products
+from tilewright.graph.passes.phases_as_channels import phases_as_channels
 from tilewright.graph.passes.recognise import recognise
 from tilewright.graph.passes.second_axis import second_axis
 from tilewright.graph.passes.separate_outputs import separate_outputs
@@ -26,6 +27,7 @@ PIPELINE: tuple[Pass, ...] = (
     ("unroll_recurrences", unroll_recurrences),  # their products and sums meet the rules below
     ("canonicalise", canonicalise),  # views move aside, pads and transposes go into their users
     ("fold_affine", fold_affine),  # convolutions and what scales them are now neighbours
+    ("phases_as_channels", phases_as_channels),  # their weights and bias are what they will be
     ("second_axis", second_axis),  # convolutions have taken in what is along channels
     ("fold_constants", fold_constants),  # what the rewrites left to compute on weights
     ("eliminate_common again", eliminate_common),  # rewrites emit equal moves for equal operands

@@ -56,9 +56,10 @@ static void launch(tw_call *call, int32_t id, tw_kernel kernel, void *const *fra
         launch_task task = {kernel, frame, s->scratch, s->stride};
         pool_run(s->pool, run_chunk, &task, extent);
     }
-    if (s->nanoseconds && id >= 0 && id < s->module->kernel_count) {
-        s->nanoseconds[id] += now_nanoseconds() - start;
-        s->launches[id]++;
+    int32_t kernel_id = id < 0 ? ~id : id;
+    if (s->nanoseconds && kernel_id < s->module->kernel_count) {
+        s->nanoseconds[kernel_id] += now_nanoseconds() - start;
+        s->launches[kernel_id] += id >= 0;
     }
 }
 

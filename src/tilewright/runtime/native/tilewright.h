@@ -132,6 +132,8 @@ struct tw_call {
                                          * written by the program                                 */
     uint8_t *arena;                     /* 64-byte aligned, planned at compile time               */
     const uint8_t *weights;             /* 64-byte aligned, read-only                             */
+    /* Runs all iterations of a kernel's parallel loop. A kernel of several loops is launched for
+     * each: with its id for the first, with ~id for the others. */
     void (*launch)(tw_call *, int32_t kernel_id, tw_kernel, void *const *frame, int64_t extent);
     /* Buffer `index` with room for `bytes`, 64-byte aligned (NULL: no memory). The first ones hold
      * the outputs of measured dimensions. */

@@ -1,0 +1,89 @@
+"""phases_as_channels: a transposed convolution to few channels computes all its phases together.
+
+With stride s, the s places of the result that one place of the image begins lie in s phases, and
+all of them meet the same places of the image. Where there are few channels, each phase by itself
+would leave most of a vector empty; so the phases become channels of one plain convolution, and its
+result is then spread out to where they belong.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.builder import Edit, Rule
+from tilewright.graph.graph import Graph, Node
+from tilewright.graph.passes.canonicalise import RULES
+from tilewright.ir.expr import as_int
+
+FEW = 4  # channels: no vector of any machine is full of them
+
+
+def phases_as_channels(graph: Graph) -> Graph:
+    """Rewrite transposed convolutions to few channels, if there are any."""
+    if any(_is_narrow(graph, node) for node in graph.nodes):
+        return Edit(graph, _RULES).run()
+    return graph
+
+
+def _is_narrow(graph: Graph, node: Node) -> bool:
+    if node.op != "conv_transpose" or node["groups"] != 1 or max(node["dilations"] or (1,)) > 1:
+        return False
+    x, w, *bias = node.inputs
+    known = all(v in graph.constants for v in (w, *bias))
+    sized = all(as_int(size) is not None for size in x.shape[1:])
+    return (
+        known and sized and prod(node["strides"] or (1,)) > 1 and (as_int(w.shape[1]) or 9) <= FEW
+    )
+
+
+def _together(edit: Edit, node: Node) -> Any:
+    if node.op != "conv_transpose" or not _is_narrow(edit.graph, node):
+        return None
+    x, w, *bias = node.inputs
+    weights = edit.graph.constants[w].array
+    ci, co, *kernel = weights.shape
+    rank = len(kernel)
+    strides = node["strides"] or (1,) * rank
+    begins = [before for before, _ in node["pads"] or ((0, 0),) * rank]
+    image, result = ([as_int(n) or 0 for n in v.shape[2:]] for v in (x, node.output))
+    # Place Y of the result is phase (Y + begin) % s of place u = (Y + begin) // s, and sums up tap
+    # phase + s t of the kernel times place u - t of the image.
+    taps = [-(-k // s) for k, s in zip(kernel, strides, strict=True)]
+    first = [b // s for b, s in zip(begins, strides, strict=True)]
+    places = [
+        (n - 1 + b) // s - u + 1 for n, b, s, u in zip(result, begins, strides, first, strict=True)
+    ]
+    pads = [(t - 1 - u, m - n + u) for t, u, m, n in zip(taps, first, places, image, strict=True)]
+    if any(side < 0 for pad in pads for side in pad) or 0 in places:
+        return None
+    filters = np.zeros((co, *strides, ci, *taps), weights.dtype)
+    for phase in product(*map(range, strides)):
+        part = weights[
+            (
+                slice(None),
+                slice(None),
+                *(slice(p, None, s) for p, s in zip(phase, strides, strict=True)),
+            )
+        ]
+        last_first = tuple(slice(t - n, t) for t, n in zip(taps, part.shape[2:], strict=True))
+        flipped = np.flip(part, tuple(range(2, 2 + rank)))
+        filters[(slice(None), *phase, slice(None), *last_first)] = np.moveaxis(flipped, 0, 1)
+    phases = prod(strides)
+    inputs = [x, edit.constant(filters.reshape(co * phases, ci, *taps), "w")]
+    if bias:
+        inputs.append(edit.constant(np.repeat(edit.graph.constants[bias[0]].array, phases), "b"))
+    made = edit.emit("conv", *inputs, pads=tuple(pads))
+    made = edit.emit("reshape", made, shape=(x.shape[0], co, *strides, *places))
+    mixed = [axis for d in range(rank) for axis in (2 + rank + d, 2 + d)]
+    made = edit.emit("transpose", made, perm=(0, 1, *mixed))
+    whole = tuple(m * s for m, s in zip(places, strides, strict=True))
+    made = edit.emit("reshape", made, shape=(x.shape[0], co, *whole))
+    starts = (0, 0, *(b % s for b, s in zip(begins, strides, strict=True)))
+    return edit.emit("slice", made, starts=starts, shape=node.output.shape, name=node.name)
+
+
+_RULES: dict[str, list[Rule]] = {**RULES, "conv_transpose": [_together]}

@@ -1,0 +1,86 @@
+"""phases_as_channels: a transposed convolution to few channels becomes one plain convolution."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tilewright.graph import Builder, Graph
+from tilewright.graph.evaluate import evaluate
+from tilewright.graph.passes.phases_as_channels import FEW, phases_as_channels
+from tilewright.ir.expr import Var
+
+
+def graph(image, channels, kernel, rank=2, groups=1, **attrs) -> Graph:
+    rng = np.random.default_rng(0)
+    b = Builder("g")
+    x = b.input("x", "f32", image)
+    weights = rng.standard_normal((image[1], channels, *([kernel] * rank))).astype(np.float32)
+    bias = rng.standard_normal(channels * groups).astype(np.float32)
+    y = b.emit("conv_transpose", x, b.constant(weights), b.constant(bias), groups=groups, **attrs)
+    return b.finish({"y": y})
+
+
+def operators(g: Graph) -> list[str]:
+    return [node.op for node in g.nodes]
+
+
+SHAPES = [
+    (kernel, stride, pad, extra, channels)
+    for kernel, stride, pad, extra, channels in itertools.product(
+        (1, 2, 3, 4, 5), (2, 3), (0, 1, 2), (0, 1), (1, 3)
+    )
+    if pad < kernel and (5 - 1) * stride + kernel - 2 * pad + extra > 0
+]
+
+
+@pytest.mark.parametrize(("kernel", "stride", "pad", "extra", "channels"), SHAPES)
+def test_the_result_stays(kernel, stride, pad, extra, channels):
+    """Kernels that the stride divides and others, places cut off and added."""
+    before = graph(
+        (2, 5, 5, 6), channels, kernel,
+        strides=(stride, stride), pads=((pad, pad), (pad, pad)), extra=(extra, extra),
+    )  # fmt: skip
+    after = phases_as_channels(before)
+    assert after.outputs[0].shape == before.outputs[0].shape
+    x = np.random.default_rng(kernel).standard_normal((2, 5, 5, 6)).astype(np.float32)
+    (want,), (got,) = evaluate(before, [x]), evaluate(after, [x])
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_decoder_s_last_layer_is_one_convolution():
+    before = graph((1, 64, 32, 32), 3, 4, strides=(2, 2), pads=((1, 1), (1, 1)))
+    after = phases_as_channels(before)
+    assert operators(after) == ["conv", "reshape", "transpose", "reshape", "slice"]
+    conv = after.nodes[0]
+    assert conv.inputs[1].static_shape == (12, 64, 2, 2)  # four taps a phase: none is zero
+
+
+def test_sizes_of_the_batch_may_be_open():
+    before = graph((Var("n"), 8, 4, 4), 1, 2, strides=(2, 2))
+    assert "conv" in operators(phases_as_channels(before))
+
+
+def test_one_axis_and_three():
+    for rank in (1, 3):
+        image = (1, 4, *([5] * rank))
+        before = graph(image, 2, 4, rank=rank, strides=(2,) * rank, pads=((1, 1),) * rank)
+        after = phases_as_channels(before)
+        assert "conv" in operators(after)
+        x = np.random.default_rng(rank).standard_normal(image).astype(np.float32)
+        (want,), (got,) = evaluate(before, [x]), evaluate(after, [x])
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        graph((1, 8, 4, 4), FEW + 1, 4, strides=(2, 2)),  # channels fill vectors by themselves
+        graph((1, 8, 4, 4), 3, 4),  # one phase
+        graph((1, 8, 4, 4), 2, 4, groups=2, strides=(2, 2)),
+        graph((1, 8, 4, 4), 3, 3, strides=(2, 2), dilations=(2, 2)),
+        graph((1, 8, Var("h"), 4), 3, 4, strides=(2, 2)),  # the image's size is open
+    ],
+)
+def test_others_stay(before):
+    assert phases_as_channels(before) is before

@@ -1,0 +1,47 @@
+"""The next panel of weights is asked for where it comes from afar and tiles share it."""
+
+import numpy as np
+import pytest
+
+from tilewright import te
+from tilewright.graph.operator import OPERATORS
+from tilewright.schedule import Schedule
+from tilewright.strategy.select import default
+from tilewright.strategy.space import decisions, point
+from tilewright.target.target import target
+
+WIDE = target("cpu -mcpu=znver4")  # 1 MB of second cache, vectors of 64 bytes
+
+
+def product(rows: int, depth: int, columns: int) -> Schedule:
+    x = te.placeholder((rows, depth), "f32", "x")
+    w = te.placeholder((columns // 64, depth, 64), "f32", "w")
+    func = te.func("f", [x, w], [OPERATORS["dense_packed"].define(x, w, channels=columns)])
+    return default(func, WIDE, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "ahead"),
+    [(36, 4096, 1), (16, 4096, 1), (1, 4096, 0), (4, 4096, 0), (1024, 4096, 0), (36, 128, 0)],
+)
+def test_asked_for_where_it_pays(rows, columns, ahead):
+    """Not for one row, which reads everything once, nor for weights that stay near."""
+    made = product(rows, 512, columns)
+    assert decisions(made)["ahead"] == ahead
+    assert ("prefetch(w[" in made.show()) == bool(ahead)
+
+
+def test_a_panel_of_unknown_rows_is_not_asked_for():
+    x = te.placeholder((te.var("n"), 64), "f32", "x")
+    w = te.placeholder((64, 64, 64), "f32", "w")
+    func = te.func("f", [x, w], [OPERATORS["dense_packed"].define(x, w, channels=4096)])
+    made = default(func, WIDE, strict=True)
+    assert "ahead" not in decisions(made) and "prefetch" not in made.show()
+
+
+def test_it_is_a_decision():
+    x = te.placeholder((36, 64), "f32", "x")
+    w = te.placeholder((4, 64, 64), "f32", "w")
+    func = te.func("f", [x, w], [OPERATORS["dense_packed"].define(x, w, channels=256)])
+    assert "prefetch(w[" in point(func, WIDE, 1, {"ahead": 1}).show()
+    assert np.all([decisions(point(func, WIDE, 1, {"ahead": n}))["ahead"] == n for n in (0, 1)])
