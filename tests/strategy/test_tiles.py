@@ -42,6 +42,7 @@ def test_a_small_image_is_tiled_across_rows():
 )  # fmt: skip
 def test_winograd_where_it_pays(rows, columns, ci, co, edge):
     assert winograd_tile(rows, columns, ci, co, 8, 512 << 10) == edge
+    assert winograd_tile(rows, columns, ci, co, 16, 1 << 20, per_cycle=1) == edge
 
 
 def test_a_tile_reads_no_more_weights_than_stay_near():

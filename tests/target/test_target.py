@@ -55,6 +55,15 @@ def test_processors(line: str, width: int, registers: int, feature: str) -> None
     assert read.lanes(32) == width // 4
 
 
+@pytest.mark.parametrize(
+    ("line", "rate"),
+    [("cpu -mcpu=znver4", 1), ("cpu -mcpu=znver3", 2), ("cpu -mcpu=sapphirerapids", 2),
+     ("cpu -mcpu=znver4 -vector=32", 2)],
+)  # fmt: skip
+def test_some_machines_multiply_one_wide_vector_a_cycle(line: str, rate: int) -> None:
+    assert target(line).multiply_adds == rate
+
+
 def test_no_vectors_is_one_lane() -> None:
     assert target("cpu -mtriple=riscv64-unknown-linux-gnu").lanes(32) == 1
 

@@ -187,8 +187,11 @@ def prepare(
     if opt_level >= 1:
         graph = optimise(graph, observers=observers)
     if opt_level >= 2:
-        vectors = machine.lanes(32), machine.vector_registers, machine.cache(1).size
-        layouts = ("choose_layouts", lambda g: choose_layouts(g, *vectors))
+        vectors = machine.lanes(32), machine.vector_registers
+        layouts = (
+            "choose_layouts",
+            lambda g: choose_layouts(g, *vectors, machine.cache(1).size, machine.multiply_adds),
+        )
         graph = optimise(graph, pipeline=[layouts, *PIPELINE], observers=observers)
     start = time.perf_counter()
     fused = fuse(graph)

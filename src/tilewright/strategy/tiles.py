@@ -17,7 +17,7 @@ BYTES_PER_CYCLE = 6  # of weights that come from beyond the second cache
 SECOND_CACHE, THIRD_CACHE = 24, 16  # bytes a cycle, of weights that every tile reads again
 LOADS_PER_CYCLE = 1.5  # of two ports: what broadcasts of neighbouring numbers were seen to reach
 IN_THE_WAY = 0.25  # of the shorter of two things that run side by side delays the longer
-TRANSFORM = 8  # cycles that a vector of a transformed tile takes, there or back
+TRANSFORM = 12  # cycles that a vector of a transformed tile takes, there or back
 FMA_LATENCY = 4  # cycles; x86-64 and current ARM cores alike
 TILE_OVERHEAD = 1.0  # cycles of loop control for each step of the reduction
 SECOND_TILE = 1.03  # what it must gain to have a tile of another size for the vectors left over
@@ -167,20 +167,24 @@ def spatial_tile(
     return best[2], best[3], best[4]
 
 
-def winograd_tile(rows: int, columns: int, ci: int, co: int, lanes: int, l2: int) -> int:
+def winograd_tile(
+    rows: int, columns: int, ci: int, co: int, lanes: int, l2: int, per_cycle: int = FMA_PER_CYCLE
+) -> int:
     """The edge of the tiles in which Winograd's 3×3 convolution of ci to co channels takes the
     least modelled time for rows × columns results; 0 where the plain one takes less.
 
     The model: multiply-adds at full speed, TRANSFORM cycles for each vector of a transformed tile,
-    and weights that do not fit the second cache come anew.
+    and meanwhile weights that do not fit the second cache come anew.
     """
 
     def cycles(edge: int, taps: int, transform: float) -> float:
         tiles = -(-rows // edge) * -(-columns // edge)
-        multiply = taps * tiles * ci * co / (lanes * FMA_PER_CYCLE)
+        multiply = taps * tiles * ci * co / (lanes * per_cycle)
         transforms = taps * tiles * (ci + co) * transform / lanes
         weights = taps * ci * co * 4
-        return multiply + transforms + (weights / BYTES_PER_CYCLE if weights > l2 // 2 else 0)
+        come = weights / BYTES_PER_CYCLE if weights > l2 // 2 else 0.0
+        work = multiply + transforms
+        return max(work, come) + IN_THE_WAY * min(work, come)
 
     times = {edge: cycles(edge, (edge + 2) ** 2, TRANSFORM) for edge in (2, 4)}
     best = min(times, key=lambda edge: times[edge])

@@ -80,6 +80,8 @@ ARCHITECTURES = {
 # the first feature that the machine has decides: bytes of a vector, number of vector registers
 VECTORS = (("avx512f", 64, 32), ("avx", 32, 16), ("sse", 16, 16), ("neon", 16, 32), ("v", 16, 32),
            ("simd128", 16, 16))  # fmt: skip
+# Those that multiply and add one vector of 64 bytes a cycle; others do two of any width.
+ONE_WIDE_PORT = frozenset({"icelake-client", "tigerlake", "rocketlake", "znver4"})
 KNOWN_FEATURES = frozenset(
     f for table, *_ in ARCHITECTURES.values() for row in table.values() for f in row.split()
 )

@@ -71,6 +71,11 @@ class Target:
         """A core's data cache, the nearest being level 0; the last one where there are fewer."""
         return self.caches[min(level, len(self.caches) - 1)]
 
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds of whole vectors that a core begins each cycle."""
+        return 1 if self.vector_bytes == 64 and self.cpu in processors.ONE_WIDE_PORT else 2
+
     def has(self, *features: str) -> bool:
         """Whether the machine has all the features named."""
         return self.features.issuperset(features)

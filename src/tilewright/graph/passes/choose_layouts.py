@@ -62,19 +62,26 @@ class Packing(NamedTuple):
 
 
 def choose_layouts(
-    graph: Graph, lanes: int, registers: int = 32, second_cache: int = 512 << 10
+    graph: Graph,
+    lanes: int,
+    registers: int = 32,
+    second_cache: int = 512 << 10,
+    multiply_adds: int = 2,
 ) -> Graph:
-    """Packed layouts for vectors of `lanes` f32 and a machine with `registers` vector registers
-    and so many bytes of second-level cache."""
-    return _Layouts(graph, lanes, registers, second_cache).run()
+    """Packed layouts for vectors of `lanes` f32 and a machine with `registers` vector registers,
+    so many bytes of second-level cache, and so many multiply-adds of vectors a cycle."""
+    return _Layouts(graph, lanes, registers, second_cache, multiply_adds).run()
 
 
 class _Layouts(Edit):
     """The edit, with the packed form of each value that has one."""
 
-    def __init__(self, graph: Graph, lanes: int, registers: int, second_cache: int) -> None:
+    def __init__(
+        self, graph: Graph, lanes: int, registers: int, second_cache: int, multiply_adds: int
+    ) -> None:
         super().__init__(graph)
         self.lanes, self.registers, self.second_cache = lanes, registers, second_cache
+        self.multiply_adds = multiply_adds
         self.packed: dict[Value, Packing] = {}  # of each value of the old graph, its first one
         self.forms: dict[tuple[Value, Packing], Value] = {}  # and in which value it is so
         self.wanted = self.wishes()
@@ -242,7 +249,10 @@ class _Layouts(Edit):
         if not unit or (kh, kw) != (3, 3) or cb != self.lanes or not (height and width):
             return 0
         rows = (images or 1) * height  # an open batch pays if one image does
-        return winograd_tile(rows, width, ci * cb, co * ob, self.lanes, self.second_cache)
+        channels = ci * cb, co * ob
+        return winograd_tile(
+            rows, width, *channels, self.lanes, self.second_cache, self.multiply_adds
+        )
 
     def across(self, node: Node, packing: Packing) -> bool:
         """Whether tiles of a convolution's result had better span rows of the image."""
