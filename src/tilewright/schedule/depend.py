@@ -21,6 +21,7 @@ from tilewright.ir.stmt import Alloc, Block, Buffer, For, Func, If, Region, Seq,
 from tilewright.ir.walk import free_vars, statements, substitute, visit
 from tilewright.schedule.domain import Ranges, conditions, conjunction, ranges_at
 from tilewright.schedule.locate import inner
+from tilewright.schedule.trial import told_apart
 from tilewright.support.node import Node
 
 Obstacle = tuple[Node, str]  # the place, and the reason
@@ -155,7 +156,8 @@ def carried(
         if all(r.buffer.name in private for r in block.writes):
             continue
         values = axis_values(block, "spatial")
-        if loop.var not in values and loop.var not in determined(values, inside, ranges):
+        told = loop.var in values or loop.var in determined(values, inside, ranges)
+        if not told and not told_apart(values, loop.var, inside, ranges):
             return block, f"block '{block.name}' writes the same place in several of its iterations"
     return _conflict(body, private, (loop.var,), inside, ranges)
 
@@ -271,9 +273,12 @@ def determined(values: Sequence[Expr], inside: set[Var], ranges: Ranges) -> set[
                 if digit is not None:
                     base, low, high = digit
                     digits.setdefault(base, set()).add((low, high))
-                    if base not in known and _whole(digits[base], forms.bounds(forms.affine(base))):
+                    whole = forms.affine(base)
+                    moves = [t for t in whole.terms if free_vars(t) & inside]
+                    width = sum(abs(whole.terms[t]) * _width(forms.term_bounds(t)) for t in moves)
+                    if base not in known and _whole(digits[base], width):
                         known.add(base)
-                        pending.append(forms.affine(base).terms)
+                        pending.append(whole.terms)
     return {u for u in inside if u in known}
 
 
@@ -336,8 +341,8 @@ def _digit(t: Expr) -> tuple[Expr, int, int] | None:
     return None
 
 
-def _whole(digits: set[tuple[int, int]], bounds: tuple[float, float]) -> bool:
-    """Do digits of a base, low to high, leave nothing of it out?"""
+def _whole(digits: set[tuple[int, int]], width: float) -> bool:
+    """Do digits of a base, low to high, leave nothing of it out, if it moves by `width`?"""
     at = 1  # the base's remainder by this is known
     while True:
         fitting = [high for low, high in digits if at % low == 0]
@@ -347,7 +352,7 @@ def _whole(digits: set[tuple[int, int]], bounds: tuple[float, float]) -> bool:
         if above <= at:
             return False
         at = above
-        if bounds[0] >= 0 and bounds[1] < at:
+        if width < at:
             return True
 
 
