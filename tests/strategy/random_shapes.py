@@ -86,8 +86,10 @@ def conv(draw: Draw, groups: str = "") -> Value:
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     image = [max(draw.size(), r) for r in reach]
     x = draw.input(rng.choice([1, 1, 2]), ci, *image)
+    terms = ci // count * kernel[0] * kernel[1]
+    weights = draw.weight(co, ci // count, *kernel, scale=terms**-0.5)  # results near 1
     return draw.build.emit(
-        "conv", x, draw.weight(co, ci // count, *kernel), groups=count,
+        "conv", x, weights, groups=count,
         strides=tuple(rng.choice([1, 1, 2, 3]) for _ in range(2)), dilations=tuple(dilations),
         pads=tuple((rng.randrange(k), rng.randrange(k)) for k in kernel),
     )  # fmt: skip
