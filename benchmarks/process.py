@@ -32,10 +32,14 @@ class Process:
         self.stderr, path = tempfile.mkstemp()
         os.unlink(path)
         self.resources.callback(os.close, self.stderr)
+        # A worker is killed, and cannot clean up what engines left in temporary files.
+        own = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self.folder = Path(self.resources.enter_context(own))
         count = str(threads)
         paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "TMPDIR": str(self.folder),
             "OMP_NUM_THREADS": count,
             "MKL_NUM_THREADS": count,
             "OPENBLAS_NUM_THREADS": count,

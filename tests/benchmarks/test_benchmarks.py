@@ -60,6 +60,14 @@ def test_a_worker_that_takes_too_long_is_ended() -> None:
         assert process.child.returncode == -9
 
 
+def test_a_killed_worker_leaves_no_files() -> None:
+    with Process(threads=1) as process:
+        process.ask("probe", threads=1)
+        kept = process.folder / "model.bin"
+        kept.write_bytes(b"weights")
+    assert not kept.exists() and not process.folder.exists()
+
+
 def test_measurement_end_to_end(tmp_path: Path) -> None:
     plan = Plan(["dqn"], ["onnxruntime", "torch"], [1], seconds=0.01)
     said: list[str] = []
