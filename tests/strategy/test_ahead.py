@@ -1,6 +1,5 @@
 """The next panel of weights is asked for where it comes from afar and tiles share it."""
 
-import numpy as np
 import pytest
 
 from tilewright import te
@@ -44,4 +43,4 @@ def test_it_is_a_decision():
     w = te.placeholder((4, 64, 64), "f32", "w")
     func = te.func("f", [x, w], [OPERATORS["dense_packed"].define(x, w, channels=256)])
     assert "prefetch(w[" in point(func, WIDE, 1, {"ahead": 1}).show()
-    assert np.all([decisions(point(func, WIDE, 1, {"ahead": n}))["ahead"] == n for n in (0, 1)])
+    assert all(decisions(point(func, WIDE, 1, {"ahead": n}))["ahead"] == n for n in (0, 1))

@@ -2,8 +2,8 @@
 
 In: stage "loops". Out: stage "loops". The middle part, where all conditions hold whatever the inner
 loops do, is free of them; the ends keep what is not decided. A loop that cannot be cut (a launch, a
-fused loop) gets a branch around its body instead. Copies of a body cost code, so they are paid from
-a budget.
+fused loop) gets branches around its body instead, one for each condition, so that every edge has
+code of its own. Copies of a body cost code, so they are paid from a budget.
 """
 
 from __future__ import annotations

@@ -173,8 +173,8 @@ def winograd_tile(
     """The edge of the tiles in which Winograd's 3×3 convolution of ci to co channels takes the
     least modelled time for rows × columns results; 0 where the plain one takes less.
 
-    The model: multiply-adds at full speed, TRANSFORM cycles for each vector of a transformed tile,
-    and meanwhile weights that do not fit the second cache come anew.
+    The model: `per_cycle` multiply-adds of vectors each cycle, TRANSFORM cycles for each vector of
+    a transformed tile, and meanwhile weights that do not fit the second cache come anew.
     """
 
     def cycles(edge: int, taps: int, transform: float) -> float:
