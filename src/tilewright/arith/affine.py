@@ -214,7 +214,7 @@ class Forms:
         """a % c, with the sign of the constant c ≠ 0."""
         if c < 0:
             return -self.remainder(-a, -c)
-        _, rest = split(self._without_multiples(a, c), c)
+        _, rest = split(self.without_multiples(a, c), c)
         if not rest.terms:
             return rest
         block = self.block(rest, c)
@@ -242,13 +242,13 @@ class Forms:
             return 0
         return None
 
-    def _without_multiples(self, a: Affine, c: int) -> Affine:
+    def without_multiples(self, a: Affine, c: int) -> Affine:
         """A form with the same remainder by c: a digit whose upper end c divides loses that end."""
         for t, k in a.terms.items():
             d = self.names.digits.get(t)
             if d is not None and d.u is not None and (k * (d.u // d.l)) % c == 0:
                 rest = {u: x for u, x in a.terms.items() if u is not t}
-                return self._without_multiples(
+                return self.without_multiples(
                     self.sum(Affine(rest, a.const), self._digit(d.form, d.l, None), k), c
                 )
         return a

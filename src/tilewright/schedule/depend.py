@@ -10,22 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import gcd, inf
+from math import inf
 
 from tilewright.arith.affine import Affine, Forms
 from tilewright.arith.prove import prove_less_equal
 from tilewright.arith.region import cover_region
 from tilewright.arith.simplify import Facts, loop_range
-from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Load, Var, as_int, const
+from tilewright.ir.expr import Const, Expr, Load, Var, as_int, const
 from tilewright.ir.stmt import Alloc, Block, Buffer, For, Func, If, Region, Seq, Stmt, Store
 from tilewright.ir.walk import free_vars, statements, substitute, visit
+from tilewright.schedule.determine import determined, heavy
 from tilewright.schedule.domain import Ranges, conditions, conjunction, ranges_at
 from tilewright.schedule.locate import inner
-from tilewright.schedule.trial import told_apart
 from tilewright.support.node import Node
 
 Obstacle = tuple[Node, str]  # the place, and the reason
-_MOST_FORMS = 24  # sums of digits that are tried
 
 
 class Access:
@@ -156,8 +155,7 @@ def carried(
         if all(r.buffer.name in private for r in block.writes):
             continue
         values = axis_values(block, "spatial")
-        told = loop.var in values or loop.var in determined(values, inside, ranges)
-        if not told and not told_apart(values, loop.var, inside, ranges):
+        if loop.var not in values and loop.var not in determined(values, inside, ranges):
             return block, f"block '{block.name}' writes the same place in several of its iterations"
     return _conflict(body, private, (loop.var,), inside, ranges)
 
@@ -215,7 +213,7 @@ def apart(a: Region, b: Region, v: Var, inside: set[Var], ranges: Ranges) -> boo
         terms = {t: c for t, c in fa.terms.items() if v in free_vars(t)}
         if terms == {t: c for t, c in fb.terms.items() if v in free_vars(t)}:
             low, high = _gap(forms, fa, ea, fb, substitute(eb, mine))
-            equal += _heavy(forms, terms, max(high, -low))
+            equal += heavy(forms, terms, max(high, -low))
     if equal and (v in equal or v in determined(equal, {v}, ranges)):
         return True
     if same and v in determined(same, inside, ranges):
@@ -233,127 +231,6 @@ def _gap(forms: Forms, a: Affine, ea: Expr, b: Affine, eb: Expr) -> tuple[float,
     gap = forms.sum(a, b, -1)
     low = forms.bounds(gap - forms.affine(eb) + 1)[0]
     return low, forms.bounds(gap + forms.affine(ea) - 1)[1]
-
-
-def _heavy(forms: Forms, terms: Mapping[Expr, int], rest: float) -> Iterator[Expr]:
-    """The terms that must be equal for their sums to differ by no more than `rest`."""
-    order = sorted(((abs(c), t) for t, c in terms.items()), key=_size)
-    for n, (c, t) in enumerate(order):
-        if rest + sum(k * _width(forms.term_bounds(u)) for k, u in order[n + 1 :]) >= c:
-            return
-        yield t
-
-
-def determined(values: Sequence[Expr], inside: set[Var], ranges: Ranges) -> set[Var]:
-    """The variables of `inside` that follow from `values`, all other variables being fixed.
-
-    c1 * x + c2 * y + … gives x if the rest spans less than c1, then y, and so on; the digits
-    f // n and f % n give f.
-    """
-    forms = Forms(ranges)
-    known: set[Expr] = {u for u in inside if _width(forms.term_bounds(u)) == 0}
-    pending = [
-        part
-        for form in _joined(forms, [forms.affine(v) for v in values])
-        for part in _told_apart(forms, form.terms)
-    ]
-    digits: dict[Expr, set[tuple[int, int]]] = {}
-    grew = True
-
-    def is_known(t: Expr) -> bool:
-        return t in known or all(u in known or u not in inside for u in free_vars(t))
-
-    while grew:
-        grew = False
-        for terms in list(pending):
-            for t in _heavy(forms, {t: c for t, c in terms.items() if not is_known(t)}, 0):
-                known.add(t)
-                grew = True
-                digit = _digit(t)
-                if digit is not None:
-                    base, low, high = digit
-                    digits.setdefault(base, set()).add((low, high))
-                    whole = forms.affine(base)
-                    moves = [t for t in whole.terms if free_vars(t) & inside]
-                    width = sum(abs(whole.terms[t]) * _width(forms.term_bounds(t)) for t in moves)
-                    if base not in known and _whole(digits[base], width):
-                        known.add(base)
-                        pending.append(whole.terms)
-    return {u for u in inside if u in known}
-
-
-def _told_apart(forms: Forms, terms: dict[Expr, int]) -> list[dict[Expr, int]]:
-    """A sum, and the parts of it that follow from it: of 28 * a + 4 * b + c, with 0 ≤ c < 4, that
-    is c, its remainder by 4, and the rest."""
-    order = sorted(((abs(c), t) for t, c in terms.items()), key=_size)
-    for n in range(1, len(order)):
-        step = gcd(*[c for c, _ in order[:n]])
-        if sum(c * _width(forms.term_bounds(t)) for c, t in order[n:]) < step:
-            high, low = ({t: terms[t] for _, t in part} for part in (order[:n], order[n:]))
-            return [terms, high, *_told_apart(forms, low)]
-    return [terms]
-
-
-def _joined(forms: Forms, found: list[Affine]) -> list[Affine]:
-    """Forms, and sums of two in which a digit meets the next higher digit of the same base.
-
-    Of x + b // 6 and b % 6 follows 6 * x + b.
-    """
-    found = list(found)
-    for high, low in ((a, b) for a in found for b in found if a is not b):
-        for t, c in high.terms.items():
-            upper = _digit(t)
-            for u, k in low.terms.items():
-                lower = _digit(u)
-                if upper is None or lower is None or not lower[2]:
-                    continue
-                if upper[1] not in (1, lower[2]):
-                    continue
-                times, rest = divmod(k * (lower[2] // lower[1]), c)
-                if rest or len(found) >= _MOST_FORMS:
-                    continue
-                both = forms.sum(low, high, times)
-                if t not in both.terms:  # they were digits of one base, and are joined
-                    found.append(both)
-    return found
-
-
-def _size(item: tuple[int, Expr]) -> int:
-    return -item[0]
-
-
-def _width(bounds: tuple[float, float]) -> float:
-    return bounds[1] - bounds[0]
-
-
-def _digit(t: Expr) -> tuple[Expr, int, int] | None:
-    """(base, l, u) of a term base // l, base % u or base // l % (u // l); u = 0 for no end."""
-    if not isinstance(t, Binary):
-        return None
-    size = as_int(t.b)
-    if size is None or size < 1:
-        return None
-    if t.op is BinaryOp.floordiv:
-        return t.a, size, 0
-    if t.op is BinaryOp.floormod:
-        inner = _digit(t.a) if isinstance(t.a, Binary) and t.a.op is BinaryOp.floordiv else None
-        return (t.a, 1, size) if inner is None else (inner[0], inner[1], inner[1] * size)
-    return None
-
-
-def _whole(digits: set[tuple[int, int]], width: float) -> bool:
-    """Do digits of a base, low to high, leave nothing of it out, if it moves by `width`?"""
-    at = 1  # the base's remainder by this is known
-    while True:
-        fitting = [high for low, high in digits if at % low == 0]
-        if 0 in fitting:
-            return True
-        above = max(fitting, default=0)
-        if above <= at:
-            return False
-        at = above
-        if width < at:
-            return True
 
 
 # Memory of one iteration ---------------------------------------------------------------------
