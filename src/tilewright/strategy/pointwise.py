@@ -8,10 +8,11 @@ is cut into parallel pieces.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
-from tilewright.ir.expr import Expr, Var, as_int
-from tilewright.ir.stmt import Block, Buffer
+from tilewright.ir.expr import Expr, Load, Var, as_int
+from tilewright.ir.stmt import Block, Store
 from tilewright.ir.walk import free_vars, loads, stores
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
@@ -34,6 +35,8 @@ def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     """Vectorise and parallelise the loops of one elementwise block that stand at the root."""
     block = find(schedule, name)
     loops = list(schedule.loops(name))
+    while len(loops) > 1 and extent(schedule, loops[-1]) == 1:
+        loops.pop()  # the rows of an image of one channel
     if not loops:
         return
     together = contiguous_suffix(block)
@@ -137,10 +140,13 @@ def contiguous_suffix(block: Block) -> int:
     """How many of the innermost axes every access walks in storage order (at least 1).
 
     An access keeps to storage order over the axes of a suffix if it does not use them at all, or
-    if its last indices are exactly these axes, in order, over dimensions of the same sizes.
+    if its last indices are exactly these axes, in order, over dimensions of the same sizes. Last
+    axes and dimensions of size 1 do not count.
     """
-    axes = block.axes
-    accesses = [(n.buffer, n.indices) for n in (*loads(block.body), *stores(block.body))]
+    axes = list(block.axes)
+    while len(axes) > 1 and as_int(axes[-1].extent) == 1:
+        axes.pop()
+    accesses = [_without_ones(n) for n in (*loads(block.body), *stores(block.body))]
     good = 1
     for length in range(2, len(axes) + 1):
         suffix = axes[-length:]
@@ -148,23 +154,36 @@ def contiguous_suffix(block: Block) -> int:
             break
         inner = [a.var for a in suffix]
         sizes = [a.extent for a in suffix]
-        if not all(_in_order(buffer, indices, inner, sizes) for buffer, indices in accesses):
+        if not all(_in_order(access, inner, sizes) for access in accesses):
             break
         good = length
     return good
 
 
-def _in_order(
-    buffer: Buffer, indices: Sequence[Expr], inner: Sequence[Var], sizes: Sequence[Expr]
-) -> bool:
-    used = [i for i in indices if free_vars(i) & set(inner)]
-    if not used:
+@dataclass(frozen=True)
+class _Access:
+    """Where an access goes: sizes of the dimensions, indices, whether they lie without gaps."""
+
+    shape: tuple[Expr, ...]
+    indices: tuple[Expr, ...]
+    dense: bool
+
+
+def _without_ones(access: Load | Store) -> _Access:
+    """An access without the last dimensions of size 1."""
+    shape, rank = access.buffer.shape, len(access.indices)
+    while rank > 1 and as_int(shape[rank - 1]) == 1:
+        rank -= 1
+    return _Access(shape[:rank], access.indices[:rank], access.buffer.strides is None)
+
+
+def _in_order(access: _Access, inner: Sequence[Var], sizes: Sequence[Expr]) -> bool:
+    if not any(free_vars(i) & set(inner) for i in access.indices):
         return True
     length = len(inner)
     return (
-        len(indices) >= length
-        and list(indices[-length:]) == list(inner)
-        and list(buffer.shape[-length:]) == list(sizes)
-        and not any(free_vars(i) & set(inner) for i in indices[:-length])
-        and buffer.strides is None
+        list(access.indices[-length:]) == list(inner)
+        and list(access.shape[-length:]) == list(sizes)
+        and not any(free_vars(i) & set(inner) for i in access.indices[:-length])
+        and access.dense
     )

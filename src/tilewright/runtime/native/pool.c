@@ -1,10 +1,11 @@
 /* pool.c: a fork-join pool for many short parallel regions.
  *
  * Every thread owns an equal, contiguous part of the iterations and takes chunks from its front;
- * one that is done takes chunks from the others' parts. So a thread meets the same part of the data
- * in one region after another, and a thread that was held up delays nobody for long. Workers spin
- * for a while between regions, then sleep. The caller never waits for a worker that has not joined
- * the region: it does the work alone if it must. */
+ * one that is done takes chunks from the others' parts. A chunk is a share of what is left of the
+ * part, so the last ones are single iterations, and all threads are done at nearly the same time.
+ * So a thread meets the same part of the data in one region after another, and a thread that was
+ * held up delays nobody for long. Workers spin for a while between regions, then sleep. The caller
+ * never waits for a worker that has not joined the region: it does the work alone if it must. */
 #include "internal.h"
 
 #include <pthread.h>
@@ -21,7 +22,7 @@
 #endif
 
 #define SPIN_NANOSECONDS 100000
-#define CHUNKS_PER_THREAD 8
+#define SHARE 8                         /* of what is left, a chunk takes one in so many */
 
 /* `state` of a region: its number, whether threads may still join, how many are inside. */
 #define EPOCH(state) ((state) >> 32)
@@ -47,7 +48,6 @@ struct pool {
     pthread_cond_t wake;
     _Alignas(ALIGNMENT) pool_task task; /* the region: written while closed, read once joined */
     void *context;
-    int64_t chunk;
     int32_t threads, spins;
     int forks;                          /* how often the process had forked at creation */
     part *parts;
@@ -65,12 +65,14 @@ static void take_chunks(pool *p, int32_t thread) {
     for (int32_t i = 0; i < p->threads; i++) {
         int32_t victim = thread + i < p->threads ? thread + i : thread + i - p->threads;
         part *mine = &p->parts[victim];
-        for (;;) {
-            if (atomic_load_explicit(&mine->next, memory_order_relaxed) >= mine->end) break;
-            int64_t begin = atomic_fetch_add_explicit(&mine->next, p->chunk, memory_order_relaxed);
-            if (begin >= mine->end) break;
-            int64_t end = mine->end - begin < p->chunk ? mine->end : begin + p->chunk;
-            p->task(p->context, thread, begin, end);
+        int64_t begin = atomic_load_explicit(&mine->next, memory_order_relaxed);
+        while (begin < mine->end) {
+            int64_t chunk = (mine->end - begin + SHARE - 1) / SHARE;
+            if (!atomic_compare_exchange_weak_explicit(&mine->next, &begin, begin + chunk,
+                                                       memory_order_relaxed, memory_order_relaxed))
+                continue;               /* another thread was first: `begin` is where it is now */
+            p->task(p->context, thread, begin, begin + chunk);
+            begin = atomic_load_explicit(&mine->next, memory_order_relaxed);
         }
     }
 }
@@ -126,7 +128,6 @@ void pool_run(pool *p, pool_task task, void *context, int64_t extent) {
     int64_t share = extent / p->threads, rest = extent % p->threads, begin = 0;
     p->task = task;
     p->context = context;
-    p->chunk = share / CHUNKS_PER_THREAD ? share / CHUNKS_PER_THREAD : 1;
     for (int32_t i = 0; i < p->threads; i++) {
         atomic_store_explicit(&p->parts[i].next, begin, memory_order_relaxed);
         begin += share + (i < rest);
