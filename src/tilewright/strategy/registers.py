@@ -74,7 +74,7 @@ def decide_spatial_tile(
     columns = schedule.decide("columns", columns, heights(width, group, registers))
     rows, *_ = tile((int(group),), (int(columns),))
     most = heights(height * width, group, registers)[-1] // columns
-    return schedule.decide("rows", rows, divisors(height, most)), columns, group
+    return schedule.decide("rows", rows, range(1, min(height, most) + 1)), columns, group
 
 
 def within(groups: tuple[int, ...], vectors: int) -> tuple[int, ...]:

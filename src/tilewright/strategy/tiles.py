@@ -111,10 +111,11 @@ def spatial_cycles(
     rows, columns, group = tile
     afar = weights.cycles(group) if weights else 0.0
     cycles = 0.0
-    for wide, times in _pieces(width, columns):
-        for deep, often in _pieces(vectors, group):
-            cycles += times * often * step_cycles(rows * wide, deep, afar)
-    return cycles * (height / rows)
+    for high, rarely in _pieces(height, rows):
+        for wide, times in _pieces(width, columns):
+            for deep, often in _pieces(vectors, group):
+                cycles += rarely * times * often * step_cycles(high * wide, deep, afar)
+    return cycles
 
 
 def strip(width: int, most: int) -> int:
@@ -156,10 +157,11 @@ def spatial_tile(
         most = max(1, (registers - 1 - group) // group)
         for columns in widths or range(1, min(width, most) + 1):
             for rows in range(1, min(height, most // columns) + 1):
-                if rows > 1 and (columns < width or height % rows):
-                    continue  # several rows only where they are whole and fit exactly
+                if rows > 1 and columns < width:
+                    continue  # several rows only where they are whole
                 cycles = spatial_cycles(height, width, vectors, (rows, columns, group), weights)
                 cycles *= 1.0 if vectors % group == 0 else SECOND_TILE
+                cycles *= 1.0 if height % rows == 0 else SECOND_TILE
                 key = (round(cycles, 3), -rows * columns * group, rows, columns, group)
                 if best is None or key < best:
                     best = key
