@@ -105,6 +105,17 @@ def test_digits_of_bases_that_are_the_same_modulo_their_ends():
     assert determined(values[1:], {i}, {o: (0, 3), i: (0, 31)}) == set()
 
 
+def test_digits_with_a_factor():
+    """Rows and columns of tiles of 4, the tiles fused and cut: the row's digit stands 4 times."""
+    f, o, row, column = Var("f"), Var("o"), Var("row"), Var("column")
+    values = [
+        f * 12 + (f * 15 + o) // 16 * 4 + row,
+        (f * 15 + o) % 16 * 4 + column,
+    ]
+    ranges = {f: (0, 1), o: (0, 62), row: (0, 3), column: (0, 3)}
+    assert determined(values, set(ranges), ranges) == set(ranges)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_pieces_of_fused_axes_are_told_apart(seed):
     """Axes fused, cut into unequal pieces and vectors, their digits simplified."""

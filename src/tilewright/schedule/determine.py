@@ -122,17 +122,15 @@ class _Determination:
 
     def parts(self, form: Affine) -> list[Affine]:
         """A sum, and the parts of it that follow from it: of 28 * a + 4 * b + c, with 0 ≤ c < 4,
-        that is c, its remainder by 4, and the rest."""
+        that is c, its remainder by 4, and 7 * a + b."""
         order = _heaviest_first(form.terms)
-        for n in range(1, len(order)):
+        for n in range(1, len(order) + 1):
             step = gcd(*[c for c, _ in order[:n]])
             if _span(self.forms, order[n:]) < step:
-                upper, lower = (
-                    Affine({t: form.terms[t] for _, t in part}, 0)
-                    for part in (order[:n], order[n:])
-                )
-                return [form, upper, *self.parts(lower)]
-        return [form]
+                upper = Affine({t: form.terms[t] // step for _, t in order[:n]}, 0)
+                lower = Affine({t: form.terms[t] for _, t in order[n:]}, 0)
+                return [upper, *self.parts(lower)]
+        return []
 
     def as_digits(self, form: Affine) -> Iterator[_Digit]:
         """The ways to read a form as a digit: r + a // l is (a + r * l) // l."""
