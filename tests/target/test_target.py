@@ -61,7 +61,7 @@ def test_processors(line: str, width: int, registers: int, feature: str) -> None
      ("cpu -mcpu=znver4 -vector=32", 2)],
 )  # fmt: skip
 def test_some_machines_multiply_one_wide_vector_a_cycle(line: str, rate: int) -> None:
-    assert target(line).multiply_adds == rate
+    assert target(line).costs.multiply_adds == rate
 
 
 def test_no_vectors_is_one_lane() -> None:

@@ -1,4 +1,4 @@
-"""The command line: compile, run, bench, inspect, opt, demo, targets, knobs.
+"""The command line: compile, run, bench, inspect, opt, demo, targets, machine, knobs.
 
 A command reads its options, asks the other rooms and prints what they say. The compiler is imported
 where it is used, so that running a saved artifact never loads it. A user's error is one message and
@@ -345,6 +345,45 @@ def targets() -> None:
     console.print(
         f"{here.vector_registers} vector registers of {here.vector_bytes} bytes, {here.cores} cores"
     )
+
+
+@app.command()
+def machine(
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure them, and use them from now on.")
+    ] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Use those of a machine that nobody measured again.")
+    ] = False,
+) -> None:
+    """Show the constants by which schedules are chosen for this machine, or measure them.
+
+    Measuring takes about ten seconds on every core; the machine had better be idle. What is found
+    is kept in the cache's folder, and models are compiled with it from then on.
+    """
+    from tilewright.driver.machine import measure as measured
+    from tilewright.driver.report.progress import counting
+    from tilewright.driver.report.tables import costs_table
+    from tilewright.target.measured import fetch
+    from tilewright.target.target import keep_costs, target
+
+    if measure and forget:
+        raise typer.BadParameter("it is the opposite of --measure", param_hint="--forget")
+    here = target("cpu -costs=usual")
+    found = None if measure or forget else fetch(here.processor)
+    if forget:
+        keep_costs(here, None)
+    if measure:
+        with counting(console, "measuring this machine", 100) as bar:
+            found = measured(
+                here, progress=lambda part: bar.update(bar.task_ids[0], completed=100 * part)
+            )
+        path = keep_costs(here, found)
+        kept = f"kept in {path}" if path else "not kept: the cache's folder takes no files"
+        console.print(kept, markup=False, soft_wrap=True)
+    console.print(costs_table(here.costs, found))
+    if found is None:
+        console.print("Nobody measured this machine; `tilewright machine --measure` does.")
 
 
 @app.command()

@@ -190,7 +190,7 @@ def prepare(
         vectors = machine.lanes(32), machine.vector_registers
         layouts = (
             "choose_layouts",
-            lambda g: choose_layouts(g, *vectors, machine.cache(1).size, machine.multiply_adds),
+            lambda g: choose_layouts(g, *vectors, machine.cache(1).size, machine.costs),
         )
         graph = optimise(graph, pipeline=[layouts, *PIPELINE], observers=observers)
     start = time.perf_counter()

@@ -18,6 +18,7 @@ from typing import Any
 
 from tilewright import __version__
 from tilewright.runtime.bindings import hash_bytes
+from tilewright.support import knobs
 from tilewright.support.cache import Cache, make_key
 
 LONGEST = 1024  # bytes of a name
@@ -31,9 +32,8 @@ def artifact_key(identity: str, target: Any, threads: int, opt_level: int) -> st
     """The key of a model (its identity) compiled for a target, or several, with these options."""
     targets = [target] if isinstance(target, str) or not isinstance(target, Sequence) else target
     words = "; ".join(map(str, targets))
-    return make_key(
-        identity, words, machine_identity(), threads, opt_level, __version__, fingerprint()
-    )
+    here = machine_identity() + measurements()
+    return make_key(identity, words, here, threads, opt_level, __version__, fingerprint())
 
 
 def file_identity(path: Path, memory: Cache | None = None) -> str:
@@ -95,6 +95,14 @@ def machine_identity() -> str:
         return repr(platform.uname())
     kept = ("vendor", "model", "flags", "Features", "CPU ")
     return "\n".join(line for line in lines if line.startswith(kept))
+
+
+def measurements() -> str:
+    """Changes with what was measured of machines: other constants may pick other schedules."""
+    found: list[tuple[str, bytes]] = []
+    with contextlib.suppress(OSError):
+        found = sorted((p.name, p.read_bytes()) for p in knobs.machine_folder().iterdir())
+    return make_key(repr(found)) if found else ""
 
 
 def fingerprint() -> str:

@@ -133,11 +133,10 @@ def cut_tile(
     width = extent(schedule, x, LARGE)
     lanes = min(target.lanes(32), block)
     wide = block // lanes
-    registers, fits = target.vector_registers, multiples(wide)
     first, second = (target.cache(level).size * 7 // 8 for level in (0, 1))
     weights = Weights(lanes * 4, depth, first, second)
     rows, columns, vectors = decide_spatial_tile(
-        schedule, height, width, groups * wide, registers, fits, weights
+        schedule, height, width, groups * wide, target, multiples(wide), weights
     )
     o_outer, o_inner = split(schedule, o, vectors // wide)
     y_outer, y_inner = split(schedule, y, rows)

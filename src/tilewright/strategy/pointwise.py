@@ -20,7 +20,7 @@ from tilewright.strategy.absorb import UNKNOWN_SIZE, instances
 from tilewright.strategy.loops import divisors, extent, find, fuse, parallel
 from tilewright.target.target import Target
 
-PARALLEL_BYTES = 64 << 10  # below this a parallel region costs more than it saves
+BYTES_PER_CYCLE = 16  # of results at best: what takes less than a parallel region is not worth one
 UNROLLED_VECTORS = 4  # independent vectors in flight
 PIECES = 4  # parallel pieces for each thread, so that an unlucky thread does not hold up the rest
 
@@ -45,7 +45,7 @@ def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     lanes = vector_lanes(block, target)
     count = as_int(find_loop(schedule.func, inner).extent)
     size = instances(block) * max(1, block_bits(block) // 8)
-    worth = threads > 1 and size >= PARALLEL_BYTES
+    worth = threads > 1 and is_worth_a_region(size, target)
     outer_size = prod(extent(schedule, o, UNKNOWN_SIZE) for o in outer) if outer else 1
     few = outer_size < threads * 2
     if worth and few and count is not None and count >= lanes * threads * 2:
@@ -65,6 +65,11 @@ def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
             schedule.unroll(column)
     if worth:
         parallel(schedule, outer, threads, f"{name}.parallel")
+
+
+def is_worth_a_region(size: int, target: Target) -> bool:
+    """Whether making `size` bytes of results takes longer than a parallel region does to start."""
+    return size >= target.costs.region * BYTES_PER_CYCLE
 
 
 def in_order(schedule: Schedule, block: Block, outer: list[str], target: Target) -> list[str]:

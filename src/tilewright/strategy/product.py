@@ -40,6 +40,7 @@ from tilewright.strategy.pointwise import stream
 from tilewright.strategy.registers import decide_tile, fill_registers, multiples
 from tilewright.strategy.tiles import register_tile, tiled_cycles
 from tilewright.support.errors import ScheduleError
+from tilewright.target.costs import COMMON, Costs
 from tilewright.target.target import Target
 
 LARGE = 256  # rows that a symbolic size stands for
@@ -60,8 +61,8 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
     panel, vector, lane = split(schedule, column, wide, lanes)
     row = fuse(schedule, lead)
     count = extent(schedule, row, LARGE)
-    groups = panel_groups(count, wide, target.vector_registers)
-    rows, vectors = decide_tile(schedule, count, wide, target.vector_registers, groups)
+    groups = panel_groups(count, wide, target.vector_registers, target.costs)
+    rows, vectors = decide_tile(schedule, count, wide, target, groups)
     piece, vector = split(schedule, vector, vectors) if vectors < wide else ("", vector)
     tile, inner = split(schedule, row, rows)
     part, tile = blocked(schedule, "part", tile)
@@ -76,15 +77,18 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
         parallel(schedule, around, threads)
 
 
-def panel_groups(rows: int, wide: int, registers: int) -> tuple[int, ...]:
+def panel_groups(rows: int, wide: int, registers: int, costs: Costs = COMMON) -> tuple[int, ...]:
     """The vectors that a tile may take of a panel `wide` vectors wide: all of them, but for a panel
     that was packed for a machine of wider vectors or more registers, and is a waste of these."""
     whole, parts = (wide,), tuple(divisors(wide, WIDEST))
     if wide > WIDEST:
         return parts
-    as_packed = tiled_cycles(rows, wide, *register_tile(rows, wide, registers, whole))
-    cut = tiled_cycles(rows, wide, *register_tile(rows, wide, registers, parts))
-    return parts if cut < WORTH_CUTTING * as_packed else whole
+
+    def cycles(groups: tuple[int, ...]) -> float:
+        tile = register_tile(rows, wide, registers, groups, costs=costs)
+        return tiled_cycles(rows, wide, *tile, costs)
+
+    return parts if cycles(parts) < WORTH_CUTTING * cycles(whole) else whole
 
 
 def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
@@ -110,15 +114,14 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     share = divisors(count, stays)[-1]
     if share * 4 < stays:
         share = count  # no even parts: in one
-    rows, vectors = register_tile(share, groups * wide, target.vector_registers, fits)
+    registers, costs = target.vector_registers, target.costs
+    rows, vectors = register_tile(share, groups * wide, registers, fits, costs=costs)
     few = count // share * (groups * wide // vectors) < threads * PIECES
     if threads > 1 and (few or share % rows):  # pieces must be enough, and whole tiles each
         share = count
     share = schedule.decide("pixels", share, divisors(count))
     apart = threads > 1 and share < count  # then tiles must not reach into the next part
-    rows, vectors = decide_tile(
-        schedule, share, groups * wide, target.vector_registers, fits, exact=apart
-    )
+    rows, vectors = decide_tile(schedule, share, groups * wide, target, fits, exact=apart)
     o_outer, o_inner = split(schedule, o, vectors // wide)
     part, pixel = split(schedule, pixel, share) if share < count else ("", pixel)
     tile, inner = split(schedule, pixel, rows)
@@ -146,7 +149,7 @@ def matmul(schedule: Schedule, target: Target, threads: int) -> None:
     *batch, i, j = axes
     count, width = (extent(schedule, loop, LARGE) for loop in (i, j))
     lanes = target.lanes(32)
-    rows, vectors = decide_tile(schedule, count, -(-width // lanes), target.vector_registers)
+    rows, vectors = decide_tile(schedule, count, -(-width // lanes), target)
     tile, inner = split(schedule, i, rows)
     panel, several, lane = split(schedule, j, vectors, lanes)
     outer = [*batch, tile, panel]

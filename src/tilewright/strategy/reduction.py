@@ -33,7 +33,7 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
-from tilewright.strategy.pointwise import PARALLEL_BYTES, stream, vector_lanes, vectorize_inner
+from tilewright.strategy.pointwise import is_worth_a_region, stream, vector_lanes, vectorize_inner
 from tilewright.strategy.registers import fill_registers
 from tilewright.strategy.tiles import heights, strip
 from tilewright.support.errors import ScheduleError
@@ -113,7 +113,7 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     )
     unroll(schedule, column)
     vectorize(schedule, lane)
-    if threads > 1 and instances(block) * 4 >= PARALLEL_BYTES:
+    if threads > 1 and is_worth_a_region(instances(block) * 4, target):
         parallel(schedule, [*outer, piece], threads)
 
 
@@ -152,7 +152,7 @@ def rows(schedule: Schedule, shared: int, target: Target, threads: int) -> None:
         inside = [n for n in schedule.loops(name) if n not in outer]
         vectorize_block(schedule, name, inside, target)
     size = sum(instances(find(schedule, n)) for n in schedule.blocks()) * 4
-    if threads > 1 and size >= PARALLEL_BYTES:
+    if threads > 1 and is_worth_a_region(size, target):
         parallel(schedule, outer, threads)
 
 
@@ -216,7 +216,7 @@ def columns(
             schedule.unroll(vectors)
         schedule.vectorize(lane)
     size = sum(instances(find(schedule, n)) for n in schedule.blocks()) * 4
-    if threads > 1 and size >= PARALLEL_BYTES:
+    if threads > 1 and is_worth_a_region(size, target):
         parallel(schedule, outer, threads)
 
 
@@ -229,7 +229,7 @@ def by_itself(schedule: Schedule, name: str, target: Target, threads: int) -> No
     loops = schedule.loops(name)
     spatial = [n for n, a in zip(loops, block.axes, strict=False) if a.kind == "spatial"]
     vectorize_block(schedule, name, list(loops), target, alone=len(spatial))
-    if threads > 1 and instances(block) * 4 >= PARALLEL_BYTES and len(spatial) > 1:
+    if threads > 1 and is_worth_a_region(instances(block) * 4, target) and len(spatial) > 1:
         schedule.parallel(schedule.loops(name)[0])
 
 

@@ -22,6 +22,7 @@ from tilewright.strategy.loops import (
     vectorize,
 )
 from tilewright.strategy.tiles import Weights, heights, register_tile, spatial_tile
+from tilewright.target.target import Target
 
 MOST_STEPS = 32  # of a reduction that are written out: a bound on the size of the code
 INNER_STEPS = 16  # of them along one loop
@@ -37,7 +38,7 @@ def decide_tile(
     schedule: Schedule,
     rows: int,
     vectors: int,
-    registers: int,
+    target: Target,
     groups: tuple[int, ...] = (1, 2, 3, 4, 5, 6),
     exact: bool = False,
 ) -> tuple[int, int]:
@@ -45,9 +46,10 @@ def decide_tile(
 
     The arguments are those of `register_tile`, which picks them.
     """
-    _, group = register_tile(rows, vectors, registers, groups, exact)
+    registers, costs = target.vector_registers, target.costs
+    _, group = register_tile(rows, vectors, registers, groups, exact, costs)
     group = schedule.decide("vectors", group, within(groups, vectors))
-    height, _ = register_tile(rows, vectors, registers, (int(group),), exact)
+    height, _ = register_tile(rows, vectors, registers, (int(group),), exact, costs)
     return schedule.decide("rows", height, heights(rows, group, registers, exact)), group
 
 
@@ -56,7 +58,7 @@ def decide_spatial_tile(
     height: int,
     width: int,
     vectors: int,
-    registers: int,
+    target: Target,
     groups: tuple[int, ...],
     weights: Weights | None = None,
 ) -> tuple[int, int, int]:
@@ -64,9 +66,10 @@ def decide_spatial_tile(
 
     The arguments are those of `spatial_tile`, which picks them.
     """
+    registers, costs = target.vector_registers, target.costs
 
     def tile(groups: tuple[int, ...], widths: tuple[int, ...] = ()) -> tuple[int, int, int]:
-        return spatial_tile(height, width, vectors, registers, groups, widths, weights)
+        return spatial_tile(height, width, vectors, registers, groups, widths, weights, costs)
 
     *_, group = tile(groups)
     group = schedule.decide("vectors", group, within(groups, vectors))

@@ -1,9 +1,9 @@
 """Register tiles: how many rows and vectors of an output to hold in registers at once.
 
 In: the sizes of the output and the machine. Out: the tile with the least modelled time. The model
-counts, for each step of the reduction, the cycles of the multiply-adds (two a cycle), of the loads
-(two a cycle) and the latency of a multiply-add, which a tile with too few accumulators cannot
-hide; a tail costs a tile of its own size.
+counts, for each step of the reduction, the cycles of the multiply-adds, of the loads and the
+latency of a multiply-add, which a tile with too few accumulators cannot hide; a tail costs a tile
+of its own size. What each takes is a constant of the machine (target/costs.py).
 """
 
 from __future__ import annotations
@@ -12,14 +12,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-FMA_PER_CYCLE = 2
-BYTES_PER_CYCLE = 6  # of weights that come from beyond the second cache
-SECOND_CACHE, THIRD_CACHE = 24, 16  # bytes a cycle, of weights that every tile reads again
-LOADS_PER_CYCLE = 1.5  # of two ports: what broadcasts of neighbouring numbers were seen to reach
-IN_THE_WAY = 0.25  # of the shorter of two things that run side by side delays the longer
-TRANSFORM = 10  # cycles that a vector of a transformed tile takes, there or back
-FMA_LATENCY = 4  # cycles; x86-64 and current ARM cores alike
-TILE_OVERHEAD = 1.0  # cycles of loop control for each step of the reduction
+from tilewright.target.costs import COMMON, Costs
+
 SECOND_TILE = 1.03  # what it must gain to have a tile of another size for the vectors left over
 
 
@@ -32,29 +26,29 @@ class Weights(NamedTuple):
     first: int
     second: int
 
-    def cycles(self, group: int) -> float:
+    def cycles(self, group: int, costs: Costs) -> float:
         """Cycles in which a vector comes where every tile reads `group` of them, all deep."""
         panel = group * self.vector * self.depth
         if panel <= self.first:
             return 0.0
-        return self.vector / (SECOND_CACHE if panel <= self.second else THIRD_CACHE)
+        return self.vector / (costs.second_cache if panel <= self.second else costs.third_cache)
 
 
-def step_cycles(rows: int, vectors: int, afar: float = 0.0) -> float:
+def step_cycles(rows: int, vectors: int, afar: float = 0.0, costs: Costs = COMMON) -> float:
     """Cycles that one step of the reduction takes for a tile of rows × vectors accumulators; a
     vector of weights comes in `afar` cycles from where it lies."""
-    multiply = rows * vectors / FMA_PER_CYCLE
-    load = max((rows + vectors) / LOADS_PER_CYCLE, vectors * afar)
+    multiply = rows * vectors / costs.multiply_adds
+    load = max((rows + vectors) / costs.loads, vectors * afar)
     longer, shorter = max(multiply, load), min(multiply, load)
-    return max(longer + IN_THE_WAY * shorter, FMA_LATENCY) + TILE_OVERHEAD
+    return max(longer + costs.in_the_way * shorter, costs.latency) + costs.loop
 
 
-def tiled_cycles(rows: int, vectors: int, tile: int, group: int) -> float:
+def tiled_cycles(rows: int, vectors: int, tile: int, group: int, costs: Costs = COMMON) -> float:
     """Cycles a step for rows × vectors accumulators in tiles of tile × group, tails included."""
     total = 0.0
     for height, times_high in _pieces(rows, tile):
         for width, times_wide in _pieces(vectors, group):
-            total += times_high * times_wide * step_cycles(height, width)
+            total += times_high * times_wide * step_cycles(height, width, costs=costs)
     return total
 
 
@@ -80,6 +74,7 @@ def register_tile(
     registers: int,
     groups: tuple[int, ...] = (1, 2, 3, 4, 5, 6),
     exact: bool = False,
+    costs: Costs = COMMON,
 ) -> tuple[int, int]:
     """(rows, vectors) of the register tile for an output of rows × vectors vector registers.
 
@@ -92,7 +87,7 @@ def register_tile(
         if group > vectors and group != min(groups):
             continue
         for tile in heights(rows, group, registers, exact):
-            cycles = tiled_cycles(rows, max(vectors, group), tile, group)
+            cycles = tiled_cycles(rows, max(vectors, group), tile, group, costs)
             key = (round(cycles, 3), -tile * group, tile, group)
             if best is None or key < best:
                 best = key
@@ -106,15 +101,16 @@ def spatial_cycles(
     vectors: int,
     tile: tuple[int, int, int],
     weights: Weights | None = None,
+    costs: Costs = COMMON,
 ) -> float:
     """Cycles a step for an image in tiles of (rows, columns, vectors), tails included."""
     rows, columns, group = tile
-    afar = weights.cycles(group) if weights else 0.0
+    afar = weights.cycles(group, costs) if weights else 0.0
     cycles = 0.0
     for high, rarely in _pieces(height, rows):
         for wide, times in _pieces(width, columns):
             for deep, often in _pieces(vectors, group):
-                cycles += rarely * times * often * step_cycles(high * wide, deep, afar)
+                cycles += rarely * times * often * step_cycles(high * wide, deep, afar, costs)
     return cycles
 
 
@@ -123,15 +119,15 @@ def strip(width: int, most: int) -> int:
     return min(range(1, min(width, most) + 1), key=lambda s: (-(-width // s) * (s + 4), -s))
 
 
-def prefers_pixels(height: int, width: int, vectors: int, registers: int) -> bool:
+def prefers_pixels(
+    height: int, width: int, vectors: int, registers: int, costs: Costs = COMMON
+) -> bool:
     """Whether tiles of neighbouring pixels, over the ends of rows, cover an image in less time than
     tiles within rows; they must be worth an address for each pixel."""
-    within = spatial_tile(height, width, vectors, registers)
-    across = register_tile(height * width, vectors, registers)
-    gain = spatial_cycles(height, width, vectors, within) / tiled_cycles(
-        height * width, vectors, *across
-    )
-    return gain > 1.1
+    within = spatial_tile(height, width, vectors, registers, costs=costs)
+    across = register_tile(height * width, vectors, registers, costs=costs)
+    rows = spatial_cycles(height, width, vectors, within, costs=costs)
+    return rows > 1.1 * tiled_cycles(height * width, vectors, *across, costs)
 
 
 @lru_cache(maxsize=4096)
@@ -143,6 +139,7 @@ def spatial_tile(
     groups: tuple[int, ...] = (1, 2, 3, 4, 5, 6),
     widths: tuple[int, ...] = (),
     weights: Weights | None = None,
+    costs: Costs = COMMON,
 ) -> tuple[int, int, int]:
     """(rows, columns, vectors) of the register tile for an image of height × width × vectors.
 
@@ -159,7 +156,9 @@ def spatial_tile(
             for rows in range(1, min(height, most // columns) + 1):
                 if rows > 1 and columns < width:
                     continue  # several rows only where they are whole
-                cycles = spatial_cycles(height, width, vectors, (rows, columns, group), weights)
+                cycles = spatial_cycles(
+                    height, width, vectors, (rows, columns, group), weights, costs
+                )
                 cycles *= 1.0 if vectors % group == 0 else SECOND_TILE
                 cycles *= 1.0 if height % rows == 0 else SECOND_TILE
                 key = (round(cycles, 3), -rows * columns * group, rows, columns, group)
@@ -170,24 +169,25 @@ def spatial_tile(
 
 
 def winograd_tile(
-    rows: int, columns: int, ci: int, co: int, lanes: int, l2: int, per_cycle: int = FMA_PER_CYCLE
+    rows: int, columns: int, ci: int, co: int, lanes: int, l2: int, costs: Costs = COMMON
 ) -> int:
     """The edge of the tiles in which Winograd's 3×3 convolution of ci to co channels takes the
     least modelled time for rows × columns results; 0 where the plain one takes less.
 
-    The model: `per_cycle` multiply-adds of vectors each cycle, TRANSFORM cycles for each vector of
-    a transformed tile, and meanwhile weights that do not fit the second cache come anew.
+    The model: multiply-adds at full speed, the machine's `transform` for each vector of a
+    transformed tile, there or back, and meanwhile weights that do not fit the second cache (`l2`
+    bytes) come anew from memory.
     """
 
     def cycles(edge: int, taps: int, transform: float) -> float:
         tiles = -(-rows // edge) * -(-columns // edge)
-        multiply = taps * tiles * ci * co / (lanes * per_cycle)
+        multiply = taps * tiles * ci * co / (lanes * costs.multiply_adds)
         transforms = taps * tiles * (ci + co) * transform / lanes
         weights = taps * ci * co * 4
-        come = weights / BYTES_PER_CYCLE if weights > l2 // 2 else 0.0
+        come = weights / costs.memory if weights > l2 // 2 else 0.0
         work = multiply + transforms
-        return max(work, come) + IN_THE_WAY * min(work, come)
+        return max(work, come) + costs.in_the_way * min(work, come)
 
-    times = {edge: cycles(edge, (edge + 2) ** 2, TRANSFORM) for edge in (2, 4)}
+    times = {edge: cycles(edge, (edge + 2) ** 2, costs.transform) for edge in (2, 4)}
     best = min(times, key=lambda edge: times[edge])
     return best if times[best] < cycles(1, 9, 0) else 0

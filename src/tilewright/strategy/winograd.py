@@ -131,7 +131,7 @@ def decide_runs(
     half_cache = target.cache(1).size // 2
     most = half_cache // (edge * edge * depth * 4)
     run = run_of_tiles(count, across, most)
-    _, vectors = register_tile(run, groups * wide, registers, fits, exact=True)
+    _, vectors = register_tile(run, groups * wide, registers, fits, True, target.costs)
     panels = groups * wide // vectors
     weights, image = groups * wide * lanes * depth, depth * count * images
     inside = -(-count // run) * images * weights <= image * (1 + panels)
@@ -141,8 +141,8 @@ def decide_runs(
     if inside:
         others = (run_of_tiles(count, across, (most << 2) >> n) for n in range(5))
         run = schedule.decide("tiles", run, dict.fromkeys((run, *others)))
-        return inside, run, *decide_tile(schedule, run, groups * wide, registers, fits, exact=True)
-    rows, vectors = decide_tile(schedule, count, groups * wide, registers, fits)
+        return inside, run, *decide_tile(schedule, run, groups * wide, target, fits, exact=True)
+    rows, vectors = decide_tile(schedule, count, groups * wide, target, fits)
     runs = -(-count * edge * edge * vectors * lanes * 4 // half_cache)
     counts = dict.fromkeys((runs, *(max(1, (runs << 2) >> n) for n in range(5))))
     values = dict.fromkeys(-(-count // (n * rows)) * rows for n in counts)

@@ -100,3 +100,8 @@ ALL: tuple[Knob[Any], ...] = (DUMP, PRINT, TIME, VERIFY, DIFF, THREADS, CACHE_DI
 def cache_folder() -> Path:
     """Where the cache lives: `TILEWRIGHT_CACHE_DIR`, else the user's cache folder (XDG)."""
     return CACHE_DIR.read() or _default_cache()
+
+
+def machine_folder() -> Path:
+    """Where what was measured of machines is kept: a folder of the cache's."""
+    return cache_folder() / "machines"

@@ -9,11 +9,13 @@ back, so that caches, artifacts and tuning records can carry a machine as text.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from tilewright.support.errors import CompileError
-from tilewright.target import processors
+from tilewright.target import costs, measured, processors
+from tilewright.target.costs import COMMON, Costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,17 @@ class Target:
     caches: tuple[Cache, ...] = ()  # from the core outwards
     scopes: tuple[Scope, ...] = (Scope("global"), Scope("local"))
     threads: ThreadLimits | None = None  # None: no thread axes
+    costs: Costs = COMMON  # what the strategies' analytic model counts with
 
     def __str__(self) -> str:
-        return " ".join([self.kind, *(f"-{key}={value}" for key, value in self.options)])
+        return _line(self.kind, dict(self.options))
+
+    @property
+    def processor(self) -> str:
+        """The line without what may change from one run to another on the same machine: how many
+        cores there are to use, and what was measured."""
+        kept = {k: v for k, v in self.options if k not in ("cores", "costs")}
+        return _line(self.kind, kept)
 
     def lanes(self, bits: int) -> int:
         """Elements of `bits` bits in one vector register (1 where there are no vectors)."""
@@ -70,11 +80,6 @@ class Target:
     def cache(self, level: int) -> Cache:
         """A core's data cache, the nearest being level 0; the last one where there are fewer."""
         return self.caches[min(level, len(self.caches) - 1)]
-
-    @property
-    def multiply_adds(self) -> int:
-        """Multiply-adds of whole vectors that a core begins each cycle."""
-        return 1 if self.vector_bytes == 64 and self.cpu in processors.ONE_WIDE_PORT else 2
 
     def has(self, *features: str) -> bool:
         """Whether the machine has all the features named."""
@@ -128,6 +133,23 @@ def _read(text: str) -> Target:
     return make(text, kind, options)
 
 
+def _line(kind: str, options: dict[str, str]) -> str:
+    return " ".join([kind, *(f"-{key}={options[key]}" for key in sorted(options))])
+
+
+def keep_costs(machine: Target, found: Mapping[str, float] | None) -> Path | None:
+    """Let "cpu" be the machine with these constants from now on, in this process and in others;
+    None: with those of a machine that nobody measured. Gives the file, None where none could be
+    written."""
+    path = None
+    if found is None:
+        measured.forget(machine.processor)
+    else:
+        path = measured.keep(machine.processor, found)
+    _read.cache_clear()
+    return path
+
+
 def _fault(text: str, why: str, remedy: str) -> CompileError:
     return CompileError(f"cannot read target '{text}'", why, remedy=remedy)
 
@@ -141,8 +163,13 @@ def _number(text: str, options: dict[str, str], key: str, default: int) -> int:
 
 
 def _cpu(text: str, kind: str, options: dict[str, str]) -> Target:
-    """A processor that LLVM knows: this machine unless a name or a triple is given."""
-    if "mcpu" in options or "mtriple" in options:
+    """A processor that LLVM knows: this machine unless a name or a triple is given.
+
+    `-costs=loads:0.9,…` gives constants of the model, `-costs=usual` those of machines that nobody
+    measured; without it, this machine has what was measured of it.
+    """
+    is_here = "mcpu" not in options and "mtriple" not in options
+    if not is_here:
         triple = options.get("mtriple") or processors.triple_of(options["mcpu"])
         cpu = options.get("mcpu") or processors.generic(triple)
         have, cores, caches = processors.features(cpu, triple), 1, processors.DEFAULT_CACHES
@@ -165,12 +192,20 @@ def _cpu(text: str, kind: str, options: dict[str, str]) -> Target:
     if "caches" in options:
         caches = _read_caches(text, options["caches"])
     cores = _number(text, options, "cores", cores)
-    said = {"mcpu": cpu, "mtriple": triple, "cores": str(cores), "caches": _write_caches(caches)}
+    said = {"mcpu": cpu, "mtriple": triple, "caches": _write_caches(caches)}
     if differs:
         said["mattr"] = ",".join(differs)
     if "vector" in options:
         width = _number(text, options, "vector", width)
         said["vector"] = str(width)
+    usual = own = costs.usual(cpu, width)
+    if is_here and "costs" not in options:
+        own = costs.changed(usual, measured.fetch(_line(kind, said)) or {})
+    elif options.get("costs", "usual") != "usual":
+        own = _read_costs(text, usual, options["costs"])
+    if own != usual:
+        said["costs"] = costs.written(own, usual)
+    said["cores"] = str(cores)
     return Target(
         kind=kind,
         options=tuple(sorted(said.items())),
@@ -182,7 +217,16 @@ def _cpu(text: str, kind: str, options: dict[str, str]) -> Target:
         vector_registers=registers,
         cores=cores,
         caches=tuple(Cache(*c) for c in caches),
+        costs=own,
     )
+
+
+def _read_costs(text: str, usual: Costs, told: str) -> Costs:
+    try:
+        return costs.read(usual, told)
+    except ValueError as fault:
+        remedy = "write name:number, as in loads:1.5, or usual"
+        raise _fault(text, str(fault), remedy) from fault
 
 
 def _write_caches(caches: tuple[tuple[int, int, int], ...]) -> str:
@@ -277,7 +321,7 @@ def _accel(text: str, kind: str, options: dict[str, str]) -> Target:
 
 
 KINDS: dict[str, tuple[Callable[[str, str, dict[str, str]], Target], tuple[str, ...]]] = {
-    "cpu": (_cpu, ("mcpu", "mtriple", "mattr", "cores", "caches", "vector")),
+    "cpu": (_cpu, ("mcpu", "mtriple", "mattr", "cores", "caches", "vector", "costs")),
     "c": (_c, ("cores",)),
     "opencl": (_gpu, ("shared", "block", "cores")),
     "metal": (_gpu, ("shared", "block", "cores")),

@@ -6,6 +6,7 @@ is computed here that they do not know.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -135,6 +136,20 @@ def targets_table() -> Table:
     for kind, (_, options) in KINDS.items():
         words = " ".join(f"-{option}=…" for option in options)
         made.add_row(kind, words, whole if kind == "cpu" else "single functions")
+    return made
+
+
+def costs_table(usual: Any, found: Mapping[str, float] | None) -> Table:
+    """The constants of the analytic model: of a machine that nobody measured, and of this one."""
+    made = table("the model's constants", "constant", "usual", "measured", "unit", "decides")
+    for column in made.columns[3:]:
+        column.justify = "left"
+    made.columns[4].no_wrap = False
+    for constant in dataclasses.fields(usual):
+        name, told = constant.name, constant.metadata
+        own = f"{found[name]:g}" if found and name in found else "-"
+        value = f"{getattr(usual, name):g}"
+        made.add_row(name, value, own, told["unit"], told["decides"])
     return made
 
 

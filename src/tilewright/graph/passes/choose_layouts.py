@@ -23,6 +23,7 @@ from tilewright.graph.ops.winograd import pack_winograd
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import as_int
 from tilewright.strategy.tiles import prefers_pixels, register_tile, winograd_tile
+from tilewright.target.costs import COMMON, Costs
 
 # Elementwise operators that keep padding channels finite, so that they may run on them.
 FINITE = frozenset(
@@ -66,22 +67,22 @@ def choose_layouts(
     lanes: int,
     registers: int = 32,
     second_cache: int = 512 << 10,
-    multiply_adds: int = 2,
+    costs: Costs = COMMON,
 ) -> Graph:
     """Packed layouts for vectors of `lanes` f32 and a machine with `registers` vector registers,
-    so many bytes of second-level cache, and so many multiply-adds of vectors a cycle."""
-    return _Layouts(graph, lanes, registers, second_cache, multiply_adds).run()
+    so many bytes of second-level cache, and these constants."""
+    return _Layouts(graph, lanes, registers, second_cache, costs).run()
 
 
 class _Layouts(Edit):
     """The edit, with the packed form of each value that has one."""
 
     def __init__(
-        self, graph: Graph, lanes: int, registers: int, second_cache: int, multiply_adds: int
+        self, graph: Graph, lanes: int, registers: int, second_cache: int, costs: Costs
     ) -> None:
         super().__init__(graph)
         self.lanes, self.registers, self.second_cache = lanes, registers, second_cache
-        self.multiply_adds = multiply_adds
+        self.costs = costs
         self.packed: dict[Value, Packing] = {}  # of each value of the old graph, its first one
         self.forms: dict[tuple[Value, Packing], Value] = {}  # and in which value it is so
         self.wanted = self.wishes()
@@ -250,9 +251,7 @@ class _Layouts(Edit):
             return 0
         rows = (images or 1) * height  # an open batch pays if one image does
         channels = ci * cb, co * ob
-        return winograd_tile(
-            rows, width, *channels, self.lanes, self.second_cache, self.multiply_adds
-        )
+        return winograd_tile(rows, width, *channels, self.lanes, self.second_cache, self.costs)
 
     def across(self, node: Node, packing: Packing) -> bool:
         """Whether tiles of a convolution's result had better span rows of the image."""
@@ -260,7 +259,7 @@ class _Layouts(Edit):
         if not (channels and height and width) or packing.block != self.lanes:
             return False
         vectors = packing.padded(channels) // self.lanes
-        return prefers_pixels(height, width, vectors, self.registers)
+        return prefers_pixels(height, width, vectors, self.registers, self.costs)
 
     def per_channel(self, values: np.ndarray, packing: Packing) -> Value:
         """One number a channel, shaped to broadcast against a packed image."""
@@ -318,7 +317,7 @@ class _Layouts(Edit):
         if weights is None and (as_it_is or 0 in (as_int(s) for s in w.shape)):
             return False
         vectors = -(-columns // self.lanes)
-        _, group = register_tile(count, vectors, self.registers)
+        _, group = register_tile(count, vectors, self.registers, costs=self.costs)
         block = group * self.lanes
         packed = (
             self.pack_in_run(w, block, transposed)
