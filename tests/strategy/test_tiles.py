@@ -12,6 +12,7 @@ from tilewright.strategy.tiles import (
     tiled_cycles,
     winograd_tile,
 )
+from tilewright.target.costs import HALVES
 
 
 @pytest.mark.parametrize("registers", [16, 32])
@@ -42,7 +43,7 @@ def test_a_small_image_is_tiled_across_rows():
 )  # fmt: skip
 def test_winograd_where_it_pays(rows, columns, ci, co, edge):
     assert winograd_tile(rows, columns, ci, co, 8, 512 << 10) == edge
-    assert winograd_tile(rows, columns, ci, co, 16, 1 << 20, per_cycle=1) == edge
+    assert winograd_tile(rows, columns, ci, co, 16, 1 << 20, HALVES) == edge
 
 
 def test_a_tile_reads_no_more_weights_than_stay_near():

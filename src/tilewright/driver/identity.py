@@ -101,7 +101,9 @@ def measurements() -> str:
     """Changes with what was measured of machines: other constants may pick other schedules."""
     found: list[tuple[str, bytes]] = []
     with contextlib.suppress(OSError):
-        found = sorted((p.name, p.read_bytes()) for p in knobs.machine_folder().iterdir())
+        for path in sorted(knobs.machine_folder().iterdir()):
+            with contextlib.suppress(OSError):
+                found.append((path.name, path.read_bytes()))
     return make_key(repr(found)) if found else ""
 
 
