@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isqrt
+from math import isqrt, prod
 
 import numpy as np
 
 from tilewright import te
+from tilewright.codegen.inprocess import aligned
 from tilewright.driver.build import build
 from tilewright.graph.operator import OPERATORS
 from tilewright.ir.expr import as_int
@@ -58,7 +59,10 @@ class Probe:
         self.inputs, self.outputs = list[np.ndarray](), list[np.ndarray]()
         for buffer in self.func.buffers:
             shape = tuple(as_int(size) or 1 for size in buffer.shape)
-            array = np.full(shape, 0.5 if buffer.dtype.is_float else 5, buffer.dtype.numpy)
+            array = (
+                aligned(buffer.dtype.nbytes(prod(shape))).view(buffer.dtype.numpy).reshape(shape)
+            )
+            array[...] = 0.5 if buffer.dtype.is_float else 5
             (self.outputs if buffer.name in written else self.inputs).append(array)
 
     def turn(self) -> None:

@@ -26,7 +26,7 @@ class Weights(NamedTuple):
     first: int
     second: int
 
-    def cycles(self, group: int, costs: Costs) -> float:
+    def cycles(self, group: int, costs: Costs = COMMON) -> float:
         """Cycles in which a vector comes where every tile reads `group` of them, all deep."""
         panel = group * self.vector * self.depth
         if panel <= self.first:
