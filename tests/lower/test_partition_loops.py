@@ -128,7 +128,7 @@ def test_a_fused_loop_knows_each_edge() -> None:
 
 def test_many_edges_share_a_branch_where_copies_cost_too_much() -> None:
     made = partitioned(
-        EDGES.replace("unroll(0, 8)", "unroll(0, 64)").replace("14", "100").replace("* 8", "* 64")
+        EDGES.replace("unroll(0, 8)", "unroll(0, 128)").replace("14", "200").replace("* 8", "* 128")
     )
     (loop,) = [n for n in visit(made.body) if isinstance(n, For) and n.var.name == "f"]
     assert sum(loop.var in free_vars(n.cond) for n in visit(loop) if isinstance(n, If)) >= 1

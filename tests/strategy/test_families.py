@@ -129,6 +129,39 @@ def test_depthwise(channels, size, stride):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("channels", "size", "kernel", "stride", "dilation", "pads"),
+    [
+        (16, (1, 1), (3, 3), 1, 1, ((1, 1), (1, 1))),
+        (40, (3, 31), (3, 3), 1, 1, ((1, 1), (1, 1))),
+        (17, (31, 65), (3, 3), 2, 1, ((0, 1), (0, 1))),
+        (16, (17, 63), (5, 3), 1, 1, ((2, 2), (1, 1))),
+        (24, (13, 33), (3, 3), 1, 4, ((4, 4), (4, 4))),
+        (16, (7, 5), (7, 7), 1, 1, ((3, 3), (3, 3))),
+        (16, (9, 31), (7, 7), 1, 1, ((3, 3), (3, 3))),  # too much code: by a copy
+    ],
+)
+def test_depthwise_edges(channels, size, kernel, stride, dilation, pads, threads):
+    check(
+        "depthwise_packed", pack(random(1, channels, *size), 16),
+        pack(random(1, channels, *kernel), 16)[0], threads=threads, relu=True,
+        strides=(stride, stride), pads=pads, dilations=(dilation, dilation),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("taps", "copied"), [(3, False), (7, True)])
+def test_depthwise_copies_its_image_only_where_cuts_are_too_much_code(taps, copied):
+    machine = target("cpu -mcpu=x86-64-v4")
+    image = te.placeholder((1, 2, 56, 56, 16), name="image")
+    weights = te.placeholder((2, taps, taps, 16), name="weights")
+    result = OPERATORS["depthwise_packed"].define(
+        image, weights, strides=(1, 1), pads=((taps // 2,) * 2,) * 2, dilations=(1, 1)
+    )
+    made = default(te.func("depthwise", [image, weights], [result]), machine, strict=True)
+    assert ("pad" in made.blocks()) == copied
+
+
 @pytest.mark.parametrize("stride", [2, 3])
 def test_transposed_convolution(stride):
     weights = random(20, 24, 4, 4)

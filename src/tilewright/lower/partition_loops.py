@@ -35,7 +35,7 @@ from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store
 from tilewright.ir.walk import free_vars, fresh, replace_buffers, visit
 from tilewright.lower.lower_blocks import all_of, parts_of
 
-BUDGET = 400  # stores (counted as often as they are unrolled) that copies may add to a function
+BUDGET = 800  # stores (counted as often as they are unrolled) that copies may add to a function
 LIGHT = 8  # a body of fewer stores is not worth a branch
 
 _BOUNDS = {BinaryOp.lt: (1, -1), BinaryOp.le: (1, 0), BinaryOp.gt: (-1, -1), BinaryOp.ge: (-1, 0)}
@@ -195,13 +195,13 @@ class _Partition:
         end = s.stop if last is None else _clamped(last, begin, s.stop, known)
         if s.kind != "serial":
             return self.branches(s, known, begin if first is not None else None, end)
-        parts: list[Stmt] = []
-        for start, stop in ((s.start, begin), (begin, end), (end, s.stop)):
-            if start != stop:
+        made: dict[int, Stmt] = {}
+        for place, start, stop in ((1, begin, end), (0, s.start, begin), (2, end, s.stop)):
+            if start != stop:  # the middle runs most often, so its copies are paid for first
                 part = s.replace(start=start, stop=stop)
                 body = self.go(s.body, known.bind(s.var, *loop_range(part)))
-                parts.append(part.replace(body=body))
-        return seq(*parts)
+                made[place] = part.replace(body=body)
+        return seq(*(made[place] for place in sorted(made)))
 
     def branches(self, s: For, known: Facts, begin: Expr | None, end: Expr) -> Stmt:
         """One loop whose body asks in which part it is."""

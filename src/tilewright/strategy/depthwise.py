@@ -1,13 +1,16 @@
 """Depthwise strategy: one channel block at a time, a strip of pixels in registers.
 
 In: a schedule whose anchor is a depthwise convolution over packed channels. The one idea: there is
-no reuse between channels, so the input must come from memory once and leave once; a band of rows
-is padded, used and forgotten.
+no reuse between channels, so the input must come from memory once and leave once. Taps read the
+image where it lies: lowering cuts the loops over rows and strips where taps begin to fall outside,
+so that those inside ask nothing. Where that would be too much code, a padded copy is made.
 """
 
 from __future__ import annotations
 
-from tilewright.ir.walk import blocks
+from tilewright.ir.expr import Load, Select, as_int
+from tilewright.ir.walk import blocks, stores
+from tilewright.lower.partition_loops import BUDGET
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role
 from tilewright.strategy.convolution import LARGE, split_off_result
@@ -16,6 +19,7 @@ from tilewright.strategy.loops import (
     compute_inside,
     divisors,
     extent,
+    find,
     innermost,
     parallel,
     reorder,
@@ -37,12 +41,8 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     name = next(b.name for b in blocks(schedule.func.body) if role(b) == "depthwise_packed")
     anchor = split_off_result(schedule, name)
     n, c, y, x, i = by_axis(schedule, anchor.result)
-    pads = ("whole", "channels") if anchor.pad is not None and c else ("whole",)
     planes = extent(schedule, n) * extent(schedule, c)
-    shared = planes % threads and planes < threads * PLANES  # too few for every thread
-    apart = schedule.decide("pad", pads[0] if shared else pads[-1], pads) == "whole"
-    if anchor.pad is not None and apart:
-        stream(schedule, anchor.pad, target, threads)
+    shared = planes % threads > 0 and planes < threads * PLANES  # too few for every thread
     height, width, block = extent(schedule, y), extent(schedule, x, LARGE), extent(schedule, i)
     lanes, registers = min(target.lanes(32), block), target.vector_registers
     vectors = schedule.decide("vectors", block // lanes, divisors(block // lanes))
@@ -50,6 +50,13 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     most = max(1, min(STRIP, registers - 4) // vectors)
     columns = schedule.decide("columns", strip(width, most), fit)
     rows = schedule.decide("rows", 1, divisors(height, fit[-1] // columns))
+    taps = as_int(find(schedule, name).axes[-1].extent) or LARGE  # of a row, written out
+    copies = 9 if width > columns else 3  # of a strip: for the ends and the middle of both loops
+    cheap = copies * vectors * columns * rows * (taps + 2) <= BUDGET  # 2: it begins, it is stored
+    known = extent(schedule, y, 0) > 0 and extent(schedule, x, 0) > 0
+    pad = decide_pad(schedule, anchor.pad, cheap and known, shared, c)
+    if anchor.pad is not None and pad == "whole":
+        stream(schedule, anchor.pad, target, threads)
     y, y_inner = split(schedule, y, rows) if rows > 1 else (y, "")
     x_outer, x_inner = split(schedule, x, columns)
     one = vectors * lanes == block
@@ -60,11 +67,28 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     reorder(schedule, *outer, y_inner, x_inner, several, lane)
     own = compute_inside(schedule, anchor.block, innermost(outer))
     _, _, own_y, own_x, own_i, *reduced = own
-    fill_registers(schedule, anchor.block, (own_y, own_x), own_i, reduced, lanes, written=2)
+    fill_registers(schedule, anchor.block, (own_y, own_x), own_i, reduced, lanes, written=1)
     unroll(schedule, y_inner, x_inner, several)
     vectorize(schedule, lane)
-    if anchor.pad is not None and not apart:
+    if anchor.pad is not None and pad == "channels":
         own_i = compute_inside(schedule, anchor.pad, c)[-1]
         vectorize_inner(schedule, own_i, block, lanes)
     if threads > 1:
-        parallel(schedule, [n, c, y] if apart else [n, c], threads)
+        alone = pad == "channels" or (pad == "none" and not shared)
+        parallel(schedule, [n, c] if alone else [n, c, y], threads)
+
+
+def decide_pad(schedule: Schedule, pad: str | None, cheap: bool, shared: bool, channel: str) -> str:
+    """Where the padded copy is made, decision "pad": "none" reads the image itself, the pick where
+    that is `cheap` in code; "whole" copies all of it first, "channels" a channel block when its
+    turn comes, which leaves threads idle where few blocks are `shared` among them."""
+    if pad is None:
+        return "whole"
+    values = [s.value for s in stores(find(schedule, pad).body)]
+    moves = all(isinstance(v, Select) and isinstance(v.then, Load) for v in values)  # cheap to ask
+    ways = ["none"] * moves + ["whole"] + ["channels"] * bool(channel)
+    pick = "whole" if shared else ways[-1]
+    way = schedule.decide("pad", "none" if moves and cheap else pick, ways)
+    if way == "none":
+        schedule.compute_inline(pad)
+    return way
