@@ -48,7 +48,7 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     vectors = schedule.decide("vectors", block // lanes, divisors(block // lanes))
     fit = heights(width, vectors, registers)
     most = max(1, min(STRIP, registers - 4) // vectors)
-    columns = schedule.decide("columns", strip(width, most), fit)
+    columns = schedule.decide("columns", strip(width, min(most, fit[-1])), fit)
     rows = schedule.decide("rows", 1, divisors(height, fit[-1] // columns))
     taps = as_int(find(schedule, name).axes[-1].extent) or LARGE  # of a row, written out
     copies = 9 if width > columns else 3  # of a strip: for the ends and the middle of both loops
