@@ -238,3 +238,46 @@ def test_laws_on_random_graphs(seed):
         attrs = {"transpose": {"perm": (1, 0)}, "reshape": {"shape": (4, 4)}}.get(op, {})
         values.append(build.emit(op, *operands, **attrs))
     check_laws(fuse(build.finish([values[-1], values[-3]])))
+
+
+ATTENTION = """
+    def g(q: f32[2, 8, 4], k: f32[2, 4, 6], v: f32[{v}], m: f32[8, 6]):
+        x: f32[2, 8, 6] = matmul(q, k)
+        s: f32[2, 8, 6] = add(x, m)
+        p: f32[2, 8, 6] = softmax(s{axis})
+        n: bool[2, 8, 6] = isnan(p)
+        w: f32[2, 8, 6] = where(n, m, p)
+        y: f32[{y}] = matmul(w, v)
+        z: f32[{y}] = relu(y)
+        return {{"z": z{also}}}
+"""
+
+
+def attention(v: str = "2, 6, 5", y: str = "2, 8, 5", axis: str = "", also: str = "") -> FusedGraph:
+    fused = fuse(graph(ATTENTION.format(v=v, y=y, axis=axis, also=also)))
+    check_laws(fused)
+    return fused
+
+
+def test_two_products_and_the_softmax_between_them_are_one_kernel():
+    (group,) = attention().groups
+    assert shown(attention()) == ["matmul add softmax isnan where matmul relu"]
+    assert group.anchor.name == "y" and [v.name for v in group.outputs] == ["z"]
+    assert (
+        group.why["x"] == group.why["p"] == "its rows are made in tiles, with those of the result"
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"also": ', "p": p'},  # the weights are a result too
+        {"also": ', "x": x'},  # and so are the scores
+        {"axis": ", axis=-2"},  # a row is not normalised by itself
+        {"v": "3, 1, 6, 5", "y": "3, 2, 8, 5"},  # the scores would be made three times
+        {"v": "2, 6, 1", "y": "2, 8, 1"},  # no tile
+    ],
+)
+def test_what_is_no_attention_in_tiles_is_several_kernels(change: dict[str, str]):
+    assert "relu" in shown(attention(**change))[-1]
+    assert len(attention(**change).groups) > 1

@@ -177,6 +177,40 @@ def softmax(draw: Draw) -> Value:
     return draw.build.emit(op, x, axis=draw.rng.randrange(x.rank))
 
 
+def attention(draw: Draw) -> Value:
+    """Keys stored either way, perhaps for several queries' heads; scaled, masked, perhaps causal;
+    some rows may be masked whole, and their weights then zero."""
+    rng, build, emit = draw.rng, draw.build, draw.build.emit
+    lead = [rng.choice([1, 2, 3]) for _ in range(rng.choice([0, 1, 2]))]
+    queries, keys = rng.choice([draw.size(), 48, 100, 197]), rng.choice([draw.size(), 130])
+    depth, width = draw.size(), draw.size()
+    k_lead, v_lead = ([n if rng.random() < 0.8 else 1 for n in lead] for _ in "kv")
+    turned = rng.random() < 0.5
+    q, k = draw.input(*lead, queries, depth), (keys, depth) if turned else (depth, keys)
+    x = emit("matmul", q, draw.input(*k_lead, *k), transpose_b=turned)
+    if rng.random() < 0.7:
+        x = emit("mul", x, draw.weight(1, scale=depth**-0.5))
+    if rng.random() < 0.3:
+        x = emit("tanh", x)
+    kind = rng.choice(["", "bias", "keys", "causal", "rows"])
+    if kind == "bias":
+        x = emit("add", x, draw.input(*lead, queries, keys))
+    elif kind:
+        shape = (1, keys) if kind == "keys" else (queries, keys)
+        hidden = draw.numbers.random(shape) < 0.3 if kind == "keys" else np.tri(*shape, 2) == 0
+        hidden[..., 0] = False
+        if kind == "rows":
+            hidden[rng.randrange(queries)] = True
+        x = emit("where", build.constant(hidden), build.constant(-np.inf, of="f32"), x)
+    weights = emit("softmax", x, axis=-1)
+    if kind == "rows" or rng.random() < 0.2:
+        zero = build.constant(np.zeros((), np.float32))
+        weights = emit("where", emit("isnan", weights), zero, weights)
+    if rng.random() < 0.2:
+        return emit("matmul", weights, draw.input(*v_lead, width, keys), transpose_b=True)
+    return emit("matmul", weights, draw.input(*v_lead, keys, width))
+
+
 def norm(draw: Draw) -> Value:
     x = moved(draw)
     last = sizes(x)[-1]
@@ -216,6 +250,7 @@ FAMILIES: dict[str, Callable[[Draw], Value]] = {
     "matmul": matmul,
     "pool": pool,
     "softmax": softmax,
+    "attention": attention,
     "norm": norm,
     "reduce": reduce,
     "move": move,

@@ -41,16 +41,18 @@ def decide_tile(
     target: Target,
     groups: tuple[int, ...] = (1, 2, 3, 4, 5, 6),
     exact: bool = False,
+    of: str = "",
 ) -> tuple[int, int]:
-    """(rows, vectors) of the tile for a result of rows × vectors: decisions "vectors" and "rows".
+    """(rows, vectors) of the tile for a result of rows × vectors: decisions "vectors" and "rows",
+    after the prefix `of` where a kernel has several products.
 
-    The arguments are those of `register_tile`, which picks them.
+    The other arguments are those of `register_tile`, which picks them.
     """
     registers, costs = target.vector_registers, target.costs
     _, group = register_tile(rows, vectors, registers, groups, exact, costs)
-    group = schedule.decide("vectors", group, within(groups, vectors))
+    group = schedule.decide(f"{of}vectors", group, within(groups, vectors))
     height, _ = register_tile(rows, vectors, registers, (int(group),), exact, costs)
-    return schedule.decide("rows", height, heights(rows, group, registers, exact)), group
+    return schedule.decide(f"{of}rows", height, heights(rows, group, registers, exact)), group
 
 
 def decide_spatial_tile(
@@ -93,12 +95,14 @@ def fill_registers(
     reduced: Sequence[str],
     lanes: int,
     written: int = 0,
+    of: str = "",
 ) -> None:
     """The anchor inside its tile: the reduction outside, the tile's loops unrolled, the lanes a
     vector.
 
     tile: its loops over the tile, `block`: over a block of channels, which is cut into vectors; ""
     is no loop. `written`: so many of the inner reduction loops are written out, if they are short.
+    `of` stands before the names of decisions.
     """
     several, lane = split(schedule, block, lanes)
     unrolled = present([*tile, several])
@@ -114,12 +118,14 @@ def fill_registers(
         vectorize(schedule, own[-1] if own else "")
         size = prod(extent(schedule, n) for n in unrolled)
         short = present(reduced[len(reduced) - written :])
-        write_out(schedule, around, short, size)
+        write_out(schedule, around, short, size, of)
     unroll(schedule, *unrolled)
     vectorize(schedule, lane)
 
 
-def write_out(schedule: Schedule, reduced: Sequence[str], short: Sequence[str], size: int) -> None:
+def write_out(
+    schedule: Schedule, reduced: Sequence[str], short: Sequence[str], size: int, of: str = ""
+) -> None:
     """Write several steps of a nest of reduction loops one after another: decision "steps".
 
     Whole inner loops are written out, and a part of the next one. The pick are those of `short`,
@@ -134,7 +140,7 @@ def write_out(schedule: Schedule, reduced: Sequence[str], short: Sequence[str], 
         if loop in short and values[-1] * size <= BODY:
             own = values[-1]
     values = [v for v in values if v <= max(own, MOST_STEPS)]
-    steps = schedule.decide("steps", own, values)
+    steps = schedule.decide(f"{of}steps", own, values)
     for loop in reversed(reduced):
         if steps == 1:
             return

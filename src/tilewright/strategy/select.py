@@ -2,7 +2,7 @@
 
 In: a function in stage "blocks" and a machine. Out: its default schedule. A function has at most
 one anchor, the block whose operator's definition gave it a role; its family schedules the whole.
-Others are reductions or pointwise.
+One with two products is an attention; others are reductions or pointwise.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tilewright.ir.stmt import Func, annotated
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Chooser, Schedule
 from tilewright.strategy.absorb import absorb, is_reduction, role
+from tilewright.strategy.attention import attention, products, scores
 from tilewright.strategy.convolution import convolution, transposed
 from tilewright.strategy.depthwise import depthwise
 from tilewright.strategy.pointwise import pointwise
@@ -27,6 +28,7 @@ from tilewright.target.target import Target
 Family = Callable[[Schedule, Target, int], None]
 
 FAMILIES: dict[str, Family] = {
+    "attention": attention,
     "conv_packed": convolution,
     "conv_transpose_packed": transposed,
     "dense_packed": dense,
@@ -41,7 +43,10 @@ FAMILIES: dict[str, Family] = {
 
 
 def family(func: Func) -> str:
-    """The family that schedules a function: the role of its anchor, "reduction" or "pointwise"."""
+    """The family that schedules a function: "attention", the role of its anchor, "reduction" or
+    "pointwise"."""
+    if len(products(func)) > 1:
+        return "attention"
     found = blocks(func.body)
     plain = "reduction" if any(is_reduction(b) for b in found) else "pointwise"
     return next((role(b) for b in found if role(b) in FAMILIES), plain)
@@ -73,6 +78,6 @@ def scheduled(func: Func, target: Target, threads: int, choose: Chooser | None =
     schedule = Schedule(func, choose=choose)
     if any(as_int(axis.extent) == 0 for b in blocks(func.body) for axis in b.axes):
         return schedule
-    absorb(schedule)
+    absorb(schedule, keep=scores(schedule.func))
     FAMILIES[family(schedule.func)](schedule, target, threads)
     return schedule

@@ -211,11 +211,14 @@ def _spread(small: Any, i: tuple[Expr, ...]) -> Expr:
 
 @operator(fusion=REDUCTION, infer=along, reference=keeping_dtype(_softmax))
 def softmax(x: Any, *, axis: int = -1) -> Any:
-    """Exponentials along `axis`, normalised to sum 1. Source: ONNX Softmax-13."""
+    """Exponentials along `axis`, normalised to sum 1. Source: ONNX Softmax-13.
+
+    A row is divided by its sum with one division, and as many products as it has numbers."""
     top = over(x, (axis,), True, "softmax_max", te.max)
     e = te.compute(x.shape, lambda *i: te.exp(x[i] - _spread(top, i)), name="softmax_exp")
     total = _total(e, (axis,), True, "softmax_sum")
-    return te.compute(x.shape, lambda *i: e[i] / _spread(total, i), name="softmax")
+    share = te.compute(total.shape, lambda *i: 1 / total[i], name="softmax_share")
+    return te.compute(x.shape, lambda *i: e[i] * _spread(share, i), name="softmax")
 
 
 def _log_softmax(x: np.ndarray, axis: int) -> np.ndarray:

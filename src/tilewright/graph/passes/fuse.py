@@ -6,6 +6,7 @@ immediate post-dominators: if everything that leaves a node meets again in one p
 may join at once.
 
     complex    convolution, matmul: then element-wise work on its output, while the shape stays
+    attention  two products and the softmax between them, then as complex
     reduction  softmax, norms, pools: what feeds it (injective) and element-wise work on its output
     injective  element-wise work, slices, transposes, gathers: any of these together
     opaque     alone
@@ -19,6 +20,7 @@ from collections.abc import Iterable
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.group import FusedGraph, FusedGroup, make_group
 from tilewright.graph.operator import BROADCAST, COMPLEX, INJECTIVE, OPAQUE, OPERATORS, REDUCTION
+from tilewright.graph.passes.attention import attention
 from tilewright.graph.written_out import Written, load_of, written_out
 from tilewright.ir.expr import as_int
 
@@ -55,6 +57,13 @@ class _Fusion:
         self.why: dict[Node, dict[str, str]] = {}
 
     def run(self) -> FusedGraph:
+        for node in self.graph.nodes:
+            before = attention(node, self.made_by, self.users, self.kept)
+            if before and self.group.keys().isdisjoint((node, *before)):
+                self.start(node)
+                before.sort(key=self.order.__getitem__)
+                self.join(node, before, "its rows are made in tiles, with those of the result")
+                self.absorb_users(node)
         for kind in (COMPLEX, REDUCTION, BROADCAST):
             for node in self.graph.nodes:
                 fusion = OPERATORS[node.op].fusion

@@ -1,0 +1,207 @@
+"""Attention strategy: a few queries at a time, from their scores to their results.
+
+In: a schedule with two products and a softmax between them, and a machine. The one idea: the scores
+of a tile of queries against all keys stay in the second cache; so the whole matrix of scores, which
+is larger than all that goes in and comes out, is never in memory.
+
+    parallel batches, heads, tiles of queries
+        a product in register tiles, scaled and masked on its way          → scores of the tile
+        for each query: maximum, exponentials, their sum and shares of it  → weights of the tile
+        a product in register tiles, and what follows it                   → memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+from tilewright.ir.expr import as_int
+from tilewright.ir.stmt import Block, Func
+from tilewright.ir.walk import blocks, loads
+from tilewright.schedule.schedule import Schedule
+from tilewright.strategy.absorb import absorb, is_reduction, readers, role, written
+from tilewright.strategy.loops import (
+    by_axis,
+    compute_inside,
+    divisors,
+    extent,
+    find,
+    innermost,
+    parallel,
+    reorder,
+    split,
+    unroll,
+    vectorize,
+)
+from tilewright.strategy.pointwise import stream
+from tilewright.strategy.product import LARGE, panel_groups
+from tilewright.strategy.reduction import vectorize_block
+from tilewright.strategy.registers import decide_tile, fill_registers
+from tilewright.strategy.tiles import register_tile, tiled_cycles
+from tilewright.target.target import Target
+
+GROUPS = (1, 2, 3, 4, 5, 6)  # vectors that a register tile may be wide
+HIGH = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # register tiles that a tile of queries may be high
+RAGGED = 2  # times as long takes a tile that is not full: not all of its code is free of conditions
+LEAST = 12  # queries of a tile for which there is always room
+BATCHES = 8  # that a symbolic size stands for
+
+
+def products(func: Func) -> list[str]:
+    """The blocks that are matrix products, in order."""
+    return [b.name for b in blocks(func.body) if role(b) in ("dense_packed", "matmul")]
+
+
+def scores(func: Func) -> set[str]:
+    """The block that makes what the softmax of an attention reads, in a set; none elsewhere."""
+    if len(products(func)) < 2:
+        return set()
+    found = blocks(func.body)
+    names = [b.name for b in found]
+    first, second = (names.index(name) for name in products(func))
+    highest = next(b for b in found[first + 1 : second] if is_reduction(b))
+    read = {n.buffer for n in loads(highest.body)} - written(highest)
+    return {b.name for b in found if written(b) & read}
+
+
+def attention(schedule: Schedule, target: Target, threads: int) -> None:
+    """(*batch, queries, columns): the result of the second product, by its rows."""
+    (read,) = scores(schedule.func)
+    absorb(schedule, keep=(read,))  # what has one reader now that others are inlined
+    turned = [b.name for b in blocks(schedule.func.body) if role(b) == "pad"]
+    for name in turned:
+        stream(schedule, name, target, threads)
+    first, second = products(schedule.func)
+    results = {stored(schedule, first): first, stored(schedule, second): second}
+    (read,) = scores(schedule.func)
+    names = [n for n in schedule.blocks() if n not in turned]
+    softmax = names[names.index(read) + 1 : names.index(second)]
+    *batch, query, _ = by_axis(schedule, names[-1])
+    tile, row = split(schedule, query, queries(schedule, [*batch, query], target, threads))
+    around = dict.fromkeys(names, tile)
+    for name in reversed(names[names.index(first) :]):
+        if name in (first, second):
+            continue  # its result has taken it in
+        if name in softmax[:-1]:
+            around[name] = row  # of the weights: they come last of what is made row by row
+            schedule.compute_at(name, row)
+        elif name != names[-1]:
+            *_, row, _ = compute_inside(schedule, name, tile)
+        if name in results:
+            in_registers(schedule, results[name], name, tile, target)
+    for name in names[names.index(first) :]:
+        if name not in (first, second, *results):
+            loops = schedule.loops(name)
+            vectorize_block(schedule, name, loops[loops.index(around[name]) + 1 :], target)
+    if threads > 1:
+        parallel(schedule, [*batch, tile], threads)
+
+
+def stored(schedule: Schedule, product: str) -> str:
+    """The block that stores what a product has summed up in registers: the one that reads it, or a
+    copy."""
+    block = find(schedule, product)
+    (buffer,) = written(block)
+    reading = list(readers(schedule.func, block))
+    if len(reading) != 1 or is_reduction(reading[0]):
+        return schedule.cache_write(product, buffer.name, "local")
+    schedule.set_scope(buffer.name, "local")
+    return reading[0].name
+
+
+def in_registers(schedule: Schedule, product: str, result: str, tile: str, target: Target) -> None:
+    """A product's part of a tile of queries, as tiles of its result in registers: all rows go by
+    one panel of the second operand, then by the next."""
+    loops, shape = schedule.loops(result), panels(find(schedule, product), target)
+    *_, row, column = by_axis(schedule, result, loops[loops.index(tile) + 1 :])
+    count, of = extent(schedule, row), f"{product}."
+    groups, apart = shape.groups(count, target), extent(schedule, tile, LARGE) > 1
+    rows, vectors = decide_tile(schedule, count, shape.wide, target, groups, apart, of)
+    packed = role(find(schedule, product)) == "dense_packed"
+    panel, vector, lane = split(schedule, column, shape.wide if packed else vectors, shape.lanes)
+    piece = ""
+    if packed and vectors < shape.wide:
+        piece, vector = split(schedule, vector, vectors)
+    strip, inner = split(schedule, row, rows)
+    reorder(schedule, panel, piece, strip, inner, vector, lane)
+    *own, k = compute_inside(schedule, product, innermost([tile, panel, piece, strip]))
+    *_, height, width = own
+    across = own[-3:-1] if packed else [height]
+    fill_registers(schedule, product, across, width, (k,), shape.lanes, of=of)
+    unroll(schedule, inner, vector)
+    vectorize(schedule, lane)
+
+
+class Panels(NamedTuple):
+    """The second operand of a product: `count` panels of `wide` vectors, `depth` numbers deep."""
+
+    count: int
+    wide: int
+    lanes: int
+    depth: int
+    packed: bool
+
+    def groups(self, rows: int, target: Target) -> tuple[int, ...]:
+        """The vectors that a register tile may be wide."""
+        if not self.packed:
+            return GROUPS
+        return panel_groups(rows, self.wide, target.vector_registers, target.costs)
+
+    def register_tile(self, rows: int, target: Target, exact: bool = False) -> tuple[int, int]:
+        """The register tile for so many rows."""
+        groups, registers = self.groups(rows, target), target.vector_registers
+        return register_tile(rows, self.wide, registers, groups, exact, target.costs)
+
+    def cycles(self, rows: int, tile: int, target: Target, exact: bool) -> float:
+        """Modelled cycles of the product of `rows` rows of a tile of queries."""
+        height, vectors = self.register_tile(tile, target, exact)
+        each = tiled_cycles(rows, self.wide, height, vectors, target.costs)
+        return self.depth * self.count * each
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all panels."""
+        return self.count * self.wide * self.lanes * self.depth * 4
+
+
+def panels(product: Block, target: Target) -> Panels:
+    """What a product multiplies its rows with."""
+    *_, outer, inner, depth = (as_int(a.extent) or LARGE for a in product.axes)
+    if role(product) == "dense_packed":
+        lanes = min(target.lanes(32), inner)
+        return Panels(outer, inner // lanes, lanes, depth, True)
+    lanes = target.lanes(32)
+    return Panels(1, -(-inner // lanes), lanes, depth, False)
+
+
+def queries(schedule: Schedule, loops: Sequence[str], target: Target, threads: int) -> int:
+    """How many queries a tile takes: decision "queries", the number with the least modelled time.
+
+    Register tiles leave no row over, or they would read what another tile of queries makes (but for
+    a tile of all queries). The model counts their cycles, those in which keys and values come from
+    their cache for every tile, and those that threads wait for the last tile. The scores and the
+    weights of a tile take at most half of the second cache.
+    """
+    *batch, query = loops
+    both = [panels(find(schedule, name), target) for name in products(schedule.func)]
+    count, keys = extent(schedule, query, LARGE), both[1].depth
+    second, costs = target.cache(1).size, target.costs
+    come = sum(p.nbytes for p in both)
+    come /= costs.second_cache if come <= second // 2 else costs.third_cache
+    heads = prod(extent(schedule, n, BATCHES) for n in batch)
+
+    def cycles(rows: int, tile: int) -> float:
+        return come + sum(p.cycles(rows, tile, target, tile < count) for p in both)
+
+    def time(tile: int) -> float:
+        whole, left = divmod(count, tile)
+        rest = RAGGED * cycles(left, tile) if left else 0
+        total = heads * (whole * cycles(tile, tile) + rest)
+        return total / threads + (cycles(tile, tile) / 2 if threads > 1 else 0)
+
+    most = min(count, max(LEAST, second // 2 // (2 * keys * 4)))
+    heights = {4, *(p.register_tile(count, target)[0] for p in both)}
+    sizes = {h * n for h in heights for n in HIGH} | {*divisors(count)}
+    fit = sorted(n for n in sizes if min(2, count) <= n <= most)
+    return schedule.decide("queries", min(fit, key=time), fit)

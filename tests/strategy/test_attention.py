@@ -1,0 +1,135 @@
+"""Attention in tiles: beside NumPy in float64, and with no memory as large as the scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.strategy.random_shapes import in_float64
+from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
+from tilewright.driver.kernels import KernelPool, compile_kernel
+from tilewright.driver.observe import Watch
+from tilewright.graph import Builder, Graph
+from tilewright.graph.graph import Value
+from tilewright.ir.expr import Var, as_int
+from tilewright.ir.stmt import Alloc, Func
+from tilewright.ir.walk import statements
+from tilewright.lower.pipeline import lower
+from tilewright.strategy.select import default, family
+from tilewright.target.target import target
+
+POOL = KernelPool(1)  # compiles in this process
+SIZES = (2, 3, 7, 13, 17, 31, 63, 65)
+
+
+def attention(
+    lead: tuple[Any, ...], queries: Any, keys: Any, depth: int, width: int, of: str = "f32",
+    hidden: np.ndarray[Any, Any] | None = None, guarded: bool = False,
+) -> Graph:  # fmt: skip
+    """softmax(q kᵀ / √depth, with what is `hidden` at -inf) v; `guarded`: NaN weights are 0."""
+    build = Builder("attention")
+    lead, queries, keys = tuple(map(size, lead)), size(queries), size(keys)
+    shapes = {"q": (*lead, queries, depth), "k": (*lead, keys, depth), "v": (*lead, keys, width)}
+    q, k, v = (build.input(name, of, shape) for name, shape in shapes.items())
+    x: Value = build.emit("matmul", q, k, transpose_b=True)
+    x = build.emit("mul", x, build.constant(depth**-0.5, of=of))
+    if hidden is not None:
+        x = build.emit("where", build.constant(hidden), build.constant(-np.inf, of=of), x)
+    weights = build.emit("softmax", x, axis=-1)
+    if guarded:
+        zero = build.constant(0.0, of=of)
+        weights = build.emit("where", build.emit("isnan", weights), zero, weights)
+    return build.finish({"y": build.emit("matmul", weights, v)})
+
+
+def size(n: Any) -> Any:
+    return Builder().symbol(n) if isinstance(n, str) else n
+
+
+def kernel(graph: Graph, machine: str = "cpu", threads: int = 1) -> Func:
+    """The one kernel of two products and what is between them, as it was written."""
+    described = target(machine)
+    *_, jobs = kernel_jobs(prepare(graph, described, 3), described, threads, Watch())
+    (found,) = [job.func for job in jobs if family(job.func) == "attention"]
+    return found
+
+
+def check(graph: Graph, *arrays: Any, threads: int = 1, tolerance: float = 2e-5) -> None:
+    default(kernel(graph, threads=threads), target("cpu"), threads, strict=True)
+    (found,) = compile_observed(graph, threads=threads, cache=False, pool=POOL)(*arrays)
+    expected = in_float64(graph, list(arrays))
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found.astype(np.float64), expected, tolerance, tolerance)
+
+
+def drawn(graph: Graph, **sizes: int) -> list[np.ndarray[Any, Any]]:
+    random = np.random.default_rng()
+    shapes = [
+        [sizes[n.name] if isinstance(n, Var) else as_int(n) for n in v.shape] for v in graph.inputs
+    ]
+    return [
+        random.standard_normal(shape).astype(v.dtype.numpy)
+        for v, shape in zip(graph.inputs, shapes, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("n", range(8))
+def test_odd_sizes(n: int) -> None:
+    random = np.random.default_rng()
+    queries, keys, depth, width = random.choice(SIZES, 4).tolist()
+    depth = min(depth, queries)
+    hidden = np.tri(queries, keys, dtype=bool) == 0 if n % 2 else None
+    graph = attention((2, 3)[n % 3 :], queries, keys, depth, width, hidden=hidden)
+    check(graph, *drawn(graph), threads=1 + n % 3)
+
+
+def test_rows_that_are_hidden_whole_and_guarded_are_zero() -> None:
+    hidden = np.zeros((20, 33), bool)
+    hidden[7] = hidden[19] = True
+    graph = attention((3,), 20, 33, 16, 24, hidden=hidden, guarded=True)
+    arrays = drawn(graph)
+    check(graph, *arrays)
+    (found,) = compile_observed(graph, threads=1, cache=False, pool=POOL)(*arrays)
+    assert not found[:, [7, 19]].any() and np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("threads", (1, 2, 3))
+def test_several_tiles_with_a_rest(threads: int) -> None:
+    graph = attention((2,), 1021, 1300, 16, 16)  # a prime number of queries, too many for one tile
+    check(graph, *drawn(graph), threads=threads)
+
+
+@pytest.mark.parametrize("of", ("f16", "bf16"))
+def test_half_precision(of: str) -> None:
+    graph = attention((2, 2), 48, 65, 32, 32, of)
+    check(graph, *drawn(graph), tolerance=0.02 if of == "f16" else 0.1)
+
+
+def test_open_batch_and_number_of_queries() -> None:
+    graph = attention(("n", 2), "t", 40, 16, 24)
+    for n, t in ((1, 1), (3, 50), (2, 1030)):
+        check(graph, *drawn(graph, n=n, t=t), threads=2)
+
+
+@pytest.mark.parametrize("threads", (1, 2))
+def test_the_scores_are_nowhere_in_memory(threads: int) -> None:
+    graph = attention((12,), 512, 512, 64, 64)
+    machine = target("cpu -mcpu=x86-64-v4")
+    func = kernel(graph, str(machine), threads)
+    lowered = lower(default(func, machine, threads, strict=True).func, machine)
+    sizes = [
+        as_int(s.buffer.shape[0]) or 0 for s in statements(lowered.body) if isinstance(s, Alloc)
+    ]
+    assert max(sizes) * 4 <= machine.cache(1).size // 4
+
+
+@pytest.mark.parametrize("machine", ("x86-64-v2", "x86-64-v3", "x86-64-v4", "cortex-a76"))
+def test_other_machines_compile(machine: str) -> None:
+    described = f"cpu -mcpu={machine}"
+    graph = attention((2,), 65, 77, 40, 24)
+    *_, jobs = kernel_jobs(prepare(graph, target(described), 3), target(described), 2, Watch())
+    for job in jobs:
+        default(job.func, target(described), 2, strict=True)
+        assert compile_kernel(job).code
