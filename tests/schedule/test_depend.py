@@ -116,6 +116,16 @@ def test_digits_with_a_factor():
     assert determined(values, set(ranges), ranges) == set(ranges)
 
 
+def test_digits_of_an_open_size():
+    f, n, m = Var("f"), Var("n"), Var("m")
+    ranges = {f: (0, None), n: (1, None), m: (1, None)}
+    assert determined([f // n, f % n], {f}, ranges) == {f}
+    assert determined([f // n // 12, f // n % 12, f % n], {f}, ranges) == {f}
+    assert determined([f // n, f % m], {f}, ranges) == set()
+    assert determined([f // n, f % n], {f, n}, ranges) == set()
+    assert determined([f // n // 12, f // n % 11, f % n], {f}, ranges) == set()
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_pieces_of_fused_axes_are_told_apart(seed):
     """Axes fused, cut into unequal pieces and vectors, their digits simplified."""

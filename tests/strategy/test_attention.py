@@ -14,7 +14,7 @@ from tilewright.driver.observe import Watch
 from tilewright.graph import Builder, Graph
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import Var, as_int
-from tilewright.ir.stmt import Alloc, Func
+from tilewright.ir.stmt import Alloc, For, Func
 from tilewright.ir.walk import statements
 from tilewright.lower.pipeline import lower
 from tilewright.strategy.select import default, family
@@ -133,3 +133,40 @@ def test_other_machines_compile(machine: str) -> None:
     for job in jobs:
         default(job.func, target(described), 2, strict=True)
         assert compile_kernel(job).code
+
+
+@pytest.mark.parametrize("of", ["bf16", "f16", "f32"])
+@pytest.mark.parametrize("width", [15, 17, 33])
+def test_nothing_is_written_beyond_the_result(of: str, width: int) -> None:
+    """One column is left over by vectors of 4, 8 or 16: its rows end where memory may."""
+    graph = attention((2,), 40, 33, 16, width, of)
+    run = compile_observed(graph, threads=1, cache=False, pool=POOL)
+    count, dtype = 2 * 40 * width, graph.outputs[0].dtype
+    around = np.full(dtype.nbytes(count) + 256, 0xAB, np.uint8)
+    start = -around.ctypes.data % 64 + 64
+    inside = around[start : start + dtype.nbytes(count)]
+    run.run_into([inside.view(dtype.numpy).reshape(2, 40, width)], drawn(graph))
+    outside = np.concatenate([around[:start], around[start + len(inside) :]])
+    assert (inside != 0xAB).any() and (outside == 0xAB).all()
+
+
+@pytest.mark.parametrize("lead", [(12,), (1, 12), (2, 3)])
+def test_an_open_number_of_queries_runs_on_several_threads(lead: tuple[int, ...]) -> None:
+    for keys in (17, 1500):
+        func = kernel(attention(lead, "t", keys, 64, 64), threads=2)
+        scheduled = default(func, target("cpu"), 2, strict=True).func
+        assert any(isinstance(s, For) and s.kind == "parallel" for s in statements(scheduled.body))
+
+
+def test_weights_that_are_multiplied_with_themselves_are_not_made_in_tiles() -> None:
+    build = Builder("attention")
+    q, k = build.input("q", "f32", (2, 65, 16)), build.input("k", "f32", (2, 65, 16))
+    scores = build.emit("matmul", q, k, transpose_b=True)
+    weights = build.emit("softmax", scores, axis=-1)
+    graph = build.finish({"y": build.emit("matmul", weights, weights)})
+    described = target("cpu")
+    *_, jobs = kernel_jobs(prepare(graph, described, 3), described, 2, Watch())
+    assert "attention" not in [family(job.func) for job in jobs]
+    arrays = drawn(graph)
+    (found,) = compile_observed(graph, threads=2, cache=False, pool=POOL)(*arrays)
+    np.testing.assert_allclose(found, in_float64(graph, arrays), 2e-5, 2e-5)

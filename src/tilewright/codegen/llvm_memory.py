@@ -107,6 +107,12 @@ class Memory:
                 old = self.b.value(f"load {kind}, ptr {place}, align {size}")
                 both = self.b.value(f"select {flag} {mask}, {kind} {text}, {kind} {old}")
                 return self.b.effect(f"store {kind} {both}, ptr {place}, align {size}")
+            lane = _only_lane(mask)
+            if lane is not None:  # of a truncated value LLVM 22 would store all bytes there were
+                first = index.constant + (index.offsets or (0,))[0]
+                place = self.address(buffer, Linear(first + lane, index.terms))
+                part = self.b.pure(f"extractelement {kind} {text}, i32 {lane}", text)
+                return self.b.effect(f"store {memory(dtype)} {part}, ptr {place}, align {size}")
             name = f"llvm.masked.store.{mangle(kind)}.p0"
             self.b.declarations.add(f"declare void @{name}({kind}, ptr, {flag})")
             return self.b.effect(
@@ -389,3 +395,11 @@ def spread(b: Builder, value: Value, lanes: int) -> Value:
         return constant(value.const, value.dtype, lanes)
     bits = None if value.bits is None else splat(b, memory(value.dtype), value.bits, lanes)
     return Value(splat(b, register(value.dtype), value.text, lanes), value.dtype, lanes, bits=bits)
+
+
+def _only_lane(mask: str) -> int | None:
+    """The one lane that a mask of constants lets through, if it is one."""
+    if not mask.startswith("<"):
+        return None
+    on = [lane for lane, flag in enumerate(mask.split(",")) if "true" in flag]
+    return on[0] if len(on) == 1 else None

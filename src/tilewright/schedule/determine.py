@@ -17,10 +17,11 @@ from math import gcd
 
 from tilewright.arith.affine import Affine, Forms
 from tilewright.arith.terms import split
-from tilewright.ir.expr import Expr, Var
+from tilewright.ir.expr import Binary, BinaryOp, Expr, Var
 from tilewright.ir.walk import free_vars
 from tilewright.schedule.domain import Ranges
 
+_BESIDE = {BinaryOp.floordiv: BinaryOp.floormod, BinaryOp.floormod: BinaryOp.floordiv}
 MOST_DIGITS = 24  # of how many it is tried out what follows from them
 
 
@@ -77,10 +78,17 @@ class _Determination:
                     self.known.add(t)
                     if len(form.terms) > 1:
                         self.learn(Affine({t: 1}, 0))
+                    self.complete(t)
         return {u for u in self.inside if u in self.known}
 
     def is_known(self, t: Expr) -> bool:
         return t in self.known or all(u in self.known or u not in self.inside for u in free_vars(t))
+
+    def complete(self, t: Expr) -> None:
+        """With base // n follows from base % n the base, whatever n is, if it is fixed."""
+        if isinstance(t, Binary) and t.op in _BESIDE and self.is_known(t.b):
+            if Binary(_BESIDE[t.op], t.a, t.b) in self.known:
+                self.learn(self.forms.affine(t.a))
 
     def learn(self, form: Affine) -> None:
         """The value of a form is known: so are its parts, and bases of which it was the last digit

@@ -44,6 +44,8 @@ def attention(
     product = _above(softmax.inputs, made_by, inside, joins, PRODUCTS)
     if product is None or dict(product.attrs).get("transpose_a"):
         return []
+    if made_by.get(anchor.inputs[1]) in (product, *inside):
+        return []  # a tile would need all rows of what is made in tiles
     rows, depth = (as_int(n) for n in product.inputs[0].shape[-2:])
     if rows is not None and depth is not None and rows < depth:
         return []  # the scores are fewer numbers than the keys, which are read anyway

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir.expr import Expr, Var
+from tilewright.ir.expr import Expr, Var, as_int
 from tilewright.ir.stmt import For, Func
 from tilewright.ir.walk import free_vars, fresh
 from tilewright.schedule.domain import ZERO, drive
@@ -61,11 +61,12 @@ def fuse(func: Func, *loops: str) -> tuple[Func, str]:
     name = fresh("_".join(order) + "_f", variable_names(func))
     var = Var(name, nest[0].var.dtype)
     values: dict[Var, Expr] = {}
-    inner: Expr = ZERO + 1
+    size: Expr = ZERO + 1
+    rest: Expr = var  # which iteration of the loops that are left, as if they were one
+    outermost = next((f for f in nest if as_int(f.extent) != 1), nest[0])
     for f in reversed(nest):
-        here = var // inner
-        values[f.var] = f.start + (here if f is nest[0] else here % f.extent)
-        inner = f.extent * inner
-    fused = For(var, ZERO, inner, "serial", nest[-1].body, "", nest[0].annotations)
+        values[f.var] = f.start + (rest if f is outermost else rest % f.extent)
+        rest, size = rest // f.extent, f.extent * size
+    fused = For(var, ZERO, size, "serial", nest[-1].body, "", nest[0].annotations)
     body = drive(func, [*path[:-1], fused], nest[-1].body, values)
     return replace(func, path, fused.replace(body=body)), name
