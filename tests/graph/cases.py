@@ -159,8 +159,11 @@ def _packed() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     made += [("unpack_channels", [f(1, 4, 2, 4)], {"channels": 12, "groups": 2})]
     made += [("conv_packed", [f(2, 2, 3, 4, 4), f(3, 2, 1, 1, 4, 4)], plain)]
     made += [("conv_packed", [f(1, 2, 5, 6, 4), f(3, 2, 3, 2, 4, 4)], apart)]
-    made += [("conv_packed", [f(1, 4, 3, 2, 4), f(2, 2, 1, 1, 4, 4)], plain | {"groups": 2})]
-    made += [("conv_packed", [f(1, 4, 5, 6, 4), f(2, 2, 2, 3, 4, 4)], apart | {"groups": 2})]
+    made += [("conv_packed", [f(1, 4, 3, 2, 4), f(2, 2, 1, 1, 4, 4)], plain | {"group": (2, 8, 4)})]
+    made += [("conv_packed", [f(1, 4, 5, 6, 4), f(2, 2, 2, 3, 4, 4)], apart | {"group": (2, 8, 4)})]
+    made += [("conv_packed", [f(1, 3, 5, 6, 4), f(3, 3, 2, 3, 2, 4)], apart | {"group": (2, 6, 6)})]
+    made += [("conv_packed", [f(1, 2, 4, 3, 8), f(3, 1, 1, 1, 4, 8)], plain | {"group": (2, 4, 9)})]
+    made += [("conv_packed", [f(1, 2, 4, 3, 8), f(2, 3, 2, 1, 4, 8)], plain)]
     made += [("conv_packed", [f(1, 2, 5, 6, 4), f(3, 2, 3, 2, 4, 4)], apart | {"across": True})]
     around = {"pads": ((1, 1), (0, 2))}
     made += [("winograd_packed", [f(2, 2, 5, 6, 4), f(3, a, a, 2, 4, 4)], around) for a in (4, 6)]

@@ -78,9 +78,9 @@ def conv(draw: Draw, groups: str = "") -> Value:
     ci, co, count = draw.channels(), draw.channels(), 1
     if groups == "each":
         co = count = ci
-    elif groups:
-        count = rng.choice([2, 3, 4])
-        ci, co = max(1, ci // count) * count, max(1, co // count) * count
+    elif groups:  # narrow ones and wide ones, of image and result alike or not
+        count = rng.choice([2, 3, 4, 6, 8, 16])
+        ci, co = (rng.choice([1, 2, 3, 4, 5, 8, 12, 16, 24, 40]) * count for _ in range(2))
     kernel = [rng.choice([1, 1, 2, 3, 5, 7]) for _ in range(2)]
     dilations = [rng.choice([1, 1, 2]) for _ in range(2)]
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]

@@ -91,7 +91,7 @@ def test_a_strategy_counts_with_the_target():
     x = te.placeholder((1, 32, 4, 4, 16), name="x")
     w = te.placeholder((32, 32, 2, 2, 16, 16), name="w")
     y = OPERATORS["conv_packed"].define(
-        x, w, strides=(1, 1), pads=((0, 1), (0, 1)), dilations=(1, 1), groups=1, across=False
+        x, w, strides=(1, 1), pads=((0, 1), (0, 1)), dilations=(1, 1), across=False
     )
     func = te.func("conv", [x, w], [y])
     vectors = [

@@ -8,6 +8,7 @@ shape.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import gcd
 from random import Random
 from typing import Any
 
@@ -20,7 +21,8 @@ from tilewright.graph.builder import Builder, complete
 from tilewright.graph.operator import OPERATORS
 from tilewright.graph.ops.packed import pack, pack_dense, pack_transposed
 from tilewright.graph.ops.winograd import pack_winograd
-from tilewright.graph.passes.choose_layouts import Packing, choose_layouts, pack_filter
+from tilewright.graph.passes.channels import Channels, Packing
+from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.schedule.schedule import replay
 from tilewright.schedule.trace import Trace
 from tilewright.strategy.select import default
@@ -76,16 +78,34 @@ def test_convolution(ci, co, size, kernel, stride, pad, threads):
     cb = min(ci, 16)
     check(
         "conv_packed", pack(random(2, ci, *size), cb),
-        pack_filter(random(co, ci, kh, kw), Packing(cb), Packing(16), 1),
+        Channels(Packing(cb), Packing(16), cb).pack_filter(random(co, ci, kh, kw)),
         threads=threads, relu=True, strides=(stride, stride), pads=((pad, pad), (pad, pad)),
         dilations=(1, 1),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize(
+    ("ci", "co", "groups", "size", "kernel", "stride"),
+    [(32, 32, 8, (9, 13), 3, 1), (48, 48, 2, (7, 7), 3, 2), (72, 72, 3, (5, 17), 3, 1),
+     (16, 48, 4, (6, 31), 1, 1), (24, 24, 3, (8, 8), 5, 1), (80, 40, 5, (3, 9), 1, 2)],
+)  # fmt: skip
+def test_groups(ci, co, groups, size, kernel, stride, lanes, threads):
+    """Channels stay where they are; vectors are as short as the groups ask."""
+    lie = Channels(Packing(lanes), Packing(lanes), gcd(ci // groups, lanes), groups)
+    check(
+        "conv_packed", pack(random(2, ci, *size), lanes),
+        lie.pack_filter(random(co, ci // groups, kernel, kernel)),
+        threads=threads, relu=True, strides=(stride, stride), pads=((kernel // 2, 1), (0, 1)),
+        dilations=(1, 1), group=lie.group(ci, co),
     )  # fmt: skip
 
 
 def test_convolution_without_epilogue():
     check(
         "conv_packed", pack(random(1, 16, 6, 6), 16),
-        pack_filter(random(16, 16, 3, 3), Packing(16), Packing(16), 1),
+        Channels(Packing(16), Packing(16), 16).pack_filter(random(16, 16, 3, 3)),
         strides=(1, 1), pads=((0, 0), (0, 0)), dilations=(2, 1),
     )  # fmt: skip
 
@@ -99,7 +119,7 @@ def test_convolution_without_epilogue():
 )  # fmt: skip
 def test_winograd(n, ci, co, size, edge, threads):
     filters = random(co, ci, 3, 3)
-    packed = pack_filter(filters, Packing(8), Packing(8), 1)
+    packed = Channels(Packing(8), Packing(8), 8).pack_filter(filters)
     image = pack(random(n, ci, *size), 8)
     pads = ((1, 1), (0, 2))
     check(

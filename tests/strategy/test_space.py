@@ -12,7 +12,7 @@ from tests.schedule.programs import matmul
 from tests.strategy.test_families import check, random
 from tilewright.graph.ops.packed import pack, pack_dense, pack_transposed
 from tilewright.graph.ops.winograd import pack_winograd
-from tilewright.graph.passes.choose_layouts import Packing, pack_filter
+from tilewright.graph.passes.channels import Channels, Packing
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.space import decisions, point, sample
 from tilewright.strategy.tiles import heights
@@ -23,7 +23,7 @@ PLAIN = {**WINDOW, "pads": ((0, 0), (0, 0))}
 
 
 def packed_filter(co: int, ci: int, edge: int) -> Any:
-    return pack_filter(random(co, ci, edge, edge) / edge, Packing(8), Packing(8), 1)
+    return Channels(Packing(8), Packing(8), 8).pack_filter(random(co, ci, edge, edge) / edge)
 
 
 def case(op: str, *arrays: Any, **attrs: Any) -> Callable[..., None]:

@@ -65,6 +65,15 @@ def test_enough_accumulators_hide_the_latency():
     assert step_cycles(4, 4) / 16 < step_cycles(1, 1)
 
 
+def test_vectors_of_several_groups_share_no_numbers_of_the_image():
+    """Two groups in two vectors: a wide tile loads no less, so the tile is high; a group of three
+    vectors is better kept together."""
+    alone, three = (Weights(32, 72, 28 << 10, 800 << 10, alike) for alike in (1, 3))
+    assert spatial_tile(28, 28, 32, 32, (2, 4, 6), weights=alone)[2] == 2
+    assert spatial_tile(28, 28, 30, 32, (2, 4, 6), weights=three)[2] == 6
+    assert step_cycles(6, 4, alike=1) > step_cycles(6, 4, alike=2) > step_cycles(6, 4)
+
+
 def test_a_tail_costs_a_tile_of_its_own():
     assert tiled_cycles(25, 2, 12, 2) > tiled_cycles(24, 2, 12, 2)
 

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 from tilewright.ir.expr import as_int
+from tilewright.ir.stmt import annotation
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role, written
@@ -75,7 +76,8 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
     if anchor.pad is not None:
         stream(schedule, anchor.pad, target, threads)
     n, o, y, x, i = by_axis(schedule, anchor.result)
-    o, y, x, tile = cut_tile(schedule, (o, y, x, i), target, depth(schedule, name))
+    lanes = lanes_of(schedule, name, target)
+    o, y, x, tile = cut_tile(schedule, name, (o, y, x, i), target, lanes)
     band, y = blocked(schedule, "band", y)
     reorder(schedule, n, band, o, y, x, *tile)
     _, own_o, own_y, own_x, own_i, *reduced = compute_inside(
@@ -83,7 +85,6 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
     )
     if schedule.decide("reduction", "channels", ("channels", "taps")) == "taps":
         reduced = [*reduced[1:3], reduced[0], reduced[3]]
-    lanes = extent(schedule, tile[-1])
     fill_registers(schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes, written=1)
     fetch_ahead(schedule, target, anchor.block, o)
     unroll(schedule, *tile[:-1])
@@ -99,12 +100,12 @@ def transposed(schedule: Schedule, target: Target, threads: int) -> None:
     if anchor.pad is not None:
         stream(schedule, anchor.pad, target, threads)
     n, o, y, p, x, q, i = by_axis(schedule, anchor.result)
-    o, y, x, tile = cut_tile(schedule, (o, y, x, i), target, depth(schedule, name))
+    lanes = lanes_of(schedule, name, target)
+    o, y, x, tile = cut_tile(schedule, name, (o, y, x, i), target, lanes)
     reorder(schedule, n, o, p, q, y, x, *tile)
     _, own_o, own_y, _, own_x, _, own_i, *reduced = compute_inside(
         schedule, anchor.block, innermost([n, o, p, q, y, x])
     )
-    lanes = extent(schedule, tile[-1])
     fill_registers(schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes)
     fetch_ahead(schedule, target, anchor.block, q)
     unroll(schedule, *tile[:-1])
@@ -113,17 +114,19 @@ def transposed(schedule: Schedule, target: Target, threads: int) -> None:
         parallel(schedule, [n, o, p, q, y], threads)
 
 
-def depth(schedule: Schedule, anchor: str) -> int:
-    """How many numbers a result sums up."""
-    axes = find(schedule, anchor).axes
-    return prod(as_int(a.extent) or 1 for a in axes if a.kind == "reduce")
+def lanes_of(schedule: Schedule, anchor: str, target: Target) -> int:
+    """How many neighbouring channels of a result fill a vector: those of a block, or of them those
+    that read the same channels of the image."""
+    work = find(schedule, anchor)
+    *_, block = (as_int(a.extent) or 1 for a in work.axes if a.kind == "spatial")
+    return min(target.lanes(32), gcd(block, annotation(work, "alike", 0)))
 
 
 def cut_tile(
-    schedule: Schedule, loops: Sequence[str], target: Target, depth: int
+    schedule: Schedule, anchor: str, loops: Sequence[str], target: Target, lanes: int
 ) -> tuple[str, str, str, tuple[str, ...]]:
-    """Cut the loops over (channel blocks, rows, columns, channels of a block) into register tiles,
-    each summing up `depth` numbers for a result.
+    """Cut the loops over (channel blocks, rows, columns, channels of a block) into register tiles
+    of vectors of so many lanes.
 
     Gives the loops over tiles (at least the columns' always has one), and the loops of a tile,
     lanes last.
@@ -131,10 +134,12 @@ def cut_tile(
     o, y, x, i = loops
     groups, height, block = (extent(schedule, loop) for loop in (o, y, i))
     width = extent(schedule, x, LARGE)
-    lanes = min(target.lanes(32), block)
     wide = block // lanes
+    work = find(schedule, anchor)
+    depth = prod(as_int(a.extent) or 1 for a in work.axes if a.kind == "reduce")
     first, second = (target.cache(level).size * 7 // 8 for level in (0, 1))
-    weights = Weights(lanes * 4, depth, first, second)
+    alike = annotation(work, "alike", 0) // lanes
+    weights = Weights(lanes * 4, depth, first, second, alike)
     rows, columns, vectors = decide_spatial_tile(
         schedule, height, width, groups * wide, target, multiples(wide), weights
     )

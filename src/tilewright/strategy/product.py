@@ -19,7 +19,7 @@ from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role
 from tilewright.strategy.ahead import fetch_ahead
-from tilewright.strategy.convolution import split_off_result
+from tilewright.strategy.convolution import lanes_of, split_off_result
 from tilewright.strategy.loops import (
     PIECES,
     blocked,
@@ -107,7 +107,7 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     n, o, *pixels, i = by_axis(schedule, anchor.result)
     pixel = fuse(schedule, pixels)
     groups, count = extent(schedule, o), extent(schedule, pixel, LARGE)
-    lanes = min(target.lanes(32), block)
+    lanes = lanes_of(schedule, name, target)
     wide = block // lanes
     fits = tuple(v for v in multiples(wide) if groups * wide % v == 0)
     stays = max(1, target.cache(1).size // 2 // (depth * 4))  # pixels whose input stays there

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from math import gcd
 from typing import NamedTuple
 
 from tilewright.target.costs import COMMON, Costs
@@ -19,12 +20,14 @@ SECOND_TILE = 1.03  # what it must gain to have a tile of another size for the v
 
 class Weights(NamedTuple):
     """What tiles read of the weights: bytes of a vector, how many vectors deep the reduction is,
-    and bytes that stay in the first and in the second cache."""
+    and bytes that stay in the first and in the second cache; and of how many neighbouring vectors
+    the weights meet the same numbers of the image (0: of all)."""
 
     vector: int
     depth: int
     first: int
     second: int
+    alike: int = 0
 
     def cycles(self, group: int, costs: Costs = COMMON) -> float:
         """Cycles in which a vector comes where every tile reads `group` of them, all deep."""
@@ -34,11 +37,15 @@ class Weights(NamedTuple):
         return self.vector / (costs.second_cache if panel <= self.second else costs.third_cache)
 
 
-def step_cycles(rows: int, vectors: int, afar: float = 0.0, costs: Costs = COMMON) -> float:
+def step_cycles(
+    rows: int, vectors: int, afar: float = 0.0, costs: Costs = COMMON, alike: int = 0
+) -> float:
     """Cycles that one step of the reduction takes for a tile of rows × vectors accumulators; a
-    vector of weights comes in `afar` cycles from where it lies."""
+    vector of weights comes in `afar` cycles from where it lies. `alike`: so many neighbouring
+    vectors meet the same number of a row; 0 is all of them."""
     multiply = rows * vectors / costs.multiply_adds
-    load = max((rows + vectors) / costs.loads, vectors * afar)
+    numbers = rows * (vectors // gcd(vectors, alike) if alike else 1)
+    load = max((numbers + vectors) / costs.loads, vectors * afar)
     longer, shorter = max(multiply, load), min(multiply, load)
     return max(longer + costs.in_the_way * shorter, costs.latency) + costs.loop
 
@@ -105,12 +112,13 @@ def spatial_cycles(
 ) -> float:
     """Cycles a step for an image in tiles of (rows, columns, vectors), tails included."""
     rows, columns, group = tile
-    afar = weights.cycles(group, costs) if weights else 0.0
+    afar, alike = (weights.cycles(group, costs), weights.alike) if weights else (0.0, 0)
     cycles = 0.0
     for high, rarely in _pieces(height, rows):
         for wide, times in _pieces(width, columns):
             for deep, often in _pieces(vectors, group):
-                cycles += rarely * times * often * step_cycles(high * wide, deep, afar, costs)
+                step = step_cycles(high * wide, deep, afar, costs, alike)
+                cycles += rarely * times * often * step
     return cycles
 
 

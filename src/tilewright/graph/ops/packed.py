@@ -17,7 +17,7 @@ from tilewright import te
 from tilewright.graph import sizes
 from tilewright.graph.operator import COMPLEX, INJECTIVE, Type, need, operator
 from tilewright.graph.ops.movement import ravel, unravel
-from tilewright.ir.expr import Expr, as_int
+from tilewright.ir.expr import Expr, as_int, const, minimum
 
 Pads = Sequence[Sequence[int]]  # ((before, after) for each spatial axis)
 
@@ -144,11 +144,19 @@ def _conv_type(
     strides: Sequence[int],
     pads: Pads,
     dilations: Sequence[int],
-    groups: int = 1,
+    group: Sequence[int] = (),
     across: bool = False,
 ) -> Type:
     need(x.rank == 5 and w.rank == 6, "takes a packed image of rank 5 and weights of rank 6")
-    need(x.shape[-1] == w.shape[-2], "the channel blocks of image and weights differ")
+    count, block, co, ci, step, ob = (
+        as_int(n) or 0 for n in (x.shape[1], x.shape[4], *w.shape[:2], *w.shape[4:])
+    )
+    need(step > 0 and block % step == 0, "the weights' steps are no parts of the image's blocks")
+    if group:
+        groups, sources, results = group
+        need(sources % step == 0, "the weights' steps reach from one group into the next")
+        last = min((co * ob - 1) // results, groups - 1) * sources
+    need((last if group else 0) + ci * step <= count * block, "the weights ask for more channels")
     size = _window(x.shape, w.shape[2:4], strides, pads, dilations)
     return x.dtype, (x.shape[0], w.shape[0], *size, w.shape[-1])
 
@@ -159,31 +167,33 @@ def _conv_reference(
     strides: Sequence[int],
     pads: Pads,
     dilations: Sequence[int],
-    groups: int = 1,
+    group: Sequence[int] = (),
     across: bool = False,
 ) -> np.ndarray:
-    co, ci, kh, kw, _, ob = w.shape
-    padded = np.pad(x, [(0, 0), (0, 0), *map(tuple, pads), (0, 0)])
-    n, _, h, wide, _ = padded.shape
-    height = (h - (kh - 1) * dilations[0] - 1) // strides[0] + 1
-    width = (wide - (kw - 1) * dilations[1] - 1) // strides[1] + 1
-    out = np.zeros((n, co, height, width, ob), x.dtype)
-    step = co // groups
+    blocks, _, kh, kw, _, ob = w.shape
+    filters = w.transpose(0, 5, 1, 4, 2, 3).reshape(blocks * ob, -1, kh, kw)
+    plain = np.moveaxis(x, -1, 2).reshape(x.shape[0], -1, *x.shape[2:4])
+    padded = np.pad(plain, [(0, 0), (0, 0), *map(tuple, pads)])
+    height, width = (
+        (padded.shape[2 + d] - (filters.shape[2 + d] - 1) * dilations[d] - 1) // strides[d] + 1
+        for d in range(2)
+    )
+    depth = filters.shape[1]
+    out = np.zeros((x.shape[0], blocks * ob, height, width), x.dtype)
+    groups, sources, results = group or (1, 0, blocks * ob)
     for g in range(groups):
+        own = slice(g * results, blocks * ob if g == groups - 1 else (g + 1) * results)
         for a in range(kh):
             for b in range(kw):
                 y0, x0 = a * dilations[0], b * dilations[1]
                 view = padded[
                     :,
-                    g * ci : (g + 1) * ci,
+                    g * sources : g * sources + depth,
                     y0 : y0 + (height - 1) * strides[0] + 1 : strides[0],
                     x0 : x0 + (width - 1) * strides[1] + 1 : strides[1],
                 ]
-                filters = w[g * step : (g + 1) * step, :, a, b]
-                out[:, g * step : (g + 1) * step] += np.einsum(
-                    "nchwi,ocik->nohwk", view, filters, optimize=True
-                )
-    return out
+                out[:, own] += np.einsum("nchw,oc->nohw", view, filters[own, :, a, b])
+    return np.moveaxis(out.reshape(x.shape[0], blocks, ob, height, width), 2, -1).copy()
 
 
 def padded_image(x: te.Tensor, pads: Pads) -> te.Tensor:
@@ -225,18 +235,21 @@ def conv_packed(
     strides: Sequence[int],
     pads: Pads,
     dilations: Sequence[int],
-    groups: int = 1,
+    group: Sequence[int] = (),
     across: bool = False,
 ) -> te.Tensor:
     """Two-dimensional convolution of a packed image.
 
-    x: (N, Ci/cb, H, W, cb); w: (Co/ob, Ci/groups/cb, KH, KW, cb, ob); result (N, Co/ob, H', W',
-    ob). With groups, blocks must not straddle two of them. `across`: the result's pixels form one
-    axis, so that tiles may span rows; that of a 1×1 convolution always do.
+    x: (N, Ci/b, H, W, b); w: (Co/ob, depth/step, KH, KW, step, ob), where `step`, a part of b,
+    channels of the image are walked in one go; result (N, Co/ob, H', W', ob). `group`: how many
+    groups there are, and how many channels of the image and of the result one of them has, missing
+    ones included; () is no groups. Groups need not be whole blocks. `across`: the result's pixels
+    form one axis, so that tiles may span rows; that of a 1×1 convolution always do.
     """
-    blocks, inner, kh, kw, cb, ob = w.shape
+    blocks, inner, kh, kw, step, ob = w.shape
+    block = x.shape[-1]
     shape = (x.shape[0], blocks, *_window(x.shape, (kh, kw), strides, pads, dilations), ob)
-    rc, ri = te.reduce_axis(inner, "rc"), te.reduce_axis(cb, "ri")
+    rc, ri = te.reduce_axis(inner, "rc"), te.reduce_axis(step, "ri")
     if (as_int(kh), as_int(kw)) == (1, 1) and not np.any(pads):
         image, (strides, dilations) = _every(x, shape[2:4], strides), ((1, 1), (1, 1))
         across, taps, ry, rx = True, (), 0, 0
@@ -244,11 +257,20 @@ def conv_packed(
         image = padded_image(x, pads)
         taps = ry, rx = te.reduce_axis(kh, "ry"), te.reduce_axis(kw, "rx")
     (sy, sx), (dy, dx) = strides, dilations
+    groups, sources, results = group or (1, 0, 0)
+    exceeds = groups * results < (as_int(blocks * ob) or 0)
 
     def element(n: Expr, o: Expr, y: Expr, x: Expr, i: Expr) -> Expr:
-        channel = rc if groups == 1 else o // (blocks // groups) * inner + rc
-        value = image[n, channel, y * sy + ry * dy, x * sx + rx * dx, ri]
+        channel = rc * step + ri
+        if group:
+            of_group = (o * ob + i) // results
+            if exceeds:  # missing channels, whose weights are zeros, are of the last group
+                of_group = minimum(of_group, const(groups - 1))
+            channel = of_group * sources + channel
+        value = image[n, channel // block, y * sy + ry * dy, x * sx + rx * dx, channel % block]
         return te.sum(value * w[o, rc, ry, rx, ri, i], [rc, *taps, ri])
+
+    alike = {"alike": results} if group else {}  # so many neighbours read the same of the image
 
     if across:
         height, width = shape[2:4]
@@ -256,7 +278,7 @@ def conv_packed(
             (shape[0], blocks, height * width, ob),
             lambda n, o, p, i: element(n, o, p // width, p % width, i),
             name="conv",
-            attrs={"role": "pointwise_packed"},
+            attrs={"role": "pointwise_packed", **alike},
         )
         return te.compute(
             shape,
@@ -268,7 +290,7 @@ def conv_packed(
         shape,
         lambda n, o, y, x, i: element(n, o, y, x, i),
         name="conv",
-        attrs={"role": "conv_packed"},
+        attrs={"role": "conv_packed", **alike},
     )
 
 

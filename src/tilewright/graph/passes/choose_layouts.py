@@ -10,7 +10,8 @@ when somebody first asks for it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +19,9 @@ from tilewright.graph import sizes
 from tilewright.graph.builder import Edit
 from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value
 from tilewright.graph.operator import BROADCAST, OPERATORS
-from tilewright.graph.ops.packed import in_blocks, pack, pack_dense, pack_transposed
+from tilewright.graph.ops.packed import pack_dense, pack_transposed
 from tilewright.graph.ops.winograd import pack_winograd
+from tilewright.graph.passes.channels import Channels, Packing, dense, dense_filter, grouped
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import as_int
 from tilewright.strategy.tiles import prefers_pixels, register_tile, winograd_tile
@@ -31,35 +33,9 @@ FINITE = frozenset(
     " neg erf minimum maximum softplus softsign".split()
 )
 POOLS = frozenset({"max_pool", "avg_pool"})
-MOST_PADDING = 4  # times as many channels as there are: beyond, a grouped convolution stays plain
 LARGE = 256  # rows that a symbolic size stands for when a tile is chosen
 FEW = 48  # rows of a product up to which packing its other operand in the run does not pay
 NEAR = 32 << 10  # bytes of it that stay close by as they are: a first-level cache
-
-
-class Packing(NamedTuple):
-    """How a value is packed: `block` neighbouring channels side by side, each of `groups` equal
-    runs of channels filled up to whole blocks."""
-
-    block: int
-    groups: int = 1
-
-    @classmethod
-    def of(cls, channels: int, block: int, groups: int = 1) -> Packing:
-        """The packing by groups; by none where blocks do not straddle groups anyway."""
-        return cls(block, 1 if channels // groups % block == 0 else groups)
-
-    def is_full(self, channels: int) -> bool:
-        """Are there no padding channels?"""
-        return channels // self.groups % self.block == 0
-
-    def padded(self, channels: int) -> int:
-        """How many channels there are with the padding."""
-        return -(-(channels // self.groups) // self.block) * self.block * self.groups
-
-    def pack(self, array: np.ndarray) -> np.ndarray:
-        """The array (N, C, …) packed this way."""
-        return pack(array, self.block, self.groups)
 
 
 def choose_layouts(
@@ -108,7 +84,10 @@ class _Layouts(Edit):
                 if groups == channels and node.output in wanted:
                     wanted.setdefault(node.inputs[0], wanted[node.output])
                 elif 1 < groups < channels:
-                    wanted[node.inputs[0]] = Packing.of(channels, self.lanes, groups)
+                    co, _, *window = (as_int(n) or 0 for n in node.inputs[1].shape)
+                    lie = co and self.channels(node.inputs[0], co, groups, prod(window))
+                    if lie:
+                        wanted[node.inputs[0]] = lie.image
             elif node.op in FINITE | POOLS and node.output in wanted:
                 for value in node.inputs:
                     if value.shape == node.output.shape or node.op in POOLS:
@@ -192,66 +171,58 @@ class _Layouts(Edit):
             )
             made = self.emit("depthwise_packed", self.pack(x, packing), filters, **window)
         else:
-            source, packing, groups = self.packings(x, ci, co, groups)
-            padding = max(source.padded(ci) / ci, packing.padded(co) / co)
-            if groups > 1 and padding > MOST_PADDING:
+            lie = self.channels(x, co, groups, prod(weights.shape[2:]))
+            if lie is None:
                 return False
-            if groups != node["groups"]:
-                weights = dense_filter(weights, node["groups"])
-            shape = packed_filter_shape(weights.shape, source, packing, groups)
-            image = self.pack(x, source)
-            edge = self.winograd_edge(node, shape, window) if groups == 1 else 0
+            if lie.groups != groups:
+                weights = dense_filter(weights, groups)
+            packing, edge = lie.result, self.winograd_edge(node, weights.shape, lie, window)
+            if edge:
+                lie = lie._replace(step=self.lanes)
+            shape = lie.filter_shape(weights.shape)
 
             def packed() -> np.ndarray:
-                filters = pack_filter(weights, source, packing, groups)
+                filters = lie.pack_filter(weights)
                 return pack_winograd(filters, edge) if edge else filters
 
             if edge:
                 shape = (shape[0], edge + 2, edge + 2, shape[1], *shape[4:])
-            key = w, node["groups"], source, packing, groups, edge
-            filters = self.later(key, packed, weights.dtype, shape)
+            filters = self.later((w, groups, lie, edge), packed, weights.dtype, shape)
+            image = self.pack(x, lie.image)
             if edge:
                 made = self.emit("winograd_packed", image, filters, pads=window["pads"])
             else:
-                across = self.across(node, packing)
+                group, across = lie.group(ci, co), self.across(node, packing)
                 made = self.emit(
-                    "conv_packed", image, filters, groups=groups, across=across, **window
+                    "conv_packed", image, filters, group=group, across=across, **window
                 )
         if bias is not None:
             made = self.emit("add", made, self.per_channel(bias, packing))
         self.made(node.output, made, packing)
         return True
 
-    def packings(self, x: Value, ci: int, co: int, groups: int) -> tuple[Packing, Packing, int]:
-        """Of a convolution's image and result, and the groups it then has.
-
-        Groups are filled up to whole blocks, or run as one dense convolution, mostly of zeros,
-        where that is less work.
-        """
-        block = self.lanes
+    def channels(self, x: Value, co: int, groups: int, taps: int) -> Channels | None:
+        """How the channels of a convolution of `x` lie; None where it had better stay plain."""
+        ci = channels_of(x)
         if groups > 1:
-            source, result = Packing.of(ci, block, groups), Packing.of(co, block, groups)
-            grouped = source.padded(ci) * result.padded(co) // groups
-            if grouped <= Packing(block).padded(ci) * Packing(block).padded(co):
-                return source, result, groups
-        if ci < block:
-            return Packing(1), Packing(block), 1  # one number is broadcast: any layout will do
+            return grouped(ci, co, groups, taps, self.lanes, self.costs)
         found = self.packed.get(x)
-        if found is not None and found.block == block and self.is_only_packed(x):
-            return found, Packing(block), 1
-        return Packing(block), Packing(block), 1
+        ready = found is not None and found.block == self.lanes and self.is_only_packed(x)
+        return dense(ci, self.lanes, found if ready else None)
 
-    def winograd_edge(self, node: Node, filters: tuple[int, ...], window: dict[str, Any]) -> int:
-        """The edge of the tiles for Winograd's convolution with packed filters of this shape; 0
-        where it does not apply or pay."""
-        co, ci, kh, kw, cb, ob = filters
+    def winograd_edge(
+        self, node: Node, shape: tuple[int, ...], lie: Channels, window: dict[str, Any]
+    ) -> int:
+        """The edge of the tiles for Winograd's convolution with filters of this shape; 0 where it
+        does not apply or pay."""
         images, _, height, width = map(as_int, node.output.shape)
-        unit = window["strides"] == window["dilations"] == (1, 1)
-        if not unit or (kh, kw) != (3, 3) or cb != self.lanes or not (height and width):
+        unit = window["strides"] == window["dilations"] == (1, 1) and lie.groups == 1
+        whole = lie.image.block == self.lanes and height and width
+        if not unit or shape[2:] != (3, 3) or not whole:
             return 0
         rows = (images or 1) * height  # an open batch pays if one image does
-        channels = ci * cb, co * ob
-        return winograd_tile(rows, width, *channels, self.lanes, self.second_cache, self.costs)
+        ci, co = lie._replace(step=self.lanes).depth().padded(shape[1]), lie.result.padded(shape[0])
+        return winograd_tile(rows, width, ci, co, self.lanes, self.second_cache, self.costs)
 
     def across(self, node: Node, packing: Packing) -> bool:
         """Whether tiles of a convolution's result had better span rows of the image."""
@@ -453,35 +424,3 @@ class _Layouts(Edit):
 def channels_of(image: Value) -> int:
     """How many channels an image has; 0 if the run finds it."""
     return (as_int(image.shape[1]) or 0) if image.rank > 1 else 0
-
-
-def pack_filter(weights: np.ndarray, source: Packing, result: Packing, groups: int) -> np.ndarray:
-    """(Co, Ci, KH, KW) → (Co/ob, Ci/cb, KH, KW, cb, ob); missing channels are zeros.
-
-    Ci counts the channels of one of the convolution's groups.
-    """
-    of_group = Packing(source.block, source.groups // groups or 1)
-    columns = in_blocks(weights, of_group.block, of_group.groups)  # (Co, Ci/cb, KH, KW, cb)
-    return result.pack(columns[None])[0]
-
-
-def packed_filter_shape(
-    shape: tuple[int, ...], source: Packing, result: Packing, groups: int
-) -> tuple[int, ...]:
-    """The shape that `pack_filter` gives weights of this one."""
-    co, ci, *window = shape
-    each = Packing(source.block, source.groups // groups or 1).padded(ci)
-    blocks = result.padded(co) // result.block, each // source.block
-    return (*blocks, *window, source.block, result.block)
-
-
-def dense_filter(weights: np.ndarray, groups: int) -> np.ndarray:
-    """The filter of a grouped convolution as one over all channels: zeros between the groups."""
-    co, each = weights.shape[:2]
-    full = np.zeros((co, each * groups, *weights.shape[2:]), weights.dtype)
-    step = co // groups
-    for g in range(groups):
-        full[g * step : (g + 1) * step, g * each : (g + 1) * each] = weights[
-            g * step : (g + 1) * step
-        ]
-    return full

@@ -1,0 +1,151 @@
+"""channels: how the channels of packed images and of convolutions lie in memory.
+
+In: how many channels and groups a convolution has, and the machine's lanes and constants. Out: a
+`Channels`, and weights packed to match. The one idea: a vector of results needs neighbouring
+channels that read the same numbers of the image; where groups are too narrow to fill a vector,
+shorter vectors, groups filled up with zeros, and one dense convolution are weighed by the time that
+the model gives them.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.graph.ops.packed import in_blocks, pack
+from tilewright.target.costs import COMMON, Costs
+
+MOST_PADDING = 4  # times as many channels as there are: beyond, groups are not filled up
+SHORTEST = 4  # lanes of a vector
+NARROW = 2.0  # multiply-adds a cycle of vectors that are not full: a machine has two units for them
+TILE = 8  # vectors that a step of a reduction works on, of a tile on the small side
+
+
+class Packing(NamedTuple):
+    """How a value is packed: `block` neighbouring channels side by side, each of `groups` equal
+    runs of channels filled up to whole blocks."""
+
+    block: int
+    groups: int = 1
+
+    @classmethod
+    def of(cls, channels: int, block: int, groups: int = 1) -> Packing:
+        """The packing by groups; by none where blocks do not straddle groups anyway."""
+        return cls(block, 1 if channels // groups % block == 0 else groups)
+
+    def is_full(self, channels: int) -> bool:
+        """Are there no padding channels?"""
+        return channels // self.groups % self.block == 0
+
+    def padded(self, channels: int) -> int:
+        """How many channels there are with the padding."""
+        return -(-(channels // self.groups) // self.block) * self.block * self.groups
+
+    def pack(self, array: np.ndarray) -> np.ndarray:
+        """The array (N, C, …) packed this way."""
+        return pack(array, self.block, self.groups)
+
+
+class Channels(NamedTuple):
+    """How a convolution's channels lie: the packing of its image and of its result, the groups it
+    runs as, and how many neighbouring channels of the image a step of the reduction walks."""
+
+    image: Packing
+    result: Packing
+    step: int
+    groups: int = 1
+
+    def group(self, ci: int, co: int) -> tuple[int, ...]:
+        """How many groups, and the channels that one has of the image and of the result, padding
+        included; () for one group."""
+        if self.groups == 1:
+            return ()
+        sides = (self.image, ci), (self.result, co)
+        sources, results = ((p.padded(c) if p.groups > 1 else c) // self.groups for p, c in sides)
+        return self.groups, sources, results
+
+    def filter_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape that `pack_filter` gives weights of this one."""
+        co, ci, *window = shape
+        return (
+            self.result.padded(co) // self.result.block,
+            self.depth().padded(ci) // self.step,
+            *window,
+            self.step,
+            self.result.block,
+        )
+
+    def pack_filter(self, weights: np.ndarray) -> np.ndarray:
+        """(Co, Ci, KH, KW) → (Co/ob, Ci/step, KH, KW, step, ob); missing channels are zeros.
+
+        Ci counts the channels of one of the convolution's groups.
+        """
+        return self.result.pack(in_blocks(weights, *self.depth())[None])[0]
+
+    def depth(self) -> Packing:
+        """How a filter's own channels lie: those that the image keeps apart stay apart."""
+        return Packing(self.step, max(1, self.image.groups // self.groups))
+
+
+def dense(ci: int, block: int, image: Packing | None = None) -> Channels:
+    """Of a convolution without groups; of an image that is packed already, if one is given."""
+    if ci < block:
+        return Channels(Packing(1), Packing(block), 1)  # one number is broadcast: any layout does
+    if image is None or image.groups == 1:
+        return Channels(Packing(block), Packing(block), step_of(ci, block))
+    return Channels(image, Packing(block), block)
+
+
+def grouped(
+    ci: int, co: int, groups: int, taps: int, lanes: int, costs: Costs = COMMON
+) -> Channels | None:
+    """Of a convolution with groups that reads `taps` pixels for each: what takes the least modelled
+    time; None where that would be groups filled up with too many zeros."""
+    sources, results = ci // groups, co // groups
+    plain, fast = Packing(lanes), costs.multiply_adds
+
+    def cycles(lie: Channels, lanes_alike: int) -> float:
+        """For one pixel."""
+        vectors = lie.result.padded(co) / lanes_alike
+        depth = lie.depth().padded(ci // lie.groups)
+        sides = (lie.image, ci), (lie.result, co)
+        moved = sum(p.padded(c) / lanes for p, c in sides if p.groups > 1)
+        rate = fast if lanes_alike == lanes else max(fast, NARROW)
+        return vectors * depth * taps / rate + moved * costs.transform
+
+    filled = Channels(
+        Packing.of(ci, lanes, groups),
+        Packing.of(co, lanes, groups),
+        step_of(sources, lanes),
+        groups,
+    )
+    one = dense(ci, lanes)
+    best = min((cycles(filled, lanes), 0, filled), (cycles(one, lanes), 1, one))
+    alike = gcd(results, lanes)
+    if alike >= min(SHORTEST, lanes):
+        in_place = Channels(plain, plain, gcd(sources, lanes), groups)
+        best = min(best, (cycles(in_place, alike), -1, in_place))
+    lie = best[2]
+    padding = max(lie.image.padded(ci) / ci, lie.result.padded(co) / co)
+    return None if lie.groups > 1 and padding > MOST_PADDING else lie
+
+
+def step_of(channels: int, block: int) -> int:
+    """The part of a block that a step of a reduction over so many channels walks: long steps cost
+    less, short ones fewer channels that are missing."""
+    parts = (n for n in range(1, block + 1) if block % n == 0)
+    return min(parts, key=lambda n: -(-channels // n) * (n + 1 / TILE))
+
+
+def dense_filter(weights: np.ndarray, groups: int) -> np.ndarray:
+    """The filter of a grouped convolution as one over all channels: zeros between the groups."""
+    co, each = weights.shape[:2]
+    full = np.zeros((co, each * groups, *weights.shape[2:]), weights.dtype)
+    step = co // groups
+    for g in range(groups):
+        full[g * step : (g + 1) * step, g * each : (g + 1) * each] = weights[
+            g * step : (g + 1) * step
+        ]
+    return full

@@ -1,0 +1,78 @@
+"""channels: where the channels of a convolution's groups lie, against what the machine gains."""
+
+import numpy as np
+import pytest
+
+from tilewright.graph.passes.channels import Channels, Packing, grouped, step_of
+from tilewright.target.costs import COMMON, HALVES
+
+PLAIN = Packing(16)
+
+
+@pytest.mark.parametrize(
+    ("ci", "co", "groups", "step"),
+    [(128, 128, 32, 4), (256, 256, 32, 8), (336, 336, 14, 8), (48, 96, 6, 8), (60, 240, 30, 2),
+     (24, 384, 24, 1), (96, 96, 2, 16), (64, 64, 4, 16)],
+)  # fmt: skip
+def test_groups_that_make_vectors_stay_where_they_are(ci, co, groups, step):
+    lie = grouped(ci, co, groups, 9, 16, HALVES)
+    assert lie == Channels(PLAIN, PLAIN, step, groups)
+    assert lie.group(ci, co) == (groups, ci // groups, co // groups)
+    assert lie.filter_shape((co, ci // groups, 3, 3)) == (
+        -(-co // 16), ci // groups // step, 3, 3, step, 16
+    )  # fmt: skip
+
+
+def test_groups_are_filled_up_where_short_vectors_are_no_faster():
+    """24 channels are three vectors of 8 or two of 16, one of them half empty."""
+    halves, whole = (grouped(336, 336, 14, 9, 16, costs) for costs in (HALVES, COMMON))
+    assert halves == Channels(PLAIN, PLAIN, 8, 14)
+    assert whole == Channels(Packing(16, 14), Packing(16, 14), 8, 14)
+    assert whole.group(336, 336) == (14, 32, 32)
+    assert whole.filter_shape((336, 24, 3, 3)) == (28, 3, 3, 3, 8, 16)  # 24 numbers, not 32
+
+
+@pytest.mark.parametrize("costs", [HALVES, COMMON])
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_the_last_block_reads_no_channel_that_is_not_there(lanes, costs):
+    """20 results fill a block of 16 and a part of another, which begins groups that do not exist;
+    whatever is picked, all that it reads is there."""
+    rng, kept = np.random.default_rng(3), 0
+    for _ in range(300):
+        groups, sources, results = (int(rng.choice([2, 3, 4, 5, 8, 12, 16, 24])) for _ in range(3))
+        ci, co = groups * sources, groups * results
+        lie = grouped(ci, co, groups, 9, lanes, costs)
+        if lie is None or lie.groups == 1:
+            continue
+        shape = lie.filter_shape((co, sources, 3, 3))
+        count, stored, computed = lie.group(ci, co)
+        of_group = min((shape[0] * shape[5] - 1) // computed, count - 1)
+        last = of_group * stored + shape[1] * shape[4]
+        assert last <= lie.image.padded(ci)
+        kept += lie.image.groups == 1
+    assert kept > 10
+
+
+def test_a_few_channels_in_odd_groups_run_as_one_convolution():
+    assert grouped(15, 15, 5, 9, 16, HALVES).groups == 1
+
+
+def test_many_thin_groups_stay_plain():
+    assert grouped(512, 512, 256, 9, 16, HALVES) is None
+
+
+@pytest.mark.parametrize(
+    ("channels", "step"), [(16, 16), (24, 8), (40, 8), (20, 4), (18, 2), (47, 16), (17, 1), (1, 1)]
+)
+def test_steps_leave_few_channels_over(channels, step):
+    assert step_of(channels, 16) == step
+
+
+def test_a_filter_holds_the_weights_and_zeros():
+    weights = np.arange(1, 1 + 20 * 6 * 2, dtype=np.float32).reshape(20, 6, 1, 2)
+    packed = Channels(PLAIN, PLAIN, 2, 2).pack_filter(weights)
+    assert packed.shape == (2, 3, 1, 2, 2, 16)
+    for o in range(32):
+        for c in range(6):
+            want = weights[o, c] if o < 20 else np.zeros((1, 2))
+            np.testing.assert_array_equal(packed[o // 16, c // 2, :, :, c % 2, o % 16], want)
