@@ -21,7 +21,7 @@ A cell whose outputs differ from onnxruntime's by more than {tolerance:g} of the
 marked ✗. {ratios} [Kernels](kernels.md)
 shows each model's kernels against the machine's limits, [space.md](space.md) the default schedules
 beside random points of their spaces, [operators_beside_pytorch.md](operators_beside_pytorch.md)
-single operators.
+single operators, [compilers.md](compilers.md) other compilers.
 """
 PATHS = re.compile(r"(/[\w.-]+)+/")  # of files on the machine that measured
 LONGEST_REASON = 140  # characters
