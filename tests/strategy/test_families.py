@@ -303,3 +303,14 @@ def test_convolutions_that_share_weights_share_them_packed():
     results = [build.emit("conv", x, w, pads=pads) for x in images]
     packed = choose_layouts(build.finish({"y": build.emit("add", *results)}), 8)
     assert sum(v.rank >= 4 for v in packed.constants) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("shape", "perm"),
+    [((64, 48), (1, 0)), ((3, 70, 34), (0, 2, 1)), ((2, 5, 40, 13), (1, 3, 0, 2))],
+)
+def test_what_is_turned(shape, perm, threads):
+    """Squares of rows and columns, of sizes that they divide or not; the default and others."""
+    check("transpose", random(*shape), threads=threads, perm=perm)
+    check("transpose", random(*shape), threads=threads, perm=perm, points=range(6))

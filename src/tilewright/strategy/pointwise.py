@@ -57,14 +57,41 @@ def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
         piece, inner = schedule.split(inner, (None, chunk))
         outer.append(piece)
         count = chunk
+    alone = True  # are vectors next to the loop over their rows?
+    if outer and count is not None and count > lanes and is_turned(block, outer[-1], inner):
+        square = schedule.decide(f"{name}.square", *squares(extent(schedule, outer[-1]), lanes))
+        if square > 1:
+            outer[-1], rows = schedule.split(outer[-1], (None, square))
+            several, inner = schedule.split(inner, (None, lanes))
+            schedule.reorder(several, rows, inner)
+            outer.append(several)
+            count, alone = lanes, False
     vectorize_inner(schedule, inner, count, lanes, f"{name}.flight")
-    if outer and count is not None and count <= lanes:
+    if alone and outer and count is not None and count <= lanes:
         columns = schedule.decide(f"{name}.columns", 1, divisors(extent(schedule, outer[-1]), 8))
         if columns > 1:
             outer[-1], column = schedule.split(outer[-1], (None, columns))
             schedule.unroll(column)
     if worth:
         parallel(schedule, outer, threads, f"{name}.parallel")
+
+
+def is_turned(block: Block, outer: str, inner: str) -> bool:
+    """Whether the loop next to the vectors', and not theirs, walks what is read as it lies."""
+    read = set(loads(block.body))
+    if len(read) != 1:
+        return False
+    (load,) = read
+    last = free_vars(load.indices[-1])
+    along, across = (set(axes_of(block, loop)) for loop in (outer, inner))
+    return bool(along) and along <= last and not across & last
+
+
+def squares(count: int, lanes: int) -> tuple[int, tuple[int, ...]]:
+    """How many rows of a turned block are made before the next vector of a row, and the choices:
+    as many as a line that was read for the first of them still holds."""
+    values = divisors(count, 2 * lanes)
+    return max(d for d in values if d <= lanes), values
 
 
 def is_worth_a_region(size: int, target: Target) -> bool:
