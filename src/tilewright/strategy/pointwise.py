@@ -82,7 +82,7 @@ def is_turned(block: Block, outer: str, inner: str) -> bool:
     if len(read) != 1:
         return False
     (load,) = read
-    last = free_vars(load.indices[-1])
+    last = free_vars(load.indices[-1]) if load.indices else frozenset()
     along, across = (set(axes_of(block, loop)) for loop in (outer, inner))
     return bool(along) and along <= last and not across & last
 
