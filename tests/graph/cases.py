@@ -161,9 +161,6 @@ def _packed() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     made += [("conv_packed", [f(1, 2, 5, 6, 4), f(3, 2, 3, 2, 4, 4)], apart)]
     made += [("conv_packed", [f(1, 4, 3, 2, 4), f(2, 2, 1, 1, 4, 4)], plain | {"group": (2, 8, 4)})]
     made += [("conv_packed", [f(1, 4, 5, 6, 4), f(2, 2, 2, 3, 4, 4)], apart | {"group": (2, 8, 4)})]
-    made += [("conv_packed", [f(1, 3, 5, 6, 4), f(3, 3, 2, 3, 2, 4)], apart | {"group": (2, 6, 6)})]
-    made += [("conv_packed", [f(1, 2, 4, 3, 8), f(3, 1, 1, 1, 4, 8)], plain | {"group": (2, 4, 9)})]
-    made += [("conv_packed", [f(1, 2, 4, 3, 8), f(2, 3, 2, 1, 4, 8)], plain)]
     made += [("conv_packed", [f(1, 2, 5, 6, 4), f(3, 2, 3, 2, 4, 4)], apart | {"across": True})]
     around = {"pads": ((1, 1), (0, 2))}
     made += [("winograd_packed", [f(2, 2, 5, 6, 4), f(3, a, a, 2, 4, 4)], around) for a in (4, 6)]
@@ -172,6 +169,9 @@ def _packed() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     made += [("conv_transpose_packed", [f(1, 2, 3, 3, 4), f(1, 2, 2, 2, 2, 2, 4, 4)], taps)]
     made += [("dense_packed", [f(2, 3, 5), f(2, 5, 4)], {"channels": c}) for c in (8, 6)]
     made += [("dense_packed", [f(2, 3, 3, 5), f(2, 3, 2, 5, 4)], {"channels": 7})]
+    made += [("conv_packed", [f(1, 3, 5, 6, 4), f(3, 3, 2, 3, 2, 4)], apart | {"group": (2, 6, 6)})]
+    made += [("conv_packed", [f(1, 2, 4, 3, 8), f(3, 1, 1, 1, 4, 8)], plain | {"group": (2, 4, 9)})]
+    made += [("conv_packed", [f(1, 2, 4, 3, 8), f(2, 3, 2, 1, 4, 8)], plain)]
     return made
 
 
