@@ -123,13 +123,25 @@ def dense(draw: Draw) -> Value:
 
 
 def matmul(draw: Draw) -> Value:
+    """Of two matrices of the run, sometimes so large that they are packed first; their batches
+    broadcast, and sometimes equal the rows."""
     rng = draw.rng
-    m, k, n = draw.size(), draw.size(), draw.size()
-    lead = [rng.choice([1, 2, 3, 12]) for _ in range(rng.choice([0, 1, 2]))]
+    large = rng.random() < 0.2
+    m, k, n = (rng.choice([48, 65, 200, 300, 513]) if large else draw.size() for _ in range(3))
+    batch = [
+        rng.choice([1, 2, 3] if large else [1, 2, 3, 12, m]) for _ in range(rng.choice([0, 1, 2]))
+    ]
     ta, tb = rng.random() < 0.3, rng.random() < 0.5
-    a = draw.input(*lead, *((k, m) if ta else (m, k)))
-    b = draw.input(*lead, *((n, k) if tb else (k, n)))
+    a = draw.input(*narrowed(rng, batch), *((k, m) if ta else (m, k)))
+    b = draw.input(*narrowed(rng, batch), *((n, k) if tb else (k, n)))
     return draw.build.emit("matmul", a, b, transpose_a=ta, transpose_b=tb)
+
+
+def narrowed(rng: random.Random, shape: list[int]) -> list[int]:
+    """A shape that broadcasts to this one: mostly itself."""
+    if rng.random() < 0.7:
+        return shape
+    return [rng.choice([1, size]) for size in shape][rng.randrange(len(shape) + 1) :]
 
 
 def pool(draw: Draw) -> Value:

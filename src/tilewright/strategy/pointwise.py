@@ -40,9 +40,18 @@ def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     if not loops:
         return
     together = contiguous_suffix(block)
+    outer = loops[: len(loops) - together]
     inner = fuse(schedule, loops[len(loops) - together :])
-    outer = in_order(schedule, block, loops[: len(loops) - together], target)
     lanes = vector_lanes(block, target)
+    rows: list[str] = []  # of a square, which stay next to its vectors
+    if is_turned(schedule, block, outer, inner, lanes):
+        square = schedule.decide(f"{name}.square", *squares(extent(schedule, outer[-1]), lanes))
+        if square > 1:
+            outer[-1], row = schedule.split(outer[-1], (None, square))
+            several, inner = schedule.split(inner, (None, lanes))
+            schedule.reorder(several, row, inner)
+            outer, rows = [*outer, several], [row]
+    outer = in_order(schedule, block, outer, target) + rows
     count = as_int(find_loop(schedule.func, inner).extent)
     size = instances(block) * max(1, block_bits(block) // 8)
     worth = threads > 1 and is_worth_a_region(size, target)
@@ -57,17 +66,8 @@ def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
         piece, inner = schedule.split(inner, (None, chunk))
         outer.append(piece)
         count = chunk
-    alone = True  # are vectors next to the loop over their rows?
-    if outer and count is not None and count > lanes and is_turned(block, outer[-1], inner):
-        square = schedule.decide(f"{name}.square", *squares(extent(schedule, outer[-1]), lanes))
-        if square > 1:
-            outer[-1], rows = schedule.split(outer[-1], (None, square))
-            several, inner = schedule.split(inner, (None, lanes))
-            schedule.reorder(several, rows, inner)
-            outer.append(several)
-            count, alone = lanes, False
     vectorize_inner(schedule, inner, count, lanes, f"{name}.flight")
-    if alone and outer and count is not None and count <= lanes:
+    if outer and count is not None and count <= lanes:
         columns = schedule.decide(f"{name}.columns", 1, divisors(extent(schedule, outer[-1]), 8))
         if columns > 1:
             outer[-1], column = schedule.split(outer[-1], (None, columns))
@@ -76,14 +76,16 @@ def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
         parallel(schedule, outer, threads, f"{name}.parallel")
 
 
-def is_turned(block: Block, outer: str, inner: str) -> bool:
+def is_turned(
+    schedule: Schedule, block: Block, outer: Sequence[str], inner: str, lanes: int
+) -> bool:
     """Whether the loop next to the vectors', and not theirs, walks what is read as it lies."""
     read = set(loads(block.body))
-    if len(read) != 1:
+    if len(read) != 1 or not outer or extent(schedule, inner) <= lanes:
         return False
     (load,) = read
     last = free_vars(load.indices[-1]) if load.indices else frozenset()
-    along, across = (set(axes_of(block, loop)) for loop in (outer, inner))
+    along, across = (set(axes_of(block, loop)) for loop in (outer[-1], inner))
     return bool(along) and along <= last and not across & last
 
 
@@ -101,27 +103,29 @@ def is_worth_a_region(size: int, target: Target) -> bool:
 
 def in_order(schedule: Schedule, block: Block, outer: list[str], target: Target) -> list[str]:
     """The outer loops in the order of what is written, or of what is read: decision "order". Of
-    what comes from beyond the second cache, reads that walk on are fetched ahead of their time;
+    what does not stay in the second cache, reads that walk on are fetched ahead of their time;
     writes wait for nobody."""
+    block = find(schedule, block.name)
     read = set(loads(block.body))
-    driven = {v: loop for loop in outer for v in axes_of(block, loop)}
-    if len(outer) < 2 or len(read) != 1 or len(driven) != len(outer):
+    if len(outer) < 2 or len(read) != 1:
         return outer
     (load,) = read
     first = {v: d for d, index in reversed(list(enumerate(load.indices))) for v in free_vars(index)}
-    if len({first.get(v) for v in driven}) < len(driven) or not driven.keys() <= first.keys():
+    walked = {
+        loop: min((first[v] for v in axes_of(block, loop) if v in first), default=-1)
+        for loop in outer
+    }
+    if -1 in walked.values() or len(set(walked.values())) < len(outer):
         return outer
-    as_read = [driven[v] for v in sorted(driven, key=lambda v: first[v])]
+    as_read = sorted(outer, key=lambda loop: walked[loop])
     if as_read == outer:
         return outer
-    far = instances(block) * block_bits(block) // 8 > target.cache(1).size
-    if (
-        schedule.decide(f"{block.name}.order", "read" if far else "written", ("written", "read"))
-        == "read"
-    ):
-        schedule.reorder(*as_read)
-        return as_read
-    return outer
+    far = 2 * instances(block) * block_bits(block) // 8 > target.cache(1).size
+    order = "read" if far else "written"
+    if schedule.decide(f"{block.name}.order", order, ("written", "read")) == "written":
+        return outer
+    schedule.reorder(*as_read)
+    return as_read
 
 
 def axes_of(block: Block, loop: str) -> list[Var]:

@@ -36,6 +36,7 @@ POOLS = frozenset({"max_pool", "avg_pool"})
 LARGE = 256  # rows that a symbolic size stands for when a tile is chosen
 FEW = 48  # rows of a product up to which packing its other operand in the run does not pay
 NEAR = 32 << 10  # bytes of it that stay close by as they are: a first-level cache
+FAR = 4  # this part of the second-level cache taken by it, columns of the left one do not stay
 
 
 def choose_layouts(
@@ -277,14 +278,17 @@ class _Layouts(Edit):
         x, w = node.inputs
         weights, transposed = self.constants.get(w), bool(node["transpose_b"])
         *batch, depth, columns = w.shape[:-2] + (w.shape[:-3:-1] if transposed else w.shape[-2:])
-        columns = as_int(columns)
-        if as_int(depth) is None or columns is None or x.dtype is not f32 or node["transpose_a"]:
+        depth, columns = as_int(depth), as_int(columns)
+        if depth is None or columns is None or x.dtype is not f32:
             return False
-        if tuple(batch) != x.shape[: len(batch)] or (weights is not None and batch):
+        if batch and (weights is not None or tuple(batch) != x.shape[:-2]):
             return False
-        rows = sizes.static(x.shape[len(batch) : -1])
-        count = int(np.prod(rows)) if rows is not None else LARGE
-        as_it_is = count < FEW or (not transposed and (as_int(depth) or 0) * columns * 4 <= NEAR)
+        turned, size = bool(node["transpose_a"]), depth * columns * 4
+        rows = sizes.static(node.output.shape[len(batch) : -1])
+        count = prod(rows) if rows is not None else LARGE
+        if turned and (count < FEW or size * FAR <= self.second_cache):
+            return False
+        as_it_is = count < FEW or (not transposed and size <= NEAR)
         if weights is None and (as_it_is or 0 in (as_int(s) for s in w.shape)):
             return False
         vectors = -(-columns // self.lanes)
@@ -295,8 +299,11 @@ class _Layouts(Edit):
             if weights is None
             else self.dense_weights(w, weights, block, transposed)
         )
-        made = self.emit("dense_packed", self.plain(x), packed, channels=columns)
-        self.replaced[node.output] = made
+        left = self.plain(x)
+        if turned:
+            *lead, inner, outer = range(x.rank)
+            left = self.emit("transpose", left, perm=(*lead, outer, inner))
+        self.replaced[node.output] = self.emit("dense_packed", left, packed, channels=columns)
         return True
 
     def pack_in_run(self, w: Value, block: int, transposed: bool) -> Value:
