@@ -12,7 +12,9 @@ from tilewright.strategy.tiles import (
     tiled_cycles,
     winograd_tile,
 )
+from tilewright.strategy.winograd import even_parts, whole_tiles
 from tilewright.target.costs import HALVES
+from tilewright.target.target import target
 
 
 @pytest.mark.parametrize("registers", [16, 32])
@@ -97,3 +99,26 @@ def test_rows_of_a_narrow_image_are_taken_together_though_one_is_left_over():
     """7 × 7 in tiles of 2 rows, the last of one: 28 accumulators of 32 registers, not 14."""
     deep = Weights(64, 2304, 28 << 10, 896 << 10)
     assert spatial_tile(7, 7, 16, 32, weights=deep) == (2, 7, 2)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "threads", "least", "most", "parts"),
+    [
+        (1, 1, 1, 9, 1),
+        (1, 2, 1, 9, 2),
+        (2, 2, 1, 9, 1),
+        (3, 2, 1, 9, 2),  # two and one, or three each
+        (1, 2, 3, 9, 4),
+        (11, 2, 1, 9, 1),  # six and five: near enough
+        (1, 16, 1, 4, 4),  # not a thread each, but as many as it is worth
+        (5, 4, 1, 1, 1),
+    ],
+)
+def test_pieces_are_cut_until_threads_have_as_many_each(pieces, threads, least, most, parts):
+    assert even_parts(pieces, threads, least, most) == parts
+
+
+def test_a_run_is_made_of_whole_register_tiles():
+    machine = target("cpu -mcpu=x86-64-v4")
+    assert whole_tiles(8, 4, machine, (4,)) == 8  # twice four rows
+    assert whole_tiles(23, 4, machine, (4,)) == 24  # not 23 times one

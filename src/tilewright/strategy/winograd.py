@@ -35,10 +35,12 @@ from tilewright.strategy.loops import (
 )
 from tilewright.strategy.pointwise import stream
 from tilewright.strategy.registers import decide_tile, fill_registers, multiples
-from tilewright.strategy.tiles import register_tile
+from tilewright.strategy.tiles import register_tile, tiled_cycles
 from tilewright.target.target import Target
 
 LINE = 16  # numbers in a cache line
+EVEN = 1.1  # of its share: what a thread may have to do
+WORTH_A_PANEL = 4  # tiles in a run: each run reads all weights of its panel
 
 
 def winograd(schedule: Schedule, target: Target, threads: int) -> None:
@@ -142,11 +144,38 @@ def decide_runs(
         others = (run_of_tiles(count, across, (most << 2) >> n) for n in range(5))
         run = schedule.decide("tiles", run, dict.fromkeys((run, *others)))
         return inside, run, *decide_tile(schedule, run, groups * wide, target, fits, exact=True)
-    rows, vectors = decide_tile(schedule, count, groups * wide, target, fits)
-    runs = -(-count * edge * edge * vectors * lanes * 4 // half_cache)
+    _, vectors = register_tile(count, groups * wide, registers, fits, costs=target.costs)
+    least = -(-count * edge * edge * vectors * lanes * 4 // half_cache)
+    pieces = images * -(-groups * wide // vectors)
+    runs = even_parts(pieces, threads, least, count // WORTH_A_PANEL)
+    cut = runs > least  # for the threads' sake: then tiles must not reach into the next run
+    share = whole_tiles(-(-count // runs), groups * wide, target, fits) if cut else count
+    rows, vectors = decide_tile(schedule, share, groups * wide, target, fits, exact=cut)
     counts = dict.fromkeys((runs, *(max(1, (runs << 2) >> n) for n in range(5))))
     values = dict.fromkeys(-(-count // (n * rows)) * rows for n in counts)
     return inside, schedule.decide("tiles", next(iter(values)), values), rows, vectors
+
+
+def even_parts(pieces: int, threads: int, least: int, most: int) -> int:
+    """In how many parts, at least so many, pieces are cut so that threads have about as many each;
+    not in more than `most` for their sake."""
+
+    def waste(parts: int) -> float:
+        count = pieces * parts
+        return max(-(-count // threads) * threads / count, EVEN)
+
+    return min(range(least, max(least, most) + 1), key=waste)
+
+
+def whole_tiles(share: int, vectors: int, target: Target, fits: tuple[int, ...]) -> int:
+    """So many tiles of the image, or a few more if register tiles then leave no row over and take
+    less time."""
+
+    def cycles(rows: int) -> float:
+        tile = register_tile(rows, vectors, target.vector_registers, fits, True, target.costs)
+        return tiled_cycles(rows, vectors, *tile, target.costs)
+
+    return min(range(share, share + WORTH_A_PANEL), key=cycles)
 
 
 def flat(schedule: Schedule, name: str, unrolled: tuple[str, ...], block: str, lanes: int) -> None:
