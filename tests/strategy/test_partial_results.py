@@ -39,7 +39,11 @@ def dots(rows: int, deep: int) -> Graph:
 
 @pytest.mark.parametrize(
     "made",
-    [*(graph(op, n) for op in AXES for n in (64, 197, None)), dots(40, 64), dots(40, 77)],
+    [
+        *(graph(op, n) for op in AXES for n in (8, 17, 24, 64, 197, None)),
+        dots(40, 64),
+        dots(40, 77),
+    ],
     ids=str,
 )
 def test_few_are_kept_and_vectors_of_them(made):

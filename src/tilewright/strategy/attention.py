@@ -37,7 +37,7 @@ from tilewright.strategy.loops import (
 from tilewright.strategy.pointwise import stream
 from tilewright.strategy.product import LARGE, panel_groups
 from tilewright.strategy.reduction import vectorize_block
-from tilewright.strategy.registers import decide_tile, fill_registers
+from tilewright.strategy.registers import decide_tile, fill_registers, row_lanes
 from tilewright.strategy.tiles import register_tile, tiled_cycles
 from tilewright.target.target import Target
 
@@ -171,7 +171,7 @@ def panels(product: Block, target: Target) -> Panels:
     if role(product) == "dense_packed":
         lanes = min(target.lanes(32), inner)
         return Panels(outer, inner // lanes, lanes, depth, True)
-    lanes = target.lanes(32)
+    lanes = row_lanes(inner, target)
     return Panels(1, -(-inner // lanes), lanes, depth, False)
 
 

@@ -37,7 +37,7 @@ from tilewright.strategy.loops import (
     vectorize,
 )
 from tilewright.strategy.pointwise import stream
-from tilewright.strategy.registers import decide_tile, fill_registers, multiples
+from tilewright.strategy.registers import decide_tile, fill_registers, multiples, row_lanes
 from tilewright.strategy.tiles import register_tile, tiled_cycles
 from tilewright.support.errors import ScheduleError
 from tilewright.target.costs import COMMON, Costs
@@ -148,7 +148,7 @@ def matmul(schedule: Schedule, target: Target, threads: int) -> None:
         raise ScheduleError(f"cannot tile '{name}'", "its result has less than two axes")
     *batch, i, j = axes
     count, width = (extent(schedule, loop, LARGE) for loop in (i, j))
-    lanes = target.lanes(32)
+    lanes = row_lanes(width, target)
     rows, vectors = decide_tile(schedule, count, -(-width // lanes), target)
     tile, inner = split(schedule, i, rows)
     panel, several, lane = split(schedule, j, vectors, lanes)

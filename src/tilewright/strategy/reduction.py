@@ -42,6 +42,7 @@ from tilewright.target.target import Target
 ONE = const(1)
 UNKNOWN = (1 << 16) - 1  # an open size: long, and no multiple of anything
 STEP = 4  # places between neighbouring lanes that a few loads cover
+SHORTEST = 4  # lanes: numbers that are combined one by one
 IN_FLIGHT = 4  # vectors of partial results: as many as an addition takes cycles
 
 
@@ -251,9 +252,11 @@ def vectorize_block(
     reduced = [n for n in inside if n in driven and driven[n].kind == "reduce"]
     spatial = [n for n in inside if n in driven and driven[n].kind == "spatial"]
     walked = bool(spatial) and contiguous(block, driven[spatial[-1]].var)
-    lane = lane_of(schedule, block, reduced, driven, width) if reduced and not walked else ""
+    lane, side_by_side = "", width
+    if reduced and not walked:
+        lane, side_by_side = lane_of(schedule, block, reduced, driven, width)
     if lane:
-        reduce_in_lanes(schedule, name, lane, width, alone)
+        reduce_in_lanes(schedule, name, lane, side_by_side, alone)
     elif spatial:
         lane = spatial[-1]
         outer: list[str] = []
@@ -266,19 +269,26 @@ def vectorize_block(
 
 def lane_of(
     schedule: Schedule, block: Block, reduced: Sequence[str], driven: Mapping[str, Axis], width: int
-) -> str:
+) -> tuple[str, int]:
     """The loop whose rounds are best reduced side by side: one along which memory is read, all of
     them if they are one run of memory, else one whose elements are gathered. "" if all are short.
+    And how many at a time: `width`, or fewer where memory is read along short loops.
     """
     axes = [driven[n] for n in reduced]
     sizes = [extent(schedule, n, 0) for n in reduced]
-    uneven = sizes[-1] and (sizes[-1] < 2 * width or sizes[-1] % (IN_FLIGHT * width))
-    enough = 0 in sizes or prod(sizes) >= 2 * width
-    if len(reduced) > 1 and uneven and enough and in_order(block, axes):
-        return fuse(schedule, reduced)
-    long = [n for n in reversed(reduced) if extent(schedule, n, UNKNOWN) >= 2 * width]
-    walked = [n for n in long if contiguous(block, driven[n].var)]
-    return next(iter((*walked, *long)), "")
+    one_run = len(reduced) > 1 and in_order(block, axes)
+    walked = [n for n in reversed(reduced) if contiguous(block, driven[n].var)]
+    together = width
+    while together >= min(SHORTEST, width):
+        uneven = sizes[-1] and (sizes[-1] < 2 * together or sizes[-1] % (IN_FLIGHT * together))
+        if one_run and uneven and (0 in sizes or prod(sizes) >= 2 * together):
+            return fuse(schedule, reduced), together
+        gathered = reversed(reduced) if together == width else ()
+        for name in (*walked, *gathered):
+            if extent(schedule, name, UNKNOWN) >= 2 * together:
+                return name, together
+        together //= 2
+    return "", width
 
 
 def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int, alone: int = 0) -> None:
@@ -297,11 +307,12 @@ def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int, alone:
         partial = schedule.rfactor(name, inner)
     except ScheduleError:
         return  # the scalar loop is correct, only slower
-    stages, vectors = [partial, name], ("", "")
-    if flight > 1:  # its vectors are combined first, then the numbers of the one that is left
+    stages, combined = [partial], []
+    for shape in narrowing(flight, width):
         *_, whole = schedule.loops(name)
-        vectors = schedule.split(whole, (flight, width))
-        stages.insert(1, schedule.rfactor(name, vectors[1]))
+        combined.append(schedule.split(whole, shape))
+        stages.append(schedule.rfactor(name, combined[-1][1]))
+    stages.append(name)
     for block in stages:
         for buffer in written(find(schedule, block)):
             if buffer not in schedule.func.buffers:
@@ -314,11 +325,22 @@ def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int, alone:
     driven = axes_driven(find(schedule, partial))
     reduced = [n for n in schedule.loops(partial) if n in driven and driven[n].kind == "reduce"]
     reorder(schedule, *[n for n in reduced if n != around], around, *rounds)
-    for several, lane in (rounds, vectors):
+    for several, lane in (rounds, *combined):
         reorder(schedule, several, lane)
         unroll(schedule, several)
         vectorize(schedule, lane)
     schedule.unroll(schedule.loops(name)[-1])
+
+
+def narrowing(flight: int, width: int) -> list[tuple[int, int]]:
+    """How partial results become few: vectors are combined to one, parts of that to one part, down
+    to what is left to combine number by number. Pairs: so many, of so many lanes."""
+    shapes = [(flight, width)] if flight > 1 else []
+    while width > SHORTEST:
+        parts = min(IN_FLIGHT, width // SHORTEST)
+        width //= parts
+        shapes.append((parts, width))
+    return shapes
 
 
 def axes_driven(block: Block) -> dict[str, Axis]:

@@ -34,6 +34,12 @@ def multiples(wide: int) -> tuple[int, ...]:
     return tuple(v for v in (1, 2, 3, 4, 5, 6) if v % wide == 0) or (wide,)
 
 
+def row_lanes(width: int, target: Target) -> int:
+    """The lanes of a vector of rows of `width` numbers, of which many may lie one after another:
+    a vector that reached into the next row would keep all of them out of registers."""
+    return min(target.lanes(32), 1 << (width - 1).bit_length())
+
+
 def decide_tile(
     schedule: Schedule,
     rows: int,

@@ -1,0 +1,63 @@
+"""Products whose rows are a few numbers long: the accumulators are registers all the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.codegen.llvm import emit
+from tilewright.codegen.llvm_compile import compile_assembly
+from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
+from tilewright.driver.kernels import KernelPool
+from tilewright.driver.observe import Watch
+from tilewright.graph import Builder
+from tilewright.graph.graph import Graph
+from tilewright.lower.pipeline import lower
+from tilewright.strategy.select import default
+from tilewright.target.target import target
+
+MACHINE = target("cpu -mcpu=skylake-avx512")
+
+
+def product(columns: int) -> Graph:
+    build = Builder("g")
+    x, w = build.input("x", "f32", (2, 61, 40)), build.input("w", "f32", (2, 40, columns))
+    return build.finish({"y": build.emit("matmul", x, w)})
+
+
+def attention(keys: int, width: int) -> Graph:
+    build = Builder("g")
+    q, k = build.input("q", "f32", (2, 61, 40)), build.input("k", "f32", (2, keys, 40))
+    v = build.input("v", "f32", (2, keys, width))
+    weights = build.emit("softmax", build.emit("matmul", q, k, transpose_b=True), axis=-1)
+    return build.finish({"y": build.emit("matmul", weights, v)})
+
+
+def in_float64(*operands: np.ndarray) -> np.ndarray:
+    x, w, *v = (a.astype(np.float64) for a in operands)
+    if not v:
+        return x @ w
+    scores = np.exp(x @ w.swapaxes(1, 2))
+    return scores / scores.sum(-1, keepdims=True) @ v[0]
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4, 7, 8, 12])
+def test_no_sum_lies_on_the_stack(columns):
+    *_, jobs = kernel_jobs(prepare(product(columns), MACHINE, 3, []), MACHINE, 1, Watch())
+    for job in jobs:
+        func = lower(default(job.func, MACHINE, 1, strict=True).func, MACHINE)
+        text = compile_assembly(emit(func, MACHINE).text, MACHINE)
+        sums = [line for line in text.splitlines() if "vfmadd" in line]
+        assert sums and not any("rsp" in line for line in sums)
+        assert not any("vmov" in line and "rsp" in line for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    "made", [*map(product, (2, 3, 5, 8, 9)), attention(197, 4), attention(7, 5)], ids=str
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_right_at_every_width(made, threads):
+    draw = np.random.default_rng(threads).standard_normal
+    given = [draw([int(s) for s in v.static_shape], np.float32) / 4 for v in made.inputs]
+    run = compile_observed(made, threads=threads, cache=False, pool=KernelPool(1))
+    np.testing.assert_allclose(run(*given)[0], in_float64(*given), rtol=1e-4, atol=1e-5)
