@@ -13,8 +13,8 @@ from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.merge_products import merge_products
 from tilewright.graph.passes.phases_as_channels import phases_as_channels
 from tilewright.graph.passes.recognise import recognise
-from tilewright.graph.passes.second_axis import second_axis
 from tilewright.graph.passes.separate_outputs import separate_outputs
+from tilewright.graph.passes.two_axes import two_axes
 from tilewright.graph.passes.unroll_recurrences import unroll_recurrences
 
 Pass = tuple[str, Callable[[Graph], Graph]]
@@ -28,7 +28,7 @@ PIPELINE: tuple[Pass, ...] = (
     ("canonicalise", canonicalise),  # views move aside, pads and transposes go into their users
     ("fold_affine", fold_affine),  # convolutions and what scales them are now neighbours
     ("phases_as_channels", phases_as_channels),  # their weights and bias are what they will be
-    ("second_axis", second_axis),  # convolutions have taken in what is along channels
+    ("two_axes", two_axes),  # convolutions have taken in what is along channels
     ("fold_constants", fold_constants),  # what the rewrites left to compute on weights
     ("eliminate_common again", eliminate_common),  # rewrites emit equal moves for equal operands
     ("merge_products", merge_products),  # products are in their last form, matrices are shared

@@ -1,0 +1,109 @@
+"""two_axes: windows along one axis, and some along three, are seen as windows along two.
+
+[N, C, L] is seen as [N, C, 1, L]; and where a convolution of [N, C, D, H, W] has windows of one
+place along two neighbouring axes, these are seen as one: [N, C, D, H · W]. Places that such windows
+step over are left out before. Packed layouts and their kernels then serve sequences and videos as
+they serve images. The view moves behind element-wise work, so that chains of convolutions stay
+packed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.graph import sizes
+from tilewright.graph.builder import Edit, Rule
+from tilewright.graph.graph import Graph, Node
+from tilewright.graph.operator import ONE
+from tilewright.graph.passes.canonicalise import RULES
+from tilewright.ir.dtype import f32
+
+_NEUTRAL = {"kernel": 1, "strides": 1, "dilations": 1, "pads": (0, 0), "extra": 0}
+_WINDOWS = ("conv", "conv_transpose", "max_pool", "avg_pool")
+
+
+def two_axes(graph: Graph) -> Graph:
+    """Rewrite such windows, if there are any."""
+    if any(_along_one(node) or any(_plain(node)) for node in graph.nodes):
+        return Edit(graph, _RULES).run()
+    return graph
+
+
+def _along_one(node: Node) -> bool:
+    x = node.inputs[0] if node.inputs else None
+    return node.op in _WINDOWS and x is not None and x.rank == 3 and x.dtype is f32
+
+
+def _one_more(edit: Edit, node: Node) -> Any:
+    if not _along_one(node):
+        return None
+    wide = [
+        edit.emit("reshape", v, shape=(*v.shape[:2], 1, v.shape[2])) if v.rank == 3 else v
+        for v in node.inputs
+    ]
+    attrs = {
+        name: (_NEUTRAL[name], *value) if value and name in _NEUTRAL else value
+        for name, value in node.attrs
+    }
+    made = edit.emit(node.op, *wide, **attrs)
+    return edit.emit("reshape", made, shape=node.output.shape, name=node.name)
+
+
+def _plain(node: Node) -> list[bool]:
+    """Along which axes the windows of a convolution over three axes or more are one place each."""
+    if node.op != "conv" or node.inputs[0].rank < 5 or node.inputs[0].dtype is not f32:
+        return []
+    kernel = node.inputs[1].shape[2:]
+    pads = node["pads"] or ((0, 0),) * len(kernel)
+    return [size == ONE and not any(pad) for size, pad in zip(kernel, pads, strict=True)]
+
+
+def _steps_first(edit: Edit, node: Node) -> Any:
+    """A convolution of single places, some of which are left out: they are left out before."""
+    plain = _plain(node)
+    if not plain or not all(plain) or all(step == 1 for step in node["strides"]):
+        return None
+    x, *others = node.inputs
+    taken = edit.emit(
+        "slice",
+        x,
+        starts=(0,) * x.rank,
+        shape=(*x.shape[:2], *node.output.shape[2:]),
+        steps=(1, 1, *node["strides"]),
+    )
+    attrs = {**dict(node.attrs), "strides": (1,) * len(plain)}
+    return edit.emit("conv", taken, *others, **attrs, name=node.name)
+
+
+def _plain_pair(node: Node) -> int:
+    """The first of two neighbouring axes (2, …) that a convolution sees place by place, all of
+    them; 0: there are none."""
+    plain = _plain(node)
+    strides = node["strides"] if plain else ()
+    whole = [
+        one and step == 1 for one, step in zip(plain, strides or (1,) * len(plain), strict=True)
+    ]
+    return next((d for d in range(2, len(whole) + 1) if whole[d - 2] and whole[d - 1]), 0)
+
+
+def _one_less(edit: Edit, node: Node) -> Any:
+    axis = _plain_pair(node)
+    if not axis:
+        return None
+    x, w, *bias = node.inputs
+    merged = (*x.shape[:axis], sizes.product(x.shape[axis : axis + 2]), *x.shape[axis + 2 :])
+    inputs = (
+        edit.emit("reshape", x, shape=merged),
+        edit.emit("reshape", w, shape=(*w.shape[:axis], *w.shape[axis + 1 :])),
+        *bias,
+    )
+    attrs = {
+        name: (*value[: axis - 2], *value[axis - 1 :]) if value and name in _NEUTRAL else value
+        for name, value in node.attrs
+    }
+    made = edit.emit("conv", *inputs, **attrs)
+    return edit.emit("reshape", made, shape=node.output.shape, name=node.name)
+
+
+_RULES: dict[str, list[Rule]] = {**RULES, **{op: [_one_more] for op in _WINDOWS}}
+_RULES["conv"] = [_one_more, _steps_first, _one_less]
