@@ -41,6 +41,18 @@ def in_float64(*operands: np.ndarray) -> np.ndarray:
     return scores / scores.sum(-1, keepdims=True) @ v[0]
 
 
+def test_a_batch_of_single_numbers():
+    """The tile is one number: what is around it is none of its loops."""
+    build = Builder("g")
+    x, w = build.input("x", "f32", (7, 1)), build.input("w", "f32", (3, 7, 1))
+    product = build.emit("relu", build.emit("matmul", x, w, transpose_a=True))
+    made = build.finish({"y": product})
+    for threads in (1, 2):
+        *_, jobs = kernel_jobs(prepare(made, MACHINE, 3, []), MACHINE, threads, Watch())
+        for job in jobs:
+            assert default(job.func, MACHINE, threads, strict=True).func
+
+
 @pytest.mark.parametrize("columns", [2, 3, 4, 7, 8, 12])
 def test_no_sum_lies_on_the_stack(columns):
     *_, jobs = kernel_jobs(prepare(product(columns), MACHINE, 3, []), MACHINE, 1, Watch())

@@ -116,10 +116,10 @@ def fill_registers(
     reorder(schedule, *around, *unrolled, lane)
     if around:
         init = schedule.decompose_reduction(name, around[0])
-        own = by_axis(schedule, init, schedule.loops(init)[-len(present([*unrolled, lane])) :])
-        own = list(
-            dict.fromkeys(n for n in schedule.loops(init) if n in own or n.endswith("_init"))
-        )
+        loops = schedule.loops(init)
+        inner = loops[len(loops) - len(present([*unrolled, lane])) :]
+        own = by_axis(schedule, init, inner)
+        own = list(dict.fromkeys(n for n in loops if n in own or n.endswith("_init")))
         unroll(schedule, *own[:-1])
         vectorize(schedule, own[-1] if own else "")
         size = prod(extent(schedule, n) for n in unrolled)
