@@ -1,7 +1,9 @@
 """Print the polynomial coefficients of `codegen/math.py` (needs mpmath; nothing at run time does)
 and of GELU.
 
-Each is the interpolation of a function at Chebyshev nodes in a stretch, computed with 60 digits.
+Those of f64 are interpolations of a function at Chebyshev nodes in a stretch, computed with 60
+digits. Those of f32 are the polynomials whose weighted error is least, so that no term is spent
+where its function's error hardly counts.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from typing import Any
 
 import mpmath as mp
 import numpy as np
+from numpy.polynomial import Polynomial, chebyshev
 from scipy.optimize import linprog
-from scipy.special import log_ndtr
+from scipy.special import erf, erfc, log_ndtr
 
 mp.mp.dps = 60
 
@@ -45,15 +48,53 @@ def in_square(f: Callable[[Any], Any], at_zero: Any) -> Callable[[Any], Any]:
     return lambda t: f(mp.sqrt(t)) / mp.sqrt(t) if t > 0 else mp.mpf(at_zero)
 
 
-WANTED: dict[str, tuple[Callable[[Any], Any], float, float, int]] = {
-    "ERF_SMALL": (lambda t: in_square(mp.erf, 2 / mp.sqrt(mp.pi))(t) - 1, 0, 1, 8),
-    "LOG_ERFC": (lambda x: mp.log(mp.erfc(x)), 0.95, 4, 10),
+INTERPOLATED: dict[str, tuple[Callable[[Any], Any], float, float, int]] = {
     "ERF_SMALL_WIDE": (lambda t: in_square(mp.erf, 2 / mp.sqrt(mp.pi))(t) - 1, 0, 1, 15),
     # erfc(x) e^(x²) on [1, 6], in u = (x - 3.5) / 2.5
     "ERFCX_WIDE": (lambda u: mp.erfc(3.5 + 2.5 * u) * mp.exp((3.5 + 2.5 * u) ** 2), -1, 1, 26),
-    "TANH_SMALL": (lambda t: in_square(mp.tanh, 1)(t) - 1, 0, 0.4, 7),
     "ATAN": (lambda t: in_square(mp.atan, 1)(t) - 1, 0, 0.1716, 13),
 }
+
+
+Real = Callable[[Any], Any]  # of an array of f64
+
+
+def least_weighted(
+    f: Real, weight: Real, low: float, high: float, degree: int
+) -> tuple[list[float], float]:
+    """Coefficients of the polynomial whose error times `weight` is least at its greatest, and that
+    error (Lawson's iteration: squares are weighted by what was wrong)."""
+    points = (low + high) / 2 + (high - low) / 2 * np.cos(np.pi * (np.arange(4000) + 0.5) / 4000)
+    wanted, weights = f(points), weight(points)
+    basis = chebyshev.chebvander((2 * points - low - high) / (high - low), degree)
+    emphasis, error = np.ones_like(points), np.ones_like(points)
+    found = np.zeros(degree + 1)
+    for _ in range(300):
+        rows = np.sqrt(emphasis) * weights
+        found, *_ = np.linalg.lstsq(basis * rows[:, None], wanted * rows, rcond=None)
+        error = np.abs(basis @ found - wanted) * weights
+        emphasis *= error / error.max()
+    result = chebyshev.Chebyshev(found, domain=[low, high]).convert(kind=Polynomial)
+    return list(result.coef), error.max()
+
+
+# name: function, weight, low, high, degree. Errors of erfc count as they are, of the others beside
+# the function's own value
+WEIGHTED: dict[str, tuple[Real, Real, float, float, int]] = {
+    "ERF_SMALL": (
+        lambda t: erf(np.sqrt(t)) / np.sqrt(t) - 1, lambda t: np.sqrt(t) / erf(np.sqrt(t)),
+        0, 1, 6,
+    ),
+    "EXP_REST": (
+        lambda r: (np.expm1(r) - r) / r**2, lambda r: r**2 / abs(np.expm1(r)),
+        -0.347, 0.347, 4,
+    ),
+    "LOG_ERFC": (lambda x: np.log(erfc(x)), erfc, 0.95, 4, 6),
+    "TANH_SMALL": (
+        lambda t: (np.tanh(np.sqrt(t)) / np.sqrt(t) - 1) / t,
+        lambda t: t * np.sqrt(t) / np.tanh(np.sqrt(t)), 0, 0.37, 4,
+    ),
+}  # fmt: skip
 
 
 def log2_tail(
@@ -83,7 +124,11 @@ if __name__ == "__main__":
     tail, error = log2_tail()
     print(f"LOG2_TAIL (graph/ops/elementwise.py) = [  # weighted error {error:.2g}")
     print("".join(f"    {x:.9g},\n" for x in tail) + "]")
-    for name, (f, low, high, degree) in WANTED.items():
+    for name, (f, weight, low, high, degree) in WEIGHTED.items():
+        c, error = least_weighted(f, weight, low, high, degree)
+        print(f"{name} = [  # weighted error {error:.2g}")
+        print("".join(f"    {x:.17g},\n" for x in c) + "]")
+    for name, (f, low, high, degree) in INTERPOLATED.items():
         c = interpolate(f, low, high, degree)
         print(f"{name} = [  # error {worst(f, c, low, high)}")
         print("".join(f"    {mp.nstr(x, 17)},\n" for x in c) + "]")

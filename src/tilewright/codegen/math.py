@@ -7,8 +7,8 @@ included; the harder functions compute in f64 on the way. In f64 it is a few uni
 thousand), and sin, cos and tan are meant for arguments below 10^8.
 
 Sources of the methods: argument reduction after Cody and Waite, and after Payne and Hanek for huge
-arguments; the kernel of log after the description in fdlibm; polynomials interpolated at Chebyshev
-nodes (`tools/fit_polynomials.py` prints them).
+arguments; the kernel of log after the description in fdlibm; polynomials from
+`tools/fit_polynomials.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,17 @@ ROUNDER = {f32: 1.5 * 2.0**23, f64: 1.5 * 2.0**52}  # see `whole`
 ROUNDER_BITS = {f32: 0x4B400000, f64: 0x4338000000000000}
 SMALLEST_NORMAL = {f32: 1.1754943508222875e-38, f64: 2.2250738585072014e-308}
 
-EXP = {f32: [1 / factorial(k) for k in range(8)], f64: [1 / factorial(k) for k in range(14)]}
+# From `tools/fit_polynomials.py`: (e^r - 1 - r) / r² for |r| ≤ ln 2 / 2; in f64 the series will do
+EXP_REST = {
+    f32: [
+        0.4999999814150683,
+        0.16666543064456324,
+        0.041667202272484931,
+        0.0083665956412739689,
+        0.0013882507152565796,
+    ],
+    f64: [1 / factorial(k) for k in range(2, 14)],
+}
 SINE = [(-1) ** k / factorial(2 * k + 1) for k in range(9)]
 COSINE = [(-1) ** k / factorial(2 * k) for k in range(10)]
 LOG_TERMS = {f32: 5, f64: 9}
@@ -51,15 +61,13 @@ LOG_TERMS = {f32: 5, f64: 9}
 # From `tools/fit_polynomials.py`: erf(x) / x - 1 in x² on [0, 1]
 ERF_SMALL = {
     f32: [
-        0.12837916709467673,
-        -0.37612638889635307,
-        0.11283791308604581,
-        -0.026866133235095592,
-        0.0052237834771892481,
-        -0.00085426379970872296,
-        0.0001195656256820733,
-        -1.3909340021874599e-5,
-        1.0589380641075019e-6,
+        0.1283791657267096,
+        -0.37612625824226642,
+        0.11283585148540229,
+        -0.02685381193217292,
+        0.0051883276797308892,
+        -0.00080101935718726786,
+        7.8538611752486883e-05,
     ],
     f64: [
         0.12837916709551257,
@@ -82,17 +90,13 @@ ERF_SMALL = {
 }
 # log(erfc(x)) on [0.95, 4]
 LOG_ERFC = [
-    0.00024297747779540317,
-    -1.1298236375755386,
-    -0.63278311261263124,
-    -0.10878755046724797,
-    0.025304556192296546,
-    -0.0041153661738204493,
-    0.00034545329279624241,
-    1.9438383423813063e-5,
-    -9.2782054673720204e-6,
-    1.05153778845725e-6,
-    -4.4515745084460794e-8,
+    -0.0002564462113747723,
+    -1.1274260838436603,
+    -0.6376000428478158,
+    -0.10356688831377389,
+    0.022051995571652779,
+    -0.0029995402139115024,
+    0.00019150408499910343,
 ]  # fmt: skip
 # erfc(x) e^(x²) on [1, 6] in (x - 3.5) / 2.5
 ERFCX = [
@@ -124,16 +128,13 @@ ERFCX = [
     -4.3413721297155038e-8,
     1.8212323029087002e-8,
 ]  # fmt: skip
-# tanh(x) / x - 1 in x² on [0, 0.4], atan(x) / x - 1 in x² on [0, tan²(π/8)]
+# (tanh(x) / x - 1) / x² in x² on [0, 0.37], atan(x) / x - 1 in x² on [0, tan²(π/8)]
 TANH_SMALL = [
-    -6.3974526635957527e-12,
-    -0.33333333128355569,
-    0.133333225025385,
-    -0.05396606052860108,
-    0.021847487974761263,
-    -0.0087417238713718604,
-    0.0032102136779722857,
-    -0.00078925411504956902,
+    -0.33333293256945173,
+    0.13331777510180778,
+    -0.053770018367768936,
+    0.02074544910693735,
+    -0.0058321975979449617,
 ]  # fmt: skip
 ATAN = [
     -1.7103261395754265e-21,
@@ -255,9 +256,13 @@ def in_f64(function: Callable[..., Expr]) -> Callable[..., Expr]:
 # Exponentials and logarithms --------------------------------------------------------------------
 
 
-def reduced(x: Expr, low: float, high: float) -> tuple[Expr, Expr]:
-    """(r, n) with x = r + n ln 2 and |r| ≤ ln 2 / 2; x is clamped to [low, high] first."""
-    x = at_most(at_least(x, low), high)
+def clamped(x: Expr, low: float, high: float) -> Expr:
+    """The nearest to `x` in [low, high]; NaN stays NaN."""
+    return at_most(at_least(x, low), high)
+
+
+def reduced(x: Expr) -> tuple[Expr, Expr]:
+    """(r, n) with x = r + n ln 2 and |r| ≤ ln 2 / 2."""
     n, count = whole(fma(x, number(LOG2_E, x), number(ROUNDER[x.dtype], x)))
     large, small = LN2_PARTS[x.dtype]
     r = fma(n, number(-small, x), fma(n, number(-large, x), x))
@@ -266,15 +271,22 @@ def reduced(x: Expr, low: float, high: float) -> tuple[Expr, Expr]:
 
 def exp(x: Expr) -> Expr:
     """e^x."""
-    r, n = reduced(x, *((-104.0, 89.0) if x.dtype is f32 else (-746.0, 710.0)))
-    p = fma(r * r, polynomial(r, EXP[x.dtype][2:]), r)
+    r, n = reduced(clamped(x, *((-104.0, 89.0) if x.dtype is f32 else (-746.0, 710.0))))
+    p = fma(r * r, polynomial(r, EXP_REST[x.dtype]), r)
     return scale(p + number(1.0, x), n)
+
+
+def exp_of_medium(x: Expr) -> Expr:
+    """e^x where that is a normal number."""
+    r, n = reduced(x)
+    two = power_of_two(n, x.dtype)
+    return fma(fma(r * r, polynomial(r, EXP_REST[x.dtype]), r), two, two)
 
 
 def expm1(x: Expr) -> Expr:
     """e^x - 1, accurate near 0."""
-    r, n = reduced(x, *((-20.0, 89.0) if x.dtype is f32 else (-40.0, 710.0)))
-    p = fma(r * r, polynomial(r, EXP[x.dtype][2:]), r)  # e^r - 1
+    r, n = reduced(clamped(x, *((-20.0, 89.0) if x.dtype is f32 else (-40.0, 710.0))))
+    p = fma(r * r, polynomial(r, EXP_REST[x.dtype]), r)  # e^r - 1
     half = n >> 1
     two, rest = power_of_two(half, x.dtype), power_of_two(n - half, x.dtype)
     # (p + 1) 2^n - 1 as (p 2^h + (2^h - 2^(h-n))) 2^(n-h)
@@ -285,9 +297,9 @@ def expm1(x: Expr) -> Expr:
 def exp2(x: Expr) -> Expr:
     """2^x."""
     low, high = (-151.0, 129.0) if x.dtype is f32 else (-1076.0, 1025.0)
-    x = at_most(at_least(x, low), high)
+    x = clamped(x, low, high)
     n, count = whole(x + number(ROUNDER[x.dtype], x))
-    terms = [c * LN2**k for k, c in enumerate(EXP[x.dtype])]
+    terms = [c * LN2**k for k, c in enumerate([1.0, 1.0, *EXP_REST[x.dtype]])]
     return scale(polynomial(x - n, terms), count)
 
 
@@ -344,19 +356,15 @@ def sigmoid(x: Expr) -> Expr:
 def tanh(x: Expr) -> Expr:
     """The hyperbolic tangent."""
     size = absolute(x)
-    t = expm1(at_most(size, 20.0) * number(2.0, x))
-    result = t / (t + number(2.0, x))
-    if x.dtype is f32:
-        square = size * size
-        small = fma(size, square * polynomial_in(square, TANH_SMALL), size)
-        result = select(size < number(0.6, x), small, result)
-        result = select(size > number(9.5, x), number(1.0, x), result)
-    return copy_sign(result, x)
-
-
-def polynomial_in(square: Expr, coefficients: Sequence[float]) -> Expr:
-    """(c0 + c1 t + …) / t for a polynomial whose constant is (nearly) zero."""
-    return polynomial(square, coefficients[1:])
+    one = number(1.0, x)
+    if x.dtype is not f32:
+        t = expm1(at_most(size, 20.0) * number(2.0, x))
+        return copy_sign(t / (t + number(2.0, x)), x)
+    square = size * size
+    small = fma(size, square * polynomial(square, TANH_SMALL), size)
+    # further out nothing cancels, and from 9.5 on what is taken from 1 is lost
+    large = one - number(2.0, x) / (exp_of_medium(at_most(size, 9.5) * number(2.0, x)) + one)
+    return copy_sign(select(size < number(0.6, x), small, large), x)
 
 
 def sinh(x: Expr) -> Expr:
@@ -408,7 +416,7 @@ def erf(x: Expr) -> Expr:
     one = number(1.0, x)
     small = fma(size, polynomial(size * size, ERF_SMALL[x.dtype]), size)
     if x.dtype is f32:
-        large = one - exp(polynomial(at_most(size, 4.0), LOG_ERFC))
+        large = one - exp_of_medium(polynomial(at_most(size, 4.0), LOG_ERFC))
     else:
         y = at_most(size, 6.0)
         scaled = polynomial((y - number(3.5, x)) / number(2.5, x), ERFCX)
