@@ -14,6 +14,7 @@ from tilewright.graph.passes.merge_products import merge_products
 from tilewright.graph.passes.phases_as_channels import phases_as_channels
 from tilewright.graph.passes.recognise import recognise
 from tilewright.graph.passes.separate_outputs import separate_outputs
+from tilewright.graph.passes.separate_windows import separate_windows
 from tilewright.graph.passes.two_axes import two_axes
 from tilewright.graph.passes.unroll_recurrences import unroll_recurrences
 
@@ -29,6 +30,7 @@ PIPELINE: tuple[Pass, ...] = (
     ("fold_affine", fold_affine),  # convolutions and what scales them are now neighbours
     ("phases_as_channels", phases_as_channels),  # their weights and bias are what they will be
     ("two_axes", two_axes),  # convolutions have taken in what is along channels
+    ("separate_windows", separate_windows),  # pools are in their last form
     ("fold_constants", fold_constants),  # what the rewrites left to compute on weights
     ("eliminate_common again", eliminate_common),  # rewrites emit equal moves for equal operands
     ("merge_products", merge_products),  # products are in their last form, matrices are shared
