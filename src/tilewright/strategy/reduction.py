@@ -5,7 +5,8 @@ In: a schedule with reductions and the elementwise blocks around them, and a mac
 of `rows`: all blocks share their leading axes; whatever a row needs is computed inside the loop
 over rows and stays in cache. The one idea of `lanes` and `columns`: where memory runs along an axis
 that is not reduced, its vectors accumulate side by side; `columns` keeps everything about a strip
-of them together. The one idea of `reduce_in_lanes`: a long sum is many short ones side by side.
+of them together. The one idea of `reduce_in_lanes`: a long sum is many short ones side by
+side; of `rows_abreast`: rows too short for that lie side by side themselves.
 """
 
 from __future__ import annotations
@@ -146,15 +147,49 @@ def shared_axes(found: Sequence[Block]) -> int:
 def rows(schedule: Schedule, shared: int, target: Target, threads: int) -> None:
     """Rows outside and in parallel, everything about a row inside."""
     names = schedule.blocks()
-    outer = schedule.loops(names[-1])[:shared]
-    for name in reversed(names[:-1]):
-        schedule.compute_at(name, outer[-1])
-    for name in names:
-        inside = [n for n in schedule.loops(name) if n not in outer]
-        vectorize_block(schedule, name, inside, target)
+    outer: Sequence[str] = schedule.loops(names[-1])[:shared]
+    if abreast := rows_abreast(schedule, names, outer, target):
+        outer = abreast
+    else:
+        for name in reversed(names[:-1]):
+            schedule.compute_at(name, outer[-1])
+        for name in names:
+            inside = [n for n in schedule.loops(name) if n not in outer]
+            vectorize_block(schedule, name, inside, target)
     size = sum(instances(find(schedule, n)) for n in schedule.blocks()) * 4
     if threads > 1 and is_worth_a_region(size, target):
         parallel(schedule, outer, threads)
+
+
+def rows_abreast(
+    schedule: Schedule, names: Sequence[str], outer: Sequence[str], target: Target
+) -> list[str]:
+    """Take rows side by side, a lane for each, where they are too short to fill a vector
+    themselves: `outer` are the loops over rows of the last block. Gives the loops around a vector
+    of rows; [] if rows are better taken one by one, and nothing was done."""
+    found = [find(schedule, name) for name in names]
+    lanes = min(vector_lanes(b, target) for b in found)
+    longest = max(
+        prod(UNKNOWN if (n := as_int(a.extent)) is None else n for a in b.axes[len(outer) :])
+        for b in found
+    )
+    *around, row = [n for n in outer if extent(schedule, n, 0) != 1] or [""]
+    if lanes == 1 or not extent(schedule, row, 0) >= lanes >= longest:
+        return []
+    piece, _ = schedule.split(row, (None, lanes))
+    around.append(piece)
+    for name in reversed(names[:-1]):
+        schedule.compute_at(name, piece)
+    for name in names:
+        inside = [n for n in schedule.loops(name) if n not in (*outer, piece)]
+        lane, *own = [n for n in inside if extent(schedule, n, 0) != 1]
+        for buffer in written(find(schedule, name)):
+            if buffer not in schedule.func.buffers:
+                schedule.set_scope(buffer.name, "local")
+        reorder(schedule, *own, lane)
+        unroll(schedule, *own)
+        vectorize(schedule, lane)
+    return around
 
 
 def shared_columns(found: Sequence[Block], shared: int, target: Target) -> tuple[int, list[int]]:
@@ -229,7 +264,8 @@ def by_itself(schedule: Schedule, name: str, target: Target, threads: int) -> No
         return
     loops = schedule.loops(name)
     spatial = [n for n, a in zip(loops, block.axes, strict=False) if a.kind == "spatial"]
-    vectorize_block(schedule, name, list(loops), target, alone=len(spatial))
+    if not rows_abreast(schedule, [name], spatial, target):
+        vectorize_block(schedule, name, list(loops), target, alone=len(spatial))
     if threads > 1 and is_worth_a_region(instances(block) * 4, target) and len(spatial) > 1:
         schedule.parallel(schedule.loops(name)[0])
 

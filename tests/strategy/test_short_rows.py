@@ -1,0 +1,62 @@
+"""Reductions along rows too short to fill a vector: a lane for each row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
+from tilewright.driver.kernels import KernelPool
+from tilewright.driver.observe import Watch
+from tilewright.graph import OPERATORS, Builder
+from tilewright.graph.graph import Graph
+from tilewright.ir.expr import as_int
+from tilewright.ir.stmt import For
+from tilewright.ir.walk import visit
+from tilewright.lower.pipeline import lower
+from tilewright.strategy.select import default
+from tilewright.target.target import target
+
+POOL = KernelPool(1)
+AVX512 = target("cpu -mcpu=skylake-avx512")
+SHAPES = [(40, 3), (16, 16), (3, 100, 7), (1, 33, 1, 5), (2, 50, 1, 1, 2), (5, 2, 17, 12)]
+OPS = {
+    "softmax": {"axis": -1},
+    "reduce_max": {"axes": (-1,), "keepdims": True},
+    "reduce_mean": {"axes": (-1,)},
+    "argmax": {"axis": -1},
+}
+
+
+def graph(op: str, shape: tuple[int, ...], dtype: str = "f32") -> Graph:
+    """The operator and what is done to each of its results."""
+    build = Builder("g")
+    attrs = dict(OPS[op])
+    if "axes" in attrs:
+        attrs["axes"] = (len(shape) - 1,)
+    made = build.emit(op, build.input("x", dtype, shape), **attrs)
+    return build.finish({"y": build.emit("cast", made, to="f64") if op == "argmax" else made})
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("op", OPS)
+def test_a_lane_for_each_row(op, shape):
+    *_, jobs = kernel_jobs(prepare(graph(op, shape), AVX512, 3, []), AVX512, 1, Watch())
+    for job in jobs:
+        func = lower(default(job.func, AVX512, 1, strict=True).func, AVX512)
+        kinds = [(n.kind, as_int(n.extent)) for n in visit(func.body) if isinstance(n, For)]
+        lanes = 8 if op == "argmax" else 16
+        if shape[-1] <= lanes:
+            assert all(size == lanes for kind, size in kinds if kind == "vectorize")
+            assert sum(kind == "serial" and size != 1 for kind, size in kinds) < len(shape)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("shape", [*SHAPES, (7, 5), (2, 300, 17)], ids=str)
+@pytest.mark.parametrize("op", OPS)
+def test_the_result(op, shape, dtype):
+    made = graph(op, shape, dtype)
+    x = np.random.default_rng(3).standard_normal(shape).astype(dtype.replace("f", "float"))
+    wanted = OPERATORS[op].reference(x.astype(np.float64), **dict(made.nodes[0].attrs))
+    found = compile_observed(made, cache=False, pool=POOL, threads=2)(x)[0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
