@@ -11,6 +11,7 @@ from __future__ import annotations
 from tilewright.codegen.llvm_builder import Builder
 from tilewright.codegen.llvm_convert import Convert
 from tilewright.codegen.llvm_index import Linear, Offsets, splat
+from tilewright.codegen.llvm_squares import turn, widened
 from tilewright.codegen.llvm_types import (
     SMALL_FLOATS,
     Value,
@@ -25,6 +26,7 @@ from tilewright.ir.dtype import DType, i32, i64, u8
 from tilewright.ir.stmt import Buffer
 
 MOST_COVER = 4  # vectors that are loaded to choose one from
+Place = tuple[object, ...]
 
 
 class Memory:
@@ -38,6 +40,7 @@ class Memory:
         self.version: dict[
             str, int
         ] = {}  # how often a buffer was written, so that loads can be shared
+        self.turned: dict[Place, str] = {}  # vectors across memory that are made already
 
     # -- whole elements ----------------------------------------------------------------------------
 
@@ -65,6 +68,9 @@ class Memory:
                 passed = f"ptr align {size} {place}, {flag} {mask}, {kind} zeroinitializer"
                 text = self.read(buffer, f"call {kind} @{name}({passed})", place, mask)
             return self.to_register(text, dtype, lanes)
+        made = self.turned.get(self.place(buffer, index)) if self.turned else None
+        if made:
+            return self.to_register(made, dtype, lanes)
         if stride == -1 and mask is None:
             first = Linear(index.constant + min(index.offsets or (0,)), index.terms)
             place = self.address(buffer, first, loads=True)
@@ -145,6 +151,29 @@ class Memory:
         """
         key = f"{instruction} ;{self.version.get(buffer.name, 0)}"
         return self.b.here(instruction, key, self.level(buffer, *operands))
+
+    def place(self, buffer: Buffer, index: Linear) -> Place:
+        """Which elements, in which state of the buffer, lanes at `index` have."""
+        state = self.version.get(buffer.name, 0)
+        terms = tuple(sorted(index.terms.items()))
+        varying = index.varying.text if index.varying else ""
+        return buffer.name, state, index.constant, terms, index.offsets, varying
+
+    def turn(self, buffer: Buffer, index: Linear, lanes: int, count: int, on: list[bool]) -> None:
+        """Make the vectors at `index` and the next `count - 1` places from lines of memory, one
+        for each lane that is `on`."""
+        dtype, size, wide = buffer.dtype, _align(buffer.dtype), 1 << (count - 1).bit_length()
+        element, kind = memory(dtype), memory(dtype, count)
+        lines = ["poison"] * lanes
+        for lane, offset in enumerate(index.offsets or ()):
+            if on[lane]:
+                start = Linear(index.constant + offset, index.terms)
+                place = self.address(buffer, start, loads=True)
+                line = self.read(buffer, f"load {kind}, ptr {place}, align {size}", place)
+                lines[lane] = widened(self.b, line, element, count, wide)
+        for n, made in enumerate(turn(self.b, lines, element, wide)[:count]):
+            moved = Linear(index.constant + n, index.terms, index.offsets)
+            self.turned[self.place(buffer, moved)] = made
 
     def level(self, buffer: Buffer, *operands: str) -> int | None:
         """The region where a load may stand; a private buffer becomes registers anyway."""

@@ -13,7 +13,8 @@ from typing import Any
 from tilewright.codegen.llvm_expressions import Expressions
 from tilewright.codegen.llvm_index import Linear
 from tilewright.codegen.llvm_lanes import only_live_lanes_are_read
-from tilewright.codegen.llvm_memory import spread
+from tilewright.codegen.llvm_memory import MOST_COVER, spread
+from tilewright.codegen.llvm_squares import Guards, turned_candidates
 from tilewright.codegen.llvm_types import constant, literal, mangle, memory, register, vector
 from tilewright.ir.dtype import i64
 from tilewright.ir.expr import BinaryOp, Call, as_int
@@ -110,11 +111,51 @@ class Statements(Expressions):
         return known[1:]
 
     def unroll(self, stmt: For, start: Linear, count: int) -> None:
+        if not self.lanes:
+            self.turn(stmt, start, count)
         for n in range(count):
             self.env[stmt.var.name] = Linear(
                 start.constant + n, start.terms, start.offsets, start.varying
             )
             self.run(stmt.body)
+        self.memory.turned.clear()
+
+    def turn(self, stmt: For, start: Linear, count: int) -> None:
+        """Make what all rounds of an unrolled loop read across memory in one go."""
+        found = turned_candidates(stmt) if count > 1 else None
+        if found is None:
+            return
+        loop, candidates = found
+        lanes = as_int(loop.extent) or 0
+        first = self.index(loop.start)
+        if lanes < count or lanes & (lanes - 1):
+            return
+        self.env[loop.var.name] = Linear(first.constant, first.terms, range(lanes))
+        self.lanes = lanes
+        for load, guards in candidates:
+            self.env[stmt.var.name] = start
+            here = self.index(load.indices[0])
+            self.env[stmt.var.name] = Linear(start.constant + 1, start.terms)
+            step = self.index(load.indices[0]).plus(here, -1)
+            far = abs(here.stride or 0) * (lanes - 1) >= MOST_COVER * lanes
+            on = self.guarded_lanes(guards)
+            if far and on and step == Linear(1) and not load.buffer.dtype.is_packed:
+                self.memory.turn(load.buffer, here, lanes, count, on)
+        self.lanes = 0
+
+    def guarded_lanes(self, guards: Guards) -> list[bool]:
+        """The lanes in which all guards hold; [] if that is not known."""
+        on = [True] * self.lanes
+        for condition, way in guards:
+            value = self.eval(condition)
+            if value.const is not None:
+                holds = [bool(value.const)] * self.lanes
+            elif value.text.startswith("<"):
+                holds = [lane.strip(" <>").endswith("true") for lane in value.text.split(",")]
+            else:
+                return []
+            on = [a and b is way for a, b in zip(on, holds, strict=True)]
+        return on if any(on) else []
 
     def vectorize(self, stmt: For) -> None:
         count = as_int(stmt.extent)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewright.ir.expr import Expr, Load, Var, as_int
-from tilewright.ir.stmt import Block, Store
+from tilewright.ir.stmt import Axis, Block, Store
 from tilewright.ir.walk import free_vars, loads, stores
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
@@ -39,19 +39,19 @@ def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
         loops.pop()  # the rows of an image of one channel
     if not loops:
         return
-    together = contiguous_suffix(block)
-    outer = loops[: len(loops) - together]
-    inner = fuse(schedule, loops[len(loops) - together :])
+    *outer, inner = [fuse(schedule, [loops[d] for d in run]) for run in runs(block, len(loops))]
     lanes = vector_lanes(block, target)
-    rows: list[str] = []  # of a square, which stay next to its vectors
-    if is_turned(schedule, block, outer, inner, lanes):
-        square = schedule.decide(f"{name}.square", *squares(extent(schedule, outer[-1]), lanes))
-        if square > 1:
-            outer[-1], row = schedule.split(outer[-1], (None, square))
-            several, inner = schedule.split(inner, (None, lanes))
-            schedule.reorder(several, row, inner)
-            outer, rows = [*outer, several], [row]
-    outer = in_order(schedule, block, outer, target) + rows
+    across = turned(schedule, find(schedule, name), outer, inner, lanes)
+    rows = 1
+    if across:
+        rows = schedule.decide(f"{name}.square", *squares(extent(schedule, across), lanes))
+    if rows > 1:
+        several, row = schedule.split(across, (None, rows))
+        vectors, inner = schedule.split(inner, (None, lanes))
+        outer = [several if loop == across else loop for loop in outer] + [vectors]
+        schedule.reorder(*outer, row, inner)
+        schedule.unroll(row)
+    outer = in_order(schedule, block, outer, target)
     count = as_int(find_loop(schedule.func, inner).extent)
     size = instances(block) * max(1, block_bits(block) // 8)
     worth = threads > 1 and is_worth_a_region(size, target)
@@ -67,7 +67,7 @@ def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
         outer.append(piece)
         count = chunk
     vectorize_inner(schedule, inner, count, lanes, f"{name}.flight")
-    if outer and count is not None and count <= lanes:
+    if outer and rows == 1 and count is not None and count <= lanes:
         columns = schedule.decide(f"{name}.columns", 1, divisors(extent(schedule, outer[-1]), 8))
         if columns > 1:
             outer[-1], column = schedule.split(outer[-1], (None, columns))
@@ -76,24 +76,28 @@ def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
         parallel(schedule, outer, threads, f"{name}.parallel")
 
 
-def is_turned(
-    schedule: Schedule, block: Block, outer: Sequence[str], inner: str, lanes: int
-) -> bool:
-    """Whether the loop next to the vectors', and not theirs, walks what is read as it lies."""
-    read = set(loads(block.body))
-    if len(read) != 1 or not outer or extent(schedule, inner) <= lanes:
-        return False
-    (load,) = read
-    last = free_vars(load.indices[-1]) if load.indices else frozenset()
-    along, across = (set(axes_of(block, loop)) for loop in (outer[-1], inner))
-    return bool(along) and along <= last and not across & last
+def turned(schedule: Schedule, block: Block, outer: Sequence[str], inner: str, lanes: int) -> str:
+    """The loop that walks what is read as it lies, where the vectors' loop walks across it; "" if
+    there is none, or vectors would be short."""
+    if 2 * extent(schedule, inner, lanes) < lanes:
+        return ""
+    across = set(axes_of(block, inner))
+    for load in loads(block.body):
+        ends = [free_vars(i) for i in reversed(_without_ones(load).indices)]
+        if not ends or across & ends[0]:
+            continue
+        for loop in reversed(outer):
+            along = set(axes_of(block, loop))
+            if along & ends[0] and along <= frozenset[Var]().union(*ends[: len(along)]):
+                return loop
+    return ""
 
 
 def squares(count: int, lanes: int) -> tuple[int, tuple[int, ...]]:
-    """How many rows of a turned block are made before the next vector of a row, and the choices:
-    as many as a line that was read for the first of them still holds."""
-    values = divisors(count, 2 * lanes)
-    return max(d for d in values if d <= lanes), values
+    """How many rows of a turned block are made from the lines that its vectors' lanes read, and the
+    choices: as many as there are lanes."""
+    values = {1, min(count, max(1, lanes // 2)), min(count, lanes)}
+    return min(count, lanes), tuple(sorted(values))
 
 
 def is_worth_a_region(size: int, target: Target) -> bool:
@@ -172,28 +176,17 @@ def vector_lanes(block: Block, target: Target) -> int:
     return target.lanes(bits)
 
 
-def contiguous_suffix(block: Block) -> int:
-    """How many of the innermost axes every access walks in storage order (at least 1).
-
-    An access keeps to storage order over the axes of a suffix if it does not use them at all, or
-    if its last indices are exactly these axes, in order, over dimensions of the same sizes. Last
-    axes and dimensions of size 1 do not count.
-    """
-    axes = list(block.axes)
-    while len(axes) > 1 and as_int(axes[-1].extent) == 1:
-        axes.pop()
+def runs(block: Block, count: int) -> list[list[int]]:
+    """The first `count` axes in groups of neighbours that every access walks as one: it uses none
+    of them, or they are indices next to each other over dimensions of their own sizes. The last
+    group keeps to storage order."""
     accesses = [_without_ones(n) for n in (*loads(block.body), *stores(block.body))]
-    good = 1
-    for length in range(2, len(axes) + 1):
-        suffix = axes[-length:]
-        if any(a.kind != "spatial" for a in suffix):
-            break
-        inner = [a.var for a in suffix]
-        sizes = [a.extent for a in suffix]
-        if not all(_in_order(access, inner, sizes) for access in accesses):
-            break
-        good = length
-    return good
+    groups = [[0]]
+    for d in range(1, count):
+        pair = block.axes[d - 1 : d + 1]
+        one = all(a.kind == "spatial" for a in pair) and all(_as_one(n, pair) for n in accesses)
+        groups = [*groups[:-1], [*groups[-1], d]] if one else [*groups, [d]]
+    return groups
 
 
 @dataclass(frozen=True)
@@ -213,13 +206,16 @@ def _without_ones(access: Load | Store) -> _Access:
     return _Access(shape[:rank], access.indices[:rank], access.buffer.strides is None)
 
 
-def _in_order(access: _Access, inner: Sequence[Var], sizes: Sequence[Expr]) -> bool:
-    if not any(free_vars(i) & set(inner) for i in access.indices):
+def _as_one(access: _Access, pair: Sequence[Axis]) -> bool:
+    """Does an access walk two neighbouring axes as one would walk their product?"""
+    used = [bool({a.var for a in pair} & free_vars(i)) for i in access.indices]
+    if not any(used):
         return True
-    length = len(inner)
+    at = used.index(True)
+    variables, sizes = tuple(a.var for a in pair), tuple(a.extent for a in pair)
     return (
-        list(access.indices[-length:]) == list(inner)
-        and list(access.shape[-length:]) == list(sizes)
-        and not any(free_vars(i) & set(inner) for i in access.indices[:-length])
-        and access.dense
+        access.dense
+        and sum(used) == 2
+        and access.indices[at : at + 2] == variables
+        and access.shape[at + 1 : at + 2] == sizes[1:]
     )

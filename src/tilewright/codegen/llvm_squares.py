@@ -1,0 +1,98 @@
+"""Squares: what unrolled vectors read across memory is read along it, and turned in registers.
+
+In: an unrolled loop around a vectorised one, in which some load walks neighbouring elements from
+one vector to the next, and far ones from lane to lane. Out: a line of memory for each lane, and
+instructions that turn them into the vectors, log2(lanes) steps of interleaving. A vector alone
+would have to be collected one element after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tilewright.codegen.llvm_builder import Builder
+from tilewright.ir.expr import Call, Expr, Load, Select
+from tilewright.ir.stmt import For, If, Seq, Store
+from tilewright.ir.walk import free_vars, visit
+
+Guards = tuple[tuple[Expr, bool], ...]  # conditions, and which way each must be
+
+
+def turned_candidates(stmt: For) -> tuple[For, list[tuple[Load, Guards]]] | None:
+    """The vectorised loop that is the body of an unrolled one, and its loads with what guards
+    them, where that is the same in every round; None if it does more than store."""
+    loop = stmt.body
+    if not isinstance(loop, For) or loop.kind != "vectorize":
+        return None
+    body, guards = loop.body, ()
+    if isinstance(body, If) and body.other is None:
+        body, guards = body.then, ((body.cond, True),)
+    stores = [*body.stmts] if isinstance(body, Seq) else [body]
+    if not all(isinstance(s, Store) for s in stores):
+        return None
+    written = {s.buffer for s in stores if isinstance(s, Store)}
+    found = [
+        (load, conditions)
+        for s in stores
+        if isinstance(s, Store)
+        for load, conditions in _guarded(s.value, guards)
+        if load.buffer not in written and not any(stmt.var in free_vars(c) for c, _ in conditions)
+    ]
+    return (loop, found) if found else None
+
+
+def _reads(e: Expr) -> bool:
+    return any(isinstance(n, Load) for n in visit(e))
+
+
+def _guarded(e: Expr, guards: Guards) -> Iterator[tuple[Load, Guards]]:
+    """The loads of an expression, and the conditions under which each is made."""
+    if isinstance(e, Load):
+        yield e, guards
+    elif isinstance(e, Select):
+        yield from _guarded(e.cond, guards)
+        yield from _guarded(e.then, (*guards, (e.cond, True)))
+        yield from _guarded(e.other, (*guards, (e.cond, False)))
+    elif not (isinstance(e, Call) and e.name == "choose"):
+        for child in e.children():
+            yield from _guarded(child, guards)
+
+
+def turn(b: Builder, lines: Sequence[str], element: str, wide: int) -> list[str]:
+    """The columns of a square: `wide` vectors of len(lines) elements each, from lines of `wide`
+    elements; both are powers of two, and there are not fewer lines than columns.
+
+    A step interleaves lines that are half of them apart: first to longer lines, and once these have
+    as many elements as there were lines, to a lower and an upper half.
+    """
+    count, now = len(lines), list(lines)
+    while wide < count:
+        half = len(now) // 2
+        order = [i for n in range(wide) for i in (n, wide + n)]
+        now = [_chosen(b, now[n], now[n + half], element, wide, order) for n in range(half)]
+        wide *= 2
+    half = len(now) // 2
+    low = [i for n in range(count // 2) for i in (n, count + n)]
+    high = [i + count // 2 for i in low]
+    for _ in range(len(now).bit_length() - 1):
+        now = [
+            _chosen(b, now[n], now[n + half], element, count, order)
+            for n in range(half)
+            for order in (low, high)
+        ]
+    return now
+
+
+def widened(b: Builder, line: str, element: str, size: int, wide: int) -> str:
+    """A vector of `size` elements as one of `wide`, of which the last hold nothing."""
+    return line if size == wide else _chosen(b, line, "poison", element, size, [*range(size)], wide)
+
+
+def _chosen(
+    b: Builder, x: str, y: str, element: str, size: int, order: list[int], wide: int = 0
+) -> str:
+    if x == y == "poison":
+        return "poison"
+    kind, places = f"<{size} x {element}>", [*order, *[-1] * (wide - len(order))]
+    chosen = ", ".join("i32 poison" if p < 0 else f"i32 {p}" for p in places)
+    return b.pure(f"shufflevector {kind} {x}, {kind} {y}, <{len(places)} x i32> <{chosen}>", x, y)

@@ -1,0 +1,121 @@
+"""What vectors read across memory is read along it: lines, turned in registers."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tilewright.codegen import inprocess
+from tilewright.codegen.llvm import emit
+from tilewright.driver.compile import compile_observed
+from tilewright.driver.kernels import KernelPool
+from tilewright.graph import OPERATORS, Builder
+from tilewright.ir.parse import parse_func
+from tilewright.lower.pipeline import lower
+from tilewright.target.target import target
+
+POOL = KernelPool(1)
+MACHINES = ["skylake-avx512", "haswell", "nehalem"]
+LANES = {"skylake-avx512": 16, "haswell": 8, "nehalem": 4}
+TURNED = """
+def turned(A: f32[40, 48], B: f32[48, 40]):
+    for i_o in serial(0, {blocks}):
+        for j_o in serial(0, {strips}):
+            for i in unroll(0, {rows}):
+                for j in vectorize(0, {lanes}):
+                    {store}
+"""
+HERE, THERE = "B[i_o * {rows} + i, j_o * {lanes} + j]", "A[j_o * {lanes} + j, i_o * {rows} + i]"
+STORES = {  # what stands in the vectorised loop, and whether lines are read
+    "copied": (f"{HERE} = {THERE}", True),
+    "with more": (f"{HERE} = {THERE} * 2.0 + A[i, j_o * {{lanes}} + j]", True),
+    "in some lanes": (f"{HERE} = select(j < 3, {THERE}, 0.5)", True),
+    "in lanes of each round": (f"{HERE} = select(j < i, {THERE}, 0.5)", False),
+    "backwards": (f"{HERE} = A[j_o * {{lanes}} + j, 47 - i_o * {{rows}} - i]", False),
+}
+
+
+def program(case: str, rows: int, lanes: int) -> str:
+    store = STORES[case][0].format(rows=rows, lanes=lanes)
+    blocks, strips = 48 // rows, 40 // lanes
+    return TURNED.format(rows=rows, lanes=lanes, blocks=blocks, strips=strips, store=store)
+
+
+def wanted(case: str, a: np.ndarray, rows: int, lanes: int) -> np.ndarray:
+    """What the program writes, number by number."""
+    b = np.zeros((48, 40), np.float32)
+    for r in range(48 // rows * rows):
+        for c in range(40 // lanes * lanes):
+            i, j = r % rows, c % lanes
+            b[r, c] = {
+                "copied": a[c, r],
+                "with more": a[c, r] * np.float32(2) + a[i, c],
+                "in some lanes": a[c, r] if j < 3 else 0.5,
+                "in lanes of each round": a[c, r] if j < i else 0.5,
+                "backwards": a[c, 47 - r],
+            }[case]
+    return b
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+@pytest.mark.parametrize("case", STORES)
+@pytest.mark.parametrize("cpu", MACHINES)
+def test_lines_are_read(cpu, case, rows):
+    machine = target(f"cpu -mcpu={cpu}")
+    lanes = LANES[cpu]
+    func = lower(parse_func(program(case, rows, lanes)), machine)
+    text = emit(func, machine).text
+    lines = re.findall(rf"load <{rows} x float>", text)
+    on = 3 if case == "in some lanes" else lanes
+    assert len(lines) == (on if STORES[case][1] else 0)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4, 8, 13, 16])
+@pytest.mark.parametrize("case", STORES)
+def test_the_same_numbers(case, rows):
+    a = np.random.default_rng(7).standard_normal((40, 48), np.float32)
+    b = np.zeros((48, 40), np.float32)
+    inprocess.run(parse_func(program(case, rows, 16)), a, b)
+    np.testing.assert_array_equal(b, wanted(case, a, rows, 16))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "i8", "i64"])
+@pytest.mark.parametrize(
+    ("shape", "perm"),
+    [
+        ((3, 20, 35), (0, 2, 1)),
+        ((20, 3, 35), (1, 2, 0)),
+        ((2, 17, 5, 9), (0, 2, 3, 1)),
+        ((2, 5, 9, 17), (0, 3, 1, 2)),
+        ((129, 70), (1, 0)),
+        ((100, 8), (1, 0)),
+        ((8, 100), (1, 0)),
+    ],
+)
+def test_transposes(dtype, shape, perm):
+    build = Builder("g")
+    x = build.input("x", dtype, shape)
+    graph = build.finish({"y": build.emit("transpose", x, perm=perm)})
+    a = (np.random.default_rng(7).standard_normal(shape) * 50).astype(x.dtype.numpy)
+    found = compile_observed(graph, cache=False, pool=POOL, threads=2)(a)[0]
+    np.testing.assert_array_equal(found, a.transpose(perm))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("space", [(7, 7), (14, 13), (9, 31)])
+@pytest.mark.parametrize("channels", [6, 16, 20, 24, 64])
+def test_packed_and_back(channels, space, groups):
+    build = Builder("g")
+    x = build.input("x", "f32", (2, channels, *space))
+    packed = build.emit("pack_channels", x, block=16, groups=groups)
+    back = build.emit(
+        "relu", build.emit("unpack_channels", packed, channels=channels, groups=groups)
+    )
+    graph = build.finish({"packed": packed, "back": back})
+    a = np.random.default_rng(7).standard_normal((2, channels, *space), np.float32)
+    found = compile_observed(graph, cache=False, pool=POOL)(a)
+    reference = OPERATORS["pack_channels"].reference(a, block=16, groups=groups)
+    np.testing.assert_array_equal(found[0], reference)
+    np.testing.assert_array_equal(found[1], np.maximum(a, 0))
