@@ -55,7 +55,8 @@ def _guarded(e: Expr, guards: Guards) -> Iterator[tuple[Load, Guards]]:
         yield from _guarded(e.other, (*guards, (e.cond, False)))
     elif not (isinstance(e, Call) and e.name == "choose"):
         for child in e.children():
-            yield from _guarded(child, guards)
+            if isinstance(child, Expr):
+                yield from _guarded(child, guards)
 
 
 def turn(b: Builder, lines: Sequence[str], element: str, wide: int) -> list[str]:
