@@ -13,11 +13,18 @@ from typing import Any
 
 from tilewright.codegen.llvm_builder import Builder
 from tilewright.codegen.llvm_convert import Convert
-from tilewright.codegen.llvm_index import Linear, Offsets, sum_offsets
+from tilewright.codegen.llvm_index import Linear, Offsets, choice, sum_offsets
 from tilewright.codegen.llvm_intrinsics import INTRINSICS
 from tilewright.codegen.llvm_memory import Memory, spread
 from tilewright.codegen.llvm_ops import Operators
-from tilewright.codegen.llvm_types import Value, constant, register, vector, vector_constant
+from tilewright.codegen.llvm_types import (
+    Value,
+    constant,
+    known_lanes,
+    register,
+    vector,
+    vector_constant,
+)
 from tilewright.ir.dtype import bool_, i32, i64
 from tilewright.ir.expr import (
     COMPARISONS,
@@ -75,6 +82,8 @@ class Expressions:
         if e.__class__ is Var:
             known = self.env[e.name]
             return known if known.__class__ is Linear else _term(known)
+        if e.__class__ is Select:
+            return self.chosen(e) or _term(self.plain(e))
         if e.__class__ is not Binary or e.op not in _LINEAR:
             return _term(self.plain(e))
         if e.op is not BinaryOp.floordiv and e.op is not BinaryOp.floormod:
@@ -87,6 +96,14 @@ class Expressions:
             return made
         values = a.value(self.b, self.lanes), b.value(self.b, self.lanes)
         return _term(self.arithmetic(e.op, *values))
+
+    def chosen(self, e: Select) -> Linear | None:
+        """A choice that is known for every lane; None if it is another."""
+        cond = self.eval(e.cond)
+        if cond.const is not None:
+            return self.index(e.then if cond.const else e.other)
+        on = known_lanes(cond.text)
+        return choice(on, self.index(e.then), self.index(e.other)) if on else None
 
     def sum(self, e: Expr) -> Linear | None:
         """A sum of multiples, whose shape is looked up once; None if a part varies oddly."""
@@ -184,6 +201,13 @@ class Expressions:
         b = self.eval(e.b)
         if b.const is not None:
             return a if b.const == (e.op is BinaryOp.logical_and) else b
+        here, there = known_lanes(a.text), known_lanes(b.text)
+        if here and there:
+            both = all if e.op is BinaryOp.logical_and else any
+            on = [both(lane) for lane in zip(here, there, strict=True)]
+            if len(set(on)) == 1:
+                return constant(on[0], bool_)
+            return Value(vector_constant(on, bool_), bool_, self.lanes)
         return self.arithmetic(e.op, a, b)
 
     def compare(self, e: Binary) -> Value:
@@ -239,11 +263,8 @@ class Expressions:
         if cond.const is not None:
             return self.eval(e.then if cond.const else e.other)
         if cond.lanes:
-            flag = vector("i1", self.lanes)
             then = self.under(cond.text, e.then)
-            other = self.under(
-                self.b.pure(f"xor {flag} {cond.text}, splat (i1 true)", cond.text), e.other
-            )
+            other = self.under(self.against(cond.text), e.other)
             a, b = spread(self.b, then, self.lanes), spread(self.b, other, self.lanes)
             return self.ops.select(cond.text, self.lanes, a, b)
         lanes = self.lanes if self.varies(e.then) or self.varies(e.other) else 0
@@ -282,7 +303,16 @@ class Expressions:
         """The current mask and `cond`."""
         if self.mask is None:
             return cond
+        mine, more = known_lanes(self.mask), known_lanes(cond)
+        if mine and more:
+            return vector_constant([a and b for a, b in zip(mine, more, strict=True)], bool_)
         return self.b.pure(f"and {vector('i1', self.lanes)} {self.mask}, {cond}", self.mask, cond)
+
+    def against(self, cond: str) -> str:
+        """The lanes in which `cond` does not hold."""
+        if on := known_lanes(cond):
+            return vector_constant([not lane for lane in on], bool_)
+        return self.b.pure(f"xor {vector('i1', self.lanes)} {cond}, splat (i1 true)", cond)
 
     def any_lane(self, mask: str) -> str:
         flag = vector("i1", self.lanes)

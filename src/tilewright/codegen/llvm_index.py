@@ -120,6 +120,15 @@ class Linear:
         return Value(out, i64, lanes)
 
 
+def choice(on: list[bool], then: Linear, other: Linear) -> Linear | None:
+    """`then` in the lanes that are `on`, else `other`; None if more than offsets differ."""
+    if then.terms != other.terms or then.varying or other.varying:
+        return None
+    sides = [[form.constant + o for o in form.offsets or (0,) * len(on)] for form in (then, other)]
+    offsets, constant = _settled([a if lane else b for lane, a, b in zip(on, *sides, strict=True)])
+    return Linear(constant, then.terms, offsets)
+
+
 def _steps(start: int, step: int, count: int) -> range:
     return range(start, start + step * count, step)
 

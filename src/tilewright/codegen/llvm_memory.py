@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from tilewright.codegen.llvm_builder import Builder
 from tilewright.codegen.llvm_convert import Convert
-from tilewright.codegen.llvm_index import Linear, Offsets, splat
+from tilewright.codegen.llvm_index import Linear, splat
 from tilewright.codegen.llvm_squares import turn, widened
 from tilewright.codegen.llvm_types import (
     SMALL_FLOATS,
     Value,
     constant,
+    known_lanes,
     mangle,
     memory,
     register,
@@ -76,8 +77,9 @@ class Memory:
             place = self.address(buffer, first, loads=True)
             text = self.read(buffer, f"load {kind}, ptr {place}, align {size}", place)
             return self.to_register(self.reverse(text, kind, lanes), dtype, lanes)
-        if index.offsets is not None and index.varying is None and mask is None:
-            return self.to_register(self.collect(buffer, index, index.offsets), dtype, lanes)
+        on = [True] * lanes if mask is None else known_lanes(mask)
+        if index.offsets is not None and index.varying is None and any(on):
+            return self.to_register(self.collect(buffer, index, on), dtype, lanes)
         places = self.addresses(buffer, index, lanes)
         name = f"llvm.masked.gather.{mangle(kind)}.v{lanes}p0"
         pointers = vector("ptr", lanes)
@@ -179,41 +181,49 @@ class Memory:
         """The region where a load may stand; a private buffer becomes registers anyway."""
         return None if buffer.name in self.private else self.b.reach(buffer.name, *operands)
 
-    def collect(self, buffer: Buffer, index: Linear, offsets: Offsets) -> str:
-        """The elements at known distances: chosen from vectors that cover them all if those are
-        few, else one by one. No machine gathers as fast.
+    def collect(self, buffer: Buffer, index: Linear, on: list[bool]) -> str:
+        """The elements at known distances, in the lanes that are `on`: chosen from vectors that
+        cover them all if those are few, else one by one. No machine gathers as fast.
         """
-        lanes, size = len(offsets), _align(buffer.dtype)
-        kind, element = memory(buffer.dtype, lanes), memory(buffer.dtype)
-        least, span = min(offsets), max(offsets) - min(offsets) + 1
+        assert index.offsets is not None
+        places = {lane: o for lane, o in enumerate(index.offsets) if on[lane]}
+        lanes, size = len(on), _align(buffer.dtype)
+        least = min(places.values())
+        span = max(places.values()) - least + 1
+        wide = min(lanes, span)
+        kind, element = memory(buffer.dtype, wide), memory(buffer.dtype)
 
         def at(offset: int) -> str:
             start = Linear(index.constant + offset, index.terms)
             return self.address(buffer, start, loads=True)
 
+        result = memory(buffer.dtype, lanes)
         made = "poison"
-        if lanes <= span <= MOST_COVER * lanes:
-            starts = [*range(0, span - lanes, lanes), span - lanes]
+        if span <= MOST_COVER * lanes:
+            starts = [*range(0, span - wide, wide), span - wide]
             for k, start in enumerate(starts):
                 place = at(least + start)
                 text = self.read(buffer, f"load {kind}, ptr {place}, align {size}", place)
+                text = widened(self.b, text, element, wide, lanes)
                 end = starts[k + 1] if k + 1 < len(starts) else span
                 order = [
-                    lanes + o - least - start if start <= o - least < end else lane
-                    for lane, o in enumerate(offsets)
+                    lanes + o - least - start
+                    if (o := places.get(lane, -1 + least)) - least in range(start, end)
+                    else lane
+                    for lane in range(lanes)
                 ]
                 made = self.b.pure(
-                    f"shufflevector {kind} {made}, {kind} {text}, "
+                    f"shufflevector {result} {made}, {result} {text}, "
                     f"<{lanes} x i32> {vector_constant(order, i32)}",
                     made,
                     text,
                 )
             return made
-        for lane, offset in enumerate(offsets):
+        for lane, offset in places.items():
             place = at(offset)
             text = self.read(buffer, f"load {element}, ptr {place}, align {size}", place)
             made = self.b.pure(
-                f"insertelement {kind} {made}, {element} {text}, i32 {lane}", made, text
+                f"insertelement {result} {made}, {element} {text}, i32 {lane}", made, text
             )
         return made
 
@@ -428,7 +438,5 @@ def spread(b: Builder, value: Value, lanes: int) -> Value:
 
 def _only_lane(mask: str) -> int | None:
     """The one lane that a mask of constants lets through, if it is one."""
-    if not mask.startswith("<"):
-        return None
-    on = [lane for lane, flag in enumerate(mask.split(",")) if "true" in flag]
+    on = [lane for lane, flag in enumerate(known_lanes(mask)) if flag]
     return on[0] if len(on) == 1 else None

@@ -15,7 +15,14 @@ from tilewright.codegen.llvm_index import Linear
 from tilewright.codegen.llvm_lanes import only_live_lanes_are_read
 from tilewright.codegen.llvm_memory import MOST_COVER, spread
 from tilewright.codegen.llvm_squares import Guards, turned_candidates
-from tilewright.codegen.llvm_types import constant, literal, mangle, memory, register, vector
+from tilewright.codegen.llvm_types import (
+    constant,
+    known_lanes,
+    literal,
+    mangle,
+    memory,
+    register,
+)
 from tilewright.ir.dtype import i64
 from tilewright.ir.expr import BinaryOp, Call, as_int
 from tilewright.ir.stmt import Alloc, Eval, For, If, Let, Seq, Stmt, Store, annotation
@@ -148,11 +155,9 @@ class Statements(Expressions):
         on = [True] * self.lanes
         for condition, way in guards:
             value = self.eval(condition)
-            if value.const is not None:
-                holds = [bool(value.const)] * self.lanes
-            elif value.text.startswith("<"):
-                holds = [lane.strip(" <>").endswith("true") for lane in value.text.split(",")]
-            else:
+            known = value.const is not None
+            holds = [bool(value.const)] * self.lanes if known else known_lanes(value.text)
+            if not holds:
                 return []
             on = [a and b is way for a, b in zip(on, holds, strict=True)]
         return on if any(on) else []
@@ -195,9 +200,7 @@ class Statements(Expressions):
             return None
         self.masked(self.also(cond.text), stmt.then)
         if stmt.other is not None:
-            flag = vector("i1", self.lanes)
-            against = self.b.pure(f"xor {flag} {cond.text}, splat (i1 true)", cond.text)
-            self.masked(self.also(against), stmt.other)
+            self.masked(self.also(self.against(cond.text)), stmt.other)
         return None
 
     def masked(self, mask: str, body: Stmt) -> None:

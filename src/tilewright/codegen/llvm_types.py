@@ -108,3 +108,8 @@ def vector_constant(values: list[Any], dtype: DType) -> str:
     """The text of a vector of different constants."""
     kind = register(dtype)
     return "<" + ", ".join(f"{kind} {literal(v, dtype)}" for v in values) + ">"
+
+
+def known_lanes(mask: str) -> list[bool]:
+    """The lanes that a mask of constants lets through; [] if it is not constant."""
+    return ["true" in lane for lane in mask.split(",")] if mask.startswith("<") else []

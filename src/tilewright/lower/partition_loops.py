@@ -95,7 +95,7 @@ class _Partition:
         self.found: dict[int, tuple[Stmt, list[_Guard]]] = {}  # by identity of the statement
 
     def guards(self, s: Stmt) -> list[_Guard]:
-        """Conditions of statements and of guarded reads."""
+        """Conditions of statements, of guarded reads and of the places that are read."""
         known = self.found.get(id(s))
         if known is not None:
             return known[1]
@@ -106,6 +106,9 @@ class _Partition:
             for n in visit(s.value):
                 if isinstance(n, Select) and _reads(n):
                     found.append(_Guard(n.cond, (), frozenset(free_vars(n.cond))))
+                elif isinstance(n, Load):  # places that are folded back at the ends
+                    conds = [m.cond for i in n.indices for m in visit(i) if isinstance(m, Select)]
+                    found += [_Guard(c, (), frozenset(free_vars(c))) for c in conds]
         else:
             if isinstance(s, If):
                 found.append(_Guard(s.cond, (), frozenset(free_vars(s.cond))))

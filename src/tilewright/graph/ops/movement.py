@@ -264,12 +264,11 @@ def pad(x: Any, *, before: Sizes, after: Sizes, mode: str = "constant", value: f
             elif mode == "constant":
                 inside = inside & (p >= 0) & (p < size)
             elif mode == "edge":
-                p = te.minimum(te.maximum(p, 0), size - 1)
+                p = te.select(p >= 0, te.select(p < size, p, size - 1), 0)
             elif mode == "wrap":
                 p = p % size
             else:  # reflect: fold the period 2 (size - 1)
-                p = te.select(p < 0, -p, p)
-                p = te.select(p >= size, 2 * (size - 1) - p, p)
+                p = te.select(p >= 0, te.select(p < size, p, 2 * (size - 1) - p), -p)
             place.append(p)
         return te.select(inside, x[tuple(place)], te.const(value, x.dtype))
 
