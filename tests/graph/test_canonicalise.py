@@ -15,6 +15,27 @@ def clean(g):
 
 
 RULES = {
+    "mean of the whole image": (
+        "y: f32[2, 3, 1, 1] = avg_pool(x, kernel=(4, 5))",
+        "f32[2, 3, 4, 5]",
+        ["reduce_mean"],
+    ),
+    "greatest of the whole image": (
+        "y: f32[2, 3, 1, 1] = max_pool(x, kernel=(4, 5), strides=(2, 2))",
+        "f32[2, 3, 4, 5]",
+        ["reduce_max"],
+    ),
+    "greatest of most of the image": (
+        "y: f32[2, 3, 1, 1] = max_pool(x, kernel=(4, 4), strides=(2, 2))",
+        "f32[2, 3, 4, 5]",
+        ["max_pool"],
+    ),
+    "mean of an image with an edge": (
+        "y: f32[2, 3, 1, 1] = avg_pool(x, kernel=(4, 5), strides=(4, 4),"
+        " pads=((1, 0), (1, 0)), count_pads=True)",
+        "f32[2, 3, 4, 5]",
+        ["avg_pool"],
+    ),
     "reshape of reshape": (
         "a: f32[2, 6] = reshape(x, shape=(2, 6)); y: f32[3, 4] = reshape(a, shape=(3, 4))",
         "f32[12]",

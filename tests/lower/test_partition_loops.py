@@ -72,6 +72,27 @@ def test_tile_of_a_launch() -> None:
     assert not any(isinstance(n, If | Select) for n in visit(first.body.then))
 
 
+def test_places_that_are_folded_back() -> None:
+    """Where an index is chosen, its loop is cut where the choice changes."""
+    made = partitioned("""
+def reflect(A: f32[20], B: f32[26]):
+    for i in serial(0, 26):
+        B[i] = A[select(i >= 3, select(i < 23, i - 3, 41 - i), 3 - i)]
+""")
+    assert (
+        print_func(made).strip()
+        == """
+def reflect(A: f32[20], B: f32[26]):
+    for i in serial(0, 3):
+        B[i] = A[3 - i]
+    for i in serial(3, 23):
+        B[i] = A[i - 3]
+    for i in serial(23, 26):
+        B[i] = A[41 - i]
+""".strip()
+    )
+
+
 def test_symbolic_size() -> None:
     text = """
 def scale(A: f32[n], B: f32[n], n: i64):

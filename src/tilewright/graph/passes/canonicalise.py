@@ -214,6 +214,19 @@ def groups_as_rows(edit: Edit, node: Node) -> Any:
     return edit.emit("reshape", made, shape=x.shape, name=node.name)
 
 
+def whole_image(edit: Edit, node: Node) -> Any:
+    """A window over all of the image is a reduction of it."""
+    x = node.inputs[0]
+    pads = node["pads"] or ()
+    covered = tuple(as_int(size) for size in x.shape[2:]) == tuple(node["kernel"])
+    once = all(size == ONE for size in node.output.shape[2:])
+    whole = covered and once and not any(a or b for a, b in pads)
+    if not whole or (node.op == "avg_pool" and not x.dtype.is_float):
+        return None
+    op = "reduce_mean" if node.op == "avg_pool" else "reduce_max"
+    return edit.emit(op, x, axes=tuple(range(2, x.rank)), keepdims=True, name=node.name)
+
+
 def pad_in_window(edit: Edit, node: Node) -> Any:
     """Zeros that a pad adds on space axes, a convolution can add itself."""
     before = edit.producer(node.inputs[0], "pad")
@@ -372,7 +385,8 @@ RULES: dict[str, list[Rule]] = {
     "log": [no_logarithm_of_softmax],
     "group_norm": [groups_as_rows],
     "conv": [pad_in_window],
-    "avg_pool": [pad_in_window],
+    "avg_pool": [pad_in_window, whole_image],
+    "max_pool": [whole_image],
     "matmul": [matmul_of_rows, number_out_of_matmul, transpose_in_matmul],
 }
 for _name in _ELEMENTWISE:

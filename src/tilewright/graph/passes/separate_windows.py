@@ -25,7 +25,8 @@ _POOLS = ("max_pool", "avg_pool")
 def separate_windows(graph: Graph) -> Graph:
     """Rewrite such pools, if there are any."""
     if any(_order(node) for node in graph.nodes):
-        return Edit(graph, {**RULES, **{op: [_one_by_one] for op in _POOLS}}).run()
+        rules = {**RULES, **{op: [*RULES[op], _one_by_one] for op in _POOLS}}
+        return Edit(graph, rules).run()
     return graph
 
 
