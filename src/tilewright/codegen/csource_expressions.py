@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.arith.interval import Interval, node_bounds
 from tilewright.codegen.csource_dialect import Dialect
 from tilewright.codegen.csource_functions import BYTES, Functions
-from tilewright.codegen.math import FUNCTIONS
+from tilewright.codegen.math import FUNCTIONS, in_steps
 from tilewright.ir.dtype import DType, f32, f64
 from tilewright.ir.expr import (
     COMPARISONS,
@@ -318,7 +318,7 @@ class Expressions:
             parameters = [Var(f"x{n}", of) for n in range(count)]
             body = _Definition(self.dialect, self.functions)
             body.names.update({p.name: p.name for p in parameters})
-            text = body.lines_of(function(*parameters))
+            text = body.lines_of(in_steps(function(*parameters)))
             t = self.dialect.register(of)
             self.functions.define(made, t, ", ".join(f"{t} {p.name}" for p in parameters), text)
         return made

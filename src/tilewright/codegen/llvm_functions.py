@@ -12,7 +12,7 @@ from tilewright.codegen.llvm_expressions import Expressions
 from tilewright.codegen.llvm_math import Need, symbol
 from tilewright.codegen.llvm_memory import spread
 from tilewright.codegen.llvm_types import Value, register
-from tilewright.codegen.math import FUNCTIONS
+from tilewright.codegen.math import FUNCTIONS, in_steps
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, Select, Var
 from tilewright.target.target import Target
@@ -32,7 +32,9 @@ def definitions(needs: set[Need], target: Target) -> tuple[list[str], set[str]]:
         body = _Function(target, lanes)
         for p in parameters:
             body.env[p.name] = Value(f"%{p.name}", of, lanes)
-        result = body.eval(function(*parameters))
+        made = function(*parameters)
+        scales = lanes and target.has("avx512f")
+        result = body.eval(made if scales else in_steps(made))
         kind = register(of, lanes)
         head = ", ".join(f"{kind} %{p.name}" for p in parameters)
         texts.append(

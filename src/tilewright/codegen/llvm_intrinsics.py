@@ -65,6 +65,16 @@ def fma(e: Any, call: Call) -> Value:
     return Value(text, call.dtype, lanes)
 
 
+def scale(e: Any, call: Call) -> Value:
+    """x 2^n, for machines that have an instruction for it."""
+    x, n = (spread(e.b, e.eval(a), e.lanes) for a in call.args)
+    kind, whole = register(call.dtype, e.lanes), register(i32, e.lanes)
+    power = e.convert.cast(n, i32).text
+    name = f"llvm.ldexp.{mangle(kind)}.{mangle(whole)}"
+    text = e.b.call(kind, name, [(kind, x.text), (whole, power)])
+    return Value(text, call.dtype, e.lanes)
+
+
 def rounded(e: Any, call: Call) -> Value:
     """The value itself, over which no product and sum are fused."""
     value = e.eval(call.args[0])
@@ -89,4 +99,5 @@ INTRINSICS: dict[str, Handler] = {
     "prefetch": prefetch,
     "reinterpret": reinterpret,
     "rounded": rounded,
+    "scale": scale,
 }

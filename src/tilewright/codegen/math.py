@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import factorial, inf, nan, pi
+from typing import Any
 
 from tilewright.ir.dtype import DType, f32, f64, i32, i64, u32, u64
 from tilewright.ir.expr import (
@@ -191,9 +192,28 @@ def power_of_two(n: Expr, of: DType) -> Expr:
 
 
 def scale(x: Expr, n: Expr) -> Expr:
-    """x 2^n in two steps, so that results may be denormal or infinite."""
-    half = n >> 1
-    return x * power_of_two(half, x.dtype) * power_of_two(n - half, x.dtype)
+    """x 2^n, which may be denormal or infinite."""
+    return Call("scale", (x, n), x.dtype)
+
+
+def in_steps(e: Expr) -> Expr:
+    """An expression for a machine that has no instruction for `scale`: two products, of which only
+    the second one rounds. What is shared stays so."""
+    made: dict[int, Expr] = {}
+
+    def go(e: Any) -> Any:
+        if not isinstance(e, Expr):
+            return e
+        if id(e) not in made:
+            inside = e.map_children(go)
+            if isinstance(inside, Call) and inside.name == "scale":
+                x, n = inside.args
+                half = n >> 1
+                inside = x * power_of_two(half, x.dtype) * power_of_two(n - half, x.dtype)
+            made[id(e)] = inside
+        return made[id(e)]
+
+    return go(e)
 
 
 def copy_sign(size: Expr, sign: Expr) -> Expr:
