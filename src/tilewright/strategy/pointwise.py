@@ -68,7 +68,8 @@ def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
         count = chunk
     vectorize_inner(schedule, inner, count, lanes, f"{name}.flight")
     if outer and rows == 1 and count is not None and count <= lanes:
-        columns = schedule.decide(f"{name}.columns", 1, divisors(extent(schedule, outer[-1]), 8))
+        values = divisors(extent(schedule, outer[-1]), 2 * UNROLLED_VECTORS)
+        columns = schedule.decide(f"{name}.columns", values[-1], values)
         if columns > 1:
             outer[-1], column = schedule.split(outer[-1], (None, columns))
             schedule.unroll(column)
