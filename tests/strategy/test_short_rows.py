@@ -51,6 +51,15 @@ def test_a_lane_for_each_row(op, shape):
             assert sum(kind == "serial" and size != 1 for kind, size in kinds) < len(shape)
 
 
+@pytest.mark.parametrize("shape", [(3, 1, 9000, 7), (1, 3, 1, 9000, 1, 5)], ids=str)
+@pytest.mark.parametrize("op", OPS)
+def test_axes_of_one_place_do_not_part_the_loops_that_run_in_parallel(op, shape):
+    *_, jobs = kernel_jobs(prepare(graph(op, shape), AVX512, 3, []), AVX512, 2, Watch())
+    for job in jobs:
+        func = lower(default(job.func, AVX512, 2, strict=True).func, AVX512)
+        assert "parallel" in {n.kind for n in visit(func.body) if isinstance(n, For)}
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("shape", [*SHAPES, (7, 5), (2, 300, 17)], ids=str)
 @pytest.mark.parametrize("op", OPS)

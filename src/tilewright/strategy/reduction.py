@@ -173,11 +173,13 @@ def rows_abreast(
         prod(UNKNOWN if (n := as_int(a.extent)) is None else n for a in b.axes[len(outer) :])
         for b in found
     )
-    *around, row = [n for n in outer if extent(schedule, n, 0) != 1] or [""]
-    if lanes == 1 or not extent(schedule, row, 0) >= lanes >= longest:
+    around = list(outer)
+    while len(around) > 1 and extent(schedule, around[-1], 0) == 1:
+        around.pop()
+    if lanes == 1 or not around or not extent(schedule, around[-1], 0) >= lanes >= longest:
         return []
-    piece, _ = schedule.split(row, (None, lanes))
-    around.append(piece)
+    around[-1], _ = schedule.split(around[-1], (None, lanes))
+    piece = around[-1]
     for name in reversed(names[:-1]):
         schedule.compute_at(name, piece)
     for name in names:
