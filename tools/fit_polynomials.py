@@ -1,4 +1,4 @@
-"""Print the polynomial coefficients of `codegen/math.py` (needs mpmath; nothing at run time does)
+"""Print the polynomials of `codegen/coefficients.py` (needs mpmath; nothing at run time does)
 and of GELU.
 
 Those of f64 are interpolations of a function at Chebyshev nodes in a stretch, computed with 60

@@ -27,7 +27,7 @@ from tilewright.ir.dtype import DType, i32, i64, u8
 from tilewright.ir.stmt import Buffer
 
 MOST_COVER = 4  # vectors that are loaded to choose one from
-Place = tuple[object, ...]
+Place = tuple[object, ...]  # which elements, in which state of their buffer
 
 
 class Memory:

@@ -1,22 +1,34 @@
 """Mathematical functions as expressions of our own IR.
 
 In: operands of dtype f32 or f64. Out: an expression of additions, products, fused multiply-adds,
-selects and moves of bits, so that one definition serves every vector length and machine. In f32
-the error is at most 2 units in the last place for every argument, denormals and huge ones
-included; the harder functions compute in f64 on the way. In f64 it is a few units (of pow: up to a
-thousand), and sin, cos and tan are meant for arguments below 10^8.
+selects, moves of bits and `scale` by a power of two, so that one definition serves every vector
+length and machine. In f32 the error is at most 2 units in the last place for every argument,
+denormals and huge ones included; the harder functions compute in f64 on the way. In f64 it is a few
+units (of pow: up to a thousand), and sin, cos and tan are meant for arguments below 10^8.
 
 Sources of the methods: argument reduction after Cody and Waite, and after Payne and Hanek for huge
-arguments; the kernel of log after the description in fdlibm; polynomials from
-`tools/fit_polynomials.py`.
+arguments; the kernel of log after the description in fdlibm; polynomials from `coefficients.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import factorial, inf, nan, pi
+from math import inf, nan, pi
 from typing import Any
 
+from tilewright.codegen.coefficients import (
+    ATAN,
+    COSINE,
+    ERF_SMALL,
+    ERFCX,
+    EXP_REST,
+    HALF_PI_PARTS,
+    LOG_ERFC,
+    LOG_TERMS,
+    SINE,
+    TANH_SMALL,
+    TWO_OVER_PI,
+)
 from tilewright.ir.dtype import DType, f32, f64, i32, i64, u32, u64
 from tilewright.ir.expr import (
     Call,
@@ -43,122 +55,6 @@ BITS = {f32: u32, f64: u64}
 ROUNDER = {f32: 1.5 * 2.0**23, f64: 1.5 * 2.0**52}  # see `whole`
 ROUNDER_BITS = {f32: 0x4B400000, f64: 0x4338000000000000}
 SMALLEST_NORMAL = {f32: 1.1754943508222875e-38, f64: 2.2250738585072014e-308}
-
-# From `tools/fit_polynomials.py`: (e^r - 1 - r) / r² for |r| ≤ ln 2 / 2; in f64 the series will do
-EXP_REST = {
-    f32: [
-        0.4999999814150683,
-        0.16666543064456324,
-        0.041667202272484931,
-        0.0083665956412739689,
-        0.0013882507152565796,
-    ],
-    f64: [1 / factorial(k) for k in range(2, 14)],
-}
-SINE = [(-1) ** k / factorial(2 * k + 1) for k in range(9)]
-COSINE = [(-1) ** k / factorial(2 * k) for k in range(10)]
-LOG_TERMS = {f32: 5, f64: 9}
-
-# From `tools/fit_polynomials.py`: erf(x) / x - 1 in x² on [0, 1]
-ERF_SMALL = {
-    f32: [
-        0.1283791657267096,
-        -0.37612625824226642,
-        0.11283585148540229,
-        -0.02685381193217292,
-        0.0051883276797308892,
-        -0.00080101935718726786,
-        7.8538611752486883e-05,
-    ],
-    f64: [
-        0.12837916709551257,
-        -0.37612638903183752,
-        0.11283791670955126,
-        -0.026866170645131251,
-        0.0052239776254421752,
-        -0.00085483270234494971,
-        0.00012055332981694495,
-        -1.4925650353787866e-5,
-        1.6462114205798045e-6,
-        -1.6365840648222766e-7,
-        1.4807117719731329e-8,
-        -1.2289529419960294e-9,
-        9.4125585949928292e-11,
-        -6.6392949013161176e-12,
-        4.1173094609706571e-13,
-        -1.7466092793180689e-14,
-    ],
-}
-# log(erfc(x)) on [0.95, 4]
-LOG_ERFC = [
-    -0.0002564462113747723,
-    -1.1274260838436603,
-    -0.6376000428478158,
-    -0.10356688831377389,
-    0.022051995571652779,
-    -0.0029995402139115024,
-    0.00019150408499910343,
-]  # fmt: skip
-# erfc(x) e^(x²) on [1, 6] in (x - 3.5) / 2.5
-ERFCX = [
-    0.1552936556088943,
-    -0.10330894458313428,
-    0.066632082453192349,
-    -0.041766788119063079,
-    0.025495559643554876,
-    -0.015182511558846435,
-    0.0088334239218243983,
-    -0.0050280677483384288,
-    0.0028033260960326882,
-    -0.001532517773354372,
-    0.00082225610282844486,
-    -0.00043334970837661973,
-    0.00022452500954931035,
-    -0.00011448843243201742,
-    5.7439644550264264e-5,
-    -2.8256648484022326e-5,
-    1.3771668599930415e-5,
-    -6.856381794880611e-6,
-    3.234962325739524e-6,
-    -1.1999532752784036e-6,
-    5.6720882691443107e-7,
-    -5.331927646895786e-7,
-    2.3187018158059574e-7,
-    5.3335951205907179e-8,
-    -2.0424511198718858e-8,
-    -4.3413721297155038e-8,
-    1.8212323029087002e-8,
-]  # fmt: skip
-# (tanh(x) / x - 1) / x² in x² on [0, 0.37], atan(x) / x - 1 in x² on [0, tan²(π/8)]
-TANH_SMALL = [
-    -0.33333293256945173,
-    0.13331777510180778,
-    -0.053770018367768936,
-    0.02074544910693735,
-    -0.0058321975979449617,
-]  # fmt: skip
-ATAN = [
-    -1.7103261395754265e-21,
-    -0.33333333333333333,
-    0.19999999999999852,
-    -0.14285714285692069,
-    0.11111111109371868,
-    -0.090909090091702369,
-    0.076923051968171814,
-    -0.066666147639512148,
-    0.0588159674450445,
-    -0.052553357869753383,
-    0.047044064133126752,
-    -0.040510421279022399,
-    0.029530928077580137,
-    -0.012909226369020815,
-]  # fmt: skip
-# the bits of 2/π after 64 zeros, in words of 32
-TWO_OVER_PI = (
-    0, 0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB,
-    0xDEBBC561,
-)  # fmt: skip
-HALF_PI_PARTS = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
 
 
 # Tools ----------------------------------------------------------------------------------------

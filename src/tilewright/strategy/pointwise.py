@@ -1,8 +1,8 @@
 """Pointwise strategy: stream through memory in vectors, in parallel where there is enough to do.
 
-In: a schedule whose blocks are elementwise, and a machine. The one idea: the dimensions that every
-access walks in storage order fuse into one loop, which is cut into vectors; what is left outside
-is cut into parallel pieces.
+In: a schedule whose blocks are elementwise, and a machine. The one idea: neighbouring dimensions
+that every access walks as one fuse into one loop; the last is cut into vectors, or, with the loop
+that walks what is read as it lies, into squares; what is left is cut into parallel pieces.
 """
 
 from __future__ import annotations
@@ -179,8 +179,7 @@ def vector_lanes(block: Block, target: Target) -> int:
 
 def runs(block: Block, count: int) -> list[list[int]]:
     """The first `count` axes in groups of neighbours that every access walks as one: it uses none
-    of them, or they are indices next to each other over dimensions of their own sizes. The last
-    group keeps to storage order."""
+    of them, or they are indices next to each other over dimensions of their own sizes."""
     accesses = [_without_ones(n) for n in (*loads(block.body), *stores(block.body))]
     groups = [[0]]
     for d in range(1, count):
