@@ -5,6 +5,7 @@ import pytest
 from tilewright.strategy.product import panel_groups
 from tilewright.strategy.tiles import (
     Weights,
+    panel_vectors,
     prefers_pixels,
     register_tile,
     spatial_tile,
@@ -55,6 +56,35 @@ def test_a_tile_reads_no_more_weights_than_stay_near():
     assert spatial_tile(4, 4, 32, 32) == (1, 4, 6)
     rows, columns, vectors = spatial_tile(4, 4, 32, 32, weights=deep)
     assert rows > 1 and columns == 4 and vectors * 64 * 4096 <= 896 << 10
+
+
+@pytest.mark.parametrize("vectors", [7, 48, 64, 65, 163])
+def test_panels_are_of_a_width_that_leaves_few_zeros(vectors):
+    """No width makes fewer zeros by more than the time of its tiles is longer."""
+    near = Weights.beside(16, 768, 48 << 10, 1 << 20)
+    wide = panel_vectors(128, vectors, 32, near)
+
+    def cycles(width: int) -> float:
+        padded = -(-vectors // width) * width
+        tile = register_tile(128, padded, 32, (width,), weights=near)
+        return tiled_cycles(128, padded, *tile, weights=near)
+
+    assert cycles(wide) == min(map(cycles, range(1, 7)))
+    assert -(-vectors // wide) * wide <= vectors * 1.05 or vectors < 20
+
+
+def test_panels_of_a_common_width_are_filled():
+    """48 vectors are no whole number of panels of five: a twentieth would be zeros."""
+    near = Weights.beside(16, 768, 32 << 10, 1 << 20)
+    assert 48 % panel_vectors(128, 48, 32, near) == 0
+
+
+def test_a_tile_takes_no_more_rows_than_the_first_cache_has_ways_for():
+    """Rows of 3072 numbers are three times 4096 bytes apart: their lines meet in one set."""
+    far, near = (Weights.beside(16, depth, 32 << 10, 1 << 20) for depth in (3072, 776))
+    assert far.most_rows() == 7 < near.most_rows()
+    assert register_tile(128, 3, 32, (3,), weights=far) == (7, 3)
+    assert register_tile(128, 3, 32, (3,), weights=near)[0] > 7
 
 
 def test_weights_come_at_the_rate_of_the_cache_that_holds_them():

@@ -188,9 +188,10 @@ def prepare(
         graph = optimise(graph, observers=observers)
     if opt_level >= 2:
         vectors = machine.lanes(32), machine.vector_registers
+        caches = machine.cache(0).size, machine.cache(1).size
         layouts = (
             "choose_layouts",
-            lambda g: choose_layouts(g, *vectors, machine.cache(1).size, machine.costs),
+            lambda g: choose_layouts(g, *vectors, *caches, machine.costs),
         )
         graph = optimise(graph, pipeline=[layouts, *PIPELINE], observers=observers)
     start = time.perf_counter()

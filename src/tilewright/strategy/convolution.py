@@ -137,9 +137,8 @@ def cut_tile(
     wide = block // lanes
     work = find(schedule, anchor)
     depth = prod(as_int(a.extent) or 1 for a in work.axes if a.kind == "reduce")
-    first, second = (target.cache(level).size * 7 // 8 for level in (0, 1))
-    alike = annotation(work, "alike", 0) // lanes
-    weights = Weights(lanes * 4, depth, first, second, alike)
+    caches = target.cache(0).size, target.cache(1).size
+    weights = Weights.beside(lanes, depth, *caches, annotation(work, "alike", 0) // lanes)
     rows, columns, vectors = decide_spatial_tile(
         schedule, height, width, groups * wide, target, multiples(wide), weights
     )

@@ -38,13 +38,12 @@ from tilewright.strategy.loops import (
 )
 from tilewright.strategy.pointwise import stream
 from tilewright.strategy.registers import decide_tile, fill_registers, multiples, row_lanes
-from tilewright.strategy.tiles import register_tile, tiled_cycles
+from tilewright.strategy.tiles import WIDEST, Weights, register_tile, tiled_cycles
 from tilewright.support.errors import ScheduleError
 from tilewright.target.costs import COMMON, Costs
 from tilewright.target.target import Target
 
 LARGE = 256  # rows that a symbolic size stands for
-WIDEST = 6  # vectors of a tile
 WORTH_CUTTING = 0.9  # of the time of a whole panel's tiles
 
 
@@ -62,7 +61,9 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
     row = fuse(schedule, lead)
     count = extent(schedule, row, LARGE)
     groups = panel_groups(count, wide, target.vector_registers, target.costs)
-    rows, vectors = decide_tile(schedule, count, wide, target, groups)
+    depth = as_int(product.axes[-1].extent) or LARGE
+    weights = Weights.beside(lanes, depth, target.cache(0).size, target.cache(1).size)
+    rows, vectors = decide_tile(schedule, count, wide, target, groups, weights=weights)
     piece, vector = split(schedule, vector, vectors) if vectors < wide else ("", vector)
     tile, inner = split(schedule, row, rows)
     part, tile = blocked(schedule, "part", tile)

@@ -48,6 +48,7 @@ def decide_tile(
     groups: tuple[int, ...] = (1, 2, 3, 4, 5, 6),
     exact: bool = False,
     of: str = "",
+    weights: Weights | None = None,
 ) -> tuple[int, int]:
     """(rows, vectors) of the tile for a result of rows × vectors: decisions "vectors" and "rows",
     after the prefix `of` where a kernel has several products.
@@ -55,9 +56,9 @@ def decide_tile(
     The other arguments are those of `register_tile`, which picks them.
     """
     registers, costs = target.vector_registers, target.costs
-    _, group = register_tile(rows, vectors, registers, groups, exact, costs)
+    _, group = register_tile(rows, vectors, registers, groups, exact, costs, weights)
     group = schedule.decide(f"{of}vectors", group, within(groups, vectors))
-    height, _ = register_tile(rows, vectors, registers, (int(group),), exact, costs)
+    height, _ = register_tile(rows, vectors, registers, (int(group),), exact, costs, weights)
     return schedule.decide(f"{of}rows", height, heights(rows, group, registers, exact)), group
 
 

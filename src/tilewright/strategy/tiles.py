@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from tilewright.target.costs import COMMON, Costs
 
+WIDEST = 6  # vectors of a tile
+WAY = 4096  # bytes of a first cache within which no two lines compete
 SECOND_TILE = 1.03  # what it must gain to have a tile of another size for the vectors left over
 
 
@@ -29,12 +31,25 @@ class Weights(NamedTuple):
     second: int
     alike: int = 0
 
+    @staticmethod
+    def beside(lanes: int, depth: int, first: int, second: int, alike: int = 0) -> Weights:
+        """Of f32 in vectors of `lanes`, on a machine with caches of so many bytes, an eighth of
+        which is left to what else a tile touches."""
+        return Weights(lanes * 4, depth, first * 7 // 8, second * 7 // 8, alike)
+
     def cycles(self, group: int, costs: Costs = COMMON) -> float:
         """Cycles in which a vector comes where every tile reads `group` of them, all deep."""
         panel = group * self.vector * self.depth
         if panel <= self.first:
             return 0.0
         return self.vector / (costs.second_cache if panel <= self.second else costs.third_cache)
+
+    def most_rows(self) -> int:
+        """How many rows of a dense matrix, as long as the reduction is deep, a tile may walk along
+        at once: lines of rows that lie a multiple of WAY apart all compete for the same places of
+        the first cache."""
+        apart = WAY // gcd(WAY, self.depth * 4)
+        return max(1, self.first // WAY * apart)
 
 
 def step_cycles(
@@ -50,12 +65,20 @@ def step_cycles(
     return max(longer + costs.in_the_way * shorter, costs.latency) + costs.loop
 
 
-def tiled_cycles(rows: int, vectors: int, tile: int, group: int, costs: Costs = COMMON) -> float:
+def tiled_cycles(
+    rows: int,
+    vectors: int,
+    tile: int,
+    group: int,
+    costs: Costs = COMMON,
+    weights: Weights | None = None,
+) -> float:
     """Cycles a step for rows × vectors accumulators in tiles of tile × group, tails included."""
+    afar = weights.cycles(group, costs) if weights else 0.0
     total = 0.0
     for height, times_high in _pieces(rows, tile):
         for width, times_wide in _pieces(vectors, group):
-            total += times_high * times_wide * step_cycles(height, width, costs=costs)
+            total += times_high * times_wide * step_cycles(height, width, afar, costs)
     return total
 
 
@@ -82,24 +105,44 @@ def register_tile(
     groups: tuple[int, ...] = (1, 2, 3, 4, 5, 6),
     exact: bool = False,
     costs: Costs = COMMON,
+    weights: Weights | None = None,
 ) -> tuple[int, int]:
     """(rows, vectors) of the register tile for an output of rows × vectors vector registers.
 
     `groups` are the allowed numbers of vectors. A tile needs rows*vectors accumulators, its
     vectors and one broadcast. Ties go to the larger tile, which touches memory less often. `exact`:
-    tiles leave no row over.
+    tiles leave no row over. Without `weights`, both operands are taken to stay near.
     """
+    most = weights.most_rows() if weights else rows
     best: tuple[float, int, int, int] | None = None
     for group in groups:
         if group > vectors and group != min(groups):
             continue
         for tile in heights(rows, group, registers, exact):
-            cycles = tiled_cycles(rows, max(vectors, group), tile, group, costs)
+            if tile > most and not exact:
+                break
+            cycles = tiled_cycles(rows, max(vectors, group), tile, group, costs, weights)
             key = (round(cycles, 3), -tile * group, tile, group)
             if best is None or key < best:
                 best = key
     assert best is not None
     return best[2], best[3]
+
+
+@lru_cache(maxsize=4096)
+def panel_vectors(
+    rows: int, vectors: int, registers: int, weights: Weights, costs: Costs = COMMON
+) -> int:
+    """How many vectors wide the panels of packed weights best are for a product of rows × vectors:
+    all panels are of one width, so that zeros fill the last one up and are multiplied like the
+    rest. Ties go to the wider."""
+
+    def cycles(wide: int) -> tuple[float, int]:
+        padded = -(-vectors // wide) * wide
+        tile = register_tile(rows, padded, registers, (wide,), False, costs, weights)
+        return round(tiled_cycles(rows, padded, *tile, costs, weights), 3), -wide
+
+    return min(range(1, min(vectors, WIDEST) + 1), key=cycles)
 
 
 def spatial_cycles(

@@ -24,7 +24,7 @@ from tilewright.graph.ops.winograd import pack_winograd
 from tilewright.graph.passes.channels import Channels, Packing, dense, dense_filter, grouped
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import as_int
-from tilewright.strategy.tiles import prefers_pixels, register_tile, winograd_tile
+from tilewright.strategy.tiles import Weights, panel_vectors, prefers_pixels, winograd_tile
 from tilewright.target.costs import COMMON, Costs
 
 # Elementwise operators that keep padding channels finite, so that they may run on them.
@@ -43,23 +43,23 @@ def choose_layouts(
     graph: Graph,
     lanes: int,
     registers: int = 32,
+    first_cache: int = 32 << 10,
     second_cache: int = 512 << 10,
     costs: Costs = COMMON,
 ) -> Graph:
     """Packed layouts for vectors of `lanes` f32 and a machine with `registers` vector registers,
-    so many bytes of second-level cache, and these constants."""
-    return _Layouts(graph, lanes, registers, second_cache, costs).run()
+    caches of so many bytes, and these constants."""
+    return _Layouts(graph, lanes, registers, (first_cache, second_cache), costs).run()
 
 
 class _Layouts(Edit):
     """The edit, with the packed form of each value that has one."""
 
     def __init__(
-        self, graph: Graph, lanes: int, registers: int, second_cache: int, costs: Costs
+        self, graph: Graph, lanes: int, registers: int, caches: tuple[int, int], costs: Costs
     ) -> None:
         super().__init__(graph)
-        self.lanes, self.registers, self.second_cache = lanes, registers, second_cache
-        self.costs = costs
+        self.lanes, self.registers, self.caches, self.costs = lanes, registers, caches, costs
         self.packed: dict[Value, Packing] = {}  # of each value of the old graph, its first one
         self.forms: dict[tuple[Value, Packing], Value] = {}  # and in which value it is so
         self.wanted = self.wishes()
@@ -223,7 +223,7 @@ class _Layouts(Edit):
             return 0
         rows = (images or 1) * height  # an open batch pays if one image does
         ci, co = lie._replace(step=self.lanes).depth().padded(shape[1]), lie.result.padded(shape[0])
-        return winograd_tile(rows, width, ci, co, self.lanes, self.second_cache, self.costs)
+        return winograd_tile(rows, width, ci, co, self.lanes, self.caches[1], self.costs)
 
     def across(self, node: Node, packing: Packing) -> bool:
         """Whether tiles of a convolution's result had better span rows of the image."""
@@ -286,14 +286,14 @@ class _Layouts(Edit):
         turned, size = bool(node["transpose_a"]), depth * columns * 4
         rows = sizes.static(node.output.shape[len(batch) : -1])
         count = prod(rows) if rows is not None else LARGE
-        if turned and (count < FEW or size * FAR <= self.second_cache):
+        if turned and (count < FEW or size * FAR <= self.caches[1]):
             return False
         as_it_is = count < FEW or (not transposed and size <= NEAR)
         if weights is None and (as_it_is or 0 in (as_int(s) for s in w.shape)):
             return False
         vectors = -(-columns // self.lanes)
-        _, group = register_tile(count, vectors, self.registers, costs=self.costs)
-        block = group * self.lanes
+        near = Weights.beside(self.lanes, depth, *self.caches)
+        block = self.lanes * panel_vectors(count, vectors, self.registers, near, self.costs)
         packed = (
             self.pack_in_run(w, block, transposed)
             if weights is None
