@@ -5,8 +5,8 @@ machine. The one idea: the innermost body is `columns × vectors` accumulators t
 while the reduction runs; each step loads a few vectors of weights and broadcasts one number of the
 image for each column.
 
-    parallel channel groups, rows
-        columns in tiles
+    parallel shares of the rows, channel groups
+        rows, columns in tiles
             init the tile; for every tap: tile += image * weights          (the anchor)
             bias, activation, sum with a branch → memory                   (the epilogue)
 """
@@ -32,16 +32,18 @@ from tilewright.strategy.loops import (
     innermost,
     parallel,
     reorder,
+    shared,
     split,
     unroll,
     vectorize,
 )
-from tilewright.strategy.pointwise import stream
+from tilewright.strategy.pointwise import ROWS, stream
 from tilewright.strategy.registers import decide_spatial_tile, fill_registers, multiples
 from tilewright.strategy.tiles import Weights
 from tilewright.target.target import Target
 
 LARGE = 64  # columns that a symbolic size stands for
+MUCH_MORE = 3  # times as many numbers
 
 
 @dataclass(frozen=True)
@@ -74,14 +76,18 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
     name = next(b.name for b in blocks(schedule.func.body) if role(b) == "conv_packed")
     anchor = split_off_result(schedule, name)
     if anchor.pad is not None:
-        stream(schedule, anchor.pad, target, threads)
+        stream(schedule, anchor.pad, target, threads, places=ROWS)
     n, o, y, x, i = by_axis(schedule, anchor.result)
     lanes = lanes_of(schedule, name, target)
     o, y, x, tile = cut_tile(schedule, name, (o, y, x, i), target, lanes)
     band, y = blocked(schedule, "band", y)
-    reorder(schedule, n, band, o, y, x, *tile)
+    share = ""
+    if not band:
+        spread = is_spread(schedule, name)
+        share, y = shared(schedule, y, threads, extent(schedule, o), wanted=spread)
+    reorder(schedule, n, share, band, o, y, x, *tile)
     _, own_o, own_y, own_x, own_i, *reduced = compute_inside(
-        schedule, anchor.block, innermost([n, band, o, y, x])
+        schedule, anchor.block, innermost([n, share, band, o, y, x])
     )
     if schedule.decide("reduction", "channels", ("channels", "taps")) == "taps":
         reduced = [*reduced[1:3], reduced[0], reduced[3]]
@@ -90,7 +96,18 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:
-        parallel(schedule, [n, band, o, y], threads)
+        parallel(schedule, [n, share, o] if share else [n, band, o, y], threads)
+
+
+def is_spread(schedule: Schedule, anchor: str) -> bool:
+    """Whether threads share the places of the image, so that each reads all weights, and not the
+    weights, so that each reads the whole image: where weights are not much more."""
+    work = find(schedule, anchor)
+    sizes = [(as_int(a.extent) or 1, a.kind) for a in work.axes]
+    _, groups, *_, block = (size for size, kind in sizes if kind == "spatial")
+    weights = groups * block * prod(size for size, kind in sizes if kind == "reduce")
+    touched = sum(prod(as_int(d) or 1 for d in b.shape) for b in schedule.func.buffers)
+    return weights <= MUCH_MORE * (touched - weights)
 
 
 def transposed(schedule: Schedule, target: Target, threads: int) -> None:

@@ -16,6 +16,7 @@ from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 
 PIECES = 16  # for each thread: the last one to be done keeps the others waiting for a sixteenth
+SHARES = 4  # pieces for each thread where they are of one length
 UNKNOWN_PIECES = 64  # what a symbolic extent counts for
 
 
@@ -96,6 +97,34 @@ def blocked(schedule: Schedule, name: str, loop: str) -> tuple[str, str]:
     is, and the pick is the whole loop, which has no loop over blocks."""
     count = extent(schedule, loop)
     size = schedule.decide(name, count, divisors(count))
+    if size == count:
+        return "", loop
+    outer, inner = split(schedule, loop, size)
+    return outer, inner
+
+
+def shared(
+    schedule: Schedule,
+    loop: str,
+    threads: int,
+    others: int,
+    *,
+    wanted: bool = True,
+    decision: str = "share",
+) -> tuple[str, str]:
+    """The loop over the places of an image as a loop over shares, some for each thread, and the
+    loop inside a share; the first is "" where it is not cut. `others`: pieces that a share has;
+    `wanted`: whether to cut it, if there is no other `decision` on how long a share is.
+
+    With shares outside, a thread meets in one kernel after another the same places of the image: it
+    finds them in its own cache. Where cores have no cache in common, what another thread made is as
+    far away as memory.
+    """
+    count = extent(schedule, loop)
+    if threads == 1 or count < threads:
+        return "", loop
+    size = -(-count // min(count, threads * max(1, -(-SHARES // others))))
+    size = schedule.decide(decision, size if wanted else count, sorted({size, count}))
     if size == count:
         return "", loop
     outer, inner = split(schedule, loop, size)

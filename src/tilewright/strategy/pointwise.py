@@ -17,11 +17,12 @@ from tilewright.ir.walk import free_vars, loads, stores
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import UNKNOWN_SIZE, instances
-from tilewright.strategy.loops import divisors, extent, find, fuse, parallel
+from tilewright.strategy.loops import divisors, extent, find, fuse, parallel, shared
 from tilewright.target.target import Target
 
 BYTES_PER_CYCLE = 16  # of results at best: what takes less than a parallel region is not worth one
 UNROLLED_VECTORS = 4  # independent vectors in flight
+ROWS = 2  # the axis of a packed image along which threads share it
 PIECES = 4  # parallel pieces for each thread, so that an unlucky thread does not hold up the rest
 
 
@@ -31,8 +32,12 @@ def pointwise(schedule: Schedule, target: Target, threads: int) -> None:
         stream(schedule, name, target, threads)
 
 
-def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
-    """Vectorise and parallelise the loops of one elementwise block that stand at the root."""
+def stream(
+    schedule: Schedule, name: str, target: Target, threads: int, places: int | None = None
+) -> None:
+    """Vectorise and parallelise the loops of one elementwise block that stand at the root.
+    `places`: the axis, if any, of which threads are to have shares, as what reads the result does.
+    """
     block = find(schedule, name)
     loops = list(schedule.loops(name))
     while len(loops) > 1 and extent(schedule, loops[-1]) == 1:
@@ -73,8 +78,30 @@ def stream(schedule: Schedule, name: str, target: Target, threads: int) -> None:
         if columns > 1:
             outer[-1], column = schedule.split(outer[-1], (None, columns))
             schedule.unroll(column)
+    if worth and rows == 1 and places is not None:
+        outer = shares_first(schedule, name, outer, threads, places)
     if worth:
         parallel(schedule, outer, threads, f"{name}.parallel")
+
+
+def shares_first(
+    schedule: Schedule, name: str, outer: list[str], threads: int, places: int
+) -> list[str]:
+    """The loops to run in parallel with shares of axis `places` outside, where a loop walks it and
+    nothing else."""
+    block = find(schedule, name)
+    if places >= len(block.axes):
+        return outer
+    along = next((n for n in outer if axes_of(block, n) == [block.axes[places].var]), "")
+    if not along:
+        return outer
+    at = outer.index(along)
+    others = prod(extent(schedule, n, UNKNOWN_SIZE) for n in outer[:at])
+    share, inner = shared(schedule, along, threads, others, decision=f"{name}.share")
+    if not share:
+        return outer
+    schedule.reorder(share, *outer[:at], inner, *outer[at + 1 :])
+    return [share, *outer[:at]]
 
 
 def turned(schedule: Schedule, block: Block, outer: Sequence[str], inner: str, lanes: int) -> str:

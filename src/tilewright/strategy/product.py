@@ -19,7 +19,7 @@ from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role
 from tilewright.strategy.ahead import fetch_ahead
-from tilewright.strategy.convolution import lanes_of, split_off_result
+from tilewright.strategy.convolution import is_spread, lanes_of, split_off_result
 from tilewright.strategy.loops import (
     PIECES,
     blocked,
@@ -32,11 +32,12 @@ from tilewright.strategy.loops import (
     innermost,
     parallel,
     reorder,
+    shared,
     split,
     unroll,
     vectorize,
 )
-from tilewright.strategy.pointwise import stream
+from tilewright.strategy.pointwise import ROWS, stream
 from tilewright.strategy.registers import decide_tile, fill_registers, multiples, row_lanes
 from tilewright.strategy.tiles import WIDEST, Weights, register_tile, tiled_cycles
 from tilewright.support.errors import ScheduleError
@@ -104,7 +105,7 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     block = as_int(find(schedule, name).axes[3].extent) or 1
     anchor = split_off_result(schedule, name)
     if anchor.pad is not None:
-        stream(schedule, anchor.pad, target, threads)
+        stream(schedule, anchor.pad, target, threads, places=ROWS)
     n, o, *pixels, i = by_axis(schedule, anchor.result)
     pixel = fuse(schedule, pixels)
     groups, count = extent(schedule, o), extent(schedule, pixel, LARGE)
@@ -126,6 +127,9 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     o_outer, o_inner = split(schedule, o, vectors // wide)
     part, pixel = split(schedule, pixel, share) if share < count else ("", pixel)
     tile, inner = split(schedule, pixel, rows)
+    if not part:
+        spread = is_spread(schedule, name)
+        part, tile = shared(schedule, tile, threads, extent(schedule, o_outer), wanted=spread)
     several, lane = split(schedule, i, lanes)
     reorder(schedule, n, part, o_outer, tile, inner, o_inner, several, lane)
     around = innermost([n, part, o_outer, tile])

@@ -30,6 +30,7 @@ from tilewright.strategy.loops import (
     innermost,
     parallel,
     reorder,
+    shared,
     split,
     unroll,
     vectorize,
@@ -108,6 +109,13 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
             piece = tile
         reorder(schedule, *outer, piece, column, lane)
     count = sum(a.kind == "spatial" for a in block.axes)
+    share = ""
+    if windows and len(outer) == 4:
+        n, c, y, x = outer
+        share, y = shared(schedule, y, threads, extent(schedule, c))
+        if share:
+            outer = [n, share, c, y, x]
+            reorder(schedule, *outer, piece, column, lane)
     own = compute_inside(schedule, anchor.block, innermost([*outer, piece]))
     taps = own[count:]
     fill_registers(
@@ -116,7 +124,7 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     unroll(schedule, column)
     vectorize(schedule, lane)
     if threads > 1 and is_worth_a_region(instances(block) * 4, target):
-        parallel(schedule, [*outer, piece], threads)
+        parallel(schedule, outer[:3] if share else [*outer, piece], threads)
 
 
 def has_windows(block: Block) -> bool:

@@ -21,7 +21,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role, written
 from tilewright.strategy.ahead import fetch_ahead
 from tilewright.strategy.loops import (
-    PIECES,
+    SHARES,
     by_axis,
     compute_inside,
     find,
@@ -33,12 +33,13 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
-from tilewright.strategy.pointwise import stream
+from tilewright.strategy.pointwise import ROWS, stream
 from tilewright.strategy.registers import decide_tile, fill_registers, multiples
 from tilewright.strategy.tiles import register_tile, tiled_cycles
 from tilewright.target.target import Target
 
 LINE = 16  # numbers in a cache line
+AFAR = 2  # how much dearer an image is that other threads made, each a part of it
 EVEN = 1.1  # of its share: what a thread may have to do
 WORTH_A_PANEL = 4  # tiles in a run: each run reads all weights of its panel
 
@@ -49,7 +50,7 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     result = schedule.blocks()[-1]
     product, spread, half = (named[f"winograd_{r}"] for r in ("product", "spread", "half"))
     if "pad" in named:
-        stream(schedule, named["pad"], target, threads)
+        stream(schedule, named["pad"], target, threads, places=ROWS)
     images, groups, edge, _, count, block, depth = (
         as_int(a.extent) or 1 for a in find(schedule, product).axes[:7]
     )
@@ -133,11 +134,15 @@ def decide_runs(
     half_cache = target.cache(1).size // 2
     most = half_cache // (edge * edge * depth * 4)
     run = run_of_tiles(count, across, most)
+    if threads > 1:  # each has several runs
+        run = run_of_tiles(count, across, min(most, -(-count * images // (threads * SHARES))))
     _, vectors = register_tile(run, groups * wide, registers, fits, True, target.costs)
-    panels = groups * wide // vectors
+    panels, runs = groups * wide // vectors, images * -(-count // run)
     weights, image = groups * wide * lanes * depth, depth * count * images
-    inside = -(-count // run) * images * weights <= image * (1 + panels)
-    if threads > 1 and images * -(-count // run) < threads * PIECES:
+    if threads > 1:
+        image *= AFAR
+    inside = runs * weights <= image * (1 + panels)
+    if -(-runs // threads) * threads > EVEN * runs:
         inside = False
     inside = schedule.decide("image", "run" if inside else "whole", ("run", "whole")) == "run"
     if inside:

@@ -1,0 +1,75 @@
+"""Threads share the places of images, so that each finds in its own cache what it made before."""
+
+import numpy as np
+import pytest
+
+from tests.strategy.random_shapes import judge
+from tilewright.driver.compile import kernel_jobs, prepare
+from tilewright.driver.observe import Watch
+from tilewright.graph import Builder
+from tilewright.schedule.locate import find_loop
+from tilewright.strategy.select import default
+from tilewright.strategy.space import decisions
+from tilewright.target.target import target
+
+AVX512 = target("cpu -mcpu=skylake-avx512")
+
+
+def image_through(weights, size, pooled=False, **attrs):
+    """A graph of a convolution of an image of `size` × `size` places, and perhaps a pool after."""
+    build, rng = Builder(), np.random.default_rng(3)
+    x = build.input("x", "f32", (1, weights[1], size, size))
+    y = build.emit("conv", x, build.constant(rng.standard_normal(weights, np.float32)), **attrs)
+    if pooled:
+        y = build.emit("max_pool", y, kernel=(3, 3), strides=(2, 2), pads=((1, 1), (1, 1)))
+    return build.finish({"y": y})
+
+
+def schedules(graph, threads):
+    """The schedules of a graph's kernels that decide on a share of their own."""
+    _, _, _, jobs = kernel_jobs(prepare(graph, AVX512, 3), AVX512, threads, Watch())
+    found = [default(job.func, AVX512, threads, strict=True) for job in jobs]
+    return [s for s in found if "share" in decisions(s)]
+
+
+CASES = {
+    "5x5": ((32, 32, 5, 5), {"pads": ((2, 2), (2, 2))}),
+    "1x1": ((64, 32, 1, 1), {}),
+    "1x1 and a pool": ((64, 32, 1, 1), {"pooled": True}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("threads", [2, 3])
+def test_shares_of_an_image_are_outside(case, threads):
+    weights, attrs = CASES[case]
+    found = schedules(image_through(weights, 40, **attrs), threads)
+    assert len(found) == 1 + ("pooled" in attrs)
+    for schedule in found:
+        outer = find_loop(schedule.func, schedule.loops(schedule.blocks()[-1])[0])
+        assert outer.kind == "parallel"
+        share = schedule.trace.decisions["share"]
+        assert -(-max(share.among) // share.value) >= threads
+
+
+def test_one_thread_has_no_share():
+    assert not schedules(image_through((64, 32, 1, 1), 40), 1)
+
+
+@pytest.mark.parametrize(("channels", "size", "spread"), [(64, 56, True), (1024, 7, False)])
+def test_many_weights_are_shared_instead(channels, size, spread):
+    (schedule,) = schedules(image_through((channels, channels, 1, 1), size), 2)
+    share = decisions(schedule)["share"]
+    tiles = -(-(size * size) // decisions(schedule)["rows"])
+    assert (share < tiles) == spread
+
+
+@pytest.mark.parametrize("size", [7, 13, 31])
+@pytest.mark.parametrize("threads", [2, 3, 5])
+@pytest.mark.parametrize("taps", [1, 3])
+def test_shares_of_odd_sizes_agree_with_numpy(taps, size, threads):
+    pads = ((taps // 2, taps // 2),) * 2
+    for strides in ((1, 1), (2, 2)):
+        graph = image_through((17, 9, taps, taps), size, True, pads=pads, strides=strides)
+        image = np.random.default_rng(size).standard_normal((1, 9, size, size), np.float32)
+        assert judge(graph, [image], threads) == ""
