@@ -21,7 +21,15 @@ def product(rows: int, depth: int, columns: int) -> Schedule:
 
 @pytest.mark.parametrize(
     ("rows", "columns", "ahead"),
-    [(36, 4096, 1), (16, 4096, 1), (1, 4096, 0), (4, 4096, 0), (1024, 4096, 0), (36, 128, 0)],
+    [
+        (36, 4096, 1),
+        (16, 4096, 1),
+        (128, 4096, 1),
+        (1, 4096, 0),
+        (4, 4096, 0),
+        (1024, 4096, 0),
+        (36, 128, 0),
+    ],
 )
 def test_asked_for_where_it_pays(rows, columns, ahead):
     """Not for one row, which reads everything once, nor for weights that stay near."""

@@ -1,8 +1,14 @@
 """Register tiles: they fit the registers, and the model prefers what should be better."""
 
+import numpy as np
 import pytest
 
+from tilewright.driver.compile import kernel_jobs, prepare
+from tilewright.driver.observe import Watch
+from tilewright.graph import Builder
 from tilewright.strategy.product import panel_groups
+from tilewright.strategy.select import default
+from tilewright.strategy.space import decisions
 from tilewright.strategy.tiles import (
     Weights,
     panel_vectors,
@@ -16,6 +22,8 @@ from tilewright.strategy.tiles import (
 from tilewright.strategy.winograd import even_parts, whole_tiles
 from tilewright.target.costs import HALVES
 from tilewright.target.target import target
+
+AVX512 = target("cpu -mcpu=znver4")
 
 
 @pytest.mark.parametrize("registers", [16, 32])
@@ -81,7 +89,7 @@ def test_panels_of_a_common_width_are_filled():
 
 def test_a_tile_takes_no_more_rows_than_the_first_cache_has_ways_for():
     """Rows of 3072 numbers are three times 4096 bytes apart: their lines meet in one set."""
-    far, near = (Weights.beside(16, depth, 32 << 10, 1 << 20) for depth in (3072, 776))
+    far, near = (Weights.beside(16, d, 32 << 10, 1 << 20, apart=d * 4) for d in (3072, 776))
     assert far.most_rows() == 7 < near.most_rows()
     assert register_tile(128, 3, 32, (3,), weights=far) == (7, 3)
     assert register_tile(128, 3, 32, (3,), weights=near)[0] > 7
@@ -152,3 +160,30 @@ def test_a_run_is_made_of_whole_register_tiles():
     machine = target("cpu -mcpu=x86-64-v4")
     assert whole_tiles(8, 4, machine, (4,)) == 8  # twice four rows
     assert whole_tiles(23, 4, machine, (4,)) == 24  # not 23 times one
+
+
+def product_of(channels: int, size: int, window: int) -> dict:
+    """What the default of a convolution of so many channels to as many decides."""
+    build, rng = Builder(), np.random.default_rng(3)
+    x = build.input("x", "f32", (1, channels, size, size))
+    weights = rng.standard_normal((channels, channels, window, window), np.float32)
+    pads = (((window - 1) // 2,) * 2,) * 2
+    graph = build.finish({"y": build.emit("conv", x, build.constant(weights), pads=pads)})
+    _, _, _, jobs = kernel_jobs(prepare(graph, AVX512, 3), AVX512, 1, Watch())
+    found = [decisions(default(job.func, AVX512, strict=True)) for job in jobs]
+    return next(d for d in found if "vectors" in d)
+
+
+@pytest.mark.parametrize(("channels", "size"), [(256, 14), (128, 28), (96, 17)])
+def test_winograd_computes_hardly_more_tiles_than_there_are(channels, size):
+    """In tiles of four by four results: 16, 49 and 25."""
+    there, made = (-(-size // 4)) ** 2, product_of(channels, size, 3)
+    assert made["tiles"] % made["rows"] == 0
+    assert there <= -(-there // made["tiles"]) * made["tiles"] <= there + 3
+
+
+def test_a_deep_1x1_convolution_reads_weights_that_stay_near():
+    """Four vectors of 1024 channels are a quarter of a megabyte, read again for every few pixels;
+    with two, twice as many pixels share each of them."""
+    deep, shallow = product_of(1024, 7, 1), product_of(64, 7, 1)
+    assert deep["vectors"] < shallow["vectors"] and deep["rows"] > shallow["rows"]

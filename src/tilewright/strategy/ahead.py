@@ -18,7 +18,7 @@ from tilewright.strategy.loops import find
 from tilewright.target.target import Target
 
 MOST_REQUESTS = 2  # a step: with more, the panel is used too little for anything to be hidden
-MOST_STEPS = 4  # a request: with more, the first of so many tiles is little of the time
+MOST_STEPS = 16  # a request: with more, the first of so many tiles is little of the time
 
 
 def fetch_ahead(schedule: Schedule, target: Target, anchor: str, panel: str) -> None:

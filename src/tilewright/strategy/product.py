@@ -63,7 +63,8 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
     count = extent(schedule, row, LARGE)
     groups = panel_groups(count, wide, target.vector_registers, target.costs)
     depth = as_int(product.axes[-1].extent) or LARGE
-    weights = Weights.beside(lanes, depth, target.cache(0).size, target.cache(1).size)
+    caches = target.cache(0).size, target.cache(1).size
+    weights = Weights.beside(lanes, depth, *caches, apart=depth * 4)
     rows, vectors = decide_tile(schedule, count, wide, target, groups, weights=weights)
     piece, vector = split(schedule, vector, vectors) if vectors < wide else ("", vector)
     tile, inner = split(schedule, row, rows)
@@ -117,13 +118,16 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     if share * 4 < stays:
         share = count  # no even parts: in one
     registers, costs = target.vector_registers, target.costs
-    rows, vectors = register_tile(share, groups * wide, registers, fits, costs=costs)
+    weights = Weights.beside(lanes, depth, target.cache(0).size, target.cache(1).size)
+    rows, vectors = register_tile(share, groups * wide, registers, fits, False, costs, weights)
     few = count // share * (groups * wide // vectors) < threads * PIECES
     if threads > 1 and (few or share % rows):  # pieces must be enough, and whole tiles each
         share = count
     share = schedule.decide("pixels", share, divisors(count))
     apart = threads > 1 and share < count  # then tiles must not reach into the next part
-    rows, vectors = decide_tile(schedule, share, groups * wide, target, fits, exact=apart)
+    rows, vectors = decide_tile(
+        schedule, share, groups * wide, target, fits, exact=apart, weights=weights
+    )
     o_outer, o_inner = split(schedule, o, vectors // wide)
     part, pixel = split(schedule, pixel, share) if share < count else ("", pixel)
     tile, inner = split(schedule, pixel, rows)

@@ -22,20 +22,24 @@ SECOND_TILE = 1.03  # what it must gain to have a tile of another size for the v
 
 class Weights(NamedTuple):
     """What tiles read of the weights: bytes of a vector, how many vectors deep the reduction is,
-    and bytes that stay in the first and in the second cache; and of how many neighbouring vectors
-    the weights meet the same numbers of the image (0: of all)."""
+    and bytes that stay in the first and in the second cache; of how many neighbouring vectors the
+    weights meet the same numbers of the image (0: of all); and how many bytes the rows of that lie
+    apart (0: those of a vector)."""
 
     vector: int
     depth: int
     first: int
     second: int
     alike: int = 0
+    apart: int = 0
 
     @staticmethod
-    def beside(lanes: int, depth: int, first: int, second: int, alike: int = 0) -> Weights:
+    def beside(
+        lanes: int, depth: int, first: int, second: int, alike: int = 0, apart: int = 0
+    ) -> Weights:
         """Of f32 in vectors of `lanes`, on a machine with caches of so many bytes, an eighth of
         which is left to what else a tile touches."""
-        return Weights(lanes * 4, depth, first * 7 // 8, second * 7 // 8, alike)
+        return Weights(lanes * 4, depth, first * 7 // 8, second * 7 // 8, alike, apart)
 
     def cycles(self, group: int, costs: Costs = COMMON) -> float:
         """Cycles in which a vector comes where every tile reads `group` of them, all deep."""
@@ -45,11 +49,10 @@ class Weights(NamedTuple):
         return self.vector / (costs.second_cache if panel <= self.second else costs.third_cache)
 
     def most_rows(self) -> int:
-        """How many rows of a dense matrix, as long as the reduction is deep, a tile may walk along
-        at once: lines of rows that lie a multiple of WAY apart all compete for the same places of
-        the first cache."""
-        apart = WAY // gcd(WAY, self.depth * 4)
-        return max(1, self.first // WAY * apart)
+        """How many rows a tile may walk along at once: lines of rows that lie a multiple of WAY
+        apart all compete for the same places of the first cache."""
+        places = WAY // gcd(WAY, self.apart or self.vector)
+        return max(1, self.first // WAY * places)
 
 
 def step_cycles(

@@ -35,7 +35,7 @@ from tilewright.strategy.loops import (
 )
 from tilewright.strategy.pointwise import ROWS, stream
 from tilewright.strategy.registers import decide_tile, fill_registers, multiples
-from tilewright.strategy.tiles import register_tile, tiled_cycles
+from tilewright.strategy.tiles import Weights, register_tile, tiled_cycles
 from tilewright.target.target import Target
 
 LINE = 16  # numbers in a cache line
@@ -131,31 +131,34 @@ def decide_runs(
     (images, count, across), (groups, wide, lanes) = tiles, channels
     registers = target.vector_registers
     fits = tuple(v for v in multiples(wide) if groups * wide % v == 0)
+    weights = Weights.beside(lanes, depth, target.cache(0).size, target.cache(1).size)
     half_cache = target.cache(1).size // 2
     most = half_cache // (edge * edge * depth * 4)
     run = run_of_tiles(count, across, most)
     if threads > 1:  # each has several runs
         run = run_of_tiles(count, across, min(most, -(-count * images // (threads * SHARES))))
-    _, vectors = register_tile(run, groups * wide, registers, fits, True, target.costs)
+    _, vectors = register_tile(run, groups * wide, registers, fits, True, target.costs, weights)
     panels, runs = groups * wide // vectors, images * -(-count // run)
-    weights, image = groups * wide * lanes * depth, depth * count * images
+    every, image = groups * wide * lanes * depth, depth * count * images
     if threads > 1:
         image *= AFAR
-    inside = runs * weights <= image * (1 + panels)
+    inside = runs * every <= image * (1 + panels)
     if -(-runs // threads) * threads > EVEN * runs:
         inside = False
     inside = schedule.decide("image", "run" if inside else "whole", ("run", "whole")) == "run"
     if inside:
         others = (run_of_tiles(count, across, (most << 2) >> n) for n in range(5))
         run = schedule.decide("tiles", run, dict.fromkeys((run, *others)))
-        return inside, run, *decide_tile(schedule, run, groups * wide, target, fits, exact=True)
-    _, vectors = register_tile(count, groups * wide, registers, fits, costs=target.costs)
+        tile = decide_tile(schedule, run, groups * wide, target, fits, exact=True, weights=weights)
+        return inside, run, *tile
+    _, vectors = register_tile(count, groups * wide, registers, fits, False, target.costs, weights)
     least = -(-count * edge * edge * vectors * lanes * 4 // half_cache)
     pieces = images * -(-groups * wide // vectors)
     runs = even_parts(pieces, threads, least, count // WORTH_A_PANEL)
-    cut = runs > least  # for the threads' sake: then tiles must not reach into the next run
-    share = whole_tiles(-(-count // runs), groups * wide, target, fits) if cut else count
-    rows, vectors = decide_tile(schedule, share, groups * wide, target, fits, exact=cut)
+    share = whole_tiles(-(-count // runs), groups * wide, target, fits, weights)
+    rows, vectors = decide_tile(
+        schedule, share, groups * wide, target, fits, exact=True, weights=weights
+    )
     counts = dict.fromkeys((runs, *(max(1, (runs << 2) >> n) for n in range(5))))
     values = dict.fromkeys(-(-count // (n * rows)) * rows for n in counts)
     return inside, schedule.decide("tiles", next(iter(values)), values), rows, vectors
@@ -172,13 +175,16 @@ def even_parts(pieces: int, threads: int, least: int, most: int) -> int:
     return min(range(least, max(least, most) + 1), key=waste)
 
 
-def whole_tiles(share: int, vectors: int, target: Target, fits: tuple[int, ...]) -> int:
+def whole_tiles(
+    share: int, vectors: int, target: Target, fits: tuple[int, ...], weights: Weights | None = None
+) -> int:
     """So many tiles of the image, or a few more if register tiles then leave no row over and take
     less time."""
+    registers, costs = target.vector_registers, target.costs
 
     def cycles(rows: int) -> float:
-        tile = register_tile(rows, vectors, target.vector_registers, fits, True, target.costs)
-        return tiled_cycles(rows, vectors, *tile, target.costs)
+        tile = register_tile(rows, vectors, registers, fits, True, costs, weights)
+        return tiled_cycles(rows, vectors, *tile, costs, weights)
 
     return min(range(share, share + WORTH_A_PANEL), key=cycles)
 

@@ -292,7 +292,7 @@ class _Layouts(Edit):
         if weights is None and (as_it_is or 0 in (as_int(s) for s in w.shape)):
             return False
         vectors = -(-columns // self.lanes)
-        near = Weights.beside(self.lanes, depth, *self.caches)
+        near = Weights.beside(self.lanes, depth, *self.caches, apart=depth * 4)
         block = self.lanes * panel_vectors(count, vectors, self.registers, near, self.costs)
         packed = (
             self.pack_in_run(w, block, transposed)
