@@ -187,3 +187,15 @@ def test_a_deep_1x1_convolution_reads_weights_that_stay_near():
     with two, twice as many pixels share each of them."""
     deep, shallow = product_of(1024, 7, 1), product_of(64, 7, 1)
     assert deep["vectors"] < shallow["vectors"] and deep["rows"] > shallow["rows"]
+
+
+@pytest.mark.parametrize(("rows", "several"), [(1, True), (128, False)])
+def test_steps_of_few_vectors_stand_together(rows, several):
+    """A row times a matrix is a few vectors a step: the loop's own jump would be as much work."""
+    build, rng = Builder(), np.random.default_rng(3)
+    x = build.input("x", "f32", (rows, 96))
+    weights = build.constant(rng.standard_normal((96, 64), np.float32))
+    graph = build.finish({"y": build.emit("matmul", x, weights)})
+    _, _, _, jobs = kernel_jobs(prepare(graph, AVX512, 3), AVX512, 1, Watch())
+    (made,) = [d for job in jobs if "steps" in (d := decisions(default(job.func, AVX512)))]
+    assert (made["steps"] > 1) == several

@@ -27,6 +27,7 @@ from tilewright.target.target import Target
 MOST_STEPS = 32  # of a reduction that are written out: a bound on the size of the code
 INNER_STEPS = 16  # of them along one loop
 BODY = 192  # vectors that are computed between two jumps: more do not stay in the decoded cache
+FEW = 24  # up to so many are worth it for any loop: a jump after each few hides less of memory
 
 
 def multiples(wide: int) -> tuple[int, ...]:
@@ -136,7 +137,8 @@ def write_out(
     """Write several steps of a nest of reduction loops one after another: decision "steps".
 
     Whole inner loops are written out, and a part of the next one. The pick are those of `short`,
-    the innermost loops, that leave the code small; a step computes `size` vectors.
+    the innermost loops, that leave the code small; a step computes `size` vectors, and several
+    steps of few vectors (a row times a matrix) stand together whatever the loop.
     """
     values, own = [1], 1
     for loop in reversed(reduced):
@@ -146,6 +148,7 @@ def write_out(
             break  # the loop is too long to be written out whole, or symbolic
         if loop in short and values[-1] * size <= BODY:
             own = values[-1]
+    own = max(v for v in values if v == own or v * size <= FEW)
     values = [v for v in values if v <= max(own, MOST_STEPS)]
     steps = schedule.decide(f"{of}steps", own, values)
     for loop in reversed(reduced):
