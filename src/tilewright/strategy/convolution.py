@@ -38,8 +38,7 @@ from tilewright.strategy.loops import (
     vectorize,
 )
 from tilewright.strategy.pointwise import ROWS, stream
-from tilewright.strategy.registers import decide_spatial_tile, fill_registers, multiples
-from tilewright.strategy.tiles import Weights
+from tilewright.strategy.registers import decide_spatial_tile, fill_registers, multiples, weights_on
 from tilewright.target.target import Target
 
 LARGE = 64  # columns that a symbolic size stands for
@@ -154,8 +153,7 @@ def cut_tile(
     wide = block // lanes
     work = find(schedule, anchor)
     depth = prod(as_int(a.extent) or 1 for a in work.axes if a.kind == "reduce")
-    caches = target.cache(0).size, target.cache(1).size
-    weights = Weights.beside(lanes, depth, *caches, annotation(work, "alike", 0) // lanes)
+    weights = weights_on(target, lanes, depth, annotation(work, "alike", 0) // lanes)
     rows, columns, vectors = decide_spatial_tile(
         schedule, height, width, groups * wide, target, multiples(wide), weights
     )

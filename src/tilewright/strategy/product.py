@@ -38,8 +38,14 @@ from tilewright.strategy.loops import (
     vectorize,
 )
 from tilewright.strategy.pointwise import ROWS, stream
-from tilewright.strategy.registers import decide_tile, fill_registers, multiples, row_lanes
-from tilewright.strategy.tiles import WIDEST, Weights, register_tile, tiled_cycles
+from tilewright.strategy.registers import (
+    decide_tile,
+    fill_registers,
+    multiples,
+    row_lanes,
+    weights_on,
+)
+from tilewright.strategy.tiles import WIDEST, register_tile, tiled_cycles
 from tilewright.support.errors import ScheduleError
 from tilewright.target.costs import COMMON, Costs
 from tilewright.target.target import Target
@@ -63,8 +69,7 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
     count = extent(schedule, row, LARGE)
     groups = panel_groups(count, wide, target.vector_registers, target.costs)
     depth = as_int(product.axes[-1].extent) or LARGE
-    caches = target.cache(0).size, target.cache(1).size
-    weights = Weights.beside(lanes, depth, *caches, apart=depth * 4)
+    weights = weights_on(target, lanes, depth, apart=depth * 4)
     rows, vectors = decide_tile(schedule, count, wide, target, groups, weights=weights)
     piece, vector = split(schedule, vector, vectors) if vectors < wide else ("", vector)
     tile, inner = split(schedule, row, rows)
@@ -118,7 +123,7 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     if share * 4 < stays:
         share = count  # no even parts: in one
     registers, costs = target.vector_registers, target.costs
-    weights = Weights.beside(lanes, depth, target.cache(0).size, target.cache(1).size)
+    weights = weights_on(target, lanes, depth)
     rows, vectors = register_tile(share, groups * wide, registers, fits, False, costs, weights)
     few = count // share * (groups * wide // vectors) < threads * PIECES
     if threads > 1 and (few or share % rows):  # pieces must be enough, and whole tiles each

@@ -41,6 +41,12 @@ def row_lanes(width: int, target: Target) -> int:
     return min(target.lanes(32), 1 << (width - 1).bit_length())
 
 
+def weights_on(target: Target, lanes: int, depth: int, alike: int = 0, apart: int = 0) -> Weights:
+    """What tiles read of the weights, beside the caches of `target`; see `Weights`."""
+    caches = target.cache(0).size, target.cache(1).size
+    return Weights.beside(lanes, depth, *caches, alike, apart)
+
+
 def decide_tile(
     schedule: Schedule,
     rows: int,

@@ -34,7 +34,7 @@ from tilewright.strategy.loops import (
     vectorize,
 )
 from tilewright.strategy.pointwise import ROWS, stream
-from tilewright.strategy.registers import decide_tile, fill_registers, multiples
+from tilewright.strategy.registers import decide_tile, fill_registers, multiples, weights_on
 from tilewright.strategy.tiles import Weights, register_tile, tiled_cycles
 from tilewright.target.target import Target
 
@@ -131,7 +131,7 @@ def decide_runs(
     (images, count, across), (groups, wide, lanes) = tiles, channels
     registers = target.vector_registers
     fits = tuple(v for v in multiples(wide) if groups * wide % v == 0)
-    weights = Weights.beside(lanes, depth, target.cache(0).size, target.cache(1).size)
+    weights = weights_on(target, lanes, depth)
     half_cache = target.cache(1).size // 2
     most = half_cache // (edge * edge * depth * 4)
     run = run_of_tiles(count, across, most)
