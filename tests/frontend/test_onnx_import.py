@@ -313,9 +313,11 @@ def test_legacy_broadcast_of_version_6():
 UNSUPPORTED = """\
 cannot import the model: 2 of its operators are not supported
 
-    ai.onnx.ml.Unheard (version 3), 1 ×
-    own.special (version 1), 2 ×
-"""
+    ai.onnx.ml.Unheard (version 3), 1 ×: 'b'
+    own.special (version 1), 2 ×: 'a', 'y'
+
+  an operator that is not supported can be defined in the file by others \
+(onnx.helper.make_function, model.functions)"""
 
 AT_A_NODE = """\
 cannot import node 'the_MatMul' (MatMul): the inner sizes are 4 and 3
@@ -351,28 +353,96 @@ def test_all_unsupported_operators_are_listed_at_once():
 
 
 ALL = """\
-cannot import the model: 1 of its operators are not supported, and 2 of its nodes cannot be imported
+cannot import the model: 2 of its operators are not supported, and 6 of its inputs and nodes \
+cannot be imported
 
-    own.special (version 1), 1 ×
+    com.microsoft.Unheard (version 1), 7 ×: 'u0', 'u1', 'u2', 'u3', 'u4' and 2 more
+    own.special (version 1), 1 ×: 'r'
+    input 'm': it is no tensor (a sequence, map or optional)
     node 'the_MatMul' (MatMul): the inner sizes are 4 and 3
     node 'the_Pad' (Pad): has no mode 'odd'
-"""
+    node 'the_MatMulNBits' (MatMulNBits): input 1 (v: f32[3, 5]) is only known at run time
+      it must be a constant or follow from the shapes of the inputs
+    node 'inner' (MatMul): the inner sizes are 4 and 3
+    node 'the_Relu' (Relu): it has 2 inputs, Relu takes 1
+
+  an operator that is not supported can be defined in the file by others \
+(onnx.helper.make_function, model.functions); com.microsoft's are \
+onnxruntime's own: a model exported without its optimiser has none"""
 
 
 def test_operators_and_nodes_that_fail_are_listed_together():
+    inner = helper.make_node("MatMul", ["x", "w"], ["i"], name="inner")
+    relus = [node("Relu", "i", "j"), node("Relu", "x x", "k")]
+    scaled = helper.make_function(
+        "own", "scaled", ["x", "w"], ["j", "k"], [inner, *relus], [helper.make_opsetid("", 18)]
+    )
+    few = {"K": 4, "N": 5, "bits": 4, "block_size": 16, "name": "the_MatMulNBits"}
     nodes = [
         node("MatMul", "x w", "p"),
         node("Relu", "p", "q"),  # needs what the product would have made: not a fault of its own
         helper.make_node("special", ["q"], ["r"], domain="own"),
         node("Pad", "x pads", "s", mode="odd"),
+        helper.make_node("MatMulNBits", ["x", "v", "v"], ["t"], domain="com.microsoft", **few),
+        helper.make_node("scaled", ["x", "w"], ["a", "b"], domain="own"),
+        helper.make_node("scaled", ["x", "w"], ["c", "d"], domain="own"),  # told once
+        *(helper.make_node("Unheard", ["x"], [f"u{k}"], domain="com.microsoft") for k in range(7)),
         node("Add", "r s", "y"),
     ]
     pads = {"w": f(3, 5), "pads": np.ones(4, np.int64)}
-    imports = [helper.make_opsetid("own", 1)]
-    m = model(nodes, [info("x", 2, 4)], [info("y", 2, 5)], pads, imports=imports)
+    imports = [helper.make_opsetid("own", 1), helper.make_opsetid("com.microsoft", 1)]
+    inputs = [info("x", 2, 4), info("v", 3, 5), optional_input("m")]
+    m = model(nodes, inputs, [info("y", 2, 5)], pads, imports=imports, functions=[scaled])
     with pytest.raises(ImportFault) as caught:
         import_onnx(m)
     assert str(caught.value) == ALL
+
+
+def optional_input(name):
+    tensor = helper.make_tensor_type_proto(F, [2])
+    return helper.make_value_info(name, helper.make_optional_type_proto(tensor))
+
+
+def nested(order):
+    """A model with a branch and a function, the nodes of each in an order."""
+
+    def side(op):
+        nodes = [node(op, "c x", "i"), node("Neg", "i", "j"), node("Mul", "j c", "k")]
+        return helper.make_graph(order(nodes), op, [], [info("k", 2, 4)])
+
+    chain = [node("Exp", "x", "u"), node("Neg", "u", "v"), node("Add", "u v", "w")]
+    function = helper.make_function(
+        "own", "chain", ["x"], ["w"], order(chain), [helper.make_opsetid("", 18)]
+    )
+    nodes = [
+        node("Abs", "x", "a"),
+        node("Sin", "a", "b"),
+        node("Add", "a b", "c"),
+        node("ReduceMax", "b", "m", keepdims=0),
+        node("Cast", "m", "yes", to=TensorProto.BOOL),
+        helper.make_node("If", ["yes"], ["k"], then_branch=side("Add"), else_branch=side("Sub")),
+        helper.make_node("chain", ["k"], ["y"], domain="own"),
+    ]
+    return model(
+        order(nodes), [info("x", 2, 4)], [info("y", 2, 4)],
+        imports=[helper.make_opsetid("own", 1)], functions=[function],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nodes_stand_in_any_order(seed):
+    """In the graph (onnxruntime sorts that, too), in branches and in functions."""
+    draw, x = np.random.default_rng(seed), f(2, 4)
+    expected = evaluate(same_as_onnxruntime(nested(list), x), [x])
+    mixed = nested(lambda nodes: [nodes[k] for k in draw.permutation(len(nodes))])
+    np.testing.assert_array_equal(evaluate(import_onnx(mixed), [x]), expected)
+
+
+def test_nodes_that_need_each_other():
+    nodes = [node("Add", "x q", "p"), node("Relu", "p", "q"), node("Neg", "q", "y")]
+    with pytest.raises(ImportFault) as caught:
+        import_onnx(model(nodes, [info("x", 2)], [info("y", 2)]))
+    assert "need each other's results\n\n    'the_Add', 'the_Relu'" in str(caught.value)
 
 
 def test_a_fault_names_its_node():
@@ -418,11 +488,8 @@ def broken(change):
     return m
 
 
-def swap(m):
-    first, second = m.graph.node
-    nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in (second, first)]
-    del m.graph.node[:]
-    m.graph.node.extend(nodes)
+def no_maker(m):
+    del m.graph.node[0]
 
 
 def cycle(m):
@@ -472,8 +539,8 @@ def future(m):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (swap, "nothing before it makes its input 'a'"),
-        (cycle, "nothing before it makes its input 'y'"),
+        (no_maker, "nothing makes its input 'a'"),
+        (cycle, "nodes of it need each other's results"),
         (twice, "defined twice"),
         (no_output, "nothing makes its output 'nowhere'"),
         (negative_dimension, "has the shape"),

@@ -2,7 +2,7 @@
 
 In: a ModelProto. Out: nothing, or an ImportFault. Names are text; every node has an operator that a
 translator knows and as many inputs and outputs as its schema says; attributes have one name each;
-subgraphs do not nest without end.
+subgraphs do not nest without end. What is wrong with single nodes is told in one error.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import onnx
 import onnx.defs
 
 from tilewright.frontend.onnx.registry import TRANSLATORS
-from tilewright.support.errors import ImportFault
+from tilewright.support.errors import ImportFault, shortened
 
 MOST_DEPTH = 16  # subgraphs inside each other
 LONGEST = 120  # characters of a name in a message
-MOST_LISTED = 40  # operators in a message
+MOST_LISTED = 40  # operators and nodes in a message
+MOST_NAMED = 5  # nodes of one operator in a message
 
 Key = tuple[str, str]  # domain, operator
 
@@ -57,11 +58,11 @@ def subgraphs(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
 
 def check_model(
     model: onnx.ModelProto, functions: Iterable[Key], versions: dict[str, int]
-) -> dict[Key, int]:
+) -> dict[Key, list[str]]:
     """Check the whole model; `functions` are the operators that the model itself defines. Returns
-    how often it has each operator that nothing here translates."""
+    the operators that nothing here translates, and which nodes have them."""
     own = set(functions)
-    missing: dict[Key, int] = {}
+    missing: dict[Key, list[str]] = {}
     bodies: list[Any] = [*graphs_in(model.graph)]
     for function in model.functions:
         check_names([function.name, function.domain, *function.input, *function.output])
@@ -75,35 +76,54 @@ def check_model(
         for node in body.node:
             check_node(node, may_refer=inside or bool(own))
             key = key_of(node)
-            if key in own:
-                continue
-            if key in TRANSLATORS or has_definition(key, versions.get(key[0], 1)):
-                check_counts(node, versions.get(key[0], 1))
-            else:
-                missing[key] = missing.get(key, 0) + 1
+            known = key in own or key in TRANSLATORS
+            if not known and not has_definition(key, versions.get(key[0], 1)):
+                missing.setdefault(key, []).append(label(node))
     return missing
 
 
+DEFINE = (
+    "an operator that is not supported can be defined in the file by others"
+    " (onnx.helper.make_function, model.functions)"
+)
+UNFUSED = "com.microsoft's are onnxruntime's own: a model exported without its optimiser has none"
+
+
 def all_faults(
-    missing: dict[Key, int], versions: dict[str, int], faults: list[ImportFault]
+    missing: dict[Key, list[str]], versions: dict[str, int], faults: list[ImportFault]
 ) -> ImportFault:
-    """One error for all that a model asks and that cannot be done: operators that are missing, and
-    nodes that were refused."""
+    """One error for all that a model asks and that cannot be done: operators that are missing, with
+    the nodes that have them, and what else was refused, with what helps there."""
     if len(faults) == 1 and not missing:
         return faults[0]
     lines = [
-        f"{short(domain or 'ai.onnx')}.{short(op)} (version {versions.get(domain, '?')}), {count} ×"
-        for (domain, op), count in sorted(missing.items())
+        f"{short(domain or 'ai.onnx')}.{short(op)} (version {versions.get(domain, '?')}),"
+        f" {len(nodes)} ×: {named(nodes)}"
+        for (domain, op), nodes in sorted(missing.items())
     ]
-    lines += [
-        short(f"{fault.what.removeprefix('cannot import ')}: {fault.why}") for fault in faults
-    ]
-    more = len(lines) - MOST_LISTED
-    lines = lines[:MOST_LISTED] + ([f"and {more} more"] if more > 0 else [])
+    for fault in faults:
+        lines.append(shortened(f"{fault.what.removeprefix('cannot import ')}: {fault.why}"))
+        lines += [f"  {fault.remedy}"] if fault.remedy else []
+    more = len(lines) - 2 * MOST_LISTED
+    lines = lines[: 2 * MOST_LISTED] + ([f"and {more} more lines"] if more > 0 else [])
     parts = [f"{len(missing)} of its operators are not supported"] if missing else []
-    parts += [f"{len(faults)} of its nodes cannot be imported"] if faults else []
-    remedy = next((fault.remedy for fault in faults if fault.remedy), "")
-    return refuse(", and ".join(parts), "\n".join(lines), remedy)
+    kinds = sorted({fault.what.split()[2] + "s" for fault in faults})
+    parts += [f"{len(faults)} of its {' and '.join(kinds)} cannot be imported"] if faults else []
+    remedies = [DEFINE] if missing else []
+    remedies += [UNFUSED] if any(domain == "com.microsoft" for domain, _ in missing) else []
+    return refuse(", and ".join(parts), "\n".join(lines), "; ".join(remedies))
+
+
+def label(node: onnx.NodeProto) -> str:
+    """A node's name, or that of its first output."""
+    return node.name or next(iter(node.output), "")
+
+
+def named(nodes: list[str]) -> str:
+    """The first few nodes by name."""
+    more = len(nodes) - MOST_NAMED
+    shown = ", ".join(f"'{short(name)}'" for name in nodes[:MOST_NAMED])
+    return shown + (f" and {more} more" if more > 0 else "")
 
 
 def check_graph(graph: onnx.GraphProto) -> None:
@@ -152,7 +172,7 @@ def check_counts(node: onnx.NodeProto, version: int) -> None:
         if not least <= count <= most:
             wanted = f"{least}" if least == most else f"{least} to {most}"
             raise ImportFault(
-                f"cannot import node '{short(node.name)}' ({short(node.op_type)})",
+                f"cannot import node '{short(label(node))}' ({short(node.op_type)})",
                 f"it has {count} {what}, {node.op_type} takes {wanted}",
             )
 

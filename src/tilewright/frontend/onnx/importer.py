@@ -8,7 +8,8 @@ scope of their own.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import onnx
@@ -19,8 +20,10 @@ from tilewright.frontend.onnx.checks import (
     MOST_LISTED,
     Key,
     all_faults,
+    check_counts,
     check_model,
     key_of,
+    label,
     refuse,
     short,
     standard_function,
@@ -38,6 +41,7 @@ from tilewright.frontend.onnx.coded import (
     outputs_of,
 )
 from tilewright.frontend.onnx.files import TYPES, Source, read, type_of
+from tilewright.frontend.onnx.order import in_order
 from tilewright.frontend.onnx.registry import TRANSLATORS, Refusal, Site
 from tilewright.frontend.onnx.registry import Sequence as Sequence_
 from tilewright.graph import sizes
@@ -107,7 +111,8 @@ class Importer:
         self.arguments: list[dict[str, onnx.AttributeProto]] = []  # of the functions being expanded
         self.translated = 0
         self.body: Any = None  # of the loop that is being translated
-        self.missing: dict[Key, int] = {}  # operators that nothing here translates
+        self.missing: dict[Key, list[str]] = {}  # operators that nothing here translates: nodes
+        self.faults: list[ImportFault] = []  # of what else cannot be imported
         self.unknown: set[str] = set()  # what nodes that were refused would have made
         self.streams = 0  # of random numbers, of nodes without a seed
 
@@ -119,10 +124,12 @@ class Importer:
         self.build.name = identifier(proto.name or "model")
         self.reserve_symbols()
         for tensor, raw in self.source.initializers():
-            self.define(tensor.name, constant_of(self.build, tensor, self.folder, raw))
+            with self.noting("cannot import tensor", [tensor.name]):
+                self.define(tensor.name, constant_of(self.build, tensor, self.folder, raw))
         for entry in proto.input:
             if entry.name not in self.scopes[0]:
-                self.define(entry.name, self.input(entry))
+                with self.noting("cannot import input", [entry.name]):
+                    self.define(entry.name, self.input(entry))
         self.translate_all(proto.node)
         outputs: dict[str, Value] = {}
         for entry in proto.output:
@@ -226,8 +233,8 @@ class Importer:
         if not known and name in self.unknown:
             raise Unknown
         if not known:
-            why = f"nothing before it makes its input '{short(name)}'"
-            raise self.fault(node, why, "is the graph sorted?")
+            why = f"nothing makes its input '{short(name)}'"
+            raise self.fault(node, why, "")
         return value if self.body is None else self.body.own(value)
 
     def argument(self, attribute: onnx.AttributeProto) -> onnx.AttributeProto | None:
@@ -244,25 +251,31 @@ class Importer:
 
     # nodes ----------------------------------------------------------------------------------
 
-    def translate_all(self, nodes: Iterable[onnx.NodeProto]) -> None:
+    @contextmanager
+    def noting(self, what: str, names: Iterable[str]) -> Iterator[None]:
+        """What is refused in here is told later, with all else that is; `names` stay unknown."""
+        try:
+            yield
+            return
+        except ImportFault as fault:
+            if not fault.what.startswith(what):
+                raise  # about the model as a whole
+            if str(fault) not in map(str, self.faults):
+                self.faults.append(fault)
+        except Unknown:
+            pass
+        self.unknown.update(names)
+        if len(self.faults) > MOST_LISTED:
+            raise all_faults(self.missing, self.versions, self.faults)
+
+    def translate_all(self, nodes: Sequence[onnx.NodeProto]) -> None:
         """Translate the main graph's nodes. What cannot be translated is told in one error; nodes
         that need its results are passed over."""
-        faults: list[ImportFault] = []
-        for node in nodes:
-            try:
+        for node in in_order(nodes):
+            with self.noting("cannot import node", node.output):
                 self.translate(node)
-                continue
-            except ImportFault as fault:
-                if not fault.what.startswith("cannot import node"):
-                    raise  # about the model as a whole
-                faults.append(fault)
-            except Unknown:
-                pass
-            self.unknown.update(node.output)
-            if len(faults) > MOST_LISTED:
-                break
-        if faults or self.missing:
-            raise all_faults(self.missing, self.versions, faults)
+        if self.faults or self.missing:
+            raise all_faults(self.missing, self.versions, self.faults)
 
     def translate(self, node: onnx.NodeProto) -> None:
         """Emit what a node means and define its outputs."""
@@ -272,6 +285,8 @@ class Importer:
         key = key_of(node)
         if key in self.missing:
             raise Unknown
+        if key not in self.functions:
+            check_counts(node, self.versions.get(key[0], 1))
         inputs = [self.lookup(name, node) for name in node.input]
         site = Site(self, node, inputs, self.versions.get(key[0], 1))
         try:
@@ -371,8 +386,9 @@ class Importer:
             raise refuse(f"its functions and subgraphs nest deeper than {MOST_DEPTH}")
         self.scopes.append(scope)
         try:
-            for node in nodes:
-                self.translate(node)
+            for node in in_order(nodes):
+                with self.noting("cannot import node", node.output):
+                    self.translate(node)
             found = []
             for name in outputs:
                 _, value = self.find(name)
@@ -401,9 +417,8 @@ class Importer:
         )
         place += f"\ninputs: {listed(map(shown, node.input))}"
         place += f"\noutputs: {listed(map(short, node.output))}"
-        label = node.name or (node.output[0] if node.output else "")
         return ImportFault(
-            f"cannot import node '{short(label)}' ({short(op)})",
+            f"cannot import node '{short(label(node))}' ({short(op)})",
             why,
             place + (f"\n{more}" if more else ""),
             remedy,

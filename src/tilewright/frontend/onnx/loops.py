@@ -19,6 +19,7 @@ import onnx
 from tilewright.frontend.onnx import measured, ragged
 from tilewright.frontend.onnx.coded import constant_of
 from tilewright.frontend.onnx.measured import measure, op
+from tilewright.frontend.onnx.order import in_order, names_read
 from tilewright.frontend.onnx.registry import Maybe, Ragged, Refusal, Sequence, Site
 from tilewright.graph import sizes
 from tilewright.graph.builder import Edit, without_dead
@@ -157,23 +158,13 @@ def parted(body: onnx.GraphProto) -> tuple[list[onnx.NodeProto], onnx.GraphProto
     """The nodes that neither follow from the body's inputs nor draw at random, and the rest."""
     varying = {e.name for e in body.input}
     same, rest = [], onnx.GraphProto(input=body.input, output=body.output)
-    for node in body.node:
+    for node in in_order(body.node):
         if node.op_type in RANDOM or not varying.isdisjoint(names_read(node)):
             varying.update(node.output)
             rest.node.append(node)
         else:
             same.append(node)
     return same, rest
-
-
-def names_read(node: onnx.NodeProto) -> Iterator[str]:
-    """The names that a node or a graph in its attributes reads."""
-    yield from node.input
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            for inner in graph.node:
-                yield from names_read(inner)
-            yield from (o.name for o in graph.output)
 
 
 def length_of(inputs: list[Value], axes: list[int]) -> Expr:
