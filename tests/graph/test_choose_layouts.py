@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.graph.rewriting import ops, rewritten
-from tilewright.graph import Builder, Graph
+from tilewright.driver.compile import compile_observed
+from tilewright.driver.kernels import KernelPool
+from tilewright.graph import Builder, Graph, Value, evaluate
 from tilewright.graph.passes.choose_layouts import choose_layouts
 
 CACHE = 128 << 10  # bytes of the second one
@@ -49,3 +52,39 @@ def test_a_transposed_left_operand_is_turned_beside_a_large_one(rows, turned, b)
 
 def test_a_transposed_left_operand_is_read_as_it_is_beside_a_small_one():
     assert laid_out(product((96, 64), (96, 64), transpose_a=True)) == ["matmul"]
+
+
+def volumes() -> Graph:
+    """A net over three axes: windows of taps along all, along some, of one place; a branch, a pool,
+    a transposed convolution and a mean."""
+    build, draw = Builder(), np.random.default_rng(7)
+
+    def filters(*shape: int) -> Value:
+        return build.constant(draw.standard_normal(shape).astype("f") / 8)
+
+    around = {"pads": ((1, 1),) * 3}
+    x = build.input("x", "f32", (2, 3, 6, 9, 8))
+    a = build.emit("relu", build.emit("conv", x, filters(32, 3, 3, 3, 3), filters(32), **around))
+    b = build.emit("conv", a, filters(32, 1, 3, 3, 3), groups=32, **around)
+    c = build.emit("conv", build.emit("relu", b), filters(32, 32, 1, 1, 1), filters(32))
+    d = build.emit("max_pool", build.emit("add", a, c), kernel=(2, 3, 2), strides=(2, 3, 2))
+    e = build.emit("conv_transpose", d, filters(32, 16, 2, 2, 2), strides=(2, 2, 2))
+    f = build.emit("conv", e, filters(20, 16, 3, 1, 1), filters(20), pads=((1, 1), (0, 0), (0, 0)))
+    return build.finish([build.emit("reduce_mean", f, axes=(2, 3, 4), keepdims=True)])
+
+
+def test_volumes_stay_packed():
+    made = laid_out(volumes())
+    packed = {"conv_packed": 3, "depthwise_packed": 1, "conv_transpose_packed": 1}
+    assert {op: made.count(op) for op in packed} == packed
+    assert made.count("unpack_channels") == 1
+    assert made.index("unpack_channels") > made.index("reduce_mean")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_volumes_give_what_plain_operators_give(threads):
+    graph = volumes()
+    x = np.random.default_rng(8).standard_normal((2, 3, 6, 9, 8)).astype("f")
+    (wanted,) = evaluate(graph, [x], precise=True)
+    (found,) = compile_observed(graph, threads=threads, cache=False, pool=KernelPool(1))(x)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * abs(wanted).max())

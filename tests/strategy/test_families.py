@@ -188,7 +188,7 @@ def test_transposed_convolution(stride):
     check(
         "conv_transpose_packed", pack(random(1, 20, 5, 6), 16),
         pack_transposed(weights, (stride, stride), 16, 16), strides=(stride, stride),
-        offsets=(1, 1), rows=5, columns=6,
+        offsets=(1, 1), places=(5, 6),
     )  # fmt: skip
 
 

@@ -48,7 +48,7 @@ CASES = {
     "transposed": case(
         "conv_transpose_packed", pack(random(1, 16, 6, 6), 16),
         pack_transposed(random(16, 24, 4, 4), (2, 2), 16, 16), strides=(2, 2), offsets=(1, 1),
-        rows=6, columns=6,
+        places=(6, 6),
     ),
     "dense": case(
         "dense_packed", random(24, 40), pack_dense(random(40, 63), 16), relu=True, channels=63

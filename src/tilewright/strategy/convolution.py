@@ -71,31 +71,31 @@ def split_off_result(schedule: Schedule, anchor: str) -> Anchor:
 
 
 def convolution(schedule: Schedule, target: Target, threads: int) -> None:
-    """conv_packed: (N, Co/ob, H, W, ob)."""
+    """conv_packed: (N, Co/ob, [D,] H, W, ob)."""
     name = next(b.name for b in blocks(schedule.func.body) if role(b) == "conv_packed")
     anchor = split_off_result(schedule, name)
     if anchor.pad is not None:
         stream(schedule, anchor.pad, target, threads, places=ROWS)
-    n, o, y, x, i = by_axis(schedule, anchor.result)
+    n, o, *planes, y, x, i = by_axis(schedule, anchor.result)
     lanes = lanes_of(schedule, name, target)
     o, y, x, tile = cut_tile(schedule, name, (o, y, x, i), target, lanes)
     band, y = blocked(schedule, "band", y)
-    share = ""
+    share, rows = "", [*planes, y]
     if not band:
         spread = is_spread(schedule, name)
-        share, y = shared(schedule, y, threads, extent(schedule, o), wanted=spread)
-    reorder(schedule, n, share, band, o, y, x, *tile)
-    _, own_o, own_y, own_x, own_i, *reduced = compute_inside(
-        schedule, anchor.block, innermost([n, share, band, o, y, x])
-    )
+        share, rows[0] = shared(schedule, rows[0], threads, extent(schedule, o), wanted=spread)
+    reorder(schedule, n, share, band, o, *rows, x, *tile)
+    own = compute_inside(schedule, anchor.block, innermost([n, share, band, o, *rows, x]))
+    (_, own_o, *_, own_y, own_x, own_i), reduced = own[: 5 + len(planes)], own[5 + len(planes) :]
     if schedule.decide("reduction", "channels", ("channels", "taps")) == "taps":
-        reduced = [*reduced[1:3], reduced[0], reduced[3]]
+        channel, *taps, inner = reduced
+        reduced = [*taps, channel, inner]
     fill_registers(schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes, written=1)
     fetch_ahead(schedule, target, anchor.block, o)
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:
-        parallel(schedule, [n, share, o] if share else [n, band, o, y], threads)
+        parallel(schedule, [n, share, o] if share else [n, band, o, *rows], threads)
 
 
 def is_spread(schedule: Schedule, anchor: str) -> bool:
@@ -110,24 +110,27 @@ def is_spread(schedule: Schedule, anchor: str) -> bool:
 
 
 def transposed(schedule: Schedule, target: Target, threads: int) -> None:
-    """conv_transpose_packed: (N, Co/ob, rows, sy, columns, sx, ob); each phase is a convolution."""
+    """conv_transpose_packed: (N, Co/ob, [places, sz,] rows, sy, columns, sx, ob); each phase is a
+    convolution."""
     name = next(b.name for b in blocks(schedule.func.body) if role(b) == "conv_transpose_packed")
     anchor = split_off_result(schedule, name)
     if anchor.pad is not None:
         stream(schedule, anchor.pad, target, threads)
-    n, o, y, p, x, q, i = by_axis(schedule, anchor.result)
+    n, o, *space, i = by_axis(schedule, anchor.result)
+    (*planes, y, x), phases = space[::2], space[1::2]
     lanes = lanes_of(schedule, name, target)
     o, y, x, tile = cut_tile(schedule, name, (o, y, x, i), target, lanes)
-    reorder(schedule, n, o, p, q, y, x, *tile)
-    _, own_o, own_y, _, own_x, _, own_i, *reduced = compute_inside(
-        schedule, anchor.block, innermost([n, o, p, q, y, x])
-    )
+    around = [n, o, *phases, *planes, y, x]
+    reorder(schedule, *around, *tile)
+    own = compute_inside(schedule, anchor.block, innermost(around))
+    (_, own_o, *own_space, own_i), reduced = own[: 3 + len(space)], own[3 + len(space) :]
+    *_, own_y, own_x = own_space[::2]
     fill_registers(schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes)
-    fetch_ahead(schedule, target, anchor.block, q)
+    fetch_ahead(schedule, target, anchor.block, phases[-1])
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:
-        parallel(schedule, [n, o, p, q, y], threads)
+        parallel(schedule, around[:-1], threads)
 
 
 def lanes_of(schedule: Schedule, anchor: str, target: Target) -> int:

@@ -37,10 +37,10 @@ STRIP = 14  # pixels in registers: enough to hide the latency of a multiply-add 
 
 
 def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
-    """depthwise_packed: (N, C/b, H, W, b)."""
+    """depthwise_packed: (N, C/b, [D,] H, W, b)."""
     name = next(b.name for b in blocks(schedule.func.body) if role(b) == "depthwise_packed")
     anchor = split_off_result(schedule, name)
-    n, c, y, x, i = by_axis(schedule, anchor.result)
+    n, c, *deep, y, x, i = by_axis(schedule, anchor.result)
     planes = extent(schedule, n) * extent(schedule, c)
     shared = planes % threads > 0 and planes < threads * PLANES  # too few for every thread
     height, width, block = extent(schedule, y), extent(schedule, x, LARGE), extent(schedule, i)
@@ -52,6 +52,7 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     rows = schedule.decide("rows", 1, divisors(height, fit[-1] // columns))
     taps = as_int(find(schedule, name).axes[-1].extent) or LARGE  # of a row, written out
     copies = 9 if width > columns else 3  # of a strip: for the ends and the middle of both loops
+    copies *= 3 ** len(deep)
     cheap = copies * vectors * columns * rows * (taps + 2) <= BUDGET  # 2: it begins, it is stored
     known = extent(schedule, y, 0) > 0 and extent(schedule, x, 0) > 0
     pad = decide_pad(schedule, anchor.pad, cheap and known, shared, c)
@@ -63,10 +64,11 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     piece, several, lane = (
         ("", *split(schedule, i, lanes)) if one else split(schedule, i, vectors, lanes)
     )
-    outer = [n, c, y, x_outer, piece]
+    outer = [n, c, *deep, y, x_outer, piece]
     reorder(schedule, *outer, y_inner, x_inner, several, lane)
     own = compute_inside(schedule, anchor.block, innermost(outer))
-    _, _, own_y, own_x, own_i, *reduced = own
+    count = 5 + len(deep)
+    (*_, own_y, own_x, own_i), reduced = own[:count], own[count:]
     fill_registers(schedule, anchor.block, (own_y, own_x), own_i, reduced, lanes, written=1)
     unroll(schedule, y_inner, x_inner, several)
     vectorize(schedule, lane)
@@ -75,7 +77,7 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
         vectorize_inner(schedule, own_i, block, lanes)
     if threads > 1:
         alone = pad == "channels" or (pad == "none" and not shared)
-        parallel(schedule, [n, c] if alone else [n, c, y], threads)
+        parallel(schedule, [n, c] if alone else [n, c, *deep, y], threads)
 
 
 def decide_pad(schedule: Schedule, pad: str | None, cheap: bool, shared: bool, channel: str) -> str:

@@ -8,7 +8,7 @@ operators and packs constants.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -131,9 +131,20 @@ def _window(
     pads: Pads,
     dilations: Sequence[int],
 ) -> tuple[Expr, ...]:
-    """The sizes of H and W after a window slides over a packed image."""
+    """The sizes of a packed image's spatial axes after a window slides over them."""
     return tuple(
-        _extent(image[2 + d], kernel[d], strides[d], pads[d], dilations[d]) for d in range(2)
+        _extent(*axis) for axis in zip(image[2:-1], kernel, strides, pads, dilations, strict=True)
+    )
+
+
+def _need_axes(x: Any, w: Any, more: int, strides: Sequence[int]) -> None:
+    """Raise Mismatch unless image and weights, of `more` other axes, have as many spatial ones as
+    the window has strides, two or three."""
+    rank = len(strides)
+    need(rank in (2, 3), f"slides windows over 2 or 3 axes, not {rank}")
+    need(
+        x.rank == rank + 3 and w.rank == rank + more,
+        f"takes a packed image of rank {rank + 3} and weights of rank {rank + more}",
     )
 
 
@@ -147,9 +158,9 @@ def _conv_type(
     group: Sequence[int] = (),
     across: bool = False,
 ) -> Type:
-    need(x.rank == 5 and w.rank == 6, "takes a packed image of rank 5 and weights of rank 6")
+    _need_axes(x, w, 4, strides)
     count, block, co, ci, step, ob = (
-        as_int(n) or 0 for n in (x.shape[1], x.shape[4], *w.shape[:2], *w.shape[4:])
+        as_int(n) or 0 for n in (x.shape[1], x.shape[-1], *w.shape[:2], *w.shape[-2:])
     )
     need(step > 0 and block % step == 0, "the weights' steps are no parts of the image's blocks")
     if group:
@@ -157,7 +168,7 @@ def _conv_type(
         need(sources % step == 0, "the weights' steps reach from one group into the next")
         last = min((co * ob - 1) // results, groups - 1) * sources
     need((last if group else 0) + ci * step <= count * block, "the weights ask for more channels")
-    size = _window(x.shape, w.shape[2:4], strides, pads, dilations)
+    size = _window(x.shape, w.shape[2:-2], strides, pads, dilations)
     return x.dtype, (x.shape[0], w.shape[0], *size, w.shape[-1])
 
 
@@ -170,61 +181,91 @@ def _conv_reference(
     group: Sequence[int] = (),
     across: bool = False,
 ) -> np.ndarray:
-    blocks, _, kh, kw, _, ob = w.shape
-    filters = w.transpose(0, 5, 1, 4, 2, 3).reshape(blocks * ob, -1, kh, kw)
-    plain = np.moveaxis(x, -1, 2).reshape(x.shape[0], -1, *x.shape[2:4])
+    blocks, _, *kernel, _, ob = w.shape
+    rank = len(kernel)
+    filters = np.moveaxis(np.moveaxis(w, -1, 1), -1, 3).reshape(blocks * ob, -1, *kernel)
+    plain = np.moveaxis(x, -1, 2).reshape(x.shape[0], -1, *x.shape[2:-1])
     padded = np.pad(plain, [(0, 0), (0, 0), *map(tuple, pads)])
-    height, width = (
-        (padded.shape[2 + d] - (filters.shape[2 + d] - 1) * dilations[d] - 1) // strides[d] + 1
-        for d in range(2)
+    size = tuple(
+        (n - (k - 1) * d - 1) // s + 1
+        for n, k, d, s in zip(padded.shape[2:], kernel, dilations, strides, strict=True)
     )
     depth = filters.shape[1]
-    out = np.zeros((x.shape[0], blocks * ob, height, width), x.dtype)
+    out = np.zeros((x.shape[0], blocks * ob, *size), x.dtype)
     groups, sources, results = group or (1, 0, blocks * ob)
     for g in range(groups):
         own = slice(g * results, blocks * ob if g == groups - 1 else (g + 1) * results)
-        for a in range(kh):
-            for b in range(kw):
-                y0, x0 = a * dilations[0], b * dilations[1]
-                view = padded[
-                    :,
-                    g * sources : g * sources + depth,
-                    y0 : y0 + (height - 1) * strides[0] + 1 : strides[0],
-                    x0 : x0 + (width - 1) * strides[1] + 1 : strides[1],
-                ]
-                out[:, own] += np.einsum("nchw,oc->nohw", view, filters[own, :, a, b])
-    return np.moveaxis(out.reshape(x.shape[0], blocks, ob, height, width), 2, -1).copy()
+        for tap in np.ndindex(*kernel):
+            view = padded[:, g * sources : g * sources + depth]
+            view = view[(..., *_seen(tap, size, strides, dilations))]
+            weights = filters[(own, slice(None), *tap)]
+            out[:, own] += np.einsum("nc...,oc->no...", view, weights)
+    return np.moveaxis(out.reshape(x.shape[0], blocks, ob, *size), 2, 2 + rank).copy()
+
+
+def _seen(
+    tap: Sequence[int], size: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> tuple[slice, ...]:
+    """Which pixels of a padded image one tap of a window meets."""
+    return tuple(
+        slice(t * d, t * d + (n - 1) * s + 1, s)
+        for t, n, s, d in zip(tap, size, strides, dilations, strict=True)
+    )
+
+
+Places = Sequence[Any]  # an index for each spatial axis
+
+
+def _image(
+    shape: Sequence[Any],
+    element: Callable[[Expr, Expr, Places, Expr], Any],
+    name: str,
+    role: str,
+    **attrs: Any,
+) -> Any:
+    """A packed image (N, C/b, *S, b) from a function of (image, block, places, channel of the
+    block); its spatial axes are z, y, x."""
+    given = {"role": role, **attrs}
+    if len(shape) == 5:
+        return te.compute(shape, lambda n, o, y, x, i: element(n, o, (y, x), i), name, given)
+    return te.compute(shape, lambda n, o, z, y, x, i: element(n, o, (z, y, x), i), name, given)
 
 
 def padded_image(x: te.Tensor, pads: Pads) -> te.Tensor:
-    """The image (N, C, H, W, b) with zeros around H and W; itself if there is nothing to pad."""
-    (top, bottom), (left, right) = pads
-    if not (top or bottom or left or right):
+    """The image (N, C, *S, b) with zeros around its spatial axes; itself if there is nothing to
+    pad."""
+    if not np.any(pads):
         return x
-    n, c, h, w, block = x.shape
 
-    def element(n: Expr, c: Expr, y: Expr, x_: Expr, b: Expr) -> Expr:
-        inside = (y >= top) & (y < h + top) & (x_ >= left) & (x_ < w + left)
-        return te.if_then_else(inside, x[n, c, y - top, x_ - left, b], te.const(0, x.dtype))
+    def element(n: Expr, c: Expr, at: Places, b: Expr) -> Expr:
+        inside: Expr | None = None
+        for place, size, (before, _) in zip(at, x.shape[2:-1], pads, strict=True):
+            for side in (place >= before, place < size + before):
+                inside = side if inside is None else inside & side
+        assert inside is not None
+        source = [place - before for place, (before, _) in zip(at, pads, strict=True)]
+        return te.if_then_else(inside, x[(n, c, *source, b)], te.const(0, x.dtype))
 
-    shape = (n, c, h + (top + bottom), w + (left + right), block)
-    return te.compute(
-        shape, lambda n, c, y, x, b: element(n, c, y, x, b), name="pad", attrs={"role": "pad"}
-    )
+    size = [n + (before + after) for n, (before, after) in zip(x.shape[2:-1], pads, strict=True)]
+    return _image((*x.shape[:2], *size, x.shape[-1]), element, "pad", "pad")
 
 
 def _every(x: te.Tensor, size: Sequence[Expr], strides: Sequence[int]) -> te.Tensor:
-    """The pixels that a 1×1 convolution with strides reads, side by side; itself if it reads
-    all."""
-    if tuple(strides) == (1, 1):
+    """The pixels that a convolution of single places with strides reads, side by side; itself if
+    it reads all."""
+    if all(step == 1 for step in strides):
         return x
-    sy, sx = strides
-    return te.compute(
-        (*x.shape[:2], *size, x.shape[-1]),
-        lambda n, c, y, x_, b: x[n, c, y * sy, x_ * sx, b],
-        name="kept",
-        attrs={"role": "pad"},
-    )
+
+    def element(n: Expr, c: Expr, at: Places, b: Expr) -> Expr:
+        return x[(n, c, *(y * step for y, step in zip(at, strides, strict=True)), b)]
+
+    return _image((*x.shape[:2], *size, x.shape[-1]), element, "kept", "pad")
+
+
+def _taps(kernel: Sequence[Expr]) -> list[Any]:
+    """The axes that are reduced over a window."""
+    names = ("rz", "ry", "rx")[3 - len(kernel) :]
+    return [te.reduce_axis(size, name) for size, name in zip(kernel, names, strict=True)]
 
 
 @operator(fusion=COMPLEX, infer=_conv_type, reference=_conv_reference)
@@ -238,89 +279,74 @@ def conv_packed(
     group: Sequence[int] = (),
     across: bool = False,
 ) -> te.Tensor:
-    """Two-dimensional convolution of a packed image.
+    """Convolution of a packed image over two or three axes.
 
-    x: (N, Ci/b, H, W, b); w: (Co/ob, depth/step, KH, KW, step, ob), where `step`, a part of b,
-    channels of the image are walked in one go; result (N, Co/ob, H', W', ob). `group`: how many
-    groups there are, and how many channels of the image and of the result one of them has, missing
-    ones included; () is no groups. Groups need not be whole blocks. `across`: the result's pixels
-    form one axis, so that tiles may span rows; that of a 1×1 convolution always do.
+    x: (N, Ci/b, [D,] H, W, b); w: (Co/ob, depth/step, [KD,] KH, KW, step, ob), where `step`, a part
+    of b, channels of the image are walked in one go; result (N, Co/ob, [D',] H', W', ob). `group`:
+    how many groups there are, and how many channels of the image and of the result one of them has,
+    missing ones included; () is no groups. Groups need not be whole blocks. `across`: the result's
+    pixels form one axis, so that tiles may span rows; those of windows of one place always do.
     """
-    blocks, inner, kh, kw, step, ob = w.shape
+    blocks, inner, *kernel, step, ob = w.shape
     block = x.shape[-1]
-    shape = (x.shape[0], blocks, *_window(x.shape, (kh, kw), strides, pads, dilations), ob)
+    size = _window(x.shape, kernel, strides, pads, dilations)
+    shape = (x.shape[0], blocks, *size, ob)
     rc, ri = te.reduce_axis(inner, "rc"), te.reduce_axis(step, "ri")
-    if (as_int(kh), as_int(kw)) == (1, 1) and not np.any(pads):
-        image, (strides, dilations) = _every(x, shape[2:4], strides), ((1, 1), (1, 1))
-        across, taps, ry, rx = True, (), 0, 0
+    if all(as_int(k) == 1 for k in kernel) and not np.any(pads):
+        image, across = _every(x, size, strides), True
+        strides = dilations = (1,) * len(kernel)
+        reduced, taps = [], [0] * len(kernel)
     else:
         image = padded_image(x, pads)
-        taps = ry, rx = te.reduce_axis(kh, "ry"), te.reduce_axis(kw, "rx")
-    (sy, sx), (dy, dx) = strides, dilations
+        reduced = taps = _taps(kernel)
     groups, sources, results = group or (1, 0, 0)
     exceeds = groups * results < (as_int(blocks * ob) or 0)
 
-    def element(n: Expr, o: Expr, y: Expr, x: Expr, i: Expr) -> Expr:
+    def element(n: Expr, o: Expr, at: Places, i: Expr) -> Expr:
         channel = rc * step + ri
         if group:
             of_group = (o * ob + i) // results
             if exceeds:  # missing channels, whose weights are zeros, are of the last group
                 of_group = minimum(of_group, const(groups - 1))
             channel = of_group * sources + channel
-        value = image[n, channel // block, y * sy + ry * dy, x * sx + rx * dx, channel % block]
-        return te.sum(value * w[o, rc, ry, rx, ri, i], [rc, *taps, ri])
+        seen = [y * s + r * d for y, s, r, d in zip(at, strides, taps, dilations, strict=True)]
+        value = image[(n, channel // block, *seen, channel % block)]
+        return te.sum(value * w[(o, rc, *taps, ri, i)], [rc, *reduced, ri])
 
     alike = {"alike": results} if group else {}  # so many neighbours read the same of the image
-
-    if across:
-        height, width = shape[2:4]
-        pixels = te.compute(
-            (shape[0], blocks, height * width, ob),
-            lambda n, o, p, i: element(n, o, p // width, p % width, i),
-            name="conv",
-            attrs={"role": "pointwise_packed", **alike},
-        )
-        return te.compute(
-            shape,
-            lambda n, o, y, x, i: pixels[n, o, y * width + x, i],
-            name="pixels",
-            attrs={"role": "columns"},
-        )
-    return te.compute(
-        shape,
-        lambda n, o, y, x, i: element(n, o, y, x, i),
+    if not across:
+        return _image(shape, element, "conv", "conv_packed", **alike)
+    pixels = te.compute(
+        (shape[0], blocks, sizes.product(size), ob),
+        lambda n, o, p, i: element(n, o, unravel(p, size), i),
         name="conv",
-        attrs={"role": "conv_packed", **alike},
+        attrs={"role": "pointwise_packed", **alike},
     )
+    return _image(shape, lambda n, o, at, i: pixels[n, o, ravel(at, size), i], "pixels", "columns")
 
 
 def _depthwise_type(
     x: Any, w: Any, *, strides: Sequence[int], pads: Pads, dilations: Sequence[int]
 ) -> Type:
-    need(x.rank == 5 and w.rank == 4, "takes a packed image of rank 5 and weights of rank 4")
+    _need_axes(x, w, 2, strides)
     need(x.shape[1] == w.shape[0] and x.shape[-1] == w.shape[-1], "the channel blocks differ")
-    size = _window(x.shape, w.shape[1:3], strides, pads, dilations)
+    size = _window(x.shape, w.shape[1:-1], strides, pads, dilations)
     return x.dtype, (x.shape[0], x.shape[1], *size, x.shape[-1])
 
 
 def _depthwise_reference(
     x: np.ndarray, w: np.ndarray, strides: Sequence[int], pads: Pads, dilations: Sequence[int]
 ) -> np.ndarray:
-    _, kh, kw, _ = w.shape
+    _, *kernel, _ = w.shape
     padded = np.pad(x, [(0, 0), (0, 0), *map(tuple, pads), (0, 0)])
-    n, c, h, wide, b = padded.shape
-    height = (h - (kh - 1) * dilations[0] - 1) // strides[0] + 1
-    width = (wide - (kw - 1) * dilations[1] - 1) // strides[1] + 1
-    out = np.zeros((n, c, height, width, b), x.dtype)
-    for y in range(kh):
-        for z in range(kw):
-            rows = slice(
-                y * dilations[0], y * dilations[0] + (height - 1) * strides[0] + 1, strides[0]
-            )
-            columns = slice(
-                z * dilations[1], z * dilations[1] + (width - 1) * strides[1] + 1, strides[1]
-            )
-            out += padded[:, :, rows, columns] * w[None, :, y, z][:, :, None, None, :]
+    size = tuple(
+        (n - (k - 1) * d - 1) // s + 1
+        for n, k, d, s in zip(padded.shape[2:-1], kernel, dilations, strides, strict=True)
+    )
+    out = np.zeros((*x.shape[:2], *size, x.shape[-1]), x.dtype)
+    for tap in np.ndindex(*kernel):
+        weights = w[(slice(None), *tap)].reshape(-1, *(1 for _ in kernel), w.shape[-1])
+        out += padded[(..., *_seen(tap, size, strides, dilations), slice(None))] * weights
     return out
 
 
@@ -328,20 +354,18 @@ def _depthwise_reference(
 def depthwise_packed(
     x: te.Tensor, w: te.Tensor, *, strides: Sequence[int], pads: Pads, dilations: Sequence[int]
 ) -> te.Tensor:
-    """Each channel convolved with its own kernel. x: (N, C/b, H, W, b); w: (C/b, KH, KW, b)."""
-    blocks, kh, kw, b = w.shape
-    shape = (x.shape[0], blocks, *_window(x.shape, (kh, kw), strides, pads, dilations), b)
+    """Each channel convolved with its own kernel. x: (N, C/b, [D,] H, W, b); w: (C/b, [KD,] KH,
+    KW, b)."""
+    _, *kernel, _ = w.shape
+    shape = (*x.shape[:2], *_window(x.shape, kernel, strides, pads, dilations), x.shape[-1])
     image = padded_image(x, pads)
-    ry, rx = te.reduce_axis(kh, "ry"), te.reduce_axis(kw, "rx")
-    (sy, sx), (dy, dx) = strides, dilations
-    return te.compute(
-        shape,
-        lambda n, c, y, x, i: te.sum(
-            image[n, c, y * sy + ry * dy, x * sx + rx * dx, i] * w[c, ry, rx, i], [ry, rx]
-        ),
-        name="depthwise",
-        attrs={"role": "depthwise_packed"},
-    )
+    taps = _taps(kernel)
+
+    def element(n: Expr, c: Expr, at: Places, i: Expr) -> Expr:
+        seen = [y * s + r * d for y, s, r, d in zip(at, strides, taps, dilations, strict=True)]
+        return te.sum(image[(n, c, *seen, i)] * w[(c, *taps, i)], taps)
+
+    return _image(shape, element, "depthwise", "depthwise_packed")
 
 
 # Transposed convolution ---------------------------------------------------------------------
@@ -353,24 +377,32 @@ def _phases(kernel: int, stride: int) -> int:
 
 
 def pack_transposed(weights: np.ndarray, strides: Sequence[int], cb: int, ob: int) -> np.ndarray:
-    """(Ci, Co, KH, KW) → (Co/ob, sy, sx, Ci/cb, RY, RX, cb, ob), the taps of each phase together.
+    """(Ci, Co, *K) → (Co/ob, *strides, Ci/cb, *taps, cb, ob), the taps of each phase together.
 
     Tap r of phase p is kernel row p + r * stride; taps beyond the kernel are zeros.
     """
-    ci, co, kh, kw = weights.shape
-    (sy, sx), ry, rx = strides, _phases(kh, strides[0]), _phases(kw, strides[1])
-    full = np.zeros((-(-ci // cb) * cb, -(-co // ob) * ob, ry * sy, rx * sx), weights.dtype)
-    full[:ci, :co, :kh, :kw] = weights
-    split = full.reshape(full.shape[0] // cb, cb, full.shape[1] // ob, ob, ry, sy, rx, sx)
-    return np.ascontiguousarray(split.transpose(2, 5, 7, 0, 4, 6, 1, 3))
+    ci, co, *kernel = weights.shape
+    taps = [_phases(k, s) for k, s in zip(kernel, strides, strict=True)]
+    whole = [r * s for r, s in zip(taps, strides, strict=True)]
+    full = np.zeros((-(-ci // cb) * cb, -(-co // ob) * ob, *whole), weights.dtype)
+    full[(slice(ci), slice(co), *map(slice, kernel))] = weights
+    pairs = [size for pair in zip(taps, strides, strict=True) for size in pair]
+    split = full.reshape(full.shape[0] // cb, cb, full.shape[1] // ob, ob, *pairs)
+    rows, phases = range(4, 4 + len(pairs), 2), range(5, 4 + len(pairs), 2)
+    return np.ascontiguousarray(split.transpose(2, *phases, 0, *rows, 1, 3))
 
 
 def _transpose_type(
-    x: Any, w: Any, *, strides: Sequence[int], offsets: Sequence[int], rows: int, columns: int
+    x: Any, w: Any, *, strides: Sequence[int], offsets: Sequence[int], places: Sequence[int]
 ) -> Type:
-    need(x.rank == 5 and w.rank == 8, "takes a packed image of rank 5 and weights of rank 8")
+    rank = len(strides)
+    need(rank in (2, 3), f"slides windows over 2 or 3 axes, not {rank}")
+    need(
+        x.rank == rank + 3 and w.rank == 2 * rank + 4,
+        f"takes a packed image of rank {rank + 3} and weights of rank {2 * rank + 4}",
+    )
     need(x.shape[-1] == w.shape[-2], "the channel blocks of image and weights differ")
-    size = sizes.shape((rows, strides[0], columns, strides[1]))
+    size = sizes.shape(n for pair in zip(places, strides, strict=True) for n in pair)
     return x.dtype, (x.shape[0], w.shape[0], *size, w.shape[-1])
 
 
@@ -379,21 +411,21 @@ def _transpose_reference(
     w: np.ndarray,
     strides: Sequence[int],
     offsets: Sequence[int],
-    rows: int,
-    columns: int,
+    places: Sequence[int],
 ) -> np.ndarray:
-    co, sy, sx, _, ry, rx, _, ob = w.shape
-    n, _, h, wide, _ = x.shape
-    out = np.zeros((n, co, rows, sy, columns, sx, ob), x.dtype)
-    for r in range(rows * sy):
-        for c in range(columns * sx):
-            (my, py), (mx, px) = divmod(r + offsets[0], sy), divmod(c + offsets[1], sx)
-            for a in range(ry):
-                for b in range(rx):
-                    if 0 <= my - a < h and 0 <= mx - b < wide:
-                        out[:, :, r // sy, r % sy, c // sx, c % sx] += np.einsum(
-                            "nci,ocik->nok", x[:, :, my - a, mx - b], w[:, py, px, :, a, b]
-                        )
+    rank = len(strides)
+    taps = w.shape[2 + rank : 2 + 2 * rank]
+    pairs = [n for pair in zip(places, strides, strict=True) for n in pair]
+    out = np.zeros((x.shape[0], w.shape[0], *pairs, w.shape[-1]), x.dtype)
+    for pixel in np.ndindex(*(p * s for p, s in zip(places, strides, strict=True))):
+        at = [divmod(y + o, s) for y, o, s in zip(pixel, offsets, strides, strict=True)]
+        own = [n for y, s in zip(pixel, strides, strict=True) for n in divmod(y, s)]
+        for tap in np.ndindex(*taps):
+            source = [m - r for (m, _), r in zip(at, tap, strict=True)]
+            if all(0 <= m < size for m, size in zip(source, x.shape[2:-1], strict=True)):
+                filters = w[(slice(None), *(p for _, p in at), slice(None), *tap)]
+                image = x[(slice(None), slice(None), *source)]
+                out[(slice(None), slice(None), *own)] += np.einsum("nci,ocik->nok", image, filters)
     return out
 
 
@@ -404,38 +436,43 @@ def conv_transpose_packed(
     *,
     strides: Sequence[int],
     offsets: Sequence[int],
-    rows: Expr,
-    columns: Expr,
+    places: Sequence[Expr],
 ) -> te.Tensor:
     """Transposed convolution without the zeros between the pixels: one small convolution for each
     phase.
 
-    x: (N, Ci/cb, H, W, cb); w as `pack_transposed` gives it; result (N, Co/ob, rows, sy, columns,
-    sx, ob), which is the image of rows*sy × columns*sx pixels in row-major order. Pixel (Y, X)
-    takes tap r of phase (Y + offset) % stride from image row (Y + offset) // stride - r.
+    x: (N, Ci/cb, [D,] H, W, cb); w as `pack_transposed` gives it; result (N, Co/ob, *S, ob), where
+    S has two axes for each of the image's, as many `places` and as many phases as its stride: in
+    row-major order that is an image of places * strides pixels. Pixel (Y, X) takes tap r of phase
+    (Y + offset) % stride from image row (Y + offset) // stride - r.
     """
-    n, ci, h, wide, cb = x.shape
-    co, sy, sx, _, ny, nx, _, ob = (d if d.__class__ is int else as_int(d) for d in w.shape)
-    (oy, ox) = offsets
+    rank = len(strides)
+    n, ci, *size, cb = x.shape
+    co, *_, ob = (d if d.__class__ is int else as_int(d) for d in w.shape)
+    taps = [as_int(d) or 0 for d in w.shape[2 + rank : 2 + 2 * rank]]
     # rows of zeros so that every tap of every phase reads inside the image
-    top, left = ny - 1, nx - 1
-    more = (as_int(sizes.size(a - b)) or 0 for a, b in ((rows, h), (columns, wide)))
-    bottom, right = (
-        max(0, extra + (s - 1 + o) // s)
-        for extra, s, o in zip(more, (sy, sx), offsets, strict=True)
-    )
-    image = padded_image(x, ((top, bottom), (left, right)))
+    pads = []
+    for count, own, s, o, t in zip(places, size, strides, offsets, taps, strict=True):
+        more = as_int(sizes.size(count - own)) or 0
+        pads.append((t - 1, max(0, more + (s - 1 + o) // s)))
+    image = padded_image(x, pads)
     rc, ri = te.reduce_axis(ci, "rc"), te.reduce_axis(cb, "ri")
-    ry, rx = te.reduce_axis(ny, "ry"), te.reduce_axis(nx, "rx")
+    reduced = _taps(taps)
 
-    def element(b: Expr, o: Expr, y: Expr, p: Expr, z: Expr, q: Expr, i: Expr) -> Expr:
-        row, column = p + oy, q + ox
-        value = image[b, rc, y + row // sy + top - ry, z + column // sx + left - rx, ri]
-        return te.sum(value * w[o, row % sy, column % sx, rc, ry, rx, ri, i], [rc, ry, rx, ri])
+    def element(b: Expr, o: Expr, *at: Expr) -> Expr:
+        *pairs, i = at
+        phases = [p + off for p, off in zip(pairs[1::2], offsets, strict=True)]
+        source = [
+            y + p // s + (t - 1) - r
+            for y, p, s, t, r in zip(pairs[::2], phases, strides, taps, reduced, strict=True)
+        ]
+        own = [p % s for p, s in zip(phases, strides, strict=True)]
+        value = image[(b, rc, *source, ri)]
+        return te.sum(value * w[(o, *own, rc, *reduced, ri, i)], [rc, *reduced, ri])
 
     return te.compute(
-        (n, co, rows, sy, columns, sx, ob),
-        lambda b, o, y, p, z, q, i: element(b, o, y, p, z, q, i),
+        (n, co, *(n for pair in zip(places, strides, strict=True) for n in pair), ob),
+        element if rank == 3 else lambda b, o, y, p, z, q, i: element(b, o, y, p, z, q, i),
         name="conv_transpose",
         attrs={"role": "conv_transpose_packed"},
     )

@@ -71,6 +71,7 @@ class _Layouts(Edit):
             "concat": self.concat,
             "lrn": self.lrn,
             "reduce_mean": self.mean,
+            "reshape": self.reshape,
             **dict.fromkeys(POOLS, self.pool),
         }
 
@@ -154,16 +155,17 @@ class _Layouts(Edit):
         x, w = node.inputs[:2]
         weights = self.content(w)
         ci = channels_of(x)
-        if weights is None or x.dtype is not f32 or x.rank != 4 or not ci:
+        if weights is None or x.dtype is not f32 or not is_image(x) or not ci:
             return False
         bias = self.content(node.inputs[2]) if len(node.inputs) > 2 else None
         if len(node.inputs) > 2 and bias is None:
             return False
         co, groups = len(weights), node["groups"]
+        one = (1,) * (x.rank - 2)
         window = {
-            "strides": tuple(node["strides"]) or (1, 1),
-            "pads": tuple(node["pads"]) or ((0, 0), (0, 0)),
-            "dilations": tuple(node["dilations"]) or (1, 1),
+            "strides": tuple(node["strides"]) or one,
+            "pads": tuple(node["pads"]) or tuple((0, 0) for _ in one),
+            "dilations": tuple(node["dilations"]) or one,
         }
         if groups == ci == co:
             packing = self.packed.get(x) or self.wanted.get(x) or Packing(self.lanes)
@@ -198,7 +200,7 @@ class _Layouts(Edit):
                     "conv_packed", image, filters, group=group, across=across, **window
                 )
         if bias is not None:
-            made = self.emit("add", made, self.per_channel(bias, packing))
+            made = self.emit("add", made, self.per_channel(bias, packing, x.rank))
         self.made(node.output, made, packing)
         return True
 
@@ -216,6 +218,8 @@ class _Layouts(Edit):
     ) -> int:
         """The edge of the tiles for Winograd's convolution with filters of this shape; 0 where it
         does not apply or pay."""
+        if node.output.rank != 4:
+            return 0
         images, _, height, width = map(as_int, node.output.shape)
         unit = window["strides"] == window["dilations"] == (1, 1) and lie.groups == 1
         whole = lie.image.block == self.lanes and height and width
@@ -227,26 +231,26 @@ class _Layouts(Edit):
 
     def across(self, node: Node, packing: Packing) -> bool:
         """Whether tiles of a convolution's result had better span rows of the image."""
-        _, channels, height, width = map(as_int, node.output.shape)
-        if not (channels and height and width) or packing.block != self.lanes:
+        _, channels, *planes, height, width = map(as_int, node.output.shape)
+        if not (channels and height and width and all(planes)) or packing.block != self.lanes:
             return False
-        vectors = packing.padded(channels) // self.lanes
-        return prefers_pixels(height, width, vectors, self.registers, self.costs)
+        rows, vectors = height * prod(filter(None, planes)), packing.padded(channels) // self.lanes
+        return prefers_pixels(rows, width, vectors, self.registers, self.costs)
 
-    def per_channel(self, values: np.ndarray, packing: Packing) -> Value:
-        """One number a channel, shaped to broadcast against a packed image."""
-        return self.constant(packing.pack(values.reshape(1, -1, 1, 1)), "b")
+    def per_channel(self, values: np.ndarray, packing: Packing, rank: int) -> Value:
+        """One number a channel, shaped to broadcast against a packed image of plain rank `rank`."""
+        return self.constant(packing.pack(values.reshape(1, -1, *(1,) * (rank - 2))), "b")
 
     def conv_transpose(self, node: Node) -> bool:
         x, w = node.inputs[:2]
         weights = self.content(w)
-        if weights is None or x.dtype is not f32 or x.rank != 4:
+        if weights is None or x.dtype is not f32 or not is_image(x):
             return False
         shape = node.output.shape
         bias = self.content(node.inputs[2]) if len(node.inputs) > 2 else None
-        strides = tuple(node["strides"]) or (1, 1)
-        dilations = tuple(node["dilations"]) or (1, 1)
-        plain_window = node["groups"] == 1 and dilations == (1, 1)
+        one = (1,) * (x.rank - 2)
+        strides = tuple(node["strides"]) or one
+        plain_window = node["groups"] == 1 and (tuple(node["dilations"]) or one) == one
         places = [sizes.size(s // k) for s, k in zip(shape[2:], strides, strict=True)]
         # As many places for each phase, and a number more or less of them than the image has.
         whole = all(
@@ -255,7 +259,7 @@ class _Layouts(Edit):
         )
         if not (plain_window and whole) or (len(node.inputs) > 2 and bias is None):
             return False
-        pads = tuple(node["pads"]) or ((0, 0), (0, 0))
+        pads = tuple(node["pads"]) or tuple((0, 0) for _ in one)
         ci, co = weights.shape[:2]
         cb, ob = (self.lanes if ci >= self.lanes else 1), self.lanes
         made = self.emit(
@@ -263,14 +267,12 @@ class _Layouts(Edit):
             self.pack(x, Packing(cb)),
             self.constant(pack_transposed(weights, strides, cb, ob), "w"),
             strides=strides,
-            offsets=(pads[0][0], pads[1][0]),
-            rows=places[0],
-            columns=places[1],
+            offsets=tuple(before for before, _ in pads),
+            places=tuple(places),
         )
-        blocks = -(-co // ob)
-        made = self.emit("reshape", made, shape=(shape[0], blocks, shape[2], shape[3], ob))
+        made = self.emit("reshape", made, shape=(shape[0], -(-co // ob), *shape[2:], ob))
         if bias is not None:
-            made = self.emit("add", made, self.per_channel(bias, Packing(ob)))
+            made = self.emit("add", made, self.per_channel(bias, Packing(ob), x.rank))
         self.made(node.output, made, Packing(ob))
         return True
 
@@ -346,7 +348,7 @@ class _Layouts(Edit):
 
     def pool(self, node: Node) -> bool:
         (x,) = node.inputs
-        if x not in self.packed or x.rank != 4:
+        if x not in self.packed or not is_image(x):
             return False
         attrs = dict(node.attrs)
         one = {"kernel": 1, "strides": 1, "dilations": 1, "pads": (0, 0)}
@@ -358,10 +360,24 @@ class _Layouts(Edit):
     def mean(self, node: Node) -> bool:
         (x,) = node.inputs
         axes = node["axes"]
-        space = axes is not None and sorted(a % x.rank for a in axes) == [2, 3]
-        if x not in self.packed or x.rank != 4 or not space or not node["keepdims"]:
+        space = tuple(range(2, x.rank))
+        whole = axes is not None and tuple(sorted(a % x.rank for a in axes)) == space
+        if x not in self.packed or not is_image(x) or not whole or not node["keepdims"]:
             return False
-        return self.on_packed(node, {"axes": (2, 3), "keepdims": True})
+        return self.on_packed(node, {"axes": space, "keepdims": True})
+
+    def reshape(self, node: Node) -> bool:
+        """Where images keep their channels, other axes of pixels are a view of packed ones too."""
+        (x,) = node.inputs
+        shape = node.output.shape
+        images = is_image(x) and is_image(node.output) and shape[:2] == x.shape[:2]
+        if not images or not self.is_only_packed(x):
+            return False
+        packing = self.packed[x]
+        form = self.forms[x, packing]
+        made = self.emit("reshape", form, shape=(*form.shape[:2], *shape[2:], form.shape[-1]))
+        self.made(node.output, made, packing)
+        return True
 
     def lrn(self, node: Node) -> bool:
         (x,) = node.inputs
@@ -396,7 +412,7 @@ class _Layouts(Edit):
     def elementwise(self, node: Node) -> bool:
         """Run on packed forms if an input exists only so and the others can follow."""
         out = node.output
-        if len(node.outputs) != 1 or out.rank != 4:
+        if len(node.outputs) != 1 or not is_image(out):
             return False
         leading = [v for v in node.inputs if self.is_only_packed(v) and v.shape == out.shape]
         if not leading:
@@ -420,12 +436,17 @@ class _Layouts(Edit):
         array = self.content(value)
         if value in self.packed and channels_of(value) == channels_of(out):
             return self.pack(value, packing)  # (N, C, 1, 1): a gate for each channel
-        if array is None or array.ndim > 4:
+        if array is None or array.ndim > out.rank:
             return None
-        full = array.reshape((1,) * (4 - array.ndim) + array.shape)
+        full = array.reshape((1,) * (out.rank - array.ndim) + array.shape)
         if full.shape[1:2] == (1,):
             return self.constant(full.reshape(*full.shape, 1), "c")
         return self.constant(packing.pack(full), "c")
+
+
+def is_image(value: Value) -> bool:
+    """Does it have channels over two axes, or over three?"""
+    return value.rank in (4, 5)
 
 
 def channels_of(image: Value) -> int:
