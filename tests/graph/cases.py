@@ -452,6 +452,11 @@ def _recurrent() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
                 [f(4, 2, 12), f(12, 3), f(2, 3), f(2, 3), f(9), lengths],
                 {**attrs, "clip": 0.8},
             ),
+            (
+                "lstm",
+                [f(4, 2, 12), f(12, 3), f(2, 3), f(2, 3), f(9), lengths],
+                {**attrs, "rounds": True},
+            ),
             ("gru", [f(4, 2, 9), f(9, 3), f(3), f(2, 3)], {**attrs, "reset_after": reverse}),
             (
                 "gru",

@@ -3,6 +3,7 @@
 from tilewright.frontend.onnx import (
     contrib,
     contrib_attention,
+    contrib_fused,
     contrib_quantised,
     control,
     elementwise,
@@ -34,6 +35,7 @@ from tilewright.frontend.onnx.importer import import_onnx
 __all__ = [
     "contrib",
     "contrib_attention",
+    "contrib_fused",
     "contrib_quantised",
     "control",
     "elementwise",

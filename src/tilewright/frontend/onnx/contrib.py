@@ -17,16 +17,14 @@ from tilewright.ir.expr import as_int
 DOMAIN = "com.microsoft"
 
 
-@translates("FusedMatMul", domain=DOMAIN)
-def fused_matmul(n: Site) -> Any:
-    if n.flag("transBatchA") or n.flag("transBatchB"):
-        raise Refusal("transposed batch axes are not supported")
-    a, b, alpha = n[0], n[1], n.float("alpha", 1.0)
-    if a.rank < 2 or b.rank < 2:
-        raise Refusal("its operands must be matrices")
-    attrs = {"transpose_a": n.flag("transA"), "transpose_b": n.flag("transB")}
-    y = n.emit("matmul", a, b, **attrs)
-    return y if alpha == 1.0 else n.emit("mul", y, n.constant(alpha, y.dtype))
+def channels_first(n: Site, x: Value) -> Value:
+    """[batch, …, channels] → [batch, channels, …]"""
+    return n.build.emit("transpose", x, perm=(0, x.rank - 1, *range(1, x.rank - 1)))
+
+
+def channels_last(n: Site, x: Value) -> Value:
+    """[batch, channels, …] → [batch, …, channels]: the output."""
+    return n.emit("transpose", x, perm=(0, *range(2, x.rank), 1))
 
 
 # Activations --------------------------------------------------------------------------------------
@@ -84,23 +82,28 @@ def results(n: Site, *made: Value | None) -> Any:
 @translates("EmbedLayerNormalization", domain=DOMAIN)
 def embed_norm(n: Site) -> Any:
     """The norm of word, position and segment embeddings; how many words count; their sum."""
-    ids, segments, positions = n[0], n.optional(1), n.optional(8)
+    total, counted = embedded(n, n[2], n[3], n.optional(4), n.optional(7), n.optional(8))
+    return results(n, normalised(n, total, n[5], n[6]), counted, total)
+
+
+def embedded(
+    n: Site, words: Value, places: Value, kinds: Value | None, mask: Value | None, at: Value | None
+) -> tuple[Value, Value]:
+    """The sum of the embeddings of words (input 0), of where they stand (0, 1, … or `at`) and of
+    their segments (input 1); and how many words of each row the mask counts, i32."""
+    ids, segments = n[0], n.optional(1)
     batch, length = ids.shape
-    total = n.build.emit("gather", n[2], ids, axis=0)
-    if positions is None:
-        table = n.build.emit("slice", n[3], starts=(0, 0), shape=(length, n[3].shape[1]))
+    total = n.build.emit("gather", words, ids, axis=0)
+    if at is None:
+        table = n.build.emit("slice", places, starts=(0, 0), shape=(length, places.shape[1]))
     else:
-        table = n.build.emit("gather", n[3], positions, axis=0)
+        table = n.build.emit("gather", places, at, axis=0)
     total = n.build.emit("add", total, table)
-    if segments is not None:
-        total = n.build.emit("add", total, n.build.emit("gather", n[4], segments, axis=0))
-    y = normalised(n, total, n[5], n[6])
-    mask = n.optional(7)
+    if segments is not None and kinds is not None:
+        total = n.build.emit("add", total, n.build.emit("gather", kinds, segments, axis=0))
     if mask is None:
-        counted = n.build.emit("full", shape=(batch,), value=0, of="i32")
-    else:
-        counted = n.build.emit("reduce_sum", n.build.emit("cast", mask, to="i32"), axes=(1,))
-    return results(n, y, counted, total)
+        return total, n.build.emit("full", shape=(batch,), value=0, of="i32")
+    return total, n.build.emit("reduce_sum", n.build.emit("cast", mask, to="i32"), axes=(1,))
 
 
 # Rotary positions ---------------------------------------------------------------------------------

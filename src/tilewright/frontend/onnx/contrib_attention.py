@@ -121,12 +121,19 @@ def padding(n: Site, mask: Value, q: Value, total: Expr) -> Value:
 @translates("Attention", domain=DOMAIN)
 def attention(n: Site) -> Any:
     """One product makes queries, keys and values; the cache holds keys, then values."""
-    emit, x, heads = n.build.emit, n[0], n.int("num_heads")
+    y = n.build.emit("matmul", n[0], n[1])
+    y = y if n.optional(2) is None else n.build.emit("add", y, n[2])
+    return attention_of(n, y, n.optional(3), n.optional(4), n.optional(5))
+
+
+def attention_of(
+    n: Site, y: Value, mask: Value | None, past: Value | None, bias: Value | None
+) -> Any:
+    """Of queries, keys and values side by side in y[B, S, 3·N·H]."""
+    emit, heads = n.build.emit, n.int("num_heads")
     if not heads or n.flag("do_rotary") or n.flag("past_present_share_buffer"):
         raise Refusal("it needs num_heads; rotary positions and shared caches are not supported")
-    y = emit("matmul", x, n[1])
-    y = y if n.optional(2) is None else emit("add", y, n[2])
-    third = sizes.size(n[1].shape[1] // 3)
+    third = sizes.size(y.shape[2] // 3)
     widths = n.ints("qkv_hidden_sizes") or (third, third, third)
     parts, start = [], sizes.size(0)
     for width in widths:
@@ -134,7 +141,6 @@ def attention(n: Site) -> Any:
         parts.append(heads_of(n, part, heads))
         start = sizes.size(start + width)
     q, k, v = parts
-    past = n.optional(4)
     if past is not None:
         old = [
             emit(
@@ -144,9 +150,7 @@ def attention(n: Site) -> Any:
             for j in (0, 1)
         ]  # fmt: skip
         k, v = after(n, old[0], k), after(n, old[1], v)
-    made = joined(
-        n, attend(n, q, k, v, scale_of(n, q), masks_of(n, q, k, n.optional(3), n.optional(5)))
-    )
+    made = joined(n, attend(n, q, k, v, scale_of(n, q), masks_of(n, q, k, mask, bias)))
     present = None
     if len(n.node.output) > 1:
         both = [emit("reshape", t, shape=(1, *t.shape)) for t in (k, v)]

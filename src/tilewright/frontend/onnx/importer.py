@@ -42,7 +42,7 @@ from tilewright.frontend.onnx.coded import (
 )
 from tilewright.frontend.onnx.files import TYPES, Source, read, type_of
 from tilewright.frontend.onnx.order import in_order
-from tilewright.frontend.onnx.registry import TRANSLATORS, Refusal, Site
+from tilewright.frontend.onnx.registry import NEWEST, OLDEST, TRANSLATORS, Refusal, Site
 from tilewright.frontend.onnx.registry import Sequence as Sequence_
 from tilewright.graph import sizes
 from tilewright.graph.builder import MOST_RANK, identifier
@@ -53,7 +53,6 @@ from tilewright.graph.settle import Names, read_settled
 from tilewright.ir.expr import as_int
 from tilewright.support.errors import CompileError, ImportFault
 
-OLDEST, NEWEST = 1, 28  # opsets of ai.onnx that the translators know
 MOST_NODES = 200_000  # translated nodes, after functions and loops are expanded
 MOST_AGREED = 4  # pairs of sizes of one node that are compared in the run
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.frontend.onnx.quantised import dequantised
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.tensors import cut
 from tilewright.graph.graph import Value
 from tilewright.graph.ops.recurrent import ACTIVATIONS
+from tilewright.graph.quantise import rounded
 from tilewright.ir.expr import as_int
 
 GATES = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2), "RNN": (0,)}  # ONNX's blocks in our order
@@ -20,6 +22,36 @@ DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RN
 @translates("LSTM", "GRU", "RNN")
 def recurrent(n: Site) -> Any:
     """Each direction by itself; then their results side by side."""
+    return layer(n)
+
+
+@translates("DynamicQuantizeLSTM", domain="com.microsoft")
+def quantised_lstm(n: Site) -> Any:
+    """An LSTM of quantised weights [directions, input, 4·hidden]. Before each product the input, up
+    to the end of the longest sequence, and the state are rounded to eight bits by their range."""
+
+    def weights(k: int, scale: int) -> Value:
+        shape = (n[k].shape[0], 1, n[scale].shape[1] if n[scale].rank == 2 else 1)
+        parts = [n.build.emit("reshape", n[s], shape=shape) for s in (scale, scale + 1)]
+        y = dequantised(n, n[k], *parts)
+        return n.build.emit("transpose", y, perm=(0, 2, 1))
+
+    if n[1].rank != 3 or n[2].rank != 3:
+        raise Refusal("its weights must have rank 3")
+    x, lengths = n[0], n.optional(4)
+    if lengths is not None:
+        longest = n.build.emit("reduce_max", n.build.emit("cast", lengths, to="i64"), axes=(0,))
+        step = n.build.emit("arange", length=x.shape[0])
+        there = n.build.emit("less", step, longest)
+        there = n.build.emit("reshape", there, shape=(x.shape[0], 1, 1))
+        x = n.build.emit("where", there, x, n.constant(0.0, x.dtype))
+    x = rounded(n.build, x)
+    rest = [n.optional(k) for k in range(3, 8)]
+    return layer(n.standing_for("LSTM", [x, weights(1, 8), weights(2, 10), *rest]), rounds=True)
+
+
+def layer(n: Site, rounds: bool = False) -> tuple[Value, ...]:
+    """The outputs of a layer; with `rounds`, its state is rounded before each product."""
     x, hidden = n[0], as_int(n[2].shape[-1])
     if x.rank != 3 or n[1].rank != 3 or n[2].rank != 3 or hidden is None:
         raise Refusal("its input and weights must have rank 3 and a known hidden size")
@@ -35,7 +67,7 @@ def recurrent(n: Site) -> Any:
     batch_first = n.flag("layout")
     if batch_first:
         x = n.build.emit("transpose", x, perm=(1, 0, 2))
-    ends = [one_direction(n, x, d, reverse) for d, reverse in enumerate(reverses)]
+    ends = [one_direction(n, x, d, reverse, rounds) for d, reverse in enumerate(reverses)]
     steps, batch = x.shape[0], x.shape[1]
     y = join(n, [n.build.emit("reshape", e[0], shape=(steps, 1, batch, hidden)) for e in ends], 1)
     last = [
@@ -67,7 +99,9 @@ def activations(n: Site, d: int) -> tuple[str, ...]:
     return names
 
 
-def one_direction(n: Site, x: Value, d: int, reverse: bool) -> tuple[Value, ...]:
+def one_direction(
+    n: Site, x: Value, d: int, reverse: bool, rounds: bool = False
+) -> tuple[Value, ...]:
     build, hidden, gates = n.build, as_int(n[2].shape[-1]), GATES[n.op]
     assert hidden is not None
     wide = len(gates) * hidden
@@ -127,6 +161,7 @@ def one_direction(n: Site, x: Value, d: int, reverse: bool) -> tuple[Value, ...]
             *rest,
             **attrs,
             activations=names,
+            rounds=rounds,
             name=n.node.output[:1],
         )
     tail = [] if lengths is None else [lengths]

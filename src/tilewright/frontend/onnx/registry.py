@@ -8,12 +8,13 @@ a reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx.helper
 
 from tilewright.frontend.onnx.files import array_of, type_of
 from tilewright.graph import sizes
@@ -26,6 +27,7 @@ Translator = Callable[["Site"], Any]
 TRANSLATORS: dict[tuple[str, str], Translator] = {}
 
 MAIN = ""  # the domain ai.onnx
+OLDEST, NEWEST = 1, 28  # its versions that the translators know
 
 
 def translates(*names: str, domain: str = MAIN) -> Callable[[Translator], Translator]:
@@ -129,6 +131,26 @@ class Site:
 
     def constant(self, content: Any, of: DType | str | None = None) -> Value:
         return self.build.constant(content, "c", of)
+
+    def standing_for(
+        self, op: str, inputs: Iterable[Any], version: int | None = None, **attributes: Any
+    ) -> Site:
+        """This node as one of ai.onnx's operator `op`, of the newest version that our translators
+        know unless one is given: with these inputs (None: left out) and its own attributes, but for
+        those given here (None: none)."""
+        node = onnx.NodeProto(op_type=op, name=self.node.name, output=self.node.output)
+        given = {
+            k: onnx.helper.make_attribute(k, v) for k, v in attributes.items() if v is not None
+        }
+        kept = {k: a for k, a in self.attributes.items() if k not in attributes}
+        made = Site(self.importer, node, list(inputs), version or NEWEST)
+        made.attributes = kept | given
+        return made
+
+    def apply(self, op: str, *inputs: Any, version: int | None = None, **attributes: Any) -> Any:
+        """What ai.onnx's operator `op` makes of these inputs, as `standing_for` describes."""
+        site = self.standing_for(op, inputs, version, **attributes)
+        return self.importer.apply((MAIN, op), site)
 
     # inputs ------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from tilewright import te
 from tilewright.graph import sizes
 from tilewright.graph.operator import OPAQUE, Type, need, need_same_shape, operator
 from tilewright.graph.ops import elementwise
+from tilewright.graph.quantise import MOST
 from tilewright.ir.expr import Expr
 
 ACTIVATIONS: dict[str, tuple[Callable[[Expr], Expr], Callable[..., Any]]] = {
@@ -99,11 +100,11 @@ class _Steps:
 
 
 def _run(x: np.ndarray, states: list[np.ndarray], lengths: Any, reverse: bool, step: Any) -> Any:
-    """NumPy: (results, *last states) of step(x[t], *states) -> states."""
+    """NumPy: (results, *last states) of step(t, x[t], *states) -> states."""
     order = _Steps(x.shape[0], lengths, reverse)  # type: ignore[arg-type]
     moved, results = order.arrays(x), []
     for t in range(x.shape[0]):
-        new = step(moved[t], *states)
+        new = step(t, moved[t], *states)
         runs = None if lengths is None else (t < np.asarray(lengths))[:, None]
         states = (
             new
@@ -118,6 +119,7 @@ def _run(x: np.ndarray, states: list[np.ndarray], lengths: Any, reverse: bool, s
 def _lstm_type(
     gates: Any, weights: Any, h: Any, c: Any, peephole: Any = None, lengths: Any = None, *,
     reverse: bool = False, clip: float | None = None, activations: tuple[str, ...] = (),
+    rounds: bool = False,
 ) -> list[Type]:  # fmt: skip
     of, shape = _state_types("an LSTM", gates, weights, h, 4, lengths)
     need(c.dtype is of, "both states must have one dtype")
@@ -128,7 +130,7 @@ def _lstm_type(
     return [(of, shape), (of, h.shape), (of, h.shape)]
 
 
-def _lstm(gates, weights, h, c, peephole=None, lengths=None, *, reverse, clip, activations):  # type: ignore[no-untyped-def]
+def _lstm(gates, weights, h, c, peephole=None, lengths=None, *, reverse, clip, activations, rounds):  # type: ignore[no-untyped-def]
     f, g, k = (ACTIVATIONS[a][1] for a in activations or ("sigmoid", "tanh", "tanh"))
     p = np.zeros(3 * h.shape[1], h.dtype) if peephole is None else peephole
     pi, pf, po = np.split(p, 3)
@@ -136,24 +138,62 @@ def _lstm(gates, weights, h, c, peephole=None, lengths=None, *, reverse, clip, a
     def bound(x: np.ndarray) -> np.ndarray:
         return x if clip is None else np.clip(x, -clip, clip)
 
-    def step(x: np.ndarray, h: np.ndarray, c: np.ndarray) -> list[np.ndarray]:
-        i, fo, gg, o = np.split(x + h @ weights.T, 4, axis=1)
+    def step(t: int, x: np.ndarray, h: np.ndarray, c: np.ndarray) -> list[np.ndarray]:
+        there = True if lengths is None else (t <= np.asarray(lengths))[:, None]
+        state = _rounded(h, there) if rounds else h
+        i, fo, gg, o = np.split(x + state @ weights.T, 4, axis=1)
         new = f(bound(fo + pf * c)) * c + f(bound(i + pi * c)) * g(bound(gg))
         return [f(bound(o + po * new)) * k(new), new]
 
     return _run(gates, [h, c], lengths, reverse, step)
 
 
+def _rounded(x: np.ndarray, there: Any) -> np.ndarray:
+    """As graph.quantise.rounded, by the range of the rows that are `there`."""
+    some = np.where(there, x, x.dtype.type(0))
+    low, high = some.min(initial=0), some.max(initial=0)
+    scale = (high - low) / x.dtype.type(MOST) if high > low else x.dtype.type(1)
+    at = np.clip(np.rint(-low / scale), 0, MOST)
+    return (np.clip(np.rint(x / scale) + at, 0, MOST) - at) * scale
+
+
+def _rounded_state(h: Any, t: Expr, order: _Steps) -> Any:
+    """The same of a state [batch, hidden] before step t, as tensor expressions. Sequences that had
+    ended before the last step count as 0."""
+    zero, most = te.const(0, h.dtype), te.const(MOST, h.dtype)
+
+    def extreme(reduce: Any, held: Any, name: str) -> Any:
+        b, j = (te.reduce_axis(s, f"{name}_{k}") for k, s in enumerate(h.shape))
+        part = order.runs(t - 1, b, h[b, j], zero)
+        found = te.compute((1,), lambda _: reduce(part, (b, j)), name=f"lstm_{name}")
+        return held(found[0], zero)
+
+    low, high = extreme(te.min, te.minimum, "low"), extreme(te.max, te.maximum, "high")
+
+    def parameters(_: Expr) -> Any:
+        scale = te.select(high > low, (high - low) / most, te.const(1, h.dtype))
+        return scale, te.maximum(te.minimum(te.round((zero - low) / scale), most), zero)
+
+    scale, at = te.compute((1,), parameters, name="lstm_scale")
+
+    def value(b: Expr, j: Expr) -> Expr:
+        q = te.round(h[b, j] / scale[0]) + at[0]
+        return (te.maximum(te.minimum(q, most), zero) - at[0]) * scale[0]
+
+    return te.compute(h.shape, value, name="lstm_rounded")
+
+
 @operator(fusion=OPAQUE, infer=_lstm_type, reference=_lstm)
 def lstm(
     gates: Any, weights: Any, h: Any, c: Any, peephole: Any = None, lengths: Any = None, *,
     reverse: bool = False, clip: float | None = None, activations: tuple[str, ...] = (),
+    rounds: bool = False,
 ) -> Any:  # fmt: skip
     """An LSTM layer: (h of every step [steps, batch, hidden], the last h, the last c).
 
     Gates stand in the order input, forget, cell, output; peepholes in the order input, forget,
     output. `activations`: of the gates, of the cell gate, of the cell (default sigmoid, tanh,
-    tanh).
+    tanh). `rounds`: h is rounded to eight bits by its own range before each product.
     """
     f, g, k = (ACTIVATIONS[a][0] for a in activations or ("sigmoid", "tanh", "tanh"))
     hidden, shape = h.shape[1], h.shape
@@ -166,9 +206,10 @@ def lstm(
 
     def step(t: Expr, h: Any, c: Any) -> Any:
         k_ = te.reduce_axis(hidden, "k")
+        state = _rounded_state(h, t, order) if rounds else h
         sums = te.compute(
             (shape[0], sizes.size(hidden * 4)),
-            lambda b, j: te.sum(h[b, k_] * weights[j, k_], k_),
+            lambda b, j: te.sum(state[b, k_] * weights[j, k_], k_),
             name="lstm_matmul",
         )
 
@@ -221,7 +262,7 @@ def _gru(gates, weights, bias, h, lengths=None, *, reverse, reset_after, clip, a
     def bound(x: np.ndarray) -> np.ndarray:
         return x if clip is None else np.clip(x, -clip, clip)
 
-    def step(x: np.ndarray, h: np.ndarray) -> list[np.ndarray]:
+    def step(_: int, x: np.ndarray, h: np.ndarray) -> list[np.ndarray]:
         both = x[:, : 2 * hidden] + h @ weights[: 2 * hidden].T
         z, r = f(bound(both[:, :hidden])), f(bound(both[:, hidden:]))
         last = weights[2 * hidden :].T
@@ -297,7 +338,7 @@ def _rnn_type(
 def _rnn(gates, weights, h, lengths=None, *, reverse, clip, activation):  # type: ignore[no-untyped-def]
     f = ACTIVATIONS[activation][1]
 
-    def step(x: np.ndarray, h: np.ndarray) -> list[np.ndarray]:
+    def step(_: int, x: np.ndarray, h: np.ndarray) -> list[np.ndarray]:
         value = x + h @ weights.T
         return [f(value if clip is None else np.clip(value, -clip, clip))]
 

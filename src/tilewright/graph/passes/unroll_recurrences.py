@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.graph.builder import Edit, Rule
 from tilewright.graph.graph import Graph, Node, Value
+from tilewright.graph.quantise import rounded
 from tilewright.ir.expr import as_int
 
 LONGEST = 128  # steps
@@ -67,7 +68,8 @@ def lstm(edit: Edit, node: Node) -> Any:
         return None
     _, weights, h, c = node.inputs
     for t in steps.order:
-        sums = edit.emit("matmul", h, weights, transpose_b=True)
+        state = rounded(edit, h) if node["rounds"] else h
+        sums = edit.emit("matmul", state, weights, transpose_b=True)
         h, c = edit.emit("lstm_cell", edit.emit("add", sums, steps.row(t)), c)
         steps.results[t] = h
     return steps.stacked(), h, c
