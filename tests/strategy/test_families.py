@@ -30,6 +30,7 @@ from tilewright.strategy.space import decisions, sample
 from tilewright.target.target import target
 
 CPU = target("cpu")
+FILTERS = Channels(Packing(16), Packing(16), 16)  # of a convolution over blocks of 16 channels
 
 
 def check(
@@ -125,6 +126,44 @@ def test_winograd(n, ci, co, size, edge, threads):
     check(
         "winograd_packed", image, pack_winograd(packed, edge), threads=threads, relu=True, pads=pads
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("size", "kernel", "apart", "stride", "points"),
+    [((9, 33), 3, 12, 1, ()), ((13, 11), 3, 6, 2, ()), ((4, 21), (3, 5), (5, 4), 1, range(3)),
+     ((3, 3), 3, 18, 1, ()), ((3, 5, 9), 3, (2, 4, 6), 1, (4,))],
+)  # fmt: skip
+def test_dilated_convolution(size, kernel, apart, stride, points, threads):
+    rank = len(size)
+    kernel, apart = ((n,) * rank if isinstance(n, int) else tuple(n) for n in (kernel, apart))
+    pads = tuple((d * (k // 2),) * 2 for k, d in zip(kernel, apart, strict=True))
+    check(
+        "conv_packed", pack(random(1, 20, *size), 16),
+        FILTERS.pack_filter(random(24, 20, *kernel)), threads=threads, relu=True,
+        points=points, strides=(stride,) * rank, pads=pads, dilations=apart,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("size", "edge", "dilations"),
+    [((17, 20), 4, (2, 2)), ((9, 13), 2, (3, 5)), ((33, 33), 4, (12, 6)), ((5, 40), 4, (1, 4))],
+)
+def test_dilated_winograd(size, edge, dilations, threads):
+    image, filters = pack(random(1, 20, *size), 16), FILTERS.pack_filter(random(24, 20, 3, 3)) / 10
+    pads = tuple((d, d) for d in dilations)
+    check(
+        "winograd_packed", image, pack_winograd(filters, edge), threads=threads, relu=True,
+        pads=pads, dilations=dilations,
+    )  # fmt: skip
+    dense = OPERATORS["conv_packed"].reference(
+        image, filters, strides=(1, 1), pads=pads, dilations=dilations
+    )
+    made = OPERATORS["winograd_packed"].reference(
+        image, pack_winograd(filters, edge), pads=pads, dilations=dilations
+    )
+    np.testing.assert_allclose(made, dense, atol=1e-4)
 
 
 @pytest.mark.parametrize("edge", [2, 4])

@@ -37,6 +37,7 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
+from tilewright.strategy.padding import columns_met, skip_padding, skips_padding
 from tilewright.strategy.pointwise import ROWS, stream
 from tilewright.strategy.registers import decide_spatial_tile, fill_registers, multiples, weights_on
 from tilewright.target.target import Target
@@ -78,7 +79,9 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
         stream(schedule, anchor.pad, target, threads, places=ROWS)
     n, o, *planes, y, x, i = by_axis(schedule, anchor.result)
     lanes = lanes_of(schedule, name, target)
-    o, y, x, tile = cut_tile(schedule, name, (o, y, x, i), target, lanes)
+    skips = anchor.pad is not None and skips_padding(schedule, anchor.pad)
+    met = columns_met(schedule, name) if skips else ()
+    o, y, x, tile = cut_tile(schedule, name, (o, y, x, i), target, lanes, met)
     band, y = blocked(schedule, "band", y)
     share, rows = "", [*planes, y]
     if not band:
@@ -92,6 +95,8 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
         reduced = [*taps, channel, inner]
     fill_registers(schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes, written=1)
     fetch_ahead(schedule, target, anchor.block, o)
+    if skips:
+        skip_padding(schedule, name)
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:
@@ -142,10 +147,15 @@ def lanes_of(schedule: Schedule, anchor: str, target: Target) -> int:
 
 
 def cut_tile(
-    schedule: Schedule, anchor: str, loops: Sequence[str], target: Target, lanes: int
+    schedule: Schedule,
+    anchor: str,
+    loops: Sequence[str],
+    target: Target,
+    lanes: int,
+    met: tuple[float, ...] = (),
 ) -> tuple[str, str, str, tuple[str, ...]]:
     """Cut the loops over (channel blocks, rows, columns, channels of a block) into register tiles
-    of vectors of so many lanes.
+    of vectors of so many lanes. `met` is for `decide_spatial_tile`.
 
     Gives the loops over tiles (at least the columns' always has one), and the loops of a tile,
     lanes last.
@@ -158,7 +168,7 @@ def cut_tile(
     depth = prod(as_int(a.extent) or 1 for a in work.axes if a.kind == "reduce")
     weights = weights_on(target, lanes, depth, annotation(work, "alike", 0) // lanes)
     rows, columns, vectors = decide_spatial_tile(
-        schedule, height, width, groups * wide, target, multiples(wide), weights
+        schedule, height, width, groups * wide, target, multiples(wide), weights, met
     )
     o_outer, o_inner = split(schedule, o, vectors // wide)
     y_outer, y_inner = split(schedule, y, rows)

@@ -21,12 +21,19 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
-from tilewright.strategy.tiles import Weights, heights, register_tile, spatial_tile
+from tilewright.strategy.tiles import (
+    Weights,
+    heights,
+    register_tile,
+    spatial_cycles,
+    spatial_tile,
+)
 from tilewright.target.target import Target
 
 MOST_STEPS = 32  # of a reduction that are written out: a bound on the size of the code
 INNER_STEPS = 16  # of them along one loop
 BODY = 192  # vectors that are computed between two jumps: more do not stay in the decoded cache
+ALIKE = 1.02  # the time of one tile to that of another that is about as good
 FEW = 24  # up to so many are worth it for any loop: a jump after each few hides less of memory
 
 
@@ -77,10 +84,13 @@ def decide_spatial_tile(
     target: Target,
     groups: tuple[int, ...],
     weights: Weights | None = None,
+    met: tuple[float, ...] = (),
 ) -> tuple[int, int, int]:
     """(rows, columns, vectors) of the tile of an image: decisions "vectors", "columns", "rows".
 
-    The arguments are those of `spatial_tile`, which picks them.
+    The arguments are those of `spatial_tile`, which picks them; `met` is for tiles of one, two, …
+    columns the part of their steps that are not left out: of columns about as good it picks those
+    with the least.
     """
     registers, costs = target.vector_registers, target.costs
 
@@ -90,6 +100,13 @@ def decide_spatial_tile(
     *_, group = tile(groups)
     group = schedule.decide("vectors", group, within(groups, vectors))
     _, columns, _ = tile((int(group),))
+    if met:
+
+        def cycles(wide: int) -> float:
+            return spatial_cycles(height, width, vectors, (1, wide, int(group)), weights, costs)
+
+        near = [c for c in heights(width, group, registers) if cycles(c) <= ALIKE * cycles(columns)]
+        columns = min(reversed(near), key=lambda c: met[c - 1], default=columns)
     columns = schedule.decide("columns", columns, heights(width, group, registers))
     rows, *_ = tile((int(group),), (int(columns),))
     most = heights(height * width, group, registers)[-1] // columns

@@ -8,15 +8,16 @@ of its own size. What each takes is a constant of the machine (target/costs.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from math import gcd
+from math import gcd, prod
 from typing import NamedTuple
 
 from tilewright.target.costs import COMMON, Costs
 
 WIDEST = 6  # vectors of a tile
 WAY = 4096  # bytes of a first cache within which no two lines compete
+WORTH = 0.9  # of the time of a convolution that leaves taps out: what Winograd's may take
 SECOND_TILE = 1.03  # what it must gain to have a tile of another size for the vectors left over
 
 
@@ -223,10 +224,19 @@ def spatial_tile(
 
 
 def winograd_tile(
-    rows: int, columns: int, ci: int, co: int, lanes: int, l2: int, costs: Costs = COMMON
+    rows: int,
+    columns: int,
+    ci: int,
+    co: int,
+    lanes: int,
+    l2: int,
+    costs: Costs = COMMON,
+    dilations: Sequence[int] = (1, 1),
+    met: float = 1.0,
 ) -> int:
     """The edge of the tiles in which Winograd's 3×3 convolution of ci to co channels takes the
-    least modelled time for rows × columns results; 0 where the plain one takes less.
+    least modelled time for rows × columns results; 0 where the plain one takes less. Pixels of a
+    tile are `dilations` apart; the plain convolution takes the part `met` of its steps.
 
     The model: multiply-adds at full speed, the machine's `transform` for each vector of a
     transformed tile, there or back, and meanwhile weights that do not fit the second cache (`l2`
@@ -234,7 +244,8 @@ def winograd_tile(
     """
 
     def cycles(edge: int, taps: int, transform: float) -> float:
-        tiles = -(-rows // edge) * -(-columns // edge)
+        sides = zip((rows, columns), dilations, strict=True)
+        tiles = prod(-(-size // (edge * d)) * d if edge > 1 else size for size, d in sides)
         multiply = taps * tiles * ci * co / (lanes * costs.multiply_adds)
         transforms = taps * tiles * (ci + co) * transform / lanes
         weights = taps * ci * co * 4
@@ -244,4 +255,5 @@ def winograd_tile(
 
     times = {edge: cycles(edge, (edge + 2) ** 2, costs.transform) for edge in (2, 4)}
     best = min(times, key=lambda edge: times[edge])
-    return best if times[best] < cycles(1, 9, 0) else 0
+    plain = cycles(1, 9, 0) * (met if met == 1 else WORTH * met)
+    return best if times[best] < plain else 0

@@ -16,6 +16,7 @@ too while all panels go by (runs of tiles outside), or is made whole first, and 
 from __future__ import annotations
 
 from tilewright.ir.expr import as_int
+from tilewright.ir.stmt import annotation
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role, written
@@ -55,20 +56,19 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
         as_int(a.extent) or 1 for a in find(schedule, product).axes[:7]
     )
     depth *= as_int(find(schedule, product).axes[7].extent) or 1
-    across = as_int(find(schedule, half).axes[4].extent) or 1
-    across = (across - 2) // (edge - 2)
+    across, dy, dx = (annotation(find(schedule, product), k, 1) for k in ("across", "dy", "dx"))
     lanes = min(target.lanes(32), block)
     wide = block // lanes
     inside, run, rows, vectors = decide_runs(
         schedule, target, threads, (images, count, across), (groups, wide, lanes), edge, depth
     )
     n, o, y, x, i = by_axis(schedule, result)
-    y, in_y = split(schedule, y, edge - 2)
-    x, in_x = split(schedule, x, edge - 2)
+    *y, in_y = in_tiles(schedule, y, edge - 2, dy)
+    *x, in_x = in_tiles(schedule, x, edge - 2, dx)
     panel, in_o = split(schedule, o, vectors // wide)
     several, lane = split(schedule, i, lanes)
-    reorder(schedule, n, panel, y, x, in_o, in_y, in_x, several, lane)
-    tile, in_run = split(schedule, fuse(schedule, [y, x]), run)
+    reorder(schedule, n, panel, *y, *x, in_o, in_y, in_x, several, lane)
+    tile, in_run = split(schedule, fuse(schedule, [*y, *x]), run)
     order = [n, tile, panel] if inside else [n, panel, tile]
     reorder(schedule, *order, in_run)
     unroll(schedule, in_o, in_y, in_x, several)
@@ -111,6 +111,15 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
             whole = [by_axis(schedule, spread)[0], own_c]
             parallel(schedule, whole, threads, "image.parallel")
         parallel(schedule, [n, tile] if inside else order, threads)
+
+
+def in_tiles(schedule: Schedule, loop: str, size: int, dilation: int) -> list[str]:
+    """A loop over pixels as loops over the tiles, which are `size` pixels each, those `dilation`
+    apart, and last the loop over the pixels of one."""
+    if dilation == 1:
+        return split(schedule, loop, size)
+    tile, inside, phase = split(schedule, loop, size, dilation)
+    return [tile, phase, inside]
 
 
 def decide_runs(

@@ -93,61 +93,85 @@ def pack_winograd(filters: np.ndarray, m: int) -> np.ndarray:
     return made
 
 
-def tiles(size: int | Expr, m: int) -> Any:
-    """How many tiles of m cover `size`."""
-    return (size + (m - 1)) // m
+def tiles(size: int | Expr, m: int, dilation: int = 1) -> Any:
+    """How many tiles cover `size` where each has m pixels, so many steps of `dilation` apart: those
+    of a phase (pixels that are a multiple of it apart) stand between those of the others."""
+    span = m * dilation
+    return (size + (span - 1)) // span * dilation
 
 
-def _type(x: Any, w: Any, *, pads: Pads) -> Type:
+def _result(x: Any, pads: Pads, dilations: Sequence[int]) -> list[Expr]:
+    """Rows and columns of the result."""
+    return [sizes.size(x.shape[2 + k] + sum(pads[k]) - (TAPS - 1) * dilations[k]) for k in range(2)]
+
+
+def _type(x: Any, w: Any, *, pads: Pads, dilations: Sequence[int] = (1, 1)) -> Type:
     need(x.rank == 5 and w.rank == 6, "takes a packed image of rank 5 and weights of rank 6")
     need(x.shape[-1] == w.shape[-2], "the channel blocks of image and weights differ")
-    size = [sizes.size(x.shape[2 + d] + sum(pads[d]) - (TAPS - 1)) for d in range(2)]
-    return x.dtype, (x.shape[0], w.shape[0], *size, w.shape[-1])
+    need(len(dilations) == 2 and min(dilations) > 0, "takes two positive dilations")
+    return x.dtype, (x.shape[0], w.shape[0], *_result(x, pads, dilations), w.shape[-1])
 
 
-def _reference(x: np.ndarray, w: np.ndarray, pads: Pads) -> np.ndarray:
+def _reference(
+    x: np.ndarray, w: np.ndarray, pads: Pads, dilations: Sequence[int] = (1, 1)
+) -> np.ndarray:
+    image = np.pad(x, [(0, 0), (0, 0), *map(tuple, pads), (0, 0)])
+    (dy, dx), reach = dilations, TAPS - 1
+    height, width = (n - reach * d for n, d in zip(image.shape[2:4], dilations, strict=True))
+    made = np.empty((x.shape[0], w.shape[0], height, width, w.shape[-1]), x.dtype)
+    for p in range(min(dy, height)):
+        for q in range(min(dx, width)):
+            made[:, :, p::dy, q::dx] = _undilated(image[:, :, p::dy, q::dx], w)
+    return made
+
+
+def _undilated(image: np.ndarray, w: np.ndarray) -> np.ndarray:
     m = w.shape[1] - TAPS + 1
     d, _, s = (np.array(t, np.float64) for t in transforms(m))
-    size = [x.shape[2 + k] + sum(pads[k]) - (TAPS - 1) for k in range(2)]
-    more = [tiles(size[k], m) * m + TAPS - 1 - x.shape[2 + k] - pads[k][0] for k in range(2)]
-    image = np.pad(x, [(0, 0), (0, 0), *((pads[k][0], more[k]) for k in range(2)), (0, 0)])
-    views = np.lib.stride_tricks.sliding_window_view(image, w.shape[1:3], (2, 3))[:, :, ::m, ::m]
+    size = [image.shape[2 + k] - (TAPS - 1) for k in range(2)]
+    more = [(0, tiles(n, m) * m - n) for n in size]
+    full = np.pad(image, [(0, 0), (0, 0), *more, (0, 0)])
+    views = np.lib.stride_tricks.sliding_window_view(full, w.shape[1:3], (2, 3))[:, :, ::m, ::m]
     v = np.einsum("ik,nctubkl,jl->nijctub", d, views, d, optimize=True)
     product = np.einsum("nijctub,oijcbk->noijtuk", v, w, optimize=True)
     made = np.einsum("yi,noijtuk,xj->notyuxk", s, product, s, optimize=True)
     n, o, t, _, u, _, k = made.shape
-    return made.reshape(n, o, t * m, u * m, k)[:, :, : size[0], : size[1]].astype(x.dtype)
+    return made.reshape(n, o, t * m, u * m, k)[:, :, : size[0], : size[1]]
 
 
 @operator(fusion=COMPLEX, infer=_type, reference=_reference)
-def winograd_packed(x: te.Tensor, w: te.Tensor, *, pads: Pads) -> te.Tensor:
+def winograd_packed(
+    x: te.Tensor, w: te.Tensor, *, pads: Pads, dilations: Sequence[int] = (1, 1)
+) -> te.Tensor:
     """A 3×3 convolution of a packed image, by Winograd's transforms.
 
     x: (N, Ci/cb, H, W, cb); w as `pack_winograd` gives it, whose a says that tiles are of m = a - 2
-    pixels; result (N, Co/ob, H', W', ob).
+    pixels; result (N, Co/ob, H', W', ob). The pixels of a tile, like the taps, are `dilations`
+    apart.
     """
     n, inner, height, width, cb = x.shape
     blocks, a, _, _, _, ob = w.shape
     m = (as_int(a) or 0) - TAPS + 1
     d, _, s = transforms(m)
-    rows, columns = (sizes.size(x.shape[2 + k] + sum(pads[k]) - (TAPS - 1)) for k in range(2))
-    high, wide = tiles(rows, m), tiles(columns, m)
+    rows, columns = _result(x, pads, dilations)
+    (dy, dx), reach = dilations, TAPS - 1
+    high, wide = tiles(rows, m, dy), tiles(columns, m, dx)
     (top, _), (left, _) = pads
     bottom, right = (  # beyond the last tile nothing is read
-        as_int(count * m + (TAPS - 1) - size - before) or 0
-        for count, size, before in ((high, height, top), (wide, width, left))
+        as_int(count * m + reach * step - size - before) or 0
+        for count, step, size, before in ((high, dy, height, top), (wide, dx, width, left))
     )
     image = padded_image(x, ((top, bottom), (left, right)))
     half = te.compute(
-        (n, inner, high, a, wide * m + (TAPS - 1), cb),
-        lambda n, c, t, i, z, b: _row(d, i, lambda k: image[n, c, t * m + k, z, b]),
+        (n, inner, high, a, wide * m + reach * dx, cb),
+        lambda n, c, t, i, z, b: _row(d, i, lambda k: image[n, c, _pixel(t, k, m, dy), z, b]),
         name="half",
         attrs={"role": "winograd_half"},
     )
     spread = te.compute(
         (n, a, a, inner, high * wide, cb),
         lambda n, i, j, c, t, b: _row(
-            d, j, lambda k: half[n, c, t // wide, i, t % wide * m + k, b]
+            d, j, lambda k: half[n, c, t // wide, i, _pixel(t % wide, k, m, dx), b]
         ),
         name="spread",
         attrs={"role": "winograd_spread"},
@@ -159,7 +183,7 @@ def winograd_packed(x: te.Tensor, w: te.Tensor, *, pads: Pads) -> te.Tensor:
             spread[n, i, j, rc, t, ri] * w[o, i, j, rc, ri, b], [rc, ri]
         ),
         name="product",
-        attrs={"role": "winograd_product"},
+        attrs={"role": "winograd_product", "across": as_int(wide) or 1, "dy": dy, "dx": dx},
     )
     gathered = te.compute(
         (n, blocks, high * wide, m, a, ob),
@@ -170,11 +194,27 @@ def winograd_packed(x: te.Tensor, w: te.Tensor, *, pads: Pads) -> te.Tensor:
     return te.compute(
         (n, blocks, rows, columns, ob),
         lambda n, o, y, z, b: _row(
-            s, z % m, lambda k: gathered[n, o, y // m * wide + z // m, y % m, k, b]
+            s,
+            z // dx % m,
+            lambda k: gathered[n, o, _tile(y, m, dy) * wide + _tile(z, m, dx), y // dy % m, k, b],
         ),
         name="conv",
         attrs={"role": "winograd_result"},
     )
+
+
+def _pixel(tile: Expr, k: int, m: int, dilation: int) -> Expr:
+    """Where pixel `k` of a tile lies along an axis."""
+    if dilation == 1:
+        return tile * m + k
+    return (tile // dilation * m + k) * dilation + tile % dilation
+
+
+def _tile(pixel: Expr, m: int, dilation: int) -> Expr:
+    """The tile of a pixel along an axis."""
+    if dilation == 1:
+        return pixel // m
+    return pixel // (m * dilation) * dilation + pixel % dilation
 
 
 def _row(matrix: Matrix, i: Expr, value: Callable[[int], Expr]) -> Expr:

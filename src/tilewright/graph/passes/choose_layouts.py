@@ -24,6 +24,7 @@ from tilewright.graph.ops.winograd import pack_winograd
 from tilewright.graph.passes.channels import Channels, Packing, dense, dense_filter, grouped
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import as_int
+from tilewright.strategy.padding import part_met
 from tilewright.strategy.tiles import Weights, panel_vectors, prefers_pixels, winograd_tile
 from tilewright.target.costs import COMMON, Costs
 
@@ -193,7 +194,8 @@ class _Layouts(Edit):
             filters = self.later((w, groups, lie, edge), packed, weights.dtype, shape)
             image = self.pack(x, lie.image)
             if edge:
-                made = self.emit("winograd_packed", image, filters, pads=window["pads"])
+                own = {name: window[name] for name in ("pads", "dilations")}
+                made = self.emit("winograd_packed", image, filters, **own)
             else:
                 group, across = lie.group(ci, co), self.across(node, packing)
                 made = self.emit(
@@ -221,13 +223,19 @@ class _Layouts(Edit):
         if node.output.rank != 4:
             return 0
         images, _, height, width = map(as_int, node.output.shape)
-        unit = window["strides"] == window["dilations"] == (1, 1) and lie.groups == 1
+        unit = window["strides"] == (1, 1) and lie.groups == 1
         whole = lie.image.block == self.lanes and height and width
         if not unit or shape[2:] != (3, 3) or not whole:
             return 0
         rows = (images or 1) * height  # an open batch pays if one image does
         ci, co = lie._replace(step=self.lanes).depth().padded(shape[1]), lie.result.padded(shape[0])
-        return winograd_tile(rows, width, ci, co, self.lanes, self.caches[1], self.costs)
+        of = rows, width, ci, co, self.lanes, self.caches[1]
+        met = 1.0
+        for size, pads, step in zip(
+            node.inputs[0].shape[2:], window["pads"], window["dilations"], strict=True
+        ):
+            met *= part_met(as_int(size) or 0, pads, 3, step)
+        return winograd_tile(*of, self.costs, window["dilations"], met)
 
     def across(self, node: Node, packing: Packing) -> bool:
         """Whether tiles of a convolution's result had better span rows of the image."""

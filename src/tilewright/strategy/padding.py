@@ -1,0 +1,94 @@
+"""Padding: the taps of a window that meet nothing but padding are left out.
+
+In: a schedule whose anchor is a convolution with a padded copy of its image. Out: the same with
+branches around the taps, where much of the image is padding, as it is where taps are far apart. The
+one idea: a tile of the result knows from where it stands which taps meet the image at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.arith.affine import Forms
+from tilewright.ir.expr import Load, Var, as_int
+from tilewright.ir.walk import free_vars, loads
+from tilewright.schedule.primitives.skip_zeros import padding
+from tilewright.schedule.schedule import Schedule
+from tilewright.strategy.absorb import written
+from tilewright.strategy.loops import find
+
+MUCH = 1 / 4  # of an axis: a branch for each tap costs something too
+
+
+def skips_padding(schedule: Schedule, pad: str) -> bool:
+    """Whether taps in the padding that block `pad` makes are left out, decision "padding"; the pick
+    where an axis has much of it."""
+    (buffer,) = written(find(schedule, pad))
+    own = "add"
+    for axis, bounds in (padding(schedule.func, buffer.name) or {}).items():
+        size = as_int(buffer.shape[axis]) or 0
+        ends = zip(bounds, (0, size), strict=True)
+        low, high = (n if end is None else as_int(end) for end, n in ends)
+        if size and low is not None and high is not None and high - low < (1 - MUCH) * size:
+            own = "skip"
+    return schedule.decide("padding", own, ("add", "skip")) == "skip"
+
+
+def skip_padding(schedule: Schedule, anchor: str) -> None:
+    """Put the branches around the loops over taps."""
+    block = find(schedule, anchor)
+    image = image_of(schedule, anchor).buffer.name
+    reduced = [axis.value for axis in block.axes if axis.kind == "reduce"]
+    driving = {v.name for value in reduced for v in free_vars(value)}
+    for loop in schedule.loops(anchor):
+        if loop in driving:
+            schedule.skip_zeros(image, loop)
+
+
+def image_of(schedule: Schedule, anchor: str) -> Load:
+    """What the anchor reads of its padded image."""
+    block = find(schedule, anchor)
+    return next(
+        n
+        for n in loads(block.body)
+        if n.buffer not in written(block) and padding(schedule.func, n.buffer.name)
+    )
+
+
+def columns_met(schedule: Schedule, anchor: str) -> tuple[float, ...]:
+    """For tiles of one, two, … columns the part of all (tile, tap) pairs along rows in which a tap
+    meets the image; () where sizes are open."""
+    load = image_of(schedule, anchor)
+    axis = len(load.indices) - 2
+    form = Forms({}).affine(load.indices[axis])
+    sizes = {a.var: (as_int(a.extent), a.kind) for a in find(schedule, anchor).axes}
+    low, high = (padding(schedule.func, load.buffer.name) or {}).get(axis, (None, None))
+    first = 0 if low is None else as_int(low)
+    end = as_int(load.buffer.shape[axis]) if high is None else as_int(high)
+    used = [(v, c) for v, c in form.terms.items() if isinstance(v, Var) and v in sizes]
+    steps = {sizes[v][1]: (c, sizes[v][0]) for v, c in used}
+    if first is None or end is None or len(steps) != len(form.terms) or len(steps) != 2:
+        return ()
+    (step, width), (apart, taps) = steps["spatial"], steps["reduce"]
+    if width is None or taps is None:
+        return ()
+
+    def part(columns: int) -> float:
+        tiles = range(0, width, columns)
+        places = [t * step + r * apart for t in tiles for r in range(taps)]
+        met = sum(p < end and p + (columns - 1) * step >= first for p in places)
+        return met / len(places)
+
+    return tuple(part(columns) for columns in range(1, min(width, 32) + 1))
+
+
+def part_met(size: int, pads: Sequence[int], taps: int, dilation: int) -> float:
+    """The part of all (result, tap) pairs along an axis of `size` pixels in which the tap meets the
+    image, where taps in the padding are left out; 1 where they are not."""
+    before, after = pads
+    if before + after <= MUCH * (before + size + after):
+        return 1.0
+    results = before + size + after - (taps - 1) * dilation
+    firsts = (before - r * dilation for r in range(taps))
+    met = sum(max(0, min(results, first + size) - max(0, first)) for first in firsts)
+    return met / max(1, results * taps)
