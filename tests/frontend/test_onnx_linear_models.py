@@ -9,7 +9,10 @@ from onnx import TensorProto, helper
 
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
+from tilewright.driver.report.compare import difference
 from tilewright.frontend.onnx import import_onnx
+from tilewright.graph import parse
+from tilewright.runtime.executor import load
 from tilewright.support.errors import ImportFault
 
 POOL = KernelPool(1)
@@ -103,17 +106,38 @@ def test_without_support_vectors():
           classlabels_ints=[0, 1, 2], **plain)  # fmt: skip
 
 
-ZIP = """\
-cannot import node 'y0' (ZipMap): maps do not live in compiled code: they have no shape and no place
+@pytest.mark.parametrize(
+    "keys", [{"classlabels_int64s": [3, -1, 7]}, {"classlabels_strings": ["dog", "Ä 'x'", "cat"]}]
+)
+def test_maps_come_out_as_dicts(keys, tmp_path):
+    """As onnxruntime gives them; in the artifact they are a matrix and a list of keys."""
+    m = model("ZipMap", [F], 3, **keys)
+    value = helper.make_tensor_type_proto(F, [])
+    key = TensorProto.INT64 if "classlabels_int64s" in keys else S
+    m.graph.output[0].type.CopyFrom(
+        helper.make_sequence_type_proto(helper.make_map_type_proto(key, value))
+    )
+    made = import_onnx(m)
+    assert parse(str(made)) == made
+    compile_observed(m, cache=False, pool=POOL).save(tmp_path / "m.tw")
+    run, peer = load(tmp_path / "m.tw"), onnxruntime.InferenceSession(m.SerializeToString())
+    for rows in (1, 5):
+        x = numbers(rows, 3)
+        (ours,), (theirs,) = run(x), peer.run(None, {"x": x})
+        assert ours == theirs and [list(d) for d in ours] == [next(iter(keys.values()))] * rows
+        assert difference([ours], [theirs]) == 0
+
+
+MISFIT = """\
+cannot import node 'y0' (ZipMap): its 3 labels do not fit the rows of f32[rows, 2]
 
     ai.onnx.ml.ZipMap (version 1)
-    inputs: 'x' f32[rows, 3]
+    inputs: 'x' f32[rows, 2]
     outputs: y0
+"""
 
-  give the tensor beside the map: skl2onnx leaves it with options={'zipmap': False}"""
 
-
-def test_maps_are_refused():
+def test_labels_must_fit_the_rows():
     with pytest.raises(ImportFault) as caught:
-        import_onnx(model("ZipMap", [F], 3, classlabels_int64s=[0, 1, 2]))
-    assert str(caught.value) == ZIP
+        import_onnx(model("ZipMap", [F], 2, classlabels_int64s=[0, 1, 2]))
+    assert str(caught.value) == MISFIT

@@ -37,7 +37,11 @@ def compiled(nodes, inputs, outputs):
         [helper.make_tensor_value_info(n, *t) for n, t in p.items()] for p in (inputs, outputs)
     ]
     graph = helper.make_graph(nodes, "g", *entries)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    model = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid("", 23), helper.make_opsetid("ai.onnx.ml", 1)],
+        ir_version=10,
+    )
     made = import_onnx(model)
     assert parse(str(made)) == made
     return compile_observed(made, cache=False, pool=POOL)
@@ -194,3 +198,16 @@ def test_an_image_that_is_read_otherwise_is_refused():
     outputs = {"y": (TensorProto.UINT8, None)}
     with pytest.raises(ImportFault, match="is not an input of the model"):
         compiled(nodes, {"x": (TensorProto.INT8, ["bytes"])}, outputs)
+
+
+def test_labels_chosen_by_numbers():
+    """As skl2onnx writes the label of a neural network or of the nearest neighbours."""
+    names = helper.make_tensor("names", S, [4], ["cat", "dog", "Ä", ""])
+    nodes = [
+        node("Constant", "", "c", value=names),
+        node("ArrayFeatureExtractor", "c i", domain="ai.onnx.ml"),
+    ]
+    run = compiled(nodes, {"i": (I, ["n", 1])}, {"y": (S, None)})
+    for numbers in ([2], [3, 0, 1, 1, 2]):
+        (y,) = run(np.array(numbers, np.int64)[:, None])
+        np.testing.assert_array_equal(y, np.array([["cat", "dog", "Ä", ""]])[:, numbers])

@@ -119,6 +119,7 @@ def run(
 
     from tilewright.driver.report import tables
     from tilewright.driver.report.inputs import read_inputs
+    from tilewright.runtime.formats import values_of
 
     exe = _open(model, threads)
     arrays = read_inputs(exe.manifest, input or [], size or [], seed)
@@ -126,7 +127,8 @@ def run(
     console.print(tables.tensors_table("inputs", exe.inputs, arrays))
     console.print(tables.tensors_table("outputs", exe.outputs, results))
     if out is not None:
-        np.savez(out, **{t.name: r for t, r in zip(exe.outputs, results, strict=True)})
+        names = [t.name for t in exe.outputs]
+        np.savez(out, **dict(zip(names, map(values_of, results), strict=True)))
     if profile:
         _print_profile(exe.profile(*arrays))
 

@@ -42,7 +42,7 @@ import numpy as np
 
 from tilewright.runtime import abi
 from tilewright.runtime.bindings import feed_hash, hash_bytes, lib
-from tilewright.runtime.formats import FORMATS
+from tilewright.runtime.formats import is_format
 from tilewright.runtime.profile import evaluate
 from tilewright.support.cache import replace_file
 from tilewright.support.errors import ArtifactError
@@ -244,7 +244,7 @@ _RECORDS = {  # fields that hold a list of records
 _LISTS = {"shape": _is_dim, "ops": lambda value: isinstance(value, str)}
 _VALUES = {
     "dtype": lambda value: isinstance(value, str) and value in abi.DTYPE_CODES,
-    "format": lambda value: isinstance(value, str) and value in ("", *FORMATS),
+    "format": lambda value: isinstance(value, str) and (not value or is_format(value)),
     "minimum": _is_count,
     "maximum": _is_count,
     "measured": lambda value: isinstance(value, bool),

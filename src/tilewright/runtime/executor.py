@@ -161,7 +161,8 @@ class Executable:
     def __call__(self, *arrays: Any, **named: Any) -> list[Any]:
         """Run the model on its inputs, given in order or by name; returns the list of outputs.
 
-        Outputs are of the first input's kind (torch tensors for torch tensors), else NumPy arrays.
+        Outputs are of the first input's kind (torch tensors for torch tensors), else NumPy arrays;
+        maps come as a list of dicts.
         Raises InputError if the inputs do not fit.
         """
         if named or len(arrays) != len(self._inputs.infos):
@@ -186,7 +187,10 @@ class Executable:
                 for result, info in zip(results, self.outputs, strict=True)
             ]
         if arrays and type(arrays[0]) is not np.ndarray:
-            return [from_numpy(result, arrays[0]) for result in results]
+            return [
+                result if isinstance(result, list) else from_numpy(result, arrays[0])
+                for result in results
+            ]
         return results
 
     def run_into(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:

@@ -2,12 +2,16 @@
 
 A tensor of the caller may have a format: its elements then cross the border as codes. Strings
 become their characters' code points along one more axis, with zeros at their ends: NumPy's own
-layout, so that nothing is copied. An encoded image (JPEG, PNG, …) comes in as its pixels.
+layout, so that nothing is copied. An encoded image (JPEG, PNG, …) comes in as its pixels. Maps come
+out as the rows of a matrix of their values; the format names their keys.
 """
 
 from __future__ import annotations
 
+import functools
 import io
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +24,39 @@ FORMATS = {  # the dtype that holds each
     **dict.fromkeys(IMAGES, "u8"),
 }
 _FLOATS = {"f4e2m1": "float4_e2m1fn", "f8e8m0": "float8_e8m0fnu"}
+
+
+_MAP = "map"  # and the keys, as JSON: map["cat", "dog"]
+
+
+def map_format(keys: Sequence[str] | Sequence[int]) -> str:
+    """The format of a matrix whose rows are the values of maps with these keys."""
+    return _MAP + json.dumps(list(keys))
+
+
+@functools.lru_cache(64)
+def keys_of(of: str) -> tuple[str | int, ...] | None:
+    """The keys of a format of maps, strings or numbers; None if it is none."""
+    if not of.startswith(_MAP):
+        return None
+    try:
+        keys = json.loads(of[len(_MAP) :])
+    except (ValueError, RecursionError):
+        return None
+    types = {type(k) for k in keys} if isinstance(keys, list) else set()
+    return tuple(keys) if types in ({str}, {int}) else None
+
+
+def is_format(of: str) -> bool:
+    """Is it one that decode knows?"""
+    return of in FORMATS or keys_of(of) is not None
+
+
+def values_of(result: Any) -> np.ndarray[Any, Any]:
+    """A result as an array: maps as rows of their values, in the order of their keys."""
+    if isinstance(result, list):
+        result = [[entry[key] for key in sorted(entry)] for entry in result]
+    return np.asarray(result)
 
 
 def encode(value: Any, of: str) -> Any:
@@ -44,8 +81,12 @@ def encode(value: Any, of: str) -> Any:
     return codes if of == "f8e8m0" else _small(codes & 15)
 
 
-def decode(codes: np.ndarray[Any, Any], of: str) -> np.ndarray[Any, Any]:
-    """The array of strings or floats that codes stand for."""
+def decode(codes: np.ndarray[Any, Any], of: str) -> Any:
+    """The array of strings or floats, or the list of maps, that codes stand for."""
+    keys = keys_of(of)
+    if keys is not None:
+        rows = codes.reshape(-1, len(keys)).tolist()
+        return [dict(zip(keys, row, strict=True)) for row in rows]
     if of == "string":
         width, shape = codes.shape[-1], codes.shape[:-1]
         if not width or not codes.size:

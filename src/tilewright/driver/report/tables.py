@@ -19,6 +19,7 @@ from rich.text import Text
 from tilewright.driver.report.compare import OURS, Times
 from tilewright.driver.stages import Stages
 from tilewright.runtime import abi
+from tilewright.runtime.formats import values_of
 from tilewright.runtime.profile import Profile
 from tilewright.support import knobs
 from tilewright.support.errors import UserFault
@@ -64,11 +65,12 @@ def tensors_table(title: str, infos: Sequence[abi.TensorInfo], arrays: Sequence[
     """Arrays with what can be said of them in one line."""
     made = table(title, "name", "type", "first values", "least", "mean", "largest", left=3)
     for info, array in zip(infos, arrays, strict=True):
-        values = np.asarray(array)
+        values = values_of(array)
         shape = type_text(info, values)
         flat = values.reshape(-1)
-        if flat.size == 0:
-            made.add_row(info.name, Text(shape), "", "", "", "")
+        if flat.size == 0 or flat.dtype.kind in "OSU":
+            first = " ".join(repr(str(v)) for v in flat[:4])
+            made.add_row(info.name, Text(shape), Text(first), "", "", "")
             continue
         numbers = flat.astype(np.float64)
         summary = (numbers.min(), numbers.mean(), numbers.max())

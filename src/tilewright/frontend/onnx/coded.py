@@ -21,7 +21,7 @@ from tilewright.graph import sizes
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import Expr, as_int, maximum
-from tilewright.runtime.formats import FORMATS, encode
+from tilewright.runtime.formats import FORMATS, encode, map_format
 from tilewright.support.errors import ImportFault
 
 _T = onnx.TensorProto
@@ -32,7 +32,7 @@ CODED = {*FLOATS, _T.STRING}
 MOVES = frozenset(
     "Reshape Transpose Flatten Squeeze Unsqueeze Slice Gather GatherElements GatherND Split Expand"
     " Tile Concat Compress DepthToSpace SpaceToDepth ReverseSequence Where ScatterElements"
-    " ScatterND Pad Trilu".split()
+    " ScatterND Pad Trilu ArrayFeatureExtractor".split()
 )  # operators whose results hold elements of their inputs, as they are
 MEASURES = frozenset(["Shape", "Size"])  # operators that look at no element
 
@@ -78,6 +78,21 @@ class Text:
     def letters(self, build: Folding) -> Value:
         """The code points [*shape, width]."""
         return build.emit("gather", self.table, self.rows, axis=0)
+
+
+class Maps:
+    """Maps with the same keys: the rows of a matrix of their values."""
+
+    def __init__(self, values: Value, keys: tuple[str, ...] | tuple[int, ...]) -> None:
+        self.values, self.keys = values, keys
+
+    @property
+    def type_text(self) -> str:
+        """For messages."""
+        return f"maps of {len(self.keys)} keys to {self.values.dtype}"
+
+    def __repr__(self) -> str:
+        return f"{self.values.name}: {self.type_text}"
 
 
 # making them ----------------------------------------------------------------------------------
@@ -149,6 +164,9 @@ def output_of(build: Folding, name: str, value: Any) -> Value:
     if isinstance(value, Coded):
         build.formats[name] = value.format
         return value.codes
+    if isinstance(value, Maps):
+        build.formats[name] = map_format(value.keys)
+        return value.values
     return value
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.frontend.onnx.coded import Maps
 from tilewright.frontend.onnx.machine_learning import ML
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.trees import labelled, rows_of, transformed
@@ -168,10 +169,18 @@ def probabilities(n: Site, outcomes: Value, pairs: list[tuple[int, int]], count:
     return emit("couple", emit("reshape", table, shape=shape))
 
 
-@translates("ZipMap", "CastMap", "DictVectorizer", domain=ML)
+@translates("ZipMap", domain=ML)
+def zip_map(n: Site) -> Any:
+    """A map from labels to numbers for each row; the run gives a list of dicts."""
+    x, keys = n[0], n.texts("classlabels_strings") or n.ints("classlabels_int64s") or ()
+    count = len(set(keys))
+    if not count or x.rank not in (1, 2) or not as_int(x.shape[-1]) == len(keys) == count:
+        raise Refusal(f"its {len(keys)} labels do not fit the rows of {x.type_text}")
+    return Maps(x, keys)
+
+
+@translates("CastMap", "DictVectorizer", domain=ML)
 def maps(n: Site) -> Any:
-    """Not supported: maps do not live in compiled code."""
-    remedy = "give the tensor beside the map: skl2onnx leaves it with options={'zipmap': False}"
-    if n.op != "ZipMap":
-        remedy = "make the tensor of its values, in the order of the vocabulary, before the model"
-    raise Refusal("maps do not live in compiled code: they have no shape and no place", remedy)
+    """Not supported: maps of any keys do not live in compiled code."""
+    remedy = "make the tensor of its values, in the order of the vocabulary, before the model"
+    raise Refusal("maps of any keys have no shape and no place in compiled code", remedy)
