@@ -127,8 +127,8 @@ def run(
     console.print(tables.tensors_table("inputs", exe.inputs, arrays))
     console.print(tables.tensors_table("outputs", exe.outputs, results))
     if out is not None:
-        names = [t.name for t in exe.outputs]
-        np.savez(out, **dict(zip(names, map(values_of, results), strict=True)))
+        kept = {t.name: values_of(r) for t, r in zip(exe.outputs, results, strict=True)}
+        np.savez(out, allow_pickle=False, **kept)
     if profile:
         _print_profile(exe.profile(*arrays))
 
