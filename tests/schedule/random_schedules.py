@@ -188,6 +188,7 @@ SHAPING: dict[str, Callable[[Draw], tuple[Any, ...]]] = {
     "partition_loop": draw_partition,
     "rfactor": lambda d: (*d.reduction(), d.number(-2, 1)),
     "decompose_reduction": lambda d: d.reduction(),
+    "cascade_reduction": lambda d: d.reduction(),
     "merge_reduction": draw_merge,
     "compute_at": lambda d: d.partner("reads", "writes"),
     "reverse_compute_at": lambda d: d.partner("writes", "reads"),

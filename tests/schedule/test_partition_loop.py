@@ -81,6 +81,19 @@ def test_parallel_loop(same_result):
     same_result(start, s.func)
 
 
+@pytest.mark.parametrize("n", [0, 3, 4, 11])
+def test_a_multiple_and_the_rest(n, same_result, replays):
+    text = COPY.replace("10", "n").replace("B: f32[n])", "B: f32[n], n: i64)")
+    start = parse_func(text)
+    s = Schedule(start)
+    whole, rest = s.partition_loop("i", multiple=4)
+    s.split(whole, 4)
+    assert all(b.where is None for b in blocks(s).values())
+    assert s.loops("B_1") == (rest,)
+    same_result(start, s.func, n=n)
+    replays(start, s)
+
+
 def test_P1_threads(refused):
     s = Schedule(parse_func(COPY))
     s.bind("i", "threadIdx.x")
@@ -90,6 +103,10 @@ def test_P1_threads(refused):
 @pytest.mark.parametrize("points", [[], [0], [10], [12], [-1], [4, 4], [6, 3]])
 def test_P2_points(points, refused):
     refused("P2", Schedule(parse_func(COPY)).partition_loop, "i", points)
+
+
+def test_P2_points_or_a_multiple(refused):
+    refused("P2", Schedule(parse_func(COPY)).partition_loop, "i", [4], multiple=2)
 
 
 def test_P2_symbolic(refused):

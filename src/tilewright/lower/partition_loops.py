@@ -202,7 +202,10 @@ class _Partition:
         for place, start, stop in ((1, begin, end), (0, s.start, begin), (2, end, s.stop)):
             if start != stop:  # the middle runs most often, so its copies are paid for first
                 part = s.replace(start=start, stop=stop)
-                body = self.go(s.body, known.bind(s.var, *loop_range(part)))
+                low, high = loop_range(part)
+                if place == 1 and last is not None:
+                    high = last - 1  # where the part has iterations, its stop is not held back
+                body = self.go(s.body, known.bind(s.var, low, high))
                 made[place] = part.replace(body=body)
         return seq(*(made[place] for place in sorted(made)))
 

@@ -18,6 +18,7 @@ from tilewright.schedule.primitives.bind import bind
 from tilewright.schedule.primitives.blockize import blockize
 from tilewright.schedule.primitives.cache_read import cache_read
 from tilewright.schedule.primitives.cache_write import cache_write
+from tilewright.schedule.primitives.cascade_reduction import cascade_reduction
 from tilewright.schedule.primitives.compute_at import compute_at
 from tilewright.schedule.primitives.compute_inline import compute_inline
 from tilewright.schedule.primitives.decompose_reduction import decompose_reduction
@@ -143,6 +144,7 @@ class Schedule:
     blockize = _method(blockize)
     cache_read = _method(cache_read)
     cache_write = _method(cache_write)
+    cascade_reduction = _method(cascade_reduction)
     compute_at = _method(compute_at)
     compute_inline = _method(compute_inline)
     decompose_reduction = _method(decompose_reduction)

@@ -15,6 +15,7 @@ from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Chooser, Schedule
 from tilewright.strategy.absorb import absorb, is_reduction, role
 from tilewright.strategy.attention import attention, products, scores
+from tilewright.strategy.chains import shorten_chains
 from tilewright.strategy.convolution import convolution, transposed
 from tilewright.strategy.depthwise import depthwise
 from tilewright.strategy.pointwise import pointwise
@@ -67,7 +68,9 @@ def default(func: Func, target: Target, threads: int = 1, *, strict: bool = Fals
             if strict:
                 raise
             why = why or f"{fault.what}: {fault.why}"
-    return Schedule(func.replace(annotations=annotated(func.annotations, "unscheduled", why)))
+    plain = Schedule(func.replace(annotations=annotated(func.annotations, "unscheduled", why)))
+    shorten_chains(plain)
+    return plain
 
 
 def scheduled(func: Func, target: Target, threads: int, choose: Chooser | None = None) -> Schedule:
@@ -80,4 +83,5 @@ def scheduled(func: Func, target: Target, threads: int, choose: Chooser | None =
         return schedule
     absorb(schedule, keep=scores(schedule.func))
     FAMILIES[family(schedule.func)](schedule, target, threads)
+    shorten_chains(schedule)
     return schedule

@@ -126,6 +126,16 @@ def _init_nest(
 ) -> Stmt:
     """The init as a block in copies of the loops that are not reduced, where the others start."""
     assert block.init is not None
+    axes = tuple(a for a in block.axes if a.kind != "reduce")
+    made = Block(name, axes, reads_of(block.init, ()), block.writes, None, block.init, block.where)
+    return spatial_nest(func, above, made, inner, reduced)
+
+
+def spatial_nest(
+    func: Func, above: Sequence[Stmt], block: Block, inner: Sequence[For], reduced: set[Var]
+) -> Stmt:
+    """A block in copies of those of the loops `inner` that are not `reduced`, where the others
+    start; to stand inside `above`."""
     loops: list[For] = []
     values: dict[Var, Expr] = {}
     for f in inner:
@@ -135,9 +145,7 @@ def _init_nest(
             kind = "serial" if f.kind == "pipeline" else f.kind
             values[f.var] = var = Var(f"{f.name}_init", f.var.dtype)
             loops.append(For(var, start, stop, kind, f.body, f.thread))
-    axes = tuple(a for a in block.axes if a.kind != "reduce")
-    made = Block(name, axes, reads_of(block.init, ()), block.writes, None, block.init, block.where)
-    nest = drive(func, [*above, *loops], made, values)
+    nest = drive(func, [*above, *loops], block, values)
     for f in reversed(loops):
         nest = f.replace(body=nest)
     return copy_afresh(func, nest)

@@ -27,10 +27,14 @@ from tilewright.schedule.locate import (
 
 
 @primitive("partition loop '{loop}' at {points}")
-def partition_loop(func: Func, loop: str, points: Sequence[int]) -> tuple[Func, tuple[str, ...]]:
+def partition_loop(
+    func: Func, loop: str, points: Sequence[int] = (), multiple: int = 0
+) -> tuple[Func, tuple[str, ...]]:
     """Cut a loop's range into consecutive loops, so that guards vanish; gives their names.
 
-    The first keeps the names of what stands in it; the others get fresh ones.
+    The first keeps the names of what stands in it; the others get fresh ones. With `multiple` in
+    place of points, the first has as many iterations as are a multiple of it, the second the rest;
+    either may have none.
 
     rewrite: partition_loop("i_o", [1])
         for i_o in serial(0, 2):
@@ -57,7 +61,7 @@ def partition_loop(func: Func, loop: str, points: Sequence[int]) -> tuple[Func, 
                     B[vi_1] = A[vi_1] * 2.0
     needs:
         P1  the loop is not bound to threads
-        P2  there are points, they rise, and each part has an iteration
+        P2  there are points, they rise, and each part has an iteration; or there is a multiple
         P3  a reduction that the loop drives starts in the first part
     """
     path = loop_path(func, loop)
@@ -67,9 +71,14 @@ def partition_loop(func: Func, loop: str, points: Sequence[int]) -> tuple[Func, 
     need("P1", not bound, func, old, why, "partition a loop before binding it")
     ranges = ranges_at(func, path[:-1])
     ends: list[Expr] = [old.start, *(const(p) for p in points), old.stop]
-    inside = all(prove_less(a, b, ranges) for a, b in pairwise(ends))
-    why = f"the points {', '.join(map(str, points))} leave a part without iterations"
-    need("P2", inside and points, func, old, why, "give rising points between its start and stop")
+    if multiple:
+        need("P2", multiple > 0 and not points, func, old, "a multiple stands alone", "give one")
+        ends[1:1] = [old.start + (old.stop - old.start) // multiple * multiple]
+    else:
+        inside = all(prove_less(a, b, ranges) for a, b in pairwise(ends))
+        why = f"the points {', '.join(map(str, points))} leave a part without iterations"
+        remedy = "give rising points between its start and stop"
+        need("P2", inside and points, func, old, why, remedy)
     parts: list[Stmt] = []
     names: list[str] = []
     beside = func
