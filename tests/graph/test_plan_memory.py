@@ -13,6 +13,7 @@ from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.plan_memory import ALIGN, MemoryPlan, plan_memory
 from tilewright.graph.passes.separate_outputs import separate_outputs
 from tilewright.ir.expr import Var, minimum
+from tilewright.ir.walk import visit
 
 
 def planned(g, **options) -> tuple[FusedGraph, MemoryPlan]:
@@ -31,7 +32,7 @@ def bases_of(fused):
 
 def check(fused: FusedGraph, plan: MemoryPlan, values=None, workspace=None) -> None:
     """No two arena values that live at once overlap, and all lie inside the arena."""
-    values = values or {}
+    values = plan.known(values or {})
     bases = bases_of(fused)
     spans = {}
     for n, group in enumerate(fused.groups):
@@ -221,6 +222,31 @@ def test_what_is_empty_at_the_typical_size():
     fused, plan = planned(build.finish([build.emit("matmul", v, weight) for v in both]))
     for count in (1, 3, 15, 128, 1000):
         check(fused, plan, {n: count})
+
+
+def test_offsets_of_open_sizes_grow_with_the_pieces_and_not_faster():
+    """Levels of a pyramid, all of them alive until the end: the larger of many ends is told by
+    names, not written out again in each offset that rests on it."""
+    for levels in (4, 8):
+        build = Builder()
+        h, w = Var("h"), Var("w")
+        x = build.input("x", "f32", (1, 8, h, w))
+        kernel = build.constant(np.ones((8, 8, 3, 3), np.float32))
+        held = []
+        for _ in range(levels):
+            x = build.emit("conv", x, kernel, strides=(2, 2), pads=((1, 1), (1, 1)))
+            held += [x, build.emit("conv", x, kernel, pads=((1, 1), (1, 1)))]
+        total = None
+        for v in held:
+            v = build.emit("reduce_sum", build.emit("softmax", v), axes=(2, 3))
+            total = v if total is None else build.emit("add", total, v)
+        assert total is not None
+        fused, plan = planned(build.finish([total]))
+        told = [plan.arena_bytes, *plan.offsets.values()]
+        told += [p.at for p in plan.places.values() if p.space == "arena"]
+        assert sum(sum(1 for _ in visit(e)) for e in told) < 40 * len(told)
+        for a, b in itertools.product((1, 31, 400), (1, 64)):
+            check(fused, plan, {h: a, w: b})
 
 
 def test_the_table_names_every_value():

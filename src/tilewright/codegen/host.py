@@ -8,13 +8,13 @@ program only fills frames and calls `launch`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.codegen.llvm import ATTRIBUTES
 from tilewright.codegen.llvm_expressions import Expressions
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Expr, expr
+from tilewright.ir.expr import Expr, Var, expr
 from tilewright.target.target import Target
 
 ENTRY, SHAPES = "tw_main", "tw_shapes"
@@ -115,14 +115,19 @@ def host_program(
     shapes: Sequence[Sequence[Size]] | None = None,
     arena_bytes: Size = 0,
     all_symbols: Sequence[str] = (),
+    named: Mapping[Var, Expr] | None = None,
 ) -> str:
     """LLVM text of the host program.
 
     symbols: the symbolic dimensions that the caller gives, in the order of `tw_call.dims`;
     all_symbols: these and those that the run measures. shapes: those of the outputs; where they
-    are given, `tw_shapes` is written too.
+    are given, `tw_shapes` is written too. named: variables of the steps and of `arena_bytes` that
+    stand for sizes, each in terms of symbols and of earlier ones.
     """
+    named = named or {}
     main = _Main(target, symbols)
+    for name, size in named.items():
+        main.bind_scalar(name.name, main.size(size))
     for step in steps:
         main.step(step)
     used = sorted(main.kernels)
@@ -134,7 +139,7 @@ def host_program(
     ]
     declared = set(main.b.declarations)
     if shapes is not None:
-        text, more = _shapes(target, all_symbols or symbols, shapes, arena_bytes)
+        text, more = _shapes(target, all_symbols or symbols, shapes, arena_bytes, named)
         texts.append(text)
         declared |= more
     return "\n".join([*lines, *sorted(declared), *texts, f"attributes #0 = {{ {ATTRIBUTES} }}", ""])
@@ -148,6 +153,7 @@ class _Main(Expressions):
         self.kernels: set[str] = set()
         self.slots = 1
         self.buffers: dict[int, str] = {}  # addresses that were provided
+        self.sizes: dict[Size, str] = {}  # values of sizes
         for n, name in enumerate(symbols):
             self.bind_scalar(name, self.field("i64", self.field("ptr", "%call", DIMS), 8 * n))
 
@@ -176,7 +182,14 @@ class _Main(Expressions):
         )
 
     def size(self, size: Size) -> str:
-        return self.index(expr(size, i64)).scalar(self.b)
+        if size.__class__ is int:
+            return str(size)
+        found = self.sizes.get(size)
+        if found is None:
+            found = self.index(expr(size, i64)).scalar(self.b)
+            if self.b.home.get(found, 0) == 0:  # seen from everywhere
+                self.sizes[size] = found
+        return found
 
     def step(self, step: Step) -> None:
         if isinstance(step, Launch):
@@ -279,7 +292,11 @@ class _Main(Expressions):
 
 
 def _shapes(
-    target: Target, symbols: Sequence[str], shapes: Sequence[Sequence[Size]], arena_bytes: Size
+    target: Target,
+    symbols: Sequence[str],
+    shapes: Sequence[Sequence[Size]],
+    arena_bytes: Size,
+    named: Mapping[Var, Expr],
 ) -> tuple[str, set[str]]:
     """`tw_shapes`: output shapes one after another, and the arena's size, from the symbols."""
     e = Expressions(target)
@@ -290,6 +307,8 @@ def _shapes(
         value = e.index(expr(size, i64)).scalar(e.b)
         at = e.b.pure(f"getelementptr i8, ptr %shapes, i64 {8 * n}")
         e.b.effect(f"store i64 {value}, ptr {at}, align 8")
+    for name, size in named.items():
+        e.bind_scalar(name.name, e.index(size).scalar(e.b))
     total = e.index(expr(arena_bytes, i64)).scalar(e.b)
     e.b.effect(f"store i64 {total}, ptr %arena, align 8")
     head = f"define i32 @{SHAPES}(ptr %dims, ptr %shapes, ptr %arena) #0 {{"

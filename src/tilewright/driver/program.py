@@ -121,7 +121,7 @@ def assemble(
         manifest,
         variants,
         places.weights(),
-        arena_bytes=max(0, sizes.at(plan.arena_bytes, dict.fromkeys(symbols, 1))),
+        arena_bytes=max(0, sizes.at(plan.arena_bytes, plan.known(dict.fromkeys(symbols, 1)))),
         scratch_bytes=max(code.scratch_bytes for code in codes),
     )
     return program, texts
@@ -132,7 +132,9 @@ def _host_text(graph: Graph, steps: Sequence[Step], machine: Target, plan: Memor
     shapes = [v.shape for v in graph.outputs] if symbols else None
     names = [s.name for s in symbols]
     given = len(graph.symbols)
-    return host_program(steps, machine, names[:given], shapes, plan.arena_bytes, names)
+    return host_program(
+        steps, machine, names[:given], shapes, plan.arena_bytes, names, plan.offsets
+    )
 
 
 class _Places:

@@ -140,27 +140,39 @@ def is_never_more(a: Expr, b: Expr, positive: Iterable[Expr] = ()) -> bool:
 Terms = dict[tuple[Expr, ...], int]  # product of atoms (sorted) → coefficient; () is the constant
 
 
+_split: dict[Expr, Terms] = {}  # expressions whose terms are known
+
+
 def _terms(e: Expr) -> Terms:
-    if e.__class__ is Const:
-        return {(): e.value} if e.value else {}
-    if e.__class__ is Binary:
-        a, b = e.a, e.b
-        if e.op is BinaryOp.add:
-            return _sum(_terms(a), _terms(b), 1)
-        if e.op is BinaryOp.sub:
-            return _sum(_terms(a), _terms(b), -1)
-        if e.op is BinaryOp.mul:
-            return _times(_terms(a), _terms(b))
-        if e.op in (BinaryOp.floordiv, BinaryOp.truncdiv):
-            return _divide(e.op, _terms(a), _terms(b))
-        if e.op in (BinaryOp.min, BinaryOp.max) and as_int(a) is not None:
-            a, b = b, a
-        if e.op is BinaryOp.max and as_int(b) == 0:  # max(x, 0) = x - min(x, 0): so that it cancels
-            return _sum(_terms(a), _below_zero(_terms(a)), -1)
-        if e.op is BinaryOp.min and as_int(b) is not None:  # min(x, c) = min(x - c, 0) + c
-            return _sum(_below_zero(_sum(_terms(a), _terms(b), -1)), _terms(b), 1)
-        return _terms_of_atom(binary(e.op, normal(a), normal(b)))
-    return {(e,): 1}
+    """The terms of a sum; the caller does not change them."""
+    if e.__class__ is not Binary:
+        return _terms_of_atom(e)
+    found = _split.get(e)
+    if found is None:
+        found = _terms_of_binary(e)
+        if len(_split) > MOST_KNOWN:
+            _split.clear()
+        _split[e] = found
+    return found
+
+
+def _terms_of_binary(e: Binary) -> Terms:
+    a, b = e.a, e.b
+    if e.op is BinaryOp.add:
+        return _sum(_terms(a), _terms(b), 1)
+    if e.op is BinaryOp.sub:
+        return _sum(_terms(a), _terms(b), -1)
+    if e.op is BinaryOp.mul:
+        return _times(_terms(a), _terms(b))
+    if e.op in (BinaryOp.floordiv, BinaryOp.truncdiv):
+        return _divide(e.op, _terms(a), _terms(b))
+    if e.op in (BinaryOp.min, BinaryOp.max) and as_int(a) is not None:
+        a, b = b, a
+    if e.op is BinaryOp.max and as_int(b) == 0:  # max(x, 0) = x - min(x, 0): so that it cancels
+        return _sum(_terms(a), _below_zero(_terms(a)), -1)
+    if e.op is BinaryOp.min and as_int(b) is not None:  # min(x, c) = min(x - c, 0) + c
+        return _sum(_below_zero(_sum(_terms(a), _terms(b), -1)), _terms(b), 1)
+    return _terms_of_atom(binary(e.op, normal(a), normal(b)))
 
 
 def _below_zero(terms: Terms) -> Terms:
@@ -184,7 +196,22 @@ def _span(terms: Terms, positive: frozenset[Expr]) -> tuple[float, float]:
     return low, high
 
 
+_spans: dict[tuple[Expr, frozenset[Expr]], tuple[float, ...]] = {}  # of atoms
+
+
 def _span_of_atom(e: Expr, positive: frozenset[Expr]) -> tuple[float, ...]:
+    if e.__class__ is Var:
+        return (1.0 if e in positive else 0.0), math.inf
+    found = _spans.get((e, positive))
+    if found is None:
+        found = _span_of_operation(e, positive)
+        if len(_spans) > MOST_KNOWN:
+            _spans.clear()
+        _spans[e, positive] = found
+    return found
+
+
+def _span_of_operation(e: Expr, positive: frozenset[Expr]) -> tuple[float, ...]:
     if e.__class__ is Binary and e.op is BinaryOp.min and as_int(e.b) == 0:
         low, high = _span(_terms(e.a), positive)
         return min(low, 0.0), min(high, 0.0)
@@ -212,7 +239,7 @@ def _times(a: Terms, b: Terms) -> Terms:
     total: Terms = {}
     for ka, ca in a.items():
         for kb, cb in b.items():
-            key = tuple(sorted(ka + kb, key=text))
+            key = tuple(sorted(ka + kb, key=text)) if ka and kb else ka or kb
             total[key] = total.get(key, 0) + ca * cb
     return {k: c for k, c in total.items() if c}
 
@@ -295,6 +322,7 @@ def _rebuild(terms: Terms) -> Expr:
     return total - -constant if constant < 0 else total + constant
 
 
+_texts: dict[Expr, str] = {}  # without parentheses around
 _RANK = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
 
 
@@ -311,10 +339,16 @@ def _text(e: Any, around: int) -> str:
     if e.__class__ is Var:
         return e.name
     if e.__class__ is Binary:
+        found = _texts.get(e)
         sign = e.op.value
-        if sign in _RANK:
-            rank = _RANK[sign]
-            inside = f"{_text(e.a, rank)} {sign} {_text(e.b, rank + 1)}"
-            return f"({inside})" if rank < around else inside
-        return f"{sign}({_text(e.a, 0)}, {_text(e.b, 0)})"
+        rank = _RANK.get(sign, around)
+        if found is None:
+            if sign in _RANK:
+                found = f"{_text(e.a, rank)} {sign} {_text(e.b, rank + 1)}"
+            else:
+                found = f"{sign}({_text(e.a, 0)}, {_text(e.b, 0)})"
+            if len(_texts) > MOST_KNOWN:
+                _texts.clear()
+            _texts[e] = found
+        return f"({found})" if rank < around else found
     raise TypeError(f"{e!r} cannot stand in a size")

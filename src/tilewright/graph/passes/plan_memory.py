@@ -9,12 +9,14 @@ that grow when they have to; here each gets the number of one that is free.
 
 Symbolic sizes: values are first placed for a typical size of each symbol. For every two values that
 live at once this says which lies below; an offset is then the largest end of the values below it,
-an expression, so the plan holds for all sizes.
+an expression, so the plan holds for all sizes. An offset that is the largest of several ends gets a
+name (`MemoryPlan.offsets`), by which those above it are told: no expression holds another's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from itertools import accumulate
 
 from tilewright.graph import sizes
@@ -44,10 +46,19 @@ class MemoryPlan:
     """Places of values (and of groups' workspace, by group name), and the arena's size in bytes.
 
     live_bytes: the largest sum of bytes that live at once, for the typical sizes; no plan can take
-    less. buffers: how many values of measured size take, beside those of the outputs.
+    less. buffers: how many values of measured size take, beside those of the outputs. offsets: what
+    names in places and in the arena's size stand for, each in terms of sizes and earlier ones.
     """
 
-    __slots__ = ("arena_bytes", "buffers", "live_bytes", "places", "typical_bytes", "workspaces")
+    __slots__ = (
+        "arena_bytes",
+        "buffers",
+        "live_bytes",
+        "offsets",
+        "places",
+        "typical_bytes",
+        "workspaces",
+    )
 
     def __init__(
         self,
@@ -57,15 +68,24 @@ class MemoryPlan:
         typical_bytes: int,
         live_bytes: int,
         buffers: int = 0,
+        offsets: Mapping[Var, Expr] | None = None,
     ) -> None:
         self.places, self.workspaces = dict(places), dict(workspaces)
         self.arena_bytes = arena_bytes
         self.typical_bytes, self.live_bytes = typical_bytes, live_bytes
-        self.buffers = buffers
+        self.buffers, self.offsets = buffers, dict(offsets or {})
+
+    def known(self, values: Mapping[Var, int]) -> dict[Var, int]:
+        """The values of the symbols, and with them those of the named offsets."""
+        known = dict(values)
+        for name, end in self.offsets.items():
+            known[name] = sizes.at(end, known)
+        return known
 
     def text(self) -> str:
         """A table: value, type, place."""
         lines = [f"arena: {sizes.text(self.arena_bytes)} bytes"]
+        lines += [f"  {name.name} = {sizes.text(end)}" for name, end in self.offsets.items()]
         for value, place in self.places.items():
             if place.space != "constant":
                 lines.append(f"  {value!r} at {place.space} {sizes.text(place.at)}")
@@ -106,7 +126,7 @@ def plan_memory(
     pieces, of_value, of_group = _pieces(fused, bases, places, workspace or {}, scale)
     live = _largest_live_set(pieces, len(fused.groups))
     total = _place(pieces, len(fused.groups))
-    arena = _offsets(pieces, total)
+    arena, offsets = _offsets(pieces, total)
     for value, piece in of_value.items():
         places[value] = Place("arena", piece.offset)
     buffers = _buffers(fused, bases, places)
@@ -116,7 +136,7 @@ def plan_memory(
         places[value] = places[base]
     workspaces = {name: Place("arena", piece.offset) for name, piece in of_group.items()}
     count = max(buffers.values(), default=len(graph.outputs) - 1) + 1 - len(graph.outputs)
-    return MemoryPlan(places, workspaces, arena, total, live, count)
+    return MemoryPlan(places, workspaces, arena, total, live, count, offsets)
 
 
 def _bases(fused: FusedGraph) -> dict[Value, Value]:
@@ -343,12 +363,24 @@ def _raise_priority(
     return [*chain, *(p for p in order if id(p) not in first)]
 
 
-def _offsets(pieces: Sequence[Piece], total: int) -> Expr:
-    """Offsets for all sizes; returns the arena's size."""
+def _offsets(pieces: Sequence[Piece], total: int) -> tuple[Expr, dict[Var, Expr]]:
+    """Offsets for all sizes; returns the arena's size, and what names in them stand for."""
     if all(as_int(p.nbytes) is not None for p in pieces):
         for piece in pieces:
             piece.offset = sizes.size(piece.at)
-        return sizes.size(total)
+        return sizes.size(total), {}
+    named: dict[Var, Expr] = {}
+    names: dict[Expr, Var] = {}
+
+    def largest(ends: Sequence[Expr]) -> Expr:
+        kept = _never_less(ends)
+        if len(kept) < 2:
+            return kept[0] if kept else sizes.size(0)
+        end = reduce(maximum, kept)
+        name = names.setdefault(end, Var(f"offset.{len(names)}"))  # no symbol's name has a dot
+        named.setdefault(name, end)
+        return name
+
     done: list[Piece] = []
     for piece in sorted(pieces, key=lambda p: (p.at, p.first)):
         below = [
@@ -356,9 +388,9 @@ def _offsets(pieces: Sequence[Piece], total: int) -> Expr:
             for q in done
             if q.first <= piece.last and piece.first <= q.last and q.at + q.typical <= piece.at
         ]
-        piece.offset = _largest([sizes.size(q.offset + q.nbytes) for q in _tops(below)])
+        piece.offset = largest([sizes.size(q.offset + q.nbytes) for q in _tops(below)])
         done.append(piece)
-    return _largest([sizes.size(p.offset + p.nbytes) for p in pieces])
+    return largest([sizes.size(p.offset + p.nbytes) for p in pieces]), named
 
 
 def _tops(below: Sequence[Piece]) -> list[Piece]:
@@ -373,13 +405,10 @@ def _tops(below: Sequence[Piece]) -> list[Piece]:
     ]
 
 
-def _largest(values: Sequence[Expr]) -> Expr:
-    """The maximum of expressions, without those that another is never less than."""
+def _never_less(values: Sequence[Expr]) -> list[Expr]:
+    """Those of the expressions that no other is never less than."""
     kept: list[Expr] = []
     for value in dict.fromkeys(values):
         if not any(sizes.is_never_more(value, other) for other in kept):
             kept = [v for v in kept if not sizes.is_never_more(v, value)] + [value]
-    result = sizes.size(0) if not kept else kept[0]
-    for value in kept[1:]:
-        result = maximum(result, value)
-    return sizes.size(result)
+    return kept
