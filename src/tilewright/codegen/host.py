@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tilewright.codegen.llvm import ATTRIBUTES
 from tilewright.codegen.llvm_expressions import Expressions
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Expr, Var, expr
+from tilewright.ir.expr import Binary, BinaryOp, Expr, Var, binary, expr
 from tilewright.target.target import Target
 
 ENTRY, SHAPES = "tw_main", "tw_shapes"
@@ -80,12 +80,11 @@ class Repeat:
 @dataclass(frozen=True)
 class Measure:
     """Let symbols be the i64 elements at `place`; the program stops with code `number` + 1 where
-    one is outside [least, MOST_MEASURED]. symbols: their places among the dims, and their names."""
+    one is outside [0, MOST_MEASURED]. symbols: their places among the dims, and their names."""
 
     place: Place
     symbols: tuple[tuple[int, str], ...]
     number: int
-    least: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ class Provide:
 
 @dataclass(frozen=True)
 class Require:
-    """The program stops with code `number` + 1 where `size` is negative."""
+    """The program stops with code `number` + 1 where `size` is negative or leaves i64."""
 
     size: Size
     number: int
@@ -145,7 +144,40 @@ def host_program(
     return "\n".join([*lines, *sorted(declared), *texts, f"attributes #0 = {{ {ATTRIBUTES} }}", ""])
 
 
-class _Main(Expressions):
+_CHECKED = {BinaryOp.add: "sadd", BinaryOp.sub: "ssub", BinaryOp.mul: "smul"}
+
+
+class _Sizes(Expressions):
+    """Sizes that data decides: their products may be more than any number holds."""
+
+    def checked(self, size: Size) -> tuple[str, str]:
+        """A size, and whether (an i1) it or a part of it is beyond i64."""
+        flags: dict[str, None] = {}
+        value = self._watched(expr(size, i64), flags, {})
+        beyond = "false"
+        for flag in flags:
+            beyond = self.b.pure(f"or i1 {beyond}, {flag}", beyond, flag)
+        return value, beyond
+
+    def _watched(self, e: Expr, flags: dict[str, None], known: dict[Expr, str]) -> str:
+        if e.__class__ is not Binary:
+            return self.index(e).scalar(self.b)
+        if e not in known:
+            a, b = (self._watched(side, flags, known) for side in (e.a, e.b))
+            if e.op in _CHECKED:
+                kind = f"llvm.{_CHECKED[e.op]}.with.overflow.i64"
+                both = self.b.call("{ i64, i1 }", kind, [("i64", a), ("i64", b)])
+                known[e] = self.b.pure(f"extractvalue {{ i64, i1 }} {both}, 0", both)
+                flags[self.b.pure(f"extractvalue {{ i64, i1 }} {both}, 1", both)] = None
+            else:
+                sides = Var(f"checked{a}"), Var(f"checked{b}")
+                for var, value in zip(sides, (a, b), strict=True):
+                    self.bind_scalar(var.name, value)
+                known[e] = self.index(binary(e.op, *sides)).scalar(self.b)
+        return known[e]
+
+
+class _Main(_Sizes):
     """Writes the steps. Bases of the spaces and the sizes are loaded once, at the start."""
 
     def __init__(self, target: Target, symbols: Sequence[str]) -> None:
@@ -201,7 +233,9 @@ class _Main(Expressions):
         elif isinstance(step, Provide):
             self.provide(step)
         elif isinstance(step, Require):
-            self.stop_if(self.b.value(f"icmp slt i64 {self.size(step.size)}, 0"), step.number + 1)
+            size, overflows = self.checked(step.size)
+            negative = self.b.value(f"icmp slt i64 {size}, 0")
+            self.stop_if(self.b.value(f"or i1 {negative}, {overflows}"), step.number + 1)
         else:
             self.repeat(step)
 
@@ -228,9 +262,8 @@ class _Main(Expressions):
         for n, (at, name) in enumerate(step.symbols):
             source = self.b.pure(f"getelementptr i8, ptr {base}, i64 {8 * n}", base)
             value = self.b.value(f"load i64, ptr {source}, align 8")
-            low = self.b.value(f"icmp slt i64 {value}, {step.least}")
-            high = self.b.value(f"icmp sgt i64 {value}, {MOST_MEASURED}")
-            self.stop_if(self.b.value(f"or i1 {low}, {high}"), step.number + 1)
+            wrong = self.b.value(f"icmp ugt i64 {value}, {MOST_MEASURED}")  # negative ones too
+            self.stop_if(wrong, step.number + 1)
             goal = self.b.pure(f"getelementptr i8, ptr {dims}, i64 {8 * at}", dims)
             self.b.effect(f"store i64 {value}, ptr {goal}, align 8")
             self.bind_scalar(name, value)
@@ -298,18 +331,27 @@ def _shapes(
     arena_bytes: Size,
     named: Mapping[Var, Expr],
 ) -> tuple[str, set[str]]:
-    """`tw_shapes`: output shapes one after another, and the arena's size, from the symbols."""
-    e = Expressions(target)
+    """`tw_shapes`: output shapes one after another, and the arena's size, from the symbols. It
+    returns 1 where one of them is more than a number holds."""
+    e = _Sizes(target)
     for n, name in enumerate(symbols):
         at = e.b.pure(f"getelementptr i8, ptr %dims, i64 {8 * n}")
         e.bind_scalar(name, e.b.here(f"load i64, ptr {at}, align 8"))
+    flags: list[str] = []
     for n, size in enumerate(size for shape in shapes for size in shape):
-        value = e.index(expr(size, i64)).scalar(e.b)
+        value, flag = e.checked(size)
+        flags.append(flag)
         at = e.b.pure(f"getelementptr i8, ptr %shapes, i64 {8 * n}")
         e.b.effect(f"store i64 {value}, ptr {at}, align 8")
     for name, size in named.items():
-        e.bind_scalar(name.name, e.index(size).scalar(e.b))
-    total = e.index(expr(arena_bytes, i64)).scalar(e.b)
+        value, flag = e.checked(size)
+        flags.append(flag)
+        e.bind_scalar(name.name, value)
+    total, last = e.checked(arena_bytes)
     e.b.effect(f"store i64 {total}, ptr %arena, align 8")
+    beyond = "false"
+    for flag in dict.fromkeys([*flags, last]):
+        beyond = e.b.pure(f"or i1 {beyond}, {flag}", beyond, flag)
+    code = e.b.pure(f"zext i1 {beyond} to i32", beyond)
     head = f"define i32 @{SHAPES}(ptr %dims, ptr %shapes, ptr %arena) #0 {{"
-    return f"{head}\nentry:\n{e.b.text()}\n  ret i32 0\n}}", e.b.declarations
+    return f"{head}\nentry:\n{e.b.text()}\n  ret i32 {code}\n}}", e.b.declarations

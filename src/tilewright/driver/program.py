@@ -15,6 +15,7 @@ from tilewright import __version__
 from tilewright.arith.simplify import Facts
 from tilewright.codegen.host import (
     ENTRY,
+    MOST_MEASURED,
     SHAPES,
     Launch,
     Measure,
@@ -40,6 +41,8 @@ from tilewright.runtime import abi
 from tilewright.runtime.tensor import pack
 from tilewright.strategy.work import flops, touched
 from tilewright.target.target import Target
+
+MOST_BYTES = 1 << 46  # of a tensor
 
 
 @dataclass(frozen=True)
@@ -184,6 +187,9 @@ def _steps(
     graph = fused.graph
     symbols = (*graph.symbols, *graph.measured)
     steps: list[Step] = []
+    most = {s: graph.ranges.get(s.name, (0, abi.MOST_SYMBOL))[1] for s in graph.symbols}
+    most |= dict.fromkeys(graph.measured, MOST_MEASURED)
+    limited: set[Expr] = set()
     of_func = {g.name: (n, f) for n, (g, f) in enumerate(zip(groups, funcs, strict=True))}
     tells: list[str] = []
     known = Facts(
@@ -195,13 +201,20 @@ def _steps(
             for node in group.nodes:
                 if node.op == "measure":
                     names = tuple((symbols.index(Var(s)), s) for s in node["symbols"])
-                    steps.append(Measure(place(node.inputs[0]), names, len(tells), node["least"]))
+                    steps.append(Measure(place(node.inputs[0]), names, len(tells)))
                     tells.append(node["what"])
             continue
         for node in group.nodes:
-            for size in _required(node, known) if node.op == "slice" else ():
+            required = _REQUIRED.get(node.op)
+            for size in required(node, known) if required else ():
                 steps.append(Require(size, len(tells)))
-                tells.append(f"slice '{node.output.name}' of {node.inputs[0]!r}")
+                tells.append(f"{node.op} '{node.output.name}' of {node.inputs[0]!r}")
+        for value in (v for node in group.nodes for v in node.outputs):
+            if is_measured(value, place.measured) and value.nbytes not in limited:
+                limited.add(value.nbytes)
+                if sizes.greatest(value.nbytes, most) > MOST_BYTES:
+                    steps.append(Require(sizes.size(MOST_BYTES - value.nbytes), len(tells)))
+                    tells.append(f"{value!r} would take more memory than any machine has")
         steps += _launches(*of_func[group.name], group, code.of_group[group.name], place)
     return steps, tells
 
@@ -229,7 +242,17 @@ def _launches(
         yield Launch(number, entry.symbol, entry.extent, buffers, symbols, continues=n > 0)
 
 
-def _required(node: Node, known: Facts) -> list[Expr]:
+def _required_by_pad(node: Node, known: Facts) -> list[Expr]:
+    """As for a slice: for the result to have sizes, and an axis elements to be extended by."""
+    needs = list(node.output.shape)
+    if node["mode"] != "constant":
+        for size, *pads in zip(node.inputs[0].shape, node["before"], node["after"], strict=True):
+            before, after = sizes.shape(pads)
+            needs.append(maximum(size - 1, const(0) - before - after))
+    return [e for e in map(sizes.size, needs) if not known.nonnegative(known.affine(e))]
+
+
+def _required_by_slice(node: Node, known: Facts) -> list[Expr]:
     """What must not be negative for a slice to lie inside its operand, as far as sizes do not say
     so now."""
     found: list[Expr] = []
@@ -245,6 +268,9 @@ def _required(node: Node, known: Facts) -> list[Expr]:
             if as_int(e) is None and not known.nonnegative(known.affine(e)):
                 found.append(maximum(e, const(0) - count))  # no places lie anywhere
     return found
+
+
+_REQUIRED = {"slice": _required_by_slice, "pad": _required_by_pad}
 
 
 def _row(kernel: Kernel, start: Place) -> dict[str, Place]:

@@ -33,7 +33,7 @@ def agree(
     none = build.constant(np.array([-1]), "none")
     same = build.emit("where", build.emit("equal", one, other), one, none)
     name = build.fresh(f"{label}_size")
-    build.emit("measure", same, symbols=(name,), least=0, what=what)
+    build.emit("measure", same, symbols=(name,), what=what)
     (size,) = build.name_measured(same, [Var(name)])
     if number is None:
         return {

@@ -62,9 +62,9 @@ def apply(
 
 
 def measured(node: Node, array: np.ndarray) -> dict[Var, int]:
-    """What a `measure` node binds. Raises InputError for sizes below the least."""
+    """What a `measure` node binds. Raises InputError for negative sizes."""
     found = {Var(s): int(n) for s, n in zip(node["symbols"], array, strict=True)}
-    if min(found.values(), default=node["least"]) < node["least"]:
+    if min(found.values(), default=0) < 0:
         raise InputError("cannot run the graph", f"{node['what']}: {array.tolist()} are no sizes")
     return found
 

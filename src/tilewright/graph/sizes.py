@@ -95,6 +95,20 @@ def at(value: SizeLike, values: Mapping[Var, int]) -> int:
     return number
 
 
+def greatest(value: SizeLike, most: Mapping[Var, int]) -> int:
+    """No less than what a size, or any part of it, comes to when its symbols, which are not
+    negative, are at most these."""
+    if not isinstance(value, Expr) or value.__class__ is Const:
+        return abs(as_int(value) or 0)
+    if value.__class__ is Var:
+        return most[value]
+    assert isinstance(value, Binary)
+    a, b = greatest(value.a, most), greatest(value.b, most)
+    if value.op is BinaryOp.mul:
+        return a * b
+    return a + b if value.op in (BinaryOp.add, BinaryOp.sub) else max(a, b)
+
+
 def linear(value: SizeLike) -> tuple[Var, int, int] | None:
     """(symbol, scale, offset) of a size that is scale * symbol + offset with a scale of at least
     one; else None."""

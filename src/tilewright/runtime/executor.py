@@ -337,8 +337,14 @@ class Executable:
         told = re.fullmatch(r"the model's program stopped with code (\d+)", lib.tw_error().decode())
         measured = self.manifest.notes.get("measured", [])
         if status == _PROGRAM and told and 0 < int(told[1]) <= len(measured):
-            return self._refuse(f"{measured[int(told[1]) - 1]}: these values do not fit")
+            return self._refuse(self._told(measured[int(told[1]) - 1]))
         return self._refuse(lib.tw_error().decode()) if status == _INPUT else error(status)
+
+    def _told(self, what: str) -> str:
+        """What a run stopped at, with the sizes that it had found by then."""
+        words = set(re.findall(r"\w+", what))
+        found = [f"{k} = {v}" for k, v in self._symbols().items() if k in words and v >= 0]
+        return f"{what}: these values do not fit" + (f" ({', '.join(found)})" if found else "")
 
     def _refuse(self, why: str) -> InputError:
         takes = ", ".join(map(str, self.inputs)) or "no inputs"

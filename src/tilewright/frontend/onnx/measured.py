@@ -121,7 +121,7 @@ def valid(n: Site, condition: Value, values: Value) -> Value:
     return choose(n, condition, values, -1)
 
 
-def measure(n: Site, values: Value, what: str, least: int = 0) -> tuple[Expr, ...]:
+def measure(n: Site, values: Value, what: str) -> tuple[Expr, ...]:
     """The elements of an i64 vector as sizes. Raises nothing: the run checks them."""
     found = n.build.sizes_in(values)
     if found is not None:
@@ -129,8 +129,16 @@ def measure(n: Site, values: Value, what: str, least: int = 0) -> tuple[Expr, ..
     label = n.node.output[0] if n.node.output else n.op
     names = [n.build.fresh(f"{label}_size{k}") for k in range(length(values))]
     told = f"{what} of {n.op} '{n.node.name or label}'"
-    n.build.emit("measure", values, symbols=tuple(names), least=least, what=told)
+    n.build.emit("measure", values, symbols=tuple(names), what=told)
     return n.build.name_measured(values, [Var(s) for s in names])
+
+
+def measure_signed(n: Site, values: Value, what: str) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """The elements of an i64 vector as differences of two sizes each, one of which is 0."""
+    values = op(n, "minimum", op(n, "maximum", values, -1 - FAR), 1 + FAR)  # so that -x is exact
+    sides = op(n, "concat", values, op(n, "neg", values), axis=0)
+    found = measure(n, op(n, "maximum", sides, 0), what)
+    return found[: length(values)], found[length(values) :]
 
 
 def view(n: Site, x: Value, goal: Value, what: str) -> Value:
@@ -223,6 +231,8 @@ def slice_(n: Site) -> Value:
     steps = vector(n, 4) if n.optional(4) is not None else numbers(n, np.ones(count))
     have, zero = dims(n, x), numbers(n, np.zeros(rank))
     step = spread(n, axes, steps, numbers(n, np.ones(rank)))
+    most = op(n, "maximum", have, 1)  # a longer step takes the same places
+    step = op(n, "minimum", op(n, "maximum", step, op(n, "neg", most)), most)
     back = op(n, "less", step, 0)
 
     def clamp(values: Value) -> Value:
@@ -240,7 +250,8 @@ def slice_(n: Site) -> Value:
     shape = measure(n, valid(n, op(n, "not_equal", step, 0), many), "places")
     start = choose(n, op(n, "equal", many, 0), 0, start)
     starts = measure(n, start, "starts")
-    strides = measure(n, step, "steps", least=-FAR)
+    forth, back_ = measure_signed(n, step, "steps")
+    strides = tuple(sizes.size(a - b) for a, b in zip(forth, back_, strict=True))
     return n.emit("slice", x, starts=starts, shape=shape, steps=strides)
 
 
@@ -277,7 +288,8 @@ def slice_within(n: Site, x: Value, firsts: Value, lasts: Value, axes: list[int]
 
 
 def pad(n: Site, mode: str) -> Value:
-    """Negative pads cut: the places are then simply outside."""
+    """Negative pads cut; the others extend what they leave by its own elements, or by a number:
+    then places that are cut away are outside like all others."""
     x, pads = n[0], vector(n, 1)
     axes = vector(n, 3) if n.optional(3) is not None else numbers(n, np.arange(x.rank))
     half, zero = length(pads) // 2, numbers(n, np.zeros(x.rank))
@@ -287,9 +299,14 @@ def pad(n: Site, mode: str) -> Value:
         spread(n, axes, op(n, "slice", pads, starts=(k * half,), shape=(half,)), zero)
         for k in (0, 1)
     ]
-    total = op(n, "add", dims(n, x), op(n, "add", *parts))
-    measure(n, total, "the padded shape")
-    before, after = (measure(n, p, "pads", least=-FAR) for p in parts)
+    (before, first), (after, last) = (measure_signed(n, p, "pads") for p in parts)
+    if mode == "constant":
+        before = tuple(sizes.size(a - b) for a, b in zip(before, first, strict=True))
+        after = tuple(sizes.size(a - b) for a, b in zip(after, last, strict=True))
+    else:
+        cut = op(n, "add", *(op(n, "minimum", p, 0) for p in parts))
+        kept = measure(n, op(n, "add", dims(n, x), cut), "what negative pads leave")
+        x = n.build.emit("slice", x, starts=first, shape=kept)
     given = n.optional(2) if mode == "constant" else None
     if given is None or given in n.build.constants:
         value = 0 if given is None else n.scalar(2, 0)

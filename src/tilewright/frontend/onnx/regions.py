@@ -118,7 +118,7 @@ class Regions:
             counts = f("maximum", f("ceil", width), 0.0)
             most = build.emit("reduce_max", counts, axes=(0, 1, 2), keepdims=True)
             most = op(n, "cast", build.emit("reshape", most, shape=(1,)), to="i64")
-            samples = measured.measure(n, most, "the samples", 0)[0]
+            samples = measured.measure(n, most, "the samples")[0]
         one = f.of(op(n, "reshape", op(n, "arange", length=bins), shape=(bins, 1)))
         two = f.of(op(n, "reshape", op(n, "arange", length=samples), shape=(1, samples)))
         inner = f("div", f("mul", f("add", two, 0.5), width), f("maximum", counts, 1.0))

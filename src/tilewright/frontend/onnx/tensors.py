@@ -331,7 +331,12 @@ def pad(n: Site) -> Any:
             for s, f, p in zip(x.shape, starts, after, strict=True)
         )
         if any((as_int(s) or 0) < 0 for s in shape):
-            raise Refusal("its negative pads cut more than there is")
+            if mode != "constant" or (n.version >= 11 and later):
+                raise Refusal("its negative pads cut more than there is")
+            total = tuple(
+                sizes.size(s + a + b) for s, a, b in zip(x.shape, before, after, strict=True)
+            )
+            return n.emit("full", shape=total, value=value, of=x.dtype.name)
         x = n.emit("slice", x, starts=starts, shape=shape)
         before = [0 if (as_int(p) or 0) < 0 else p for p in before]
         after = [0 if (as_int(p) or 0) < 0 else p for p in after]

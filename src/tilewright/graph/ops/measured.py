@@ -22,7 +22,7 @@ from tilewright.ir.stmt import Buffer, For, If, Stmt, Store, seq
 MOST = 1 << 40  # a size beyond this is nobody's intention
 
 
-def _measure_type(x: Any, *, symbols: tuple[str, ...], least: int = 0, what: str = "") -> Type:
+def _measure_type(x: Any, *, symbols: tuple[str, ...], what: str = "") -> Type:
     need(x.dtype.name == "i64", f"sizes are i64, not {x.dtype}")
     need(len(x.shape) == 1, "sizes stand in a vector")
     need(
@@ -32,13 +32,13 @@ def _measure_type(x: Any, *, symbols: tuple[str, ...], least: int = 0, what: str
     return x.dtype, x.shape
 
 
-@operator(
-    fusion=OPAQUE, infer=_measure_type, reference=lambda x, symbols, least, what: x, view=True
-)
-def measure(x: Any, *, symbols: tuple[str, ...], least: int = 0, what: str = "") -> Any:
+@operator(fusion=OPAQUE, infer=_measure_type, reference=lambda x, symbols, what: x, view=True)
+def measure(x: Any, *, symbols: tuple[str, ...], what: str = "") -> Any:
     """Let `symbols` be the elements of x from here on; a view of x.
 
-    The run stops where one is below `least`; `what` says then which sizes they are.
+    Sizes are never negative, whoever finds them: all that is proved of indices rests on it. The
+    run stops where one is not from 0 to `MOST`; `what` says then which sizes they are. A number
+    that may be negative is the difference of two such sizes.
     """
     return te.compute(x.shape, lambda i: x[i], name="measure")
 

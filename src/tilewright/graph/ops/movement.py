@@ -222,6 +222,12 @@ def slice_(x: Any, *, starts: Sizes, shape: Sizes, steps: Sizes = ()) -> Any:
     return te.compute(sizes.shape(shape), at, name="slice")
 
 
+def _reaches(before: Any, after: Any) -> float:
+    """How far pads go, infinity where only the run knows."""
+    known = as_int(before), as_int(after)
+    return math.inf if None in known else max(known)  # type: ignore[type-var]
+
+
 def _pad_type(
     x: Any, *, before: Sizes, after: Sizes, mode: str = "constant", value: float = 0.0
 ) -> Type:
@@ -233,12 +239,8 @@ def _pad_type(
         n, first, last = as_int(s), as_int(a), as_int(b)
         if first is not None and last is not None:
             need(first >= 0 and last >= 0, "pads must not be negative; cut with slice")
-            reach = {"reflect": 1, "edge": 0}.get(mode)
             if n is not None and mode != "constant" and (first or last):
                 need(n > 0, "cannot extend an empty axis")
-                need(
-                    reach != 1 or max(first, last) < n, f"reflects {max(first, last)} places of {n}"
-                )
         shape.append(s + (sizes.size(a) + sizes.size(b)))
     return x.dtype, sizes.shape(shape)
 
@@ -252,8 +254,20 @@ def _pad(x: np.ndarray, before: Sizes, after: Sizes, mode: str, value: float) ->
 
 @operator(fusion=INJECTIVE, infer=_pad_type, reference=_pad)
 def pad(x: Any, *, before: Sizes, after: Sizes, mode: str = "constant", value: float = 0.0) -> Any:
-    """x with places added around it: a constant, the edge, a reflection or a repetition of x."""
+    """x with places added around it: a constant, the edge, a reflection or a repetition of x, each
+    as often as it takes. An axis that is extended by its own elements must have some."""
     shape = _pad_type(x, before=before, after=after, mode=mode, value=value)[1]
+
+    def extended(p: Expr, size: Expr, far: Expr) -> Expr:
+        """The place `far` where p is outside: the plain ones stay plain."""
+        return te.select(p >= 0, te.select(p < size, p, far), far)
+
+    def folded(p: Expr, size: Expr, near: bool) -> Expr:
+        """p reflected at both ends; `near`: once is enough."""
+        if near:
+            return te.select(p >= 0, te.select(p < size, p, 2 * (size - 1) - p), -p)
+        period = te.maximum(2 * (size - 1), 1)
+        return extended(p, size, te.minimum(p % period, (period - p % period) % period))
 
     def at(*i: Expr) -> Expr:
         place, inside = [], te.const(True, "bool")
@@ -266,9 +280,9 @@ def pad(x: Any, *, before: Sizes, after: Sizes, mode: str = "constant", value: f
             elif mode == "edge":
                 p = te.select(p >= 0, te.select(p < size, p, size - 1), 0)
             elif mode == "wrap":
-                p = p % size
-            else:  # reflect: fold the period 2 (size - 1)
-                p = te.select(p >= 0, te.select(p < size, p, 2 * (size - 1) - p), -p)
+                p = extended(p, size, p % te.maximum(size, 1))
+            else:
+                p = folded(p, size, near=_reaches(b, a) < (as_int(size) or 0))
             place.append(p)
         return te.select(inside, x[tuple(place)], te.const(value, x.dtype))
 

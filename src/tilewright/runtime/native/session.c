@@ -66,10 +66,11 @@ static void launch(tw_call *call, int32_t id, tw_kernel kernel, void *const *fra
 /* Buffers grow to what was ever asked of them: a run of no larger sizes allocates nothing. */
 static void *provide(tw_call *call, int32_t index, int64_t bytes) {
     tw_session *s = (tw_session *)call;
-    if (index < 0 || bytes < 0 || bytes > MAX_BUFFER) return NULL;
+    if (index < 0 || bytes < 0 || bytes > MAX_BUFFER)
+        return fail_null(TW_ERROR_MEMORY, "out of memory: %lld bytes", (long long)bytes);
     if (index >= s->buffer_count) {
         struct buffer *more = realloc(s->buffers, ((size_t)index + 1) * sizeof *more);
-        if (!more) return NULL;
+        if (!more) return fail_null(TW_ERROR_MEMORY, "out of memory");
         memset(more + s->buffer_count, 0, (size_t)(index + 1 - s->buffer_count) * sizeof *more);
         s->buffers = more;
         s->buffer_count = index + 1;
@@ -79,7 +80,11 @@ static void *provide(tw_call *call, int32_t index, int64_t bytes) {
         release(b->data, (size_t)b->bytes);
         b->bytes = bytes < ALIGNMENT ? ALIGNMENT : bytes;
         b->data = allocate((size_t)b->bytes);
-        if (!b->data) b->bytes = 0;
+        if (!b->data) {
+            b->bytes = 0;
+            fail(TW_ERROR_MEMORY, "out of memory: a tensor whose size the run found needs %lld bytes",
+                 (long long)bytes);
+        }
     }
     return b->data;
 }
@@ -218,7 +223,8 @@ static tw_status infer(tw_session *s, int64_t *arena_bytes) {
     if (m->shapes) {
         int32_t code = m->shapes(s->dims, s->shapes, arena_bytes);
         if (code || *arena_bytes < 0)
-            return fail(TW_ERROR_PROGRAM, "the model refuses these dimensions (code %d)", code);
+            return fail(TW_ERROR_PROGRAM, "the model refuses these dimensions (code %d): they ask for "
+                        "more memory than any machine has", code);
     }
     for (int32_t i = 0, at = 0; i < m->output_count; i++)
         for (int32_t d = 0; d < m->outputs[i].rank; d++, at++) {
@@ -274,7 +280,7 @@ static tw_status run(tw_session *s, const tw_tensor *inputs, const tw_tensor *ou
     }
     if (arena_bytes > s->arena_bytes && (status = grow_arena(s, arena_bytes))) return status;
     int32_t code = m->run(&s->call);
-    if (code == -1) return fail(TW_ERROR_MEMORY, "out of memory for a tensor of measured size");
+    if (code == -1) return TW_ERROR_MEMORY;     /* `provide` has said why */
     if (code) return fail(TW_ERROR_PROGRAM, "the model's program stopped with code %d", code);
     if (m->shapes) m->shapes(s->dims, s->shapes, &arena_bytes);
     s->ran = true;
