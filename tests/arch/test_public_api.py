@@ -10,7 +10,8 @@ from typing import Any
 import tilewright as tw
 
 CALLS = {
-    "compile": "(source, target='cpu', *, example_inputs=None, threads=None, opt_level=3,"
+    "compile": "(source, target='cpu', *, example_inputs=None, dynamic_shapes=None,"
+    " shapes=None, specialise=0, threads=None, opt_level=3,"
     " cache=True)",
     "build": "(func, target='cpu', *, threads=None)",
     "load": "(source, threads=None)",

@@ -166,7 +166,7 @@ def test_symbolic_sizes_go_through_shape_arithmetic():
     assert ops(optimise(graph)) == ["reshape", "copy"]
     (y,) = evaluate(optimise(graph), [f(5, 3, 4)])
     assert y.shape == (5, 12)
-    fixed = import_onnx(m, dims={"batch": 2})
+    fixed = import_onnx(m, shapes={"batch": 2})
     assert fixed.outputs[0].static_shape == (2, 12) and ops(fixed) == ["reshape"]
 
 

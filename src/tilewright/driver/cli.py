@@ -55,7 +55,11 @@ Level = Annotated[
 ]
 Sizes = Annotated[
     list[str] | None,
-    typer.Option("--size", help="A symbolic size, as in batch=4 (the least unless given)."),
+    typer.Option("--size", help="An open size, as in batch=4 (the least unless given)."),
+]
+FixedSizes = Annotated[
+    list[str] | None,
+    typer.Option("--size", help="An open size, as in height=320: compile for it alone."),
 ]
 Given = Annotated[
     list[str] | None,
@@ -73,6 +77,7 @@ def compile_command(
     target: TargetsOption = None,
     threads: Threads = None,
     opt_level: Level = 3,
+    size: FixedSizes = None,
     library: Annotated[
         Path | None,
         typer.Option(help="A folder for a shared library, a C header and an example in C, too."),
@@ -84,19 +89,27 @@ def compile_command(
     """
     from tilewright.driver.compile import compile_file
     from tilewright.driver.report import tables
+    from tilewright.driver.report.inputs import read_sizes
     from tilewright.driver.report.progress import compiling
     from tilewright.runtime.executor import load
 
+    shapes = read_sizes(size or [])
     path = out or Path(Path(model).stem + ".tw")
     with compiling(console, Path(model).name) as stages:
         manifest = compile_file(
-            model, path, target or "cpu", threads=threads, opt_level=opt_level, stages=stages
+            model,
+            path,
+            target or "cpu",
+            shapes=shapes,
+            threads=threads,
+            opt_level=opt_level,
+            stages=stages,
         )
     console.print(tables.stages_table(stages))
     inputs, outputs = (", ".join(map(str, t)) for t in (manifest.inputs, manifest.outputs))
     console.print(f"{inputs} → {outputs}", markup=False)
-    size = tables.bytes_text(path.stat().st_size)
-    console.print(f"{path}: {size}, {len(manifest.kernels)} kernels", markup=False)
+    nbytes = tables.bytes_text(path.stat().st_size)
+    console.print(f"{path}: {nbytes}, {len(manifest.kernels)} kernels", markup=False)
     if library is not None:
         load(path).save(library, kind="library")
         console.print(f"{library}: shared library, header and example", markup=False)
@@ -118,11 +131,11 @@ def run(
     import numpy as np
 
     from tilewright.driver.report import tables
-    from tilewright.driver.report.inputs import read_inputs
+    from tilewright.driver.report.inputs import read_inputs, read_sizes
     from tilewright.runtime.formats import values_of
 
     exe = _open(model, threads)
-    arrays = read_inputs(exe.manifest, input or [], size or [], seed)
+    arrays = read_inputs(exe.manifest, input or [], read_sizes(size or []), seed)
     results = exe(*arrays)
     console.print(tables.tensors_table("inputs", exe.inputs, arrays))
     console.print(tables.tensors_table("outputs", exe.outputs, results))
@@ -142,7 +155,14 @@ def bench(
     ] = "onnxruntime",
     seconds: Annotated[float, typer.Option(min=0.01, help="Spent on each engine.")] = 2.0,
     input: Given = None,
-    size: Sizes = None,
+    size: Annotated[
+        list[str] | None,
+        typer.Option("--size", help="An open size, as in height=320; inner ones are asked for."),
+    ] = None,
+    keep_open: Annotated[
+        bool,
+        typer.Option("--open", help="Measure code for all sizes, not code for these sizes."),
+    ] = False,
     seed: Annotated[int, typer.Option(help="Of random inputs.")] = 0,
     roofline: Annotated[
         bool,
@@ -158,21 +178,18 @@ def bench(
     over the slices of our median over theirs. The error is the largest difference of any output,
     relative to that output's largest value.
 
+    A model with open sizes is compiled for those that it is measured at, or for all with --open.
+    Whole numbers of random inputs are such as the model looks up or compares with.
+
     With --roofline no engine is compared: each kernel's time, rates, the limit that binds it
     (compute: multiply-adds at the machine's measured peak; memory: bytes from main memory) and how
     much of that it reaches; data that is still in a cache can exceed it.
     """
     from tilewright.driver.report.compare import ENGINES
-    from tilewright.driver.report.inputs import read_inputs
 
     counts = _numbers("--threads", threads)
     if html is not None and not roofline:
         raise typer.BadParameter("it is a part of --roofline", param_hint="--html")
-    if roofline:
-        exes = [_open(model, count) for count in counts]
-        arrays = read_inputs(exes[0].manifest, input or [], size or [], seed)
-        _show_rooflines(exes, arrays, seconds, html)
-        return
     others = [] if against == "none" else [word.strip() for word in against.split(",")]
     if unknown := [name for name in others if name not in ENGINES]:
         raise typer.BadParameter(
@@ -184,10 +201,60 @@ def bench(
             "other engines read the ONNX file it was made from",
             remedy="name that file, or say --against none",
         )
-    for count in counts:
-        exe = _open(model, count)
-        arrays = read_inputs(exe.manifest, input or [], size or [], seed)
+    sizes = _measured_sizes(model, input or [], size or [])
+    fixed = {} if keep_open or model.endswith(".tw") else sizes
+    exes = [_open(model, count, fixed) for count in counts]
+    arrays = _random_inputs(exes[0], input or [], sizes, seed)
+    if roofline:
+        _show_rooflines(exes, arrays, seconds, html)
+        return
+    for exe in exes:
         _show_times(exe, model, arrays, others, seconds)
+
+
+def _measured_sizes(model: str, files: Sequence[str], texts: Sequence[str]) -> dict[str, int]:
+    """A number for each open size of a model: what the caller says, in the command or when asked;
+    1 for a batch. Raises InputError where nobody can be asked."""
+    from tilewright.driver.report.inputs import check_known, read_sizes, unsaid
+
+    shapes = _shapes_of(model)
+    found = read_sizes(texts)
+    names = [d for shape in shapes.values() for d in shape if isinstance(d, str)]
+    check_known("--size", found, list(dict.fromkeys(names)))
+    missing = [name for name in unsaid(shapes, files) if name not in found]
+    batch = {shape[0] for shape in shapes.values() if shape}
+    batch.difference_update(d for shape in shapes.values() for d in shape[1:])
+    asked = [name for name in missing if name not in batch]
+    if asked and not sys.stdin.isatty():
+        told = "; ".join(f"{n}[{', '.join(map(str, s))}]" for n, s in shapes.items())
+        raise InputError(
+            f"cannot measure '{model}'",
+            f"its sizes are open: {told}",
+            remedy="say which to measure: " + " ".join(f"--size {name}=…" for name in asked),
+        )
+    found.update((name, typer.prompt(f"{name}", type=int)) for name in asked)
+    return found | dict.fromkeys([name for name in missing if name in batch], 1)
+
+
+def _shapes_of(model: str) -> dict[str, tuple[Any, ...]]:
+    """The shapes of a model's inputs; open sizes by their names."""
+    if model.endswith(".tw"):
+        from tilewright.runtime.executor import load
+
+        exe = load(model)
+        names = {s.name for s in exe.manifest.symbols}
+        return {t.name: tuple([d if d in names else -1 for d in t.shape]) for t in exe.inputs}
+    from tilewright.driver.source import declared_shapes
+
+    return declared_shapes(model)
+
+
+def _random_inputs(exe: Any, files: Sequence[str], sizes: dict[str, int], seed: int) -> list[Any]:
+    """Arrays for a model that is compiled for these sizes, or for all."""
+    from tilewright.driver.report.inputs import read_inputs
+
+    symbols = {s.name for s in exe.manifest.symbols}
+    return read_inputs(exe.manifest, files, {k: n for k, n in sizes.items() if k in symbols}, seed)
 
 
 def _show_times(
@@ -264,6 +331,7 @@ def inspect(
     target: TargetOption = "cpu",
     threads: Threads = None,
     opt_level: Level = 3,
+    size: FixedSizes = None,
 ) -> None:
     """Look into a model: its graph before and after fusion, the memory plan, the kernels.
 
@@ -272,17 +340,19 @@ def inspect(
     as LLVM text (llvm) or as assembly (asm).
     """
     from tilewright.driver import inspection
+    from tilewright.driver.report.inputs import read_sizes
 
+    shapes = read_sizes(size or [])
     if model.endswith(".tw"):
         inspection.show_artifact(console, model)
     elif kernel is not None:
-        jobs = inspection.model_jobs(model, target, threads, opt_level)
+        jobs = inspection.model_jobs(model, target, threads, opt_level, shapes)
         text = inspection.kernel_text(inspection.find_job(jobs, kernel), stage.value)
         _print_code(text, {"llvm": "llvm", "asm": "gas"}.get(stage.value, "python"))
     else:
         parts = {"graph": graph, "fused": fused, "memory": memory, "kernels": kernels}
         wanted = [name for name, on in parts.items() if on] or list(parts)
-        inspection.show_model(console, model, wanted, target, threads, opt_level)
+        inspection.show_model(console, model, wanted, target, threads, opt_level, shapes)
 
 
 @app.command()
@@ -411,7 +481,7 @@ def options(
     """A deep-learning compiler: models in, small fast native modules out."""
 
 
-def _open(model: str, threads: int | None) -> Any:
+def _open(model: str, threads: int | None, shapes: dict[str, int] | None = None) -> Any:
     """A model to run: loaded if it is compiled already, else compiled."""
     if model.endswith(".tw"):
         from tilewright.runtime.executor import load
@@ -421,7 +491,7 @@ def _open(model: str, threads: int | None) -> Any:
     from tilewright.driver.report.progress import compiling
 
     with compiling(console, Path(model).name) as stages:
-        return compile_observed(model, threads=threads, stages=stages)
+        return compile_observed(model, shapes=shapes, threads=threads, stages=stages)
 
 
 def _numbers(option: str, text: str) -> list[int]:

@@ -22,10 +22,11 @@ from tilewright.driver.identity import artifact_key
 from tilewright.driver.kernels import Job, KernelPool
 from tilewright.driver.observe import Watch, watch
 from tilewright.driver.program import Code, assemble, workspaces
-from tilewright.driver.source import open_source
+from tilewright.driver.source import Shapes, open_source
 from tilewright.driver.stages import Observer, Stages
 from tilewright.graph.graph import Graph
 from tilewright.graph.group import FusedGraph, FusedGroup, group_func
+from tilewright.graph.likely import likely_values
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.pipeline import PIPELINE, optimise
@@ -50,6 +51,8 @@ def compile_observed(
     target: Targets = "cpu",
     *,
     example_inputs: Sequence[Any] | None = None,
+    dynamic_shapes: Any = None,
+    shapes: Shapes | None = None,
     threads: int | None = None,
     opt_level: int = 3,
     cache: bool = True,
@@ -70,9 +73,9 @@ def compile_observed(
     seen = watch()
     stages = stages or Stages()
     with stages("identify"):
-        opened = open_source(source, example_inputs, identity)
+        opened = open_source(source, example_inputs, identity, shapes, dynamic_shapes)
         store = Cache() if cache and opened.identity is not None else None
-        key = artifact_key(opened.identity or "", target, count, opt_level)
+        key = artifact_key(opened.identity or "", target, count, opt_level, shapes)
     made: Executable | None = None
     if store is not None and identity is None and not observers and not seen.is_on:
         with stages("load"):
@@ -104,6 +107,7 @@ def compile_file(
     path: str | os.PathLike[str],
     target: Targets = "cpu",
     *,
+    shapes: Shapes | None = None,
     threads: int | None = None,
     opt_level: int = 3,
     stages: Stages | None = None,
@@ -113,7 +117,7 @@ def compile_file(
     seen = watch().named(Path(path).stem)
     with KernelPool() as pool:
         with stages("import"):
-            graph = open_source(source, None).graph()
+            graph = open_source(source, shapes=shapes).graph()
         program = compile_graph(graph, machines, count, opt_level, pool, stages, seen)
     with stages("write"):
         write_artifact(program, path)
@@ -222,6 +226,7 @@ def compile_graph(
             observer(step, None, after, 0.0)
 
     see("import", graph)
+    likely = likely_values(graph)
     with stages("passes"):
         fused = prepare(graph, machines[0], opt_level, [stages.observe("passes"), *watchers])
     with stages("te"):
@@ -246,6 +251,8 @@ def compile_graph(
     see("plan_memory", plan)
     with stages("host"):
         program, texts = assemble(fused, groups, funcs, codes, plan)
+        if likely:
+            program.manifest.notes["likely"] = likely
     for text in texts:
         see("host", text)
     return program

@@ -6,9 +6,10 @@ this file alone; the compiler is imported when there is something to compile.
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,10 @@ from tilewright.driver.stages import Stages
 from tilewright.runtime.executor import Executable, default_threads
 from tilewright.support import knobs
 from tilewright.support.cache import Cache
+from tilewright.support.errors import CompileError
 
 if TYPE_CHECKING:
+    from tilewright.driver.specialised import Specialised
     from tilewright.target.target import Target
 
 
@@ -27,24 +30,45 @@ def compile(
     target: str | Target | Sequence[str | Target] = "cpu",
     *,
     example_inputs: Sequence[Any] | None = None,
+    dynamic_shapes: Any = None,
+    shapes: Mapping[str, int | Sequence[int | None]] | None = None,
+    specialise: int = 0,
     threads: int | None = None,
     opt_level: int = 3,
     cache: bool = True,
-) -> Executable:
+) -> Executable | Specialised:
     """Compile a model.
 
     source: the path of an .onnx file, an onnx.ModelProto, a torch.nn.Module
-    (with `example_inputs`, the arguments of its forward) or a Graph. target: see `tilewright
-    targets`; a list makes a code variant for each, the widest first, and the first that a machine
-    can run is picked when the artifact is loaded. threads: for which the code is planned and run
-    (default: all cores). opt_level: 0 runs the model's operators one by one, 1 adds graph passes
-    and fusion, 2 and above packed layouts. cache: look for an earlier result in the cache folder
-    and leave this one there. Raises
-    CompileError (ImportFault for malformed files).
+    (with `example_inputs`, the arguments of its forward) or a Graph. dynamic_shapes: which sizes of
+    a module's inputs stay open, as torch.export takes them. shapes: numbers for open sizes, by
+    their names ({"height": 320}) or as the sizes of an input, None where one stays open
+    ({"image": (1, 3, None, 320)}). specialise: so many of the shapes that calls bring get code of
+    their own, compiled at the first call that brings them; other calls use the code for all sizes.
+    target: see `tilewright targets`; a list makes a code variant for each, the widest first, and
+    the first that a machine can run is picked when the artifact is loaded. threads: for which the
+    code is planned and run (default: all cores). opt_level: 0 runs the model's operators one by
+    one, 1 adds graph passes and fusion, 2 and above packed layouts. cache: look for an earlier
+    result in the cache folder and leave this one there. Raises CompileError (ImportFault for
+    malformed files).
     """
-    stages, identity = Stages(), None
-    if cache and opt_level in range(4):
-        found, identity = _compiled_before(source, target, threads, opt_level, stages)
+    if specialise:
+        from tilewright.driver.specialised import compile_specialised
+
+        return compile_specialised(
+            source,
+            specialise,
+            target=target,
+            example_inputs=example_inputs,
+            dynamic_shapes=dynamic_shapes,
+            shapes=shapes,
+            threads=threads,
+            opt_level=opt_level,
+            cache=cache,
+        )
+    stages, identity, shapes = Stages(), None, _read_shapes(shapes)
+    if cache and dynamic_shapes is None and opt_level in range(4):
+        found, identity = _compiled_before(source, target, threads, opt_level, shapes, stages)
         if found is not None:
             return found
     from tilewright.driver.compile import compile_observed
@@ -53,6 +77,8 @@ def compile(
         source,
         target,
         example_inputs=example_inputs,
+        dynamic_shapes=dynamic_shapes,
+        shapes=shapes,
         threads=threads,
         opt_level=opt_level,
         cache=cache,
@@ -61,8 +87,26 @@ def compile(
     )
 
 
+def _read_shapes(shapes: Any) -> dict[str, int | tuple[int | None, ...]]:
+    """Sizes that a caller gives, in Python's numbers. Raises CompileError."""
+    found: dict[str, int | tuple[int | None, ...]] = {}
+    try:
+        for name, given in dict(shapes or {}).items():
+            if hasattr(given, "__iter__"):
+                found[name] = tuple([None if n is None else operator.index(n) for n in given])
+            else:
+                found[name] = operator.index(given)
+    except (TypeError, ValueError):
+        raise CompileError(
+            f"cannot compile a model with shapes={shapes!r}",
+            "they are numbers by the names of sizes, or sizes by the names of inputs",
+            remedy='as in shapes={"height": 320} or shapes={"image": (1, 3, None, 320)}',
+        ) from None
+    return found
+
+
 def _compiled_before(
-    source: Any, target: Any, threads: Any, opt_level: int, stages: Stages
+    source: Any, target: Any, threads: Any, opt_level: int, shapes: Any, stages: Stages
 ) -> tuple[Executable | None, str | None]:
     """The model file from the cache, None if it is not there or the compiler has to look at it; and
     the file's identity, if it was asked for."""
@@ -76,7 +120,7 @@ def _compiled_before(
     store = Cache()
     with stages("identify"):
         identity = file_identity(path, store)
-        key = artifact_key(identity, target, count, opt_level)
+        key = artifact_key(identity, target, count, opt_level, shapes)
     with stages("load"):
         found = store.fetch(key, lambda kept: Executable(kept, count))
     if found is not None:

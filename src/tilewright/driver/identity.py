@@ -28,12 +28,16 @@ RECENT = 3_000_000_000  # nanoseconds in which a change may leave no trace in a 
 LOCATION = b"\x0a\x08location\x12"
 
 
-def artifact_key(identity: str, target: Any, threads: int, opt_level: int) -> str:
+def artifact_key(
+    identity: str, target: Any, threads: int, opt_level: int, shapes: Any = None
+) -> str:
     """The key of a model (its identity) compiled for a target, or several, with these options."""
+    sized = sorted((k, v if isinstance(v, int) else tuple(v)) for k, v in (shapes or {}).items())
     targets = [target] if isinstance(target, str) or not isinstance(target, Sequence) else target
     words = "; ".join(map(str, targets))
     here = machine_identity() + measurements()
-    return make_key(identity, words, here, threads, opt_level, __version__, fingerprint())
+    asked = repr(sized)
+    return make_key(identity, words, here, threads, opt_level, asked, __version__, fingerprint())
 
 
 def file_identity(path: Path, memory: Cache | None = None) -> str:

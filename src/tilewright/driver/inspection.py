@@ -16,7 +16,7 @@ from tilewright.driver.kernels import Job, KernelPool, compile_kernel
 from tilewright.driver.observe import Watch, text_of
 from tilewright.driver.report import tables
 from tilewright.driver.report.progress import compiling
-from tilewright.driver.source import open_source
+from tilewright.driver.source import Shapes, open_source
 from tilewright.lower.pipeline import CPU, STAGES
 from tilewright.runtime.executor import default_threads, load
 from tilewright.schedule.trace import Trace
@@ -26,11 +26,15 @@ from tilewright.target.target import target as read_target
 
 
 def model_jobs(
-    path: str | os.PathLike[str], target: str, threads: int | None, opt_level: int
+    path: str | os.PathLike[str],
+    target: str,
+    threads: int | None,
+    opt_level: int,
+    shapes: Shapes | None = None,
 ) -> list[Job]:
     """The kernels of a model, not compiled yet."""
     machine, threads = read_target(target), threads or default_threads()
-    fused = prepare(open_source(path, None).graph(), machine, opt_level)
+    fused = prepare(open_source(path, shapes=shapes).graph(), machine, opt_level)
     return kernel_jobs(fused, machine, threads, Watch())[-1]
 
 
@@ -85,6 +89,7 @@ def show_model(
     target: str,
     threads: int | None,
     opt_level: int,
+    shapes: Shapes | None = None,
 ) -> None:
     """Print parts of a model: graph, fused, memory, kernels."""
     machine, threads = read_target(target), threads or default_threads()
@@ -95,7 +100,7 @@ def show_model(
 
     with compiling(console, os.path.basename(path)) as stages:
         with stages("import"):
-            graph = open_source(path, None).graph()
+            graph = open_source(path, shapes=shapes).graph()
         if parts == ["graph"]:
             console.print(str(graph), markup=False, soft_wrap=True)
             return

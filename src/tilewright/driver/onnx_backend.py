@@ -56,7 +56,7 @@ class Prepared(BackendRep):
                         dims[dim.dim_param] = size
         key = (*structure.items(), *dims.items())
         if key not in self.made:
-            graph = import_onnx(self.model, dims=dims, structure=structure)
+            graph = import_onnx(self.model, shapes=dims, structure=structure)
             self.made[key] = compile_observed(graph, cache=False, pool=self.pool)
         return self.grouped(self.made[key](*flat), self.made[key])
 

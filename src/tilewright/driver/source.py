@@ -7,13 +7,15 @@ so that a model found in the cache is never parsed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewright.driver.identity import file_identity
+from tilewright.graph.builder import identifier
 from tilewright.graph.graph import Graph
+from tilewright.graph.specialise import specialise
 from tilewright.support.errors import CompileError
 
 LARGE = 1 << 20  # bytes from which starting compile workers early pays
@@ -28,21 +30,35 @@ class Source:
     graph: Callable[[], Graph]
 
 
+Shapes = Mapping[str, int | Sequence[int | None]]
+
+
 def open_source(
-    source: Any, example_inputs: Sequence[Any] | None, identity: str | None = None
+    source: Any,
+    example_inputs: Sequence[Any] | None = None,
+    identity: str | None = None,
+    shapes: Shapes | None = None,
+    dynamic_shapes: Any = None,
 ) -> Source:
-    """Tell what kind of model `source` is. `identity`: a file's, where it is known already. Raises
-    CompileError that lists the kinds."""
-    if isinstance(source, Graph):
-        return Source(None, len(source.nodes) > 20, lambda: source)
-    if isinstance(source, str | os.PathLike):
-        return _file(Path(os.fspath(source)), identity)
-    module = type(source).__module__.partition(".")[0]
+    """Tell what kind of model `source` is. `identity`: a file's, where it is known already.
+    `shapes`: numbers for open sizes, as `compile` takes them. Raises CompileError that lists the
+    kinds."""
     kinds = {c.__module__.partition(".")[0] for c in type(source).__mro__}
-    if module == "onnx":
-        return Source(None, True, lambda: _onnx(source))
+    if dynamic_shapes is not None and "torch" not in kinds:
+        raise CompileError(
+            "cannot compile this model with dynamic_shapes",
+            "they say which sizes torch.export leaves open; other models say so themselves",
+            remedy="leave them out; shapes={...} gives numbers to open sizes",
+        )
+    if isinstance(source, Graph):
+        graph = specialise(source, shapes or {})
+        return Source(None, len(source.nodes) > 20, lambda: graph)
+    if isinstance(source, str | os.PathLike):
+        return _file(Path(os.fspath(source)), identity, shapes)
+    if type(source).__module__.partition(".")[0] == "onnx":
+        return Source(None, True, lambda: _onnx(source, shapes))
     if "torch" in kinds:
-        return Source(None, True, lambda: _torch(source, example_inputs))
+        return Source(None, True, lambda: _torch(source, example_inputs, shapes, dynamic_shapes))
     raise CompileError(
         "cannot compile this object",
         f"it is a {type(source).__module__}.{type(source).__qualname__}",
@@ -50,7 +66,7 @@ def open_source(
     )
 
 
-def _file(path: Path, identity: str | None) -> Source:
+def _file(path: Path, identity: str | None, shapes: Shapes | None) -> Source:
     if not path.exists():
         raise CompileError(
             f"cannot compile '{path}'", "there is no such file", remedy="check the path"
@@ -64,10 +80,10 @@ def _file(path: Path, identity: str | None) -> Source:
             f"cannot compile '{path}'", "it is compiled already", remedy=f"tw.load('{path}')"
         )
     size = path.stat().st_size
-    return Source(identity or file_identity(path), size >= LARGE, lambda: _onnx(path))
+    return Source(identity or file_identity(path), size >= LARGE, lambda: _onnx(path, shapes))
 
 
-def _onnx(source: Any) -> Graph:
+def _onnx(source: Any, shapes: Shapes | None) -> Graph:
     try:
         from tilewright.frontend.onnx import import_onnx
     except ModuleNotFoundError as fault:
@@ -76,10 +92,26 @@ def _onnx(source: Any) -> Graph:
             f"the package '{fault.name}' is not installed",
             remedy="pip install 'tilewright[onnx]'",
         ) from None
-    return import_onnx(source)
+    return import_onnx(source, shapes=shapes)
 
 
-def _torch(module: Any, example_inputs: Sequence[Any] | None) -> Graph:
+def _torch(
+    module: Any, example_inputs: Sequence[Any] | None, shapes: Shapes | None, dynamic_shapes: Any
+) -> Graph:
     from tilewright.frontend.torch import import_torch
 
-    return import_torch(module, example_inputs)
+    graph = import_torch(module, example_inputs, dynamic_shapes=dynamic_shapes)
+    return specialise(graph, shapes or {})
+
+
+def declared_shapes(path: str) -> dict[str, tuple[int | str, ...]]:
+    """The shapes of an ONNX file's inputs, open sizes by the names that compiled code has for
+    them. Raises CompileError."""
+    _file(Path(path), "", None)
+    from tilewright.frontend.onnx import files, given
+
+    shapes = given.declared_shapes(files.read(path).model.graph)
+    return {
+        name: tuple([identifier(d) if isinstance(d, str) else d for d in shape])
+        for name, shape in shapes.items()
+    }

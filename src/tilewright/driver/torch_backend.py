@@ -21,9 +21,14 @@ from tilewright.driver.entry import compile
 from tilewright.frontend.torch.importer import decompositions
 from tilewright.frontend.torch.traced import Output, Traced, import_traced
 from tilewright.graph import sizes
+from tilewright.graph.graph import Graph
+from tilewright.graph.specialise import specialise
 from tilewright.support.errors import CompileError, UserFault
 
 OPTIONS = ("threads", "opt_level")
+MOST_SPECIAL = 4  # sizes that have code of their own
+OFTEN = 4  # calls with the same sizes from which code for them pays
+MOST_REMEMBERED = 1000  # sizes whose calls are counted
 MOST_FROZEN = 2  # times that parameters are constants; those that change more often are inputs
 
 
@@ -105,7 +110,8 @@ class Compiled:
 
     def build(self, inputs: Sequence[Any]) -> Callable[[Sequence[Any]], list[Any]]:
         """The function for these inputs: compiled, or PyTorch's own after a warning."""
-        try:
+
+        def made() -> Callable[[Sequence[Any]], list[Any]]:
             for x in inputs:
                 if isinstance(x, torch.Tensor) and x.device.type != "cpu":
                     raise CompileError(
@@ -114,20 +120,79 @@ class Compiled:
                         remedy="the backend runs on the CPU: call model.cpu()",
                     )
             traced = import_traced(self.module, {k: inputs[k] for k in self.held})
-            executable = compile(traced.graph, cache=False, **self.options)
-        except UserFault as fault:
-            warnings.warn(f"PyTorch runs this graph: {fault}", EagerWarning, stacklevel=2)
-            return self.eager
-        except Exception as fault:  # ours; the program goes on all the same
-            said = f"{type(fault).__name__}: {fault}"
-            warnings.warn(
-                f"PyTorch runs this graph; that it could not be compiled is a fault of Tilewright,"
-                f" please report it: {said}",
-                EagerWarning,
-                stacklevel=2,
-            )
-            return self.eager
-        return Runner(traced, executable)
+            if traced.graph.symbols:
+                return BySizes(traced, self.options, self.eager)
+            return Runner(traced, compile(traced.graph, cache=False, **self.options))
+
+        return unless_refused(made, self.eager)
+
+
+def unless_refused(
+    make: Callable[[], Callable[[Sequence[Any]], list[Any]]],
+    eager: Callable[[Sequence[Any]], list[Any]],
+) -> Callable[[Sequence[Any]], list[Any]]:
+    """What `make` makes; `eager` after a warning if it cannot."""
+    try:
+        return make()
+    except UserFault as fault:
+        warnings.warn(f"PyTorch runs this graph: {fault}", EagerWarning, stacklevel=3)
+        return eager
+    except Exception as fault:  # ours; the program goes on all the same
+        said = f"{type(fault).__name__}: {fault}"
+        warnings.warn(
+            f"PyTorch runs this graph; that it could not be compiled is a fault of Tilewright,"
+            f" please report it: {said}",
+            EagerWarning,
+            stacklevel=3,
+        )
+        return eager
+
+
+class BySizes:
+    """A traced graph with open sizes: code for the first sizes alone, for all sizes once there are
+    others, and for further ones alone if they keep coming.
+
+    PyTorch traces with open sizes when it meets a second one, and that is often the last; text that
+    grows by a word brings a new one with each call.
+    """
+
+    def __init__(
+        self,
+        traced: Traced,
+        options: dict[str, Any],
+        eager: Callable[[Sequence[Any]], list[Any]],
+    ) -> None:
+        self.traced, self.options, self.eager = traced, options, eager
+        self.places = [(traced.inputs[k], axis) for _, k, axis in traced.symbols]
+        self.special: dict[tuple[int, ...], Callable[[Sequence[Any]], list[Any]]] = {}
+        self.calls: dict[tuple[int, ...], int] = {}  # with sizes that have no code of their own
+        self.general: Callable[[Sequence[Any]], list[Any]] | None = None
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+        given = [(inputs[k], axis) for k, axis in self.places]
+        now = tuple([x.shape[axis] if isinstance(x, torch.Tensor) else x for x, axis in given])
+        return (self.special.get(now) or self.runner(now))(inputs)
+
+    def runner(self, now: tuple[int, ...]) -> Callable[[Sequence[Any]], list[Any]]:
+        """What runs inputs of these sizes, compiled if that is due."""
+        if len(self.calls) >= MOST_REMEMBERED:
+            self.calls.clear()
+        self.calls[now] = count = self.calls.get(now, 0) + 1
+        is_first = not self.special and self.general is None
+        if is_first or (count >= OFTEN and len(self.special) < MOST_SPECIAL):
+            found = {s.name: n for (s, _, _), n in zip(self.traced.symbols, now, strict=True)}
+            if found.keys() >= {s.name for s in self.traced.graph.symbols}:
+                self.special[now] = self.compiled(lambda: specialise(self.traced.graph, found))
+                return self.special[now]
+        if self.general is None:
+            self.general = self.compiled(lambda: self.traced.graph)
+        return self.general
+
+    def compiled(self, graph: Callable[[], Graph]) -> Callable[[Sequence[Any]], list[Any]]:
+        def made() -> Runner:
+            return Runner(self.traced, compile(graph(), cache=False, **self.options))
+
+        return unless_refused(made, self.eager)
 
 
 class Runner:

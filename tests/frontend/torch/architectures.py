@@ -214,7 +214,7 @@ def sized(model: Any, program: Any) -> Any:
         for s, t in zip(shape, ours, strict=True)
         if isinstance(s, torch.SymInt) and (count := as_int(t)) is not None
     }
-    return import_onnx(model, dims=dims) if dims else model
+    return import_onnx(model, shapes=dims) if dims else model
 
 
 def fitted(x: Tensor, shape: Sequence[int]) -> Tensor:

@@ -41,6 +41,8 @@ from tilewright.frontend.onnx.coded import (
     outputs_of,
 )
 from tilewright.frontend.onnx.files import TYPES, Source, read, type_of
+from tilewright.frontend.onnx.given import Shapes, given_sizes
+from tilewright.frontend.onnx.given import label as label_of
 from tilewright.frontend.onnx.order import in_order
 from tilewright.frontend.onnx.registry import NEWEST, OLDEST, TRANSLATORS, Refusal, Site
 from tilewright.frontend.onnx.registry import Sequence as Sequence_
@@ -64,20 +66,22 @@ Structure = Mapping[str, Iterable[tuple[int, ...]] | None]
 
 
 def import_onnx(
-    source: Any, *, dims: Mapping[str, int] | None = None, structure: Structure | None = None
+    source: Any, *, shapes: Shapes | None = None, structure: Structure | None = None
 ) -> Graph:
     """The graph of an ONNX model: a path, bytes or a ModelProto.
 
-    `dims` gives numbers to symbolic dimensions by name ({"batch": 1}); others stay symbolic.
+    `shapes` gives numbers to open sizes by their name ({"batch": 1}), or the sizes of an input by
+    its name ({"image": (1, 3, None, 320)}); what it does not say stays open.
     `structure` says of inputs that are sequences what shapes their tensors have, and of optional
     ones that are not there that they are None. A sequence x becomes the graph's inputs "x.0",
     "x.1", …; so do sequences among the outputs. One whose length the run finds becomes the outputs
     "x.elements" (the elements end to end) and "x.shapes" (a row of sizes for each, -1 behind those
     of lower rank); an optional one also "x.present", a bool. Raises ImportFault.
     """
-    opened, fixed, shapes = read(source), dict(dims or {}), dict(structure or {})
+    opened = read(source)
+    fixed, elements = given_sizes(opened.model.graph, shapes or {}), dict(structure or {})
     try:
-        return read_settled(lambda names: Importer(opened, fixed, shapes, names))
+        return read_settled(lambda names: Importer(opened, fixed, elements, names))
     except ImportFault:
         raise
     except CompileError as fault:
@@ -195,12 +199,13 @@ class Importer:
             raise ImportFault(f"cannot import {what}", f"it has rank {len(proto.shape.dim)}")
         shape = []
         for n, dim in enumerate(proto.shape.dim):
-            if dim.dim_param in self.dims:
-                shape.append(sizes.size(self.dims[dim.dim_param]))
+            name = label_of(entry, n)
+            if name in self.dims:
+                shape.append(sizes.size(self.dims[name]))
             elif (number := _number(dim)) is not None:
                 shape.append(sizes.size(number))
             else:
-                shape.append(self.build.symbol(dim.dim_param or f"{entry.name}_{n}"))
+                shape.append(self.build.symbol(name))
         if proto.elem_type in CODED:
             return input_of(self.build, entry.name, proto.elem_type, shape)
         return self.build.input(entry.name, type_of(proto.elem_type, what), shape)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,22 @@ def import_torch(
         module if isinstance(module, PROGRAM) else export(module, example_inputs, dynamic_shapes)
     )
     program, name = decomposed(program), type(module).__name__
-    return read_settled(lambda names: Importer(program, name, names, seeded))
+    called = names_of(dynamic_shapes)
+    return read_settled(lambda names: Importer(program, name, names, seeded, called))
+
+
+def names_of(dynamic_shapes: Any) -> dict[tuple[int | str, int], str]:
+    """What the caller calls open sizes (`Dim("batch")`), by input (its place, or its name) and
+    axis; of inputs that are tensors."""
+    by_name = isinstance(dynamic_shapes, dict)
+    listed = dynamic_shapes.items() if by_name else enumerate(dynamic_shapes or ())
+    found: dict[tuple[int | str, int], str] = {}
+    for key, dims in listed:
+        axes = dims.items() if isinstance(dims, dict) else enumerate(dims or ())
+        for axis, dim in axes:
+            if isinstance(axis, int) and hasattr(dim, "__name__") and not hasattr(dim, "root"):
+                found[key, axis] = dim.__name__
+    return found
 
 
 def export(module: Any, example_inputs: Any, dynamic_shapes: Any = None) -> PROGRAM:
@@ -169,8 +184,14 @@ class Importer:
     """A program on its way into a graph. `made` maps nodes to values, sizes and tuples of those."""
 
     def __init__(
-        self, program: PROGRAM, name: str, names: Names | None = None, seeded: bool = False
+        self,
+        program: PROGRAM,
+        name: str,
+        names: Names | None = None,
+        seeded: bool = False,
+        called: Mapping[tuple[int | str, int], str] | None = None,
     ) -> None:
+        self.called = called or {}
         self.program, self.name = program, name
         self.seed = self.take_seed if seeded else None
         self.seeds: list[Value] = []  # the input that random numbers start from, if any do
@@ -246,20 +267,26 @@ class Importer:
         """Symbolic sizes take their names before values do: from the first axis that has them, or
         (its root) that is a multiple of them."""
         open_axes: list[tuple[str, Any]] = []
-        for node in nodes:
+        placeholders = [n for n in nodes if n.op == "placeholder"]
+        users = [n.name for n in placeholders if self.is_given(n)]
+        for node in placeholders:
             fake = node.meta.get("val")
-            if node.op == "placeholder" and isinstance(fake, torch.Tensor):
-                open_axes += [
-                    (f"{node.name}_{axis}", s.node)
-                    for axis, s in enumerate(fake.shape)
-                    if isinstance(s, torch.SymInt)
-                ]
+            if isinstance(fake, torch.Tensor):
+                place = users.index(node.name) if node.name in users else -1
+                for axis, s in enumerate(fake.shape):
+                    if isinstance(s, torch.SymInt):
+                        called = self.called.get((place, axis), f"{node.name}_{axis}")
+                        open_axes.append((self.called.get((node.name, axis), called), s.node))
         for label, size in open_axes:
             if size.expr.is_Symbol:
                 self.name_symbol(size.expr, label, size.hint)
         for label, size in open_axes:
             for root in sorted(size.expr.free_symbols, key=str):
                 self.name_symbol(root, f"{label}_root", None)
+
+    def is_given(self, node: torch.fx.Node) -> bool:
+        """Is a placeholder an argument of the call?"""
+        return self.called != {} and self.specs[node.name].kind is InputKind.USER_INPUT
 
     def name_symbol(self, symbol: Any, label: str, hint: int | None) -> None:
         """Name one of PyTorch's symbols, if it has no name yet; its range goes with it. One that

@@ -1,0 +1,122 @@
+"""Code for the sizes that calls bring, beside the code for all sizes.
+
+In: a model with open sizes, and for how many shapes there may be code of their own. Out: a
+`Specialised`, called like an `Executable`. Fixed sizes make the faster code (Winograd's tiles,
+loops without tails, values computed at compile time); each set of them costs a compilation and a
+copy of the packed weights, hence the bound.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.driver.entry import compile
+from tilewright.runtime.executor import Executable
+from tilewright.support.errors import CompileError
+
+Sizes = tuple[tuple[int, ...], ...]  # the shape of each input
+
+
+class Specialised:
+    """A compiled model with code for the first shapes that it is called with.
+
+    What it says of itself (inputs, outputs, profile, save …) is that of `general`, the executable
+    for all sizes. `special` has the others by the shapes of the inputs, in order.
+    """
+
+    def __init__(
+        self, general: Executable, remake: Callable[[Sizes], Executable], most: int
+    ) -> None:
+        self.general, self.most = general, most
+        self.special: dict[Sizes, Executable] = {}
+        self._remake = remake
+        self._lock = threading.Lock()
+        self._refused: set[Sizes] = set()  # shapes that have no code of their own
+
+    def __call__(self, *arrays: Any, **named: Any) -> list[Any]:
+        """As `Executable.__call__`. The first call with shapes that are new compiles for them."""
+        if named:
+            names = [t.name for t in self.general.inputs]
+            given = dict(zip(names, arrays, strict=False))
+            if len(given) < len(arrays) or given.keys() & named.keys():
+                return self.general(*arrays, **named)  # which says what is wrong
+            given |= named
+            if given.keys() != set(names):
+                return self.general(*arrays, **named)
+            arrays = tuple(given[name] for name in names)
+        return self.code_for(arrays)(*arrays)
+
+    def run_into(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
+        """As `Executable.run_into`."""
+        self.code_for(inputs).run_into(outputs, inputs)
+
+    def profile(self, *arrays: Any, **options: Any) -> Any:
+        """As `Executable.profile`, of the code that runs on these inputs."""
+        return self.code_for(arrays).profile(*arrays, **options)
+
+    def code_for(self, arrays: Sequence[Any]) -> Executable:
+        """The executable that inputs of these shapes run on; made now if there is room for it."""
+        shapes = tuple([tuple(np.shape(x)) for x in arrays])
+        found = self.special.get(shapes)
+        if found is None and len(self.special) < self.most and self._fits(shapes):
+            with self._lock:
+                found = self.special.get(shapes)
+                if found is None and len(self.special) < self.most:
+                    found = self._make(shapes)
+        return found or self.general
+
+    def _fits(self, shapes: Sizes) -> bool:
+        """May the model take these shapes? What it refuses, `general` refuses in its own words."""
+        declared = [t.shape for t in self.general.inputs]
+        return (
+            shapes not in self._refused
+            and list(map(len, shapes)) == list(map(len, declared))
+            and all(
+                isinstance(wanted, str) or size == wanted
+                for shape, sizes in zip(shapes, declared, strict=True)
+                for size, wanted in zip(shape, sizes, strict=True)
+            )
+        )
+
+    def _make(self, shapes: Sizes) -> Executable | None:
+        try:
+            self.special[shapes] = self._remake(shapes)
+        except CompileError:  # the sizes do not fit each other, or only the run can tell them
+            self._refused.add(shapes)
+        return self.special.get(shapes)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "general":  # not made yet
+            raise AttributeError(name)
+        return getattr(self.general, name)
+
+    def __repr__(self) -> str:
+        return f"<Specialised {self.general!r}, {len(self.special)} of {self.most} shapes>"
+
+
+def compile_specialised(source: Any, most: int, **options: Any) -> Executable | Specialised:
+    """As `compile`, with code for up to `most` shapes that calls bring. A model without open sizes
+    is compiled as ever. Raises CompileError."""
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        raise CompileError(
+            f"cannot compile with specialise={most!r}", "it is a number of shapes, 0 or more"
+        )
+    if not isinstance(source, str) and not hasattr(source, "__fspath__"):  # read it once
+        from tilewright.driver.source import open_source
+
+        asked = [options.pop(k, None) for k in ("example_inputs", "shapes", "dynamic_shapes")]
+        source = open_source(source, asked[0], None, asked[1], asked[2]).graph()
+    general: Any = compile(source, **options)
+    if all(symbol.measured for symbol in general.manifest.symbols):
+        return general
+    names = [t.name for t in general.inputs]
+    fixed = options.pop("shapes", None) or {}
+
+    def remake(shapes: Sizes) -> Any:
+        return compile(source, shapes={**fixed, **dict(zip(names, shapes, strict=True))}, **options)
+
+    return Specialised(general, remake, most)

@@ -1,0 +1,92 @@
+"""Open sizes of an ONNX model that the caller gives numbers for.
+
+In: the model's inputs, and numbers by the names of sizes or sizes by the names of inputs. Out: by
+the model's own name of each size its number; a size without a name is called by its input and axis,
+as in `image_2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from tilewright.graph.builder import identifier
+from tilewright.support.errors import ImportFault
+
+Shapes = Mapping[str, int | Sequence[int | None]]
+
+
+def label(entry: onnx.ValueInfoProto, axis: int) -> str:
+    """The name of a size of an input."""
+    dim = entry.type.tensor_type.shape.dim[axis]
+    return dim.dim_param or f"{entry.name}_{axis}"
+
+
+def given_sizes(graph: onnx.GraphProto, shapes: Shapes) -> dict[str, int]:
+    """The number of each size that `shapes` speaks of. Raises ImportFault for what the model has
+    not, and for what does not fit it."""
+    initialised = {t.name for t in graph.initializer}
+    inputs = {
+        e.name: e
+        for e in graph.input
+        if e.type.HasField("tensor_type") and e.name not in initialised
+    }
+    names: dict[str, str] = {}  # as the caller may say it → as the model says it
+    for entry in inputs.values():
+        for axis, dim in enumerate(entry.type.tensor_type.shape.dim):
+            if _is_open(dim):
+                name = label(entry, axis)
+                names[name] = names[identifier(name)] = name
+    found: dict[str, int] = {}
+    for name, given in shapes.items():
+        what = f"cannot compile the model for {name}={given}"
+        if isinstance(given, int) and name in names:
+            _bind(found, names[name], given, what)
+        elif not isinstance(given, int) and name in inputs:
+            _match(found, inputs[name], given, what)
+        else:
+            kind, listed = ("open size", names) if isinstance(given, int) else ("input", inputs)
+            told = ", ".join(dict.fromkeys(map(identifier, listed))) or "none"
+            raise ImportFault(what, f"it has no {kind} '{name}'", remedy=f"it has: {told}")
+    return found
+
+
+def _match(
+    found: dict[str, int], entry: onnx.ValueInfoProto, given: Sequence[int | None], what: str
+) -> None:
+    declared = entry.type.tensor_type.shape.dim
+    if len(given) != len(declared):
+        raise ImportFault(what, f"the input has {len(declared)} axes")
+    for axis, (dim, number) in enumerate(zip(declared, given, strict=True)):
+        if number is None:
+            continue
+        if not _is_open(dim):
+            if dim.dim_value != number:
+                raise ImportFault(what, f"axis {axis} of the input is {dim.dim_value}")
+            continue
+        _bind(found, label(entry, axis), number, what)
+
+
+def _bind(found: dict[str, int], name: str, number: int, what: str) -> None:
+    if number < 0:
+        raise ImportFault(what, f"the size '{name}' cannot be {number}")
+    if found.setdefault(name, number) != number:
+        raise ImportFault(what, f"the size '{name}' is {found[name]} elsewhere, not {number}")
+
+
+def declared_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int | str, ...]]:
+    """The shape of each input that is a tensor; open sizes by their names."""
+    initialised = {t.name for t in graph.initializer}
+    return {
+        e.name: tuple(
+            label(e, axis) if _is_open(dim) else dim.dim_value
+            for axis, dim in enumerate(e.type.tensor_type.shape.dim)
+        )
+        for e in graph.input
+        if e.type.HasField("tensor_type") and e.name not in initialised
+    }
+
+
+def _is_open(dim: onnx.TensorShapeProto.Dimension) -> bool:
+    return bool(dim.dim_param) or not dim.HasField("dim_value") or dim.dim_value < 0
