@@ -117,9 +117,9 @@ def test_threads_are_those_asked_for(model, monkeypatch):
 # ---- Errors -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("threads", [0, -1, True, 1.5, "2"])
+@pytest.mark.parametrize("threads", [0, -1, True, 1.5, "2", 1025, 2**32 + 2])
 def test_threads_must_be_a_positive_number(threads, model):
-    with pytest.raises(CompileError, match=r"for threads=.*: expected 1 or more"):
+    with pytest.raises(CompileError, match=r"for threads=.*: expected 1 to 1024"):
         tw.compile(model, threads=threads)
 
 

@@ -161,11 +161,13 @@ def test_run_into_refuses_what_it_cannot_fill(subtract):
         assert why in refused(lambda o=outputs: subtract.run_into(o, [A, B]))
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5, "two", True])
-def test_bad_thread_counts(threads, loaded):
-    assert "cannot load the model: threads is" in refused(
-        lambda: loaded(identity_program(), threads)
-    )
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "two", True, 1025, 2**31, 2**32 + 2, 2**64 + 1])
+def test_bad_thread_counts(threads, loaded, monkeypatch):
+    said = f"cannot load the model: threads is {threads!r}, expected 1 to 1024"
+    assert said in refused(lambda: loaded(identity_program(), threads))
+    if type(threads) is int and threads > 0:
+        monkeypatch.setenv("TILEWRIGHT_THREADS", str(threads))
+        assert said in refused(lambda: loaded(identity_program(), None))
 
 
 def test_threads_follow_the_knob(loaded, monkeypatch):

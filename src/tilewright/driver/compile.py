@@ -34,7 +34,7 @@ from tilewright.graph.passes.plan_memory import plan_memory
 from tilewright.ir.stmt import Func
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import write_artifact
-from tilewright.runtime.executor import Executable, default_threads
+from tilewright.runtime.executor import Executable, default_threads, is_thread_count
 from tilewright.support import knobs
 from tilewright.support.cache import Cache
 from tilewright.support.collector import collector_paused
@@ -165,11 +165,12 @@ def _check_pair(first: Target, second: Target) -> None:
 
 
 def _threads(threads: int | None) -> int:
-    if threads is None:
-        return default_threads()
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise CompileError(f"cannot compile for threads={threads!r}", "expected 1 or more")
-    return threads
+    count = default_threads() if threads is None else threads
+    if not is_thread_count(count):
+        raise CompileError(
+            f"cannot compile for threads={count!r}", f"expected 1 to {abi.MAX_THREADS}"
+        )
+    return count
 
 
 def _write(program: abi.Program, store: Cache | None, key: str) -> Path:

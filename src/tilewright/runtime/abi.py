@@ -20,6 +20,7 @@ ABI_VERSION = 2
 FORMAT_VERSION = 3
 ALIGNMENT = 64  # bytes; arena, scratch, and each tensor of the weights
 MAX_RANK = 16
+MAX_THREADS = 1024
 MAX_DIM = 2**46
 MOST_SYMBOL = 2**31 - 1  # what a symbol may be where the model says nothing
 

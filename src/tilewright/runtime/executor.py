@@ -7,6 +7,7 @@ What the last call showed (shapes, hence outputs) is kept, so a call costs a few
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import math
 import os
@@ -21,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime import abi
-from tilewright.runtime.artifact import is_measured, parse_manifest
+from tilewright.runtime.artifact import is_measured
 from tilewright.runtime.bindings import error, lib
 from tilewright.runtime.export import export_library
 from tilewright.runtime.formats import decode, encode
+from tilewright.runtime.module import Array, Module, Source
 from tilewright.runtime.profile import Profile, Roofline, tabulate
 from tilewright.runtime.tensor import (
     PACKED_BITS,
@@ -37,18 +39,14 @@ from tilewright.runtime.tensor import (
 )
 from tilewright.support import knobs
 from tilewright.support.cache import replace_file
-from tilewright.support.errors import ArtifactError, InputError
+from tilewright.support.errors import InputError
 
-Array = np.ndarray[Any, Any]
-_FILE, _MEMORY, _INPUT, _PROGRAM = 1, 3, 4, 6  # of tw_status
+_MEMORY, _INPUT, _PROGRAM = 3, 4, 6  # of tw_status
 _DENSE = 0x101  # of NumPy's array flags: C-contiguous, aligned to elements
 _WORDS = ctypes.sizeof(abi.Tensor) // 8  # a tw_tensor as 8-byte words: data, shape, rank and dtype
 
 
-def load(
-    source: str | os.PathLike[str] | bytes | bytearray | memoryview | Array,
-    threads: int | None = None,
-) -> Executable:
+def load(source: Source, threads: int | None = None) -> Executable:
     """Open an artifact, a path or its bytes, to run on `threads` threads (None: TILEWRIGHT_THREADS,
     else every core). Raises ArtifactError if it is damaged or not for this machine."""
     return Executable(source, threads)
@@ -79,42 +77,73 @@ class _Table:
 class Executable:
     """A loaded model.
 
-    Calls from several threads take turns; load the artifact twice to run side by side.
+    Calls from several threads take turns; a copy (`copy.copy`) shares code and weights and runs
+    side by side. A pickle holds the whole artifact: native code, so unpickle only what you would
+    also run. A forked child may call what it inherited, whatever the parent's threads did.
     """
 
-    def __init__(
-        self,
-        source: str | os.PathLike[str] | bytes | bytearray | memoryview | Array,
-        threads: int | None = None,
-    ) -> None:
-        self._lock = threading.Lock()
-        if isinstance(source, (str, os.PathLike)):
-            module = lib.tw_module_open(os.fsencode(source))
-        else:
-            self._memory = np.frombuffer(source, np.uint8)  # the module reads it while it lives
-            module = lib.tw_module_open_memory(self._memory.ctypes.data, self._memory.nbytes)
-        if not module:
-            raise error(_FILE)
-        weakref.finalize(self, lib.tw_module_close, module)
-        self._module = module
-        self.manifest = parse_manifest(self._bytes_of(lib.tw_module_manifest))
-        self._check_manifest()
-        session = lib.tw_session_create(module, _thread_count(threads))
-        if not session:
-            raise error(_MEMORY)
-        weakref.finalize(self, lib.tw_session_destroy, session)
-        self._session = session
-        self._inputs = _Table(self.manifest.inputs)
-        self._outputs = _Table(self.manifest.outputs)
+    def __init__(self, source: Source, threads: int | None = None) -> None:
+        count = _thread_count(threads)
+        self._module = Module(source)
         self._expected = [
             None if t.dtype in PACKED_BITS else numpy_dtype(t.dtype) for t in self.inputs
         ]
         self._packs_outputs = any(t.dtype in PACKED_BITS for t in self.outputs)
         self._has_formats = any(t.format for t in self.outputs)
-        self._results: list[tuple[int, tuple[int, ...], np.dtype[Any]]] = []  # slot, shape, dtype
         self._measured = [i for i, t in enumerate(self.outputs) if is_measured(t, self.manifest)]
-        self._stale = True  # those do not follow from the inputs' shapes yet
         self.compile_stages: Any = None  # what compiling took, if this process compiled it
+        self._forget()
+        self._open_session(count)
+        _living.add(self)
+
+    def _open_session(self, threads: int) -> None:
+        """Arena and threads of one's own."""
+        session = lib.tw_session_create(self._module.handle, threads)
+        if not session:
+            raise error(_MEMORY)
+        self._session: int = session
+        self._close = weakref.finalize(self, lib.tw_session_destroy, session)
+        self._close.atexit = False  # a daemon thread may still be in a call
+        self._inherited = False
+
+    def _forget(self) -> None:
+        """The state before the first call."""
+        self._lock = threading.Lock()
+        self._inputs = _Table(self.manifest.inputs)
+        self._outputs = _Table(self.manifest.outputs)
+        self._results: list[tuple[int, tuple[int, ...], np.dtype[Any]]] = []  # slot, shape, dtype
+        self._stale = True  # those do not follow from the inputs' shapes yet
+
+    # ---- Copies -----------------------------------------------------------------------------
+
+    def __copy__(self) -> Executable:
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        copied._forget()
+        copied._open_session(self.threads)
+        _living.add(copied)
+        return copied
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Executable:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return load, (bytes(self.artifact()), self.threads)
+
+    def _enter_child(self) -> None:
+        """After a fork, in the child: the parent's other threads are gone, in whatever they were.
+        A session that one of them was using stays as it is; the next call opens another."""
+        if self._lock.locked():
+            self._close.detach()
+        self._forget()
+        self._inherited = True
+
+    def _own_session(self) -> int:
+        """The session, which is not the parent's."""
+        if self._inherited:
+            self._close()
+            self._open_session(self.threads)
+        return self._session
 
     # ---- What it is -------------------------------------------------------------------------
 
@@ -122,6 +151,11 @@ class Executable:
     def name(self) -> str:
         """The model's name."""
         return self.manifest.name
+
+    @property
+    def manifest(self) -> abi.Manifest:
+        """What the artifact says about itself."""
+        return self._module.manifest
 
     @property
     def inputs(self) -> tuple[abi.TensorInfo, ...]:
@@ -146,11 +180,11 @@ class Executable:
     @property
     def variant(self) -> int:
         """Which of the artifact's code variants runs on this machine."""
-        return lib.tw_module_variant(self._module)
+        return lib.tw_module_variant(self._module.handle)
 
     def artifact(self) -> memoryview:
         """The bytes of the artifact; read-only."""
-        return self._bytes_of(lib.tw_module_bytes)
+        return self._module.artifact()
 
     def __repr__(self) -> str:
         inputs, outputs = ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs))
@@ -279,7 +313,7 @@ class Executable:
 
     def _infer(self) -> None:
         table = self._outputs
-        self._check(lib.tw_output_shapes(self._session, self._inputs.address, table.dims))
+        self._check(lib.tw_output_shapes(self._own_session(), self._inputs.address, table.dims))
         for i, info in enumerate(table.infos):
             start = table.starts[i]
             table.shapes[i] = tuple(table.dims[start : start + len(info.shape)])
@@ -357,22 +391,20 @@ class Executable:
     ) -> Profile:
         """Time each kernel over as many runs as fit in `seconds` (at least three, after a warm-up)
         and compare it with `machine` (measured if None)."""
-        machine = machine or self.roofline()
-        self(*arrays, **named)
-        self._check(lib.tw_profile(self._session, 1))
-        try:
-            runs, start = 0, time.perf_counter()
-            while runs < 3 or time.perf_counter() - start < seconds:
-                self(*arrays, **named)
-                runs += 1
-            taken = time.perf_counter() - start
-            count = len(self.manifest.kernels)
-            spent, launches = (ctypes.c_int64 * count)(), (ctypes.c_int64 * count)()
-            self._check(lib.tw_profile_read(self._session, spent, launches))
-        finally:
-            self._check(lib.tw_profile(self._session, 0))
+        runner = copy.copy(self)  # of its own session: other callers' runs are not counted
+        machine = machine or runner.roofline()
+        runner(*arrays, **named)
+        self._check(lib.tw_profile(runner._session, 1))
+        runs, start = 0, time.perf_counter()
+        while runs < 3 or time.perf_counter() - start < seconds:
+            runner(*arrays, **named)
+            runs += 1
+        taken = time.perf_counter() - start
+        count = len(self.manifest.kernels)
+        spent, launches = (ctypes.c_int64 * count)(), (ctypes.c_int64 * count)()
+        self._check(lib.tw_profile_read(runner._session, spent, launches))
         kernels = tabulate(
-            self.manifest, self._symbols(), list(spent), list(launches), runs, machine
+            self.manifest, runner._symbols(), list(spent), list(launches), runs, machine
         )
         return Profile(kernels, taken / runs * 1e6, machine, self.threads)
 
@@ -383,7 +415,7 @@ class Executable:
             flops, nbytes = ctypes.c_double(), ctypes.c_double()
             with self._lock:
                 status = lib.tw_probe_machine(
-                    self._session, ctypes.byref(flops), ctypes.byref(nbytes)
+                    self._own_session(), ctypes.byref(flops), ctypes.byref(nbytes)
                 )
             self._check(status)
             _rooflines[self.threads] = Roofline(flops.value, nbytes.value)
@@ -418,28 +450,8 @@ class Executable:
             file.write(self.artifact())
         return target
 
-    def _check_manifest(self) -> None:
-        """The manifest must list the tensors and kernels that the loader found in its tables."""
-        for tensors, count, info in (
-            (self.inputs, lib.tw_input_count, lib.tw_input_info),
-            (self.outputs, lib.tw_output_count, lib.tw_output_info),
-        ):
-            found = [info(self._module, i).contents for i in range(count(self._module))]
-            said = [(abi.DTYPE_CODES[t.dtype], len(t.shape)) for t in tensors]
-            if said != [(t.dtype, t.rank) for t in found]:
-                raise ArtifactError("cannot load the artifact", "its manifest lists other tensors")
-        if len(self.manifest.kernels) != lib.tw_kernel_count(self._module):
-            raise ArtifactError("cannot load the artifact", "its manifest lists other kernels")
 
-    def _bytes_of(self, question: Any) -> memoryview:
-        """Memory of the module that a C function points to."""
-        size = ctypes.c_size_t()
-        address = question(self._module, ctypes.byref(size))
-        block: Any = (ctypes.c_uint8 * size.value).from_address(address)
-        block.owner = self  # views keep the module open
-        return memoryview(block).cast("B").toreadonly()
-
-
+_living: weakref.WeakSet[Executable] = weakref.WeakSet()
 _rooflines: dict[int, Roofline] = {}  # by threads
 
 
@@ -450,8 +462,23 @@ def default_threads() -> int:
 
 
 def _thread_count(threads: int | None) -> int:
-    if threads is None:
-        return default_threads()
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise InputError("cannot load the model", f"threads is {threads!r}, expected 1 or more")
-    return threads
+    count = default_threads() if threads is None else threads
+    if not is_thread_count(count):
+        raise InputError(
+            "cannot load the model", f"threads is {count!r}, expected 1 to {abi.MAX_THREADS}"
+        )
+    return count
+
+
+def is_thread_count(threads: Any) -> bool:
+    """Is it a number of threads that a session may have?"""
+    return type(threads) is int and 1 <= threads <= abi.MAX_THREADS
+
+
+def _enter_child() -> None:
+    for executable in list(_living):
+        executable._enter_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_enter_child)

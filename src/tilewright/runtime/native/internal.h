@@ -7,6 +7,7 @@
 #endif
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/stat.h>
 #include "tilewright.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -51,12 +52,13 @@ typedef struct linear {                 /* an input dimension that is scale * sy
     const char *formula;
 } linear;
 
-
 struct tw_module {
     atomic_int references;
     const uint8_t *bytes;               /* the artifact                                           */
     size_t size;
-    bool mapped;                        /* `bytes` is our mapping of a file                       */
+    bool ours;                          /* `bytes` is a mapping that this module made             */
+    int file;                           /* whose weights are mapped; -1: all is in memory         */
+    struct stat opened;                 /* its state at that time                                 */
     const char *name;
     const uint8_t *manifest;
     size_t manifest_bytes;
@@ -75,6 +77,9 @@ struct tw_module {
     linear *linears;
     const char **kernels;
 };
+
+/* Has nobody written to the file that weights are mapped from? */
+bool module_is_unchanged(const tw_module *);
 
 /* session.c */
 int64_t now_nanoseconds(void);

@@ -18,6 +18,11 @@ enum { SECTION_PROGRAM = 1, SECTION_MANIFEST, SECTION_WEIGHTS, SECTION_CODE };
 
 #define NONE UINT64_MAX                 /* an absent code offset */
 #define MAX_FACTOR ((int64_t)1 << 16)
+#ifdef __APPLE__
+#define st_mtim st_mtimespec
+#endif
+#define COUNT_AT 32                     /* of the number of sections, in the header */
+#define LARGE ((size_t)32 << 20)        /* bytes of weights that are mapped, not copied */
 #define MAX_GAP 65536                   /* the largest page that a section may be aligned to */
 #define MAX_ARENA ((uint64_t)1 << 44)
 #define MAX_SCRATCH ((uint64_t)1 << 32)
@@ -285,23 +290,17 @@ static tw_status read_program(tw_module *m, const uint8_t *bytes, size_t size, v
 
 /* ---- Mapping ---------------------------------------------------------------------------------- */
 
-/* Executable and not writable, at any time: from the file, or as a copy where that cannot be. */
-static tw_status map_code(tw_module *m, int file, const section *s, const variant *v) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+/* A copy, executable and not writable at any time: nobody can change what was checked. */
+static tw_status map_code(tw_module *m, const section *s, const variant *v) {
     if (!s || !s->size || v->run >= s->size || (v->shapes != NONE && v->shapes >= s->size))
         return fail(TW_ERROR_FILE, "the artifact's code entries are invalid");
-    m->code = MAP_FAILED;
     m->code_bytes = s->size;
-    if (file >= 0 && s->offset % page == 0)
-        m->code = mmap(NULL, s->size, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, (off_t)s->offset);
-    if (m->code == MAP_FAILED) {
-        m->code = mmap(NULL, s->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (m->code == MAP_FAILED) return fail(TW_ERROR_MEMORY, "cannot map code: %s", strerror(errno));
-        memcpy(m->code, m->bytes + s->offset, s->size);
-        if (mprotect(m->code, s->size, PROT_READ | PROT_EXEC))
-            return fail(TW_ERROR_MEMORY, "cannot make code executable: %s", strerror(errno));
-        __builtin___clear_cache((char *)m->code, (char *)m->code + s->size);
-    }
+    m->code = mmap(NULL, s->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (m->code == MAP_FAILED) return fail(TW_ERROR_MEMORY, "cannot map code: %s", strerror(errno));
+    memcpy(m->code, m->bytes + s->offset, s->size);
+    if (mprotect(m->code, s->size, PROT_READ | PROT_EXEC))
+        return fail(TW_ERROR_MEMORY, "cannot make code executable: %s", strerror(errno));
+    __builtin___clear_cache((char *)m->code, (char *)m->code + s->size);
     uint8_t *run = m->code + v->run, *shapes = v->shapes == NONE ? NULL : m->code + v->shapes;
     memcpy(&m->run, &run, sizeof run);
     memcpy(&m->shapes, &shapes, sizeof shapes);
@@ -318,7 +317,7 @@ static tw_status map_weights(tw_module *m, const section *s) {
         m->weights = m->weights_copy;
     }
 #ifdef MADV_HUGEPAGE
-    else if (m->mapped) {               /* a hint: kernels without huge pages of files refuse it */
+    else if (m->file >= 0) {               /* a hint: kernels without huge pages of files refuse it */
         size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)m->weights % page;
         madvise((void *)(m->weights - before), s->size + before, MADV_HUGEPAGE);
     }
@@ -326,7 +325,7 @@ static tw_status map_weights(tw_module *m, const section *s) {
     return TW_OK;
 }
 
-static tw_status load(tw_module *m, int file) {
+static tw_status load(tw_module *m) {
     section sections[MAX_SECTIONS];
     variant chosen = {0};
     uint32_t count = 0;
@@ -340,19 +339,72 @@ static tw_status load(tw_module *m, int file) {
     m->manifest_bytes = manifest->size;
     if ((status = read_program(m, m->bytes + program->offset, program->size, &chosen))) return status;
     if ((status = map_weights(m, find(sections, count, SECTION_WEIGHTS, 0)))) return status;
-    return map_code(m, file, find(sections, count, SECTION_CODE, chosen.code), &chosen);
+    return map_code(m, find(sections, count, SECTION_CODE, chosen.code), &chosen);
 }
 
-static tw_module *open_bytes(const uint8_t *bytes, size_t size, int file) {
+/* Takes over the mapping `bytes`, if it is ours, and `file` (-1: none). */
+static tw_module *open_bytes(const uint8_t *bytes, size_t size, bool ours, int file) {
     tw_module *m = calloc(1, sizeof *m);
-    if (!m) return fail_null(TW_ERROR_MEMORY, "out of memory");
+    if (!m) {
+        if (ours) munmap((void *)bytes, size);
+        if (file >= 0) close(file);
+        return fail_null(TW_ERROR_MEMORY, "out of memory");
+    }
     atomic_init(&m->references, 1);
     m->bytes = bytes;
     m->size = size;
-    m->mapped = file >= 0;
+    m->ours = ours;
+    m->file = file;
     m->code = MAP_FAILED;
-    if (!load(m, file)) return m;
+    if (file >= 0) fstat(file, &m->opened);
+    if (!load(m)) return m;
     tw_module_close(m);
+    return NULL;
+}
+
+static bool read_at(int file, uint8_t *to, size_t from, size_t until) {
+    for (size_t at = from; at < until;) {
+        ssize_t got = pread(file, to + (at - from), until - at, (off_t)at);
+        if (got <= 0) return false;
+        at += (size_t)got;
+    }
+    return true;
+}
+
+/* Where the part of a file begins that is mapped: its weights, if they are large; else its end. What
+ * the table says is checked later: here it only tells copied bytes from mapped ones. */
+static size_t mapped_from(int file, size_t size) {
+    struct { uint8_t header[HEADER_BYTES]; section sections[MAX_SECTIONS]; } head;
+    uint32_t count;
+    if (size < LARGE || !read_at(file, (uint8_t *)&head, 0, sizeof head)) return size;
+    memcpy(&count, head.header + COUNT_AT, sizeof count);
+    for (uint32_t i = 0; i < count && i < MAX_SECTIONS; i++) {
+        const section *s = &head.sections[i];
+        if (s->kind == SECTION_WEIGHTS && s->offset < size && s->size >= LARGE &&
+            s->offset % (size_t)sysconf(_SC_PAGESIZE) == 0)
+            return s->offset;
+    }
+    return size;
+}
+
+/* A file's bytes: copies of all but large weights, so that whoever writes to the file changes nothing
+ * that was checked. */
+static tw_module *open_file(const char *path, int file, size_t size) {
+    size_t copied = mapped_from(file, size);
+    uint8_t *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (bytes == MAP_FAILED)
+        return fail_null(TW_ERROR_MEMORY, "cannot map '%.800s': %s", path, strerror(errno));
+    int kept = copied < size ? fcntl(file, F_DUPFD_CLOEXEC, 0) : -1;
+    if (!read_at(file, bytes, 0, copied))
+        fail(TW_ERROR_FILE, "cannot read '%.800s': it is cut short", path);
+    else if (copied < size && (kept < 0 || mmap(bytes + copied, size - copied, PROT_READ,
+                                                MAP_PRIVATE | MAP_FIXED, kept, (off_t)copied) == MAP_FAILED))
+        fail(TW_ERROR_MEMORY, "cannot map '%.800s': %s", path, strerror(errno));
+    else
+        return open_bytes(bytes, size, true, kept);
+    if (kept >= 0) close(kept);
+    munmap(bytes, size);
     return NULL;
 }
 
@@ -361,23 +413,27 @@ tw_module *tw_module_open(const char *path) {
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);   /* a pipe must not hold us up */
     if (file < 0) return fail_null(TW_ERROR_FILE, "cannot open '%.800s': %s", path, strerror(errno));
     tw_module *m = NULL;
-    if (fstat(file, &status) || !S_ISREG(status.st_mode)) {
+    if (fstat(file, &status) || !S_ISREG(status.st_mode))
         fail(TW_ERROR_FILE, "'%.800s' is not a file", path);
-    } else if (status.st_size < HEADER_BYTES) {
+    else if (status.st_size < HEADER_BYTES)
         fail(TW_ERROR_FILE, "'%.800s' is not a Tilewright artifact", path);
-    } else {
-        size_t size = (size_t)status.st_size;
-        void *bytes = mmap(NULL, size, PROT_READ, MAP_PRIVATE, file, 0);
-        if (bytes == MAP_FAILED) fail(TW_ERROR_MEMORY, "cannot map '%.800s': %s", path, strerror(errno));
-        else m = open_bytes(bytes, size, file);
-    }
+    else
+        m = open_file(path, file, (size_t)status.st_size);
     close(file);
     return m;
 }
 
 tw_module *tw_module_open_memory(const void *bytes, size_t size) {
     if (!bytes) return fail_null(TW_ERROR_FILE, "not a Tilewright artifact");
-    return open_bytes(bytes, size, -1);
+    return open_bytes(bytes, size, false, -1);
+}
+
+bool module_is_unchanged(const tw_module *m) {
+    struct stat now;
+    return m->file < 0 ||
+           (!fstat(m->file, &now) && now.st_size == m->opened.st_size &&
+            now.st_mtim.tv_sec == m->opened.st_mtim.tv_sec &&
+            now.st_mtim.tv_nsec == m->opened.st_mtim.tv_nsec);
 }
 
 void tw_module_close(tw_module *m) {
@@ -391,7 +447,8 @@ void tw_module_close(tw_module *m) {
     free(m->kernels);
     if (m->code != MAP_FAILED) munmap(m->code, m->code_bytes);
     release(m->weights_copy, m->weights_bytes);
-    if (m->mapped) munmap((void *)m->bytes, m->size);
+    if (m->ours) munmap((void *)m->bytes, m->size);
+    if (m->file >= 0) close(m->file);
     free(m);
 }
 

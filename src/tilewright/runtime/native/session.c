@@ -260,6 +260,8 @@ static tw_status run(tw_session *s, const tw_tensor *inputs, const tw_tensor *ou
     int64_t arena_bytes;
     tw_status status;
     s->ran = false;
+    if (!module_is_unchanged(m))
+        return fail(TW_ERROR_FILE, "its file was written to since: load it again");
     if ((status = bind(s, inputs)) || (status = infer(s, &arena_bytes))) return status;
     for (int32_t i = 0; i < m->input_count; i++) {
         if ((status = check_data("input", i, &m->inputs[i], &inputs[i]))) return status;

@@ -9,6 +9,8 @@
  *
  * A function that fails returns NULL or a non-zero tw_status; tw_error() says why.
  * An artifact carries native code: load only files that you would also link against.
+ * After a fork, the child may use a session that was not in a run (alone, without its threads), and
+ * create others.
  */
 #ifndef TILEWRIGHT_H
 #define TILEWRIGHT_H
@@ -69,6 +71,8 @@ typedef struct tw_tensor {
 
 TW_API const char *tw_error(void);                              /* of this thread's last failure  */
 
+/* Weights of 32 MiB and more are mapped, all else is copied. Replace a file that is in use by renaming
+ * another over it: once it was written to, tw_run refuses to run on what is mapped of it. */
 TW_API tw_module *tw_module_open(const char *path);
 /* The bytes are not copied and must outlive the module. */
 TW_API tw_module *tw_module_open_memory(const void *bytes, size_t size);
