@@ -15,6 +15,7 @@ from tilewright.graph.builder import without_dead
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.ops.loop import body_of
+from tilewright.graph.ops.measured import MOST
 from tilewright.graph.settle import renamed
 from tilewright.ir.expr import Expr, Var, as_int
 from tilewright.support.errors import CompileError
@@ -128,7 +129,7 @@ class _Specialiser:
             return False
         found = [sizes.size(v) for v in known.ravel()]
         numbers = [as_int(v) for v in found]
-        if any(n is None or n < node["least"] for n in numbers):
+        if any(n is None or not 0 <= n <= MOST for n in numbers):
             return False
         self.stands.update({Var(s): v for s, v in zip(node["symbols"], found, strict=True)})
         self.made[node.output] = x
