@@ -253,3 +253,19 @@ def test_a_slice_beyond_its_operand_is_refused_when_it_runs() -> None:
     assert [a.shape for a in nothing(np.ones(3, np.float32))] == [(0,)]
     with pytest.raises(InputError, match=r"slice 'slice' of .*f32\[8\]: these values do not fit"):
         exe(np.ones(9, np.float32))
+
+
+@pytest.mark.parametrize("opt_level", [0, 1, 2, 3])
+def test_outputs_that_are_views_and_inputs_at_every_level(opt_level: int) -> None:
+    build = Builder("views")
+    x = build.input("x", "f32", (2, 6))
+    y = build.emit("reshape", x, shape=(3, 4))
+    total = build.emit("add", y, y)
+    again = build.emit("reshape", total, shape=(12,))
+    graph = build.finish({"x_again": x, "y": y, "total": total, "again": again, "once_more": total})
+    exe = tw.compile(graph, opt_level=opt_level, cache=False, threads=1)
+    given = np.arange(12, dtype=np.float32).reshape(2, 6)
+    twice = 2 * given
+    expected = [given, given.reshape(3, 4), twice.reshape(3, 4), twice.ravel(), twice.reshape(3, 4)]
+    for found, wanted in zip(exe(given), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)

@@ -29,7 +29,7 @@ from tilewright.graph.group import FusedGraph, FusedGroup, group_func
 from tilewright.graph.likely import likely_values
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.fuse import fuse
-from tilewright.graph.passes.pipeline import PIPELINE, optimise
+from tilewright.graph.passes.pipeline import NEEDED, PIPELINE, optimise
 from tilewright.graph.passes.plan_memory import plan_memory
 from tilewright.ir.stmt import Func
 from tilewright.runtime import abi
@@ -189,8 +189,7 @@ def prepare(
     graph: Graph, machine: Target, opt_level: int, observers: Sequence[Observer] = ()
 ) -> FusedGraph:
     """The graph passes, up to groups that become kernels."""
-    if opt_level >= 1:
-        graph = optimise(graph, observers=observers)
+    graph = optimise(graph, pipeline=PIPELINE if opt_level else NEEDED, observers=observers)
     if opt_level >= 2:
         vectors = machine.lanes(32), machine.vector_registers
         caches = machine.cache(0).size, machine.cache(1).size

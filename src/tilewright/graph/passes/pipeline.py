@@ -36,6 +36,7 @@ PIPELINE: tuple[Pass, ...] = (
     ("merge_products", merge_products),  # products are in their last form, matrices are shared
     ("separate_outputs", separate_outputs),  # last: canonicalise would drop the copies
 )
+NEEDED = PIPELINE[-1:]  # what is run even where nothing is optimised
 
 
 def optimise(
