@@ -1,4 +1,4 @@
-"""Workers that compile kernels end with the process that started them."""
+"""Workers that compile kernels: where they come from, and that they end with who started them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-SERVE = "from tilewright.driver.kernels import serve; serve()"
+from tests.driver.conftest import DIGITS
+from tilewright.driver.kernels import SERVE
 
 
 @pytest.mark.skipif(os.name != "posix", reason="other systems keep the number of a dead parent")
@@ -51,3 +53,26 @@ def _command(pid: int) -> bytes:
             return file.read()
     except FileNotFoundError:
         return b"tilewright"  # a system without /proc: the wait below has to do
+
+
+def test_workers_run_nothing_that_lies_beside_a_model(tmp_path: Path) -> None:
+    """A program elsewhere compiles where files have the names of modules."""
+    names = "numpy ml_dtypes llvmlite tilewright pickle struct typing sitecustomize"
+    for name in names.split():
+        (tmp_path / f"{name}.py").write_text(f"open('ran', 'a').write('{name} ')")
+    (tmp_path / "elsewhere").mkdir()
+    program = tmp_path / "elsewhere" / "program.py"
+    program.write_text(
+        "import tilewright as tw\n"
+        "from tilewright.driver.compile import compile_observed\n"
+        "from tilewright.driver.kernels import KernelPool\n"
+        "with KernelPool(2) as pool:\n"
+        f"    exe = compile_observed({str(DIGITS)!r}, cache=False, pool=pool)\n"
+        "    assert len(pool._processes) == 2\n"
+        "print(exe.name)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not (tmp_path / "ran").exists()

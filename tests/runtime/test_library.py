@@ -58,11 +58,27 @@ def test_names_cannot_break_out_of_the_sources(loaded, tmp_path):
     assert np.frombuffer(output, np.float32)[0] == 3
 
 
+def poison(folder):
+    """Fill it with what must not be taken for a system header or a Python module."""
+    folder.mkdir()
+    for name in ("stdio.h", "stdint.h", "pthread.h"):
+        (folder / name).write_text("#error taken for a system header")
+    for name in ("ziglang.py", "runpy.py", "os.py"):
+        (folder / name).write_text("raise SystemExit('run from the folder')")
+
+
+def test_what_lies_in_the_folder_is_not_used(loaded, tmp_path):
+    poison(tmp_path / "lib")
+    loaded(scale_program()).save(tmp_path / "lib", kind="library")
+
+
 @pytest.mark.skipif(not importlib.util.find_spec("ziglang"), reason="ziglang is not installed")
 def test_ziglang_serves_where_no_compiler_is(loaded, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    assert find_c_compiler()[:4] == [sys.executable, "-m", "ziglang", "cc"]
+    command = find_c_compiler()
+    assert command[0] == sys.executable and command[-2] == "cc" and "ziglang" in command[-3]
+    poison(tmp_path / "lib")
     folder = loaded(scale_program()).save(tmp_path / "lib", kind="library")
     assert (folder / "libtest.so").stat().st_size > 10_000
 

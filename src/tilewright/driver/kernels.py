@@ -30,8 +30,11 @@ from tilewright.lower.pipeline import Pass, lower
 from tilewright.strategy.select import default
 from tilewright.support.collector import collector_paused
 from tilewright.support.errors import InternalFault
+from tilewright.support.interpreter import isolated
 from tilewright.target.target import target
 
+SERVE = "from tilewright.driver.kernels import serve; serve()"
+IMPORTED = ("tilewright", "numpy", "ml_dtypes", "llvmlite", "typing_extensions")  # by a worker
 PATIENCE = 0.5  # seconds between a worker's looks at whether it is still wanted
 
 
@@ -97,16 +100,15 @@ class KernelPool:
     """
 
     def __init__(self, workers: int | None = None) -> None:
-        self.workers = workers or max(1, len(os.sched_getaffinity(0)))
+        here = bool(sys.executable)  # empty where Python is a part of another program
+        self.workers = (workers or max(1, len(os.sched_getaffinity(0)))) if here else 1
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> KernelPool:
         """Start the workers now, so that they are ready when the first job comes."""
         while self.workers > 1 and len(self._processes) < self.workers:
-            command = [sys.executable, "-c", "from tilewright.driver.kernels import serve; serve()"]
-            process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment()
-            )
+            command = isolated(SERVE, IMPORTED)
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             self._processes.append(process)
         return self
 
@@ -159,6 +161,9 @@ class KernelPool:
     def close(self) -> None:
         """Let the workers end."""
         for process in self._processes:
+            if process.stdin is not None:
+                with contextlib.suppress(OSError):
+                    _send(process.stdin, None)  # a forked child may hold its pipe open
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     with contextlib.suppress(OSError):  # it ended with a job half sent
@@ -171,13 +176,6 @@ class KernelPool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _environment() -> dict[str, str]:
-    """The environment of a worker: it imports this very package."""
-    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    path = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": here + (os.pathsep + path if path else "")}
 
 
 def _send(pipe: BinaryIO | Any, value: Any) -> None:
@@ -210,6 +208,8 @@ def serve() -> None:
         try:
             job = _receive(sys.stdin.buffer)
         except EOFError:
+            return
+        if job is None:
             return
         try:
             answer: Any = compile_kernel(job)

@@ -12,7 +12,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from string import Template
@@ -22,6 +21,7 @@ from tilewright.runtime.bindings import NATIVE, SUFFIX
 from tilewright.runtime.profile import evaluate
 from tilewright.support.cache import replace_file
 from tilewright.support.errors import CompileError
+from tilewright.support.interpreter import isolated
 
 FLAGS = ["-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread"]
 
@@ -156,7 +156,8 @@ def find_c_compiler() -> list[str]:
         if words and shutil.which(words[0]):
             return words
     if importlib.util.find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline"]  # else for this CPU
+        start = "import runpy; runpy.run_module('ziglang', run_name='__main__', alter_sys=True)"
+        return [*isolated(start, ["ziglang"]), "cc", "-mcpu=baseline"]  # else for this CPU
     raise CompileError(
         "cannot build a library", "there is no C compiler", remedy="pip install ziglang"
     )
@@ -197,7 +198,7 @@ def export_library(artifact: memoryview, manifest: abi.Manifest, folder: Path) -
         command = [
             *find_c_compiler(),
             *FLAGS,
-            "-I.",
+            "-iquote.",  # what lies in the folder is no system header
             "-o",
             f"lib{name}{SUFFIX}",
             str(embed),
