@@ -1,5 +1,7 @@
 """Quantised operators of com.microsoft, as onnxruntime's quantiser writes them: compiled, beside
-onnxruntime, on random inputs and options."""
+onnxruntime, on random inputs and options. Signed weights stay within 64: where a machine has no
+instructions for dot products, onnxruntime adds two products of eight bits in sixteen, which
+saturates from 2 * 255 * 65 on."""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ def test_mean() -> None:
 def test_attention(past: bool, one_way: int) -> None:
     g = growth(7)
     x = made(g, 2, 4, 8, of=U8, low=0, high=255)
-    w = made(g, 8, 24, of=I8, low=-100, high=100, fixed=True)
+    w = made(g, 8, 24, of=I8, low=-64, high=64, fixed=True)
     parts: list[Value | None] = [
         x, w, made(g, 24), g.constant(0.02, F32), g.constant(0.01, F32),
         made(g, 2, of=I32, low=2, high=4), g.constant(128, U8), g.constant(0, I8),
@@ -157,7 +159,7 @@ def test_lstm(directions: int, options: str, shapes: list[tuple[int, int]], of: 
     bit there differs by much more behind it, so the sizes are small."""
     rng, d, size, hidden = np.random.default_rng(4), directions, 8, 16
     steps, batch = shapes[0]
-    low, high, at = (-127, 127, 0) if of == "i8" else (0, 255, 128)
+    low, high, at = (-64, 64, 0) if of == "i8" else (0, 255, 128)
     dtype, per = (np.int8, (d, 4 * hidden)) if of == "i8" else (np.uint8, (d,))
 
     def f(*shape: int, by: float = 0.3) -> np.ndarray:
