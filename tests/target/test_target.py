@@ -111,3 +111,8 @@ def test_faults_name_the_word(line: str, message: str) -> None:
         target(line)
     assert message in str(fault.value)
     assert fault.value.remedy
+
+
+def test_what_is_no_text_is_told() -> None:
+    with pytest.raises(CompileError, match="tuple is no description of a machine"):
+        target((1, 2))  # type: ignore[arg-type]

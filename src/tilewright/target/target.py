@@ -110,7 +110,12 @@ def target(text: str | Target = "cpu") -> Target:
 
     Raises CompileError that names the word at fault and what is known in its place (see `KINDS`).
     """
-    return text if isinstance(text, Target) else _read(text)
+    if isinstance(text, Target):
+        return text
+    if not isinstance(text, str):
+        why = f"{type(text).__name__} is no description of a machine"
+        raise _fault(type(text).__name__, why, 'it is a text, such as "cpu -mcpu=znver4"')
+    return _read(text)
 
 
 @functools.lru_cache(maxsize=256)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from functools import reduce
 from typing import Any
 
@@ -87,6 +88,8 @@ def _expression(e: Any, symbols: Mapping[str, Expr]) -> Any:
             raise Refusal(f"the size {e} depends on data")
         return symbols[str(e)]
     name = type(e).__name__
+    if name in _WHOLE:
+        return _scaled(e, symbols)
     if name in ("Max", "Min"):
         e = _decided(e)
         if type(e).__name__ != name:
@@ -98,6 +101,33 @@ def _expression(e: Any, symbols: Mapping[str, Expr]) -> Any:
     if combine is None:
         raise Refusal(f"the size {e} is no sum, product, quotient, remainder, minimum or maximum")
     return reduce(combine, parts)
+
+
+def _scaled(e: Any, symbols: Mapping[str, Expr]) -> Any:
+    """A size times a floating-point factor, made whole: what `scale_factor=1.5` gives."""
+    (product,) = e.args
+    factor, rest = product.as_coeff_Mul()
+    if type(rest).__name__ == "ToFloat" and factor > 0:
+        found = simple_factor(float(factor))
+        if found is not None:
+            size = _expression(rest.args[0], symbols) * found.numerator
+            up = found.denominator - 1 if type(e).__name__ == "CeilToInt" else 0
+            return (size + up) // found.denominator
+    raise Refusal(f"the size {e} is computed in floating point", "give the sizes as integers")
+
+
+def simple_factor(factor: float) -> Fraction | None:
+    """The fraction that a floating-point factor stands for, if sizes times the one and times the
+    other are the same whole numbers (0.3 is no tenth times three, but its products round to
+    them)."""
+    found = Fraction(factor).limit_denominator(64)
+    sizes = np.arange(1 << 16)
+    exact, near = sizes * found.numerator, sizes * factor
+    if np.array_equal(np.floor(near), exact // found.denominator) and np.array_equal(
+        np.ceil(near), -(-exact // found.denominator)
+    ):
+        return found
+    return None
 
 
 def _decided(e: Any) -> Any:
@@ -120,6 +150,7 @@ def _decided(e: Any) -> Any:
     return e.func(*left)
 
 
+_WHOLE = ("TruncToInt", "FloorToInt", "CeilToInt")  # sizes are not negative: the first two agree
 _COMBINE: dict[str, Any] = {  # sympy's classes; sizes are not negative
     "Add": lambda a, b: a + b,
     "Mul": lambda a, b: a * b,

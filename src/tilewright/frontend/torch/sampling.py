@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.frontend.torch import open_sizes
 from tilewright.frontend.torch.registry import Site, translates
 from tilewright.graph import grid_sample, sizes
 from tilewright.graph.graph import Value
@@ -67,10 +68,14 @@ SMOOTH = [f"upsample_{kind}.{o}" for kind in ("linear1d", "bilinear2d", "triline
 
 @translates(*NEAREST, *EXACT)
 def nearest(n: Site, x: Value, output_size: Any, *scales: Any) -> Any:
+    half = 0.5 if "exact" in n.op else 0.0
     for axis, size, count, scale in axes(n, x, scales):
-        step = 1 / scale if scale else size / count
-        half = 0.5 if "exact" in n.op else 0.0
-        at = np.floor((np.arange(count) + half) * np.float32(step)).astype(np.int64)
+        if not isinstance(size, int) or not isinstance(count, int):
+            x = open_sizes.nearest(n, x, axis, count, scale, half)
+            continue
+        step = np.float32(1 / scale if scale else size / count)
+        places = (np.arange(count) + half).astype(np.float32)
+        at = np.floor(places * step).astype(np.int64)  # rounded, as PyTorch has it
         if size != count or scale:
             x = n.emit("gather", x, n.constant(np.minimum(at, size - 1)), axis=axis)
     return x
@@ -79,6 +84,10 @@ def nearest(n: Site, x: Value, output_size: Any, *scales: Any) -> Any:
 @translates(*SMOOTH)
 def smooth(n: Site, x: Value, output_size: Any, align_corners: bool, *scales: Any) -> Any:
     for axis, size, count, scale in axes(n, x, scales):
+        if not isinstance(size, int) or not isinstance(count, int):
+            kind = "cubic" if "bicubic" in n.op else "linear"
+            x = open_sizes.smooth(n, x, axis, count, scale, align_corners, kind)
+            continue
         at = source(size, count, scale, align_corners)
         if not np.array_equal(at, np.arange(size)):
             x = resampled(n, x, axis, (cubic if "bicubic" in n.op else linear)(at, size))
@@ -86,13 +95,19 @@ def smooth(n: Site, x: Value, output_size: Any, align_corners: bool, *scales: An
 
 
 def axes(n: Site, x: Value, scales: Any) -> Any:
-    """(axis, input size, output size, scale if one was given) of each space axis."""
-    space, goal = n.static(x.shape[2:], "an image"), n.static(n.shape[2:], "an image")
+    """(axis, input size, output size, scale if one was given) of each space axis; sizes are
+    numbers where they are known."""
+    space, goal = ([whole(s) for s in shape[2:]] for shape in (x.shape, n.shape))
     given = (
         list(scales[0] or []) if scales and isinstance(scales[0], list | tuple) else list(scales)
     )
     given += [None] * (len(space) - len(given))
     return list(zip(range(2, x.rank), space, goal, given, strict=False))
+
+
+def whole(size: Any) -> Any:
+    known = sizes.static([size])
+    return known[0] if known else size
 
 
 @translates("pixel_shuffle.default", "pixel_unshuffle.default")
@@ -148,6 +163,7 @@ def shares(size: int, count: int, scale: float, reach: int) -> np.ndarray:
             "_upsample_bilinear2d_aa.vec", "_upsample_bicubic2d_aa.vec")  # fmt: skip
 def antialiased(n: Site, x: Value, output_size: Any, align_corners: bool, *scales: Any) -> Any:
     for axis, size, count, scale in axes(n, x, scales):
+        size, count = n.static([size, count], "an image resampled without aliases")
         step = 1 / scale if scale else size / count
         if align_corners:
             step = (size - 1) / (count - 1) if count > 1 else 0.0

@@ -1,0 +1,102 @@
+"""Resampling along an axis whose size only the run knows: `sampling.py`'s arithmetic on tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.frontend.torch.registry import Site
+from tilewright.graph import sizes
+from tilewright.graph.graph import Value
+from tilewright.ir.dtype import dtype
+
+F32 = dtype("f32")
+F64 = dtype("f64")
+
+
+class Floats:
+    """Arithmetic on numbers and vectors of one floating-point dtype."""
+
+    def __init__(self, n: Site, of: Any) -> None:
+        self.n, self.of = n, of
+
+    def __call__(self, op: str, *operands: Any) -> Value:
+        return self.n.emit(op, *(self.n.operand(x, self.of) for x in operands))
+
+    def places(self, count: Any) -> Value:
+        return self.n.cast(self.n.emit("arange", length=sizes.size(count)), self.of)
+
+
+def nearest(n: Site, x: Value, axis: int, count: Any, scale: float | None, half: float) -> Value:
+    """x with `count` places along `axis`, each the one that its place (or its middle: `half` 0.5)
+    falls into. Products are rounded to f32, as PyTorch has them."""
+    size = x.shape[axis]
+    if scale and scale == int(scale) and sizes.size(size * int(scale)) is sizes.size(count):
+        return repeated(n, x, axis, int(scale))
+    f = Floats(n, F32)
+    step = n.constant(1 / scale, F32) if scale else f("div", size, count)
+    at = f("floor", f("mul", f("add", f.places(count), half), step))
+    at = f("minimum", at, f("sub", size, 1))
+    return n.emit("gather", x, n.cast(at, "i64"), axis=axis)
+
+
+def repeated(n: Site, x: Value, axis: int, times: int) -> Value:
+    """Each place `times` times."""
+    before, after = x.shape[: axis + 1], x.shape[axis + 1 :]
+    x = n.reshape(x, (*before, 1, *after))
+    x = n.expand(x, (*before, times, *after))
+    return n.reshape(x, (*before[:-1], before[-1] * times, *after))
+
+
+def smooth(
+    n: Site, x: Value, axis: int, count: Any, scale: float | None, corners: bool, kind: str
+) -> Value:
+    """x with `count` places along `axis`, each a weighted sum of its two (kind "linear") or four
+    ("cubic") neighbours."""
+    f = Floats(n, F64)
+    size, places = x.shape[axis], f.places(count)
+    if corners:
+        gaps = f("sub", count, 1)
+        step = f("div", f("sub", size, 1), f("maximum", gaps, 1))
+        at = f("mul", places, step)
+    else:
+        step = n.constant(1 / scale, F64) if scale else f("div", size, count)
+        at = f("sub", f("mul", f("add", places, 0.5), step), 0.5)
+    last = f("sub", size, 1)
+    if kind == "linear":
+        at = f("maximum", at, 0)
+        low = f("minimum", f("floor", at), last)
+        part = f("sub", at, low)
+        taps = [(0, f("sub", 1, part)), (1, part)]
+    else:
+        low = f("floor", at)
+        taps = list(enumerate(cubic(f, f("sub", at, low)), -1))
+    total: Value | None = None
+    column = tuple(count if d == axis else 1 for d in range(x.rank))
+    for ahead, weight in taps:
+        place = f("minimum", f("maximum", f("add", low, ahead), 0), last)
+        taken = n.emit("gather", x, n.cast(place, "i64"), axis=axis)
+        weight = n.reshape(n.cast(weight, x.dtype), column)
+        part = n.emit("mul", taken, weight)
+        total = part if total is None else n.emit("add", total, part)
+    assert total is not None
+    return total
+
+
+def cubic(f: Floats, t: Value, a: float = -0.75) -> list[Value]:
+    """Weights of the four neighbours of a place that lies `t` beyond the second: Keys 1981."""
+
+    def polynomial(x: Value, *factors: float) -> Value:
+        """Horner's rule, the highest power first."""
+        total: Any = factors[0]
+        for c in factors[1:]:
+            total = f("add", f("mul", total, x), c)
+        return total
+
+    def near(x: Value) -> Value:
+        return polynomial(x, a + 2, -(a + 3), 0.0, 1.0)
+
+    def far(x: Value) -> Value:
+        return polynomial(x, a, -5 * a, 8 * a, -4 * a)
+
+    other = f("sub", 1, t)
+    return [far(f("add", t, 1)), near(t), near(other), far(f("add", other, 1))]
