@@ -22,7 +22,16 @@ CALLS = {
 }
 PROPERTIES = {"inputs", "outputs", "name", "threads"}
 ERRORS = {"TilewrightError", "CompileError", "ScheduleError", "InputError", "ArtifactError"}
-NAMES = {"compile", "build", "load", "Schedule", "Graph", "Executable", "te", *ERRORS}
+NAMES = {
+    "compile",
+    "build",
+    "load",
+    "Schedule",
+    "Graph",
+    "Executable",
+    "te",
+    "ScheduleWarning",
+} | ERRORS
 TE = """
 Tensor abs acos acosh all any argmax argmin asin asinh atan atan2 atanh cast ceil choose compute
 const cos cosh eq erf exp exp2 expm1 extern floor fmod func if_then_else isinf isnan log log1p log2

@@ -276,7 +276,7 @@ def _show_times(
             calls, seconds, progress=lambda n: bar.update(bar.task_ids[0], completed=n)
         )
     title = f"{exe.name}, {exe.threads} thread{'s' * (exe.threads > 1)}"
-    console.print(tables.times_table(title, found, wrong))
+    console.print(tables.times_table(title, found, wrong), *tables.fallbacks_tables(exe.manifest))
 
 
 def _show_rooflines(
@@ -289,6 +289,8 @@ def _show_rooflines(
     profiles = [exe.profile(*arrays, seconds=seconds) for exe in exes]
     for profile in profiles:
         _print_profile(profile)
+    for made in tables.fallbacks_tables(exes[0].manifest):
+        console.print(made)
     if html is not None:
         text = page(exes[0].name, tables.inputs_text(exes[0].inputs, arrays), profiles)
         html.write_text(text, encoding="utf-8")

@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +39,7 @@ from tilewright.runtime.executor import Executable, default_threads, is_thread_c
 from tilewright.support import knobs
 from tilewright.support.cache import Cache
 from tilewright.support.collector import collector_paused
-from tilewright.support.errors import CompileError
+from tilewright.support.errors import CompileError, ScheduleWarning
 from tilewright.target.processors import architecture
 from tilewright.target.target import Target
 from tilewright.target.target import target as read_target
@@ -253,6 +254,9 @@ def compile_graph(
         program, texts = assemble(fused, groups, funcs, codes, plan)
         if likely:
             program.manifest.notes["likely"] = likely
+    if told := program.manifest.notes.get("fallbacks"):
+        listed = "".join(f"\n  {kernel}: {why}" for kernel, why in told.items())
+        warnings.warn(f"kernels of '{graph.name}' took{listed}", ScheduleWarning, stacklevel=4)
     for text in texts:
         see("host", text)
     return program

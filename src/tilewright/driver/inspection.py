@@ -122,7 +122,8 @@ def show_model(
             live, total = map(tables.bytes_text, (plan.live_bytes, plan.typical_bytes))
             console.print(f"{total} planned; {live} live at once\n")
         else:
-            console.print(tables.kernels_table(kernels))
+            shown = [tables.kernels_table(kernels), *tables.fallbacks_tables(program.manifest)]
+            console.print(*shown)
 
 
 def _headed(console: Console, title: str, text: str) -> None:
@@ -144,4 +145,4 @@ def show_artifact(console: Console, path: str) -> None:
         f"{tables.bytes_text(len(exe.artifact()))} in the file, "
         f"{tables.bytes_text(exe.arena_bytes)} of working memory"
     )
-    console.print(tables.kernels_table(manifest.kernels))
+    console.print(tables.kernels_table(manifest.kernels), *tables.fallbacks_tables(manifest))

@@ -24,7 +24,7 @@ from tilewright.codegen.llvm import Entry, emit
 from tilewright.codegen.llvm_compile import compile_assembly, compile_object
 from tilewright.driver.observe import Watch
 from tilewright.driver.stages import Observer, Stages
-from tilewright.ir.stmt import Buffer, Func
+from tilewright.ir.stmt import Buffer, Func, annotation
 from tilewright.ir.verify import verify
 from tilewright.lower.pipeline import Pass, lower
 from tilewright.strategy.select import default
@@ -50,13 +50,15 @@ class Job:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled function: object code, what to launch in order, the memory it needs."""
+    """A compiled function: object code, what to launch in order, the memory it needs. fallback: if
+    its family's strategy did not schedule it, what did, and why."""
 
     name: str
     code: bytes
     entries: tuple[Entry, ...]
     workspace: tuple[Buffer, ...]
     seconds: dict[str, float] = field(default_factory=dict[str, float])  # by stage
+    fallback: str = ""
 
 
 @collector_paused()
@@ -90,7 +92,8 @@ def compile_kernel(job: Job, observers: Sequence[Observer] = ()) -> Kernel:
     with stages("llvm"):
         code = compile_object(emitted.text, machine)
     see("assembly", None, lambda: compile_assembly(emitted.text, machine), stages.seconds["llvm"])
-    return Kernel(job.func.name, code, emitted.entries, emitted.workspace, stages.seconds)
+    made = emitted.entries, emitted.workspace, stages.seconds
+    return Kernel(job.func.name, code, *made, annotation(scheduled, "fallback", ""))
 
 
 class KernelPool:

@@ -70,6 +70,11 @@ def workspaces(codes: Sequence[Code]) -> dict[str, Expr]:
     return most
 
 
+def fallbacks(codes: Sequence[Code]) -> dict[str, str]:
+    """What scheduled the kernels that their family's strategy did not, and why, by their names."""
+    return {k.name: k.fallback for code in reversed(codes) for k in code.kernels if k.fallback}
+
+
 def _workspace_bytes(kernel: Kernel) -> Expr:
     """Bytes of the buffers that live between a kernel's launches, each aligned."""
     total: Expr = const(0)
@@ -118,6 +123,7 @@ def assemble(
             "arena_bytes": plan.typical_bytes,
             "targets": [str(code.machine) for code in codes],
             **({"measured": tells} if tells else {}),
+            **({"fallbacks": told} if (told := fallbacks(codes)) else {}),
         },
     )
     program = abi.Program(

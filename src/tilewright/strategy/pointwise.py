@@ -40,7 +40,7 @@ def stream(
     """
     block = find(schedule, name)
     loops = list(schedule.loops(name))
-    while len(loops) > 1 and extent(schedule, loops[-1]) == 1:
+    while len(loops) > 1 and extent(schedule, loops[-1], 0) == 1:
         loops.pop()  # the rows of an image of one channel
     if not loops:
         return

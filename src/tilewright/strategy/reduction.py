@@ -18,6 +18,7 @@ from tilewright.arith.affine import Forms
 from tilewright.ir.expr import Load, Var, as_int, const
 from tilewright.ir.stmt import Axis, Block
 from tilewright.ir.walk import blocks, free_vars, loads
+from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import instances, is_reduction, written
 from tilewright.strategy.convolution import split_off_result
@@ -276,8 +277,11 @@ def by_itself(schedule: Schedule, name: str, target: Target, threads: int) -> No
     spatial = [n for n, a in zip(loops, block.axes, strict=False) if a.kind == "spatial"]
     if not rows_abreast(schedule, [name], spatial, target):
         vectorize_block(schedule, name, list(loops), target, alone=len(spatial))
-    if threads > 1 and is_worth_a_region(instances(block) * 4, target) and len(spatial) > 1:
-        schedule.parallel(schedule.loops(name)[0])
+    first, driven = schedule.loops(name)[0], axes_driven(find(schedule, name))
+    lane = find_loop(schedule.func, first).kind == "vectorize"
+    if threads > 1 and is_worth_a_region(instances(block) * 4, target) and not lane:
+        if first in driven and driven[first].kind == "spatial":
+            schedule.parallel(first)
 
 
 def vectorize_block(

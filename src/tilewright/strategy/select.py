@@ -18,6 +18,7 @@ from tilewright.strategy.attention import attention, products, scores
 from tilewright.strategy.chains import shorten_chains
 from tilewright.strategy.convolution import convolution, transposed
 from tilewright.strategy.depthwise import depthwise
+from tilewright.strategy.generic import generic
 from tilewright.strategy.pointwise import pointwise
 from tilewright.strategy.product import dense, matmul, pointwise_product
 from tilewright.strategy.reduction import reduction
@@ -56,21 +57,31 @@ def family(func: Func) -> str:
 def default(func: Func, target: Target, threads: int = 1, *, strict: bool = False) -> Schedule:
     """The default schedule of `func` on `target`, for `threads` threads.
 
-    Where a primitive refuses what a strategy wants, the function runs on one thread, and where that
-    is refused too as it was written, one number at a time; its annotation "unscheduled" says why.
+    Where a primitive refuses what a strategy wants, the function runs on one thread; where that is
+    refused too, it takes the generic schedule. Its annotation "fallback" says which, and why.
     `strict` raises the ScheduleError instead.
     """
-    why = ""
-    for count in dict.fromkeys((threads, 1)):
+    try:
+        return scheduled(func, target, threads)
+    except ScheduleError as fault:
+        if strict:
+            raise
+        why = f"{fault.what}: {fault.why}"
+    if threads > 1:
         try:
-            return scheduled(func, target, count)
-        except ScheduleError as fault:
-            if strict:
-                raise
-            why = why or f"{fault.what}: {fault.why}"
-    plain = Schedule(func.replace(annotations=annotated(func.annotations, "unscheduled", why)))
-    shorten_chains(plain)
-    return plain
+            return scheduled(_falling_back(func, f"one thread, {why}"), target, 1)
+        except ScheduleError:
+            pass  # then it was not for the threads
+    schedule = Schedule(func)
+    left = generic(schedule, target, threads)
+    text = "the generic schedule" + (f" (plain loops: {', '.join(left)})" if left else "")
+    schedule.func = _falling_back(schedule.func, f"{text}, {why}")
+    shorten_chains(schedule)
+    return schedule
+
+
+def _falling_back(func: Func, why: str) -> Func:
+    return func.replace(annotations=annotated(func.annotations, "fallback", why))
 
 
 def scheduled(func: Func, target: Target, threads: int, choose: Chooser | None = None) -> Schedule:

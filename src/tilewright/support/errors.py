@@ -68,6 +68,10 @@ class ScheduleError(UserFault):
     rule = ""
 
 
+class ScheduleWarning(UserWarning):
+    """Kernels of a model took another schedule than their family's: they are right, and slower."""
+
+
 class CompileError(UserFault):
     """A model or program cannot be compiled as asked."""
 

@@ -129,6 +129,17 @@ def kernels_table(kernels: Sequence[abi.KernelInfo]) -> Table:
     return made
 
 
+def fallbacks_tables(manifest: abi.Manifest) -> list[Table]:
+    """The kernels that did not get their family's schedule, and why; nothing if there are none."""
+    told = manifest.notes.get("fallbacks")
+    if not isinstance(told, dict) or not told:
+        return []
+    made = table("not scheduled by their family's strategy", "kernel", "what it took", left=2)
+    for kernel, why in told.items():  # pyright: ignore[reportUnknownVariableType]
+        made.add_row(Text(str(kernel)), Text(str(why)))  # pyright: ignore[reportUnknownArgumentType]
+    return [made]
+
+
 def targets_table() -> Table:
     """The kinds of machines, their options and what can be made for them."""
     from tilewright.target.target import KINDS  # showing a run's results does without machines
