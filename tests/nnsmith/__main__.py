@@ -1,0 +1,119 @@
+"""The command: `python -m tests.nnsmith --count 3000 [--first N] [--case N] [--levels 0,3]`.
+
+Each model is compiled from PyTorch and from ONNX in a process of its own; failures are printed with
+their graph, exit code 1 when there is one. `--case N` runs one here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+
+from tests.differential.verdict import cause
+from tests.fuzz.judge import judge
+from tests.nnsmith.draw import Drawn, draw, onnxruntime_results
+from tests.nnsmith.rounding import Disturbed, Undefined, differences, run
+from tilewright.driver.compile import compile_observed
+from tilewright.driver.kernels import KernelPool
+
+SECONDS = 240.0  # of processor time, for one model
+LEVELS = 4
+
+
+class Different(Exception):
+    """A result that neither eager PyTorch nor rounding explains."""
+
+
+def main(
+    count: Annotated[int, typer.Option(help="how many models")] = 100,
+    first: Annotated[int, typer.Option(help="the first model's number")] = 0,
+    case: Annotated[int | None, typer.Option(help="run this one here and show it")] = None,
+    levels: Annotated[str, typer.Option(help="levels of optimisation; one in turn if empty")] = "",
+) -> None:
+    """Compile nnsmith's models and compare them with eager PyTorch."""
+    if os.environ.get("PYTHONHASHSEED") != "0":  # nnsmith draws from sets
+        os.execve(sys.executable, sys.orig_argv, os.environ | {"PYTHONHASHSEED": "0"})
+    torch.set_num_threads(1)
+    numbers = range(first, first + count) if case is None else [case]
+    if case is not None:
+        drawn = draw(case)
+        print(drawn.text)
+        check(drawn, chosen(levels, case))
+        print("agrees")
+        return
+    draw(0)  # imports everything once
+    kinds: Counter[str] = Counter()
+    failures: dict[str, list[int]] = {}
+    for number in numbers:
+        verdict = judge(lambda n=number: check(draw(n), chosen(levels, n)), seconds=SECONDS)
+        kinds[verdict.kind] += 1
+        if verdict.kind != "ok":
+            print(f"model {number}: {verdict.kind}: {verdict.detail[:600]}", flush=True)
+            failures.setdefault(cause(verdict), []).append(number)
+        if (number + 1) % 100 == 0:
+            print(f"# up to {number + 1}: {dict(kinds)}", flush=True)
+    for name, which in sorted(failures.items(), key=lambda entry: -len(entry[1])):
+        print(f"{len(which):5} × {name}: {', '.join(map(str, which[:12]))}")
+    print(f"{sum(kinds.values())} models: {dict(kinds)}")
+    sys.exit(1 if failures else 0)
+
+
+def chosen(levels: str, number: int) -> list[int]:
+    return [int(level) for level in levels.split(",")] if levels else [number % LEVELS]
+
+
+def check(drawn: Drawn, levels: list[int]) -> None:
+    """Raises Different, or what the compiler raises."""
+    inputs = list(drawn.inputs.values())
+    arrays = [x.numpy() for x in inputs]
+    try:
+        run(drawn.module, inputs, Disturbed(0, 0.0))
+    except Undefined:
+        return
+    proto = drawn.onnx()
+    kept = [entry.name for entry in proto.graph.input]
+    fed = [np.asarray(drawn.inputs[name].numpy()) for name in kept]
+    for level in levels:
+        compare(f"torch, level {level}", drawn, results(drawn.module, arrays, level, inputs))
+        try:
+            compare(f"onnx, level {level}", drawn, found := results(proto, fed, level))
+        except Different as fault:
+            if not same(found, onnxruntime_results(proto, fed)):
+                raise Different(f"{fault}, nor onnxruntime") from None
+
+
+def results(model: Any, arrays: list[Any], level: int, examples: Any = None) -> list[Any]:
+    exe = compile_observed(
+        model,
+        example_inputs=examples,
+        threads=1,
+        opt_level=level,
+        cache=False,
+        pool=KernelPool(1),
+    )
+    return [np.asarray(x) for x in exe(*arrays)]
+
+
+def compare(way: str, drawn: Drawn, found: list[Any]) -> None:
+    wrong = differences(drawn.module, list(drawn.inputs.values()), found)
+    if wrong:
+        raise Different(f"{way}: {'; '.join(wrong)}")
+
+
+def same(found: list[Any], theirs: list[Any]) -> bool:
+    """Do we compute what onnxruntime does? Then the exporter wrote another model."""
+    return all(
+        a.shape == b.shape
+        and np.allclose(a.astype(np.float64), b.astype(np.float64), 1e-3, 1e-5, equal_nan=True)
+        for a, b in zip(found, theirs, strict=True)
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

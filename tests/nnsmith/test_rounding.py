@@ -1,0 +1,43 @@
+"""What rounding explains, on modules written here: nnsmith itself is not needed."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.nnsmith.rounding import Disturbed, Undefined, differences, run
+
+
+def chain(x):
+    return torch.sin(x * 50.0), torch.floor(x * 7.0).to(torch.int64), torch.relu(x)
+
+
+def test_results_that_rounding_explains_agree():
+    x = torch.linspace(-2, 2, 101, dtype=torch.float32)
+    exact = [y.numpy() for y in chain(x.double())]
+    found = [exact[0].astype(np.float32), exact[1], exact[2].astype(np.float32)]
+    assert differences(chain, [x], found) == []
+
+
+@pytest.mark.parametrize("output, by", [(0, 1e-3), (1, 3), (2, 1e-4)])
+def test_other_results_are_told(output, by):
+    x = torch.linspace(-2, 2, 101, dtype=torch.float32)
+    found = [y.numpy().copy() for y in chain(x)]
+    found[output][7] += by
+    (told,) = differences(chain, [x], found)
+    assert told.startswith(f"output {output}[7] is ") and "1 of 101 differ" in told
+
+
+def test_other_shapes_and_types_are_told():
+    x = torch.ones(3)
+    assert "eager gives float32" in differences(torch.neg, [x], [-np.ones(3)])[0]
+    assert "eager gives float32" in differences(torch.neg, [x], [-np.ones(4, np.float32)])[0]
+
+
+def test_casts_beyond_an_integer_have_no_result():
+    def cast(x):
+        return x.to(torch.int32)
+
+    run(cast, [torch.tensor([2147483000.0, -2147483648.0])], Disturbed(0, 0.0))
+    for beyond in (float("nan"), 2147483648.0, -2147484000.0):
+        with pytest.raises(Undefined):
+            run(cast, [torch.tensor([beyond])], Disturbed(0, 0.0))
