@@ -202,6 +202,9 @@ def _steps(
         {s: graph.ranges.get(s.name, (1, None)) for s in graph.symbols}
         | dict.fromkeys(graph.measured, (0, None))
     )
+    for size, what in graph.required:
+        steps.append(Require(size, len(tells)))
+        tells.append(what)
     for group in fused.groups:
         if group.name not in of_func:
             for node in group.nodes:

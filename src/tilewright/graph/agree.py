@@ -1,8 +1,8 @@
 """Two sizes that an operator needs to be one, though only the run can tell.
 
-In: a builder, the two sizes, and values that have them. Out: the values under the one of them that
-is a number, or under a new size to which the run binds both; it compares them and refuses what
-differs.
+In: a builder, the two sizes, and values that have them. Out: the values under one size. Sizes that
+follow from those of the inputs are compared before anything runs, and the simpler one stands for
+both. Where data decides, a new size does, to which the run binds both where they are the same.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ def agree(
     shown = [v for v in dict.fromkeys(values) if open_sizes & {*v.shape}]
     if not shown:
         return {}
+    if build.from_inputs((a, b)):
+        build.require_equal(a, b, what)
+        return {v: viewed(build, v, (a, b), simpler(a, b)) for v in shown}
     one, other = build.size_vector(a), build.size_vector(b)
     none = build.constant(np.array([-1]), "none")
     same = build.emit("where", build.emit("equal", one, other), one, none)
@@ -36,10 +39,7 @@ def agree(
     build.emit("measure", same, symbols=(name,), what=what)
     (size,) = build.name_measured(same, [Var(name)])
     if number is None:
-        return {
-            v: build.emit("view_as", v, shape=tuple(size if s in (a, b) else s for s in v.shape))
-            for v in shown
-        }
+        return {v: viewed(build, v, (a, b), size) for v in shown}
     last = build.size_vector(size - 1)
     places = build.emit("minimum", build.emit("arange", length=number), last)
     made = {}
@@ -49,3 +49,14 @@ def agree(
             if s in open_sizes:
                 made[v] = build.emit("gather", made[v], places, axis=axis)
     return made
+
+
+def simpler(a: Expr, b: Expr) -> Expr:
+    """A number before others, then the shorter one."""
+    return min(a, b, key=lambda s: (as_int(s) is None, len(sizes.text(s)), sizes.text(s)))
+
+
+def viewed(build: Folding, v: Value, old: Iterable[Expr], new: Expr) -> Value:
+    """v with `new` for the sizes `old`, which are the same."""
+    shape = tuple(new if s in old else s for s in v.shape)
+    return v if shape == v.shape else build.emit("view_as", v, shape=shape)

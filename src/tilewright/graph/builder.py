@@ -46,6 +46,7 @@ class Builder:
         self.sizes: set[Expr] = set()  # that values have, where the run finds them
         self.formats: dict[str, str] = {}  # of inputs and outputs, by the user's name
         self.ranges: dict[str, tuple[int, int]] = {}  # least and most of symbols
+        self.required: dict[Expr, str] = {}  # what must not be negative → what to say
         self._taken: dict[str, int] = {}
 
     def symbol(self, name: str) -> Var:
@@ -171,6 +172,7 @@ class Builder:
             list(outputs),
             self.formats,
             self.ranges,
+            self.required.items(),
         )
 
 

@@ -98,4 +98,7 @@ def bind(graph: Graph, arrays: Sequence[np.ndarray]) -> dict[Var, int]:
             raise InputError(
                 "cannot run the graph", f"{symbol.name} is {n}, expected from {low} to {high}"
             )
+    for size, what in graph.required:
+        if sizes.at(size, symbols) < 0:
+            raise InputError("cannot run the graph", f"{what}: these sizes do not fit")
     return symbols

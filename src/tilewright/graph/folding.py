@@ -9,18 +9,18 @@ graph.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.graph import sizes
 from tilewright.graph.builder import Builder, complete
-from tilewright.graph.graph import Value, tensor_type
+from tilewright.graph.graph import Node, Value, tensor_type
 from tilewright.graph.operator import OPERATORS, Mismatch, Unequal
 from tilewright.graph.settle import Names, meet, renamed
 from tilewright.ir.dtype import DType, dtype
-from tilewright.ir.expr import Expr, Var, as_int
+from tilewright.ir.expr import Expr, Var, as_int, minimum
 
 SMALL = 1 << 20  # bytes that a folded constant may always take
 GENERATED = 1 << 31  # bytes that constants made from nothing (ONNX ConstantOfShape) may stand for
@@ -70,6 +70,24 @@ class Folding(Builder):
         self.known: dict[Value, np.ndarray] = {}  # arrays of objects: ints and size expressions
         self.measured: dict[tuple[Value, int], Expr] = {}  # elements that a `measure` has named
         self.generated = 0
+        self.found: set[Var] = set()  # symbols that a `measure` binds
+
+    def append(self, node: Node) -> None:
+        """As Builder.append."""
+        super().append(node)
+        if node.op == "measure":
+            self.found.update(map(Var, node["symbols"]))
+
+    def from_inputs(self, given: Iterable[Any]) -> bool:
+        """Do sizes follow from those of the inputs, and not from data?"""
+        return self.found.isdisjoint(sizes.symbols(given))
+
+    def require_equal(self, a: Expr, b: Expr, what: str) -> None:
+        """No run is to start where two sizes that follow from the inputs' differ."""
+        a, b = sorted((a, b), key=sizes.text)
+        size = sizes.size(minimum(sizes.size(a - b), sizes.size(b - a)))
+        told = f"{what}, where {sizes.text(a)} has to be {sizes.text(b)}"
+        self.required.setdefault(size, told)
 
     def emit(self, op: str, *inputs: Value, name: str | Sequence[str] = "", **attrs: Any) -> Any:
         """As Builder.emit; a constant comes back where the result is known."""

@@ -176,6 +176,7 @@ class Graph:
     formats: by the user's name of an input or output, what its elements stand for if that is not
     what the dtype says (see `runtime.formats`).
     ranges: by symbol, the least and the most it may be where the model says so; runs refuse others.
+    required: sizes of the inputs' symbols that no run may find negative, and what to say if one is.
     """
 
     __slots__ = (
@@ -188,6 +189,7 @@ class Graph:
         "output_names",
         "outputs",
         "ranges",
+        "required",
     )
 
     def __init__(
@@ -201,6 +203,7 @@ class Graph:
         output_names: Sequence[str] | None = None,
         formats: Mapping[str, str] | None = None,
         ranges: Mapping[str, tuple[int, int]] | None = None,
+        required: Iterable[tuple[Expr, str]] = (),
     ) -> None:
         self.name = name
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
@@ -210,6 +213,7 @@ class Graph:
         self.output_names = tuple(output_names or [v.name for v in self.outputs])
         self.formats = dict(formats or {})
         self.ranges = dict(ranges or {})
+        self.required = tuple(required)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Graph) and all(

@@ -61,8 +61,10 @@ class _Parser:
                     self.builder.formats = ast.literal_eval(said)
                 case ast.Call(func=ast.Name(id="ranges"), args=[said]):
                     self.builder.ranges = ast.literal_eval(said)
+                case ast.Call(func=ast.Name(id="requires"), args=[size, said]):
+                    self.builder.required[sizes.size(self.attribute(size))] = ast.literal_eval(said)
                 case _:
-                    self.refuse(decorator, "expected formats({...}) or ranges({...})")
+                    self.refuse(decorator, "expected formats, ranges or requires")
         parameters = function.args.args
         defaults = [None] * (len(parameters) - len(function.args.defaults)) + function.args.defaults
         for parameter, default in zip(parameters, defaults, strict=True):
@@ -89,6 +91,7 @@ class _Parser:
             names,
             made.formats,
             made.ranges,
+            made.required.items(),
         )
 
     def statement(self, s: ast.stmt) -> None:

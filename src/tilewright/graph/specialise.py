@@ -109,6 +109,15 @@ class _Specialiser:
         gone = {s.name for s in self.stands}
         build.ranges = {s: r for s, r in old.ranges.items() if s not in gone}
         build.formats = old.formats
+        for size, what in old.required:
+            left = renamed(size, self.stands)
+            if (as_int(left) or 0) < 0:
+                given = ", ".join(f"{s.name}={sizes.text(n)}" for s, n in self.stands.items())
+                raise CompileError(
+                    f"cannot compile '{old.name}' for {given}", f"{what}: these sizes do not fit"
+                )
+            if as_int(left) is None:
+                build.required[left] = what
         return without_dead(build.finish(outputs))
 
     def place(self, node: Node) -> None:

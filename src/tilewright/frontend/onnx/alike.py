@@ -16,10 +16,10 @@ import numpy as np
 from tilewright.frontend.onnx.measured import I64, choose, counted, measure, op, valid
 from tilewright.frontend.onnx.registry import Site
 from tilewright.graph import sizes
-from tilewright.graph.agree import agree
+from tilewright.graph.agree import agree, simpler
 from tilewright.graph.graph import Value
 from tilewright.graph.settle import meet
-from tilewright.ir.expr import Expr, Var, as_int, minimum
+from tilewright.ir.expr import Expr, as_int, minimum
 
 BROADCASTS = {  # and how many of their operands' last axes are not broadcast
     ("", op): 2 if op == "MatMul" else 0
@@ -40,6 +40,10 @@ def alike(n: Site, values: Sequence[Value], own: int = 0) -> list[Value]:
         return alike(n, [_stretched(n, v, list(longer.items()), rank + own) for v in values], own)
     open_axes = [d for d, different in enumerate(met) if len(different) > 1]
     if not open_axes or not all(left_to_the_run(n, met[d]) for d in open_axes):
+        return list(values)
+    if n.build.from_inputs(s for d in open_axes for s in met[d]):
+        for d in open_axes:
+            values = one_size(n, values, d - rank - own, met[d])
         return list(values)
     padded = [n.build.from_sizes(np.array(s, object), I64) for s in shapes]
     goal = padded[0]
@@ -66,6 +70,25 @@ def agreed(n: Site, a: Expr, b: Expr) -> bool:
     return bool(made)
 
 
+def one_size(n: Site, values: Sequence[Value], axis: int, met: set[Expr]) -> list[Value]:
+    """The values under one size where they have several that the inputs decide; runs in which these
+    differ do not start."""
+    label = n.node.name or n.node.output[0]
+    first, *others = sorted(met, key=sizes.text)
+    whole = first
+    for other in others:
+        whole = simpler(whole, other)
+    for s in met - {whole}:
+        n.build.require_equal(whole, s, f"the shape of the operands of {n.op} '{label}'")
+    made = []
+    for v in values:
+        if v.rank + axis >= 0 and v.shape[axis] in met - {whole}:
+            d = axis + v.rank
+            v = op(n, "view_as", v, shape=(*v.shape[:d], whole, *v.shape[d + 1 :]))
+        made.append(v)
+    return made
+
+
 def whole_of(different: set[Expr]) -> Expr | None:
     """Of two sizes the one whose first element, if there is any, the other keeps: x and x[:1]."""
     if len(different) != 2:
@@ -80,8 +103,7 @@ def whole_of(different: set[Expr]) -> Expr | None:
 
 def left_to_the_run(n: Site, different: set[Expr]) -> bool:
     """Does a size among these depend on data, or do no sizes of the inputs make them one?"""
-    measured = {Var(s) for node in n.build.nodes if node.op == "measure" for s in node["symbols"]}
-    if not measured.isdisjoint(sizes.symbols(different)):
+    if not n.build.from_inputs(different):
         return True
     first, *others = different
     symbols = sizes.symbols([s for v in n.build.inputs for s in v.shape])

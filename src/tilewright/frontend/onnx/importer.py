@@ -56,7 +56,6 @@ from tilewright.ir.expr import as_int
 from tilewright.support.errors import CompileError, ImportFault
 
 MOST_NODES = 200_000  # translated nodes, after functions and loops are expanded
-MOST_AGREED = 4  # pairs of sizes of one node that are compared in the run
 
 Scope = dict[str, Value | None]
 CLOSED = "\0closed"  # a name in a scope beyond which nothing is seen
@@ -150,7 +149,7 @@ class Importer:
     @property
     def has_measured(self) -> bool:
         """Does a size depend on data?"""
-        return any(node.op == "measure" for node in self.build.nodes)
+        return bool(self.build.found)
 
     def check_versions(self) -> None:
         version = self.versions.setdefault("", NEWEST)
@@ -331,7 +330,7 @@ class Importer:
             tensors = [v for v in site.inputs if isinstance(v, Value)]
             if len(tensors) == len(site.inputs) > 1:
                 site.inputs = [*alike(site, tensors, own)]
-        for _ in range(MOST_AGREED):
+        while True:  # each round leaves the inputs with fewer sizes
             try:
                 return translator(site)
             except CompileError as fault:
@@ -339,7 +338,6 @@ class Importer:
                 left = isinstance(rule, Unequal) and own != 0
                 if not left or not agreed(site, *rule.sizes):
                     raise
-        return translator(site)
 
     def inline(self, graph: onnx.GraphProto, inputs: Sequence[Value]) -> tuple[Value, ...]:
         """The outputs of a subgraph, which sees the values around it."""

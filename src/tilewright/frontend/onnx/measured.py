@@ -16,8 +16,10 @@ import numpy as np
 from tilewright.frontend.onnx.registry import Refusal, Site
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
+from tilewright.graph.operator import Unequal
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, Var, as_int
+from tilewright.support.errors import CompileError
 
 I64 = dtype("i64")
 FAR = 1 << 40  # beyond every size
@@ -151,7 +153,18 @@ def view(n: Site, x: Value, goal: Value, what: str) -> Value:
 def view_of(n: Site, x: Value, shape: Sequence[Any]) -> Value:
     """x under `shape`, by a check of the run if it does not show that it holds as many elements."""
     goal = sizes.shape(shape)
-    if sizes.product(goal) == x.elements:
+    count = sizes.product(goal)
+    if n.build.from_inputs((count, x.elements)):
+        try:
+            return n.emit("reshape", x, shape=goal)
+        except CompileError as fault:
+            never = as_int(sizes.size(count - x.elements)) is not None
+            if never or not isinstance(fault.__context__, Unequal):
+                raise
+        label = n.node.name or n.node.output[0]
+        n.build.require_equal(count, x.elements, f"the shape of {n.op} '{label}'")
+        return n.emit("view_as", x, shape=goal)
+    if count == x.elements:
         return n.emit("reshape", x, shape=goal)
     made = np.empty(len(goal), object)
     made[:] = goal
