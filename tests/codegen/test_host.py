@@ -82,7 +82,7 @@ def test_fields_of_the_call_agree_with_the_runtime() -> None:
     assert CALL_FIELDS == {
         "inputs": host.INPUTS, "outputs": host.OUTPUTS, "dims": host.DIMS,
         "arena": host.ARENA, "weights": host.WEIGHTS, "launch": host.LAUNCH,
-        "provide": host.PROVIDE,
+        "provide": host.PROVIDE, "refuse": host.REFUSE,
     }  # fmt: skip
 
 

@@ -234,6 +234,12 @@ def _measured() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         ("bitcast", [i(4)], {"to": "f64"}),
         ("bitcast", [b(3)], {"to": "u8"}),
         ("measure", [i(2, low=0)], {"symbols": ("a", "b"), "what": "the shape"}),
+        ("check_bounds", [f(3), i(4, 2)], {"least": (-5, -6), "most": (5, 9), "what": "a"}),
+        (
+            "check_bounds",
+            [f(3), i(9, of=np.int32), np.array(False)],
+            {"least": (0,), "most": (1,), "what": "not now"},
+        ),
         ("view_as", [f(3, 4)], {"shape": (2, 6)}),
         ("axes_last", [f(2, 3, 4), np.array([True, False, True])], {"rows": 3, "columns": 8}),
         ("axes_last", [f(2, 3), np.array([False, False])], {"rows": 6, "columns": 1}),

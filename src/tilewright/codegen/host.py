@@ -11,15 +11,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tilewright.codegen.bounds import CHUNK, FRAME, bounds_kernel
 from tilewright.codegen.llvm import ATTRIBUTES
 from tilewright.codegen.llvm_expressions import Expressions
-from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Binary, BinaryOp, Expr, Var, binary, expr
+from tilewright.ir.dtype import DType, i64
+from tilewright.ir.expr import Binary, BinaryOp, Expr, Var, as_int, binary, expr
+from tilewright.runtime.abi import DTYPE_CODES
 from tilewright.target.target import Target
 
 ENTRY, SHAPES = "tw_main", "tw_shapes"
-INPUTS, OUTPUTS, DIMS, ARENA, WEIGHTS, LAUNCH, PROVIDE = 0, 8, 16, 24, 32, 40, 48  # in tw_call
-NO_MEMORY = -1  # what the program returns; a positive code is the number of a `Measure`, from 1
+# in tw_call
+INPUTS, OUTPUTS, DIMS, ARENA, WEIGHTS, LAUNCH, PROVIDE, REFUSE = 0, 8, 16, 24, 32, 40, 48, 56
+# what the program returns; a positive code is the number of a `Measure`, from 1
+NO_MEMORY, REFUSED = -1, -2
+NOBODYS = (1 << 31) - 1  # the id of a kernel that the manifest does not list
 
 Size = int | Expr
 
@@ -103,7 +108,21 @@ class Require:
     number: int
 
 
-Step = Launch | Branch | Repeat | Measure | Provide | Require
+@dataclass(frozen=True)
+class Check:
+    """The program ends where one of `count` integers at `place`, `stride` elements apart, is not
+    from `least` to `most`. what: the operator that they are indices of, for the message."""
+
+    place: Place
+    of: DType
+    count: Size
+    stride: int
+    least: Size
+    most: Size
+    what: str
+
+
+Step = Check | Launch | Branch | Repeat | Measure | Provide | Require
 MOST_MEASURED = 1 << 40
 
 
@@ -132,6 +151,7 @@ def host_program(
     used = sorted(main.kernels)
     lines = [f'target triple = "{target.triple}"']
     lines += [f'declare hidden void @"{name}"(ptr, ptr, i64, i64)' for name in used]
+    lines += main.own.values()
     body = main.b.text()
     texts = [
         f"define i32 @{ENTRY}(ptr %call) #0 {{\nentry:\n{main.frame()}\n{body}\n  ret i32 0\n}}"
@@ -186,6 +206,8 @@ class _Main(_Sizes):
         self.slots = 1
         self.buffers: dict[int, str] = {}  # addresses that were provided
         self.sizes: dict[Size, str] = {}  # values of sizes
+        self.own: dict[str, str] = {}  # definitions beside this function: by name, their text
+        self.texts: dict[bytes, str] = {}  # names of constants that hold texts
         for n, name in enumerate(symbols):
             self.bind_scalar(name, self.field("i64", self.field("ptr", "%call", DIMS), 8 * n))
 
@@ -232,6 +254,8 @@ class _Main(_Sizes):
             self.measure(step)
         elif isinstance(step, Provide):
             self.provide(step)
+        elif isinstance(step, Check):
+            self.check(step)
         elif isinstance(step, Require):
             size, overflows = self.checked(step.size)
             negative = self.b.value(f"icmp slt i64 {size}, 0")
@@ -268,6 +292,67 @@ class _Main(_Sizes):
             self.b.effect(f"store i64 {value}, ptr {goal}, align 8")
             self.bind_scalar(name, value)
 
+    def check(self, step: Check) -> None:
+        name = self.bounds_kernel(step.of)
+        self.slots = max(self.slots, len(FRAME))
+        address, count = self.address(step.place), self.size(step.count)
+        least, most = self.size(step.least), self.size(step.most)
+        found = self.alloca()
+        self.b.effect(f"store i64 0, ptr {found}, align 8")
+        ends = as_int(step.least), as_int(step.most)
+        span = (
+            self.b.pure(f"sub i64 {most}, {least}", most, least)
+            if None in ends
+            else str(ends[1] - ends[0])  # type: ignore[operator]
+        )
+        self.put("ptr", address, 0)
+        self.put("ptr", found, 1)
+        for slot, value in enumerate((count, str(step.stride), least, span), 2):
+            self.put("i64", value, slot)
+        extent = self.chunks(count)
+        start = self.field("ptr", "%call", LAUNCH)
+        self.b.effect(
+            f"call void {start}(ptr %call, i32 {NOBODYS}, ptr @{name}, ptr %frame, i64 {extent})"
+        )
+        outside = self.b.value(f"load i64, ptr {found}, align 8")
+        wrong = self.b.value(f"icmp ne i64 {outside}, 0")
+        if not span.isdigit():
+            none = self.b.value(f"icmp slt i64 {span}, 0")  # an axis without elements: all are
+            some = self.b.value(f"icmp sgt i64 {count}, 0")
+            none = self.b.value(f"and i1 {none}, {some}")
+            wrong = self.b.value(f"or i1 {wrong}, {none}")
+
+        tell, what = self.field("ptr", "%call", REFUSE), self.text(step.what)
+        told = (
+            f"ptr %call, ptr @{what}, ptr {address}, i32 {DTYPE_CODES[step.of.name]}, i64 {count},"
+            f" i64 {step.stride}, i64 {least}, i64 {most}"
+        )
+        self.stop_if(wrong, REFUSED, f"call void {tell}({told})")
+
+    def chunks(self, count: str) -> str:
+        """The iterations of a kernel that checks so many indices."""
+        if count.isdigit():
+            return str(-(-int(count) // CHUNK))
+        more = self.b.pure(f"add i64 {count}, {CHUNK - 1}", count)
+        return self.b.pure(f"sdiv i64 {more}, {CHUNK}", more)
+
+    def bounds_kernel(self, of: DType) -> str:
+        """The name of the kernel that checks indices of this dtype; it is defined on the way."""
+        name, text, declared = bounds_kernel(of)
+        self.own[name] = text
+        self.b.declarations.update(declared)
+        return name
+
+    def text(self, text: str) -> str:
+        """The name of a constant that holds a text for C."""
+        content = text.encode() + b"\0"
+        name = self.texts.setdefault(content, f"text{len(self.texts)}")
+        held = "".join(f"\\{byte:02x}" for byte in content)
+        self.own[name] = (
+            f'@{name} = private unnamed_addr constant [{len(content)} x i8] c"{held}", align 1'
+        )
+        return name
+
     def provide(self, step: Provide) -> None:
         asked = self.size(step.nbytes)
         provide = self.field("ptr", "%call", PROVIDE)
@@ -275,11 +360,19 @@ class _Main(_Sizes):
         self.stop_if(self.b.value(f"icmp eq ptr {found}, null"), NO_MEMORY)
         self.buffers[step.index] = found
 
-    def stop_if(self, condition: str, code: int) -> None:
-        """End the program with `code` where the i1 `condition` holds."""
+    def alloca(self) -> str:
+        """The address of an i64 of the function's own."""
+        name = f"%own{len(self.b.allocas)}"
+        self.b.allocas.append(f"  {name} = alloca i64, align 8")
+        return name
+
+    def stop_if(self, condition: str, code: int, after: str = "") -> None:
+        """End the program with `code` where the i1 `condition` holds, after an instruction."""
         stop, on = self.b.label(), self.b.label()
         self.b.effect(f"br i1 {condition}, label %{stop}, label %{on}")
         self.b.begin(stop)
+        if after:
+            self.b.effect(after)
         self.b.effect(f"ret i32 {code}")
         self.b.begin(on)
 
@@ -304,8 +397,7 @@ class _Main(_Sizes):
             limit = self.b.value(f"load i64, ptr {self.address(step.count)}, align 8")
         else:
             limit = str((1 << 63) - 1) if step.count is None else self.size(step.count)
-        self.b.allocas.append(f"  %rounds{len(self.b.allocas)} = alloca i64, align 8")
-        rounds = f"%rounds{len(self.b.allocas) - 1}"
+        rounds = self.alloca()
         self.b.effect(f"store i64 0, ptr {rounds}, align 8")
         with self.b.endless() as leave:
             done = self.b.value(f"load i64, ptr {rounds}, align 8")

@@ -25,6 +25,7 @@ from tilewright.driver.observe import Watch, watch
 from tilewright.driver.program import Code, assemble, workspaces
 from tilewright.driver.source import Shapes, open_source
 from tilewright.driver.stages import Observer, Stages
+from tilewright.graph.bounds import without_checks
 from tilewright.graph.graph import Graph
 from tilewright.graph.group import FusedGraph, FusedGroup, group_func
 from tilewright.graph.likely import likely_values
@@ -227,6 +228,8 @@ def compile_graph(
             observer(step, None, after, 0.0)
 
     see("import", graph)
+    if not knobs.CHECK_INDICES.read():
+        graph = without_checks(graph)
     likely = likely_values(graph)
     with stages("passes"):
         fused = prepare(graph, machines[0], opt_level, [stages.observe("passes"), *watchers])

@@ -36,7 +36,7 @@ def artifact_key(
     targets = [target] if isinstance(target, str) or not isinstance(target, Sequence) else target
     words = "; ".join(map(str, targets))
     here = machine_identity() + measurements()
-    asked = repr(sized)
+    asked = repr((sized, knobs.CHECK_INDICES.read()))
     return make_key(identity, words, here, threads, opt_level, asked, __version__, fingerprint())
 
 

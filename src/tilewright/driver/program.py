@@ -17,6 +17,8 @@ from tilewright.codegen.host import (
     ENTRY,
     MOST_MEASURED,
     SHAPES,
+    Branch,
+    Check,
     Launch,
     Measure,
     Place,
@@ -198,6 +200,7 @@ def _steps(
     limited: set[Expr] = set()
     of_func = {g.name: (n, f) for n, (g, f) in enumerate(zip(groups, funcs, strict=True))}
     tells: list[str] = []
+    done: set[Step] = set()  # checks of what several values follow from
     known = Facts(
         {s: graph.ranges.get(s.name, (1, None)) for s in graph.symbols}
         | dict.fromkeys(graph.measured, (0, None))
@@ -212,6 +215,10 @@ def _steps(
                     names = tuple((symbols.index(Var(s)), s) for s in node["symbols"])
                     steps.append(Measure(place(node.inputs[0]), names, len(tells)))
                     tells.append(node["what"])
+                elif node.op == "check_bounds":
+                    checks = [s for s in _checks(node, place) if s not in done]
+                    done.update(checks)
+                    steps += checks
             continue
         for node in group.nodes:
             required = _REQUIRED.get(node.op)
@@ -226,6 +233,19 @@ def _steps(
                     tells.append(f"{value!r} would take more memory than any machine has")
         steps += _launches(*of_func[group.name], group, code.of_group[group.name], place)
     return steps, tells
+
+
+def _checks(node: Node, place: _Places) -> Iterator[Step]:
+    """The bounds checks of one node, one for each column of its indices."""
+    numbers, *only = node.inputs[1:]
+    columns = len(node["least"])
+    count = sizes.size(numbers.elements // columns)
+    at = place(numbers)
+    for k, (least, most) in enumerate(zip(node["least"], node["most"], strict=True)):
+        first = sizes.size(expr(at.offset, i64) + k * (numbers.dtype.bits // 8))
+        column = Place(at.space, at.index, first)
+        check = Check(column, numbers.dtype, count, columns, least, most, node["what"])
+        yield Branch(place(only[0]), (check,)) if only else check
 
 
 def _launches(

@@ -60,10 +60,16 @@ _MOVES = {
 
 
 class Folding(Builder):
-    """A Builder whose `emit` folds. `names` (None: not at all) makes symbols that met one."""
+    """A Builder whose `emit` folds. `names` (None: not at all) makes symbols that met one.
 
-    def __init__(self, name: str = "model", names: Names | None = None) -> None:
+    is_whole: it makes a model, whose inputs a caller gives, not the body of a loop.
+    """
+
+    def __init__(
+        self, name: str = "model", names: Names | None = None, *, is_whole: bool = True
+    ) -> None:
         super().__init__(name)
+        self.is_whole = is_whole
         self.names = names
         self.hints: dict[str, int] = {}  # what symbols were when the model was written
         self.met: dict[Var, Expr] = {}  # symbols found to be one → the one that stays, or a number
@@ -243,7 +249,7 @@ def fold(
 ) -> np.ndarray | None:
     """What `op` makes of constants; None if that is not known yet, not one tensor, or too large to
     keep."""
-    if op == "measure":  # its symbols are bound by the run
+    if op in ("measure", "check_bounds"):  # the run binds its symbols, or ends there
         return None
     if len(outputs) != 1 or outputs[0].static_shape is None or any(map(_symbolic, attrs.values())):
         return None

@@ -11,7 +11,9 @@ from __future__ import annotations
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.ir.expr import Expr, as_int
 
-MOVES = frozenset("reshape view_as transpose cast expand slice concat flip tile pad".split())
+MOVES = frozenset(
+    "reshape view_as transpose cast expand slice concat flip tile pad check_bounds".split()
+)
 TABLES = {"gather": 1, "one_hot": 0}  # operator → which input is looked up
 MOST = 1 << 31
 Span = tuple[int, int]

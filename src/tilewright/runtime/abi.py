@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 FORMAT_VERSION = 3
 ALIGNMENT = 64  # bytes; arena, scratch, and each tensor of the weights
 MAX_RANK = 16
@@ -75,6 +75,7 @@ CALL_FIELDS = {
     "weights": 32,
     "launch": 40,
     "provide": 48,
+    "refuse": 56,
 }
 
 

@@ -93,8 +93,25 @@ CACHE_DIR: Knob[Path | None] = Knob(
     "TILEWRIGHT_CACHE_DIR", _path, None, "a folder", "where compiled models are kept"
 )
 CACHE_MB = Knob("TILEWRIGHT_CACHE_MB", _count, 4096, "1 or more", "size of that folder at most")
+CHECK_INDICES = Knob(
+    "TILEWRIGHT_CHECK_INDICES",
+    _flag,
+    True,
+    "0 or 1",
+    "compile checks that indices lie in what they index; without, those outside take the nearest",
+)
 
-ALL: tuple[Knob[Any], ...] = (DUMP, PRINT, TIME, VERIFY, DIFF, THREADS, CACHE_DIR, CACHE_MB)
+ALL: tuple[Knob[Any], ...] = (
+    DUMP,
+    PRINT,
+    TIME,
+    VERIFY,
+    DIFF,
+    THREADS,
+    CACHE_DIR,
+    CACHE_MB,
+    CHECK_INDICES,
+)
 
 
 def cache_folder() -> Path:

@@ -34,10 +34,13 @@ def branch(n: Site) -> Any:
         if condition.array.size != 1:
             raise Refusal("its condition must hold one truth value")
         return n.importer.inline(then if bool(condition.array.reshape(-1)[0]) else other, [])
-    sides = [n.importer.inline(g, []) for g in (then, other)]
+    once = n.build.emit("reshape", n[0], shape=()) if n[0].rank else n[0]
+    sides: list[tuple[Any, ...]] = []
+    for graph, taken in ((then, once), (other, n.build.emit("logical_not", once))):
+        with n.importer.under(taken):
+            sides.append(n.importer.inline(graph, []))
     if len(sides[0]) != len(sides[1]):
         raise Refusal("its branches differ in their number of outputs")
-    once = n.build.emit("reshape", n[0], shape=()) if n[0].rank else n[0]
     names = n.node.output
     return tuple(
         merged(n, once, *pair, name=names[k]) for k, pair in enumerate(zip(*sides, strict=True))

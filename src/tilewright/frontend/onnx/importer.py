@@ -47,6 +47,7 @@ from tilewright.frontend.onnx.order import in_order
 from tilewright.frontend.onnx.registry import NEWEST, OLDEST, TRANSLATORS, Refusal, Site
 from tilewright.frontend.onnx.registry import Sequence as Sequence_
 from tilewright.graph import sizes
+from tilewright.graph.bounds import Bounds, OutOfBounds, checked
 from tilewright.graph.builder import MOST_RANK, identifier
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Value
@@ -113,6 +114,7 @@ class Importer:
         self.arguments: list[dict[str, onnx.AttributeProto]] = []  # of the functions being expanded
         self.translated = 0
         self.body: Any = None  # of the loop that is being translated
+        self.only: Value | None = None  # whether the branch that is being translated is taken
         self.missing: dict[Key, list[str]] = {}  # operators that nothing here translates: nodes
         self.faults: list[ImportFault] = []  # of what else cannot be imported
         self.unknown: set[str] = set()  # what nodes that were refused would have made
@@ -338,6 +340,27 @@ class Importer:
                 left = isinstance(rule, Unequal) and own != 0
                 if not left or not agreed(site, *rule.sizes):
                     raise
+
+    @contextmanager
+    def under(self, condition: Value) -> Iterator[None]:
+        """What is translated meanwhile is computed in any case, but it only counts where the
+        condition holds (a bool, ())."""
+        before = self.only
+        self.only = (
+            condition if before is None else self.build.emit("logical_and", before, condition)
+        )
+        try:
+            yield
+        finally:
+            self.only = before
+
+    def checked(self, numbers: Value, bounds: Bounds, what: str) -> Value:
+        """The numbers; a run in which one of them is outside its bounds ends there, unless it is
+        in a branch that is not taken."""
+        try:
+            return checked(self.build, numbers, bounds, what, self.only)
+        except OutOfBounds as fault:
+            raise Refusal(str(fault)) from None
 
     def inline(self, graph: onnx.GraphProto, inputs: Sequence[Value]) -> tuple[Value, ...]:
         """The outputs of a subgraph, which sees the values around it."""

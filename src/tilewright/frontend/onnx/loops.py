@@ -219,7 +219,7 @@ class Body:
     inputs (`captured`, as they are called outside)."""
 
     def __init__(self, n: Site, given: list[Value]) -> None:
-        self.n, self.outer, self.inner = n, n.build, Folding("body")
+        self.n, self.outer, self.inner = n, n.build, Folding("body", is_whole=False)
         self.before: Body | None = n.importer.body
         names = ["round", "go", *(f"state{k}" for k in range(len(given) - 2))]
         self.inputs = [

@@ -18,6 +18,7 @@ import onnx.helper
 
 from tilewright.frontend.onnx.files import array_of, type_of
 from tilewright.graph import sizes
+from tilewright.graph.bounds import into
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import DType
@@ -128,6 +129,12 @@ class Site:
         return self.build.emit(
             op, *inputs, name=self.node.output[0] if self.node.output else "", **attrs
         )
+
+    def indices(self, k: int, *axes: sizes.SizeLike) -> Value:
+        """Input `k`, which holds indices into axes of these sizes (one for each column, or one for
+        all); negative ones count from the end."""
+        name = self.node.name or next(iter(self.node.output), "")
+        return self.importer.checked(self[k], into(*axes), f"{self.op} '{name}'")
 
     def constant(self, content: Any, of: DType | str | None = None) -> Value:
         return self.build.constant(content, "c", of)

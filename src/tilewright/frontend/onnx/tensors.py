@@ -356,12 +356,14 @@ def tile(n: Site) -> Any:
 
 @translates("Gather")
 def gather(n: Site) -> Any:
-    return n.emit("gather", n[0], n[1], axis=axis(n, n.int("axis", 0), n[0].rank))
+    d = axis(n, n.int("axis", 0), n[0].rank)
+    return n.emit("gather", n[0], n.indices(1, n[0].shape[d]), axis=d)
 
 
 @translates("GatherElements")
 def gather_elements(n: Site) -> Any:
-    return n.emit("gather_elements", n[0], n[1], axis=axis(n, n.int("axis", 0), n[0].rank))
+    d = axis(n, n.int("axis", 0), n[0].rank)
+    return n.emit("gather_elements", n[0], n.indices(1, n[0].shape[d]), axis=d)
 
 
 @translates("Range")

@@ -10,6 +10,7 @@ from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.measured import coordinates, flat, found_places, measured, new_size
 from tilewright.frontend.torch.reductions import norm_of, reduced
 from tilewright.frontend.torch.registry import Site, axis_of, translates
+from tilewright.graph.bounds import from_start
 from tilewright.graph.graph import Value
 from tilewright.graph.operator import broadcast_shape
 from tilewright.ir.dtype import dtype
@@ -18,7 +19,7 @@ from tilewright.ir.expr import as_int
 
 @translates("embedding.default")
 def embedding(n: Site, weight: Value, indices: Value, *_: Any, **named: Any) -> Any:
-    return n.emit("gather", weight, indices, axis=0)
+    return n.emit("gather", weight, n.indices(indices, from_start(weight.shape[0])), axis=0)
 
 
 @translates("embedding_renorm.default")

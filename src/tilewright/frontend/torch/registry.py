@@ -16,6 +16,7 @@ import torch
 
 from tilewright.frontend.torch.convert import Refusal, of_torch, size_of
 from tilewright.graph import sizes
+from tilewright.graph.bounds import Bounds, OutOfBounds, checked
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import DType, dtype
@@ -91,6 +92,13 @@ class Site:
     def emit(self, op: str, *inputs: Value, **attrs: Any) -> Any:
         """Append an operator; its output is named after the node."""
         return self.build.emit(op, *inputs, name=self.node.name, **attrs)
+
+    def indices(self, numbers: Value, bounds: Bounds) -> Value:
+        """Indices; a run in which one of them is outside the bounds ends there."""
+        try:
+            return checked(self.build, numbers, bounds, f"{self.op} '{self.node.name}'")
+        except OutOfBounds as fault:
+            raise Refusal(str(fault)) from None
 
     def constant(self, content: Any, of: DType | str | None = None) -> Value:
         return self.build.constant(content, "c", of)

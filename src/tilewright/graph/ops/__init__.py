@@ -1,6 +1,7 @@
 """The operators, one file for each family; importing this package registers them all."""
 
 from tilewright.graph.ops import (
+    checks,
     coupling,
     elementwise,
     factor,
@@ -25,6 +26,7 @@ from tilewright.graph.ops import (
 )
 
 __all__ = [
+    "checks",
     "coupling",
     "elementwise",
     "factor",

@@ -144,7 +144,7 @@ def _bases(fused: FusedGraph) -> dict[Value, Value]:
     bases: dict[Value, Value] = {}
     for group in fused.groups:
         if group.is_view:
-            (source,) = group.nodes[0].inputs
+            source = group.nodes[0].inputs[0]
             bases[group.outputs[0]] = bases.get(source, source)
     return bases
 

@@ -89,6 +89,28 @@ static void *provide(tw_call *call, int32_t index, int64_t bytes) {
     return b->data;
 }
 
+static int64_t index_at(const void *indices, int32_t dtype, int64_t i) {
+    switch (dtype) {
+    case TW_I32: return ((const int32_t *)indices)[i];
+    case TW_I16: return ((const int16_t *)indices)[i];
+    case TW_I8: return ((const int8_t *)indices)[i];
+    case TW_U32: return ((const uint32_t *)indices)[i];
+    case TW_U16: return ((const uint16_t *)indices)[i];
+    case TW_U8: return ((const uint8_t *)indices)[i];
+    default: return ((const int64_t *)indices)[i];
+    }
+}
+
+static void refuse(tw_call *call, const char *what, const void *indices, int32_t dtype, int64_t count,
+                   int64_t stride, int64_t least, int64_t most) {
+    (void)call;
+    int64_t index = index_at(indices, dtype, 0);
+    for (int64_t i = 1; index >= least && index <= most && i < count; i++)
+        index = index_at(indices, dtype, i * stride);
+    fail(TW_ERROR_INPUT, "%s: index %lld is not from %lld to %lld", what, (long long)index,
+         (long long)least, (long long)most);
+}
+
 void session_spread(tw_session *s, pool_task task, void *context, int64_t extent) {
     if (s->pool) pool_run(s->pool, task, context, extent);
     else task(context, 0, 0, extent);
@@ -112,7 +134,7 @@ tw_session *tw_session_create(tw_module *m, int32_t threads) {
     s->shapes = calloc((size_t)m->output_rank_total + 1, sizeof *s->shapes);
     s->scratch = allocate(s->stride * (size_t)s->threads);
     s->call = (tw_call){s->inputs, s->outputs, s->dims, allocate((size_t)s->arena_bytes),
-                        m->weights, launch, provide};
+                        m->weights, launch, provide, refuse};
     bool complete = s->inputs && s->outputs && s->dims && s->shapes && s->scratch && s->call.arena;
     if (!complete)
         fail(TW_ERROR_MEMORY, "out of memory: the model needs %lld bytes for its arena and %zu for "
@@ -283,6 +305,7 @@ static tw_status run(tw_session *s, const tw_tensor *inputs, const tw_tensor *ou
     if (arena_bytes > s->arena_bytes && (status = grow_arena(s, arena_bytes))) return status;
     int32_t code = m->run(&s->call);
     if (code == -1) return TW_ERROR_MEMORY;     /* `provide` has said why */
+    if (code == -2) return TW_ERROR_INPUT;      /* and here `refuse` */
     if (code) return fail(TW_ERROR_PROGRAM, "the model's program stopped with code %d", code);
     if (m->shapes) m->shapes(s->dims, s->shapes, &arena_bytes);
     s->ran = true;

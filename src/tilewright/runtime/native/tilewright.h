@@ -24,7 +24,7 @@ extern "C" {
 
 #define TW_API __attribute__((visibility("default")))
 
-#define TW_ABI_VERSION 2
+#define TW_ABI_VERSION 3
 #define TW_MAX_RANK 16
 #define TW_MAX_THREADS 1024
 #define TW_DIM_COMPUTED INT64_MIN       /* a dimension that is a formula of symbols            */
@@ -142,9 +142,14 @@ struct tw_call {
     /* Buffer `index` with room for `bytes`, 64-byte aligned (NULL: no memory). The first ones hold
      * the outputs of measured dimensions. */
     void *(*provide)(tw_call *, int32_t index, int64_t bytes);
+    /* Says of the run why it ends: one of `count` indices, `stride` elements apart, is not from
+     * `least` to `most`. what: the operator that they are given to. */
+    void (*refuse)(tw_call *, const char *what, const void *indices, int32_t dtype, int64_t count,
+                   int64_t stride, int64_t least, int64_t most);
 };
 
-/* The host program. 0; -1: out of memory; n > 0: what its n-th `measure` found are no sizes. */
+/* The host program. 0; -1: out of memory; -2: `refuse` was called; n > 0: what its n-th `measure`
+ * found are no sizes. */
 typedef int32_t (*tw_entry)(tw_call *);
 /* Output shapes one after another and the arena's size, from the symbolic dimensions. */
 typedef int32_t (*tw_shapes)(const int64_t *dims, int64_t *shapes, int64_t *arena_bytes);
