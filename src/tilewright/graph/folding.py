@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph import sizes
+from tilewright.graph.budget import Budget, taken
 from tilewright.graph.builder import Builder, complete
-from tilewright.graph.graph import Node, Value, tensor_type
+from tilewright.graph.graph import Constant, Node, Value, tensor_type
 from tilewright.graph.operator import OPERATORS, Mismatch, Unequal
 from tilewright.graph.settle import Names, meet, renamed
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import Expr, Var, as_int, minimum
 
 SMALL = 1 << 20  # bytes that a folded constant may always take
-GENERATED = 1 << 31  # bytes that constants made from nothing (ONNX ConstantOfShape) may stand for
 MOST_SIZES = 64  # elements of a tensor whose sizes are followed
 MOST_NAMED = 64  # elements of a tensor whose sources are followed
 MOST_STEPS = 32  # operators that sources are followed through
@@ -75,7 +75,7 @@ class Folding(Builder):
         self.met: dict[Var, Expr] = {}  # symbols found to be one → the one that stays, or a number
         self.known: dict[Value, np.ndarray] = {}  # arrays of objects: ints and size expressions
         self.measured: dict[tuple[Value, int], Expr] = {}  # elements that a `measure` has named
-        self.generated = 0
+        self.budget = Budget()
         self.found: set[Var] = set()  # symbols that a `measure` binds
 
     def append(self, node: Node) -> None:
@@ -142,14 +142,16 @@ class Folding(Builder):
         full = complete(op, attrs)
         types = self.infer(op, inputs, full)
         outputs = [Value("", *tensor_type(t, s)) for t, s in types]
-        array = fold(op, [self.constants[v].array for v in inputs], full, outputs)
-        if array is None:
+        folded = fold(op, [self.constants[v] for v in inputs], full, outputs, self.budget)
+        if folded is None:
             return None
-        if op == "full":
-            self.generated += array.nbytes
-            if self.generated > GENERATED:
-                return None
-        return self.constant(array, name or op, outputs[0].dtype)
+        return super().constant(folded, name or op, outputs[0].dtype)
+
+    def constant(self, content: Any, name: str = "c", of: DType | str | None = None) -> Value:
+        """As Builder.constant; what a model brings is what folding is measured by."""
+        value = super().constant(content, name, of)
+        self.budget.bring(self.constants[value])
+        return value
 
     def _follow(self, op: str, inputs: Sequence[Value], attrs: dict[str, Any], name: str) -> Any:
         full = complete(op, attrs)
@@ -245,8 +247,12 @@ class Folding(Builder):
 
 
 def fold(
-    op: str, arrays: Sequence[np.ndarray], attrs: dict[str, Any], outputs: Sequence[Value]
-) -> np.ndarray | None:
+    op: str,
+    constants: Sequence[Constant],
+    attrs: dict[str, Any],
+    outputs: Sequence[Value],
+    budget: Budget,
+) -> Constant | None:
     """What `op` makes of constants; None if that is not known yet, not one tensor, or too large to
     keep."""
     if op in ("measure", "check_bounds"):  # the run binds its symbols, or ends there
@@ -255,16 +261,13 @@ def fold(
         return None
     of = outputs[0].dtype
     nbytes = math.prod(outputs[0].static_shape) * of.numpy.itemsize
-    most = GENERATED if op == "full" else max(SMALL, sum(map(held, arrays)))
-    if nbytes > most:
+    if nbytes > max(SMALL, sum(map(taken, constants))):
+        return None
+    arrays = [c.array for c in constants]
+    if not budget.allows(op, arrays, attrs, outputs[0]):
         return None
     made = np.asarray(OPERATORS[op].reference(*arrays, **attrs))
-    return made if made.dtype == of.numpy else made.astype(of.numpy)
-
-
-def held(array: np.ndarray) -> int:
-    """Bytes that an array really takes (a broadcast number takes few)."""
-    return array.nbytes if all(array.strides) or not array.size else array.itemsize
+    return budget.take(made if made.dtype == of.numpy else made.astype(of.numpy), constants)
 
 
 def _symbolic(value: Any) -> bool:

@@ -28,6 +28,7 @@ from tilewright.ir.expr import Expr, as_int
 LONGEST = 64  # a transform of at most this length is one matrix product,
 WRITTEN_OUT = 16  # or of at most this one, if it has no prime factor beyond the next, butterflies
 GREATEST_FACTOR = 7
+LONGEST_KEPT = 4096  # a prime: the matrix of longer ones is not kept but made in the run
 
 
 Pair = tuple[Any, ...]  # real and imaginary parts; None is zero
@@ -46,7 +47,7 @@ class Parts(NamedTuple):
         return self.each(lambda p: build.emit("reshape", p, shape=shape))
 
 
-Part = Callable[[Builder, Parts, int], Parts]  # a transform as one step: x, the waves' sign
+Part = Callable[[Folding, Parts, int], Parts]  # a transform as one step: x, the waves' sign
 
 
 @cache
@@ -98,7 +99,7 @@ def transform(build: Folding, x: Parts, sign: int) -> Parts:
     return _staged(build, x, sign, factors(count)[:: -1 if x.imag is None else 1], butterfly)
 
 
-def _staged(build: Builder, x: Parts, sign: int, lengths: tuple[int, ...], part: Part) -> Parts:
+def _staged(build: Folding, x: Parts, sign: int, lengths: tuple[int, ...], part: Part) -> Parts:
     outer, _, inner = x.real.shape
     first, second = lengths[0], math.prod(lengths[1:])
     x = part(build, x.viewed(build, (outer, first, second * inner)), sign)
@@ -115,14 +116,16 @@ def _staged(build: Builder, x: Parts, sign: int, lengths: tuple[int, ...], part:
     return x.viewed(build, (outer, first * second, inner))
 
 
-def product(build: Builder, x: Parts, sign: int) -> Parts:
+def product(build: Folding, x: Parts, sign: int) -> Parts:
     """The transform as one product with a matrix."""
     count = as_int(x.real.shape[1])
     assert count is not None
+    if count > LONGEST_KEPT:
+        return of_open_length(build, x, x.real.shape[1], x.real.shape[1], sign)
     return times_matrix(build, waves(count, sign), x)
 
 
-def butterfly(build: Builder, x: Parts, sign: int) -> Parts:
+def butterfly(build: Folding, x: Parts, sign: int) -> Parts:
     """The transform written out. Rows k and count - k meet the same cosines and opposite sines: the
     one multiplies their sum, the other their difference; results u and count - u are the sum and
     the difference of what that gives."""

@@ -97,10 +97,18 @@ class Constant:
     """The content of a constant: an array, perhaps memory-mapped; its digest is computed when
     asked for."""
 
-    __slots__ = ("_array", "_digest")
+    __slots__ = ("_array", "_digest", "folded")
 
-    def __init__(self, array: np.ndarray | None, digest: str | None = None) -> None:
-        self._array, self._digest = array, digest
+    def __init__(
+        self, array: np.ndarray | None, digest: str | None = None, folded: bool = False
+    ) -> None:
+        """folded: made of other constants; the others are the model's own."""
+        self._array, self._digest, self.folded = array, digest, folded
+
+    @property
+    def is_known(self) -> bool:
+        """Is its content there (not only its digest)?"""
+        return self._array is not None
 
     @property
     def dtype(self) -> np.dtype[Any]:

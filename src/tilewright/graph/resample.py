@@ -17,6 +17,7 @@ from tilewright.graph.builder import Builder
 from tilewright.graph.graph import Value
 
 FEW = 4  # taps up to which a weighted sum of gathers is used, else a matrix product
+MOST_IN_MATRIX = 1 << 24  # numbers of such a matrix; larger ones are gathers and a sum
 
 
 class Axis(NamedTuple):
@@ -113,6 +114,8 @@ def along(
         if count % old == 0 and (taps[:, 0] == np.arange(count) // (count // old)).all():
             return repeated(build, x, axis, count // old)
         return build.emit("gather", x, build.constant(taps[:, 0]), axis=axis)
+    if width > FEW and count * old > MOST_IN_MATRIX:
+        return gathered(build, x, axis, taps, weights)
     if width > FEW:
         matrix = np.zeros((count, old))
         np.add.at(matrix, (np.arange(count)[:, None], taps), weights)
@@ -129,6 +132,15 @@ def along(
         total = part if total is None else build.emit("add", total, part)
     assert total is not None
     return total
+
+
+def gathered(build: Builder, x: Value, axis: int, taps: np.ndarray, weights: np.ndarray) -> Value:
+    """As `product`, without a matrix that is mostly zeros: sums over the taps of each place."""
+    part = build.emit("gather", x, build.constant(taps), axis=axis)  # […, new, taps, …]
+    shape = [1] * part.rank
+    shape[axis : axis + 2] = taps.shape
+    factor = build.constant(weights.reshape(shape).astype(x.dtype.numpy))
+    return build.emit("reduce_sum", build.emit("mul", part, factor), axes=(axis + 1,))
 
 
 def repeated(build: Builder, x: Value, axis: int, times: int) -> Value:
