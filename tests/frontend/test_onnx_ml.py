@@ -8,6 +8,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
+from onnxruntime import InferenceSession
 
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
@@ -93,6 +94,32 @@ def test_classifier(post):
     )  # fmt: skip
     x = random.normal(0, 1, (30, 4)).astype(np.float32)
     agree([node], {"x": x}, {"label": TensorProto.STRING, "score": TensorProto.FLOAT})
+
+
+@pytest.mark.parametrize("mode", ["BRANCH_LEQ", "BRANCH_GTE"])
+def test_many_trees_of_one_rule_and_missing_features(mode):
+    """One test for all nodes; more trees than are read in any time that grows with their square."""
+    attributes = forest(2000, 4, 5, 2, "target")
+    inner = np.array(attributes["nodes_modes"]) != "LEAF"
+    attributes["nodes_modes"] = np.where(inner, mode, "LEAF").tolist()
+    if mode == "BRANCH_LEQ":
+        attributes["nodes_missing_value_tracks_true"] = [0] * len(inner)
+    node = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain=ML, n_targets=2,
+                            **attributes)  # fmt: skip
+    x = random.normal(0, 1, (7, 5)).astype(np.float32)
+    x[random.random(x.shape) < 0.3] = np.nan
+    m = model([node], {"x": x}, {"y": TensorProto.FLOAT})
+    (theirs,) = InferenceSession(m.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(run(m, {"x": x})[0], theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_a_node_that_is_missing_is_named():
+    attributes = forest(2, 2, 3, 1, "target")
+    attributes["nodes_truenodeids"][0] = 99
+    node = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain=ML, **attributes)
+    x = np.zeros((1, 3), np.float32)
+    with pytest.raises(ImportFault, match="tree 0 has no node 99"):
+        run(model([node], {"x": x}, {"y": TensorProto.FLOAT}), {"x": x})
 
 
 def test_labels_there_and_back():

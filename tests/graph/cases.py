@@ -64,10 +64,18 @@ _FLOAT_PAIRS = (
 _SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0], np.float32)
 
 
-TREES = (  # feature, rule, missing, yes, no: two inner nodes and three leaves; one leaf by itself
-    np.array([[1, 0, 0, 1, 2], [0, 3, 1, 3, 4], *([0, 0, 0, k, k] for k in (2, 3, 4, 5))]),
+def _tree(feature: int, rule: int, yes: int, no: int) -> list[int]:
+    return [feature * 16 + rule, yes, no]
+
+
+TREES = (  # two inner nodes and three leaves; one leaf by itself
+    np.array(
+        [_tree(1, 0, 1, 2), _tree(0, 11, 3, 4), *(_tree(0, 0, k, k) for k in (2, 3, 4, 5))],
+        np.int32,
+    ),
     np.array([0.5, -0.25, 0, 0, 0, 0], np.float32),
-    np.array([0, 5, 1]),
+    np.array([0, 5, 1, 5, 5, 5, 5, 0], np.int32),
+    np.array([2], np.int32),
 )
 
 
@@ -369,8 +377,8 @@ def _pooling() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         ("split_text", split("aaaaa", "aa", "baab", mark="aa"), {"length": 2}),
         ("split_text", split(" to be  or", "", "   ", "not ", mark=" "), {}),
         ("split_text", split(" to be  or ", "a", " b c ", mark=" "), {"most": 1}),
-        ("tree_leaves", [_SPECIAL.reshape(3, 2), *TREES], {"depth": 2}),
-        ("tree_leaves", [f(4, 2), *TREES], {"depth": 2}),
+        ("tree_leaves", [_SPECIAL.reshape(3, 2), *TREES], {"rules": (0, 11)}),
+        ("tree_leaves", [f(4, 2), *TREES], {"rules": (0, 11)}),
         ("automaton", [i(3, 5, low=0, high=2), i(4, 2, low=0, high=4)], {}),
         ("loop", [np.array(3), np.array(True), f(2), f(2)], {**POWERS, "length": 3}),
         ("loop", [np.array(5), np.array(True), f(2), f(2)], {**POWERS, "length": 6}),

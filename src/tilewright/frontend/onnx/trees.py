@@ -3,8 +3,9 @@ the leaves' weights."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,70 +14,101 @@ from tilewright.frontend.onnx.labels import tensor
 from tilewright.frontend.onnx.machine_learning import ML
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph.graph import Value
+from tilewright.graph.ops.trees import CODES, GROUP, MISSING
 
 RULES = {"BRANCH_LEQ": 0, "BRANCH_LT": 1, "BRANCH_GTE": 2, "BRANCH_GT": 3, "BRANCH_EQ": 4,
          "BRANCH_NEQ": 5, "LEAF": 7}  # fmt: skip
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
-MEMBER, LEAF = 6, 7
-MOST_WEIGHTS = 1 << 26
+EQUAL, MEMBER, LEAF = 4, 6, 7
+MOST_WEIGHTS = 1 << 28
 
 
-class Trees:
-    """Nodes of all trees in one list; a leaf's `weights` are (target, weight)."""
+class Trees(NamedTuple):
+    """Nodes of all trees side by side: arrays of one length each, of which a leaf's `yes` and `no`
+    are its own place. A leaf's weights are entries of `leaves`, `targets` and `weights`."""
 
-    def __init__(self) -> None:
-        self.rows: list[list[int]] = []  # feature, rule, missing, yes, no
-        self.splits: list[float] = []
-        self.weights: dict[int, list[tuple[int, float]]] = {}
-        self.roots: list[int] = []
+    features: np.ndarray
+    rules: np.ndarray
+    missing: np.ndarray
+    splits: np.ndarray
+    yes: np.ndarray
+    no: np.ndarray
+    roots: np.ndarray
+    leaves: np.ndarray
+    targets: np.ndarray
+    weights: np.ndarray
 
-    def node(self) -> int:
-        """A new node: a leaf, until it is told otherwise."""
-        self.rows.append([0, 0, 0, len(self.rows), len(self.rows)])
-        self.splits.append(0.0)
-        return len(self.rows) - 1
-
-    def depth(self) -> int:
-        """The longest way from a root. Raises Refusal for what is no tree."""
-        level, depth, seen = list(self.roots), 0, 0
-        while True:
-            inner = [p for p in level if self.rows[p][3] != p or self.rows[p][4] != p]
-            if not inner:
-                return depth
-            level = [child for p in inner for child in self.rows[p][3:]]
-            depth, seen = depth + 1, seen + len(inner)
-            if seen > 2 * len(self.rows):
+    def depths(self) -> np.ndarray:
+        """The longest way from each root. Raises Refusal for what is no tree."""
+        depths, seen = np.zeros(len(self.roots), np.int32), 0
+        tree, level = np.arange(len(self.roots)), self.roots
+        for depth in itertools.count():
+            inner = (self.yes[level] != level) | (self.no[level] != level)
+            if not inner.any():
+                return depths
+            tree, level = tree[inner], level[inner]
+            depths[tree], seen = depth + 1, seen + len(level)
+            if seen > 2 * len(self.yes):
                 raise Refusal("its nodes do not make up trees")
+            level = np.concatenate([self.yes[level], self.no[level]])
+            tree = np.concatenate([tree, tree])
+        raise AssertionError
+
+    def table(self, of: Any) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
+        """What `tree_leaves` walks: nodes, splits, and the rules that occur; a leaf of no tree
+        comes last."""
+        inner = (self.yes != np.arange(len(self.yes))) | (self.no != np.arange(len(self.no)))
+        rules = self.rules + np.where(self.missing != 0, MISSING, 0)
+        present = np.unique(rules[inner])
+        rules = np.where(inner, rules, present[0] if present.size else 0)
+        columns = [np.where(inner, self.features, 0) * CODES + rules, self.yes, self.no]
+        last = len(self.yes)
+        extra = [present[0] if present.size else 0, last, last]
+        nodes = np.vstack([np.stack(columns, 1), extra]).astype(np.int32)
+        splits = np.append(self.splits, 0).astype(of.numpy)
+        return nodes, splits, tuple(present.tolist()) or (0,)
 
     def scores(self, n: Site, x: Value, targets: int, how: str) -> Value:
         """[rows, targets]: the weights of the leaves that each row reaches, put together."""
-        build, of = n.build, x.dtype
-        features = max((row[0] for row in self.rows), default=0)
-        known = x.static_shape
-        if min((row[0] for row in self.rows), default=0) < 0 or (known and features >= known[1]):
+        build, of, known = n.build, x.dtype, x.static_shape
+        features = int(self.features.max(initial=0))
+        if self.features.min(initial=0) < 0 or (known and features >= known[1]):
             raise Refusal(f"a node asks for feature {features}")
-        if len(self.rows) * targets > MOST_WEIGHTS:
-            raise Refusal(f"{len(self.rows)} nodes with {targets} targets are too many")
+        if (len(self.yes) + 1) * targets > MOST_WEIGHTS or features >= (1 << 31) // CODES:
+            raise Refusal(f"{len(self.yes)} nodes with {targets} targets are too many")
+        astray = self.targets[(self.targets < 0) | (self.targets >= targets)]
+        if astray.size:
+            raise Refusal(f"a leaf has target {astray[0]} of {targets}")
         blank = {"MIN": math.inf, "MAX": -math.inf}.get(how, 0.0)
-        table = np.full((len(self.rows), targets), blank)
-        for leaf, pairs in self.weights.items():
-            for target, weight in pairs:
-                if not 0 <= target < targets:
-                    raise Refusal(f"a leaf has target {target} of {targets}")
-                table[leaf, target] = weight if blank else table[leaf, target] + weight
-        nodes = build.constant(np.array(self.rows, np.int64).reshape(-1, 5), "nodes")
-        splits = build.constant(np.array(self.splits), "splits", of)
-        roots = build.constant(np.array(self.roots, np.int64), "roots")
-        leaf = build.emit("tree_leaves", x, nodes, splits, roots, depth=self.depth())
-        found = build.emit("gather", build.constant(table, "weights", of), leaf, axis=0)
+        weights = np.full((len(self.yes) + 1, targets), blank)
+        if blank:
+            weights[self.leaves, self.targets] = self.weights
+        else:
+            np.add.at(weights, (self.leaves, self.targets), self.weights)
+        depths = self.depths()
+        order = np.argsort(depths, kind="stable")  # a group takes as many steps as its deepest
+        none = np.full(-len(order) % GROUP, len(self.yes))
+        roots = np.concatenate([self.roots[order], none])
+        steps = np.append(depths[order], none * 0).reshape(-1, GROUP).max(1, initial=0)
+        nodes, splits, rules = self.table(of)
+        leaf = build.emit(
+            "tree_leaves",
+            x,
+            build.constant(nodes, "nodes"),
+            build.constant(splits, "splits"),
+            build.constant(roots.astype(np.int32), "roots"),
+            build.constant(steps.astype(np.int32), "depths"),
+            rules=rules,
+        )
+        found = build.emit("gather", build.constant(weights, "weights", of), leaf, axis=0)
         op = {"MIN": "reduce_min", "MAX": "reduce_max"}.get(how, "reduce_sum")
         total = build.emit(op, found, axes=(1,))
         if how == "AVERAGE":
             total = build.emit("div", total, n.constant(len(self.roots), of))
         if blank:
-            none = build.emit("equal", total, n.constant(blank, of))
-            total = build.emit("where", none, n.constant(0.0, of), total)
+            nothing = build.emit("equal", total, n.constant(blank, of))
+            total = build.emit("where", nothing, n.constant(0.0, of), total)
         return total
 
 
@@ -122,38 +154,65 @@ def rows_of(n: Site) -> Value:
 
 @translates("TreeEnsemble", domain=ML)
 def tree_ensemble(n: Site) -> Any:
-    x = rows_of(n)
-    modes, splits = tensor(n, "nodes_modes"), tensor(n, "nodes_splits")
-    features = n.ints("nodes_featureids", ())
-    trees = Trees()
-    inner = [trees.node() for _ in features]
-    leaves = [trees.node() for _ in n.ints("leaf_targetids", ())]
-    weights = tensor(n, "leaf_weights")
-    for leaf, target, weight in zip(leaves, n.ints("leaf_targetids", ()), weights, strict=True):
-        trees.weights[leaf] = [(target, float(weight))]
-    missing = n.ints("nodes_missing_value_tracks_true") or (0,) * len(inner)
-    sets = members(n)
-    columns = zip(
-        inner, features, modes.tolist(), splits.tolist(), missing,
-        n.ints("nodes_truenodeids"), n.ints("nodes_trueleafs"),
-        n.ints("nodes_falsenodeids"), n.ints("nodes_falseleafs"), strict=True,
-    )  # fmt: skip
-    for at, feature, mode, split, nan, yes, yes_leaf, no, no_leaf in columns:
-        goals = [(leaves if leaf else inner)[k] for k, leaf in ((yes, yes_leaf), (no, no_leaf))]
-        if mode != MEMBER:
-            trees.rows[at], trees.splits[at] = [feature, mode, nan, *goals], split
-            continue
-        own = next(sets, None)  # a chain of nodes, one for each member
-        if not own:
-            raise Refusal("a node tests membership, but its members are missing")
-        for k, value in enumerate(own):
-            after = goals[1] if k == len(own) - 1 else trees.node()
-            trees.rows[at], trees.splits[at] = [feature, 4, nan, goals[0], after], value
-            at = after
-    trees.roots = [inner[k] for k in n.ints("tree_roots", ())]
+    x, trees = rows_of(n), several(n)
     how = AGGREGATES[n.int("aggregate_function", 1)]
     y = trees.scores(n, x, n.int("n_targets", 1), how)
     return transformed(n, y, TRANSFORMS[n.int("post_transform", 0)])
+
+
+def several(n: Site) -> Trees:
+    """The trees of TreeEnsemble: inner nodes first, then leaves, then what membership tests add."""
+    features = whole(n, "nodes_featureids")
+    targets, weights = whole(n, "leaf_targetids"), tensor(n, "leaf_weights")
+    inner, leaves = len(features), len(targets)
+    splits = np.asarray(tensor(n, "nodes_splits"), np.float64)
+    missing = whole(n, "nodes_missing_value_tracks_true", inner)
+    rules = np.asarray(tensor(n, "nodes_modes")).astype(np.int64)
+
+    def goals(which: str) -> np.ndarray:
+        nodes, is_leaf = whole(n, f"nodes_{which}nodeids"), whole(n, f"nodes_{which}leafs")
+        if len(nodes) != inner or len(is_leaf) != inner:
+            raise Refusal(f"it has {inner} nodes, but {len(nodes)} of nodes_{which}nodeids")
+        if np.any((nodes < 0) | (nodes >= np.where(is_leaf != 0, leaves, inner))):
+            raise Refusal("a node leads to one that is missing")
+        return nodes + np.where(is_leaf != 0, inner, 0)
+
+    if not len(rules) == len(splits) == inner or len(weights) != leaves:
+        raise Refusal("its attributes are not of one length")
+    own = inner + np.arange(leaves)
+    columns = [
+        np.append(a, b)
+        for a, b in (
+            (features, 0 * own), (rules, 0 * own), (missing, 0 * own), (splits, 0.0 * own),
+            (goals("true"), own), (goals("false"), own),
+        )
+    ]  # fmt: skip
+    columns = with_members(n, columns)
+    roots = whole(n, "tree_roots")
+    if np.any((roots < 0) | (roots >= inner)):
+        raise Refusal("a tree begins at a node that is missing")
+    return Trees(*columns, roots, own, targets, np.asarray(weights, np.float64))
+
+
+def with_members(n: Site, columns: list[np.ndarray]) -> list[np.ndarray]:
+    """A test of membership as a chain of tests, one for each member."""
+    features, rules, missing, splits, yes, no = columns
+    more: list[tuple[Any, ...]] = []
+    sets = members(n)
+    for at in np.flatnonzero(rules == MEMBER).tolist():
+        values = next(sets, None)
+        if not values:
+            raise Refusal("a node tests membership, but its members are missing")
+        ahead = len(rules) + len(more)
+        rules[at], splits[at], after = EQUAL, values[0], no[at]
+        if len(values) > 1:
+            no[at] = ahead
+        for k, value in enumerate(values[1:], 1):
+            then = after if k == len(values) - 1 else ahead + k
+            more.append((features[at], EQUAL, missing[at], value, yes[at], then))
+    if not more:
+        return columns
+    return [np.append(a, b) for a, b in zip(columns, zip(*more, strict=True), strict=True)]
 
 
 def members(n: Site) -> Any:
@@ -174,33 +233,61 @@ def classic(n: Site, what: str) -> tuple[Trees, Value]:
     """The trees of the operators before TreeEnsemble, and their features."""
     x = rows_of(n)
     x = x if x.dtype.name == "f32" else n.build.emit("cast", x, to="f32")
-    trees, at = Trees(), {}
-    keys = list(zip(n.ints("nodes_treeids", ()), n.ints("nodes_nodeids", ()), strict=True))
-    for tree, node in keys:
-        at[tree, node] = trees.node()
-        if (tree, node) == next(k for k in keys if k[0] == tree):
-            trees.roots.append(at[tree, node])
-    values = floats(n, "nodes_values")
-    missing = n.ints("nodes_missing_value_tracks_true") or (0,) * len(keys)
-    columns = zip(
-        keys, n.texts("nodes_modes", ()), n.ints("nodes_featureids", ()), values, missing,
-        n.ints("nodes_truenodeids", ()), n.ints("nodes_falsenodeids", ()), strict=True,
-    )  # fmt: skip
-    for (tree, node), mode, feature, split, nan, yes, no in columns:
-        rule = RULES.get(mode)
-        if rule is None:
+    tree, node = whole(n, "nodes_treeids"), whole(n, "nodes_nodeids")
+    many = len(tree)
+    modes, kinds = np.unique(np.array(n.texts("nodes_modes") or (), str), return_inverse=True)
+    for mode in modes.tolist():
+        if mode not in RULES:
             raise Refusal(f"a node has mode {mode!r}")
-        if rule != LEAF:
-            goals = [at[tree, yes], at[tree, no]]
-            trees.rows[at[tree, node]] = [feature, rule, nan, *goals]
-            trees.splits[at[tree, node]] = split
-    leaves = zip(
-        n.ints(f"{what}_treeids", ()), n.ints(f"{what}_nodeids", ()), n.ints(f"{what}_ids", ()),
-        floats(n, f"{what}_weights"), strict=True,
-    )  # fmt: skip
-    for tree, node, target, weight in leaves:
-        trees.weights.setdefault(at[tree, node], []).append((target, weight))
-    return trees, x
+    rules = np.array([RULES[mode] for mode in modes.tolist()], np.int64)[kinds]
+    features, splits = whole(n, "nodes_featureids"), np.asarray(floats(n, "nodes_values"))
+    missing = whole(n, "nodes_missing_value_tracks_true", many)
+    yes, no = whole(n, "nodes_truenodeids"), whole(n, "nodes_falsenodeids")
+    columns = (node, rules, features, splits, missing, yes, no)
+    if any(len(c) != many for c in columns):
+        raise Refusal("its attributes are not of one length")
+    places = Places(tree, node)
+    is_leaf, own = rules == LEAF, np.arange(many)
+    goals = [own.copy(), own.copy()]
+    for goal, asked in zip(goals, (yes, no), strict=True):
+        goal[~is_leaf] = places.of(tree[~is_leaf], asked[~is_leaf])
+    first = np.sort(np.unique(tree, return_index=True)[1])
+    leaves = places.of(whole(n, f"{what}_treeids"), whole(n, f"{what}_nodeids"))
+    targets, weights = whole(n, f"{what}_ids"), np.asarray(floats(n, f"{what}_weights"))
+    if not len(leaves) == len(targets) == len(weights):
+        raise Refusal("its attributes are not of one length")
+    found = (features, rules, missing, splits, *goals, first, leaves, targets, weights)
+    return Trees(*found), x
+
+
+class Places:
+    """Where each node of each tree stands."""
+
+    def __init__(self, tree: np.ndarray, node: np.ndarray) -> None:
+        self.trees, self.nodes = np.unique(tree), np.unique(node)
+        key = self.key(tree, node)
+        self.order = np.argsort(key, kind="stable")
+        self.keys = key[self.order]
+
+    def key(self, tree: np.ndarray, node: np.ndarray) -> np.ndarray:
+        rank = np.searchsorted(self.trees, tree)
+        return rank * (len(self.nodes) + 1) + np.searchsorted(self.nodes, node)
+
+    def of(self, tree: np.ndarray, node: np.ndarray) -> np.ndarray:
+        """Raises Refusal for a node that is missing."""
+        lost = ~(np.isin(tree, self.trees) & np.isin(node, self.nodes))
+        asked = self.key(tree, node)
+        at = np.minimum(np.searchsorted(self.keys, asked), len(self.keys) - 1)
+        lost |= self.keys[at] != asked
+        if lost.any():
+            raise Refusal(f"tree {tree[lost][0]} has no node {node[lost][0]}")
+        return self.order[at]
+
+
+def whole(n: Site, name: str, many: int = 0) -> np.ndarray:
+    """An attribute of whole numbers; `many` zeros where it is missing."""
+    found = n.ints(name, ())
+    return np.array(found, np.int64) if found else np.zeros(many, np.int64)
 
 
 def floats(n: Site, name: str) -> list[float]:

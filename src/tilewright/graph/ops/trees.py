@@ -11,62 +11,92 @@ from tilewright.graph.operator import OPAQUE, Type, need, operator
 from tilewright.ir.dtype import dtype
 from tilewright.te.program import program
 
-I64 = dtype("i64")
+I32 = dtype("i32")
 RULES = ("<=", "<", ">=", ">", "==", "!=")  # a node's rule is a place in this list
+MISSING = 8  # added to the rule: a NaN follows it
+CODES = 16  # a node's first number is its feature times this, plus its rule
+GROUP = 8  # trees that are walked side by side: none waits for the other's memory
 
 
-def _type(x: Any, nodes: Any, splits: Any, roots: Any, *, depth: int) -> Type:
+def _type(
+    x: Any, nodes: Any, splits: Any, roots: Any, depths: Any, *, rules: tuple[int, ...]
+) -> Type:
     need(x.dtype.is_float and len(x.shape) == 2, "needs rows of floats")
-    need(nodes.dtype is I64 and roots.dtype is I64, "nodes and roots are i64")
-    need(len(nodes.shape) == 2 and nodes.shape[1] == sizes.size(5), "a node has five numbers")
+    whole = all(t.dtype is I32 for t in (nodes, roots, depths))
+    need(whole, "nodes, roots and depths are i32")
+    need(len(nodes.shape) == 2 and nodes.shape[1] == sizes.size(3), "a node has three numbers")
     need(splits.dtype is x.dtype, f"splits are {splits.dtype}, features {x.dtype}")
     need(splits.shape == nodes.shape[:1], "needs a split for each node")
-    need(len(roots.shape) == 1 and depth >= 0, "roots stand in a vector; depth is not negative")
-    return I64, (x.shape[0], roots.shape[0])
+    need(len(roots.shape) == len(depths.shape) == 1, "roots and depths stand in vectors")
+    many = sizes.size(depths.shape[0] * GROUP)
+    need(roots.shape[0] == many, f"{GROUP} roots for each depth")
+    known = all(0 <= r % MISSING < len(RULES) and r < CODES for r in rules)
+    need(bool(rules) and known, "rules are places in RULES, or that and MISSING")
+    return I32, (x.shape[0], roots.shape[0])
 
 
 def _leaves(
-    x: np.ndarray, nodes: np.ndarray, splits: np.ndarray, roots: np.ndarray, depth: int
-) -> np.ndarray:
-    rules = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal)
-    leaf = np.empty((x.shape[0], roots.shape[0]), np.int64)
+    x: np.ndarray, nodes: np.ndarray, splits: np.ndarray, roots: np.ndarray, depths: np.ndarray,
+    rules: tuple[int, ...],
+) -> np.ndarray:  # fmt: skip
+    tests = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal)
+    leaf = np.empty((x.shape[0], roots.shape[0]), np.int32)
     for r, t in np.ndindex(*leaf.shape):
         at = roots[t]
-        for _ in range(depth):
-            feature, rule, missing, yes, no = nodes[at]
-            value = x[r, feature]
-            at = yes if rules[rule](value, splits[at]) or (missing and value != value) else no
+        for _ in range(depths[t // GROUP]):
+            code, yes, no = nodes[at]
+            value, rule = x[r, code // CODES], code % CODES
+            holds = tests[rule % MISSING](value, splits[at])
+            at = yes if holds or (rule >= MISSING and value != value) else no
         leaf[r, t] = at
     return leaf
 
 
 _LEAVES = """
-def tree_leaves(x: T[n, f], nodes: i64[m, five], splits: T[m], roots: i64[t], leaf: i64[n, t],
-                n: i64, f: i64, m: i64, five: i64, t: i64, depth: i64):
-    for r in serial(0, n):
-        for k in serial(0, t):
-            leaf[r, k] = roots[k]
-            for d in serial(0, depth):
-                value: T = x[r, nodes[leaf[r, k], 0]]
-                split: T = splits[leaf[r, k]]
-                rule: i64 = nodes[leaf[r, k], 1]
-                low: bool = rule == 0 and value <= split or rule == 1 and value < split
-                high: bool = rule == 2 and value >= split or rule == 3 and value > split
-                same: bool = rule == 4 and value == split or rule == 5 and value != split
-                gone: bool = nodes[leaf[r, k], 2] != 0 and value != value
-                if low or high or same or gone:
-                    leaf[r, k] = nodes[leaf[r, k], 3]
-                else:
-                    leaf[r, k] = nodes[leaf[r, k], 4]
+def tree_leaves(x: T[n, f], nodes: i32[m, three], splits: T[m], roots: i32[t], depths: i32[g],
+                leaf: i32[n, t],
+                n: i64, f: i64, m: i64, three: i64, t: i64, g: i64):
+    for c in parallel(0, (n + ROWS - 1) // ROWS):
+        for b in serial(0, g):
+            for r in serial(c * ROWS, min(c * ROWS + ROWS, n)):
+                at = alloc(i64[GROUP], "local")
+                for k in unroll(0, GROUP):
+                    at[k] = i64(roots[b * GROUP + k])
+                for d in serial(0, i64(depths[b])):
+                    for k in unroll(0, GROUP):
+                        code: i64 = i64(nodes[at[k], 0])
+                        value: T = x[r, code // CODES]
+                        split: T = splits[at[k]]
+                        at[k] = i64(nodes[at[k], select(TEST, 1, 2)])
+                for k in unroll(0, GROUP):
+                    leaf[r, b * GROUP + k] = i32(at[k])
 """
+ROWS = 64  # that a group of trees is walked for before the next: its nodes stay in the cache
+
+
+def _test(rules: tuple[int, ...]) -> str:
+    """Does a node's rule hold, where `rules` are all that occur?"""
+    held = []
+    for rule in rules:
+        test = f"value {RULES[rule % MISSING]} split"
+        if rule >= MISSING:
+            test = f"({test} or value != value)"
+        held.append(test if len(rules) == 1 else f"code % CODES == {rule} and {test}")
+    return " or ".join(held)
 
 
 @operator(fusion=OPAQUE, infer=_type, reference=_leaves)
-def tree_leaves(x: Any, nodes: Any, splits: Any, roots: Any, *, depth: int) -> Any:
-    """The node that each row reaches in each tree after `depth` steps from its root.
+def tree_leaves(
+    x: Any, nodes: Any, splits: Any, roots: Any, depths: Any, *, rules: tuple[int, ...]
+) -> Any:
+    """The node that each row reaches in each tree: [rows, roots].
 
-    A node has five numbers: feature, rule (a place in RULES; it compares the feature with the
-    node's split), whether a NaN follows the rule, the next node if so, and the next if not. A leaf
-    leads to itself.
+    A node has three numbers: its feature times CODES plus its rule (a place in RULES, which
+    compares the feature with the node's split; MISSING more if a NaN follows it), the next node if
+    the rule holds, and the next if not. A leaf leads to itself. Trees stand in groups of GROUP, of
+    which `depths` tells the steps; `rules` are the rules that occur.
     """
-    return program(_LEAVES, [x, nodes, splits, roots], x.dtype, depth=sizes.size(depth))
+    text = _LEAVES.replace("TEST", _test(rules))
+    for name, number in (("ROWS", ROWS), ("GROUP", GROUP), ("CODES", CODES)):
+        text = text.replace(name, str(number))
+    return program(text, [x, nodes, splits, roots, depths], x.dtype)
