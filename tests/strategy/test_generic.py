@@ -1,5 +1,5 @@
-"""The generic schedule: what every function gets whose family's strategy is refused a step. It is in
-vectors, on threads and right, and the function says that it fell back, and why."""
+"""The generic schedule: what every function gets whose family's strategy is refused a step. It is
+in vectors, on threads and right, and the function says that it fell back, and why."""
 
 from __future__ import annotations
 

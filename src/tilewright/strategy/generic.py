@@ -9,6 +9,7 @@ agrees to; what a refused one did is undone.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tilewright.ir.expr import Var
 from tilewright.ir.walk import free_vars
@@ -30,7 +31,7 @@ def generic(schedule: Schedule, target: Target, threads: int) -> list[str]:
     for name in schedule.blocks():
         block = find(schedule, name)
         ways = REDUCTION if is_reduction(block) else POINTWISE
-        if not any(attempt(schedule, lambda w=w: w(schedule, name, target, threads)) for w in ways):
+        if not any(attempt(schedule, partial(w, schedule, name, target, threads)) for w in ways):
             left.append(name)
     return left
 
