@@ -9,6 +9,7 @@ a matrix product): the run compares them. What can be told when compiling is lef
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +20,7 @@ from tilewright.graph import sizes
 from tilewright.graph.agree import agree, simpler
 from tilewright.graph.graph import Value
 from tilewright.graph.settle import meet
-from tilewright.ir.expr import Expr, as_int, minimum
+from tilewright.ir.expr import Binary, BinaryOp, Expr, Var, as_int, maximum, minimum
 
 BROADCASTS = {  # and how many of their operands' last axes are not broadcast
     ("", op): 2 if op == "MatMul" else 0
@@ -39,11 +40,13 @@ def alike(n: Site, values: Sequence[Value], own: int = 0) -> list[Value]:
     if longer:
         return alike(n, [_stretched(n, v, list(longer.items()), rank + own) for v in values], own)
     open_axes = [d for d, different in enumerate(met) if len(different) > 1]
-    if not open_axes or not all(left_to_the_run(n, met[d]) for d in open_axes):
+    if not open_axes:
         return list(values)
     if n.build.from_inputs(s for d in open_axes for s in met[d]):
         for d in open_axes:
-            values = one_size(n, values, d - rank - own, met[d])
+            values = of_inputs(n, values, d - rank - own, met[d])
+        return list(values)
+    if not all(left_to_the_run(n, met[d]) for d in open_axes):
         return list(values)
     padded = [n.build.from_sizes(np.array(s, object), I64) for s in shapes]
     goal = padded[0]
@@ -68,6 +71,51 @@ def agreed(n: Site, a: Expr, b: Expr) -> bool:
     made = agree(n.build, a, b, values, label, what)
     n.inputs = [made.get(v, v) if isinstance(v, Value) else v for v in n.inputs]
     return bool(made)
+
+
+def of_inputs(n: Site, values: Sequence[Value], axis: int, met: set[Expr]) -> Sequence[Value]:
+    """The values under one size where they have several that the inputs decide: sizes that inputs
+    have by themselves may differ where all but one are 1; others have to be the same."""
+    own = greatest_of(met)
+    if own is not None:
+        return broadcast(n, values, axis, met, own)
+    return one_size(n, values, axis, met) if left_to_the_run(n, met) else values
+
+
+def greatest_of(met: set[Expr]) -> Expr | None:
+    """The greatest of sizes, each of which is a symbol or the greatest of some; else None."""
+    found: set[Expr] = set()
+    left = [*met]
+    while left:
+        e = left.pop()
+        if isinstance(e, Binary) and e.op is BinaryOp.max:
+            left += [e.a, e.b]
+        elif isinstance(e, Var):
+            found.add(e)
+        else:
+            return None
+    first, *others = sorted(found, key=sizes.text)
+    return sizes.size(functools.reduce(maximum, others, first))
+
+
+def broadcast(
+    n: Site, values: Sequence[Value], axis: int, met: set[Expr], whole: Expr
+) -> list[Value]:
+    """The values stretched to the greatest of their sizes; runs in which another one is neither
+    that nor 1 do not start."""
+    label = n.node.name or n.node.output[0]
+    for s in sorted(met - {whole}, key=sizes.text):
+        fits = sizes.size(maximum(sizes.size(1 - s), sizes.size(s - whole)))
+        told = f"{sizes.text(s)} has to be 1 or {sizes.text(whole)}"
+        told = f"the shape of the operands of {n.op} '{label}', where {told}"
+        n.build.required.setdefault(fits, told)
+    made = []
+    for v in values:
+        d = axis + v.rank
+        if d >= 0 and v.shape[d] in met - {whole}:
+            v = op(n, "stretch", v, shape=(*v.shape[:d], whole, *v.shape[d + 1 :]))
+        made.append(v)
+    return made
 
 
 def one_size(n: Site, values: Sequence[Value], axis: int, met: set[Expr]) -> list[Value]:

@@ -2,11 +2,12 @@
 
 In: the model's inputs, and numbers by the names of sizes or sizes by the names of inputs. Out: by
 the model's own name of each size its number; a size without a name is called by its input and axis,
-as in `image_2`.
+as in `image_2`, and so is one whose name says nothing ("?", "unk__12").
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import onnx
@@ -15,12 +16,14 @@ from tilewright.graph.builder import identifier
 from tilewright.support.errors import ImportFault
 
 Shapes = Mapping[str, int | Sequence[int | None]]
+# What writers put where they know no name: two sizes called so are two.
+NAMELESS = re.compile(r"[\W\d_]*|unk_+\d+|none|null|unknown|dynamic", re.IGNORECASE)
 
 
 def label(entry: onnx.ValueInfoProto, axis: int) -> str:
     """The name of a size of an input."""
-    dim = entry.type.tensor_type.shape.dim[axis]
-    return dim.dim_param or f"{entry.name}_{axis}"
+    said = entry.type.tensor_type.shape.dim[axis].dim_param
+    return f"{entry.name}_{axis}" if NAMELESS.fullmatch(said) else said
 
 
 def given_sizes(graph: onnx.GraphProto, shapes: Shapes) -> dict[str, int]:
@@ -32,17 +35,19 @@ def given_sizes(graph: onnx.GraphProto, shapes: Shapes) -> dict[str, int]:
         for e in graph.input
         if e.type.HasField("tensor_type") and e.name not in initialised
     }
-    names: dict[str, str] = {}  # as the caller may say it → as the model says it
+    names: dict[str, set[str]] = {}  # as the caller may say it → what the size is called
     for entry in inputs.values():
         for axis, dim in enumerate(entry.type.tensor_type.shape.dim):
             if _is_open(dim):
                 name = label(entry, axis)
-                names[name] = names[identifier(name)] = name
+                for said in {name, identifier(name), dim.dim_param} - {""}:
+                    names.setdefault(said, set()).add(name)
     found: dict[str, int] = {}
     for name, given in shapes.items():
         what = f"cannot compile the model for {name}={given}"
         if isinstance(given, int) and name in names:
-            _bind(found, names[name], given, what)
+            for one in names[name]:
+                _bind(found, one, given, what)
         elif not isinstance(given, int) and name in inputs:
             _match(found, inputs[name], given, what)
         else:

@@ -164,9 +164,10 @@ class Importer:
     def reserve_symbols(self) -> None:
         """Symbolic sizes take their names before values do."""
         for entry in self.model.graph.input:
-            for dim in entry.type.tensor_type.shape.dim:
-                if dim.dim_param and dim.dim_param not in self.dims and _number(dim) is None:
-                    self.build.symbol(dim.dim_param)
+            for n, dim in enumerate(entry.type.tensor_type.shape.dim):
+                name = label_of(entry, n)
+                if dim.dim_param == name and name not in self.dims and _number(dim) is None:
+                    self.build.symbol(name)
 
     def input(self, entry: onnx.ValueInfoProto) -> Any:
         what = f"input '{short(entry.name)}'"

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.frontend.onnx.alike import alike
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
@@ -48,7 +49,7 @@ def gemm(n: Site) -> Any:
         return y
     if beta != 1.0:
         bias = n.build.emit("mul", bias, n.constant(beta, bias.dtype))
-    return n.emit("add", y, bias)
+    return n.emit("add", *alike(n, (y, bias)))
 
 
 def window(n: Site, x: Value, kernel: tuple[int, ...], pool: bool = False) -> dict[str, Any]:

@@ -144,6 +144,31 @@ def expand(x: Any, *, shape: Sizes) -> Any:
     return te.compute(sizes.shape(shape), lambda *i: element(x, i), name="expand")
 
 
+def _stretch_type(x: Any, *, shape: Sizes) -> Type:
+    goal = sizes.shape(shape)
+    need(len(goal) == len(x.shape), f"needs a size for each of {len(x.shape)} axes")
+    for have, want in zip(x.shape, goal, strict=True):
+        number, asked = as_int(have), as_int(want)
+        fits = number in (None, 1) or asked in (None, number)
+        need(fits, f"{_show(x.shape)} does not broadcast to {_show(goal)}")
+    return x.dtype, goal
+
+
+@operator(
+    fusion=INJECTIVE, infer=_stretch_type, reference=lambda x, shape: np.broadcast_to(x, shape)
+)
+def stretch(x: Any, *, shape: Sizes) -> Any:
+    """x broadcast to `shape`, where the run knows which of its sizes are 1: each of the others is
+    the one asked for."""
+    goal = sizes.shape(shape)
+
+    def at(*i: Expr) -> Expr:
+        place = zip(i, x.shape, goal, strict=True)
+        return x[tuple(n if s == want else te.minimum(n, s - 1) for n, s, want in place)]
+
+    return te.compute(goal, at, name="stretch")
+
+
 def _concat_type(*xs: Any, axis: int) -> Type:
     d = axis_of(axis, len(xs[0].shape))
     first, total = xs[0], xs[0].shape[d]

@@ -1,0 +1,92 @@
+"""Open sizes with names of their own: equal in the run, or one of them 1."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from tilewright.driver.compile import compile_observed
+from tilewright.driver.kernels import KernelPool
+from tilewright.frontend.onnx.importer import import_onnx
+from tilewright.graph.evaluate import evaluate
+from tilewright.support.errors import InputError
+
+ort = pytest.importorskip("onnxruntime")
+
+
+def model(nodes, inputs):
+    """inputs: the shape of each f32 input; the last node's output is the model's."""
+    given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()]
+    made = [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "g", given, made)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def compiled(proto):
+    return compile_observed(proto, cache=False, pool=KernelPool(1))
+
+
+def sizes_of(graph):
+    return [v.type_text for v in graph.inputs]
+
+
+def check(proto, *runs, wrong=()):
+    """Each run (the inputs' shapes) as onnxruntime has it; it too refuses those that are wrong."""
+    run, session = compiled(proto), ort.InferenceSession(proto.SerializeToString())
+    graph = import_onnx(proto)
+    for k, shapes in enumerate((*runs, *wrong)):
+        draw = np.random.default_rng(k).standard_normal
+        arrays = [draw(s).astype(np.float32) for s in shapes]
+        feed = dict(zip(graph.input_names, arrays, strict=True))
+        if shapes in wrong:
+            with pytest.raises(InputError):
+                run(*arrays)
+            with pytest.raises(InputError):
+                evaluate(graph, arrays)
+            continue
+        (wanted,) = session.run(None, feed)
+        for found in (run(*arrays), evaluate(graph, arrays)):
+            np.testing.assert_allclose(found[0], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_two_names():
+    nodes = [
+        helper.make_node("Add", ["a", "b"], ["c"]),
+        helper.make_node("Mul", ["c", "a"], ["y"]),
+    ]
+    proto = model(nodes, {"a": ["n", 3, "k"], "b": ["m", 1, "l"]})
+    assert import_onnx(proto).measured == ()
+    runs = [(2, 3, 5), (2, 1, 5)], [(1, 3, 5), (4, 1, 5)], [(6, 3, 1), (1, 1, 7)]
+    check(proto, *runs, wrong=[[(2, 3, 5), (3, 1, 5)], [(2, 3, 4), (2, 1, 3)]])
+
+
+def test_batches_of_a_product_and_the_rows_that_are_added():
+    nodes = [helper.make_node("MatMul", ["a", "b"], ["y"])]
+    runs = [(5, 3, 4), (5, 4, 2)], [(5, 3, 4), (1, 4, 2)], [(1, 3, 4), (6, 4, 2)]
+    check(model(nodes, {"a": ["n", 3, 4], "b": ["m", 4, 2]}), *runs, wrong=[[(2, 3, 4), (3, 4, 2)]])
+    nodes = [helper.make_node("Gemm", ["a", "b", "c"], ["y"])]
+    proto = model(nodes, {"a": ["n", 4], "b": [4, 3], "c": ["m", 3]})
+    check(proto, [(5, 4), (4, 3), (5, 3)], [(5, 4), (4, 3), (1, 3)])
+
+
+def test_three_names_and_a_choice():
+    nodes = [
+        helper.make_node("Less", ["a", "b"], ["less"]),
+        helper.make_node("Where", ["less", "c", "b"], ["y"]),
+    ]
+    runs = [[(7,), (1,), (1,)], [(1,), (1,), (9,)], [(4,), (4,), (1,)]]
+    check(model(nodes, {"a": ["p"], "b": ["q"], "c": ["r"]}), *runs, wrong=[[(4,), (1,), (3,)]])
+
+
+@pytest.mark.parametrize("said", ["?", "", "unk__17", "-1", "None"])
+def test_names_that_say_nothing(said):
+    """Two sizes called "?" are two."""
+    nodes = [helper.make_node("MatMul", ["a", "b"], ["y"])]
+    proto = model(nodes, {"a": [said, said], "b": [said, said]})
+    assert sizes_of(import_onnx(proto)) == ["f32[a_0, a_1]", "f32[a_1, b_1]"]
+    check(proto, [(5, 3), (3, 2)], [(1, 4), (4, 6)])
+    if said and said != "-1":
+        fixed = import_onnx(proto, shapes={said: 3})
+        assert sizes_of(fixed) == ["f32[3, 3]", "f32[3, 3]"]
+    assert sizes_of(import_onnx(proto, shapes={"b_1": 2})) == ["f32[a_0, a_1]", "f32[a_1, 2]"]
