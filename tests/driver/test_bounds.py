@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper
@@ -70,6 +71,40 @@ def test_open_sizes_set_the_bounds():
         assert refused(model, x, indices) == f"Gather 'r': index {n} is not from {-n} to {n - 1}"
 
 
+def test_each_operator_names_itself_and_the_bounds_of_its_columns():
+    indices = {
+        "GatherElements": np.array([[0, -4], [3, 2]]),
+        "GatherND": np.array([[3, 4], [-4, -5]]),
+        "ScatterElements": np.array([[0, -4], [3, 2]]),
+        "ScatterND": np.array([[0, -5], [1, 4]]),
+    }
+    nodes = [
+        helper.make_node("GatherElements", ["x", "i_GatherElements"], ["GatherElements"]),
+        helper.make_node("GatherND", ["x", "i_GatherND"], ["GatherND"]),
+        helper.make_node("ScatterElements", ["x", "i_ScatterElements", "u2"], ["ScatterElements"]),
+        helper.make_node("ScatterND", ["x", "i_ScatterND", "u1"], ["ScatterND"]),
+    ]
+    inputs = [info("x", FLOAT, [4, 5]), info("u2", FLOAT, [2, 2]), info("u1", FLOAT, [2])]
+    inputs += [info(f"i_{op}", INT64, list(i.shape)) for op, i in indices.items()]
+    proto = made(nodes, inputs, [info(op, FLOAT, None) for op in indices])
+    model, peer = compiled(proto), onnxruntime.InferenceSession(proto.SerializeToString())
+    given = {"x": floats(4, 5), "u2": floats(2, 2), "u1": floats(2)}
+    given |= {f"i_{op}": i for op, i in indices.items()}
+    for got, want in zip(model(**given), peer.run(None, given), strict=True):
+        np.testing.assert_array_equal(got, want)
+    for op, right in indices.items():
+        for place in np.ndindex(right.shape):
+            size = 5 if op.endswith("ND") and place[1] else 4
+            for index in (size, -size - 1):
+                wrong = right.copy()
+                wrong[place] = index
+                with pytest.raises(InputError) as caught:
+                    model(**{**given, f"i_{op}": wrong})
+                told = f"{op} '{op}': index {index} is not from {-size} to {size - 1}"
+                assert caught.value.why == told
+    model(**given)
+
+
 def test_constants_are_checked_when_compiling():
     node = helper.make_node("Gather", ["x", "i"], ["r"])
     inputs, outputs = [info("x", FLOAT, [3, 2])], [info("r", FLOAT, None)]
@@ -111,6 +146,35 @@ def test_what_surely_lies_within_is_not_checked():
     ]
     graph = import_onnx(made(nodes, [info("x", FLOAT, ["n", 4])], [info("r", FLOAT, None)]))
     assert not any(node.op == "check_bounds" for node in graph.nodes)
+
+
+class Indexing(torch.nn.Module):
+    def forward(self, x, i, j, k, m, p):
+        taken = x[i, :, j]
+        put = x.clone()
+        put[:, k] = 1.0
+        scattered = x.scatter(2, m, 2.0)
+        return taken, put, scattered, torch.take(x, p), x.gather(2, m), x.index_select(1, k)
+
+
+def test_indexing_of_torch():
+    x = torch.randn(3, 4, 5)
+    good = {
+        "i": torch.tensor([-3, 2]), "j": torch.tensor([4, -5]), "k": torch.tensor([0, 3]),
+        "m": torch.tensor([[[0, 4]]]), "p": torch.tensor([-60, 59]),
+    }  # fmt: skip
+    module = Indexing().eval()
+    model = compiled(module, example_inputs=(x, *good.values()))
+    for got, want in zip(model(x, *good.values()), module(x, *good.values()), strict=True):
+        np.testing.assert_array_equal(got, want)
+    for name, outside in (("i", (3, -4)), ("j", (5, -6)), ("k", (4, -5)), ("m", (5, -1)),
+                          ("p", (60, -61))):  # fmt: skip
+        for index in outside:
+            bad = {n: v.clone() for n, v in good.items()}
+            bad[name].view(-1)[1] = index
+            with pytest.raises((IndexError, RuntimeError)):
+                module(x, *bad.values())
+            assert f"index {index} is not from" in refused(model, x, *bad.values())
 
 
 def test_an_embedding_of_torch():

@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
+from tilewright.graph.bounds import from_start
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
 
@@ -91,15 +92,17 @@ def embedded(
 ) -> tuple[Value, Value]:
     """The sum of the embeddings of words (input 0), of where they stand (0, 1, … or `at`) and of
     their segments (input 1); and how many words of each row the mask counts, i32."""
-    ids, segments = n[0], n.optional(1)
+    ids, segments = n.checked(n[0], from_start(words.shape[0])), n.optional(1)
     batch, length = ids.shape
     total = n.build.emit("gather", words, ids, axis=0)
     if at is None:
         table = n.build.emit("slice", places, starts=(0, 0), shape=(length, places.shape[1]))
     else:
+        at = n.checked(at, from_start(places.shape[0]))
         table = n.build.emit("gather", places, at, axis=0)
     total = n.build.emit("add", total, table)
     if segments is not None and kinds is not None:
+        segments = n.checked(segments, from_start(kinds.shape[0]))
         total = n.build.emit("add", total, n.build.emit("gather", kinds, segments, axis=0))
     if mask is None:
         return total, n.build.emit("full", shape=(batch,), value=0, of="i32")
@@ -129,6 +132,7 @@ def rotary(n: Site) -> Any:
         steps = n.build.emit("arange", length=length)
         places = n.build.emit("add", steps, n.build.emit("cast", places, to="i64"))
         places = n.build.emit("reshape", places, shape=(1, length))
+    places = n.checked(places, from_start(n[2].shape[0]))
     y = turned(n, y, places, n[2], n[3], n.flag("interleaved"))
     if x.rank == 4:
         return n.emit("transpose", y, perm=(0, 2, 1, 3))

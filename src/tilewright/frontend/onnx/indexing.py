@@ -10,24 +10,32 @@ from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.tensors import axis
 from tilewright.graph import sizes
+from tilewright.ir.expr import as_int
 
 
 @translates("GatherND")
 def gather_nd(n: Site) -> Any:
-    return n.emit("gather_nd", n[0], n[1], batch_dims=n.int("batch_dims", 0))
+    batch, indices = n.int("batch_dims", 0), n[1]
+    return n.emit("gather_nd", n[0], slices(n, indices, n[0].shape[batch:]), batch_dims=batch)
+
+
+def slices(n: Site, indices: Any, axes: Any) -> Any:
+    """Input 1, whose rows are places along the first of some axes."""
+    depth = (as_int(indices.shape[-1]) or 0) if indices.rank else 0
+    return n.indices(1, *axes[:depth]) if 0 < depth <= len(axes) else indices
 
 
 @translates("ScatterElements", "Scatter")
 def scatter_elements(n: Site) -> Any:
-    return n.emit(
-        "scatter_elements", n[0], n[1], n[2], axis=axis(n, n.int("axis", 0), n[0].rank),
-        reduction=n.text("reduction", "none"),
-    )  # fmt: skip
+    d = axis(n, n.int("axis", 0), n[0].rank)
+    indices, kind = n.indices(1, n[0].shape[d]), n.text("reduction", "none")
+    return n.emit("scatter_elements", n[0], indices, n[2], axis=d, reduction=kind)
 
 
 @translates("ScatterND")
 def scatter_nd(n: Site) -> Any:
-    return n.emit("scatter_nd", n[0], n[1], n[2], reduction=n.text("reduction", "none"))
+    indices = slices(n, n[1], n[0].shape)
+    return n.emit("scatter_nd", n[0], indices, n[2], reduction=n.text("reduction", "none"))
 
 
 def number(n: Site, k: int, *most: Any) -> Any:
@@ -115,7 +123,8 @@ def reverse_sequence(n: Site) -> Any:
         )
 
     t = along(n.build.emit("arange", length=x.shape[time]), time)
-    length = along(n.build.emit("cast", n[1], to="i64"), batch)
+    lengths = n.checked(n[1], [(sizes.size(0), x.shape[time])])
+    length = along(n.build.emit("cast", lengths, to="i64"), batch)
     mirrored = n.build.emit("sub", n.build.emit("sub", length, n.constant(1, "i64")), t)
     place = n.build.emit("where", n.build.emit("less", t, length), mirrored, t)
     return n.emit("gather_elements", x, n.build.emit("expand", place, shape=x.shape), axis=time)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.frontend.onnx.registry import Site, translates
+from tilewright.graph.bounds import from_start
 
 ML = "ai.onnx.ml"
 
@@ -16,6 +17,7 @@ def features(n: Site) -> Any:
     flat = n.build.emit("reshape", places, shape=(places.elements,))
     if x.rank == 1:
         x = n.build.emit("reshape", x, shape=(1, *x.shape))
+    flat = n.checked(flat, from_start(x.shape[-1]))
     return n.emit("gather", x, flat, axis=x.rank - 1)
 
 

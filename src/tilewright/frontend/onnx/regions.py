@@ -12,6 +12,7 @@ from tilewright.frontend.onnx.neural import kernel_of
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.vision import scalar
 from tilewright.graph import grid_sample, sizes
+from tilewright.graph.bounds import from_start
 from tilewright.graph.graph import Value
 
 
@@ -198,6 +199,7 @@ def max_roi_pool(n: Site) -> Any:
 
     image = n.build.emit("slice", rois, starts=(0, 0), shape=(count, 1))
     image = op(n, "reshape", op(n, "cast", image, to="i64"), shape=(count,))
+    image = n.checked(image, from_start(x.shape[0]))
     y = n.build.emit("gather", f.of(x), image, axis=0)
     for d, first, last in ((2, 2, 4), (3, 1, 3)):
         start, size, many = corner(first), x.shape[d], bins[d - 2]

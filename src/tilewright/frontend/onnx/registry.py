@@ -18,7 +18,7 @@ import onnx.helper
 
 from tilewright.frontend.onnx.files import array_of, type_of
 from tilewright.graph import sizes
-from tilewright.graph.bounds import into
+from tilewright.graph.bounds import Bounds, into
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import DType
@@ -133,8 +133,12 @@ class Site:
     def indices(self, k: int, *axes: sizes.SizeLike) -> Value:
         """Input `k`, which holds indices into axes of these sizes (one for each column, or one for
         all); negative ones count from the end."""
+        return self.checked(self[k], into(*axes))
+
+    def checked(self, numbers: Value, bounds: Bounds) -> Value:
+        """Numbers with bounds that the operator's definition sets; others end the run."""
         name = self.node.name or next(iter(self.node.output), "")
-        return self.importer.checked(self[k], into(*axes), f"{self.op} '{name}'")
+        return self.importer.checked(numbers, bounds, f"{self.op} '{name}'")
 
     def constant(self, content: Any, of: DType | str | None = None) -> Value:
         return self.build.constant(content, "c", of)

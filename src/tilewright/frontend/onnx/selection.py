@@ -164,6 +164,8 @@ def tensor_scatter(n: Site) -> Any:
     start = n.optional(2)
     start = measured.numbers(n, [0]) if start is None else measured.vector(n, 2)
     lead = sizes.size(batch) if n.optional(2) is not None else sizes.size(1)
+    if n.text("mode", "linear") == "linear":
+        start = n.checked(start, [(sizes.size(0), sizes.size(have - new))])
 
     def along(v: Value, size: Any, k: int) -> Value:
         return build.emit(

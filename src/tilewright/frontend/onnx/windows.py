@@ -10,6 +10,7 @@ from tilewright.frontend.onnx.neural import padded_alike, window
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.vision import scalar
 from tilewright.graph import sizes
+from tilewright.graph.bounds import from_start
 from tilewright.graph.graph import Value
 
 
@@ -71,6 +72,7 @@ def unpool(n: Site) -> Any:
     ]
     shape = (*x.shape[:2], *space)
     flat = n.build.emit("full", shape=(sizes.product(shape),), value=0, of=x.dtype.name)
+    places = n.checked(places, from_start(sizes.product(shape)))
     rows = [n.build.emit("reshape", v, shape=(x.elements,)) for v in (places, x)]
     y = n.build.emit("scatter_elements", flat, *rows)
     y = n.build.emit("reshape", y, shape=shape)

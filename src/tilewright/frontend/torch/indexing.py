@@ -10,7 +10,7 @@ from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.measured import coordinates, flat, found_places, measured, new_size
 from tilewright.frontend.torch.reductions import norm_of, reduced
 from tilewright.frontend.torch.registry import Site, axis_of, translates
-from tilewright.graph.bounds import from_start
+from tilewright.graph.bounds import from_start, into
 from tilewright.graph.graph import Value
 from tilewright.graph.operator import broadcast_shape
 from tilewright.ir.dtype import dtype
@@ -43,7 +43,8 @@ def embedding_renorm(
 def index_select(n: Site, x: Value, dim: int, index: Value) -> Any:
     if not x.rank:
         return x
-    found = n.emit("gather", x, index, axis=axis_of(dim, x.rank))
+    d = axis_of(dim, x.rank)
+    found = n.emit("gather", x, n.indices(index, from_start(x.shape[d])), axis=d)
     return n.reshape(found, n.shape)
 
 
@@ -53,13 +54,16 @@ def gather(n: Site, x: Value, dim: int, index: Value, **named: Any) -> Any:
         return n.reshape(x, n.shape)
     if as_int(index.elements) == 0:
         return n.full(0)
+    d = axis_of(dim, x.rank)
+    index = n.indices(index, from_start(x.shape[d]))
     if not index.rank:
         return n.reshape(n.emit("gather", x, index, axis=0), ())
-    return n.emit("gather_elements", x, index, axis=axis_of(dim, x.rank))
+    return n.emit("gather_elements", x, index, axis=d)
 
 
 @translates("take.default")
 def take(n: Site, x: Value, index: Value) -> Any:
+    index = n.indices(index, into(x.elements))
     return n.emit("gather", n.reshape(x, (x.elements,)), index, axis=0)
 
 
@@ -67,7 +71,7 @@ class Places:
     """What x[i, :, j] names: the indexed axes and their broadcast indices."""
 
     def __init__(self, n: Site, x: Value, indices: Any) -> None:
-        indices = self.without_masks(n, list(indices))
+        indices = self.without_masks(n, x, list(indices))
         self.axes = [d for d, i in enumerate(indices) if i is not None]
         given = [indices[d] for d in self.axes]
         self.shape = broadcast_shape(*[i.shape for i in given])
@@ -78,12 +82,13 @@ class Places:
         self.front = first if adjacent else 0  # where the broadcast axes stand in x[...]
 
     @staticmethod
-    def without_masks(n: Site, indices: list[Any]) -> list[Any]:
-        """Masks become the places where they hold."""
+    def without_masks(n: Site, x: Value, indices: list[Any]) -> list[Any]:
+        """Masks become the places where they hold; other indices are checked."""
         found: list[Any] = []
         for i in indices:
             if i is None or not i.dtype.is_bool:
-                found.append(i)
+                surely = i is None or n.op.startswith("_unsafe")
+                found.append(i if surely else n.indices(i, into(x.shape[len(found)])))
                 continue
             content = n.known(i)
             if content is not None:
@@ -181,6 +186,7 @@ def scattered(n: Site, x: Value, dim: int, index: Value, source: Any, reduction:
         x, index = n.reshape(x, flat), n.reshape(index, flat)
         source = n.reshape(source, flat) if isinstance(source, Value) else source
     axis = axis_of(dim, x.rank)
+    index = n.indices(index, from_start(x.shape[axis]))
     if isinstance(source, Value):
         updates = n.cast(source, x.dtype)
         for d, size in enumerate(index.shape):  # the source may be larger than the index
@@ -281,6 +287,7 @@ def kth(n: Site, x: Value, *args: Any) -> Any:
 def one_hot(n: Site, x: Value, num_classes: int = -1) -> Any:
     if num_classes < 0:
         raise Refusal("how many classes there are is only known at run time", "pass num_classes")
+    x = n.indices(x, from_start(num_classes))
     return n.emit("one_hot", x, n.constant(np.array([0, 1])), depth=num_classes, axis=-1)
 
 
@@ -302,7 +309,8 @@ def bucketize(
             bounds = n.cast(bounds, "f64")
         x = n.operand(x, bounds.dtype)
     if sorter is not None:
-        bounds = n.emit("gather_elements", bounds, n.cast(sorter, "i64"), axis=bounds.rank - 1)
+        order = n.cast(n.indices(sorter, from_start(bounds.shape[-1])), "i64")
+        bounds = n.emit("gather_elements", bounds, order, axis=bounds.rank - 1)
     if bounds.rank > 1:  # each row of x has its own
         bounds = n.reshape(bounds, (*bounds.shape[:-1], 1, bounds.shape[-1]))
     wide = n.reshape(x, (*x.shape, 1))

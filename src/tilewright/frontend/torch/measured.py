@@ -15,6 +15,7 @@ from tilewright.frontend.torch.elementwise import truth
 from tilewright.frontend.torch.registry import Site, axis_of, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
+from tilewright.graph.ops.measured import MOST
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr
 
@@ -107,6 +108,7 @@ def repeat_interleave(n: Site, repeats: Value, *, output_size: Any = None) -> An
 @translates("bincount.default")
 def bincount(n: Site, x: Value, weights: Value | None = None, minlength: int = 0) -> Any:
     """How often each number occurs, or the sum of its weights."""
+    x = n.indices(x, [(sizes.size(0), sizes.size(MOST))])
     least = n.constant([minlength - 1], "i64")
     most = n.emit("concat", n.cast(x, "i64"), least, axis=0)
     most = n.emit("reduce_max", most, axes=(0,), keepdims=True)

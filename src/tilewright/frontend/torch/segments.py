@@ -11,6 +11,7 @@ from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.reductions import reduced
 from tilewright.frontend.torch.registry import TRANSLATORS, Site, axis_of, translates
 from tilewright.graph import sizes
+from tilewright.graph.bounds import from_start
 from tilewright.graph.graph import Value
 
 NEUTRAL = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
@@ -34,6 +35,7 @@ def embedding_bag(
     begun = n.emit("less_equal", starts, n.reshape(ordinals(n, count), (count, 1)))
     bag = n.emit("sub", reduced(n, "sum", n.cast(begun, "i64"), 1), n.constant(1, "i64"))
     neutral = -math.inf if mode == 2 else 0.0
+    indices = n.indices(indices, from_start(weight.shape[0]))
     rows = n.emit("gather", weight, indices, axis=0)
     if per_sample is not None:
         rows = n.emit("mul", rows, n.reshape(per_sample, (count, 1)))
@@ -215,6 +217,7 @@ def linear_cross_entropy(
     loss = n.emit("mul", loss, factor)
     kept = n.emit("not_equal", target, n.constant(ignore, target.dtype))
     place = n.emit("where", kept, target, n.constant(0, target.dtype))
+    place = n.indices(place, from_start(classes))
     own = n.emit("gather_elements", loss, n.reshape(place, (rows, 1)), axis=1)
     own = n.reshape(own, (rows,))
     if smoothing:

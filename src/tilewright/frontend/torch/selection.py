@@ -13,6 +13,7 @@ from tilewright.frontend.torch.elementwise import truth
 from tilewright.frontend.torch.indexing import scatter_reduce
 from tilewright.frontend.torch.reductions import reduced, vector_norm
 from tilewright.frontend.torch.registry import Site, axis_of, translates
+from tilewright.graph.bounds import into
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
 
@@ -37,6 +38,7 @@ def put(n: Site, x: Value, index: Value, source: Value, accumulate: bool = False
     """x with elements at flat places replaced (or added to)."""
     if as_int(index.elements) == 0:
         return x
+    index = n.indices(index, into(x.elements))
     flat, places = n.reshape(x, (x.elements,)), n.reshape(index, (index.elements,))
     y = n.emit(
         "scatter_elements",
