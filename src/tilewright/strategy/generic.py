@@ -9,38 +9,41 @@ agrees to; what a refused one did is undone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from tilewright.ir.expr import Var
 from tilewright.ir.walk import free_vars
+from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import absorb, instances, is_reduction
+from tilewright.strategy.contraction import contraction
 from tilewright.strategy.loops import extent, find, split
 from tilewright.strategy.pointwise import is_worth_a_region, stream, vector_lanes
 from tilewright.strategy.reduction import by_itself
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 
-Way = Callable[[Schedule, str, Target, int], None]
+Way = Callable[[Schedule, str, Target, int], object]
 
 
 def generic(schedule: Schedule, target: Target, threads: int) -> list[str]:
     """Schedule every block by itself. Gives the names of those that no way took."""
-    attempt(schedule, lambda: absorb(schedule))
+    attempt(schedule, absorb)
     left: list[str] = []
     for name in schedule.blocks():
+        if any(find_loop(schedule.func, loop).kind != "serial" for loop in schedule.loops(name)):
+            continue  # another block has taken it along
         block = find(schedule, name)
         ways = REDUCTION if is_reduction(block) else POINTWISE
-        if not any(attempt(schedule, partial(w, schedule, name, target, threads)) for w in ways):
+        if not any(attempt(schedule, way, name, target, threads) for way in ways):
             left.append(name)
     return left
 
 
-def attempt(schedule: Schedule, way: Callable[[], object]) -> bool:
-    """Whether every step of `way` is legal; the schedule is as before if not."""
+def attempt(schedule: Schedule, way: Callable[..., object], *args: object) -> bool:
+    """Whether every step that `way` takes on the schedule is legal; it is as before if not."""
     before = schedule.func, schedule.trace
     try:
-        way()
+        way(schedule, *args)
     except ScheduleError:
         schedule.func, schedule.trace = before
         return False
@@ -60,7 +63,7 @@ def plain_vectors(schedule: Schedule, name: str, target: Target, threads: int) -
     long = [n for n in loops if extent(schedule, n, 0) != 1]
     worth = threads > 1 and is_worth_a_region(instances(block) * 4, target)
     if worth and len(long) > 1:
-        attempt(schedule, lambda: schedule.parallel(long[0]))
+        attempt(schedule, Schedule.parallel, long[0])
     *_, inner = long or [""]
     lanes, count = vector_lanes(block, target), extent(schedule, inner, 0)
     if inner and lanes > 1:
@@ -78,4 +81,4 @@ def on_one_thread(way: Way) -> Way:
 
 
 POINTWISE: tuple[Way, ...] = (stream, plain_vectors, on_one_thread(stream))
-REDUCTION: tuple[Way, ...] = (by_itself, plain_vectors, on_one_thread(by_itself))
+REDUCTION: tuple[Way, ...] = (contraction, by_itself, plain_vectors, on_one_thread(by_itself))

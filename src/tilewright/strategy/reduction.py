@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from tilewright.arith.affine import Forms
-from tilewright.ir.expr import Load, Var, as_int, const
+from tilewright.ir.expr import as_int, const
 from tilewright.ir.stmt import Axis, Block
 from tilewright.ir.walk import blocks, free_vars, loads
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import instances, is_reduction, written
+from tilewright.strategy.contiguous import contiguous
+from tilewright.strategy.contraction import contraction, tiling
 from tilewright.strategy.convolution import split_off_result
 from tilewright.strategy.loops import (
     by_axis,
@@ -50,10 +51,17 @@ IN_FLIGHT = 4  # vectors of partial results: as many as an addition takes cycles
 
 
 def reduction(schedule: Schedule, target: Target, threads: int) -> None:
-    """Lanes for a single reduction over outer axes, else rows, else every block by itself."""
+    """Register tiles for a single sum of products, lanes for one over outer axes, else rows, else
+    every block by itself."""
     found = blocks(schedule.func.body)
     reductions = [b for b in found if is_reduction(b)]
     ordered = any(a.kind == "ordered" for b in found for a in b.axes)
+    if len(reductions) == 1 and not ordered and tiling(reductions[0], target):
+        of = contraction(schedule, reductions[0].name, target, threads)
+        for name in schedule.blocks():
+            if name not in of:
+                stream(schedule, name, target, threads)
+        return
     if len(reductions) == 1 and not ordered and in_lanes(found, reductions[0]):
         lanes(schedule, reductions[0].name, target, threads)
         return
@@ -406,27 +414,4 @@ def in_order(block: Block, axes: Sequence[Axis]) -> bool:
     return all(
         n.indices[-len(axes) :] == variables and n.buffer.shape[-len(axes) :] == extents
         for n in found
-    )
-
-
-def contiguous(block: Block, axis: Var, most: int = 1) -> bool:
-    """Does every load of another buffer that uses `axis` go on in its last index with it, by one
-    place or at `most` so many (and does one use it)?
-    """
-    own = written(block)
-    using = [
-        n for n in loads(block.body)
-        if n.buffer not in own and any(axis in free_vars(i) for i in n.indices)
-    ]  # fmt: skip
-    return bool(using) and all(_walks(n, axis, most) for n in using)
-
-
-def _walks(load: Load, axis: Var, most: int) -> bool:
-    long = [n for n, size in enumerate(load.buffer.shape) if size != ONE]
-    if [n for n, i in enumerate(load.indices) if axis in free_vars(i)] != long[-1:]:
-        return False
-    inner = load.indices[long[-1]]
-    form = Forms({}).affine(inner)
-    return all(
-        0 < c <= most if t == axis else axis not in free_vars(t) for t, c in form.terms.items()
     )
