@@ -36,13 +36,20 @@ def from_start(*axes: sizes.SizeLike) -> Bounds:
 
 
 def checked(
-    build: Folding, numbers: Value, bounds: Bounds, what: str, only: Value | None = None
-) -> Value:
-    """The numbers; the run ends where one is not within its bounds (and `only` holds, if given).
-    Raises OutOfBounds for a constant that never is."""
+    build: Folding, numbers: Value, bounds: Bounds, what: str, only: Value | None = None,
+    of: Value | None = None,
+) -> Value:  # fmt: skip
+    """`of`, or the numbers themselves; the run ends where one of them is not within its bounds (and
+    `only` holds, if given). Raises OutOfBounds for a constant that never is."""
+    of = numbers if of is None else of
+    taken = build.constants.get(only) if only is not None else None
+    if taken is not None:
+        if not taken.array.all():
+            return of
+        only = None
     if are_within(build, numbers, bounds, what if only is None else None):
-        return numbers
-    given = (numbers, numbers) if only is None else (numbers, numbers, only)
+        return of
+    given = (of, numbers) if only is None else (of, numbers, only)
     least, most = zip(*bounds, strict=True)
     return build.emit("check_bounds", *given, least=least, most=most, what=what)
 

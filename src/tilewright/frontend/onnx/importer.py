@@ -355,11 +355,14 @@ class Importer:
         finally:
             self.only = before
 
-    def checked(self, numbers: Value, bounds: Bounds, what: str) -> Value:
-        """The numbers; a run in which one of them is outside its bounds ends there, unless it is
-        in a branch that is not taken."""
+    def checked(self, numbers: Value, bounds: Bounds, what: str, of: Value | None = None) -> Value:
+        """`of`, or the numbers themselves; a run in which one of these is outside its bounds ends
+        there (or after the loop in whose body it is), but not in a branch that is not taken."""
         try:
-            return checked(self.build, numbers, bounds, what, self.only)
+            if self.body is not None:
+                self.body.check(numbers, bounds, what, self.only)
+                return numbers if of is None else of
+            return checked(self.build, numbers, bounds, what, self.only, of)
         except OutOfBounds as fault:
             raise Refusal(str(fault)) from None
 

@@ -22,6 +22,7 @@ from tilewright.frontend.onnx.measured import measure, op
 from tilewright.frontend.onnx.order import in_order, names_read
 from tilewright.frontend.onnx.registry import Maybe, Ragged, Refusal, Sequence, Site
 from tilewright.graph import sizes
+from tilewright.graph.bounds import Bounds, are_within
 from tilewright.graph.builder import Edit, without_dead
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Node, Value
@@ -124,12 +125,14 @@ def side_by_side(n: Site, parts: list[Value]) -> Value:
 def translated(n: Site, body: onnx.GraphProto, given: list[Value]) -> tuple[Any, ...]:
     """A body's outputs inside; what is the same in every round is computed once, outside."""
     importer = n.importer
-    inner, inside = importer.build, importer.body
+    inner, inside, before = importer.build, importer.body, importer.only
     importer.build, importer.body = inside.outer, inside.before
     try:
-        scope, rest = computed_once(n, body)
+        importer.only = inside.only
+        with importer.under(inside.runs()):
+            scope, rest = computed_once(n, body)
     finally:
-        importer.build, importer.body = inner, inside
+        importer.build, importer.body, importer.only = inner, inside, before
     with within(n, scope):
         return importer.inline(rest, given)
 
@@ -200,7 +203,8 @@ def native_scan(
         n.build.emit("slice", row, starts=(0,) * row.rank, shape=(length, *row.shape[1:]))
         for row in results[len(states) :]
     ]
-    return inside.checked(results[: len(states)], rows)
+    states, rows = inside.checked(results[: len(states)], rows)
+    return states, rows[: inside.stacked]
 
 
 def one(inside: Body) -> Value:
@@ -221,6 +225,9 @@ class Body:
     def __init__(self, n: Site, given: list[Value]) -> None:
         self.n, self.outer, self.inner = n, n.build, Folding("body", is_whole=False)
         self.before: Body | None = n.importer.body
+        self.only: Value | None = n.importer.only  # of what is around the loop
+        self.given = given[:2]
+        self.checks: list[tuple[Value, Bounds, str]] = []  # a round's extreme indices, their bounds
         names = ["round", "go", *(f"state{k}" for k in range(len(given) - 2))]
         self.inputs = [
             self.inner.input(name, v.dtype, v.shape) for name, v in zip(names, given, strict=True)
@@ -232,8 +239,38 @@ class Body:
         self.exact: set[Var] = set()  # of those: what a state's shape tells
         self.columns: list[list[Var]] = []  # of those: which stand in each of the last rows
         self.stacked = 0  # rows that the loop itself gives
+        self.first_check = 0  # the first row that tells indices
         self.added: dict[int, int] = {}  # rows that each growing sequence gets
         self.shapes: list[tuple[Expr, ...]] = []  # of a round's rows, as the round measures them
+
+    def runs(self) -> Value:
+        """Whether there is a first round."""
+        limit, go = self.given
+        return op(self.n, "logical_and", go, op(self.n, "greater", limit, 0))
+
+    def check(self, numbers: Value, bounds: Bounds, what: str, only: Value | None) -> None:
+        """Note a check of indices that are inside: each round tells the least and the greatest of
+        them (or 0, which no operator forbids), and what it told is checked after the loop."""
+        inner = self.inner
+        found = {s for node in inner.nodes if node.op == "measure" for s in node["symbols"]}
+        asked = {s.name for s in sizes.symbols([b for pair in bounds for b in pair])}
+        if found & asked or are_within(inner, numbers, bounds, None if only else what):
+            return
+        for k, pair in enumerate(bounds):
+            column = numbers
+            if len(bounds) > 1:
+                starts, shape = (0,) * (numbers.rank - 1), numbers.shape[:-1]
+                column = inner.emit("slice", numbers, starts=(*starts, k), shape=(*shape, 1))
+            ends = []
+            for reduce, limit in (("reduce_min", "minimum"), ("reduce_max", "maximum")):
+                end = inner.emit("reshape", column, shape=(column.elements,))
+                end = inner.emit(reduce, end, axes=(0,), keepdims=True)
+                end = inner.emit("cast", end, to="i64") if end.dtype.name != "i64" else end
+                ends.append(inner.emit(limit, end, inner.constant([0], of="i64")))
+            row = inner.emit("concat", *ends, axis=0)
+            if only is not None:
+                row = inner.emit("where", only, row, inner.constant([0, 0], of="i64"))
+            self.checks.append((row, [pair], what))
 
     def bound(self, size: Expr, most: Expr) -> None:
         """Note that a measured size is at most this."""
@@ -270,7 +307,7 @@ class Body:
         *states, *rows); what a round puts behind the
         sequences among the states (`grows`) and what it measures are further rows."""
         importer = self.n.importer
-        importer.build, importer.body = self.inner, self
+        importer.build, importer.body, importer.only = self.inner, self, None
         try:
             states: list[Any] = list(self.inputs[2:])
             for k in grows:
@@ -288,11 +325,12 @@ class Body:
                 added = after.pop(k).added
                 self.added[k] = len(added)
                 rows += added
-            asked = [made[0], *after.values(), *rows]
+            self.first_check = len(rows)
+            asked = [made[0], *after.values(), *rows, *(row for row, _, _ in self.checks)]
             asked = [self.inner.emit("copy", self.own(v)) for v in asked]
             outputs = {f"out{k}": v for k, v in enumerate(asked)}
         finally:
-            importer.build, importer.body = self.outer, self.before
+            importer.build, importer.body, importer.only = self.outer, self.before, self.only
         whole = without_dead(self.inner.finish(outputs))
         self.shapes = [v.shape for v in whole.outputs[1 + len(after) :]]
         if whole.measured:
@@ -373,7 +411,9 @@ class Body:
         raise Refusal(why, "what a round computes needs sizes that are known before it")
 
     def checked(self, states: list[Value], rows: list[Value]) -> tuple[list[Value], list[Value]]:
-        """The loop's results; the run stops if a round measured what does not fit."""
+        """The loop's results; the run stops if a round met an index out of bounds or measured what
+        does not fit."""
+        states, rows = self.bounded(states, rows)
         if not self.columns:
             return states, rows
         n, first, holds = self.n, len(rows) - len(self.columns), None
@@ -392,6 +432,13 @@ class Body:
         what = "what the rounds measured"
         made = [[ragged.checked(n, holds, v, what) for v in vs] for vs in (states, rows[first:])]
         return made[0], [*rows[:first], *made[1]]
+
+    def bounded(self, states: list[Value], rows: list[Value]) -> tuple[list[Value], list[Value]]:
+        """The loop's results; the run stops if a round met an index out of bounds."""
+        of, check = [*states, *rows], self.n.importer.checked
+        for row, (_, bounds, what) in zip(rows[self.first_check :], self.checks, strict=False):
+            of = [check(row, bounds, what, v) for v in of]
+        return of[: len(states)], of[len(states) :]
 
     def true_shapes(self, rows: list[Value], own: range) -> list[Value]:
         """The shapes that the rounds gave to some of the rows: [rounds, axes] for each."""
