@@ -205,7 +205,13 @@ def _reductions() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         made += [(op, [f(2, 3)], {})]
     made += [("reduce_sum", [i(2, 3)], {"axes": (1,)}), ("reduce_max", [i(2, 3)], {"axes": (0,)})]
     made += [("reduce_any", [b(3, 4)], {"axes": (1,)}), ("reduce_all", [b(3, 4)], {"axes": (0,)})]
+    rows = np.tile(f(5, 1), 6)
+    rows[0], rows[1, 3], rows[2, 2:5], rows[3] = np.nan, np.nan, np.nan, -np.inf
+    for op in ("cummax", "cummin"):
+        made += [(op, [rows], {"axis": d}) for d in (0, 1)]
+        made += [(op, [i(3, 4, 2)], {"axis": 1})]
     for op in ("argmax", "argmin"):
+        made += [(op, [rows], {"axis": d, "last": last}) for d in (0, 1) for last in (False, True)]
         made += [
             (op, [i(3, 5)], {"axis": 1}),
             (op, [i(3, 5)], {"axis": 0, "last": True, "keepdims": True}),
@@ -368,6 +374,7 @@ def _pooling() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     made += [
         ("max_pool_index", [f(2, 2, 7)], {"kernel": (3,)}),
         ("max_pool_index", [np.full((1, 1, 4), -np.inf, np.float32)], {"kernel": (2,)}),
+        ("max_pool_index", [np.array([[[1, np.nan, 2, np.nan, 0, 1]]], "f4")], {"kernel": (3,)}),
         ("col2im", [f(2, 10, 9)], {"image": (3, 6), "block": (1, 5), "pads": ((0, 0), (1, 0))}),
         ("col2im", [f(1, 8, 4)], {"image": (4, 7), "block": (2, 2), "strides": (2, 3)}),
         ("col2im", [f(1, 4, 9)], {"image": (5, 5), "block": (2, 2), "dilations": (2, 2)}),

@@ -10,7 +10,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.expr import Const, Expr, Var, const, eq, expr, maximum, minimum, select
+from tilewright.ir.expr import (
+    Const,
+    Expr,
+    UnaryOp,
+    Var,
+    const,
+    eq,
+    expr,
+    maximum,
+    minimum,
+    select,
+    unary,
+)
 from tilewright.support.node import node
 from tilewright.te.tensor import Compute, Read, ReduceAxis, Shape, Tensor
 
@@ -98,15 +110,33 @@ any = reducer(lambda a, b: a | b, lambda t: const(False, t), "any")
 all = reducer(lambda a, b: a & b, lambda t: const(True, t), "all")
 
 
-def _arg(better: Callable[[Expr, Expr], Expr], name: str, worst: str) -> Callable[..., Any]:
+def extreme_pair(name: str, greatest: bool, latest_nan: bool = False) -> Callable[..., Any]:
+    """A reducer of pairs (value, index) that keeps the greatest or least value, of equal ones that
+    with the lowest index. NaN is more extreme than all numbers; of several NaN too the first one
+    counts, or that with the highest index (`latest_nan`)."""
+
     def combine(a: Values, b: Values) -> Values:
-        wins = better(b[0], a[0]) | (eq(b[0], a[0]) & (b[1] < a[1]))
-        return select(wins, b[0], a[0]), select(wins, b[1], a[1])
+        (x, i), (y, j) = a, b
+        better, equals, earlier = y > x if greatest else y < x, eq(y, x), j < i
+        if x.dtype.is_float:
+            x_lacks, y_lacks = unary(UnaryOp.isnan, x), unary(UnaryOp.isnan, y)
+            better = better | (y_lacks & ~x_lacks)
+            if latest_nan:
+                better = better | (y_lacks & (j > i))
+            else:
+                equals = equals | (y_lacks & x_lacks)
+        wins = better | (equals & earlier)
+        return select(wins, y, x), select(wins, j, i)
 
     def identity(dtypes: tuple[DType, ...]) -> Values:
-        return const(getattr(dtypes[0], worst), dtypes[0]), const(dtypes[1].highest, dtypes[1])
+        worst = dtypes[0].lowest if greatest else dtypes[0].highest
+        return const(worst, dtypes[0]), const(dtypes[1].highest, dtypes[1])
 
-    pair = reducer(combine, identity, name)
+    return reducer(combine, identity, name)
+
+
+def _arg(name: str, greatest: bool) -> Callable[..., Any]:
+    pair = extreme_pair(name, greatest)
 
     def apply(value: Any, axis: Any) -> Any:
         (only,) = _axes(axis)
@@ -114,13 +144,14 @@ def _arg(better: Callable[[Expr, Expr], Expr], name: str, worst: str) -> Callabl
 
     apply.__name__ = name
     apply.__doc__ = (
-        f"{name} along one axis: (the extreme value, its index); of equal values the first wins."
+        f"{name} along one axis: (the extreme value, its index); of equal values the first wins, "
+        "and NaN is the extreme of what has one."
     )
     return apply
 
 
-argmax = _arg(lambda x, y: x > y, "argmax", "lowest")
-argmin = _arg(lambda x, y: x < y, "argmin", "highest")
+argmax = _arg("argmax", greatest=True)
+argmin = _arg("argmin", greatest=False)
 
 
 def lift_reductions(name: str, axes: tuple[Var, ...], extents: Shape, values: Values) -> Values:

@@ -179,8 +179,17 @@ def extreme_number(n: Site, x: Value, y: Value) -> Any:
 
 @translates("hypot.default")
 def hypot(n: Site, x: Value, y: Value) -> Any:
-    squares = [n.emit("mul", v, v) for v in (n.operand(x), n.operand(y))]
-    return n.emit("sqrt", n.emit("add", *squares))
+    """√(x² + y²), scaled so that no square overflows; infinite if either is, even beside NaN."""
+    x, y = n.emit("abs", n.operand(x)), n.emit("abs", n.operand(y))
+    large, small = n.emit("maximum", x, y), n.emit("minimum", x, y)
+    ratio = n.emit("div", small, large)
+    square = n.emit("add", n.emit("mul", ratio, ratio), n.constant(1, n.of))
+    scaled = n.emit("mul", large, n.emit("sqrt", square))
+    plain = n.emit("equal", large, n.constant(0, n.of))  # 0 / 0 is no number
+    endless = n.emit("logical_or", n.emit("isinf", x), n.emit("isinf", y))
+    return n.emit(
+        "where", endless, n.constant(math.inf, n.of), n.emit("where", plain, large, scaled)
+    )
 
 
 @translates("ldexp.Tensor")
@@ -321,7 +330,11 @@ def hardswish(n: Site, x: Value) -> Any:
 
 @translates("hardshrink.default", "softshrink.default")
 def shrink(n: Site, x: Value, lambd: float = 0.5) -> Any:
-    return n.emit("shrink", x, bias=0.0 if n.op == "hardshrink" else lambd, lambd=lambd)
+    """0 within [-lambd, lambd]; softshrink moves the rest towards it. NaN stays NaN."""
+    if n.op == "softshrink":
+        return n.emit("sub", x, n.emit("clip", x, low=-lambd, high=lambd))
+    small = n.emit("less_equal", n.emit("abs", x), n.constant(lambd, x.dtype))
+    return n.emit("where", small, n.constant(0, x.dtype), x)
 
 
 @translates("softplus.default")
@@ -345,8 +358,8 @@ def log_sigmoid(n: Site, x: Value) -> Any:
 
 @translates("threshold.default")
 def threshold(n: Site, x: Value, threshold: float, value: float) -> Any:
-    kept = n.emit("greater", x, n.constant(threshold, x.dtype))
-    return n.emit("where", kept, x, n.constant(value, x.dtype))
+    small = n.emit("less_equal", x, n.constant(threshold, x.dtype))
+    return n.emit("where", small, n.constant(value, x.dtype), x)
 
 
 @translates("where.self", "where.Scalar", "where.ScalarOther", "where.ScalarSelf")

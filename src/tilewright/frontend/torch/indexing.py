@@ -279,6 +279,8 @@ def kth(n: Site, x: Value, *args: Any) -> Any:
     value, place = n.cut(values, axis, k - 1, 1), n.cut(places, axis, k - 1, 1)
     if n.op == "median" and x.dtype.is_float:
         value = n.emit("where", hidden, n.constant(np.nan, x.dtype), value)
+        first = n.emit("argmax", x, axis=axis, keepdims=True)
+        place = n.emit("where", hidden, first, place)
     value = n.reshape(value, n.shape)
     return value if whole else (value, n.reshape(place, n.shape))
 
@@ -314,7 +316,8 @@ def bucketize(
     if bounds.rank > 1:  # each row of x has its own
         bounds = n.reshape(bounds, (*bounds.shape[:-1], 1, bounds.shape[-1]))
     wide = n.reshape(x, (*x.shape, 1))
-    below = n.emit("less_equal" if right or side == "right" else "less", bounds, wide)
+    beyond = n.emit("greater" if right or side == "right" else "greater_equal", bounds, wide)
+    below = n.emit("logical_not", beyond)  # of NaN, which is greater than all numbers, all are
     return reduced(n, "sum", n.cast(below, n.of), -1)
 
 
@@ -326,31 +329,36 @@ def of_data(n: Site, *_: Any, **named: Any) -> Any:
     )
 
 
-@translates("cummax.default", "cummin.default", "cumprod.default", "logcumsumexp.default")
-def running(n: Site, x: Value, dim: int, **named: Any) -> Any:
-    """A running product, extreme or logarithm of sums: each result reduces the elements up to it,
-    in n² steps."""
-    extreme = n.op in ("cummax", "cummin")
-    x = x if extreme else n.operand(x)
+@translates("cummax.default", "cummin.default")
+def running_extreme(n: Site, x: Value, dim: int) -> Any:
+    """The running maximum or minimum, and its index."""
     if not x.rank:
-        return (x, n.constant(0, "i64")) if extreme else x
+        return x, n.constant(0, "i64")
     kind = x.dtype
-    x = n.cast(x, "i32") if kind.is_bool else x
+    x = n.cast(x, "u8") if kind.is_bool else x
+    values, places = n.emit(n.op, x, axis=axis_of(dim, x.rank))
+    return n.cast(values, kind), places
+
+
+@translates("cumprod.default")
+def cumprod(n: Site, x: Value, dim: int, dtype: Any = None) -> Any:
+    x = n.operand(x)
+    return n.emit("cumprod", x, axis=axis_of(dim, x.rank)) if x.rank else x
+
+
+@translates("logcumsumexp.default")
+def logcumsumexp(n: Site, x: Value, dim: int) -> Any:
+    """A running logarithm of sums: each result reduces the elements up to it, in n² steps."""
+    x = n.operand(x)
+    if not x.rank:
+        return x
     axis = axis_of(dim, x.rank)
-    (count,) = n.static([x.shape[axis]], "the length of a running product")
-    reducer = {"cumprod": "prod", "cummax": "max", "cummin": "min", "logcumsumexp": "max"}[n.op]
-    neutral = {"prod": 1, "max": x.dtype.lowest, "min": x.dtype.highest}[reducer]
+    (count,) = n.static([x.shape[axis]], "the length of a running sum of exponentials")
     rows = n.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
-    rank = rows.rank
-    seen = np.tril(np.ones((count, count), bool)).reshape((count, count) + (1,) * (rank - axis - 2))
-    masked = n.emit("where", n.constant(seen), rows, n.constant(neutral, x.dtype))
-    y = reduced(n, reducer, masked, axis + 1, n.op == "logcumsumexp")
-    if n.op == "logcumsumexp":
-        top = n.emit("where", n.emit("isinf", y), n.constant(0, x.dtype), y)
-        sums = reduced(n, "sum", n.emit("exp", n.emit("sub", masked, top)), axis + 1, True)
-        return n.reshape(n.emit("add", n.emit("log", sums), top), n.shape)
-    if n.op == "cumprod":
-        return y
-    wanted = n.uses(1)
-    at = n.emit(f"arg{reducer}", masked, axis=axis + 1, last=True) if wanted else None
-    return n.cast(y, kind), at
+    seen = np.tril(np.ones((count, count), bool))
+    seen = seen.reshape((count, count) + (1,) * (rows.rank - axis - 2))
+    masked = n.emit("where", n.constant(seen), rows, n.constant(x.dtype.lowest, x.dtype))
+    y = reduced(n, "max", masked, axis + 1, True)
+    top = n.emit("where", n.emit("isinf", y), n.constant(0, x.dtype), y)
+    sums = reduced(n, "sum", n.emit("exp", n.emit("sub", masked, top)), axis + 1, True)
+    return n.reshape(n.emit("add", n.emit("log", sums), top), n.shape)

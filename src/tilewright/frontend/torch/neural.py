@@ -12,7 +12,7 @@ from tilewright.frontend.torch.elementwise import scaled
 from tilewright.frontend.torch.random import dropped
 from tilewright.frontend.torch.reductions import log_of_sum, reduced
 from tilewright.frontend.torch.registry import Site, translates
-from tilewright.frontend.torch.windows import greatest, shared, strided
+from tilewright.frontend.torch.windows import greatest, shared
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import dtype
@@ -213,17 +213,10 @@ def max_pool(
     rank = space_rank(n)
     attrs = window(kernel_size, stride, padding, dilation, ceil_mode, rank)
     x = batched(n, x, rank)
-    if n.op.endswith("indices") and n.uses(1):
-        space = n.static(x.shape[2:], "a pooled axis")
-        counts = n.static(n.shape[-rank:], "a pooled axis")
-        axes = [
-            strided(space[d], counts[d], attrs["kernel"][d], attrs["strides"][d],
-                    attrs["pads"][d][0], attrs["dilations"][d])
-            for d in range(rank)
-        ]  # fmt: skip
-        return [n.reshape(v, n.shape) for v in greatest(n, x, axes)]
     y = n.reshape(n.emit("max_pool", x, **attrs), n.shape)
-    return (y, None) if n.op.endswith("indices") else y
+    if not n.op.endswith("indices"):
+        return y
+    return y, n.reshape(n.emit("max_pool_index", x, **attrs), n.shape) if n.uses(1) else None
 
 
 @translates("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")

@@ -1,4 +1,4 @@
-"""Translators of max pooling that also tells where the greatest values are.
+"""Adaptive max pooling that also tells where the greatest values are.
 
 A table of the places that each window covers (-1: padding) is a constant: the windows are gathered
 beside each other, and the greatest of each is found together with its place.
@@ -14,14 +14,6 @@ import numpy as np
 from tilewright.frontend.torch.reductions import place, reduced
 from tilewright.frontend.torch.registry import Site
 from tilewright.graph.graph import Value
-
-
-def strided(
-    size: int, count: int, kernel: int, stride: int, before: int, dilation: int
-) -> np.ndarray:
-    """[count, kernel] places on an axis that `count` windows cover."""
-    places = np.arange(count)[:, None] * stride - before + np.arange(kernel) * dilation
-    return np.where((places >= 0) & (places < size), places, -1)
 
 
 def shared(size: int, count: int) -> np.ndarray:
@@ -60,6 +52,12 @@ def greatest(n: Site, x: Value, axes: Sequence[np.ndarray]) -> tuple[Value, Valu
     values = reduced(n, "max", covered, -1)
     first = place(n, "argmax", covered, -1, True)
     assert first is not None
+    if x.dtype.is_float:  # the last of several NaN
+        lacks = n.emit("isnan", covered)
+        latest = n.emit("argmax", n.cast(lacks, "u8"), axis=3, keepdims=True, last=True)
+        first = n.emit(
+            "where", n.emit("isnan", reduced(n, "max", covered, -1, True)), latest, first
+        )
     spread = n.expand(n.constant(table), (*lead, *table.shape))
     indices = n.emit("gather_elements", spread, first, axis=3)
     shape = (*lead, *counts)

@@ -182,13 +182,15 @@ def _index_of_extreme(x: Any, axis: int, keepdims: bool, last: bool, pick: Any, 
 
 @operator(fusion=REDUCTION, infer=_index_type, reference=_index_reference(np.argmax))
 def argmax(x: Any, *, axis: int = 0, keepdims: bool = False, last: bool = False) -> Any:
-    """The index (i64) of the greatest along `axis`; of equals the first, or the `last`."""
+    """The index (i64) of the greatest along `axis`; of equals the first, or the `last`. NaN is more
+    extreme than all numbers."""
     return _index_of_extreme(x, axis, keepdims, last, te.argmax, "argmax")
 
 
 @operator(fusion=REDUCTION, infer=_index_type, reference=_index_reference(np.argmin))
 def argmin(x: Any, *, axis: int = 0, keepdims: bool = False, last: bool = False) -> Any:
-    """The index (i64) of the least along `axis`; of equals the first, or the `last`."""
+    """The index (i64) of the least along `axis`; of equals the first, or the `last`. NaN is more
+    extreme than all numbers."""
     return _index_of_extreme(x, axis, keepdims, last, te.argmin, "argmin")
 
 
@@ -466,3 +468,67 @@ def cumsum(x: Any, *, axis: int = 0, exclusive: bool = False, reverse: bool = Fa
 def cumprod(x: Any, *, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Any:
     """Running products along `axis`; attributes as in cumsum."""
     return _scanned(x, axis, exclusive, reverse, lambda a, b: a * b, 1)
+
+
+def _running_extreme_type(x: Any, *, axis: int = 0) -> list[Type]:
+    axis_of(axis, len(x.shape))
+    return [(x.dtype, x.shape), (dtype("i64"), x.shape)]
+
+
+def running_extreme(name: str, greatest: bool, doc: str) -> Operator:
+    """Register a running maximum or minimum, which also tells where it lies."""
+
+    def reference(x: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = np.moveaxis(x, axis, 0)
+        values, places = rows.copy(), np.zeros(rows.shape, np.int64)
+        for t in range(1, len(rows)):
+            new, old = rows[t], values[t - 1]
+            with np.errstate(invalid="ignore"):
+                wins = (new != new) | (new >= old if greatest else new <= old)
+            values[t] = np.where(wins, new, old)
+            places[t] = np.where(wins, t, places[t - 1])
+        return np.moveaxis(values, 0, axis), np.moveaxis(places, 0, axis)
+
+    def define(x: Any, *, axis: int = 0) -> Any:
+        d = axis_of(axis, x.ndim)
+        rest = (*x.shape[:d], *x.shape[d + 1 :])
+        worst = x.dtype.lowest if greatest else x.dtype.highest
+        start = (
+            te.compute(rest, lambda *i: te.const(worst, x.dtype), name=f"{name}_start"),
+            te.compute(rest, lambda *i: te.const(0, "i64"), name=f"{name}_origin"),
+        )
+
+        def step(t: Expr, value: Any, place: Any) -> Any:
+            def pair(*i: Expr) -> tuple[Expr, Expr]:
+                new = x[(*i[:d], t, *i[d:])]
+                wins = new >= value[i] if greatest else new <= value[i]
+                if x.dtype.is_float:  # and no number wins over NaN
+                    wins = wins | te.isnan(new)
+                return te.select(wins, new, value[i]), te.select(wins, t.astype("i64"), place[i])
+
+            return te.compute(rest, pair, name=f"{name}_step")
+
+        stacked = te.scan(step, start, x.shape[d], name=name)
+        return tuple(
+            te.compute(
+                x.shape,
+                lambda *i, of=of: of[(i[d], *i[:d], *i[d + 1 :])],
+                name=f"{name}_{what}",
+            )
+            for of, what in zip(stacked, ("value", "place"), strict=True)
+        )
+
+    define.__name__, define.__doc__ = name, doc
+    return operator(fusion=OPAQUE, infer=_running_extreme_type, reference=reference)(define)
+
+
+running_extreme(
+    "cummax",
+    True,
+    "The running maximum along `axis`, and where (i64); of equals, and of NaN, the last",
+)
+running_extreme(
+    "cummin",
+    False,
+    "The running minimum along `axis`, and where (i64); of equals, and of NaN, the last",
+)

@@ -15,7 +15,8 @@ from tilewright.graph.ops.linear import Pads, axis_name, named, padded, window, 
 from tilewright.graph.ops.movement import Sizes, ravel
 from tilewright.graph.ops.pooling import max_pool, whole_pads, window_axes
 from tilewright.ir.dtype import dtype
-from tilewright.ir.expr import Expr, const, eq, select
+from tilewright.ir.expr import Expr, eq, select
+from tilewright.te.reduce import extreme_pair
 
 
 def _index_type(x: Any, **attrs: Any) -> Type:
@@ -35,6 +36,9 @@ def _index(x, *, kernel, strides, pads, dilations, ceil_mode):  # type: ignore[n
     values = np.where(place < 0, lowest, views).reshape(flat)
     inside = (place >= 0).reshape(flat)
     best = np.argmax((values == values.max(-1, keepdims=True)) & inside, axis=-1)
+    lacks = np.isnan(values) & inside if values.dtype.kind == "f" else np.zeros_like(inside)
+    latest = values.shape[-1] - 1 - np.argmax(lacks[..., ::-1], axis=-1)
+    best = np.where(lacks.any(-1), latest, best)
     return np.take_along_axis(place.reshape(flat), best[..., None], -1)[..., 0]
 
 
@@ -49,7 +53,7 @@ def max_pool_index(
     ceil_mode: bool = False,
 ) -> Any:
     """Where the value lies that max_pool takes of each window: its place (i64) in the flattened
-    space; of equals the first."""
+    space; of equals the first, of several NaN the last (as in PyTorch)."""
     strides, pads, dilations = window(x, kernel, strides, pads, dilations)
     attrs = {"strides": strides, "pads": pads, "dilations": dilations, "ceil_mode": ceil_mode}
     shape = _index_type(x, kernel=kernel, **attrs)[1]
@@ -57,14 +61,7 @@ def max_pool_index(
     wide = padded(x, whole, te.const(x.dtype.lowest, x.dtype), "max_pool_index_pad")
     ks, taps = window_axes(kernel)
 
-    def combine(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        wins = (b[0] > a[0]) | (eq(b[0], a[0]) & (b[1] < a[1]))
-        return select(wins, b[0], a[0]), select(wins, b[1], a[1])
-
-    def identity(types: tuple[Any, ...]) -> tuple[Expr, ...]:
-        return const(types[0].lowest, types[0]), const(types[1].highest, types[1])
-
-    greatest = te.reducer(combine, identity, "max_pool_index")
+    greatest = extreme_pair("max_pool_index", greatest=True, latest_nan=True)
 
     def at(*i: Expr) -> Any:
         place = [y * s + k * d for y, s, k, d in zip(i[2:], strides, ks, dilations, strict=True)]
