@@ -226,8 +226,9 @@ def test_a_folder_that_takes_no_files_is_no_fault(model, monkeypatch):
 
 
 def test_a_fault_in_a_worker_is_told(monkeypatch):
-    monkeypatch.setattr("sys.executable", "/bin/false")
-    with pytest.raises(InternalFault, match="a compile worker stopped"):
+    serve = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    monkeypatch.setattr("tilewright.driver.kernels.SERVE", serve)
+    with pytest.raises(InternalFault, match="its compile worker ended with code -11"):
         tw.compile(DIGITS, threads=1)
 
 

@@ -13,7 +13,11 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from tilewright.support.errors import InternalFault
+from tilewright.support.memory import room
 from tilewright.target.target import Target
+
+LEAST_ROOM = 32 << 20  # bytes that LLVM may need for any text, with its targets,
+ROOM_PER_BYTE = 256  # and for each byte of it
 
 
 @functools.lru_cache(maxsize=1)
@@ -35,6 +39,7 @@ def machine(target: Target) -> Any:
 
 def optimise(text: str, target: Target) -> Any:
     """Parse, check and optimise a module."""
+    room(LEAST_ROOM + ROOM_PER_BYTE * len(text), "LLVM")  # it ends the process when it has none
     _initialize()
     try:
         module = llvm.parse_assembly(text)

@@ -25,6 +25,7 @@ from tilewright.runtime.executor import Executable
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.work import flops
 from tilewright.support.errors import CompileError
+from tilewright.support.memory import memory_told
 from tilewright.target.target import Target
 from tilewright.target.target import target as read_target
 
@@ -38,6 +39,11 @@ def build(
     parameters. Raises CompileError for targets that are not CPUs.
     """
     func = func.func if isinstance(func, Schedule) else func
+    with memory_told(f"cannot build '{func.name}'"):
+        return _build(func, target, threads)
+
+
+def _build(func: Func, target: str | Target, threads: int | None) -> Executable:
     machine = read_target(target)
     if machine.kind != "cpu":
         raise CompileError(

@@ -24,7 +24,7 @@ from tilewright.driver.kernels import Job, KernelPool
 from tilewright.driver.observe import Watch, watch
 from tilewright.driver.program import Code, assemble, workspaces
 from tilewright.driver.source import Shapes, open_source
-from tilewright.driver.stages import Observer, Stages
+from tilewright.driver.stages import Observer, Stages, asked
 from tilewright.graph.bounds import without_checks
 from tilewright.graph.graph import Graph
 from tilewright.graph.group import FusedGraph, FusedGroup, group_func
@@ -41,6 +41,7 @@ from tilewright.support import knobs
 from tilewright.support.cache import Cache
 from tilewright.support.collector import collector_paused
 from tilewright.support.errors import CompileError, ScheduleWarning
+from tilewright.support.memory import memory_told
 from tilewright.target.processors import architecture
 from tilewright.target.target import Target
 from tilewright.target.target import target as read_target
@@ -66,7 +67,7 @@ def compile_observed(
     """`compile`, seen by observers: `stages` counts time and tells progress; `observers` see each
     step of the graph, so that nothing then comes from the cache. `pool` compiles the kernels and
     stays open; without it a pool is made for this model. `identity`: that of a model file which is
-    known not to be in the cache."""
+    known not to be in the cache. Raises MemoryFault where memory cannot be had."""
     machines, count = _machines(target), _threads(threads)
     if opt_level not in range(4):
         raise CompileError(
@@ -74,34 +75,35 @@ def compile_observed(
         )
     seen = watch()
     stages = stages or Stages()
-    with stages("identify"):
-        opened = open_source(source, example_inputs, identity, shapes, dynamic_shapes)
-        store = Cache() if cache and opened.identity is not None else None
-        key = artifact_key(opened.identity or "", target, count, opt_level, shapes)
-    made: Executable | None = None
-    if store is not None and identity is None and not observers and not seen.is_on:
-        with stages("load"):
-            made = store.fetch(key, lambda path: Executable(path, count))
-    if made is None:
-        with contextlib.nullcontext(pool) if pool else KernelPool() as workers:
-            if opened.is_large:
-                workers.start()
-            with stages("import"):
-                graph = opened.graph()
-            name = Path(source).stem if isinstance(source, str | os.PathLike) else graph.name
-            program = compile_graph(
-                graph, machines, count, opt_level, workers, stages, seen.named(name), observers
-            )
-        with stages("write"):
-            path = _write(program, store, key)
-        with stages("load"):
-            made = Executable(path, count)
-            if store is None:
-                path.unlink()
-    made.compile_stages = stages
-    if knobs.TIME.read():
-        sys.stderr.write(f"# compiling {made.name} took\n{stages}\n\n")
-    return made
+    with memory_told(asked(source), stages.when):
+        with stages("identify"):
+            opened = open_source(source, example_inputs, identity, shapes, dynamic_shapes)
+            store = Cache() if cache and opened.identity is not None else None
+            key = artifact_key(opened.identity or "", target, count, opt_level, shapes)
+        made: Executable | None = None
+        if store is not None and identity is None and not observers and not seen.is_on:
+            with stages("load"):
+                made = store.fetch(key, lambda path: Executable(path, count))
+        if made is None:
+            with contextlib.nullcontext(pool) if pool else KernelPool() as workers:
+                if opened.is_large:
+                    workers.start()
+                with stages("import"):
+                    graph = opened.graph()
+                name = Path(source).stem if isinstance(source, str | os.PathLike) else graph.name
+                program = compile_graph(
+                    graph, machines, count, opt_level, workers, stages, seen.named(name), observers
+                )
+            with stages("write"):
+                path = _write(program, store, key)
+            with stages("load"):
+                made = Executable(path, count)
+                if store is None:
+                    path.unlink()
+        made.compile_stages = stages
+        if knobs.TIME.read():
+            sys.stderr.write(f"# compiling {made.name} took\n{stages}\n\n")
+        return made
 
 
 def compile_file(
@@ -117,12 +119,13 @@ def compile_file(
     """Compile a model into the artifact `path`, for any CPU; nothing is loaded or cached."""
     machines, count, stages = _machines(target), _threads(threads), stages or Stages()
     seen = watch().named(Path(path).stem)
-    with KernelPool() as pool:
-        with stages("import"):
-            graph = open_source(source, shapes=shapes).graph()
-        program = compile_graph(graph, machines, count, opt_level, pool, stages, seen)
-    with stages("write"):
-        write_artifact(program, path)
+    with memory_told(asked(source), stages.when):
+        with KernelPool() as pool:
+            with stages("import"):
+                graph = open_source(source, shapes=shapes).graph()
+            program = compile_graph(graph, machines, count, opt_level, pool, stages, seen)
+        with stages("write"):
+            write_artifact(program, path)
     return program.manifest
 
 

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.driver.identity import artifact_key, file_identity
-from tilewright.driver.stages import Stages
+from tilewright.driver.stages import Stages, asked
 from tilewright.runtime.executor import Executable, default_threads
 from tilewright.support import knobs
 from tilewright.support.cache import Cache
 from tilewright.support.errors import CompileError
+from tilewright.support.memory import memory_told
 
 if TYPE_CHECKING:
     from tilewright.driver.specialised import Specialised
@@ -50,7 +51,7 @@ def compile(
     code is planned and run (default: all cores). opt_level: 0 runs the model's operators one by
     one, 1 adds graph passes and fusion, 2 and above packed layouts. cache: look for an earlier
     result in the cache folder and leave this one there. Raises CompileError (ImportFault for
-    malformed files).
+    malformed files), MemoryFault (a MemoryError too) where memory cannot be had.
     """
     if specialise:
         from tilewright.driver.specialised import compile_specialised
@@ -67,24 +68,25 @@ def compile(
             cache=cache,
         )
     stages, identity, shapes = Stages(), None, _read_shapes(shapes)
-    if cache and dynamic_shapes is None and opt_level in range(4):
-        found, identity = _compiled_before(source, target, threads, opt_level, shapes, stages)
-        if found is not None:
-            return found
-    from tilewright.driver.compile import compile_observed
+    with memory_told(asked(source), stages.when):
+        if cache and dynamic_shapes is None and opt_level in range(4):
+            found, identity = _compiled_before(source, target, threads, opt_level, shapes, stages)
+            if found is not None:
+                return found
+        from tilewright.driver.compile import compile_observed
 
-    return compile_observed(
-        source,
-        target,
-        example_inputs=example_inputs,
-        dynamic_shapes=dynamic_shapes,
-        shapes=shapes,
-        threads=threads,
-        opt_level=opt_level,
-        cache=cache,
-        stages=stages,
-        identity=identity,
-    )
+        return compile_observed(
+            source,
+            target,
+            example_inputs=example_inputs,
+            dynamic_shapes=dynamic_shapes,
+            shapes=shapes,
+            threads=threads,
+            opt_level=opt_level,
+            cache=cache,
+            stages=stages,
+            identity=identity,
+        )
 
 
 def _read_shapes(shapes: Any) -> dict[str, int | tuple[int | None, ...]]:

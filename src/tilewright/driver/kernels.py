@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import signal
 import struct
 import subprocess
 import sys
@@ -29,8 +30,9 @@ from tilewright.ir.verify import verify
 from tilewright.lower.pipeline import Pass, lower
 from tilewright.strategy.select import default
 from tilewright.support.collector import collector_paused
-from tilewright.support.errors import InternalFault
+from tilewright.support.errors import InternalFault, MemoryFault
 from tilewright.support.interpreter import isolated
+from tilewright.support.memory import REMEDY, exhausted
 from tilewright.target.target import target
 
 SERVE = "from tilewright.driver.kernels import serve; serve()"
@@ -111,7 +113,11 @@ class KernelPool:
         """Start the workers now, so that they are ready when the first job comes."""
         while self.workers > 1 and len(self._processes) < self.workers:
             command = isolated(SERVE, IMPORTED)
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            try:
+                process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            except OSError:  # too little memory, too many processes: fewer do it
+                self.workers = max(1, len(self._processes))
+                break
             self._processes.append(process)
         return self
 
@@ -127,6 +133,8 @@ class KernelPool:
                 done(len(results))
             return results
         self.start()
+        if not self._processes:
+            return self.compile(jobs, done)
         results = [None] * len(jobs)
         # the longest first would be best; functions with more text tend to take longer
         waiting = iter(sorted(range(len(jobs)), key=lambda n: -len(jobs[n].func.params)))
@@ -143,10 +151,8 @@ class KernelPool:
                     _send(process.stdin, jobs[n])
                     results[n] = _receive(process.stdout)
                     done(sum(result is not None for result in results))
-                except (OSError, EOFError) as fault:
-                    results[n] = InternalFault(
-                        f"a compile worker stopped while compiling {jobs[n].func.name}: {fault}"
-                    )
+                except (OSError, EOFError):
+                    results[n] = _stopped(process.wait(), jobs[n])
                     return
 
         threads = [threading.Thread(target=feed, args=(p,), daemon=True) for p in self._processes]
@@ -221,7 +227,20 @@ def serve() -> None:
         _send(answers, answer)
 
 
+def _stopped(code: int, job: Job) -> Exception | None:
+    """What becomes of the job of a worker that ended with `code`: None if it ended before it could
+    begin, and the job is to be done elsewhere."""
+    if code > 0:
+        return None
+    what = f"cannot compile kernel '{job.func.name}'"
+    if -code in (signal.SIGABRT, signal.SIGKILL):  # LLVM's own end; the system's
+        return MemoryFault(what, "its compile worker ran out of memory", remedy=REMEDY)
+    return InternalFault(f"{what}: its compile worker ended with code {code}")
+
+
 def _portable(fault: Exception, job: Job) -> Exception:
     """The fault if it can be sent, else its text."""
+    if memory := exhausted(f"cannot compile kernel '{job.func.name}'", fault):
+        return memory
     told = "".join(traceback.format_exception(fault))
     return InternalFault(f"compiling kernel {job.func.name} failed\n{told}")

@@ -5,6 +5,7 @@ In: blocks of work under a name. Out: seconds by name, and calls of whoever show
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,10 +30,12 @@ class Stages:
 
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     progress: Progress = _silent
+    at: str = ""  # the stage that began last
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         self.progress(name, 0, 0)
+        self.at = name
         start = time.perf_counter()
         yield
         self.add(name, time.perf_counter() - start)
@@ -44,6 +47,10 @@ class Stages:
     def observe(self, stage: str) -> Observer:
         """An observer that counts each step as a part of `stage`."""
         return lambda name, before, after, seconds: self.add(f"{stage}/{name}", seconds)
+
+    def when(self) -> str:
+        """For messages: in which stage a compilation is."""
+        return f"in stage '{self.at}' of compiling" if self.at else ""
 
     @property
     def total(self) -> float:
@@ -70,3 +77,10 @@ class Stages:
             f"{'    ' * depth + name:<28}{seconds * 1e3:9.1f} ms"
             for depth, name, seconds in self.rows()
         )
+
+
+def asked(source: Any) -> str:
+    """For messages: what cannot be done with a source."""
+    if isinstance(source, str | os.PathLike):
+        return f"cannot compile '{os.fspath(source)}'"
+    return f"cannot compile this {type(source).__name__}"

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.runtime import abi
-from tilewright.support.errors import ArtifactError, InputError, TilewrightError
+from tilewright.support.errors import ArtifactError, InputError, MemoryFault, TilewrightError
+from tilewright.support.memory import REMEDY
 
 NATIVE = Path(__file__).parent / "native"
 SUFFIX = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
@@ -24,6 +25,7 @@ _SIGNATURES = {
     "tw_cpu_has": (_I, [ctypes.c_char_p]),
     "tw_default_threads": (_I, []),
     "tw_error": (ctypes.c_char_p, []),
+    "tw_error_status": (_I, []),
     "tw_input_count": (_I, [_P]),
     "tw_input_info": (ctypes.POINTER(abi.Info), [_P, _I]),
     "tw_kernel_count": (_I, [_P]),
@@ -72,6 +74,7 @@ def _load() -> ctypes.CDLL:
 
 lib = _load()
 
+OUT_OF_MEMORY = 3  # of tw_status
 _FAILURES = {
     1: (ArtifactError, "cannot load the artifact"),
     2: (ArtifactError, "cannot run the artifact here"),
@@ -79,9 +82,13 @@ _FAILURES = {
 }
 
 
-def error(status: int) -> TilewrightError:
-    """The exception for a non-zero `tw_status`, with the native library's text."""
+def error(status: int = 0, what: str = "cannot run the model") -> TilewrightError:
+    """The exception for a `tw_status` (0: that of the last failure), with the native library's
+    text; `what` was asked for, if memory is missing."""
+    status = status or lib.tw_error_status()
     text = lib.tw_error().decode("utf-8", "replace")
+    if status == OUT_OF_MEMORY:
+        return MemoryFault(what, text, remedy=REMEDY)
     kind, what = _FAILURES.get(status, (None, ""))
     return kind(what, text) if kind else TilewrightError(text)
 

@@ -39,9 +39,10 @@ from tilewright.runtime.tensor import (
 )
 from tilewright.support import knobs
 from tilewright.support.cache import replace_file
-from tilewright.support.errors import InputError
+from tilewright.support.errors import InputError, MemoryFault
+from tilewright.support.memory import exhausted, memory_told
 
-_MEMORY, _INPUT, _PROGRAM = 3, 4, 6  # of tw_status
+_INPUT, _PROGRAM = 4, 6  # of tw_status
 _DENSE = 0x101  # of NumPy's array flags: C-contiguous, aligned to elements
 _WORDS = ctypes.sizeof(abi.Tensor) // 8  # a tw_tensor as 8-byte words: data, shape, rank and dtype
 
@@ -100,7 +101,7 @@ class Executable:
         """Arena and threads of one's own."""
         session = lib.tw_session_create(self._module.handle, threads)
         if not session:
-            raise error(_MEMORY)
+            raise error(what=f"cannot run '{self.name}'")
         self._session: int = session
         self._close = weakref.finalize(self, lib.tw_session_destroy, session)
         self._close.atexit = False  # a daemon thread may still be in a call
@@ -128,7 +129,8 @@ class Executable:
         return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return load, (bytes(self.artifact()), self.threads)
+        with memory_told(f"cannot pickle '{self.name}'"):
+            return load, (bytes(self.artifact()), self.threads)
 
     def _enter_child(self) -> None:
         """After a fork, in the child: the parent's other threads are gone, in whatever they were.
@@ -141,8 +143,9 @@ class Executable:
     def _own_session(self) -> int:
         """The session, which is not the parent's."""
         if self._inherited:
-            self._close()
+            close = self._close
             self._open_session(self.threads)
+            close()
         return self._session
 
     # ---- What it is -------------------------------------------------------------------------
@@ -197,8 +200,17 @@ class Executable:
 
         Outputs are of the first input's kind (torch tensors for torch tensors), else NumPy arrays;
         maps come as a list of dicts.
-        Raises InputError if the inputs do not fit.
+        Raises InputError if the inputs do not fit, MemoryFault (a MemoryError too) if the memory
+        for the run cannot be had; the executable stays as it was.
         """
+        try:
+            return self._call(arrays, named)
+        except MemoryFault:
+            raise
+        except MemoryError as fault:
+            raise self._exhausted(fault) from fault
+
+    def _call(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
         if named or len(arrays) != len(self._inputs.infos):
             arrays = self._in_order(arrays, named)
         with self._lock:
@@ -230,6 +242,14 @@ class Executable:
     def run_into(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
         """Run the model on `inputs` and write its results into `outputs`: dense, writable arrays of
         the right dtypes and shapes that do not overlap the inputs."""
+        try:
+            self._call_into(outputs, inputs)
+        except MemoryFault:
+            raise
+        except MemoryError as fault:
+            raise self._exhausted(fault) from fault
+
+    def _call_into(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
         arrays = self._in_order(tuple(inputs), {})
         infos = self._outputs.infos
         if self._measured:
@@ -332,13 +352,19 @@ class Executable:
         """Fresh arrays for the outputs, their addresses in the output table."""
         words, results = self._outputs.words, []
         for slot, shape, dtype in self._results:
-            try:
-                result = np.empty(shape, dtype)
-            except (MemoryError, ValueError) as fault:
-                raise self._refuse(f"an output of shape {shape} does not fit memory") from fault
+            result = self._new(slot // _WORDS, shape, dtype)
             words[slot] = address_of(result)
             results.append(result)
         return results
+
+    def _new(self, i: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Memory for output `i`."""
+        try:
+            return np.empty(shape, dtype)
+        except (MemoryError, ValueError) as fault:  # ValueError: more bytes than addresses
+            nbytes = math.prod(shape) * dtype.itemsize
+            told = f"output {i} '{self.outputs[i].name}' of shape {list(shape)} has {nbytes} bytes"
+            raise self._exhausted(MemoryError(told)) from fault
 
     def _fetch(self, i: int) -> Array:
         """A copy of an output whose shape the run has found."""
@@ -350,7 +376,7 @@ class Executable:
         if info.dtype in PACKED_BITS:
             shape = ((math.prod(shape) * PACKED_BITS[info.dtype] + 7) // 8,)
             dtype = np.dtype(np.uint8)
-        result = np.empty(shape, dtype)
+        result = self._new(i, shape, dtype)
         if result.nbytes:
             ctypes.memmove(result.ctypes.data, held.data, result.nbytes)
         return result
@@ -372,7 +398,14 @@ class Executable:
         measured = self.manifest.notes.get("measured", [])
         if status == _PROGRAM and told and 0 < int(told[1]) <= len(measured):
             return self._refuse(self._told(measured[int(told[1]) - 1]))
-        return self._refuse(lib.tw_error().decode()) if status == _INPUT else error(status)
+        return (
+            self._refuse(lib.tw_error().decode())
+            if status == _INPUT
+            else error(status, f"cannot run '{self.name}'")
+        )
+
+    def _exhausted(self, fault: MemoryError) -> Exception:
+        return exhausted(f"cannot run '{self.name}'", fault) or fault
 
     def _told(self, what: str) -> str:
         """What a run stopped at, with the sizes that it had found by then."""

@@ -18,10 +18,10 @@ from tilewright.runtime import abi
 from tilewright.runtime.artifact import parse_manifest
 from tilewright.runtime.bindings import error, lib
 from tilewright.support.errors import ArtifactError
+from tilewright.support.memory import memory_told
 
 Array = np.ndarray[Any, Any]
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | Array
-FILE = 1  # of tw_status
 
 
 class Module:
@@ -31,10 +31,11 @@ class Module:
         if isinstance(source, str | os.PathLike):
             handle = lib.tw_module_open(os.fsencode(source))
         else:
-            self.memory = unchanging(source)  # the module reads it while it lives
+            with memory_told("cannot load the artifact"):
+                self.memory = unchanging(source)  # the module reads it while it lives
             handle = lib.tw_module_open_memory(self.memory.ctypes.data, self.memory.nbytes)
         if not handle:
-            raise error(FILE)
+            raise error(what="cannot load the artifact")
         weakref.finalize(self, lib.tw_module_close, handle).atexit = False
         self.handle: int = handle
         self.manifest = parse_manifest(self._bytes_of(lib.tw_module_manifest))

@@ -88,6 +88,10 @@ class ArtifactError(UserFault):
     """An artifact file is damaged, truncated, hostile or made for another machine."""
 
 
+class MemoryFault(UserFault, MemoryError):
+    """The memory that something needs cannot be had; the process goes on."""
+
+
 class InternalFault(TilewrightError):
     """A fault of ours: a broken invariant, shown with what is known about it."""
 

@@ -5,15 +5,17 @@
 #include <stdio.h>
 
 static _Thread_local char text[1024];
+static _Thread_local tw_status kind;
 
 const char *tw_error(void) { return text; }
+tw_status tw_error_status(void) { return kind; }
 
 tw_status fail(tw_status status, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    return status;
+    return kind = status;
 }
 
 int32_t tw_abi_version(void) { return TW_ABI_VERSION; }

@@ -296,7 +296,8 @@ static tw_status map_code(tw_module *m, const section *s, const variant *v) {
         return fail(TW_ERROR_FILE, "the artifact's code entries are invalid");
     m->code_bytes = s->size;
     m->code = mmap(NULL, s->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (m->code == MAP_FAILED) return fail(TW_ERROR_MEMORY, "cannot map code: %s", strerror(errno));
+    if (m->code == MAP_FAILED)
+        return fail(TW_ERROR_MEMORY, "out of memory: %zu bytes of code", m->code_bytes);
     memcpy(m->code, m->bytes + s->offset, s->size);
     if (mprotect(m->code, s->size, PROT_READ | PROT_EXEC))
         return fail(TW_ERROR_MEMORY, "cannot make code executable: %s", strerror(errno));
@@ -312,7 +313,8 @@ static tw_status map_weights(tw_module *m, const section *s) {
     m->weights = m->bytes + s->offset;
     if ((uintptr_t)m->weights % ALIGNMENT) {
         m->weights_bytes = s->size;
-        if (!(m->weights_copy = allocate(s->size))) return fail(TW_ERROR_MEMORY, "out of memory");
+        if (!(m->weights_copy = allocate(s->size)))
+            return fail(TW_ERROR_MEMORY, "out of memory: %zu bytes of weights", m->weights_bytes);
         memcpy(m->weights_copy, m->weights, s->size);
         m->weights = m->weights_copy;
     }
@@ -391,16 +393,22 @@ static size_t mapped_from(int file, size_t size) {
  * that was checked. */
 static tw_module *open_file(const char *path, int file, size_t size) {
     size_t copied = mapped_from(file, size);
+    uint8_t start[8];
+    if (!read_at(file, start, 0, sizeof start) || memcmp(start, MAGIC, sizeof start))
+        return fail_null(TW_ERROR_FILE, "'%.800s' is not a Tilewright artifact", path);
+    if (copied > physical_memory())     /* a file with holes may be of any size */
+        return fail_null(TW_ERROR_MEMORY, "out of memory: %zu bytes of '%.800s' are copied", copied, path);
     uint8_t *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (bytes == MAP_FAILED)
-        return fail_null(TW_ERROR_MEMORY, "cannot map '%.800s': %s", path, strerror(errno));
+        return fail_null(TW_ERROR_MEMORY, "out of memory: '%.800s' has %zu bytes", path, size);
     int kept = copied < size ? fcntl(file, F_DUPFD_CLOEXEC, 0) : -1;
     if (!read_at(file, bytes, 0, copied))
         fail(TW_ERROR_FILE, "cannot read '%.800s': it is cut short", path);
     else if (copied < size && (kept < 0 || mmap(bytes + copied, size - copied, PROT_READ,
                                                 MAP_PRIVATE | MAP_FIXED, kept, (off_t)copied) == MAP_FAILED))
-        fail(TW_ERROR_MEMORY, "cannot map '%.800s': %s", path, strerror(errno));
+        fail(TW_ERROR_MEMORY, "out of memory: %zu bytes of weights of '%.800s' cannot be mapped: %s",
+             size - copied, path, strerror(errno));
     else
         return open_bytes(bytes, size, true, kept);
     if (kept >= 0) close(kept);

@@ -87,7 +87,7 @@ static double best_seconds(tw_session *session, pool_task task, void *context, i
 tw_status tw_probe_machine(tw_session *session, double *gflops, double *gbytes) {
     burn b = choose_burn();
     sweep s = {allocate(READ_BYTES), 0};
-    if (!s.memory) return fail(TW_ERROR_MEMORY, "out of memory");
+    if (!s.memory) return fail(TW_ERROR_MEMORY, "out of memory: %ld bytes", (long)READ_BYTES);
     memset((void *)s.memory, 1, READ_BYTES);
     int64_t items = (int64_t)ITEMS_PER_THREAD * tw_session_threads(session);
     double flops = 2.0 * CHAINS * b.lanes * FLOP_ROUNDS * (double)items;

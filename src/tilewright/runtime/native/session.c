@@ -140,7 +140,7 @@ tw_session *tw_session_create(tw_module *m, int32_t threads) {
         fail(TW_ERROR_MEMORY, "out of memory: the model needs %lld bytes for its arena and %zu for "
              "each of %d threads", (long long)s->arena_bytes, s->stride, s->threads);
     if (complete && s->threads > 1 && !(s->pool = pool_create(s->threads))) {
-        fail(TW_ERROR_MEMORY, "cannot start %d threads", s->threads);
+        fail(TW_ERROR_MEMORY, "out of memory: %d threads cannot be started", s->threads);
         complete = false;
     }
     if (complete) return s;

@@ -70,6 +70,7 @@ typedef struct tw_tensor {
 } tw_tensor;
 
 TW_API const char *tw_error(void);                              /* of this thread's last failure  */
+TW_API tw_status tw_error_status(void);                         /* and its kind                   */
 
 /* Weights of 32 MiB and more are mapped, all else is copied. Replace a file that is in use by renaming
  * another over it: once it was written to, tw_run refuses to run on what is mapped of it. */
