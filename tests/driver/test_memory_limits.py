@@ -32,7 +32,8 @@ path, most = sys.argv[1], resource.getrlimit(resource.RLIMIT_AS)[1]
 
 def try_with(megabytes, what, result=None):
     pages = int(open("/proc/self/statm").read().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (megabytes << 20), most))
+    less = pages * resource.getpagesize() + (megabytes << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (less, most))
     try:
         what()
         told = "done"
