@@ -54,7 +54,7 @@ def resampled(n: Site, x: Value, axis: int, taps: list[tuple[np.ndarray, np.ndar
         part = n.emit("gather", x, n.constant(indices), axis=axis)
         if np.any(weights != 1):
             column = weights.reshape((-1,) + (1,) * (x.rank - 1 - axis))
-            part = n.emit("mul", part, n.constant(column.astype(np.float32), x.dtype))
+            part = n.emit("mul", part, n.constant(column, x.dtype))
         total = part if total is None else n.emit("add", total, part)
     assert total is not None
     return total
