@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-import onnxruntime
 
 import tilewright as tw
 from tests.collection import exact, packages, subject
@@ -39,13 +38,8 @@ def tell(**found: object) -> None:
 
 
 def reference(model: subject.Subject, threads: int) -> Callable[[list], list]:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.path, options, ["CPUExecutionProvider"])
-    names = [x.name for x in model.inputs]
-    return lambda arrays: session.run(None, dict(zip(names, arrays, strict=True)))
+    session = exact.session(str(model.path), threads)
+    return lambda arrays: session.run(None, exact.named(model, arrays))
 
 
 def compiled(model: subject.Subject, fixed: bool, threads: int):
@@ -75,7 +69,7 @@ def check(model: subject.Subject, theirs: Callable[[list], list], threads: int) 
             except tw.TilewrightError as fault:
                 tell(way=label, fault=f"run refused: {brief(fault)}")
                 continue
-            fault = compare(model, theirs, arrays, found, expected)
+            fault = compare(model, arrays, found, expected)
             tell(way=label, error=error(found, expected), fault=fault)
 
 
@@ -83,13 +77,7 @@ def brief(fault: Exception) -> str:
     return " ".join(str(fault).split())[:400]
 
 
-def compare(
-    model: subject.Subject,
-    theirs: Callable[[list], list],
-    arrays: list,
-    found: list,
-    expected: list,
-) -> str:
+def compare(model: subject.Subject, arrays: list, found: list, expected: list) -> str:
     """What is wrong with `found`, or nothing."""
     for k, (a, b) in enumerate(zip(found, expected, strict=True)):
         if a.shape != b.shape or a.dtype != b.dtype:
@@ -100,25 +88,14 @@ def compare(
     try:
         truth = exact.outputs(model, arrays)
     except Exception:  # the evaluator lacks much, all that is quantised among it
-        moved = max(error(theirs(disturbed(arrays, seed)), expected) for seed in range(DISTURBED))
+        moved = max(error(exact.moved(model, arrays, k), expected) for k in range(DISTURBED))
         if ours <= exact.TIMES * moved:
             return ""
-        return f"{ours:.1e} apart, onnxruntime by {moved:.1e} when inputs move by a last bit"
+        return f"{ours:.1e} apart, onnxruntime by {moved:.1e} when last bits move"
     apart, their_own = error(found, truth), error(expected, truth)
     if apart <= exact.TIMES * their_own:
         return ""
     return f"{apart:.1e} from float64, onnxruntime {their_own:.1e}"
-
-
-def disturbed(arrays: list, seed: int) -> list:
-    """Floats moved by half a unit of their last place, more or less."""
-    random = np.random.default_rng(seed)
-    return [
-        (a * (1 + np.finfo(a.dtype).eps * random.uniform(-1, 1, a.shape))).astype(a.dtype)
-        if a.dtype.kind == "f"
-        else a
-        for a in arrays
-    ]
 
 
 def error(found: list, expected: list) -> float:

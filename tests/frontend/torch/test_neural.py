@@ -123,6 +123,12 @@ def test_resampling(mode: str, how: dict[str, object]) -> None:
     agree(lambda x: F.interpolate(x, mode=mode, **how), drawn(2, 3, 5, 6))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_resampling_in_double_precision(mode: str) -> None:
+    image = drawn(2, 3, 5, 6).double()
+    agree(lambda x: F.interpolate(x, mode=mode, size=(7, 11)), image, tolerance=1e-14)
+
+
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 def test_sampling_at_a_grid(mode: str) -> None:
     grid = drawn(2, 4, 5, 2, seed=1).clamp(-1.4, 1.4)

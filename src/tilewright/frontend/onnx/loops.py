@@ -18,6 +18,7 @@ import onnx
 
 from tilewright.frontend.onnx import measured, ragged
 from tilewright.frontend.onnx.coded import constant_of
+from tilewright.frontend.onnx.counted import Rounds
 from tilewright.frontend.onnx.measured import measure, op
 from tilewright.frontend.onnx.order import in_order, names_read
 from tilewright.frontend.onnx.registry import Maybe, Ragged, Refusal, Sequence, Site
@@ -49,14 +50,11 @@ class Growing:
 
 def native_loop(n: Site, body: onnx.GraphProto) -> Any:
     """Rounds that the run counts: at most the trip count, while the condition holds."""
-    if n.optional(0) is None:
-        raise Refusal(
-            "how often it runs depends on data alone", "give it a trip count as an upper bound"
-        )
+    trips = trip_count(n, body)
     given: list[Any] = [n.optional(k) for k in range(2, len(n.inputs))]
     grows = [k for k, v in enumerate(given) if ragged.is_sequence(v)]
     states = [n[k + 2] for k in range(len(given)) if k not in grows]
-    limit, go = (n.build.emit("reshape", v, shape=()) if v.rank else v for v in (n[0], truth(n)))
+    limit, go = (n.build.emit("reshape", v, shape=()) if v.rank else v for v in (trips, truth(n)))
     inside = Body(n, [limit, go, *states])
     made = inside.graph(lambda values: translated(n, body, values), grows)
     bound = op(n, "maximum", op(n, "reshape", limit, shape=(1,)), 1)
@@ -79,6 +77,20 @@ def native_loop(n: Site, body: onnx.GraphProto) -> Any:
         start += inside.added[at]
         states.insert(at, grown(n, given[at], added, shapes))
     return (*states, *rows[: inside.stacked])
+
+
+def trip_count(n: Site, body: onnx.GraphProto) -> Value:
+    """How often a loop runs at most. A count beyond every size says no more than none."""
+    given = n.optional(0) and n[0]
+    known = given and n.build.constants.get(given)
+    if given is not None and (known is None or known.array.reshape(-1)[0] < measured.FAR):
+        return given
+    counted = Rounds(n, body, computed_once(n, body)[0]).bound()
+    if counted is None:
+        raise Refusal(
+            "how often it runs depends on data alone", "give it a trip count as an upper bound"
+        )
+    return counted
 
 
 def truth(n: Site) -> Value:

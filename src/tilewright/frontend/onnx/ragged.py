@@ -320,8 +320,8 @@ def merged_tensor(n: Site, condition: Value, a: Value, b: Value) -> Value:
 def checked(n: Site, condition: Value, x: Value, what: str) -> Value:
     """x; the run stops if the condition does not hold."""
     if not x.rank:
-        x = op(n, "reshape", x, shape=(1,))
-        return op(n, "reshape", checked(n, condition, x, what), shape=())
+        x = checked(n, condition, op(n, "reshape", x, shape=(1,)), what)
+        return op(n, "reshape", op(n, "slice", x, starts=(0,), shape=(1,)), shape=())
     goal = measure(n, valid(n, condition, dims(n, x)), what)
     return op(n, "view_as", x, shape=goal)
 
