@@ -330,3 +330,14 @@ def test_conditions_on_what_a_place_loads_end() -> None:
     place = f"min(max(select({load} < 0, {load} + k * m + n, {load}), 0), k * m + n - 1)"
     func = simplify_func(parse_func(GATHERED.replace("PLACE", place)))
     assert simplify_func(func) is func
+
+
+@pytest.mark.parametrize("order", [("h", "w"), ("w", "h")])
+def test_places_of_open_sizes_join(order: tuple[str, str]) -> None:
+    """A fused loop's digits, multiplied by strides that only the run knows, are the loop again."""
+    f, a, b = Var("f"), *map(Var, order)
+    row, column = f // b, f % b
+    place = row // a * a * b + row % a * b + column
+    assert simplify(place, {f: (0, None), a: (1, None), b: (1, None)}) == f
+    deep = row // a // a * a * a * b + row // a % a * a * b + row % a * b + column
+    assert simplify(deep, {f: (0, None), a: (1, None), b: (1, None)}) == f

@@ -109,6 +109,22 @@ def scale(A: f32[n], B: f32[n], n: i64):
     assert any(isinstance(s, If) for s in visit(stmts[1]))
 
 
+def test_choices_of_open_sizes_are_made_in_the_middle() -> None:
+    """Two ends hold back where the middle stops: there, neither choice nor condition is left."""
+    text = """
+def pad(A: f32[n], B: f32[n], n: i64):
+    for i_o in serial(0, (n + 15) // 16):
+        for i_i in vectorize(0, 16):
+            if i_o * 16 + i_i < n:
+                B[i_o * 16 + i_i] = select(i_o * 16 + i_i < n - 2, A[i_o * 16 + i_i + 2], 0.0)
+"""
+    for n in (1, 7, 13, 16, 31, 64):
+        made = partitioned(text, n=n)
+    middle, last = made.body.stmts
+    assert not any(isinstance(s, If | Select) for s in visit(middle))
+    assert any(isinstance(s, Select) for s in visit(last))
+
+
 def test_fused_loop_gets_a_branch() -> None:
     text = """
 def rows(A: f32[3, 10, 4], B: f32[3, 10, 4]):

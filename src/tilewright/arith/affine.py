@@ -365,7 +365,19 @@ class Forms:
                 e = Binary(_MUL, e, f)
             self.names.products[name] = e
             self.names.factors[e] = factors
+            self._multiply_whole(e, factors)
         return e
+
+    def _multiply_whole(self, e: Expr, factors: tuple[Expr, ...]) -> None:
+        """r % n and n * (r // n) make r; multiplied by the same, they make its multiple."""
+        for i, f in enumerate(factors):
+            if f in self.names.whole:
+                blocks, rest = self.names.whole[f]
+                others = factors[:i] + factors[i + 1 :]
+                own = self.multiply(self.names.factors.get(blocks, (blocks,)) + others)
+                times = Affine({self.multiply(others): 1}, 0)
+                self.names.whole[e] = own, self.product(rest, times)
+                return
 
     def least(self, a: Affine, b: Affine) -> Affine:
         """min(a, b)."""

@@ -167,14 +167,13 @@ class Memory:
         dtype, size, wide = buffer.dtype, _align(buffer.dtype), 1 << (count - 1).bit_length()
         element, kind = memory(dtype), memory(dtype, count)
         lines = ["poison"] * lanes
-        for lane, offset in enumerate(index.offsets or ()):
+        for lane in range(lanes):
             if on[lane]:
-                start = Linear(index.constant + offset, index.terms)
-                place = self.address(buffer, start, loads=True)
+                place = self.address(buffer, self.lane_of(index, lane), loads=True)
                 line = self.read(buffer, f"load {kind}, ptr {place}, align {size}", place)
                 lines[lane] = widened(self.b, line, element, count, wide)
         for n, made in enumerate(turn(self.b, lines, element, wide)[:count]):
-            moved = Linear(index.constant + n, index.terms, index.offsets)
+            moved = Linear(index.constant + n, index.terms, index.offsets, index.varying)
             self.turned[self.place(buffer, moved)] = made
 
     def level(self, buffer: Buffer, *operands: str) -> int | None:

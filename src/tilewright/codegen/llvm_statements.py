@@ -8,6 +8,7 @@ condition on lanes sets `mask`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tilewright.codegen.llvm_expressions import Expressions
@@ -143,8 +144,8 @@ class Statements(Expressions):
             self.env[stmt.var.name] = start
             here = self.index(load.indices[0])
             self.env[stmt.var.name] = Linear(start.constant + 1, start.terms)
-            step = self.index(load.indices[0]).plus(here, -1)
-            far = abs(here.stride or 0) * (lanes - 1) >= MOST_COVER * lanes
+            step = _step(here, self.index(load.indices[0]))
+            far = here.varying or abs(here.stride or 0) * (lanes - 1) >= MOST_COVER * lanes
             on = self.guarded_lanes(guards)
             if far and on and step == Linear(1) and not load.buffer.dtype.is_packed:
                 self.memory.turn(load.buffer, here, lanes, count, on)
@@ -329,3 +330,10 @@ _METHODS: dict[type, str] = {
     Store: "store",
     Eval: "evaluate",
 }
+
+
+def _step(here: Linear, next_: Linear) -> Linear | None:
+    """How far `next_` is from `here`; None where that may differ between lanes."""
+    if here.varying and next_.varying and here.varying.text == next_.varying.text:
+        here, next_ = (replace(x, varying=None) for x in (here, next_))
+    return next_.plus(here, -1)

@@ -140,6 +140,8 @@ class _Partition:
             return seq(*(c for c in stmts if not (isinstance(c, Seq) and not c.stmts)))
         if isinstance(s, Alloc | Let):
             return s.map_children(lambda c: self.go(c, known) if isinstance(c, Stmt) else c)
+        if isinstance(s, Store) and self.params:  # the part's own ends say more than its loop's
+            return s.replace(value=_decided(s.value, known))
         return s
 
     def cut(self, s: For, known: Facts) -> Stmt | None:
@@ -275,6 +277,16 @@ def _least(form: Affine, var: Var, inner: frozenset[Var], known: Facts) -> Affin
 
 def _reads(e: Select) -> bool:
     return any(isinstance(n, Load) for side in (e.then, e.other) for n in visit(side))
+
+
+def _decided(e: Any, known: Facts) -> Any:
+    """An expression without the choices that are made already."""
+    if isinstance(e, Select):
+        cond = known.condition(e.cond)
+        if isinstance(cond, Const):
+            return _decided(e.then if cond.value else e.other, known)
+        e = e.replace(cond=cond)
+    return e.map_children(lambda c: _decided(c, known)) if isinstance(e, Expr) else e
 
 
 def _weight(s: Stmt) -> int:

@@ -23,6 +23,7 @@ from tilewright.target.target import Target
 BYTES_PER_CYCLE = 16  # of results at best: what takes less than a parallel region is not worth one
 UNROLLED_VECTORS = 4  # independent vectors in flight
 ROWS = 2  # the axis of a packed image along which threads share it
+OPEN_PIECE = 1 << 14  # elements of a parallel piece of a loop whose length only the run knows
 PIECES = 4  # parallel pieces for each thread, so that an unlucky thread does not hold up the rest
 
 
@@ -49,7 +50,7 @@ def stream(
     across = turned(schedule, find(schedule, name), outer, inner, lanes)
     rows = 1
     if across:
-        rows = schedule.decide(f"{name}.square", *squares(extent(schedule, across), lanes))
+        rows = schedule.decide(f"{name}.square", *squares(extent(schedule, across, lanes), lanes))
     if rows > 1:
         several, row = schedule.split(across, (None, rows))
         vectors, inner = schedule.split(inner, (None, lanes))
@@ -71,6 +72,9 @@ def stream(
         piece, inner = schedule.split(inner, (None, chunk))
         outer.append(piece)
         count = chunk
+    elif worth and few and count is None:
+        piece, inner = schedule.split(inner, (None, OPEN_PIECE))
+        outer.append(piece)
     vectorize_inner(schedule, inner, count, lanes, f"{name}.flight")
     if outer and rows == 1 and count is not None and count <= lanes:
         values = divisors(extent(schedule, outer[-1]), 2 * UNROLLED_VECTORS)

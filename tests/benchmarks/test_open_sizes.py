@@ -1,0 +1,83 @@
+"""One compilation with open sizes: right at every size, and scheduled like fixed sizes are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from benchmarks import open_sizes
+from benchmarks.open_sizes import CASES
+from tilewright.codegen.llvm import emit
+from tilewright.driver.compile import kernel_jobs, prepare
+from tilewright.driver.observe import Watch
+from tilewright.driver.source import open_source
+from tilewright.lower.pipeline import lower
+from tilewright.strategy.select import default
+from tilewright.target.target import target
+
+ort = pytest.importorskip("onnxruntime")
+WIDE = target("cpu -mcpu=x86-64-v4")
+TINY = [1, 2, 3, 5, 7, 16, 17, 31, 37, 64]
+QUICK = ["conv 3x3 unpadded", "transpose", "pad"]
+
+
+def code(name: str) -> str:
+    """The LLVM text of all kernels of a case."""
+    fused = prepare(open_source(CASES[name].model()).graph(), WIDE, 3)
+    jobs = kernel_jobs(fused, WIDE, 1, Watch())[-1]
+    return "".join(emit(lower(default(j.func, WIDE, 1).func, WIDE), WIDE).text for j in jobs)
+
+
+def check(name: str, sizes: list[open_sizes.Sizes]) -> None:
+    """The results for some sizes are onnxruntime's."""
+    case = CASES[name]
+    model = case.model()
+    exe = tw.compile(model, threads=2, cache=False)
+    session = ort.InferenceSession(model.SerializeToString())
+    for at in sizes:
+        arrays = case.arrays(at)
+        try:
+            wanted = session.run(None, dict(zip(case.inputs, arrays, strict=True)))[0]
+        except Exception:  # an image smaller than the window
+            continue
+        got = exe(*arrays)[0]
+        assert got.shape == wanted.shape, (name, at)
+        scale = np.abs(wanted).max(initial=1e-6)
+        np.testing.assert_allclose(got, wanted, atol=2e-5 * scale, rtol=0, err_msg=f"{name} {at}")
+
+
+def sizes_of(name: str, count: int) -> list[open_sizes.Sizes]:
+    random = np.random.default_rng(len(name))
+    symbols = CASES[name].sizes[0]
+    return [{s: int(random.choice(TINY)) for s in symbols} for _ in range(count)]
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_open_sizes_are_right(name: str) -> None:
+    check(name, [*sizes_of(name, 6), *CASES[name].sizes[1:]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_every_case_is_right(name: str) -> None:
+    check(name, [*sizes_of(name, 12), *CASES[name].sizes])
+
+
+@pytest.mark.parametrize("name", ["elementwise", "per channel", "transpose", "concat of channels"])
+def test_memory_is_walked_in_vectors(name: str) -> None:
+    """The vectors lie along memory, whatever the sizes are: one gather is in the tail at most."""
+    text = code(name)
+    assert "masked.scatter" not in text
+    assert text.count("call <16 x float> @llvm.masked.gather") <= 16
+
+
+def test_the_table_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [open_sizes.Found({"n": 8, "t": 64}, 2e-6, 1e-6, 0.0)]
+    monkeypatch.setattr(open_sizes, "measure", lambda case, threads: found)
+    open_sizes.main(["matmul, open batch"], 1, tmp_path / "page.md")
+    page = (tmp_path / "page.md").read_text()
+    assert page.startswith("# Open sizes\n")
+    assert "| matmul, open batch | 8×64 | 2 | 1 | 2.00 ◀ | 0e+00 |" in page
