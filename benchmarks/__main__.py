@@ -40,6 +40,9 @@ def main(
         list[str] | None, typer.Option(help="ENGINE=PATH: that engine's own interpreter")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="markdown file; JSON beside it")] = None,
+    others: Annotated[
+        bool, typer.Option("--others", help="instead of the models: sixty more architectures")
+    ] = False,
     distinct: Annotated[
         bool, typer.Option("--kernels", help="instead, our kernels one by one; see kernels.py")
     ] = False,
@@ -47,8 +50,9 @@ def main(
     """Measure engines side by side, or our kernels one by one, and print the table."""
     pythons = dict(entry.split("=", 1) for entry in python or [])
     installed = [name for name in ENGINES if ENGINES[name].is_installed or name in pythons]
+    default = list(zoo.OTHERS) if others else DEFAULT
     plan = Plan(
-        models=chosen(models, zoo.names(), "model") or DEFAULT,
+        models=chosen(models, [*zoo.names(), *zoo.OTHERS], "model") or default,
         engines=chosen(engines, list(ENGINES), "engine") or installed,
         threads=[int(count) for count in threads.split(",")],
         seconds=seconds,
@@ -62,7 +66,7 @@ def main(
     else:
         with tempfile.TemporaryDirectory() as folder, told(steps(plan)) as progress:
             found = measure(plan, Path(folder), progress)
-        text = report.page(plan, found, about)
+        text = report.page(plan, found, about, others)
         if output is not None:
             document = report.document(plan, found, about)
             output.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")

@@ -23,17 +23,26 @@ shows each model's kernels against the machine's limits, [space.md](space.md) th
 beside random points of their spaces, [operators_beside_pytorch.md](operators_beside_pytorch.md)
 single operators, [compilers.md](compilers.md) other compilers.
 """
+HEAD_OF_OTHERS = """# Other architectures
+
+Written by `python -m benchmarks --others`: architectures of every kind that no schedule was made
+for (`tests/zoo/others.py`), at batch {batch}, beside the peers as in
+[performance.md](performance.md): milliseconds, minimum (median), of {rounds} rounds of slices in
+turns. A cell whose outputs differ from onnxruntime's by more than {tolerance:g} of the largest
+value is marked ✗. {ratios}
+"""
 PATHS = re.compile(r"(/[\w.-]+)+/")  # of files on the machine that measured
 LONGEST_REASON = 140  # characters
 BUSY = ": **the machine was busy with other work; take ratios, and those with care**"
 RATIOS = "`ratio` is our minimum over the best peer's."
 
 
-def page(plan: Plan, found: Measurement, machine: dict[str, Any]) -> str:
+def page(plan: Plan, found: Measurement, machine: dict[str, Any], others: bool = False) -> str:
     """The whole page."""
     ratios = RATIOS if OURS in plan.engines else ""
+    head = HEAD_OF_OTHERS if others else HEAD
     parts = [
-        HEAD.format(batch=plan.batch, rounds=ROUNDS, tolerance=TOLERANCE, ratios=ratios).rstrip()
+        head.format(batch=plan.batch, rounds=ROUNDS, tolerance=TOLERANCE, ratios=ratios).rstrip()
         + "\n",
         describe(plan, found, machine),
         *(latency_section(plan, found, machine, threads) for threads in plan.threads),

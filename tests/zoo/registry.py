@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tests.zoo import light, networks, weights
+from tests.zoo import light, networks, others, weights
 from tests.zoo.export import export
 
 EDITION = 1  # raise when a change alters the files, so that cached ones are not used again
@@ -114,6 +114,8 @@ class Model:
     @functools.cached_property
     def module(self) -> nn.Module | None:
         """The torch module with the file's weights; None for a model that came as a file."""
+        if self.name in others.OTHERS:
+            return others.made(self.name)[0]
         if self.name not in TABLE:
             return None
         entry = TABLE[self.name]
@@ -129,6 +131,8 @@ class Model:
             return path
         if self.module is None:
             light.write(self.name, path)
+        elif self.name in others.OTHERS:
+            export(self.module, self.inputs(0), others.outputs(self.name), 18, path)
         else:
             entry = TABLE[self.name]
             export(self.module, self.inputs(0), entry.outputs, entry.opset, path)
@@ -137,6 +141,8 @@ class Model:
     def inputs(self, seed: int) -> Inputs:
         """Random arrays by input name, in the model's order; the same for the same seed."""
         random = np.random.default_rng([seed, zlib.crc32(self.name.encode())])
+        if self.name in others.OTHERS:
+            return others.made(self.name)[1](random)
         if self.name in TABLE:
             return TABLE[self.name].inputs(random, self.batch)
         return light.inputs(self.name, random)
@@ -147,7 +153,8 @@ class Model:
 
 
 def names() -> list[str]:
-    """Every model: the networks, then the files that ship inside the onnx package."""
+    """Every model but the others: the networks, then the files that ship inside the onnx
+    package."""
     return [*TABLE, *light.names()]
 
 
@@ -159,8 +166,9 @@ def batches(name: str) -> tuple[int, ...]:
 @functools.cache
 def model(name: str, batch: int = 1) -> Model:
     """The model called `name`; raises KeyError for a name or ValueError for a batch it lacks."""
-    if name not in names():
-        raise KeyError(f"no model '{name}'; there are {', '.join(names())}")
+    known = [*names(), *others.OTHERS]
+    if name not in known:
+        raise KeyError(f"no model '{name}'; there are {', '.join(known)}")
     if name not in TABLE and batch != 1:
         raise ValueError(f"'{name}' is a file of batch 1, not {batch}")
     return Model(name, batch)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import copy
 import math
 import zlib
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from transformers.pytorch_utils import Conv1D
 
 SEED = 20180101
@@ -69,8 +71,8 @@ def scale(layer: nn.Module, shape: tuple[int, ...]) -> float:
             raise TypeError(f"no scale is known for the weights of {type(layer).__name__}")
 
 
-def batch_norms(root: nn.Module) -> list[nn.BatchNorm2d]:
-    return [layer for layer in root.modules() if isinstance(layer, nn.BatchNorm2d)]
+def batch_norms(root: nn.Module) -> list[Any]:
+    return [layer for layer in root.modules() if isinstance(layer, _BatchNorm)]
 
 
 def calibrate(root: nn.Module, inputs: list[np.ndarray]) -> nn.Module:
