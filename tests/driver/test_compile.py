@@ -8,6 +8,8 @@ import pytest
 
 import tilewright as tw
 from tests.driver.conftest import DIGITS, dense, expected
+from tilewright.driver.compile import compile_observed
+from tilewright.driver.kernels import KernelPool
 from tilewright.frontend.onnx import import_onnx
 from tilewright.graph import Builder, evaluate
 from tilewright.graph.passes.choose_layouts import choose_layouts
@@ -228,8 +230,9 @@ def test_a_folder_that_takes_no_files_is_no_fault(model, monkeypatch):
 def test_a_fault_in_a_worker_is_told(monkeypatch):
     serve = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
     monkeypatch.setattr("tilewright.driver.kernels.SERVE", serve)
-    with pytest.raises(InternalFault, match="its compile worker ended with code -11"):
-        tw.compile(DIGITS, threads=1)
+    told = pytest.raises(InternalFault, match="its compile worker ended with code -11")
+    with told, KernelPool(4) as pool:
+        compile_observed(DIGITS, threads=1, cache=False, pool=pool)
 
 
 def build_nothing() -> tw.Executable:

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.driver.conftest import DIGITS
-from tilewright.driver.kernels import SERVE
+from tilewright.driver import kernels
+from tilewright.driver.compile import compile_observed
+from tilewright.driver.kernels import MOST, SERVE, KernelPool
+from tilewright.support.errors import InternalFault
 
 
 @pytest.mark.skipif(os.name != "posix", reason="other systems keep the number of a dead parent")
@@ -66,7 +69,7 @@ def test_workers_run_nothing_that_lies_beside_a_model(tmp_path: Path) -> None:
         "import tilewright as tw\n"
         "from tilewright.driver.compile import compile_observed\n"
         "from tilewright.driver.kernels import KernelPool\n"
-        "with KernelPool(2) as pool:\n"
+        "with KernelPool(4) as pool:\n"
         f"    exe = compile_observed({str(DIGITS)!r}, cache=False, pool=pool)\n"
         "    assert len(pool._processes) == 2\n"
         "print(exe.name)\n"
@@ -76,3 +79,42 @@ def test_workers_run_nothing_that_lies_beside_a_model(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert not (tmp_path / "ran").exists()
+
+
+def program(pool: KernelPool) -> bytes:
+    """An artifact of the digits, of kernels that the pool compiled."""
+    with pool:
+        return bytes(compile_observed(DIGITS, threads=1, cache=False, pool=pool).artifact())
+
+
+def test_however_many_compile_the_code_is_the_same() -> None:
+    one = program(KernelPool(1))
+    assert program(KernelPool(2)) == one
+    assert program(KernelPool(3)) == one
+
+
+def test_two_cores_are_this_process() -> None:
+    """Each other process would load the compiler once more."""
+    with KernelPool(2).start() as pool:
+        assert not pool._processes
+    with KernelPool(100) as pool:
+        assert pool.most == MOST
+
+
+def test_faults_of_both_halves_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise InternalFault("no")
+
+    for half in ("emit", "compile_object"):
+        with monkeypatch.context() as patch, pytest.raises(InternalFault, match=r"^no"):
+            patch.setattr(kernels, half, fail)
+            program(KernelPool(2))
+
+
+def test_what_stops_it_is_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kernels, "emit", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        program(KernelPool(2))

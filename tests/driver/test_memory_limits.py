@@ -103,7 +103,7 @@ def jobs():
 
 def test_a_worker_that_runs_out_of_memory_is_an_error(monkeypatch):
     monkeypatch.setattr(kernels, "SERVE", "import os; os.abort()")
-    with KernelPool(2) as pool, pytest.raises(MemoryFault, match="worker ran out of memory"):
+    with KernelPool(4) as pool, pytest.raises(MemoryFault, match="worker ran out of memory"):
         pool.start().compile(jobs())
 
 
@@ -115,7 +115,7 @@ def test_without_workers_the_process_compiles_by_itself(serve, monkeypatch):
     if serve == "never started":
         monkeypatch.setattr(kernels.subprocess, "Popen", refuse)
     monkeypatch.setattr(kernels, "SERVE", serve)
-    with KernelPool(2) as pool:
+    with KernelPool(4) as pool:
         made = pool.start().compile(jobs())
     assert len(made) == 3 and all(kernel.code for kernel in made)
 

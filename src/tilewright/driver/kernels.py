@@ -1,8 +1,9 @@
-"""Compiling kernels: one function at a time, or many at once in worker processes.
+"""Compiling kernels: one function at a time, or many at once.
 
 In: functions in stage "blocks". Out: object code with the entries the host program will launch.
-LLVM holds one lock in a process, so kernels compile side by side in processes of their own, which
-are started early and fed over pipes.
+Half of the time is Python's (schedule, lower, emit), half LLVM's, which runs beside Python but
+holds one lock in a process. So two cores are this process: one thread writes LLVM text, one makes
+code of it. Each further core has a process of its own, started early and fed over pipes.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from tilewright.codegen.llvm import Entry, emit
+from tilewright.codegen.llvm import Emitted, Entry, emit
 from tilewright.codegen.llvm_compile import compile_assembly, compile_object
 from tilewright.driver.observe import Watch
 from tilewright.driver.stages import Observer, Stages
@@ -31,12 +33,15 @@ from tilewright.lower.pipeline import Pass, lower
 from tilewright.strategy.select import default
 from tilewright.support.collector import collector_paused
 from tilewright.support.errors import InternalFault, MemoryFault
+from tilewright.support.handover import short_turns
 from tilewright.support.interpreter import isolated
 from tilewright.support.memory import REMEDY, exhausted
-from tilewright.target.target import target
+from tilewright.target.target import Target, target
 
 SERVE = "from tilewright.driver.kernels import serve; serve()"
 IMPORTED = ("tilewright", "numpy", "ml_dtypes", "llvmlite", "typing_extensions")  # by a worker
+HERE = 2  # cores that this process uses: a thread that writes, and one in LLVM
+MOST = 6  # processes beside it
 PATIENCE = 0.5  # seconds between a worker's looks at whether it is still wanted
 
 
@@ -63,11 +68,28 @@ class Kernel:
     fallback: str = ""
 
 
-@collector_paused()
+@dataclass(frozen=True)
+class Written:
+    """A kernel as LLVM text."""
+
+    job: Job
+    machine: Target
+    emitted: Emitted
+    stages: Stages
+    see: Observer
+    fallback: str
+
+
 def compile_kernel(job: Job, observers: Sequence[Observer] = ()) -> Kernel:
     """Schedule, lower and generate one function. `observers` see each step (`KERNEL_STEPS`)."""
+    return translate(write(job, observers))
+
+
+@collector_paused()
+def write(job: Job, observers: Sequence[Observer] = ()) -> Written:
+    """The first half of `compile_kernel`: Python's."""
     machine = target(job.target)
-    stages = Stages()
+    stages = Stages(clock=time.thread_time)
     watchers = [job.watch.trail(job.func.name), *observers]
     check = verify if job.watch.verify else None
 
@@ -91,32 +113,41 @@ def compile_kernel(job: Job, observers: Sequence[Observer] = ()) -> Kernel:
     with stages("emit"):
         emitted = emit(lowered, machine)
     see("emit", None, emitted.text, stages.seconds["emit"])
+    return Written(job, machine, emitted, stages, see, annotation(scheduled, "fallback", ""))
+
+
+def translate(written: Written) -> Kernel:
+    """The second half of `compile_kernel`: LLVM's."""
+    machine, emitted, stages = written.machine, written.emitted, written.stages
     with stages("llvm"):
         code = compile_object(emitted.text, machine)
-    see("assembly", None, lambda: compile_assembly(emitted.text, machine), stages.seconds["llvm"])
+    seconds = stages.seconds["llvm"]
+    written.see("assembly", None, lambda: compile_assembly(emitted.text, machine), seconds)
     made = emitted.entries, emitted.workspace, stages.seconds
-    return Kernel(job.func.name, code, *made, annotation(scheduled, "fallback", ""))
+    return Kernel(written.job.func.name, code, *made, written.fallback)
 
 
 class KernelPool:
-    """Worker processes that compile kernels: a context manager. `compile` keeps the jobs' order.
+    """What compiles kernels on so many cores: a context manager. `compile` keeps the jobs' order.
 
-    A pool of one worker is this process itself.
+    One core is this thread; the second LLVM's thread; further ones are processes, MOST at most: by
+    then what is done once for a model takes longer.
     """
 
     def __init__(self, workers: int | None = None) -> None:
         here = bool(sys.executable)  # empty where Python is a part of another program
-        self.workers = (workers or max(1, len(os.sched_getaffinity(0)))) if here else 1
+        self.workers = workers or max(1, len(os.sched_getaffinity(0)))
+        self.most = min(MOST, self.workers - HERE) if here else 0
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> KernelPool:
-        """Start the workers now, so that they are ready when the first job comes."""
-        while self.workers > 1 and len(self._processes) < self.workers:
+        """Start the processes now, so that they are ready when the first job comes."""
+        while len(self._processes) < self.most:
             command = isolated(SERVE, IMPORTED)
             try:
                 process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             except OSError:  # too little memory, too many processes: fewer do it
-                self.workers = max(1, len(self._processes))
+                self.most = len(self._processes)
                 break
             self._processes.append(process)
         return self
@@ -124,48 +155,28 @@ class KernelPool:
     def compile(
         self, jobs: Sequence[Job], done: Callable[[int], None] = lambda count: None
     ) -> list[Kernel]:
-        """Compile all jobs; few of them are compiled here, without workers. `done` is told how many
+        """Compile all jobs; few of them are compiled here, by one thread. `done` is told how many
         are ready. Raises what a job raises."""
         if self.workers == 1 or (len(jobs) <= 2 and not self._processes):
-            results: list[Any] = []
+            found: list[Kernel] = []
             for job in jobs:
-                results.append(compile_kernel(job))
-                done(len(results))
-            return results
+                found.append(compile_kernel(job))
+                done(len(found))
+            return found
         self.start()
-        if not self._processes:
-            return self.compile(jobs, done)
-        results = [None] * len(jobs)
-        # the longest first would be best; functions with more text tend to take longer
-        waiting = iter(sorted(range(len(jobs)), key=lambda n: -len(jobs[n].func.params)))
-        lock = threading.Lock()
-
-        def feed(process: subprocess.Popen[bytes]) -> None:
-            assert process.stdin is not None and process.stdout is not None
-            while True:
-                with lock:
-                    n = next(waiting, None)
-                if n is None:
-                    return
-                try:
-                    _send(process.stdin, jobs[n])
-                    results[n] = _receive(process.stdout)
-                    done(sum(result is not None for result in results))
-                except (OSError, EOFError):
-                    results[n] = _stopped(process.wait(), jobs[n])
-                    return
-
-        threads = [threading.Thread(target=feed, args=(p,), daemon=True) for p in self._processes]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for n, result in enumerate(results):
-            if result is None:
-                results[n] = compile_kernel(jobs[n])  # its worker was lost before it got there
-            elif isinstance(result, Exception):
+        work = _Work(jobs, done)
+        feeders = [
+            threading.Thread(target=_feed, args=(p, work), daemon=True) for p in self._processes
+        ]
+        for feeder in feeders:
+            feeder.start()
+        _compile_here(work)
+        for feeder in feeders:
+            feeder.join()
+        for result in work.results:
+            if isinstance(result, Exception):
                 raise result
-        return results
+        return [result or compile_kernel(jobs[n]) for n, result in enumerate(work.results)]
 
     def close(self) -> None:
         """Let the workers end."""
@@ -185,6 +196,67 @@ class KernelPool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _Work:
+    """Jobs that several threads take, and what comes of each: a Kernel or an exception."""
+
+    def __init__(self, jobs: Sequence[Job], done: Callable[[int], None]) -> None:
+        self.jobs, self.done = jobs, done
+        self.results: list[Any] = [None] * len(jobs)
+        # the longest first would be best; functions with more text tend to take longer
+        self._waiting = iter(sorted(range(len(jobs)), key=lambda n: -len(jobs[n].func.params)))
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[int]:
+        """The numbers of jobs that nobody has taken yet, taken one by one."""
+        while True:
+            with self._lock:
+                n = next(self._waiting, None)
+            if n is None:
+                return
+            yield n
+
+    def end(self, n: int, result: Any) -> None:
+        """Note what came of a job."""
+        self.results[n] = result
+        self.done(sum(result is not None for result in self.results))
+
+
+def _feed(process: subprocess.Popen[bytes], work: _Work) -> None:
+    """Have jobs done by a worker. What it was doing when it stopped is a fault; the next job is
+    someone else's."""
+    assert process.stdin is not None and process.stdout is not None
+    for n in work:
+        try:
+            _send(process.stdin, work.jobs[n])
+            work.end(n, _receive(process.stdout))
+        except (OSError, EOFError):
+            work.end(n, _stopped(process.wait(), work.jobs[n]))
+            return
+
+
+def _compile_here(work: _Work) -> None:
+    """Do jobs in this process: this thread writes, another translates what is written."""
+    with short_turns(), ThreadPoolExecutor(1, "llvm") as translator:
+        made: dict[int, Future[Kernel]] = {}
+        try:
+            for n in work:
+                try:
+                    written = write(work.jobs[n])
+                except Exception as fault:
+                    work.end(n, fault)
+                else:
+                    made[n] = translator.submit(translate, written)
+                    made[n].add_done_callback(lambda future, n=n: _keep(work, n, future))
+        except BaseException:  # the user wants it to stop
+            translator.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _keep(work: _Work, n: int, future: Future[Kernel]) -> None:
+    if not future.cancelled():
+        work.end(n, future.exception() or future.result())
 
 
 def _send(pipe: BinaryIO | Any, value: Any) -> None:

@@ -25,20 +25,22 @@ class Stages:
     """Seconds that each stage of a compilation took, in order.
 
     A name with a slash ("kernels/lower") is a part of the stage before the slash, and is not
-    counted again; the parts of "kernels" are sums over all worker processes.
+    counted again; the parts of "kernels" are sums over all threads and worker processes, of what
+    `clock` says there.
     """
 
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     progress: Progress = _silent
     at: str = ""  # the stage that began last
+    clock: Callable[[], float] = time.perf_counter
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         self.progress(name, 0, 0)
         self.at = name
-        start = time.perf_counter()
+        start = self.clock()
         yield
-        self.add(name, time.perf_counter() - start)
+        self.add(name, self.clock() - start)
 
     def add(self, name: str, seconds: float) -> None:
         """Count `seconds` to a stage or part."""
