@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import io
+
 import numpy as np
 import onnx
 import pytest
 
 import tilewright as tw
+import tilewright.driver.compile as compile_module
 from tests.driver.conftest import DIGITS, dense, expected
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
@@ -15,6 +19,7 @@ from tilewright.graph import Builder, evaluate
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.pipeline import optimise
 from tilewright.ir.expr import const, maximum
+from tilewright.runtime.artifact import write_artifact
 from tilewright.support.errors import CompileError, InputError, InternalFault
 
 X = np.random.default_rng(1).standard_normal((2, 8), np.float32)
@@ -273,3 +278,46 @@ def test_outputs_that_are_views_and_inputs_at_every_level(opt_level: int) -> Non
     expected = [given, given.reshape(3, 4), twice.reshape(3, 4), twice.ravel(), twice.reshape(3, 4)]
     for found, wanted in zip(exe(given), expected, strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_what_cannot_be_cached_leaves_nothing_behind(model, monkeypatch, tmp_path):
+    """Neither in the cache's folder nor in the one for temporary files."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(model))  # a file
+    exe = tw.compile(model)
+    close(exe(X)[0], expected(X))
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_full_disk_is_no_fault(model, monkeypatch, tmp_path):
+    """Nor are two: what fits no folder is kept in memory."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    real = write_artifact
+
+    def full(program, file):
+        if not isinstance(file, io.BytesIO):
+            file.write(bytes(100))
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(program, file)
+
+    monkeypatch.setattr("tilewright.driver.compile.write_artifact", full)
+    close(tw.compile(model)(X)[0], expected(X))
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == [model]
+
+
+def test_a_model_that_changes_while_it_is_compiled_is_not_cached(tmp_path, monkeypatch):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(DIGITS.read_bytes())
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+
+    def change(*arguments):
+        path.write_bytes(path.read_bytes() + b"\x1a\x00")
+        return real(*arguments)
+
+    real = compile_module.prepare
+    monkeypatch.setattr(compile_module, "prepare", change)
+    tw.compile(path, threads=1, opt_level=0)
+    assert not list((tmp_path / "cache").glob("*"))

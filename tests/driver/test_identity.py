@@ -18,13 +18,13 @@ LONG_AGO = 10**18  # nanoseconds
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the files that were read whole, in order."""
     found: list[int] = []
-    real = identity.hash_bytes
+    real = identity.read_content
 
-    def counted(data: memoryview) -> int:
-        found.append(data.nbytes)
-        return real(data)
+    def counted(file: int, nbytes: int) -> tuple[str, list[str]]:
+        found.append(nbytes)
+        return real(file, nbytes)
 
-    monkeypatch.setattr(identity, "hash_bytes", counted)
+    monkeypatch.setattr(identity, "read_content", counted)
     monkeypatch.setattr(identity, "LARGE", 100)
     monkeypatch.setattr(identity, "RECENT", -(10**18))
     return found
@@ -63,4 +63,36 @@ def test_the_memory_keeps_the_names_of_external_data(tmp_path: Path, reads: list
     other.write_bytes(b"1")
     first = file_identity(path, memory)
     other.write_bytes(b"12")
-    assert file_identity(path, memory) != first and len(reads) == 1
+    assert file_identity(path, memory) != first and reads == [path.stat().st_size, 1, 2]
+
+
+def test_external_data_counts_by_its_content(tmp_path: Path) -> None:
+    """Not by its size and times, which anybody may set."""
+    path, other = tmp_path / "m.onnx", tmp_path / "far.bin"
+    path.write_bytes(bytes(50) + identity.LOCATION + b"\x07far.bin")
+    found = []
+    for content in (b"one", b"two", b"one"):
+        other.write_bytes(content)
+        os.utime(other, ns=(LONG_AGO, LONG_AGO))
+        found.append(file_identity(path))
+    assert found[0] != found[1] and found[0] == found[2]
+
+
+def test_files_are_hashed_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every byte counts, wherever it lies; names may cross the end of a chunk."""
+    monkeypatch.setattr(identity, "CHUNK", 64)
+    path, location = tmp_path / "m.onnx", identity.LOCATION + b"\x07far.bin"
+    data = bytearray(
+        bytes(60) + location + bytes(150) + location.replace(b"far", b"off") + bytes(9)
+    )
+    seen = set()
+    for at in (None, 0, 127, 128, 191, len(data) - 1):
+        if at is not None:
+            data[at] ^= 1
+        path.write_bytes(data)
+        content, names = identity.file_content(path, None)
+        assert names == ["far.bin", "off.bin"]
+        seen.add(content)
+    path.write_bytes(data[:64])
+    seen.add(identity.file_content(path, None)[0])
+    assert len(seen) == 7

@@ -8,6 +8,7 @@ deploying share one path.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import te
-from tilewright.driver.identity import artifact_key
+from tilewright.driver.identity import artifact_key, file_identity
 from tilewright.driver.kernels import Job, KernelPool
 from tilewright.driver.observe import Watch, watch
 from tilewright.driver.program import Code, assemble, workspaces
@@ -94,12 +95,9 @@ def compile_observed(
                 program = compile_graph(
                     graph, machines, count, opt_level, workers, stages, seen.named(name), observers
                 )
-            with stages("write"):
-                path = _write(program, store, key)
-            with stages("load"):
-                made = Executable(path, count)
-                if store is None:
-                    path.unlink()
+            if store is not None and file_identity(Path(source), store) != opened.identity:
+                store = None  # somebody changed the file while it was read
+            made = _kept(program, store, key, count, stages)
         made.compile_stages = stages
         if knobs.TIME.read():
             sys.stderr.write(f"# compiling {made.name} took\n{stages}\n\n")
@@ -178,16 +176,28 @@ def _threads(threads: int | None) -> int:
     return count
 
 
-def _write(program: abi.Program, store: Cache | None, key: str) -> Path:
-    """The artifact as a file: in the cache, else a temporary one."""
-    if store is not None:
-        kept = store.store(key, lambda file: write_artifact(program, file))
-        if kept is not None:
-            return kept
-    handle, name = tempfile.mkstemp(suffix=".tw")
-    with os.fdopen(handle, "wb") as file:
-        write_artifact(program, file)
-    return Path(name)
+def _kept(
+    program: abi.Program, store: Cache | None, key: str, threads: int, stages: Stages
+) -> Executable:
+    """The program loaded from the cache; where that takes no files, from a temporary file, and
+    where no folder has room for one, from memory."""
+    with stages("write"):
+        kept = store.store(key, lambda file: write_artifact(program, file)) if store else None
+    with stages("load"):
+        found = store.fetch(key, lambda path: Executable(path, threads)) if store and kept else None
+    if found is not None:
+        return found
+    with contextlib.suppress(OSError), tempfile.NamedTemporaryFile(suffix=".tw") as file:
+        with stages("write"):
+            write_artifact(program, file)
+            file.flush()
+        with stages("load"):
+            return Executable(file.name, threads)
+    with stages("write"):
+        memory = io.BytesIO()
+        write_artifact(program, memory)
+    with stages("load"):
+        return Executable(memory.getvalue(), threads)
 
 
 def prepare(

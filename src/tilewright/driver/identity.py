@@ -1,29 +1,39 @@
 """What a compiled model is known by in the cache.
 
-In: a model file, a target and options. Out: a key that changes with the model's bytes, the machine,
-the options and this compiler. Nothing here needs the compiler, so that finding a compiled model
-costs no import of it.
+In: a model file, a target and options. Out: a key that changes with the bytes of the model and of
+its external data, the machine, the options and this compiler. Nothing here needs the compiler, so
+that finding a compiled model costs no import of it.
+
+Bytes count by BLAKE2b, of which nobody can make two contents that agree. Reading gigabytes at each
+start would take longer than loading what was compiled, so the digest of a large file is remembered
+under its device, inode, size and the times of its last change. Each write sets the time of change
+(ctime), which no program can set back; two things can change bytes without a trace in it, and both
+end soon: a write within the clock's grain, and one through a mapping whose pages wait to be written
+back. So a file is only remembered once it was left alone for two minutes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
-import mmap
+import os
 import platform
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from tilewright import __version__
-from tilewright.runtime.bindings import hash_bytes
 from tilewright.support import knobs
 from tilewright.support.cache import Cache, make_key
 
 LONGEST = 1024  # bytes of a name
 LARGE = 16 << 20  # bytes from which reading a file again costs more than remembering it
-RECENT = 3_000_000_000  # nanoseconds in which a change may leave no trace in a file's times
+RECENT = 120_000_000_000  # nanoseconds in which a change may leave no trace in a file's times
+CHUNK = 4 << 20  # bytes that are hashed apart, so that several cores do it,
+MOST_READERS = 8  # at most so many
 # key, and tag of a name, as protocol buffers have them in a tensor's `external_data`
 LOCATION = b"\x0a\x08location\x12"
 
@@ -41,42 +51,66 @@ def artifact_key(
 
 
 def file_identity(path: Path, memory: Cache | None = None) -> str:
-    """A hash of a model file, and the state of the files that it names as its external data and of
-    those beside it that bear its name. `memory` keeps what large files were found to contain."""
+    """What a model file is known by: a hash of its bytes, of those of the files that it names as
+    its external data, and of those beside it that begin with its name. `memory` keeps what large
+    files were found to contain."""
     content, named = file_content(path, memory)
-    beside = {p for p in path.parent.iterdir() if p != path and p.name.startswith(path.stem)}
+    beside = {p for p in path.parent.iterdir() if p != path and p.name.startswith(path.name)}
     beside.update(path.parent / name for name in named)
-    states = []
+    parts = [content]
     for p in sorted(beside):
-        with contextlib.suppress(OSError):  # a name that no file can have
-            found = p.stat()
-            states.append((str(p.relative_to(path.parent)), found.st_size, found.st_mtime_ns))
-    return f"{content:016x}{path.stat().st_size}{states}"
+        with contextlib.suppress(OSError, ValueError):  # a name that no file can have
+            if p.is_file():
+                parts += [str(p.relative_to(path.parent)), file_content(p, memory)[0]]
+    return make_key(*parts)
 
 
-def file_content(path: Path, memory: Cache | None) -> tuple[int, list[str]]:
+def file_content(path: Path, memory: Cache | None) -> tuple[str, list[str]]:
     """A hash of the file's bytes, and the names of external data in them. Of a large file that has
     not been touched since, what it was the last time."""
-    state = path.stat()
-    if state.st_size == 0:
-        return 0, []
-    touched = max(state.st_mtime_ns, state.st_ctime_ns)
-    if state.st_size < LARGE or time.time_ns() - touched < RECENT:  # it may change unnoticed
-        memory = None
-    inode = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
-    key = make_key("content", str(path.resolve()), *inode)
-    known = memory.fetch_bytes(key) if memory else None
-    if known is not None:
-        content, *names = json.loads(known)
-        return content, names
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-        content, names = hash_bytes(memoryview(view)), sorted(set(external_names(view)))
-    if memory:
+    with open(path, "rb") as file:
+        state = os.fstat(file.fileno())
+        if state.st_size == 0:
+            return "", []
+        touched = max(state.st_mtime_ns, state.st_ctime_ns)
+        if state.st_size < LARGE or time.time_ns() - touched < RECENT:  # it may change unnoticed
+            memory = None
+        inode = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+        key = make_key("content", str(path.resolve()), *inode)
+        known = memory.fetch_bytes(key) if memory else None
+        if known is not None:
+            content, *names = json.loads(known)
+            return content, names
+        content, names = read_content(file.fileno(), state.st_size)
+        after = os.fstat(file.fileno())
+    is_same = (after.st_mtime_ns, after.st_ctime_ns) == (state.st_mtime_ns, state.st_ctime_ns)
+    if memory and is_same:  # else somebody was writing to it
         memory.store_bytes(key, json.dumps([content, *names]).encode())
     return content, names
 
 
-def external_names(data: mmap.mmap) -> Iterator[str]:
+def read_content(file: int, nbytes: int) -> tuple[str, list[str]]:
+    """256 bits of BLAKE2b over the number of bytes and the digest of each chunk of them, and the
+    names of external data."""
+
+    def chunk(start: int) -> tuple[bytes, set[str]]:
+        data = os.pread(file, CHUNK + LONGEST + 16, start)  # names may cross the end of a chunk
+        part = hashlib.blake2b(memoryview(data)[:CHUNK], digest_size=32).digest()
+        return part, set(external_names(data))
+
+    starts = range(0, nbytes, CHUNK)
+    if len(starts) < 2:
+        parts = list(map(chunk, starts))
+    else:
+        with ThreadPoolExecutor(min(len(starts), MOST_READERS, os.cpu_count() or 1)) as pool:
+            parts = list(pool.map(chunk, starts))
+    total = hashlib.blake2b(nbytes.to_bytes(8, "little"), digest_size=32)
+    for part, _ in parts:
+        total.update(part)
+    return total.hexdigest(), sorted(set[str]().union(*(names for _, names in parts)))
+
+
+def external_names(data: bytes) -> Iterator[str]:
     """The files that an ONNX model may have its weights in: what follows the key "location"."""
     at = data.find(LOCATION)
     while at >= 0:

@@ -3,6 +3,8 @@
 In: a key (`make_key`) and a function that writes or opens a file. Out: what the opener returns, or
 None for a miss. An entry that cannot be opened is a miss and is removed; writes are atomic, so
 processes may share a cache; a folder that cannot be written makes a cache that is always empty.
+Entries may be native code, so nothing is read that somebody else could have put there: folder and
+entry belong to this user (or to root) and nobody else may write to them.
 """
 
 from __future__ import annotations
@@ -10,17 +12,21 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
+import stat
 import tempfile
+import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from tilewright.support import knobs
-from tilewright.support.errors import TilewrightError
+from tilewright.support.errors import CacheWarning, TilewrightError
 
 T = TypeVar("T")
 _CHECK_BYTES = 16
+_OURS = re.compile(r"[0-9a-f]{40}|\..*\.part")  # names of entries, and of those not yet complete
 
 
 def make_key(*parts: bytes | str | int) -> str:
@@ -34,19 +40,28 @@ def make_key(*parts: bytes | str | int) -> str:
 
 
 @contextmanager
-def replace_file(path: Path) -> Generator[BinaryIO]:
-    """A new binary file that takes the place of `path` at once, when the block ends well."""
+def replace_file(path: Path, private: bool = False) -> Generator[BinaryIO]:
+    """A new binary file that takes the place of `path` at once, when the block ends well. private:
+    for this user alone; else for whom new files are for."""
     handle, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "w+b") as file:
             yield file
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
+        if not private:
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(name, 0o666 & ~mask)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def is_own(status: os.stat_result) -> bool:
+    """Could only this user (or root) have written to a file or folder?"""
+    if not hasattr(os, "geteuid"):
+        return True
+    return status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o022
 
 
 class Cache:
@@ -66,11 +81,16 @@ class Cache:
         OSError, a ValueError or an error of ours."""
         path = self.path(key)
         try:
+            status = os.lstat(path)
+            if not stat.S_ISREG(status.st_mode) or not is_own(status) or not self.is_trusted():
+                return None
             os.utime(path)  # used just now
         except OSError:
             return None
         try:
             return opener(path)
+        except MemoryError:
+            raise
         except (OSError, ValueError, TilewrightError):
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -80,13 +100,28 @@ class Cache:
         """Keep what `write` writes; None if the folder takes no files. Old entries make room."""
         path = self.path(key)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with replace_file(path) as file:
+            self.folder.mkdir(0o700, parents=True, exist_ok=True)
+            if not self.is_trusted():
+                return None
+            with replace_file(path, private=True) as file:
                 write(file)
         except OSError:
             return None
         self._evict(path)
         return path
+
+    def is_trusted(self) -> bool:
+        """Is the folder one that only this user (or root) can write to? Warns if it is not. Raises
+        OSError where there is none."""
+        if is_own(self.folder.stat()):
+            return True
+        warnings.warn(
+            f"the cache in '{self.folder}' is not used: somebody else may write to it "
+            f"(chmod go-w '{self.folder}' if it is yours, or name another in TILEWRIGHT_CACHE_DIR)",
+            CacheWarning,
+            stacklevel=2,
+        )
+        return False
 
     def fetch_bytes(self, key: str) -> bytes | None:
         """A value kept by `store_bytes`, or None."""
@@ -121,6 +156,8 @@ class Cache:
         with contextlib.suppress(OSError), os.scandir(self.folder) as listing:
             for entry in listing:
                 with contextlib.suppress(OSError):
+                    if not _OURS.fullmatch(entry.name):
+                        continue  # the folder may be one that has other files too
                     status = entry.stat(follow_symlinks=False)
                     found.append((status.st_mtime_ns, status.st_size, Path(entry.path)))
         return found

@@ -72,6 +72,10 @@ class ScheduleWarning(UserWarning):
     """Kernels of a model took another schedule than their family's: they are right, and slower."""
 
 
+class CacheWarning(UserWarning):
+    """The cache's folder is not used: others than this user may write to it."""
+
+
 class CompileError(UserFault):
     """A model or program cannot be compiled as asked."""
 
