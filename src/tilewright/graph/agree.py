@@ -35,6 +35,9 @@ def agree(
     one, other = build.size_vector(a), build.size_vector(b)
     none = build.constant(np.array([-1]), "none")
     same = build.emit("where", build.emit("equal", one, other), one, none)
+    if build.under is not None:
+        nothing = build.constant(np.array([0]), "nothing")
+        same = build.emit("where", build.under, same, nothing)
     name = build.fresh(f"{label}_size")
     build.emit("measure", same, symbols=(name,), what=what)
     (size,) = build.name_measured(same, [Var(name)])

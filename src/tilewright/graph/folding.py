@@ -77,6 +77,7 @@ class Folding(Builder):
         self.measured: dict[tuple[Value, int], Expr] = {}  # elements that a `measure` has named
         self.budget = Budget()
         self.found: set[Var] = set()  # symbols that a `measure` binds
+        self.under: Value | None = None  # a bool: where it is false, what is built does not count
 
     def append(self, node: Node) -> None:
         """As Builder.append."""
@@ -85,8 +86,8 @@ class Folding(Builder):
             self.found.update(map(Var, node["symbols"]))
 
     def from_inputs(self, given: Iterable[Any]) -> bool:
-        """Do sizes follow from those of the inputs, and not from data?"""
-        return self.found.isdisjoint(sizes.symbols(given))
+        """Do sizes follow from those of the inputs, in every run, and not from data?"""
+        return self.under is None and self.found.isdisjoint(sizes.symbols(given))
 
     def require_equal(self, a: Expr, b: Expr, what: str) -> None:
         """No run is to start where two sizes that follow from the inputs' differ."""
@@ -120,7 +121,7 @@ class Folding(Builder):
 
     def infer(self, op: str, inputs: Sequence[Value], attrs: dict[str, Any]) -> list[Any]:
         """As Builder.infer; sizes of the inputs that an operator needs equal are taken for one."""
-        if self.names is None:
+        if self.names is None or self.under is not None:
             return super().infer(op, inputs, attrs)
         while True:
             try:

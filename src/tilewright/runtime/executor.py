@@ -25,7 +25,7 @@ from tilewright.runtime import abi
 from tilewright.runtime.artifact import is_measured
 from tilewright.runtime.bindings import error, lib
 from tilewright.runtime.export import export_library
-from tilewright.runtime.formats import decode, encode
+from tilewright.runtime.formats import decode_all, encode
 from tilewright.runtime.module import Array, Module, Source
 from tilewright.runtime.profile import Profile, Roofline, tabulate
 from tilewright.runtime.tensor import (
@@ -228,10 +228,7 @@ class Executable:
                 )
             ]
         if self._has_formats:
-            results = [
-                decode(result, info.format) if info.format else result
-                for result, info in zip(results, self.outputs, strict=True)
-            ]
+            results = decode_all(results, [info.format for info in self.outputs])
         if arrays and type(arrays[0]) is not np.ndarray:
             return [
                 result if isinstance(result, list) else from_numpy(result, arrays[0])

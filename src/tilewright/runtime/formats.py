@@ -3,7 +3,8 @@
 A tensor of the caller may have a format: its elements then cross the border as codes. Strings
 become their characters' code points along one more axis, with zeros at their ends: NumPy's own
 layout, so that nothing is copied. An encoded image (JPEG, PNG, …) comes in as its pixels. Maps come
-out as the rows of a matrix of their values; the format names their keys.
+out as the rows of a matrix of their values; the format names their keys. A tensor whose rank the
+run chooses comes out as its elements, and behind them its shape, with -1 for axes that it lacks.
 """
 
 from __future__ import annotations
@@ -47,9 +48,23 @@ def keys_of(of: str) -> tuple[str | int, ...] | None:
     return tuple(keys) if types in ({str}, {int}) else None
 
 
+ELEMENTS, SHAPE = "elements", "shape"
+
+
 def is_format(of: str) -> bool:
     """Is it one that decode knows?"""
-    return of in FORMATS or keys_of(of) is not None
+    return of in FORMATS or of in (ELEMENTS, SHAPE) or keys_of(of) is not None
+
+
+def decode_all(results: Sequence[Any], formats: Sequence[str]) -> list[Any]:
+    """The outputs that a program's results stand for."""
+    made: list[Any] = []
+    for k, (result, of) in enumerate(zip(results, formats, strict=True)):
+        if of == ELEMENTS:
+            made.append(result.reshape([n for n in results[k + 1].tolist() if n >= 0]))
+        elif of != SHAPE:
+            made.append(decode(result, of) if of else result)
+    return made
 
 
 def values_of(result: Any) -> np.ndarray[Any, Any]:

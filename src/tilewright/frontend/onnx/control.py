@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx import ragged
+from tilewright.frontend.onnx.choice import either
 from tilewright.frontend.onnx.loops import (
     computed_once,
     length_of,
@@ -16,7 +16,7 @@ from tilewright.frontend.onnx.loops import (
     within,
 )
 from tilewright.frontend.onnx.measured import of_one_shape
-from tilewright.frontend.onnx.registry import Maybe, Refusal, Sequence, Site, translates
+from tilewright.frontend.onnx.registry import Refusal, Sequence, Site, translates
 from tilewright.frontend.onnx.tensors import axis, cut
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
@@ -35,42 +35,7 @@ def branch(n: Site) -> Any:
             raise Refusal("its condition must hold one truth value")
         return n.importer.inline(then if bool(condition.array.reshape(-1)[0]) else other, [])
     once = n.build.emit("reshape", n[0], shape=()) if n[0].rank else n[0]
-    sides: list[tuple[Any, ...]] = []
-    for graph, taken in ((then, once), (other, n.build.emit("logical_not", once))):
-        with n.importer.under(taken):
-            sides.append(n.importer.inline(graph, []))
-    if len(sides[0]) != len(sides[1]):
-        raise Refusal("its branches differ in their number of outputs")
-    names = n.node.output
-    return tuple(
-        merged(n, once, *pair, name=names[k]) for k, pair in enumerate(zip(*sides, strict=True))
-    )
-
-
-def merged(n: Site, condition: Value, then: Any, other: Any, name: str) -> Any:
-    """What the condition chooses of two values: tensors, sequences, or optional ones."""
-    if isinstance(then, Maybe) or isinstance(other, Maybe):
-        yes = n.constant(np.array(True))
-        a, b = (v if isinstance(v, Maybe) else Maybe(yes, v) for v in (then, other))
-        present = n.build.emit("where", condition, a.present, b.present)
-        if a.content is None or b.content is None:
-            return Maybe(present, b.content if a.content is None else a.content)
-        return Maybe(present, merged(n, condition, a.content, b.content, name))
-    many = ragged.is_sequence(then), ragged.is_sequence(other)
-    if all(many):
-        if not all(isinstance(v, Sequence) for v in (then, other)) or len(then) != len(other):
-            return ragged.merged(n, condition, then, other) if then or other else then
-        pairs = zip(then, other, strict=True)
-        return Sequence(merged(n, condition, a, b, name) for a, b in pairs)
-    if any(many):
-        raise Refusal("one of its branches gives a sequence, the other a tensor, and data chooses")
-    same = then.shape == other.shape or as_int(then.elements) == as_int(other.elements) == 1
-    if then.dtype is other.dtype and then.rank == other.rank and not same:
-        return ragged.merged_tensor(n, condition, then, other)
-    if then.dtype is not other.dtype or not same:
-        why = f"its branches give {then.type_text} and {other.type_text}"
-        raise Refusal(why, "both must have one type and as many axes")
-    return n.build.emit("where", condition, then, other, name=name)
+    return either(n, once, [lambda g=g: n.importer.inline(g, []) for g in (then, other)])
 
 
 @translates("Loop")

@@ -8,7 +8,7 @@ scope of their own.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,6 +28,7 @@ from tilewright.frontend.onnx.checks import (
     short,
     standard_function,
 )
+from tilewright.frontend.onnx.choice import either, in_pieces
 from tilewright.frontend.onnx.coded import (
     CODED,
     FLOATS,
@@ -44,7 +45,14 @@ from tilewright.frontend.onnx.files import TYPES, Source, read, type_of
 from tilewright.frontend.onnx.given import Shapes, given_sizes
 from tilewright.frontend.onnx.given import label as label_of
 from tilewright.frontend.onnx.order import in_order
-from tilewright.frontend.onnx.registry import NEWEST, OLDEST, TRANSLATORS, Refusal, Site
+from tilewright.frontend.onnx.registry import (
+    NEWEST,
+    OLDEST,
+    TRANSLATORS,
+    Choice,
+    Refusal,
+    Site,
+)
 from tilewright.frontend.onnx.registry import Sequence as Sequence_
 from tilewright.graph import sizes
 from tilewright.graph.bounds import Bounds, OutOfBounds, checked
@@ -76,7 +84,8 @@ def import_onnx(
     ones that are not there that they are None. A sequence x becomes the graph's inputs "x.0",
     "x.1", …; so do sequences among the outputs. One whose length the run finds becomes the outputs
     "x.elements" (the elements end to end) and "x.shapes" (a row of sizes for each, -1 behind those
-    of lower rank); an optional one also "x.present", a bool. Raises ImportFault.
+    of lower rank); an optional one also "x.present", a bool. An output x whose rank the run
+    finds is its elements, with their shape in "x.shape". Raises ImportFault.
     """
     opened = read(source)
     fixed, elements = given_sizes(opened.model.graph, shapes or {}), dict(structure or {})
@@ -114,7 +123,6 @@ class Importer:
         self.arguments: list[dict[str, onnx.AttributeProto]] = []  # of the functions being expanded
         self.translated = 0
         self.body: Any = None  # of the loop that is being translated
-        self.only: Value | None = None  # whether the branch that is being translated is taken
         self.missing: dict[Key, list[str]] = {}  # operators that nothing here translates: nodes
         self.faults: list[ImportFault] = []  # of what else cannot be imported
         self.unknown: set[str] = set()  # what nodes that were refused would have made
@@ -140,7 +148,11 @@ class Importer:
             value = self.scopes[0].get(entry.name)
             if value is None:
                 raise refuse(f"nothing makes its output '{short(entry.name)}'")
-            made = outputs_of(self.build, entry.name, value)
+            if isinstance(value, Choice):
+                node = onnx.NodeProto(op_type="output", output=[entry.name])
+                made = in_pieces(Site(self, node, [], NEWEST), value)
+            else:
+                made = outputs_of(self.build, entry.name, value)
             if made.keys() & outputs.keys():
                 raise refuse(f"it has the output '{short(entry.name)}' twice")
             outputs |= made
@@ -296,15 +308,7 @@ class Importer:
         inputs = [self.lookup(name, node) for name in node.input]
         site = Site(self, node, inputs, self.versions.get(key[0], 1))
         try:
-            own = self.functions.get(key)
-            if own is None and key not in TRANSLATORS:
-                own = self.standard(site)
-            if own is not None:
-                made = self.call(own, site)
-            elif key[1] in MOVES | MEASURES and any(isinstance(v, Coded | Text) for v in inputs):
-                made = moved(site, TRANSLATORS[key])
-            else:
-                made = self.apply(key, site)
+            results = self.results(key, site)
         except Refusal as refusal:
             raise self.fault(node, refusal.why, refusal.remedy) from None
         except ImportFault:
@@ -314,14 +318,58 @@ class Importer:
         except (ArithmeticError, LookupError, TypeError, ValueError) as fault:
             why = f"its inputs and attributes do not fit together ({type(fault).__name__}: {fault})"
             raise self.fault(node, short(why), "if they should, this is a fault of ours") from fault
-        single = not isinstance(made, tuple) or isinstance(made, Sequence_)
-        results = (made,) if single else made
         for n, name in enumerate(node.output):
             if not name:
                 continue
             if n >= len(results) or results[n] is None:
                 raise self.fault(node, f"its output {n} ('{short(name)}') is not supported", "")
             self.define(name, results[n])
+
+    def results(self, key: Key, site: Site) -> tuple[Any, ...]:
+        """A node's outputs. Of inputs that are a choice: both, and a choice where they differ."""
+        chosen = next((v for v in site.inputs if isinstance(v, Choice)), None)
+        if chosen is not None:
+            if self.body is not None:
+                raise Refusal(f"a loop's body reads {chosen.type_text}, which the run chooses")
+
+            def side(which: str) -> tuple[Any, ...]:
+                own = [
+                    getattr(v, which) if getattr(v, "condition", None) is chosen.condition else v
+                    for v in site.inputs
+                ]
+                return self.results(key, Site(self, site.node, own, site.version))
+
+            return either(site, chosen.condition, [lambda: side("then"), lambda: side("other")])
+        own = self.functions.get(key)
+        if own is None and key not in TRANSLATORS:
+            own = self.standard(site)
+        if own is not None:
+            made = self.call(own, site)
+        elif key[1] in MOVES | MEASURES and any(isinstance(v, Coded | Text) for v in site.inputs):
+            made = moved(site, TRANSLATORS[key])
+        else:
+            made = self.apply(key, site)
+        single = not isinstance(made, tuple) or isinstance(made, Sequence_)
+        return (made,) if single else made
+
+    def attempt(self, side: Callable[[], tuple[Any, ...]]) -> Any:
+        """What `side` gives, or what refuses it, of which nothing is noted then."""
+        known, unknown = len(self.faults), set(self.unknown)
+        try:
+            return side()
+        except Unknown:
+            if len(self.faults) == known:  # of what was refused before
+                raise
+            fault: Any = self.faults[known]
+        except (ImportFault, Refusal) as refusal:
+            fault = refusal
+        except CompileError as refusal:
+            fault = Refusal(refusal.why)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as wrong:
+            fault = Refusal(f"its inputs and attributes do not fit together ({wrong})")
+        del self.faults[known:]
+        self.unknown = unknown
+        return fault
 
     def apply(self, key: tuple[str, str], site: Site) -> Any:
         """What a node's translator makes; sizes that meet only in the run are compared there."""
@@ -342,27 +390,14 @@ class Importer:
                 if not left or not agreed(site, *rule.sizes):
                     raise
 
-    @contextmanager
-    def under(self, condition: Value) -> Iterator[None]:
-        """What is translated meanwhile is computed in any case, but it only counts where the
-        condition holds (a bool, ())."""
-        before = self.only
-        self.only = (
-            condition if before is None else self.build.emit("logical_and", before, condition)
-        )
-        try:
-            yield
-        finally:
-            self.only = before
-
     def checked(self, numbers: Value, bounds: Bounds, what: str, of: Value | None = None) -> Value:
         """`of`, or the numbers themselves; a run in which one of these is outside its bounds ends
         there (or after the loop in whose body it is), but not in a branch that is not taken."""
         try:
             if self.body is not None:
-                self.body.check(numbers, bounds, what, self.only)
+                self.body.check(numbers, bounds, what, self.build.under)
                 return numbers if of is None else of
-            return checked(self.build, numbers, bounds, what, self.only, of)
+            return checked(self.build, numbers, bounds, what, self.build.under, of)
         except OutOfBounds as fault:
             raise Refusal(str(fault)) from None
 

@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 
 from tilewright.frontend.onnx import measured, ragged
+from tilewright.frontend.onnx.choice import taken
 from tilewright.frontend.onnx.coded import constant_of
 from tilewright.frontend.onnx.counted import Rounds
 from tilewright.frontend.onnx.measured import measure, op
@@ -137,14 +138,13 @@ def side_by_side(n: Site, parts: list[Value]) -> Value:
 def translated(n: Site, body: onnx.GraphProto, given: list[Value]) -> tuple[Any, ...]:
     """A body's outputs inside; what is the same in every round is computed once, outside."""
     importer = n.importer
-    inner, inside, before = importer.build, importer.body, importer.only
+    inner, inside = importer.build, importer.body
     importer.build, importer.body = inside.outer, inside.before
     try:
-        importer.only = inside.only
-        with importer.under(inside.runs()):
+        with taken(importer.build, inside.runs()):
             scope, rest = computed_once(n, body)
     finally:
-        importer.build, importer.body, importer.only = inner, inside, before
+        importer.build, importer.body = inner, inside
     with within(n, scope):
         return importer.inline(rest, given)
 
@@ -237,7 +237,6 @@ class Body:
     def __init__(self, n: Site, given: list[Value]) -> None:
         self.n, self.outer, self.inner = n, n.build, Folding("body", is_whole=False)
         self.before: Body | None = n.importer.body
-        self.only: Value | None = n.importer.only  # of what is around the loop
         self.given = given[:2]
         self.checks: list[tuple[Value, Bounds, str]] = []  # a round's extreme indices, their bounds
         names = ["round", "go", *(f"state{k}" for k in range(len(given) - 2))]
@@ -319,7 +318,7 @@ class Body:
         *states, *rows); what a round puts behind the
         sequences among the states (`grows`) and what it measures are further rows."""
         importer = self.n.importer
-        importer.build, importer.body, importer.only = self.inner, self, None
+        importer.build, importer.body = self.inner, self
         try:
             states: list[Any] = list(self.inputs[2:])
             for k in grows:
@@ -342,7 +341,7 @@ class Body:
             asked = [self.inner.emit("copy", self.own(v)) for v in asked]
             outputs = {f"out{k}": v for k, v in enumerate(asked)}
         finally:
-            importer.build, importer.body, importer.only = self.outer, self.before, self.only
+            importer.build, importer.body = self.outer, self.before
         whole = without_dead(self.inner.finish(outputs))
         self.shapes = [v.shape for v in whole.outputs[1 + len(after) :]]
         if whole.measured:

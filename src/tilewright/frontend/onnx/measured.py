@@ -128,6 +128,8 @@ def measure(n: Site, values: Value, what: str) -> tuple[Expr, ...]:
     found = n.build.sizes_in(values)
     if found is not None:
         return tuple(sizes.size(v) for v in found.ravel().tolist())
+    if n.build.under is not None:  # a branch that is not taken has no sizes
+        values = choose(n, n.build.under, values, 0)
     label = n.node.output[0] if n.node.output else n.op
     names = [n.build.fresh(f"{label}_size{k}") for k in range(length(values))]
     told = f"{what} of {n.op} '{n.node.name or label}'"

@@ -83,6 +83,25 @@ class Maybe:
         return f"optional({held})"
 
 
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """One of two tensors of different ranks, each perhaps a choice itself: `then` where the
+    condition (a bool) holds."""
+
+    condition: Value
+    then: Any
+    other: Any
+
+    @property
+    def dtype(self) -> DType:
+        return self.then.dtype
+
+    @property
+    def type_text(self) -> str:
+        """For messages."""
+        return f"{self.then.type_text} or {self.other.type_text}"
+
+
 class Refusal(Exception):
     """Why a node cannot be translated, and what would help."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx import measured
+from tilewright.frontend.onnx.choice import either
 from tilewright.frontend.onnx.coded import CODED, constant_of, constant_text
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
@@ -136,12 +137,27 @@ def squeeze(n: Site) -> Any:
     axes = n.numbers(1) if n.version >= 13 and n.optional(1) is not None else n.ints("axes")
     if axes is None:
         drop = [d for d, s in enumerate(x.shape) if as_int(s) == 1]
+        left = [d for d, s in enumerate(x.shape) if as_int(s) is None]
+        if left and n.importer.body is None:
+            return squeezed(n, drop, left)
     else:
         drop = [axis(n, a, x.rank) for a in axes]
         for d in drop:
             if as_int(x.shape[d]) not in (1, None):
                 raise Refusal(f"axis {d} has size {sizes.text(x.shape[d])}, not 1")
     return measured.view_of(n, x, [s for d, s in enumerate(x.shape) if d not in drop])
+
+
+def squeezed(n: Site, drop: list[int], left: list[int]) -> Any:
+    """x without the axes `drop`, and without those of `left` whose size the run finds to be 1."""
+    x = n[0]
+    if not left:
+        return measured.view_of(n, x, [s for d, s in enumerate(x.shape) if d not in drop])
+    size = n.build.emit("reshape", n.build.size_vector(x.shape[left[0]]), shape=())
+    is_one = n.build.emit("equal", size, n.constant(1, size.dtype))
+    sides = [drop + left[:1], drop]
+    made = either(n, is_one, [lambda d=d: (squeezed(n, d, left[1:]),) for d in sides])
+    return made[0]
 
 
 @translates("Unsqueeze")
