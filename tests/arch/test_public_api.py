@@ -14,10 +14,10 @@ CALLS = {
     " shapes=None, specialise=0, threads=None, opt_level=3,"
     " cache=True)",
     "build": "(func, target='cpu', *, threads=None)",
-    "load": "(source, threads=None)",
+    "load": "(source, threads=None, *, verify=None)",
     "Schedule": "(func, decisions=None, choose=None)",
     "Executable.__call__": "(self, *arrays, **named)",
-    "Executable.save": "(self, path, kind='artifact')",
+    "Executable.save": "(self, path, kind='artifact', *, sign=None)",
     "Executable.profile": "(self, *arrays, seconds=0.5, machine=None, **named)",
 }
 PROPERTIES = {"inputs", "outputs", "name", "threads"}

@@ -355,3 +355,20 @@ def test_knobs(command, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_THREADS", "none")
     assert "none (wrong)" in command("knobs")[1]
     assert "set it to 1 or more" in command("run", DIGITS)[2]
+
+
+def test_compile_signs_what_it_writes(command, model, tmp_path):
+    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    (tmp_path / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    out = str(tmp_path / "signed.tw")
+    command("compile", model, "-o", out, "--sign", tmp_path / "key.pem")
+    assert tw.load(out, verify=key.public_key()).inputs

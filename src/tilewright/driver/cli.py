@@ -82,6 +82,10 @@ def compile_command(
         Path | None,
         typer.Option(help="A folder for a shared library, a C header and an example in C, too."),
     ] = None,
+    sign: Annotated[
+        Path | None,
+        typer.Option(help="A private Ed25519 key in PEM, for tilewright.load(verify=PUBLIC)."),
+    ] = None,
 ) -> None:
     """Compile a model into one file of native code and weights.
 
@@ -104,6 +108,7 @@ def compile_command(
             threads=threads,
             opt_level=opt_level,
             stages=stages,
+            sign=sign,
         )
     console.print(tables.stages_table(stages))
     inputs, outputs = (", ".join(map(str, t)) for t in (manifest.inputs, manifest.outputs))

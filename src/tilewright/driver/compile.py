@@ -38,8 +38,10 @@ from tilewright.ir.stmt import Func
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import write_artifact
 from tilewright.runtime.executor import Executable, default_threads, is_thread_count
+from tilewright.runtime.signing import private_key
+from tilewright.runtime.signing import sign as add_signature
 from tilewright.support import knobs
-from tilewright.support.cache import Cache
+from tilewright.support.cache import Cache, replace_file
 from tilewright.support.collector import collector_paused
 from tilewright.support.errors import CompileError, ScheduleWarning
 from tilewright.support.memory import memory_told
@@ -113,17 +115,22 @@ def compile_file(
     threads: int | None = None,
     opt_level: int = 3,
     stages: Stages | None = None,
+    sign: Any = None,
 ) -> abi.Manifest:
-    """Compile a model into the artifact `path`, for any CPU; nothing is loaded or cached."""
+    """Compile a model into the artifact `path`, for any CPU; nothing is loaded or cached. sign: a
+    private key, as `Executable.save` takes it."""
     machines, count, stages = _machines(target), _threads(threads), stages or Stages()
     seen = watch().named(Path(path).stem)
+    key = None if sign is None else private_key(sign)  # before the work, not after
     with memory_told(asked(source), stages.when):
         with KernelPool() as pool:
             with stages("import"):
                 graph = open_source(source, shapes=shapes).graph()
             program = compile_graph(graph, machines, count, opt_level, pool, stages, seen)
-        with stages("write"):
-            write_artifact(program, path)
+        with stages("write"), replace_file(Path(path)) as file:
+            write_artifact(program, file)
+            if key is not None:
+                add_signature(file, key)
     return program.manifest
 
 

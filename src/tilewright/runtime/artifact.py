@@ -15,10 +15,11 @@ Little-endian. A 64-byte header, a table of sections, then the sections:
              variants  count u32, each: arch, features, code section u32, run u64, shapes u64
              (a string is length u32, bytes, NUL)
     manifest JSON of abi.Manifest
+    signature zeros, or a public key and what it signs: see signing.py
     code     one section for each variant, page-aligned: mapped executable
     weights  page-aligned, each tensor 64-byte aligned: mapped read-only
 
-Each section carries a hash. The hashes find damage; they are no signature: an artifact carries
+Each section carries a hash. The hashes find damage, they are no signature: an artifact carries
 native code, so load only what you would also run.
 """
 
@@ -50,7 +51,8 @@ from tilewright.support.errors import ArtifactError
 MAGIC = b"\x93TILEWR\n"
 HEADER = struct.Struct("<8sIIQQI28x")
 SECTION = struct.Struct("<IIQQQQ")
-PROGRAM, MANIFEST, WEIGHTS, CODE = 1, 2, 3, 4
+PROGRAM, MANIFEST, WEIGHTS, CODE, SIGNATURE = 1, 2, 3, 4, 5
+SIGNATURE_BYTES = 96
 DIM_COMPUTED = -(2**63)
 DIM_MEASURED = -(2**63) + 1
 NO_OFFSET = 2**64 - 1
@@ -78,6 +80,7 @@ def _write(program: abi.Program, file: BinaryIO) -> None:
     contents: list[tuple[int, int, int, Iterable[Any]]] = [  # kind, index, alignment, pieces
         (PROGRAM, 0, abi.ALIGNMENT, [encode_program(program)]),
         (MANIFEST, 0, abi.ALIGNMENT, [manifest.encode()]),
+        (SIGNATURE, 0, abi.ALIGNMENT, [bytes(SIGNATURE_BYTES)]),
         *((CODE, i, page, [bytes(v.code)]) for i, v in enumerate(program.variants)),
     ]
     if program.weights:

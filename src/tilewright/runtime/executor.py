@@ -28,6 +28,8 @@ from tilewright.runtime.export import export_library
 from tilewright.runtime.formats import decode_all, encode
 from tilewright.runtime.module import Array, Module, Source
 from tilewright.runtime.profile import Profile, Roofline, tabulate
+from tilewright.runtime.signing import sign as add_signature
+from tilewright.runtime.signing import verified
 from tilewright.runtime.tensor import (
     PACKED_BITS,
     address_of,
@@ -47,10 +49,16 @@ _DENSE = 0x101  # of NumPy's array flags: C-contiguous, aligned to elements
 _WORDS = ctypes.sizeof(abi.Tensor) // 8  # a tw_tensor as 8-byte words: data, shape, rank and dtype
 
 
-def load(source: Source, threads: int | None = None) -> Executable:
+def load(source: Source, threads: int | None = None, *, verify: Any = None) -> Executable:
     """Open an artifact, a path or its bytes, to run on `threads` threads (None: TILEWRIGHT_THREADS,
-    else every core). Raises ArtifactError if it is damaged or not for this machine."""
-    return Executable(source, threads)
+    else every core).
+
+    An artifact is native code: load only what you would also run. verify: a public key (Ed25519;
+    the path of a PEM file, its content, or a key of the cryptography package); only what was signed
+    with its private key and not changed since is loaded, from memory that nobody else can write to.
+    Raises ArtifactError if it is damaged, not for this machine or not signed so.
+    """
+    return Executable(source if verify is None else verified(source, verify), threads)
 
 
 class _Table:
@@ -464,20 +472,27 @@ class Executable:
 
     # ---- Keeping ----------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str], kind: str = "artifact") -> Path:
+    def save(
+        self, path: str | os.PathLike[str], kind: str = "artifact", *, sign: Any = None
+    ) -> Path:
         """Write the model to disk; returns the path written.
 
         kind "artifact": one file for `tilewright.load` and `tw_module_open`. kind "library": a
         folder with a shared library, its C header, a C example and the artifact; needs a C compiler
-        or the ziglang package.
+        or the ziglang package. sign: a private key (Ed25519; the path of a PEM file, its content,
+        or a key of the cryptography package) to sign the artifact with, for `load(verify=...)`.
         """
         target = Path(path)
         if kind == "library":
+            if sign is not None:
+                raise ValueError("only an artifact can be signed, not a library")
             return export_library(self.artifact(), self.manifest, target)
         if kind != "artifact":
             raise ValueError(f"kind is 'artifact' or 'library', not {kind!r}")
         with replace_file(target) as file:
             file.write(self.artifact())
+            if sign is not None:
+                add_signature(file, sign)
         return target
 
 
