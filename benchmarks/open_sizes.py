@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,7 +43,7 @@ class Case:
     nodes: Sequence[onnx.NodeProto]
     inputs: dict[str, tuple[Dim, ...]]
     sizes: list[Sizes]
-    weights: dict[str, tuple[int, ...] | np.ndarray]
+    weights: dict[str, Any]  # shapes, or what they hold
 
     def model(self) -> onnx.ModelProto:
         """As a model with open sizes."""
@@ -111,7 +112,7 @@ def numbers(*values: int) -> np.ndarray:
 
 
 def rnn(op: str, gates: int, hidden: int = 64) -> Case:
-    weights = {"w": (1, gates * hidden, 64), "r": (1, gates * hidden, hidden)}
+    weights: dict[str, Any] = {"w": (1, gates * hidden, 64), "r": (1, gates * hidden, hidden)}
     made = helper.make_node(op, ["x", "w", "r"], ["y"], hidden_size=hidden)
     return Case([made], {"x": ("t", "n", 64)}, BATCHES, weights)
 
@@ -128,7 +129,7 @@ def attention(heads: int = 4, depth: int = 64) -> Case:
     return Case(nodes, dict.fromkeys(("q", "k", "v"), shape), BATCHES, {})
 
 
-same = {"pads": [1, 1, 1, 1]}
+same: dict[str, Any] = {"pads": [1, 1, 1, 1]}
 CASES: dict[str, Case] = {
     # convolutions
     "conv 1x1": conv(64, 64, (1, 1)),
@@ -263,7 +264,7 @@ def fallbacks(model: onnx.ModelProto, threads: int) -> list[str]:
     return [str(dict(a)["fallback"]) for a in found if "fallback" in dict(a)]
 
 
-def seconds_in_turns(calls: Sequence[Callable[[], Any]]) -> list[float]:
+def seconds_in_turns(calls: Sequence[partial[Any]]) -> list[float]:
     """The shortest time of each call."""
     seen: list[list[float]] = [[] for _ in calls]
     end, rounds = time.perf_counter() + SECONDS, 0
@@ -296,8 +297,8 @@ def measure(case: Case, threads: int) -> list[Found]:
         arrays = case.arrays(at)
         got, wanted = exe(*arrays)[0], fixed(*arrays)[0]
         error = float(np.abs(got - wanted).max(initial=0) / max(1e-9, np.abs(wanted).max()))
-        times = seconds_in_turns([lambda a=arrays: exe(*a), lambda a=arrays, f=fixed: f(*a)])
-        found.append(Found(at, *times, error))
+        ours, its = seconds_in_turns([partial(exe, *arrays), partial(fixed, *arrays)])
+        found.append(Found(at, ours, its, error))
     return found
 
 

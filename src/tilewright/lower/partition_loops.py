@@ -38,7 +38,7 @@ from tilewright.lower.lower_blocks import all_of, parts_of
 BUDGET = 800  # stores (counted as often as they are unrolled) that copies may add to a function
 LIGHT = 8  # a body of fewer stores is not worth a branch
 
-_BOUNDS = {BinaryOp.lt: (1, -1), BinaryOp.le: (1, 0), BinaryOp.gt: (-1, -1), BinaryOp.ge: (-1, 0)}
+BOUNDS = {BinaryOp.lt: (1, -1), BinaryOp.le: (1, 0), BinaryOp.gt: (-1, -1), BinaryOp.ge: (-1, 0)}
 
 
 def partition_loops(func: Func) -> Func:
@@ -58,23 +58,23 @@ def partition_loops(func: Func) -> Func:
         return func
     known = Facts(dict.fromkeys(partition.params, (0, None)))
     body = partition.go(func.body, known)
-    return func.replace(body=_own_memory(body, {b.name for b in func.buffers}))
+    return func.replace(body=own_memory(body, {b.name for b in func.buffers}))
 
 
-def _own_memory(s: Any, taken: set[str]) -> Any:
+def own_memory(s: Any, taken: set[str]) -> Any:
     """Copies of a loop allocate buffers of their own: the second of a name gets another."""
     if isinstance(s, Alloc):
         body, name = s.body, fresh(s.buffer.name, taken)
         if name != s.buffer.name:
             renamed = s.buffer.replace(name=name)
             s = Alloc(renamed, replace_buffers(body, {s.buffer: renamed}))
-        return s.replace(body=_own_memory(s.body, taken))
+        return s.replace(body=own_memory(s.body, taken))
 
     if isinstance(s, Store):
         return s
 
     def inner(c: Any) -> Any:
-        return _own_memory(c, taken) if isinstance(c, Stmt) else c
+        return own_memory(c, taken) if isinstance(c, Stmt) else c
 
     return s.map_children(inner)
 
@@ -246,12 +246,12 @@ def _conditions(var: Var, guards: list[_Guard], known: Facts) -> list[Affine]:
         for f in guard.loops:
             here = here.bind(f.var, *loop_range(f))
         for part in parts_of(here.condition(guard.cond)):
-            if part in seen or not isinstance(part, Binary) or part.op not in _BOUNDS:
+            if part in seen or not isinstance(part, Binary) or part.op not in BOUNDS:
                 continue
             seen.add(part)
             if part.a.dtype is not i64 or any(isinstance(n, Load) for n in visit(part)):
                 continue
-            sign, more = _BOUNDS[part.op]
+            sign, more = BOUNDS[part.op]
             form = here.sum(here.affine(part.b), here.affine(part.a), -1) * sign + more
             least = _least(form, var, frozenset(f.var for f in guard.loops), here)
             if least is not None:  # the nests of one tile ask the same, of inner loops of their own

@@ -18,6 +18,7 @@ from tilewright.lower.compact_buffers import compact_buffers
 from tilewright.lower.flatten import flatten
 from tilewright.lower.insert_barriers import insert_barriers
 from tilewright.lower.legalize_vectors import legalize_vectors
+from tilewright.lower.narrow_tails import narrow_tails
 from tilewright.lower.partition_loops import partition_loops
 from tilewright.lower.unify_threads import unify_threads
 from tilewright.support.collector import collector_paused
@@ -50,6 +51,8 @@ def _always(run: Callable[[Func], Func]) -> Callable[[Func, Target], Func]:
 CPU = (
     # regions are known only while blocks stand; lowers blocks on the way out
     Pass("compact_buffers", _always(compact_buffers), "blocks", "loops"),
+    # once buffers count from their tile on; conditions that it drops need no copies
+    Pass("narrow_tails", _always(narrow_tails), "loops", "loops"),
     # while conditions are affine in loops of their own
     Pass("partition_loops", _always(partition_loops), "loops", "loops"),
     # one address for each access from here on

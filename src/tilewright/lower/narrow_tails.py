@@ -1,0 +1,241 @@
+"""narrow_tails: where only the run knows how many rounds of a tile's loop there are, the last tile
+is computed in narrower ones.
+
+In: stage "loops". Out: stage "loops". A register tile is unrolled; over an open extent each of its
+rounds would ask whether it is still inside, and nothing would stay in registers. The one idea: a
+tile that is whole asks once, and what a last one leaves over, r rounds of T, is a sum of powers of
+two: for each that may be in r there is a tile of that width, without conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.arith.affine import Affine
+from tilewright.arith.simplify import Facts, loop_range
+from tilewright.ir.dtype import i64
+from tilewright.ir.expr import Binary, Expr, Load, Var, as_int, const, maximum
+from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, If, Let, Stmt, Store, seq
+from tilewright.ir.walk import fresh, names, visit
+from tilewright.lower.lower_blocks import all_of, parts_of
+from tilewright.lower.partition_loops import BOUNDS, own_memory
+
+Names = frozenset[Var]
+
+
+def narrow_tails(func: Func) -> Func:
+    """Compute the last tile of an open extent in tiles of 2^k rounds.
+
+    rewrite:
+        for i_o in serial(0, (n + 3) // 4):         for i_o in serial(0, (n + 3) // 4):
+            for i_i in unroll(0, 4):                    if 0 <= n - i_o * 4 - 4:
+                if i_o * 4 + i_i < n:                       for i_i in unroll(0, 4):
+                    B[i_o * 4 + i_i] = 0.0                      B[i_o * 4 + i_i] = 0.0
+                                             →          else:
+                                                            let rest = max(n - i_o * 4, 0)
+                                                            if 0 < rest // 2 % 2:
+                                                                let at = rest - rest % 4
+                                                                for i_i in unroll(0, 2):
+                                                                    B[i_o * 4 + (i_i + at)] = 0.0
+                                                            if 0 < rest % 2:
+                                                                …
+    """
+    symbols = frozenset(p for p in func.params if isinstance(p, Var))
+    if not symbols:
+        return func
+    narrow = _Narrow(symbols, names(func))
+    body = narrow.go(func.body, Facts(dict.fromkeys(symbols, (0, None))))
+    if body is func.body:
+        return func
+    return func.replace(body=own_memory(body, {b.name for b in func.buffers}))
+
+
+@dataclass
+class _Tile:
+    """Unrolled loops that stop together: `rest` rounds are left, of at most `wide`; `guards` are
+    the conditions that say so."""
+
+    rest: Affine
+    wide: int = 0
+    loops: set[Var] = field(default_factory=set[Var])
+    guards: set[Expr] = field(default_factory=set[Expr])
+
+
+class _Narrow:
+    def __init__(self, symbols: Names, taken: set[str]) -> None:
+        self.symbols, self.taken = symbols, taken
+
+    def go(self, s: Any, known: Facts) -> Any:
+        if isinstance(s, For):
+            inside = known.bind(s.var, *loop_range(s))
+            body = self.narrowed(s, inside) if s.kind in ("serial", "parallel") else None
+            if body is None:
+                body = self.go(s.body, inside)
+            return s if body is s.body else s.replace(body=body)
+        if isinstance(s, Store | Eval):
+            return s
+
+        def inner(c: Any) -> Any:
+            return self.go(c, known) if isinstance(c, Stmt) else c
+
+        return s.map_children(inner)
+
+    def narrowed(self, loop: For, known: Facts) -> Stmt | None:
+        """The body of a loop over tiles; None if it has no tile that may be cut off."""
+        for tile in self.tiles(loop, known):
+            own = {n.buffer for n in visit(loop.body) if isinstance(n, Alloc)}
+            if not _is_separable(loop.body, tile, own, known):
+                continue
+            whole = _Window(tile, own, None).stmt(loop.body)
+            rest, steps = Var(fresh("rest", self.taken)), list[Stmt]()
+            wide = 1 << (tile.wide - 1).bit_length() - 1
+            while wide:
+                at = Var(fresh("at", self.taken))
+                step = _Window(tile, own, at, wide).stmt(loop.body)
+                there = rest // const(wide) % const(2) > const(0)
+                steps.append(If(there, Let(at, rest - rest % const(2 * wide), step)))
+                wide //= 2
+            left = known.expr(tile.rest)
+            enough = known.expr(tile.rest - tile.wide) >= const(0)
+            return If(
+                enough, self.go(whole, known), Let(rest, maximum(left, const(0)), seq(*steps))
+            )
+        return None
+
+    def tiles(self, loop: For, known: Facts) -> list[_Tile]:
+        """The tiles that a loop walks: what its body unrolls under a condition on the loop."""
+        found: dict[tuple[frozenset[tuple[Expr, int]], int], _Tile] = {}
+
+        def walk(s: Stmt, unrolled: dict[Var, int], inner: Names, known: Facts) -> None:
+            if isinstance(s, For):
+                known = known.bind(s.var, *loop_range(s))
+                count = as_int(s.extent)
+                if s.kind == "unroll" and count and as_int(s.start) == 0:
+                    unrolled = {**unrolled, s.var: count}
+                inner |= {s.var}
+            elif isinstance(s, Let):
+                inner |= {s.var}
+            elif isinstance(s, If):
+                for part in parts_of(s.cond):
+                    self.guard(part, loop.var, unrolled, inner, known, found)
+            elif isinstance(s, Store):
+                return
+            for c in s.children():
+                if isinstance(c, Stmt):
+                    walk(c, unrolled, inner, known)
+
+        walk(loop.body, {}, frozenset(), known)
+        return [t for t in found.values() if t.wide > 1]
+
+    def guard(
+        self,
+        part: Expr,
+        var: Var,
+        unrolled: dict[Var, int],
+        inner: Names,
+        known: Facts,
+        found: dict[tuple[frozenset[tuple[Expr, int]], int], _Tile],
+    ) -> None:
+        """Note a condition `u < rest` on an unrolled loop u, where `rest` is open."""
+        if not isinstance(part, Binary) or part.op not in BOUNDS or part.a.dtype is not i64:
+            return
+        sign, more = BOUNDS[part.op]
+        form = known.sum(known.affine(part.b), known.affine(part.a), -1) * sign + more
+        for u, count in unrolled.items():
+            if form.terms.get(u) != -1:
+                continue
+            rest = Affine({t: c for t, c in form.terms.items() if t != u}, form.const + 1)
+            used = frozenset[Var]().union(*[known.variables(t) for t in rest.terms])
+            if var not in used or used & inner or not used & self.symbols:
+                continue
+            if any(isinstance(n, Load) for t in rest.terms for n in visit(t)):
+                continue
+            tile = found.setdefault((frozenset(rest.terms.items()), rest.const), _Tile(rest))
+            if tile.wide in (0, count):
+                tile.wide = count
+                tile.loops.add(u)
+                tile.guards.add(part)
+
+
+def _is_separable(body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> bool:
+    """Whether the rounds of a tile's loops may run in any groups, one after the other: they make
+    results of their own, from what no round makes but itself. `own` are the body's own buffers."""
+    places: dict[Buffer, list[tuple[int, int] | None]] = {}
+    written: set[Buffer] = set()
+    read: set[Buffer] = set()
+    for n, inside in _accesses(body, tile, False):
+        if isinstance(n, Eval):
+            return False
+        if n.buffer not in own:
+            (written if isinstance(n, Store) else read).add(n.buffer)
+            if isinstance(n, Store) and not inside:
+                return False
+            continue
+        place = [_round(known.affine(index), tile, known) for index in n.indices]
+        if _NEITHER in place or (isinstance(n, Store) and inside and not any(place)):
+            return False
+        if places.setdefault(n.buffer, place) != place:
+            return False
+    return not written & read
+
+
+_NEITHER = 0, 0
+
+
+def _round(index: Affine, tile: _Tile, known: Facts) -> tuple[int, int] | None:
+    """Of an index c * u + k, u the round of a tile's loop, c and k; None without a round."""
+    if not any(known.variables(t) & tile.loops for t in index.terms):
+        return None
+    ((t, c), *others) = index.terms.items()
+    return _NEITHER if others or t not in tile.loops else (c, index.const)
+
+
+def _accesses(s: Any, tile: _Tile, inside: bool) -> Iterator[tuple[Load | Store | Eval, bool]]:
+    """Every access below `s`, and whether it is in one of the tile's loops."""
+    if isinstance(s, For):
+        inside = inside or s.var in tile.loops
+    if isinstance(s, Load | Store):
+        yield s, inside
+    elif isinstance(s, Eval):
+        if not any(getattr(n, "name", "") == "prefetch" for n in visit(s.value)):
+            yield s, inside
+        return
+    for c in s.children():
+        yield from _accesses(c, tile, inside)
+
+
+class _Window:
+    """The rounds from `at` on, `wide` of them (at None: all), without the tile's conditions. The
+    body's own buffers count from the window's first round."""
+
+    def __init__(self, tile: _Tile, own: set[Buffer], at: Var | None, wide: int = 0) -> None:
+        self.tile, self.own, self.at, self.wide = tile, own, at, wide
+
+    def stmt(self, s: Any) -> Any:
+        if isinstance(s, For) and s.var in self.tile.loops and self.at is not None:
+            return s.replace(stop=const(self.wide), body=self.stmt(s.body))
+        if isinstance(s, If):
+            left = [p for p in parts_of(s.cond) if p not in self.tile.guards]
+            then = self.stmt(s.then)
+            if not left:
+                return then
+            other = None if s.other is None else self.stmt(s.other)
+            return If(self.expr(all_of(left)), then, other)
+        if isinstance(s, Store) and s.buffer in self.own:
+            return s.replace(value=self.expr(s.value))
+
+        def inner(c: Any) -> Any:
+            return self.stmt(c) if isinstance(c, Stmt) else self.expr(c)
+
+        return s.map_children(inner)
+
+    def expr(self, e: Any) -> Any:
+        if self.at is None:
+            return e
+        if isinstance(e, Var):
+            return e + self.at if e in self.tile.loops else e
+        if isinstance(e, Load) and e.buffer in self.own:
+            return e
+        return e.map_children(self.expr)

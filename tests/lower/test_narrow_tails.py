@@ -1,0 +1,118 @@
+"""narrow_tails: a last tile of open width becomes tiles of powers of two, without conditions."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lower.programs import same_meaning
+from tilewright.ir.expr import as_int
+from tilewright.ir.parse import parse_func
+from tilewright.ir.stmt import For, Func, If
+from tilewright.ir.text import print_func
+from tilewright.ir.verify import verify
+from tilewright.ir.walk import visit
+from tilewright.lower.lower_blocks import lower_blocks
+from tilewright.lower.narrow_tails import narrow_tails
+from tilewright.lower.partition_loops import partition_loops
+from tilewright.lower.pipeline import simplify
+
+SIZES = (0, 1, 2, 3, 5, 6, 7, 8, 12, 13, 27)
+
+TILE = """
+def sums(A: f32[n, 3], B: f32[n], n: i64):
+    for o in serial(0, (n + 6) // 7):
+        with alloc(f32[7], "local") as acc:
+            for z in unroll(0, 7):
+                if o * 7 + z < n:
+                    acc[z] = 0.0
+            for k in serial(0, 3):
+                for i in unroll(0, 7):
+                    if o * 7 + i < n:
+                        acc[i] = acc[i] + A[o * 7 + i, k]
+            for e in unroll(0, 7):
+                if o * 7 + e < n:
+                    B[o * 7 + e] = acc[e] * 2.0
+"""
+FUSED = """
+def sums(A: f32[n, n], B: f32[n, n], n: i64):
+    for f in parallel(0, n * ((n + 3) // 4)):
+        for i in unroll(0, 4):
+            if f % ((n + 3) // 4) * 4 + i < n:
+                B[f // ((n + 3) // 4), f % ((n + 3) // 4) * 4 + i] = A[f // ((n + 3) // 4), 0]
+"""
+RUNNING = """
+def sums(A: f32[n], B: f32[n], n: i64):
+    for o in serial(0, (n + 3) // 4):
+        with alloc(f32[1], "local") as last:
+            last[0] = 0.0
+            for i in unroll(0, 4):
+                if o * 4 + i < n:
+                    last[0] = last[0] + A[o * 4 + i]
+                    B[o * 4 + i] = last[0]
+"""
+OVERLAPPING = """
+def sums(A: f32[n], B: f32[n], n: i64):
+    for o in serial(0, (n + 3) // 4):
+        with alloc(f32[5], "local") as acc:
+            for z in serial(0, 5):
+                acc[z] = 0.0
+            for i in unroll(0, 4):
+                if o * 4 + i < n:
+                    for k in serial(0, 2):
+                        acc[i + k] = acc[i + k] + A[o * 4 + i]
+            for e in unroll(0, 4):
+                if o * 4 + e < n:
+                    B[o * 4 + e] = acc[e]
+"""
+SHIFTED = """
+def sums(A: f32[n], B: f32[n], n: i64):
+    for o in serial(0, (n + 3) // 4):
+        for i in unroll(0, 4):
+            if o * 4 + i < n:
+                B[o * 4 + i] = A[o * 4 + i] + B[max(o * 4 + i - 1, 0)]
+"""
+CLOSED = """
+def sums(A: f32[30], B: f32[30]):
+    for o in serial(0, 8):
+        for i in unroll(0, 4):
+            if o * 4 + i < 30:
+                B[o * 4 + i] = A[o * 4 + i]
+"""
+
+
+def narrowed(text: str) -> Func:
+    func = parse_func(text)
+    made = narrow_tails(lower_blocks(func))
+    verify(made, "loops")
+    for n in SIZES:
+        same_meaning(func, made, n=n)
+        same_meaning(func, simplify(partition_loops(made)), n=n)
+    return made
+
+
+def unrolled(func: Func) -> list[int]:
+    loops = [n for n in visit(func.body) if isinstance(n, For) and n.kind == "unroll"]
+    return [as_int(n.extent) or 0 for n in loops]
+
+
+def test_a_register_tile() -> None:
+    """Sums stay in buffers of the window's own, which count from its first round."""
+    made = narrowed(TILE)
+    assert unrolled(made) == [7] * 3 + [4] * 3 + [2] * 3 + [1] * 3
+    assert "acc_3[e] * 2.0" in print_func(made)
+    conditions = [n for n in visit(made.body) if isinstance(n, If)]
+    assert len(conditions) == 4  # whole or not, and one for each width
+
+
+def test_the_tiles_of_a_fused_loop() -> None:
+    assert unrolled(narrowed(FUSED)) == [4, 2, 1]
+
+
+@pytest.mark.parametrize("text", [RUNNING, OVERLAPPING, SHIFTED])
+def test_rounds_that_read_each_other_stay_together(text: str) -> None:
+    assert set(unrolled(narrowed(text))) == {4}
+
+
+def test_known_sizes_stay_as_they_are() -> None:
+    func = lower_blocks(parse_func(CLOSED))
+    assert narrow_tails(func) is func
