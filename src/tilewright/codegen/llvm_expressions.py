@@ -50,6 +50,38 @@ _LINEAR = frozenset(
 )
 
 
+class Arithmetic:
+    """An i64 expression of variables and numbers alone, and its linear forms so far, by what the
+    variables were: unrolled loops ask for the same ones again and again."""
+
+    __slots__ = ("e", "forms", "names")
+
+    def __init__(self, e: Expr, names: tuple[str, ...]) -> None:
+        self.e, self.names = e, names  # e: kept, so that its identity stays its own
+        self.forms: dict[tuple[int, ...], tuple[list[Any], Linear]] = {}
+
+    @staticmethod
+    def of(e: Expr) -> Arithmetic | None:
+        """None if memory, a call or a choice is in it."""
+        names: dict[str, None] = {}
+        for n in visit(e):
+            if n.__class__ is Var:
+                names[n.name] = None
+            elif n.__class__ is not Const and (n.__class__ is not Binary or n.op not in _LINEAR):
+                return None
+        return Arithmetic(e, tuple(names))
+
+    def form(self, into: Expressions, e: Binary) -> Linear:
+        """The form with what the variables are now."""
+        env = into.env
+        values = [env[name] for name in self.names]
+        key = (into.lanes, *map(id, values))
+        found = self.forms.get(key)
+        if found is None:
+            found = self.forms[key] = values, into.linear(e)
+        return found[1]
+
+
 class Expressions:
     """Evaluates expressions into a Builder."""
 
@@ -62,6 +94,8 @@ class Expressions:
         self.memory = Memory(self.b, self.convert)
         self.env: dict[str, Linear | Value] = {}
         self.shapes: dict[int, tuple[Expr, int, list[tuple[Expr, int]]]] = {}  # by identity
+        self.evaluated: dict[Expr, Value] = {}  # in this statement, under this mask, on this branch
+        self.arithmetics: dict[int, Arithmetic | None] = {}  # by identity
         self.lanes = 0  # of the vectorised loop around; 0: none
         self.mask: str | None = None  # the lanes that are on; None: all
         self.some_active = False  # the mask is known to have a lane that is on
@@ -86,6 +120,13 @@ class Expressions:
             return self.chosen(e) or _term(self.plain(e))
         if e.__class__ is not Binary or e.op not in _LINEAR:
             return _term(self.plain(e))
+        if id(e) not in self.arithmetics:
+            self.arithmetics[id(e)] = Arithmetic.of(e)
+        known = self.arithmetics[id(e)]
+        return self.linear(e) if known is None else known.form(self, e)
+
+    def linear(self, e: Binary) -> Linear:
+        """As `index`, of a sum, product, quotient or remainder."""
         if e.op is not BinaryOp.floordiv and e.op is not BinaryOp.floormod:
             total = self.sum(e)
             if total is not None:
@@ -161,13 +202,21 @@ class Expressions:
     def plain(self, e: Expr) -> Value:
         """The value of an expression that is not linear."""
         kind = e.__class__
-        if kind is Load:
-            return self.load(e)
         if kind is Const:
             return constant(e.value, e.dtype)
         if kind is Var:
             known = self.env[e.name]
             return known if known.__class__ is Value else known.value(self.b, self.lanes)
+        found = self.evaluated.get(e)
+        if found is None:
+            found = self.evaluated[e] = self.composed(e)
+        return found
+
+    def composed(self, e: Expr) -> Value:
+        """The value of an expression of others, or of a load."""
+        kind = e.__class__
+        if kind is Load:
+            return self.load(e)
         if kind is Binary:
             if e.op in COMPARISONS and e.a.dtype is i64:
                 return self.compare(e)
@@ -272,8 +321,8 @@ class Expressions:
             text = self.b.choose(
                 cond.text,
                 register(e.dtype, lanes),
-                lambda: self.wide(e.then, lanes).text,
-                lambda: self.wide(e.other, lanes).text,
+                lambda: self.aside(e.then, lanes).text,
+                lambda: self.aside(e.other, lanes).text,
             )
             return Value(text, e.dtype, lanes)
         return self.ops.select(cond.text, 0, self.wide(e.then, lanes), self.wide(e.other, lanes))
@@ -281,14 +330,21 @@ class Expressions:
     def wide(self, e: Expr, lanes: int) -> Value:
         return spread(self.b, self.eval(e), lanes) if lanes else self.eval(e)
 
+    def aside(self, e: Expr, lanes: int) -> Value:
+        """As `wide`, on a branch: what is evaluated there is not known behind it."""
+        outside, self.evaluated = self.evaluated, {}
+        value = self.wide(e, lanes)
+        self.evaluated = outside
+        return value
+
     def under(self, cond: str, e: Expr) -> Value:
         """The value of `e` where only the lanes of `cond` may read memory."""
         if not reads(e):
             return self.eval(e)
-        outside = self.mask, self.some_active
-        self.mask, self.some_active = self.also(cond), False
+        outside = self.mask, self.some_active, self.evaluated
+        self.mask, self.some_active, self.evaluated = self.also(cond), False, {}
         value = self.eval(e)
-        self.mask, self.some_active = outside
+        self.mask, self.some_active, self.evaluated = outside
         return value
 
     def call(self, e: Call) -> Value:

@@ -6,6 +6,7 @@ definitions in `math.py`, and the declarations of the intrinsics that they use.
 
 from __future__ import annotations
 
+import functools
 import inspect
 
 from tilewright.codegen.llvm_expressions import Expressions
@@ -26,24 +27,32 @@ def definitions(needs: set[Need], target: Target) -> tuple[list[str], set[str]]:
     while needs > done:
         need = min(needs - done)
         done.add(need)
-        name, of, lanes = need[0], dtype(need[1]), need[2]
-        function = FUNCTIONS[name]
-        parameters = [Var(f"x{n}", of) for n in range(len(inspect.signature(function).parameters))]
-        body = _Function(target, lanes)
-        for p in parameters:
-            body.env[p.name] = Value(f"%{p.name}", of, lanes)
-        made = function(*parameters)
-        scales = lanes and target.has("avx512f")
-        result = body.eval(made if scales else in_steps(made))
-        kind = register(of, lanes)
-        head = ", ".join(f"{kind} %{p.name}" for p in parameters)
-        texts.append(
-            f'define internal {kind} @"{symbol(name, of, lanes)}"({head}) #1 {{\nentry:\n'
-            f"{body.b.text()}\n  ret {kind} {result.text}\n}}"
-        )
-        declared |= body.b.declarations
-        needs = needs | body.b.needs
+        text, declarations, more = _definition(need, target)
+        texts.append(text)
+        declared |= declarations
+        needs = needs | more
     return texts, declared
+
+
+@functools.lru_cache(maxsize=256)
+def _definition(need: Need, target: Target) -> tuple[str, frozenset[str], frozenset[Need]]:
+    """The text of one function, the declarations that it takes, and the functions it calls."""
+    name, of, lanes = need[0], dtype(need[1]), need[2]
+    function = FUNCTIONS[name]
+    parameters = [Var(f"x{n}", of) for n in range(len(inspect.signature(function).parameters))]
+    body = _Function(target, lanes)
+    for p in parameters:
+        body.env[p.name] = Value(f"%{p.name}", of, lanes)
+    made = function(*parameters)
+    scales = lanes and target.has("avx512f")
+    result = body.eval(made if scales else in_steps(made))
+    kind = register(of, lanes)
+    head = ", ".join(f"{kind} %{p.name}" for p in parameters)
+    text = (
+        f'define internal {kind} @"{symbol(name, of, lanes)}"({head}) #1 {{\nentry:\n'
+        f"{body.b.text()}\n  ret {kind} {result.text}\n}}"
+    )
+    return text, frozenset(body.b.declarations), frozenset(body.b.needs)
 
 
 class _Function(Expressions):

@@ -43,9 +43,11 @@ class Statements(Expressions):
         self.scratch_bytes = 0
         self.scratch_used = 0
         self.first_lane = False  # the first lane satisfies every condition of the vectorised loop
+        self.numbers: dict[tuple[int, int], Linear] = {}  # by value, and lanes if it varies
         self.written: dict[int, tuple[For, set[str], bool]] = {}  # by identity of the loop
 
     def run(self, stmt: Stmt) -> None:
+        self.evaluated = {}
         getattr(self, _METHODS[stmt.__class__])(stmt)
 
     def sequence(self, stmt: Seq) -> None:
@@ -122,11 +124,21 @@ class Statements(Expressions):
         if not self.lanes:
             self.turn(stmt, start, count)
         for n in range(count):
-            self.env[stmt.var.name] = Linear(
-                start.constant + n, start.terms, start.offsets, start.varying
-            )
+            self.env[stmt.var.name] = self.moved(start, n)
             self.run(stmt.body)
         self.memory.turned.clear()
+
+    def moved(self, start: Linear, by: int, lanes: int = 0) -> Linear:
+        """A loop's variable in one round; in all `lanes`, if given. Numbers are the same object
+        each time: by that, forms of indices are found again."""
+        first = start.constant + by
+        if not start.is_constant:
+            offsets = range(lanes) if lanes else start.offsets
+            return Linear(first, start.terms, offsets, start.varying)
+        found = self.numbers.get((first, lanes))
+        if found is None:
+            found = self.numbers[first, lanes] = Linear(first, {}, range(lanes) if lanes else None)
+        return found
 
     def turn(self, stmt: For, start: Linear, count: int) -> None:
         """Make what all rounds of an unrolled loop read across memory in one go."""
@@ -138,18 +150,23 @@ class Statements(Expressions):
         first = self.index(loop.start)
         if lanes < count or lanes & (lanes - 1):
             return
-        self.env[loop.var.name] = Linear(first.constant, first.terms, range(lanes))
         self.lanes = lanes
+        self.bind(loop, Linear(first.constant, first.terms, range(lanes)))
         for load, guards in candidates:
-            self.env[stmt.var.name] = start
+            self.bind(stmt, start)
             here = self.index(load.indices[0])
-            self.env[stmt.var.name] = Linear(start.constant + 1, start.terms)
+            self.bind(stmt, Linear(start.constant + 1, start.terms))
             step = _step(here, self.index(load.indices[0]))
             far = here.varying or abs(here.stride or 0) * (lanes - 1) >= MOST_COVER * lanes
             on = self.guarded_lanes(guards)
             if far and on and step == Linear(1) and not load.buffer.dtype.is_packed:
                 self.memory.turn(load.buffer, here, lanes, count, on)
         self.lanes = 0
+
+    def bind(self, loop: For, form: Linear) -> None:
+        """Let a loop's variable be another number within a statement."""
+        self.env[loop.var.name] = form
+        self.evaluated = {}
 
     def guarded_lanes(self, guards: Guards) -> list[bool]:
         """The lanes in which all guards hold; [] if that is not known."""
@@ -173,7 +190,7 @@ class Statements(Expressions):
         self.lanes, outside = count, self.lane_buffers
         self.first_lane = bool(annotation(stmt, FIRST_LANE_RUNS))
         self.lane_buffers = set()
-        self.env[stmt.var.name] = Linear(start.constant, start.terms, range(count))
+        self.env[stmt.var.name] = self.moved(start, 0, count)
         self.run(stmt.body)
         self.lanes, self.lane_buffers, self.first_lane = 0, outside, False
         return None

@@ -1,0 +1,70 @@
+"""What an expression says in several places, or an unrolled loop in several rounds, is worked out
+once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.codegen import inprocess, llvm_functions
+from tilewright.codegen.llvm import emit
+from tilewright.codegen.llvm_expressions import Expressions
+from tilewright.ir.expr import Expr
+from tilewright.ir.parse import parse_func
+from tilewright.lower.pipeline import lower
+from tilewright.target.target import target
+
+TILE = """
+def tile(A: f32[4, 6], B: f32[4, 8], C: f32[6, 8]):
+    for i in unroll(0, 6):
+        for j in vectorize(0, 8):
+            C[i, j] = 0.0
+    for k in unroll(0, 4):
+        for i in unroll(0, 6):
+            for j in vectorize(0, 8):
+                C[i, j] = C[i, j] + A[k, i] * B[k, j]
+"""
+CHOSEN = "select(P[i] < 3, A[{place}] * 2.0, B[{place}])"
+BRANCHES = """
+def branches(P: i64[12], A: f32[12], B: f32[12], C: f32[12]):
+    for i in serial(0, 12):
+        C[i] = {chosen} * {chosen} + select(P[i] < 5, {chosen}, {chosen} + 1.0)
+"""
+
+
+def test_indices_of_an_unrolled_tile_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Expr] = []
+    plain = Expressions.linear
+
+    def linear(self: Expressions, e: Expr) -> object:
+        asked.append(e)
+        return plain(self, e)
+
+    monkeypatch.setattr(Expressions, "linear", linear)
+    machine = target("cpu")
+    emit(lower(parse_func(TILE), machine), machine)
+    # A has 24 places, B 4 rows of lanes, C 6; they are read and written 24 times
+    assert len(asked) <= 2 * (24 + 4 + 6)
+
+
+def test_a_choice_that_stands_twice_branches_once() -> None:
+    func = parse_func(BRANCHES.format(chosen=CHOSEN.format(place="P[i]")))
+    machine = target("cpu")
+    text = emit(lower(func, machine), machine).text
+    assert text.count("phi float") == 3  # before the last choice, on its one side, and that choice
+    p = np.random.default_rng(0).integers(0, 12, 12)
+    a, b = np.random.default_rng(1).standard_normal((2, 12), np.float32)
+    found = np.zeros(12, np.float32)
+    inprocess.run(func, p, a, b, found)
+    chosen = np.where(p < 3, a[p] * np.float32(2), b[p])
+    want = chosen * chosen + np.where(p < 5, chosen, chosen + np.float32(1))
+    np.testing.assert_allclose(found, want, rtol=1e-6)
+
+
+def test_a_mathematical_function_is_written_once() -> None:
+    llvm_functions._definition.cache_clear()
+    machine = target("cpu")
+    for _ in range(2):
+        llvm_functions.definitions({("erf", "f32", 8)}, machine)
+    again = llvm_functions._definition.cache_info()
+    assert again.misses == again.hits > 0
