@@ -339,5 +339,7 @@ def test_places_of_open_sizes_join(order: tuple[str, str]) -> None:
     row, column = f // b, f % b
     place = row // a * a * b + row % a * b + column
     assert simplify(place, {f: (0, None), a: (1, None), b: (1, None)}) == f
+    twice = row // (a * 2) * a * b * 4 + row % (a * 2) * b * 2 + column * 2
+    assert simplify(twice, {f: (0, None), a: (1, None), b: (1, None)}) == f * 2
     deep = row // a // a * a * a * b + row // a % a * a * b + row % a * b + column
     assert simplify(deep, {f: (0, None), a: (1, None), b: (1, None)}) == f

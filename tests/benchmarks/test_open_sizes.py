@@ -21,7 +21,7 @@ from tilewright.target.target import target
 ort = pytest.importorskip("onnxruntime")
 WIDE = target("cpu -mcpu=x86-64-v4")
 TINY = [1, 2, 3, 5, 7, 16, 17, 31, 37, 64]
-QUICK = ["conv 3x3 unpadded", "transpose", "pad"]
+QUICK = ["conv 3x3 unpadded", "transpose", "pad", "resize, linear"]
 
 
 def code(name: str) -> str:
@@ -74,6 +74,13 @@ def test_memory_is_walked_in_vectors(name: str) -> None:
     text = code(name)
     assert "masked.scatter" not in text
     assert text.count("call <16 x float> @llvm.masked.gather") <= 16
+
+
+def test_tables_of_an_axis_are_made_once() -> None:
+    """Where new rows of an image lie in the old ones is not computed again for each pixel."""
+    text = code("resize, linear")
+    assert text.count("@llvm.ceil") < 50
+    assert "masked.gather" in text  # of columns
 
 
 def test_the_table_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -292,8 +292,8 @@ class Forms:
                     const += by * gained.const
                     return self._settle(add_terms(rest, gained.terms, by), const)
             elif self.names.whole and t in self.names.whole:
-                product, form = self.names.whole[t]
-                if terms.get(product) == k:
+                product, times, form = self.names.whole[t]
+                if terms.get(product) == k * times:
                     rest = {x: c for x, c in terms.items() if x != t and x != product}
                     return self._settle(add_terms(rest, form.terms, k), const + k * form.const)
         return Affine(terms, const)
@@ -372,11 +372,11 @@ class Forms:
         """r % n and n * (r // n) make r; multiplied by the same, they make its multiple."""
         for i, f in enumerate(factors):
             if f in self.names.whole:
-                blocks, rest = self.names.whole[f]
+                blocks, k, rest = self.names.whole[f]
                 others = factors[:i] + factors[i + 1 :]
                 own = self.multiply(self.names.factors.get(blocks, (blocks,)) + others)
                 times = Affine({self.multiply(others): 1}, 0)
-                self.names.whole[e] = own, self.product(rest, times)
+                self.names.whole[e] = own, k, self.product(rest, times)
                 return
 
     def least(self, a: Affine, b: Affine) -> Affine:

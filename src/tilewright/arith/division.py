@@ -56,8 +56,7 @@ def floormod(forms: Forms, a: Affine, b: Affine) -> Affine:
         blocks = forms.product(b, forms.term(Binary(_FLOORDIV, forms.expr(rest), divisor)))
         if len(blocks.terms) == 1 and blocks.const == 0:
             ((t, k),) = blocks.terms.items()
-            if k == 1:
-                forms.names.whole[e] = (t, rest)
+            forms.names.whole[e] = t, k, rest
     return form
 
 

@@ -7,10 +7,10 @@ result.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from math import prod
 
-from tilewright.ir.expr import Binary, BinaryOp, Unary, UnaryOp, as_int
+from tilewright.ir.expr import Binary, BinaryOp, Cast, Select, Unary, UnaryOp, as_int
 from tilewright.ir.stmt import Block, Buffer, Func, annotation
 from tilewright.ir.walk import blocks, loads, stores, visit
 from tilewright.schedule.schedule import Schedule
@@ -23,6 +23,8 @@ CHEAP_UNARY = frozenset(
     }
 )  # fmt: skip
 COSTLY_BINARY = frozenset({BinaryOp.pow, BinaryOp.atan2, BinaryOp.fmod, BinaryOp.div})
+LONG = 8  # operators: more than a load and what it waits for
+OFTEN = 16  # times as often as a value is needed once: then even a table of it is worth making
 UNKNOWN_SIZE = 64  # what a symbolic size counts for in estimates
 
 
@@ -69,16 +71,20 @@ def absorb(schedule: Schedule, keep: Collection[str] = ()) -> None:
     """Inline elementwise blocks into their readers, first to last.
 
     Stays: what `keep` names, reductions, results, what `compute_inline` refuses, and blocks that
-    are costly and would be computed more often than now. A block with the role "pad" is computed
+    are costly and would be computed more often than now; where all blocks are elementwise, tables
+    too (an axis's indices and weights). A block with the role "pad" is computed
     apart, and the kernels with a role of their own (convolutions, products) take nothing in but
     through their pad.
     """
+    apart = not any(role(b) or is_reduction(b) for b in blocks(schedule.func.body))
     for name in schedule.blocks():
         block = next(b for b in blocks(schedule.func.body) if b.name == name)
         if name in keep or role(block) == "pad" or block.init is not None or is_reduction(block):
             continue
         reading = list(readers(schedule.func, block))
         if is_costly(block) and len(reading) > 1:
+            continue
+        if apart and _is_table(block, reading):
             continue
         if any(not _may_take(reader, block) for reader in reading):
             continue
@@ -88,6 +94,13 @@ def absorb(schedule: Schedule, keep: Collection[str] = ()) -> None:
             schedule.compute_inline(name)
         except ScheduleError:
             continue  # it stays a block of its own, which is never wrong
+
+
+def _is_table(block: Block, reading: Sequence[Block]) -> bool:
+    """Is it long to compute, and needed far more often than it has values?"""
+    operators = sum(isinstance(n, Binary | Unary | Cast | Select) for n in visit(block.body))
+    often = instances(block) * OFTEN
+    return operators >= LONG and all(instances(reader) >= often for reader in reading)
 
 
 def _may_take(reader: Block, block: Block) -> bool:

@@ -77,7 +77,8 @@ def stream(
         outer.append(piece)
     vectorize_inner(schedule, inner, count, lanes, f"{name}.flight")
     if outer and rows == 1 and count is not None and count <= lanes:
-        values = divisors(extent(schedule, outer[-1]), 2 * UNROLLED_VECTORS)
+        most = 2 * UNROLLED_VECTORS
+        values = divisors(extent(schedule, outer[-1], most), most)
         columns = schedule.decide(f"{name}.columns", values[-1], values)
         if columns > 1:
             outer[-1], column = schedule.split(outer[-1], (None, columns))

@@ -6,7 +6,7 @@ which taps it reads there and with what weights. The new sizes are measured.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -17,8 +17,8 @@ from tilewright.frontend.onnx.arithmetic import Floats
 from tilewright.frontend.onnx.registry import Refusal, Site
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
-from tilewright.graph.resample import Kernel
-from tilewright.ir.expr import Expr
+from tilewright.graph.resample import ROUNDING, Kernel, repeated
+from tilewright.ir.expr import Expr, as_int
 
 
 class Goal(NamedTuple):
@@ -122,6 +122,29 @@ def nearest(f: Floats, at: Value, rounding: str) -> Value:
     return f("floor", f("add", at, 0.5))
 
 
+CELLS = 8  # old places for which new ones are looked at: they repeat from one to the next
+COORDINATES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "half_pixel": lambda i, times: (i + 0.5) / times - 0.5,
+    "half_pixel_symmetric": lambda i, times: (i + 0.5) / times - 0.5,
+    "pytorch_half_pixel": lambda i, times: (i + 0.5) / times - 0.5,
+    "asymmetric": lambda i, times: i / times,
+    "tf_half_pixel_for_nn": lambda i, times: (i + 0.5) / times,
+}
+
+
+def repeats(old: Expr, new: Expr, how: str, kernel: Kernel) -> int:
+    """How often each of `old` places is repeated, where that is what resizing to the nearest of
+    them does, whatever their number; else 0."""
+    whole = as_int(sizes.size(new // old)) if as_int(old) != 0 else None
+    if kernel.kind != "nearest" or how not in COORDINATES or not whole:
+        return 0
+    if as_int(sizes.size(new - old * whole)) != 0:
+        return 0
+    i = np.arange(CELLS * whole)
+    taps = ROUNDING[kernel.rounding](COORDINATES[how](i, whole))
+    return whole if (np.clip(taps, 0, CELLS - 1) == i // whole).all() else 0
+
+
 def weights_of(f: Floats, distance: Value, kernel: Kernel) -> Value:
     """The kernel at a distance; the cubic is that of Keys 1981."""
     d = f("abs", distance)
@@ -213,6 +236,10 @@ def resize(n: Site, axes: Sequence[int], how: str, kernel: Kernel, given: Given)
     for k, a in enumerate(axes):
         if roi is not None and how == "tf_crop_and_resize":
             window = f.element(f.of(roi), k), f.element(f.of(roi), len(axes) + k)
+        times = repeats(y.shape[a], goal.sizes[k], how, kernel)
+        if times:
+            y = repeated(n.build, y, a, times)
+            continue
         scale, old = f.element(goal.scales, k), f.size(y.shape[a])
         at = places(n, f, how, old, goal, k, window)
         outside = None

@@ -1,0 +1,55 @@
+"""Resizing open sizes to whole multiples repeats pixels."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tilewright.driver.source import open_source
+from tilewright.frontend.onnx.resized import COORDINATES, repeats
+from tilewright.graph import sizes
+from tilewright.graph.resample import ROUNDING, Kernel
+from tilewright.ir.expr import Var
+
+ort = pytest.importorskip("onnxruntime")
+WAYS = list(product(COORDINATES, ROUNDING, (2, 3, 4)))
+
+
+def resize(how: str, rounding: str, times: int):
+    """A model that resizes the rows of an image."""
+    node = helper.make_node(
+        "Resize", ["x", "", "s"], ["y"], mode="nearest",
+        coordinate_transformation_mode=how, nearest_mode=rounding,
+    )  # fmt: skip
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 1, "h", 2))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    scales = numpy_helper.from_array(np.array([1, 1, times, 1], np.float32), "s")
+    graph = helper.make_graph([node], "rows", [x], [y], [scales])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+@pytest.mark.parametrize(("how", "rounding", "times"), WAYS)
+def test_what_repeats_rows(how: str, rounding: str, times: int) -> None:
+    if how == "half_pixel_symmetric":
+        pytest.skip("onnxruntime knows it only from opset 19 on")
+    h = Var("h")
+    found = repeats(h, sizes.size(h * times), how, Kernel("nearest", rounding))
+    session = ort.InferenceSession(resize(how, rounding, times).SerializeToString())
+    x = np.arange(26, dtype=np.float32).reshape(1, 1, 13, 2)
+    same = np.array_equal(session.run(None, {"x": x})[0], np.repeat(x, times, axis=2))
+    assert found == (times if same else 0)
+
+
+def test_other_sizes_are_not_repeated() -> None:
+    h, nearest = Var("h"), Kernel("nearest", "floor")
+    for new in (h, Var("g"), sizes.size(h * 2 + 1), sizes.size(h * 3 // 2), sizes.size(7)):
+        assert repeats(h, new, "asymmetric", nearest) == (1 if new == h else 0)
+    assert repeats(h, sizes.size(h * 2), "asymmetric", Kernel("linear")) == 0
+
+
+def test_the_graph_has_no_gather() -> None:
+    graph = open_source(resize("asymmetric", "floor", 2)).graph()
+    assert not {n.op for n in graph.nodes} & {"gather", "measure", "arange"}
