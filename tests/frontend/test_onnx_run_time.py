@@ -112,6 +112,7 @@ def made(kind):
         ("Tile", [1 << 30, 1 << 30]),
         ("Tile", [1 << 40, 1 << 40]),
         ("Expand", [1 << 32, 1 << 32, 4]),
+        ("ConstantOfShape", [1 << 20, 1 << 20, 1 << 10]),  # a number holds it, and no machine
     ],
 )
 def test_products_that_no_number_holds(kind, asked):

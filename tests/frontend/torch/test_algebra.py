@@ -41,7 +41,7 @@ SQUARE = {
 
 @pytest.mark.parametrize("lead", [(), (2, 3)], ids=str)
 def test_square(lead: tuple[int, ...]) -> None:
-    agree(lambda a: [f(a) for f in SQUARE.values()], matrices(*lead, 4, 4), tolerance=1e-4)
+    agree(lambda a: [f(a) for f in SQUARE.values()], matrices(*lead, 4, 4), tolerance=1e-5)
 
 
 def test_exponentials_of_halves() -> None:
@@ -55,7 +55,7 @@ def test_qr() -> None:
     def f(*inputs: torch.Tensor):
         return [torch.linalg.qr(x, mode=m) for x in inputs for m in ("reduced", "complete")]
 
-    agree(f, *[drawn(*s) for s in ((5, 3), (2, 3, 5), (0, 2), (4, 4))], tolerance=1e-4)
+    agree(f, *[drawn(*s) for s in ((5, 3), (2, 3, 5), (0, 2), (4, 4))])
 
 
 def test_cholesky() -> None:
@@ -66,7 +66,7 @@ def test_cholesky() -> None:
             yield torch.cholesky_solve(b, factor, upper)
             yield torch.cholesky_inverse(factor, upper)
 
-    agree(lambda a, b: list(f(a, b)), positive(2, 4, 4), drawn(2, 4, 3), tolerance=1e-4)
+    agree(lambda a, b: list(f(a, b)), positive(2, 4, 4), drawn(2, 4, 3))
 
 
 def test_positions_of_reflections() -> None:
@@ -75,7 +75,7 @@ def test_positions_of_reflections() -> None:
         q = torch.linalg.householder_product(v, tau)
         return v, tau, q, torch.ormqr(v, tau, c), torch.ormqr(v, tau, c.mT, False, True)
 
-    agree(f, drawn(5, 3), drawn(5, 4), tolerance=1e-4)
+    agree(f, drawn(5, 3), drawn(5, 4))
 
 
 def compiled(f, *inputs: torch.Tensor) -> list[np.ndarray]:
@@ -112,7 +112,7 @@ def test_factorisations_in_native_code() -> None:
 def test_pseudo_inverses() -> None:
     x = drawn(2, 5, 3)
     x[0, :, 2] = x[0, :, 1]
-    agree(torch.linalg.pinv, x, tolerance=1e-3)
+    agree(torch.linalg.pinv, x)
     y = x[0] @ x[0].mT
-    agree(lambda y: torch.linalg.pinv(y, hermitian=True, rtol=1e-3), y, tolerance=1e-3)
+    agree(lambda y: torch.linalg.pinv(y, hermitian=True, rtol=1e-3), y)
     agree(lambda y: torch.linalg.matrix_rank(y, rtol=1e-3), y)

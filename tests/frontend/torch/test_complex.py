@@ -16,7 +16,7 @@ def test_fourier_transforms(length: int) -> None:
         return [torch.view_as_real(y.resolve_conj()), torch.fft.irfft(torch.fft.rfft(x), length), torch.fft.ifft(y).real,
                 torch.fft.fft2(x).abs(), torch.fft.rfft(x, dim=0).imag, torch.fft.hfft(x), torch.fft.fft(x[0]).angle().abs()]  # fmt: skip
 
-    agree(f, drawn(3, length) + 2, tolerance=1e-4)
+    agree(f, drawn(3, length) + 2)
 
 
 def test_open_lengths() -> None:
@@ -38,7 +38,7 @@ def test_arithmetic() -> None:
                 torch.where(a > 0, x, y), torch.cat([x, y], 1)[:, 1:].reshape(-1), (x * (1 + 2j)).sum(0)]  # fmt: skip
         return [torch.view_as_real(v.resolve_conj()) for v in made]
 
-    agree(f, drawn(3, 4), drawn(3, 4, seed=1), tolerance=1e-5)
+    agree(f, drawn(3, 4), drawn(3, 4, seed=1))
 
 
 def test_rotary_embedding_by_complex_products() -> None:
