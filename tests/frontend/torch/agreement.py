@@ -19,7 +19,6 @@ from tilewright.frontend.torch import import_torch
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.graph import Graph
 
-
 ROUNDING = {8: 1e-14, 4: 2e-6, 2: 2e-3}  # by bytes of a float: some roundings of it
 
 
