@@ -53,7 +53,13 @@ INTERPOLATED: dict[str, tuple[Callable[[Any], Any], float, float, int]] = {
     # erfc(x) e^(x²) on [1, 6], in u = (x - 3.5) / 2.5
     "ERFCX_WIDE": (lambda u: mp.erfc(3.5 + 2.5 * u) * mp.exp((3.5 + 2.5 * u) ** 2), -1, 1, 26),
     "ATAN": (lambda t: in_square(mp.atan, 1)(t) - 1, 0, 0.1716, 13),
+    "SCALED_TAIL (graph/ops/gelu.py)": (lambda t: scaled_tail(4 * (1 + t) / (1 - t)), -1, 0.82, 21),
 }
+
+
+def scaled_tail(a: Any) -> Any:
+    """The normal distribution's probability above a, times e^(a²/2) (1 + a)."""
+    return mp.erfc(a / mp.sqrt(2)) / 2 * mp.exp(a * a / 2) * (1 + a)
 
 
 Real = Callable[[Any], Any]  # of an array of f64
@@ -98,17 +104,17 @@ WEIGHTED: dict[str, tuple[Real, Real, float, float, int]] = {
 
 
 def log2_tail(
-    degree: int = 10, most: float = 5.0, floor: float = 1e-3
+    degree: int = 14, most: float = 14.3, relative: float = 1.5e-3
 ) -> tuple[list[float], float]:
-    """log2 of the normal distribution's probability above a, for a from 0 on (needs scipy).
+    """log2 of the normal distribution's probability above a, for a from 0 to `most` (needs scipy).
 
-    The greatest error of max(1, a) times the probability is as small as can be (a linear program);
-    probabilities below `floor` count as that.
+    The greatest error of max(1, a) times the probability is as small as can be (a linear program),
+    but no error beside the probability itself is more than 1 / `relative` times as large.
     """
     points = (np.cos(np.pi * (np.arange(1500) + 0.5) / 1500) + 1) / 2
     wanted = log_ndtr(-points * most) / np.log(2)
-    weight = np.maximum(2.0**wanted, floor) * np.maximum(1, points * most) * np.log(2)
-    rows = np.vander(points, degree + 1, increasing=True) * weight[:, None]
+    weight = np.maximum(2.0**wanted * np.maximum(1, points * most), relative) * np.log(2) * 1e6
+    rows = chebyshev.chebvander(2 * points - 1, degree) * weight[:, None]
     slack = -np.ones((len(points), 1))
     found = linprog(
         np.r_[np.zeros(degree + 1), 1],
@@ -117,12 +123,13 @@ def log2_tail(
         bounds=[(None, None)] * (degree + 1) + [(0, None)],
         method="highs",
     ).x
-    return list(found[:-1] / most ** np.arange(degree + 1)), found[-1]
+    result = chebyshev.Chebyshev(found[:-1], domain=[0, most]).convert(kind=Polynomial)
+    return list(result.coef), found[-1] / 1e6
 
 
 if __name__ == "__main__":
     tail, error = log2_tail()
-    print(f"LOG2_TAIL (graph/ops/elementwise.py) = [  # weighted error {error:.2g}")
+    print(f"LOG2_TAIL (graph/ops/gelu.py) = [  # weighted error {error:.2g}")
     print("".join(f"    {x:.9g},\n" for x in tail) + "]")
     for name, (f, weight, low, high, degree) in WEIGHTED.items():
         c, error = least_weighted(f, weight, low, high, degree)

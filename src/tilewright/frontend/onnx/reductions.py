@@ -55,13 +55,21 @@ def reduced(n: Site, x: Value, axes: tuple[int, ...] | None, keep: bool) -> Valu
         return n.emit(
             "reduce_any" if op == "ReduceMax" else "reduce_all", x, axes=axes, keepdims=keep
         )
+    if op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"):
+        return n.emit(_REDUCE[op], x, axes=axes, keepdims=keep) if axes != () else x
+    return n.narrowed(of_terms(n, n.wide(x), axes, keep), x.dtype)
+
+
+def of_terms(n: Site, x: Value, axes: tuple[int, ...] | None, keep: bool) -> Value:
+    """A function of the sum of sizes, squares or exponentials."""
+    op = n.op
     if op == "ReduceLogSumExp":
         return log_sum_exp(n, x, axes, keep)
     if op == "ReduceL1":
         x = n.emit("abs", x)
     elif op in ("ReduceL2", "ReduceSumSquare"):
         x = n.emit("mul", x, x)
-    y = n.emit(_REDUCE[op], x, axes=axes, keepdims=keep) if axes != () else x
+    y = n.emit("reduce_sum", x, axes=axes, keepdims=keep) if axes != () else x
     if op == "ReduceL2":
         if y.dtype.is_float:
             return n.emit("sqrt", y)
@@ -126,7 +134,7 @@ def batch_norm(n: Site) -> Any:
 
 def trained_norm(n: Site) -> Any:
     """By the batch's own mean and variance; the running ones move towards them."""
-    x, scale, bias = n[0], n[1], n[2]
+    x, scale, bias = n.wide(n[0]), n[1], n[2]
     f, axes = Floats(n, x.dtype.name), tuple(d for d in range(x.rank) if d != 1)
     shape = tuple(x.shape[1] if d == 1 else 1 for d in range(x.rank))
     mean = f("reduce_mean", x, axes=axes, keepdims=True)
@@ -134,7 +142,7 @@ def trained_norm(n: Site) -> Any:
     power = f("reduce_mean", f("mul", moved, moved), axes=axes, keepdims=True)
     spread = f("sqrt", f("add", power, n.float("epsilon", 1e-5)))
     by, plus = (n.build.emit("reshape", f.of(v), shape=shape) for v in (scale, bias))
-    y = f("add", f("mul", f("div", moved, spread), by), plus)
+    y = n.narrowed(f("add", f("mul", f("div", moved, spread), by), plus), n[0].dtype)
     keep = n.float("momentum", 0.9)
     running = []
     for old, new in ((n[3], mean), (n[4], power)):
@@ -201,20 +209,22 @@ def group_norm(n: Site) -> Any:
 
 @translates("LpNormalization")
 def lp_norm(n: Site) -> Any:
-    x, axis, p = n[0], n.int("axis", -1), n.int("p", 2)
+    x, axis, p = n.wide(n[0]), n.int("axis", -1), n.int("p", 2)
     powers = n.emit("abs", x) if p == 1 else n.emit("mul", x, x)
     total = n.emit("reduce_sum", powers, axes=(axis,), keepdims=True)
     norm = total if p == 1 else n.emit("sqrt", total)
     zero, one = n.constant(0, x.dtype), n.constant(1, x.dtype)
-    return n.emit("div", x, n.emit("where", n.emit("equal", norm, zero), one, norm))
+    norm = n.emit("where", n.emit("equal", norm, zero), one, norm)
+    return n.narrowed(n.emit("div", x, norm), n[0].dtype)
 
 
 @translates("MeanVarianceNormalization")
 def mean_variance_norm(n: Site) -> Any:
-    x, axes = n[0], n.ints("axes", (0, 2, 3))
+    x, axes = n.wide(n[0]), n.ints("axes", (0, 2, 3))
     moved = n.emit("sub", x, n.emit("reduce_mean", x, axes=axes, keepdims=True))
     power = n.emit("reduce_mean", n.emit("mul", moved, moved), axes=axes, keepdims=True)
-    return n.emit("div", moved, n.emit("add", n.emit("sqrt", power), n.constant(1e-9, x.dtype)))
+    spread = n.emit("add", n.emit("sqrt", power), n.constant(1e-9, x.dtype))
+    return n.narrowed(n.emit("div", moved, spread), n[0].dtype)
 
 
 @translates("CumSum", "CumProd")

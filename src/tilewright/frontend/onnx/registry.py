@@ -149,6 +149,15 @@ class Site:
             op, *inputs, name=self.node.output[0] if self.node.output else "", **attrs
         )
 
+    def wide(self, x: Value) -> Value:
+        """x, small floats as f32: for formulas of several steps, which are rounded once."""
+        small = x.dtype.is_float and x.dtype.bits < 32
+        return self.build.emit("cast", x, to="f32") if small else x
+
+    def narrowed(self, y: Value, of: DType) -> Value:
+        """What was computed from `wide` operands, in their own dtype."""
+        return y if y.dtype is of else self.build.emit("cast", y, to=of.name)
+
     def indices(self, k: int, *axes: sizes.SizeLike) -> Value:
         """Input `k`, which holds indices into axes of these sizes (one for each column, or one for
         all); negative ones count from the end."""

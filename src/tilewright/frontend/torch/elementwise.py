@@ -180,16 +180,15 @@ def extreme_number(n: Site, x: Value, y: Value) -> Any:
 @translates("hypot.default")
 def hypot(n: Site, x: Value, y: Value) -> Any:
     """√(x² + y²), scaled so that no square overflows; infinite if either is, even beside NaN."""
-    x, y = n.emit("abs", n.operand(x)), n.emit("abs", n.operand(y))
+    x, y = (n.emit("abs", n.wide(n.operand(v))) for v in (x, y))
     large, small = n.emit("maximum", x, y), n.emit("minimum", x, y)
     ratio = n.emit("div", small, large)
-    square = n.emit("add", n.emit("mul", ratio, ratio), n.constant(1, n.of))
+    square = n.emit("add", n.emit("mul", ratio, ratio), n.constant(1, x.dtype))
     scaled = n.emit("mul", large, n.emit("sqrt", square))
-    plain = n.emit("equal", large, n.constant(0, n.of))  # 0 / 0 is no number
+    plain = n.emit("equal", large, n.constant(0, x.dtype))  # 0 / 0 is no number
     endless = n.emit("logical_or", n.emit("isinf", x), n.emit("isinf", y))
-    return n.emit(
-        "where", endless, n.constant(math.inf, n.of), n.emit("where", plain, large, scaled)
-    )
+    found = n.emit("where", plain, large, scaled)
+    return n.cast(n.emit("where", endless, n.constant(math.inf, x.dtype), found), n.of)
 
 
 @translates("ldexp.Tensor")

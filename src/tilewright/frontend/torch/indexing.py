@@ -349,9 +349,9 @@ def cumprod(n: Site, x: Value, dim: int, dtype: Any = None) -> Any:
 @translates("logcumsumexp.default")
 def logcumsumexp(n: Site, x: Value, dim: int) -> Any:
     """A running logarithm of sums: each result reduces the elements up to it, in n² steps."""
-    x = n.operand(x)
+    x = n.wide(n.operand(x))
     if not x.rank:
-        return x
+        return n.cast(x, n.of)
     axis = axis_of(dim, x.rank)
     (count,) = n.static([x.shape[axis]], "the length of a running sum of exponentials")
     rows = n.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
@@ -361,4 +361,4 @@ def logcumsumexp(n: Site, x: Value, dim: int) -> Any:
     y = reduced(n, "max", masked, axis + 1, True)
     top = n.emit("where", n.emit("isinf", y), n.constant(0, x.dtype), y)
     sums = reduced(n, "sum", n.emit("exp", n.emit("sub", masked, top)), axis + 1, True)
-    return n.reshape(n.emit("add", n.emit("log", sums), top), n.shape)
+    return n.cast(n.reshape(n.emit("add", n.emit("log", sums), top), n.shape), n.of)

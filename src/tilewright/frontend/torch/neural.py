@@ -82,8 +82,10 @@ def addcmul(n: Site, x: Value, a: Value, b: Value, *, value: Any = 1) -> Any:
 
 @translates("lerp.Scalar", "lerp.Tensor")
 def lerp(n: Site, start: Value, end: Value, weight: Any) -> Any:
+    start, end = n.wide(start), n.wide(end)
+    weight = n.operand(weight, start.dtype)
     step = n.emit("sub", end, start)
-    return n.emit("add", start, n.emit("mul", step, n.operand(weight)))
+    return n.cast(n.emit("add", start, n.emit("mul", step, weight)), n.of)
 
 
 # convolutions -----------------------------------------------------------------------------------
@@ -343,6 +345,7 @@ def attention(
         (width,) = n.static(query.shape[-1:], "the width of a head")
         scale = 1 / math.sqrt(width)
     shape = (*query.shape[:-1], value.shape[-1])
+    query, key, value = n.wide(query), n.wide(key), n.wide(value)
     grouped = enable_gqa and key.shape[-3] != query.shape[-3]
     if grouped:  # several query heads share one key head
         query, key, value = by_group(n, query, key), alone(n, key), alone(n, value)
@@ -365,7 +368,7 @@ def attention(
     y = n.emit("matmul", weights, value)
     if hidden is not None:
         y = n.emit("where", hidden, n.constant(0, y.dtype), y)
-    y = n.reshape(y, shape) if grouped else y
+    y = n.cast(n.reshape(y, shape) if grouped else y, n.of)
     if not n.op.startswith("_"):
         return y
     if not n.uses(1):

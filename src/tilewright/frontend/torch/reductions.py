@@ -77,8 +77,9 @@ UNSAID = object()  # None is a correction
 def moments(
     n: Site, x: Value, dim: Any, correction: float | None, keepdim: bool
 ) -> tuple[Value, Value]:
-    """(variance, mean); the squares are divided by their count minus `correction`."""
-    axes = axes_of(dim, x.rank)
+    """(variance, mean), in f32 at least; the squares are divided by their count minus
+    `correction`."""
+    axes, x = axes_of(dim, x.rank), n.wide(x)
     if not x.rank:
         x = n.reshape(x, (1,))
         axes, keepdim = (0,), False
@@ -116,8 +117,8 @@ def variance(
     if correction is UNSAID:
         correction = 1 if unbiased or overload == "correction" else 0
     found, mean = moments(n, x, dim, correction, keepdim)
-    if n.op.startswith("std"):
-        found = n.emit("sqrt", found)
+    found = n.emit("sqrt", found) if n.op.startswith("std") else found
+    found, mean = n.cast(found, x.dtype), n.cast(mean, x.dtype)
     return (found, mean) if n.op.endswith("_mean") else found
 
 
@@ -130,8 +131,7 @@ def vector_norm(
 
 def norm_of(n: Site, x: Value, ord: float, dim: Any, keepdim: bool) -> Value:
     """The p-norm along axes. The powers of halves may be out of their range: they are singles."""
-    kind = x.dtype
-    x = n.cast(x, "f32") if kind.bits < 32 else x
+    kind, x = x.dtype, n.wide(x)
     if ord == 2:
         y = n.emit("sqrt", reduced(n, "sum", n.emit("mul", x, x), dim, keepdim))
         return n.cast(y, kind)
@@ -161,11 +161,12 @@ def distance(n: Site, x: Value, y: Value, p: float = 2, *_: Any) -> Any:
 
 @translates("logsumexp.default")
 def logsumexp(n: Site, x: Value, dim: Any, keepdim: bool = False) -> Any:
-    return n.reshape(log_of_sum(n, n.operand(x), dim), n.shape)
+    return n.reshape(n.cast(log_of_sum(n, n.operand(x), dim), n.of), n.shape)
 
 
 def log_of_sum(n: Site, x: Value, dim: Any) -> Value:
-    """log Σ exp x, with the axes kept."""
+    """log Σ exp x, in f32 at least, with the axes kept."""
+    x = n.wide(x)
     top = reduced(n, "max", x, dim, True)
     finite = n.emit("where", n.emit("isinf", top), n.constant(0, x.dtype), top)
     sums = reduced(n, "sum", n.emit("exp", n.emit("sub", x, finite)), dim, True)
@@ -206,7 +207,13 @@ def layer_norm(
     if not (n.uses(1) or n.uses(2)):
         return y, None, None
     found, mean = moments(n, x, tuple(range(axis, x.rank)), 0, True)
-    return y, mean, n.emit("rsqrt", n.emit("add", found, n.constant(eps, x.dtype)))
+    inverse = n.emit("rsqrt", n.emit("add", found, n.constant(eps, found.dtype)))
+    return y, *in_given_types(n, mean, inverse)
+
+
+def in_given_types(n: Site, *statistics: Value) -> list[Value]:
+    """What stands behind the first result, in the dtypes that it has there."""
+    return [n.cast(v, of_torch(f.dtype)) for v, f in zip(statistics, n.fakes[1:], strict=True)]
 
 
 @translates("rms_norm.default")
@@ -266,11 +273,11 @@ def trained(
     axes = tuple(d for d in range(x.rank) if d != 1)
     found, mean = moments(n, x, axes, 0, False)
     unbiased, _ = moments(n, x, axes, 1, False)
-    inverse = n.emit("rsqrt", n.emit("add", found, n.constant(eps, x.dtype)))
+    inverse = n.emit("rsqrt", n.emit("add", found, n.constant(eps, found.dtype)))
     moved = []
     for old, new in ((running_mean, mean), (running_var, unbiased)):
-        kept = n.emit("mul", old, n.constant(1 - momentum, old.dtype))
-        moved.append(n.emit("add", kept, n.emit("mul", new, n.constant(momentum, old.dtype))))
+        kept = n.emit("mul", n.cast(old, new.dtype), n.constant(1 - momentum, new.dtype))
+        moved.append(n.emit("add", kept, n.emit("mul", new, n.constant(momentum, new.dtype))))
     y = by_own_statistics(n, x, weight, bias, eps)
     return tuple(
         n.cast(v, of_torch(f.dtype))
@@ -289,10 +296,10 @@ def batch_norm_of_batch(
     eps: float,
 ) -> Any:
     found, mean = moments(n, x, tuple(d for d in range(x.rank) if d != 1), 0, False)
-    inverse = n.emit("rsqrt", n.emit("add", found, n.constant(eps, x.dtype)))
+    inverse = n.emit("rsqrt", n.emit("add", found, n.constant(eps, found.dtype)))
     shapes = [n.sizes(f.shape) for f in n.fakes[1:]]
     parts = (v if v.shape == sizes.shape(s) else None
-             for v, s in zip((mean, inverse), shapes, strict=True))  # fmt: skip
+             for v, s in zip(in_given_types(n, mean, inverse), shapes, strict=True))  # fmt: skip
     return by_own_statistics(n, x, weight, bias, eps), *parts
 
 
@@ -301,12 +308,13 @@ def by_own_statistics(
 ) -> Value:
     """Normalise each channel over the batch and all places."""
     found, mean = moments(n, x, tuple(d for d in range(x.rank) if d != 1), 0, True)
-    inverse = n.emit("rsqrt", n.emit("add", found, n.constant(eps, x.dtype)))
-    y = n.emit("mul", n.emit("sub", x, mean), inverse)
+    inverse = n.emit("rsqrt", n.emit("add", found, n.constant(eps, found.dtype)))
+    y = n.emit("mul", n.emit("sub", n.wide(x), mean), inverse)
     for op, part in (("mul", weight), ("add", bias)):
         if part is not None:
+            part = n.cast(part, y.dtype)
             y = n.emit(op, y, n.reshape(part, (part.shape[0], *(1,) * (x.rank - 2))))
-    return y
+    return n.cast(y, x.dtype)
 
 
 @translates("group_norm.default", "instance_norm.default")
@@ -351,9 +359,10 @@ def native_group_norm(
         return y, None, None
     parts = n.reshape(x, (x.shape[0], group, C * HxW // group))
     found, mean = moments(n, parts, -1, 0, True)
-    inverse = n.emit("rsqrt", n.emit("add", found, n.constant(eps, x.dtype)))
+    inverse = n.emit("rsqrt", n.emit("add", found, n.constant(eps, found.dtype)))
     shapes = [n.sizes(f.shape) for f in n.fakes[1:]]
-    return y, n.reshape(mean, shapes[0]), n.reshape(inverse, shapes[1])
+    statistics = in_given_types(n, mean, inverse)
+    return y, *(n.reshape(v, s) for v, s in zip(statistics, shapes, strict=True))
 
 
 @translates("cumsum.default")

@@ -114,6 +114,10 @@ class Site:
         of = dtype(of)
         return x if x.dtype is of else self.emit("cast", x, to=of.name)
 
+    def wide(self, x: Value) -> Value:
+        """x, small floats as f32: for formulas of several steps, which are rounded once."""
+        return self.cast(x, "f32") if x.dtype.is_float and x.dtype.bits < 32 else x
+
     def operand(self, x: Any, of: DType | None = None) -> Value:
         """A tensor or number as a value of dtype `of` (default: the result's)."""
         of = of or self.of

@@ -24,7 +24,7 @@ from tilewright.graph.operator import (
     need,
     operator,
 )
-from tilewright.ir.dtype import DType, bool_, dtype, f32
+from tilewright.ir.dtype import DType, bool_, dtype
 from tilewright.ir.expr import Call, Expr, truncdiv, truncmod
 
 
@@ -99,6 +99,17 @@ def one_operand(
     return operator(fusion=BROADCAST, infer=infer, reference=keeping_dtype(reference))(define)
 
 
+def in_f32(value: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
+    """A formula of several steps that small floats take in f32, so that they are rounded once."""
+
+    def apply(v: Expr) -> Expr:
+        if v.dtype.is_float and v.dtype.bits < 32:
+            return value(v.astype("f32")).astype(v.dtype)
+        return value(v)
+
+    return apply
+
+
 def two_operands(
     name: str,
     value: Callable[[Expr, Expr], Expr],
@@ -117,10 +128,11 @@ def two_operands(
 
 
 def keeping_dtype(reference: Callable[..., Any]) -> Callable[..., Any]:
-    """`reference` with floats given back in the dtype they came in."""
+    """`reference` with floats given back in the dtype they came in; small ones are f32 inside."""
 
     def apply(x: np.ndarray, **attrs: Any) -> np.ndarray:
-        y = np.asarray(reference(x, **attrs))
+        small = x.dtype.itemsize < 4 and dtype(x.dtype).is_float
+        y = np.asarray(reference(x.astype(np.float32) if small else x, **attrs))
         return y if y.dtype == x.dtype or y.dtype == np.bool_ else y.astype(x.dtype)
 
     return apply
@@ -242,25 +254,32 @@ one_operand("erf", te.erf, erf, "error function")
 one_operand("sigmoid", te.sigmoid, sigmoid, "1 / (1 + e^-x)")
 one_operand("relu", lambda x: te.maximum(x, zero(x)), lambda x: np.maximum(x, 0), "max(x, 0)", same)
 one_operand(
-    "silu", lambda x: x * te.sigmoid(x), lambda x: x * sigmoid(x), "x sigmoid(x), also called swish"
+    "silu",
+    in_f32(lambda x: x * te.sigmoid(x)),
+    lambda x: x * sigmoid(x),
+    "x sigmoid(x), also called swish",
 )
-one_operand("softplus", te_softplus, softplus, "log(1 + e^x)")
+one_operand("softplus", in_f32(te_softplus), softplus, "log(1 + e^x)")
 one_operand(
     "softsign",
-    lambda x: x / (te.abs(x) + number(1, x)),
+    in_f32(lambda x: x / (te.abs(x) + number(1, x))),
     lambda x: x / (1 + np.abs(x)),
     "x / (1 + |x|)",
 )
 one_operand(
     "mish",
-    lambda x: x * te.tanh(te_softplus(x)),
+    in_f32(lambda x: x * te.tanh(te_softplus(x))),
     lambda x: x * np.tanh(softplus(x)),
     "x tanh(softplus(x))",
 )
 one_operand(
     "hard_swish",
-    lambda x: x * te.maximum(zero(x), te.minimum(number(1, x), x / number(6, x) + number(0.5, x))),
-    lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    in_f32(  # x + 3 is exact where it is small
+        lambda x: (
+            te.maximum(zero(x), te.minimum(number(6, x), x + number(3, x))) * number(1 / 6, x) * x
+        )
+    ),
+    lambda x: x * (np.clip(x + 3, 0, 6) / 6),
     "x hard_sigmoid(x) with slope 1/6. Source: ONNX HardSwish",
 )
 one_operand("logical_not", lambda x: ~x, np.logical_not, "not x", logic)
@@ -353,7 +372,11 @@ def leaky_relu(x: Any, *, alpha: float = 0.01) -> Any:
 )
 def elu(x: Any, *, alpha: float = 1.0) -> Any:
     """x, or alpha (e^x - 1) where x is negative."""
-    return each(x, lambda v: te.select(v < zero(v), number(alpha, v) * te.expm1(v), v), "elu")
+
+    def value(v: Expr) -> Expr:
+        return te.select(v < zero(v), number(alpha, v) * te.expm1(v), v)
+
+    return each(x, in_f32(value), "elu")
 
 
 @operator(
@@ -369,7 +392,7 @@ def selu(x: Any, *, alpha: float = 1.6732632423543772, gamma: float = 1.05070098
     def value(v: Expr) -> Expr:
         return number(gamma, v) * te.select(v < zero(v), number(alpha, v) * te.expm1(v), v)
 
-    return each(x, value, "selu")
+    return each(x, in_f32(value), "selu")
 
 
 @operator(
@@ -385,7 +408,7 @@ def celu(x: Any, *, alpha: float = 1.0) -> Any:
     def value(v: Expr) -> Expr:
         return te.select(v < zero(v), number(alpha, v) * te.expm1(v / number(alpha, v)), v)
 
-    return each(x, value, "celu")
+    return each(x, in_f32(value), "celu")
 
 
 @operator(
@@ -395,11 +418,15 @@ def celu(x: Any, *, alpha: float = 1.0) -> Any:
 )
 def hard_sigmoid(x: Any, *, alpha: float = 0.2, beta: float = 0.5) -> Any:
     """alpha x + beta, held within 0 and 1."""
+    shift = beta / alpha if alpha else math.inf
+    exact = np.float32(shift) == shift  # then nothing cancels where the result is small
 
     def value(v: Expr) -> Expr:
-        return te.maximum(zero(v), te.minimum(number(1, v), v * number(alpha, v) + number(beta, v)))
+        slope = number(alpha, v)
+        line = (v + number(shift, v)) * slope if exact else v * slope + number(beta, v)
+        return te.maximum(zero(v), te.minimum(number(1, v), line))
 
-    return each(x, value, "hard_sigmoid")
+    return each(x, in_f32(value), "hard_sigmoid")
 
 
 @operator(
@@ -427,60 +454,6 @@ def shrink(x: Any, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
         return te.select(v < number(-lambd, v), v + b, te.select(v > l, v - b, zero(v)))
 
     return each(x, value, "shrink")
-
-
-# log2 of the normal distribution's probability above x, for x ≥ 0; the error of x times that
-# probability is at most 5e-8. It falls for ever. From `tools/fit_polynomials.py`.
-LOG2_TAIL = (
-    -1.0,
-    -1.15110409,
-    -0.459224024,
-    -0.0524216414,
-    0.00689929344,
-    5.74571011e-05,
-    -0.000317876038,
-    9.10557564e-05,
-    -1.41512537e-05,
-    1.22671654e-06,
-    -4.62847192e-08,
-)
-
-
-def _gelu(x: np.ndarray, tanh: bool) -> np.ndarray:
-    if tanh:
-        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    return 0.5 * x * (1 + erf(x / math.sqrt(2)))
-
-
-@operator(fusion=BROADCAST, infer=same_float, reference=keeping_dtype(_gelu))
-def gelu(x: Any, *, tanh: bool = False) -> Any:
-    """x times the normal distribution's probability below x; `tanh`: by its usual approximation."""
-
-    def value(v: Expr) -> Expr:
-        if tanh:  # (1 + tanh u) / 2 = 1 / (1 + 2^(-2 u log2 e))
-            u = v * (number(1, v) + number(0.044715, v) * v * v)
-            power = te.exp2(number(-2 * math.sqrt(2 / math.pi) * math.log2(math.e), v) * u)
-            return v / (number(1, v) + power)
-        if v.dtype is f32:  # max(v, 0) - |v| tail(|v|)
-            size = te.abs(v)
-            size = te.select(number(40, v) < size, number(40, v), size)  # its tail is 0 from 13 on
-            tail = te.exp2(_polynomial(size, LOG2_TAIL))
-            return te.select(v > zero(v), v, zero(v)) - size * tail
-        return number(0.5, v) * v * (number(1, v) + te.erf(v * number(1 / math.sqrt(2), v)))
-
-    return each(x, value, "gelu")
-
-
-def _polynomial(x: Expr, coefficients: tuple[float, ...]) -> Expr:
-    """c0 + c1 x + …, in pairs, pairs of pairs, …: a short chain of operations (Estrin's scheme)."""
-    terms = [number(c, x) for c in coefficients]
-    power = x
-    while len(terms) > 1:
-        odd = terms[-1:] if len(terms) % 2 else []
-        pairs = zip(terms[::2], terms[1::2], strict=False)
-        terms = [low + high * power for low, high in pairs] + odd
-        power = power * power
-    return terms[0]
 
 
 def _clip(x: np.ndarray, low: float | None, high: float | None) -> np.ndarray:

@@ -26,7 +26,6 @@ from tilewright.graph.ops.elementwise import (
     element,
     keeping_dtype,
     narrowed,
-    number,
     same_float,
     sum_type,
 )
@@ -217,10 +216,22 @@ def softmax(x: Any, *, axis: int = -1) -> Any:
 
     A row is divided by its sum with one division, and as many products as it has numbers."""
     top = over(x, (axis,), True, "softmax_max", te.max)
-    e = te.compute(x.shape, lambda *i: te.exp(x[i] - _spread(top, i)), name="softmax_exp")
-    total = _total(e, (axis,), True, "softmax_sum")
+    e = _exponentials(x, top, "softmax_exp")
+    total = over(e, (axis,), True, "softmax_sum", te.sum)
     share = te.compute(total.shape, lambda *i: 1 / total[i], name="softmax_share")
-    return te.compute(x.shape, lambda *i: e[i] * _spread(share, i), name="softmax")
+    return te.compute(
+        x.shape, lambda *i: (e[i] * _spread(share, i)).astype(x.dtype), name="softmax"
+    )
+
+
+def _exponentials(x: Any, top: Any, name: str) -> Any:
+    """e^(x - top), in f32 at least."""
+    wide = sum_type(x.dtype)
+
+    def at(*i: Expr) -> Expr:
+        return te.exp(x[i].astype(wide) - _spread(top, i).astype(wide))
+
+    return te.compute(x.shape, at, name=name)
 
 
 def _log_softmax(x: np.ndarray, axis: int) -> np.ndarray:
@@ -232,12 +243,15 @@ def _log_softmax(x: np.ndarray, axis: int) -> np.ndarray:
 @operator(fusion=REDUCTION, infer=along, reference=keeping_dtype(_log_softmax))
 def log_softmax(x: Any, *, axis: int = -1) -> Any:
     """The logarithm of softmax, without its underflow."""
-    top = over(x, (axis,), True, "log_softmax_max", te.max)
-    e = te.compute(x.shape, lambda *i: te.exp(x[i] - _spread(top, i)), name="log_softmax_exp")
-    total = _total(e, (axis,), True, "log_softmax_sum")
-    return te.compute(
-        x.shape, lambda *i: x[i] - _spread(top, i) - te.log(_spread(total, i)), name="log_softmax"
-    )
+    top, wide = over(x, (axis,), True, "log_softmax_max", te.max), sum_type(x.dtype)
+    e = _exponentials(x, top, "log_softmax_exp")
+    total = over(e, (axis,), True, "log_softmax_sum", te.sum)
+
+    def at(*i: Expr) -> Expr:
+        moved = x[i].astype(wide) - _spread(top, i).astype(wide)
+        return (moved - te.log(_spread(total, i))).astype(x.dtype)
+
+    return te.compute(x.shape, at, name="log_softmax")
 
 
 def _fits_tail(x: Any, weight: Any, first: int) -> None:
@@ -261,9 +275,8 @@ def _layer_norm(x, scale=None, bias=None, *, axis, eps):  # type: ignore[no-unty
     wide = x if x.dtype == np.float64 else x.astype(np.float32)
     moved = wide - wide.mean(axes, keepdims=True)
     y = moved / np.sqrt((moved * moved).mean(axes, keepdims=True) + wide.dtype.type(eps))
-    y = y.astype(x.dtype)
-    y = y if scale is None else y * scale
-    return y if bias is None else y + bias
+    y = y if scale is None else y * scale.astype(wide.dtype)
+    return (y if bias is None else y + bias.astype(wide.dtype)).astype(x.dtype)
 
 
 @operator(fusion=REDUCTION, infer=_layer_norm_type, reference=_layer_norm)
@@ -301,9 +314,10 @@ def _normalised(
     )
 
     def at(*i: Expr) -> Expr:
-        y = (moved(i) * element(inverse, i)).astype(x.dtype)
-        y = y if scale is None else y * scale[i[first:]]
-        return y if bias is None else y + bias[i[first:]]
+        y = moved(i) * element(inverse, i)
+        y = y if scale is None else y * scale[i[first:]].astype(wide)
+        y = y if bias is None else y + bias[i[first:]].astype(wide)
+        return y.astype(x.dtype)
 
     return te.compute(x.shape, at, name=name)
 
@@ -315,10 +329,8 @@ def _rms_norm_type(x: Any, scale: Any = None, *, axis: int = -1, eps: float = 1e
 def _rms_norm(x, scale=None, *, axis, eps):  # type: ignore[no-untyped-def]
     axes = tuple(range(axis % x.ndim, x.ndim))
     wide = x if x.dtype == np.float64 else x.astype(np.float32)
-    y = (wide / np.sqrt((wide * wide).mean(axes, keepdims=True) + wide.dtype.type(eps))).astype(
-        x.dtype
-    )
-    return y if scale is None else y * scale
+    y = wide / np.sqrt((wide * wide).mean(axes, keepdims=True) + wide.dtype.type(eps))
+    return (y if scale is None else y * scale.astype(wide.dtype)).astype(x.dtype)
 
 
 @operator(fusion=REDUCTION, infer=_rms_norm_type, reference=_rms_norm)
@@ -342,9 +354,11 @@ def _batch_norm_type(
 
 
 def _batch_norm(x, scale, bias, mean, variance, *, eps):  # type: ignore[no-untyped-def]
-    shape = (-1,) + (1,) * (x.ndim - 2)
-    gain = scale / np.sqrt(variance + x.dtype.type(eps))
-    return x * gain.reshape(shape) + (bias - mean * gain).reshape(shape)
+    shape, wide = (-1,) + (1,) * (x.ndim - 2), dtype(sum_type(dtype(x.dtype))).numpy
+    scale, bias, mean, variance = (v.astype(wide) for v in (scale, bias, mean, variance))
+    gain = scale / np.sqrt(variance + wide.type(eps))
+    y = x.astype(wide) * gain.reshape(shape) + (bias - mean * gain).reshape(shape)
+    return y.astype(x.dtype)
 
 
 @operator(fusion=BROADCAST, infer=_batch_norm_type, reference=_batch_norm)
@@ -353,10 +367,12 @@ def batch_norm(
 ) -> Any:
     """(x - mean) / sqrt(variance + eps) scale + bias with given statistics for each channel (axis
     1)."""
+    wide = sum_type(x.dtype)
 
     def at(*i: Expr) -> Expr:
-        gain = scale[i[1]] * te.rsqrt(variance[i[1]] + number(eps, scale[i[1]]))
-        return (x[i] - mean[i[1]]) * gain + bias[i[1]]
+        of = [part[i[1]].astype(wide) for part in (scale, bias, mean, variance)]
+        gain = of[0] * te.rsqrt(of[3] + te.const(eps, wide))
+        return ((x[i].astype(wide) - of[2]) * gain + of[1]).astype(x.dtype)
 
     return te.compute(x.shape, at, name="batch_norm")
 
@@ -371,9 +387,11 @@ def _group_norm_type(x: Any, scale: Any, bias: Any, *, groups: int, eps: float =
 
 def _group_norm(x, scale, bias, *, groups, eps):  # type: ignore[no-untyped-def]
     grouped = x.reshape(x.shape[0], groups, int(np.prod(x.shape[1:])) // groups)
-    y = _layer_norm(grouped, axis=2, eps=eps).reshape(x.shape)
+    wide = dtype(sum_type(dtype(x.dtype))).numpy
+    y = _layer_norm(grouped.astype(wide), axis=2, eps=eps).reshape(x.shape)
     shape = (-1,) + (1,) * (x.ndim - 2)
-    return y * scale.reshape(shape) + bias.reshape(shape)
+    y = y * scale.astype(wide).reshape(shape) + bias.astype(wide).reshape(shape)
+    return y.astype(x.dtype)
 
 
 @operator(fusion=REDUCTION, infer=_group_norm_type, reference=_group_norm)
@@ -406,8 +424,8 @@ def group_norm(x: Any, scale: Any, bias: Any, *, groups: int, eps: float = 1e-5)
 
     def at(*i: Expr) -> Expr:
         group = (i[0], i[1] // channels)
-        y = ((x[i].astype(wide) - mean[group]) * inverse[group]).astype(x.dtype)
-        return y * scale[i[1]] + bias[i[1]]
+        y = (x[i].astype(wide) - mean[group]) * inverse[group]
+        return (y * scale[i[1]].astype(wide) + bias[i[1]].astype(wide)).astype(x.dtype)
 
     return te.compute(x.shape, at, name="group_norm")
 
@@ -420,7 +438,8 @@ def _running_type(x: Any, *, axis: int = 0, exclusive: bool = False, reverse: bo
 def _running(combine: Any, neutral: int) -> Callable[..., Any]:
     def apply(x: np.ndarray, axis: int, exclusive: bool, reverse: bool) -> np.ndarray:
         x = np.flip(x, axis) if reverse else x
-        y = combine.accumulate(x, axis=axis, dtype=x.dtype)
+        wide = dtype(sum_type(dtype(x.dtype))).numpy
+        y = combine.accumulate(x.astype(wide), axis=axis, dtype=wide).astype(x.dtype)
         if exclusive:
             y = np.roll(y, 1, axis)
             y[(slice(None),) * (axis % x.ndim) + (slice(0, 1),)] = neutral
@@ -432,16 +451,19 @@ def _running(combine: Any, neutral: int) -> Callable[..., Any]:
 def _scanned(
     x: Any, axis: int, exclusive: bool, reverse: bool, combine: Callable[..., Expr], neutral: int
 ) -> Any:
-    """combine() of all elements up to each along `axis`, one step of a scan for each place."""
-    d = axis_of(axis, x.ndim)
+    """combine() of all elements up to each along `axis`, one step of a scan for each place;
+    accumulated in f32 at least."""
+    d, wide = axis_of(axis, x.ndim), sum_type(x.dtype)
     rest = (*x.shape[:d], *x.shape[d + 1 :])
     length = x.shape[d]
-    start = te.compute(rest, lambda *i: te.const(neutral, x.dtype), name="running_start")
+    start = te.compute(rest, lambda *i: te.const(neutral, wide), name="running_start")
 
     def step(t: Expr, s: Any) -> Any:
         at = length - 1 - t if reverse else t
         return te.compute(
-            rest, lambda *i: combine(s[i], x[(*i[:d], at, *i[d:])]), name="running_step"
+            rest,
+            lambda *i: combine(s[i], x[(*i[:d], at, *i[d:])].astype(wide)),
+            name="running_step",
         )
 
     sums = te.scan(step, start, length, name="running")
@@ -450,9 +472,9 @@ def _scanned(
         t = length - 1 - i[d] if reverse else i[d]
         others = (*i[:d], *i[d + 1 :])
         if not exclusive:
-            return sums[(t, *others)]
+            return sums[(t, *others)].astype(x.dtype)
         before = sums[(te.maximum(t - 1, 0), *others)]
-        return te.select(t > 0, before, te.const(neutral, x.dtype))
+        return te.select(t > 0, before, te.const(neutral, wide)).astype(x.dtype)
 
     return te.compute(x.shape, result, name="running_result")
 

@@ -199,11 +199,15 @@ def no_logarithm_of_softmax(edit: Edit, node: Node) -> Any:
 
 def groups_as_rows(edit: Edit, node: Node) -> Any:
     """group_norm is a layer norm of rows: what is normalised together becomes the last axes. Then
-    each group's statistics are where its elements are, and groups run in parallel."""
+    each group's statistics are where its elements are, and groups run in parallel. Small floats
+    stay wide up to the result."""
     x, scale, bias = node.inputs
-    channels, groups = as_int(x.shape[1]), node["groups"]
+    kind, channels, groups = x.dtype, as_int(x.shape[1]), node["groups"]
     if channels is None or groups in (0, channels):
         return None
+    small = kind.bits < 32
+    if small:
+        x, scale, bias = (edit.emit("cast", v, to="f32") for v in node.inputs)
     each = groups, channels // groups
     space = x.shape[2:]
     rows = edit.emit("reshape", x, shape=(x.shape[0], *each, *space))
@@ -211,6 +215,7 @@ def groups_as_rows(edit: Edit, node: Node) -> Any:
     for op, vector in (("mul", scale), ("add", bias)):
         wide = edit.emit("reshape", vector, shape=(*each, *(1,) * len(space)))
         made = edit.emit(op, made, wide)
+    made = edit.emit("cast", made, to=kind.name) if small else made
     return edit.emit("reshape", made, shape=x.shape, name=node.name)
 
 
