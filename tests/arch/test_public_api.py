@@ -12,7 +12,7 @@ import tilewright as tw
 CALLS = {
     "compile": "(source, target='cpu', *, example_inputs=None, dynamic_shapes=None,"
     " shapes=None, specialise=0, threads=None, opt_level=3,"
-    " cache=True)",
+    " winograd=None, cache=True)",
     "build": "(func, target='cpu', *, threads=None)",
     "load": "(source, threads=None, *, verify=None)",
     "Schedule": "(func, decisions=None, choose=None)",

@@ -77,6 +77,14 @@ def compile_command(
     target: TargetsOption = None,
     threads: Threads = None,
     opt_level: Level = 3,
+    winograd: Annotated[
+        bool | None,
+        typer.Option(
+            "--winograd/--no-winograd",
+            help="Whether 3x3 convolutions may be Winograd's: faster, less exact.",
+            show_default="on",
+        ),
+    ] = None,
     size: FixedSizes = None,
     library: Annotated[
         Path | None,
@@ -107,6 +115,7 @@ def compile_command(
             shapes=shapes,
             threads=threads,
             opt_level=opt_level,
+            winograd=winograd,
             stages=stages,
             sign=sign,
         )

@@ -61,6 +61,7 @@ def compile_observed(
     shapes: Shapes | None = None,
     threads: int | None = None,
     opt_level: int = 3,
+    winograd: bool | None = None,
     cache: bool = True,
     stages: Stages | None = None,
     observers: Sequence[Observer] = (),
@@ -82,7 +83,8 @@ def compile_observed(
         with stages("identify"):
             opened = open_source(source, example_inputs, identity, shapes, dynamic_shapes)
             store = Cache() if cache and opened.identity is not None else None
-            key = artifact_key(opened.identity or "", target, count, opt_level, shapes)
+            asked_for = target, count, opt_level, shapes, winograd
+            key = artifact_key(opened.identity or "", *asked_for)
         made: Executable | None = None
         if store is not None and identity is None and not observers and not seen.is_on:
             with stages("load"):
@@ -95,7 +97,15 @@ def compile_observed(
                     graph = opened.graph()
                 name = Path(source).stem if isinstance(source, str | os.PathLike) else graph.name
                 program = compile_graph(
-                    graph, machines, count, opt_level, workers, stages, seen.named(name), observers
+                    graph,
+                    machines,
+                    count,
+                    opt_level,
+                    workers,
+                    stages,
+                    seen.named(name),
+                    observers,
+                    winograd,
                 )
             if store is not None and file_identity(Path(source), store) != opened.identity:
                 store = None  # somebody changed the file while it was read
@@ -114,6 +124,7 @@ def compile_file(
     shapes: Shapes | None = None,
     threads: int | None = None,
     opt_level: int = 3,
+    winograd: bool | None = None,
     stages: Stages | None = None,
     sign: Any = None,
 ) -> abi.Manifest:
@@ -126,7 +137,9 @@ def compile_file(
         with KernelPool() as pool:
             with stages("import"):
                 graph = open_source(source, shapes=shapes).graph()
-            program = compile_graph(graph, machines, count, opt_level, pool, stages, seen)
+            program = compile_graph(
+                graph, machines, count, opt_level, pool, stages, seen, winograd=winograd
+            )
         with stages("write"), replace_file(Path(path)) as file:
             write_artifact(program, file)
             if key is not None:
@@ -208,7 +221,11 @@ def _kept(
 
 
 def prepare(
-    graph: Graph, machine: Target, opt_level: int, observers: Sequence[Observer] = ()
+    graph: Graph,
+    machine: Target,
+    opt_level: int,
+    observers: Sequence[Observer] = (),
+    winograd: bool = True,
 ) -> FusedGraph:
     """The graph passes, up to groups that become kernels."""
     graph = optimise(graph, pipeline=PIPELINE if opt_level else NEEDED, observers=observers)
@@ -217,7 +234,7 @@ def prepare(
         caches = machine.cache(0).size, machine.cache(1).size
         layouts = (
             "choose_layouts",
-            lambda g: choose_layouts(g, *vectors, *caches, machine.costs),
+            lambda g: choose_layouts(g, *vectors, *caches, machine.costs, winograd),
         )
         graph = optimise(graph, pipeline=[layouts, *PIPELINE], observers=observers)
     start = time.perf_counter()
@@ -237,6 +254,7 @@ def compile_graph(
     stages: Stages | None = None,
     watch: Watch | None = None,
     observers: Sequence[Observer] = (),
+    winograd: bool | None = None,
 ) -> abi.Program:
     """A graph as a program that an artifact can hold, with a code variant for each machine. The
     first machine decides on layouts and fusion, so that all variants share weights and arena."""
@@ -247,12 +265,14 @@ def compile_graph(
         for observer in watchers:
             observer(step, None, after, 0.0)
 
+    winograd = knobs.WINOGRAD.read() if winograd is None else winograd
     see("import", graph)
     if not knobs.CHECK_INDICES.read():
         graph = without_checks(graph)
     likely = likely_values(graph)
+    seen = [stages.observe("passes"), *watchers]
     with stages("passes"):
-        fused = prepare(graph, machines[0], opt_level, [stages.observe("passes"), *watchers])
+        fused = prepare(graph, machines[0], opt_level, seen, winograd)
     with stages("te"):
         groups, funcs, unique, jobs = kernel_jobs(fused, machines[0], threads, watch)
         for n, machine in enumerate(machines[1:], 1):

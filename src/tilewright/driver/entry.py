@@ -36,6 +36,7 @@ def compile(
     specialise: int = 0,
     threads: int | None = None,
     opt_level: int = 3,
+    winograd: bool | None = None,
     cache: bool = True,
 ) -> Executable | Specialised:
     """Compile a model.
@@ -49,7 +50,9 @@ def compile(
     target: see `tilewright targets`; a list makes a code variant for each, the widest first, and
     the first that a machine can run is picked when the artifact is loaded. threads: for which the
     code is planned and run (default: all cores). opt_level: 0 runs the model's operators one by
-    one, 1 adds graph passes and fusion, 2 and above packed layouts. cache: look for an earlier
+    one, 1 adds graph passes and fusion, 2 and above packed layouts. winograd: whether 3x3
+    convolutions may be Winograd's, which are faster and round more (docs/accuracy.md; by default
+    they may, unless TILEWRIGHT_WINOGRAD=0). cache: look for an earlier
     result in the cache folder and leave this one there. Raises CompileError (ImportFault for
     malformed files), MemoryFault (a MemoryError too) where memory cannot be had.
     """
@@ -65,12 +68,15 @@ def compile(
             shapes=shapes,
             threads=threads,
             opt_level=opt_level,
+            winograd=winograd,
             cache=cache,
         )
     stages, identity, shapes = Stages(), None, _read_shapes(shapes)
     with memory_told(asked(source), stages.when):
         if cache and dynamic_shapes is None and opt_level in range(4):
-            found, identity = _compiled_before(source, target, threads, opt_level, shapes, stages)
+            found, identity = _compiled_before(
+                source, target, threads, opt_level, shapes, winograd, stages
+            )
             if found is not None:
                 return found
         from tilewright.driver.compile import compile_observed
@@ -83,6 +89,7 @@ def compile(
             shapes=shapes,
             threads=threads,
             opt_level=opt_level,
+            winograd=winograd,
             cache=cache,
             stages=stages,
             identity=identity,
@@ -108,7 +115,13 @@ def _read_shapes(shapes: Any) -> dict[str, int | tuple[int | None, ...]]:
 
 
 def _compiled_before(
-    source: Any, target: Any, threads: Any, opt_level: int, shapes: Any, stages: Stages
+    source: Any,
+    target: Any,
+    threads: Any,
+    opt_level: int,
+    shapes: Any,
+    winograd: bool | None,
+    stages: Stages,
 ) -> tuple[Executable | None, str | None]:
     """The model file from the cache, None if it is not there or the compiler has to look at it; and
     the file's identity, if it was asked for."""
@@ -122,7 +135,7 @@ def _compiled_before(
     store = Cache()
     with stages("identify"):
         identity = file_identity(path, store)
-        key = artifact_key(identity, target, count, opt_level, shapes)
+        key = artifact_key(identity, target, count, opt_level, shapes, winograd)
     with stages("load"):
         found = store.fetch(key, lambda kept: Executable(kept, count))
     if found is not None:

@@ -39,14 +39,20 @@ LOCATION = b"\x0a\x08location\x12"
 
 
 def artifact_key(
-    identity: str, target: Any, threads: int, opt_level: int, shapes: Any = None
+    identity: str,
+    target: Any,
+    threads: int,
+    opt_level: int,
+    shapes: Any = None,
+    winograd: bool | None = None,
 ) -> str:
     """The key of a model (its identity) compiled for a target, or several, with these options."""
     sized = sorted((k, v if isinstance(v, int) else tuple(v)) for k, v in (shapes or {}).items())
     targets = [target] if isinstance(target, str) or not isinstance(target, Sequence) else target
     words = "; ".join(map(str, targets))
     here = machine_identity() + measurements()
-    asked = repr((sized, knobs.CHECK_INDICES.read()))
+    winograd = knobs.WINOGRAD.read() if winograd is None else winograd
+    asked = repr((sized, knobs.CHECK_INDICES.read(), winograd))
     return make_key(identity, words, here, threads, opt_level, asked, __version__, fingerprint())
 
 

@@ -25,7 +25,7 @@ from tilewright.graph.graph import Graph
 from tilewright.graph.specialise import specialise
 from tilewright.support.errors import CompileError, UserFault
 
-OPTIONS = ("threads", "opt_level")
+OPTIONS = ("threads", "opt_level", "winograd")
 MOST_SPECIAL = 4  # sizes that have code of their own
 OFTEN = 4  # calls with the same sizes from which code for them pays
 MOST_REMEMBERED = 1000  # sizes whose calls are counted
@@ -45,8 +45,8 @@ def tilewright(
 ) -> Callable[..., Any]:
     """The backend: a function that computes what `module` does.
 
-    options: `threads` and `opt_level`, as `tilewright.compile` takes them. Raises CompileError for
-    other options.
+    options: `threads`, `opt_level` and `winograd`, as `tilewright.compile` takes them. Raises
+    CompileError for other options.
     """
     options = dict(options or {})
     unknown = [k for k in options if k not in OPTIONS]

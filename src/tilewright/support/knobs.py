@@ -100,6 +100,13 @@ CHECK_INDICES = Knob(
     "0 or 1",
     "compile checks that indices lie in what they index; without, those outside take the nearest",
 )
+WINOGRAD = Knob(
+    "TILEWRIGHT_WINOGRAD",
+    _flag,
+    True,
+    "0 or 1",
+    "let 3x3 convolutions be Winograd's, where the caller does not say",
+)
 
 ALL: tuple[Knob[Any], ...] = (
     DUMP,
@@ -111,6 +118,7 @@ ALL: tuple[Knob[Any], ...] = (
     CACHE_DIR,
     CACHE_MB,
     CHECK_INDICES,
+    WINOGRAD,
 )
 
 

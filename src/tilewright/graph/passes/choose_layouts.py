@@ -47,19 +47,27 @@ def choose_layouts(
     first_cache: int = 32 << 10,
     second_cache: int = 512 << 10,
     costs: Costs = COMMON,
+    winograd: bool = True,
 ) -> Graph:
     """Packed layouts for vectors of `lanes` f32 and a machine with `registers` vector registers,
-    caches of so many bytes, and these constants."""
-    return _Layouts(graph, lanes, registers, (first_cache, second_cache), costs).run()
+    caches of so many bytes, and these constants. `winograd`: may convolutions be Winograd's?"""
+    return _Layouts(graph, lanes, registers, (first_cache, second_cache), costs, winograd).run()
 
 
 class _Layouts(Edit):
     """The edit, with the packed form of each value that has one."""
 
     def __init__(
-        self, graph: Graph, lanes: int, registers: int, caches: tuple[int, int], costs: Costs
+        self,
+        graph: Graph,
+        lanes: int,
+        registers: int,
+        caches: tuple[int, int],
+        costs: Costs,
+        winograd: bool,
     ) -> None:
         super().__init__(graph)
+        self.winograd = winograd
         self.lanes, self.registers, self.caches, self.costs = lanes, registers, caches, costs
         self.packed: dict[Value, Packing] = {}  # of each value of the old graph, its first one
         self.forms: dict[tuple[Value, Packing], Value] = {}  # and in which value it is so
@@ -220,7 +228,7 @@ class _Layouts(Edit):
     ) -> int:
         """The edge of the tiles for Winograd's convolution with filters of this shape; 0 where it
         does not apply or pay."""
-        if node.output.rank != 4:
+        if node.output.rank != 4 or not self.winograd:
             return 0
         images, _, height, width = map(as_int, node.output.shape)
         unit = window["strides"] == (1, 1) and lie.groups == 1

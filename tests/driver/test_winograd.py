@@ -1,0 +1,73 @@
+"""Winograd's convolution can be turned off, and one pixel that is no number stays in its tiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tilewright as tw
+from tests.graph.rewriting import ops
+from tilewright.driver.compile import prepare
+from tilewright.driver.identity import artifact_key
+from tilewright.driver.source import open_source
+from tilewright.target.target import target
+
+SIZE, REACH = 24, 4
+LINE = "cpu -mcpu=skylake-avx512"
+
+
+@pytest.fixture(scope="module")
+def conv() -> nn.Module:
+    torch.manual_seed(2)
+    return nn.Conv2d(64, 64, 3, padding=1, bias=False).eval()
+
+
+def image() -> torch.Tensor:
+    return torch.randn(2, 64, SIZE, SIZE, generator=torch.Generator().manual_seed(4))
+
+
+def test_the_option_decides(conv: nn.Module) -> None:
+    def made(winograd: bool) -> list[str]:
+        graph = open_source(conv, (image(),)).graph()
+        return ops(prepare(graph, target(LINE), 3, winograd=winograd).graph)
+
+    assert "winograd_packed" in made(True)
+    assert "winograd_packed" not in made(False) and "conv_packed" in made(False)
+
+
+def test_the_cache_tells_them_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def key(winograd: bool | None) -> str:
+        return artifact_key("m", "cpu", 1, 3, None, winograd)
+
+    assert key(None) == key(True) != key(False)
+    monkeypatch.setenv("TILEWRIGHT_WINOGRAD", "0")
+    assert key(None) == key(False) != key(True)
+
+
+@pytest.mark.parametrize("winograd", [True, False])
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), 7e37])
+def test_a_wrong_pixel_spoils_its_tiles_only(conv: nn.Module, wrong: float, winograd: bool) -> None:
+    x, spoiled = image(), image()
+    row, column = 9, 14
+    spoiled[0, 5, row, column] = wrong
+    exe = tw.compile(conv, example_inputs=(x,), winograd=winograd, cache=False)
+    plain, other = (np.asarray(exe(v)) for v in (x, spoiled))
+    plain, other = (y.reshape(2, 64, SIZE, SIZE) for y in (plain, other))
+    reach = REACH if winograd else 1
+    far = np.ones((2, 1, SIZE, SIZE), bool)
+    far[0, :, row - reach : row + reach + 1, column - reach : column + reach + 1] = False
+    far = np.broadcast_to(far, plain.shape)
+    np.testing.assert_array_equal(plain[far], other[far])
+
+
+def test_plain_convolutions_are_as_exact_as_eager(conv: nn.Module) -> None:
+    x = image() * 100
+    with torch.no_grad():
+        exact, eager = conv.double()(x.double()).numpy(), conv.float()(x).numpy()
+    made = tw.compile(conv, example_inputs=(x,), winograd=False, cache=False)(x)
+    error, theirs = (
+        np.abs(np.asarray(y).reshape(exact.shape) - exact).max() for y in (made, eager)
+    )
+    assert error < 3 * theirs
