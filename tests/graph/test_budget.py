@@ -21,10 +21,11 @@ random = np.random.default_rng(5)
 W = random.standard_normal((32, 32), np.float32)
 
 
-def model(nodes, constants, rank=1):
+def model(nodes, constants, opset=18):
     """An ONNX model that ends with the sum of all that `nodes` make of constants, times x[1]."""
+    last = nodes[-1].output[0]
     end = [
-        helper.make_node("ReduceSum", [nodes[-1].output[0]], ["total"], keepdims=0),
+        helper.make_node("ReduceSum", [last], ["total"], keepdims=0),
         helper.make_node("Mul", ["x", "total"], ["y"]),
     ]
     value = helper.make_tensor_value_info
@@ -33,7 +34,7 @@ def model(nodes, constants, rank=1):
         [value("y", TensorProto.FLOAT, [1])],
         [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()],
     )  # fmt: skip
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
 
 
 def node(op, inputs, **attrs):
@@ -90,6 +91,29 @@ SMALL_FILES = {
         [node("Resize", "w  s", mode="linear")],
         {"w": W[None, None], "s": np.array([1, 1, 512, 512], np.float32)},
     ),
+    "long resize": model(
+        [node("Resize", "w   g", mode="cubic")],
+        {"w": W[None, None, :1], "g": np.array([1, 1, 1, 1 << 24])},
+    ),
+    "long upsample": model(
+        [node("Upsample", "w s", mode="linear")],
+        {"w": W[None, None, :1], "s": np.array([1, 1, 1, 1 << 21], np.float32)},
+        opset=9,
+    ),
+    "transform of prime length": model(
+        [node("DFT", "w", axis=1)], {"w": random.random((1, 65537, 1), np.float32)}
+    ),
+    "filters": model(
+        [node("MelWeightMatrix", "b n hz l h")],
+        {
+            "b": np.array(1 << 14),
+            "n": np.array(1 << 16),
+            "hz": np.array(16000),
+            "l": np.float32(0),
+            "h": np.float32(8000),
+        },
+    ),
+    "window": model([node("HannWindow", "n")], {"n": np.array(1 << 28)}),
     "pad": model([node("Pad", "w p")], {"w": W, "p": np.array([0, 0, 1 << 14, 1 << 14])}),
     "product": model(
         [node("MatMul", "a b")],

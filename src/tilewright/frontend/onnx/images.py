@@ -15,6 +15,8 @@ from tilewright.frontend.onnx.tensors import axis
 from tilewright.graph.resample import ROUNDING, Axis, Kernel, resample
 from tilewright.ir.expr import as_int
 
+LONGEST_TABLE = 1 << 18  # positions of an axis up to which what each reads is kept as a constant
+
 
 @translates("ImageDecoder")
 def image_decoder(n: Site) -> Any:
@@ -36,9 +38,15 @@ def upsample(n: Site) -> Any:
     if scales is None or len(scales) != n[0].rank:
         raise Refusal("it needs a scale for each axis")
     axes = []
-    for d, (scale, size) in enumerate(zip(scales, known(n), strict=True)):
+    if any(not math.isfinite(s) or s <= 0 for s in scales):
+        raise Refusal(f"its scales {list(scales)} are not positive")
+    whole = [math.floor(size * scale) for scale, size in zip(scales, known(n), strict=True)]
+    if max(whole, default=0) > LONGEST_TABLE and n.text("mode", "nearest") != "cubic":
+        kind = "nearest" if n.text("mode", "nearest") == "nearest" else "linear"
+        given, every = n.constant(np.asarray(scales, np.float32)), tuple(range(n[0].rank))
+        return resized.resize(n, every, "asymmetric", Kernel(kind, "floor"), (None, given, None))
+    for d, (scale, new) in enumerate(zip(scales, whole, strict=True)):
         if scale != 1:
-            new = math.floor(size * scale)
             axes.append(Axis(d, np.arange(new) / scale, scale))
     kind = n.text("mode", "nearest")
     if kind not in ("nearest", "linear", "bilinear"):
@@ -73,10 +81,12 @@ def resize(n: Site) -> Any:
     shape = known(n)
     if len(scales if scales is not None else goal or ()) != len(axes):
         raise Refusal(f"it needs a scale or a size for each of {len(axes)} axes")
+    kernel, asked = kernel_of(n, kind, rounding), (scales, goal)
     if any(shape[a] < 0 for a in resized_axes(n, axes, scales, goal)):
-        return at_run_time(n, axes, how, kernel_of(n, kind, rounding), scales, goal)
+        return at_run_time(n, axes, how, kernel, *asked)
     scales, goal = factors(n, [shape[a] for a in axes], scales, goal)
-    kernel = kernel_of(n, kind, rounding)
+    if max(goal, default=0) > LONGEST_TABLE:
+        return at_run_time(n, axes, how, kernel, *asked)
     made, outside = [], []
     for k, (a, scale, new) in enumerate(zip(axes, scales, goal, strict=True)):
         window = (0.0, 1.0) if roi is None else (float(roi[k]), float(roi[len(axes) + k]))
