@@ -36,7 +36,7 @@ from tilewright.strategy.loops import (
     vectorize,
 )
 from tilewright.strategy.pointwise import is_worth_a_region, stream, vector_lanes
-from tilewright.strategy.registers import decide_tile, fill_registers, weights_on
+from tilewright.strategy.registers import BODY, INNER_STEPS, decide_tile, fill_registers, weights_on
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 
@@ -108,6 +108,11 @@ def contraction(schedule: Schedule, name: str, target: Target, threads: int) -> 
     others = [n for d, n in enumerate(loops[:-1]) if d != tiled.row]
     count, width = (extent(schedule, loop, LARGE) for loop in (row, column))
     lanes = min(vector_lanes(block, target), 1 << (width - 1).bit_length())
+    depth = prod(as_int(a.extent) or LARGE for a in block.axes if a.kind == "reduce")
+    if depth <= INNER_STEPS:
+        count = min(
+            count, BODY // depth
+        )  # few steps are unrolled whole, while memory is waited for
     weights, of = weights_on(target, lanes, deep(block)), f"{name}."
     rows, vectors = decide_tile(
         schedule, count, -(-width // lanes), target, of=of, weights=weights
