@@ -10,6 +10,8 @@ import pytest
 
 from tilewright import te
 from tilewright.codegen import inprocess
+from tilewright.graph.builder import complete
+from tilewright.graph.operator import OPERATORS
 from tilewright.ir.expr import Var, as_int
 from tilewright.schedule.schedule import replay
 from tilewright.strategy.select import default
@@ -134,3 +136,13 @@ def test_not_only_products():
     made = default(func, CPU, 1, strict=True)
     assert "product.rows" in decisions(made)
     check(made, func, lambda a, b: np.abs(a[:, None] - b[None]).sum(2))
+
+
+def test_an_operand_is_padded_once():
+    """A reduction that uses each value often does not compute it each time."""
+    x, f = te.placeholder((1, 12, 20, 33), "f32", "x"), te.placeholder((24, 12, 3, 3), "f32", "f")
+    attrs = complete("conv", {"pads": ((1, 1), (1, 1))})
+    func = te.func("conv", [x, f], [OPERATORS["conv"].define(x, f, **attrs)])
+    made = default(func, CPU, 2, strict=True)
+    assert "conv_pad" in made.blocks() and "conv.rows" in decisions(made)
+    check(made, func, lambda x, f: OPERATORS["conv"].reference(x, f, **attrs))

@@ -73,3 +73,20 @@ def test_shares_of_odd_sizes_agree_with_numpy(taps, size, threads):
         graph = image_through((17, 9, taps, taps), size, True, pads=pads, strides=strides)
         image = np.random.default_rng(size).standard_normal((1, 9, size, size), np.float32)
         assert judge(graph, [image], threads) == ""
+
+
+@pytest.mark.parametrize("op", ["conv", "conv_transpose"])
+@pytest.mark.parametrize(("channels", "length", "threads"), [(16, 700, 2), (48, 301, 3)])
+def test_threads_share_the_columns_of_one_row(op, channels, length, threads):
+    """Convolutions along one axis: there are few blocks of channels, and one row."""
+    build, rng = Builder(), np.random.default_rng(5)
+    x = build.input("x", "f32", (1, channels, length))
+    kernel = rng.standard_normal((channels, channels, 4), np.float32) / channels
+    attrs = {"pads": ((1, 2),)} if op == "conv" else {"strides": (2,), "pads": ((1, 1),)}
+    graph = build.finish({"y": build.emit(op, x, build.constant(kernel), **attrs)})
+    _, _, _, jobs = kernel_jobs(prepare(graph, AVX512, 3), AVX512, threads, Watch())
+    (job,) = [job for job in jobs if op in job.func.name]
+    made = default(job.func, AVX512, threads, strict=True)
+    outer = find_loop(made.func, made.loops(made.blocks()[-1])[0])
+    assert outer.kind == "parallel" and int(outer.extent.value) >= 2 * threads
+    assert judge(graph, [rng.standard_normal((1, channels, length), np.float32)], threads) == ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from math import prod
 
-from tilewright.ir.expr import Binary, BinaryOp, Cast, Select, Unary, UnaryOp, as_int
+from tilewright.ir.expr import Binary, BinaryOp, Cast, Load, Select, Unary, UnaryOp, as_int
 from tilewright.ir.stmt import Block, Buffer, Func, annotation
 from tilewright.ir.walk import blocks, loads, stores, visit
 from tilewright.schedule.schedule import Schedule
@@ -24,7 +24,7 @@ CHEAP_UNARY = frozenset(
 )  # fmt: skip
 COSTLY_BINARY = frozenset({BinaryOp.pow, BinaryOp.atan2, BinaryOp.fmod, BinaryOp.div})
 LONG = 8  # operators: more than a load and what it waits for
-OFTEN = 16  # times as often as a value is needed once: then even a table of it is worth making
+OFTEN = 16  # times as often as there are values: then storing them pays, cheap as they may be
 UNKNOWN_SIZE = 64  # what a symbolic size counts for in estimates
 
 
@@ -49,6 +49,12 @@ def is_costly(block: Block) -> bool:
     )
 
 
+def is_copy(block: Block) -> bool:
+    """Does the block but move what it reads?"""
+    values = [s.value for s in stores(block.body)]
+    return all(isinstance(v.a if isinstance(v, Cast) else v, Load) for v in values)
+
+
 def instances(block: Block) -> int:
     """How often the block runs; symbolic sizes count as UNKNOWN_SIZE."""
     return prod(UNKNOWN_SIZE if (n := as_int(a.extent)) is None else n for a in block.axes)
@@ -71,10 +77,10 @@ def absorb(schedule: Schedule, keep: Collection[str] = ()) -> None:
     """Inline elementwise blocks into their readers, first to last.
 
     Stays: what `keep` names, reductions, results, what `compute_inline` refuses, and blocks that
-    are costly and would be computed more often than now; where all blocks are elementwise, tables
-    too (an axis's indices and weights). A block with the role "pad" is computed
-    apart, and the kernels with a role of their own (convolutions, products) take nothing in but
-    through their pad.
+    are costly and would be computed more often than now, or of which a reduction needs each value
+    far more often; where all blocks are elementwise, tables too (an axis's indices and weights). A
+    block with the role "pad" is computed apart, and the kernels with a role of their own
+    (convolutions, products) take nothing in but through their pad.
     """
     apart = not any(role(b) or is_reduction(b) for b in blocks(schedule.func.body))
     for name in schedule.blocks():
@@ -106,4 +112,7 @@ def _is_table(block: Block, reading: Sequence[Block]) -> bool:
 def _may_take(reader: Block, block: Block) -> bool:
     if role(reader) not in ("", "pad", "columns"):
         return False
+    if is_reduction(reader) and not is_copy(block):
+        if instances(reader) >= OFTEN * instances(block):
+            return False
     return not is_costly(block) or instances(reader) <= instances(block)

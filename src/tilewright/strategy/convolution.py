@@ -38,7 +38,7 @@ from tilewright.strategy.loops import (
     vectorize,
 )
 from tilewright.strategy.padding import columns_met, skip_padding, skips_padding
-from tilewright.strategy.pointwise import ROWS, stream
+from tilewright.strategy.pointwise import COLUMNS, ROWS, stream
 from tilewright.strategy.registers import decide_spatial_tile, fill_registers, multiples, weights_on
 from tilewright.target.target import Target
 
@@ -75,9 +75,10 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
     """conv_packed: (N, Co/ob, [D,] H, W, ob)."""
     name = next(b.name for b in blocks(schedule.func.body) if role(b) == "conv_packed")
     anchor = split_off_result(schedule, name)
-    if anchor.pad is not None:
-        stream(schedule, anchor.pad, target, threads, places=ROWS)
     n, o, *planes, y, x, i = by_axis(schedule, anchor.result)
+    line = is_line(schedule, [*planes, y])
+    if anchor.pad is not None:
+        stream(schedule, anchor.pad, target, threads, places=COLUMNS if line else ROWS)
     lanes = lanes_of(schedule, name, target)
     skips = anchor.pad is not None and skips_padding(schedule, anchor.pad)
     met = columns_met(schedule, name) if skips else ()
@@ -85,8 +86,11 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
     band, y = blocked(schedule, "band", y)
     share, rows = "", [*planes, y]
     if not band:
-        spread = is_spread(schedule, name)
-        share, rows[0] = shared(schedule, rows[0], threads, extent(schedule, o), wanted=spread)
+        spread, others = is_spread(schedule, name), extent(schedule, o)
+        if line:
+            share, x = shared(schedule, x, threads, others, wanted=spread)
+        else:
+            share, rows[0] = shared(schedule, rows[0], threads, others, wanted=spread)
     reorder(schedule, n, share, band, o, *rows, x, *tile)
     own = compute_inside(schedule, anchor.block, innermost([n, share, band, o, *rows, x]))
     (_, own_o, *_, own_y, own_x, own_i), reduced = own[: 5 + len(planes)], own[5 + len(planes) :]
@@ -100,7 +104,13 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:
-        parallel(schedule, [n, share, o] if share else [n, band, o, *rows], threads)
+        alone = [n, band, o, *rows, *[x] * line]
+        parallel(schedule, [n, share, o] if share else alone, threads)
+
+
+def is_line(schedule: Schedule, rows: Sequence[str]) -> bool:
+    """Whether an image with these loops over rows is one row: threads then share its columns."""
+    return all(extent(schedule, loop, LARGE) == 1 for loop in rows)
 
 
 def is_spread(schedule: Schedule, anchor: str) -> bool:
@@ -123,6 +133,7 @@ def transposed(schedule: Schedule, target: Target, threads: int) -> None:
         stream(schedule, anchor.pad, target, threads)
     n, o, *space, i = by_axis(schedule, anchor.result)
     (*planes, y, x), phases = space[::2], space[1::2]
+    line = is_line(schedule, [*planes, y])
     lanes = lanes_of(schedule, name, target)
     o, y, x, tile = cut_tile(schedule, name, (o, y, x, i), target, lanes)
     around = [n, o, *phases, *planes, y, x]
@@ -135,7 +146,7 @@ def transposed(schedule: Schedule, target: Target, threads: int) -> None:
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:
-        parallel(schedule, around[:-1], threads)
+        parallel(schedule, around if line else around[:-1], threads)
 
 
 def lanes_of(schedule: Schedule, anchor: str, target: Target) -> int:

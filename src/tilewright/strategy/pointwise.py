@@ -23,6 +23,7 @@ from tilewright.target.target import Target
 BYTES_PER_CYCLE = 16  # of results at best: what takes less than a parallel region is not worth one
 UNROLLED_VECTORS = 4  # independent vectors in flight
 ROWS = 2  # the axis of a packed image along which threads share it
+COLUMNS = 3  # that of an image of one row
 OPEN_PIECE = 1 << 14  # elements of a parallel piece of a loop whose length only the run knows
 PIECES = 4  # parallel pieces for each thread, so that an unlucky thread does not hold up the rest
 
