@@ -130,3 +130,22 @@ def test_windows_of_open_images():
         np.testing.assert_allclose(run(x)[0], session.run(None, {"x": x})[0], rtol=1e-5)
     with pytest.raises(InputError, match="the shape of Reshape"):
         run(np.ones((15, 7, 3), np.float32))
+
+
+def test_resizing_to_the_size_of_another_leaves_batch_and_channels():
+    nodes = [
+        helper.make_node("Shape", ["x"], ["own"], end=2),
+        helper.make_node("Shape", ["z"], ["other"], start=2),
+        helper.make_node("Concat", ["own", "other"], ["goal"], axis=0),
+        helper.make_node("Resize", ["x", "", "", "goal"], ["y"], mode="linear"),
+    ]
+    given = {"x": ["n", "c", "h", "w"], "z": [1, 1, "height", "width"]}
+    proto = model(nodes, given)
+    read = [node for node in import_onnx(proto).nodes if node.op == "gather"]
+    assert {node["axis"] for node in read if node.inputs[0].rank == 4} == {2, 3}
+    run, session = compiled(proto), ort.InferenceSession(proto.SerializeToString())
+    for shape, goal in (((2, 3, 5, 7), (11, 9)), ((1, 2, 6, 6), (6, 13))):
+        x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+        z = np.zeros((1, 1, *goal), np.float32)
+        (wanted,) = session.run(None, {"x": x, "z": z})
+        np.testing.assert_allclose(run(x, z)[0], wanted, rtol=1e-4, atol=1e-5)

@@ -27,7 +27,7 @@ def image_through(weights, size, pooled=False, **attrs):
 
 def schedules(graph, threads):
     """The schedules of a graph's kernels that decide on a share of their own."""
-    _, _, _, jobs = kernel_jobs(prepare(graph, AVX512, 3), AVX512, threads, Watch())
+    *_, jobs = kernel_jobs(prepare(graph, AVX512, 3), AVX512, threads, Watch())
     found = [default(job.func, AVX512, threads, strict=True) for job in jobs]
     return [s for s in found if "share" in decisions(s)]
 

@@ -169,7 +169,7 @@ def product_of(channels: int, size: int, window: int) -> dict:
     weights = rng.standard_normal((channels, channels, window, window), np.float32)
     pads = (((window - 1) // 2,) * 2,) * 2
     graph = build.finish({"y": build.emit("conv", x, build.constant(weights), pads=pads)})
-    _, _, _, jobs = kernel_jobs(prepare(graph, AVX512, 3), AVX512, 1, Watch())
+    *_, jobs = kernel_jobs(prepare(graph, AVX512, 3), AVX512, 1, Watch())
     found = [decisions(default(job.func, AVX512, strict=True)) for job in jobs]
     return next(d for d in found if "vectors" in d)
 
@@ -196,6 +196,6 @@ def test_steps_of_few_vectors_stand_together(rows, several):
     x = build.input("x", "f32", (rows, 96))
     weights = build.constant(rng.standard_normal((96, 64), np.float32))
     graph = build.finish({"y": build.emit("matmul", x, weights)})
-    _, _, _, jobs = kernel_jobs(prepare(graph, AVX512, 3), AVX512, 1, Watch())
+    *_, jobs = kernel_jobs(prepare(graph, AVX512, 3), AVX512, 1, Watch())
     (made,) = [d for job in jobs if "steps" in (d := decisions(default(job.func, AVX512)))]
     assert (made["steps"] > 1) == several

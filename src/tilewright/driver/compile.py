@@ -23,6 +23,7 @@ from tilewright import te
 from tilewright.driver.identity import artifact_key, file_identity
 from tilewright.driver.kernels import Job, KernelPool
 from tilewright.driver.observe import Watch, watch
+from tilewright.driver.own_sizes import Own, own_sizes
 from tilewright.driver.program import Code, assemble, workspaces
 from tilewright.driver.source import Shapes, open_source
 from tilewright.driver.stages import Observer, Stages, asked
@@ -274,7 +275,7 @@ def compile_graph(
     with stages("passes"):
         fused = prepare(graph, machines[0], opt_level, seen, winograd)
     with stages("te"):
-        groups, funcs, unique, jobs = kernel_jobs(fused, machines[0], threads, watch)
+        groups, funcs, own, unique, jobs = kernel_jobs(fused, machines[0], threads, watch)
         for n, machine in enumerate(machines[1:], 1):
             seen = watch.variant(n)
             jobs += [replace(job, target=str(machine), watch=seen) for job in jobs[: len(unique)]]
@@ -288,9 +289,9 @@ def compile_graph(
     with stages("plan"):
         codes: list[Code] = []
         for n, machine in enumerate(machines):
-            own = kernels[n * len(unique) : (n + 1) * len(unique)]
-            of_group = {g.name: own[unique[f]] for g, f in zip(groups, funcs, strict=True)}
-            codes.append(Code(machine, own, of_group))
+            mine = kernels[n * len(unique) : (n + 1) * len(unique)]
+            of_group = {g.name: mine[unique[f]] for g, f in zip(groups, funcs, strict=True)}
+            codes.append(Code(machine, mine, of_group, own))
         plan = plan_memory(fused, workspace=workspaces(codes))
     see("plan_memory", plan)
     with stages("host"):
@@ -307,18 +308,20 @@ def compile_graph(
 
 def kernel_jobs(
     fused: FusedGraph, machine: Target, threads: int, watch: Watch
-) -> tuple[list[FusedGroup], list[Func], dict[Func, int], list[Job]]:
-    """The groups that need code, the function of each, and one job for all groups of one function:
-    the number of a function is that of its job."""
+) -> tuple[list[FusedGroup], list[Func], dict[str, Own], dict[Func, int], list[Job]]:
+    """The groups that need code, the function of each, the sizes that it has own names for, and one
+    job for all groups of one function: the number of a function is that of its job."""
     groups = [g for g in fused.groups if not g.is_view]
-    funcs = [_func(g) for g in groups]
+    named = [own_sizes(_func(g)) for g in groups]
+    funcs = [f for f, _ in named]
+    own = {g.name: sizes for g, (_, sizes) in zip(groups, named, strict=True)}
     unique = {f: n for n, f in enumerate(dict.fromkeys(funcs))}
     names = [_kernel_name(groups[funcs.index(f)], n) for f, n in unique.items()]
     jobs = [
         Job(f.replace(name=name), str(machine), threads, watch)
         for f, name in zip(unique, names, strict=True)
     ]
-    return groups, funcs, unique, jobs
+    return groups, funcs, own, unique, jobs
 
 
 def _func(group: FusedGroup) -> Func:

@@ -31,6 +31,7 @@ from tilewright.codegen.link import link
 from tilewright.codegen.llvm_compile import compile_object
 from tilewright.driver.build import aligned_bytes, dim, dims, info, variant
 from tilewright.driver.kernels import Kernel
+from tilewright.driver.own_sizes import Own
 from tilewright.graph import sizes
 from tilewright.graph.builder import symbols_of
 from tilewright.graph.graph import Graph, Node, Value
@@ -39,6 +40,7 @@ from tilewright.graph.passes.plan_memory import MemoryPlan, is_measured
 from tilewright.ir.dtype import DType, i64
 from tilewright.ir.expr import Expr, Var, as_int, const, expr, maximum
 from tilewright.ir.stmt import Func
+from tilewright.ir.walk import substitute
 from tilewright.runtime import abi
 from tilewright.runtime.tensor import pack
 from tilewright.strategy.work import flops, touched
@@ -49,11 +51,13 @@ MOST_BYTES = 1 << 46  # of a tensor
 
 @dataclass(frozen=True)
 class Code:
-    """What the kernels are on one machine: each once, and by the names of the groups."""
+    """What the kernels are on one machine: each once, and by the names of the groups. own: for each
+    group what its kernel has own names for."""
 
     machine: Target
     kernels: Sequence[Kernel]
     of_group: Mapping[str, Kernel]
+    own: Mapping[str, Own]
 
     @property
     def scratch_bytes(self) -> int:
@@ -67,7 +71,7 @@ def workspaces(codes: Sequence[Code]) -> dict[str, Expr]:
     for code in codes:
         for name, kernel in code.of_group.items():
             if kernel.workspace:
-                size = _workspace_bytes(kernel)
+                size = sizes.size(substitute(_workspace_bytes(kernel), code.own[name]))
                 most[name] = sizes.size(maximum(most[name], size)) if name in most else size
     return most
 
@@ -116,7 +120,8 @@ def assemble(
         outputs=_infos(graph.outputs, graph.output_names, graph.formats),
         symbols=tuple(_symbol(s, graph, least=int(s in used)) for s in symbols),
         kernels=tuple(
-            _info(kernels[g.name].name, g, f) for g, f in zip(groups, funcs, strict=True)
+            _info(kernels[g.name].name, g, f, codes[0].own[g.name])
+            for g, f in zip(groups, funcs, strict=True)
         ),
         target=codes[0].machine.triple,
         compiler=__version__,
@@ -231,7 +236,7 @@ def _steps(
                 if sizes.greatest(value.nbytes, most) > MOST_BYTES:
                     steps.append(Require(sizes.size(MOST_BYTES - value.nbytes), len(tells)))
                     tells.append(f"{value!r} would take more memory than any machine has")
-        steps += _launches(*of_func[group.name], group, code.of_group[group.name], place)
+        steps += _launches(*of_func[group.name], group, code, place)
     return steps, tells
 
 
@@ -249,9 +254,10 @@ def _checks(node: Node, place: _Places) -> Iterator[Step]:
 
 
 def _launches(
-    number: int, func: Func, group: FusedGroup, kernel: Kernel, place: _Places
+    number: int, func: Func, group: FusedGroup, code: Code, place: _Places
 ) -> Iterator[Step]:
     """The launches of one group's kernel, after the memory that they need is there."""
+    kernel, own = code.of_group[group.name], code.own[group.name]
     for v in group.outputs:
         at = place(v)
         if at.space == "buffer":
@@ -261,14 +267,15 @@ def _launches(
     plan = place.plan
     if group.name not in plan.workspaces and kernel.workspace:
         at = Place("buffer", len(place.graph.outputs) + plan.buffers)
-        yield Provide(at.index, _workspace_bytes(kernel))
-        places.update(_row(kernel, at))
+        yield Provide(at.index, sizes.size(substitute(_workspace_bytes(kernel), own)))
+        places.update(_row(kernel, at, own))
     elif kernel.workspace:
-        places.update(_row(kernel, Place("arena", offset=plan.workspaces[group.name].at)))
+        places.update(_row(kernel, Place("arena", offset=plan.workspaces[group.name].at), own))
     for n, entry in enumerate(kernel.entries):
         buffers = tuple(places[b] for b in entry.buffers)
-        symbols = tuple(Var(s) for s in entry.symbols)
-        yield Launch(number, entry.symbol, entry.extent, buffers, symbols, continues=n > 0)
+        symbols = tuple(own.get(Var(s), Var(s)) for s in entry.symbols)
+        extent = substitute(expr(entry.extent, i64), own)
+        yield Launch(number, entry.symbol, extent, buffers, symbols, continues=n > 0)
 
 
 def _required_by_pad(node: Node, known: Facts) -> list[Expr]:
@@ -302,13 +309,13 @@ def _required_by_slice(node: Node, known: Facts) -> list[Expr]:
 _REQUIRED = {"slice": _required_by_slice, "pad": _required_by_pad}
 
 
-def _row(kernel: Kernel, start: Place) -> dict[str, Place]:
+def _row(kernel: Kernel, start: Place, own: Own) -> dict[str, Place]:
     """Where a kernel's workspace buffers lie: in a row from `start` on."""
     at = expr(start.offset, i64)
     places: dict[str, Place] = {}
     for buffer in kernel.workspace:
         places[buffer.name] = Place(start.space, start.index, sizes.size(at))
-        at = at + aligned_bytes(buffer)
+        at = at + substitute(aligned_bytes(buffer), own)
     return places
 
 
@@ -335,7 +342,7 @@ def _infos(
     )
 
 
-def _info(name: str, group: FusedGroup, func: Func) -> abi.KernelInfo:
+def _info(name: str, group: FusedGroup, func: Func, own: Own) -> abi.KernelInfo:
     nbytes = sizes.size(0)
     for buffer, count in touched(func).items():
         nbytes = nbytes + sizes.size((sizes.size(count) * buffer.dtype.bits + 7) // 8)
@@ -343,6 +350,6 @@ def _info(name: str, group: FusedGroup, func: Func) -> abi.KernelInfo:
         name,
         tuple(group.ops),
         dims(group.outputs[0].shape),
-        dim(sizes.size(flops(func))),
-        dim(sizes.size(nbytes)),
+        dim(sizes.size(substitute(sizes.size(flops(func)), own))),
+        dim(sizes.size(substitute(nbytes, own))),
     )

@@ -124,6 +124,23 @@ def linear(value: SizeLike) -> tuple[Var, int, int] | None:
     return atoms[0], scale, offset
 
 
+def is_size(value: Any) -> bool:
+    """Is it made of symbols and whole numbers, and in its normal form?"""
+    kinds = (Const, Var, Binary)
+    whole = all(n.__class__ in kinds and n.dtype is i64 for n in visit(value))
+    return whole and size(value) == value
+
+
+def monomials(value: SizeLike) -> list[tuple[Expr, ...]]:
+    """The products whose sum, with numbers before them, a size is; () is the constant's."""
+    return [*_terms(size(value))]
+
+
+def factors(value: SizeLike) -> list[Expr]:
+    """What is multiplied in a size's products: symbols, and quotients, minima, … of sizes."""
+    return [f for product_ in monomials(value) for f in product_]
+
+
 def numbers(value: Any, values: Mapping[Var, int]) -> Any:
     """An attribute with its size expressions evaluated."""
     if isinstance(value, tuple):

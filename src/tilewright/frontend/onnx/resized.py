@@ -234,6 +234,8 @@ def resize(n: Site, axes: Sequence[int], how: str, kernel: Kernel, given: Given)
     goal = goal_of(n, f, axes, scales, asked)
     window = (f.number(0.0), f.number(1.0))
     for k, a in enumerate(axes):
+        if goal.sizes[k] == y.shape[a] and how != "tf_crop_and_resize":
+            continue  # most models resize two axes of four
         if roi is not None and how == "tf_crop_and_resize":
             window = f.element(f.of(roi), k), f.element(f.of(roi), len(axes) + k)
         times = repeats(y.shape[a], goal.sizes[k], how, kernel)

@@ -1,0 +1,162 @@
+"""Kernels know sizes by names of their own.
+
+In: a function whose sizes are expressions of the model's symbols. Out: the function with a
+parameter for each size that stands in it for itself, and what the host program gives for these. A
+convolution deep in a pyramid computes on (height + 31) // 32 rows: no proof, index or schedule in
+it gains by knowing how that came about, and each pays for it. And kernels that differ in this alone
+are one.
+
+Sizes that are related stay so: of quotients of one symbol, ⌈h/4⌉ and ⌈h/8⌉, the first gets a name
+and the second is told by it. A symbol that is needed by itself keeps its name, and so do all sizes
+made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tilewright.graph import sizes
+from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Load, Var, as_int
+from tilewright.ir.stmt import Buffer, Func
+from tilewright.ir.walk import free_vars, names, refold, replace_buffers, visit
+
+Own = dict[Var, Expr]
+
+
+def own_sizes(func: Func) -> tuple[Func, Own]:
+    """The function, and for each of its symbols that is its own the size that it stands for."""
+    own: Own = {}
+    for found in (divisions, products):
+        func, own = _named(func, own, found)
+    return func, own
+
+
+def _named(func: Func, own: Own, found: Any) -> tuple[Func, Own]:
+    """The function with names for the sizes that `found` picks of its shapes."""
+    given = [s for b in _buffers(func) for s in b.shape if s.__class__ not in (Const, Var)]
+    given += _within_body(func)
+    if not given:
+        return func, own
+    kept: set[Var] = set()  # symbols that are needed by themselves
+    taken = names(func)
+    while True:
+        named, table = found(given, kept, taken)
+        if not named:
+            return func, own
+        made = _replaced(func, table)
+        left = free_vars(made.body) | set(sizes.symbols(s for b in _buffers(made) for s in b.shape))
+        still = {v for size in named.values() for v in sizes.symbols([size])} & left
+        if not still:
+            break
+        kept |= still
+    order = [s for b in _buffers(made) for s in sizes.symbols(b.shape)]
+    order = dict.fromkeys([*order, *sorted(left, key=lambda v: v.name)])
+    params = (*made.buffers, *(v for v in order if v in left))
+    own = {v: e for v, e in own.items() if v in left} | {
+        v: sizes.size(_within(e, own)) for v, e in named.items()
+    }
+    return made.replace(params=params), own
+
+
+def _buffers(func: Func) -> list[Buffer]:
+    found = dict.fromkeys(func.buffers)
+    found.update(dict.fromkeys(n.buffer for n in visit(func.body) if hasattr(n, "buffer")))
+    return list(found)
+
+
+def _within_body(func: Func) -> list[Expr]:
+    """The quotients of sizes that the body computes with."""
+    symbols = {p for p in func.params if isinstance(p, Var)}
+    found = dict.fromkeys(n for n in visit(func.body) if _is_quotient(n) and sizes.is_size(n))
+    return [e for e in found if symbols.issuperset(sizes.symbols([e]))]
+
+
+def _fresh(taken: set[str], count: int) -> Var:
+    name = f"size{count}"
+    while name in taken:
+        name = f"{name}_"
+    return Var(name)
+
+
+def divisions(
+    given: Iterable[Expr], kept: set[Var], taken: set[str]
+) -> tuple[Own, dict[Expr, Expr]]:
+    """Names for what is no plain symbol in sizes, and what stands for each of these in terms of
+    them."""
+    atoms = dict.fromkeys(a for s in given for a in sizes.factors(s) if a.__class__ is not Var)
+    chains: dict[Var, list[tuple[int, int, Expr]]] = {}
+    others: list[Expr] = []
+    for atom in atoms:
+        if kept & set(sizes.symbols([atom])):
+            continue
+        line = sizes.linear(atom.a) if _is_quotient(atom) else None
+        if line is not None and line[1] == 1:
+            chains.setdefault(line[0], []).append((as_int(atom.b) or 1, line[2], atom))
+        elif sizes.is_never_more(sizes.size(0), atom):
+            others.append(atom)
+    named: Own = {}
+    table: dict[Expr, Expr] = {}
+    for divided in chains.values():
+        divisor, offset, base = min(divided, key=lambda d: d[:2])
+        if any(d % divisor or (c - offset) % divisor for d, c, _ in divided):
+            continue
+        name = _fresh(taken, len(named))
+        named[name] = base
+        for d, c, atom in divided:
+            table[atom] = sizes.size((name + (c - offset) // divisor) // (d // divisor))
+    for atom in others:
+        name = _fresh(taken, len(named))
+        named[name], table[atom] = atom, name
+    return named, table
+
+
+def _is_quotient(e: Any) -> bool:
+    return isinstance(e, Binary) and e.op is BinaryOp.floordiv and (as_int(e.b) or 0) > 1
+
+
+def products(
+    given: Iterable[Expr], kept: set[Var], taken: set[str]
+) -> tuple[Own, dict[Expr, Expr]]:
+    """Names for products of symbols."""
+    found = dict.fromkeys(p for s in given for p in sizes.monomials(s) if len(p) > 1)
+    named: Own = {}
+    table: dict[Expr, Expr] = {}
+    for factors in found:
+        if all(f.__class__ is Var and f not in kept for f in factors):
+            name = _fresh(taken, len(named))
+            named[name] = sizes.product(factors)
+            table[named[name]] = name
+    return named, table
+
+
+def _replaced(func: Func, table: Mapping[Expr, Expr]) -> Func:
+    """The function with what stands in `table` for each expression there."""
+    renamed = {b: _renamed(b, table) for b in _buffers(func)}
+    body = replace_buffers(func.body, {b: r for b, r in renamed.items() if r is not b})
+    params = tuple([renamed.get(p, p) for p in func.params])
+    return func.replace(params=params, body=_within(body, table))
+
+
+def _renamed(buffer: Buffer, table: Mapping[Expr, Expr]) -> Buffer:
+    shape = tuple([_within(s, table) for s in buffer.shape])
+    return buffer if shape == buffer.shape else buffer.replace(shape=sizes.shape(shape))
+
+
+def _within(root: Any, table: Mapping[Any, Expr]) -> Any:
+    shared: dict[int, Any] = {}
+
+    def go(n: Any) -> Any:
+        if n.__class__ is Const:
+            return n
+        if n.__class__ in (Var, Binary):
+            found = table.get(n)
+            if found is not None:
+                return found
+        if n.__class__ is not Load:
+            return refold(n, n.map_children(go))
+        if id(n) not in shared:
+            shared[id(n)] = n.map_children(go)
+        return shared[id(n)]
+
+    return go(root)

@@ -1,0 +1,80 @@
+"""Kernels of open sizes: names of their own, one kernel for all alike ones, the same results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
+from tilewright.driver.kernels import KernelPool
+from tilewright.driver.observe import Watch
+from tilewright.driver.own_sizes import own_sizes
+from tilewright.graph import sizes
+from tilewright.graph.builder import Builder
+from tilewright.graph.evaluate import evaluate
+from tilewright.ir.expr import Var
+from tilewright.target.target import target
+
+MACHINE = target("cpu -mcpu=haswell")
+
+
+def pyramid(levels: int = 3):
+    """Convolutions of half the size each, and between them two that keep it."""
+    build = Builder("pyramid")
+    n, h, w = (build.symbol(s) for s in ("n", "h", "w"))
+    y = build.input("x", "f32", (n, 16, h, w))
+    draw = np.random.default_rng(2).standard_normal
+    for _ in range(levels):
+        for stride in (2, 1):
+            weights = build.constant((draw((16, 16, 3, 3)) / 12).astype(np.float32))
+            y = build.emit("conv", y, weights, pads=((1, 1), (1, 1)), strides=(stride, stride))
+            y = build.emit("relu", y)
+    flat = build.emit("reshape", y, shape=(n, 16, y.shape[2] * y.shape[3]))
+    return build.finish({"y": build.emit("softmax", flat, axis=2)})
+
+
+def test_kernels_of_other_levels_are_one():
+    counts = []
+    for levels in (3, 5):
+        _, funcs, own, unique, jobs = kernel_jobs(
+            prepare(pyramid(levels), MACHINE, 3), MACHINE, 1, Watch()
+        )
+        assert len(funcs) == len(own) and len(unique) == len(jobs)
+        counts.append(len(jobs))
+    assert counts[0] == counts[1]
+
+
+def test_related_sizes_stay_related():
+    _, funcs, own, _, _ = kernel_jobs(prepare(pyramid(), MACHINE, 3), MACHINE, 1, Watch())
+    seen = set()
+    for func, named in zip(funcs, own.values(), strict=True):
+        symbols = {p for p in func.params if isinstance(p, Var)}
+        assert set(named) <= symbols
+        assert not set(sizes.symbols(named.values())) & symbols  # none by two names
+        seen.add(tuple(sizes.text(s) for s in func.buffers[-1].shape[2:4]))
+    assert ("(size0 + 1) // 2", "(size1 + 1) // 2") in seen
+    told = {sizes.text(e) for named in own.values() for e in named.values()}
+    assert "(h + 7) // 8 * ((w + 7) // 8)" in told
+
+
+def test_what_is_needed_by_itself_keeps_its_name():
+    build = Builder("m")
+    h = build.symbol("h")
+    x = build.input("x", "f32", (h, 4))
+    half = sizes.size(h // 2)
+    build.emit("slice", x, starts=(0, 0), shape=(half, 4))
+    fused = prepare(build.finish([build.nodes[-1].output]), MACHINE, 3)
+    _, (func,), own, _, _ = kernel_jobs(fused, MACHINE, 1, Watch())
+    assert list(own.values()) == [{}] and Var("h") in func.params
+    assert own_sizes(func) == (func, {})
+
+
+@pytest.mark.parametrize("shape", [(1, 16, 37, 50), (3, 16, 8, 9), (2, 16, 1, 3)])
+def test_results(shape, compiled=[]):  # noqa: B006
+    if not compiled:
+        compiled.append(compile_observed(pyramid(), cache=False, pool=KernelPool(1)))
+    x = np.random.default_rng(shape[2]).standard_normal(shape).astype(np.float32)
+    (wanted,) = evaluate(pyramid(), [x], precise=True)
+    np.testing.assert_allclose(compiled[0](x)[0], wanted, rtol=1e-4, atol=1e-6)
+    kernels = compiled[0].manifest.kernels
+    assert not any("size0" in str(k) for k in kernels)  # they are told in the model's symbols
