@@ -16,12 +16,13 @@ from tilewright.driver.observe import Watch
 from tilewright.driver.source import open_source
 from tilewright.lower.pipeline import lower
 from tilewright.strategy.select import default
+from tilewright.strategy.space import decisions
 from tilewright.target.target import target
 
 ort = pytest.importorskip("onnxruntime")
 WIDE = target("cpu -mcpu=x86-64-v4")
 TINY = [1, 2, 3, 5, 7, 16, 17, 31, 37, 64]
-QUICK = ["conv 3x3 unpadded", "transpose", "pad", "resize, linear"]
+QUICK = ["conv 3x3 unpadded", "transpose", "pad", "resize, linear", "LSTM", "GRU"]
 
 
 def code(name: str) -> str:
@@ -81,6 +82,19 @@ def test_tables_of_an_axis_are_made_once() -> None:
     text = code("resize, linear")
     assert text.count("@llvm.ceil") < 50
     assert "masked.gather" in text  # of columns
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_a_recurrence_keeps_sums_in_registers(name: str) -> None:
+    """The product of a step is tiled: no sum is combined number by number out of its lanes."""
+    fused = prepare(open_source(CASES[name].model()).graph(), WIDE, 3)
+    (layer,) = [n for g in fused.groups for n in g.nodes if n.op == name.lower()]
+    assert layer["turned"]
+    jobs = kernel_jobs(fused, WIDE, 1, Watch())[-1]
+    (kernel,) = [j.func for j in jobs if j.func.name.endswith(name.lower())]
+    made = decisions(default(kernel, WIDE, 1, strict=True))
+    assert made[f"{name.lower()}_matmul.rows"] == 6
+    assert made[f"{name.lower()}_matmul.vectors"] == 4
 
 
 def test_the_table_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

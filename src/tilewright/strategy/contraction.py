@@ -54,9 +54,9 @@ class Tiling(NamedTuple):
     across: Buffer | None
 
 
-def tiling(block: Block, target: Target) -> Tiling | None:
-    """The tiling of a reduction; None if nothing that is read in vectors is used by several rows,
-    or if vectors would be short or gathered."""
+def tiling(block: Block, target: Target, few: int = FEW) -> Tiling | None:
+    """The tiling of a reduction; None if nothing that is read in vectors is used by as many rows as
+    `few`, or if vectors would be short or gathered."""
     spatial = [a for a in block.axes if a.kind == "spatial"]
     if len(spatial) < 2 or len(block.writes) != 1 or block.where is not None:
         return None
@@ -71,7 +71,7 @@ def tiling(block: Block, target: Target) -> Tiling | None:
         return None
     row = max(reversed(rows), key=lambda d: min(sizes[d], LARGE))
     across = [n for n in wide if not runs_along(n, column)]
-    if sizes[row] < (MANY if across else FEW) or len(across) > 1:
+    if sizes[row] < (MANY if across else few) or len(across) > 1:
         return None
     if across and not _is_permuted(across[0]):
         return None
@@ -89,11 +89,13 @@ def _is_permuted(load: Load) -> bool:
     return all(isinstance(i, Var) for i in names) and len(set(names)) == len(names)
 
 
-def contraction(schedule: Schedule, name: str, target: Target, threads: int) -> set[str]:
-    """Register tiles for one reduction. Gives the names of all blocks that it scheduled. Raises
-    ScheduleError if it has none."""
+def contraction(
+    schedule: Schedule, name: str, target: Target, threads: int, few: int = FEW
+) -> set[str]:
+    """Register tiles for one reduction; `few` is for `tiling`. Gives the names of all blocks that
+    it scheduled. Raises ScheduleError if it has none."""
     block = find(schedule, name)
-    tiled = tiling(block, target)
+    tiled = tiling(block, target, few)
     if tiled is None:
         raise ScheduleError(f"cannot tile '{name}'", "no rows use the same vectors")
     before = {*schedule.blocks()}
@@ -103,7 +105,7 @@ def contraction(schedule: Schedule, name: str, target: Target, threads: int) -> 
     worth = threads > 1 and is_worth_a_region(instances(block) * 4, target)
     spatial = sum(a.kind == "spatial" for a in block.axes)
     result = result_of(schedule, name)
-    loops = by_axis(schedule, result)
+    loops = in_any_order(schedule, result, by_axis(schedule, result))
     row, column = loops[tiled.row], loops[-1]
     others = [n for d, n in enumerate(loops[:-1]) if d != tiled.row]
     count, width = (extent(schedule, loop, LARGE) for loop in (row, column))
@@ -124,7 +126,7 @@ def contraction(schedule: Schedule, name: str, target: Target, threads: int) -> 
     order = schedule.decide(f"{of}order", "columns" if far else "rows", ("rows", "columns"))
     outer = [*others, tile, panel] if order == "rows" else [*others, panel, tile]
     reorder(schedule, *outer, inner, several, lane)
-    own = compute_inside(schedule, name, innermost(outer))
+    own = in_any_order(schedule, name, compute_inside(schedule, name, innermost(outer)))
     high, wide, reduced = own[tiled.row], own[spatial - 1], own[spatial:]
     fill_registers(schedule, name, (high,), wide, reduced, lanes, written=1, of=of)
     unroll(schedule, inner, several)
@@ -132,6 +134,12 @@ def contraction(schedule: Schedule, name: str, target: Target, threads: int) -> 
     if worth:
         parallel(schedule, outer, threads, f"{of}parallel")
     return {*schedule.blocks()} - before | {name, result}
+
+
+def in_any_order(schedule: Schedule, name: str, loops: list[str]) -> list[str]:
+    """Of the loops for each axis of a block those that are not for the steps of a recurrence."""
+    axes = find(schedule, name).axes
+    return [n for n, axis in zip(loops, axes, strict=True) if axis.kind != "ordered"]
 
 
 def deep(block: Block) -> int:

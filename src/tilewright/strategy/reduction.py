@@ -74,7 +74,10 @@ def reduction(schedule: Schedule, target: Target, threads: int) -> None:
         rows(schedule, shared, target, threads)
         return
     for name in schedule.blocks():
-        by_itself(schedule, name, target, threads)
+        if ordered and tiling(find(schedule, name), target, few=1):  # a step has little for threads
+            contraction(schedule, name, target, 1, few=1)
+        else:
+            by_itself(schedule, name, target, 1 if ordered else threads)
 
 
 def in_lanes(found: Sequence[Block], reduced: Block) -> bool:

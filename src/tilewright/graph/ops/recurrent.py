@@ -28,7 +28,9 @@ ACTIVATIONS: dict[str, tuple[Callable[[Expr], Expr], Callable[..., Any]]] = {
 }
 
 
-def _state_types(name: str, gates: Any, weights: Any, h: Any, count: int, lengths: Any) -> Type:
+def _state_types(
+    name: str, gates: Any, weights: Any, h: Any, count: int, lengths: Any, turned: bool
+) -> Type:
     """The checks that all layers share; the type of the result [steps, batch, hidden]."""
     need(len(gates.shape) == 3, "projections must be [steps, batch, gates × hidden]")
     need_same_shape(h.shape[:-1], gates.shape[1:2], "the state must be [batch, hidden]")
@@ -37,7 +39,8 @@ def _state_types(name: str, gates: Any, weights: Any, h: Any, count: int, length
         gates.shape[2] == wide,
         f"projections have {sizes.text(gates.shape[2])} columns, {name} {count} × hidden",
     )
-    need(weights.shape == (wide, h.shape[1]), f"weights must be [{count} × hidden, hidden]")
+    stand = weights.shape[::-1] if turned else weights.shape
+    need(stand == (wide, h.shape[1]), f"weights must be [{count} × hidden, hidden], or turned")
     for part in (weights, h):
         need(part.dtype is gates.dtype, f"operands have dtypes {gates.dtype} and {part.dtype}")
     need(gates.dtype.is_float, f"needs floats, not {gates.dtype}")
@@ -45,6 +48,11 @@ def _state_types(name: str, gates: Any, weights: Any, h: Any, count: int, length
         need(lengths.dtype.is_int, "lengths must be integers")
         need_same_shape(lengths.shape, gates.shape[1:2], "lengths must be [batch]")
     return gates.dtype, (gates.shape[0], *h.shape)
+
+
+def _weight(weights: Any, turned: bool) -> Callable[[Expr, Expr], Expr]:
+    """What gate j has for the state's k."""
+    return (lambda j, k: weights[k, j]) if turned else (lambda j, k: weights[j, k])
 
 
 def _activations(names: tuple[str, ...], count: int) -> None:
@@ -119,9 +127,9 @@ def _run(x: np.ndarray, states: list[np.ndarray], lengths: Any, reverse: bool, s
 def _lstm_type(
     gates: Any, weights: Any, h: Any, c: Any, peephole: Any = None, lengths: Any = None, *,
     reverse: bool = False, clip: float | None = None, activations: tuple[str, ...] = (),
-    rounds: bool = False,
+    rounds: bool = False, turned: bool = False,
 ) -> list[Type]:  # fmt: skip
-    of, shape = _state_types("an LSTM", gates, weights, h, 4, lengths)
+    of, shape = _state_types("an LSTM", gates, weights, h, 4, lengths, turned)
     need(c.dtype is of, "both states must have one dtype")
     need_same_shape(c.shape, h.shape, "both states must have one shape")
     if peephole is not None:
@@ -130,7 +138,10 @@ def _lstm_type(
     return [(of, shape), (of, h.shape), (of, h.shape)]
 
 
-def _lstm(gates, weights, h, c, peephole=None, lengths=None, *, reverse, clip, activations, rounds):  # type: ignore[no-untyped-def]
+def _lstm(
+    gates, weights, h, c, peephole=None, lengths=None, *, reverse, clip, activations, rounds, turned
+):  # type: ignore[no-untyped-def]
+    weights = weights.T if turned else weights
     f, g, k = (ACTIVATIONS[a][1] for a in activations or ("sigmoid", "tanh", "tanh"))
     p = np.zeros(3 * h.shape[1], h.dtype) if peephole is None else peephole
     pi, pf, po = np.split(p, 3)
@@ -187,17 +198,19 @@ def _rounded_state(h: Any, t: Expr, order: _Steps) -> Any:
 def lstm(
     gates: Any, weights: Any, h: Any, c: Any, peephole: Any = None, lengths: Any = None, *,
     reverse: bool = False, clip: float | None = None, activations: tuple[str, ...] = (),
-    rounds: bool = False,
+    rounds: bool = False, turned: bool = False,
 ) -> Any:  # fmt: skip
     """An LSTM layer: (h of every step [steps, batch, hidden], the last h, the last c).
 
     Gates stand in the order input, forget, cell, output; peepholes in the order input, forget,
     output. `activations`: of the gates, of the cell gate, of the cell (default sigmoid, tanh,
-    tanh). `rounds`: h is rounded to eight bits by its own range before each product.
+    tanh). `rounds`: h is rounded to eight bits by its own range before each product. `turned`:
+    weights stand as [hidden, 4 × hidden].
     """
     f, g, k = (ACTIVATIONS[a][0] for a in activations or ("sigmoid", "tanh", "tanh"))
     hidden, shape = h.shape[1], h.shape
     order = _Steps(gates.shape[0], lengths, reverse)
+    weight = _weight(weights, turned)
 
     def bound(x: Expr) -> Expr:
         if clip is None:
@@ -209,7 +222,7 @@ def lstm(
         state = _rounded_state(h, t, order) if rounds else h
         sums = te.compute(
             (shape[0], sizes.size(hidden * 4)),
-            lambda b, j: te.sum(state[b, k_] * weights[j, k_], k_),
+            lambda b, j: te.sum(state[b, k_] * weight(j, k_), k_),
             name="lstm_matmul",
         )
 
@@ -247,15 +260,16 @@ def _last(states: Any, count: Expr) -> Any:
 def _gru_type(
     gates: Any, weights: Any, bias: Any, h: Any, lengths: Any = None, *,
     reverse: bool = False, reset_after: bool = True, clip: float | None = None,
-    activations: tuple[str, ...] = (),
+    activations: tuple[str, ...] = (), turned: bool = False,
 ) -> list[Type]:  # fmt: skip
-    of, shape = _state_types("a GRU", gates, weights, h, 3, lengths)
+    of, shape = _state_types("a GRU", gates, weights, h, 3, lengths, turned)
     need(bias.shape == (h.shape[1],) and bias.dtype is of, "the state's bias must be [hidden]")
     _activations(activations or ("sigmoid", "tanh"), 2)
     return [(of, shape), (of, h.shape)]
 
 
-def _gru(gates, weights, bias, h, lengths=None, *, reverse, reset_after, clip, activations):  # type: ignore[no-untyped-def]
+def _gru(gates, weights, bias, h, lengths=None, *, reverse, reset_after, clip, activations, turned):  # type: ignore[no-untyped-def]
+    weights = weights.T if turned else weights
     f, g = (ACTIVATIONS[a][1] for a in activations or ("sigmoid", "tanh"))
     hidden = h.shape[1]
 
@@ -276,15 +290,17 @@ def _gru(gates, weights, bias, h, lengths=None, *, reverse, reset_after, clip, a
 def gru(
     gates: Any, weights: Any, bias: Any, h: Any, lengths: Any = None, *,
     reverse: bool = False, reset_after: bool = True, clip: float | None = None,
-    activations: tuple[str, ...] = (),
+    activations: tuple[str, ...] = (), turned: bool = False,
 ) -> Any:  # fmt: skip
     """A GRU layer: (h of every step, the last h). Gates stand in the order update, reset, new.
 
     The new gate is g(x + r (h Rᵀ + bias)), or with reset_after=False g(x + (r h) Rᵀ + bias).
+    `turned`: weights stand as [hidden, 3 × hidden].
     """
     f, g = (ACTIVATIONS[a][0] for a in activations or ("sigmoid", "tanh"))
     hidden, shape, one = h.shape[1], h.shape, te.const(1, h.dtype)
     order = _Steps(gates.shape[0], lengths, reverse)
+    weight = _weight(weights, turned)
 
     def bound(x: Expr) -> Expr:
         if clip is None:
@@ -296,7 +312,7 @@ def gru(
             k = te.reduce_axis(hidden, "k")
             return te.compute(
                 (shape[0], sizes.size(count)),
-                lambda b, j: te.sum(state[b, k] * weights[j + first, k], k),
+                lambda b, j: te.sum(state[b, k] * weight(j + first, k), k),
                 name=name,
             )
 
@@ -329,13 +345,15 @@ def gru(
 def _rnn_type(
     gates: Any, weights: Any, h: Any, lengths: Any = None, *,
     reverse: bool = False, clip: float | None = None, activation: str = "tanh",
+    turned: bool = False,
 ) -> list[Type]:  # fmt: skip
-    of, shape = _state_types("an RNN", gates, weights, h, 1, lengths)
+    of, shape = _state_types("an RNN", gates, weights, h, 1, lengths, turned)
     _activations((activation,), 1)
     return [(of, shape), (of, h.shape)]
 
 
-def _rnn(gates, weights, h, lengths=None, *, reverse, clip, activation):  # type: ignore[no-untyped-def]
+def _rnn(gates, weights, h, lengths=None, *, reverse, clip, activation, turned):  # type: ignore[no-untyped-def]
+    weights = weights.T if turned else weights
     f = ACTIVATIONS[activation][1]
 
     def step(_: int, x: np.ndarray, h: np.ndarray) -> list[np.ndarray]:
@@ -349,15 +367,18 @@ def _rnn(gates, weights, h, lengths=None, *, reverse, clip, activation):  # type
 def rnn(
     gates: Any, weights: Any, h: Any, lengths: Any = None, *,
     reverse: bool = False, clip: float | None = None, activation: str = "tanh",
+    turned: bool = False,
 ) -> Any:  # fmt: skip
-    """A plain recurrent layer h' = activation(x + h Rᵀ): (h of every step, the last h)."""
+    """A plain recurrent layer h' = activation(x + h Rᵀ): (h of every step, the last h). `turned`:
+    weights stand as Rᵀ."""
     f = ACTIVATIONS[activation][0]
     order = _Steps(gates.shape[0], lengths, reverse)
+    weight = _weight(weights, turned)
 
     def step(t: Expr, h: Any) -> Any:
         k = te.reduce_axis(h.shape[1], "k")
         sums = te.compute(
-            h.shape, lambda b, j: te.sum(h[b, k] * weights[j, k], k), name="rnn_matmul"
+            h.shape, lambda b, j: te.sum(h[b, k] * weight(j, k), k), name="rnn_matmul"
         )
 
         def new(b: Expr, j: Expr) -> Expr:

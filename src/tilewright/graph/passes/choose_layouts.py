@@ -34,6 +34,7 @@ FINITE = frozenset(
     " neg erf minimum maximum softplus softsign".split()
 )
 POOLS = frozenset({"max_pool", "avg_pool"})
+RECURRENT = ("lstm", "gru", "rnn")
 LARGE = 256  # rows that a symbolic size stands for when a tile is chosen
 FEW = 48  # rows of a product up to which packing its other operand in the run does not pay
 NEAR = 32 << 10  # bytes of it that stay close by as they are: a first-level cache
@@ -82,6 +83,7 @@ class _Layouts(Edit):
             "reduce_mean": self.mean,
             "reshape": self.reshape,
             **dict.fromkeys(POOLS, self.pool),
+            **dict.fromkeys(RECURRENT, self.recurrent),
         }
 
     def wishes(self) -> dict[Value, Packing]:
@@ -361,6 +363,23 @@ class _Layouts(Edit):
         if key not in self.weights:
             self.weights[key] = self.constant(Deferred(make, of, shape), "w")
         return self.weights[key]
+
+    def recurrent(self, node: Node) -> bool:
+        """Weights of the state stand so that vectors of gates lie along memory."""
+        w = node.inputs[1]
+        weights = self.constants.get(w)
+        if weights is None or node["turned"]:
+            return False
+        turned = self.later(
+            (w, "turned"),
+            lambda: np.ascontiguousarray(weights.array.T),
+            weights.dtype,
+            weights.shape[::-1],
+        )
+        inputs = [turned if n == 1 else self.plain(v) for n, v in enumerate(node.inputs)]
+        made = self.emit(node.op, *inputs, **{**dict(node.attrs), "turned": True})
+        self.replaced.update(zip(node.outputs, made, strict=True))
+        return True
 
     def pool(self, node: Node) -> bool:
         (x,) = node.inputs
