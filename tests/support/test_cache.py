@@ -125,13 +125,14 @@ def test_what_is_no_entry_is_left_alone(tmp_path):
 
 
 def test_what_is_kept_is_for_this_user_alone(tmp_path):
-    cache = Cache(tmp_path / "cache")
+    cache = Cache(tmp_path / "new" / "cache")
     before = os.umask(0)
     try:
         cache.store_bytes(K, b"value")
     finally:
         os.umask(before)
-    assert [p.stat().st_mode & 0o777 for p in (cache.folder, cache.path(K))] == [0o700, 0o600]
+    made = cache.folder.parent, cache.folder, cache.path(K)
+    assert [p.stat().st_mode & 0o777 for p in made] == [0o700, 0o700, 0o600]
     assert cache.fetch_bytes(K) == b"value"
 
 

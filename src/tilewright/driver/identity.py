@@ -30,7 +30,7 @@ from tilewright.support import knobs
 from tilewright.support.cache import Cache, make_key
 
 LONGEST = 1024  # bytes of a name
-LARGE = 16 << 20  # bytes from which reading a file again costs more than remembering it
+LARGE = 1 << 20  # bytes from which reading a file again costs more than remembering it
 RECENT = 120_000_000_000  # nanoseconds in which a change may leave no trace in a file's times
 CHUNK = 4 << 20  # bytes that are hashed apart, so that several cores do it,
 MOST_READERS = 8  # at most so many

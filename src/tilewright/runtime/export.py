@@ -97,6 +97,11 @@ static int die(const char *what) {
     return 1;
 }
 
+static int no_memory(const tw_tensor *t) {
+    fprintf(stderr, "out of memory: a tensor of %zu bytes\\n", bytes(t));
+    return 1;
+}
+
 int main(int argc, char **argv) {
     tw_module *module = ${name}_open();
     if (!module) return die("open");
@@ -111,7 +116,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < INPUTS; i++) {
         const tw_info *info = tw_input_info(module, i);
         inputs[i] = (tw_tensor){NULL, dims[i], info->rank, info->dtype};
-        inputs[i].data = calloc(1, bytes(&inputs[i]) + 1);
+        if (!(inputs[i].data = calloc(1, bytes(&inputs[i]) + 1))) return no_memory(&inputs[i]);
         FILE *file = i + 1 < argc ? fopen(argv[i + 1], "rb") : NULL;
         if (file) {
             if (fread(inputs[i].data, 1, bytes(&inputs[i]), file) != bytes(&inputs[i]))
@@ -124,7 +129,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < OUTPUTS; i++) {
         const tw_info *info = tw_output_info(module, i);
         outputs[i] = (tw_tensor){NULL, shape, info->rank, info->dtype};
-        outputs[i].data = calloc(1, bytes(&outputs[i]) + 1);
+        if (!(outputs[i].data = calloc(1, bytes(&outputs[i]) + 1))) return no_memory(&outputs[i]);
         shape += info->rank;
     }
 

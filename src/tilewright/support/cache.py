@@ -100,7 +100,7 @@ class Cache:
         """Keep what `write` writes; None if the folder takes no files. Old entries make room."""
         path = self.path(key)
         try:
-            self.folder.mkdir(0o700, parents=True, exist_ok=True)
+            self._make_folder()
             if not self.is_trusted():
                 return None
             with replace_file(path, private=True) as file:
@@ -109,6 +109,12 @@ class Cache:
             return None
         self._evict(path)
         return path
+
+    def _make_folder(self) -> None:
+        """The folder, and those that it lies in and that are missing, for this user alone."""
+        missing = [f for f in (self.folder, *self.folder.parents) if not f.exists()]
+        for folder in reversed(missing):
+            folder.mkdir(0o700, exist_ok=True)
 
     def is_trusted(self) -> bool:
         """Is the folder one that only this user (or root) can write to? Warns if it is not. Raises
