@@ -14,10 +14,11 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tilewright import te
 from tilewright.driver.identity import artifact_key, file_identity
@@ -91,26 +92,20 @@ def compile_observed(
             with stages("load"):
                 made = store.fetch(key, lambda path: Executable(path, count))
         if made is None:
-            with contextlib.nullcontext(pool) if pool else KernelPool() as workers:
+
+            def program(workers: KernelPool) -> abi.Program:
                 if opened.is_large:
                     workers.start()
                 with stages("import"):
                     graph = opened.graph()
                 name = Path(source).stem if isinstance(source, str | os.PathLike) else graph.name
-                program = compile_graph(
-                    graph,
-                    machines,
-                    count,
-                    opt_level,
-                    workers,
-                    stages,
-                    seen.named(name),
-                    observers,
-                    winograd,
-                )
-            if store is not None and file_identity(Path(source), store) != opened.identity:
-                store = None  # somebody changed the file while it was read
-            made = _kept(program, store, key, count, stages)
+                told = workers, stages, seen.named(name), observers
+                return compile_graph(graph, machines, count, opt_level, *told, winograd)
+
+            def is_unchanged() -> bool:
+                return store is None or file_identity(Path(source), store) == opened.identity
+
+            made = _made(program, pool, store, is_unchanged, key, count, stages)
         made.compile_stages = stages
         if knobs.TIME.read():
             sys.stderr.write(f"# compiling {made.name} took\n{stages}\n\n")
@@ -197,28 +192,49 @@ def _threads(threads: int | None) -> int:
     return count
 
 
-def _kept(
-    program: abi.Program, store: Cache | None, key: str, threads: int, stages: Stages
+def _made(
+    compiled: Callable[[KernelPool], abi.Program],
+    pool: KernelPool | None,
+    store: Cache | None,
+    is_unchanged: Callable[[], bool],
+    key: str,
+    threads: int,
+    stages: Stages,
 ) -> Executable:
-    """The program loaded from the cache; where that takes no files, from a temporary file, and
-    where no folder has room for one, from memory."""
+    """A program, kept in the cache and loaded from there; where that takes no files, or the model's
+    file was changed while it was read, from elsewhere."""
+    with contextlib.nullcontext(pool) if pool else KernelPool() as workers:
+        program = compiled(workers)
+    if not is_unchanged():
+        store = None
     with stages("write"):
-        kept = store.store(key, lambda file: write_artifact(program, file)) if store else None
+        write = partial(write_artifact, program)
+        kept = store.store(key, write) if store else None
+        aside = None if kept else _aside(write)
+    del program, write  # and with it what it maps of the model's file: the artifact has it all
     with stages("load"):
-        found = store.fetch(key, lambda path: Executable(path, threads)) if store and kept else None
-    if found is not None:
-        return found
-    with contextlib.suppress(OSError), tempfile.NamedTemporaryFile(suffix=".tw") as file:
-        with stages("write"):
-            write_artifact(program, file)
-            file.flush()
-        with stages("load"):
-            return Executable(file.name, threads)
-    with stages("write"):
-        memory = io.BytesIO()
-        write_artifact(program, memory)
-    with stages("load"):
-        return Executable(memory.getvalue(), threads)
+        if aside is None:
+            found = store.fetch(key, lambda path: Executable(path, threads)) if store else None
+        else:
+            with aside:
+                in_memory = isinstance(aside, io.BytesIO)
+                found = Executable(aside.getvalue() if in_memory else aside.name, threads)
+    if found is None:  # somebody cleared the cache meanwhile
+        return _made(compiled, pool, None, is_unchanged, key, threads, stages)
+    return found
+
+
+def _aside(write: Callable[[BinaryIO], None]) -> Any:
+    """The artifact as a temporary file, or in memory where no folder has room for one."""
+    with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+        file: Any = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".tw"))
+        write(file)
+        file.flush()
+        stack.pop_all()
+        return file
+    memory = io.BytesIO()
+    write(memory)
+    return memory
 
 
 def prepare(

@@ -47,6 +47,7 @@ from tilewright.runtime.formats import is_format
 from tilewright.runtime.profile import evaluate
 from tilewright.support.cache import replace_file
 from tilewright.support.errors import ArtifactError
+from tilewright.support.mapped import release_pages
 
 MAGIC = b"\x93TILEWR\n"
 HEADER = struct.Struct("<8sIIQQI28x")
@@ -57,6 +58,7 @@ DIM_COMPUTED = -(2**63)
 DIM_MEASURED = -(2**63) + 1
 NO_OFFSET = 2**64 - 1
 AHEAD = 1  # weights that are made while another is written: each takes twice its size meanwhile
+RELEASED = 32 << 20  # bytes written after which what was read for them is given back
 PAGE = {"x86_64": 4096}  # other architectures have pages of up to 64 kB
 LARGEST_PAGE = 65536
 
@@ -116,7 +118,7 @@ def encode_header(table: bytes, file_bytes: int) -> bytes:
 def _weight_pieces(weights: Iterable[abi.Weight]) -> Iterator[Any]:
     """The bytes of the section in order, gaps as zeros. The next weight is made by another thread
     while one is written."""
-    end = 0
+    end = released = 0
     with ThreadPoolExecutor(AHEAD) as makers:
         making: deque[tuple[abi.Weight, Future[Any]]] = deque()
         waiting = iter(weights)
@@ -135,6 +137,9 @@ def _weight_pieces(weights: Iterable[abi.Weight]) -> Iterator[Any]:
             del made
             yield piece
             end = weight.offset + weight.nbytes
+            if end - released >= RELEASED:
+                release_pages()
+                released = end
 
 
 def _weight_bytes(weight: abi.Weight) -> Any:

@@ -8,7 +8,6 @@ made of it.
 from __future__ import annotations
 
 import math
-import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from tilewright.graph.builder import MOST_RANK
 from tilewright.ir.dtype import DType, dtype
 from tilewright.runtime.tensor import unpack
 from tilewright.support.errors import ImportFault
+from tilewright.support.mapped import map_file
 
 _T = onnx.TensorProto
 TYPES: dict[int, DType] = {
@@ -89,7 +89,7 @@ def read(source: Any) -> Source:
         with path.open("rb") as file:
             if path.stat().st_size == 0:
                 raise ImportFault(f"cannot import {path}", "it is empty")
-            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            data = map_file(file.fileno())
     except (OSError, ValueError) as fault:
         raise ImportFault(
             f"cannot read {path}", getattr(fault, "strerror", "") or str(fault)
@@ -229,4 +229,5 @@ def _external(
         )
     if needed == 0:
         return np.empty(shape, of.numpy)
-    return np.memmap(path, of.numpy, "r", offset, shape)
+    with path.open("rb") as file:
+        return np.frombuffer(map_file(file.fileno(), offset, needed), of.numpy).reshape(shape)

@@ -1,0 +1,42 @@
+"""Files that are mapped give their pages back and keep their content."""
+
+import gc
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilewright.support import mapped
+
+
+def resident_file_bytes() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssFile"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+def test_pages_are_given_back(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(range(256)) * (1 << 16))
+    with path.open("rb") as file:
+        view = mapped.map_file(file.fileno())
+    before = resident_file_bytes()
+    assert sum(view[::4096]) == 0
+    assert resident_file_bytes() - before > 8 << 20
+    mapped.release_pages()
+    assert resident_file_bytes() - before < 1 << 20
+    assert bytes(view[300:304]) == bytes(range(44, 48))
+
+
+def test_what_is_no_longer_used_is_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(b"123")
+    gc.collect()
+    before = len(mapped._living)
+    with path.open("rb") as file:
+        one, two = mapped.map_file(file.fileno()), mapped.map_file(file.fileno(), 1, 2)
+    assert (bytes(one), bytes(two)) == (b"123", b"23")
+    mapped.release_pages()
+    assert len(mapped._living) == before + 2
+    del one, two
+    assert len(mapped._living) == before
