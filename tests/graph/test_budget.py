@@ -244,3 +244,63 @@ def test_wide_resampling_without_a_matrix(monkeypatch):
         made.append(evaluate(graph, [x])[0])
     assert "reduce_sum" in [n.op for n in graph.nodes]
     np.testing.assert_allclose(made[1], made[0], rtol=1e-5, atol=1e-6)
+
+
+def test_bodies_of_loops_share_the_budget(monkeypatch):
+    """What each of many bodies folds counts together, and a constant that they read counts once."""
+    monkeypatch.setattr(budget, "FLOOR", 0)
+    bodies = [
+        helper.make_graph(
+            [
+                helper.make_node("Concat", ["w", "w"], [f"d{k}"], axis=0),
+                helper.make_node("ReduceSum", [f"d{k}"], [f"t{k}"], keepdims=0),
+                helper.make_node("Add", [f"s{k}", f"t{k}"], [f"o{k}"]),
+                helper.make_node("Identity", [f"c{k}"], [f"p{k}"]),
+            ],
+            f"body{k}",
+            [
+                helper.make_tensor_value_info(f"i{k}", TensorProto.INT64, []),
+                helper.make_tensor_value_info(f"c{k}", TensorProto.BOOL, []),
+                helper.make_tensor_value_info(f"s{k}", TensorProto.FLOAT, []),
+            ],
+            [
+                helper.make_tensor_value_info(f"p{k}", TensorProto.BOOL, []),
+                helper.make_tensor_value_info(f"o{k}", TensorProto.FLOAT, []),
+            ],
+        )
+        for k in range(20)
+    ]
+    nodes = [
+        helper.make_node("Loop", ["n", "", "zero" if not k else f"y{k - 1}"], [f"y{k}"], body=body)
+        for k, body in enumerate(bodies)
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "loops",
+        [helper.make_tensor_value_info("n", TensorProto.INT64, [])],
+        [helper.make_tensor_value_info("y19", TensorProto.FLOAT, [])],
+        [
+            numpy_helper.from_array(random.standard_normal((64, 64), np.float32), "w"),
+            numpy_helper.from_array(np.float32(0), "zero"),
+        ],
+    )
+    made: list[Folding] = []
+    real = Folding.__init__
+    monkeypatch.setattr(
+        Folding, "__init__", lambda self, *a, **k: (made.append(self), real(self, *a, **k))[1]
+    )
+    imports = [helper.make_opsetid("", 18)]
+    import_onnx(helper.make_model(graph, opset_imports=imports, ir_version=9))
+    (whole,) = {id(b.budget): b.budget for b in made}.values()
+    nbytes = 64 * 64 * 4
+    assert len(made) == 21 and whole.made <= budget.TIMES * nbytes
+    assert nbytes <= whole.own < 2 * nbytes
+
+
+@pytest.mark.parametrize(("most", "ops"), [(1 << 30, []), (999, ["matmul"])])
+def test_long_products_are_left_to_the_run(monkeypatch, most, ops):
+    monkeypatch.setattr(budget, "MOST_WHOLE", most)
+    build = Folding()
+    a, b = (build.constant(np.ones((10, 10), np.int64)) for _ in range(2))
+    y = build.emit("matmul", a, b)
+    assert [n.op for n in build.finish([y]).nodes] == ops

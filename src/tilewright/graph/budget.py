@@ -28,6 +28,7 @@ class Budget:
 
     def __init__(self) -> None:
         self.own = self.made = 0
+        self.counted: dict[int, Constant] = {}  # by identity, held: a loop's body may have it too
 
     @classmethod
     def of(cls, constants: Iterable[Constant]) -> Budget:
@@ -43,7 +44,10 @@ class Budget:
         return FLOOR + TIMES * self.own - self.made
 
     def bring(self, constant: Constant) -> None:
-        """Count a constant that is there already."""
+        """Count a constant that is there already; again it counts nothing."""
+        if id(constant) in self.counted:
+            return
+        self.counted[id(constant)] = constant
         nbytes = taken(constant)
         if constant.folded:
             self.made += nbytes

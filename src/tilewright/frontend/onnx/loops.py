@@ -236,6 +236,7 @@ class Body:
 
     def __init__(self, n: Site, given: list[Value]) -> None:
         self.n, self.outer, self.inner = n, n.build, Folding("body", is_whole=False)
+        self.inner.budget = n.build.budget
         self.before: Body | None = n.importer.body
         self.given = given[:2]
         self.checks: list[tuple[Value, Bounds, str]] = []  # a round's extreme indices, their bounds
