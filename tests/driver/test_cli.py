@@ -372,3 +372,14 @@ def test_compile_signs_what_it_writes(command, model, tmp_path):
     out = str(tmp_path / "signed.tw")
     command("compile", model, "-o", out, "--sign", tmp_path / "key.pem")
     assert tw.load(out, verify=key.public_key()).inputs
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    (tmp_path / "public.pem").write_bytes(public)
+    assert command("run", out, "--verify", tmp_path / "public.pem")[0] == 0
+    for other in (
+        tw.load(out).save(tmp_path / "other.tw", sign=Ed25519PrivateKey.generate()),
+        model,
+    ):
+        status, _, errors = command("run", other, "--verify", tmp_path / "public.pem")
+        assert status == 1 and ("another key" in errors or "only artifacts" in errors)

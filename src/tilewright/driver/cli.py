@@ -140,6 +140,10 @@ def run(
         Path | None, typer.Option("-o", "--out", help="Keep the outputs in this .npz file.")
     ] = None,
     profile: Annotated[bool, typer.Option(help="Show where the time goes.")] = False,
+    verify: Annotated[
+        Path | None,
+        typer.Option(help="A public Ed25519 key in PEM: run an artifact that it vouches for only."),
+    ] = None,
 ) -> None:
     """Run a model once, on arrays from files or on random ones, and show what comes out."""
     import numpy as np
@@ -148,7 +152,7 @@ def run(
     from tilewright.driver.report.inputs import read_inputs, read_sizes
     from tilewright.runtime.formats import values_of
 
-    exe = _open(model, threads)
+    exe = _open(model, threads, verify=verify)
     arrays = read_inputs(exe.manifest, input or [], read_sizes(size or []), seed)
     results = exe(*arrays)
     console.print(tables.tensors_table("inputs", exe.inputs, arrays))
@@ -497,12 +501,19 @@ def options(
     """A deep-learning compiler: models in, small fast native modules out."""
 
 
-def _open(model: str, threads: int | None, shapes: dict[str, int] | None = None) -> Any:
+def _open(
+    model: str,
+    threads: int | None,
+    shapes: dict[str, int] | None = None,
+    verify: Path | None = None,
+) -> Any:
     """A model to run: loaded if it is compiled already, else compiled."""
+    if verify is not None and not model.endswith(".tw"):
+        raise InputError(f"cannot verify '{model}'", "only artifacts (.tw) are signed")
     if model.endswith(".tw"):
         from tilewright.runtime.executor import load
 
-        return load(model, threads)
+        return load(model, threads, verify=verify)
     from tilewright.driver.compile import compile_observed
     from tilewright.driver.report.progress import compiling
 
