@@ -13,25 +13,31 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tilewright.support.errors import MemoryFault
+from tilewright.support.errors import MemoryFault, TilewrightError
 
+_SAID = ("start new thread", "failed to map segment", "Cannot allocate memory")
 REMEDY = "free memory, raise the limit of the process (ulimit -v, a container's), or ask for less"
 
 
 def exhausted(what: str, fault: BaseException, when: str = "") -> MemoryFault | None:
-    """`fault` as a MemoryFault of `what` ("cannot run 'm'"), if it is about memory; one that is a
-    MemoryFault already stays as it is."""
-    if isinstance(fault, MemoryFault):
-        return fault
-    if not (
-        isinstance(fault, MemoryError)
-        or (isinstance(fault, OSError) and fault.errno == errno.ENOMEM)
-        or (isinstance(fault, RuntimeError) and "start new thread" in str(fault))
-        or (isinstance(fault, ImportError) and "failed to map segment" in str(fault))
-    ):
-        return None
-    why = "out of memory" + (f" {when}" if when else "") + (f": {fault}" if str(fault) else "")
+    """`fault` as a MemoryFault of `what` ("cannot run 'm'"), if it is about memory or came of what
+    was; a MemoryFault stays as it is."""
+    seen: BaseException | None = fault
+    while seen is not None and not _is_memory(seen):
+        seen = seen.__cause__ or seen.__context__
+    if seen is None or isinstance(seen, MemoryFault):
+        return seen
+    told = str(seen).strip()
+    why = "out of memory" + (f" {when}" if when else "") + (f": {told}" if told else "")
     return MemoryFault(what, why + _held(), remedy=REMEDY)
+
+
+def _is_memory(fault: BaseException) -> bool:
+    """Is it about memory, by its class or, of the system's and its loader's, by what it says?"""
+    if isinstance(fault, OSError) and fault.errno == errno.ENOMEM:
+        return True
+    says = str(fault) if isinstance(fault, OSError | RuntimeError | ImportError) else ""
+    return isinstance(fault, MemoryError) or any(words in says for words in _SAID)
 
 
 def _held() -> str:
@@ -53,7 +59,7 @@ def memory_told(what: str, when: Callable[[], str] = str) -> Generator[None]:
     part of it."""
     try:
         yield
-    except (MemoryError, OSError, RuntimeError, ImportError) as fault:
+    except (MemoryError, OSError, RuntimeError, ImportError, TilewrightError) as fault:
         told = exhausted(what, fault, when())
         if told is None or told is fault:
             raise
