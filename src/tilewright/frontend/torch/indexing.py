@@ -10,6 +10,7 @@ from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.measured import coordinates, flat, found_places, measured, new_size
 from tilewright.frontend.torch.reductions import norm_of, reduced
 from tilewright.frontend.torch.registry import Site, axis_of, translates
+from tilewright.graph import sizes
 from tilewright.graph.bounds import from_start, into
 from tilewright.graph.graph import Value
 from tilewright.graph.operator import broadcast_shape
@@ -241,8 +242,7 @@ def topk(
 ) -> Any:
     if not x.rank:
         return x, n.constant(0, "i64")
-    (count,) = n.static([k], "the number of greatest elements")
-    return n.emit("top_k", x, k=count, axis=axis_of(dim, x.rank), largest=largest)
+    return n.emit("top_k", x, k=sizes.size(k), axis=axis_of(dim, x.rank), largest=largest)
 
 
 @translates("sort.default", "sort.stable", "argsort.default", "argsort.stable")
@@ -271,12 +271,12 @@ def kth(n: Site, x: Value, *args: Any) -> Any:
     axis = axis_of(rest[0] if rest else -1, x.rank)
     if not x.rank:
         return x, n.constant(0, "i64")
-    (count,) = n.static([x.shape[axis]], "the length of a sort")
-    k = (count + 1) // 2 if k is None else k
+    k = sizes.size((x.shape[axis] + 1) // 2 if k is None else k)
     if n.op == "median" and x.dtype.is_float:  # NaN is the greatest and the median of what has one
         hidden = n.emit("isnan", reduced(n, "max", x, axis, True))
     values, places = n.emit("top_k", x, k=k, axis=axis, largest=False)
-    value, place = n.cut(values, axis, k - 1, 1), n.cut(places, axis, k - 1, 1)
+    last = sizes.size(k - 1)
+    value, place = n.cut(values, axis, last, 1), n.cut(places, axis, last, 1)
     if n.op == "median" and x.dtype.is_float:
         value = n.emit("where", hidden, n.constant(np.nan, x.dtype), value)
         first = n.emit("argmax", x, axis=axis, keepdims=True)
@@ -353,11 +353,11 @@ def logcumsumexp(n: Site, x: Value, dim: int) -> Any:
     if not x.rank:
         return n.cast(x, n.of)
     axis = axis_of(dim, x.rank)
-    (count,) = n.static([x.shape[axis]], "the length of a running sum of exponentials")
+    count = x.shape[axis]
     rows = n.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
-    seen = np.tril(np.ones((count, count), bool))
-    seen = seen.reshape((count, count) + (1,) * (rows.rank - axis - 2))
-    masked = n.emit("where", n.constant(seen), rows, n.constant(x.dtype.lowest, x.dtype))
+    seen = n.emit("greater_equal", n.reshape(n.counted(count), (count, 1)), n.counted(count))
+    seen = n.reshape(seen, (count, count) + (1,) * (rows.rank - axis - 2))
+    masked = n.emit("where", seen, rows, n.constant(x.dtype.lowest, x.dtype))
     y = reduced(n, "max", masked, axis + 1, True)
     top = n.emit("where", n.emit("isinf", y), n.constant(0, x.dtype), y)
     sums = reduced(n, "sum", n.emit("exp", n.emit("sub", masked, top)), axis + 1, True)

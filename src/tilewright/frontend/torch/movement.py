@@ -63,7 +63,7 @@ def repeat(n: Site, x: Value, repeats: Any) -> Any:
         return x
     if all(s == sizes.size(1) or r == 1 for s, r in zip(x.shape, repeats, strict=True)):
         return n.expand(x, n.shape)
-    return n.emit("tile", x, repeats=n.static(repeats, "a number of repetitions"))
+    return n.emit("tile", x, repeats=repeats)
 
 
 @translates("cat.default", "concat.default")
@@ -154,22 +154,24 @@ def slice_scatter(
     if step == 1:
         parts = [n.cut(x, axis, 0, first), source, n.cut(x, axis, last, size - last)]
         return cat_known(n, parts, axis)
-    total, first, last = n.static([size, first, last], "a slice with a step")
-    places = np.arange(total) - first
-    kept = (places >= 0) & (np.arange(total) < last) & (places % step == 0)
-    wide = n.emit("gather", source, n.constant(np.clip(places // step, 0, None)), axis=axis)
-    return n.emit("where", along(n, kept, axis, x.rank), wide, x)
+    if as_int(source.shape[axis]) == 0:
+        return x
+    i64 = dtype("i64")
+    zero, by = n.constant(0, i64), n.constant(step, i64)
+    ahead = n.emit("sub", n.counted(size), n.operand(first, i64))
+    rest = n.emit("floormod", ahead, by)
+    kept = n.emit("logical_and", n.emit("equal", rest, zero), n.emit("greater_equal", ahead, zero))
+    kept = n.emit("logical_and", kept, n.emit("less", n.counted(size), n.operand(last, i64)))
+    at = n.emit("maximum", n.emit("div", n.emit("sub", ahead, rest), by), zero)
+    wide = n.emit("gather", source, at, axis=axis)
+    side = n.reshape(kept, (size, *(1,) * (x.rank - 1 - axis)))
+    return n.emit("where", side, wide, x)
 
 
 def cat_known(n: Site, parts: list[Value], axis: int) -> Value:
     """The parts that hold anything, one after the other."""
     kept = [p for p in parts if as_int(p.shape[axis]) != 0] or parts[:1]
     return kept[0] if len(kept) == 1 else n.emit("concat", *kept, axis=axis)
-
-
-def along(n: Site, values: np.ndarray, axis: int, rank: int) -> Value:
-    """A vector that varies along one axis of a tensor of this rank."""
-    return n.constant(values.reshape((-1,) + (1,) * (rank - 1 - axis)))
 
 
 @translates("select_scatter.default")
@@ -197,12 +199,12 @@ def diagonal(n: Site, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -
     """Every (columns + 1)-th element of the matrices laid out flat."""
     a, b = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
     rest = [d for d in range(x.rank) if d not in (a, b)]
-    rows, columns = n.static([x.shape[a], x.shape[b]], "a diagonal")
+    rows, columns = x.shape[a], x.shape[b]
     x = n.transpose(x, [*rest, a, b])
-    flat = n.reshape(x, (*x.shape[:-2], rows * columns))
-    count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
-    start = offset if offset >= 0 else -offset * columns
-    return n.cut(flat, len(rest), start if count else 0, count, columns + 1)
+    flat = n.reshape(x, (*x.shape[:-2], sizes.size(rows * columns)))
+    count = n.shape[-1]
+    start = 0 if as_int(count) == 0 else offset if offset >= 0 else -offset * columns
+    return n.cut(flat, len(rest), sizes.size(start), count, sizes.size(columns + 1))
 
 
 @translates("resize.default")
@@ -234,9 +236,8 @@ def unfold(n: Site, x: Value, dimension: int, size: int, step: int) -> Any:
     if not x.rank:
         return n.reshape(n.expand(n.reshape(x, (1,)), (size,)), n.shape)
     axis = axis_of(dimension, x.rank)
-    (total,) = n.static([x.shape[axis]], "windows")
-    starts = np.arange((total - size) // step + 1) * step
-    found = n.emit("gather", x, n.constant(starts[:, None] + np.arange(size)), axis=axis)
+    starts = n.reshape(n.counted(n.shape[axis], step), (n.shape[axis], 1))
+    found = n.emit("gather", x, n.emit("add", starts, n.counted(size)), axis=axis)
     rank = x.rank + 1
     return n.transpose(found, [*(d for d in range(rank) if d != axis + 1), axis + 1])
 
@@ -350,7 +351,11 @@ def linspace(n: Site, start: Any, end: Any, steps: int, **named: Any) -> Any:
 
 @translates("eye.default", "eye.m")
 def eye(n: Site, *_: Any, **named: Any) -> Any:
-    return n.constant(np.eye(*n.static(n.shape, "an identity matrix"), dtype=n.of.numpy))
+    rows, columns = n.shape
+    if as_int(rows) is not None and as_int(columns) is not None:
+        return n.constant(np.eye(as_int(rows), as_int(columns), dtype=n.of.numpy))
+    same = n.emit("equal", n.reshape(n.counted(rows), (rows, 1)), n.counted(columns))
+    return n.cast(same, n.of)
 
 
 @translates("diff.default")

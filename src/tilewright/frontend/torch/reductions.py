@@ -13,6 +13,7 @@ from tilewright.frontend.torch.registry import EVAL, Site, axes_of, axis_of, tra
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import DType
+from tilewright.ir.expr import as_int
 
 
 def reduced(n: Site, op: str, x: Value, axes: Any, keepdim: bool = False) -> Value:
@@ -91,10 +92,15 @@ def moments(
     if correction == 0:
         variance = n.emit("reduce_mean", square, axes=axes, keepdims=keepdim)
     else:
-        (known,) = n.static([count], "the number of values of a variance")
-        divisor = max(known - correction, 0)
-        scale = n.constant(1 / divisor if divisor else math.inf, x.dtype)
-        variance = n.emit("mul", n.emit("reduce_sum", square, axes=axes, keepdims=keepdim), scale)
+        total, known = n.emit("reduce_sum", square, axes=axes, keepdims=keepdim), as_int(count)
+        if known is not None:
+            divisor = max(known - correction, 0)
+            scale = n.constant(1 / divisor if divisor else math.inf, x.dtype)
+            variance = n.emit("mul", total, scale)
+        else:
+            divisor = n.emit("sub", n.operand(count, x.dtype), n.constant(correction, x.dtype))
+            divisor = n.emit("maximum", divisor, n.constant(0, x.dtype))
+            variance = n.emit("div", total, divisor)
     if not keepdim:
         mean = n.reshape(mean, tuple(s for d, s in enumerate(x.shape) if d not in axes))
     return variance, mean

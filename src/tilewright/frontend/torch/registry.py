@@ -138,9 +138,9 @@ class Site:
     def expand(self, x: Value, shape: Sequence[Any]) -> Value:
         return x if sizes.shape(shape) == x.shape else self.emit("expand", x, shape=tuple(shape))
 
-    def cut(self, x: Value, axis: int, start: Any, count: Any, step: int = 1) -> Value:
+    def cut(self, x: Value, axis: int, start: Any, count: Any, step: Any = 1) -> Value:
         """`count` places along one axis."""
-        if start == 0 and step == 1 and sizes.size(count) == x.shape[axis]:
+        if as_int(start) == 0 and as_int(step) == 1 and sizes.size(count) == x.shape[axis]:
             return x
         rank = x.rank
         return self.emit(
@@ -150,6 +150,10 @@ class Site:
             shape=tuple(count if d == axis else s for d, s in enumerate(x.shape)),
             steps=tuple(step if d == axis else 1 for d in range(rank)),
         )
+
+    def counted(self, count: Any, step: int = 1) -> Value:
+        """0, step, 2 · step, …: i64, so many."""
+        return self.emit("arange", length=count, start=0, step=step)
 
     # questions ----------------------------------------------------------------------------------
 

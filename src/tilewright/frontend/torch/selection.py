@@ -15,6 +15,7 @@ from tilewright.frontend.torch.reductions import reduced, vector_norm
 from tilewright.frontend.torch.registry import Site, axis_of, translates
 from tilewright.graph.bounds import into
 from tilewright.graph.graph import Value
+from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import as_int
 
 
@@ -115,13 +116,13 @@ def nanmedian(n: Site, x: Value, dim: int = 0, keepdim: bool = False) -> Any:
         return x if whole else (x, n.constant(0, "i64"))
     x = n.reshape(x, (x.elements,)) if whole else x
     axis = axis_of(dim, x.rank)
-    (count,) = n.static([x.shape[axis]], "the length of a sort")
+    count = x.shape[axis]
     if x.dtype.is_float:
         missing = n.emit("isnan", x)
         key = n.emit("where", missing, n.constant(math.inf, x.dtype), x)
         numbers = reduced(n, "sum", n.cast(n.emit("logical_not", missing), "i64"), axis, True)
     else:
-        key, numbers = x, n.constant(np.full((1,) * x.rank, count), "i64")
+        key, numbers = x, n.reshape(n.operand(count, dtype("i64")), (1,) * x.rank)
     _, order = n.emit("top_k", key, k=count, axis=axis, largest=False)
     middle = n.emit("sub", numbers, n.constant(1, "i64"))
     middle = n.emit("div", n.emit("maximum", middle, n.constant(0, "i64")), n.constant(2, "i64"))
