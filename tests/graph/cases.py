@@ -415,6 +415,8 @@ def _movement() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         ("reshape", [f(2, 3, 4)], {"shape": (2, 12)}),
         ("reshape", [f(1)], {"shape": ()}),
         ("transpose", [f(2, 3, 4)], {"perm": (2, 0, 1)}),
+        ("stretch", [f(1, 3, 1)], {"shape": (2, 3, 4)}),
+        ("stretch", [i(2, 1)], {"shape": (2, 5)}),
         ("expand", [f(3, 1)], {"shape": (2, 3, 4)}),
         ("concat", [f(2, 3), f(2, 1), f(2, 2)], {"axis": 1}),
         ("concat", [i(2, 3)], {"axis": 0}),
