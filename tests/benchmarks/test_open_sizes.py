@@ -22,7 +22,7 @@ from tilewright.target.target import target
 ort = pytest.importorskip("onnxruntime")
 WIDE = target("cpu -mcpu=x86-64-v4")
 TINY = [1, 2, 3, 5, 7, 16, 17, 31, 37, 64]
-QUICK = ["conv 3x3 unpadded", "transpose", "pad", "resize, linear", "LSTM", "GRU"]
+QUICK = ["conv 3x3", "conv 3x3 unpadded", "transpose", "pad", "resize, linear", "LSTM", "GRU"]
 
 
 def code(name: str) -> str:
@@ -95,6 +95,16 @@ def test_a_recurrence_keeps_sums_in_registers(name: str) -> None:
     made = decisions(default(kernel, WIDE, 1, strict=True))
     assert made[f"{name.lower()}_matmul.rows"] == 6
     assert made[f"{name.lower()}_matmul.vectors"] == 4
+
+
+def test_open_images_take_winograds_convolution() -> None:
+    """Where tiles of them are never less than none."""
+    for name, count in (("conv 3x3", 1), ("conv 3x3 unpadded", 1), ("two convs unpadded", 1)):
+        fused = prepare(open_source(CASES[name].model()).graph(), WIDE, 3)
+        made = [n.op for g in fused.groups for n in g.nodes]
+        assert made.count("winograd_packed") == count
+        for job in kernel_jobs(fused, WIDE, 2, Watch())[-1]:
+            default(job.func, WIDE, 2, strict=True)
 
 
 def test_the_table_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,13 @@ def sums(A: f32[n], B: f32[n], n: i64):
                 if o * 4 + e < n:
                     B[o * 4 + e] = acc[e]
 """
+CHOSEN = """
+def sums(A: f32[n], B: f32[n], n: i64):
+    for o in serial(0, (n + 1) // 2):
+        for i in unroll(0, 2):
+            if o * 2 + i < n:
+                B[o * 2 + i] = choose(i, A[o * 2], A[0], dtype=f32)
+"""
 SHIFTED = """
 def sums(A: f32[n], B: f32[n], n: i64):
     for o in serial(0, (n + 3) // 4):
@@ -111,6 +118,11 @@ def test_the_tiles_of_a_fused_loop() -> None:
 @pytest.mark.parametrize("text", [RUNNING, OVERLAPPING, SHIFTED])
 def test_rounds_that_read_each_other_stay_together(text: str) -> None:
     assert set(unrolled(narrowed(text))) == {4}
+
+
+def test_a_choice_by_the_round_needs_the_round() -> None:
+    """With a round that only the run knows, all that may be chosen would be computed."""
+    assert unrolled(narrowed(CHOSEN)) == [2]
 
 
 def test_known_sizes_stay_as_they_are() -> None:

@@ -16,11 +16,12 @@ from typing import Any
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Binary, Expr, Load, Var, as_int, const, maximum
+from tilewright.ir.expr import Binary, Call, Expr, Load, Var, as_int, const, maximum
 from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, If, Let, Stmt, Store, seq
-from tilewright.ir.walk import fresh, names, visit
+from tilewright.ir.walk import free_vars, fresh, names, visit
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.partition_loops import BOUNDS, own_memory
+from tilewright.support.node import Node
 
 Names = frozenset[Var]
 
@@ -166,7 +167,7 @@ def _is_separable(body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> bo
     written: set[Buffer] = set()
     read: set[Buffer] = set()
     for n, inside in _accesses(body, tile, False):
-        if isinstance(n, Eval):
+        if not isinstance(n, Load | Store):
             return False
         if n.buffer not in own:
             (written if isinstance(n, Store) else read).add(n.buffer)
@@ -192,8 +193,9 @@ def _round(index: Affine, tile: _Tile, known: Facts) -> tuple[int, int] | None:
     return _NEITHER if others or t not in tile.loops else (c, index.const)
 
 
-def _accesses(s: Any, tile: _Tile, inside: bool) -> Iterator[tuple[Load | Store | Eval, bool]]:
-    """Every access below `s`, and whether it is in one of the tile's loops."""
+def _accesses(s: Any, tile: _Tile, inside: bool) -> Iterator[tuple[Node, bool]]:
+    """Every access below `s`, what else forbids a separation, and whether it is in one of the
+    tile's loops."""
     if isinstance(s, For):
         inside = inside or s.var in tile.loops
     if isinstance(s, Load | Store):
@@ -202,6 +204,8 @@ def _accesses(s: Any, tile: _Tile, inside: bool) -> Iterator[tuple[Load | Store 
         if not any(getattr(n, "name", "") == "prefetch" for n in visit(s.value)):
             yield s, inside
         return
+    elif isinstance(s, Call) and s.name == "choose" and free_vars(s.args[0]) & tile.loops:
+        yield s, inside  # of several values, by a round that must be known
     for c in s.children():
         yield from _accesses(c, tile, inside)
 

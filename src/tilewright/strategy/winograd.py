@@ -39,6 +39,7 @@ from tilewright.strategy.registers import decide_tile, fill_registers, multiples
 from tilewright.strategy.tiles import Weights, register_tile, tiled_cycles
 from tilewright.target.target import Target
 
+OPEN = 14  # tiles along each side of an open image
 LINE = 16  # numbers in a cache line
 AFAR = 2  # how much dearer an image is that other threads made, each a part of it
 EVEN = 1.1  # of its share: what a thread may have to do
@@ -55,12 +56,21 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     images, groups, edge, _, count, block, depth = (
         as_int(a.extent) or 1 for a in find(schedule, product).axes[:7]
     )
+    known = as_int(find(schedule, product).axes[4].extent) is not None
+    count = count if known else OPEN * OPEN
     depth *= as_int(find(schedule, product).axes[7].extent) or 1
     across, dy, dx = (annotation(find(schedule, product), k, 1) for k in ("across", "dy", "dx"))
     lanes = min(target.lanes(32), block)
     wide = block // lanes
     inside, run, rows, vectors = decide_runs(
-        schedule, target, threads, (images, count, across), (groups, wide, lanes), edge, depth
+        schedule,
+        target,
+        threads,
+        (images, count, across),
+        (groups, wide, lanes),
+        edge,
+        depth,
+        known,
     )
     n, o, y, x, i = by_axis(schedule, result)
     *y, in_y = in_tiles(schedule, y, edge - 2, dy)
@@ -92,9 +102,10 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     unroll(schedule, t_inner, own_o, several)
     vectorize(schedule, lane)
 
-    spaced(schedule, buffer.name, 3, count * block, run * block)
     (image,) = written(find(schedule, spread))
-    spaced(schedule, image.name, 2, depth * count, depth * run if inside else depth * count)
+    if known:
+        spaced(schedule, buffer.name, 3, count * block, run * block)
+        spaced(schedule, image.name, 2, depth * count, depth * run if inside else depth * count)
 
     at = innermost([n, tile]) if inside else ""
     _, own_i, own_j, own_c, own_t, own_b = (
@@ -130,12 +141,14 @@ def decide_runs(
     channels: tuple[int, int, int],
     edge: int,
     depth: int,
+    known: bool,
 ) -> tuple[bool, int, int, int]:
     """Whether a run's part of the image is transformed when its turn comes (decision "image"), the
     tiles in a run ("tiles"), and the register tile.
 
     tiles: images, tiles of one, tiles across; channels: groups of them, vectors of a group, lanes;
-    depth: channels of the image.
+    depth: channels of the image. known: the number of tiles; else a run may end inside a row of
+    them, and the image is transformed whole.
     """
     (images, count, across), (groups, wide, lanes) = tiles, channels
     registers = target.vector_registers
@@ -154,7 +167,8 @@ def decide_runs(
     inside = runs * every <= image * (1 + panels)
     if -(-runs // threads) * threads > EVEN * runs:
         inside = False
-    inside = schedule.decide("image", "run" if inside else "whole", ("run", "whole")) == "run"
+    ways = ("run", "whole") if known else ("whole",)
+    inside = schedule.decide("image", "run" if inside and known else "whole", ways) == "run"
     if inside:
         others = (run_of_tiles(count, across, (most << 2) >> n) for n in range(5))
         run = schedule.decide("tiles", run, dict.fromkeys((run, *others)))

@@ -165,7 +165,7 @@ def winograd_packed(
     high, wide = tiles(rows, m, dy), tiles(columns, m, dx)
     (top, _), (left, _) = pads
     bottom, right = (  # beyond the last tile nothing is read
-        as_int(count * m + reach * step - size - before) or 0
+        sizes.size(count * m + reach * step - size - before)
         for count, step, size, before in ((high, dy, height, top), (wide, dx, width, left))
     )
     image = padded_image(x, ((top, bottom), (left, right)))

@@ -15,15 +15,17 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arith.simplify import Facts
 from tilewright.graph import sizes
 from tilewright.graph.builder import Edit
 from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value
 from tilewright.graph.operator import BROADCAST, OPERATORS
 from tilewright.graph.ops.packed import pack_dense, pack_transposed
-from tilewright.graph.ops.winograd import pack_winograd
+from tilewright.graph.ops.winograd import TAPS, pack_winograd
 from tilewright.graph.passes.channels import Channels, Packing, dense, dense_filter, grouped
 from tilewright.ir.dtype import f32
-from tilewright.ir.expr import as_int
+from tilewright.ir.expr import Expr, as_int
+from tilewright.ir.walk import free_vars
 from tilewright.strategy.padding import part_met
 from tilewright.strategy.tiles import Weights, panel_vectors, prefers_pixels, winograd_tile
 from tilewright.target.costs import COMMON, Costs
@@ -36,6 +38,7 @@ FINITE = frozenset(
 POOLS = frozenset({"max_pool", "avg_pool"})
 RECURRENT = ("lstm", "gru", "rnn")
 LARGE = 256  # rows that a symbolic size stands for when a tile is chosen
+OPEN = 256  # what an open size of an input counts for where an algorithm is chosen
 FEW = 48  # rows of a product up to which packing its other operand in the run does not pay
 NEAR = 32 << 10  # bytes of it that stay close by as they are: a first-level cache
 FAR = 4  # this part of the second-level cache taken by it, columns of the left one do not stay
@@ -233,6 +236,9 @@ class _Layouts(Edit):
         if node.output.rank != 4 or not self.winograd:
             return 0
         images, _, height, width = map(as_int, node.output.shape)
+        whole_tiles = window["dilations"] == (1, 1) and all(map(_never_negative, node.output.shape))
+        if not (height and width) and whole_tiles:
+            height, width = map(_likely, node.output.shape[2:])
         unit = window["strides"] == (1, 1) and lie.groups == 1
         whole = lie.image.block == self.lanes and height and width
         if not unit or shape[2:] != (3, 3) or not whole:
@@ -244,7 +250,7 @@ class _Layouts(Edit):
         for size, pads, step in zip(
             node.inputs[0].shape[2:], window["pads"], window["dilations"], strict=True
         ):
-            met *= part_met(as_int(size) or 0, pads, 3, step)
+            met *= part_met(_likely(size), pads, 3, step)
         return winograd_tile(*of, self.costs, window["dilations"], met)
 
     def across(self, node: Node, packing: Packing) -> bool:
@@ -477,6 +483,17 @@ class _Layouts(Edit):
         if full.shape[1:2] == (1,):
             return self.constant(full.reshape(*full.shape, 1), "c")
         return self.constant(packing.pack(full), "c")
+
+
+def _likely(size: Expr) -> int:
+    """A size where each open one is `OPEN`."""
+    return max(1, sizes.at(size, dict.fromkeys(free_vars(size), OPEN)))
+
+
+def _never_negative(size: Expr) -> bool:
+    """Whether tiles of it are never less than none, however small the sizes that it is made of."""
+    known = Facts(dict.fromkeys(free_vars(size), (0, None)))
+    return known.bounds(known.affine(size))[0] > -TAPS
 
 
 def is_image(value: Value) -> bool:
