@@ -61,14 +61,19 @@ def _named(func: Func, own: Own, found: Any) -> tuple[Func, Own]:
 
 def _buffers(func: Func) -> list[Buffer]:
     found = dict.fromkeys(func.buffers)
-    found.update(dict.fromkeys(n.buffer for n in visit(func.body) if hasattr(n, "buffer")))
+    inside = (getattr(n, "buffer", None) for n in visit(func.body))
+    found.update(dict.fromkeys(b for b in inside if isinstance(b, Buffer)))
     return list(found)
 
 
 def _within_body(func: Func) -> list[Expr]:
     """The quotients of sizes that the body computes with."""
     symbols = {p for p in func.params if isinstance(p, Var)}
-    found = dict.fromkeys(n for n in visit(func.body) if _is_quotient(n) and sizes.is_size(n))
+    found = dict.fromkeys(
+        n
+        for n in visit(func.body)
+        if isinstance(n, Binary) and _is_quotient(n) and sizes.is_size(n)
+    )
     return [e for e in found if symbols.issuperset(sizes.symbols([e]))]
 
 
@@ -90,8 +95,8 @@ def divisions(
     for atom in atoms:
         if kept & set(sizes.symbols([atom])):
             continue
-        line = sizes.linear(atom.a) if _is_quotient(atom) else None
-        if line is not None and line[1] == 1:
+        line = sizes.linear(atom.a) if isinstance(atom, Binary) and _is_quotient(atom) else None
+        if isinstance(atom, Binary) and line is not None and line[1] == 1:
             chains.setdefault(line[0], []).append((as_int(atom.b) or 1, line[2], atom))
         elif sizes.is_never_more(sizes.size(0), atom):
             others.append(atom)
@@ -134,7 +139,7 @@ def _replaced(func: Func, table: Mapping[Expr, Expr]) -> Func:
     """The function with what stands in `table` for each expression there."""
     renamed = {b: _renamed(b, table) for b in _buffers(func)}
     body = replace_buffers(func.body, {b: r for b, r in renamed.items() if r is not b})
-    params = tuple([renamed.get(p, p) for p in func.params])
+    params = tuple([renamed.get(p, p) if isinstance(p, Buffer) else p for p in func.params])
     return func.replace(params=params, body=_within(body, table))
 
 

@@ -73,7 +73,7 @@ def verified(source: Any, key: Key) -> np.ndarray[Any, Any]:
         with memory_told("cannot load the artifact"):
             array = np.frombuffer(source, np.uint8).copy()
     array.flags.writeable = False
-    with memoryview(array) as data:
+    with array.data as data:
         _check(data, public)
     return array
 
@@ -112,7 +112,7 @@ def _read(path: Path) -> np.ndarray[Any, Any]:
         if status.st_size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
             raise MemoryError(f"'{path}' has {status.st_size} bytes")
         array = np.frombuffer(mmap.mmap(-1, status.st_size), np.uint8)
-        with memoryview(array) as view:
+        with array.data as view:
             at = 0
             while got := opened.readinto(view[at : at + STEP]):
                 at += got
