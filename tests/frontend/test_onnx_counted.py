@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -30,14 +31,15 @@ def number(name, value):
 
 
 def model(step, condition, start, most=None, limit="limit"):
-    """h ← tanh(h w) while a counter k moves by `step` to the number of rows in `rows`; the rows
-    that were read are stacked. `condition`: nodes that make `on` of k, k_new and the limit."""
+    """h ← tanh(h w + row w) while a counter k moves by `step` to the number of rows in `rows`; what
+    was read of them is stacked. `condition`: nodes that make `on` of k, k_new and the limit."""
     body = helper.make_graph(
         [
             node("Add", "k step", "k_new"),
             node("Gather", "rows i", "row", axis=0),
             node("MatMul", "h w", "p"),
-            node("Add", "p row", "q"),
+            node("MatMul", "row w", "r"),
+            node("Add", "p r", "q"),
             node("Tanh", "q", "h_new"),
             node("Identity", "fixed", "fixed_new"),
             node("Identity", "row", "read"),
@@ -128,3 +130,29 @@ def test_a_trip_count_beyond_every_size_is_none():
 def test_what_does_not_count_is_refused(condition):
     with pytest.raises(ImportFault, match="depends on data alone"):
         import_onnx(model(1, condition, 0))
+
+
+def test_layers_one_after_the_other():
+    """What one loop's rounds gave is what the next loop counts by: its first row is squeezed, and
+    its rows are as many as the first loop ran."""
+    first = model(1, ASCENDING["after"], 0)
+    graph, loop = first.graph, first.graph.node[-1]
+    again = onnx.NodeProto()
+    again.CopyFrom(loop)
+    for node_ in again.attribute[0].g.node:
+        for k, name in enumerate(node_.input):
+            node_.input[k] = {"rows": "all_rows", "row": "row_2"}.get(name, name)
+        for k, name in enumerate(node_.output):
+            node_.output[k] = {"row": "row_2"}.get(name, name)
+    again.input[3:] = ["count", "h_2"]
+    again.output[:] = ["k_2", "fixed_2", "h_last_2", "all_rows_2"]
+    zero = numpy_helper.from_array(np.array([0], np.int64), "zeros")
+    graph.initializer.extend([zero, numpy_helper.from_array(np.array([1], np.int64), "ones")])
+    graph.node.extend([
+        node("Shape", "all_rows", "shape_2"), node("Gather", "shape_2 none", "count"),
+        node("Slice", "all_rows zeros ones zeros", "top"), node("Squeeze", "top zeros", "top_row"),
+        node("Add", "top_row h0", "h_2"), again,
+    ])  # fmt: skip
+    del graph.output[:]
+    graph.output.extend([info("h_last_2", F, 3), info("all_rows_2", F, None, 3)])
+    agree(first, (1, 5))

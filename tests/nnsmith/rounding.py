@@ -25,12 +25,12 @@ EXACT = frozenset(
     _unsafe_view empty full ones zeros arange lift_fresh
     """.split()
 )
-# Operators that add up: a result may be small beside what was added.
+# Operators that add up, inside too: a result may be small beside what was added.
 SUMS = frozenset(
     """
     add sub convolution mm bmm addmm matmul sum mean avg_pool2d native_batch_norm
     _native_batch_norm_legit_no_training upsample_linear1d upsample_bilinear2d upsample_bicubic2d
-    upsample_trilinear3d _upsample_bilinear2d_aa lerp
+    upsample_trilinear3d _upsample_bilinear2d_aa lerp gelu elu softplus
     """.split()
 )
 

@@ -36,6 +36,29 @@ def _divided(a: Any, b: Any) -> Any:
     return 0 - a // -b if (as_int(b) or 0) < 0 else a // b
 
 
+def _is_never_more(a: Any, b: Any) -> bool:
+    return sizes.is_never_more(sizes.size(a), sizes.size(b))
+
+
+def _is_equal(a: Any, b: Any) -> bool | None:
+    """Whether two sizes are one at every size of the inputs, or at none; None: that depends."""
+    if _is_never_more(a, b) and _is_never_more(b, a):
+        return True
+    return False if _is_never_more(a + 1, b) or _is_never_more(b + 1, a) else None
+
+
+def _is_less(a: Any, b: Any) -> bool | None:
+    if _is_never_more(a + 1, b):
+        return True
+    return False if _is_never_more(b, a) else None
+
+
+_COMPARED = {  # what is asked of size expressions; NumPy does it on arrays of objects
+    "equal": np.frompyfunc(_is_equal, 2, 1),
+    "less": np.frompyfunc(_is_less, 2, 1),
+    "greater": np.frompyfunc(lambda a, b: _is_less(b, a), 2, 1),
+}
+
 _SYMBOLIC = {  # what is computed on size expressions; NumPy does it on arrays of objects
     "add": np.add,
     "sub": np.subtract,
@@ -51,7 +74,12 @@ _SYMBOLIC = {  # what is computed on size expressions; NumPy does it on arrays o
     "reduce_prod": lambda x, axes, keepdims: np.prod(x, axis=axes, keepdims=keepdims),
     "reduce_sum": lambda x, axes, keepdims: np.sum(x, axis=axes, keepdims=keepdims),
     "cast": lambda x, to: x,
-}
+    "where": lambda c, x, y: np.where(c.astype(bool), x, y),
+} | _COMPARED
+
+# What keeps whole numbers that are held as floats for a while: TensorFlow's shapes do that.
+_CARRIES = frozenset("cast reshape transpose concat slice gather".split())
+MOST_EXACT = {"f64": 1 << 53, "f32": 1 << 24}  # up to here every whole number is a float
 
 _MOVES = {
     name: OPERATORS[name].reference
@@ -74,6 +102,7 @@ class Folding(Builder):
         self.hints: dict[str, int] = {}  # what symbols were when the model was written
         self.met: dict[Var, Expr] = {}  # symbols found to be one → the one that stays, or a number
         self.known: dict[Value, np.ndarray] = {}  # arrays of objects: ints and size expressions
+        self.carried: dict[Value, np.ndarray] = {}  # as `known`, of floats
         self.measured: dict[tuple[Value, int], Expr] = {}  # elements that a `measure` has named
         self.budget = Budget()
         self.found: set[Var] = set()  # symbols that a `measure` binds
@@ -105,7 +134,10 @@ class Folding(Builder):
             if folded is not None:
                 return folded
         elif op in _SYMBOLIC and all(
-            v in constants or v in self.known or (self.measured and self.sizes_in(v) is not None)
+            v in constants
+            or v in self.known
+            or v in self.carried
+            or (self.measured and self.sizes_in(v) is not None)
             for v in inputs
         ):
             folded = self._follow(op, inputs, attrs, label)
@@ -158,13 +190,52 @@ class Folding(Builder):
         full = complete(op, attrs)
         ((of, shape),) = self.infer(op, inputs, full)
         known = sizes.static(shape)
-        if known is None or math.prod(known) > MOST_SIZES or not of.is_int:
+        if known is None or math.prod(known) > MOST_SIZES:
+            return None
+        has_floats = of.is_float or any(v.dtype.is_float for v in inputs)
+        if not (of.is_int or op in _COMPARED or of.name in MOST_EXACT):
+            return None
+        if has_floats and op not in _CARRIES:
             return None
         if any(_symbolic(v) for v in full.values()):
             return None
         compute = _SYMBOLIC[op] or OPERATORS[op].reference
-        result = compute(*[self.sizes_in(v) for v in inputs], **full)
-        return self.from_sizes(np.asarray(result, object), of, name or op)
+        held = [self._held(v) for v in inputs]
+        if any(v is None for v in held):
+            return None
+        result = compute(*held, **full)
+        if op in _COMPARED:
+            known_now = all(v is not None for v in np.asarray(result, object).flat)
+            return self.constant(np.asarray(result, bool), name or op, of) if known_now else None
+        result = np.asarray(result, object)
+        if of.is_float:
+            return self._carry(op, inputs, attrs, name, result)
+        return self.from_sizes(result, of, name or op)
+
+    def _held(self, value: Value) -> np.ndarray | None:
+        """As `sizes_in`, truth values and whole floats too."""
+        constant = self.constants.get(value)
+        if value in self.carried or constant is None or constant.array.dtype.kind not in "bf":
+            return self.carried.get(value, self.sizes_in(value))
+        array = constant.array
+        if array.dtype.kind == "f" and not (array == np.trunc(array)).all():
+            return None
+        return array if array.dtype.kind == "b" else array.astype(np.int64).astype(object)
+
+    def _carry(
+        self, op: str, inputs: Sequence[Value], attrs: dict[str, Any], name: str, held: np.ndarray
+    ) -> Value | None:
+        """A tensor of floats that holds sizes: a run whose sizes are no floats does not start."""
+        symbolic = [e for e in held.flat if isinstance(e, Expr) and as_int(e) is None]
+        if not self.from_inputs(symbolic):
+            return None
+        made = Builder.emit(self, op, *inputs, name=name, **attrs)
+        for e in symbolic:
+            most = MOST_EXACT[made.dtype.name]
+            told = f"sizes held as {made.dtype}, where {sizes.text(e)} has to be at most {most}"
+            self.required.setdefault(sizes.size(most - e), told)
+        self.carried[made] = held
+        return made
 
     def sizes_in(self, value: Value) -> np.ndarray | None:
         """The elements of a small integer tensor as ints and size expressions, if they are

@@ -54,13 +54,16 @@ def products(func: Func) -> list[str]:
 
 
 def scores(func: Func) -> set[str]:
-    """The block that makes what the softmax of an attention reads, in a set; none elsewhere."""
-    if len(products(func)) < 2:
+    """The block that makes what the softmax of an attention reads, in a set; none elsewhere: two
+    products without a reduction between them are the body of a loop."""
+    if len(products(func)) != 2:
         return set()
     found = blocks(func.body)
     names = [b.name for b in found]
     first, second = (names.index(name) for name in products(func))
-    highest = next(b for b in found[first + 1 : second] if is_reduction(b))
+    highest = next((b for b in found[first + 1 : second] if is_reduction(b)), None)
+    if highest is None:
+        return set()
     read = {n.buffer for n in loads(highest.body)} - written(highest)
     return {b.name for b in found if written(b) & read}
 

@@ -14,7 +14,7 @@ from tilewright.ir.stmt import Func, annotated
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Chooser, Schedule
 from tilewright.strategy.absorb import absorb, is_reduction, role
-from tilewright.strategy.attention import attention, products, scores
+from tilewright.strategy.attention import attention, scores
 from tilewright.strategy.chains import shorten_chains
 from tilewright.strategy.convolution import convolution, transposed
 from tilewright.strategy.depthwise import depthwise
@@ -47,7 +47,7 @@ FAMILIES: dict[str, Family] = {
 def family(func: Func) -> str:
     """The family that schedules a function: "attention", the role of its anchor, "reduction" or
     "pointwise"."""
-    if len(products(func)) > 1:
+    if scores(func):
         return "attention"
     found = blocks(func.body)
     plain = "reduction" if any(is_reduction(b) for b in found) else "pointwise"

@@ -145,6 +145,7 @@ def squeeze(n: Site) -> Any:
         for d in drop:
             if as_int(x.shape[d]) not in (1, None):
                 raise Refusal(f"axis {d} has size {sizes.text(x.shape[d])}, not 1")
+        x = first_of(n, x, [d for d in drop if as_int(x.shape[d]) is None])
     return measured.view_of(n, x, [s for d, s in enumerate(x.shape) if d not in drop])
 
 
@@ -156,8 +157,21 @@ def squeezed(n: Site, drop: list[int], left: list[int]) -> Any:
     size = n.build.emit("reshape", n.build.size_vector(x.shape[left[0]]), shape=())
     is_one = n.build.emit("equal", size, n.constant(1, size.dtype))
     sides = [drop + left[:1], drop]
+    known = n.build.constants.get(is_one)
+    if known is not None:
+        return squeezed(n, sides[0 if known.array else 1], left[1:])
     made = either(n, is_one, [lambda d=d: (squeezed(n, d, left[1:]),) for d in sides])
     return made[0]
+
+
+def first_of(n: Site, x: Value, axes: Sequence[int]) -> Value:
+    """x with one element along those of the axes that never have more: the run finds it there, and
+    the sizes of the other axes keep their names."""
+    short = [d for d in axes if sizes.is_never_more(x.shape[d], sizes.size(1))]
+    if not short or n.importer.body is not None:
+        return x
+    shape = [sizes.size(1) if d in short else s for d, s in enumerate(x.shape)]
+    return n.emit("slice", x, starts=(0,) * x.rank, shape=tuple(shape))
 
 
 @translates("Unsqueeze")
