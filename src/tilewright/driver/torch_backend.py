@@ -226,5 +226,7 @@ class Runner:
 
 
 def carried(given: Any) -> torch.Tensor:
-    """A tensor, or a size as the length of an empty one."""
-    return given if isinstance(given, torch.Tensor) else torch.empty((given, 0), dtype=torch.uint8)
+    """A tensor, a complex one as pairs, or a size as the length of an empty one."""
+    if not isinstance(given, torch.Tensor):
+        return torch.empty((given, 0), dtype=torch.uint8)
+    return torch.view_as_real(given.resolve_conj()) if given.is_complex() else given

@@ -328,6 +328,10 @@ class Executable:
         except (TypeError, ValueError, BufferError, RuntimeError) as fault:
             raise self._refuse(f"{what} {i} '{info.name}': {fault}") from fault
         expected = numpy_dtype(info.dtype)
+        if array.dtype.kind == "c" and array.ndim == len(info.shape) - 1:  # pairs of its parts
+            dense = np.asarray(array, order="C") if what == "input" else array
+            if dense.flags.c_contiguous:
+                array = dense.view(dense.real.dtype).reshape(*dense.shape, 2)
         if array.dtype != expected:
             raise self._refuse(
                 f"{what} {i} '{info.name}': dtype is {array.dtype}, expected {expected}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from tests.frontend.torch.agreement import agree, drawn
+import tilewright as tw
+from tests.frontend.torch.agreement import Call, agree, drawn
 
 
 @pytest.mark.parametrize("length", [2, 7, 64, 96, 127, 360])
@@ -54,3 +57,47 @@ def test_rotary_embedding_by_complex_products() -> None:
 def test_a_complex_result_is_a_pair() -> None:
     graph = agree(lambda x: torch.view_as_real(torch.fft.fft(x)), drawn(4, 6))
     assert graph.outputs[0].static_shape == (4, 6, 2)
+
+
+def functions(a: Tensor, b: Tensor) -> list[Tensor]:
+    x = torch.complex(a, b)
+    return [
+        x.sqrt(), (x * 0).sqrt(), x.log(), x**2, x**2.5, (2j) ** x, x.sgn(), x.sin(), x.cos(), x.sinh(), x.cosh(),
+        x.tanh(), x.sigmoid(), F.linear(x, x.conj(), x[:, 0]), x.cumsum(1), x.roll(1, 0),
+        F.conv1d(x[None], x[None, :, :2], x[:1, 0]), x * torch.tensor([1j, 2, 3 - 1j, 0]),
+    ]  # fmt: skip
+
+
+def test_functions() -> None:
+    def f(a: Tensor, b: Tensor) -> list[Tensor]:
+        x = torch.complex(a, b)
+        others = [x == x.conj(), x != x, x.isnan(), torch.linalg.vector_norm(x, dim=1)]
+        others += [(x * 1e30).abs()]
+        return [torch.view_as_real(v.resolve_conj()) for v in functions(a, b)] + others
+
+    agree(f, drawn(3, 4), drawn(3, 4, seed=1))
+
+
+def test_complex_inputs_are_pairs() -> None:
+    z = torch.complex(drawn(3, 4), drawn(3, 4, seed=1))
+    module = Call(lambda z, x: z * z.conj() + x)
+    exe = tw.compile(module, example_inputs=(z, z.real), cache=False)
+    assert [t.shape for t in exe.inputs] == [(3, 4, 2), (3, 4)]
+    want = torch.view_as_real(module(z, z.real).resolve_conj()).numpy()
+    for given in ((z, z.real), (z.numpy(), z.real.numpy()), (torch.view_as_real(z), z.real)):
+        np.testing.assert_allclose(np.asarray(exe(*given)[0]), want, rtol=1e-5, atol=1e-6)
+    strided = np.asfortranarray(z.numpy())
+    np.testing.assert_allclose(exe(strided, z.real.numpy())[0], want, rtol=1e-5, atol=1e-6)
+
+
+def test_torch_compile_takes_and_gives_complex_numbers(recwarn: pytest.WarningsRecorder) -> None:
+    def f(z: Tensor, a: Tensor) -> list[Tensor]:
+        return [z * torch.complex(a, a), z.abs(), torch.polar(a, a) @ z.mT, torch.fft.fft(z)]
+
+    z, a = torch.complex(drawn(3, 4), drawn(3, 4, seed=1)), drawn(3, 4, seed=2)
+    torch._dynamo.reset()
+    for given in (z, z.conj()):
+        made = torch.compile(f, backend="tilewright")(given, a)
+        for got, want in zip(made, f(given, a), strict=True):
+            torch.testing.assert_close(got, want.resolve_conj(), rtol=1e-5, atol=1e-5)
+    assert not [w for w in recwarn if "EagerWarning" in w.category.__name__]

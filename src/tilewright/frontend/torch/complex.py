@@ -3,7 +3,7 @@
 The graph knows real numbers only. A `Complex` is what the importer holds for a complex tensor;
 operators that move elements work on both parts, arithmetic is written out, and Fourier transforms
 are products with matrices of cosines and sines, split by the factors of their length. A complex
-result of the module becomes one real tensor with the parts along a last axis of 2.
+input or result of the module becomes one real tensor with the parts along a last axis of 2.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32,
          torch.complex128: torch.float64}  # fmt: skip
 
 BOTH = (  # operators that do the same to both parts
-    "alias.default as_strided.default broadcast_to.default cat.default chunk.default clone.default"
-    " constant_pad_nd.default contiguous.default detach.default diagonal.default expand.default"
-    " expand_as.default flatten.using_ints flip.default gather.default index.Tensor"
-    " index_select.default lift_fresh.default lift_fresh_copy.default mT.default mean.default"
-    " mean.dim movedim.int movedim.intlist narrow.default neg.default numpy_T.default"
-    " permute.default permute_copy.default repeat.default reshape.default resolve_conj.default"
-    " resolve_neg.default select.int slice.Tensor split.Tensor split_with_sizes.default"
-    " squeeze.default squeeze.dim squeeze.dims stack.default sub.Tensor sum.default sum.dim_IntList"
-    " t.default transpose.int tril.default triu.default unbind.int unsqueeze.default"
-    " unflatten.int view.default view_copy.default _unsafe_view.default zeros_like.default"
+    "alias.default as_strided.default broadcast_to.default cat.default chunk.default"
+    " clone.default constant_pad_nd.default contiguous.default cumsum.default detach.default"
+    " diagonal.default expand.default expand_as.default flatten.using_ints flip.default"
+    " gather.default index.Tensor index_select.default lift_fresh.default"
+    " lift_fresh_copy.default mT.default mean.default mean.dim movedim.int movedim.intlist"
+    " narrow.default neg.default numpy_T.default permute.default permute_copy.default"
+    " repeat.default reshape.default resolve_conj.default resolve_neg.default roll.default"
+    " select.int slice.Tensor split.Tensor split_with_sizes.default squeeze.default"
+    " squeeze.dim squeeze.dims stack.default sub.Tensor sum.default sum.dim_IntList t.default"
+    " transpose.int tril.default triu.default unbind.int unsqueeze.default unflatten.int"
+    " view.default view_copy.default _unsafe_view.default zeros_like.default"
 ).split()
 
 
@@ -158,6 +159,11 @@ def view_as_real(n: Site, x: Complex) -> Value:
     return joined(n, x)
 
 
+def parted(n: Site, x: Value) -> Complex:
+    """What `joined` joined."""
+    return view_as_complex(n, x)
+
+
 def joined(n: Site, x: Complex) -> Value:
     """The parts along a last axis of 2."""
     parts = [n.reshape(p, (*p.shape, 1)) for p in x]
@@ -176,9 +182,7 @@ def imag(n: Site, x: Complex) -> Value:
 
 @of_complex("abs.default")
 def magnitude(n: Site, x: Complex) -> Value:
-    return n.emit(
-        "sqrt", n.emit("add", n.emit("mul", x.real, x.real), n.emit("mul", x.imag, x.imag))
-    )
+    return elementwise.length(n, x.real, x.imag)
 
 
 @of_complex("angle.default")
@@ -232,9 +236,10 @@ def mul(n: Site, x: Any, y: Any) -> Complex:
     return times(n, pair(n, x, of), pair(n, y, of))
 
 
-def times(n: Site, a: Complex, b: Complex, op: str = "mul") -> Complex:
+def times(n: Site, a: Complex, b: Complex, op: str | Callable[..., Value] = "mul") -> Complex:
     """The product, with `op` for products of parts."""
-    parts = {(p, q): n.emit(op, a[p], b[q]) for p in (0, 1) for q in (0, 1)}
+    product = (lambda x, y: n.emit(op, x, y)) if isinstance(op, str) else op
+    parts = {(p, q): product(a[p], b[q]) for p in (0, 1) for q in (0, 1)}
     return Complex(n.emit("sub", parts[0, 0], parts[1, 1]), n.emit("add", parts[0, 1], parts[1, 0]))
 
 
@@ -242,6 +247,10 @@ def times(n: Site, a: Complex, b: Complex, op: str = "mul") -> Complex:
 def div(n: Site, x: Any, y: Any = None) -> Complex:
     of = part_type(n)
     a, b = (pair(n, 1, of), pair(n, x, of)) if y is None else (pair(n, x, of), pair(n, y, of))
+    return quotient(n, a, b)
+
+
+def quotient(n: Site, a: Complex, b: Complex) -> Complex:
     size = n.emit("add", n.emit("mul", b.real, b.real), n.emit("mul", b.imag, b.imag))
     product = times(n, a, Complex(b.real, n.emit("neg", b.imag)))
     return Complex(*(n.emit("div", p, size) for p in product))
@@ -251,6 +260,119 @@ def div(n: Site, x: Any, y: Any = None) -> Complex:
 def exp(n: Site, x: Complex) -> Complex:
     size = n.emit("exp", x.real)
     return Complex(*(n.emit("mul", size, n.emit(op, x.imag)) for op in ("cos", "sin")))
+
+
+@of_complex("log.default")
+def log(n: Site, x: Complex) -> Complex:
+    return Complex(n.emit("log", magnitude(n, x)), angle(n, x))
+
+
+@of_complex("sqrt.default")
+def sqrt(n: Site, x: Complex) -> Complex:
+    """The root whose real part is not negative. Its parts are t = √((|x| + |a|) / 2) and |b| / 2t,
+    so that nothing cancels."""
+    half, zero = n.constant(0.5, x.real.dtype), n.constant(0, x.real.dtype)
+    size = n.emit("abs", x.real)
+    large = n.emit("sqrt", n.emit("mul", n.emit("add", magnitude(n, x), size), half))
+    small = n.emit("div", n.emit("mul", n.emit("abs", x.imag), half), large)
+    small = n.emit("where", n.emit("equal", large, zero), zero, small)
+    right, below = n.emit("greater_equal", x.real, zero), n.emit("less", x.imag, zero)
+    real, imag = (n.emit("where", right, *p) for p in ((large, small), (small, large)))
+    return Complex(real, n.emit("where", below, n.emit("neg", imag), imag))
+
+
+@of_complex("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
+def power(n: Site, x: Any, y: Any) -> Complex:
+    """By products for small whole numbers, else e^(y log x); 0 stays 0."""
+    of = part_type(n)
+    a = pair(n, x, of)
+    if isinstance(y, int) and 0 < y < 5:
+        found = a
+        for _ in range(y - 1):
+            found = times(n, found, a)
+        return found
+    found = exp(n, times(n, pair(n, y, of), log(n, a)))
+    none = n.emit("equal", magnitude(n, a), n.constant(0, of))
+    return (
+        found
+        if y == 0
+        else Complex(*(n.emit("where", none, p, q) for p, q in zip(a, found, strict=True)))
+    )
+
+
+@of_complex("sgn.default")
+def direction(n: Site, x: Complex) -> Complex:
+    """x / |x|; 0 of 0."""
+    size = magnitude(n, x)
+    none = n.emit("equal", size, n.constant(0, size.dtype))
+    return Complex(*(n.emit("where", none, p, n.emit("div", p, size)) for p in x))
+
+
+@of_complex("sin.default", "cos.default", "sinh.default", "cosh.default")
+def wave(n: Site, x: Complex) -> Complex:
+    """Products of functions of the parts: sin(a + ib) = sin a cosh b + i cos a sinh b, …"""
+    outer = ("sin", "cos") if n.op in ("sin", "sinh") else ("cos", "sin")
+    if n.op in ("sin", "cos"):
+        of_real, of_imag = outer, ("cosh", "sinh")
+    else:
+        of_real = ("sinh", "cosh") if n.op == "sinh" else ("cosh", "sinh")
+        of_imag = ("cos", "sin")
+    real, imag = (
+        n.emit("mul", n.emit(p, x.real), n.emit(q, x.imag))
+        for p, q in zip(of_real, of_imag, strict=True)
+    )
+    return Complex(real, n.emit("neg", imag) if n.op == "cos" else imag)
+
+
+@of_complex("tanh.default")
+def tanh(n: Site, x: Complex) -> Complex:
+    """(t + i u) / (1 + i t u) with t = tanh a and u = tan b."""
+    t, u = n.emit("tanh", x.real), n.emit("tan", x.imag)
+    one = n.constant(1, t.dtype)
+    return quotient(n, Complex(t, u), Complex(n.expand(one, t.shape), n.emit("mul", t, u)))
+
+
+@of_complex("sigmoid.default")
+def sigmoid(n: Site, x: Complex) -> Complex:
+    below = exp(n, Complex(*(n.emit("neg", p) for p in x)))
+    of = x.real.dtype
+    return quotient(
+        n, pair(n, 1, of), Complex(n.emit("add", below.real, n.constant(1, of)), below.imag)
+    )
+
+
+@of_complex("eq.Tensor", "ne.Tensor", "eq.Scalar", "ne.Scalar")
+def equal(n: Site, x: Any, y: Any) -> Value:
+    of = next(v.real.dtype for v in (x, y) if isinstance(v, Complex))
+    a, b = pair(n, x, of), pair(n, y, of)
+    same = n.emit("logical_and", *(n.emit("equal", p, q) for p, q in zip(a, b, strict=True)))
+    return same if n.op == "eq" else n.emit("logical_not", same)
+
+
+@of_complex("isnan.default", "isinf.default")
+def is_special(n: Site, x: Complex) -> Value:
+    return n.emit("logical_or", *(n.emit(n.op, p) for p in x))
+
+
+@of_complex("linalg_vector_norm.default")
+def vector_norm(n: Site, x: Complex, ord: float = 2, dim: Any = None, keepdim: bool = False,
+                dtype: Any = None) -> Value:  # fmt: skip
+    return reductions.norm_of(n, magnitude(n, x), ord, dim, keepdim)
+
+
+@of_complex("linear.default", "conv1d.default", "conv2d.default", "conv3d.default",
+            "convolution.default")  # fmt: skip
+def linear(n: Site, x: Any, weight: Any, bias: Any = None, *rest: Any) -> Complex:
+    """As of real numbers, four times."""
+    of, real = part_type(n), TRANSLATORS[str(n.node.target)]
+    made = times(n, pair(n, x, of), pair(n, weight, of),
+                 lambda a, b: real(PartSite(n), a, b, None, *rest))  # fmt: skip
+    if bias is None:
+        return made
+    b = pair(n, bias, of)
+    space = 0 if n.op == "linear" else made.real.rank - 2 - (made.real.rank == weight.real.rank - 1)
+    shape = (b.real.shape[0], *(1,) * space)
+    return Complex(*(n.emit("add", p, n.reshape(q, shape)) for p, q in zip(made, b, strict=True)))
 
 
 @of_complex("mm.default", "bmm.default", "matmul.default")

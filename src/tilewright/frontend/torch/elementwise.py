@@ -180,7 +180,12 @@ def extreme_number(n: Site, x: Value, y: Value) -> Any:
 @translates("hypot.default")
 def hypot(n: Site, x: Value, y: Value) -> Any:
     """√(x² + y²), scaled so that no square overflows; infinite if either is, even beside NaN."""
-    x, y = (n.emit("abs", n.wide(n.operand(v))) for v in (x, y))
+    return n.cast(length(n, n.wide(n.operand(x)), n.wide(n.operand(y))), n.of)
+
+
+def length(n: Site, x: Value, y: Value) -> Value:
+    """√(x² + y²) in the dtype of both, as `hypot`."""
+    x, y = n.emit("abs", x), n.emit("abs", y)
     large, small = n.emit("maximum", x, y), n.emit("minimum", x, y)
     ratio = n.emit("div", small, large)
     square = n.emit("add", n.emit("mul", ratio, ratio), n.constant(1, x.dtype))
@@ -188,7 +193,7 @@ def hypot(n: Site, x: Value, y: Value) -> Any:
     plain = n.emit("equal", large, n.constant(0, x.dtype))  # 0 / 0 is no number
     endless = n.emit("logical_or", n.emit("isinf", x), n.emit("isinf", y))
     found = n.emit("where", plain, large, scaled)
-    return n.cast(n.emit("where", endless, n.constant(math.inf, x.dtype), found), n.of)
+    return n.emit("where", endless, n.constant(math.inf, x.dtype), found)
 
 
 @translates("ldexp.Tensor")

@@ -22,7 +22,7 @@ from torch.export.graph_signature import (
 )
 from torch.utils import _pytree as pytree
 
-from tilewright.frontend.torch.complex import COMPLEX, PARTS, Complex, involves, joined
+from tilewright.frontend.torch.complex import COMPLEX, PARTS, Complex, involves, joined, parted
 from tilewright.frontend.torch.convert import Refusal, array, of_torch, size_of
 from tilewright.frontend.torch.guards import remainders
 from tilewright.frontend.torch.inplace import functional, is_private, updated
@@ -157,7 +157,7 @@ def decomposed(program: PROGRAM) -> PROGRAM:
 def decompositions() -> dict[Any, Any]:
     """PyTorch's own decompositions of all operators that have no translator."""
     table = {**decomposition_table, **core_aten_decompositions()}
-    return {op: f for op, f in table.items() if str(op) not in TRANSLATORS}
+    return {op: f for op, f in table.items() if str(op) not in TRANSLATORS | COMPLEX}
 
 
 def is_known(node: torch.fx.Node) -> bool:
@@ -316,6 +316,10 @@ class Importer:
         spec = self.specs[node.name]
         if spec.kind is InputKind.BUFFER and spec.target in self.written:
             value = self.given(node, spec.target)
+            if isinstance(value, Complex):
+                raise self.fault(
+                    f"its buffer '{spec.target}' is complex, and the module changes it"
+                )
             self.state.append(value)
             return value
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
@@ -332,12 +336,15 @@ class Importer:
             )  # a number or None, fixed when the module was exported
         return self.given(node, node.name)
 
-    def given(self, node: torch.fx.Node, name: str) -> Value:
-        """A new input of the node's type."""
+    def given(self, node: torch.fx.Node, name: str) -> Value | Complex:
+        """A new input of the node's type; a complex one has its parts along a last axis."""
         fake = node.meta["val"]
         try:
             shape = [size_of(s, self.symbols) for s in fake.shape]
-            return self.build.input(name, of_torch(fake.dtype), shape)
+            if not fake.is_complex():
+                return self.build.input(name, of_torch(fake.dtype), shape)
+            value = self.build.input(name, of_torch(PARTS[fake.dtype]), [*shape, 2])
+            return parted(Site(self.build, node, self.symbols), value)
         except Refusal as fault:
             raise self.fault(f"its input '{node.name}': {fault.why}") from None
 
@@ -354,9 +361,13 @@ class Importer:
             self._specs = found
         return found
 
-    def constant(self, node: torch.fx.Node, tensor: Any) -> Value | None:
+    def constant(self, node: torch.fx.Node, tensor: Any) -> Value | Complex | None:
         if not isinstance(tensor, torch.Tensor):
             return None  # a submodule: whoever uses it is not in the table
+        if tensor.is_complex():
+            pairs = torch.view_as_real(tensor.detach().resolve_conj()).clone()
+            value = self.build.constant(array(pairs), node.name, of_torch(pairs.dtype))
+            return parted(Site(self.build, node, self.symbols), value)
         try:
             key = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.dtype,
                    tuple(tensor.shape), tensor.stride())  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tilewright.frontend.torch.complex import Complex, joined
+from tilewright.frontend.torch.complex import PARTS, Complex, joined, parted
 from tilewright.frontend.torch.convert import Refusal, of_torch, size_of
 from tilewright.frontend.torch.importer import Importer
 from tilewright.frontend.torch.registry import Site
@@ -94,12 +94,17 @@ class TraceImporter(Importer):
             if not isinstance(fake, torch.Tensor):
                 return fake
             shape = [size_of(s, self.symbols) for s in fake.shape]
-            value = self.build.input(node.name, of_torch(fake.dtype), shape)
+            if fake.is_complex():
+                shape, kind = [*shape, 2], PARTS[fake.dtype]
+            else:
+                kind = fake.dtype
+            value = self.build.input(node.name, of_torch(kind), shape)
         except Refusal as fault:
             raise self.fault(f"its input '{node.name}': {fault.why}") from None
         self.bind(value)
         self.taken.append(number)
-        return value
+        site = Site(self.build, node, self.symbols)
+        return parted(site, value) if fake.is_complex() else value
 
     def size_input(self, node: torch.fx.Node, fake: torch.SymInt) -> Any:
         """A size among the inputs. No shape may show it, so an empty tensor does."""
