@@ -22,7 +22,10 @@ from tilewright.target.target import target
 ort = pytest.importorskip("onnxruntime")
 WIDE = target("cpu -mcpu=x86-64-v4")
 TINY = [1, 2, 3, 5, 7, 16, 17, 31, 37, 64]
-QUICK = ["conv 3x3", "conv 3x3 unpadded", "transpose", "pad", "resize, linear", "LSTM", "GRU"]
+QUICK = [
+    "packed max pool SAME_UPPER", "max pool 3x3", "conv 3x3", "conv 3x3 unpadded", "transpose",
+    "pad", "resize, linear", "LSTM", "GRU",
+]  # fmt: skip
 
 
 def code(name: str) -> str:
@@ -105,6 +108,23 @@ def test_open_images_take_winograds_convolution() -> None:
         assert made.count("winograd_packed") == count
         for job in kernel_jobs(fused, WIDE, 2, Watch())[-1]:
             default(job.func, WIDE, 2, strict=True)
+
+
+def test_pools_do_not_gather() -> None:
+    """Pixels two apart come in whole vectors, under a mask at the ends of rows."""
+    text = code("max pool 3x3 SAME_UPPER")
+    assert "masked.gather" not in text
+    assert "masked.load" in text
+
+
+def test_padding_of_open_images_stays_packed() -> None:
+    fused = prepare(open_source(CASES["packed max pool SAME_UPPER"].model()).graph(), WIDE, 3)
+    made = [n for g in fused.groups for n in g.nodes]
+    (pad,) = [n for n in made if n.op == "pad"]
+    assert pad.output.rank == 5
+    assert [n.op for n in made].count("unpack_channels") == 1  # of the result
+    for job in kernel_jobs(fused, WIDE, 2, Watch())[-1]:
+        default(job.func, WIDE, 2, strict=True)
 
 
 def test_the_table_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

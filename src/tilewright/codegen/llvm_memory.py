@@ -80,6 +80,8 @@ class Memory:
         on = [True] * lanes if mask is None else known_lanes(mask)
         if index.offsets is not None and index.varying is None and any(on):
             return self.to_register(self.collect(buffer, index, on), dtype, lanes)
+        if mask is not None and not on and _is_near(index, lanes):
+            return self.to_register(self.collect_some(buffer, index, mask, lanes), dtype, lanes)
         places = self.addresses(buffer, index, lanes)
         name = f"llvm.masked.gather.{mangle(kind)}.v{lanes}p0"
         pointers = vector("ptr", lanes)
@@ -223,6 +225,36 @@ class Memory:
             text = self.read(buffer, f"load {element}, ptr {place}, align {size}", place)
             made = self.b.pure(
                 f"insertelement {result} {made}, {element} {text}, i32 {lane}", made, text
+            )
+        return made
+
+    def collect_some(self, buffer: Buffer, index: Linear, mask: str, lanes: int) -> str:
+        """As `collect`, for elements that are apart and a mask that only the run knows: vectors
+        that cover them are loaded where the mask lets an element through."""
+        offsets, size = [*(index.offsets or ())], _align(buffer.dtype)
+        least, kind, flag = min(offsets), memory(buffer.dtype, lanes), vector("i1", lanes)
+        name = f"llvm.masked.load.{mangle(kind)}.p0"
+        self.b.declarations.add(f"declare {kind} @{name}(ptr, {flag}, {kind})")
+        made = "poison"
+        for start in range(least, max(offsets) + 1, lanes):
+            lane_of = {o - start: lane for lane, o in enumerate(offsets) if 0 <= o - start < lanes}
+            order = [lane_of.get(p, lanes) for p in range(lanes)]
+            let = self.b.pure(
+                f"shufflevector {flag} {mask}, {flag} zeroinitializer, "
+                f"<{lanes} x i32> {vector_constant(order, i32)}",
+                mask,
+            )
+            first = Linear(index.constant + start, index.terms)
+            place = self.address(buffer, first, loads=True)
+            passed = f"ptr align {size} {place}, {flag} {let}, {kind} zeroinitializer"
+            text = self.read(buffer, f"call {kind} @{name}({passed})", place, let)
+            put = {lane: lanes + p for p, lane in lane_of.items()}
+            order = [put.get(lane, lane) for lane in range(lanes)]
+            made = self.b.pure(
+                f"shufflevector {kind} {made}, {kind} {text}, "
+                f"<{lanes} x i32> {vector_constant(order, i32)}",
+                made,
+                text,
             )
         return made
 
@@ -419,6 +451,14 @@ class Memory:
             total = pure(f"or <{count} x i8> {total}, {some}", total, some) if total else some
         place = self.address(Buffer(buffer.name, buffer.shape, u8, buffer.scope), byte)
         self.b.effect(f"store <{count} x i8> {total}, ptr {place}, align 1")
+
+
+def _is_near(index: Linear, lanes: int) -> bool:
+    """Are the lanes' elements at known distances, each another one, and few vectors cover them?"""
+    if index.offsets is None or index.varying is not None:
+        return False
+    offsets = set(index.offsets)
+    return len(offsets) == lanes and max(offsets) - min(offsets) < MOST_COVER * lanes
 
 
 def _align(dtype: DType) -> int:

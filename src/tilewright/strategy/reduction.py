@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from tilewright.ir.expr import as_int, const
+from tilewright.ir.expr import Select, as_int, const
 from tilewright.ir.stmt import Axis, Block
-from tilewright.ir.walk import blocks, free_vars, loads
+from tilewright.ir.walk import blocks, free_vars, loads, visit
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import instances, is_reduction, written
@@ -44,6 +44,7 @@ from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 
 ONE = const(1)
+LARGE = 64  # places side by side that an open size stands for
 UNKNOWN = (1 << 16) - 1  # an open size: long, and no multiple of anything
 STEP = 4  # places between neighbouring lanes that a few loads cover
 SHORTEST = 4  # lanes: numbers that are combined one by one
@@ -110,8 +111,10 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     piece, lane = split(schedule, inner, width)
     windows = has_windows(block)
     last = innermost(outer) if windows else piece
-    fit = heights(extent(schedule, last), 1, target.vector_registers)
-    beside = schedule.decide("columns", strip(extent(schedule, last), side_by_side), fit)
+    asks = any(isinstance(n, Select) for n in visit(block.body))  # each place, at its ends
+    count = extent(schedule, last, 1 if asks and windows and not walks_window(block) else LARGE)
+    fit = heights(count, 1, target.vector_registers)
+    beside = schedule.decide("columns", strip(count, side_by_side), fit)
     column = ""
     if beside > 1:
         tile, column = split(schedule, last, beside)
@@ -144,6 +147,14 @@ def has_windows(block: Block) -> bool:
     kinds = [{a.var for a in block.axes if (a.kind == "spatial") is s} for s in (True, False)]
     indices = (free_vars(i) for n in loads(block.body) for i in n.indices)
     return any(used & kinds[0] and used & kinds[1] for used in indices)
+
+
+def walks_window(block: Block) -> bool:
+    """Does the last axis of the result, along which vectors lie, move a window?"""
+    last = [a.var for a in block.axes if a.kind == "spatial"][-1]
+    reduced = {a.var for a in block.axes if a.kind == "reduce"}
+    indices = (free_vars(i) for n in loads(block.body) for i in n.indices)
+    return any(last in used and used & reduced for used in indices)
 
 
 def shared_axes(found: Sequence[Block]) -> int:

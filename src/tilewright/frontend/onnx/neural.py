@@ -107,7 +107,10 @@ def padded_alike(
     before, after = [sizes.size(0)] * 2, [sizes.size(0)] * 2
     for s, k, stride, d in zip(x.shape[2:], kernel, strides, dilations, strict=True):
         count = (s + (stride - 1)) // stride
-        total = sizes.size(maximum((count - 1) * stride + (d * (k - 1) + 1) - s, sizes.size(0)))
+        reach = d * (k - 1) + 1
+        total = sizes.size((count - 1) * stride + reach - s)
+        if reach < stride:  # else there is never less than nothing to pad
+            total = sizes.size(maximum(total, sizes.size(0)))
         small = sizes.size(total // 2)
         large = sizes.size(total - small)
         before.append(small if auto == "SAME_UPPER" else large)

@@ -83,6 +83,7 @@ class _Layouts(Edit):
             "matmul": self.matmul,
             "concat": self.concat,
             "lrn": self.lrn,
+            "pad": self.pad,
             "reduce_mean": self.mean,
             "reshape": self.reshape,
             **dict.fromkeys(POOLS, self.pool),
@@ -406,6 +407,19 @@ class _Layouts(Edit):
         if x not in self.packed or not is_image(x) or not whole or not node["keepdims"]:
             return False
         return self.on_packed(node, {"axes": space, "keepdims": True})
+
+    def pad(self, node: Node) -> bool:
+        """Pixels around an image, as windows have them whose padding only the run knows."""
+        (x,) = node.inputs
+        before, after = node["before"], node["after"]
+        if node["mode"] != "constant" or not is_image(x) or not self.is_only_packed(x):
+            return False
+        full = self.packed[x].is_full(channels_of(x)) or np.isfinite(node["value"])
+        if not full or any(as_int(p) != 0 for p in (*before[:2], *after[:2])):
+            return False
+        return self.on_packed(
+            node, {**dict(node.attrs), "before": (*before, 0), "after": (*after, 0)}
+        )
 
     def reshape(self, node: Node) -> bool:
         """Where images keep their channels, other axes of pixels are a view of packed ones too."""
