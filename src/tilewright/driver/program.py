@@ -33,7 +33,6 @@ from tilewright.driver.build import aligned_bytes, dim, dims, info, variant
 from tilewright.driver.kernels import Kernel
 from tilewright.driver.own_sizes import Own
 from tilewright.graph import sizes
-from tilewright.graph.builder import symbols_of
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.group import FusedGraph, FusedGroup
 from tilewright.graph.passes.plan_memory import MemoryPlan, is_measured
@@ -109,16 +108,12 @@ def assemble(
         image = link(objects, [ENTRY, SHAPES] if symbols else [ENTRY])
         at = image.entries
         variants.append(variant(code.machine, image.bytes, at[ENTRY], at.get(SHAPES)))
-    # What computes takes sizes from 1 on; an axis that nothing reads may also be empty.
-    used = {s for node in graph.nodes for s in symbols_of(node)}
-    used.update(s for v in graph.outputs for s in sizes.symbols(v.shape))
-    used.difference_update(graph.measured)
     kernels = codes[0].of_group
     manifest = abi.Manifest(
         name=graph.name,
         inputs=_infos(graph.inputs, graph.input_names, graph.formats),
         outputs=_infos(graph.outputs, graph.output_names, graph.formats),
-        symbols=tuple(_symbol(s, graph, least=int(s in used)) for s in symbols),
+        symbols=tuple(_symbol(s, graph) for s in symbols),
         kernels=tuple(
             _info(kernels[g.name].name, g, f, codes[0].own[g.name])
             for g, f in zip(groups, funcs, strict=True)
@@ -147,10 +142,10 @@ def _host_text(graph: Graph, steps: Sequence[Step], machine: Target, plan: Memor
     symbols = (*graph.symbols, *graph.measured)
     shapes = [v.shape for v in graph.outputs] if symbols else None
     names = [s.name for s in symbols]
-    given = len(graph.symbols)
-    return host_program(
-        steps, machine, names[:given], shapes, plan.arena_bytes, names, plan.offsets
-    )
+    given, arena = len(graph.symbols), plan.arena_bytes
+    if not sizes.is_never_more(sizes.size(0), arena):  # of sizes that the program will refuse
+        arena = maximum(arena, const(0))
+    return host_program(steps, machine, names[:given], shapes, arena, names, plan.offsets)
 
 
 class _Places:
@@ -207,10 +202,10 @@ def _steps(
     tells: list[str] = []
     done: set[Step] = set()  # checks of what several values follow from
     known = Facts(
-        {s: graph.ranges.get(s.name, (1, None)) for s in graph.symbols}
+        {s: graph.ranges.get(s.name, (0, None)) for s in graph.symbols}
         | dict.fromkeys(graph.measured, (0, None))
     )
-    for size, what in graph.required:
+    for size, what in (*graph.required, *_sizes_of_values(fused, place.measured)):
         steps.append(Require(size, len(tells)))
         tells.append(what)
     for group in fused.groups:
@@ -238,6 +233,20 @@ def _steps(
                     tells.append(f"{value!r} would take more memory than any machine has")
         steps += _launches(*of_func[group.name], group, code, place)
     return steps, tells
+
+
+def _sizes_of_values(fused: FusedGraph, measured: set[Var]) -> Iterator[tuple[Expr, str]]:
+    """The sizes that follow from the inputs' and may come out negative (an image may be smaller
+    than the window over it), before anything is placed by them; and whose they are."""
+    seen: set[Expr] = set()
+    zero = sizes.size(0)
+    for value in (v for g in fused.groups for n in g.nodes for v in n.outputs):
+        for size in value.shape:
+            if size in seen or as_int(size) is not None:
+                continue
+            seen.add(size)
+            if measured.isdisjoint(sizes.symbols([size])) and not sizes.is_never_more(zero, size):
+                yield size, f"the size {sizes.text(size)} of '{value.name}'"
 
 
 def _checks(node: Node, place: _Places) -> Iterator[Step]:
@@ -306,7 +315,26 @@ def _required_by_slice(node: Node, known: Facts) -> list[Expr]:
     return found
 
 
-_REQUIRED = {"slice": _required_by_slice, "pad": _required_by_pad}
+def _required_by_index(node: Node, known: Facts) -> list[Expr]:
+    """For what is indexed to have elements, if any are asked for: the nearest one stands for what
+    is outside."""
+    x, *rest = node.inputs
+    asked = rest[-1] if node.op.startswith("scatter") else node.output
+    axes = [dict(node.attrs)["axis"]] if "axis" in dict(node.attrs) else range(x.rank)
+    found: list[Expr] = []
+    for axis in axes:
+        last = sizes.size(x.shape[axis] - 1)
+        if as_int(last) is None and not known.nonnegative(known.affine(last)):
+            found.append(maximum(last, const(0) - asked.elements))
+    return found
+
+
+_INDEXED = "gather gather_elements gather_nd scatter_elements scatter_nd stretch".split()
+_REQUIRED = {
+    "slice": _required_by_slice,
+    "pad": _required_by_pad,
+    **dict.fromkeys(_INDEXED, _required_by_index),
+}
 
 
 def _row(kernel: Kernel, start: Place, own: Own) -> dict[str, Place]:
@@ -328,10 +356,10 @@ def _nbytes(value: Value) -> int:
     return sizes.at(value.nbytes, {})
 
 
-def _symbol(symbol: Var, graph: Graph, least: int) -> abi.Symbol:
-    """What the runtime holds a symbol to; `least`: what our own code needs."""
-    low, high = graph.ranges.get(symbol.name, (least, abi.MOST_SYMBOL))
-    return abi.Symbol(symbol.name, max(low, least), high, symbol in graph.measured)
+def _symbol(symbol: Var, graph: Graph) -> abi.Symbol:
+    """What the runtime holds a symbol to."""
+    low, high = graph.ranges.get(symbol.name, (0, abi.MOST_SYMBOL))
+    return abi.Symbol(symbol.name, max(low, 0), high, symbol in graph.measured)
 
 
 def _infos(

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from tilewright.arith.simplify import Facts
 from tilewright.graph import sizes
 from tilewright.graph.builder import Edit
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.ops.checks import outside
-from tilewright.ir.expr import Expr, Var, as_int
+from tilewright.ir.expr import Expr, as_int
 
 MOST_FOLLOWED = 16  # operators that a range is followed through
 Range = tuple[Expr, Expr]  # least and most, both included
@@ -49,6 +51,13 @@ def checked(
         only = None
     if are_within(build, numbers, bounds, what if only is None else None):
         return of
+    ends = build.constants.get(numbers)
+    if ends is not None and only is None and build.is_whole:
+        if build.from_inputs(b for pair in bounds for b in pair):
+            for size in _gaps(ends.array, bounds):
+                told = f"{what}, where {sizes.text(size)} may not be negative"
+                build.required.setdefault(size, told)
+            return of
     given = (of, numbers) if only is None else (of, numbers, only)
     least, most = zip(*bounds, strict=True)
     return build.emit("check_bounds", *given, least=least, most=most, what=what)
@@ -78,6 +87,17 @@ def are_within(build: Folding, numbers: Value, bounds: Bounds, what: str | None 
     return True
 
 
+def _gaps(array: np.ndarray, bounds: Bounds) -> list[Expr]:
+    """How far constant indices are from their bounds, where that is not a number."""
+    found: list[Expr] = []
+    for k, (least, most) in enumerate(bounds):
+        column = array if len(bounds) == 1 else array[..., k]
+        if column.size:
+            low, high = int(column.min()), int(column.max())
+            found += [sizes.size(low - least), sizes.size(most - high)]
+    return [gap for gap in found if as_int(gap) is None]
+
+
 def without_checks(graph: Graph) -> Graph:
     """The graph without its bounds checks: what is outside is clamped."""
     rule = {"check_bounds": (lambda edit, node: node.inputs[0],)}
@@ -85,13 +105,9 @@ def without_checks(graph: Graph) -> Graph:
 
 
 def _facts(build: Folding, bounds: Bounds) -> Facts:
-    """What is known of the bounds' symbols: those of the caller are at least 1, others perhaps
-    0."""
-    given = {s for v in build.inputs for s in sizes.symbols(v.shape)} if build.is_whole else set()
-    ranges: dict[Var, tuple[int, int | None]] = {}
-    for symbol in sizes.symbols([b for pair in bounds for b in pair]):
-        ranges[symbol] = build.ranges.get(symbol.name, (int(symbol in given), None))
-    return Facts(ranges)
+    """What is known of the bounds' symbols: any may be 0."""
+    asked = sizes.symbols([b for pair in bounds for b in pair])
+    return Facts({symbol: build.ranges.get(symbol.name, (0, None)) for symbol in asked})
 
 
 def _is_inside(found: Range, pair: tuple[Expr, Expr], known: Facts) -> bool:

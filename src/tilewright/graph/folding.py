@@ -106,6 +106,7 @@ class Folding(Builder):
         self.measured: dict[tuple[Value, int], Expr] = {}  # elements that a `measure` has named
         self.budget = Budget()
         self.found: set[Var] = set()  # symbols that a `measure` binds
+        self.broadcasts: dict[Expr, set[Expr]] = {}  # sizes → the symbols that broadcast to each
         self.under: Value | None = None  # a bool: where it is false, what is built does not count
 
     def append(self, node: Node) -> None:

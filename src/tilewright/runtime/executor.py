@@ -368,6 +368,9 @@ class Executable:
 
     def _new(self, i: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Memory for output `i`."""
+        if min(shape, default=0) < 0:
+            name = self.outputs[i].name
+            raise self._refuse(f"output {i} '{name}' would have the shape {list(shape)}")
         try:
             return np.empty(shape, dtype)
         except (MemoryError, ValueError) as fault:  # ValueError: more bytes than addresses

@@ -9,7 +9,6 @@ a matrix product): the run compares them. What can be told when compiling is lef
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,7 +19,7 @@ from tilewright.graph import sizes
 from tilewright.graph.agree import agree, simpler
 from tilewright.graph.graph import Value
 from tilewright.graph.settle import meet
-from tilewright.ir.expr import Binary, BinaryOp, Expr, Var, as_int, maximum, minimum
+from tilewright.ir.expr import Expr, Var, as_int, maximum, minimum
 
 BROADCASTS = {  # and how many of their operands' last axes are not broadcast
     ("", op): 2 if op == "MatMul" else 0
@@ -76,36 +75,27 @@ def agreed(n: Site, a: Expr, b: Expr) -> bool:
 def of_inputs(n: Site, values: Sequence[Value], axis: int, met: set[Expr]) -> Sequence[Value]:
     """The values under one size where they have several that the inputs decide: sizes that inputs
     have by themselves may differ where all but one are 1; others have to be the same."""
-    own = greatest_of(met)
-    if own is not None:
-        return broadcast(n, values, axis, met, own)
+    own = [n.build.broadcasts.get(s, {s}) for s in met]
+    if all(s.__class__ is Var for some in own for s in some):
+        return broadcast(n, values, axis, met, set().union(*own))
     return one_size(n, values, axis, met) if left_to_the_run(n, met) else values
 
 
-def greatest_of(met: set[Expr]) -> Expr | None:
-    """The greatest of sizes, each of which is a symbol or the greatest of some; else None."""
-    found: set[Expr] = set()
-    left = [*met]
-    while left:
-        e = left.pop()
-        if isinstance(e, Binary) and e.op is BinaryOp.max:
-            left += [e.a, e.b]
-        elif isinstance(e, Var):
-            found.add(e)
-        else:
-            return None
-    first, *others = sorted(found, key=sizes.text)
-    return sizes.size(functools.reduce(maximum, others, first))
-
-
 def broadcast(
-    n: Site, values: Sequence[Value], axis: int, met: set[Expr], whole: Expr
+    n: Site, values: Sequence[Value], axis: int, met: set[Expr], symbols: set[Expr]
 ) -> list[Value]:
-    """The values stretched to the greatest of their sizes; runs in which another one is neither
-    that nor 1 do not start."""
+    """The values stretched to the size that broadcasting the symbols gives; runs in which another
+    one of their sizes is neither that nor 1 do not start. Of two sizes that broadcast, each is 1 or
+    the other, or both are one: the product divided by the lesser (by 1, if that is 0)."""
     label = n.node.name or n.node.output[0]
+    whole, *others = sorted(symbols, key=sizes.text)
+    for s in others:
+        whole = sizes.size(whole * s // maximum(minimum(whole, s), 1))
+    n.build.broadcasts[whole] = symbols
     for s in sorted(met - {whole}, key=sizes.text):
-        fits = sizes.size(maximum(sizes.size(1 - s), sizes.size(s - whole)))
+        is_one = minimum(sizes.size(1 - s), sizes.size(s - 1))
+        is_whole = minimum(sizes.size(whole - s), sizes.size(s - whole))
+        fits = sizes.size(maximum(is_one, is_whole))
         told = f"{sizes.text(s)} has to be 1 or {sizes.text(whole)}"
         told = f"the shape of the operands of {n.op} '{label}', where {told}"
         n.build.required.setdefault(fits, told)

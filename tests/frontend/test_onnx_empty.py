@@ -1,0 +1,117 @@
+"""Open sizes of nothing: what NumPy and onnxruntime take, and no read where nothing is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tilewright.driver.compile import compile_observed
+from tilewright.driver.kernels import KernelPool
+from tilewright.support.errors import InputError
+
+ort = pytest.importorskip("onnxruntime")
+DRAW = np.random.default_rng(8).standard_normal
+N = helper.make_node
+
+
+def model(nodes, inputs, **constants):
+    fixed = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
+    given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()]
+    made = [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "g", given, made, fixed)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def f(*shape):
+    return DRAW(shape).astype(np.float32)
+
+
+CASES = {
+    "conv": (
+        [N("Conv", ["x", "w"], ["c"], strides=[2, 2], pads=[1] * 4), N("Relu", ["c"], ["y"])],
+        {"x": ["n", 8, "h", "w0"]}, {"w": f(8, 8, 3, 3)}, [[(0, 8, 9, 7)], [(2, 8, 9, 7)]],
+    ),
+    "product": (
+        [N("MatMul", ["x", "z"], ["y"])], {"x": [3, "n"], "z": ["n", "m"]}, {},
+        [[(3, 0), (0, 5)], [(3, 4), (4, 0)], [(3, 0), (0, 0)], [(3, 2), (2, 2)]],
+    ),
+    "attention": (
+        [N("MatMul", ["q", "k"], ["s"]), N("Softmax", ["s"], ["p"]),
+         N("MatMul", ["p", "v"], ["y"])],
+        {"q": ["b", 2, "t", 8], "k": ["b", 2, 8, "u"], "v": ["b", 2, "u", 8]}, {},
+        [[(0, 2, 3, 8), (0, 2, 8, 4), (0, 2, 4, 8)], [(1, 2, 0, 8), (1, 2, 8, 4), (1, 2, 4, 8)]],
+    ),
+    "sums": (
+        [N("ReduceSum", ["x", "axis"], ["y"], keepdims=0)], {"x": ["n", "m"]},
+        {"axis": np.array([1])}, [[(3, 0)], [(0, 3)], [(0, 0)], [(2, 5)]],
+    ),
+    "norm": (
+        [N("LayerNormalization", ["x", "s"], ["y"])], {"x": ["n", "t", 8]}, {"s": f(8)},
+        [[(0, 3, 8)], [(2, 0, 8)]],
+    ),
+    "concat": (
+        [N("Concat", ["x", "z"], ["y"], axis=1)], {"x": [3, "n"], "z": [3, "m"]}, {},
+        [[(3, 0), (3, 4)], [(3, 4), (3, 0)], [(3, 0), (3, 0)]],
+    ),
+    "broadcast": (
+        [N("Add", ["x", "z"], ["y"])], {"x": ["n", 4], "z": ["m", 4]}, {},
+        [[(0, 4), (0, 4)], [(0, 4), (1, 4)], [(1, 4), (0, 4)], [(1, 4), (3, 4)]],
+    ),
+    "moves": (
+        [N("Transpose", ["x"], ["t"], perm=[2, 0, 1]), N("Flatten", ["t"], ["y"], axis=2)],
+        {"x": ["n", 6, "m"]}, {}, [[(0, 6, 2)], [(2, 6, 0)]],
+    ),
+    "pool": (
+        [N("AveragePool", ["x"], ["y"], kernel_shape=[3, 3])], {"x": ["n", 4, "h", "w"]}, {},
+        [[(0, 4, 5, 6)], [(1, 4, 5, 3)]],
+    ),
+}  # fmt: skip
+
+
+def compiled(proto):
+    return compile_observed(proto, cache=False, pool=KernelPool(1))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_onnxruntime(name):
+    nodes, inputs, constants, runs = CASES[name]
+    proto = model(nodes, inputs, **constants)
+    run, session = compiled(proto), ort.InferenceSession(proto.SerializeToString())
+    for shapes in runs:
+        arrays = [f(*s) for s in shapes]
+        (wanted,) = session.run(None, dict(zip(inputs, arrays, strict=True)))
+        (found,) = run(*arrays)
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_indices_into_nothing():
+    """A known index needs the element; one from data is checked where it is read."""
+    run = compiled(model([N("Gather", ["x", "i"], ["y"])], {"x": ["n", 3]}, i=np.array([2, -1])))
+    x = f(4, 3)
+    np.testing.assert_array_equal(run(x)[0], x[[2, -1]])
+    for rows in (0, 2):
+        with pytest.raises(InputError, match="may not be negative"):
+            run(f(rows, 3))
+    nodes = [
+        N("Cast", ["i"], ["k"], to=TensorProto.INT64), N("Expand", ["k", "two"], ["e"]),
+        N("ScatterElements", ["x", "e", "u"], ["y"]),
+    ]  # fmt: skip
+    inputs = {"x": ["n"], "i": [1], "u": [2]}
+    run = compiled(model(nodes, inputs, two=np.array([2])))
+    zero = np.zeros(1, np.float32)
+    assert run(f(3), zero, f(2))[0].shape == (3,)
+    with pytest.raises(InputError):
+        run(f(0), zero, f(2))
+
+
+def test_images_smaller_than_the_window():
+    nodes = [N("Conv", ["x", "w"], ["c"]), N("ReduceMax", ["c"], ["y"], keepdims=0)]
+    run = compiled(model(nodes, {"x": [1, 4, "h", "w0"]}, w=f(4, 4, 5, 5)))
+    assert run(f(1, 4, 5, 6))[0].shape == ()
+    with pytest.raises(InputError, match="the size h - 4 of "):
+        run(f(1, 4, 3, 6))
+    run = compiled(model([N("Conv", ["x", "w"], ["y"])], {"x": [1, 4, "h", 9]}, w=f(4, 4, 5, 5)))
+    with pytest.raises(InputError, match=r"would have the shape \[1, 4, -1, 5\]"):
+        run(f(1, 4, 3, 9))
