@@ -243,7 +243,9 @@ class Convert:
         kind, whole, single = memory(to, lanes), vector("i32", lanes), vector("float", lanes)
         flag = vector("i1", lanes)
         if to.name == "f16" and self.half:
-            half = pure(f"fptrunc {single} {text} to {vector('half', lanes)}", text)
+            # an f32 that was an f64 is rounded twice: as one step it would be a call of libgcc's
+            held = self.b.call(single, f"llvm.arithmetic.fence.{mangle(single)}", [(single, text)])
+            half = pure(f"fptrunc {single} {held} to {vector('half', lanes)}", held)
             return pure(f"bitcast {vector('half', lanes)} {half} to {kind}", half)
         form = FORMATS[to.name]
         shift = 23 - form.mantissa
