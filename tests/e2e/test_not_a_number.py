@@ -104,6 +104,22 @@ def test_onnx(level: int) -> None:
         np.testing.assert_array_equal(np.asarray(a), b, err_msg=name)
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_unique_takes_nan_for_one_value(ordered: bool) -> None:
+    x = np.array([1, np.nan, 2, np.nan, 1, -0.0, 0.0, np.inf, -np.inf, np.nan], np.float32)
+    node = helper.make_node("Unique", ["x"], ["y", "at", "of", "count"], sorted=int(ordered))
+    graph = helper.make_graph(
+        [node], "unique", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_empty_tensor_value_info(name) for name in node.output],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    values, at, of, count = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
+    order = np.arange(len(at)) if ordered else np.argsort(at)
+    want = values[order], at[order], np.argsort(order)[of], count[order]
+    for got, exact in zip(tw.compile(model, cache=False)(x), want, strict=True):
+        np.testing.assert_array_equal(got, exact)
+
+
 def test_casts_of_constants_are_those_of_the_run() -> None:
     special = [np.nan, np.inf, -np.inf, 3e9, -3e9, 1e20, 300.0, -1.5, 127.9, -0.0, 65536.0]
     x = torch.tensor(special, dtype=torch.float32)

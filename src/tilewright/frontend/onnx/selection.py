@@ -135,20 +135,28 @@ def unique(n: Site) -> Any:
 
 
 def compared(n: Site, rows: Value) -> tuple[Value, Value]:
-    """For each two rows: are they equal; does the second stand before the first in order?"""
+    """For each two rows: are they equal; does the second stand before the first in order? NaN
+    equals NaN and is greater than all numbers, as in NumPy."""
     build, (count, width) = n.build, rows.shape
     if rows.dtype.is_bool:
         rows = build.emit("cast", rows, to="u8")
     a = build.emit("reshape", rows, shape=(count, 1, width))
     b = build.emit("reshape", rows, shape=(1, count, width))
     differs = build.emit("not_equal", a, b)
+    if rows.dtype.is_float:
+        both = op(n, "logical_and", op(n, "isnan", a), op(n, "isnan", b))
+        differs = op(n, "logical_and", differs, op(n, "logical_not", both))
     same = build.emit("logical_not", build.emit("reduce_any", differs, axes=(2,)))
     where = build.emit("argmax", build.emit("cast", differs, to="i32"), axis=2)
     flat = build.emit("reshape", rows, shape=(sizes.size(count * width),))
     places = op(n, "mul", op(n, "arange", length=count), number(n, width))
     mine = op(n, "add", op(n, "reshape", places, shape=(count, 1)), where)
     other = op(n, "add", op(n, "reshape", places, shape=(1, count)), where)
-    less = build.emit("less", op(n, "gather", flat, other), op(n, "gather", flat, mine))
+    x, y = op(n, "gather", flat, other), op(n, "gather", flat, mine)
+    less = op(n, "less", x, y)
+    if rows.dtype.is_float:
+        only = op(n, "logical_and", op(n, "isnan", y), op(n, "logical_not", op(n, "isnan", x)))
+        less = op(n, "logical_or", less, only)
     return same, less
 
 
