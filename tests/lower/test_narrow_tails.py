@@ -40,6 +40,35 @@ def sums(A: f32[n, n], B: f32[n, n], n: i64):
             if f % ((n + 3) // 4) * 4 + i < n:
                 B[f // ((n + 3) // 4), f % ((n + 3) // 4) * 4 + i] = A[f // ((n + 3) // 4), 0]
 """
+VECTORS = """
+def sums(A: f32[n], B: f32[n], n: i64):
+    for o in serial(0, (n + 11) // 12):
+        with alloc(f32[12], "local") as acc:
+            for z in unroll(0, 3):
+                for v in vectorize(0, 4):
+                    if o * 12 + z * 4 + v < n:
+                        acc[z * 4 + v] = 1.0
+            for k in serial(0, 3):
+                for i in unroll(0, 3):
+                    for w in vectorize(0, 4):
+                        if o * 12 + i * 4 + w < n:
+                            acc[i * 4 + w] = acc[i * 4 + w] + A[o * 12 + i * 4 + w]
+            for e in unroll(0, 3):
+                for x in vectorize(0, 4):
+                    if o * 12 + e * 4 + x < n:
+                        B[o * 12 + e * 4 + x] = acc[e * 4 + x]
+"""
+PAIRS = VECTORS.replace("12", "8").replace("+ 11", "+ 7").replace("0, 3)", "0, 2)")
+BOTH = """
+def sums(A: f32[n, n], B: f32[n, n], n: i64):
+    for p in serial(0, (n + 2) // 3):
+        for o in serial(0, (n + 7) // 8):
+            for r in unroll(0, 3):
+                for i in unroll(0, 2):
+                    for v in vectorize(0, 4):
+                        if p * 3 + r < n and o * 8 + i * 4 + v < n:
+                            B[p * 3 + r, o * 8 + i * 4 + v] = A[p * 3 + r, o * 8 + i * 4 + v]
+"""
 RUNNING = """
 def sums(A: f32[n], B: f32[n], n: i64):
     for o in serial(0, (n + 3) // 4):
@@ -109,6 +138,19 @@ def test_a_register_tile() -> None:
     assert "acc_3[e] * 2.0" in print_func(made)
     conditions = [n for n in visit(made.body) if isinstance(n, If)]
     assert len(conditions) == 4  # whole or not, and one for each width
+
+
+@pytest.mark.parametrize(("text", "widths"), [(VECTORS, [3, 2, 1]), (PAIRS, [2, 2, 1])])
+def test_vectors_of_which_the_last_is_cut(text: str, widths: list[int]) -> None:
+    """All vectors may be needed, and the last of them still not be whole."""
+    made = narrowed(text)
+    assert unrolled(made)[::3] == widths
+    assert print_func(made).count("first_lane_runs=True") == 3 * (len(widths) - 1)
+
+
+def test_rows_and_vectors() -> None:
+    """A whole tile of rows is narrowed along its vectors too; other rows keep their masks."""
+    assert unrolled(narrowed(BOTH)) == [3, 2, 3, 2, 3, 1, 2, 2, 1, 2]
 
 
 def test_the_tiles_of_a_fused_loop() -> None:

@@ -17,8 +17,9 @@ from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Binary, Call, Expr, Load, Var, as_int, const, maximum
-from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, If, Let, Stmt, Store, seq
+from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, If, Let, Stmt, Store, annotated, seq
 from tilewright.ir.walk import free_vars, fresh, names, visit
+from tilewright.lower.lanes import FIRST_LANE_RUNS
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.partition_loops import BOUNDS, own_memory
 from tilewright.support.node import Node
@@ -55,10 +56,11 @@ def narrow_tails(func: Func) -> Func:
 
 @dataclass
 class _Tile:
-    """Unrolled loops that stop together: `rest` rounds are left, of at most `wide`; `guards` are
-    the conditions that say so."""
+    """Unrolled loops that stop together: `rest` elements are left, `unit` a round (1, or the lanes
+    of a vector inside), of at most `wide` rounds; `guards` are the conditions that say so."""
 
     rest: Affine
+    unit: int = 1
     wide: int = 0
     loops: set[Var] = field(default_factory=set[Var])
     guards: set[Expr] = field(default_factory=set[Expr])
@@ -91,15 +93,16 @@ class _Narrow:
                 continue
             whole = _Window(tile, own, None).stmt(loop.body)
             rest, steps = Var(fresh("rest", self.taken)), list[Stmt]()
-            wide = 1 << (tile.wide - 1).bit_length() - 1
+            most = tile.wide - (tile.unit == 1)  # all vectors, if the last of them is cut
+            wide = 1 << most.bit_length() - 1
             while wide:
                 at = Var(fresh("at", self.taken))
                 step = _Window(tile, own, at, wide).stmt(loop.body)
                 there = rest // const(wide) % const(2) > const(0)
                 steps.append(If(there, Let(at, rest - rest % const(2 * wide), step)))
                 wide //= 2
-            left = known.expr(tile.rest)
-            enough = known.expr(tile.rest - tile.wide) >= const(0)
+            left = known.expr(tile.rest + (tile.unit - 1)) // const(tile.unit)
+            enough = known.expr(tile.rest - tile.wide * tile.unit) >= const(0)
             return If(
                 enough, self.go(whole, known), Let(rest, maximum(left, const(0)), seq(*steps))
             )
@@ -107,14 +110,14 @@ class _Narrow:
 
     def tiles(self, loop: For, known: Facts) -> list[_Tile]:
         """The tiles that a loop walks: what its body unrolls under a condition on the loop."""
-        found: dict[tuple[frozenset[tuple[Expr, int]], int], _Tile] = {}
+        found: dict[Any, _Tile] = {}
 
         def walk(s: Stmt, unrolled: dict[Var, int], inner: Names, known: Facts) -> None:
             if isinstance(s, For):
                 known = known.bind(s.var, *loop_range(s))
                 count = as_int(s.extent)
-                if s.kind == "unroll" and count and as_int(s.start) == 0:
-                    unrolled = {**unrolled, s.var: count}
+                if s.kind in ("unroll", "vectorize") and count and as_int(s.start) == 0:
+                    unrolled = {**unrolled, s.var: count if s.kind == "unroll" else -count}
                 inner |= {s.var}
             elif isinstance(s, Let):
                 inner |= {s.var}
@@ -137,23 +140,30 @@ class _Narrow:
         unrolled: dict[Var, int],
         inner: Names,
         known: Facts,
-        found: dict[tuple[frozenset[tuple[Expr, int]], int], _Tile],
+        found: dict[Any, _Tile],
     ) -> None:
-        """Note a condition `u < rest` on an unrolled loop u, where `rest` is open."""
+        """Note a condition `u < rest` on an unrolled loop u, where `rest` is open, or `u * lanes +
+        v < rest` with a lane v."""
         if not isinstance(part, Binary) or part.op not in BOUNDS or part.a.dtype is not i64:
             return
         sign, more = BOUNDS[part.op]
         form = known.sum(known.affine(part.b), known.affine(part.a), -1) * sign + more
         for u, count in unrolled.items():
-            if form.terms.get(u) != -1:
+            unit = -form.terms.get(u, 0)
+            inside = {u}  # with the lanes of a vector that each round makes one of
+            if unit > 1:
+                inside |= {v for v, n in unrolled.items() if n == -unit and form.terms.get(v) == -1}
+            if count < 0 or unit < 1 or len(inside) != (1 if unit == 1 else 2):
                 continue
-            rest = Affine({t: c for t, c in form.terms.items() if t != u}, form.const + 1)
+            terms = {t: c for t, c in form.terms.items() if t not in inside}
+            rest = Affine(terms, form.const + 1)
             used = frozenset[Var]().union(*[known.variables(t) for t in rest.terms])
             if var not in used or used & inner or not used & self.symbols:
                 continue
             if any(isinstance(n, Load) for t in rest.terms for n in visit(t)):
                 continue
-            tile = found.setdefault((frozenset(rest.terms.items()), rest.const), _Tile(rest))
+            name = frozenset(rest.terms.items()), rest.const, unit
+            tile = found.setdefault(name, _Tile(rest, unit))
             if tile.wide in (0, count):
                 tile.wide = count
                 tile.loops.add(u)
@@ -164,6 +174,8 @@ def _is_separable(body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> bo
     """Whether the rounds of a tile's loops may run in any groups, one after the other: they make
     results of their own, from what no round makes but itself. `own` are the body's own buffers."""
     places: dict[Buffer, list[tuple[int, int] | None]] = {}
+    loops = [n for n in visit(body) if isinstance(n, For) and n.kind == "vectorize"]
+    lanes = {n.var: as_int(n.extent) or 0 for n in loops}
     written: set[Buffer] = set()
     read: set[Buffer] = set()
     for n, inside in _accesses(body, tile, False):
@@ -174,7 +186,7 @@ def _is_separable(body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> bo
             if isinstance(n, Store) and not inside:
                 return False
             continue
-        place = [_round(known.affine(index), tile, known) for index in n.indices]
+        place = [_round(known.affine(index), tile, known, lanes) for index in n.indices]
         if _NEITHER in place or (isinstance(n, Store) and inside and not any(place)):
             return False
         if places.setdefault(n.buffer, place) != place:
@@ -185,12 +197,18 @@ def _is_separable(body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> bo
 _NEITHER = 0, 0
 
 
-def _round(index: Affine, tile: _Tile, known: Facts) -> tuple[int, int] | None:
-    """Of an index c * u + k, u the round of a tile's loop, c and k; None without a round."""
-    if not any(known.variables(t) & tile.loops for t in index.terms):
+def _round(
+    index: Affine, tile: _Tile, known: Facts, lanes: dict[Var, int]
+) -> tuple[int, int] | None:
+    """Of an index c * u + k, u the round of a tile's loop, c and k; None without a round. Beside a
+    round of a vector there may be its lane."""
+    rounds = [t for t in index.terms if known.variables(t) & tile.loops]
+    if not rounds:
         return None
-    ((t, c), *others) = index.terms.items()
-    return _NEITHER if others or t not in tile.loops else (c, index.const)
+    step = index.terms[rounds[0]]
+    others = [(t, c) for t, c in index.terms.items() if t != rounds[0]]
+    alone = all(c == 1 and lanes.get(t) == step for t, c in others) and len(others) < 2  # type: ignore[call-overload]
+    return (step, index.const) if alone and rounds[0] in tile.loops else _NEITHER
 
 
 def _accesses(s: Any, tile: _Tile, inside: bool) -> Iterator[tuple[Node, bool]]:
@@ -216,11 +234,14 @@ class _Window:
 
     def __init__(self, tile: _Tile, own: set[Buffer], at: Var | None, wide: int = 0) -> None:
         self.tile, self.own, self.at, self.wide = tile, own, at, wide
+        self.keeps = at is not None and tile.unit > 1  # the last of its vectors may be cut
 
     def stmt(self, s: Any) -> Any:
         if isinstance(s, For) and s.var in self.tile.loops and self.at is not None:
             return s.replace(stop=const(self.wide), body=self.stmt(s.body))
-        if isinstance(s, If):
+        if isinstance(s, For) and s.kind == "vectorize" and self.keeps:
+            s = s.replace(annotations=annotated(s.annotations, FIRST_LANE_RUNS, True))
+        if isinstance(s, If) and not self.keeps:
             left = [p for p in parts_of(s.cond) if p not in self.tile.guards]
             then = self.stmt(s.then)
             if not left:
