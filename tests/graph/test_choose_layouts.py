@@ -88,3 +88,51 @@ def test_volumes_give_what_plain_operators_give(threads):
     (wanted,) = evaluate(graph, [x], precise=True)
     (found,) = compile_observed(graph, threads=threads, cache=False, pool=KernelPool(1))(x)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * abs(wanted).max())
+
+
+def resized(build: Builder, x: Value, height: int, width: int) -> Value:
+    """Twice as many pixels each way, between neighbours."""
+    for axis, size in ((2, height), (3, width)):
+        parts = []
+        for step in (0, 1):
+            taps = np.minimum((np.arange(2 * size) + step) // 2, size - 1)
+            weights = np.full((2 * size, 1) if axis == 2 else (2 * size,), 0.5, np.float32)
+            part = build.emit("gather", x, build.constant(taps), axis=axis)
+            parts.append(build.emit("mul", part, build.constant(weights)))
+        x = build.emit("add", *parts)
+    return x
+
+
+@pytest.mark.parametrize("convolved", [True, False])
+def test_images_are_resized_as_they_are_packed(convolved):
+    """Between convolutions, and from a plain image to one: whole vectors of channels are moved."""
+    build, draw = Builder(), np.random.default_rng(9)
+
+    def weights(*shape: int) -> Value:
+        return build.constant(draw.standard_normal(shape, np.float32) / 10)
+
+    x, other = build.input("x", "f32", (1, 32, 5, 6)), build.input("y", "f32", (1, 16, 10, 12))
+    small = build.emit("conv", x, weights(32, 32, 1, 1)) if convolved else x
+    both = build.emit("concat", resized(build, small, 5, 6), other, axis=1)
+    made = build.emit("conv", both, weights(32, 48, 1, 1))
+    found = laid_out(build.finish([made]))
+    assert found.count("pack_channels") == 2 and found.count("unpack_channels") == 1
+    assert found.index("gather") > found.index("pack_channels")
+
+
+def test_an_image_that_is_also_read_plain_is_resized_plain():
+    build, draw = Builder(), np.random.default_rng(9)
+    large = resized(build, build.input("x", "f32", (1, 32, 5, 6)), 5, 6)
+    filters = build.constant(draw.standard_normal((16, 32, 1, 1), np.float32))
+    found = laid_out(build.finish([build.emit("conv", large, filters), large]))
+    assert found.index("gather") < found.index("pack_channels")
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 6, 7), (6, 7), (7,), (6, 1)])
+def test_masks_of_the_run_leave_images_packed(shape):
+    build, draw = Builder(), np.random.default_rng(9)
+    filters = build.constant(draw.standard_normal((32, 32, 1, 1), np.float32) / 10)
+    x, mask = build.input("x", "f32", (1, 32, 6, 7)), build.input("mask", "f32", shape)
+    y = build.emit("mul", build.emit("conv", x, filters), mask)
+    found = laid_out(build.finish([build.emit("conv", y, filters)]))
+    assert found.count("pack_channels") == found.count("unpack_channels") == 1

@@ -9,6 +9,7 @@ when somebody first asks for it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -76,12 +77,14 @@ class _Layouts(Edit):
         self.packed: dict[Value, Packing] = {}  # of each value of the old graph, its first one
         self.forms: dict[tuple[Value, Packing], Value] = {}  # and in which value it is so
         self.wanted = self.wishes()
+        self.sought = sought_packed(graph, lanes)
         self.weights: dict[tuple[Any, ...], Value] = {}  # packed, by what they were packed from
         self.handlers: dict[str, Callable[[Node], bool]] = {
             "conv": self.conv,
             "conv_transpose": self.conv_transpose,
             "matmul": self.matmul,
             "concat": self.concat,
+            "gather": self.gather,
             "lrn": self.lrn,
             "pad": self.pad,
             "reduce_mean": self.mean,
@@ -451,8 +454,24 @@ class _Layouts(Edit):
         self.made(node.output, form, packing)
         return True
 
+    def gather(self, node: Node) -> bool:
+        """Pixels along an axis (an image is resized): whole vectors of channels are moved."""
+        x, indices = node.inputs
+        if not is_image(x) or indices.rank != 1 or node["axis"] % x.rank < 2:
+            return False
+        if not self.is_only_packed(x) and node.output not in self.sought:
+            return False
+        packing = self.packed[x] if self.is_only_packed(x) else self.sought[node.output]
+        form = self.emit(
+            "gather", self.pack(x, packing), self.plain(indices), axis=node["axis"] % x.rank
+        )
+        self.made(node.output, form, packing)
+        return True
+
     def concat(self, node: Node) -> bool:
         packings = {self.packed.get(v) for v in node.inputs}
+        if node.output in self.sought and len(packings) == 2:
+            packings.discard(None)  # the plain ones are packed for the sake of the others
         if len(packings) != 1 or node["axis"] % node.output.rank != 1:
             return False
         (packing,) = packings
@@ -460,7 +479,7 @@ class _Layouts(Edit):
             return False
         if not all(packing.is_full(channels_of(v)) for v in node.inputs):
             return False
-        form = self.emit("concat", *[self.forms[v, packing] for v in node.inputs], axis=1)
+        form = self.emit("concat", *[self.pack(v, packing) for v in node.inputs], axis=1)
         self.made(node.output, form, packing)
         return True
 
@@ -491,8 +510,12 @@ class _Layouts(Edit):
         array = self.content(value)
         if value in self.packed and channels_of(value) == channels_of(out):
             return self.pack(value, packing)  # (N, C, 1, 1): a gate for each channel
-        if array is None or array.ndim > out.rank:
+        if value.rank > out.rank:
             return None
+        if array is None:  # a mask of pixels is the same for all channels
+            shape = (*(sizes.size(1) for _ in range(out.rank - value.rank)), *value.shape)
+            alike = as_int(shape[1]) == 1
+            return self.emit("reshape", self.plain(value), shape=(*shape, 1)) if alike else None
         full = array.reshape((1,) * (out.rank - array.ndim) + array.shape)
         if full.shape[1:2] == (1,):
             return self.constant(full.reshape(*full.shape, 1), "c")
@@ -508,6 +531,32 @@ def _never_negative(size: Expr) -> bool:
     """Whether tiles of it are never less than none, however small the sizes that it is made of."""
     known = Facts(dict.fromkeys(free_vars(size), (0, None)))
     return known.bounds(known.affine(size))[0] > -TAPS
+
+
+def sought_packed(graph: Graph, lanes: int) -> dict[Value, Packing]:
+    """The values that nothing but packed convolutions reads, through what runs on any packing."""
+    packing, sought = Packing(lanes), {}
+    readers = Counter(v for node in graph.nodes for v in set(node.inputs))
+    readers.update(graph.outputs)
+    asked: Counter[Value] = Counter()  # readers that want it packed
+    for node in reversed(graph.nodes):
+        packs = node.op == "conv" and node["groups"] == 1 and node.inputs[1] in graph.constants
+        wanted = len(node.outputs) == 1 and node.output in sought
+        moves = node.op == "gather" and node["axis"] % node.inputs[0].rank > 1
+        joins = node.op == "concat" and node["axis"] % node.output.rank == 1
+        if packs or (wanted and moves):
+            asking = node.inputs[:1]
+        elif wanted and (joins or node.op in FINITE):
+            asking = node.inputs
+        else:
+            continue
+        asked.update(set(asking))
+        for value in asking:
+            channels = channels_of(value) if is_image(value) and value.dtype is f32 else 0
+            full = channels > 0 and packing.is_full(channels)
+            if full and asked[value] == readers[value]:
+                sought[value] = packing
+    return sought
 
 
 def is_image(value: Value) -> bool:
