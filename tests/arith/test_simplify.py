@@ -341,5 +341,8 @@ def test_places_of_open_sizes_join(order: tuple[str, str]) -> None:
     assert simplify(place, {f: (0, None), a: (1, None), b: (1, None)}) == f
     twice = row // (a * 2) * a * b * 4 + row % (a * 2) * b * 2 + column * 2
     assert simplify(twice, {f: (0, None), a: (1, None), b: (1, None)}) == f * 2
+    c = b - 2
+    cut = f // c // (a - 1) * (a - 1) * c + f // c % (a - 1) * c + f % c
+    assert simplify(cut, {f: (0, None), a: (2, None), b: (3, None)}) == f
     deep = row // a // a * a * a * b + row // a % a * a * b + row % a * b + column
     assert simplify(deep, {f: (0, None), a: (1, None), b: (1, None)}) == f

@@ -292,10 +292,11 @@ class Forms:
                     const += by * gained.const
                     return self._settle(add_terms(rest, gained.terms, by), const)
             elif self.names.whole and t in self.names.whole:
-                product, times, form = self.names.whole[t]
-                if terms.get(product) == k * times:
-                    rest = {x: c for x, c in terms.items() if x != t and x != product}
-                    return self._settle(add_terms(rest, form.terms, k), const + k * form.const)
+                blocks, form = self.names.whole[t]
+                if all(terms.get(x) == k * c for x, c in blocks.terms.items()):
+                    rest = {x: c for x, c in terms.items() if x != t and x not in blocks.terms}
+                    const += k * (form.const - blocks.const)
+                    return self._settle(add_terms(rest, form.terms, k), const)
         return Affine(terms, const)
 
     def _join_digit(
@@ -372,11 +373,9 @@ class Forms:
         """r % n and n * (r // n) make r; multiplied by the same, they make its multiple."""
         for i, f in enumerate(factors):
             if f in self.names.whole:
-                blocks, k, rest = self.names.whole[f]
-                others = factors[:i] + factors[i + 1 :]
-                own = self.multiply(self.names.factors.get(blocks, (blocks,)) + others)
-                times = Affine({self.multiply(others): 1}, 0)
-                self.names.whole[e] = own, k, self.product(rest, times)
+                blocks, rest = self.names.whole[f]
+                times = Affine({self.multiply(factors[:i] + factors[i + 1 :]): 1}, 0)
+                self.names.whole[e] = self.product(blocks, times), self.product(rest, times)
                 return
 
     def least(self, a: Affine, b: Affine) -> Affine:

@@ -54,9 +54,8 @@ def floormod(forms: Forms, a: Affine, b: Affine) -> Affine:
     form = forms.term(e)
     if form.terms and e not in forms.names.whole:
         blocks = forms.product(b, forms.term(Binary(_FLOORDIV, forms.expr(rest), divisor)))
-        if len(blocks.terms) == 1 and blocks.const == 0:
-            ((t, k),) = blocks.terms.items()
-            forms.names.whole[e] = t, k, rest
+        if blocks.terms:
+            forms.names.whole[e] = blocks, rest
     return form
 
 

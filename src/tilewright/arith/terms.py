@@ -75,7 +75,7 @@ class Names:
         self.terms: dict[tuple[Expr, int, int | None], Expr] = {}  # base, l, u → digit
         self.factors: dict[Expr, tuple[Expr, ...]] = {}  # product → factors
         self.products: dict[tuple[Expr, ...], Expr] = {}  # sorted factors → product
-        self.whole: dict[Expr, tuple[Expr, int, Affine]] = {}  # r % n → (t, c, r): c t = n (r // n)
+        self.whole: dict[Expr, tuple[Affine, Affine]] = {}  # r % n → (n * (r // n), r)
         self.rendered: dict[tuple[frozenset[tuple[Expr, int]], int], Expr] = {}
         self.variables: dict[Expr, frozenset[Var]] = {}
 
