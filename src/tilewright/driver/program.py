@@ -37,7 +37,7 @@ from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.group import FusedGraph, FusedGroup
 from tilewright.graph.passes.plan_memory import MemoryPlan, is_measured
 from tilewright.ir.dtype import DType, i64
-from tilewright.ir.expr import Expr, Var, as_int, const, expr, maximum
+from tilewright.ir.expr import Expr, Var, as_int, const, expr, maximum, minimum
 from tilewright.ir.stmt import Func
 from tilewright.ir.walk import substitute
 from tilewright.runtime import abi
@@ -280,11 +280,25 @@ def _launches(
         places.update(_row(kernel, at, own))
     elif kernel.workspace:
         places.update(_row(kernel, Place("arena", offset=plan.workspaces[group.name].at), own))
+    some = _some_elements(group.outputs, place.measured)
     for n, entry in enumerate(kernel.entries):
         buffers = tuple(places[b] for b in entry.buffers)
         symbols = tuple(own.get(Var(s), Var(s)) for s in entry.symbols)
         extent = substitute(expr(entry.extent, i64), own)
+        if some is not None:
+            extent = sizes.size(extent * some)
         yield Launch(number, entry.symbol, extent, buffers, symbols, continues=n > 0)
+
+
+def _some_elements(outputs: Sequence[Value], measured: set[Var]) -> Expr | None:
+    """1 where one of several results has elements, else 0: of an axis without any, another may be
+    as long as no loop should be. None: they surely are not so."""
+    if not all(is_measured(v, measured) and len(v.shape) > 1 for v in outputs):
+        return None
+    count: Expr = const(0)
+    for v in outputs:
+        count = maximum(count, v.elements)
+    return sizes.size(minimum(count, const(1)))
 
 
 def _required_by_pad(node: Node, known: Facts) -> list[Expr]:

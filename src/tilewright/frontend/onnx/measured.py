@@ -15,6 +15,7 @@ import numpy as np
 
 from tilewright.frontend.onnx.registry import Refusal, Site
 from tilewright.graph import sizes
+from tilewright.graph.bounds import into
 from tilewright.graph.graph import Value
 from tilewright.graph.operator import Unequal
 from tilewright.ir.dtype import dtype
@@ -47,7 +48,10 @@ def vector(n: Site, k: int) -> Value:
     value = n[k]
     if as_int(value.elements) is None:
         raise Refusal(f"input {k} ({value!r}) has no known number of elements")
-    if value.dtype is not I64:
+    if value.dtype.is_float:  # what is no number is no size
+        is_number = op(n, "equal", value, value)
+        value = choose(n, is_number, n.build.emit("cast", value, to="i64"), -1)
+    elif value.dtype is not I64:
         value = n.build.emit("cast", value, to="i64")
     return n.build.emit("reshape", value, shape=(value.elements,)) if value.rank != 1 else value
 
@@ -88,7 +92,8 @@ def floordiv(n: Site, a: Value, b: Value) -> Value:
 
 
 def from_front(n: Site, axes: Value, rank: int) -> Value:
-    """Axes counted from the front."""
+    """Axes counted from the front; the run ends where there are not so many."""
+    axes = n.checked(axes, into(rank))
     return choose(n, op(n, "less", axes, 0), op(n, "add", axes, rank), axes)
 
 
@@ -97,6 +102,12 @@ def chosen(n: Site, axes: Value, rank: int) -> Value:
     column = op(n, "reshape", from_front(n, axes, rank), shape=(length(axes), 1))
     same = op(n, "equal", column, numbers(n, np.arange(rank)[None]))
     return op(n, "reduce_any", same, axes=(0,))
+
+
+def each_once(n: Site, mask: Value, count: int) -> Value:
+    """Did `count` axes choose as many places of a mask, none of them twice? One truth value."""
+    found = op(n, "reduce_sum", op(n, "cast", mask, to="i64"), axes=(0,), keepdims=True)
+    return op(n, "equal", found, count)
 
 
 def spread(n: Site, axes: Value, given: Value, default: Value) -> Value:
@@ -262,7 +273,10 @@ def slice_(n: Site) -> Value:
     reach = op(n, "sub", choose(n, back, op(n, "sub", start, end), op(n, "sub", end, start)), 1)
     width = op(n, "maximum", op(n, "abs", step), 1)
     many = op(n, "maximum", op(n, "add", floordiv(n, reach, width), 1), 0)
-    shape = measure(n, valid(n, op(n, "not_equal", step, 0), many), "places")
+    fits = op(n, "not_equal", step, 0)
+    if count > 1:
+        fits = op(n, "logical_and", fits, each_once(n, chosen(n, axes, rank), count))
+    shape = measure(n, valid(n, fits, many), "places")
     start = choose(n, op(n, "equal", many, 0), 0, start)
     starts = measure(n, start, "starts")
     forth, back_ = measure_signed(n, step, "steps")
@@ -343,7 +357,8 @@ def squeeze(n: Site) -> Value:
     mask = chosen(n, axes, x.rank)
     stays = op(n, "logical_not", mask)
     fits = op(n, "logical_or", stays, op(n, "equal", dims(n, x), 1))
-    fits = op(n, "reduce_all", fits, axes=(0,))
+    fits = op(n, "reduce_all", fits, axes=(0,), keepdims=True)
+    fits = op(n, "logical_and", fits, each_once(n, mask, length(axes)))
     rest = where_not(n, mask, dims(n, x), x.rank - length(axes))
     return view(n, x, valid(n, fits, rest), "the squeezed shape")
 
@@ -369,6 +384,8 @@ def reduce_places(n: Site, x: Value, axes: Value, keep: bool) -> tuple[Value, tu
     ]
     rows, columns = measure(n, op(n, "concat", *counts, axis=0), "the extents")
     goal = choose(n, mask, 1, have) if keep else where_not(n, mask, have, x.rank - length(axes))
+    if length(axes) > 1:
+        goal = valid(n, each_once(n, mask, length(axes)), goal)
     shape = measure(n, goal, "the reduced shape")
     return op(n, "axes_last", x, mask, rows=rows, columns=columns), shape
 
@@ -389,16 +406,29 @@ def range_(n: Site) -> Value:
     start, limit, step = (op(n, "reshape", n[k], shape=(1,)) for k in range(3))
     if of.is_int:
         wide = [op(n, "cast", v, to="i64") for v in (start, limit, step)]
-        gap = op(n, "sub", wide[0], wide[1])
-        safe = choose(n, op(n, "equal", wide[2], 0), 1, wide[2])
-        count = op(n, "neg", floordiv(n, gap, safe))
+        fits, count = op(n, "not_equal", wide[2], 0), steps_between(n, *wide)
     else:
         wide = [op(n, "cast", v, to="f64") for v in (start, limit, step)]
         share = op(n, "div", op(n, "sub", wide[1], wide[0]), wide[2])
-        count = op(n, "cast", op(n, "ceil", share), to="i64")
-    (many,) = measure(n, op(n, "maximum", count, 0), "the count")
+        count = op(n, "maximum", op(n, "cast", op(n, "ceil", share), to="i64"), 0)
+        fits = op(n, "logical_and", op(n, "equal", share, share),
+                  op(n, "not_equal", wide[2], n.constant(0, wide[2].dtype)))  # fmt: skip
+    (many,) = measure(n, valid(n, fits, count), "the count")
     places = op(n, "arange", length=many, of=of.name)
     return n.emit("add", op(n, "mul", places, step), start)
+
+
+def steps_between(n: Site, start: Value, limit: Value, step: Value) -> Value:
+    """How many of start, start + step, … come before the limit. Distances may be as long as the
+    whole range of i64: they are counted in u64."""
+    forth = op(n, "greater", step, 0)
+    first, last = choose(n, forth, start, limit), choose(n, forth, limit, start)
+    gap, width = op(n, "sub", last, first), choose(n, forth, step, op(n, "neg", step))
+    width = choose(n, op(n, "equal", width, 0), 1, width)
+    far, each = (op(n, "cast", v, to="u64") for v in (op(n, "sub", gap, 1), width))
+    count = op(n, "add", op(n, "cast", op(n, "div", far, each), to="i64"), 1)
+    # as i64 a count beyond its range is negative, which is no size either
+    return choose(n, op(n, "less", first, last), count, 0)
 
 
 def split(n: Site, x: Value, d: int) -> tuple[Value, ...]:

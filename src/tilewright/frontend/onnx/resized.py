@@ -43,7 +43,7 @@ def goal_of(
     if scales is not None:
         factors = f.of(n.build.emit("reshape", scales, shape=(len(axes),)))
         spans = f("mul", old, factors)
-        new = f("floor", spans)
+        new = f("where", f("greater", factors, 0.0), f("floor", spans), -1.0)
     else:
         assert asked is not None
         spans = new = f.of(n.build.emit("reshape", asked, shape=(len(axes),)))
