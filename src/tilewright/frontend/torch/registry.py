@@ -126,7 +126,8 @@ class Site:
         if as_int(x) is None and not isinstance(x, int | float | bool):  # a symbolic size
             size = self.build.from_sizes(np.array(x, object), dtype("i64"))
             return self.cast(size, of)
-        return self.constant(np.asarray(x).astype(of.numpy), of)
+        number = x if isinstance(x, int | float | bool | complex) else as_int(x)  # of a size
+        return self.constant(np.asarray(number).astype(of.numpy), of)
 
     def reshape(self, x: Value, shape: Sequence[Any]) -> Value:
         return x if sizes.shape(shape) == x.shape else self.emit("reshape", x, shape=tuple(shape))
