@@ -36,18 +36,19 @@ class Residual(nn.Module):
 
 
 def basic3d(i: int, o: int, s: int, factored: bool) -> nn.Module:
-    """Two 3×3×3 convolutions (Hara 2018), or each as 1×3×3 and 3×1×1 (Tran 2018)."""
+    """Two 3×3×3 convolutions (Hara 2018), or each as 1×3×3 and 3×1×1 (Tran 2018). With biases,
+    without which PyTorch 2.13 exports them wrong."""
 
     def one(i: int, o: int, s: int) -> list[nn.Module]:
         if not factored:
-            return [nn.Conv3d(i, o, 3, s, 1, bias=False), nn.BatchNorm3d(o)]
+            return [nn.Conv3d(i, o, 3, s, 1), nn.BatchNorm3d(o)]
         return [
-            nn.Conv3d(i, o, (1, 3, 3), (1, s, s), (0, 1, 1), bias=False), nn.BatchNorm3d(o),
-            nn.ReLU(), nn.Conv3d(o, o, (3, 1, 1), (s, 1, 1), (1, 0, 0), bias=False),
+            nn.Conv3d(i, o, (1, 3, 3), (1, s, s), (0, 1, 1)), nn.BatchNorm3d(o),
+            nn.ReLU(), nn.Conv3d(o, o, (3, 1, 1), (s, 1, 1), (1, 0, 0)),
             nn.BatchNorm3d(o),
         ]  # fmt: skip
 
-    way = None if i == o else nn.Sequential(nn.Conv3d(i, o, 1, s, bias=False), nn.BatchNorm3d(o))
+    way = None if i == o else nn.Sequential(nn.Conv3d(i, o, 1, s), nn.BatchNorm3d(o))
     return Residual(nn.Sequential(*one(i, o, s), nn.ReLU(), *one(o, o, 1)), way)
 
 
@@ -57,13 +58,9 @@ class ResNet3d(nn.Sequential):
         for i, o in zip((32, *widths), widths, strict=False):
             layers += [basic3d(i, o, 1 if i == o else 2, factored), basic3d(o, o, 1, factored)]
         super().__init__(
-            nn.Conv3d(3, 32, (3, 7, 7), (1, 2, 2), (1, 3, 3), bias=False), nn.BatchNorm3d(32),
+            nn.Conv3d(3, 32, (3, 7, 7), (1, 2, 2), (1, 3, 3)), nn.BatchNorm3d(32),
             nn.ReLU(), *layers, nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(256, 400),
         )  # fmt: skip
-
-
-def R2Plus1d() -> nn.Module:
-    return ResNet3d(factored=True)
 
 
 class UNet3d(nn.Module):
