@@ -24,6 +24,7 @@ CASES = {
     "lower-diagonal": lambda x: torch.diagonal(x[None], -1, 1, 2) * 2,
     "variance": lambda x: (x.var(1), x.std(0, correction=2, keepdim=True)),
     "slice-scatter": replaced,
+    "slice-scatter-of-a-number": lambda x: replaced(x[:, :1].expand(-1, 7)),
     "median": lambda x: x.median(1),
     "kth-value": lambda x: x.kthvalue(2, 0),
     "nan-median": lambda x: x.nanmedian(1)[0],

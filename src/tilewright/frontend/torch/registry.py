@@ -20,7 +20,7 @@ from tilewright.graph.bounds import Bounds, OutOfBounds, checked
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import DType, dtype
-from tilewright.ir.expr import as_int
+from tilewright.ir.expr import Expr, as_int
 
 Translator = Callable[..., Any]
 TRANSLATORS: dict[str, Translator] = {}
@@ -123,7 +123,7 @@ class Site:
         of = of or self.of
         if isinstance(x, Value):
             return self.cast(x, of)
-        if as_int(x) is None and not isinstance(x, int | float | bool):  # a symbolic size
+        if isinstance(x, Expr):  # a size
             size = self.build.from_sizes(np.array(x, object), dtype("i64"))
             return self.cast(size, of)
         number = x if isinstance(x, int | float | bool | complex) else as_int(x)  # of a size
