@@ -354,16 +354,6 @@ def test_running_statistics_in_training() -> None:
         np.testing.assert_allclose(found[name], content.numpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_complex_inputs() -> None:
-    class Rotated(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x * 1j
-
-    assert "torch.complex64 is not supported" in refusal(
-        Rotated(), torch.ones(3, dtype=torch.complex64)
-    )
-
-
 def test_no_tensor_result() -> None:
     class Nothing(nn.Module):
         def forward(self, x: Tensor) -> None:
