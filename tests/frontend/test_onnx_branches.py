@@ -100,6 +100,29 @@ def test_outputs_of_either_rank():
     )
 
 
+def test_a_recurrence_behind_a_squeeze():
+    """What a voice detector asks in each step: rows out of an axis that has to be 1 there, and a
+    state whose batch has another name."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "at"], ["size"]),
+        helper.make_node("Equal", ["size", "one"], ["c"]),
+        chosen(SQUEEZE, SAME),
+        helper.make_node("Unsqueeze", ["chosen", "first"], ["frames"]),
+        helper.make_node(
+            "LSTM", ["frames", "w", "r", "", "", "h", "h"], ["", "y", "cell"], hidden_size=3
+        ),
+    ]
+    numbers = {"at": np.array(-1), "one": np.array(1), "last": np.array([-1])}
+    numbers |= {"first": np.array([0]), "w": draw(1, 12, 4), "r": draw(1, 12, 3)}
+    inputs = {"x": ("float32", ["b", 4, "k"]), "h": ("float32", [1, "n", 3])}
+    proto = model(nodes, inputs, ("y", "cell"), **numbers)
+    run = check(proto, (draw(2, 4, 1), draw(1, 2, 3)), (draw(5, 4, 1), draw(1, 5, 3)))
+    for wrong in ((2, 4, 2), (2, 4, 0), (3, 4, 1)):
+        with pytest.raises(InputError):
+            run(draw(*wrong), draw(1, 2, 3))
+
+
 def test_squeezing_what_the_run_finds_to_be_one():
     nodes = [helper.make_node("Squeeze", ["x"], ["s"]), helper.make_node("Exp", ["s"], ["y"])]
     runs = [(draw(*s),) for s in ((1, 3, 1, 4), (1, 1, 1, 4), (1, 1, 1, 1), (1, 5, 1, 1))]

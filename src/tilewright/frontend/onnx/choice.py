@@ -62,17 +62,16 @@ def either(n: Site, condition: Value, sides: Sequence[Callable[[], tuple[Any, ..
 def asserted(
     n: Site, condition: Value, holds: bool, values: tuple[Any, ...], fault: Any
 ) -> tuple[Any, ...]:
-    """The values, of which at least one tells the run to stop where the condition is not as said,
-    because what it would need then was refused."""
+    """The values, each of which tells the run to stop where the condition is not as said, because
+    what it would need then was refused: nobody knows which of them is read."""
     what = f"the condition of {n.op} '{n.node.name or n.node.output[0]}' ({fault.why})"
     if not holds:
         condition = n.build.emit("logical_not", condition)
-    found = [*values]
-    for k, value in enumerate(found):
-        if isinstance(value, Value):
-            found[k] = held(n, condition, value, what)
-            return tuple(found)
-    raise Refusal("it gives no tensor, and one of its branches cannot be translated: " + fault.why)
+    if not any(isinstance(v, Value) for v in values):
+        raise Refusal(
+            "it gives no tensor, and one of its branches cannot be translated: " + fault.why
+        )
+    return tuple(held(n, condition, v, what) if isinstance(v, Value) else v for v in values)
 
 
 def held(n: Site, condition: Value, x: Value, what: str) -> Value:

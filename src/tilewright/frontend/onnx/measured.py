@@ -156,11 +156,15 @@ def measure_signed(n: Site, values: Value, what: str) -> tuple[tuple[Expr, ...],
     return found[: length(values)], found[length(values) :]
 
 
-def view(n: Site, x: Value, goal: Value, what: str) -> Value:
-    """x under the shape in the vector `goal`, which the run finds to hold as many elements."""
+def view(n: Site, x: Value, goal: Value, what: str, known: Sequence[Any] = ()) -> Value:
+    """x under the shape in the vector `goal`, which the run finds to hold as many elements. Those
+    of its sizes that are `known` numbers stay so, if others are not."""
     total = op(n, "reduce_prod", goal, axes=(0,))
     fits = op(n, "equal", total, op(n, "reduce_prod", dims(n, x), axes=(0,)))
-    return n.emit("view_as", x, shape=measure(n, valid(n, fits, goal), what))
+    shape = measure(n, valid(n, fits, goal), what)
+    if any(as_int(k) is None for k in known):
+        shape = tuple(s if as_int(k) is None else k for s, k in zip(shape, known, strict=True))
+    return n.emit("view_as", x, shape=shape)
 
 
 def view_of(n: Site, x: Value, shape: Sequence[Any]) -> Value:
@@ -181,7 +185,7 @@ def view_of(n: Site, x: Value, shape: Sequence[Any]) -> Value:
         return n.emit("reshape", x, shape=goal)
     made = np.empty(len(goal), object)
     made[:] = goal
-    return view(n, x, n.build.from_sizes(made, I64), "the shape")
+    return view(n, x, n.build.from_sizes(made, I64), "the shape", goal)
 
 
 def of_one_shape(n: Site, values: Sequence[Value], what: str) -> list[Value]:

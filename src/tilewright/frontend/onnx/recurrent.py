@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.frontend.onnx.alike import agreed
 from tilewright.frontend.onnx.quantised import dequantised
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.tensors import cut
@@ -65,6 +66,11 @@ def layer(n: Site, rounds: bool = False) -> tuple[Value, ...]:
     if as_int(n[1].shape[0]) != len(reverses) or as_int(n[2].shape[0]) != len(reverses):
         raise Refusal(f"direction {direction!r} needs weights for {len(reverses)} directions")
     batch_first = n.flag("layout")
+    for k in (5, 6):  # the batch of a state may have a name of its own
+        state, places = n.optional(k), 0 if batch_first else 1
+        if state is not None and state.rank == 3 and state.shape[places] != n[0].shape[places]:
+            agreed(n, n[0].shape[places], state.shape[places])
+    x = n[0]
     if batch_first:
         x = n.build.emit("transpose", x, perm=(1, 0, 2))
     ends = [one_direction(n, x, d, reverse, rounds) for d, reverse in enumerate(reverses)]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx import measured
-from tilewright.frontend.onnx.choice import either
+from tilewright.frontend.onnx.choice import either, held
 from tilewright.frontend.onnx.coded import CODED, constant_of, constant_text
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
@@ -146,6 +146,9 @@ def squeeze(n: Site) -> Any:
             if as_int(x.shape[d]) not in (1, None):
                 raise Refusal(f"axis {d} has size {sizes.text(x.shape[d])}, not 1")
         x = first_of(n, x, [d for d in drop if as_int(x.shape[d]) is None])
+        if n.build.under is not None and n.importer.body is None:
+            for d in drop:
+                x = x if as_int(x.shape[d]) == 1 else only_one(n, x, d)
     return measured.view_of(n, x, [s for d, s in enumerate(x.shape) if d not in drop])
 
 
@@ -172,6 +175,17 @@ def first_of(n: Site, x: Value, axes: Sequence[int]) -> Value:
         return x
     shape = [sizes.size(1) if d in short else s for d, s in enumerate(x.shape)]
     return n.emit("slice", x, starts=(0,) * x.rank, shape=tuple(shape))
+
+
+def only_one(n: Site, x: Value, axis: int) -> Value:
+    """x with an axis of size 1, which the run checks if it takes this branch; the sizes of the
+    other axes keep their names. The greatest along the axis is its one element, and there is one
+    whatever the size is where the branch is not taken."""
+    size = n.build.emit("reshape", n.build.size_vector(x.shape[axis]), shape=())
+    is_one = n.build.emit("equal", size, n.constant(1, size.dtype))
+    x = held(n, is_one, x, f"whether axis {axis} has size 1 in Squeeze '{n.node.name}'")
+    op = "reduce_any" if x.dtype.name == "bool" else "reduce_max"
+    return n.build.emit(op, x, axes=(axis,), keepdims=True)
 
 
 @translates("Unsqueeze")

@@ -119,7 +119,7 @@ class _Layouts(Edit):
             handler = self.handlers.get(node.op)
             if handler is None and OPERATORS[node.op].fusion is BROADCAST:
                 handler = self.elementwise
-            is_empty = any(as_int(v.elements) == 0 for v in (*node.inputs, *node.outputs))
+            is_empty = any(as_int(s) == 0 for v in (*node.inputs, *node.outputs) for s in v.shape)
             if handler is not None and not is_empty and handler(node):
                 continue
             for value in node.inputs:
