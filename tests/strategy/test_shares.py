@@ -84,7 +84,7 @@ def test_threads_share_the_columns_of_one_row(op, channels, length, threads):
     kernel = rng.standard_normal((channels, channels, 4), np.float32) / channels
     attrs = {"pads": ((1, 2),)} if op == "conv" else {"strides": (2,), "pads": ((1, 1),)}
     graph = build.finish({"y": build.emit(op, x, build.constant(kernel), **attrs)})
-    _, _, _, jobs = kernel_jobs(prepare(graph, AVX512, 3), AVX512, threads, Watch())
+    *_, jobs = kernel_jobs(prepare(graph, AVX512, 3), AVX512, threads, Watch())
     (job,) = [job for job in jobs if op in job.func.name]
     made = default(job.func, AVX512, threads, strict=True)
     outer = find_loop(made.func, made.loops(made.blocks()[-1])[0])

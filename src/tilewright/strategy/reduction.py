@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from tilewright.ir.expr import Select, as_int, const
+from tilewright.ir.expr import Select, Var, as_int, const
 from tilewright.ir.stmt import Axis, Block
-from tilewright.ir.walk import blocks, free_vars, loads, visit
+from tilewright.ir.walk import blocks, free_vars, loads, stores, visit
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
-from tilewright.strategy.absorb import instances, is_reduction, written
+from tilewright.strategy.absorb import OFTEN, instances, is_reduction, written
 from tilewright.strategy.contiguous import contiguous
 from tilewright.strategy.contraction import contraction, tiling
 from tilewright.strategy.convolution import split_off_result
@@ -63,8 +63,12 @@ def reduction(schedule: Schedule, target: Target, threads: int) -> None:
             if name not in of:
                 stream(schedule, name, target, threads)
         return
-    if len(reductions) == 1 and not ordered and in_lanes(found, reductions[0]):
+    operands = operands_of(found, reductions[0]) if len(reductions) == 1 and not ordered else []
+    others = [b for b in found if b not in operands]
+    if len(reductions) == 1 and not ordered and in_lanes(others, reductions[0]):
         lanes(schedule, reductions[0].name, target, threads)
+        for operand in operands:
+            stream(schedule, operand.name, target, threads)
         return
     shared = 0 if ordered else shared_axes(found)
     along, kept = (0, []) if ordered else shared_columns(found, shared, target)
@@ -79,6 +83,13 @@ def reduction(schedule: Schedule, target: Target, threads: int) -> None:
             contraction(schedule, name, target, 1, few=1)
         else:
             by_itself(schedule, name, target, 1 if ordered else threads)
+
+
+def operands_of(found: Sequence[Block], reduced: Block) -> list[Block]:
+    """The elementwise blocks before a reduction of which it needs each value often: they are made
+    as a whole before it, like a padded image."""
+    before = found[: found.index(reduced)]
+    return [b for b in before if instances(reduced) >= OFTEN * instances(b)]
 
 
 def in_lanes(found: Sequence[Block], reduced: Block) -> bool:
@@ -158,8 +169,8 @@ def walks_window(block: Block) -> bool:
 
 
 def shared_axes(found: Sequence[Block]) -> int:
-    """How many leading axes all blocks have in common, with some block one element a row; 0: no
-    rows.
+    """How many leading axes all blocks have in common, each reading of the others' results its own
+    row, with some block one element a row; 0: no rows.
     """
     if len(found) == 1:
         return 0
@@ -169,10 +180,34 @@ def shared_axes(found: Sequence[Block]) -> int:
         shortest = shortest[:-1]  # kept dimensions of size 1 are no rows
     count = 0
     for d, size in enumerate(shortest):
-        if any(s[d] != size for s in spatial):
+        if any(s[d] != size for s in spatial) or not keeps_to(found, d):
             break
         count += 1
     return count
+
+
+def keeps_to(found: Sequence[Block], d: int) -> bool:
+    """Does each block at place i of its spatial axis `d` read only what others make at place i of
+    theirs? Axes may be of one extent by chance: the channels that a convolution reads and makes."""
+
+    def axis(block: Block) -> Var:
+        return [a for a in block.axes if a.kind == "spatial"][d].var
+
+    made = {
+        (s.buffer, p)
+        for b in found
+        for s in stores(b.body)
+        for p, index in enumerate(s.indices)
+        if index == axis(b) and s.buffer.shape[p] != ONE
+    }
+    return all(
+        index == axis(b)
+        for b in found
+        for n in loads(b.body)
+        if n.buffer not in written(b)
+        for p, index in enumerate(n.indices)
+        if (n.buffer, p) in made
+    )
 
 
 def rows(schedule: Schedule, shared: int, target: Target, threads: int) -> None:
@@ -236,7 +271,9 @@ def shared_columns(found: Sequence[Block], shared: int, target: Target) -> tuple
         or any(len(b.writes) > 1 for b in found)
     ):
         return 0, []
-    common = [d for d in range(rank) if len({s[d].extent for s in spatial}) == 1]
+    common = [
+        d for d in range(rank) if len({s[d].extent for s in spatial}) == 1 and keeps_to(found, d)
+    ]
     trailing = [d for d in common if {*range(d, rank)} <= {*common}]
     kept = [*range(shared), *(d for d in trailing if d >= shared)]
     if len(kept) == rank:
