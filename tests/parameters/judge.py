@@ -53,7 +53,11 @@ def judged(subject: Subject, exe: Any, seed: int, number: int, slots: list[Guard
     try:
         got = exe(*given)
     except InputError as fault:
-        return "" if want in (Refused, Free) else f"refused ({fault.why}), though valid: {shown}"
+        return (
+            ""
+            if want is Refused or want is Free
+            else f"refused ({fault.why}), though valid: {shown}"
+        )
     except TilewrightError as fault:
         out_of_memory = "out of memory" in str(fault)
         return "" if out_of_memory and want is Free else f"{type(fault).__name__} {fault}: {shown}"

@@ -25,6 +25,9 @@ class Refused(Exception):
     """These parameters mean nothing: the run must end with an error."""
 
 
+FAR = 1 << 40  # pads beyond it may be refused
+
+
 class Free(Exception):
     """Nobody says what these parameters mean, or the result is too large to look at: the run ends,
     but does not crash."""
@@ -98,6 +101,8 @@ def some(random: np.random.Generator, most: int = 6) -> int:
 def pad(mode: str, x: np.ndarray, pads: np.ndarray) -> np.ndarray:
     half = len(pads) // 2
     ends = [(int(pads[k]), int(pads[half + k])) for k in range(half)]
+    if any(abs(p) > FAR for p in pads.tolist()):
+        raise Free  # even where a cut of as many makes up for it
     if mode == "constant":
         shape = [s + a + b for (a, b), s in zip(ends, x.shape, strict=True)]
         small(shape)
