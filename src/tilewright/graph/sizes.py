@@ -336,9 +336,27 @@ def _exact_quotient(a: Terms, b: Terms) -> Terms | None:
     return quotient
 
 
+MOST_CHAINED = 64  # terms of a sum that stand in one another; more are sums of halves
+
+
 def _rebuild(terms: Terms) -> Expr:
+    keys = sorted((k for k in terms if k), key=lambda k: (-len(k), [text(a) for a in k]))
+    total = _chained(terms, keys)
+    constant = terms.get((), 0)
+    if total is None:
+        return _known(constant)
+    return total - -constant if constant < 0 else total + constant
+
+
+def _chained(terms: Terms, keys: list[tuple[Expr, ...]]) -> Expr | None:
+    """The sum of the terms with these keys; None of none."""
+    if len(keys) > MOST_CHAINED:
+        halves = keys[: len(keys) // 2], keys[len(keys) // 2 :]
+        first, second = (_chained(terms, half) for half in halves)
+        assert first is not None and second is not None
+        return first + second
     total: Expr | None = None
-    for key in sorted((k for k in terms if k), key=lambda k: (-len(k), [text(a) for a in k])):
+    for key in keys:
         term: Expr = key[0]
         for atom in key[1:]:
             term = term * atom
@@ -347,10 +365,7 @@ def _rebuild(terms: Terms) -> Expr:
             total = term * count
         else:
             total = total + term * count if count > 0 else total - term * -count
-    constant = terms.get((), 0)
-    if total is None:
-        return _known(constant)
-    return total - -constant if constant < 0 else total + constant
+    return total
 
 
 _texts: dict[Expr, str] = {}  # without parentheses around

@@ -331,7 +331,8 @@ class Executable:
         if array.dtype.kind == "c" and array.ndim == len(info.shape) - 1:  # pairs of its parts
             dense = np.asarray(array, order="C") if what == "input" else array
             if dense.flags.c_contiguous:
-                array = dense.view(dense.real.dtype).reshape(*dense.shape, 2)
+                part = np.dtype(f"f{dense.dtype.itemsize // 2}")
+                array = dense.view(part).reshape(*dense.shape, 2)
         if array.dtype != expected:
             raise self._refuse(
                 f"{what} {i} '{info.name}': dtype is {array.dtype}, expected {expected}"
