@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 
 import tilewright as tw
@@ -19,7 +20,6 @@ from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions
 from tilewright.target.target import target
 
-ort = pytest.importorskip("onnxruntime")
 WIDE = target("cpu -mcpu=x86-64-v4")
 TINY = [1, 2, 3, 5, 7, 16, 17, 31, 37, 64]
 QUICK = [

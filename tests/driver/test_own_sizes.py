@@ -69,12 +69,15 @@ def test_what_is_needed_by_itself_keeps_its_name():
     assert own_sizes(func) == (func, {})
 
 
+@pytest.fixture(scope="module")
+def compiled():
+    return compile_observed(pyramid(), cache=False, pool=KernelPool(1))
+
+
 @pytest.mark.parametrize("shape", [(1, 16, 37, 50), (3, 16, 8, 9), (2, 16, 1, 3)])
-def test_results(shape, compiled=[]):  # noqa: B006
-    if not compiled:
-        compiled.append(compile_observed(pyramid(), cache=False, pool=KernelPool(1)))
+def test_results(shape, compiled):
     x = np.random.default_rng(shape[2]).standard_normal(shape).astype(np.float32)
     (wanted,) = evaluate(pyramid(), [x], precise=True)
-    np.testing.assert_allclose(compiled[0](x)[0], wanted, rtol=1e-4, atol=1e-6)
-    kernels = compiled[0].manifest.kernels
+    np.testing.assert_allclose(compiled(x)[0], wanted, rtol=1e-4, atol=1e-6)
+    kernels = compiled.manifest.kernels
     assert not any("size0" in str(k) for k in kernels)  # they are told in the model's symbols

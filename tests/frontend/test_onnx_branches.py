@@ -4,6 +4,7 @@ other."""
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -12,7 +13,6 @@ from tilewright.driver.kernels import KernelPool
 from tilewright.frontend.onnx.importer import import_onnx
 from tilewright.support.errors import ImportFault, InputError
 
-ort = pytest.importorskip("onnxruntime")
 TYPES = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "bool": TensorProto.BOOL}
 TRUE, FALSE = np.array(True), np.array(False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
@@ -11,8 +12,6 @@ from tilewright.driver.kernels import KernelPool
 from tilewright.frontend.onnx.importer import import_onnx
 from tilewright.graph.evaluate import evaluate
 from tilewright.support.errors import InputError
-
-ort = pytest.importorskip("onnxruntime")
 
 
 def model(nodes, inputs):

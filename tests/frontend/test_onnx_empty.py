@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -10,7 +11,6 @@ from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
 from tilewright.support.errors import InputError
 
-ort = pytest.importorskip("onnxruntime")
 DRAW = np.random.default_rng(8).standard_normal
 N = helper.make_node
 

@@ -4,6 +4,7 @@ not start."""
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -15,8 +16,6 @@ from tilewright.graph.evaluate import evaluate
 from tilewright.graph.parse import parse
 from tilewright.graph.specialise import specialise
 from tilewright.support.errors import CompileError, InputError
-
-ort = pytest.importorskip("onnxruntime")
 
 
 def model(nodes, inputs, **constants):

@@ -299,12 +299,11 @@ class _Main(_Sizes):
         least, most = self.size(step.least), self.size(step.most)
         found = self.alloca()
         self.b.effect(f"store i64 0, ptr {found}, align 8")
-        ends = as_int(step.least), as_int(step.most)
-        span = (
-            self.b.pure(f"sub i64 {most}, {least}", most, least)
-            if None in ends
-            else str(ends[1] - ends[0])  # type: ignore[operator]
-        )
+        low, high = as_int(step.least), as_int(step.most)
+        if low is None or high is None:
+            span = self.b.pure(f"sub i64 {most}, {least}", most, least)
+        else:
+            span = str(high - low)
         self.put("ptr", address, 0)
         self.put("ptr", found, 1)
         for slot, value in enumerate((count, str(step.stride), least, span), 2):

@@ -164,8 +164,9 @@ def _cast(node: Node, value: Value, of: Of) -> Range | None:
     if found is None or value.dtype.bits >= node.inputs[0].dtype.bits:
         return found if found is None or value.dtype.name[0] == "i" else None
     low, high = (as_int(e) for e in found)
-    fits = None not in (low, high) and value.dtype.lowest <= low <= high <= value.dtype.highest  # type: ignore[operator]
-    return found if fits else None
+    if low is None or high is None:
+        return None
+    return found if value.dtype.lowest <= low <= high <= value.dtype.highest else None
 
 
 def _union(*ranges: Range | None) -> Range | None:

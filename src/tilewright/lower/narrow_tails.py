@@ -207,7 +207,8 @@ def _round(
         return None
     step = index.terms[rounds[0]]
     others = [(t, c) for t, c in index.terms.items() if t != rounds[0]]
-    alone = all(c == 1 and lanes.get(t) == step for t, c in others) and len(others) < 2  # type: ignore[call-overload]
+    alone = all(c == 1 and isinstance(t, Var) and lanes.get(t) == step for t, c in others)
+    alone = alone and len(others) < 2
     return (step, index.const) if alone and rounds[0] in tile.loops else _NEITHER
 
 
