@@ -11,12 +11,14 @@ from onnx import TensorProto
 from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
 
 import tilewright as tw
+from tilewright.frontend.onnx import import_onnx
+from tilewright.graph import sizes
 from tilewright.support.errors import InputError, TilewrightError
 
 F32, I64 = TensorProto.FLOAT, TensorProto.INT64
 
 
-def compiled(nodes, inputs, outputs, initializers=()):
+def modelled(nodes, inputs, outputs, initializers=()):
     """A model of nodes; inputs: (name, type, shape); outputs: (name, type, rank)."""
     graph = make_graph(
         nodes,
@@ -25,8 +27,11 @@ def compiled(nodes, inputs, outputs, initializers=()):
         [make_tensor_value_info(n, t, [f"{n}_{k}" for k in range(r)]) for n, t, r in outputs],
         [onnx.numpy_helper.from_array(v, n) for n, v in dict(initializers).items()],
     )
-    model = make_model(graph, opset_imports=[make_opsetid("", 19)], ir_version=9)
-    return tw.compile(model)
+    return make_model(graph, opset_imports=[make_opsetid("", 19)], ir_version=9)
+
+
+def compiled(*model):
+    return tw.compile(modelled(*model))
 
 
 @cache
@@ -62,6 +67,15 @@ def test_pads_of_the_run_cut_and_extend(mode):
                 exe(x, np.array(pads))
         else:
             np.testing.assert_array_equal(exe(x, np.array(pads))[0], numpy_pad(x, pads, mode))
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect"])
+def test_padded_sizes_have_one_name_each(mode):
+    """The product of sizes that are sums of pads has a term for each choice of summands."""
+    shape = [("p", I64, [8]), ("x", F32, ["n", 3, "h", "w"])]
+    model = modelled([make_node("Pad", ["x", "p"], ["y"], mode=mode)], shape, [("y", F32, 4)])
+    (y,) = import_onnx(model).outputs
+    assert all(len(sizes.monomials(s)) == 1 for s in y.shape)
 
 
 def test_many_runs_with_pads_that_cut():

@@ -150,10 +150,15 @@ def measure(n: Site, values: Value, what: str) -> tuple[Expr, ...]:
 
 def measure_signed(n: Site, values: Value, what: str) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
     """The elements of an i64 vector as differences of two sizes each, one of which is 0."""
-    values = op(n, "minimum", op(n, "maximum", values, -1 - FAR), 1 + FAR)  # so that -x is exact
+    values = near(n, values)
     sides = op(n, "concat", values, op(n, "neg", values), axis=0)
     found = measure(n, op(n, "maximum", sides, 0), what)
     return found[: length(values)], found[length(values) :]
+
+
+def near(n: Site, values: Value) -> Value:
+    """Numbers beyond any size made smaller ones that still are, so that -x and sums are exact."""
+    return op(n, "minimum", op(n, "maximum", values, -1 - FAR), 1 + FAR)
 
 
 def view(n: Site, x: Value, goal: Value, what: str, known: Sequence[Any] = ()) -> Value:
@@ -329,17 +334,21 @@ def pad(n: Site, mode: str) -> Value:
     if length(axes) != half:
         raise Refusal(f"it has {length(pads)} pads for {length(axes)} axes")
     parts = [
-        spread(n, axes, op(n, "slice", pads, starts=(k * half,), shape=(half,)), zero)
+        near(n, spread(n, axes, op(n, "slice", pads, starts=(k * half,), shape=(half,)), zero))
         for k in (0, 1)
     ]
-    (before, first), (after, last) = (measure_signed(n, p, "pads") for p in parts)
-    if mode == "constant":
-        before = tuple(sizes.size(a - b) for a, b in zip(before, first, strict=True))
-        after = tuple(sizes.size(a - b) for a, b in zip(after, last, strict=True))
-    else:
+    if mode != "constant":
         cut = op(n, "add", *(op(n, "minimum", p, 0) for p in parts))
         kept = measure(n, op(n, "add", dims(n, x), cut), "what negative pads leave")
-        x = n.build.emit("slice", x, starts=first, shape=kept)
+        skipped = measure(n, op(n, "maximum", op(n, "neg", parts[0]), 0), "pads")
+        x = n.build.emit("slice", x, starts=skipped, shape=kept)
+        parts = [op(n, "maximum", p, 0) for p in parts]
+    # The padded sizes get names of their own: products of sums of pads would be long.
+    padded_dims = op(n, "add", op(n, "add", dims(n, x), parts[0]), parts[1])
+    more, less = measure_signed(n, parts[0], "pads")
+    shape = measure(n, padded_dims, "the padded size")
+    before = tuple(sizes.size(a - b) for a, b in zip(more, less, strict=True))
+    after = tuple(sizes.size(s - h - b) for s, h, b in zip(shape, x.shape, before, strict=True))
     given = n.optional(2) if mode == "constant" else None
     if given is None or given in n.build.constants:
         value = 0 if given is None else n.scalar(2, 0)

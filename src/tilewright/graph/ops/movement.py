@@ -195,10 +195,14 @@ def concat(first: Any, *rest: Any, axis: int) -> Any:
         starts.append(sizes.size(starts[-1] + x.shape[d]))
 
     def at(*i: Expr) -> Expr:
-        value = xs[-1][(*i[:d], i[d] - starts[-1], *i[d + 1 :])]
-        for x, start, end in list(zip(xs, starts, starts[1:], strict=False))[::-1]:
-            value = te.select(i[d] < end, x[(*i[:d], i[d] - start, *i[d + 1 :])], value)
-        return value
+        def among(first: int, end: int) -> Expr:
+            """The element, which is one of these inputs': as few comparisons as may be."""
+            if end - first == 1:
+                return xs[first][(*i[:d], i[d] - starts[first], *i[d + 1 :])]
+            middle = (first + end) // 2
+            return te.select(i[d] < starts[middle], among(first, middle), among(middle, end))
+
+        return among(0, len(xs))
 
     return te.compute(_concat_type(*xs, axis=axis)[1], at, name="concat")
 
