@@ -184,3 +184,28 @@ def test_an_embedding_of_torch():
     np.testing.assert_array_equal(model(good)[0], module(good).detach())
     assert "index 999 is not from 0 to 9" in refused(model, torch.tensor([[1, 999, 3]]))
     assert "index -1 is not from 0 to 9" in refused(model, torch.tensor([[1, -1, 3]]))
+
+
+class Writing(torch.nn.Module):
+    def forward(self, x, a, c, f, r, s):
+        added = x.index_add(1, a, s, alpha=2)
+        copied, filled = x.index_copy(-1, c, s[:, :1]), x.index_fill(1, f, 7.0)
+        return added, copied, filled, x.index_reduce(1, r, s, "amax"), x[0].index_add(0, a, s[0])
+
+
+def test_writing_at_indices_of_torch():
+    """Of all these only `index_fill` counts from the end too."""
+    x, s = torch.randn(3, 4), torch.randn(3, 2)
+    good = {"a": [3, 3], "c": [0], "f": [-4, 3], "r": [0, 3]}
+    given = {k: torch.tensor(v) for k, v in good.items()}
+    module = Writing().eval()
+    model = compiled(module, example_inputs=(x, *given.values(), s))
+    for got, want in zip(model(x, *given.values(), s), module(x, *given.values(), s), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+    for name in good:
+        for index in (4, -5 if name == "f" else -1):
+            bad = {n: v.clone() for n, v in given.items()}
+            bad[name][-1] = index
+            with pytest.raises((IndexError, RuntimeError)):
+                module(x, *bad.values(), s)
+            assert f"index {index} is not from" in refused(model, x, *bad.values(), s)

@@ -78,6 +78,22 @@ def test_three_names_and_a_choice():
     check(model(nodes, {"a": ["p"], "b": ["q"], "c": ["r"]}), *runs, wrong=[[(4,), (1,), (3,)]])
 
 
+def test_a_name_and_a_number():
+    """n beside 5 is 1 or 5, and stays n in what else has it."""
+    nodes = [
+        helper.make_node("Add", ["a", "b"], ["c"]),
+        helper.make_node("ReduceSum", ["a"], ["total"]),
+        helper.make_node("Mul", ["c", "total"], ["y"]),
+    ]
+    proto = model(nodes, {"a": ["n", 3], "b": [5, 1]})
+    assert sizes_of(import_onnx(proto)) == ["f32[n, 3]", "f32[5, 1]"]
+    check(proto, [(5, 3), (5, 1)], [(1, 3), (5, 1)], wrong=[[(4, 3), (5, 1)], [(0, 3), (5, 1)]])
+    several = model([helper.make_node("Sum", ["a", "b", "c"], ["y"])],
+                    {"a": ["n"], "b": ["m"], "c": [4]})  # fmt: skip
+    runs = [(1,), (4,), (4,)], [(4,), (1,), (4,)], [(1,), (1,), (4,)]
+    check(several, *runs, wrong=[[(4,), (2,), (4,)]])
+
+
 @pytest.mark.parametrize("said", ["?", "", "unk__17", "-1", "None"])
 def test_names_that_say_nothing(said):
     """Two sizes called "?" are two."""

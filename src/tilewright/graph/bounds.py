@@ -210,12 +210,17 @@ def _clip(node: Node, value: Value, of: Of) -> Range | None:
     return None if low is None or high is None else (sizes.size(low), sizes.size(high))
 
 
-_KEEP = (
-    "reshape view_as transpose expand slice tile copy flip gather gather_elements gather_nd"
-    " check_bounds"
-)
+def _check_bounds(node: Node, value: Value, of: Of) -> Range | None:
+    """What was checked lies within its bounds."""
+    if len(node.inputs) == 2 and node.inputs[0] is node.inputs[1] and len(node["least"]) == 1:
+        return sizes.size(node["least"][0]), sizes.size(node["most"][0])
+    return of(0)
+
+
+_KEEP = "reshape view_as transpose expand slice tile copy flip gather gather_elements gather_nd"
 _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_KEEP.split(), _same),
+    "check_bounds": _check_bounds,
     "arange": _arange,
     "argmax": _positions,
     "argmin": _positions,

@@ -74,24 +74,32 @@ def agreed(n: Site, a: Expr, b: Expr) -> bool:
 
 def of_inputs(n: Site, values: Sequence[Value], axis: int, met: set[Expr]) -> Sequence[Value]:
     """The values under one size where they have several that the inputs decide: sizes that inputs
-    have by themselves may differ where all but one are 1; others have to be the same."""
-    own = [n.build.broadcasts.get(s, {s}) for s in met]
-    if all(s.__class__ is Var for some in own for s in some):
-        return broadcast(n, values, axis, met, set().union(*own))
+    have by themselves, beside others of them or a number, may differ where all but one are 1;
+    others have to be the same."""
+    numbers = {s for s in met if as_int(s) is not None}
+    own = [n.build.broadcasts.get(s, {s}) for s in met - numbers]
+    if len(numbers) < 2 and all(s.__class__ is Var for some in own for s in some):
+        whole = next(iter(numbers)) if numbers else either(n, set().union(*own))
+        return broadcast(n, values, axis, met, whole)
     return one_size(n, values, axis, met) if left_to_the_run(n, met) else values
 
 
-def broadcast(
-    n: Site, values: Sequence[Value], axis: int, met: set[Expr], symbols: set[Expr]
-) -> list[Value]:
-    """The values stretched to the size that broadcasting the symbols gives; runs in which another
-    one of their sizes is neither that nor 1 do not start. Of two sizes that broadcast, each is 1 or
-    the other, or both are one: the product divided by the lesser (by 1, if that is 0)."""
-    label = n.node.name or n.node.output[0]
+def either(n: Site, symbols: set[Expr]) -> Expr:
+    """The size that broadcasting these symbols gives. Of two that broadcast, each is 1 or the
+    other, or both are one: the product divided by the lesser (by 1, if that is 0)."""
     whole, *others = sorted(symbols, key=sizes.text)
     for s in others:
         whole = sizes.size(whole * s // maximum(minimum(whole, s), 1))
     n.build.broadcasts[whole] = symbols
+    return whole
+
+
+def broadcast(
+    n: Site, values: Sequence[Value], axis: int, met: set[Expr], whole: Expr
+) -> list[Value]:
+    """The values stretched to the size that broadcasting gives; runs in which one of theirs is
+    neither that nor 1 do not start."""
+    label = n.node.name or n.node.output[0]
     for s in sorted(met - {whole}, key=sizes.text):
         is_one = minimum(sizes.size(1 - s), sizes.size(s - 1))
         is_whole = minimum(sizes.size(whole - s), sizes.size(s - whole))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from tilewright.frontend.torch.measured import coordinates, flat, found_places, 
 from tilewright.frontend.torch.reductions import norm_of, reduced
 from tilewright.frontend.torch.registry import Site, axis_of, translates
 from tilewright.graph import sizes
-from tilewright.graph.bounds import from_start, into
+from tilewright.graph.bounds import Bounds, from_start, into
 from tilewright.graph.graph import Value
 from tilewright.graph.operator import broadcast_shape
 from tilewright.ir.dtype import dtype
@@ -150,6 +151,40 @@ def index_put(
     )
     order = [*places.axes, *places.rest]
     return n.transpose(moved, [order.index(d) for d in range(x.rank)])
+
+
+@translates("index_add.default")
+def index_add(n: Site, x: Value, dim: int, index: Value, source: Value, *, alpha: Any = 1) -> Any:
+    if alpha != 1:
+        source = n.emit("mul", source, n.constant(alpha, source.dtype))
+    return written_at(n, x, dim, n.indices(index, of_axis(from_start, x, dim)), source, True)
+
+
+@translates("index_copy.default")
+def index_copy(n: Site, x: Value, dim: int, index: Value, source: Value) -> Any:
+    return written_at(n, x, dim, n.indices(index, of_axis(from_start, x, dim)), source)
+
+
+@translates("index_fill.int_Scalar", "index_fill.int_Tensor")
+def index_fill(n: Site, x: Value, dim: int, index: Value, value: Any) -> Any:
+    """The only one of these whose indices may count from the end."""
+    index = n.indices(index, of_axis(into, x, dim))
+    return written_at(n, x, dim, index, n.cast(n.operand(value, x.dtype), x.dtype))
+
+
+def of_axis(bounds: Callable[..., Bounds], x: Value, dim: int) -> Bounds:
+    """The bounds of indices into an axis; a scalar has one of one element."""
+    return bounds(x.shape[axis_of(dim, x.rank)] if x.rank else 1)
+
+
+def written_at(
+    n: Site, x: Value, dim: int, index: Value, source: Value, accumulate: bool = False
+) -> Value:
+    """x with slices along an axis replaced (or added to)."""
+    if not x.rank:
+        x, source = n.reshape(x, (1,)), n.reshape(source, (source.elements,))
+    indices = [None] * axis_of(dim, x.rank) + [n.reshape(index, (index.elements,))]
+    return n.reshape(index_put(n, x, indices, source, accumulate), n.shape)
 
 
 def masked_rows(n: Site, x: Value, mask: Value, values: Value) -> Value:
