@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -134,3 +135,69 @@ def test_a_scan_of_unknown_length():
     y, rows = model(x, np.array([0, 2, -1, 1]))
     assert y == 11 and rows.tolist() == [1, 5, 9, 11]
     assert "index 3 is not from -3 to 2" in refused(model, x, np.array([0, 3, 1]))
+
+
+def test_an_axis_that_a_round_measures():
+    """What a round finds is as long as the state that it becomes, and indices go that far."""
+    nodes = [
+        node("GreaterOrEqual", ["s", "least"], ["kept"]),
+        node("Cast", ["kept"], ["each"], to=INT64),
+        node("ReduceSum", ["each"], ["many"], keepdims=1),
+        node("Slice", ["s", "first", "many"], ["t"]),
+        node("Gather", ["t", "k"], ["r"], name="pick"),
+        node("Identity", ["go"], ["on"]),
+    ]
+    inputs = [info("k", INT64, []), info("go", BOOL, []), info("s", FLOAT, ["n"])]
+    outputs = [info("on", BOOL, []), info("t", FLOAT, ["m"]), info("r", FLOAT, [])]
+    step = helper.make_graph(nodes, "body", inputs, outputs)
+    loop = node("Loop", ["count", "", "x"], ["y", "rows"], body=step)
+    model = compiled([loop], [info("count", INT64, []), info("x", FLOAT, ["n"])],
+                     [info("y", FLOAT, None), info("rows", FLOAT, None)],
+                     [("least", np.float32(-1)), ("first", np.array([0]))])  # fmt: skip
+    x = np.array([1, 2, 4], np.float32)
+    assert model(np.array(3), x)[1].tolist() == [1, 2, 4]
+    assert "'pick': index 3 is not from -3 to 2" in refused(model, np.array(4), x)
+
+
+def sized(nodes):
+    """Sums of r, which the nodes make of v [1, 1, n] in `count` rounds, v being x plus the last."""
+    made = [node("Add", ["x", "s"], ["v"]), *nodes, node("ReduceSum", ["r"], ["t"], keepdims=0),
+            node("Identity", ["go"], ["on"])]  # fmt: skip
+    inputs = [info("k", INT64, []), info("go", BOOL, []), info("s", FLOAT, [])]
+    step = helper.make_graph(made, "body", inputs, [info("on", BOOL, []), info("t", FLOAT, [])])
+    constants = [("zero", np.float32(0)), ("filter", np.ones((1, 1, 4), np.float32)),
+                 ("pads", np.array([0, 0, -3, 0, 0, 0])), ("parts", np.array([2, 3])),
+                 ("shape", np.array([2, 3])), ("axis", np.array([2])),
+                 ("five", np.ones(5, np.float32)),
+                 ("wide", np.array([0, 0, 1, 0, 0, 1]))]  # fmt: skip
+    loop = node("Loop", ["count", "", "zero"], ["y"], body=step)
+    inputs = [info("count", INT64, []), info("x", FLOAT, [1, 1, "n"])]
+    initializers = [onnx.numpy_helper.from_array(a, name) for name, a in constants]
+    graph = helper.make_graph([loop], "g", inputs, [info("y", FLOAT, [])], initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "fits", "wrong"),
+    [
+        ([node("Reshape", ["v", "shape"], ["r"])], [6], [5, 9]),
+        ([node("Pad", ["v", "pads"], ["r"])], [3, 5], [0, 2]),
+        ([node("Pad", ["v", "wide"], ["r"], mode="reflect")], [2, 7], [0]),
+        ([node("Conv", ["v", "filter"], ["r"])], [4, 9], [0, 2]),
+        ([node("MaxPool", ["v"], ["r"], kernel_shape=[3])], [3, 6], [0, 1]),
+        ([node("Squeeze", ["v", "axis"], ["r"])], [1], [0, 2]),
+        ([node("Split", ["v", "parts"], ["q", "r"], axis=2)], [5], [4, 6]),
+        ([node("Add", ["v", "five"], ["r"])], [1, 5], [0, 4]),
+    ],
+)
+def test_sizes_that_a_body_needs(nodes, fits, wrong):
+    """As onnxruntime has them; others end the run before the loop."""
+    proto = sized(nodes)
+    model = tw.compile(proto, cache=False)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    for n in fits:
+        x = np.random.default_rng(n).uniform(0, 1, (1, 1, n)).astype(np.float32)
+        (wanted,) = session.run(None, {"count": np.array(3), "x": x})
+        np.testing.assert_allclose(model(np.array(3), x)[0], wanted, rtol=1e-5)
+    for n in wrong:
+        assert "in Loop 'y'" in refused(model, np.array(3), np.ones((1, 1, n), np.float32))

@@ -93,18 +93,37 @@ def test_elements_that_fit_at_some_sizes(given, goal, fits, not_):
     run, session = compiled(proto), ort.InferenceSession(proto.SerializeToString())
     for shape in fits:
         x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
-        try:
-            wanted = session.run(None, {"x": x})[0]
-        except Exception:
-            with pytest.raises(InputError):
-                run(x)
-            continue
+        wanted = session.run(None, {"x": x})[0]
         np.testing.assert_allclose(run(x)[0], wanted, rtol=1e-6)
         np.testing.assert_allclose(evaluate(import_onnx(proto), [x])[0], wanted, rtol=1e-6)
     if not_ is not None:
         for asked in (run, lambda x: evaluate(import_onnx(proto), [x])):
             with pytest.raises(InputError, match="the shape of Reshape 'z'"):
                 asked(np.ones(not_, np.float32))
+
+
+@pytest.mark.parametrize(
+    "node, fits, wrong, told",
+    [
+        (helper.make_node("TopK", ["x", "three"], ["y", "at"]), [3, 8], [0, 2], "top_k 'y' of x"),
+        (
+            helper.make_node("Split", ["x", "parts"], ["q", "y"], axis=1),
+            [5],
+            [4, 6],
+            "of Split 'q'",
+        ),
+    ],
+)
+def test_elements_that_an_axis_must_have(node, fits, wrong, told):
+    proto = model([node], {"x": [2, "n"]}, three=np.array([3]), parts=np.array([2, 3]))
+    proto.graph.output[0].name = "y"
+    run, session = compiled(proto), ort.InferenceSession(proto.SerializeToString())
+    for n in fits:
+        x = np.random.default_rng(n).standard_normal((2, n)).astype(np.float32)
+        np.testing.assert_array_equal(run(x)[0], session.run(["y"], {"x": x})[0])
+    for n in wrong:
+        with pytest.raises(InputError, match=told):
+            run(np.ones((2, n), np.float32))
 
 
 def test_windows_of_open_images():

@@ -36,8 +36,9 @@ from tilewright.graph import sizes
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.group import FusedGraph, FusedGroup
 from tilewright.graph.passes.plan_memory import MemoryPlan, is_measured
+from tilewright.graph.requirements import required_by, sizes_of_values
 from tilewright.ir.dtype import DType, i64
-from tilewright.ir.expr import Expr, Var, as_int, const, expr, maximum, minimum
+from tilewright.ir.expr import Expr, Var, const, expr, maximum, minimum
 from tilewright.ir.stmt import Func
 from tilewright.ir.walk import substitute
 from tilewright.runtime import abi
@@ -205,7 +206,8 @@ def _steps(
         {s: graph.ranges.get(s.name, (0, None)) for s in graph.symbols}
         | dict.fromkeys(graph.measured, (0, None))
     )
-    for size, what in (*graph.required, *_sizes_of_values(fused, place.measured)):
+    nodes = [n for g in fused.groups for n in g.nodes]
+    for size, what in (*graph.required, *sizes_of_values(nodes, place.measured)):
         steps.append(Require(size, len(tells)))
         tells.append(what)
     for group in fused.groups:
@@ -221,10 +223,9 @@ def _steps(
                     steps += checks
             continue
         for node in group.nodes:
-            required = _REQUIRED.get(node.op)
-            for size in required(node, known) if required else ():
+            for size, what in required_by(node, known):
                 steps.append(Require(size, len(tells)))
-                tells.append(f"{node.op} '{node.output.name}' of {node.inputs[0]!r}")
+                tells.append(what)
         for value in (v for node in group.nodes for v in node.outputs):
             if is_measured(value, place.measured) and value.nbytes not in limited:
                 limited.add(value.nbytes)
@@ -233,20 +234,6 @@ def _steps(
                     tells.append(f"{value!r} would take more memory than any machine has")
         steps += _launches(*of_func[group.name], group, code, place)
     return steps, tells
-
-
-def _sizes_of_values(fused: FusedGraph, measured: set[Var]) -> Iterator[tuple[Expr, str]]:
-    """The sizes that follow from the inputs' and may come out negative (an image may be smaller
-    than the window over it), before anything is placed by them; and whose they are."""
-    seen: set[Expr] = set()
-    zero = sizes.size(0)
-    for value in (v for g in fused.groups for n in g.nodes for v in n.outputs):
-        for size in value.shape:
-            if size in seen or as_int(size) is not None:
-                continue
-            seen.add(size)
-            if measured.isdisjoint(sizes.symbols([size])) and not sizes.is_never_more(zero, size):
-                yield size, f"the size {sizes.text(size)} of '{value.name}'"
 
 
 def _checks(node: Node, place: _Places) -> Iterator[Step]:
@@ -299,56 +286,6 @@ def _some_elements(outputs: Sequence[Value], measured: set[Var]) -> Expr | None:
     for v in outputs:
         count = maximum(count, v.elements)
     return sizes.size(minimum(count, const(1)))
-
-
-def _required_by_pad(node: Node, known: Facts) -> list[Expr]:
-    """As for a slice: for the result to have sizes, and an axis elements to be extended by."""
-    needs = list(node.output.shape)
-    if node["mode"] != "constant":
-        for size, *pads in zip(node.inputs[0].shape, node["before"], node["after"], strict=True):
-            before, after = sizes.shape(pads)
-            needs.append(maximum(size - 1, const(0) - before - after))
-    return [e for e in map(sizes.size, needs) if not known.nonnegative(known.affine(e))]
-
-
-def _required_by_slice(node: Node, known: Facts) -> list[Expr]:
-    """What must not be negative for a slice to lie inside its operand, as far as sizes do not say
-    so now."""
-    found: list[Expr] = []
-    axes = zip(node["starts"], node["shape"], node.inputs[0].shape, strict=True)
-    for d, (start, count, total) in enumerate(axes):
-        start, count, total = sizes.shape((start, count, total))
-        step = as_int(node["steps"][d]) if node["steps"] else 1
-        if step is None or (count == total and as_int(start) == 0):
-            continue
-        last = start + (count - 1) * step
-        ends = (start, total - 1 - last) if step > 0 else (total - 1 - start, last)
-        for e in ends:
-            if as_int(e) is None and not known.nonnegative(known.affine(e)):
-                found.append(maximum(e, const(0) - count))  # no places lie anywhere
-    return found
-
-
-def _required_by_index(node: Node, known: Facts) -> list[Expr]:
-    """For what is indexed to have elements, if any are asked for: the nearest one stands for what
-    is outside."""
-    x, *rest = node.inputs
-    asked = rest[-1] if node.op.startswith("scatter") else node.output
-    axes = [dict(node.attrs)["axis"]] if "axis" in dict(node.attrs) else range(x.rank)
-    found: list[Expr] = []
-    for axis in axes:
-        last = sizes.size(x.shape[axis] - 1)
-        if as_int(last) is None and not known.nonnegative(known.affine(last)):
-            found.append(maximum(last, const(0) - asked.elements))
-    return found
-
-
-_INDEXED = "gather gather_elements gather_nd scatter_elements scatter_nd stretch".split()
-_REQUIRED = {
-    "slice": _required_by_slice,
-    "pad": _required_by_pad,
-    **dict.fromkeys(_INDEXED, _required_by_index),
-}
 
 
 def _row(kernel: Kernel, start: Place, own: Own) -> dict[str, Place]:

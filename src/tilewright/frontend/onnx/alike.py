@@ -45,7 +45,7 @@ def alike(n: Site, values: Sequence[Value], own: int = 0) -> list[Value]:
         for d in open_axes:
             values = of_inputs(n, values, d - rank - own, met[d])
         return list(values)
-    if not all(left_to_the_run(n, met[d]) for d in open_axes):
+    if n.importer.body is not None or not all(left_to_the_run(n, met[d]) for d in open_axes):
         return list(values)
     padded = [n.build.from_sizes(np.array(s, object), I64) for s in shapes]
     goal = padded[0]
@@ -63,9 +63,11 @@ def alike(n: Site, values: Sequence[Value], own: int = 0) -> list[Value]:
 
 def agreed(n: Site, a: Expr, b: Expr) -> bool:
     """Give the node's inputs one size for a and b, which the run finds to be the same or refuses;
-    False if they never are, or no input shows them."""
+    False if they never are, no input shows them, or they may differ from round to round."""
     label = n.node.output[0] if n.node.output else n.op
     what = f"the size that the operands share of {n.op} '{n.node.name or label}'"
+    if n.importer.body is not None and not n.build.from_inputs((a, b)):
+        return False
     values = [v for v in n.inputs if isinstance(v, Value)]
     made = agree(n.build, a, b, values, label, what)
     n.inputs = [made.get(v, v) if isinstance(v, Value) else v for v in n.inputs]

@@ -374,8 +374,6 @@ class Importer:
     def apply(self, key: tuple[str, str], site: Site) -> Any:
         """What a node's translator makes; sizes that meet only in the run are compared there."""
         translator = TRANSLATORS[key]
-        if self.body is not None:
-            return translator(site)
         own = BROADCASTS.get(key)
         if own is not None:
             tensors = [v for v in site.inputs if isinstance(v, Value)]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from tilewright.arith.simplify import Facts
 from tilewright.frontend.onnx import measured, ragged
 from tilewright.frontend.onnx.choice import taken
 from tilewright.frontend.onnx.coded import constant_of
@@ -29,6 +30,7 @@ from tilewright.graph.builder import Edit, without_dead
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.operator import BROADCAST, OPERATORS
+from tilewright.graph.requirements import required_by, sizes_of_values
 from tilewright.ir.expr import BinaryOp, Expr, Var, as_int, binary
 from tilewright.ir.walk import substitute
 
@@ -58,6 +60,7 @@ def native_loop(n: Site, body: onnx.GraphProto) -> Any:
     limit, go = (n.build.emit("reshape", v, shape=()) if v.rank else v for v in (trips, truth(n)))
     inside = Body(n, [limit, go, *states])
     made = inside.graph(lambda values: translated(n, body, values), grows)
+    limit = inside.limit
     bound = op(n, "maximum", op(n, "reshape", limit, shape=(1,)), 1)
     (length,) = measure(n, bound, "the trip count")
     rounds, *results = n.build.emit(
@@ -209,8 +212,9 @@ def native_scan(
     text = str(inside.graph(step, []))
     most = sizes.size(binary(BinaryOp.max, length, sizes.size(1)))
     _, *results = n.build.emit(
-        "loop", limit, go, *states, *inside.captured, body=text, states=len(states), length=most
-    )
+        "loop", inside.limit, go, *states, *inside.captured, body=text, states=len(states),
+        length=most,
+    )  # fmt: skip
     rows = [
         n.build.emit("slice", row, starts=(0,) * row.rank, shape=(length, *row.shape[1:]))
         for row in results[len(states) :]
@@ -239,6 +243,7 @@ class Body:
         self.inner.budget = n.build.budget
         self.before: Body | None = n.importer.body
         self.given = given[:2]
+        self.limit = given[0]  # behind the checks of what the body needs of sizes
         self.checks: list[tuple[Value, Bounds, str]] = []  # a round's extreme indices, their bounds
         names = ["round", "go", *(f"state{k}" for k in range(len(given) - 2))]
         self.inputs = [
@@ -264,9 +269,7 @@ class Body:
         """Note a check of indices that are inside: each round tells the least and the greatest of
         them (or 0, which no operator forbids), and what it told is checked after the loop."""
         inner = self.inner
-        found = {s for node in inner.nodes if node.op == "measure" for s in node["symbols"]}
-        asked = {s.name for s in sizes.symbols([b for pair in bounds for b in pair])}
-        if found & asked or are_within(inner, numbers, bounds, None if only else what):
+        if are_within(inner, numbers, bounds, None if only else what):
             return
         for k, pair in enumerate(bounds):
             column = numbers
@@ -347,13 +350,14 @@ class Body:
         self.shapes = [v.shape for v in whole.outputs[1 + len(after) :]]
         if whole.measured:
             whole = self.settled(whole, len(after))
+        self.require(whole)
         inputs = list(whole.inputs)
         for value, constant in whole.constants.items():
             inputs.append(value)
             self.captured.append(self.outer.constant(constant, value.name, value.dtype))
         names = [v.name for v in inputs]
         return whole.replace(
-            inputs=tuple(inputs), input_names=tuple(names), constants={},
+            inputs=tuple(inputs), input_names=tuple(names), constants={}, required=(),
             output_names=tuple(f"out{k}" for k in range(len(whole.outputs))),
         )  # fmt: skip
 
@@ -381,9 +385,31 @@ class Body:
         outputs = [*(made.get(v, v) for v in whole.outputs), *told]
         names = [f"out{k}" for k in range(len(outputs))]
         inputs, constants = (edit.inputs, edit.input_names), edit.constants
-        return without_dead(
-            Graph(whole.name, inputs[0], outputs, constants, edit.nodes, inputs[1], names, {})
-        )
+        required = [(self.put(size), what) for size, what in whole.required]
+        left = Graph(whole.name, inputs[0], outputs, constants, edit.nodes, inputs[1], names)
+        return without_dead(left.replace(required=tuple(required)))
+
+    def require(self, whole: Graph) -> None:
+        """Have what the body's operators need of sizes checked before the loop: its one kernel
+        computes a round even where none is to run."""
+        outer = self.outer
+        symbols = {s for n in whole.nodes for v in (*n.inputs, *n.outputs) for s in
+                   sizes.symbols(v.shape)}  # fmt: skip
+        known = Facts({s: outer.ranges.get(s.name, (0, None)) for s in symbols})
+        asked = dict(whole.required)
+        for size, what in sizes_of_values(whole.nodes, ()):
+            asked.setdefault(size, what)
+        for node in whole.nodes:
+            asked |= dict(required_by(node, known))
+        label = self.n.node.name or next(filter(None, self.n.node.output), "")
+        for size, what in asked.items():
+            what = f"{what} in {self.n.op} '{label}'"
+            if outer.found.isdisjoint(sizes.symbols([size])):
+                outer.required.setdefault(size, what)
+            else:
+                fits = [(sizes.size(0), sizes.size(measured.FAR))]
+                number = self.n.build.size_vector(size)
+                self.limit = self.n.importer.checked(number, fits, what, self.limit)
 
     def settle(self, node: Node) -> None:
         """Decide what stands for the sizes that a node measures."""
@@ -430,7 +456,8 @@ class Body:
             return states, rows
         n, first, holds = self.n, len(rows) - len(self.columns), None
         for row, own in zip(rows[first:], self.columns, strict=True):
-            limits = n.constant([as_int(self.sizes[s]) for s in own], "i64")
+            most = np.array([self.sizes[s] for s in own], object)
+            limits = n.build.from_sizes(most, measured.I64)
             is_exact = n.constant([s in self.exact for s in own], "bool")
             within = op(n, "logical_and", op(n, "greater_equal", row, 0),
                         op(n, "less_equal", row, limits))  # fmt: skip
@@ -449,7 +476,8 @@ class Body:
         """The loop's results; the run stops if a round met an index out of bounds."""
         of, check = [*states, *rows], self.n.importer.checked
         for row, (_, bounds, what) in zip(rows[self.first_check :], self.checks, strict=False):
-            of = [check(row, bounds, what, v) for v in of]
+            pairs = [(self.put(least), self.put(most)) for least, most in bounds]
+            of = [check(row, pairs, what, v) for v in of]
         return of[: len(states)], of[len(states) :]
 
     def true_shapes(self, rows: list[Value], own: range) -> list[Value]:

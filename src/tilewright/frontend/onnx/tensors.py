@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx import measured
+from tilewright.frontend.onnx.alike import agreed
 from tilewright.frontend.onnx.choice import either, held
 from tilewright.frontend.onnx.coded import CODED, constant_of, constant_text
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
@@ -260,7 +261,9 @@ def split(n: Site) -> Any:
     if len(parts) != outputs:
         raise Refusal(f"it has {outputs} outputs and {len(parts)} sizes")
     total = sizes.size(sum(parts[1:], start=parts[0]))
-    if total != x.shape[d] or any((as_int(p) or 0) < 0 for p in parts):
+    if total != x.shape[d] and agreed(n, total, x.shape[d]):
+        x = n[0]
+    elif total != x.shape[d] or any((as_int(p) or 0) < 0 for p in parts):
         raise Refusal(f"the parts {parts} do not make up {sizes.text(x.shape[d])}")
     made, start = [], sizes.size(0)
     for part, name in zip(parts, n.node.output, strict=True):
