@@ -37,6 +37,21 @@ def test_the_option_decides(conv: nn.Module) -> None:
     assert "winograd_packed" not in made(False) and "conv_packed" in made(False)
 
 
+@pytest.mark.parametrize(("taps", "stride"), [((3, 3, 3), 1), ((1, 3, 3), 1), ((3, 3, 3), 2)])
+def test_convolutions_over_three_axes_take_it(taps: tuple[int, ...], stride: int) -> None:
+    torch.manual_seed(3)
+    pads = tuple(k // 2 for k in taps)
+    conv = nn.Conv3d(32, 40, taps, stride, pads).eval()
+    x = torch.randn(1, 32, 4, 14, 15)
+    graph = open_source(conv, (x,)).graph()
+    made = ops(prepare(graph, target(LINE), 3).graph)
+    assert ("winograd_packed" in made) == (stride == 1)
+    with torch.no_grad():
+        exact = conv.double()(x.double()).numpy()
+    got = np.asarray(tw.compile(conv.float(), example_inputs=(x,), cache=False)(x))
+    np.testing.assert_allclose(got.reshape(exact.shape), exact, atol=1e-5)
+
+
 def test_the_cache_tells_them_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     def key(winograd: bool | None) -> str:
         return artifact_key("m", "cpu", 1, 3, None, winograd)

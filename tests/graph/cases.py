@@ -174,6 +174,10 @@ def _packed() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     made += [("winograd_packed", [f(2, 2, 5, 6, 4), f(3, a, a, 2, 4, 4)], around) for a in (4, 6)]
     dilated = {"pads": ((1, 2), (3, 2)), "dilations": (2, 3)}
     made += [("winograd_packed", [f(1, 2, 9, 6, 4), f(3, a, a, 2, 4, 4)], dilated) for a in (4, 6)]
+    planes = {"pads": ((1, 0), (1, 1), (0, 2)), "dilations": (2, 1, 1)}
+    made += [
+        ("winograd_packed", [f(2, 2, 5, 5, 6, 4), f(3, a, a, 2, 2, 4, 4)], planes) for a in (4, 6)
+    ]
     made += [("depthwise_packed", [f(1, 2, 5, 6, 4), f(2, 3, 2, 4)], apart)]
     taps = {"strides": (2, 2), "offsets": (1, 0), "places": (3, 3)}
     made += [("conv_transpose_packed", [f(1, 2, 3, 3, 4), f(1, 2, 2, 2, 2, 2, 4, 4)], taps)]

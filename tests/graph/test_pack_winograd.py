@@ -19,6 +19,16 @@ def test_filters_are_transformed_along_rows_and_columns(shape: tuple[int, ...], 
     np.testing.assert_allclose(pack_winograd(filters, edge), expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("edge", [2, 4])
+def test_filters_of_several_planes_keep_them_apart(edge: int) -> None:
+    filters = np.random.default_rng(0).standard_normal((2, 5, 4, 3, 3, 8, 4), np.float32)
+    made = pack_winograd(filters, edge)
+    for plane in range(4):
+        np.testing.assert_array_equal(
+            made[:, :, :, plane], pack_winograd(filters[:, :, plane], edge)
+        )
+
+
 def test_little_is_transformed_at_a_time() -> None:
     """Products of a whole filter would wait for threads, and hold everything twice in f64."""
     filters = np.random.default_rng(0).standard_normal((1, 64, 3, 3, 16, 16), np.float32)

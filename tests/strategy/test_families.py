@@ -166,6 +166,27 @@ def test_dilated_winograd(size, edge, dilations, threads):
     np.testing.assert_allclose(made, dense, atol=1e-4)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("size", "taps", "edge", "dilations"),
+    [((4, 14, 14), 3, 4, (1, 1, 1)), ((5, 9, 30), 1, 2, (1, 1, 1)), ((7, 6, 11), 2, 4, (3, 1, 2))],
+)
+def test_winograd_of_planes(size, taps, edge, dilations, threads):
+    filters = FILTERS.pack_filter(random(24, 20, taps, 3, 3)) / 10
+    image, pads = pack(random(2, 20, *size), 16), ((taps // 2, 0), (1, 1), (0, 2))
+    check(
+        "winograd_packed", image, pack_winograd(filters, edge), threads=threads, relu=True,
+        pads=pads, dilations=dilations,
+    )  # fmt: skip
+    dense = OPERATORS["conv_packed"].reference(
+        image, filters, strides=(1, 1, 1), pads=pads, dilations=dilations
+    )
+    made = OPERATORS["winograd_packed"].reference(
+        image, pack_winograd(filters, edge), pads=pads, dilations=dilations
+    )
+    np.testing.assert_allclose(made, dense, atol=1e-4)
+
+
 @pytest.mark.parametrize("edge", [2, 4])
 def test_winograd_is_a_convolution(edge):
     """Its reference, with transformed filters, beside the plain one's."""

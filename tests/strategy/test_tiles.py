@@ -57,6 +57,16 @@ def test_winograd_where_it_pays(rows, columns, ci, co, edge):
     assert winograd_tile(rows, columns, ci, co, 16, 1 << 20, HALVES) == edge
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "channels", "taps", "planes", "edge"),
+    [(8 * 56, 56, 32, 3, 10 / 8, 4), (32 * 64, 64, 16, 3, 34 / 32, 4), (2, 2, 64, 3, 2.0, 0)],
+)
+def test_winograd_of_planes_where_it_pays(rows, columns, channels, taps, planes, edge):
+    assert winograd_tile(
+        rows, columns, channels, channels, 16, 1 << 20, deep=taps, planes=planes
+    ) == edge  # fmt: skip
+
+
 def test_a_tile_reads_no_more_weights_than_stay_near():
     """4096 deep, the weights of six vectors of 64 bytes are 1.5 MB, of two half a megabyte: four
     rows of four columns would read the six from the third cache in each of four tiles."""

@@ -233,10 +233,14 @@ def winograd_tile(
     costs: Costs = COMMON,
     dilations: Sequence[int] = (1, 1),
     met: float = 1.0,
+    deep: int = 1,
+    planes: float = 1.0,
 ) -> int:
     """The edge of the tiles in which Winograd's 3×3 convolution of ci to co channels takes the
     least modelled time for rows × columns results; 0 where the plain one takes less. Pixels of a
-    tile are `dilations` apart; the plain convolution takes the part `met` of its steps.
+    tile are `dilations` apart; the plain convolution takes the part `met` of its steps. `deep`: so
+    many taps along another axis, along which the image has `planes` times as many planes as the
+    result.
 
     The model: multiply-adds at full speed, the machine's `transform` for each vector of a
     transformed tile, there or back, and meanwhile weights that do not fit the second cache (`l2`
@@ -246,10 +250,13 @@ def winograd_tile(
     def cycles(edge: int, taps: int, transform: float) -> float:
         sides = zip((rows, columns), dilations, strict=True)
         tiles = prod(-(-size // (edge * d)) * d if edge > 1 else size for size, d in sides)
-        multiply = taps * tiles * ci * co / (lanes * costs.multiply_adds)
-        transforms = taps * tiles * (ci + co) * transform / lanes
-        weights = taps * ci * co * 4
+        multiply = taps * deep * tiles * ci * co / (lanes * costs.multiply_adds)
+        transforms = taps * tiles * (ci * planes + co) * transform / lanes
+        weights = taps * deep * ci * co * 4
         come = weights / costs.memory if weights > l2 // 2 else 0.0
+        image = taps * tiles * ci * planes * 4
+        if edge > 1 and deep > 1 and image > l2:  # it is stored whole, and read again
+            come += 2 * image / costs.memory
         work = multiply + transforms
         return max(work, come) + costs.in_the_way * min(work, come)
 

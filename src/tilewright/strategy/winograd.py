@@ -15,6 +15,8 @@ too while all panels go by (runs of tiles outside), or is made whole first, and 
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.ir.expr import as_int
 from tilewright.ir.stmt import annotation
 from tilewright.ir.walk import blocks
@@ -47,19 +49,19 @@ WORTH_A_PANEL = 4  # tiles in a run: each run reads all weights of its panel
 
 
 def winograd(schedule: Schedule, target: Target, threads: int) -> None:
-    """winograd_packed: (N, Co/ob, H, W, ob)."""
+    """winograd_packed: (N, Co/ob, [D,] H, W, ob)."""
     named = {role(b): b.name for b in blocks(schedule.func.body)}
     result = schedule.blocks()[-1]
     product, spread, half = (named[f"winograd_{r}"] for r in ("product", "spread", "half"))
     if "pad" in named:
         stream(schedule, named["pad"], target, threads, places=ROWS)
-    images, groups, edge, _, count, block, depth = (
-        as_int(a.extent) or 1 for a in find(schedule, product).axes[:7]
-    )
-    known = as_int(find(schedule, product).axes[4].extent) is not None
+    axes = find(schedule, product).axes
+    images, groups, edge, _, count, block = (as_int(a.extent) or 1 for a in axes[:6])
+    known = as_int(axes[4].extent) is not None
     count = count if known else OPEN * OPEN
-    depth *= as_int(find(schedule, product).axes[7].extent) or 1
+    depth = prod(as_int(a.extent) or 1 for a in axes[6:])
     across, dy, dx = (annotation(find(schedule, product), k, 1) for k in ("across", "dy", "dx"))
+    plane = annotation(find(schedule, product), "plane", 0)
     lanes = min(target.lanes(32), block)
     wide = block // lanes
     inside, run, rows, vectors = decide_runs(
@@ -70,15 +72,15 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
         (groups, wide, lanes),
         edge,
         depth,
-        known,
+        known and not plane,
     )
-    n, o, y, x, i = by_axis(schedule, result)
+    n, o, *z, y, x, i = by_axis(schedule, result)
     *y, in_y = in_tiles(schedule, y, edge - 2, dy)
     *x, in_x = in_tiles(schedule, x, edge - 2, dx)
     panel, in_o = split(schedule, o, vectors // wide)
     several, lane = split(schedule, i, lanes)
-    reorder(schedule, n, panel, *y, *x, in_o, in_y, in_x, several, lane)
-    tile, in_run = split(schedule, fuse(schedule, [*y, *x]), run)
+    reorder(schedule, n, panel, *z, *y, *x, in_o, in_y, in_x, several, lane)
+    tile, in_run = split(schedule, fuse(schedule, [*z, *y, *x]), run)
     order = [n, tile, panel] if inside else [n, panel, tile]
     reorder(schedule, *order, in_run)
     unroll(schedule, in_o, in_y, in_x, several)
@@ -95,8 +97,7 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     several, lane = split(schedule, own_b, lanes)
     reorder(schedule, own_i, own_j, t_outer, t_inner, own_o, several, lane)
     around = innermost([*order, own_i, own_j, t_outer])
-    own = compute_inside(schedule, product, around)
-    _, own_o2, _, _, own_t2, own_b2, *reduced = own
+    _, own_o2, _, _, own_t2, own_b2, *reduced = compute_inside(schedule, product, around)
     fill_registers(schedule, product, (own_t2, own_o2), own_b2, reduced, lanes, written=1)
     fetch_ahead(schedule, target, product, own_j)
     unroll(schedule, t_inner, own_o, several)
@@ -105,21 +106,23 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     (image,) = written(find(schedule, spread))
     if known:
         spaced(schedule, buffer.name, 3, count * block, run * block)
-        spaced(schedule, image.name, 2, depth * count, depth * run if inside else depth * count)
+        stored = prod(as_int(a.extent) or 1 for a in find(schedule, spread).axes[3:])
+        spaced(schedule, image.name, 2, stored, depth * run if inside else stored)
 
     at = innermost([n, tile]) if inside else ""
     _, own_i, own_j, own_c, own_t, own_b = (
         compute_inside(schedule, spread, at) if at else by_axis(schedule, spread)
     )
-    reorder(schedule, own_c, own_t, own_i, own_j)
+    own_z, own_t = split(schedule, own_t, plane) if plane else ("", own_t)
+    reorder(schedule, own_c, own_z, own_t, own_i, own_j)
     flat(schedule, spread, (own_i, own_j), own_b, lanes)
-    around = innermost([*((n, tile) if inside else ()), own_c])
-    _, _, own_y, own_i, own_x, own_b = compute_inside(schedule, half, around)
+    around = innermost([*((n, tile) if inside else ()), own_c, own_z])
+    *_, own_y, own_i, own_x, own_b = compute_inside(schedule, half, around)
     reorder(schedule, own_y, own_x, own_i)
     flat(schedule, half, (own_i,), own_b, lanes)
     if threads > 1:
         if not inside:
-            whole = [by_axis(schedule, spread)[0], own_c]
+            whole = [by_axis(schedule, spread)[0], own_c, own_z]
             parallel(schedule, whole, threads, "image.parallel")
         parallel(schedule, [n, tile] if inside else order, threads)
 

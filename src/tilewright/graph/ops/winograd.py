@@ -8,6 +8,9 @@ points, multiply, interpolate; the convolution is its transpose. S. Winograd, Ar
 of Computations (1980); A. Lavin and S. Gray, Fast Algorithms for Convolutional Neural Networks
 (2015), for the two-dimensional use.
 
+Over three axes the last two are transformed, and taps along the first are part of the reduction:
+a plane of the image is transformed once and multiplied for each of them.
+
 No importer makes these; the layout pass puts them in place of packed convolutions where they pay.
 """
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,11 +87,15 @@ def _with_roots(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
 
 
 def pack_winograd(filters: np.ndarray, m: int) -> np.ndarray:
-    """Packed filters (Co/ob, Ci/cb, 3, 3, cb, ob), transformed: (Co/ob, a, a, Ci/cb, cb, ob)."""
+    """Packed filters (Co/ob, Ci/cb, [KD,] 3, 3, cb, ob), transformed: (Co/ob, a, a, [KD,] Ci/cb,
+    cb, ob)."""
     g = np.array(transforms(m).filter, np.float64)
     both = np.kron(g, g)  # (a * a, 9): rows and columns at once
-    blocks, inner, _, _, *tile = filters.shape
-    made = np.empty((blocks, len(g), len(g), inner, *tile), filters.dtype)
+    if filters.ndim == 7:
+        filters = np.moveaxis(filters, 2, 1)
+    blocks, *around, _, _, cb, ob = filters.shape
+    made = np.empty((blocks, len(g), len(g), *around, cb, ob), filters.dtype)
+    inner = prod(around)
     taps = filters.reshape(blocks * inner, TAPS**2, -1)
     places = np.moveaxis(made.reshape(blocks, len(both), inner, -1), 1, 2)
     # few at a time, in products too small for threads, which would wait for each other's cores
@@ -107,25 +115,50 @@ def tiles(size: int | Expr, m: int, dilation: int = 1) -> Any:
     return (size + (span - 1)) // span * dilation
 
 
-def _result(x: Any, pads: Pads, dilations: Sequence[int]) -> list[Expr]:
-    """Rows and columns of the result."""
-    return [sizes.size(x.shape[2 + k] + sum(pads[k]) - (TAPS - 1) * dilations[k]) for k in range(2)]
+def _result(x: Any, w: Any, pads: Pads, dilations: Sequence[int]) -> list[Expr]:
+    """The spatial sizes of the result."""
+    taps = (*w.shape[3:-3], TAPS, TAPS)
+    return [
+        sizes.size(size + sum(pad) - (count - 1) * step)
+        for size, pad, count, step in zip(x.shape[2:-1], pads, taps, dilations, strict=True)
+    ]
 
 
-def _type(x: Any, w: Any, *, pads: Pads, dilations: Sequence[int] = (1, 1)) -> Type:
-    need(x.rank == 5 and w.rank == 6, "takes a packed image of rank 5 and weights of rank 6")
+def _type(x: Any, w: Any, *, pads: Pads, dilations: Sequence[int] = ()) -> Type:
+    rank = len(pads)
+    need(rank in (2, 3), f"slides windows over 2 or 3 axes, not {rank}")
+    need(
+        x.rank == rank + 3 and w.rank == rank + 4,
+        f"takes a packed image of rank {rank + 3} and weights of rank {rank + 4}",
+    )
     need(x.shape[-1] == w.shape[-2], "the channel blocks of image and weights differ")
-    need(len(dilations) == 2 and min(dilations) > 0, "takes two positive dilations")
-    return x.dtype, (x.shape[0], w.shape[0], *_result(x, pads, dilations), w.shape[-1])
+    steps = tuple(dilations) or (1,) * rank
+    need(len(steps) == rank and min(steps) > 0, f"takes {rank} positive dilations")
+    return x.dtype, (x.shape[0], w.shape[0], *_result(x, w, pads, steps), w.shape[-1])
 
 
 def _reference(
-    x: np.ndarray, w: np.ndarray, pads: Pads, dilations: Sequence[int] = (1, 1)
+    x: np.ndarray, w: np.ndarray, pads: Pads, dilations: Sequence[int] = ()
 ) -> np.ndarray:
+    *deep, dy, dx = tuple(dilations) or (1,) * len(pads)
     image = np.pad(x, [(0, 0), (0, 0), *map(tuple, pads), (0, 0)])
-    (dy, dx), reach = dilations, TAPS - 1
-    height, width = (n - reach * d for n, d in zip(image.shape[2:4], dilations, strict=True))
-    made = np.empty((x.shape[0], w.shape[0], height, width, w.shape[-1]), x.dtype)
+    if deep:  # the sum of what each tap along the first axis gives
+        taps = w.shape[3]
+        planes = image.shape[2] - (taps - 1) * deep[0]
+
+        def of_tap(r: int) -> np.ndarray:
+            own = np.moveaxis(image[:, :, r * deep[0] :][:, :, :planes], 2, 1)
+            flat = own.reshape(-1, *own.shape[2:])
+            made = _dilated(flat, w[:, :, :, r], dy, dx)
+            return np.moveaxis(made.reshape(*own.shape[:2], *made.shape[1:]), 1, 2)
+
+        return sum((of_tap(r) for r in range(1, taps)), of_tap(0))
+    return _dilated(image, w, dy, dx)
+
+
+def _dilated(image: np.ndarray, w: np.ndarray, dy: int, dx: int) -> np.ndarray:
+    height, width = (n - (TAPS - 1) * d for n, d in zip(image.shape[2:4], (dy, dx), strict=True))
+    made = np.empty((image.shape[0], w.shape[0], height, width, w.shape[-1]), image.dtype)
     for p in range(min(dy, height)):
         for q in range(min(dx, width)):
             made[:, :, p::dy, q::dx] = _undilated(image[:, :, p::dy, q::dx], w)
@@ -148,66 +181,86 @@ def _undilated(image: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 @operator(fusion=COMPLEX, infer=_type, reference=_reference)
 def winograd_packed(
-    x: te.Tensor, w: te.Tensor, *, pads: Pads, dilations: Sequence[int] = (1, 1)
+    x: te.Tensor, w: te.Tensor, *, pads: Pads, dilations: Sequence[int] = ()
 ) -> te.Tensor:
-    """A 3×3 convolution of a packed image, by Winograd's transforms.
+    """A convolution of a packed image by Winograd's transforms: of 3×3 taps along the last two
+    axes, and any number of planes of them along the first of three.
 
-    x: (N, Ci/cb, H, W, cb); w as `pack_winograd` gives it, whose a says that tiles are of m = a - 2
-    pixels; result (N, Co/ob, H', W', ob). The pixels of a tile, like the taps, are `dilations`
-    apart.
+    x: (N, Ci/cb, [D,] H, W, cb); w as `pack_winograd` gives it, whose a says that tiles are of
+    m = a - 2 pixels; result (N, Co/ob, [D',] H', W', ob). The pixels of a tile, like the taps, are
+    `dilations` apart.
     """
-    n, inner, height, width, cb = x.shape
-    blocks, a, _, _, _, ob = w.shape
+    n, inner, *deep, height, width, cb = x.shape
+    blocks, a, _, *planes, _, _, ob = w.shape
     m = (as_int(a) or 0) - TAPS + 1
     d, _, s = transforms(m)
-    rows, columns = _result(x, pads, dilations)
-    (dy, dx), reach = dilations, TAPS - 1
+    dilations = tuple(dilations) or (1,) * len(pads)
+    *results, rows, columns = _result(x, w, pads, dilations)
+    *apart, dy, dx = dilations
+    reach = TAPS - 1
     high, wide = tiles(rows, m, dy), tiles(columns, m, dx)
-    (top, _), (left, _) = pads
+    *around, (top, _), (left, _) = pads
     bottom, right = (  # beyond the last tile nothing is read
         sizes.size(count * m + reach * step - size - before)
         for count, step, size, before in ((high, dy, height, top), (wide, dx, width, left))
     )
-    image = padded_image(x, ((top, bottom), (left, right)))
+    image = padded_image(x, (*around, (top, bottom), (left, right)))
+    plane = high * wide  # tiles of it; tile t of plane z is number z * plane + t
+
+    def column(n: Expr, c: Expr, *at: Expr) -> Expr:
+        *z, t, i, x, b = at
+        return _row(d, i, lambda k: image[(n, c, *z, _pixel(t, k, m, dy), x, b)])
+
+    def element(n: Expr, i: Expr, j: Expr, c: Expr, t: Expr, b: Expr) -> Expr:
+        at = (t // plane, t // wide % high) if deep else (t // wide,)
+        return _row(d, j, lambda k: half[(n, c, *at, i, _pixel(t % wide, k, m, dx), b)])
+
     half = te.compute(
-        (n, inner, high, a, wide * m + reach * dx, cb),
-        lambda n, c, t, i, z, b: _row(d, i, lambda k: image[n, c, _pixel(t, k, m, dy), z, b]),
+        (n, inner, *image.shape[2:-3], high, a, wide * m + reach * dx, cb),
+        column,
         name="half",
         attrs={"role": "winograd_half"},
     )
     spread = te.compute(
-        (n, a, a, inner, high * wide, cb),
-        lambda n, i, j, c, t, b: _row(
-            d, j, lambda k: half[n, c, t // wide, i, _pixel(t % wide, k, m, dx), b]
-        ),
+        (n, a, a, inner, sizes.product((*image.shape[2:-3], plane)), cb),
+        element,
         name="spread",
         attrs={"role": "winograd_spread"},
     )
     rc, ri = te.reduce_axis(inner, "rc"), te.reduce_axis(cb, "ri")
+    taps = [te.reduce_axis(size, "rz") for size in planes]
+    count = sizes.product((*results, plane))
+    ahead = [r * (plane * step) for r, step in zip(taps, apart, strict=True)]
+    given = {"across": as_int(wide) or 1, "dy": dy, "dx": dx}
+    if deep:
+        given["plane"] = as_int(plane) or 0
     product = te.compute(
-        (n, blocks, a, a, high * wide, ob),
+        (n, blocks, a, a, count, ob),
         lambda n, o, i, j, t, b: te.sum(
-            spread[n, i, j, rc, t, ri] * w[o, i, j, rc, ri, b], [rc, ri]
+            spread[n, i, j, rc, sum(ahead, t), ri] * w[(o, i, j, *taps, rc, ri, b)],
+            [*taps, rc, ri],
         ),
         name="product",
-        attrs={"role": "winograd_product", "across": as_int(wide) or 1, "dy": dy, "dx": dx},
+        attrs={"role": "winograd_product", **given},
     )
     gathered = te.compute(
-        (n, blocks, high * wide, m, a, ob),
+        (n, blocks, count, m, a, ob),
         lambda n, o, t, y, j, b: _row(s, y, lambda k: product[n, o, k, j, t, b]),
         name="gathered",
         attrs={"role": "winograd_gathered"},
     )
-    return te.compute(
-        (n, blocks, rows, columns, ob),
-        lambda n, o, y, z, b: _row(
-            s,
-            z // dx % m,
-            lambda k: gathered[n, o, _tile(y, m, dy) * wide + _tile(z, m, dx), y // dy % m, k, b],
-        ),
-        name="conv",
-        attrs={"role": "winograd_result"},
-    )
+
+    def pixel(n: Expr, o: Expr, *at: Expr) -> Expr:
+        *z, y, x, b = at
+        tile = _tile(y, m, dy) * wide + _tile(x, m, dx)
+        of = sum((p * plane for p in z), tile)
+        return _row(s, x // dx % m, lambda k: gathered[n, o, of, y // dy % m, k, b])
+
+    shape = (n, blocks, *results, rows, columns, ob)
+    names = {"name": "conv", "attrs": {"role": "winograd_result"}}
+    if deep:
+        return te.compute(shape, lambda n, o, z, y, x, b: pixel(n, o, z, y, x, b), **names)
+    return te.compute(shape, lambda n, o, y, x, b: pixel(n, o, y, x, b), **names)
 
 
 def _pixel(tile: Expr, k: int, m: int, dilation: int) -> Expr:

@@ -207,7 +207,7 @@ class _Layouts(Edit):
                 return pack_winograd(filters, edge) if edge else filters
 
             if edge:
-                shape = (shape[0], edge + 2, edge + 2, shape[1], *shape[4:])
+                shape = (shape[0], edge + 2, edge + 2, *shape[2:-4], shape[1], *shape[-2:])
             filters = self.later((w, groups, lie, edge), packed, weights.dtype, shape)
             image = self.pack(x, lie.image)
             if edge:
@@ -237,25 +237,29 @@ class _Layouts(Edit):
     ) -> int:
         """The edge of the tiles for Winograd's convolution with filters of this shape; 0 where it
         does not apply or pay."""
-        if node.output.rank != 4 or not self.winograd:
+        if not self.winograd or shape[-2:] != (3, 3):
             return 0
-        images, _, height, width = map(as_int, node.output.shape)
-        whole_tiles = window["dilations"] == (1, 1) and all(map(_never_negative, node.output.shape))
-        if not (height and width) and whole_tiles:
+        images, _, *deep, height, width = map(as_int, node.output.shape)
+        *_, dy, dx = window["dilations"]
+        whole_tiles = dy == dx == 1 and all(map(_never_negative, node.output.shape))
+        if not (height and width) and whole_tiles and not deep:
             height, width = map(_likely, node.output.shape[2:])
-        unit = window["strides"] == (1, 1) and lie.groups == 1
+        unit = set(window["strides"]) == {1} and lie.groups == 1
         whole = lie.image.block == self.lanes and height and width
-        if not unit or shape[2:] != (3, 3) or not whole:
+        if not unit or not whole or not all(deep):
             return 0
-        rows = (images or 1) * height  # an open batch pays if one image does
+        planes = prod(d or 1 for d in deep)
+        rows = (images or 1) * planes * height  # an open batch pays if one image does
         ci, co = lie._replace(step=self.lanes).depth().padded(shape[1]), lie.result.padded(shape[0])
         of = rows, width, ci, co, self.lanes, self.caches[1]
         met = 1.0
-        for size, pads, step in zip(
-            node.inputs[0].shape[2:], window["pads"], window["dilations"], strict=True
+        for size, pads, taps, step in zip(
+            node.inputs[0].shape[2:], window["pads"], shape[2:], window["dilations"], strict=True
         ):
-            met *= part_met(_likely(size), pads, 3, step)
-        return winograd_tile(*of, self.costs, window["dilations"], met)
+            met *= part_met(_likely(size), pads, taps, step)
+        taps, apart = prod(shape[2:-2]), window["dilations"][0]
+        read = (planes + (taps - 1) * apart) / planes
+        return winograd_tile(*of, self.costs, (dy, dx), met, taps, read)
 
     def across(self, node: Node, packing: Packing) -> bool:
         """Whether tiles of a convolution's result had better span rows of the image."""
