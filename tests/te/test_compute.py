@@ -1,8 +1,10 @@
 """Building functions from tensor expressions: structure, names and what is refused."""
 
+import numpy as np
 import pytest
 
 from tilewright import te
+from tilewright.ir.interp import run
 from tilewright.ir.stmt import Alloc, Block
 from tilewright.ir.walk import blocks
 from tilewright.support.errors import CompileError
@@ -56,6 +58,26 @@ def test_scan_runs_over_an_ordered_axis():
     function = te.func("rnn", [X, h0], [states])
     inside = [b for b in blocks(function) if isinstance(b, Block) and b.name != "scan_state_init"]
     assert inside and all(b.axes[0].kind == "ordered" for b in inside)
+
+
+def test_a_scan_gives_the_last_state_and_stacked_rows():
+    X, h0 = te.placeholder((te.var("t"), 4), name="X"), te.placeholder((4,), name="h0")
+
+    def step(t, h):
+        new = te.compute((4,), lambda j: h[j] * 0.5 + X[t, j], name="h")
+        return new, te.compute((2,), lambda j: new[j] + h[j + 2], name="row")
+
+    last, rows = te.scan(step, h0, X.shape[0], stacks=False)
+    function = te.func("halves", [X, h0], [last, rows])
+    x, h = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32), np.ones(4, "f4")
+    got, stacked = np.empty(4, "f4"), np.empty((5, 2), "f4")
+    run(function, x, h, got, stacked)
+    for t in range(5):
+        before, h = h, h * np.float32(0.5) + x[t]
+        np.testing.assert_array_equal(stacked[t], h[:2] + before[2:])
+    np.testing.assert_array_equal(got, h)
+    run(function, x[:0], np.ones(4, "f4"), got, stacked[:0])
+    np.testing.assert_array_equal(got, np.ones(4))  # no step: the state before the first
 
 
 def test_a_placeholder_that_is_not_given_is_named():

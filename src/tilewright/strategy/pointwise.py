@@ -44,9 +44,11 @@ def stream(
     loops = list(schedule.loops(name))
     while len(loops) > 1 and extent(schedule, loops[-1], 0) == 1:
         loops.pop()  # the rows of an image of one channel
-    if not loops:
-        return
-    *outer, inner = [fuse(schedule, [loops[d] for d in run]) for run in runs(block, len(loops))]
+    groups = runs(block, len(loops)) if loops else []
+    own = [run for run in groups if block.axes[run[0]].kind != "ordered"]
+    if not own:
+        return  # one number, or one in each step of a recurrence
+    *outer, inner = [fuse(schedule, [loops[d] for d in run]) for run in own]
     lanes = vector_lanes(block, target)
     across = turned(schedule, find(schedule, name), outer, inner, lanes)
     rows = 1

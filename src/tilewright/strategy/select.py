@@ -46,11 +46,13 @@ FAMILIES: dict[str, Family] = {
 
 def family(func: Func) -> str:
     """The family that schedules a function: "attention", the role of its anchor, "reduction" or
-    "pointwise"."""
-    if scores(func):
-        return "attention"
+    "pointwise". The steps of a recurrence have no anchor: none of their blocks is alone."""
     found = blocks(func.body)
     plain = "reduction" if any(is_reduction(b) for b in found) else "pointwise"
+    if any(axis.kind == "ordered" for b in found for axis in b.axes):
+        return plain
+    if scores(func):
+        return "attention"
     return next((role(b) for b in found if role(b) in FAMILIES), plain)
 
 

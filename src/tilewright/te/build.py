@@ -214,8 +214,8 @@ class _Builder:
         return go(value)
 
     def scan(self, op: Scan) -> Iterator[Stmt]:
-        """Copy init to the state; at each step compute, store into the stacked result, copy to the
-        state.
+        """Copy init to the state; at each step compute, store into the stacked results, copy to the
+        state. What is not stacked is the state at the end.
         """
         for state, start in zip(op.previous, op.init, strict=True):
             yield self.copy(f"{state.name}_init", self.buffer(start), self.buffer(state))
@@ -225,8 +225,13 @@ class _Builder:
         for inner in op.steps():
             for stmt in self.operation(inner, clock):
                 stmts.append(stmt)
-        for state, new, out in zip(op.previous, op.updated, op.outputs, strict=True):
-            stmts.append(self.copy(f"{state.name}_out", self.buffer(new), self.buffer(out), clock))
+        results, rows = op.outputs[: len(op.previous)], op.outputs[len(op.previous) :]
+        stacked = [(out.name, new, out) for new, out in zip(op.rows, rows, strict=True)]
+        if op.stacks:
+            triples = zip(op.previous, op.updated, results, strict=True)
+            stacked = [(state.name, new, out) for state, new, out in triples] + stacked
+        for name, new, out in stacked:
+            stmts.append(self.copy(f"{name}_out", self.buffer(new), self.buffer(out), clock))
         for state, new in zip(op.previous, op.updated, strict=True):
             stmts.append(
                 self.copy(f"{state.name}_next", self.buffer(new), self.buffer(state), clock)
@@ -234,6 +239,9 @@ class _Builder:
         body = seq(*stmts)
         body = _rename_step(body, op.step, step)
         yield For(step, ZERO, op.length, "serial", body)
+        if not op.stacks:
+            for state, out in zip(op.previous, results, strict=True):
+                yield self.copy(f"{state.name}_last", self.buffer(state), self.buffer(out))
 
     def copy(
         self, name: str, source: Buffer, target: Buffer, time: tuple[Var, Expr] | None = None

@@ -1,7 +1,8 @@
 """Recurrences: a state carried from step to step.
 
 In: the state before the first step and a function from (step, state) to the next state. Out: for
-each state tensor the states after every step, stacked along a new first dimension.
+each state tensor the states after every step, stacked along a new first dimension, or the last one;
+and stacks of what the steps give beside them.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from tilewright.te.tensor import Operation, Placeholder, Tensor, shape_of
 
 class Scan(Operation):
     """state(t) = update(t, state(t - 1)); state(-1) = init. `previous` stand for state(t - 1) in
-    `updated`.
+    `updated`; `rows` are what a step gives beside the states. Outputs: for each state its values,
+    stacked, or only the last one (`stacks`); then the rows, stacked.
     """
 
-    __slots__ = ("init", "length", "previous", "step", "updated")
+    __slots__ = ("init", "length", "previous", "rows", "stacks", "step", "updated")
 
     def __init__(
         self,
@@ -29,9 +31,12 @@ class Scan(Operation):
         init: tuple[Tensor, ...],
         previous: tuple[Tensor, ...],
         updated: tuple[Tensor, ...],
+        rows: tuple[Tensor, ...] = (),
+        stacks: bool = True,
     ) -> None:
         self.name, self.step, self.length = name, step, length
         self.init, self.previous, self.updated = init, previous, updated
+        self.rows, self.stacks = rows, stacks
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -62,7 +67,7 @@ class Scan(Operation):
                     order.append(op)
             return depends[op]
 
-        for tensor in self.updated:
+        for tensor in (*self.updated, *self.rows):
             varies(tensor.op)
             if (
                 tensor.op not in order
@@ -76,13 +81,19 @@ class Scan(Operation):
 
 
 def scan(
-    update: Callable[..., Any], init: Sequence[Tensor] | Tensor, length: Any, name: str = "scan"
+    update: Callable[..., Any],
+    init: Sequence[Tensor] | Tensor,
+    length: Any,
+    name: str = "scan",
+    *,
+    stacks: bool = True,
 ) -> Any:
-    """Run `update(t, *previous_states) -> next states` for t = 0 … length - 1.
+    """Run `update(t, *previous_states) -> next states, and rows` for t = 0 … length - 1.
 
     `init` gives the states before step 0. The result for each state of shape S is a tensor (length,
-    *S) of the states after each step. Computes made inside `update` may use `t` as an index and
-    read anything outside.
+    *S) of the states after each step; without `stacks` it is the last state alone, of shape S (that
+    of `init` after no steps). What `update` gives beyond the states is stacked in any case.
+    Computes made inside `update` may use `t` as an index and read anything outside.
     """
     one = isinstance(init, Tensor)
     first = (init,) if isinstance(init, Tensor) else tuple(init)
@@ -94,7 +105,8 @@ def scan(
         op.outputs = (Tensor(op.name, tensor.shape, tensor.dtype, op),)
         previous.append(op.outputs[0])
     result = update(step, *previous)
-    updated = tuple(result) if isinstance(result, tuple | list) else (result,)
+    given = tuple(result) if isinstance(result, tuple | list) else (result,)
+    updated, rows = given[: len(first)], given[len(first) :]
     if len(updated) != len(first):
         raise ValueError(f"update gave {len(updated)} states, init has {len(first)}")
     for new, old in zip(updated, first, strict=True):
@@ -104,9 +116,11 @@ def scan(
                 f" {new.dtype}{list(new.shape)}"
             )
     (extent,) = shape_of(length)
-    op = Scan(name, step, extent, first, tuple(previous), updated)
+    op = Scan(name, step, extent, first, tuple(previous), updated, rows, stacks)
+    shapes = [(extent, *t.shape) if stacks else t.shape for t in first]
+    shapes += [(extent, *t.shape) for t in rows]
     op.outputs = tuple(
-        Tensor(f"{name}_{n}" if len(first) > 1 else name, (extent, *t.shape), t.dtype, op, n)
-        for n, t in enumerate(first)
+        Tensor(f"{name}_{n}" if len(given) > 1 else name, shape, t.dtype, op, n)
+        for n, (t, shape) in enumerate(zip(given, shapes, strict=True))
     )
-    return op.outputs[0] if one else op.outputs
+    return op.outputs[0] if one and not rows else op.outputs

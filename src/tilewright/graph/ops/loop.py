@@ -98,11 +98,6 @@ def loop(limit: Any, go: Any, *values: Any, body: str, states: int, length: Any)
     """
     graph = body_of(body)
     now, captured = values[:states], values[states:]
-    outside = graph.outputs[1 + states :]
-    blank = [
-        te.compute(v.shape, lambda *i, v=v: te.const(0, v.dtype), name=f"loop_row_{k}")
-        for k, v in enumerate(outside)
-    ]
     zero = te.compute(ONE, lambda i: te.const(0, "i64"), name="loop_rounds")
     first = te.compute((), lambda: go[()], name="loop_go")
 
@@ -138,10 +133,6 @@ def loop(limit: Any, go: Any, *values: Any, body: str, states: int, length: Any)
         )  # fmt: skip
         return on, more, *kept, *rows
 
-    _, counts, *stacks = te.scan(round_, (first, zero, *now, *blank), sizes.size(length), "loop")
-    end = sizes.size(length) - 1
-    lasts = [
-        te.compute(s.shape[1:], lambda *i, s=s: s[(end, *i)], name=f"loop_last_{k}")
-        for k, s in enumerate((counts, *stacks[:states]))
-    ]
-    return *lasts, *stacks[states:]
+    start = (first, zero, *now)
+    _, *results = te.scan(round_, start, sizes.size(length), "loop", stacks=False)
+    return tuple(results)

@@ -245,16 +245,11 @@ def lstm(
         def out(b: Expr, j: Expr) -> Expr:
             return order.runs(t, b, f(gate(3, b, j, after[b, j], 2)) * k(after[b, j]), h[b, j])
 
-        return te.compute(shape, out, name="lstm_h"), after
+        now = te.compute(shape, out, name="lstm_h")
+        return now, after, now
 
-    hs, cs = te.scan(step, (h, c), gates.shape[0], name="lstm")
-    return order.result(hs, "lstm_result"), _last(hs, gates.shape[0]), _last(cs, gates.shape[0])
-
-
-def _last(states: Any, count: Expr) -> Any:
-    return te.compute(
-        states.shape[1:], lambda b, j: states[count - 1, b, j], name=f"{states.name}_last"
-    )
+    h, c, hs = te.scan(step, (h, c), gates.shape[0], "lstm", stacks=False)
+    return order.result(hs, "lstm_result"), h, c
 
 
 def _gru_type(
@@ -336,10 +331,11 @@ def gru(
             value = (one - z) * g(bound(x(2, b, j) + inner(b, j))) + z * h[b, j]
             return order.runs(t, b, value, h[b, j])
 
-        return te.compute(shape, new, name="gru_h")
+        now = te.compute(shape, new, name="gru_h")
+        return now, now
 
-    hs = te.scan(step, h, gates.shape[0], name="gru")
-    return order.result(hs, "gru_result"), _last(hs, gates.shape[0])
+    h, hs = te.scan(step, h, gates.shape[0], "gru", stacks=False)
+    return order.result(hs, "gru_result"), h
 
 
 def _rnn_type(
@@ -389,10 +385,11 @@ def rnn(
                 )
             return order.runs(t, b, f(value), h[b, j])
 
-        return te.compute(h.shape, new, name="rnn_h")
+        now = te.compute(h.shape, new, name="rnn_h")
+        return now, now
 
-    hs = te.scan(step, h, gates.shape[0], name="rnn")
-    return order.result(hs, "rnn_result"), _last(hs, gates.shape[0])
+    h, hs = te.scan(step, h, gates.shape[0], "rnn", stacks=False)
+    return order.result(hs, "rnn_result"), h
 
 
 def _cell_type(gates: Any, c: Any, *, order: tuple[int, ...] = (0, 1, 2, 3)) -> list[Type]:

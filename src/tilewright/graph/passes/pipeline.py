@@ -15,6 +15,7 @@ from tilewright.graph.passes.phases_as_channels import phases_as_channels
 from tilewright.graph.passes.recognise import recognise
 from tilewright.graph.passes.separate_outputs import separate_outputs
 from tilewright.graph.passes.separate_windows import separate_windows
+from tilewright.graph.passes.simplify_loops import simplify_loops
 from tilewright.graph.passes.two_axes import two_axes
 from tilewright.graph.passes.unroll_recurrences import unroll_recurrences
 
@@ -24,6 +25,7 @@ Observer = Callable[[str, Graph, Graph, float], None]  # name, before, after, se
 PIPELINE: tuple[Pass, ...] = (
     ("eliminate_dead", eliminate_dead),  # frontends leave shape arithmetic behind
     ("eliminate_common", eliminate_common),  # patterns see one value where a model repeats it
+    ("simplify_loops", simplify_loops),  # what they need not do meets all the rules below
     ("recognise", recognise),  # while the model's own operators stand: later forms differ
     ("unroll_recurrences", unroll_recurrences),  # their products and sums meet the rules below
     ("canonicalise", canonicalise),  # views move aside, pads and transposes go into their users
