@@ -36,6 +36,7 @@ from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.pipeline import NEEDED, PIPELINE, optimise
 from tilewright.graph.passes.plan_memory import plan_memory
+from tilewright.graph.passes.trust_indices import trust_indices
 from tilewright.ir.stmt import Func
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import write_artifact
@@ -254,6 +255,8 @@ def prepare(
             lambda g: choose_layouts(g, *vectors, *caches, machine.costs, winograd),
         )
         graph = optimise(graph, pipeline=[layouts, *PIPELINE], observers=observers)
+    if opt_level:
+        graph = optimise(graph, pipeline=[("trust_indices", trust_indices)], observers=observers)
     start = time.perf_counter()
     fused = fuse(graph)
     for see in observers:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.arith.simplify import Facts
 from tilewright.graph import sizes
-from tilewright.graph.builder import Edit
+from tilewright.graph.builder import Builder, Edit
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.ops.checks import outside
@@ -63,7 +63,7 @@ def checked(
     return build.emit("check_bounds", *given, least=least, most=most, what=what)
 
 
-def are_within(build: Folding, numbers: Value, bounds: Bounds, what: str | None = None) -> bool:
+def are_within(build: Builder, numbers: Value, bounds: Bounds, what: str | None = None) -> bool:
     """Do the numbers surely lie within? Raises OutOfBounds, where `what` is given, for a constant
     that surely does not."""
     known = _facts(build, bounds)
@@ -104,7 +104,7 @@ def without_checks(graph: Graph) -> Graph:
     return Edit(graph, rule).run()
 
 
-def _facts(build: Folding, bounds: Bounds) -> Facts:
+def _facts(build: Builder, bounds: Bounds) -> Facts:
     """What is known of the bounds' symbols: any may be 0."""
     asked = sizes.symbols([b for pair in bounds for b in pair])
     return Facts({symbol: build.ranges.get(symbol.name, (0, None)) for symbol in asked})
@@ -115,7 +115,7 @@ def _is_inside(found: Range, pair: tuple[Expr, Expr], known: Facts) -> bool:
     return all(known.nonnegative(known.affine(sizes.size(gap))) for gap in gaps)
 
 
-def range_of(build: Folding, value: Value, depth: int = 0) -> Range | None:
+def range_of(build: Builder, value: Value, depth: int = 0) -> Range | None:
     """Between which numbers the elements of an integer value lie, as far as what makes them
     tells."""
     constant = build.constants.get(value)
