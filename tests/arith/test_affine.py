@@ -175,3 +175,15 @@ def test_digits_told_by_different_bases_are_joined() -> None:
     assert forms.affine(high * 7 + low).terms == forms.affine((o * 16 + i) % 35).terms
     whole = forms.affine((p % 49 * 4 + i) // 14 * 14 + (i + p * 4) % 14)
     assert whole.terms == forms.affine(p % 49 * 4 + i).terms
+
+
+def test_digits_multiplied_by_an_open_size_are_joined() -> None:
+    f, n, h, w = (Var(name) for name in "fnhw")
+    forms = Forms({f: (0, None), n: (1, None), h: (1, None), w: (1, None)})
+    rows = h * 2
+    row, plane = f // w, f // w // rows
+    for image in (plane // 96, plane // 96 // n * n + plane // 96 % n):
+        walked = ((image * 96 + plane % 96) * rows + row % rows) * w + f % w
+        strided = image * (96 * (rows * w)) + plane % 96 * (rows * w) + row % rows * w + f % w
+        assert forms.affine(walked).terms == forms.affine(strided).terms == {f: 1}
+    assert forms.affine(plane % 96 * rows * w + row % rows * w).terms != {row: 1}  # images are left

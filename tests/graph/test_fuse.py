@@ -158,6 +158,21 @@ def test_moves_join_across_a_view():
     assert shown(fused) == ["slice reshape transpose"]
 
 
+def test_open_sizes_written_in_two_ways_are_no_growth():
+    g = graph(
+        """
+        def g(x: f32[2, h, 1, w, 1]):
+            a: f32[2, h, 2, w, 1] = expand(x, shape=(2, h, 2, w, 1))
+            b: f32[2, h * 2, w, 1] = reshape(a, shape=(2, h * 2, w, 1))
+            y: f32[2, h * 2, w, 2] = expand(b, shape=(2, h * 2, w, 2))
+            return {"y": y}
+        """
+    )
+    fused = fuse(g)
+    check_laws(fused)
+    assert shown(fused) == ["expand reshape expand"]
+
+
 def test_views_alone_are_no_code():
     g = graph(
         """

@@ -297,6 +297,30 @@ class Forms:
                     rest = {x: c for x, c in terms.items() if x != t and x not in blocks.terms}
                     const += k * (form.const - blocks.const)
                     return self._settle(add_terms(rest, form.terms, k), const)
+        return self._join_multiples(terms, const)
+
+    def _join_multiples(self, terms: dict[Expr, int], const: int) -> Affine:
+        """Put digits of one base together that are multiplied by the same: n * (x % l) and
+        n * l * (x // l) make n * x."""
+        multiples: dict[Expr, dict[Expr, int]] = {}  # by what digits are multiplied by
+        for t, k in terms.items():
+            factors = self.names.factors.get(t, ())
+            for i, f in enumerate(factors):
+                if f in self.names.digits:
+                    times = self.multiply(factors[:i] + factors[i + 1 :])
+                    multiples.setdefault(times, {})[f] = k
+        for times, digits in multiples.items():
+            if len(digits) < 2:
+                continue
+            for f, k in digits.items():
+                step = self._join_digit(digits, f, k, self.names.digits[f])
+                if step is not None:
+                    gone, gained, by = step
+                    others = self.names.factors.get(times, (times,))
+                    lost = {self.multiply((*others, x)) for x in gone}
+                    rest = {t: c for t, c in terms.items() if t not in lost}
+                    whole = self.product(gained, Affine({times: 1}, 0)) * by
+                    return self.sum(Affine(rest, const), whole)
         return Affine(terms, const)
 
     def _join_digit(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tilewright.graph import sizes
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.group import FusedGraph, FusedGroup, make_group
 from tilewright.graph.operator import BROADCAST, COMPLEX, INJECTIVE, OPAQUE, OPERATORS, REDUCTION
@@ -199,8 +200,8 @@ class _Fusion:
         """Does the result have more elements (each input element is read more than once)?"""
         if value.shape == result.shape:
             return False
-        a, b = as_int(value.elements), as_int(result.elements)
-        return a is None or b is None or b > a
+        more = as_int(sizes.size(result.elements - value.elements))
+        return more is None or more > 0
 
     def too_large(self, nodes: list[Node]) -> str:
         """Why the group's expression would grow too large; empty if it would not."""
