@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeGuard
 
 import numpy as np
 import onnxruntime as ort
@@ -15,6 +16,9 @@ from tilewright.codegen.llvm import emit
 from tilewright.driver.compile import kernel_jobs, prepare
 from tilewright.driver.observe import Watch
 from tilewright.driver.source import open_source
+from tilewright.ir.expr import as_int
+from tilewright.ir.stmt import Alloc
+from tilewright.ir.walk import visit
 from tilewright.lower.pipeline import lower
 from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions
@@ -24,7 +28,7 @@ WIDE = target("cpu -mcpu=x86-64-v4")
 TINY = [1, 2, 3, 5, 7, 16, 17, 31, 37, 64]
 QUICK = [
     "packed max pool SAME_UPPER", "max pool 3x3", "conv 3x3", "conv 3x3 unpadded", "transpose",
-    "pad", "resize, linear", "LSTM", "GRU",
+    "pad", "resize, linear", "LSTM", "GRU", "conv 3x3 dilated", "two convs unpadded",
 ]  # fmt: skip
 
 
@@ -100,14 +104,24 @@ def test_a_recurrence_keeps_sums_in_registers(name: str) -> None:
     assert made[f"{name.lower()}_matmul.vectors"] == 4
 
 
-def test_open_images_take_winograds_convolution() -> None:
-    """Where tiles of them are never less than none."""
-    for name, count in (("conv 3x3", 1), ("conv 3x3 unpadded", 1), ("two convs unpadded", 1)):
-        fused = prepare(open_source(CASES[name].model()).graph(), WIDE, 3)
-        made = [n.op for g in fused.groups for n in g.nodes]
-        assert made.count("winograd_packed") == count
-        for job in kernel_jobs(fused, WIDE, 2, Watch())[-1]:
-            default(job.func, WIDE, 2, strict=True)
+@pytest.mark.parametrize("name", ["conv 3x3", "conv 3x3 dilated", "two convs unpadded"])
+def test_open_images_take_winograds_convolution(name: str) -> None:
+    """And transform a part of them when its turn comes, which then lies near."""
+    fused = prepare(open_source(CASES[name].model()).graph(), WIDE, 3)
+    made = [n.op for g in fused.groups for n in g.nodes]
+    assert made.count("winograd_packed") == made.count("relu") + (name == "two convs unpadded")
+    for job in kernel_jobs(fused, WIDE, 2, Watch())[-1]:
+        schedule = default(job.func, WIDE, 2, strict=True)
+        if "winograd" in job.func.name:
+            assert decisions(schedule)["image"] == "run"
+            lowered = lower(schedule.func, WIDE)
+            sizes = {n.buffer.name: n.buffer.shape for n in visit(lowered.body) if is_alloc(n)}
+            for part in ("half", "spread", "product"):
+                assert as_int(sizes[part][0]) is not None, part
+
+
+def is_alloc(n: object) -> TypeGuard[Alloc]:
+    return isinstance(n, Alloc)
 
 
 def test_pools_do_not_gather() -> None:

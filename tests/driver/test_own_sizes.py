@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tilewright import te
 from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
 from tilewright.driver.kernels import KernelPool
 from tilewright.driver.observe import Watch
@@ -67,6 +68,33 @@ def test_what_is_needed_by_itself_keeps_its_name():
     _, (func,), own, _, _ = kernel_jobs(fused, MACHINE, 1, Watch())
     assert list(own.values()) == [{}] and Var("h") in func.params
     assert own_sizes(func) == (func, {})
+
+
+def test_sizes_with_something_taken_away_count_from_there():
+    build = Builder("m")
+    h, w = (build.symbol(s) for s in "hw")
+    y = build.input("x", "f32", (1, 16, h, (w + 1) // 2))
+    weights = build.constant(np.ones((16, 16, 3, 3), np.float32))
+    for _ in range(2):
+        y = build.emit("relu", build.emit("conv", y, weights))
+    fused = prepare(build.finish([y]), MACHINE, 3)
+    _, _, own, _, jobs = kernel_jobs(fused, MACHINE, 1, Watch())
+    told = {name: [sizes.text(s) for s in named.values()] for name, named in own.items()}
+    first, second = (named for name, named in told.items() if "relu" in name)
+    assert first == ["h - 2", "(w + 1) // 2 - 2"]
+    assert second == ["h - 4", "(w + 1) // 2 - 4"]
+    assert sum("relu" in job.func.name for job in jobs) == 1  # one kernel for both
+
+
+def test_what_the_run_measures_is_not_counted_from_elsewhere():
+    h = Var("h")
+    func = te.func("f", [x := te.placeholder((h,), "f32", "x")], [
+        te.compute((h - 4,), lambda i: x[i], name="y")
+    ])  # fmt: skip
+    assert own_sizes(func, {h}) == (func, {})
+    counted, own = own_sizes(func)
+    assert [sizes.text(s) for s in own.values()] == ["h - 4"]
+    assert h not in counted.params
 
 
 @pytest.fixture(scope="module")

@@ -331,7 +331,7 @@ def kernel_jobs(
     """The groups that need code, the function of each, the sizes that it has own names for, and one
     job for all groups of one function: the number of a function is that of its job."""
     groups = [g for g in fused.groups if not g.is_view]
-    named = [own_sizes(_func(g)) for g in groups]
+    named = [own_sizes(_func(g), fused.graph.measured) for g in groups]
     funcs = [f for f, _ in named]
     own = {g.name: sizes for g, (_, sizes) in zip(groups, named, strict=True)}
     unique = {f: n for n, f in enumerate(dict.fromkeys(funcs))}

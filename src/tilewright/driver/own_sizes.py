@@ -8,15 +8,17 @@ are one.
 
 Sizes that are related stay so: of quotients of one symbol, ⌈h/4⌉ and ⌈h/8⌉, the first gets a name
 and the second is told by it. A symbol that is needed by itself keeps its name, and so do all sizes
-made of it.
+made of it. Where a parameter has less than a symbol, h - 4, the kernel counts from there: no run
+has less than none, and nothing in the kernel may then be negative.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from tilewright.graph import sizes
+from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Load, Var, as_int
 from tilewright.ir.stmt import Buffer, Func
 from tilewright.ir.walk import free_vars, names, refold, replace_buffers, visit
@@ -24,12 +26,37 @@ from tilewright.ir.walk import free_vars, names, refold, replace_buffers, visit
 Own = dict[Var, Expr]
 
 
-def own_sizes(func: Func) -> tuple[Func, Own]:
-    """The function, and for each of its symbols that is its own the size that it stands for."""
+def own_sizes(func: Func, measured: Collection[Var] = ()) -> tuple[Func, Own]:
+    """The function, and for each of its symbols that is its own the size that it stands for.
+    `measured`: symbols that the run finds, of which it is not asked before whether sizes made of
+    them are negative."""
     own: Own = {}
     for found in (divisions, products):
         func, own = _named(func, own, found)
-    return func, own
+    return _from_least(func, own, measured)
+
+
+def _from_least(func: Func, own: Own, measured: Collection[Var]) -> tuple[Func, Own]:
+    """The function with names for what symbols are more than the parameters' sizes need."""
+    least: dict[Var, int] = {}
+    for size in (s for b in func.buffers for s in b.shape):
+        symbol, scale, offset = sizes.linear(size) or (None, 1, 0)
+        if symbol is not None and offset < 0:
+            if set(measured).isdisjoint(sizes.symbols([own.get(symbol, symbol)])):
+                least[symbol] = max(least.get(symbol, 0), -(offset // scale))
+    if not least:
+        return func, own
+    taken = names(func)
+    new = {symbol: _fresh(taken, n) for n, symbol in enumerate(least)}
+    table: dict[Expr, Expr] = {v: sizes.size(new[v] + number) for v, number in least.items()}
+    symbols = frozenset(p for p in func.params if isinstance(p, Var))
+    found = (n for n in visit(func.body) if isinstance(n, Binary) and _is_of(n, symbols))
+    told = {e: sizes.size(_within(e, table)) for e in dict.fromkeys(found)}
+    made = _replaced(func, told | table)
+    named = {new[v]: sizes.size(own.get(v, v) - number) for v, number in least.items()}
+    own = {v: e for v, e in own.items() if v not in least} | named
+    params = tuple(new.get(p, p) if isinstance(p, Var) else p for p in made.params)
+    return made.replace(params=params), own
 
 
 def _named(func: Func, own: Own, found: Any) -> tuple[Func, Own]:
@@ -75,6 +102,13 @@ def _within_body(func: Func) -> list[Expr]:
         if isinstance(n, Binary) and _is_quotient(n) and sizes.is_size(n)
     )
     return [e for e in found if symbols.issuperset(sizes.symbols([e]))]
+
+
+def _is_of(e: Expr, symbols: frozenset[Var]) -> bool:
+    """Is it computed from whole numbers and these symbols?"""
+    if isinstance(e, Binary):
+        return e.dtype is i64 and _is_of(e.a, symbols) and _is_of(e.b, symbols)
+    return isinstance(e, Const) or e in symbols
 
 
 def _fresh(taken: set[str], count: int) -> Var:

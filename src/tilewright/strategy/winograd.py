@@ -72,7 +72,8 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
         (groups, wide, lanes),
         edge,
         depth,
-        known and not plane,
+        known,
+        ("whole",) if plane else ("run", "whole"),
     )
     n, o, *z, y, x, i = by_axis(schedule, result)
     *y, in_y = in_tiles(schedule, y, edge - 2, dy)
@@ -116,10 +117,10 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     own_z, own_t = split(schedule, own_t, plane) if plane else ("", own_t)
     reorder(schedule, own_c, own_z, own_t, own_i, own_j)
     flat(schedule, spread, (own_i, own_j), own_b, lanes)
-    around = innermost([*((n, tile) if inside else ()), own_c, own_z])
+    around = innermost([*((n, tile) if inside else ()), own_c, own_z, "" if known else own_t])
     *_, own_y, own_i, own_x, own_b = compute_inside(schedule, half, around)
     reorder(schedule, own_y, own_x, own_i)
-    flat(schedule, half, (own_i,), own_b, lanes)
+    flat(schedule, half, (own_i,) if known else (own_x, own_i), own_b, lanes)
     if threads > 1:
         if not inside:
             whole = [by_axis(schedule, spread)[0], own_c, own_z]
@@ -145,13 +146,14 @@ def decide_runs(
     edge: int,
     depth: int,
     known: bool,
+    ways: tuple[str, ...],
 ) -> tuple[bool, int, int, int]:
     """Whether a run's part of the image is transformed when its turn comes (decision "image"), the
     tiles in a run ("tiles"), and the register tile.
 
     tiles: images, tiles of one, tiles across; channels: groups of them, vectors of a group, lanes;
-    depth: channels of the image. known: the number of tiles; else a run may end inside a row of
-    them, and the image is transformed whole.
+    depth: channels of the image. known: is the number of tiles; else a run may end inside a row of
+    them. ways: what "image" may be.
     """
     (images, count, across), (groups, wide, lanes) = tiles, channels
     registers = target.vector_registers
@@ -170,10 +172,14 @@ def decide_runs(
     inside = runs * every <= image * (1 + panels)
     if -(-runs // threads) * threads > EVEN * runs:
         inside = False
-    ways = ("run", "whole") if known else ("whole",)
-    inside = schedule.decide("image", "run" if inside and known else "whole", ways) == "run"
+    inside = schedule.decide("image", ways[0] if inside else "whole", ways) == "run"
     if inside:
-        others = (run_of_tiles(count, across, (most << 2) >> n) for n in range(5))
+        others = [run_of_tiles(count, across, (most << 2) >> n) for n in range(5)]
+        if not known:
+            run, *others = (
+                in_whole_tiles(length, groups * wide, target, fits, weights)
+                for length in (run, *others)
+            )
         run = schedule.decide("tiles", run, dict.fromkeys((run, *others)))
         tile = decide_tile(schedule, run, groups * wide, target, fits, exact=True, weights=weights)
         return inside, run, *tile
@@ -213,6 +219,15 @@ def whole_tiles(
         return tiled_cycles(rows, vectors, *tile, costs, weights)
 
     return min(range(share, share + WORTH_A_PANEL), key=cycles)
+
+
+def in_whole_tiles(
+    run: int, vectors: int, target: Target, fits: tuple[int, ...], weights: Weights | None = None
+) -> int:
+    """So many tiles of the image, or a few less, that the best register tiles leave no row over."""
+    registers, costs = target.vector_registers, target.costs
+    rows, _ = register_tile(run, vectors, registers, fits, False, costs, weights)
+    return run // rows * rows
 
 
 def flat(schedule: Schedule, name: str, unrolled: tuple[str, ...], block: str, lanes: int) -> None:

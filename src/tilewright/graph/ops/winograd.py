@@ -206,21 +206,17 @@ def winograd_packed(
     )
     image = padded_image(x, (*around, (top, bottom), (left, right)))
     plane = high * wide  # tiles of it; tile t of plane z is number z * plane + t
-
-    def column(n: Expr, c: Expr, *at: Expr) -> Expr:
-        *z, t, i, x, b = at
-        return _row(d, i, lambda k: image[(n, c, *z, _pixel(t, k, m, dy), x, b)])
+    half = _half(image, d, (high, wide), (dy, dx))
+    by_tile = is_open((high, wide))
 
     def element(n: Expr, i: Expr, j: Expr, c: Expr, t: Expr, b: Expr) -> Expr:
-        at = (t // plane, t // wide % high) if deep else (t // wide,)
-        return _row(d, j, lambda k: half[(n, c, *at, i, _pixel(t % wide, k, m, dx), b)])
+        z = (t // plane,) if deep else ()
+        if by_tile:
+            tile = (*z, t % plane) if deep else (t,)
+            return _row(d, j, lambda k: half[(n, c, *tile, i, k, b)])
+        row = (*z, t // wide % high) if deep else (t // wide,)
+        return _row(d, j, lambda k: half[(n, c, *row, i, _pixel(t % wide, k, m, dx), b)])
 
-    half = te.compute(
-        (n, inner, *image.shape[2:-3], high, a, wide * m + reach * dx, cb),
-        column,
-        name="half",
-        attrs={"role": "winograd_half"},
-    )
     spread = te.compute(
         (n, a, a, inner, sizes.product((*image.shape[2:-3], plane)), cb),
         element,
@@ -263,7 +259,40 @@ def winograd_packed(
     return te.compute(shape, lambda n, o, y, x, b: pixel(n, o, y, x, b), **names)
 
 
-def _pixel(tile: Expr, k: int, m: int, dilation: int) -> Expr:
+def is_open(counts: Sequence[Expr | int]) -> bool:
+    """Is it the run that finds out how many rows and columns of tiles there are? A run of them may
+    then end anywhere in a row."""
+    return any(as_int(count) is None for count in counts)
+
+
+def _half(
+    image: te.Tensor, d: Matrix, counts: tuple[Any, Any], dilations: tuple[int, int]
+) -> te.Tensor:
+    """The image transformed along its columns: rows of tiles (neighbours share what they read), or
+    tile by tile where their counts are open."""
+    n, inner, *deep, _, _, cb = image.shape
+    (high, wide), (dy, dx), a, m = counts, dilations, len(d), len(d) - TAPS + 1
+
+    def of_tile(n: Expr, c: Expr, *at: Expr) -> Expr:
+        *z, t, i, k, b = at
+        x = _pixel(t % wide, k, m, dx)
+        return _row(d, i, lambda r: image[(n, c, *z, _pixel(t // wide, r, m, dy), x, b)])
+
+    def of_row(n: Expr, c: Expr, *at: Expr) -> Expr:
+        *z, t, i, x, b = at
+        return _row(d, i, lambda k: image[(n, c, *z, _pixel(t, k, m, dy), x, b)])
+
+    by_tile = is_open(counts)
+    own = (high * wide, a, a) if by_tile else (high, a, wide * m + (TAPS - 1) * dx)
+    return te.compute(
+        (n, inner, *deep, *own, cb),
+        of_tile if by_tile else of_row,
+        name="half",
+        attrs={"role": "winograd_half"},
+    )
+
+
+def _pixel(tile: Expr, k: Expr | int, m: int, dilation: int) -> Expr:
     """Where pixel `k` of a tile lies along an axis."""
     if dilation == 1:
         return tile * m + k

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -241,8 +241,8 @@ class _Layouts(Edit):
             return 0
         images, _, *deep, height, width = map(as_int, node.output.shape)
         *_, dy, dx = window["dilations"]
-        whole_tiles = dy == dx == 1 and all(map(_never_negative, node.output.shape))
-        if not (height and width) and whole_tiles and not deep:
+        tiled = not deep and all(map(self.never_negative, node.output.shape))
+        if not (height and width) and tiled:
             height, width = map(_likely, node.output.shape[2:])
         unit = set(window["strides"]) == {1} and lie.groups == 1
         whole = lie.image.block == self.lanes and height and width
@@ -260,6 +260,15 @@ class _Layouts(Edit):
         taps, apart = prod(shape[2:-2]), window["dilations"][0]
         read = (planes + (taps - 1) * apart) / planes
         return winograd_tile(*of, self.costs, (dy, dx), met, taps, read)
+
+    def never_negative(self, size: Expr) -> bool:
+        """Whether a kernel knows that tiles of it are never less than none: however small what it
+        is made of, or because it is counted from there (driver/own_sizes.py)."""
+        known = Facts(dict.fromkeys(free_vars(size), (0, None)))
+        low, high = known.bounds(known.affine(size))
+        of_one = len([m for m in sizes.monomials(size) if m]) == 1 == len(sizes.factors(size))
+        given = set(self.graph.measured).isdisjoint(free_vars(size))
+        return low > -TAPS or (of_one and given and high == inf)
 
     def across(self, node: Node, packing: Packing) -> bool:
         """Whether tiles of a convolution's result had better span rows of the image."""
@@ -529,12 +538,6 @@ class _Layouts(Edit):
 def _likely(size: Expr) -> int:
     """A size where each open one is `OPEN`."""
     return max(1, sizes.at(size, dict.fromkeys(free_vars(size), OPEN)))
-
-
-def _never_negative(size: Expr) -> bool:
-    """Whether tiles of it are never less than none, however small the sizes that it is made of."""
-    known = Facts(dict.fromkeys(free_vars(size), (0, None)))
-    return known.bounds(known.affine(size))[0] > -TAPS
 
 
 def sought_packed(graph: Graph, lanes: int) -> dict[Value, Packing]:
