@@ -10,6 +10,8 @@ from torch.nn import functional as F
 
 import tilewright as tw
 from tests.frontend.torch.agreement import Call, agree, drawn
+from tilewright.frontend.torch import import_torch
+from tilewright.support.errors import ImportFault
 
 
 @pytest.mark.parametrize("length", [2, 7, 64, 96, 127, 360])
@@ -101,3 +103,54 @@ def test_torch_compile_takes_and_gives_complex_numbers(recwarn: pytest.WarningsR
         for got, want in zip(made, f(given, a), strict=True):
             torch.testing.assert_close(got, want.resolve_conj(), rtol=1e-5, atol=1e-5)
     assert not [w for w in recwarn if "EagerWarning" in w.category.__name__]
+
+
+def parts(x: Tensor) -> Tensor:
+    return torch.view_as_real(x.resolve_conj())
+
+
+def test_products_and_places() -> None:
+    """What is made, written at indices, and reduced."""
+    places = torch.tensor([2, 0])
+
+    def f(a: Tensor, b: Tensor) -> list[Tensor]:
+        x = torch.complex(a, b)
+        made = [
+            x.prod(), x.prod(1), x.prod(0, keepdim=True), x.real.prod(dtype=x.dtype), x[:0].prod(0),
+            x.cumprod(1), x.cumprod(0), x.square(), x.rsqrt(), torch.vdot(x[0], x[1]),
+            torch.dot(x[0], x[1]), torch.addmm(x[:, :3], x, x.mT, beta=2, alpha=1j),
+            torch.outer(x[0], x[1]), torch.full((3,), 1 + 2j) * x[:, 0], x.new_zeros(3, 7) + x,
+            F.pad(x, (1, 2), value=2.0), x.index_put((places,), x[:2]), torch.where(a > 0, x, 2),
+            x.index_put((places,), a[:2].to(x.dtype), accumulate=True), torch.diag(x[0]),
+            x.index_add(0, places, x[:2], alpha=3), x.masked_fill(a > 0, 1 + 2j),
+            torch.lerp(x, 2 * x, 0.3), x.logsumexp(1),
+        ]  # fmt: skip
+        return [*map(parts, made), x.any(1), (x * 0).any()]
+
+    agree(f, drawn(3, 7), drawn(3, 7, seed=1), tolerance=1e-5)
+
+
+class Turned(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("turn", torch.complex(drawn(3, 4), drawn(3, 4, seed=1)))
+        self.weight = torch.nn.Parameter(torch.complex(drawn(4, 2), drawn(4, 2, seed=2)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.turn.mul_(1 + 1j).add_(x)
+        return parts((self.turn * x) @ self.weight)
+
+
+def test_a_complex_buffer_that_the_module_writes() -> None:
+    x, module = drawn(3, 4, seed=5), Turned()
+    exe = tw.compile(module.eval(), example_inputs=(x,), cache=False)
+    state = parts(module.turn).clone().numpy()
+    for _ in range(2):
+        y, state = exe(x, state)
+        np.testing.assert_allclose(y, module(x).detach(), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(state, parts(module.turn), rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_refused_is_named() -> None:
+    with pytest.raises(ImportFault, match=r"aten\._linalg_det.*complex numbers are not supported"):
+        import_torch(Call(lambda x: parts(torch.linalg.det(torch.complex(x, x)))), (drawn(3, 3),))

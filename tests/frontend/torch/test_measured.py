@@ -52,3 +52,19 @@ def test_numbers_among_the_results(of: torch.dtype) -> None:
     for seed in (0, 5):
         x = drawn(3, of=of, seed=seed)
         assert evaluate(graph, [x.numpy()])[0] == x[1].item()
+
+
+def test_unique_slices_with_nan():
+    """As without an axis: each NaN is a value of its own, greater than all numbers. (Eager's order
+    of such slices depends on how they were sorted.)"""
+    nan = float("nan")
+    x = torch.tensor([[1.0, 2], [nan, 1], [1, 2], [0, nan], [nan, 1], [0, 1], [0, 0]])
+    module = Call(lambda x: torch.unique(x, dim=0, return_inverse=True, return_counts=True))
+    wanted = [[0, 0], [0, 1], [0, nan], [1, 2], [nan, 1], [nan, 1]]
+    eager = sorted(map(str, module(x)[0].tolist()))
+    assert sorted(str([float(v) for v in row]) for row in wanted) == eager
+    graph = import_torch(module, (torch.zeros(7, 2),))
+    rows, places, counts = tw.compile(graph, cache=False)(x)
+    np.testing.assert_array_equal(rows, wanted)
+    np.testing.assert_array_equal(np.asarray(rows)[places], x)
+    np.testing.assert_array_equal(counts, np.bincount(places))

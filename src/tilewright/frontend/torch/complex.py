@@ -41,7 +41,7 @@ PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32,
 
 BOTH = (  # operators that do the same to both parts
     "alias.default as_strided.default broadcast_to.default cat.default chunk.default"
-    " clone.default constant_pad_nd.default contiguous.default cumsum.default detach.default"
+    " clone.default contiguous.default cumsum.default detach.default"
     " diagonal.default expand.default expand_as.default flatten.using_ints flip.default"
     " gather.default index.Tensor index_select.default lift_fresh.default"
     " lift_fresh_copy.default mT.default mean.default mean.dim movedim.int movedim.intlist"
@@ -50,7 +50,7 @@ BOTH = (  # operators that do the same to both parts
     " select.int slice.Tensor split.Tensor split_with_sizes.default squeeze.default"
     " squeeze.dim squeeze.dims stack.default sub.Tensor sum.default sum.dim_IntList t.default"
     " transpose.int tril.default triu.default unbind.int unsqueeze.default unflatten.int"
-    " view.default view_copy.default _unsafe_view.default zeros_like.default"
+    " view.default view_copy.default _unsafe_view.default"
 ).split()
 
 

@@ -141,7 +141,7 @@ def decomposed(program: PROGRAM) -> PROGRAM:
     for op in list(table):
         if str(op) in TRANSLATORS:
             del table[op]
-    further = decompositions()
+    further = decompositions(of_complex=True)  # where a node lacks one of its kind of numbers
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = program.run_decompositions(table)
@@ -154,10 +154,12 @@ def decomposed(program: PROGRAM) -> PROGRAM:
     return made
 
 
-def decompositions() -> dict[Any, Any]:
-    """PyTorch's own decompositions of all operators that have no translator."""
+def decompositions(of_complex: bool = False) -> dict[Any, Any]:
+    """PyTorch's own decompositions of all operators that have no translator (of_complex: none of
+    complex numbers)."""
     table = {**decomposition_table, **core_aten_decompositions()}
-    return {op: f for op, f in table.items() if str(op) not in TRANSLATORS | COMPLEX}
+    known = COMPLEX if of_complex else TRANSLATORS | COMPLEX
+    return {op: f for op, f in table.items() if str(op) not in known}
 
 
 def is_known(node: torch.fx.Node) -> bool:
@@ -166,8 +168,7 @@ def is_known(node: torch.fx.Node) -> bool:
         return False
     return (
         node.op != "call_function"
-        or str(node.target) in TRANSLATORS
-        or (str(node.target) in COMPLEX and _is_complex(node))
+        or str(node.target) in (COMPLEX if _is_complex(node) else TRANSLATORS)
         or (functional(node.target) is not None and is_private(node))
         or node.target is operator.getitem
         or _is_size(node)
@@ -228,7 +229,10 @@ class Importer:
         """Refuse, in one error, all operators that no translator knows."""
         for node in nodes:
             if not is_known(node):
-                self.refused.append((node, Refusal("no translator knows this operator", EXPRESS)))
+                why = "complex numbers are not supported here"
+                if str(node.target) not in TRANSLATORS:
+                    why = "no translator knows this operator"
+                self.refused.append((node, Refusal(why, EXPRESS)))
         self.report_refused()
 
     def report_refused(self) -> None:
@@ -316,11 +320,7 @@ class Importer:
         spec = self.specs[node.name]
         if spec.kind is InputKind.BUFFER and spec.target in self.written:
             value = self.given(node, spec.target)
-            if isinstance(value, Complex):
-                raise self.fault(
-                    f"its buffer '{spec.target}' is complex, and the module changes it"
-                )
-            self.state.append(value)
+            self.state.append(self.build.inputs[-1])
             return value
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             program = self.program
@@ -481,9 +481,12 @@ class Importer:
                 self.refused.append((node, Refusal(why)))
             return 1
 
-    def stand_in(self, fake: Any) -> Value | None:
+    def stand_in(self, fake: Any) -> Value | Complex | None:
         if not isinstance(fake, torch.Tensor):
             return None
+        if fake.is_complex():
+            part = fake.new_empty(fake.shape, dtype=PARTS[fake.dtype])
+            return Complex(self.stand_in(part), self.stand_in(part))  # type: ignore[arg-type]
         try:
             shape = [size_of(s, self.symbols) for s in fake.shape]
             return Value("refused", *tensor_type(of_torch(fake.dtype).name, shape))

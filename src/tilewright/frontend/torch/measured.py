@@ -191,10 +191,14 @@ def slices(n: Site, x: Value, axis: int, runs: bool) -> Any:
 
 
 def lesser(n: Site, rows: Value) -> Value:
-    """The place of each row in lexicographic order; of equals the first comes first."""
+    """The place of each row in lexicographic order; of equals the first comes first. NaN is greater
+    than all numbers here, and equals itself."""
     count, width = rows.shape
     a, b = n.reshape(rows, (count, 1, width)), n.reshape(rows, (1, count, width))
     differs = n.emit("not_equal", a, b)
+    if rows.dtype.is_float:
+        missing = n.emit("logical_and", n.emit("isnan", a), n.emit("isnan", b))
+        differs = n.emit("logical_and", differs, n.emit("logical_not", missing))
     first = n.emit("argmax", n.cast(differs, "i32"), axis=2)  # 0 where nothing differs
     at = n.emit("arange", length=count)
     steps = n.emit("mul", at, n.build.from_sizes(np.array(width, object), dtype("i64")))
@@ -205,5 +209,10 @@ def lesser(n: Site, rows: Value) -> Value:
     )
     same = n.emit("logical_not", n.emit("reduce_any", differs, axes=(2,)))
     tie = n.emit("less", n.reshape(at, (1, count)), n.reshape(at, (count, 1)))
-    ahead = n.emit("logical_or", n.emit("less", other, mine), n.emit("logical_and", same, tie))
+    less = n.emit("less", other, mine)
+    if rows.dtype.is_float:
+        number = n.emit("logical_not", n.emit("isnan", other))
+        last = n.emit("logical_and", n.emit("isnan", mine), number)
+        less = n.emit("logical_or", less, last)
+    ahead = n.emit("logical_or", less, n.emit("logical_and", same, tie))
     return n.emit("reduce_sum", n.cast(ahead, "i64"), axes=(1,))
