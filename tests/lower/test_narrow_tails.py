@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.lower.programs import same_meaning
-from tilewright.ir.expr import as_int
+from tilewright.ir.expr import Select, as_int
 from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import For, Func, If
-from tilewright.ir.text import print_func
+from tilewright.ir.text import print_expr, print_func
 from tilewright.ir.verify import verify
 from tilewright.ir.walk import visit
 from tilewright.lower.lower_blocks import lower_blocks
@@ -146,6 +146,40 @@ def test_vectors_of_which_the_last_is_cut(text: str, widths: list[int]) -> None:
     made = narrowed(text)
     assert unrolled(made)[::3] == widths
     assert print_func(made).count("first_lane_runs=True") == 3 * (len(widths) - 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "read", "where", "edges"),
+    [
+        ("n", "t + r - 1", "{} >= 0 and {} < n", 1),
+        ("n", "t + r * 2 - 2", "{} >= 0 and {} < n", 2),  # which may be of two tiles
+        ("(n + 1) // 2", "t * 2 + r", "{} < n", 1),  # windows two apart
+        ("n", "t - r", "{} >= 0", 0),  # a beginning is no edge of a last tile
+    ],
+)
+def test_windows_over_the_end_of_a_row(size: str, read: str, where: str, edges: int) -> None:
+    """Only the last rounds ask whether what they read is there, each with code of its own."""
+    at = read.replace("t", "(o * 3 + i)")
+    choice = f"select({where.format(at, at)}, A[{at}], 0.0)"
+    made = narrowed(f"""
+def windows(A: f32[n], B: f32[n], n: i64):
+    for o in serial(0, ({size} + 2) // 3):
+        with alloc(f32[3], "local") as acc:
+            for z in unroll(0, 3):
+                if o * 3 + z < {size}:
+                    acc[z] = 0.0
+            for r in serial(0, 3):
+                for i in unroll(0, 3):
+                    if o * 3 + i < {size}:
+                        acc[i] = acc[i] + {choice}
+            for e in unroll(0, 3):
+                if o * 3 + e < {size}:
+                    B[o * 3 + e] = acc[e]
+""")
+    assert unrolled(made) == [3] * 3 + [2] * 3 + [1] * 3 + [1] * 3 * edges
+    asked = [n.cond for n in visit(made.body) if isinstance(n, Select)]
+    ends = [c for c in asked if "< n" in print_expr(c)]
+    assert len(ends) == edges
 
 
 def test_rows_and_vectors() -> None:

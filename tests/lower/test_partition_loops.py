@@ -125,6 +125,22 @@ def pad(A: f32[n], B: f32[n], n: i64):
     assert any(isinstance(s, Select) for s in visit(last))
 
 
+def test_a_branch_around_loops_of_open_sizes_is_not_cut_away() -> None:
+    """A row of taps is asked for once; what is asked inside, under the same condition, falls."""
+    text = """
+def rows(A: f32[n], B: f32[n], n: i64):
+    for y in serial(0, n):
+        for r in serial(0, 3):
+            if y + r >= 1 and y + r < n + 1:
+                for k in unroll(0, 2):
+                    B[y] = B[y] + select(y + r > 0 and y + r <= n, A[y + r - 1], 0.0)
+"""
+    for n in (0, 1, 2, 9):
+        made = partitioned(text, n=n)
+    assert not any(isinstance(n, Select) for n in visit(made.body))
+    assert sum(isinstance(n, For) for n in visit(made.body)) == 3
+
+
 def test_fused_loop_gets_a_branch() -> None:
     text = """
 def rows(A: f32[3, 10, 4], B: f32[3, 10, 4]):

@@ -4,7 +4,8 @@ is computed in narrower ones.
 In: stage "loops". Out: stage "loops". A register tile is unrolled; over an open extent each of its
 rounds would ask whether it is still inside, and nothing would stay in registers. The one idea: a
 tile that is whole asks once, and what a last one leaves over, r rounds of T, is a sum of powers of
-two: for each that may be in r there is a tile of that width, without conditions.
+two: for each that may be in r there is a tile of that width, without conditions. Where windows
+reach over the end of a row, what the last rounds ask is asked by them alone, each a tile by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ from typing import Any
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Binary, Call, Expr, Load, Var, as_int, const, maximum
+from tilewright.ir.expr import (
+    Binary,
+    Call,
+    Expr,
+    Load,
+    Select,
+    Var,
+    as_int,
+    const,
+    maximum,
+)
 from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, If, Let, Stmt, Store, annotated, seq
 from tilewright.ir.walk import free_vars, fresh, names, visit
 from tilewright.lower.lanes import FIRST_LANE_RUNS
@@ -25,6 +36,7 @@ from tilewright.lower.partition_loops import BOUNDS, own_memory
 from tilewright.support.node import Node
 
 Names = frozenset[Var]
+MOST_EDGES = 4  # rounds at the end of a row, each with code of its own
 
 
 def narrow_tails(func: Func) -> Func:
@@ -57,13 +69,16 @@ def narrow_tails(func: Func) -> Func:
 @dataclass
 class _Tile:
     """Unrolled loops that stop together: `rest` elements are left, `unit` a round (1, or the lanes
-    of a vector inside), of at most `wide` rounds; `guards` are the conditions that say so."""
+    of a vector inside), of at most `wide` rounds; `guards` are the conditions that say so. All but
+    the last `edges` of the elements are `free` of these choices, which come out true."""
 
     rest: Affine
     unit: int = 1
     wide: int = 0
     loops: set[Var] = field(default_factory=set[Var])
     guards: set[Expr] = field(default_factory=set[Expr])
+    edges: int = 0
+    free: set[Expr] = field(default_factory=set[Expr])
 
 
 class _Narrow:
@@ -91,6 +106,7 @@ class _Narrow:
             own = {n.buffer for n in visit(loop.body) if isinstance(n, Alloc)}
             if not _is_separable(loop.body, tile, own, known):
                 continue
+            self.look_at_edges(loop.body, tile, known)
             whole = _Window(tile, own, None).stmt(loop.body)
             rest, steps = Var(fresh("rest", self.taken)), list[Stmt]()
             most = tile.wide - (tile.unit == 1)  # all vectors, if the last of them is cut
@@ -101,12 +117,57 @@ class _Narrow:
                 there = rest // const(wide) % const(2) > const(0)
                 steps.append(If(there, Let(at, rest - rest % const(2 * wide), step)))
                 wide //= 2
-            left = known.expr(tile.rest + (tile.unit - 1)) // const(tile.unit)
-            enough = known.expr(tile.rest - tile.wide * tile.unit) >= const(0)
-            return If(
-                enough, self.go(whole, known), Let(rest, maximum(left, const(0)), seq(*steps))
-            )
+            inside = tile.rest - tile.edges
+            left = known.expr(inside + (tile.unit - 1)) // const(tile.unit)
+            enough = known.expr(inside - tile.wide * tile.unit) >= const(0)
+            narrow = Let(rest, maximum(left, const(0)), seq(*steps))
+            ends = self.edges(loop.body, tile, own, known)
+            return If(enough, self.go(whole, known), seq(narrow, *ends))
         return None
+
+    def edges(self, body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> list[Stmt]:
+        """The last rounds that ask, those of them that are of this tile."""
+        if not tile.edges:
+            return []
+        left, steps = Var(fresh("left", self.taken)), list[Stmt]()
+        for n in range(tile.edges, 0, -1):
+            step = _Window(tile, own, known.expr(tile.rest - n), 1, asks=True).stmt(body)
+            steps.append(If(all_of([left >= const(n), left < const(n + tile.wide)]), step))
+        return [Let(left, known.expr(tile.rest), seq(*steps))]
+
+    def look_at_edges(self, body: Stmt, tile: _Tile, known: Facts) -> None:
+        """Find the choices in the body that all rounds but some last ones are free of."""
+        if tile.unit > 1:
+            return
+
+        def walk(s: Any, known: Facts) -> None:
+            if isinstance(s, For):
+                known = known.bind(s.var, *loop_range(s))
+            elif isinstance(s, Select):
+                for part in parts_of(s.cond):
+                    edges = self.edges_of(part, tile, known)
+                    if edges is not None:
+                        tile.free.add(part)
+                        tile.edges = max(tile.edges, edges)
+            for c in s.children():
+                walk(c, known)
+
+        walk(body, known)
+
+    def edges_of(self, part: Expr, tile: _Tile, known: Facts) -> int | None:
+        """How many of the last rounds may find a condition false, which becomes so along the tile;
+        None if it does not, or if they may be many."""
+        if not isinstance(part, Binary) or part.op not in BOUNDS or part.a.dtype is not i64:
+            return None
+        sign, more = BOUNDS[part.op]
+        form = known.sum(known.affine(part.b), known.affine(part.a), -1) * sign + more
+        along = [t for t in form.terms if known.variables(t) & tile.loops]
+        if len(along) != 1 or along[0] not in tile.loops or form.terms[along[0]] > 0:
+            return None
+        slope = form.terms[along[0]]
+        others = Affine({t: c for t, c in form.terms.items() if t != along[0]}, form.const)
+        last = known.sum(others, tile.rest - 1, slope)
+        return next((n for n in range(MOST_EDGES + 1) if known.nonnegative(last - n * slope)), None)
 
     def tiles(self, loop: For, known: Facts) -> list[_Tile]:
         """The tiles that a loop walks: what its body unrolls under a condition on the loop."""
@@ -230,12 +291,16 @@ def _accesses(s: Any, tile: _Tile, inside: bool) -> Iterator[tuple[Node, bool]]:
 
 
 class _Window:
-    """The rounds from `at` on, `wide` of them (at None: all), without the tile's conditions. The
-    body's own buffers count from the window's first round."""
+    """The rounds from `at` on, `wide` of them (at None: all), without the tile's conditions;
+    `asks`: with the choices that other rounds are free of. The body's own buffers count from the
+    window's first round."""
 
-    def __init__(self, tile: _Tile, own: set[Buffer], at: Var | None, wide: int = 0) -> None:
+    def __init__(
+        self, tile: _Tile, own: set[Buffer], at: Expr | None, wide: int = 0, *, asks: bool = False
+    ) -> None:
         self.tile, self.own, self.at, self.wide = tile, own, at, wide
         self.keeps = at is not None and tile.unit > 1  # the last of its vectors may be cut
+        self.free = set[Expr]() if asks else tile.free
 
     def stmt(self, s: Any) -> Any:
         if isinstance(s, For) and s.var in self.tile.loops and self.at is not None:
@@ -258,8 +323,13 @@ class _Window:
         return s.map_children(inner)
 
     def expr(self, e: Any) -> Any:
+        if isinstance(e, Select) and self.free:
+            left = [p for p in parts_of(e.cond) if p not in self.free]
+            if not left:
+                return self.expr(e.then)
+            e = Select(all_of(left), e.then, e.other)
         if self.at is None:
-            return e
+            return e.map_children(self.expr) if self.free else e
         if isinstance(e, Var):
             return e + self.at if e in self.tile.loops else e
         if isinstance(e, Load) and e.buffer in self.own:

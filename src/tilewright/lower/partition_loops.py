@@ -9,7 +9,7 @@ code of its own. Copies of a body cost code, so they are paid from a budget.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -81,11 +81,13 @@ def own_memory(s: Any, taken: set[str]) -> Any:
 
 @dataclass(frozen=True)
 class _Guard:
-    """A condition, the loops around it (inside the statement asked), and its variables."""
+    """A condition, the loops around it (inside the statement asked), its variables, and conditions
+    under which it is asked."""
 
     cond: Expr
     loops: tuple[For, ...]
     vars: frozenset[Var]
+    under: tuple[Expr, ...] = ()
 
 
 class _Partition:
@@ -101,7 +103,7 @@ class _Partition:
             return known[1]
         found: list[_Guard] = []
         if isinstance(s, For):
-            found = [_Guard(g.cond, (s, *g.loops), g.vars) for g in self.guards(s.body)]
+            found = [replace(g, loops=(s, *g.loops)) for g in self.guards(s.body)]
         elif isinstance(s, Store | Eval):
             for n in visit(s.value):
                 if isinstance(n, Select) and _reads(n):
@@ -110,13 +112,21 @@ class _Partition:
                     conds = [m.cond for i in n.indices for m in visit(i) if isinstance(m, Select)]
                     found += [_Guard(c, (), frozenset(free_vars(c))) for c in conds]
         else:
-            if isinstance(s, If):
+            cheap = isinstance(s, If) and self.is_cheap(s)
+            if isinstance(s, If) and not cheap:
                 found.append(_Guard(s.cond, (), frozenset(free_vars(s.cond))))
             found += [g for c in s.children() if isinstance(c, Stmt) for g in self.guards(c)]
+            if isinstance(s, If) and cheap:
+                found = [replace(g, under=(s.cond, *g.under)) for g in found]
             if isinstance(s, Let):  # outside, the name says nothing
                 found = [g for g in found if s.var not in g.vars]
         self.found[id(s)] = s, found
         return found
+
+    def is_cheap(self, s: If) -> bool:
+        """Is it a branch around loops, in a function of open sizes? It is asked rarely, and a copy
+        of the loops costs as much as ever."""
+        return bool(self.params) and s.other is None and isinstance(s.then, For)
 
     def go(self, s: Any, known: Facts) -> Any:
         if isinstance(s, For):
@@ -206,7 +216,9 @@ class _Partition:
                 part = s.replace(start=start, stop=stop)
                 low, high = loop_range(part)
                 if place == 1 and last is not None:
-                    high = last - 1  # where the part has iterations, its stop is not held back
+                    high = last - 1  # where the part has iterations, its ends are not held back
+                if place > 0 and first is not None and self.params:
+                    low = known.simplify(maximum(low if place == 2 else s.start, first))
                 body = self.go(s.body, known.bind(s.var, low, high))
                 made[place] = part.replace(body=body)
         return seq(*(made[place] for place in sorted(made)))
@@ -245,6 +257,8 @@ def _conditions(var: Var, guards: list[_Guard], known: Facts) -> list[Affine]:
         here = known
         for f in guard.loops:
             here = here.bind(f.var, *loop_range(f))
+        for cond in guard.under:
+            here = here.under(cond)
         for part in parts_of(here.condition(guard.cond)):
             if part in seen or not isinstance(part, Binary) or part.op not in BOUNDS:
                 continue

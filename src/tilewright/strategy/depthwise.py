@@ -8,6 +8,8 @@ so that those inside ask nothing. Where that would be too much code, a padded co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.ir.expr import Load, Select, as_int
 from tilewright.ir.walk import blocks, stores
 from tilewright.lower.partition_loops import BUDGET
@@ -27,6 +29,7 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
+from tilewright.strategy.padding import image_of
 from tilewright.strategy.pointwise import stream, vectorize_inner
 from tilewright.strategy.registers import fill_registers
 from tilewright.strategy.tiles import heights, strip
@@ -51,13 +54,15 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     columns = schedule.decide("columns", strip(width, min(most, fit[-1])), fit)
     rows = schedule.decide("rows", 1, divisors(height, fit[-1] // columns))
     taps = as_int(find(schedule, name).axes[-1].extent) or LARGE  # of a row, written out
-    copies = 9 if width > columns else 3  # of a strip: for the ends and the middle of both loops
-    copies *= 3 ** len(deep)
-    cheap = copies * vectors * columns * rows * (taps + 2) <= BUDGET  # 2: it begins, it is stored
     known = extent(schedule, y, 0) > 0 and extent(schedule, x, 0) > 0
-    pad = decide_pad(schedule, anchor.pad, cheap and known, shared, c)
+    copies = 3 if width > columns else 1  # of a strip: for the ends and the middle of a row
+    copies *= 3 ** (1 + len(deep)) if known else 2  # for those of the others, or for narrow strips
+    cheap = copies * vectors * columns * rows * (taps + 2) <= BUDGET  # 2: it begins, it is stored
+    pad = decide_pad(schedule, anchor.pad, cheap, shared, c)
     if anchor.pad is not None and pad == "whole":
         stream(schedule, anchor.pad, target, threads)
+    if anchor.pad is not None and pad == "none" and known:
+        schedule.compute_inline(anchor.pad)
     y, y_inner = split(schedule, y, rows) if rows > 1 else (y, "")
     x_outer, x_inner = split(schedule, x, columns)
     one = vectors * lanes == block
@@ -70,6 +75,9 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     count = 5 + len(deep)
     (*_, own_y, own_x, own_i), reduced = own[:count], own[count:]
     fill_registers(schedule, anchor.block, (own_y, own_x), own_i, reduced, lanes, written=1)
+    if anchor.pad is not None and pad == "none" and not known:
+        skip_rows(schedule, name, reduced)
+        schedule.compute_inline(anchor.pad)
     unroll(schedule, y_inner, x_inner, several)
     vectorize(schedule, lane)
     if anchor.pad is not None and pad == "channels":
@@ -90,7 +98,13 @@ def decide_pad(schedule: Schedule, pad: str | None, cheap: bool, shared: bool, c
     moves = all(isinstance(v, Select) and isinstance(v.then, Load) for v in values)  # cheap to ask
     ways = ["none"] * moves + ["whole"] + ["channels"] * bool(channel)
     pick = "whole" if shared else ways[-1]
-    way = schedule.decide("pad", "none" if moves and cheap else pick, ways)
-    if way == "none":
-        schedule.compute_inline(pad)
-    return way
+    return schedule.decide("pad", "none" if moves and cheap else pick, ways)
+
+
+def skip_rows(schedule: Schedule, anchor: str, taps: Sequence[str]) -> None:
+    """Ask once for all taps of a row whether it is one of the image: an open height is not cut
+    where rows begin and end to be."""
+    image = image_of(schedule, anchor).buffer.name
+    for loop in taps[:-1]:
+        if loop:
+            schedule.skip_zeros(image, loop)
