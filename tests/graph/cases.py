@@ -263,6 +263,8 @@ def _measured() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         ("axes_last", [f(2, 3), np.array([False, False])], {"rows": 6, "columns": 1}),
         ("places", [np.array([True, False, True, True, False])], {}),
         ("places", [np.zeros(3, bool)], {}),
+        ("chosen", [np.array(True), f(4, 3), f(2, 3)], {"length": 4}),
+        ("chosen", [np.array(False), f(4), f(2)], {"length": 2}),
         ("keep_apart", [b(2, 5, 5), b(2, 5), np.array([3])], {}),
         ("keep_apart", [b(1, 4, 4), np.ones((1, 4), bool), np.array([1])], {}),
         ("couple", [contests(3, 4)], {}),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from tilewright.driver.own_sizes import Own
 from tilewright.graph import sizes
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.group import FusedGraph, FusedGroup
+from tilewright.graph.passes.demand import Demand
 from tilewright.graph.passes.plan_memory import MemoryPlan, is_measured
 from tilewright.graph.requirements import required_by, sizes_of_values
 from tilewright.ir.dtype import DType, i64
@@ -195,7 +197,15 @@ def _steps(
     """What the host program does on one machine, and what it tells where a value does not fit."""
     graph = fused.graph
     symbols = (*graph.symbols, *graph.measured)
-    steps: list[Step] = []
+    steps: list[tuple[Demand, Step]] = []
+
+    def add(step: Step, demand: Demand = ()) -> None:
+        steps.append((demand, step))
+
+    def require(size: Expr, what: str, demand: Demand = ()) -> None:
+        add(Require(size, len(tells)), demand)
+        tells.append(what)
+
     most = {s: graph.ranges.get(s.name, (0, abi.MOST_SYMBOL))[1] for s in graph.symbols}
     most |= dict.fromkeys(graph.measured, MOST_MEASURED)
     limited: set[Expr] = set()
@@ -208,32 +218,46 @@ def _steps(
     )
     nodes = [n for g in fused.groups for n in g.nodes]
     for size, what in (*graph.required, *sizes_of_values(nodes, place.measured)):
-        steps.append(Require(size, len(tells)))
-        tells.append(what)
+        require(size, what)
     for group in fused.groups:
         if group.name not in of_func:
             for node in group.nodes:
                 if node.op == "measure":
                     names = tuple((symbols.index(Var(s)), s) for s in node["symbols"])
-                    steps.append(Measure(place(node.inputs[0]), names, len(tells)))
+                    add(Measure(place(node.inputs[0]), names, len(tells)))
                     tells.append(node["what"])
                 elif node.op == "check_bounds":
                     checks = [s for s in _checks(node, place) if s not in done]
                     done.update(checks)
-                    steps += checks
+                    steps += [((), check) for check in checks]
             continue
+        launches = list(_launches(*of_func[group.name], group, code, place))
+        provides = [s for s in launches if isinstance(s, Provide)]
         for node in group.nodes:
             for size, what in required_by(node, known):
-                steps.append(Require(size, len(tells)))
-                tells.append(what)
+                require(size, what, () if provides else group.demand)
         for value in (v for node in group.nodes for v in node.outputs):
             if is_measured(value, place.measured) and value.nbytes not in limited:
                 limited.add(value.nbytes)
                 if sizes.greatest(value.nbytes, most) > MOST_BYTES:
-                    steps.append(Require(sizes.size(MOST_BYTES - value.nbytes), len(tells)))
-                    tells.append(f"{value!r} would take more memory than any machine has")
-        steps += _launches(*of_func[group.name], group, code, place)
-    return steps, tells
+                    told = f"{value!r} would take more memory than any machine has"
+                    require(sizes.size(MOST_BYTES - value.nbytes), told)
+        for step in launches:
+            add(step, () if isinstance(step, Provide) else group.demand)
+    return _under_conditions(steps, place), tells
+
+
+def _under_conditions(steps: Sequence[tuple[Demand, Step]], place: _Places) -> list[Step]:
+    """The steps, neighbours that one condition asks for in one branch."""
+    made: list[Step] = []
+    for first, group in groupby(steps, lambda pair: pair[0][:1]):
+        if not first:
+            made += [step for _, step in group]
+            continue
+        ((condition, holds),) = first
+        inside = tuple(_under_conditions([(rest[1:], step) for rest, step in group], place))
+        made.append(Branch(place(condition), *((inside, ()) if holds else ((), inside))))
+    return made
 
 
 def _checks(node: Node, place: _Places) -> Iterator[Step]:

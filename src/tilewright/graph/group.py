@@ -26,10 +26,20 @@ class FusedGroup:
     anchor: the node whose loops the others follow. fusion: its class. embedded: single-element
     constants that stand in the code (integers do not: they may be indices, and then one kernel
     serves all of them). why: for each node but the anchor, and for each input that another group
-    makes, why.
+    makes, why. demand: the booleans, made before, that must be as said for the group to be needed.
     """
 
-    __slots__ = ("anchor", "embedded", "fusion", "inputs", "name", "nodes", "outputs", "why")
+    __slots__ = (
+        "anchor",
+        "demand",
+        "embedded",
+        "fusion",
+        "inputs",
+        "name",
+        "nodes",
+        "outputs",
+        "why",
+    )
 
     def __init__(
         self,
@@ -40,8 +50,10 @@ class FusedGroup:
         anchor: Node,
         embedded: Mapping[Value, Any],
         why: Mapping[str, str],
+        demand: Sequence[tuple[Value, bool]] = (),
     ) -> None:
         self.name, self.nodes = name, tuple(nodes)
+        self.demand = tuple(demand)
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.anchor, self.embedded, self.why = anchor, dict(embedded), dict(why)
         self.fusion: Fusion = OPERATORS[anchor.op].fusion
@@ -59,6 +71,9 @@ class FusedGroup:
     def explain(self) -> str:
         """The group as text: its nodes, then why each edge is fused or cut."""
         lines = [f"{self.name}: {self.fusion.value}, anchor {self.anchor.name}"]
+        if self.demand:
+            told = " and ".join(v.name if holds else f"not {v.name}" for v, holds in self.demand)
+            lines[0] += f", if {told}"
         lines += [f"    {line}" for n in self.nodes for line in node_lines(n)]
         lines += [f"  {subject}: {reason}" for subject, reason in self.why.items()]
         return "\n".join(lines)
@@ -122,6 +137,7 @@ def make_group(
     outputs: Sequence[Value],
     anchor: Node,
     why: Mapping[str, str],
+    demand: Sequence[tuple[Value, bool]] = (),
 ) -> FusedGroup:
     """A group of nodes: its inputs are what the nodes read and do not make. Single numbers are
     embedded, but for operators that read memory themselves."""
@@ -140,4 +156,4 @@ def make_group(
                 else float(np.asarray(array, np.float32).reshape(()))
             )
     inputs = [v for v in read if v not in embedded]
-    return FusedGroup(name, nodes, inputs, outputs, anchor, embedded, why)
+    return FusedGroup(name, nodes, inputs, outputs, anchor, embedded, why, demand)

@@ -294,6 +294,11 @@ def either(n: Site, condition: Value, a: Value, b: Value) -> Value:
     if a.shape == b.shape:
         return op(n, "where", condition, a, b)
     ours, theirs = counted(n, a.shape[0]), counted(n, b.shape[0])
+    if n.importer.body is None:
+        many = measure(n, choose(n, condition, ours, theirs), "what the condition chooses")[0]
+        holds = op(n, "reshape", condition, shape=())
+        return op(n, "chosen", holds, a, b, length=many)
+    # inside a loop's body kernels are made of expressions
     chosen = [choose(n, condition, 0, ours), choose(n, condition, ours, theirs)]
     start, many = measure(n, op(n, "concat", *chosen, axis=0), "what the condition chooses")
     both, rest = op(n, "concat", a, b, axis=0), a.shape[1:]

@@ -63,6 +63,39 @@ def view_as(x: Any, *, shape: Sizes) -> Any:
     return te.compute(goal, at, name="view_as")
 
 
+def _chosen_type(condition: Any, a: Any, b: Any, *, length: Any) -> Type:
+    need(condition.dtype.is_bool and condition.shape == (), "its condition is one bool")
+    need(a.dtype is b.dtype, f"chooses between {a.dtype} and {b.dtype}")
+    need(len(a.shape) > 0 and a.shape[1:] == b.shape[1:], "only first sizes may differ")
+    return a.dtype, (sizes.size(length), *a.shape[1:])
+
+
+@operator(
+    fusion=OPAQUE,
+    infer=_chosen_type,
+    reference=lambda condition, a, b, length: (a if condition else b)[:length],
+)
+def chosen(condition: Any, a: Any, b: Any, *, length: Any) -> Any:
+    """a where the condition holds, else b, whose first sizes may differ: the run has found that of
+    the chosen one to be `length`. The other is not read."""
+
+    def body(inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:
+        (holds, *sides), (out,) = inputs, outputs
+
+        def copy(source: Buffer, label: str) -> Stmt:
+            place = tuple(Var(f"chosen_{label}{d}") for d in range(out.rank))
+            made: Stmt = Store(out, place, Load(source, place))
+            for var, size in reversed(list(zip(place, out.shape, strict=True))):
+                made = For(var, const(0), size, "serial", made)
+            return made
+
+        then, other = (copy(side, label) for side, label in zip(sides, "ab", strict=True))
+        return If(Load(holds, ()), then, other)
+
+    shape = (sizes.size(length), *a.shape[1:])
+    return te.extern(shape, [condition, a, b], body, dtype=a.dtype, name="chosen")
+
+
 def _axes_last_type(x: Any, mask: Any, *, rows: Any, columns: Any) -> Type:
     need(mask.dtype.is_bool, f"the mask holds {mask.dtype}, not booleans")
     need(

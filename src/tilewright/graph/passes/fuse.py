@@ -10,7 +10,8 @@ may join at once.
     reduction  softmax, norms, pools: what feeds it (injective) and element-wise work on its output
     injective  element-wise work, slices, transposes, gathers: any of these together
     opaque     alone
-Views (reshape) are no code and stay alone.
+Views (reshape) are no code and stay alone. What is needed under one condition joins nothing that is
+needed under another (`demand`), and conditions are results.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.group import FusedGraph, FusedGroup, make_group
 from tilewright.graph.operator import BROADCAST, COMPLEX, INJECTIVE, OPAQUE, OPERATORS, REDUCTION
 from tilewright.graph.passes.attention import attention
+from tilewright.graph.passes.demand import demand
 from tilewright.graph.written_out import Written, load_of, written_out
 from tilewright.ir.expr import as_int
 
@@ -51,7 +53,9 @@ class _Fusion:
         self.users = graph.users()
         self.made_by = graph.producers()
         self.order = {n: i for i, n in enumerate(graph.nodes)}
+        self.demand = demand(graph)
         self.kept = set(graph.outputs)
+        self.kept.update(v for asked in self.demand.values() for v, _ in asked)
         self.meets = self.post_dominators()
         self.group: dict[Node, Node] = {}  # node → anchor
         self.members: dict[Node, list[Node]] = {}
@@ -60,7 +64,11 @@ class _Fusion:
     def run(self) -> FusedGraph:
         for node in self.graph.nodes:
             before = attention(node, self.made_by, self.users, self.kept)
-            if before and self.group.keys().isdisjoint((node, *before)):
+            if (
+                before
+                and self.group.keys().isdisjoint((node, *before))
+                and self.alike(node, before)
+            ):
                 self.start(node)
                 before.sort(key=self.order.__getitem__)
                 self.join(node, before, "its rows are made in tiles, with those of the result")
@@ -164,10 +172,16 @@ class _Fusion:
                 stack.extend(u for v in node.outputs for u in self.users[v])
         return sorted(seen, key=self.order.__getitem__)
 
+    def alike(self, anchor: Node, nodes: Iterable[Node]) -> bool:
+        """Are all needed under the same conditions?"""
+        return all(self.demand[node] == self.demand[anchor] for node in nodes)
+
     def refusal(self, anchor: Node, nodes: list[Node]) -> str:
         """Why `nodes` may not follow in the anchor's group; empty if they may."""
         kind = OPERATORS[anchor.op].fusion
         out = anchor.output
+        if not self.alike(anchor, nodes):
+            return f"{anchor.name} is not always needed"
         for node in nodes:
             entry = OPERATORS[node.op]
             if entry.view and (kind in (COMPLEX, REDUCTION) or node is nodes[-1]):
@@ -240,6 +254,8 @@ class _Fusion:
             reason = ""
             if entry.view:
                 reason = "a view needs no code"
+            elif not self.alike(anchor, [node]):
+                reason = "it is not always needed"
             elif entry.fusion not in (BROADCAST, INJECTIVE) or node.op == "concat":
                 reason = f"{node.op} is {entry.fusion.value}"
             elif any(self.group.get(u) is not anchor for u in self.users[value]):
@@ -262,6 +278,7 @@ class _Fusion:
     def finish(self) -> FusedGraph:
         groups: list[FusedGroup] = []
         taken: dict[str, int] = {}
+        there = set(self.graph.inputs)
         ready = sorted(
             (max(self.order[n] for n in nodes), anchor) for anchor, nodes in self._by_anchor()
         )
@@ -282,7 +299,10 @@ class _Fusion:
             count = taken.get(label, 0)
             taken[label] = count + 1
             name = f"{label}_{count}" if count else label
-            groups.append(make_group(self.graph, name, nodes, outputs, anchor, self.why[anchor]))
+            asked = [x for x in self.demand[anchor] if x[0] in there]
+            why = self.why[anchor]
+            groups.append(make_group(self.graph, name, nodes, outputs, anchor, why, asked))
+            there.update(outputs)
         return FusedGraph(self.graph, groups)
 
     def _by_anchor(self) -> Iterable[tuple[int, list[Node]]]:

@@ -188,7 +188,7 @@ def _lives(fused: FusedGraph, bases: Mapping[Value, Value]) -> dict[Value, int]:
     """The last group in which each value is read or made; that of a view counts for its base."""
     last: dict[Value, int] = {}
     for n, group in enumerate(fused.groups):
-        for value in (*group.inputs, *group.outputs):
+        for value in (*group.inputs, *group.outputs, *(v for v, _ in group.demand)):
             last[bases.get(value, value)] = n
     return last
 

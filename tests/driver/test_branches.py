@@ -1,0 +1,95 @@
+"""Branches that a condition of the run chooses: what only the other one needs is not computed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.driver.compile import compile_observed
+from tilewright.graph import Builder, evaluate
+from tilewright.graph.graph import Graph
+from tilewright.graph.passes.fuse import fuse
+from tilewright.runtime.profile import Roofline
+
+
+def two_layers(shared: bool = False) -> Graph:
+    """x w where the mean of c is above 0, else tanh(x v) u (and x w, `shared`, is a result too)."""
+    build, random = Builder("g"), np.random.default_rng(0)
+    x, c = build.input("x", "f32", (build.symbol("n"), 64)), build.input("c", "f32", (5,))
+
+    def product(value, wide):
+        weights = random.standard_normal((64, wide)).astype(np.float32) / 8
+        return build.emit("matmul", value, build.constant(weights))
+
+    mean = build.emit("reduce_mean", c, axes=(0,))
+    condition = build.emit("greater", mean, build.constant(0.0))
+    then = product(x, 40)
+    other = product(build.emit("tanh", product(x, 64)), 40)
+    y = build.emit("relu", build.emit("where", condition, then, other))
+    return build.finish({"y": y, **({"z": build.emit("copy", then)} if shared else {})})
+
+
+def launched(exe, *arrays) -> set[str]:
+    """Operators of the kernels that ran."""
+    profile = exe.profile(*arrays, seconds=0.0, machine=Roofline(1, 1))
+    return {op for kernel in profile if kernel.launches for op in kernel.ops}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_only_the_taken_branch_runs(threads):
+    exe = compile_observed(two_layers(), threads=threads, cache=False)
+    x, c = np.ones((7, 64), np.float32), np.ones(5, np.float32)
+    assert "tanh" in launched(exe, x, -c) and "tanh" not in launched(exe, x, c)
+    count = [sum(k.launches for k in exe.profile(x, s * c, seconds=0.0, machine=Roofline(1, 1)))
+             for s in (1, -1)]  # fmt: skip
+    assert count[0] < count[1]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_values_agree_with_either_branch(shared):
+    graph, random = two_layers(shared), np.random.default_rng(1)
+    exe = compile_observed(graph, threads=2, cache=False)
+    for n in (1, 19, 4, 19):
+        for sign in (1, -1):
+            x = random.standard_normal((n, 64)).astype(np.float32)
+            c = sign * np.abs(random.standard_normal(5)).astype(np.float32)
+            for got, wanted in zip(exe(x, c), evaluate(graph, [x, c]), strict=True):
+                np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_what_others_read_too_is_always_needed():
+    demands = {g.nodes[0].op: g.demand for g in fuse(two_layers(shared=True)).groups}
+    assert not demands["reduce_mean"] and demands["matmul"]  # the last product is the other's
+    products = [g for g in fuse(two_layers(shared=True)).groups if "matmul" in g.ops]
+    assert [bool(g.demand) for g in products] == [False, True, True]
+
+
+def test_a_few_numbers_are_not_worth_a_branch():
+    build = Builder("g")
+    x, c = build.input("x", "f32", (3,)), build.input("c", "bool", ())
+    y = build.emit("where", c, build.emit("exp", x), build.emit("sin", x))
+    assert not any(group.demand for group in fuse(build.finish({"y": y})).groups)
+
+
+def test_choices_inside_of_choices():
+    build = Builder("g")
+    x = build.input("x", "f32", (build.symbol("n"), 32))
+    a, b = build.input("a", "bool", ()), build.input("b", "bool", ())
+    weights = [
+        build.constant(np.random.default_rng(k).standard_normal((32, 32)).astype(np.float32))
+        for k in range(3)
+    ]
+    both = build.emit("logical_and", a, b)
+    one, two, three = (build.emit("matmul", x, w) for w in weights)
+    inner = build.emit("where", build.emit("logical_not", b), two, three)
+    y = build.emit("where", both, one, build.emit("where", a, inner, x))
+    graph = build.finish({"y": y})
+    exe = compile_observed(graph, threads=1, cache=False)
+    array = np.random.default_rng(9).standard_normal((6, 32)).astype(np.float32)
+    for p in (False, True):
+        for q in (False, True):
+            arrays = [array, np.array(p), np.array(q)]
+            (got,), (wanted,) = exe(*arrays), evaluate(graph, arrays)
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+            profile = exe.profile(*arrays, seconds=0.0, machine=Roofline(1, 1))
+            assert sum(k.launches for k in profile if "dense_packed" in k.ops) == p
