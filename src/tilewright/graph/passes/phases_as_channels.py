@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.graph import sizes
 from tilewright.graph.builder import Edit, Rule
 from tilewright.graph.graph import Graph, Node
 from tilewright.graph.passes.canonicalise import RULES
@@ -32,12 +33,9 @@ def phases_as_channels(graph: Graph) -> Graph:
 def _is_narrow(graph: Graph, node: Node) -> bool:
     if node.op != "conv_transpose" or node["groups"] != 1 or max(node["dilations"] or (1,)) > 1:
         return False
-    x, w, *bias = node.inputs
+    _, w, *bias = node.inputs
     known = all(v in graph.constants for v in (w, *bias))
-    sized = all(as_int(size) is not None for size in x.shape[1:])
-    return (
-        known and sized and prod(node["strides"] or (1,)) > 1 and (as_int(w.shape[1]) or 9) <= FEW
-    )
+    return known and prod(node["strides"] or (1,)) > 1 and (as_int(w.shape[1]) or 9) <= FEW
 
 
 def _together(edit: Edit, node: Node) -> Any:
@@ -49,16 +47,20 @@ def _together(edit: Edit, node: Node) -> Any:
     rank = len(kernel)
     strides = node["strides"] or (1,) * rank
     begins = [before for before, _ in node["pads"] or ((0, 0),) * rank]
-    image, result = ([as_int(n) or 0 for n in v.shape[2:]] for v in (x, node.output))
+    image, result = (v.shape[2:] for v in (x, node.output))
     # Place Y of the result is phase (Y + begin) % s of place u = (Y + begin) // s, and sums up tap
     # phase + s t of the kernel times place u - t of the image.
     taps = [-(-k // s) for k, s in zip(kernel, strides, strict=True)]
     first = [b // s for b, s in zip(begins, strides, strict=True)]
     places = [
-        (n - 1 + b) // s - u + 1 for n, b, s, u in zip(result, begins, strides, first, strict=True)
+        sizes.size((n - 1 + b) // s - u + 1)
+        for n, b, s, u in zip(result, begins, strides, first, strict=True)
     ]
-    pads = [(t - 1 - u, m - n + u) for t, u, m, n in zip(taps, first, places, image, strict=True)]
-    if any(side < 0 for pad in pads for side in pad) or 0 in places:
+    pads = [  # -1: who knows
+        (t - 1 - u, -1 if (end := as_int(sizes.size(m - n + u))) is None else end)
+        for t, u, m, n in zip(taps, first, places, image, strict=True)
+    ]
+    if any(side < 0 for pad in pads for side in pad) or 0 in map(as_int, places):
         return None
     filters = np.zeros((co, *strides, ci, *taps), weights.dtype)
     for phase in product(*map(range, strides)):
@@ -80,7 +82,7 @@ def _together(edit: Edit, node: Node) -> Any:
     made = edit.emit("reshape", made, shape=(x.shape[0], co, *strides, *places))
     mixed = [axis for d in range(rank) for axis in (2 + rank + d, 2 + d)]
     made = edit.emit("transpose", made, perm=(0, 1, *mixed))
-    whole = tuple(m * s for m, s in zip(places, strides, strict=True))
+    whole = tuple(sizes.size(m * s) for m, s in zip(places, strides, strict=True))
     made = edit.emit("reshape", made, shape=(x.shape[0], co, *whole))
     starts = (0, 0, *(b % s for b, s in zip(begins, strides, strict=True)))
     return edit.emit("slice", made, starts=starts, shape=node.output.shape, name=node.name)
