@@ -1,23 +1,31 @@
 """LLVM text → object code, assembly or optimised text, through llvmlite.
 
 The pass list was chosen by measurement: the emitter already hoists, unrolls, vectorises and shares,
-so what remains is to bring local buffers into registers and to tidy up.
+so what remains is to bring local buffers into registers and to tidy up. The code generator's own
+passes are fixed but for those that an option leaves out (docs/decisions/030).
 """
 
 from __future__ import annotations
 
 import functools
 import re
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import llvmlite.binding as llvm
 
 from tilewright.support.errors import InternalFault
 from tilewright.support.memory import room
+from tilewright.target.processors import architecture
 from tilewright.target.target import Target
 
 LEAST_ROOM = 32 << 20  # bytes that LLVM may need for any text, with its targets,
 ROOM_PER_BYTE = 256  # and for each byte of it
+LEFT_OUT = ("disable-lsr",)  # a fifth of LLVM's time for addresses that are as good without
+
+_options = threading.Lock()
 
 
 @functools.lru_cache(maxsize=1)
@@ -76,11 +84,30 @@ def _passes(target: Target) -> tuple[Any, Any]:
     return passes, builder
 
 
+@contextmanager
+def _left_out(target: Target) -> Generator[None]:
+    """Without the passes of `LEFT_OUT`, where that was measured. LLVM's options belong to the
+    process: another user of llvmlite finds them as they were."""
+    chosen = LEFT_OUT if architecture(target.triple) == "x86_64" else ()
+    with _options:
+        try:
+            for name in chosen:
+                llvm.set_option("", f"-{name}=1")
+            yield
+        finally:
+            for name in chosen:
+                llvm.set_option("", f"-{name}=0")
+
+
 def compile_object(text: str, target: Target) -> bytes:
     """A relocatable object."""
-    return machine(target).emit_object(optimise(text, target))
+    module = optimise(text, target)
+    with _left_out(target):
+        return machine(target).emit_object(module)
 
 
 def compile_assembly(text: str, target: Target) -> str:
     """The same code as assembly text."""
-    return machine(target).emit_assembly(optimise(text, target))
+    module = optimise(text, target)
+    with _left_out(target):
+        return machine(target).emit_assembly(module)
