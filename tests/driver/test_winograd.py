@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from torch import nn
@@ -86,3 +87,24 @@ def test_plain_convolutions_are_as_exact_as_eager(conv: nn.Module) -> None:
         np.abs(np.asarray(y).reshape(exact.shape) - exact).max() for y in (made, eager)
     )
     assert error < 3 * theirs
+
+
+def test_every_command_can_do_without(command, tmp_path) -> None:
+    """As `compile`, `inspect` and `bench` take --no-winograd."""
+    w = np.random.default_rng(1).standard_normal((64, 64, 3, 3)).astype(np.float32)
+    info = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])], "g",
+        [info("x", onnx.TensorProto.FLOAT, [1, 64, 28, 28])],
+        [info("y", onnx.TensorProto.FLOAT, [1, 64, 28, 28])],
+        [onnx.numpy_helper.from_array(w, "w")],
+    )  # fmt: skip
+    path = tmp_path / "conv.onnx"
+    opset = onnx.helper.make_opsetid("", 18)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=9), path)
+    for options, there in (((), True), (("--no-winograd",), False)):
+        status, printed, errors = command("inspect", path, "--kernels", *options)
+        assert (status, errors) == (0, "") and ("winograd" in printed) == there
+    bench = "bench", path, "--against", "none", "--seconds", "0.02", "--no-winograd", "--roofline"
+    status, printed, errors = command(*bench)
+    assert status == 0 and "conv_packed" in printed and "winograd" not in printed

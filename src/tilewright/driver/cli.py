@@ -65,6 +65,14 @@ Given = Annotated[
     list[str] | None,
     typer.Option("--input", help="An input's array, as in image=file.npy; others are random."),
 ]
+Winograd = Annotated[
+    bool | None,
+    typer.Option(
+        "--winograd/--no-winograd",
+        help="Whether 3x3 convolutions may be Winograd's: faster, less exact.",
+        show_default="on",
+    ),
+]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile even what the cache has.")]
 
 
@@ -77,14 +85,7 @@ def compile_command(
     target: TargetsOption = None,
     threads: Threads = None,
     opt_level: Level = 3,
-    winograd: Annotated[
-        bool | None,
-        typer.Option(
-            "--winograd/--no-winograd",
-            help="Whether 3x3 convolutions may be Winograd's: faster, less exact.",
-            show_default="on",
-        ),
-    ] = None,
+    winograd: Winograd = None,
     size: FixedSizes = None,
     library: Annotated[
         Path | None,
@@ -181,6 +182,7 @@ def bench(
         bool,
         typer.Option("--open", help="Measure code for all sizes, not code for these sizes."),
     ] = False,
+    winograd: Winograd = None,
     seed: Annotated[int, typer.Option(help="Of random inputs.")] = 0,
     roofline: Annotated[
         bool,
@@ -221,7 +223,7 @@ def bench(
         )
     sizes = _measured_sizes(model, input or [], size or [])
     fixed = {} if keep_open or model.endswith(".tw") else sizes
-    exes = [_open(model, count, fixed) for count in counts]
+    exes = [_open(model, count, fixed, winograd=winograd) for count in counts]
     arrays = _random_inputs(exes[0], input or [], sizes, seed)
     if roofline:
         _show_rooflines(exes, arrays, seconds, html)
@@ -351,6 +353,7 @@ def inspect(
     target: TargetOption = "cpu",
     threads: Threads = None,
     opt_level: Level = 3,
+    winograd: Winograd = None,
     size: FixedSizes = None,
 ) -> None:
     """Look into a model: its graph before and after fusion, the memory plan, the kernels.
@@ -366,13 +369,13 @@ def inspect(
     if model.endswith(".tw"):
         inspection.show_artifact(console, model)
     elif kernel is not None:
-        jobs = inspection.model_jobs(model, target, threads, opt_level, shapes)
+        jobs = inspection.model_jobs(model, target, threads, opt_level, shapes, winograd)
         text = inspection.kernel_text(inspection.find_job(jobs, kernel), stage.value)
         _print_code(text, {"llvm": "llvm", "asm": "gas"}.get(stage.value, "python"))
     else:
         parts = {"graph": graph, "fused": fused, "memory": memory, "kernels": kernels}
         wanted = [name for name, on in parts.items() if on] or list(parts)
-        inspection.show_model(console, model, wanted, target, threads, opt_level, shapes)
+        inspection.show_model(console, model, wanted, target, threads, opt_level, shapes, winograd)
 
 
 @app.command()
@@ -506,6 +509,7 @@ def _open(
     threads: int | None,
     shapes: dict[str, int] | None = None,
     verify: Path | None = None,
+    winograd: bool | None = None,
 ) -> Any:
     """A model to run: loaded if it is compiled already, else compiled."""
     if verify is not None and not model.endswith(".tw"):
@@ -518,7 +522,9 @@ def _open(
     from tilewright.driver.report.progress import compiling
 
     with compiling(console, Path(model).name) as stages:
-        return compile_observed(model, shapes=shapes, threads=threads, stages=stages)
+        return compile_observed(
+            model, shapes=shapes, threads=threads, winograd=winograd, stages=stages
+        )
 
 
 def _numbers(option: str, text: str) -> list[int]:

@@ -10,10 +10,12 @@ import operator
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.driver.identity import artifact_key, file_identity
+from tilewright.driver.options import Options
 from tilewright.driver.stages import Stages, asked
 from tilewright.runtime.executor import Executable, default_threads
 from tilewright.support import knobs
@@ -56,44 +58,23 @@ def compile(
     result in the cache folder and leave this one there. Raises CompileError (ImportFault for
     malformed files), MemoryFault (a MemoryError too) where memory cannot be had.
     """
+    options = Options(
+        target, example_inputs, dynamic_shapes, shapes, threads, opt_level, winograd, cache
+    )
     if specialise:
         from tilewright.driver.specialised import compile_specialised
 
-        return compile_specialised(
-            source,
-            specialise,
-            target=target,
-            example_inputs=example_inputs,
-            dynamic_shapes=dynamic_shapes,
-            shapes=shapes,
-            threads=threads,
-            opt_level=opt_level,
-            winograd=winograd,
-            cache=cache,
-        )
-    stages, identity, shapes = Stages(), None, _read_shapes(shapes)
+        return compile_specialised(source, specialise, options)
+    stages, identity = Stages(), None
+    options = replace(options, shapes=_read_shapes(shapes))
     with memory_told(asked(source), stages.when):
         if cache and dynamic_shapes is None and opt_level in range(4):
-            found, identity = _compiled_before(
-                source, target, threads, opt_level, shapes, winograd, stages
-            )
+            found, identity = _compiled_before(source, options, stages)
             if found is not None:
                 return found
         from tilewright.driver.compile import compile_observed
 
-        return compile_observed(
-            source,
-            target,
-            example_inputs=example_inputs,
-            dynamic_shapes=dynamic_shapes,
-            shapes=shapes,
-            threads=threads,
-            opt_level=opt_level,
-            winograd=winograd,
-            cache=cache,
-            stages=stages,
-            identity=identity,
-        )
+        return compile_observed(source, **vars(options), stages=stages, identity=identity)
 
 
 def _read_shapes(shapes: Any) -> dict[str, int | tuple[int | None, ...]]:
@@ -115,18 +96,12 @@ def _read_shapes(shapes: Any) -> dict[str, int | tuple[int | None, ...]]:
 
 
 def _compiled_before(
-    source: Any,
-    target: Any,
-    threads: Any,
-    opt_level: int,
-    shapes: Any,
-    winograd: bool | None,
-    stages: Stages,
+    source: Any, options: Options, stages: Stages
 ) -> tuple[Executable | None, str | None]:
     """The model file from the cache, None if it is not there or the compiler has to look at it; and
     the file's identity, if it was asked for."""
     watched = knobs.DUMP.read() or knobs.PRINT.read() or knobs.VERIFY.read() or knobs.DIFF.read()
-    count = default_threads() if threads is None else threads
+    count = default_threads() if options.threads is None else options.threads
     if watched or type(count) is not int or count < 1 or not isinstance(source, str | os.PathLike):
         return None, None
     path = Path(os.fspath(source))
@@ -135,7 +110,9 @@ def _compiled_before(
     store = Cache()
     with stages("identify"):
         identity = file_identity(path, store)
-        key = artifact_key(identity, target, count, opt_level, shapes, winograd)
+        key = artifact_key(
+            identity, options.target, count, options.opt_level, options.shapes, options.winograd
+        )
     with stages("load"):
         found = store.fetch(key, lambda kept: Executable(kept, count))
     if found is not None:

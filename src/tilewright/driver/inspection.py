@@ -21,6 +21,7 @@ from tilewright.lower.pipeline import CPU, STAGES
 from tilewright.runtime.executor import default_threads, load
 from tilewright.schedule.trace import Trace
 from tilewright.strategy.select import default
+from tilewright.support import knobs
 from tilewright.support.errors import CompileError
 from tilewright.target.target import target as read_target
 
@@ -31,10 +32,13 @@ def model_jobs(
     threads: int | None,
     opt_level: int,
     shapes: Shapes | None = None,
+    winograd: bool | None = None,
 ) -> list[Job]:
     """The kernels of a model, not compiled yet."""
     machine, threads = read_target(target), threads or default_threads()
-    fused = prepare(open_source(path, shapes=shapes).graph(), machine, opt_level)
+    winograd = knobs.WINOGRAD.read() if winograd is None else winograd
+    graph = open_source(path, shapes=shapes).graph()
+    fused = prepare(graph, machine, opt_level, winograd=winograd)
     return kernel_jobs(fused, machine, threads, Watch())[-1]
 
 
@@ -90,6 +94,7 @@ def show_model(
     threads: int | None,
     opt_level: int,
     shapes: Shapes | None = None,
+    winograd: bool | None = None,
 ) -> None:
     """Print parts of a model: graph, fused, memory, kernels."""
     machine, threads = read_target(target), threads or default_threads()
@@ -106,8 +111,9 @@ def show_model(
             return
         with KernelPool() as pool:
             program = compile_graph(
-                graph, [machine], threads, opt_level, pool, stages, observers=[keep]
-            )
+                graph, [machine], threads, opt_level, pool, stages, observers=[keep],
+                winograd=winograd,
+            )  # fmt: skip
     kernels = program.manifest.kernels
     for part in parts:
         if part == "graph":

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.driver.entry import compile
+from tilewright.driver.options import Options
 from tilewright.runtime.executor import Executable
 from tilewright.support.errors import CompileError
 
@@ -98,7 +100,7 @@ class Specialised:
         return f"<Specialised {self.general!r}, {len(self.special)} of {self.most} shapes>"
 
 
-def compile_specialised(source: Any, most: int, **options: Any) -> Executable | Specialised:
+def compile_specialised(source: Any, most: int, options: Options) -> Executable | Specialised:
     """As `compile`, with code for up to `most` shapes that calls bring. A model without open sizes
     is compiled as ever. Raises CompileError."""
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
@@ -108,15 +110,16 @@ def compile_specialised(source: Any, most: int, **options: Any) -> Executable | 
     if not isinstance(source, str) and not hasattr(source, "__fspath__"):  # read it once
         from tilewright.driver.source import open_source
 
-        asked = [options.pop(k, None) for k in ("example_inputs", "shapes", "dynamic_shapes")]
-        source = open_source(source, asked[0], None, asked[1], asked[2]).graph()
-    general: Any = compile(source, **options)
+        asked = options.example_inputs, None, options.shapes, options.dynamic_shapes
+        source = open_source(source, *asked).graph()
+        options = replace(options, example_inputs=None, shapes=None, dynamic_shapes=None)
+    general: Any = compile(source, **vars(options))
     if all(symbol.measured for symbol in general.manifest.symbols):
         return general
     names = [t.name for t in general.inputs]
-    fixed = options.pop("shapes", None) or {}
 
     def remake(shapes: Sizes) -> Any:
-        return compile(source, shapes={**fixed, **dict(zip(names, shapes, strict=True))}, **options)
+        fixed = {**(options.shapes or {}), **dict(zip(names, shapes, strict=True))}
+        return compile(source, **vars(replace(options, shapes=fixed)))
 
     return Specialised(general, remake, most)
