@@ -16,7 +16,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from tests.zoo import blocks, weights
+from tests.zoo import weights
+from tests.zoo.blocks import (
+    detection,
+    generation,
+    graphs,
+    recommendation,
+    segmentation,
+    sequences,
+    sound,
+    volumes,
+)
 
 Inputs = dict[str, np.ndarray]
 Draw = Callable[[np.random.Generator], Inputs]
@@ -130,9 +140,9 @@ OTHERS: dict[str, Callable[[], Made]] = {
     "coatnet_nano": image("coatnet_nano_rw_224"),
     "maxvit_pico": image("maxvit_rmlp_pico_rw_256", 256),
     # three axes
-    "resnet3d_18": own(blocks.ResNet3d, normal(1, 3, 8, 112, 112)),
-    "r2plus1d": own(partial(blocks.ResNet3d, factored=True), normal(1, 3, 8, 112, 112)),
-    "unet3d": own(blocks.UNet3d, normal(1, 1, 32, 64, 64)),
+    "resnet3d_18": own(volumes.ResNet3d, normal(1, 3, 8, 112, 112)),
+    "r2plus1d": own(partial(volumes.ResNet3d, factored=True), normal(1, 3, 8, 112, 112)),
+    "unet3d": own(volumes.UNet3d, normal(1, 1, 32, 64, 64)),
     "timesformer": hub(
         "timesformer",
         normal(1, 8, 3, 112, 112),
@@ -144,9 +154,9 @@ OTHERS: dict[str, Callable[[], Made]] = {
         intermediate_size=1536,
     ),
     # segmentation, dilated
-    "deeplabv3_resnet18": own(blocks.DeepLab, normal(1, 3, 256, 256)),
-    "erfnet": own(blocks.ErfNet, normal(1, 3, 256, 512)),
-    "unet": own(blocks.UNet, normal(1, 3, 256, 256)),
+    "deeplabv3_resnet18": own(segmentation.DeepLab, normal(1, 3, 256, 256)),
+    "erfnet": own(segmentation.ErfNet, normal(1, 3, 256, 512)),
+    "unet": own(segmentation.UNet, normal(1, 3, 256, 256)),
     "segformer_b0": hub(
         "segformer",
         normal(1, 3, 512, 512),
@@ -154,9 +164,9 @@ OTHERS: dict[str, Callable[[], Made]] = {
         "AutoModelForSemanticSegmentation",
     ),
     # detection
-    "yolov3_tiny": own(blocks.YoloTiny, normal(1, 3, 416, 416)),
-    "yolov8n": own(blocks.Yolo8, normal(1, 3, 320, 320)),
-    "retinanet": own(blocks.RetinaNet, normal(1, 3, 256, 256)),
+    "yolov3_tiny": own(detection.YoloTiny, normal(1, 3, 416, 416)),
+    "yolov8n": own(detection.Yolo8, normal(1, 3, 320, 320)),
+    "retinanet": own(detection.RetinaNet, normal(1, 3, 256, 256)),
     "yolos_tiny": hub(
         "yolos",
         normal(1, 3, 256, 256),
@@ -171,17 +181,17 @@ OTHERS: dict[str, Callable[[], Made]] = {
         use_mid_position_embeddings=False,
     ),
     # images made
-    "edsr": own(blocks.Edsr, normal(1, 3, 96, 96)),
-    "espcn": own(blocks.Espcn, normal(1, 1, 180, 320)),
-    "style_transfer": own(blocks.StyleTransfer, normal(1, 3, 224, 224)),
-    "diffusion_unet": own(blocks.DiffusionUNet, noisy),
-    "vae_decoder": own(blocks.VaeDecoder, normal(1, 4, 32, 32)),
-    "dit_small": own(blocks.DiT, noisy),
+    "edsr": own(generation.Edsr, normal(1, 3, 96, 96)),
+    "espcn": own(generation.Espcn, normal(1, 1, 180, 320)),
+    "style_transfer": own(generation.StyleTransfer, normal(1, 3, 224, 224)),
+    "diffusion_unet": own(generation.DiffusionUNet, noisy),
+    "vae_decoder": own(generation.VaeDecoder, normal(1, 4, 32, 32)),
+    "dit_small": own(generation.DiT, noisy),
     # sound
-    "hifigan": own(blocks.HifiGan, normal(1, 80, 100)),
-    "wavenet": own(blocks.WaveNet, normal(1, 1, 8000)),
-    "conv_tasnet": own(blocks.ConvTasNet, normal(1, 1, 16000)),
-    "crnn_sound": own(blocks.Crnn, normal(1, 1, 64, 400)),
+    "hifigan": own(sound.HifiGan, normal(1, 80, 100)),
+    "wavenet": own(sound.WaveNet, normal(1, 1, 8000)),
+    "conv_tasnet": own(sound.ConvTasNet, normal(1, 1, 16000)),
+    "crnn_sound": own(sound.Crnn, normal(1, 1, 64, 400)),
     "wav2vec2_small": hub(
         "wav2vec2",
         normal(1, 16000),
@@ -191,7 +201,7 @@ OTHERS: dict[str, Callable[[], Made]] = {
         num_attention_heads=6,
         intermediate_size=1536,
     ),
-    "whisper_tiny_encoder": own(blocks.WhisperEncoder, normal(1, 80, 3000)),
+    "whisper_tiny_encoder": own(sound.WhisperEncoder, normal(1, 80, 3000)),
     "spectrogram_transformer": hub(
         "audio-spectrogram-transformer",
         normal(1, 512, 128),
@@ -203,13 +213,13 @@ OTHERS: dict[str, Callable[[], Made]] = {
         intermediate_size=768,
     ),
     # recommender
-    "dlrm": own(blocks.Dlrm, ratings),
-    "deepfm": own(blocks.DeepFm, ratings),
-    "neural_filtering": own(blocks.NeuralFiltering, pairs),
+    "dlrm": own(recommendation.Dlrm, ratings),
+    "deepfm": own(recommendation.DeepFm, ratings),
+    "neural_filtering": own(recommendation.NeuralFiltering, pairs),
     # graphs
-    "gcn": own(blocks.Gcn, network),
-    "gat": own(blocks.Gat, network),
-    "gin": own(blocks.Gin, network),
+    "gcn": own(graphs.Gcn, network),
+    "gat": own(graphs.Gat, network),
+    "gin": own(graphs.Gin, network),
     # language and state spaces
     "distilbert": hub("distilbert", tokens(128), n_layers=6),
     "albert_base": hub(
@@ -229,7 +239,7 @@ OTHERS: dict[str, Callable[[], Made]] = {
         num_attention_heads=8,
         intermediate_size=1376,
     ),
-    "gru_lexer": own(blocks.GruLexer, tokens(100, 256)),
+    "gru_lexer": own(sequences.GruLexer, tokens(100, 256)),
     "mamba_small": hub(
         "mamba",
         tokens(32, 1000),
@@ -238,7 +248,7 @@ OTHERS: dict[str, Callable[[], Made]] = {
         num_hidden_layers=4,
         state_size=16,
     ),
-    "state_space": own(blocks.DiagonalStates, normal(1, 256, 128)),
+    "state_space": own(sequences.DiagonalStates, normal(1, 256, 128)),
 }
 
 
