@@ -3,8 +3,10 @@
 from tilewright.frontend.onnx import (
     contrib,
     contrib_attention,
+    contrib_few_bits,
     contrib_fused,
     contrib_quantised,
+    contrib_sequences,
     control,
     elementwise,
     gradient,
@@ -35,8 +37,10 @@ from tilewright.frontend.onnx.importer import import_onnx
 __all__ = [
     "contrib",
     "contrib_attention",
+    "contrib_few_bits",
     "contrib_fused",
     "contrib_quantised",
+    "contrib_sequences",
     "control",
     "elementwise",
     "gradient",

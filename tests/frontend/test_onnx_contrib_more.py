@@ -1,0 +1,143 @@
+"""Tables and weights of few bits, gates, crops and words of com.microsoft, beside onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tilewright as tw
+
+MS = "com.microsoft"
+KINDS = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "int32": TensorProto.INT32}
+
+
+def check(
+    op: str, inputs: dict[str, Any], *runs: dict[str, np.ndarray], tolerance: float = 2e-6,
+    **attrs: Any,
+) -> None:  # fmt: skip
+    """One node, beside onnxruntime. inputs: None for one that is left out, a tensor for a constant,
+    a shape for what the runs give."""
+    fixed = [
+        v if isinstance(v, TensorProto) else numpy_helper.from_array(v, k)
+        for k, v in inputs.items()
+        if isinstance(v, np.ndarray | TensorProto)
+    ]
+    given = [
+        helper.make_tensor_value_info(k, KINDS[runs[0][k].dtype.name], list(v))
+        for k, v in inputs.items()
+        if isinstance(v, tuple)
+    ]
+    names = [k if v is not None else "" for k, v in inputs.items()]
+    node = helper.make_node(op, names, ["made"], domain=MS, **attrs)
+    made = helper.make_tensor_value_info("made", TensorProto.FLOAT, None)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MS, 1)]
+    graph = helper.make_graph([node], "g", given, [made], fixed)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    exe = tw.compile(model, cache=False, threads=1)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for feed in runs:
+        (wanted,) = session.run(None, feed)
+        np.testing.assert_allclose(exe(**feed)[0], wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.fixture
+def draw() -> np.random.Generator:
+    return np.random.default_rng(11)
+
+
+def floats(draw: np.random.Generator, *shape: int) -> np.ndarray:
+    return draw.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_products_of_coded_weights(draw: np.random.Generator, kind: int) -> None:
+    rows, columns, block = 6, 40, 16
+    parts = {
+        "x": ("n", columns),
+        "b": draw.integers(0, 256, rows * columns // 2).astype(np.uint8),
+        "absmax": np.abs(floats(draw, -(-rows * columns // block))),
+    }
+    attrs = {"N": rows, "K": columns, "block_size": block, "quant_type": kind}
+    check("MatMulBnb4", parts, *({"x": floats(draw, n, columns)} for n in (1, 3)), tolerance=1e-5,
+          **attrs)  # fmt: skip
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_tables_in_bytes(draw: np.random.Generator, bits: int, zeros: bool) -> None:
+    rows, columns, block = 9, 40, 16
+    per, blocks = 8 // bits, 3
+    table = draw.integers(0, 256, (rows, columns // per)).astype(np.uint8)
+    zero = draw.integers(0, 256, (rows, -(-blocks // per))).astype(np.uint8)
+    parts = {"table": table, "i": (2, "n"), "s": np.abs(floats(draw, rows, blocks)),
+             "z": zero if zeros else None}  # fmt: skip
+    runs = [{"i": draw.integers(-rows, rows, (2, n))} for n in (1, 5)]
+    runs[1]["i"][0, 2:4] = rows, -rows - 1  # of no row
+    check("GatherBlockQuantized", parts, *runs, bits=bits, block_size=block, gather_axis=0,
+          quantize_axis=1)  # fmt: skip
+
+
+@pytest.mark.parametrize("of", ["int4", "uint4"])
+@pytest.mark.parametrize(("along", "axis"), [(1, 0), (0, 1), (0, 0)])
+def test_tables_of_four_bits(draw: np.random.Generator, of: str, along: int, axis: int) -> None:
+    shape = (32, 48)
+    scales = tuple(s // 16 if d == along else s for d, s in enumerate(shape))
+    low, high = (-8, 8) if of == "int4" else (0, 16)
+    kind = TensorProto.INT4 if of == "int4" else TensorProto.UINT4
+
+    def small(name: str, shape: tuple[int, ...]) -> TensorProto:
+        content = draw.integers(low, high, shape).astype(getattr(ml_dtypes, of))
+        return helper.make_tensor(name, kind, shape, content.astype(int).reshape(-1).tolist())
+
+    parts = {"table": small("table", shape), "i": (3,), "s": np.abs(floats(draw, *scales)),
+             "z": small("z", scales)}  # fmt: skip
+    runs = ({"i": draw.integers(-shape[axis], shape[axis], 3)} for _ in range(2))
+    check("GatherBlockQuantized", parts, *runs, block_size=16, gather_axis=axis,
+          quantize_axis=along)  # fmt: skip
+
+
+def test_gates(draw: np.random.Generator) -> None:
+    x, y = floats(draw, 3, 8), floats(draw, 3, 8)
+    check("ScaledSiLU", {"x": ("n", 8)}, {"x": x}, alpha=0.7)
+    check("ScaledSiLU", {"x": ("n", 8), "s": np.array(1.5, np.float32)}, {"x": x}, alpha=0.7)
+    check("GatedAdd", {"x": ("n", 8), "y": ("n", 8), "g": ("n", 1)},
+          {"x": x, "y": y, "g": floats(draw, 3, 1)})  # fmt: skip
+    for kind in ("silu", "sigmoid"):
+        check("GatedRMSNorm", {"x": ("n", 8), "s": floats(draw, 4), "g": ("n", 8)},
+              {"x": x, "g": y}, activation=kind, epsilon=1e-3)  # fmt: skip
+    scale = floats(draw, 8)
+    check("BranchwiseRMSNorm", {"x": ("n", 8), "s": scale}, {"x": x}, num_branches=2)
+    check("BranchwiseRMSNorm", {"x": ("n", 2, 4), "s": scale[:4]}, {"x": x.reshape(3, 2, 4)})
+    check("BranchwiseRMSNorm", {"x": ("n", 2, 4)}, {"x": x.reshape(3, 2, 4)})
+
+
+@pytest.mark.parametrize("many", [1, 2, 3])
+def test_words_that_would_repeat(draw: np.random.Generator, many: int) -> None:
+    runs = [
+        {"ids": draw.integers(0, 5, (2, n)), "scores": floats(draw, 2, 5)} for n in (1, 3, 8, 20)
+    ]
+    check("NGramRepeatBlock", {"ids": (2, "n"), "scores": (2, 5)}, *runs, ngram_size=many)
+
+
+def test_windows(draw: np.random.Generator) -> None:
+    runs = [{"x": floats(draw, 2, n, 3)} for n in (4, 9)]
+    check("UnfoldTensor", {"x": (2, "n", 3)}, *runs, dim=1, size=4, step=2)
+    check("UnfoldTensor", {"x": (2, "n", 3)}, *runs, dim=-1, size=2)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("goal", [(3, 4), (1, 1)])
+def test_crops(draw: np.random.Generator, mode: str, goal: tuple[int, int]) -> None:
+    parts = {"x": (2, 3, "h", "w"), "boxes": ("r", 4), "images": ("r",),
+             "goal": np.array(goal, np.int32)}  # fmt: skip
+    runs = [
+        {"x": floats(draw, 2, 3, h, w), "boxes": draw.uniform(-0.2, 1.2, (r, 4)).astype(np.float32),
+         "images": draw.integers(0, 2, r).astype(np.int32)}
+        for h, w, r in ((5, 7, 4), (8, 3, 1))
+    ]  # fmt: skip
+    check("CropAndResize", parts, *runs, mode=mode, extrapolation_value=0.5, tolerance=1e-5)
