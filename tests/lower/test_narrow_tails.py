@@ -140,6 +140,27 @@ def test_a_register_tile() -> None:
     assert len(conditions) == 4  # whole or not, and one for each width
 
 
+@pytest.mark.parametrize(
+    ("wide", "tails"), [(4, [4, 2, 1]), (8, [8, 4, 2, 1]), (12, [8, 4, 2, 1]), (3, [2, 1])]
+)
+def test_sums_of_three_rounds_take_one_of_them_twice(wide: int, tails: list[int]) -> None:
+    """3, 7 and 11 rounds are 1, 1 and 2 tiles, each of which reads what the rounds share."""
+    text = TILE.replace("7", str(wide)).replace("+ 6", f"+ {wide - 1}")
+    made = narrowed(text)
+    assert unrolled(made) == [w for width in (wide, *tails) for w in [width] * 3]
+
+
+def test_results_that_may_lie_where_operands_were_are_made_once() -> None:
+    text = """
+def sums(A: f32[n], B: f32[n], n: i64):
+    for o in serial(0, (n + 3) // 4):
+        for i in unroll(0, 4):
+            if o * 4 + i < n:
+                B[o * 4 + i] = A[o * 4 + i] + 1.0
+"""
+    assert unrolled(narrowed(text)) == [4, 2, 1]
+
+
 @pytest.mark.parametrize(("text", "widths"), [(VECTORS, [3, 2, 1]), (PAIRS, [2, 2, 1])])
 def test_vectors_of_which_the_last_is_cut(text: str, widths: list[int]) -> None:
     """All vectors may be needed, and the last of them still not be whole."""

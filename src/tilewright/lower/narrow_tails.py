@@ -4,8 +4,10 @@ is computed in narrower ones.
 In: stage "loops". Out: stage "loops". A register tile is unrolled; over an open extent each of its
 rounds would ask whether it is still inside, and nothing would stay in registers. The one idea: a
 tile that is whole asks once, and what a last one leaves over, r rounds of T, is a sum of powers of
-two: for each that may be in r there is a tile of that width, without conditions. Where windows
-reach over the end of a row, what the last rounds ask is asked by them alone, each a tile by itself.
+two: for each that may be in r there is a tile of that width, without conditions. Of sums, 4k + 3
+rounds are taken as 4k + 4, the last of them twice: each tile reads all that the rounds share. Where
+windows reach over the end of a row, what the last rounds ask is asked by them alone, each a tile by
+itself.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from tilewright.lower.partition_loops import BOUNDS, own_memory
 from tilewright.support.node import Node
 
 Names = frozenset[Var]
+THREE = 3  # rounds beyond a multiple of 4: two tiles, where one may do
 MOST_EDGES = 4  # rounds at the end of a row, each with code of its own
 
 
@@ -108,22 +111,38 @@ class _Narrow:
                 continue
             self.look_at_edges(loop.body, tile, known)
             whole = _Window(tile, own, None).stmt(loop.body)
-            rest, steps = Var(fresh("rest", self.taken)), list[Stmt]()
-            most = tile.wide - (tile.unit == 1)  # all vectors, if the last of them is cut
-            wide = 1 << most.bit_length() - 1
-            while wide:
-                at = Var(fresh("at", self.taken))
-                step = _Window(tile, own, at, wide).stmt(loop.body)
-                there = rest // const(wide) % const(2) > const(0)
-                steps.append(If(there, Let(at, rest - rest % const(2 * wide), step)))
-                wide //= 2
+            rest = Var(fresh("rest", self.taken))
+            steps = self.steps(loop.body, tile, own, rest)
             inside = tile.rest - tile.edges
             left = known.expr(inside + (tile.unit - 1)) // const(tile.unit)
             enough = known.expr(inside - tile.wide * tile.unit) >= const(0)
-            narrow = Let(rest, maximum(left, const(0)), seq(*steps))
+            narrow = Let(rest, maximum(left, const(0)), steps)
             ends = self.edges(loop.body, tile, own, known)
             return If(enough, self.go(whole, known), seq(narrow, *ends))
         return None
+
+    def steps(self, body: Stmt, tile: _Tile, own: set[Buffer], rest: Var) -> Stmt:
+        """The rounds that a last tile leaves over, in tiles of powers of two."""
+        most = tile.wide - (tile.unit == 1)  # all vectors, if the last of them is cut
+        again, count, steps = Var(fresh("again", self.taken)), rest, list[Stmt]()
+        twice = tile.unit == 1 and most >= THREE and _accumulates(body, own)
+        if twice:
+            count = Var(fresh("count", self.taken))
+            most += most % 4 == THREE
+        wide = 1 << most.bit_length() - 1
+        while wide:
+            at = Var(fresh("at", self.taken))
+            spare = None
+            if twice and wide > THREE:  # in the last of the tiles
+                spare = Select(count % const(wide) < const(1), again, const(0))
+            step = _Window(tile, own, at, wide, spare=spare).stmt(body)
+            there = count // const(wide) % const(2) > const(0)
+            steps.append(If(there, Let(at, count - count % const(2 * wide), step)))
+            wide //= 2
+        made = seq(*steps)
+        if not twice:
+            return made
+        return Let(again, rest % const(4) // const(THREE), Let(count, rest + again, made))
 
     def edges(self, body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> list[Stmt]:
         """The last rounds that ask, those of them that are of this tile."""
@@ -273,6 +292,17 @@ def _round(
     return (step, index.const) if alone and rounds[0] in tile.loops else _NEITHER
 
 
+def _accumulates(body: Stmt, own: set[Buffer]) -> bool:
+    """Are there sums, in buffers of the body's own? Then no result lies where an operand was, and a
+    round may be taken twice."""
+    return any(
+        s.buffer in own
+        and any(isinstance(n, Load) and n.buffer == s.buffer for n in visit(s.value))
+        for s in visit(body)
+        if isinstance(s, Store)
+    )
+
+
 def _accesses(s: Any, tile: _Tile, inside: bool) -> Iterator[tuple[Node, bool]]:
     """Every access below `s`, what else forbids a separation, and whether it is in one of the
     tile's loops."""
@@ -292,13 +322,20 @@ def _accesses(s: Any, tile: _Tile, inside: bool) -> Iterator[tuple[Node, bool]]:
 
 class _Window:
     """The rounds from `at` on, `wide` of them (at None: all), without the tile's conditions;
-    `asks`: with the choices that other rounds are free of. The body's own buffers count from the
-    window's first round."""
+    `asks`: with the choices that other rounds are free of; the last round does what the one before
+    does where `spare` is 1, not 0. The body's own buffers count from the window's first round."""
 
     def __init__(
-        self, tile: _Tile, own: set[Buffer], at: Expr | None, wide: int = 0, *, asks: bool = False
+        self,
+        tile: _Tile,
+        own: set[Buffer],
+        at: Expr | None,
+        wide: int = 0,
+        *,
+        asks: bool = False,
+        spare: Expr | None = None,
     ) -> None:
-        self.tile, self.own, self.at, self.wide = tile, own, at, wide
+        self.tile, self.own, self.at, self.wide, self.spare = tile, own, at, wide, spare
         self.keeps = at is not None and tile.unit > 1  # the last of its vectors may be cut
         self.free = set[Expr]() if asks else tile.free
 
@@ -331,7 +368,10 @@ class _Window:
         if self.at is None:
             return e.map_children(self.expr) if self.free else e
         if isinstance(e, Var):
-            return e + self.at if e in self.tile.loops else e
+            if e not in self.tile.loops:
+                return e
+            at = e + self.at
+            return at if self.spare is None else at - self.spare * (e // const(self.wide - 1))
         if isinstance(e, Load) and e.buffer in self.own:
             return e
         return e.map_children(self.expr)
