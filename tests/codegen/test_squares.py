@@ -9,6 +9,7 @@ import pytest
 
 from tilewright.codegen import inprocess
 from tilewright.codegen.llvm import emit
+from tilewright.codegen.llvm_compile import compile_assembly
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
 from tilewright.graph import OPERATORS, Builder
@@ -79,6 +80,15 @@ def test_the_same_numbers(case, rows):
     b = np.zeros((48, 40), np.float32)
     inprocess.run(parse_func(program(case, rows, 16)), a, b)
     np.testing.assert_array_equal(b, wanted(case, a, rows, 16))
+
+
+def test_squares_need_no_tables_of_places():
+    """Each step is one instruction with its places in it: blocks are interleaved, or moved."""
+    machine = target("cpu -mtriple=x86_64-unknown-linux-gnu -mcpu=skylake-avx512")
+    func = lower(parse_func(program("copied", 16, 16)), machine)
+    code = compile_assembly(emit(func, machine).text, machine)
+    assert "vunpcklps" in code
+    assert not re.search(r"vpermt2|vpermi2|vpermps", code)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "i8", "i64"])

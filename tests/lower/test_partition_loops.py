@@ -39,6 +39,24 @@ def scale(A: f32[60], B: f32[60]):
     )
 
 
+SHARES = """
+def shares(A: f32[84], B: f32[84]):
+    for share in parallel(0, 4):
+        for i_o in serial(0, 3):
+            for i_i in unroll(0, 8):
+                if share * 24 + i_o * 8 + i_i < 84:
+                    B[share * 24 + i_o * 8 + i_i] = A[share * 24 + i_o * 8 + i_i] * 2.0
+"""
+
+
+def test_the_last_share_has_no_idle_rounds() -> None:
+    """Its only part of a tile is one round, so that its conditions are decided."""
+    text = print_func(partitioned(SHARES))
+    _, last = text.split("else:\n")
+    assert "serial" not in last
+    assert "if i_i < 4" in last
+
+
 def test_launch_branches_instead() -> None:
     """A parallel loop stays one loop; its middle rows have a middle without a select."""
     made = partitioned(PADDED)

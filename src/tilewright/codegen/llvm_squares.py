@@ -15,6 +15,9 @@ from tilewright.ir.expr import Call, Expr, Load, Select
 from tilewright.ir.stmt import For, If, Seq, Store
 from tilewright.ir.walk import free_vars, visit
 
+BLOCK = 16  # bytes that machines interleave without a table of places
+BYTES = {"double": 8, "float": 4, "i64": 8, "i32": 4, "i16": 2, "i8": 1}
+
 Guards = tuple[tuple[Expr, bool], ...]  # conditions, and which way each must be
 
 
@@ -67,6 +70,8 @@ def turn(b: Builder, lines: Sequence[str], element: str, wide: int) -> list[str]
     as many elements as there were lines, to a lower and an upper half.
     """
     count, now = len(lines), list(lines)
+    if wide == count:
+        return _transposed(b, now, element)
     while wide < count:
         half = len(now) // 2
         order = [i for n in range(wide) for i in (n, wide + n)]
@@ -82,6 +87,46 @@ def turn(b: Builder, lines: Sequence[str], element: str, wide: int) -> list[str]
             for order in (low, high)
         ]
     return now
+
+
+def _transposed(b: Builder, lines: list[str], element: str) -> list[str]:
+    """`turn` for as many lines as columns, by the cheapest exchanges there are: inside blocks, and
+    of whole blocks. Those all across a vector need a table of places, and LLVM tries at length to
+    join them.
+
+    A step exchanges one bit of the number of a line with one of the place in it. Inside blocks,
+    lines x and y become x0 y0 x1 y1 … of the lower halves of their blocks, and the same of the
+    upper halves; the other bits of a place move up by one, so the highest comes first. Of blocks,
+    the even ones of x and then of y become one line and the odd ones the other; the other bits move
+    down, so the lowest comes first.
+    """
+    count, now = len(lines), list(lines)
+    block = min(count, BLOCK // BYTES[element])
+    inside, whole = (
+        [
+            [start + i for start in range(0, count, block) for i in _pairs(part, block // 2, count)]
+            for part in (0, block // 2)
+        ],
+        [
+            [start + i for start in range(part, 2 * count, 2 * block) for i in range(block)]
+            for part in (0, block)
+        ],
+    )
+    own = block.bit_length() - 1
+    steps = [(n, inside) for n in reversed(range(own))]
+    steps += [(n, whole) for n in range(own, count.bit_length() - 1)]
+    for bit, orders in steps:
+        for n in range(count):
+            other = n | 1 << bit
+            if n != other:
+                x, y = now[n], now[other]
+                now[n], now[other] = (_chosen(b, x, y, element, count, o) for o in orders)
+    return now
+
+
+def _pairs(start: int, half: int, count: int) -> list[int]:
+    """Places `start` and so many after it, each with its place in a second vector of `count`."""
+    return [i for n in range(start, start + half) for i in (n, count + n)]
 
 
 def widened(b: Builder, line: str, element: str, size: int, wide: int) -> str:

@@ -8,6 +8,7 @@ code of its own. Copies of a body cost code, so they are paid from a budget.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -211,7 +212,8 @@ class _Partition:
         if s.kind != "serial":
             return self.branches(s, known, begin if first is not None else None, end)
         made: dict[int, Stmt] = {}
-        for place, start, stop in ((1, begin, end), (0, s.start, begin), (2, end, s.stop)):
+        stopped = self.busy(s, end, known)
+        for place, start, stop in ((1, begin, end), (0, s.start, begin), (2, end, stopped)):
             if start != stop:  # the middle runs most often, so its copies are paid for first
                 part = s.replace(start=start, stop=stop)
                 low, high = loop_range(part)
@@ -222,6 +224,18 @@ class _Partition:
                 body = self.go(s.body, known.bind(s.var, low, high))
                 made[place] = part.replace(body=body)
         return seq(*(made[place] for place in sorted(made)))
+
+    def busy(self, s: For, start: Expr, known: Facts) -> Expr:
+        """Where the rounds from `start` on that do anything stop: those of the last share of a
+        result that was cut into equal ones may be fewer than the loop's."""
+        low, high = as_int(start), as_int(s.stop)
+        if low is None or high is None:
+            return s.stop
+
+        def idle(n: int) -> bool:
+            return _is_idle(s.body, known.bind(s.var, n, high - 1))
+
+        return const(low + bisect_left(range(low, high), True, key=idle))
 
     def branches(self, s: For, known: Facts, begin: Expr | None, end: Expr) -> Stmt:
         """One loop whose body asks in which part it is."""
@@ -247,6 +261,21 @@ def _may_cut(s: For) -> bool:
 
 
 # ---- what a loop's body asks
+
+
+def _is_idle(s: Any, known: Facts) -> bool:
+    """Whether a statement surely does nothing."""
+    if isinstance(s, For):
+        return _is_idle(s.body, known.bind(s.var, *loop_range(s)))
+    if isinstance(s, If):
+        cond = known.condition(s.cond)
+        if isinstance(cond, Const):
+            chosen = s.then if cond.value else s.other
+            return chosen is None or _is_idle(chosen, known)
+        return _is_idle(s.then, known) and (s.other is None or _is_idle(s.other, known))
+    if isinstance(s, Store | Eval):
+        return False
+    return all(_is_idle(c, known) for c in s.children() if isinstance(c, Stmt))
 
 
 def _conditions(var: Var, guards: list[_Guard], known: Facts) -> list[Affine]:
