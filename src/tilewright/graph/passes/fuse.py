@@ -83,7 +83,7 @@ class _Fusion:
                 self.start(node)
                 if fusion is OPAQUE or OPERATORS[node.op].view:
                     continue
-                if fusion is REDUCTION and node.op not in WINDOWED:
+                if fusion is REDUCTION:
                     self.absorb_inputs(node)
                 self.absorb_users(node)
         return self.finish()
@@ -252,7 +252,9 @@ class _Fusion:
                 continue
             entry = OPERATORS[node.op]
             reason = ""
-            if entry.view:
+            if anchor.op in WINDOWED and not _is_open_pad(node):
+                reason = f"{anchor.op} reads each element many times"
+            elif entry.view:
                 reason = "a view needs no code"
             elif not self.alike(anchor, [node]):
                 reason = "it is not always needed"
@@ -307,3 +309,10 @@ class _Fusion:
 
     def _by_anchor(self) -> Iterable[tuple[int, list[Node]]]:
         return ((self.order[anchor], nodes) for anchor, nodes in self.members.items())
+
+
+def _is_open_pad(node: Node) -> bool:
+    """Does it pad by as much as only the run knows, as windows do that keep an open size?"""
+    if node.op != "pad" or node["mode"] != "constant":
+        return False
+    return any(as_int(p) is None for p in (*node["before"], *node["after"]))
