@@ -124,11 +124,21 @@ def is_alloc(n: object) -> TypeGuard[Alloc]:
     return isinstance(n, Alloc)
 
 
-def test_pools_do_not_gather() -> None:
-    """Pixels two apart come in whole vectors, under a mask at the ends of rows."""
-    text = code("max pool 3x3 SAME_UPPER")
-    assert "masked.gather" not in text
-    assert "masked.load" in text
+@pytest.mark.parametrize("name", ["max pool 3x3", "max pool 3x3 SAME_UPPER", "mean pool 3x3"])
+def test_pools_of_open_rows_are_packed(name: str) -> None:
+    """Vectors lie along channels: nothing is gathered, and no tap is under a mask."""
+    fused = prepare(open_source(CASES[name].model()).graph(), WIDE, 3)
+    (pool,) = [g for g in fused.groups if g.ops[-1].endswith("pool")]
+    assert pool.outputs[0].rank == 5
+    jobs = kernel_jobs(fused, WIDE, 1, Watch())[-1]
+    (of_pool,) = [j.func for j in jobs if j.func.name.endswith("pool")]
+    assert "masked" not in emit(lower(default(of_pool, WIDE, 1).func, WIDE), WIDE).text
+
+
+def test_pools_of_known_rows_stay_as_they_are() -> None:
+    model = CASES["max pool 3x3"].model()
+    fused = prepare(open_source(model, shapes={"h": 56, "w": 56}).graph(), WIDE, 3)
+    assert [g.outputs[0].rank for g in fused.groups] == [4]
 
 
 def test_padding_of_open_images_stays_packed() -> None:

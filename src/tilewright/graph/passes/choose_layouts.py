@@ -41,6 +41,7 @@ RECURRENT = ("lstm", "gru", "rnn")
 LARGE = 256  # rows that a symbolic size stands for when a tile is chosen
 OPEN = 256  # what an open size of an input counts for where an algorithm is chosen
 FEW = 48  # rows of a product up to which packing its other operand in the run does not pay
+TAPS_TO_PACK = 9  # of a pool: what packing and unpacking its image costs is saved by so many
 NEAR = 32 << 10  # bytes of it that stay close by as they are: a first-level cache
 FAR = 4  # this part of the second-level cache taken by it, columns of the left one do not stay
 
@@ -406,8 +407,10 @@ class _Layouts(Edit):
 
     def pool(self, node: Node) -> bool:
         (x,) = node.inputs
-        if x not in self.packed or not is_image(x):
+        if not is_image(x) or (x not in self.packed and not gathers(node, self.lanes)):
             return False
+        if x not in self.packed:
+            self.pack(x, Packing(self.lanes))
         attrs = dict(node.attrs)
         one = {"kernel": 1, "strides": 1, "dilations": 1, "pads": (0, 0)}
         for name, value in one.items():
@@ -428,10 +431,12 @@ class _Layouts(Edit):
         """Pixels around an image, as windows have them whose padding only the run knows."""
         (x,) = node.inputs
         before, after = node["before"], node["after"]
-        if node["mode"] != "constant" or not is_image(x) or not self.is_only_packed(x):
+        wanted = self.sought.get(node.output) if _is_open(node) else None
+        if not _keeps_channels(node) or (wanted is None and not self.is_only_packed(x)):
             return False
-        full = self.packed[x].is_full(channels_of(x)) or np.isfinite(node["value"])
-        if not full or any(as_int(p) != 0 for p in (*before[:2], *after[:2])):
+        if not self.is_only_packed(x) and wanted is not None:
+            self.pack(x, wanted)
+        if not self.packed[x].is_full(channels_of(x)) and not np.isfinite(node["value"]):
             return False
         return self.on_packed(
             node, {**dict(node.attrs), "before": (*before, 0), "after": (*after, 0)}
@@ -548,8 +553,10 @@ def sought_packed(graph: Graph, lanes: int) -> dict[Value, Packing]:
     asked: Counter[Value] = Counter()  # readers that want it packed
     for node in reversed(graph.nodes):
         packs = node.op == "conv" and node["groups"] == 1 and node.inputs[1] in graph.constants
+        packs = packs or (node.op in POOLS and gathers(node, lanes))
         wanted = len(node.outputs) == 1 and node.output in sought
         moves = node.op == "gather" and node["axis"] % node.inputs[0].rank > 1
+        moves = moves or (node.op == "pad" and _keeps_channels(node) and _is_open(node))
         joins = node.op == "concat" and node["axis"] % node.output.rank == 1
         if packs or (wanted and moves):
             asking = node.inputs[:1]
@@ -564,6 +571,26 @@ def sought_packed(graph: Graph, lanes: int) -> dict[Value, Packing]:
             if full and asked[value] == readers[value]:
                 sought[value] = packing
     return sought
+
+
+def _keeps_channels(pad: Node) -> bool:
+    """Is it pixels around images that are added?"""
+    ends = (*pad["before"][:2], *pad["after"][:2])
+    return pad["mode"] == "constant" and is_image(pad.output) and all(as_int(p) == 0 for p in ends)
+
+
+def _is_open(pad: Node) -> bool:
+    """Is it only the run that knows by how much?"""
+    return any(as_int(p) is None for p in (*pad["before"], *pad["after"]))
+
+
+def gathers(node: Node, lanes: int) -> bool:
+    """Whether the windows of a pool over rows of open length had better lie packed: vectors along a
+    row would be masked at every tap."""
+    (x,) = node.inputs
+    channels = channels_of(x) if x.dtype is f32 else 0
+    is_open = as_int(x.shape[-1]) is None and prod(node["kernel"]) >= TAPS_TO_PACK
+    return is_open and channels > 0 and Packing(lanes).is_full(channels)
 
 
 def is_image(value: Value) -> bool:
