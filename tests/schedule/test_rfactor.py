@@ -29,6 +29,30 @@ def test_uneven_parts(loop, same_result):
     same_result(start, s.func)
 
 
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_fused_loops_of_open_sizes(size, same_result):
+    """Sizes that the indices divide by are no loops."""
+    start = parse_func("""
+def sums(X: f32[h, w], Y: f32[1], h: i64, w: i64):
+    for o in serial(0, 1):
+        for i in serial(0, h):
+            for j in serial(0, w):
+                with block("Y"):
+                    vo = spatial(1, o)
+                    vi = reduce(h, i)
+                    vj = reduce(w, j)
+                    reads(X[vi, vj])
+                    writes(Y[vo])
+                    with init():
+                        Y[vo] = 0.0
+                    Y[vo] = Y[vo] + X[vi, vj]
+""")
+    s = Schedule(start)
+    _, lanes = s.split(s.fuse("i", "j"), (None, 4))
+    s.rfactor("Y", lanes)
+    same_result(start, s.func, h=5, w=size)
+
+
 def test_lanes_of_a_sum(same_result, replays):
     start = softmax(3, 10).func
     s = Schedule(start)

@@ -11,9 +11,9 @@ from tilewright.driver.kernels import KernelPool
 from tilewright.driver.observe import Watch
 from tilewright.graph import Builder
 from tilewright.graph.graph import Graph
-from tilewright.ir.expr import as_int
+from tilewright.ir.expr import Var, as_int
 from tilewright.ir.stmt import Alloc, For
-from tilewright.ir.walk import visit
+from tilewright.ir.walk import blocks, visit
 from tilewright.lower.pipeline import lower
 from tilewright.strategy.select import default
 from tilewright.target.target import target
@@ -89,3 +89,36 @@ def test_a_sum_over_all_axes_of_a_tensor():
     numbers = np.full((5, 10, 9, 6), 0.8367, np.float32)
     found = compile_observed(made, cache=False, pool=KernelPool(1))(numbers)[0]
     np.testing.assert_allclose(found, numbers.astype(np.float64).sum(), rtol=2e-6)
+
+
+def image_norms(*sizes: int | str) -> Graph:
+    """The means of images, and the images less their means over their deviations."""
+    build = Builder("g")
+    h, w = (build.symbol(s) if isinstance(s, str) else s for s in sizes)
+    x = build.input("x", "f32", (2, 3, h, w))
+    ones = build.constant(np.ones(3, np.float32))
+    norm = build.emit("group_norm", x, ones, ones, groups=3)
+    return build.finish({"mean": build.emit("reduce_mean", x, axes=(2, 3)), "norm": norm})
+
+
+@pytest.mark.parametrize("sizes", [("h", "w"), (33, 33)])
+def test_images_are_walked_as_one_run(sizes):
+    """Both sums, and what is made of them: no vector ends with a row."""
+    *_, jobs = kernel_jobs(prepare(image_norms(*sizes), CPU, 3, []), CPU, 1, Watch())
+    for job in jobs:
+        func = default(job.func, CPU, 1, strict=True).func
+        (last,) = [b for b in blocks(func.body) if b.name in ("group_norm", "mean_sum_rf")]
+        rows = [a for a in last.axes if a.extent in (job.func.buffers[0].shape[2],)]
+        assert all(not isinstance(a.value, Var) for a in rows)
+
+
+def test_images_of_open_sizes():
+    run = compile_observed(image_norms("h", "w"), cache=False, pool=KernelPool(1))
+    for h, w in ((1, 1), (33, 33), (7, 50), (64, 3), (1, 129), (90, 70)):
+        x = np.random.default_rng(w).standard_normal((2, 3, h, w), np.float32) + 3
+        wide = x.astype(np.float64)
+        mean = wide.mean((2, 3), keepdims=True)
+        norm = (wide - mean) / np.sqrt(wide.var((2, 3), keepdims=True) + 1e-5) + 1
+        found = run(x)
+        np.testing.assert_allclose(found[0].ravel(), mean.ravel(), rtol=1e-6)
+        np.testing.assert_allclose(found[1], norm, rtol=1e-5, atol=2e-5)

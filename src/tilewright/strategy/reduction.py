@@ -37,7 +37,13 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
-from tilewright.strategy.pointwise import is_worth_a_region, stream, vector_lanes, vectorize_inner
+from tilewright.strategy.pointwise import (
+    is_worth_a_region,
+    runs,
+    stream,
+    vector_lanes,
+    vectorize_inner,
+)
 from tilewright.strategy.registers import fill_registers
 from tilewright.strategy.tiles import heights, strip
 from tilewright.support.errors import ScheduleError
@@ -354,8 +360,8 @@ def vectorize_block(
         return
     width = vector_lanes(block, target)
     if not is_reduction(block):
-        size = extent(schedule, inside[-1], 0) or None
-        vectorize_inner(schedule, inside[-1], size, width, f"{name}.flight")
+        loop = fuse(schedule, last_run(block, inside))
+        vectorize_inner(schedule, loop, extent(schedule, loop, 0) or None, width, f"{name}.flight")
         return
     driven = axes_driven(block)
     reduced = [n for n in inside if n in driven and driven[n].kind == "reduce"]
@@ -376,6 +382,19 @@ def vectorize_block(
         schedule.vectorize(lane)
 
 
+def last_run(block: Block, inside: Sequence[str]) -> list[str]:
+    """The last of the loops `inside` that every access walks as one."""
+    of = {n: d for d, a in enumerate(block.axes) for n in inside if a.value == Var(n)}
+    run = runs(block, len(block.axes))[-1]
+    found = list(inside[-1:])
+    for outer, inner in zip(inside[-2::-1], inside[:0:-1], strict=True):
+        at = of.get(outer, -1)
+        if at not in run or of.get(inner) != at + 1:
+            break
+        found.insert(0, outer)
+    return found
+
+
 def lane_of(
     schedule: Schedule, block: Block, reduced: Sequence[str], driven: Mapping[str, Axis], width: int
 ) -> tuple[str, int]:
@@ -389,7 +408,7 @@ def lane_of(
     walked = [n for n in reversed(reduced) if contiguous(block, driven[n].var)]
     together = width
     while together >= min(SHORTEST, width):
-        uneven = sizes[-1] and (sizes[-1] < 2 * together or sizes[-1] % (IN_FLIGHT * together))
+        uneven = sizes[-1] < 2 * together or sizes[-1] % (IN_FLIGHT * together)  # or open
         if one_run and uneven and (0 in sizes or prod(sizes) >= 2 * together):
             return fuse(schedule, reduced), together
         gathered = reversed(reduced) if together == width else ()
@@ -458,10 +477,15 @@ def axes_driven(block: Block) -> dict[str, Axis]:
 
 
 def in_order(block: Block, axes: Sequence[Axis]) -> bool:
-    """Are these the last indices of every load of another buffer, over its whole extents?"""
+    """Are these the last indices of every load of another buffer that has them, over its whole
+    extents?"""
     own = written(block)
-    found = [n for n in loads(block.body) if n.buffer not in own]
     variables, extents = tuple(a.var for a in axes), tuple(a.extent for a in axes)
+    found = [
+        n
+        for n in loads(block.body)
+        if n.buffer not in own and any(free_vars(i) & {*variables} for i in n.indices)
+    ]
     return all(
         n.indices[-len(axes) :] == variables and n.buffer.shape[-len(axes) :] == extents
         for n in found

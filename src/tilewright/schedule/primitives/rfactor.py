@@ -82,7 +82,7 @@ def rfactor(func: Func, block: str, loop: str, dim: int = -1) -> tuple[Func, str
     path = block_path(func, block)
     old = the_block(path)
     found = reduction_of(old)
-    reduced = uses(old, ("reduce",))
+    reduced = uses(old, ("reduce",)) - set(func.params)
     if found is None or not reduced:
         why = f"it is not known what block '{block}' combines"
         raise refuse("P1", func, old, why, "name a sum, product, minimum, … with its init")
@@ -109,7 +109,8 @@ def rfactor(func: Func, block: str, loop: str, dim: int = -1) -> tuple[Func, str
 
 def _check(func: Func, inside: Sequence[Stmt], nest: Sequence[For], old: Block, loop: str) -> For:
     """P2 to P5; gives the loop."""
-    reduced, spatial = uses(old, ("reduce",)), uses(old, ("spatial", "ordered"))
+    sizes = set(func.params)  # that fused loops divide by
+    reduced, spatial = uses(old, ("reduce",)) - sizes, uses(old, ("spatial", "ordered"))
     mine = [f for f in nest if f.var in reduced]
     why = f"not all loops of block '{old.name}'s reduction hold it alone"
     need("P3", {f.var for f in mine} == reduced, func, old, why, "move the other statements away")
@@ -147,7 +148,7 @@ class _Rfactor:
     ) -> None:
         self.func, self.old, self.found, self.chosen, self.dim = func, old, found, chosen, dim
         self.nest = nest
-        self.reduced = uses(old, ("reduce",))
+        self.reduced = uses(old, ("reduce",)) - set(func.params)
         self.name = fresh(f"{old.name}_rf", set(block_names(func)))
         taken = set(buffers(func))
         self.buffers = {
