@@ -15,7 +15,7 @@ from tilewright.frontend.torch.registry import Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.graph.operator import broadcast_shape
-from tilewright.ir.expr import as_int
+from tilewright.ir.expr import as_int, maximum, minimum
 
 # stacks of matrices
 
@@ -47,24 +47,47 @@ def identity(n: Site, x: Value, columns: Any = None) -> Value:
     """Identity matrices of x's count and rows."""
     count, rows = x.shape[:2]
     wide = rows if columns is None else columns
-    shape = n.static((rows, wide), "the size of an identity matrix")
-    return n.expand(n.constant(np.eye(*shape), x.dtype), (count, *shape))
+    return n.expand(eye(n, rows, wide, x), (count, rows, wide))
+
+
+def eye(n: Site, rows: Any, columns: Any, x: Value) -> Value:
+    """An identity matrix of x's dtype."""
+    known = sizes.static((rows, columns))
+    if known is not None:
+        return n.constant(np.eye(*known), x.dtype)
+    return n.cast(n.emit("equal", ahead(n, rows, columns), n.constant(0, "i64")), x.dtype)
+
+
+def ahead(n: Site, rows: Any, columns: Any) -> Value:
+    """How far the column of each element of a matrix is ahead of its row."""
+    return n.emit("sub", n.counted(columns), n.reshape(n.counted(rows), (rows, 1)))
 
 
 def triangle(n: Site, x: Value, upper: bool, offset: int = 0) -> Value:
     """x with zeros on the other side of a diagonal."""
-    rows, columns = n.static(x.shape[-2:], "the size of a triangle")
-    keep = np.triu if upper else np.tril
-    mask = n.constant(keep(np.ones((rows, columns), bool), offset), "bool")
+    known = sizes.static(x.shape[-2:])
+    if known is not None:
+        keep = np.triu if upper else np.tril
+        mask = n.constant(keep(np.ones(known, bool), offset), "bool")
+    else:
+        side = "greater_equal" if upper else "less_equal"
+        mask = n.emit(side, ahead(n, *x.shape[-2:]), n.constant(offset, "i64"))
     return n.emit("where", mask, x, n.constant(0, x.dtype))
+
+
+def least(a: Any, b: Any) -> Any:
+    """The lesser of two sizes."""
+    a, b = sizes.size(a), sizes.size(b)
+    if sizes.is_never_more(a, b):
+        return a
+    return b if sizes.is_never_more(b, a) else sizes.size(minimum(a, b))
 
 
 def diagonal(n: Site, x: Value) -> Value:
     """The diagonals of a stack, [count, least of rows and columns]."""
-    rows, columns = n.static(x.shape[1:], "the size of a diagonal")
-    k = min(rows, columns)
-    places = n.constant(np.arange(k) * (columns + 1), "i64")
-    return n.emit("gather", n.reshape(x, (x.shape[0], rows * columns)), places, axis=1)
+    rows, columns = x.shape[1:]
+    flat = n.reshape(x, (x.shape[0], sizes.size(rows * columns)))
+    return n.cut(flat, 1, 0, least(rows, columns), sizes.size(columns + 1))
 
 
 def times(n: Site, a: Value, b: Value, **attrs: Any) -> Value:
@@ -191,17 +214,17 @@ def linalg_lu(n: Site, a: Value, *, pivot: bool = True) -> Any:
 def lu_unpack(
     n: Site, y: Value, pivots: Value, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> Any:
-    rows, columns = n.static(y.shape[-2:], "the size of a matrix")
-    k, lead = min(rows, columns), y.shape[:-2]
+    rows, columns = y.shape[-2:]
+    k, lead = least(rows, columns), y.shape[:-2]
     empty = n.full(0, y.dtype, (0,))
     p = lower = upper = empty
     if unpack_pivots:
         flat = stacked(n, pivots, 1)
-        one = n.expand(n.constant(np.eye(rows), y.dtype), (flat.shape[0], rows, rows))
+        one = n.expand(eye(n, rows, rows, y), (flat.shape[0], rows, rows))
         p = n.reshape(n.emit("swap_rows", one, flat, reverse=True), (*lead, rows, rows))
     if unpack_data:
         below = triangle(n, n.cut(y, y.rank - 1, 0, k), False, -1)
-        lower = n.emit("add", below, n.constant(np.eye(rows, k), y.dtype))
+        lower = n.emit("add", below, eye(n, rows, k, y))
         upper = triangle(n, n.cut(y, y.rank - 2, 0, k), True)
     return p, lower, upper
 
@@ -236,8 +259,8 @@ def linalg_inv_ex(n: Site, a: Value, *, check_errors: bool = False) -> Any:
 
 def sign_of_exchanges(n: Site, pivots: Value) -> Value:
     """-1 for each row that is exchanged with another, multiplied."""
-    (k,) = n.static(pivots.shape[-1:], "the size of a matrix")
-    own = n.emit("equal", pivots, n.constant(np.arange(1, k + 1), "i32"))
+    place = n.emit("add", n.counted(pivots.shape[-1]), n.constant(1, "i64"))
+    own = n.emit("equal", pivots, n.cast(place, "i32"))
     signs = n.emit("where", own, n.constant(1, n.of), n.constant(-1, n.of))
     return n.emit("reduce_prod", signs, axes=(pivots.rank - 1,))
 
@@ -292,9 +315,9 @@ def geqrf(n: Site, a: Value) -> Any:
 
 @translates("linalg_qr.default")
 def linalg_qr(n: Site, a: Value, mode: str = "reduced") -> Any:
-    rows, columns = n.static(a.shape[-2:], "the size of a matrix")
+    rows, columns = a.shape[-2:]
     y, tau = n.emit("reflectors", stacked(n, a))
-    wide = rows if mode == "complete" else min(rows, columns)
+    wide = rows if mode == "complete" else least(rows, columns)
     r = triangle(n, n.cut(y, 1, 0, wide), True)
     if mode == "r":
         return n.full(0, a.dtype, (0,)), like(n, r, a)
@@ -342,8 +365,12 @@ def singular(n: Site, a: Value, full: bool) -> tuple[Value, Value, Value]:
     With a v = w, the columns of w orthogonal and falling in length, w = Q R has a diagonal R: Q is
     U but for signs, complete even where singular values are zero.
     """
-    rows, columns = n.static(a.shape[1:], "the size of a matrix")
-    if rows < columns:
+    rows, columns = a.shape[1:]
+    if least(rows, columns) not in (rows, columns):
+        raise Refusal(
+            "which of its matrix's sides is longer is only known at run time", "fix one of them"
+        )
+    if least(rows, columns) != columns:
         u, s, v = singular(n, turned(n, a), full)
         return turned(n, v), s, turned(n, u)
     w, v = n.emit("orthogonal_rows", turned(n, a))
@@ -353,8 +380,9 @@ def singular(n: Site, a: Value, full: bool) -> tuple[Value, Value, Value]:
     q = n.emit("reflect", r, tau, identity(n, r, wide))
     negative = n.emit("less", length, n.constant(0, a.dtype))
     signs = n.emit("where", negative, n.constant(-1, a.dtype), n.constant(1, a.dtype))
-    if wide > columns:
-        signs = n.emit("pad", signs, before=(0, 0), after=(0, wide - columns), value=1)
+    if wide != columns:
+        more = sizes.size(wide - columns)
+        signs = n.emit("pad", signs, before=(0, 0), after=(0, more), value=1)
     return (
         n.emit("mul", q, n.reshape(signs, (a.shape[0], 1, wide))),
         n.emit("abs", length),
@@ -383,8 +411,8 @@ def linalg_pinv(
     n: Site, a: Value, *, atol: Any = None, rtol: Any = None, hermitian: bool = False
 ) -> Any:
     """Vᵀ diag(1 / s) Uᵀ over the singular values above the tolerance."""
-    rows, columns = n.static(a.shape[-2:], "the size of a matrix")
-    if not rows or not columns:
+    rows, columns = a.shape[-2:]
+    if 0 in (as_int(rows), as_int(columns)):
         return n.full(0, a.dtype, (*a.shape[:-2], columns, rows))
     flat = stacked(n, a)
     if hermitian:
@@ -396,15 +424,15 @@ def linalg_pinv(
     lead = a.shape[:-2]
     w, s = (n.reshape(x, (*lead, x.shape[1])) for x in (w, s))
     most = n.emit("reduce_max", s, axes=(s.rank - 1,), keepdims=True)
-    eps = float(np.finfo(a.dtype.numpy).eps) * max(rows, columns)
-    least = n.emit("mul", most, tolerance(n, rtol, a, eps if atol is None else 0.0))
+    longest = n.operand(sizes.size(maximum(sizes.size(rows), sizes.size(columns))), a.dtype)
+    eps = n.emit("mul", n.constant(float(np.finfo(a.dtype.numpy).eps), a.dtype), longest)
+    low = n.emit("mul", most, tolerance(n, rtol, a, eps if atol is None else 0.0))
     if rtol is None and atol is not None:  # relative only where no absolute one is given
         given = n.emit("greater", tolerance(n, atol, a, 0.0), n.constant(0, a.dtype))
-        relative = n.emit("mul", most, n.constant(eps, a.dtype))
-        least = n.emit("where", given, least, relative)
+        low = n.emit("where", given, low, n.emit("mul", most, eps))
     if atol is not None:
-        least = n.emit("maximum", least, tolerance(n, atol, a, 0.0))
-    kept = n.emit("greater", s, least)
+        low = n.emit("maximum", low, tolerance(n, atol, a, 0.0))
+    kept = n.emit("greater", s, low)
     inverse = n.emit("reciprocal", n.emit("where", kept, w, n.constant(1, a.dtype)))
     inverse = n.emit("where", kept, inverse, n.constant(0, a.dtype))
     u, v = like(n, u, a), like(n, v, a)
@@ -412,10 +440,10 @@ def linalg_pinv(
     return times(n, scaled, turned(n, u))
 
 
-def tolerance(n: Site, given: Any, a: Value, default: float) -> Value:
+def tolerance(n: Site, given: Any, a: Value, default: Any) -> Value:
     """A tolerance for each matrix, as a column beside its singular values."""
     if given is None:
-        return n.constant(default, a.dtype)
+        return n.operand(default, a.dtype)
     x = n.operand(given, a.dtype)
     return n.reshape(x, (*x.shape, 1)) if x.rank else x
 

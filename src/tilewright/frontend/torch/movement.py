@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.registry import Site, axis_of, translates
 from tilewright.graph import sizes
+from tilewright.graph.bounds import from_start
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import as_int, maximum, minimum
@@ -223,11 +224,14 @@ def as_strided(n: Site, x: Value, size: Any, stride: Any, storage_offset: int | 
     """Elements by their place in memory: known only while that is row-major."""
     if not n.fake(0).is_contiguous() or n.fake(0).storage_offset() != 0:
         raise Refusal("it reads the memory of a tensor that is not contiguous")
-    shape = n.static(size, "a stride")
-    places = np.full(shape, storage_offset or 0, np.int64)
-    for d, (count, step) in enumerate(zip(shape, n.static(stride, "a stride"), strict=True)):
-        places += (np.arange(count) * step).reshape((-1,) + (1,) * (len(shape) - 1 - d))
-    return n.emit("gather", n.reshape(x, (x.elements,)), n.constant(places), axis=0)
+    whole = dtype("i64")
+    places = n.operand(storage_offset or 0, whole)
+    for d, (count, step) in enumerate(zip(size, stride, strict=True)):
+        own = n.emit("mul", n.counted(count), n.operand(step, whole))
+        own = n.reshape(own, (count, *(1,) * (len(size) - 1 - d)))
+        places = n.emit("add", places, own)
+    places = n.indices(places, from_start(x.elements))
+    return n.emit("gather", n.reshape(x, (x.elements,)), places, axis=0)
 
 
 @translates("unfold.default", "unfold_copy.default")

@@ -16,7 +16,7 @@ from tilewright.frontend.torch.windows import greatest, shared
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import dtype
-from tilewright.ir.expr import as_int
+from tilewright.ir.expr import as_int, maximum
 
 # matrix products --------------------------------------------------------------------------------
 
@@ -237,16 +237,17 @@ def avg_pool(
     x = batched(n, x, rank)
     kind = x.dtype
     x = n.cast(x, "f64") if kind.is_int else x
-    if divisor_override is not None:  # sums: pad by hand, so that every window is whole
-        before, after = [0, 0], [0, 0]
-        for d, count in enumerate(n.static(n.shape[-rank:], "a pooled axis")):
-            reach = (count - 1) * attrs["strides"][d] + attrs["kernel"][d]
-            (size,) = n.static([x.shape[2 + d]], "a pooled axis")
-            before.append(attrs["pads"][d][0])
-            after.append(max(reach - size - attrs["pads"][d][0], 0))
-        x = n.emit("pad", x, before=tuple(before), after=tuple(after))
-        attrs.update(pads=((0, 0),) * rank, ceil_mode=False)
+    if divisor_override is not None:  # sums, of windows that are whole
         count_include_pad = True
+        if ceil_mode:  # these reach beyond the padding: pad by hand
+            before, after = [0, 0], [0, 0]
+            for d, count in enumerate(n.shape[-rank:]):
+                reach = (count - 1) * attrs["strides"][d] + attrs["kernel"][d]
+                before.append(attrs["pads"][d][0])
+                rest = sizes.size(reach - x.shape[2 + d] - attrs["pads"][d][0])
+                after.append(sizes.size(maximum(rest, sizes.size(0))))
+            x = n.emit("pad", x, before=tuple(before), after=tuple(after))
+            attrs.update(pads=((0, 0),) * rank, ceil_mode=False)
     y = n.emit("avg_pool", x, **attrs, count_pads=count_include_pad)
     if divisor_override is not None:
         y = scaled(n, y, math.prod(attrs["kernel"]) / divisor_override)
@@ -267,9 +268,8 @@ def adaptive_pool(n: Site, x: Value, output_size: Any) -> Any:
     rank, of_max = space_rank(n), "max" in n.op
     y = batched(n, x, rank)
     if of_max and n.uses(1):
-        space = n.static(y.shape[2:], "a pooled axis")
         counts = n.static(n.shape[-rank:], "a pooled axis")
-        axes = [shared(s, c) for s, c in zip(space, counts, strict=True)]
+        axes = [shared(n, s, c) for s, c in zip(y.shape[2:], counts, strict=True)]
         return [n.reshape(v, n.shape) for v in greatest(n, y, axes)]
     goal = [as_int(s) for s in n.shape[-rank:]]
     if all(g == 1 for g in goal):

@@ -82,21 +82,54 @@ def smooth(
     return total
 
 
+def polynomial(f: Floats, x: Value, *factors: float) -> Value:
+    """Horner's rule, the highest power first."""
+    total: Any = factors[0]
+    for c in factors[1:]:
+        total = f("add", f("mul", total, x), c)
+    return total
+
+
+def near(f: Floats, x: Value, a: float) -> Value:
+    """Keys' kernel at distances up to 1 (Keys 1981)."""
+    return polynomial(f, x, a + 2, -(a + 3), 0.0, 1.0)
+
+
+def far(f: Floats, x: Value, a: float) -> Value:
+    """Keys' kernel at distances from 1 to 2."""
+    return polynomial(f, x, a, -5 * a, 8 * a, -4 * a)
+
+
 def cubic(f: Floats, t: Value, a: float = -0.75) -> list[Value]:
-    """Weights of the four neighbours of a place that lies `t` beyond the second: Keys 1981."""
-
-    def polynomial(x: Value, *factors: float) -> Value:
-        """Horner's rule, the highest power first."""
-        total: Any = factors[0]
-        for c in factors[1:]:
-            total = f("add", f("mul", total, x), c)
-        return total
-
-    def near(x: Value) -> Value:
-        return polynomial(x, a + 2, -(a + 3), 0.0, 1.0)
-
-    def far(x: Value) -> Value:
-        return polynomial(x, a, -5 * a, 8 * a, -4 * a)
-
+    """Weights of the four neighbours of a place that lies `t` beyond the second."""
     other = f("sub", 1, t)
-    return [far(f("add", t, 1)), near(t), near(other), far(f("add", other, 1))]
+    return [
+        far(f, f("add", t, 1), a),
+        near(f, t, a),
+        near(f, other, a),
+        far(f, f("add", other, 1), a),
+    ]
+
+
+def shares(n: Site, size: Any, count: Any, scale: float | None, corners: bool, reach: int) -> Value:
+    """[count, size]: as `sampling.shares` has it."""
+    f = Floats(n, F64)
+    if corners:
+        step = f("div", f("sub", size, 1), f("maximum", f("sub", count, 1), 1))
+    else:
+        step = n.constant(1 / scale, F64) if scale else f("div", size, count)
+    wide = f("maximum", step, 1)
+    centre = n.reshape(f("mul", step, f("add", f.places(count), 0.5)), (count, 1))
+    span = f("mul", wide, reach)
+    first = f("floor", f("maximum", f("add", f("sub", centre, span), 0.5), 0))
+    end = f("minimum", f("floor", f("add", f("add", centre, span), 0.5)), size)
+    at = f.places(size)
+    t = f("abs", f("div", f("add", f("sub", at, centre), 0.5), wide))
+    if reach == 1:
+        weights = f("maximum", f("sub", 1, t), 0)
+    else:
+        outer = n.emit("where", f("less", t, 2), far(f, t, -0.5), n.constant(0, F64))
+        weights = n.emit("where", f("less", t, 1), near(f, t, -0.5), outer)
+    covered = n.emit("logical_and", f("greater_equal", at, first), f("less", at, end))
+    weights = n.emit("where", covered, weights, n.constant(0, F64))
+    return f("div", weights, n.emit("reduce_sum", weights, axes=(1,), keepdims=True))

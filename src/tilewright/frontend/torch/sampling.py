@@ -163,11 +163,16 @@ def shares(size: int, count: int, scale: float, reach: int) -> np.ndarray:
             "_upsample_bilinear2d_aa.vec", "_upsample_bicubic2d_aa.vec")  # fmt: skip
 def antialiased(n: Site, x: Value, output_size: Any, align_corners: bool, *scales: Any) -> Any:
     for axis, size, count, scale in axes(n, x, scales):
-        size, count = n.static([size, count], "an image resampled without aliases")
-        step = 1 / scale if scale else size / count
-        if align_corners:
-            step = (size - 1) / (count - 1) if count > 1 else 0.0
-        table = n.constant(shares(size, count, step, 2 if "bicubic" in n.op else 1), x.dtype)
+        known, reach = sizes.static([size, count]), 2 if "bicubic" in n.op else 1
+        if known is None:
+            table = open_sizes.shares(n, size, count, scale, align_corners, reach)
+            table = n.cast(table, x.dtype)
+        else:
+            size, count = known
+            step = 1 / scale if scale else size / count
+            if align_corners:
+                step = (size - 1) / (count - 1) if count > 1 else 0.0
+            table = n.constant(shares(size, count, step, reach), x.dtype)
         if axis == x.rank - 1:
             x = n.emit("matmul", x, table, transpose_b=True)
         else:

@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.elementwise import truth
 from tilewright.frontend.torch.indexing import scatter_reduce
+from tilewright.frontend.torch.measured import coordinates, flat
 from tilewright.frontend.torch.reductions import reduced, vector_norm
 from tilewright.frontend.torch.registry import Site, axis_of, translates
 from tilewright.graph.bounds import into
@@ -54,21 +55,21 @@ def put(n: Site, x: Value, index: Value, source: Value, accumulate: bool = False
 
 @translates("nonzero_static.default")
 def nonzero_static(n: Site, x: Value, *, size: int, fill_value: int = -1) -> Any:
-    """The places of what is not zero, in order; as many as asked for, filled up."""
-    shape = n.static(x.shape, "the shape of what is searched")
-    count = math.prod(shape)
-    flat = n.cast(n.reshape(truth(n, x), (count,)), "i32")
-    taken = min(size, count)
-    if not taken or not shape:
-        return n.full(fill_value if not taken else 0)
-    found, places = n.emit("top_k", flat, k=taken, axis=0)  # of equals the first comes first
-    table = np.stack(np.unravel_index(np.arange(count), shape), -1).astype(np.int64)
-    rows = n.emit("gather", n.constant(table), places, axis=0)
-    there = n.reshape(n.cast(found, "bool"), (taken, 1))
-    rows = n.emit("where", there, rows, n.constant(fill_value, "i64"))
-    if taken < size:
-        rows = n.emit("pad", rows, before=(0, 0), after=(size - taken, 0), value=fill_value)
-    return rows
+    """The places of what is not zero, in order; as many as asked for, filled up: each is written
+    where the count of those before it says, and what is too much behind the others."""
+    if not x.rank or 0 in (size, as_int(x.elements)):
+        return n.full(fill_value)
+    line = flat(n, truth(n, x))
+    rank = n.emit("cumsum", n.cast(line, "i64"), axis=0)
+    many = n.constant(size, "i64")
+    asked = n.emit("logical_and", line, n.emit("less_equal", rank, many))
+    goal = n.emit("where", asked, n.emit("sub", rank, n.constant(1, "i64")), many)
+    empty = n.full(-1, dtype("i64"), (size + 1,))
+    found = n.emit("scatter_elements", empty, goal, n.counted(x.elements), axis=0)
+    found = n.cut(found, 0, 0, size)
+    rows = coordinates(n, n.emit("maximum", found, n.constant(0, "i64")), x.shape)
+    there = n.emit("greater_equal", n.reshape(found, (size, 1)), n.constant(0, "i64"))
+    return n.emit("where", there, rows, n.constant(fill_value, "i64"))
 
 
 @translates("diagonal_scatter.default")

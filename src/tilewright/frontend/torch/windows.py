@@ -1,54 +1,71 @@
 """Adaptive max pooling that also tells where the greatest values are.
 
-A table of the places that each window covers (-1: padding) is a constant: the windows are gathered
-beside each other, and the greatest of each is found together with its place.
+A table has the places that each window covers (-1: none), a constant where the sizes are known: the
+windows are gathered beside each other, and the greatest of each is found together with its place.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tilewright.frontend.torch.reductions import place, reduced
 from tilewright.frontend.torch.registry import Site
+from tilewright.graph import sizes
 from tilewright.graph.graph import Value
+from tilewright.ir.dtype import dtype
+from tilewright.ir.expr import as_int
 
 
-def shared(size: int, count: int) -> np.ndarray:
-    """[count, longest] places of the windows of adaptive pooling."""
-    starts = [o * size // count for o in range(count)]
-    ends = [-(-(o + 1) * size // count) for o in range(count)]
-    longest = max(e - s for s, e in zip(starts, ends, strict=True))
-    return np.array(
-        [
-            [p if p < e else -1 for p in range(s, s + longest)]
-            for s, e in zip(starts, ends, strict=True)
-        ]
-    )
+def shared(n: Site, size: Any, count: int) -> Value:
+    """[count, longest] places of the windows of adaptive pooling; -1 behind the end of one."""
+    known = as_int(size)
+    if known is not None:
+        starts = np.arange(count) * known // count
+        ends = -(-np.arange(1, count + 1) * known // count)
+        places = starts[:, None] + np.arange(int((ends - starts).max(initial=0)))
+        return n.constant(np.where(places < ends[:, None], places, -1))
+    longest = sizes.size((size + count - 1) // count + 1)
+    whole = dtype("i64")
+    edges = n.emit("mul", n.constant(np.arange(count + 1)), n.operand(size, whole))
+    by = n.constant(count, "i64")
+    starts = n.emit("div", n.cut(edges, 0, 0, count), by)
+    ends = n.emit("div", n.emit("add", n.cut(edges, 0, 1, count), n.constant(count - 1)), by)
+    places = n.emit("add", n.reshape(starts, (count, 1)), n.counted(longest))
+    lies = n.emit("less", places, n.reshape(ends, (count, 1)))
+    return n.emit("where", lies, places, n.constant(-1, "i64"))
 
 
-def greatest(n: Site, x: Value, axes: Sequence[np.ndarray]) -> tuple[Value, Value]:
+def greatest(n: Site, x: Value, axes: Sequence[Value]) -> tuple[Value, Value]:
     """The greatest value in each window of x [batch, channels, *space], and its place in the
     flattened space; `axes` has the places that the windows cover on each axis of space."""
-    rank = len(axes)
-    space = n.static(x.shape[2:], "a pooled axis")
-    flat = np.zeros((1,) * (2 * rank), np.int64)
-    inside = np.ones((1,) * (2 * rank), bool)
+    rank, space = len(axes), x.shape[2:]
+    flat, inside = n.constant(np.zeros((1,) * (2 * rank), np.int64)), None
     for d, places in enumerate(axes):  # places of axis d vary along d and rank + d
-        shape = [1] * (2 * rank)
+        shape: list[Any] = [1] * (2 * rank)
         shape[d], shape[rank + d] = places.shape
-        flat = flat * space[d] + places.reshape(shape)
-        inside = inside & (places.reshape(shape) >= 0)
+        places = n.reshape(places, shape)
+        flat = n.emit("add", n.emit("mul", flat, n.operand(space[d], dtype("i64"))), places)
+        lies = n.emit("greater_equal", places, n.constant(0, "i64"))
+        inside = lies if inside is None else n.emit("logical_and", inside, lies)
+    assert inside is not None
     counts = [a.shape[0] for a in axes]
-    table = np.where(inside, flat, -1).reshape(math.prod(counts), -1)
+    wide = (sizes.product(counts), sizes.product([a.shape[1] for a in axes]))
+    table = n.reshape(n.emit("where", inside, flat, n.constant(-1, "i64")), wide)
     lead = x.shape[:2]
-    wide = n.reshape(x, (*lead, math.prod(space)))
-    covered = n.emit("gather", wide, n.constant(np.maximum(table, 0)), axis=2)
-    if (table < 0).any():
+    covered = n.emit(
+        "gather",
+        n.reshape(x, (*lead, sizes.product(space))),
+        n.emit("maximum", table, n.constant(0, "i64")),
+        axis=2,
+    )
+    known = n.known(table)
+    if known is None or (known < 0).any():
         lowest = n.constant(x.dtype.lowest, x.dtype)
-        covered = n.emit("where", n.constant(table >= 0), covered, lowest)
+        there = n.emit("greater_equal", table, n.constant(0, "i64"))
+        covered = n.emit("where", there, covered, lowest)
     values = reduced(n, "max", covered, -1)
     first = place(n, "argmax", covered, -1, True)
     assert first is not None
@@ -58,7 +75,7 @@ def greatest(n: Site, x: Value, axes: Sequence[np.ndarray]) -> tuple[Value, Valu
         first = n.emit(
             "where", n.emit("isnan", reduced(n, "max", covered, -1, True)), latest, first
         )
-    spread = n.expand(n.constant(table), (*lead, *table.shape))
+    spread = n.expand(table, (*lead, *table.shape))
     indices = n.emit("gather_elements", spread, first, axis=3)
     shape = (*lead, *counts)
     return n.reshape(values, shape), n.reshape(indices, shape)
