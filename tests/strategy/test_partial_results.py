@@ -9,7 +9,7 @@ import pytest
 from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
 from tilewright.driver.kernels import KernelPool
 from tilewright.driver.observe import Watch
-from tilewright.graph import Builder
+from tilewright.graph import Builder, evaluate
 from tilewright.graph.graph import Graph
 from tilewright.ir.expr import Var, as_int
 from tilewright.ir.stmt import Alloc, For
@@ -122,3 +122,28 @@ def test_images_of_open_sizes():
         found = run(x)
         np.testing.assert_allclose(found[0].ravel(), mean.ravel(), rtol=1e-6)
         np.testing.assert_allclose(found[1], norm, rtol=1e-5, atol=2e-5)
+
+
+def rounded_layer() -> Graph:
+    """An LSTM of open length whose weights are computed, with the state's range in every step."""
+    build = Builder("g")
+    steps, batch = build.symbol("t"), build.symbol("n")
+    gates = build.input("x", "f32", (steps, batch, 4 * 24))
+    weights = build.emit("tanh", build.input("w", "f32", (4 * 24, 24)))
+    start = build.emit("full", shape=(batch, 24), value=0.0, of="f32")
+    made = build.emit("lstm", gates, weights, start, start, rounds=True)
+    return build.finish({"y": made[0], "c": made[2]})
+
+
+def test_sums_inside_the_steps_of_a_recurrence():
+    """Over a whole state, in lanes; and of products whose weights lie across."""
+    graph = rounded_layer()
+    *_, jobs = kernel_jobs(prepare(graph, CPU, 3, []), CPU, 1, Watch())
+    for job in jobs:
+        default(job.func, CPU, 1, strict=True)
+    run = compile_observed(graph, cache=False, pool=KernelPool(1))
+    for steps, batch in ((1, 1), (9, 2), (17, 5)):
+        draw = np.random.default_rng(steps).standard_normal
+        arrays = [draw((steps, batch, 96), np.float32), draw((96, 24), np.float32)]
+        for found, wanted in zip(run(*arrays), evaluate(graph, arrays), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=2e-2)  # a rounding apart

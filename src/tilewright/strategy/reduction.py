@@ -85,7 +85,8 @@ def reduction(schedule: Schedule, target: Target, threads: int) -> None:
         rows(schedule, shared, target, threads)
         return
     for name in schedule.blocks():
-        if ordered and tiling(find(schedule, name), target, few=1):  # a step has little for threads
+        tiled = tiling(find(schedule, name), target, few=1) if ordered else None
+        if tiled and tiled.across is None:  # a step has little for threads, and nothing to copy
             contraction(schedule, name, target, 1, few=1)
         else:
             by_itself(schedule, name, target, 1 if ordered else threads)
@@ -340,8 +341,10 @@ def by_itself(schedule: Schedule, name: str, target: Target, threads: int) -> No
         return
     loops = schedule.loops(name)
     spatial = [n for n, a in zip(loops, block.axes, strict=False) if a.kind == "spatial"]
+    ordered = sum(a.kind == "ordered" for a in block.axes)
     if not rows_abreast(schedule, [name], spatial, target):
-        vectorize_block(schedule, name, list(loops), target, alone=len(spatial))
+        alone = ordered + len(spatial) if spatial else 0
+        vectorize_block(schedule, name, list(loops), target, alone=alone)
     first, driven = schedule.loops(name)[0], axes_driven(find(schedule, name))
     lane = find_loop(schedule.func, first).kind == "vectorize"
     if threads > 1 and is_worth_a_region(instances(block) * 4, target) and not lane:
