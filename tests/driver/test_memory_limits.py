@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,9 @@ from tilewright.driver.kernels import KernelPool
 from tilewright.driver.observe import Watch
 from tilewright.graph import Builder
 from tilewright.runtime.artifact import MAGIC
+from tilewright.runtime.bindings import lib
 from tilewright.support.errors import MemoryFault
+from tilewright.support.memory import memory_limit
 from tilewright.target.target import target
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits address space")
@@ -139,3 +142,46 @@ def test_a_file_with_a_hole_is_not_read_into_memory(tmp_path: Path):
             file.truncate(1 << 42)
         with pytest.raises(fault):
             tw.load(path)
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "least"),
+    [
+        ("0::/a/b", {"a/b/memory.max": "max", "a/memory.max": "5000000"}, 5_000_000),
+        ("0::/a/b", {"a/b/memory.max": "7000", "a/memory.max": "5000000"}, 7_000),
+        ("0::/", {"memory.max": "6000"}, 6_000),
+        ("4:cpu,cpuacct:/a\n3:memory:/a/b", {"memory/a/memory.limit_in_bytes": "8000"}, 8_000),
+        ("3:memory:/not/seen", {"memory/memory.limit_in_bytes": "9000"}, 9_000),
+        ("3:memory:/a\n0::/", {"memory/a/memory.limit_in_bytes": str((1 << 63) - 4096)}, None),
+        ("4:cpu:/a", {"memory/a/memory.limit_in_bytes": "1", "a/memory.max": "1"}, None),
+        (None, {}, None),
+    ],
+)
+def test_the_limits_of_control_groups(tmp_path: Path, groups, files, least) -> None:
+    """The least of a group and those around it, of both versions; else the machine's memory."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if groups is not None:
+        (tmp_path / "proc/self").mkdir(parents=True)
+        (tmp_path / "proc/self/cgroup").write_text(groups + "\n")
+    for name, content in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content + "\n")
+    assert memory_limit(tmp_path) == (machine if least is None else least)
+    assert 0 < memory_limit() <= machine
+
+
+def test_what_a_container_may_not_have_is_refused(tmp_path: Path) -> None:
+    build = Builder()
+    x = build.input("x", "f32", (build.symbol("n"), 512))
+    wide = build.emit("exp", build.emit("cumsum", x, axis=0))
+    graph = build.finish([build.emit("cumsum", wide, axis=1)])
+    exe = tw.compile(graph, cache=False, threads=1)
+    x = np.zeros((1 << 14, 512), np.float32)  # 32 MB
+    try:
+        lib.tw_limit_memory(16 << 20)
+        with pytest.raises(MemoryFault):
+            exe(x)
+    finally:
+        lib.tw_limit_memory(memory_limit())
+    assert np.asarray(exe(x)[0]).shape == x.shape

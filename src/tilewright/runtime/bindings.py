@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.runtime import abi
 from tilewright.support.errors import ArtifactError, InputError, MemoryFault, TilewrightError
-from tilewright.support.memory import REMEDY
+from tilewright.support.memory import REMEDY, memory_limit
 
 NATIVE = Path(__file__).parent / "native"
 SUFFIX = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
@@ -33,6 +33,7 @@ _SIGNATURES = {
     "tw_output_info": (ctypes.POINTER(abi.Info), [_P, _I]),
     "tw_hash_feed": (None, [_P, _P, _L]),
     "tw_hash_finish": (ctypes.c_uint64, [_P]),
+    "tw_limit_memory": (None, [_L]),
     "tw_module_bytes": (_P, [_P, _P]),
     "tw_module_close": (None, [_P]),
     "tw_module_manifest": (_P, [_P, _P]),
@@ -69,6 +70,7 @@ def _load() -> ctypes.CDLL:
             f"the native runtime {path} has ABI {library.tw_abi_version()}, this package needs "
             f"{abi.ABI_VERSION}: install the package again"
         )
+    library.tw_limit_memory(memory_limit())
     return library
 
 

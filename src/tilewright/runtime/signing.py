@@ -33,7 +33,7 @@ from tilewright.runtime.artifact import (
 )
 from tilewright.runtime.bindings import hash_bytes
 from tilewright.support.errors import ArtifactError, InputError
-from tilewright.support.memory import memory_told
+from tilewright.support.memory import memory_limit, memory_told
 
 DOMAIN = b"Tilewright artifact, signature 1"
 PUBLIC_BYTES = 32
@@ -109,7 +109,7 @@ def _read(path: Path) -> np.ndarray[Any, Any]:
         start = os.pread(file, len(MAGIC), 0) if stat.S_ISREG(status.st_mode) else b""
         if start != MAGIC:
             raise ArtifactError(what, f"'{path}' is not a Tilewright artifact")
-        if status.st_size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+        if status.st_size > memory_limit():
             raise MemoryError(f"'{path}' has {status.st_size} bytes")
         array = np.frombuffer(mmap.mmap(-1, status.st_size), np.uint8)
         with array.data as view:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import errno
 import mmap
+import os
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tilewright.support.errors import MemoryFault, TilewrightError
@@ -66,8 +67,31 @@ def memory_told(what: str, when: Callable[[], str] = str) -> Generator[None]:
         raise told from fault
 
 
+def memory_limit(root: Path = Path("/")) -> int:
+    """The bytes that the process may have: the machine's, or fewer where one of the control groups
+    around it (a container's; of version 1 or 2) says so. root: where the system's files are."""
+    least = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        groups = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return least
+    for number, kinds, path in (line.split(":", 2) for line in groups if line.count(":") > 1):
+        if kinds and "memory" not in kinds.split(","):
+            continue
+        base, name = root / "sys/fs/cgroup", "memory.max"
+        if number != "0":
+            base, name = base / "memory", "memory.limit_in_bytes"
+        own = base / path.strip("/")
+        for folder in (own, *own.parents[: len(own.parts) - len(base.parts)]):
+            with suppress(OSError, ValueError):  # "max" is no limit
+                least = min(least, int((folder / name).read_text()))
+    return least
+
+
 def room(nbytes: int, what: str) -> None:
     """Raise MemoryError now if the process cannot have `nbytes` more; none is used."""
+    if nbytes > memory_limit():
+        raise MemoryError(f"{what} may need {nbytes >> 20} MB")
     try:
         mmap.mmap(-1, nbytes).close()
     except OSError:

@@ -24,7 +24,7 @@ const char *dtype_name(int32_t dtype);  /* NULL: no such dtype */
 
 /* memory.c: zero-filled on demand, 64-byte aligned, huge pages where that pays; NULL: no memory */
 void *allocate(size_t bytes);
-size_t physical_memory(void);
+size_t memory_limit(void);
 void release(void *memory, size_t bytes);
 
 /* cpu.c: does this machine have every feature of a comma-separated list? */

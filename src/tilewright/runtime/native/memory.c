@@ -9,13 +9,18 @@
 #define LARGEST ((size_t)1 << 46)
 
 /* The system may promise more than there is, and end the process when it is used. */
-size_t physical_memory(void) {
+static _Atomic size_t limit = LARGEST;
+
+void tw_limit_memory(size_t bytes) { limit = bytes; }
+
+size_t memory_limit(void) {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    return pages > 0 && page > 0 ? (size_t)pages * (size_t)page : LARGEST;
+    size_t machine = pages > 0 && page > 0 ? (size_t)pages * (size_t)page : LARGEST;
+    return machine < limit ? machine : limit;
 }
 
 void *allocate(size_t bytes) {
-    if (bytes > HUGE_PAGE && bytes > physical_memory()) return NULL;
+    if (bytes > HUGE_PAGE && bytes > memory_limit()) return NULL;
     if (bytes < 2 * HUGE_PAGE) {
         void *memory = NULL;
         return posix_memalign(&memory, ALIGNMENT, bytes ? bytes : ALIGNMENT) ? NULL : memory;

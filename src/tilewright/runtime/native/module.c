@@ -396,7 +396,7 @@ static tw_module *open_file(const char *path, int file, size_t size) {
     uint8_t start[8];
     if (!read_at(file, start, 0, sizeof start) || memcmp(start, MAGIC, sizeof start))
         return fail_null(TW_ERROR_FILE, "'%.800s' is not a Tilewright artifact", path);
-    if (copied > physical_memory())     /* a file with holes may be of any size */
+    if (copied > memory_limit())     /* a file with holes may be of any size */
         return fail_null(TW_ERROR_MEMORY, "out of memory: %zu bytes of '%.800s' are copied", copied, path);
     uint8_t *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -116,6 +116,7 @@ TW_API tw_status tw_profile_read(tw_session *, int64_t *nanoseconds, int64_t *la
 TW_API tw_status tw_probe_machine(tw_session *, double *gflops, double *gbytes);
 
 TW_API int32_t tw_abi_version(void);
+TW_API void tw_limit_memory(size_t bytes);      /* what the process may have, if less than the machine */
 TW_API int32_t tw_default_threads(void);
 TW_API int32_t tw_cpu_has(const char *feature);                 /* named as LLVM names it         */
 /* The hash that guards sections: start from zeroed state, feed, then finish. */
