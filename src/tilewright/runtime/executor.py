@@ -47,6 +47,7 @@ from tilewright.support.memory import exhausted, memory_told
 _INPUT, _PROGRAM = 4, 6  # of tw_status
 _DENSE = 0x101  # of NumPy's array flags: C-contiguous, aligned to elements
 _WORDS = ctypes.sizeof(abi.Tensor) // 8  # a tw_tensor as 8-byte words: data, shape, rank and dtype
+_NOTHING = np.empty(0)  # in the place of outputs that the session holds
 
 
 def load(source: Source, threads: int | None = None, *, verify: Any = None) -> Executable:
@@ -98,8 +99,10 @@ class Executable:
             None if t.dtype in PACKED_BITS else numpy_dtype(t.dtype) for t in self.inputs
         ]
         self._packs_outputs = any(t.dtype in PACKED_BITS for t in self.outputs)
-        self._has_formats = any(t.format for t in self.outputs)
+        self._formats = [t.format for t in self.outputs]
+        self._has_formats = any(self._formats)
         self._measured = [i for i, t in enumerate(self.outputs) if is_measured(t, self.manifest)]
+        self._sizes_of = {i: ctypes.c_int64 * len(self.outputs[i].shape) for i in self._measured}
         self.compile_stages: Any = None  # what compiling took, if this process compiled it
         self._forget()
         self._open_session(count)
@@ -120,7 +123,10 @@ class Executable:
         self._lock = threading.Lock()
         self._inputs = _Table(self.manifest.inputs)
         self._outputs = _Table(self.manifest.outputs)
-        self._results: list[tuple[int, tuple[int, ...], np.dtype[Any]]] = []  # slot, shape, dtype
+        # Of each output: its slot, shape and dtype (none if the run measures the shape).
+        self._results: list[tuple[int, tuple[int, ...], np.dtype[Any] | None]] = []
+        self._held = abi.Tensor()
+        self._held_at = ctypes.addressof(self._held)
         self._stale = True  # those do not follow from the inputs' shapes yet
 
     # ---- Copies -----------------------------------------------------------------------------
@@ -236,7 +242,7 @@ class Executable:
                 )
             ]
         if self._has_formats:
-            results = decode_all(results, [info.format for info in self.outputs])
+            results = decode_all(results, self._formats)
         if arrays and type(arrays[0]) is not np.ndarray:
             return [
                 result if isinstance(result, list) else from_numpy(result, arrays[0])
@@ -351,7 +357,9 @@ class Executable:
         for i, (shape, info) in enumerate(zip(table.shapes, table.infos, strict=True)):
             dtype = numpy_dtype(info.dtype)
             if i in self._measured:
-                shape = (0,)
+                table.words[_WORDS * i] = address_of(_NOTHING)
+                self._results.append((_WORDS * i, (0,), None))
+                continue
             if info.dtype in PACKED_BITS:
                 shape = ((math.prod(shape) * PACKED_BITS[info.dtype] + 7) // 8,)
                 dtype = np.dtype(np.uint8)
@@ -362,6 +370,9 @@ class Executable:
         """Fresh arrays for the outputs, their addresses in the output table."""
         words, results = self._outputs.words, []
         for slot, shape, dtype in self._results:
+            if dtype is None:
+                results.append(_NOTHING)  # until it is fetched
+                continue
             result = self._new(slot // _WORDS, shape, dtype)
             words[slot] = address_of(result)
             results.append(result)
@@ -381,9 +392,9 @@ class Executable:
 
     def _fetch(self, i: int) -> Array:
         """A copy of an output whose shape the run has found."""
-        held, info = abi.Tensor(), self.outputs[i]
-        self._check(lib.tw_result(self._session, i, ctypes.byref(held)))
-        shape = tuple((ctypes.c_int64 * held.rank).from_address(held.shape)) if held.rank else ()
+        held, info = self._held, self._outputs.infos[i]
+        self._check(lib.tw_result(self._session, i, self._held_at))
+        shape = tuple(self._sizes_of[i].from_address(held.shape)) if held.rank else ()
         self._outputs.shapes[i] = shape
         dtype = numpy_dtype(info.dtype)
         if info.dtype in PACKED_BITS:
@@ -391,7 +402,7 @@ class Executable:
             dtype = np.dtype(np.uint8)
         result = self._new(i, shape, dtype)
         if result.nbytes:
-            ctypes.memmove(result.ctypes.data, held.data, result.nbytes)
+            ctypes.memmove(address_of(result), held.data, result.nbytes)
         return result
 
     def _run(self) -> None:
