@@ -16,6 +16,7 @@ from tilewright import te
 from tilewright.graph.graph import Node
 from tilewright.graph.operator import OPERATORS
 from tilewright.ir.expr import Expr
+from tilewright.support.recursion import recursive
 from tilewright.te.tensor import Compute, Read
 
 
@@ -54,10 +55,11 @@ def _of_tensor(tensor: te.Tensor, known: Mapping[te.Tensor, Written]) -> Written
     axes = tensor.op.axes
     shared: dict[int, Written] = {}  # parts that stand in several places are looked at once
 
-    def go(e: Expr) -> Written:
+    @recursive
+    def go(again: Any, e: Expr) -> Written:
         found = shared.get(id(e))
         if found is None:
-            below = [go(c) for c in e.children() if isinstance(c, Expr)]
+            below: list[Written] = [again(c) for c in e.children() if isinstance(c, Expr)]
             nodes, times = 1 + sum(b.nodes for b in below), [1] * len(below)
             if isinstance(e, Read):
                 inner = _of_tensor(e.tensor, known)

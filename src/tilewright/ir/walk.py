@@ -47,19 +47,27 @@ def rewrite(root: N, change: Callable[[Any], Any]) -> N:
 
     A load that stands in several places of an expression is rewritten once and stays shared.
     """
-    shared: dict[int, Any] = {}
+    return _Rewrite(change).go(root)
 
-    def go(n: Any) -> Any:
+
+class _Rewrite:
+    """`rewrite`; a closure that named itself would be left to the cycle collector."""
+
+    __slots__ = ("change", "shared")
+
+    def __init__(self, change: Callable[[Any], Any]) -> None:
+        self.change = change
+        self.shared: dict[int, Any] = {}
+
+    def go(self, n: Any) -> Any:
         if n.__class__ is Const or n.__class__ is Var:
-            return change(n)
+            return self.change(n)
         if n.__class__ is not Load:
-            return change(n.map_children(go))
-        found = shared.get(id(n))
+            return self.change(n.map_children(self.go))
+        found = self.shared.get(id(n))
         if found is None:
-            found = shared[id(n)] = change(n.map_children(go))
+            found = self.shared[id(n)] = self.change(n.map_children(self.go))
         return found
-
-    return go(root)
 
 
 def rewrite_expr(root: N, change: Callable[[Expr], Expr]) -> N:
@@ -77,23 +85,29 @@ def substitute(root: N, values: Mapping[Var, Expr]) -> N:
 
     Sums and products are rebuilt through the folding constructors.
     """
-    if not values:
-        return root
-    shared: dict[int, Any] = {}
+    return _Substitution(values).go(root) if values else root
 
-    def go(n: Any) -> Any:
+
+class _Substitution:
+    """`substitute`; a closure that named itself would be left to the cycle collector."""
+
+    __slots__ = ("shared", "values")
+
+    def __init__(self, values: Mapping[Var, Expr]) -> None:
+        self.values = values
+        self.shared: dict[int, Any] = {}
+
+    def go(self, n: Any) -> Any:
         if n.__class__ is Const:
             return n
         if n.__class__ is Var:
-            return values.get(n, n)
+            return self.values.get(n, n)
         if n.__class__ is not Load:
-            return refold(n, n.map_children(go))
-        found = shared.get(id(n))
+            return refold(n, n.map_children(self.go))
+        found = self.shared.get(id(n))
         if found is None:
-            found = shared[id(n)] = n.map_children(go)
+            found = self.shared[id(n)] = n.map_children(self.go)
         return found
-
-    return go(root)
 
 
 def refold(before: Any, after: Any) -> Any:

@@ -46,6 +46,7 @@ from tilewright.ir.stmt import (
 from tilewright.ir.walk import free_vars, rewrite, substitute, visit
 from tilewright.lower.lower_blocks import lower_blocks, parts_of
 from tilewright.support.node import Node
+from tilewright.support.recursion import recursive
 
 
 def compact_buffers(func: Func) -> Func:
@@ -367,15 +368,16 @@ def _without(stmt: Stmt, buffers: set[Buffer]) -> Stmt:
     if not buffers:
         return stmt
 
-    def go(s: Any) -> Any:
+    @recursive
+    def go(again: Any, s: Any) -> Any:
         if isinstance(s, Alloc) and s.buffer in buffers:
-            return go(s.body)
+            return again(s.body)
         if not isinstance(s, Stmt) or isinstance(s, Block | Store):
             return s
         if isinstance(s, Seq):
-            made = [go(c) for c in s.stmts]
+            made = [again(c) for c in s.stmts]
             return s if all(a is b for a, b in zip(made, s.stmts, strict=True)) else seq(*made)
-        return s.map_children(go)
+        return s.map_children(again)
 
     return go(stmt)
 

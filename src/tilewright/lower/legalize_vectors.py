@@ -17,6 +17,7 @@ from tilewright.ir.expr import Binary, Call, Cast, Const, Expr, Load, Select, Va
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, annotated, seq
 from tilewright.ir.walk import fresh, names, statements, substitute, visit
 from tilewright.lower.lanes import FIRST_LANE_RUNS, is_lane_reduction
+from tilewright.support.recursion import recursive
 from tilewright.target.target import Target
 
 WIDEST = 4  # registers that one vector operation may take
@@ -153,7 +154,8 @@ def _widest(s: For) -> int:
     """Bits of the widest element that the loop computes with; indices do not count."""
     widest = 8
 
-    def look(e: Any) -> None:
+    @recursive
+    def look(again: Any, e: Any) -> None:
         nonlocal widest
         if not isinstance(e, Const | Var):
             bits = 32 if e.dtype.is_float and e.dtype.bits < 32 else e.dtype.bits
@@ -161,8 +163,8 @@ def _widest(s: For) -> int:
         if isinstance(e, Load):
             return
         if isinstance(e, Select):
-            look(e.then)
-            look(e.other)
+            again(e.then)
+            again(e.other)
         elif (
             isinstance(e, Cast)
             and e.a.dtype is i64
@@ -171,7 +173,7 @@ def _widest(s: For) -> int:
             return
         elif not (isinstance(e, Binary) and e.dtype.is_bool):
             for c in e.children():
-                look(c)
+                again(c)
 
     for n in statements(s.body):
         if isinstance(n, Store):
@@ -191,18 +193,19 @@ def _can_run_in_lanes(loop: For) -> bool:
             for n in visit(e)
         )
 
-    def check(s: Stmt) -> bool:
+    @recursive
+    def check(again: Any, s: Stmt) -> bool:
         if isinstance(s, For):
             if s.kind in ("vectorize", "parallel", "thread") or varies(s.start) or varies(s.stop):
                 return False
-            return check(s.body)
+            return again(s.body)
         if isinstance(s, Let):
             if varies(s.value):
                 varying.add(s.var)
-            return check(s.body)
+            return again(s.body)
         if isinstance(s, Alloc):
             inner.add(s.buffer)
-            return as_int(s.buffer.shape[0]) is not None and check(s.body)
+            return as_int(s.buffer.shape[0]) is not None and again(s.body)
         if isinstance(s, Store):
             free = s.buffer in inner or varies(s.indices[0]) or not varies(s.value)
             if not free and not is_lane_reduction(s):
@@ -211,8 +214,8 @@ def _can_run_in_lanes(loop: For) -> bool:
         if isinstance(s, Eval):
             return False
         if isinstance(s, If):
-            return check(s.then) and (s.other is None or check(s.other))
+            return again(s.then) and (s.other is None or again(s.other))
         assert isinstance(s, Seq)
-        return all(check(c) for c in s.stmts)
+        return all(again(c) for c in s.stmts)
 
     return check(loop.body)

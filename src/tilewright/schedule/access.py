@@ -84,18 +84,17 @@ def names(block: Block, buffer: Buffer) -> bool:
 
 def outer_block_paths(func: Func) -> Iterator[Path]:
     """The path to each block that lies in no other block, in program order."""
-    path: list[Stmt] = []
+    return _block_paths(func.body, [])
 
-    def go(stmt: Stmt) -> Iterator[Path]:
-        path.append(stmt)
-        if stmt.__class__ is Block:
-            yield tuple(path)
-        elif stmt.__class__ is not Store:
-            for child in locate.inner(stmt):
-                yield from go(child)
-        path.pop()
 
-    return go(func.body)
+def _block_paths(stmt: Stmt, path: list[Stmt]) -> Iterator[Path]:
+    path.append(stmt)
+    if stmt.__class__ is Block:
+        yield tuple(path)
+    elif stmt.__class__ is not Store:
+        for child in locate.inner(stmt):
+            yield from _block_paths(child, path)
+    path.pop()
 
 
 def conflict(a: Block, b: Block) -> Buffer | None:

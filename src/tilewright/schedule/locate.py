@@ -36,6 +36,7 @@ from tilewright.ir.text import mark
 from tilewright.ir.walk import fresh, statements, substitute
 from tilewright.support.errors import ScheduleError
 from tilewright.support.node import Node
+from tilewright.support.recursion import recursive
 
 Path = tuple[Stmt, ...]  # from the function's body (first) to the statement in question (last)
 P = ParamSpec("P")
@@ -397,8 +398,9 @@ def _axis(axis: Axis, value: Expr) -> Axis:
 def map_blocks(stmt: S, change: Callable[[Block], Stmt]) -> S:
     """Rebuild `stmt` with every outer block below it changed."""
 
-    def go(s: Any) -> Any:
-        return change(s) if s.__class__ is Block else map_inner(s, go)
+    @recursive
+    def go(again: Any, s: Any) -> Any:
+        return change(s) if s.__class__ is Block else map_inner(s, again)
 
     return go(stmt)
 
@@ -445,11 +447,12 @@ def copy_afresh(func: Func, stmt: S) -> S:
         elif isinstance(s, Alloc):
             moved[s.buffer] = s.buffer.replace(name=fresh(s.buffer.name, buffer_set))
 
-    def go(n: Any) -> Any:
+    @recursive
+    def go(again: Any, n: Any) -> Any:
         kind = n.__class__
         if kind is Var:
             return renamed.get(n, n)
-        n = n.map_children(go)
+        n = n.map_children(again)
         if kind is For or kind is Let or kind is Axis:
             return n.replace(var=renamed[n.var])
         if kind is Block:

@@ -15,6 +15,7 @@ from tilewright.ir.expr import Binary, Const, Expr, Load, Var, const
 from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, For, Func, Let, Region, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, fresh, refold, visit
 from tilewright.support.errors import CompileError
+from tilewright.support.recursion import recursive
 from tilewright.te.reduce import Reduce, identity_of
 from tilewright.te.scan import Scan
 from tilewright.te.tensor import Compute, Extern, Operation, Placeholder, Read, ReduceAxis, Tensor
@@ -200,16 +201,17 @@ class _Builder:
 
         shared: dict[int, Load] = {}  # what the value names in several places stays one load
 
-        def go(n: Any) -> Any:
+        @recursive
+        def go(again: Any, n: Any) -> Any:
             if isinstance(n, Var):
                 return values.get(n, n)
             if n.__class__ is Read:
                 found = shared.get(id(n))
                 if found is None:
-                    found = Load(self.buffer(n.tensor), tuple([go(i) for i in n.indices]))
+                    found = Load(self.buffer(n.tensor), tuple([again(i) for i in n.indices]))
                     shared[id(n)] = found
                 return found
-            return refold(n, n.map_children(go))
+            return refold(n, n.map_children(again))
 
         return go(value)
 

@@ -24,6 +24,7 @@ from tilewright.ir.expr import (
     unary,
 )
 from tilewright.support.node import node
+from tilewright.support.recursion import recursive
 from tilewright.te.tensor import Compute, Read, ReduceAxis, Shape, Tensor
 
 Values = tuple[Expr, ...]
@@ -162,9 +163,10 @@ def lift_reductions(name: str, axes: tuple[Var, ...], extents: Shape, values: Va
         return values
     lifted: dict[tuple[int, tuple[Expr, ...]], tuple[Tensor, ...]] = {}
 
-    def lift(e: Expr) -> Expr:
-        if e.__class__ is not Reduce:
-            return e.map_children(lift)
+    @recursive
+    def lift(again: Any, e: Expr) -> Expr:
+        if not isinstance(e, Reduce):
+            return e.map_children(again)
         key = (id(e.reducer), e.values)
         if key not in lifted:
             parts = tuple(Reduce(e.reducer, e.axes, e.values, n) for n in range(len(e.values)))

@@ -21,6 +21,7 @@ from tilewright.schedule.locate import (
     replace,
     the_block,
 )
+from tilewright.support.recursion import recursive
 
 
 @primitive("inline block '{block}' into the blocks that read it")
@@ -157,18 +158,20 @@ def _inline(
     func: Func, consumer: Block, producer: Block, store: Store, instance: index_map.Inverse
 ) -> Block:
     """The consumer with the value in place of each load."""
-    inside = [s for s in statements(consumer) if isinstance(s, Block | For)]
-    known = Facts(ranges_at(func, inside))
+    nested = [s for s in statements(consumer) if isinstance(s, Block | For)]
+    known = Facts(ranges_at(func, nested))
 
-    def into(block: Block, steps: dict[Var, Expr]) -> Block:
-        def go(n: Any) -> Any:
+    @recursive
+    def into(inside: Any, block: Block, steps: dict[Var, Expr]) -> Block:
+        @recursive
+        def go(again: Any, n: Any) -> Any:
             if n.__class__ is Call and access.is_addressed(n, store.buffer):
                 why = f"it takes the address of '{store.buffer.name}'"
                 raise refuse("P4", func, consumer, why, "an intrinsic's operand needs memory")
             if n.__class__ is Block:
                 reads = any(r.buffer == store.buffer for r in n.reads)
-                return into(n, _steps(func, n, steps)) if reads else n
-            m = n.map_children(go)
+                return inside(n, _steps(func, n, steps)) if reads else n
+            m = n.map_children(again)
             if m.__class__ is Load and m.buffer == store.buffer:
                 return _value(store.value, instance.values(m.indices) | steps, known)
             return refold(n, m)
@@ -190,10 +193,11 @@ def _value(value: Expr, axes: dict[Var, Expr], known: Facts) -> Expr:
 def simplify_indices(value: Expr, known: Facts) -> Expr:
     """`value` with the indices of its loads simplified."""
 
-    def go(n: Any) -> Any:
+    @recursive
+    def go(again: Any, n: Any) -> Any:
         if n.__class__ is Load:
-            return Load(n.buffer, tuple([known.simplify(go(i)) for i in n.indices]))
-        return n.map_children(go)
+            return Load(n.buffer, tuple([known.simplify(again(i)) for i in n.indices]))
+        return n.map_children(again)
 
     return go(value)
 

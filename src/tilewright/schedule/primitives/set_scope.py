@@ -17,6 +17,7 @@ from tilewright.schedule.locate import (
     refuse,
     the_block,
 )
+from tilewright.support.recursion import recursive
 
 # which threads see one memory: the loops of these axes must hold all uses of a buffer, or none
 PRIVATE = {"local": ("blockIdx", "threadIdx"), "warp": ("blockIdx",), "shared": ("blockIdx",)}
@@ -73,13 +74,14 @@ def set_scope(func: Func, buffer: str, scope: str) -> Func:
 def with_buffer(func: Func, old: Buffer, new: Buffer) -> Func:
     """`func` with one buffer in another's place, only where it is named."""
 
-    def go(stmt: Any) -> Any:
+    @recursive
+    def go(again: Any, stmt: Any) -> Any:
         if isinstance(stmt, Block):
             return replace_buffers(stmt, {old: new}) if access.names(stmt, old) else stmt
         if isinstance(stmt, Alloc) and stmt.buffer == old:
-            return Alloc(new, go(stmt.body))
+            return Alloc(new, again(stmt.body))
         if isinstance(stmt, For | Seq | Alloc):
-            return map_inner(stmt, go)
+            return map_inner(stmt, again)
         return replace_buffers(stmt, {old: new})
 
     return func.replace(body=go(func.body))
