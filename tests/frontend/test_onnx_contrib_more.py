@@ -141,3 +141,22 @@ def test_crops(draw: np.random.Generator, mode: str, goal: tuple[int, int]) -> N
         for h, w, r in ((5, 7, 4), (8, 3, 1))
     ]  # fmt: skip
     check("CropAndResize", parts, *runs, mode=mode, extrapolation_value=0.5, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize(("layout", "sections"), [(0, [2, 1, 1]), (1, [2, 1, 1]), (1, [0, 1, 3])])
+def test_three_positions(
+    draw: np.random.Generator, interleaved: int, layout: int, sections: list[int]
+) -> None:
+    parts = {
+        "x": (2, "n", 24),
+        "at": (3, 2, "n"),
+        "cos": floats(draw, 9, 4),
+        "sin": floats(draw, 9, 4),
+    }
+    runs = [{"x": floats(draw, 2, n, 24), "at": draw.integers(0, 9, (3, 2, n))} for n in (1, 5)]
+    attrs = {"interleaved": interleaved, "mrope_layout": layout, "mrope_section": sections}
+    check("MRotaryEmbedding", parts, *runs, num_heads=3, **attrs)
+    parts["x"] = (2, 3, "n", 8)
+    runs = [{"x": floats(draw, 2, 3, 5, 8), "at": draw.integers(0, 9, (3, 2, 5))}]
+    check("MRotaryEmbedding", parts, *runs, **attrs)

@@ -112,9 +112,10 @@ def embedded(
 # Rotary positions ---------------------------------------------------------------------------------
 
 
-@translates("RotaryEmbedding", domain=DOMAIN)
+@translates("RotaryEmbedding", "MRotaryEmbedding", domain=DOMAIN)
 def rotary(n: Site) -> Any:
-    """Pairs of numbers of each head turned by the angle of their position."""
+    """Pairs of numbers of each head turned by the angle of their position; or (MRotary) by that of
+    one of three positions, of which each pair has its own."""
     x, places = n[0], n[1]
     half = as_int(n[2].shape[1])
     if half is None or x.rank not in (3, 4):
@@ -133,22 +134,53 @@ def rotary(n: Site) -> Any:
         places = n.build.emit("add", steps, n.build.emit("cast", places, to="i64"))
         places = n.build.emit("reshape", places, shape=(1, length))
     places = n.checked(places, from_start(n[2].shape[0]))
-    y = turned(n, y, places, n[2], n[3], n.flag("interleaved"))
+    if n.op == "MRotaryEmbedding":
+        angle = [of_three(n, t, places, half) for t in (n[2], n[3])]
+    else:
+        angle = [n.build.emit("gather", t, places, axis=0) for t in (n[2], n[3])]
+    y = turned_by(n, y, angle, n.flag("interleaved"))
     if x.rank == 4:
         return n.emit("transpose", y, perm=(0, 2, 1, 3))
     return n.emit("reshape", y, shape=x.shape)
 
 
+def of_three(n: Site, table: Value, places: Value, half: int) -> Value:
+    """[B, S, half] of a table [most, half]: each column at one of the positions [3, B, S], in three
+    sections, or in turn with what is left of the first behind them."""
+    sections = n.ints("mrope_section", ())
+    if len(sections) != 3 or sum(sections) != half or n.flag("is_packed_batching"):
+        raise Refusal(f"it needs three sections that make up {half}, and batches not packed")
+    which = np.repeat(np.arange(3), sections)
+    if n.int("mrope_layout", 0) == 1:
+        which = np.zeros(half, int)
+        for k in (1, 2):
+            which[k : sections[k] * 3 : 3] = k
+    found = n.build.emit("gather", table, places, axis=0)
+    lead = found.shape[1:]
+    parts = [
+        n.build.emit(
+            "reshape",
+            n.build.emit("slice", found, starts=(k, 0, 0, 0), shape=(1, *lead)),
+            shape=lead,
+        )
+        for k in range(3)
+    ]
+    y = n.build.emit("where", n.constant(which == 1), parts[1], parts[0])
+    return n.build.emit("where", n.constant(which == 2), parts[2], y)
+
+
 def turned(n: Site, x: Value, places: Value, cos: Value, sin: Value, interleaved: bool) -> Value:
     """x[B, S, N, D], its first 2·width(cos) numbers turned by the angles at places[B, S]."""
-    half, build = cos.shape[1], n.build
+    return turned_by(
+        n, x, [n.build.emit("gather", t, places, axis=0) for t in (cos, sin)], interleaved
+    )
+
+
+def turned_by(n: Site, x: Value, angle: list[Value], interleaved: bool) -> Value:
+    """x[B, S, N, D], its first 2 H numbers turned by angles: their cosines and sines [B, S, H]."""
+    *lead, half = angle[0].shape
+    angle, build = [n.build.emit("reshape", t, shape=(*lead, 1, half)) for t in angle], n.build
     width = sizes.size(half * 2)
-    angle = [
-        build.emit(
-            "reshape", build.emit("gather", t, places, axis=0), shape=(*places.shape, 1, half)
-        )
-        for t in (cos, sin)
-    ]
     lead = x.shape[:3]
 
     def part(start: Any, count: Any, step: int = 1) -> Value:
