@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.driver.compile import compile_observed
+from tilewright.driver.kernels import KernelPool
 from tilewright.graph import Builder, evaluate
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.fuse import fuse
@@ -69,6 +70,52 @@ def test_a_few_numbers_are_not_worth_a_branch():
     x, c = build.input("x", "f32", (3,)), build.input("c", "bool", ())
     y = build.emit("where", c, build.emit("exp", x), build.emit("sin", x))
     assert not any(group.demand for group in fuse(build.finish({"y": y})).groups)
+
+
+def drawn(random: np.random.Generator) -> Graph:
+    """Products, sums and choices of what came before, by inputs, by data, by formulas of both."""
+    build = Builder("g")
+    n = build.symbol("n")
+    values = [build.input(name, "f32", (n, 32)) for name in "xy"]
+    conditions = [build.input(f"c{k}", "bool", ()) for k in range(3)]
+
+    def value():
+        return values[random.integers(max(0, len(values) - 6), len(values))]
+
+    def condition():
+        return conditions[random.integers(len(conditions))]
+
+    for _ in range(random.integers(8, 22)):
+        kind = random.integers(0, 8)
+        if kind == 0:
+            weights = random.standard_normal((32, 32)).astype(np.float32) / 6
+            values.append(build.emit("matmul", value(), build.constant(weights)))
+        elif kind == 1:
+            values.append(build.emit("add", build.emit("tanh", value()), value()))
+        elif kind < 5:
+            values.append(build.emit("where", condition(), value(), value()))
+        elif kind == 5:
+            conditions.append(build.emit("logical_not", condition()))
+        elif kind == 6:
+            op = ("logical_and", "logical_or")[random.integers(2)]
+            conditions.append(build.emit(op, condition(), condition()))
+        else:
+            mean = build.emit("reduce_mean", build.emit("softmax", value(), axis=-1), axes=(0, 1))
+            conditions.append(build.emit("greater", mean, build.constant(0.031)))
+    results = {"a": build.emit("relu", values[-1]), "b": build.emit("neg", values[-2])}
+    return build.finish({**results, "c": build.emit("logical_not", conditions[-1])})
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_drawn_choices(seed):
+    random = np.random.default_rng(seed)
+    graph = drawn(random)
+    exe = compile_observed(graph, threads=1 + seed % 2, cache=False, pool=KernelPool(1))
+    for bits in range(8):
+        arrays = [random.standard_normal((5 + 9 * bits, 32)).astype(np.float32) for _ in range(2)]
+        arrays += [np.array(bool(bits >> k & 1)) for k in range(3)]
+        for got, wanted in zip(exe(*arrays), evaluate(graph, arrays), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-3)
 
 
 def test_choices_inside_of_choices():
