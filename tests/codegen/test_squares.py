@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from tilewright.codegen import inprocess
+from tilewright.codegen import inprocess, llvm_statements
 from tilewright.codegen.llvm import emit
 from tilewright.codegen.llvm_compile import compile_assembly
 from tilewright.driver.compile import compile_observed
@@ -80,6 +80,22 @@ def test_the_same_numbers(case, rows):
     b = np.zeros((48, 40), np.float32)
     inprocess.run(parse_func(program(case, rows, 16)), a, b)
     np.testing.assert_array_equal(b, wanted(case, a, rows, 16))
+
+
+def test_a_loop_is_looked_at_once(monkeypatch):
+    """However often the loops around it are unrolled."""
+    seen = []
+    monkeypatch.setattr(llvm_statements, "turned_candidates", lambda s: seen.append(s))
+    text = """
+def often(A: f32[4, 8, 16], B: f32[4, 8, 16]):
+    for a in unroll(0, 4):
+        for i in unroll(0, 8):
+            for j in vectorize(0, 16):
+                B[a, i, j] = A[a, i, j] * 2.0
+"""
+    machine = target("cpu -mcpu=haswell")
+    emit(lower(parse_func(text), machine), machine)
+    assert len(seen) == len(set(map(id, seen)))
 
 
 def test_squares_need_no_tables_of_places():

@@ -8,6 +8,9 @@ from types import FunctionType
 from tests.driver.conftest import DIGITS
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
+from tilewright.driver.source import open_source
+
+MANY = 50  # collections; with one for every object there are thousands
 
 
 def test_closures_are_gone_when_they_have_done_their_work() -> None:
@@ -26,3 +29,23 @@ def test_closures_are_gone_when_they_have_done_their_work() -> None:
     # of te programs, whose tensors and operators know each other, the definitions may be left
     found = [name for name in functions if not name.endswith("packed")]
     assert not found
+
+
+def test_the_collector_waits_while_a_model_is_read() -> None:
+    ran: list[str] = []
+
+    def note(phase: str, about: dict[str, int]) -> None:
+        ran.append(phase)
+
+    usual, source = gc.get_threshold(), open_source(DIGITS)
+    gc.collect()
+    gc.callbacks.append(note)
+    gc.set_threshold(1)
+    try:
+        ran.clear()
+        source.graph()
+        found = ran.count("start")
+    finally:
+        gc.set_threshold(*usual)
+        gc.callbacks.remove(note)
+    assert found < MANY

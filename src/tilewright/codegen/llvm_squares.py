@@ -21,7 +21,10 @@ BYTES = {"double": 8, "float": 4, "i64": 8, "i32": 4, "i16": 2, "i8": 1}
 Guards = tuple[tuple[Expr, bool], ...]  # conditions, and which way each must be
 
 
-def turned_candidates(stmt: For) -> tuple[For, list[tuple[Load, Guards]]] | None:
+Candidates = tuple[For, list[tuple[Load, Guards]]]  # a vectorised loop, its loads, their guards
+
+
+def turned_candidates(stmt: For) -> Candidates | None:
     """The vectorised loop that is the body of an unrolled one, and its loads with what guards
     them, where that is the same in every round; None if it does more than store."""
     loop = stmt.body

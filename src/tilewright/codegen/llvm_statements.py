@@ -15,7 +15,7 @@ from tilewright.codegen.llvm_expressions import Expressions
 from tilewright.codegen.llvm_index import Linear
 from tilewright.codegen.llvm_lanes import only_live_lanes_are_read
 from tilewright.codegen.llvm_memory import MOST_COVER, spread
-from tilewright.codegen.llvm_squares import Guards, turned_candidates
+from tilewright.codegen.llvm_squares import Candidates, Guards, turned_candidates
 from tilewright.codegen.llvm_types import (
     constant,
     known_lanes,
@@ -45,6 +45,7 @@ class Statements(Expressions):
         self.first_lane = False  # the first lane satisfies every condition of the vectorised loop
         self.numbers: dict[tuple[int, int], Linear] = {}  # by value, and lanes if it varies
         self.written: dict[int, tuple[For, set[str], bool]] = {}  # by identity of the loop
+        self.candidates: dict[int, tuple[For, Candidates | None]] = {}  # for squares, likewise
 
     def run(self, stmt: Stmt) -> None:
         self.evaluated = {}
@@ -142,10 +143,14 @@ class Statements(Expressions):
 
     def turn(self, stmt: For, start: Linear, count: int) -> None:
         """Make what all rounds of an unrolled loop read across memory in one go."""
-        found = turned_candidates(stmt) if count > 1 else None
-        if found is None:
+        if count == 1:
             return
-        loop, candidates = found
+        known = self.candidates.get(id(stmt))
+        if known is None:  # asked again in each round of an unrolled loop around it
+            known = self.candidates[id(stmt)] = stmt, turned_candidates(stmt)
+        if known[1] is None:
+            return
+        loop, candidates = known[1]
         lanes = as_int(loop.extent) or 0
         first = self.index(loop.start)
         if lanes < count or lanes & (lanes - 1):

@@ -20,6 +20,7 @@ from tilewright.driver.stages import Stages, asked
 from tilewright.runtime.executor import Executable, default_threads
 from tilewright.support import knobs
 from tilewright.support.cache import Cache
+from tilewright.support.collector import collector_paused
 from tilewright.support.errors import CompileError
 from tilewright.support.memory import memory_told
 
@@ -72,7 +73,8 @@ def compile(
             found, identity = _compiled_before(source, options, stages)
             if found is not None:
                 return found
-        from tilewright.driver.compile import compile_observed
+        with collector_paused():
+            from tilewright.driver.compile import compile_observed
 
         return compile_observed(source, **vars(options), stages=stages, identity=identity)
 

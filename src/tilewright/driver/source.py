@@ -16,6 +16,7 @@ from tilewright.driver.identity import file_identity
 from tilewright.graph.builder import identifier
 from tilewright.graph.graph import Graph
 from tilewright.graph.specialise import specialise
+from tilewright.support.collector import collector_paused
 from tilewright.support.errors import CompileError
 
 LARGE = 1 << 20  # bytes from which starting compile workers early pays
@@ -83,6 +84,7 @@ def _file(path: Path, identity: str | None, shapes: Shapes | None) -> Source:
     return Source(identity or file_identity(path), size >= LARGE, lambda: _onnx(path, shapes))
 
 
+@collector_paused()
 def _onnx(source: Any, shapes: Shapes | None) -> Graph:
     try:
         from tilewright.frontend.onnx import import_onnx
