@@ -41,6 +41,25 @@ def test_operands_of_the_run_are_packed(a, b, packed):
     assert ("dense_packed" in laid_out(product(a, b))) == packed
 
 
+def open_scores() -> Graph:
+    """Rows of open number with each other's, as in attention."""
+    build = Builder()
+    shape = (build.symbol("n"), 2, build.symbol("t"), 48)
+    q, k = (build.input(name, "f32", shape) for name in "qk")
+    return build.finish([build.emit("matmul", q, k, transpose_b=True)])
+
+
+def test_rows_of_open_number_that_lie_across_are_packed():
+    """They are copied in any case; in panels no step of the product asks for its end."""
+    assert "dense_packed" in laid_out(open_scores())
+    run = compile_observed(open_scores(), cache=False, pool=KernelPool(1), threads=2)
+    draw = np.random.default_rng(5).standard_normal
+    for n, t in ((1, 1), (2, 33), (1, 64), (3, 130), (2, 7)):
+        q, k = (draw((n, 2, t, 48), np.float32) for _ in "qk")
+        wanted = q.astype(np.float64) @ k.swapaxes(2, 3)
+        np.testing.assert_allclose(run(q, k)[0], wanted, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("b", [(100, 96), (96, 100)])
 @pytest.mark.parametrize(("rows", "turned"), [((64,), True), ((2, 64), True), ((40,), False)])
 def test_a_transposed_left_operand_is_turned_beside_a_large_one(rows, turned, b):

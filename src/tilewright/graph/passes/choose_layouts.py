@@ -322,12 +322,14 @@ class _Layouts(Edit):
         x, w = node.inputs
         weights, transposed = self.constants.get(w), bool(node["transpose_b"])
         *batch, depth, columns = w.shape[:-2] + (w.shape[:-3:-1] if transposed else w.shape[-2:])
-        depth, columns = as_int(depth), as_int(columns)
-        if depth is None or columns is None or x.dtype is not f32:
+        depth, wide = as_int(depth), as_int(columns)
+        across = transposed and weights is None  # vectors lie across it: it is copied in any case
+        if depth is None or (wide is None and not across) or x.dtype is not f32:
             return False
+        many = LARGE if wide is None else wide
         if batch and (weights is not None or tuple(batch) != x.shape[:-2]):
             return False
-        turned, size = bool(node["transpose_a"]), depth * columns * 4
+        turned, size = bool(node["transpose_a"]), depth * many * 4
         rows = sizes.static(node.output.shape[len(batch) : -1])
         count = prod(rows) if rows is not None else LARGE
         if turned and (count < FEW or size * FAR <= self.caches[1]):
@@ -335,7 +337,7 @@ class _Layouts(Edit):
         as_it_is = count < FEW or (not transposed and size <= NEAR)
         if weights is None and (as_it_is or 0 in (as_int(s) for s in w.shape)):
             return False
-        vectors = -(-columns // self.lanes)
+        vectors = -(-many // self.lanes)
         near = Weights.beside(self.lanes, depth, *self.caches, apart=depth * 4)
         block = self.lanes * panel_vectors(count, vectors, self.registers, near, self.costs)
         packed = (
@@ -355,11 +357,12 @@ class _Layouts(Edit):
         w = self.plain(w)
         *batch, rows, columns = w.shape
         n = len(batch)
-        wide = as_int(rows if transposed else columns) or 0
-        blocks = -(-wide // block)
-        if blocks * block != wide:
-            after = [0] * w.rank
-            after[n if transposed else n + 1] = blocks * block - wide
+        wide = rows if transposed else columns
+        blocks = sizes.size((wide + (block - 1)) // block)
+        more = sizes.size(blocks * block - wide)
+        if as_int(more) != 0:
+            after: list[sizes.SizeLike] = [0] * w.rank
+            after[n if transposed else n + 1] = more
             w = self.emit("pad", w, before=(0,) * w.rank, after=tuple(after))
         cut = (blocks, block, columns) if transposed else (rows, blocks, block)
         perm = (n, n + 2, n + 1) if transposed else (n + 1, n, n + 2)
