@@ -215,3 +215,34 @@ def test_two_branches_that_both_fail_are_refused():
     nodes = [chosen(bad, bad), helper.make_node("Exp", ["chosen"], ["y"])]
     with pytest.raises(ImportFault, match="axis 3"):
         import_onnx(model(nodes, {"c": ("bool", []), "x": ("float32", ["n", 3])}))
+
+
+CUTS = {
+    "pad": [helper.make_node("Pad", ["v", "less"], ["r"])],
+    "conv": [helper.make_node("Conv", ["v", "w"], ["q"]), helper.make_node("Relu", ["q"], ["r"])],
+    "pool": [helper.make_node("MaxPool", ["v"], ["r"], kernel_shape=[3, 3])],
+}
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("cut", CUTS)
+def test_sizes_that_only_one_branch_needs(cut, whole):
+    """An image may be smaller than a window that the branch not taken has, and what lies beside it
+    in memory keeps its content. whole: the branches give images of two sizes."""
+    then, other = [*CUTS[cut]], [helper.make_node("Neg", ["v"], ["m"])]
+    if not whole:
+        then.append(helper.make_node("ReduceSum", ["r"], ["s"], keepdims=0))
+        other = [helper.make_node("ReduceMax", ["v"], ["m"], keepdims=0)]
+    nodes = [
+        helper.make_node("Exp", ["x"], ["v"]),
+        helper.make_node("Softmax", ["v"], ["beside"]),
+        chosen(then, other),
+        helper.make_node("CumSum", ["beside", "axis"], ["z"]),
+    ]
+    less, w = np.array([0, 0, -3, 0, 0, 0, 0, -1]), draw(2, 2, 5, 2)
+    given = {"c": ("bool", []), "x": ("float32", [1, 2, "h", "w_"])}
+    proto = model(nodes, given, ("chosen", "z"), less=less, axis=np.array(2), w=w)
+    small = [(FALSE, draw(1, 2, *s)) for s in ((1, 1), (2, 9), (9, 1))]
+    run = check(proto, *small, (TRUE, draw(1, 2, 7, 8)), (FALSE, draw(1, 2, 7, 8)))
+    with pytest.raises(InputError, match="the size h"):
+        run(TRUE, draw(1, 2, 1, 8))

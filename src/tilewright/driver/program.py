@@ -208,7 +208,7 @@ def _steps(
 
     most = {s: graph.ranges.get(s.name, (0, abi.MOST_SYMBOL))[1] for s in graph.symbols}
     most |= dict.fromkeys(graph.measured, MOST_MEASURED)
-    limited: set[Expr] = set()
+    unbound = set(place.measured)  # sizes that no step has measured yet
     of_func = {g.name: (n, f) for n, (g, f) in enumerate(zip(groups, funcs, strict=True))}
     tells: list[str] = []
     done: set[Step] = set()  # checks of what several values follow from
@@ -216,16 +216,27 @@ def _steps(
         {s: graph.ranges.get(s.name, (0, None)) for s in graph.symbols}
         | dict.fromkeys(graph.measured, (0, None))
     )
-    nodes = [n for g in fused.groups for n in g.nodes]
-    for size, what in (*graph.required, *sizes_of_values(nodes, place.measured)):
+    huge = _may_be_huge(graph, most)
+    always = [n for g in fused.groups if not g.demand for n in g.nodes]
+    needed = dict(sizes_of_values(always, place.measured))
+    for size, what in (*graph.required, *needed.items()):
         require(size, what)
     for group in fused.groups:
+        if group.demand:  # where nobody needs the values, their sizes may be anything
+            for size, what in sizes_of_values(group.nodes, place.measured):
+                if size not in needed:
+                    require(size, what, group.demand)
         if group.name not in of_func:
             for node in group.nodes:
                 if node.op == "measure":
                     names = tuple((symbols.index(Var(s)), s) for s in node["symbols"])
                     add(Measure(place(node.inputs[0]), names, len(tells)))
                     tells.append(node["what"])
+                    unbound.difference_update(Var(s) for s in node["symbols"])
+                    for value in [v for v in huge if unbound.isdisjoint(sizes.symbols(v.shape))]:
+                        told = f"{value!r} would take more memory than any machine has"
+                        require(sizes.size(MOST_BYTES - value.nbytes), told)
+                        huge.remove(value)
                 elif node.op == "check_bounds":
                     checks = [s for s in _checks(node, place) if s not in done]
                     done.update(checks)
@@ -236,15 +247,17 @@ def _steps(
         for node in group.nodes:
             for size, what in required_by(node, known):
                 require(size, what, () if provides else group.demand)
-        for value in (v for node in group.nodes for v in node.outputs):
-            if is_measured(value, place.measured) and value.nbytes not in limited:
-                limited.add(value.nbytes)
-                if sizes.greatest(value.nbytes, most) > MOST_BYTES:
-                    told = f"{value!r} would take more memory than any machine has"
-                    require(sizes.size(MOST_BYTES - value.nbytes), told)
         for step in launches:
             add(step, () if isinstance(step, Provide) else group.demand)
     return _under_conditions(steps, place), tells
+
+
+def _may_be_huge(graph: Graph, most: Mapping[Var, int]) -> list[Value]:
+    """Values of measured sizes that no memory may hold, the first of each size."""
+    measured, made = set(graph.measured), dict[Expr, Value]()
+    for value in (v for n in graph.nodes for v in n.outputs if is_measured(v, measured)):
+        made.setdefault(value.nbytes, value)
+    return [v for size, v in made.items() if sizes.greatest(size, most) > MOST_BYTES]
 
 
 def _under_conditions(steps: Sequence[tuple[Demand, Step]], place: _Places) -> list[Step]:

@@ -164,8 +164,9 @@ def _pieces(
     of_group: dict[str, Piece] = {}
     for n, group in enumerate(fused.groups):
         extra = sizes.size(workspace.get(group.name, 0))
+        may_lack = bool(group.demand)
         if as_int(extra) != 0 and measured.isdisjoint(sizes.symbols([extra])):
-            piece = of_group[group.name] = _piece(extra, n, n, scale)
+            piece = of_group[group.name] = _piece(extra, n, n, scale, may_lack)
             pieces.append(piece)
         if group.is_view:
             continue
@@ -177,7 +178,7 @@ def _pieces(
                 piece = over
                 piece.last = last[value]
             else:
-                piece = _piece(value.nbytes, n, last[value], scale)
+                piece = _piece(value.nbytes, n, last[value], scale, may_lack)
                 pieces.append(piece)
             piece.values.append(value)
             of_value[value] = piece
@@ -220,8 +221,11 @@ def _buffers(
     return found
 
 
-def _piece(nbytes: Expr, first: int, last: int, scale: Mapping[Var, int]) -> Piece:
+def _piece(nbytes: Expr, first: int, last: int, scale: Mapping[Var, int], may_lack: bool) -> Piece:
+    """may_lack: a branch may make it, and where that is not taken its size may be negative."""
     rounded = sizes.size((nbytes + (ALIGN - 1)) // ALIGN * ALIGN)
+    if may_lack and not sizes.is_never_more(sizes.size(0), rounded):
+        rounded = sizes.size(maximum(rounded, sizes.size(0)))
     typical = sizes.at(rounded, scale)
     if as_int(rounded) is None:  # what is empty at the typical sizes need not be at others:
         typical = max(typical, ALIGN)  # one of two that live at once must lie below the other
