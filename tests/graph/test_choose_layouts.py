@@ -41,23 +41,27 @@ def test_operands_of_the_run_are_packed(a, b, packed):
     assert ("dense_packed" in laid_out(product(a, b))) == packed
 
 
-def open_scores() -> Graph:
+def open_scores(transposed: bool) -> Graph:
     """Rows of open number with each other's, as in attention."""
     build = Builder()
-    shape = (build.symbol("n"), 2, build.symbol("t"), 48)
-    q, k = (build.input(name, "f32", shape) for name in "qk")
-    return build.finish([build.emit("matmul", q, k, transpose_b=True)])
+    n, t = build.symbol("n"), build.symbol("t")
+    q = build.input("q", "f32", (n, 2, t, 48))
+    k = build.input("k", "f32", (n, 2, t, 48) if transposed else (n, 2, 48, t))
+    return build.finish([build.emit("matmul", q, k, transpose_b=transposed)])
 
 
-def test_rows_of_open_number_that_lie_across_are_packed():
-    """They are copied in any case; in panels no step of the product asks for its end."""
-    assert "dense_packed" in laid_out(open_scores())
-    run = compile_observed(open_scores(), cache=False, pool=KernelPool(1), threads=2)
+@pytest.mark.parametrize("transposed", [True, False])
+def test_columns_of_open_number_are_packed(transposed):
+    """In panels no step of the product asks for its end."""
+    graph = open_scores(transposed)
+    assert "dense_packed" in laid_out(graph)
+    run = compile_observed(graph, cache=False, pool=KernelPool(1), threads=2)
     draw = np.random.default_rng(5).standard_normal
-    for n, t in ((1, 1), (2, 33), (1, 64), (3, 130), (2, 7)):
+    for n, t in ((1, 1), (2, 33), (1, 64), (3, 130), (2, 7), (1, 0)):
         q, k = (draw((n, 2, t, 48), np.float32) for _ in "qk")
         wanted = q.astype(np.float64) @ k.swapaxes(2, 3)
-        np.testing.assert_allclose(run(q, k)[0], wanted, rtol=1e-4, atol=1e-4)
+        found = run(q, k if transposed else np.ascontiguousarray(k.swapaxes(2, 3)))[0]
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("b", [(100, 96), (96, 100)])

@@ -73,6 +73,17 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("size", [33, "w"])
+def test_numbers_of_a_channel_do_not_lie_across_its_vectors(size):
+    """Each image of a channel is walked by itself, not many at a time."""
+    width = te.var(size) if isinstance(size, str) else size
+    x = te.placeholder((64, width), "f32", "x")
+    g = te.placeholder((64, 1), "f32", "g")
+    y = te.compute((64, width), lambda c, i: x[c, i] * g[c, 0], name="y")
+    func = select.default(te.func("scaled", [x, g], [y]), CPU, 1, strict=True).func
+    assert not [s for s in statements(func.body) if isinstance(s, For) and s.kind == "unroll"]
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", CASES)
 def test_a_refused_strategy_falls_back(name, threads, monkeypatch):

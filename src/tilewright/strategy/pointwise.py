@@ -120,7 +120,7 @@ def turned(schedule: Schedule, block: Block, outer: Sequence[str], inner: str, l
     across = set(axes_of(block, inner))
     for load in loads(block.body):
         ends = [free_vars(i) for i in reversed(_without_ones(load).indices)]
-        if not ends or across & ends[0]:
+        if not ends or across & ends[0] or across.isdisjoint(frozenset[Var]().union(*ends)):
             continue
         for loop in reversed(outer):
             along = set(axes_of(block, loop))

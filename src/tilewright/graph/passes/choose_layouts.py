@@ -323,8 +323,7 @@ class _Layouts(Edit):
         weights, transposed = self.constants.get(w), bool(node["transpose_b"])
         *batch, depth, columns = w.shape[:-2] + (w.shape[:-3:-1] if transposed else w.shape[-2:])
         depth, wide = as_int(depth), as_int(columns)
-        across = transposed and weights is None  # vectors lie across it: it is copied in any case
-        if depth is None or (wide is None and not across) or x.dtype is not f32:
+        if depth is None or (wide is None and weights is not None) or x.dtype is not f32:
             return False
         many = LARGE if wide is None else wide
         if batch and (weights is not None or tuple(batch) != x.shape[:-2]):
