@@ -34,9 +34,8 @@ from tilewright.graph.group import FusedGraph, FusedGroup, group_func
 from tilewright.graph.likely import likely_values
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.fuse import fuse
-from tilewright.graph.passes.pipeline import NEEDED, PIPELINE, optimise
+from tilewright.graph.passes.pipeline import LAST, NEEDED, PIPELINE, optimise
 from tilewright.graph.passes.plan_memory import plan_memory
-from tilewright.graph.passes.trust_indices import trust_indices
 from tilewright.ir.stmt import Func
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import write_artifact
@@ -256,7 +255,7 @@ def prepare(
         )
         graph = optimise(graph, pipeline=[layouts, *PIPELINE], observers=observers)
     if opt_level:
-        graph = optimise(graph, pipeline=[("trust_indices", trust_indices)], observers=observers)
+        graph = optimise(graph, pipeline=LAST, observers=observers)
     start = time.perf_counter()
     fused = fuse(graph)
     for see in observers:

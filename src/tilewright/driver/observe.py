@@ -26,10 +26,10 @@ _SUFFIX = {"emit": ".ll", "host": ".ll", "assembly": ".s"}
 
 def model_steps() -> tuple[str, ...]:
     """The steps of a model; those of each kernel are `KERNEL_STEPS`."""
-    from tilewright.graph.passes.pipeline import PIPELINE  # compile workers do without graphs
+    from tilewright.graph.passes.pipeline import LAST, PIPELINE  # compile workers need no graphs
 
-    passes = tuple(name for name, _ in PIPELINE)
-    return ("import", *passes, "choose_layouts", "fuse", "plan_memory", "host")
+    passes, last = (tuple(name for name, _ in steps) for steps in (PIPELINE, LAST))
+    return ("import", *passes, "choose_layouts", *last, "fuse", "plan_memory", "host")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from tilewright.graph.passes.recognise import recognise
 from tilewright.graph.passes.separate_outputs import separate_outputs
 from tilewright.graph.passes.separate_windows import separate_windows
 from tilewright.graph.passes.simplify_loops import simplify_loops
+from tilewright.graph.passes.trust_indices import trust_indices
 from tilewright.graph.passes.two_axes import two_axes
 from tilewright.graph.passes.unroll_recurrences import unroll_recurrences
 
@@ -39,6 +40,9 @@ PIPELINE: tuple[Pass, ...] = (
     ("separate_outputs", separate_outputs),  # last: canonicalise would drop the copies
 )
 NEEDED = PIPELINE[-1:]  # what is run even where nothing is optimised
+LAST: tuple[Pass, ...] = (
+    ("trust_indices", trust_indices),  # no rule meets what it marks, and layouts are chosen
+)
 
 
 def optimise(
