@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 import tilewright as tw
 from tilewright.driver import compile
+from tilewright.driver.stages import Stages
 from tilewright.runtime import artifact
 from tilewright.runtime.executor import Executable
 from tilewright.support import mapped
@@ -57,6 +58,30 @@ def test_pages_are_given_back_while_weights_are_written(
     before = len(mapped._living)
     tw.compile(product, cache=False, threads=1)
     assert given_back == [before + 1]
+
+
+def test_pages_are_given_back_when_the_graph_is_optimised(
+    product: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages, seen = Stages(), list[str]()
+    monkeypatch.setattr(compile, "release_pages", lambda: seen.append(stages.when()))
+    compile.compile_observed(product, cache=False, threads=1, stages=stages)
+    assert len(seen) == 1 and "passes" in seen[0]
+
+
+def test_freed_memory_is_given_back_before_the_result_is_loaded(
+    product: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def executable(*given: object) -> Executable:
+        seen.append("loaded")
+        return Executable(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compile, "give_back", lambda: seen.append("given back"))
+    monkeypatch.setattr(compile, "Executable", executable)
+    tw.compile(product, threads=1)
+    assert seen == ["given back", "loaded"]
 
 
 def test_an_entry_that_is_gone_at_once_is_made_again(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import platform
+from pathlib import Path
 
 import pytest
 
 from tilewright.support.errors import CompileError, ImportFault, MemoryFault
-from tilewright.support.memory import exhausted, memory_told, room
+from tilewright.support.memory import exhausted, give_back, memory_told, room
 
 ABOUT = [
     MemoryError("Unable to allocate 3 GiB"),
@@ -57,3 +59,20 @@ def test_room():
     room(1 << 20, "nothing")
     with pytest.raises(MemoryError, match="a giant may need 4611686018427 MB"):
         room(4611686018427 << 20, "a giant")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries are not asked")
+def test_freed_memory_is_given_back():
+    """Small blocks below one that is still in use."""
+    blocks = [bytes(100_000) for _ in range(400)]
+    kept = blocks.pop()
+    held = anonymous_bytes()
+    del blocks
+    give_back()
+    assert held - anonymous_bytes() > 20 << 20
+    assert not any(kept)
+
+
+def anonymous_bytes() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))

@@ -46,7 +46,8 @@ from tilewright.support import knobs
 from tilewright.support.cache import Cache, replace_file
 from tilewright.support.collector import collector_paused
 from tilewright.support.errors import CompileError, ScheduleWarning
-from tilewright.support.memory import memory_told
+from tilewright.support.mapped import release_pages
+from tilewright.support.memory import give_back, memory_told
 from tilewright.target.processors import architecture
 from tilewright.target.target import Target
 from tilewright.target.target import target as read_target
@@ -212,6 +213,7 @@ def _made(
         kept = store.store(key, write) if store else None
         aside = None if kept else _aside(write)
     del program, write  # and with it what it maps of the model's file: the artifact has it all
+    give_back()
     with stages("load"):
         if aside is None:
             found = store.fetch(key, lambda path: Executable(path, threads)) if store else None
@@ -292,6 +294,7 @@ def compile_graph(
     seen = [stages.observe("passes"), *watchers]
     with stages("passes"):
         fused = prepare(graph, machines[0], opt_level, seen, winograd)
+        release_pages()  # weights that were folded into others, or read to be looked at
     with stages("te"):
         groups, funcs, own, unique, jobs = kernel_jobs(fused, machines[0], threads, watch)
         for n, machine in enumerate(machines[1:], 1):

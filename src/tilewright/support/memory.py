@@ -7,6 +7,7 @@ library that ends the process when memory runs out asks for `room` first.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 import os
@@ -86,6 +87,13 @@ def memory_limit(root: Path = Path("/")) -> int:
             with suppress(OSError, ValueError):  # "max" is no limit
                 least = min(least, int((folder / name).read_text()))
     return least
+
+
+def give_back() -> None:
+    """Return to the system what the C library keeps of freed memory, where it can be asked to: of
+    arrays that were freed one by one it keeps as much as the largest had."""
+    with suppress(OSError, TypeError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def room(nbytes: int, what: str) -> None:

@@ -80,19 +80,6 @@ class _Layouts(Edit):
         self.wanted = self.wishes()
         self.sought = sought_packed(graph, lanes)
         self.weights: dict[tuple[Any, ...], Value] = {}  # packed, by what they were packed from
-        self.handlers: dict[str, Callable[[Node], bool]] = {
-            "conv": self.conv,
-            "conv_transpose": self.conv_transpose,
-            "matmul": self.matmul,
-            "concat": self.concat,
-            "gather": self.gather,
-            "lrn": self.lrn,
-            "pad": self.pad,
-            "reduce_mean": self.mean,
-            "reshape": self.reshape,
-            **dict.fromkeys(POOLS, self.pool),
-            **dict.fromkeys(RECURRENT, self.recurrent),
-        }
 
     def wishes(self) -> dict[Value, Packing]:
         """The packing that a grouped convolution wants of a value, seen through what runs on any
@@ -117,11 +104,11 @@ class _Layouts(Edit):
 
     def run(self) -> Graph:
         for node in self.graph.nodes:
-            handler = self.handlers.get(node.op)
+            handler = _HANDLERS.get(node.op)
             if handler is None and OPERATORS[node.op].fusion is BROADCAST:
-                handler = self.elementwise
+                handler = _Layouts.elementwise
             is_empty = any(as_int(s) == 0 for v in (*node.inputs, *node.outputs) for s in v.shape)
-            if handler is not None and not is_empty and handler(node):
+            if handler is not None and not is_empty and handler(self, node):
                 continue
             for value in node.inputs:
                 self.plain(value)
@@ -540,6 +527,21 @@ class _Layouts(Edit):
         if full.shape[1:2] == (1,):
             return self.constant(full.reshape(*full.shape, 1), "c")
         return self.constant(packing.pack(full), "c")
+
+
+_HANDLERS: dict[str, Callable[[_Layouts, Node], bool]] = {
+    "conv": _Layouts.conv,
+    "conv_transpose": _Layouts.conv_transpose,
+    "matmul": _Layouts.matmul,
+    "concat": _Layouts.concat,
+    "gather": _Layouts.gather,
+    "lrn": _Layouts.lrn,
+    "pad": _Layouts.pad,
+    "reduce_mean": _Layouts.mean,
+    "reshape": _Layouts.reshape,
+    **dict.fromkeys(POOLS, _Layouts.pool),
+    **dict.fromkeys(RECURRENT, _Layouts.recurrent),
+}
 
 
 def _likely(size: Expr) -> int:
