@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright import te
+from tilewright.driver import own_sizes as module
+from tilewright.driver import program
 from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
 from tilewright.driver.kernels import KernelPool
 from tilewright.driver.observe import Watch
@@ -32,6 +34,25 @@ def pyramid(levels: int = 3):
             y = build.emit("relu", y)
     flat = build.emit("reshape", y, shape=(n, 16, y.shape[2] * y.shape[3]))
     return build.finish({"y": build.emit("softmax", flat, axis=2)})
+
+
+def test_fixed_sizes_are_not_looked_for(monkeypatch):
+    monkeypatch.setattr(module, "visit", lambda root: pytest.fail("it was looked at"))
+    x = te.placeholder((4, 5), "f32", "x")
+    func = te.func("f", [x], [te.compute((4, 5), lambda i, j: x[i, j] + 1.0, name="y")])
+    assert own_sizes(func) == (func, {})
+
+
+def test_the_work_of_kernels_that_are_one_is_counted_once(monkeypatch):
+    seen = []
+    monkeypatch.setattr(program, "flops", lambda f: seen.append(f) or sizes.size(0))
+    build = Builder("alike")
+    y = build.input("x", "f32", (4, 64))
+    for _ in range(3):
+        y = build.emit("softmax", y, axis=1)
+    exe = compile_observed(build.finish({"y": y}), cache=False, pool=KernelPool(1))
+    assert len(exe.manifest.kernels) == 3
+    assert len(seen) == 1
 
 
 def test_kernels_of_other_levels_are_one():

@@ -31,6 +31,8 @@ def own_sizes(func: Func, measured: Collection[Var] = ()) -> tuple[Func, Own]:
     `measured`: symbols that the run finds, of which it is not asked before whether sizes made of
     them are negative."""
     own: Own = {}
+    if not any(isinstance(p, Var) for p in func.params):
+        return func, own
     for found in (divisions, products):
         func, own = _named(func, own, found)
     return _from_least(func, own, measured)

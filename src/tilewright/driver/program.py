@@ -112,13 +112,14 @@ def assemble(
         at = image.entries
         variants.append(variant(code.machine, image.bytes, at[ENTRY], at.get(SHAPES)))
     kernels = codes[0].of_group
+    works = {f: _work(f) for f in dict.fromkeys(funcs)}
     manifest = abi.Manifest(
         name=graph.name,
         inputs=_infos(graph.inputs, graph.input_names, graph.formats),
         outputs=_infos(graph.outputs, graph.output_names, graph.formats),
         symbols=tuple(_symbol(s, graph) for s in symbols),
         kernels=tuple(
-            _info(kernels[g.name].name, g, f, codes[0].own[g.name])
+            _info(kernels[g.name].name, g, works[f], codes[0].own[g.name])
             for g, f in zip(groups, funcs, strict=True)
         ),
         target=codes[0].machine.triple,
@@ -358,14 +359,18 @@ def _infos(
     )
 
 
-def _info(name: str, group: FusedGroup, func: Func, own: Own) -> abi.KernelInfo:
+def _work(func: Func) -> tuple[Expr, Expr]:
+    """Floating-point operations of a function, and bytes that it touches."""
     nbytes = sizes.size(0)
     for buffer, count in touched(func).items():
         nbytes = nbytes + sizes.size((sizes.size(count) * buffer.dtype.bits + 7) // 8)
+    return flops(func), nbytes
+
+
+def _info(name: str, group: FusedGroup, work: tuple[Expr, Expr], own: Own) -> abi.KernelInfo:
     return abi.KernelInfo(
         name,
         tuple(group.ops),
         dims(group.outputs[0].shape),
-        dim(sizes.size(substitute(sizes.size(flops(func)), own))),
-        dim(sizes.size(substitute(nbytes, own))),
+        *(dim(sizes.size(substitute(sizes.size(amount), own))) for amount in work),
     )
