@@ -203,6 +203,13 @@ def windows(A: f32[n], B: f32[n], n: i64):
     assert len(ends) == edges
 
 
+def test_rounds_that_ask_where_they_are_are_not_taken_twice() -> None:
+    """Where such a round is would be a choice by the size in itself."""
+    reading = "select(o * 7 + i >= 1, A[o * 7 + i - 1, k], 0.0)"
+    asking = narrowed(TILE.replace("A[o * 7 + i, k]", reading))
+    assert "again" in print_func(narrowed(TILE)) and "again" not in print_func(asking)
+
+
 def test_rows_and_vectors() -> None:
     """A whole tile of rows is narrowed along its vectors too; other rows keep their masks."""
     assert unrolled(narrowed(BOTH)) == [3, 2, 3, 2, 3, 1, 2, 2, 1, 2]

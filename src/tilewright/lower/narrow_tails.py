@@ -126,6 +126,7 @@ class _Narrow:
         most = tile.wide - (tile.unit == 1)  # all vectors, if the last of them is cut
         again, count, steps = Var(fresh("again", self.taken)), rest, list[Stmt]()
         twice = tile.unit == 1 and most >= THREE and _accumulates(body, own)
+        twice = twice and not _asks(body, tile)  # where a round is would be a choice in itself
         if twice:
             count = Var(fresh("count", self.taken))
             most += most % 4 == THREE
@@ -248,6 +249,11 @@ class _Narrow:
                 tile.wide = count
                 tile.loops.add(u)
                 tile.guards.add(part)
+
+
+def _asks(body: Stmt, tile: _Tile) -> bool:
+    """Whether what is read depends on where a round is, as it does at the ends of windows."""
+    return any(isinstance(n, Select) and free_vars(n.cond) & tile.loops for n in visit(body))
 
 
 def _is_separable(body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> bool:

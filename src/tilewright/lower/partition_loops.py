@@ -219,8 +219,8 @@ class _Partition:
                 low, high = loop_range(part)
                 if place == 1 and last is not None:
                     high = last - 1  # where the part has iterations, its ends are not held back
-                if place > 0 and first is not None and self.params:
-                    low = known.simplify(maximum(low if place == 2 else s.start, first))
+                if place == 1 and first is not None and self.params:
+                    low = known.simplify(maximum(s.start, first))
                 body = self.go(s.body, known.bind(s.var, low, high))
                 made[place] = part.replace(body=body)
         return seq(*(made[place] for place in sorted(made)))
