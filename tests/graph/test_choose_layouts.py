@@ -159,3 +159,21 @@ def test_masks_of_the_run_leave_images_packed(shape):
     y = build.emit("mul", build.emit("conv", x, filters), mask)
     found = laid_out(build.finish([build.emit("conv", y, filters)]))
     assert found.count("pack_channels") == found.count("unpack_channels") == 1
+
+
+@pytest.mark.parametrize("size", [(9, 13), (4, 5, 6)])
+def test_packed_images_are_normalised_by_channel_as_they_are(size):
+    """Sums of a channel stay in its lane; the mean is far from zero beside what varies."""
+    build, draw, rank = Builder(), np.random.default_rng(5), len(size)
+
+    def numbers(*shape: int) -> Value:
+        return build.constant(draw.standard_normal(shape).astype(np.float32))
+
+    x = build.input("x", "f32", (2, 16, *size))
+    y = build.emit("conv", x, numbers(32, 16, *(3,) * rank), pads=((1, 1),) * rank)
+    y = build.emit("add", y, build.constant(np.float32(100)))
+    y = build.emit("group_norm", y, numbers(32), numbers(32), groups=32)
+    y = build.emit("conv", y, numbers(32, 32, *(1,) * rank))
+    made = ops(rewritten(lambda g: choose_layouts(g, 16, winograd=False), build.finish([y]), 1e-3))
+    assert "group_norm" not in made and made.count("reduce_mean") == 4
+    assert made.count("pack_channels") == made.count("unpack_channels") == 1

@@ -416,6 +416,36 @@ class _Layouts(Edit):
             return False
         return self.on_packed(node, {"axes": space, "keepdims": True})
 
+    def instance_norm(self, node: Node) -> bool:
+        """Each channel by itself, normalised over its pixels: lanes stay lanes. Sums are taken
+        along one axis after the others, so that threads have parts of an image too."""
+        x, *parts = node.inputs
+        vectors = [self.content(v) for v in parts]
+        if not self.is_only_packed(x) or not is_image(x) or node["groups"] != channels_of(x):
+            return False
+        scale, bias = vectors
+        packing = self.packed[x]
+        if scale is None or bias is None or not packing.is_full(channels_of(x)):
+            return False
+        image = self.forms[x, packing]
+        first, *others = range(2, x.rank)
+
+        def mean(value: Value) -> Value:
+            rows = self.emit("reduce_mean", value, axes=tuple(others), keepdims=True)
+            return self.emit("reduce_mean", rows, axes=(first,), keepdims=True)
+
+        middle = mean(image)
+        centred = self.emit("sub", image, middle)
+        power = mean(self.emit("mul", centred, centred))
+        power = self.emit("add", power, self.constant(np.float32(node["eps"]), "eps"))
+        gain = self.emit("mul", self.emit("rsqrt", power), self.per_channel(scale, packing, x.rank))
+        # Again, and not as the same value, which would be stored for both.
+        centred = self.emit("add", image, self.emit("neg", middle))
+        made = self.emit("mul", centred, gain)
+        made = self.emit("add", made, self.per_channel(bias, packing, x.rank))
+        self.made(node.output, made, packing)
+        return True
+
     def pad(self, node: Node) -> bool:
         """Pixels around an image, as windows have them whose padding only the run knows."""
         (x,) = node.inputs
@@ -535,6 +565,7 @@ _HANDLERS: dict[str, Callable[[_Layouts, Node], bool]] = {
     "matmul": _Layouts.matmul,
     "concat": _Layouts.concat,
     "gather": _Layouts.gather,
+    "group_norm": _Layouts.instance_norm,
     "lrn": _Layouts.lrn,
     "pad": _Layouts.pad,
     "reduce_mean": _Layouts.mean,
