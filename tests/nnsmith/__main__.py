@@ -6,6 +6,8 @@ their graph, exit code 1 when there is one. `--case N` runs one here.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import sys
 from collections import Counter
@@ -17,14 +19,15 @@ import typer
 
 from tests.differential.verdict import cause
 from tests.fuzz.judge import judge
-from tests.nnsmith.draw import Drawn, draw, reference_results
-from tests.nnsmith.rounding import Disturbed, Undefined, differences, run
+from tests.nnsmith.draw import Drawn, TooLarge, draw, reference_results
+from tests.nnsmith.rounding import Disturbed, differences, run
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
 
 SECONDS = 240.0  # of processor time, for one model
 LEVELS = 4
 # How far apart two orders of roundings may be, through all of a file's operators.
+ATTRIBUTE = 2.0**-22  # of a number, as far as two attributes of f32 move it
 NEAR = {"float16": 0.03, "float32": 1e-4, "float64": 1e-9}
 
 
@@ -43,17 +46,20 @@ def main(
         os.execve(sys.executable, sys.orig_argv, os.environ | {"PYTHONHASHSEED": "0"})
     torch.set_num_threads(1)
     numbers = range(first, first + count) if case is None else [case]
+    warm_up()  # the solver remembers: a number's model is that of a process that drew this before
     if case is not None:
         drawn = draw(case)
         print(drawn.text)
         check(drawn, chosen(levels, case))
         print("agrees")
         return
-    draw(0)  # imports everything once
     kinds: Counter[str] = Counter()
     failures: dict[str, list[int]] = {}
     for number in numbers:
         verdict = judge(lambda n=number: check(draw(n), chosen(levels, n)), seconds=SECONDS)
+        if verdict.detail.startswith(TooLarge.__name__):
+            kinds["too large"] += 1
+            continue
         kinds[verdict.kind] += 1
         if verdict.kind != "ok":
             print(f"model {number}: {verdict.kind}: {verdict.detail[:600]}", flush=True)
@@ -66,6 +72,14 @@ def main(
     sys.exit(1 if failures else 0)
 
 
+def warm_up() -> None:
+    """Import everything here, once: what is forked from this process has it at no cost."""
+    with contextlib.suppress(Exception):  # told when its turn comes
+        check(draw(0), list(range(LEVELS)))
+    gc.collect()
+    gc.freeze()  # or collections in the children copy all of its memory
+
+
 def chosen(levels: str, number: int) -> list[int]:
     return [int(level) for level in levels.split(",")] if levels else [number % LEVELS]
 
@@ -74,24 +88,22 @@ def check(drawn: Drawn, levels: list[int]) -> None:
     """Raises Different, or what the compiler raises."""
     inputs = list(drawn.inputs.values())
     arrays = [x.numpy() for x in inputs]
-    watch = Disturbed(0, 0.0)
-    try:
-        run(drawn.module, inputs, watch)
-    except Undefined:
-        return
     proto = drawn.onnx()
     kept = [entry.name for entry in proto.graph.input]
     fed = [np.asarray(drawn.inputs[name].numpy()) for name in kept]
     for level in levels:
         compare(f"torch, level {level}", drawn, results(drawn.module, arrays, level, inputs))
+        found = results(proto, fed, level)
         try:
-            compare(f"onnx, level {level}", drawn, found := results(proto, fed, level))
-        except Different as fault:
-            theirs = reference_results(proto, dict(zip(kept, fed, strict=True)))
-            if theirs is None:  # then a file's attributes, which are f32, are all that may differ
-                theirs = [x.astype(np.float32) for x in run(drawn.module, inputs, watch)]
-            if not same(found, theirs):
-                raise Different(f"{fault}, nor the file's operators one by one") from None
+            compare(f"onnx, level {level}", drawn, found)
+        except Different:  # the exporter wrote another model, or attributes, which are f32
+            eager = run(drawn.module, inputs, Disturbed(0, 0.0))
+            theirs = reference_results(proto, dict(zip(kept, fed, strict=True))) or eager
+            left = [
+                np.where(explained(a, b, e), e, a) if a.shape == b.shape == e.shape else a
+                for a, b, e in zip(found, theirs, eager, strict=True)
+            ]
+            compare(f"onnx, level {level}, nor the file's operators one by one", drawn, left)
 
 
 def results(model: Any, arrays: list[Any], level: int, examples: Any = None) -> list[Any]:
@@ -112,12 +124,14 @@ def compare(way: str, drawn: Drawn, found: list[Any]) -> None:
         raise Different(f"{way}: {'; '.join(wrong)}")
 
 
-def same(found: list[Any], theirs: list[Any] | None) -> bool:
-    """Do we compute what the file says? Then the exporter wrote another model."""
-    return theirs is not None and all(
-        a.shape == b.shape and np.allclose(*wide(a, b), *[NEAR.get(b.dtype.name, 0)] * 2, True)
-        for a, b in zip(found, theirs, strict=True)
-    )
+def explained(a: np.ndarray, b: np.ndarray, eager: np.ndarray) -> np.ndarray:
+    """Which of our results a are what the file's operators make, b, or as far from eager's as a
+    file's attributes, which are f32, make f64?"""
+    near = NEAR.get(b.dtype.name, 0)
+    found = np.isclose(*wide(a, b), near, near, True)
+    if eager.dtype == np.float64:
+        found |= np.isclose(a, eager, ATTRIBUTE, 0.0, True)
+    return found
 
 
 def wide(*arrays: np.ndarray) -> list[np.ndarray]:

@@ -68,6 +68,10 @@ class Drawn:
         return onnx.load_model_from_string(file.getvalue())
 
 
+class TooLarge(Exception):
+    """The solver chose sizes whose weights PyTorch cannot allocate here."""
+
+
 @functools.cache
 def operators() -> tuple[Any, list[Any]]:
     """nnsmith's kind of model and its operators, those that PyTorch has here."""
@@ -78,7 +82,8 @@ def operators() -> tuple[Any, list[Any]]:
 
 
 def draw(number: int) -> Drawn:
-    """The model of this number; the same each time, but for what a solver does out of time."""
+    """The model of this number; the same each time, but for what a solver does out of time.
+    Raises TooLarge."""
     kind, chosen = operators()
     torch.manual_seed(number)
     generated = model_gen(
@@ -89,7 +94,12 @@ def draw(number: int) -> Drawn:
         timeout_ms=1000 * SECONDS,
         dtype_choices=DTYPES,
     ).make_concrete()
-    symbolic = kind.from_gir(generated).torch_model
+    try:
+        symbolic = kind.from_gir(generated).torch_model
+    except RuntimeError as fault:
+        if "can't allocate memory" in str(fault):
+            raise TooLarge from None
+        raise
     module = Steps(symbolic).eval()
     random = torch.Generator().manual_seed(number)
     with torch.no_grad():

@@ -1,10 +1,12 @@
 """What rounding explains, on modules written here: nnsmith itself is not needed."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
-from tests.nnsmith.rounding import Disturbed, Undefined, differences, run
+from tests.nnsmith.rounding import Disturbed, differences, run
 
 
 def chain(x):
@@ -33,11 +35,17 @@ def test_other_shapes_and_types_are_told():
     assert "eager gives float32" in differences(torch.neg, [x], [-np.ones(4, np.float32)])[0]
 
 
-def test_casts_beyond_an_integer_have_no_result():
-    def cast(x):
-        return x.to(torch.int32)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64])
+def test_casts_beyond_an_integer_end_at_its_range(dtype):
+    most, least = torch.iinfo(dtype).max, torch.iinfo(dtype).min
+    held = [5.0, -0.5, float(least), float(most >> 1)]
+    beyond = [1e30, -1e30, most + 1.0, least - 4096.0, math.inf, -math.inf, math.nan]
+    x = torch.tensor(held + beyond, dtype=torch.float64)
+    (found,) = run(lambda x: x.to(dtype), [x], Disturbed(0, 0.0))
+    assert found.tolist() == [*map(int, held), *[most, least] * 3, 0]
 
-    run(cast, [torch.tensor([2147483000.0, -2147483648.0])], Disturbed(0, 0.0))
-    for beyond in (float("nan"), 2147483648.0, -2147484000.0):
-        with pytest.raises(Undefined):
-            run(cast, [torch.tensor([beyond])], Disturbed(0, 0.0))
+
+def test_gelu_of_infinities_is_its_limit():
+    x = torch.tensor([-math.inf, math.inf, math.nan])
+    (found,) = run(torch.nn.functional.gelu, [x], Disturbed(1))
+    np.testing.assert_array_equal(found, [0.0, math.inf, math.nan])

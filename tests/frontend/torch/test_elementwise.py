@@ -109,6 +109,13 @@ def test_special_values() -> None:
                      torch.relu(x), x.clamp(-1, 1), torch.maximum(x, -x)], x)  # fmt: skip
 
 
+def test_ends_of_ranges_that_the_type_does_not_hold() -> None:
+    """-1 is the greatest of unsigned numbers; constants fold to the same."""
+    x = torch.tensor([0, 5, 200, 255], dtype=torch.uint8)
+    agree(lambda x: [x.clamp(min=-1), x.clamp(-3, 7), x.clamp_min(-3), x.clamp(2, 9)], x)
+    agree(lambda y: [y + x.clamp(min=-1), y + x.clamp(-3, 7)], x)
+
+
 @pytest.mark.parametrize("to", [torch.float64, torch.int64, torch.int8, torch.bool, torch.int32])
 def test_conversions(to: torch.dtype) -> None:
     agree(

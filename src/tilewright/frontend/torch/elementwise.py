@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 
 from tilewright.frontend.torch.convert import Refusal, of_torch
 from tilewright.frontend.torch.registry import TRANSLATORS, Site, translates
 from tilewright.graph.graph import Value
-from tilewright.ir.dtype import dtype
+from tilewright.ir.dtype import DType, dtype
 
 # ATen name → our operator. Floats of the result's dtype in:
 FLOAT = {
@@ -258,6 +259,11 @@ def power(n: Site, x: Any, y: Any) -> Any:
     return n.emit("pow", base, n.operand(y))
 
 
+def held(end: int, of: DType) -> int:
+    """An end of a range as C converts it to an integer type: -1 is the greatest u8."""
+    return int(np.asarray(end, np.int64).astype(of.numpy))
+
+
 @translates("clamp.default", "clamp.Tensor", "clamp_min.default", "clamp_max.default",
             "hardtanh.default", "clamp_min.Tensor", "clamp_max.Tensor")  # fmt: skip
 def clamp(n: Site, x: Value, min: Any = None, max: Any = None, *rest: Any, **named: Any) -> Any:
@@ -270,6 +276,8 @@ def clamp(n: Site, x: Value, min: Any = None, max: Any = None, *rest: Any, **nam
     if not any(isinstance(end, Value) for end in (min, max)):
         if min is not None and max is not None and min > max:
             return n.full(max)
+        if x.dtype.is_int:
+            min, max = (None if end is None else held(end, x.dtype) for end in (min, max))
         return n.emit("clip", x, low=min, high=max)
     for op, end in (("maximum", min), ("minimum", max)):
         if end is not None:
