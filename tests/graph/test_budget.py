@@ -304,3 +304,20 @@ def test_long_products_are_left_to_the_run(monkeypatch, most, ops):
     a, b = (build.constant(np.ones((10, 10), np.int64)) for _ in range(2))
     y = build.emit("matmul", a, b)
     assert [n.op for n in build.finish([y]).nodes] == ops
+
+
+def test_weights_are_folded_whatever_they_grew_from():
+    """Each run would compute them again; what no weight needs stays in the loops that read it."""
+    build = Builder()
+    x = build.input("x", "f32", (1, 1, 1000))
+    rows, taps = (build.constant(random.standard_normal(s, np.float32)) for s in ((640, 1, 1), 455))
+    weight = build.emit("sin", build.emit("mul", rows, taps))
+    y = build.emit("conv", x, weight, strides=(441,))
+    y = build.emit("add", build.emit("reduce_sum", weight, axes=(2,)), y)
+    folded = fold_constants(build.finish([y]))
+    assert [n.op for n in folded.nodes] == ["conv", "add"]
+    build = Builder()
+    x = build.input("x", "f32", (640, 455))
+    rows, taps = (build.constant(random.standard_normal(s, np.float32)) for s in ((640, 1), 455))
+    y = build.emit("add", x, build.emit("mul", rows, taps))
+    assert [n.op for n in fold_constants(build.finish([y])).nodes] == ["mul", "add"]

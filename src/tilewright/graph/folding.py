@@ -325,16 +325,17 @@ def fold(
     attrs: dict[str, Any],
     outputs: Sequence[Value],
     budget: Budget,
+    is_wanted: bool = False,
 ) -> Constant | None:
     """What `op` makes of constants; None if that is not known yet, not one tensor, or too large to
-    keep."""
+    keep. is_wanted: only the budget says what is too large."""
     if op in ("measure", "check_bounds"):  # the run binds its symbols, or ends there
         return None
     if len(outputs) != 1 or outputs[0].static_shape is None or any(map(_symbolic, attrs.values())):
         return None
     of = outputs[0].dtype
     nbytes = math.prod(outputs[0].static_shape) * of.numpy.itemsize
-    if nbytes > max(SMALL, sum(map(taken, constants))):
+    if not is_wanted and nbytes > max(SMALL, sum(map(taken, constants))):
         return None
     arrays = [c.array for c in constants]
     if not budget.allows(op, arrays, attrs, outputs[0]):
