@@ -74,9 +74,9 @@ def test_freed_memory_is_given_back_before_the_result_is_loaded(
 ) -> None:
     seen: list[str] = []
 
-    def executable(*given: object) -> Executable:
+    def executable(path: Path, threads: int) -> Executable:
         seen.append("loaded")
-        return Executable(*given)  # type: ignore[arg-type]
+        return Executable(path, threads)
 
     monkeypatch.setattr(compile, "give_back", lambda: seen.append("given back"))
     monkeypatch.setattr(compile, "Executable", executable)

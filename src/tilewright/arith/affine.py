@@ -18,7 +18,6 @@ from math import inf
 
 from tilewright.arith import division
 from tilewright.arith.interval import (
-    UNKNOWN,
     End,
     Interval,
     Ranges,
@@ -27,6 +26,7 @@ from tilewright.arith.interval import (
     floormod,
     node_bounds,
 )
+from tilewright.arith.join import join
 from tilewright.arith.rules import apply
 from tilewright.arith.terms import (
     Affine,
@@ -59,7 +59,7 @@ class Forms:
         """With a parent: what it knows of conditions and has named, for other ranges."""
         self.ranges = ranges
         self.conditions: tuple[Affine, ...] = ()  # forms that are known to be ≥ 0
-        self._given: dict[Expr, Interval] = {}  # what conditions say of single terms
+        self.given: dict[Expr, Interval] = {}  # what conditions say of single terms
         self._bounds: dict[Expr, Interval] = {}
         self._ends: dict[Expr, tuple[Affine | None, Affine | None]] = {}
         self._whole: dict[int, tuple[Expr, Affine]] = {}  # of each expression that was asked for
@@ -68,7 +68,7 @@ class Forms:
         self.names = Names() if parent is None else parent.names
         if parent is not None:
             self._nesting = parent._nesting  # what is asked under a condition is no new question
-            self.conditions, self._given = parent.conditions, dict(parent._given)
+            self.conditions, self.given = parent.conditions, dict(parent.given)
 
     # ---- from expressions to forms
 
@@ -80,7 +80,7 @@ class Forms:
         if found is None:
             terms: dict[Expr, int] = {}
             const = self._collect(e, 1, terms)
-            found = self._whole[id(e)] = (e, self._settle(terms, const))
+            found = self._whole[id(e)] = (e, self.settle(terms, const))
         return found[1]
 
     def value(self, e: Expr) -> Expr:
@@ -95,19 +95,19 @@ class Forms:
         """These forms where `cond` also holds; here: nothing is learnt."""
         return self
 
-    def _settle(self, terms: dict[Expr, int], const: int) -> Affine:
+    def settle(self, terms: dict[Expr, int], const: int) -> Affine:
         """A form out of summed-up terms: without zeros, with digits joined."""
         if 0 in terms.values():
             terms = {t: c for t, c in terms.items() if c}
-        if (self.names.digits or self.names.whole) and (len(terms) > 1 or self._given):
-            return self._join(terms, const)
+        if (self.names.digits or self.names.whole) and (len(terms) > 1 or self.given):
+            return join(self, terms, const)
         return Affine(terms, const)
 
     def sum(self, a: Affine, b: Affine, k: int = 1) -> Affine:
         """a + k * b, with digits joined."""
         if not b.terms:
             return a + k * b.const
-        return self._settle(add_terms(a.terms, b.terms, k), a.const + k * b.const)
+        return self.settle(add_terms(a.terms, b.terms, k), a.const + k * b.const)
 
     def _collect(self, e: Expr, k: int, terms: dict[Expr, int]) -> int:
         """Add k * e to `terms`; the constant part is returned."""
@@ -208,7 +208,7 @@ class Forms:
             block = self.block(fine, g)
             if block is not None:
                 return self.sum(whole, self.quotient(coarse + block, c // g))
-        return self.sum(whole, self._digit(rest, c, None))
+        return self.sum(whole, self.digit(rest, c, None))
 
     def remainder(self, a: Affine, c: int) -> Affine:
         """a % c, with the sign of the constant c ≠ 0."""
@@ -225,7 +225,7 @@ class Forms:
             block = self.block(fine, g)
             if block is not None:
                 return self.sum(self.remainder(coarse + block, c // g) * g, fine - block * g)
-        return self._digit(rest, 1, c)
+        return self.digit(rest, 1, c)
 
     def block(self, a: Affine, c: int) -> int | None:
         """The k for which c*k ≤ a < c*k + c throughout, if there is one."""
@@ -249,11 +249,11 @@ class Forms:
             if d is not None and d.u is not None and (k * (d.u // d.l)) % c == 0:
                 rest = {u: x for u, x in a.terms.items() if u is not t}
                 return self.without_multiples(
-                    self.sum(Affine(rest, a.const), self._digit(d.form, d.l, None), k), c
+                    self.sum(Affine(rest, a.const), self.digit(d.form, d.l, None), k), c
                 )
         return a
 
-    def _digit(self, base: Affine, l: int, u: int | None) -> Affine:
+    def digit(self, base: Affine, l: int, u: int | None) -> Affine:
         """base % u // l as a term (l divides u)."""
         if base.const == 0 and len(base.terms) == 1:
             ((t, k),) = base.terms.items()
@@ -266,7 +266,7 @@ class Forms:
                         return self.quotient(inner.form, low)
                     if inner.u is not None:
                         return self.remainder(self.quotient(inner.form, low), high // low)
-                    return self._digit(inner.form, low, high)
+                    return self.digit(inner.form, low, high)
         if l == 1 and u is None:
             return base
         name = self.expr(base)
@@ -278,84 +278,6 @@ class Forms:
             self.names.terms[name, l, u] = e
             self.names.digits[e] = Digit(name, base, l, u)
         return self.term(e)
-
-    def _join(self, terms: dict[Expr, int], const: int) -> Affine:
-        """Put digits of one base together."""
-        digits = self.names.digits
-        for t, k in terms.items():
-            d = digits.get(t)
-            if d is not None:
-                step = self._join_digit(terms, t, k, d)
-                if step is not None:
-                    gone, gained, by = step
-                    rest = {x: c for x, c in terms.items() if x not in gone}
-                    const += by * gained.const
-                    return self._settle(add_terms(rest, gained.terms, by), const)
-            elif self.names.whole and t in self.names.whole:
-                blocks, form = self.names.whole[t]
-                if all(terms.get(x) == k * c for x, c in blocks.terms.items()):
-                    rest = {x: c for x, c in terms.items() if x != t and x not in blocks.terms}
-                    const += k * (form.const - blocks.const)
-                    return self._settle(add_terms(rest, form.terms, k), const)
-        return self._join_multiples(terms, const)
-
-    def _join_multiples(self, terms: dict[Expr, int], const: int) -> Affine:
-        """Put digits of one base together that are multiplied by the same: n * (x % l) and
-        n * l * (x // l) make n * x."""
-        multiples: dict[Expr, dict[Expr, int]] = {}  # by what digits are multiplied by
-        for t, k in terms.items():
-            factors = self.names.factors.get(t, ())
-            for i, f in enumerate(factors):
-                if f in self.names.digits:
-                    times = self.multiply(factors[:i] + factors[i + 1 :])
-                    multiples.setdefault(times, {})[f] = k
-        for times, digits in multiples.items():
-            if len(digits) < 2:
-                continue
-            for f, k in digits.items():
-                step = self._join_digit(digits, f, k, self.names.digits[f])
-                if step is not None:
-                    gone, gained, by = step
-                    others = self.names.factors.get(times, (times,))
-                    lost = {self.multiply((*others, x)) for x in gone}
-                    rest = {t: c for t, c in terms.items() if t not in lost}
-                    whole = self.product(gained, Affine({times: 1}, 0)) * by
-                    return self.sum(Affine(rest, const), whole)
-        return Affine(terms, const)
-
-    def _join_digit(
-        self, terms: dict[Expr, int], t: Expr, k: int, d: Digit
-    ) -> tuple[tuple[Expr, ...], Affine, int] | None:
-        """Terms to take away, and the form and its coefficient to add instead."""
-        for t2, k2 in terms.items():
-            if t2 is t:
-                continue
-            d2 = self.names.digits.get(t2)
-            if d2 is None:
-                continue
-            if d2.base != d.base:
-                if d2.l == 1 and d2.u == d.l and k2 * d.l == k:
-                    low = self.remainder(d.form, d.l)  # may be told by a base with less in it
-                    if low.const == 0 and low.terms == {t2: 1}:  # l * (x // l) + x % l  =  x
-                        return (t, t2), self._digit(d.form, 1, d.u) if d.u else d.form, k2
-                elif d.l == d2.l == 1 and d.u and d2.u and k == k2 * d2.u:
-                    both = self.sum(d.form * d2.u, Affine({t2: 1}, 0))
-                    if t2 not in both.terms:  # n * (x % m) + y  =  (n * x + y) % (n * m)
-                        return (t, t2), self.remainder(both, d.u * d2.u), k2
-                continue
-            if d2.l == d.u and k2 * d.l == k * d2.l:  # x % u // l + u/l * (x // u)  =  x // l
-                return (t, t2), self._digit(d.form, d.l, d2.u), k
-            if d2.u == d.u and d.l % d2.l == 0 and k == -k2 * (d.l // d2.l):
-                return (t, t2), self._digit(d.form, d2.l, d.l), k2  # x // l - m/l * (x // m)
-        if d.u is None and k % d.l == 0:  # x - l * (x // l)  =  x % l
-            by = -k // d.l
-            if all(terms.get(x) == by * c for x, c in d.form.terms.items()):
-                return (t, *d.form.terms), self._digit(d.form, 1, d.l) - d.form.const, by
-            if self._given:  # l * (x // l)  =  x - x % l, where the remainder is known
-                least, most = self._given.get(self.names.terms.get((d.base, 1, d.l), t), UNKNOWN)
-                if least == most:
-                    return (t,), d.form - int(least), -by
-        return None
 
     # ---- operators on forms
 
@@ -376,7 +298,7 @@ class Forms:
             for u, d in b.terms.items():
                 both = self.multiply(factors.get(t, (t,)) + factors.get(u, (u,)))
                 total[both] = total.get(both, 0) + c * d
-        return self._settle(total, a.const * b.const)
+        return self.settle(total, a.const * b.const)
 
     def multiply(self, factors: tuple[Expr, ...]) -> Expr:
         """The product of some terms as a term, the same one in whichever order they come."""
@@ -455,7 +377,7 @@ class Forms:
                 found = floordiv(found, (d.l, d.l))
         else:
             found = node_bounds(t, self._operand_bounds)
-        if self._given and (given := self._given.get(t)) is not None:
+        if self.given and (given := self.given.get(t)) is not None:
             found = max(found[0], given[0]), min(found[1], given[1])
         if found[0] > found[1]:  # nothing runs where a range is empty: one value is as good as any
             found = found[0], found[0]
@@ -575,7 +497,7 @@ class Forms:
             below = d.form - (d.l - 1) if c > 0 else d.form
             return self._proved(self.sum(rest, below, c), depth - 1)
         if c < 0 and self.bounds(d.form)[0] >= 0:
-            return self._proved(self._swap(form, t, c, self._digit(d.form, d.l, None)), depth - 1)
+            return self._proved(self._swap(form, t, c, self.digit(d.form, d.l, None)), depth - 1)
         return False
 
     def _relax_product(self, form: Affine, t: Expr, c: int, depth: int) -> bool:

@@ -190,7 +190,7 @@ class Facts(Forms):
             elif op is BinaryOp.gt or op is BinaryOp.ge:
                 self._learn(-gap - (op is BinaryOp.gt))
         else:
-            self._given[cond] = (int(holds), int(holds))
+            self.given[cond] = (int(holds), int(holds))
 
     def _exclude(self, form: Affine) -> None:
         """form ≠ 0 holds: where a term loses its least or greatest value."""
@@ -200,7 +200,7 @@ class Facts(Forms):
         lo, hi = self.term_bounds(t)
         if form.const % c == 0 and -form.const // c in (lo, hi):
             value = -form.const // c
-            self._given[t] = (lo + (value == lo), hi - (value == hi))
+            self.given[t] = (lo + (value == lo), hi - (value == hi))
             self._forget()
 
     def _learn(self, form: Affine) -> None:
@@ -211,7 +211,7 @@ class Facts(Forms):
         if most == inf and len(form.terms) > 1:
             return
         for t, c in form.terms.items():
-            lo, hi = self._given.get(t, (-inf, inf))
+            lo, hi = self.given.get(t, (-inf, inf))
             least, greatest = self.term_bounds(t)
             others = (
                 most - c * (greatest if c > 0 else least) if len(form.terms) > 1 else form.const
@@ -220,7 +220,7 @@ class Facts(Forms):
                 lo = max(lo, -(others // c))
             else:
                 hi = min(hi, others // -c)
-            self._given[t] = (lo, hi)
+            self.given[t] = (lo, hi)
         self._forget()
 
     def _forget(self) -> None:
@@ -246,7 +246,7 @@ class Facts(Forms):
             if isinstance(a, Binary) and a.op in COMPARISONS and a.a.dtype is i64:
                 return self.condition(Binary(_OPPOSITE[a.op], a.a, a.b))
             e = e if a is e.a else unary(_NOT, a)
-        given = self._given.get(e)
+        given = self.given.get(e)
         if given is not None:
             return Const(bool(given[0]), bool_)
         return self._node(e)

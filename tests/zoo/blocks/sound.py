@@ -32,7 +32,8 @@ class HifiGan(nn.Module):
         for up, blocks in zip(self.ups, self.blocks, strict=True):
             x = up(F.leaky_relu(x, 0.1))
             total: Tensor | float = 0.0
-            for block in blocks:  # type: ignore[union-attr]
+            assert isinstance(blocks, nn.ModuleList)
+            for block in blocks:
                 y = x
                 for layer in block:
                     y = y + layer(F.leaky_relu(y, 0.1))

@@ -486,7 +486,11 @@ class Importer:
             return None
         if fake.is_complex():
             part = fake.new_empty(fake.shape, dtype=PARTS[fake.dtype])
-            return Complex(self.stand_in(part), self.stand_in(part))  # type: ignore[arg-type]
+            return Complex(self.stand_in_of(part), self.stand_in_of(part))
+        return self.stand_in_of(fake)
+
+    def stand_in_of(self, fake: torch.Tensor) -> Value:
+        """What stands for a real result of a refused node until all that is refused is told."""
         try:
             shape = [size_of(s, self.symbols) for s in fake.shape]
             return Value("refused", *tensor_type(of_torch(fake.dtype).name, shape))

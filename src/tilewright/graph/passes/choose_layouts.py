@@ -9,7 +9,6 @@ when somebody first asks for it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from math import inf, prod
 from typing import Any
@@ -24,6 +23,16 @@ from tilewright.graph.operator import BROADCAST, OPERATORS
 from tilewright.graph.ops.packed import pack_dense, pack_transposed
 from tilewright.graph.ops.winograd import TAPS, pack_winograd
 from tilewright.graph.passes.channels import Channels, Packing, dense, dense_filter, grouped
+from tilewright.graph.passes.sought_layouts import (
+    FINITE,
+    POOLS,
+    channels_of,
+    gathers,
+    is_image,
+    is_open,
+    keeps_channels,
+    sought_packed,
+)
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import Expr, as_int
 from tilewright.ir.walk import free_vars
@@ -31,17 +40,10 @@ from tilewright.strategy.padding import part_met
 from tilewright.strategy.tiles import Weights, panel_vectors, prefers_pixels, winograd_tile
 from tilewright.target.costs import COMMON, Costs
 
-# Elementwise operators that keep padding channels finite, so that they may run on them.
-FINITE = frozenset(
-    "add sub mul relu clip sigmoid tanh silu hard_swish hard_sigmoid leaky_relu elu selu gelu abs"
-    " neg erf minimum maximum softplus softsign".split()
-)
-POOLS = frozenset({"max_pool", "avg_pool"})
 RECURRENT = ("lstm", "gru", "rnn")
 LARGE = 256  # rows that a symbolic size stands for when a tile is chosen
 OPEN = 256  # what an open size of an input counts for where an algorithm is chosen
 FEW = 48  # rows of a product up to which packing its other operand in the run does not pay
-TAPS_TO_PACK = 9  # of a pool: what packing and unpacking its image costs is saved by so many
 NEAR = 32 << 10  # bytes of it that stay close by as they are: a first-level cache
 FAR = 4  # this part of the second-level cache taken by it, columns of the left one do not stay
 
@@ -450,8 +452,8 @@ class _Layouts(Edit):
         """Pixels around an image, as windows have them whose padding only the run knows."""
         (x,) = node.inputs
         before, after = node["before"], node["after"]
-        wanted = self.sought.get(node.output) if _is_open(node) else None
-        if not _keeps_channels(node) or (wanted is None and not self.is_only_packed(x)):
+        wanted = self.sought.get(node.output) if is_open(node) else None
+        if not keeps_channels(node) or (wanted is None and not self.is_only_packed(x)):
             return False
         if not self.is_only_packed(x) and wanted is not None:
             self.pack(x, wanted)
@@ -578,61 +580,3 @@ _HANDLERS: dict[str, Callable[[_Layouts, Node], bool]] = {
 def _likely(size: Expr) -> int:
     """A size where each open one is `OPEN`."""
     return max(1, sizes.at(size, dict.fromkeys(free_vars(size), OPEN)))
-
-
-def sought_packed(graph: Graph, lanes: int) -> dict[Value, Packing]:
-    """The values that nothing but packed convolutions reads, through what runs on any packing."""
-    packing, sought = Packing(lanes), {}
-    readers = Counter(v for node in graph.nodes for v in set(node.inputs))
-    readers.update(graph.outputs)
-    asked: Counter[Value] = Counter()  # readers that want it packed
-    for node in reversed(graph.nodes):
-        packs = node.op == "conv" and node["groups"] == 1 and node.inputs[1] in graph.constants
-        packs = packs or (node.op in POOLS and gathers(node, lanes))
-        wanted = len(node.outputs) == 1 and node.output in sought
-        moves = node.op == "gather" and node["axis"] % node.inputs[0].rank > 1
-        moves = moves or (node.op == "pad" and _keeps_channels(node) and _is_open(node))
-        joins = node.op == "concat" and node["axis"] % node.output.rank == 1
-        if packs or (wanted and moves):
-            asking = node.inputs[:1]
-        elif wanted and (joins or node.op in FINITE):
-            asking = node.inputs
-        else:
-            continue
-        asked.update(set(asking))
-        for value in asking:
-            channels = channels_of(value) if is_image(value) and value.dtype is f32 else 0
-            full = channels > 0 and packing.is_full(channels)
-            if full and asked[value] == readers[value]:
-                sought[value] = packing
-    return sought
-
-
-def _keeps_channels(pad: Node) -> bool:
-    """Is it pixels around images that are added?"""
-    ends = (*pad["before"][:2], *pad["after"][:2])
-    return pad["mode"] == "constant" and is_image(pad.output) and all(as_int(p) == 0 for p in ends)
-
-
-def _is_open(pad: Node) -> bool:
-    """Is it only the run that knows by how much?"""
-    return any(as_int(p) is None for p in (*pad["before"], *pad["after"]))
-
-
-def gathers(node: Node, lanes: int) -> bool:
-    """Whether the windows of a pool over rows of open length had better lie packed: vectors along a
-    row would be masked at every tap."""
-    (x,) = node.inputs
-    channels = channels_of(x) if x.dtype is f32 else 0
-    is_open = as_int(x.shape[-1]) is None and prod(node["kernel"]) >= TAPS_TO_PACK
-    return is_open and channels > 0 and Packing(lanes).is_full(channels)
-
-
-def is_image(value: Value) -> bool:
-    """Does it have channels over two axes, or over three?"""
-    return value.rank in (4, 5)
-
-
-def channels_of(image: Value) -> int:
-    """How many channels an image has; 0 if the run finds it."""
-    return (as_int(image.shape[1]) or 0) if image.rank > 1 else 0

@@ -1,0 +1,82 @@
+"""sought_layouts: which values had better be packed, as those who read them tell.
+
+In: a graph of plain operators and the number of vector lanes, before any layout is chosen. Out: the
+packing of each value that nothing but packed convolutions and pools reads, through operators that
+run on any packing: whoever makes such a value may as well make it packed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import prod
+
+from tilewright.graph.graph import Graph, Node, Value
+from tilewright.graph.passes.channels import Packing
+from tilewright.ir.dtype import f32
+from tilewright.ir.expr import as_int
+
+# Elementwise operators that keep padding channels finite, so that they may run on them.
+FINITE = frozenset(
+    "add sub mul relu clip sigmoid tanh silu hard_swish hard_sigmoid leaky_relu elu selu gelu abs"
+    " neg erf minimum maximum softplus softsign".split()
+)
+POOLS = frozenset({"max_pool", "avg_pool"})
+TAPS_TO_PACK = 9  # of a pool: what packing and unpacking its image costs is saved by so many
+
+
+def sought_packed(graph: Graph, lanes: int) -> dict[Value, Packing]:
+    """The values that nothing but packed convolutions reads, through what runs on any packing."""
+    packing, sought = Packing(lanes), {}
+    readers = Counter(v for node in graph.nodes for v in set(node.inputs))
+    readers.update(graph.outputs)
+    asked: Counter[Value] = Counter()  # readers that want it packed
+    for node in reversed(graph.nodes):
+        packs = node.op == "conv" and node["groups"] == 1 and node.inputs[1] in graph.constants
+        packs = packs or (node.op in POOLS and gathers(node, lanes))
+        wanted = len(node.outputs) == 1 and node.output in sought
+        moves = node.op == "gather" and node["axis"] % node.inputs[0].rank > 1
+        moves = moves or (node.op == "pad" and keeps_channels(node) and is_open(node))
+        joins = node.op == "concat" and node["axis"] % node.output.rank == 1
+        if packs or (wanted and moves):
+            asking = node.inputs[:1]
+        elif wanted and (joins or node.op in FINITE):
+            asking = node.inputs
+        else:
+            continue
+        asked.update(set(asking))
+        for value in asking:
+            channels = channels_of(value) if is_image(value) and value.dtype is f32 else 0
+            full = channels > 0 and packing.is_full(channels)
+            if full and asked[value] == readers[value]:
+                sought[value] = packing
+    return sought
+
+
+def keeps_channels(pad: Node) -> bool:
+    """Is it pixels around images that are added?"""
+    ends = (*pad["before"][:2], *pad["after"][:2])
+    return pad["mode"] == "constant" and is_image(pad.output) and all(as_int(p) == 0 for p in ends)
+
+
+def is_open(pad: Node) -> bool:
+    """Is it only the run that knows by how much?"""
+    return any(as_int(p) is None for p in (*pad["before"], *pad["after"]))
+
+
+def gathers(node: Node, lanes: int) -> bool:
+    """Whether the windows of a pool over rows of open length had better lie packed: vectors along a
+    row would be masked at every tap."""
+    (x,) = node.inputs
+    channels = channels_of(x) if x.dtype is f32 else 0
+    pays = as_int(x.shape[-1]) is None and prod(node["kernel"]) >= TAPS_TO_PACK
+    return pays and channels > 0 and Packing(lanes).is_full(channels)
+
+
+def is_image(value: Value) -> bool:
+    """Does it have channels over two axes, or over three?"""
+    return value.rank in (4, 5)
+
+
+def channels_of(image: Value) -> int:
+    """How many channels an image has; 0 if the run finds it."""
+    return (as_int(image.shape[1]) or 0) if image.rank > 1 else 0
