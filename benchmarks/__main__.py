@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import kernels, machine, report
+from benchmarks import kernels, machine, pages, report
 from benchmarks.engines import ENGINES
 from benchmarks.measure import Plan, measure, steps
 from tests import zoo
@@ -72,7 +72,7 @@ def main(
             output.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
     print(text)
     if output is not None:
-        output.write_text(text)
+        pages.write(output, text)
 
 
 @contextmanager

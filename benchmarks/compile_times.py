@@ -24,7 +24,7 @@ import numpy as np
 import typer
 from rich.progress import track
 
-from benchmarks import machine
+from benchmarks import machine, pages
 from benchmarks.engines import ENGINES, OURS
 from tests import zoo
 
@@ -221,7 +221,7 @@ def main(
     text = page(found, sizes, threads)
     print(text)
     if output is not None:
-        output.write_text(text)
+        pages.write(output, text)
         document: Any = {n: {e: asdict(one) for e, one in of.items()} for n, of in found.items()}
         output.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
 

@@ -21,6 +21,7 @@ import typer
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
+from benchmarks import pages
 from tilewright.driver.compile import kernel_jobs, prepare
 from tilewright.driver.observe import Watch
 from tilewright.driver.source import open_source
@@ -347,7 +348,7 @@ def main(
             "",
         ]
         tail = ["", "Kernels without a schedule of their family:", "", *told] if told else []
-        output.write_text("\n".join([*head, *lines, *tail, ""]))
+        pages.write(output, "\n".join([*head, *lines, *tail, ""]))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import tilewright as tw
+from benchmarks import pages
 
 ROUNDS = 15
 SLOWER = 1.3  # of PyTorch's time: marked in the table
@@ -242,7 +243,7 @@ def main(
             f"Geometric mean of the ratios: {mean:.2f} (torch {torch.__version__}).",
             "",
         ]
-        output.write_text("\n".join([*head, *lines, ""]))
+        pages.write(output, "\n".join([*head, *lines, ""]))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import numpy as np
 import typer
 from rich.progress import track
 
-from benchmarks import machine
+from benchmarks import machine, pages
 from benchmarks.kernel import Code, Run, code, elements, memory
 from tests import zoo
 from tilewright.driver.compile import kernel_jobs, prepare
@@ -257,7 +257,7 @@ def table(folder: Path, output: Annotated[Path | None, typer.Option()] = None) -
     ) + "\n".join(rows) + "\n"  # fmt: skip
     print(text)
     if output is not None:
-        output.write_text(text)
+        pages.write(output, text)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import kernels, machine, measure, probe, report, work
+from benchmarks import kernels, machine, measure, pages, probe, report, work
 from benchmarks.measure import Measurement, Plan, Rates, Result
 from benchmarks.process import Process, WorkerError
 from tests import zoo
@@ -172,3 +172,12 @@ def test_the_kernels_page_keeps_what_was_not_measured() -> None:
     assert "add relu" in text and "## dqn, 1 thread" in text
     assert text.index("## resnet18") < text.index("## dqn")  # the zoo's order
     assert kernels.sections(text).keys() == {"resnet18, 1 thread", "dqn, 1 thread"}
+
+
+def test_page_keeps_what_is_written_by_hand(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    pages.write(page, "first\n")
+    assert page.read_text() == "first\n"
+    page.write_text(f"first\n\n{pages.BY_HAND}\n\nby hand\n")
+    pages.write(page, "second")
+    assert page.read_text() == f"second\n\n{pages.BY_HAND}\n\nby hand\n"
