@@ -13,6 +13,7 @@ import mmap
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from tilewright.support.errors import MemoryFault, TilewrightError
@@ -68,9 +69,11 @@ def memory_told(what: str, when: Callable[[], str] = str) -> Generator[None]:
         raise told from fault
 
 
+@cache
 def memory_limit(root: Path = Path("/")) -> int:
     """The bytes that the process may have: the machine's, or fewer where one of the control groups
-    around it (a container's; of version 1 or 2) says so. root: where the system's files are."""
+    around it (a container's; of version 1 or 2) says so, read once. root: where the system's files
+    are."""
     least = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()
