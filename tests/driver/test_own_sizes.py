@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tilewright import te
+from tilewright.driver import compile as compile_
 from tilewright.driver import own_sizes as module
 from tilewright.driver import program
-from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
+from tilewright.driver.compile import _func, compile_observed, kernel_jobs, prepare
 from tilewright.driver.kernels import KernelPool
 from tilewright.driver.observe import Watch
 from tilewright.driver.own_sizes import own_sizes
@@ -130,3 +131,16 @@ def test_results(shape, compiled):
     np.testing.assert_allclose(compiled(x)[0], wanted, rtol=1e-4, atol=1e-6)
     kernels = compiled.manifest.kernels
     assert not any("size0" in str(k) for k in kernels)  # they are told in the model's symbols
+
+
+def test_layers_that_are_alike_are_written_once(monkeypatch):
+    written = []
+    monkeypatch.setattr(compile_, "_func", lambda g: written.append(g) or _func(g))
+    build = Builder("alike")
+    y = build.input("x", "f32", (4, 64))
+    for _ in range(3):
+        y = build.emit("softmax", y, axis=1)
+    fused = prepare(build.finish({"y": y}), MACHINE, 3)
+    groups, funcs, _, unique, jobs = kernel_jobs(fused, MACHINE, 1, Watch())
+    assert len(groups) == len(funcs) == 3
+    assert len(unique) == len(jobs) == len(written) == 1

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from tests.graph.rewriting import graph
+from tilewright import te
 from tilewright.graph import Builder, Graph
-from tilewright.graph.group import FusedGraph
+from tilewright.graph.group import FusedGraph, computation, group_func
 from tilewright.graph.passes.fuse import MOST_INLINED, fuse
 
 WEIGHTS = {"w": np.ones((4, 4, 3, 3), np.float32), "b": np.ones((4, 1, 1), np.float32)}
@@ -296,3 +297,37 @@ def test_two_products_and_the_softmax_between_them_are_one_kernel():
 def test_what_is_no_attention_in_tiles_is_several_kernels(change: dict[str, str]):
     assert "relu" in shown(attention(**change))[-1]
     assert len(attention(**change).groups) > 1
+
+
+def test_groups_of_one_computation_have_one_function():
+    """Whatever their values are called; a number of another sign or kind is another computation."""
+    g = graph(
+        """
+        def g(x: f32[4, 8], y: f32[4, 8], z: f32[4, 6]):
+            one = constant(f32[()], "one")
+            zero = constant(f32[()], "zero")
+            below = constant(f32[()], "below")
+            a: f32[4, 8] = add(x, one)
+            b: f32[4, 8] = add(y, one)
+            c: f32[4, 8] = add(y, zero)
+            d: f32[4, 8] = add(y, below)
+            e: f32[4, 6] = add(z, one)
+            f: f32[4, 8] = add(x, x)
+            h: f32[4, 8] = softmax(x, axis=1)
+            i: f32[4, 8] = softmax(y, axis=1)
+            j: f32[4, 8] = softmax(y, axis=0)
+            return {"a": a, "b": b, "c": c, "d": d, "e": e, "f": f, "h": h, "i": i, "j": j}
+        """,
+        one=np.ones((), np.float32),
+        zero=np.zeros((), np.float32),
+        below=-np.zeros((), np.float32),
+    )
+    by_function: dict[object, set[str]] = {}
+    by_computation: dict[object, set[str]] = {}
+    for group in fuse(g).groups:
+        names = {v.name for v in group.outputs}
+        by_function.setdefault(te.func("f", *group_func(group)), set()).update(names)
+        by_computation.setdefault(computation(group), set()).update(names)
+    assert [*by_computation.values()] == [*by_function.values()]
+    assert {"a", "b"} in by_computation.values() and {"h", "i"} in by_computation.values()
+    assert len(by_computation) == 7

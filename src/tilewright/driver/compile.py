@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from tilewright.driver.source import Shapes, open_source
 from tilewright.driver.stages import Observer, Stages, asked
 from tilewright.graph.bounds import without_checks
 from tilewright.graph.graph import Graph
-from tilewright.graph.group import FusedGraph, FusedGroup, group_func
+from tilewright.graph.group import FusedGraph, FusedGroup, computation, group_func
 from tilewright.graph.likely import likely_values
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.fuse import fuse
@@ -333,7 +333,13 @@ def kernel_jobs(
     """The groups that need code, the function of each, the sizes that it has own names for, and one
     job for all groups of one function: the number of a function is that of its job."""
     groups = [g for g in fused.groups if not g.is_view]
-    named = [own_sizes(_func(g), fused.graph.measured) for g in groups]
+    known: dict[Hashable, tuple[Func, Own]] = {}  # layers that are alike are written once
+    named: list[tuple[Func, Own]] = []
+    for g in groups:
+        computed = computation(g)
+        if computed not in known:
+            known[computed] = own_sizes(_func(g), fused.graph.measured)
+        named.append(known[computed])
     funcs = [f for f, _ in named]
     own = {g.name: sizes for g, (_, sizes) in zip(groups, named, strict=True)}
     unique = {f: n for n, f in enumerate(dict.fromkeys(funcs))}

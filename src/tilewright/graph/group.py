@@ -1,13 +1,13 @@
 """Fused groups: the unit that becomes one kernel.
 
 In: nodes that are computed together. Out: a `FusedGroup` with its inputs, its outputs and the
-reason for every edge that was fused or cut; `group_func` turns one into te tensors. A `FusedGraph`
-is a graph with its groups in an order of execution.
+reason for every edge that was fused or cut; `group_func` turns one into te tensors, the same ones
+for all of one `computation`. A `FusedGraph` is a graph with its groups in an order of execution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,6 +128,21 @@ def group_func(group: FusedGroup) -> tuple[list[te.Tensor], list[te.Tensor]]:
         results = made if isinstance(made, tuple) else (made,)
         tensors.update(zip(node.outputs, results, strict=True))
     return inputs, [tensors[v] for v in group.outputs]
+
+
+def computation(group: FusedGroup) -> Hashable:
+    """What a group computes, by whatever names: groups of one computation are one function."""
+    numbers = {v: n for n, v in enumerate((*group.inputs, *group.embedded))}
+    given = tuple([(v.dtype, v.shape) for v in group.inputs])
+    embedded = tuple([(v.shape, const(x, v.dtype)) for v, x in group.embedded.items()])
+    steps: list[Hashable] = []
+    for node in group.nodes:
+        told = tuple(map(repr, node.attrs))  # by which 0.0 and -0.0, 1 and True differ
+        steps.append((node.op, told, tuple([numbers[v] for v in node.inputs])))
+        for v in node.outputs:
+            numbers[v] = len(numbers)
+    results = tuple([numbers[v] for v in group.outputs])
+    return given, embedded, tuple(steps), results
 
 
 def make_group(
