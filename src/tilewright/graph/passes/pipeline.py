@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.canonicalise import canonicalise
+from tilewright.graph.passes.cut_taps import cut_taps
 from tilewright.graph.passes.eliminate import eliminate_common, eliminate_dead
 from tilewright.graph.passes.fold_affine import fold_affine
 from tilewright.graph.passes.fold_constants import fold_constants
@@ -32,6 +33,7 @@ PIPELINE: tuple[Pass, ...] = (
     ("canonicalise", canonicalise),  # views move aside, pads and transposes go into their users
     ("fold_affine", fold_affine),  # convolutions and what scales them are now neighbours
     ("phases_as_channels", phases_as_channels),  # their weights and bias are what they will be
+    ("cut_taps", cut_taps),  # convolutions have taken in pads; less is left to the next ones
     ("two_axes", two_axes),  # convolutions have taken in what is along channels
     ("separate_windows", separate_windows),  # pools are in their last form
     ("fold_constants", fold_constants),  # what the rewrites left to compute on weights
