@@ -8,6 +8,8 @@ from tilewright.ir.stmt import Block
 from tilewright.ir.walk import free_vars, loads
 from tilewright.strategy.absorb import written
 
+STEP = 4  # places between neighbouring lanes that a few loads cover
+
 
 def contiguous(block: Block, axis: Var, most: int = 1) -> bool:
     """Does every load of another buffer that uses `axis` go on in its last index with it, by one

@@ -22,7 +22,7 @@ from tilewright.ir.stmt import Block, Buffer
 from tilewright.ir.walk import free_vars, loads
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import instances, is_reduction, readers, written
-from tilewright.strategy.contiguous import runs_along
+from tilewright.strategy.contiguous import STEP, runs_along
 from tilewright.strategy.loops import (
     by_axis,
     compute_inside,
@@ -70,7 +70,7 @@ def tiling(block: Block, target: Target, few: int = FEW) -> Tiling | None:
     if not wide or not rows or 2 * sizes[-1] < vector_lanes(block, target):
         return None
     row = max(reversed(rows), key=lambda d: min(sizes[d], LARGE))
-    across = [n for n in wide if not runs_along(n, column)]
+    across = [n for n in wide if not runs_along(n, column, STEP)]
     if sizes[row] < (MANY if across else few) or len(across) > 1:
         return None
     if across and not _is_permuted(across[0]):

@@ -20,7 +20,7 @@ from tilewright.ir.walk import blocks, free_vars, loads, stores, visit
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import OFTEN, instances, is_reduction, written
-from tilewright.strategy.contiguous import contiguous
+from tilewright.strategy.contiguous import STEP, contiguous
 from tilewright.strategy.contraction import contraction, tiling
 from tilewright.strategy.convolution import split_off_result
 from tilewright.strategy.loops import (
@@ -52,7 +52,6 @@ from tilewright.target.target import Target
 ONE = const(1)
 LARGE = 64  # places side by side that an open size stands for
 UNKNOWN = (1 << 16) - 1  # an open size: long, and no multiple of anything
-STEP = 4  # places between neighbouring lanes that a few loads cover
 SHORTEST = 4  # lanes: numbers that are combined one by one
 IN_FLIGHT = 4  # vectors of partial results: as many as an addition takes cycles
 

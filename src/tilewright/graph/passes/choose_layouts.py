@@ -31,6 +31,7 @@ from tilewright.graph.passes.sought_layouts import (
     is_image,
     is_open,
     keeps_channels,
+    lies_along_rows,
     sought_packed,
 )
 from tilewright.ir.dtype import f32
@@ -164,6 +165,9 @@ class _Layouts(Edit):
         weights = self.content(w)
         ci = channels_of(x)
         if weights is None or x.dtype is not f32 or not is_image(x) or not ci:
+            return False
+        free = x not in self.wanted and not self.is_only_packed(x)
+        if free and lies_along_rows(node, self.lanes):
             return False
         bias = self.content(node.inputs[2]) if len(node.inputs) > 2 else None
         if len(node.inputs) > 2 and bias is None:

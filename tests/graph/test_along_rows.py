@@ -1,0 +1,87 @@
+"""Convolutions of fewer channels than a vector has lanes: vectors lie along rows of pixels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright import te
+from tilewright.driver.compile import compile_observed
+from tilewright.driver.kernels import KernelPool
+from tilewright.graph import OPERATORS, Builder
+from tilewright.graph.graph import Graph
+from tilewright.graph.passes.choose_layouts import choose_layouts
+from tilewright.ir.walk import blocks
+from tilewright.strategy.absorb import is_reduction
+from tilewright.strategy.contraction import tiling
+from tilewright.target.target import target
+
+LANES = 16
+CASES = {  # image, filters, strides, pads, dilations, groups
+    "a resampler": ((1, 1, 1, 517), (1, 1, 1, 28), (1, 2), ((0, 0), (13, 15)), (1, 1), 1),
+    "long steps": ((2, 1, 1, 333), (1, 1, 1, 41), (1, 6), ((0, 0), (19, 22)), (1, 1), 1),
+    "a long filter": ((1, 1, 1, 300), (2, 1, 1, 101), (1, 1), ((0, 0), (50, 50)), (1, 1), 1),
+    "a blur": ((2, 1, 37, 45), (1, 1, 5, 5), (1, 1), ((2, 2), (2, 2)), (1, 1), 1),
+    "each channel": ((1, 3, 19, 50), (3, 1, 3, 3), (2, 2), ((1, 1), (0, 1)), (1, 1), 3),
+    "dilated": ((1, 7, 21, 33), (7, 1, 3, 3), (1, 1), ((2, 2), (2, 2)), (2, 2), 7),
+    "gradients": ((1, 3, 18, 40), (6, 1, 3, 3), (1, 1), ((0, 0), (0, 0)), (1, 1), 3),
+    "a stem": ((1, 3, 33, 47), (8, 3, 3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1), 1),
+    "a volume": ((1, 1, 6, 9, 20), (1, 1, 3, 3, 3), (1,) * 3, ((1, 1),) * 3, (1,) * 3, 1),
+    "one row of a few": ((3, 4, 1, 4), (4, 1, 1, 3), (1, 1), ((0, 0), (1, 1)), (1, 1), 4),
+}
+
+
+def convolution(case: str, is_open: bool = False) -> Graph:
+    image, filters, strides, pads, dilations, groups = CASES[case]
+    build, draw = Builder("g"), np.random.default_rng(3)
+    space = [build.symbol(f"s{d}") if is_open and n > 1 else n for d, n in enumerate(image[2:])]
+    x = build.input("x", "f32", (*image[:2], *space))
+    w = build.constant(draw.standard_normal(filters, np.float32))
+    b = build.constant(draw.standard_normal(filters[0], np.float32))
+    attrs = {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups}
+    return build.finish({"y": build.emit("relu", build.emit("conv", x, w, b, **attrs))})
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("is_open", [False, True])
+def test_nothing_is_packed(case, is_open):
+    operators = [node.op for node in choose_layouts(convolution(case, is_open), LANES).nodes]
+    assert operators == ["conv", "relu"]
+
+
+def test_short_rows_and_packed_images_are_packed():
+    """Where a row is shorter than there are channels, or the image comes packed."""
+    build, draw = Builder("g"), np.random.default_rng(0)
+    x = build.input("x", "f32", (1, 20, 4, 30))
+    for co, ci in ((16, 20), (8, 16), (8, 8)):
+        w = build.constant(draw.standard_normal((co, ci, 3, 3), np.float32))
+        x = build.emit("conv", x, w, pads=((1, 1), (1, 1)))
+    made = choose_layouts(build.finish({"y": x}), LANES)
+    assert "conv" not in [node.op for node in made.nodes]
+    build = Builder("g")
+    x, w = build.input("x", "f32", (1, 8, 5, 5)), build.constant(np.ones((8, 1, 3, 3), np.float32))
+    made = choose_layouts(build.finish({"y": build.emit("conv", x, w, groups=8)}), LANES)
+    assert "depthwise_packed" in [node.op for node in made.nodes]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("is_open", [False, True])
+def test_the_result(case, threads, is_open):
+    graph = convolution(case, is_open)
+    x = np.random.default_rng(5).standard_normal(CASES[case][0], np.float32)
+    conv = graph.nodes[0]
+    w, b = (graph.constants[v].array.astype(np.float64) for v in conv.inputs[1:])
+    wanted = OPERATORS["conv"].reference(x.astype(np.float64), w, b, **dict(conv.attrs))
+    found = compile_observed(graph, threads=threads, cache=False, pool=KernelPool(1))(x)[0]
+    np.testing.assert_allclose(found, np.maximum(wanted, 0), rtol=1e-4, atol=1e-5)
+
+
+def test_steps_leave_tiles_in_registers():
+    """A step of two pixels does not keep the channels of a result from sharing what is read."""
+    image, filters, strides, pads, *_ = CASES["a stem"]
+    x, w = te.placeholder(image, "f32", "x"), te.placeholder(filters, "f32", "w")
+    made = te.func("f", [x, w], [OPERATORS["conv"].define(x, w, strides=strides, pads=pads)])
+    block = next(b for b in blocks(made.body) if is_reduction(b))
+    tiled = tiling(block, target("cpu -mcpu=skylake-avx512"))
+    assert tiled is not None and tiled.across is None
