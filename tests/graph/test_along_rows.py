@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 
@@ -11,15 +13,28 @@ from tilewright.driver.kernels import KernelPool
 from tilewright.graph import OPERATORS, Builder
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.choose_layouts import choose_layouts
-from tilewright.ir.walk import blocks
+from tilewright.ir.expr import as_int
+from tilewright.ir.stmt import Alloc
+from tilewright.ir.walk import blocks, visit
+from tilewright.lower.pipeline import lower
 from tilewright.strategy.absorb import is_reduction
 from tilewright.strategy.contraction import tiling
+from tilewright.strategy.select import default
 from tilewright.target.target import target
 
 LANES = 16
+MACHINE = target("cpu -mcpu=skylake-avx512")
 CASES = {  # image, filters, strides, pads, dilations, groups
     "a resampler": ((1, 1, 1, 517), (1, 1, 1, 28), (1, 2), ((0, 0), (13, 15)), (1, 1), 1),
     "long steps": ((2, 1, 1, 333), (1, 1, 1, 41), (1, 6), ((0, 0), (19, 22)), (1, 1), 1),
+    "long steps of a longer filter": (
+        (2, 1, 1, 999),
+        (3, 1, 1, 130),
+        (1, 6),
+        ((0, 0), (70, 60)),
+        (1, 1),
+        1,
+    ),
     "a long filter": ((1, 1, 1, 300), (2, 1, 1, 101), (1, 1), ((0, 0), (50, 50)), (1, 1), 1),
     "a blur": ((2, 1, 37, 45), (1, 1, 5, 5), (1, 1), ((2, 2), (2, 2)), (1, 1), 1),
     "each channel": ((1, 3, 19, 50), (3, 1, 3, 3), (2, 2), ((1, 1), (0, 1)), (1, 1), 3),
@@ -80,8 +95,22 @@ def test_the_result(case, threads, is_open):
 def test_steps_leave_tiles_in_registers():
     """A step of two pixels does not keep the channels of a result from sharing what is read."""
     image, filters, strides, pads, *_ = CASES["a stem"]
-    x, w = te.placeholder(image, "f32", "x"), te.placeholder(filters, "f32", "w")
-    made = te.func("f", [x, w], [OPERATORS["conv"].define(x, w, strides=strides, pads=pads)])
+    made = alone(image, filters, strides, pads)
     block = next(b for b in blocks(made.body) if is_reduction(b))
-    tiled = tiling(block, target("cpu -mcpu=skylake-avx512"))
+    tiled = tiling(block, MACHINE)
     assert tiled is not None and tiled.across is None
+
+
+def test_one_pixel_is_summed_up_at_a_time():
+    """What is padded before does not keep the partial sums of a pixel out of registers."""
+    image, filters, strides, pads, *_ = CASES["long steps of a longer filter"]
+    made = alone(image, filters, strides, pads)
+    lowered = lower(default(made, MACHINE, strict=True).func, MACHINE)
+    kept = [s.buffer for s in visit(lowered.body) if isinstance(s, Alloc)]
+    local = [prod(map(as_int, b.shape)) for b in kept if b.scope == "local"]
+    assert local and max(local) <= 8 * LANES
+
+
+def alone(image, filters, strides, pads):
+    x, w = te.placeholder(image, "f32", "x"), te.placeholder(filters, "f32", "w")
+    return te.func("f", [x, w], [OPERATORS["conv"].define(x, w, strides=strides, pads=pads)])

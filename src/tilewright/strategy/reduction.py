@@ -75,15 +75,20 @@ def reduction(schedule: Schedule, target: Target, threads: int) -> None:
         for operand in operands:
             stream(schedule, operand.name, target, threads)
         return
+    if operands and has_windows(reductions[0]):  # rows read what is padded where others have it
+        for operand in operands:
+            stream(schedule, operand.name, target, threads)
+        found = others
+    names = [b.name for b in found]
     shared = 0 if ordered else shared_axes(found)
     along, kept = (0, []) if ordered else shared_columns(found, shared, target)
     if kept:
-        columns(schedule, along, kept, target, threads)
+        columns(schedule, along, kept, target, threads, names)
         return
     if shared:
-        rows(schedule, shared, target, threads)
+        rows(schedule, shared, target, threads, names)
         return
-    for name in schedule.blocks():
+    for name in names:
         tiled = tiling(find(schedule, name), target, few=1) if ordered else None
         if tiled and tiled.across is None:  # a step has little for threads, and nothing to copy
             contraction(schedule, name, target, 1, few=1)
@@ -216,9 +221,10 @@ def keeps_to(found: Sequence[Block], d: int) -> bool:
     )
 
 
-def rows(schedule: Schedule, shared: int, target: Target, threads: int) -> None:
-    """Rows outside and in parallel, everything about a row inside."""
-    names = schedule.blocks()
+def rows(
+    schedule: Schedule, shared: int, target: Target, threads: int, names: Sequence[str]
+) -> None:
+    """Rows outside and in parallel, everything about a row inside, in blocks `names`."""
     outer: Sequence[str] = schedule.loops(names[-1])[:shared]
     if abreast := rows_abreast(schedule, names, outer, target):
         outer = abreast
@@ -228,7 +234,7 @@ def rows(schedule: Schedule, shared: int, target: Target, threads: int) -> None:
         for name in names:
             inside = [n for n in schedule.loops(name) if n not in outer]
             vectorize_block(schedule, name, inside, target)
-    size = sum(instances(find(schedule, n)) for n in schedule.blocks()) * 4
+    size = sum(instances(find(schedule, n)) for n in names) * 4
     if threads > 1 and is_worth_a_region(size, target):
         parallel(schedule, outer, threads)
 
@@ -294,11 +300,16 @@ def shared_columns(found: Sequence[Block], shared: int, target: Target) -> tuple
 
 
 def columns(
-    schedule: Schedule, along: int, kept: Sequence[int], target: Target, threads: int
+    schedule: Schedule,
+    along: int,
+    kept: Sequence[int],
+    target: Target,
+    threads: int,
+    names: Sequence[str],
 ) -> None:
-    """Strips of axis `along` and all other axes that are `kept` outside and in parallel,
-    everything about a strip inside: it stays in cache, and its accumulators in registers."""
-    names = schedule.blocks()
+    """Strips of axis `along` and all other axes that are `kept` outside and in parallel, everything
+    about a strip inside, in blocks `names`: it stays in cache, and its accumulators in
+    registers."""
     width = min(vector_lanes(find(schedule, n), target) for n in names)
     strip = schedule.decide("strip", IN_FLIGHT, (1, 2, IN_FLIGHT, 8)) * width
     inside = list(schedule.loops(names[-1]))
@@ -327,7 +338,7 @@ def columns(
         if extent(schedule, vectors, 0):
             schedule.unroll(vectors)
         schedule.vectorize(lane)
-    size = sum(instances(find(schedule, n)) for n in schedule.blocks()) * 4
+    size = sum(instances(find(schedule, n)) for n in names) * 4
     if threads > 1 and is_worth_a_region(size, target):
         parallel(schedule, outer, threads)
 
