@@ -9,8 +9,10 @@ import pytest
 from tilewright.codegen import inprocess, llvm_functions
 from tilewright.codegen.llvm import emit
 from tilewright.codegen.llvm_expressions import Expressions
+from tilewright.codegen.llvm_memory import Memory
 from tilewright.ir.expr import Expr
 from tilewright.ir.parse import parse_func
+from tilewright.ir.stmt import Buffer
 from tilewright.lower.pipeline import lower
 from tilewright.target.target import target
 
@@ -45,6 +47,21 @@ def test_indices_of_an_unrolled_tile_are_worked_out_once(monkeypatch: pytest.Mon
     emit(lower(parse_func(TILE), machine), machine)
     # A has 24 places, B 4 rows of lanes, C 6; they are read and written 24 times
     assert len(asked) <= 2 * (24 + 4 + 6)
+
+
+def test_loads_of_an_unrolled_tile_are_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    written = Memory.loaded
+
+    def loaded(self: Memory, buffer: Buffer, *where: object) -> object:
+        read.append(buffer.name)
+        return written(self, buffer, *where)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Memory, "loaded", loaded)
+    machine = target("cpu")
+    emit(lower(parse_func(TILE), machine), machine)
+    # C is another one after each store
+    assert {name: read.count(name) for name in read} == {"A": 24, "B": 4, "C": 24}
 
 
 def test_a_choice_that_stands_twice_branches_once() -> None:

@@ -10,10 +10,12 @@ import pytest
 from tilewright.codegen import inprocess, llvm_statements
 from tilewright.codegen.llvm import emit
 from tilewright.codegen.llvm_compile import compile_assembly
+from tilewright.codegen.llvm_squares import turned_candidates
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
 from tilewright.graph import OPERATORS, Builder
 from tilewright.ir.parse import parse_func
+from tilewright.lower.flatten import flatten
 from tilewright.lower.pipeline import lower
 from tilewright.target.target import target
 
@@ -85,7 +87,7 @@ def test_the_same_numbers(case, rows):
 def test_a_loop_is_looked_at_once(monkeypatch):
     """However often the loops around it are unrolled."""
     seen = []
-    monkeypatch.setattr(llvm_statements, "turned_candidates", lambda s: seen.append(s))
+    monkeypatch.setattr(llvm_statements, "turned_candidates", lambda s, _: seen.append(s))
     text = """
 def often(A: f32[4, 8, 16], B: f32[4, 8, 16]):
     for a in unroll(0, 4):
@@ -96,6 +98,21 @@ def often(A: f32[4, 8, 16], B: f32[4, 8, 16]):
     machine = target("cpu -mcpu=haswell")
     emit(lower(parse_func(text), machine), machine)
     assert len(seen) == len(set(map(id, seen)))
+
+
+@pytest.mark.parametrize(
+    ("place", "asked"),
+    [("A[j, i]", True), ("A[j, i * 2]", False), ("A[i, j]", False), ("A[j // 2, i]", True)],
+)
+def test_what_is_plainly_no_square_is_not_asked_for(place, asked):
+    text = f"""
+def copy(A: f32[64, 64], B: f32[16, 16]):
+    for i in unroll(0, 16):
+        for j in vectorize(0, 16):
+            B[i, j] = {place} * 2.0
+"""
+    stmt = flatten(parse_func(text)).body
+    assert (turned_candidates(stmt, 4) is not None) is asked
 
 
 def test_squares_need_no_tables_of_places():

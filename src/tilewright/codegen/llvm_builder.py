@@ -22,12 +22,13 @@ class Region:
     other buffer may stand in front of it. None: loads stay inside.
     """
 
-    __slots__ = ("hoist", "known", "lines", "writes")
+    __slots__ = ("hoist", "known", "lines", "places", "writes")
 
     def __init__(self) -> None:
         self.lines: Lines = []
         self.hoist: Lines = []
-        self.known: dict[str, str] = {}
+        self.known: dict[str, str] = {}  # instruction → value
+        self.places: dict[Any, Any] = {}  # what `llvm_memory` found here, addresses and loads
         self.writes: set[str] | None = None
 
 

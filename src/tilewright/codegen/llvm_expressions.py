@@ -9,6 +9,8 @@ only where the guard holds.
 from __future__ import annotations
 
 import functools
+import operator
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tilewright.codegen.llvm_builder import Builder
@@ -54,11 +56,12 @@ class Arithmetic:
     """An i64 expression of variables and numbers alone, and its linear forms so far, by what the
     variables were: unrolled loops ask for the same ones again and again."""
 
-    __slots__ = ("e", "forms", "names")
+    __slots__ = ("e", "forms", "now")
 
-    def __init__(self, e: Expr, names: tuple[str, ...]) -> None:
-        self.e, self.names = e, names  # e: kept, so that its identity stays its own
-        self.forms: dict[tuple[int, ...], tuple[list[Any], Linear]] = {}
+    def __init__(self, e: Expr, names: Collection[str]) -> None:
+        self.e = e  # kept, so that its identity stays its own
+        self.now: Callable[[Any], Any] = operator.itemgetter(*names)  # what the variables are
+        self.forms: dict[Any, Linear] = {}
 
     @staticmethod
     def of(e: Expr) -> Arithmetic | None:
@@ -69,17 +72,15 @@ class Arithmetic:
                 names[n.name] = None
             elif n.__class__ is not Const and (n.__class__ is not Binary or n.op not in _LINEAR):
                 return None
-        return Arithmetic(e, tuple(names))
+        return Arithmetic(e, names) if names else None
 
     def form(self, into: Expressions, e: Binary) -> Linear:
         """The form with what the variables are now."""
-        env = into.env
-        values = [env[name] for name in self.names]
-        key = (into.lanes, *map(id, values))
-        found = self.forms.get(key)
+        now = into.lanes, self.now(into.env)
+        found = self.forms.get(now)
         if found is None:
-            found = self.forms[key] = values, into.linear(e)
-        return found[1]
+            found = self.forms[now] = into.linear(e)
+        return found
 
 
 class Expressions:
@@ -157,17 +158,18 @@ class Expressions:
             return None
         terms: dict[str, int] = {}
         offsets: Offsets | None = None
+        env = self.env
         for leaf, c in parts:
-            form = self.index(leaf)
+            form: Any = env[leaf.name] if leaf.__class__ is Var else self.index(leaf)  # type: ignore[attr-defined]
+            if form.__class__ is not Linear:
+                form = _term(form)
             if form.varying is not None:
                 return None
             constant += c * form.constant
             for term, k in form.terms.items():
                 terms[term] = terms.get(term, 0) + c * k
             if form.offsets is not None:
-                more = form.times(c)
-                assert more is not None and more.offsets is not None
-                offsets, moved = sum_offsets(offsets, more.offsets, 1)
+                offsets, moved = sum_offsets(offsets, form.offsets, c)
                 constant += moved
         if 0 in terms.values():
             terms = {term: c for term, c in terms.items() if c}

@@ -17,10 +17,11 @@ from tilewright.ir.dtype import i64
 Offsets = range | tuple[int, ...]  # a range wherever neighbouring lanes differ by one number
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Linear:
     """constant + Σ coefficient · term, plus `offsets[lane]`, plus `varying` (an i64 vector) in
-    each lane.
+    each lane. Never changed once made, and equal only to itself, so that what follows from one is
+    found by it.
     """
 
     constant: int = 0
@@ -133,15 +134,15 @@ def _steps(start: int, step: int, count: int) -> range:
     return range(start, start + step * count, step)
 
 
-def sum_offsets(a: Offsets | None, b: Offsets, sign: int) -> tuple[Offsets | None, int]:
-    """The sum (or difference) of what each lane adds, and what all lanes add."""
+def sum_offsets(a: Offsets | None, b: Offsets, k: int) -> tuple[Offsets | None, int]:
+    """a + k * b of what each lane adds, and what all lanes add."""
     if b.__class__ is range and (a is None or a.__class__ is range):
-        start, step = sign * b.start, sign * b.step
+        start, step = k * b.start, k * b.step
         if a is not None:
             start, step = start + a.start, step + a.step
         return (_steps(start, step, len(b)), 0) if step else (None, start)
     mine = a or (0,) * len(b)
-    return _settled([x + sign * y for x, y in zip(mine, b, strict=True)])
+    return _settled([x + k * y for x, y in zip(mine, b, strict=True)])
 
 
 def _settled(offsets: list[int]) -> tuple[Offsets | None, int]:

@@ -46,7 +46,21 @@ class Memory:
     # -- whole elements ----------------------------------------------------------------------------
 
     def load(self, buffer: Buffer, index: Linear, lanes: int, mask: str | None) -> Value:
-        """The element(s) at `index`: a scalar where all lanes read the same one."""
+        """The element(s) at `index`: a scalar where all lanes read the same one.
+
+        Unrolled loops ask again and again for one form: then all is there already.
+        """
+        if self.turned:
+            return self.loaded(buffer, index, lanes, mask)
+        known = self.b.regions[-1].places
+        state = index, buffer.name, self.version.get(buffer.name, 0), lanes, mask
+        found = known.get(state)
+        if found is None:
+            found = known[state] = self.loaded(buffer, index, lanes, mask)
+        return found
+
+    def loaded(self, buffer: Buffer, index: Linear, lanes: int, mask: str | None) -> Value:
+        """As `load`, by instructions."""
         if buffer.dtype.is_packed:
             return self.load_packed(buffer, index, lanes, mask)
         dtype, stride = buffer.dtype, index.stride
@@ -56,7 +70,7 @@ class Memory:
                 buffer, f"load {memory(dtype)}, ptr {place}, align {_align(dtype)}", place
             )
             return self.to_register(text, dtype, 0)
-        kind, flag, size = memory(dtype, lanes), vector("i1", lanes), _align(dtype)
+        kind, size = memory(dtype, lanes), _align(dtype)
         if buffer.name in self.private and stride == 1:
             mask = None
         if stride == 1:
@@ -64,7 +78,7 @@ class Memory:
             if mask is None:
                 text = self.read(buffer, f"load {kind}, ptr {place}, align {size}", place)
             else:
-                name = f"llvm.masked.load.{mangle(kind)}.p0"
+                name, flag = f"llvm.masked.load.{mangle(kind)}.p0", vector("i1", lanes)
                 self.b.declarations.add(f"declare {kind} @{name}(ptr, {flag}, {kind})")
                 passed = f"ptr align {size} {place}, {flag} {mask}, {kind} zeroinitializer"
                 text = self.read(buffer, f"call {kind} @{name}({passed})", place, mask)
@@ -84,7 +98,7 @@ class Memory:
             return self.to_register(self.collect_some(buffer, index, mask, lanes), dtype, lanes)
         places = self.addresses(buffer, index, lanes)
         name = f"llvm.masked.gather.{mangle(kind)}.v{lanes}p0"
-        pointers = vector("ptr", lanes)
+        pointers, flag = vector("ptr", lanes), vector("i1", lanes)
         self.b.declarations.add(f"declare {kind} @{name}({pointers}, {flag}, {kind})")
         every = mask or "splat (i1 true)"
         passed = f"{pointers} align {size} {places}, {flag} {every}, {kind} zeroinitializer"
@@ -278,10 +292,22 @@ class Memory:
         )
 
     def base(self, buffer: Buffer, index: Linear) -> str:
-        """The address that the terms of `index` give, outer loops' terms added first."""
-        b, kind, place = self.b, memory(buffer.dtype), self.pointers[buffer.name]
+        """The address that the terms of `index` give."""
+        start = self.pointers[buffer.name]
+        if not index.terms:
+            return start
+        known = self.b.regions[-1].places
+        name = start, memory(buffer.dtype), *index.terms.items()
+        found = known.get(name)
+        if found is None:
+            found = known[name] = self.moved(start, memory(buffer.dtype), index.terms)
+        return found
+
+    def moved(self, place: str, kind: str, terms: dict[str, int]) -> str:
+        """An address so many elements behind another, outer loops' terms added first."""
+        b = self.b
         levels: dict[int, str] = {}
-        for term, c in index.terms.items():
+        for term, c in terms.items():
             part = term if c == 1 else b.pure(f"mul i64 {term}, {c}", term)
             at = b.home.get(term, 0)
             had = levels.get(at)

@@ -8,6 +8,7 @@ not depend on the optimiser.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from tilewright.codegen.llvm_builder import Builder
@@ -101,6 +102,26 @@ EXACT = frozenset({B.min, B.max}) | COMPARISONS  # on small floats: the result n
 EXACT_UNARY = frozenset({U.neg, U.abs, U.isnan, U.isinf, U.sign} | IDENTITY)
 
 
+@functools.cache
+def _filled(template: str, dtype: DType, lanes: int) -> tuple[str, str]:
+    """A line of a table with all but its operands, {0} and {1}; the declaration that it needs."""
+    kind = register(dtype, lanes)
+    text = template.format(
+        t=kind,
+        m=mangle(kind),
+        a="{0}",
+        b="{1}",
+        zero="zeroinitializer" if lanes else "0",
+        ones="splat (" + register(dtype) + " -1)" if lanes else "-1",
+        true="splat (i1 true)" if lanes else "true",
+    )
+    if "@llvm." not in template:
+        return text, ""
+    name = text[text.index("@") : text.index("(", text.index("@"))]
+    types = [kind] * template.count("{t} {") + ["i1"] * template.count("i1 false")
+    return text, f"declare {kind} {name}({', '.join(types)})"
+
+
 class Operators:
     """Operators written into `builder`."""
 
@@ -143,23 +164,10 @@ class Operators:
         return Value(text, dtype, lanes)
 
     def line(self, template: str, dtype: DType, lanes: int, a: str, b: str = "") -> str:
-        kind = register(dtype, lanes)
-        text = template.format(
-            t=kind,
-            m=mangle(kind),
-            a=a,
-            b=b,
-            zero="zeroinitializer" if lanes else "0",
-            ones="splat (" + register(dtype) + " -1)" if lanes else "-1",
-            true="splat (i1 true)" if lanes else "true",
-        )
-        if "@llvm." in template:
-            name = text[text.index("@") : text.index("(", text.index("@"))]
-            types = ", ".join(
-                [kind] * template.count("{t} {") + ["i1"] * template.count("i1 false")
-            )
-            self.b.declarations.add(f"declare {kind} {name}({types})")
-        return self.b.pure(text, a, b)
+        filled, declaration = _filled(template, dtype, lanes)
+        if declaration:
+            self.b.declarations.add(declaration)
+        return self.b.pure(filled.format(a, b), a, b)
 
     def math(self, name: str, dtype: DType, lanes: int, *operands: Value) -> str:
         """A function that `llvm_math` writes; small floats compute in f32."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilewright.codegen.llvm_builder import Builder
-from tilewright.ir.expr import Call, Expr, Load, Select
+from tilewright.ir.expr import Binary, BinaryOp, Call, Const, Expr, Load, Select, Var, as_int
 from tilewright.ir.stmt import For, If, Seq, Store
-from tilewright.ir.walk import free_vars, visit
+from tilewright.ir.walk import free_vars
 
 BLOCK = 16  # bytes that machines interleave without a table of places
 BYTES = {"double": 8, "float": 4, "i64": 8, "i32": 4, "i16": 2, "i8": 1}
@@ -24,9 +24,10 @@ Guards = tuple[tuple[Expr, bool], ...]  # conditions, and which way each must be
 Candidates = tuple[For, list[tuple[Load, Guards]]]  # a vectorised loop, its loads, their guards
 
 
-def turned_candidates(stmt: For) -> Candidates | None:
+def turned_candidates(stmt: For, cover: int) -> Candidates | None:
     """The vectorised loop that is the body of an unrolled one, and its loads with what guards
-    them, where that is the same in every round; None if it does more than store."""
+    them, where that is the same in every round; None if it does more than store. Left out are loads
+    that plainly do not walk on from round to round, or whose lanes `cover` vectors hold."""
     loop = stmt.body
     if not isinstance(loop, For) or loop.kind != "vectorize":
         return None
@@ -42,13 +43,32 @@ def turned_candidates(stmt: For) -> Candidates | None:
         for s in stores
         if isinstance(s, Store)
         for load, conditions in _guarded(s.value, guards)
-        if load.buffer not in written and not any(stmt.var in free_vars(c) for c, _ in conditions)
+        if load.buffer not in written
+        and (conditions or _may_turn(load.indices[0], stmt, loop, cover))
+        and not any(stmt.var in free_vars(c) for c, _ in conditions)
     ]
     return (loop, found) if found else None
 
 
-def _reads(e: Expr) -> bool:
-    return any(isinstance(n, Load) for n in visit(e))
+def _may_turn(index: Expr, rounds: For, vectors: For, cover: int) -> bool:
+    """Whether an index may be one more in each round, and far from one lane to the next."""
+    step, stride = _slope(index, rounds.var), _slope(index, vectors.var)
+    lanes = as_int(vectors.extent) or 0
+    near = stride is not None and abs(stride) * (lanes - 1) < cover * lanes
+    return step in (1, None) and not near
+
+
+def _slope(e: Expr, var: Var) -> int | None:
+    """What one more of a variable adds to a sum of multiples of variables; None for others."""
+    if isinstance(e, Binary) and e.op in (BinaryOp.add, BinaryOp.sub):
+        a, b = _slope(e.a, var), _slope(e.b, var)
+        if a is None or b is None:
+            return None
+        return a + b if e.op is BinaryOp.add else a - b
+    if isinstance(e, Binary) and e.op is BinaryOp.mul and isinstance(e.b, Const):
+        a = _slope(e.a, var)
+        return None if a is None else a * e.b.value
+    return int(e == var) if isinstance(e, Var | Const) else None
 
 
 def _guarded(e: Expr, guards: Guards) -> Iterator[tuple[Load, Guards]]:

@@ -147,7 +147,7 @@ class Statements(Expressions):
             return
         known = self.candidates.get(id(stmt))
         if known is None:  # asked again in each round of an unrolled loop around it
-            known = self.candidates[id(stmt)] = stmt, turned_candidates(stmt)
+            known = self.candidates[id(stmt)] = stmt, turned_candidates(stmt, MOST_COVER)
         if known[1] is None:
             return
         loop, candidates = known[1]
@@ -164,7 +164,7 @@ class Statements(Expressions):
             step = _step(here, self.index(load.indices[0]))
             far = here.varying or abs(here.stride or 0) * (lanes - 1) >= MOST_COVER * lanes
             on = self.guarded_lanes(guards)
-            if far and on and step == Linear(1) and not load.buffer.dtype.is_packed:
+            if far and on and step == 1 and not load.buffer.dtype.is_packed:
                 self.memory.turn(load.buffer, here, lanes, count, on)
         self.lanes = 0
 
@@ -354,8 +354,9 @@ _METHODS: dict[type, str] = {
 }
 
 
-def _step(here: Linear, next_: Linear) -> Linear | None:
-    """How far `next_` is from `here`; None where that may differ between lanes."""
+def _step(here: Linear, next_: Linear) -> int | None:
+    """How far `next_` is from `here`; None where only the run knows, or lanes differ."""
     if here.varying and next_.varying and here.varying.text == next_.varying.text:
         here, next_ = (replace(x, varying=None) for x in (here, next_))
-    return next_.plus(here, -1)
+    step = next_.plus(here, -1)
+    return step.constant if step is not None and step.is_constant else None

@@ -18,9 +18,10 @@ from tilewright.ir.expr import wrap
 SMALL_FLOATS = frozenset({"f16", "bf16", "f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"})
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Value:
     """A value in registers: LLVM text of its register type, one lane (`lanes` 0) or a vector.
+    Never changed once made.
 
     const: the number in every lane, where it is known (then `text` is a constant). bits: the
     value's memory form, where it is at hand (small floats).
