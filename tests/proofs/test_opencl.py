@@ -128,7 +128,7 @@ def test_each_barrier_is_needed(which: int) -> None:
             stmts += [] if gone else [s]
         return Seq(tuple(stmts))
 
-    broken = lowered.replace(body=rewrite(lowered.body, remove))
+    broken = lowered.replace(body=rewrite(lowered.body, (Seq,), remove))
     assert sum(n == BARRIER for n in visit(broken.body)) == 1
     with pytest.raises(RaceError):
         interpreted(broken)

@@ -16,7 +16,7 @@ from tilewright.codegen.llvm_compile import compile_assembly
 from tilewright.codegen.llvm_gpu import emit_device
 from tilewright.ir import interp
 from tilewright.ir.race import RaceError
-from tilewright.ir.stmt import Alloc, Func
+from tilewright.ir.stmt import Alloc, Eval, Func
 from tilewright.ir.verify import verify
 from tilewright.ir.walk import rewrite, visit
 from tilewright.lower.insert_barriers import BARRIER
@@ -92,7 +92,8 @@ def test_shared_memory_holds_one_step(lowered: Func) -> None:
 def test_without_its_barriers_it_is_a_race(lowered: Func) -> None:
     assert sum(n == BARRIER for n in visit(lowered.body)) == 2
     nothing = BARRIER.replace(value=BARRIER.value.replace(name="prefetch"))
-    broken = lowered.replace(body=rewrite(lowered.body, lambda n: nothing if n == BARRIER else n))
+    changed = rewrite(lowered.body, (Eval,), lambda n: nothing if n == BARRIER else n)
+    broken = lowered.replace(body=changed)
     with pytest.raises(RaceError):
         run(broken)
 

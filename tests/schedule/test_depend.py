@@ -9,8 +9,9 @@ from tilewright.arith.affine import Forms
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import Var, const
 from tilewright.ir.stmt import Buffer, Region
+from tilewright.ir.walk import free_vars
 from tilewright.schedule.depend import apart
-from tilewright.schedule.determine import determined
+from tilewright.schedule.determine import _Determination, determined, follows
 
 X, Y, Z, F = Var("x"), Var("y"), Var("z"), Var("f")
 RANGES = {X: (0, 3), Y: (0, 4), Z: (0, 1), F: (0, 23)}
@@ -40,6 +41,16 @@ INSIDE = {X, Y, Z, F}
 )
 def test_determined(values, expected):
     assert determined(values, INSIDE, RANGES) == expected
+    assert {v for v in INSIDE if follows(v, values, INSIDE, Forms(RANGES))} == expected
+
+
+@pytest.mark.parametrize(
+    "values", [[X], [X * 10 + Y * 2 + Z], [F // 12, F // 3 % 4, F % 3], [Y + F // 6 * 5, F % 6]]
+)
+def test_what_plainly_follows_is_not_searched_for(values, monkeypatch):
+    monkeypatch.setattr(_Determination, "run", lambda *_: pytest.fail("it was searched for"))
+    var = F if F in free_vars(values[-1]) else X
+    assert follows(var, values, INSIDE, Forms(RANGES))
 
 
 def test_determined_is_never_wrong():
@@ -68,6 +79,7 @@ def test_determined_is_never_wrong():
             tables.append([t, t // d, t % m, t // d % m, (ticks + t // d) % m][shape])
         found = determined(values, set(names), RANGES)
         said += len(found)
+        assert found == {v for v in names if follows(v, values, set(names), Forms(RANGES))}
         for v in names:
             seen = {}
             for n, point in enumerate(points):

@@ -25,10 +25,13 @@ from tilewright.ir.expr import (
     select,
     unary,
 )
-from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, For, Let, Region, Stmt, Store
+from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, Eval, For, Let, Region, Stmt, Store
 from tilewright.support.node import Node
 
 N = TypeVar("N", bound=Node)
+
+_LEAVES = frozenset({Const, Var})
+_BINDERS = frozenset({For, Let, Axis})
 
 
 def visit(root: Node) -> Iterator[Node]:
@@ -37,36 +40,42 @@ def visit(root: Node) -> Iterator[Node]:
     while stack:
         current = stack.pop()
         yield current
+        if current.__class__ in _LEAVES:
+            continue
         below = current.children()
         if below:
             stack.extend(below[::-1])
 
 
-def rewrite(root: N, change: Callable[[Any], Any]) -> N:
-    """Rebuild bottom-up: `change` gets each node after its children were rewritten.
+def rewrite(root: N, kinds: tuple[type[Node], ...], change: Callable[[Any], Any]) -> N:
+    """Rebuild bottom-up: `change` gets each node of these classes after its children were
+    rewritten.
 
     A load that stands in several places of an expression is rewritten once and stays shared.
     """
-    return _Rewrite(change).go(root)
+    return _Rewrite(frozenset(kinds), change).go(root)
 
 
 class _Rewrite:
     """`rewrite`; a closure that named itself would be left to the cycle collector."""
 
-    __slots__ = ("change", "shared")
+    __slots__ = ("change", "kinds", "shared")
 
-    def __init__(self, change: Callable[[Any], Any]) -> None:
-        self.change = change
+    def __init__(self, kinds: frozenset[type[Node]], change: Callable[[Any], Any]) -> None:
+        self.kinds, self.change = kinds, change
         self.shared: dict[int, Any] = {}
 
     def go(self, n: Any) -> Any:
-        if n.__class__ is Const or n.__class__ is Var:
-            return self.change(n)
-        if n.__class__ is not Load:
-            return self.change(n.map_children(self.go))
+        kind = n.__class__
+        if kind in _LEAVES:
+            return self.change(n) if kind in self.kinds else n
+        if kind is not Load:
+            made = n.map_children(self.go)
+            return self.change(made) if kind in self.kinds else made
         found = self.shared.get(id(n))
         if found is None:
-            found = self.shared[id(n)] = self.change(n.map_children(self.go))
+            made = n.map_children(self.go)
+            found = self.shared[id(n)] = self.change(made) if Load in self.kinds else made
         return found
 
 
@@ -133,23 +142,29 @@ def replace_buffers(root: N, buffers: Mapping[Buffer, Buffer]) -> N:
     """Replace buffers everywhere they are named: loads, stores, regions, allocations."""
 
     def change(n: Any) -> Any:
-        if isinstance(n, Load | Store | Region | Alloc) and n.buffer in buffers:
-            return n.replace(buffer=buffers[n.buffer])
-        return n
+        new = buffers.get(n.buffer)
+        return n if new is None else n.replace(buffer=new)
 
-    return rewrite(root, change)
+    return rewrite(root, (Load, Store, Region, Alloc), change)
 
 
 def free_vars(root: Node) -> set[Var]:
     """Variables that `root` uses and does not bind."""
     used: set[Var] = set()
     bound: set[Var] = set()
-    for n in visit(root):
-        if isinstance(n, Var):
+    stack: list[Any] = [root]
+    while stack:
+        n = stack.pop()
+        kind = n.__class__
+        if kind is Const:
+            continue
+        if kind is Var or isinstance(n, Var):
             used.add(n)
-        elif isinstance(n, For | Let | Axis):
+            continue
+        if kind in _BINDERS:
             bound.add(n.var)
-    return used - bound
+        stack += n.children()
+    return used - bound if bound else used
 
 
 def loads(root: Node) -> list[Load]:
@@ -197,6 +212,13 @@ def statements(root: Node) -> Iterator[Stmt]:
     stack: list[Any] = [root]
     while stack:
         current = stack.pop()
-        if isinstance(current, Stmt):
+        kind = current.__class__
+        if kind is For:
             yield current
-        stack.extend([c for c in current.children()[::-1] if isinstance(c, Stmt)])
+            stack.append(current.body)
+        elif kind is Store or kind is Eval:
+            yield current
+        else:
+            if isinstance(current, Stmt):
+                yield current
+            stack.extend([c for c in current.children()[::-1] if isinstance(c, Stmt)])

@@ -399,7 +399,7 @@ def _apply(body: Stmt, plans: dict[Buffer, _Plan]) -> Stmt:
             return n.replace(body=_allocate(by_loop[n.name], n.body))
         return n
 
-    return _allocate(by_loop.get(None, []), rewrite(body, move))
+    return _allocate(by_loop.get(None, []), rewrite(body, (Load, Store, For), move))
 
 
 def _moved(indices: tuple[Expr, ...], starts: tuple[Expr, ...]) -> tuple[Expr, ...]:

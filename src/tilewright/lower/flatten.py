@@ -44,11 +44,9 @@ def flatten(func: Func) -> Func:
         if n.__class__ is Store:
             buffer, strides = of(n.buffer)
             return Store(buffer, (_offset(n.indices, strides),), n.value)
-        if n.__class__ is Alloc:
-            return Alloc(of(n.buffer)[0], n.body)
-        return n
+        return Alloc(of(n.buffer)[0], n.body)
 
-    body = rewrite(func.body, change)
+    body = rewrite(func.body, (Load, Store, Alloc), change)
     params = tuple(of(p)[0] if isinstance(p, Buffer) else p for p in func.params)
     return func.replace(params=params, body=body)
 

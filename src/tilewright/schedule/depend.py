@@ -19,7 +19,7 @@ from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.expr import Const, Expr, Load, Var, as_int, const
 from tilewright.ir.stmt import Alloc, Block, Buffer, For, Func, If, Region, Seq, Stmt, Store
 from tilewright.ir.walk import free_vars, statements, substitute, visit
-from tilewright.schedule.determine import determined, heavy
+from tilewright.schedule.determine import determined, follows, heavy
 from tilewright.schedule.domain import Ranges, conditions, conjunction, ranges_at
 from tilewright.schedule.locate import inner
 from tilewright.support.node import Node
@@ -146,6 +146,7 @@ def carried(
         return None
     body = below(loop.body)
     ranges = ranges_at(func, (*path, *body.loops))
+    forms = Forms(ranges)
     inside = {loop.var, *(f.var for f in body.loops)}
     for block in body.blocks:
         for axis in block.axes:
@@ -155,7 +156,7 @@ def carried(
         if all(r.buffer.name in private for r in block.writes):
             continue
         values = axis_values(block, "spatial")
-        if loop.var not in values and loop.var not in determined(values, inside, ranges):
+        if loop.var not in values and not follows(loop.var, values, inside, forms):
             return block, f"block '{block.name}' writes the same place in several of its iterations"
     return _conflict(body, private, (loop.var,), inside, ranges)
 
@@ -199,24 +200,26 @@ def apart(a: Region, b: Region, v: Var, inside: set[Var], ranges: Ranges) -> boo
     speak of v are the same in both, and weigh so much that a meeting makes them equal; or if the
     regions never meet at all.
     """
+    same = [
+        sa
+        for sa, ea, sb, eb in zip(a.starts, a.extents, b.starts, b.extents, strict=True)
+        if sa == sb and as_int(ea) == 1 and as_int(eb) == 1 and v in free_vars(sa)
+    ]
+    if same and (v in same or follows(v, same, inside, Forms(ranges))):
+        return True
     others: dict[Var, Expr] = {u: Var(u.name + "'", u.dtype) for u in inside | {v}}
     forms = Forms({**ranges, **{o: ranges[u] for u, o in others.items() if u in ranges}})  # type: ignore[misc]
     mine = {u: o for u, o in others.items() if u != v}
-    same: list[Expr] = []
     equal: list[Expr] = []
     for sa, ea, sb, eb in zip(a.starts, a.extents, b.starts, b.extents, strict=True):
         if v not in free_vars(sa) or v not in free_vars(sb):
             continue
-        if sa == sb and as_int(ea) == 1 and as_int(eb) == 1:
-            same.append(sa)
         fa, fb = forms.affine(sa), forms.affine(substitute(sb, mine))
         terms = {t: c for t, c in fa.terms.items() if v in free_vars(t)}
         if terms == {t: c for t, c in fb.terms.items() if v in free_vars(t)}:
             low, high = _gap(forms, fa, ea, fb, substitute(eb, mine))
             equal += heavy(forms, terms, max(high, -low))
     if equal and (v in equal or v in determined(equal, {v}, ranges)):
-        return True
-    if same and v in determined(same, inside, ranges):
         return True
     for sa, ea, sb, eb in zip(a.starts, a.extents, b.starts, b.extents, strict=True):
         there, extent = substitute(sb, others), substitute(eb, others)

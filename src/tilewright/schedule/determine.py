@@ -30,6 +30,38 @@ def determined(values: Sequence[Expr], inside: set[Var], ranges: Ranges) -> set[
     return _Determination(inside, Forms(ranges)).run(values)
 
 
+def follows(var: Var, values: Sequence[Expr], inside: set[Var], forms: Forms) -> bool:
+    """Whether one variable of `inside` follows from `values`, all others being fixed.
+
+    Mostly it is seen at once: it is the heaviest that is left of a sum, or its digits are.
+    """
+    return _plainly_follows(var, values, inside, forms) or var in _Determination(inside, forms).run(
+        values
+    )
+
+
+def _plainly_follows(var: Var, values: Sequence[Expr], inside: set[Var], forms: Forms) -> bool:
+    """As `follows`, of sums in which `var` is a term, or digits of it are; False for others."""
+    digits: list[tuple[int, int]] = []  # l and u of var % u // l, 0 for no u
+    for value in values:
+        terms = forms.affine(value).terms
+        for t in heavy(forms, {t: c for t, c in terms.items() if forms.variables(t) & inside}, 0):
+            digit = forms.names.digits.get(t)
+            if t == var:
+                return True
+            if digit is not None and digit.base == var:
+                digits.append((digit.l, digit.u or 0))
+    known, width = 1, _width(forms, var)  # the remainder of var by so much is known
+    while known <= width:
+        following = [u for l, u in digits if known % l == 0]
+        if 0 in following:
+            return True
+        if max(following, default=0) <= known:
+            return False
+        known = max(following)
+    return True
+
+
 def heavy(forms: Forms, terms: Mapping[Expr, int], rest: float) -> Iterator[Expr]:
     """The terms that must be equal for their sums to differ by no more than `rest`."""
     order = _heaviest_first(terms)

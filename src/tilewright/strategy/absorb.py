@@ -12,7 +12,8 @@ from math import prod
 
 from tilewright.ir.expr import Binary, BinaryOp, Cast, Load, Select, Unary, UnaryOp, as_int
 from tilewright.ir.stmt import Block, Buffer, Func, annotation
-from tilewright.ir.walk import blocks, loads, stores, visit
+from tilewright.ir.walk import blocks, stores, visit
+from tilewright.schedule.locate import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.support.errors import ScheduleError
 
@@ -62,14 +63,14 @@ def instances(block: Block) -> int:
 
 def written(block: Block) -> set[Buffer]:
     """The buffers that a block writes."""
-    return {s.buffer for s in stores(block.body)}
+    return {r.buffer for r in block.writes}
 
 
 def readers(func: Func, block: Block) -> Iterator[Block]:
     """The blocks that read what `block` writes."""
     targets = written(block)
     for other in blocks(func.body):
-        if other is not block and any(load.buffer in targets for load in loads(other.body)):
+        if other is not block and any(r.buffer in targets for r in other.reads):
             yield other
 
 
@@ -84,7 +85,7 @@ def absorb(schedule: Schedule, keep: Collection[str] = ()) -> None:
     """
     apart = not any(role(b) or is_reduction(b) for b in blocks(schedule.func.body))
     for name in schedule.blocks():
-        block = next(b for b in blocks(schedule.func.body) if b.name == name)
+        block = find_block(schedule.func, name)
         if name in keep or role(block) == "pad" or block.init is not None or is_reduction(block):
             continue
         reading = list(readers(schedule.func, block))

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from tilewright.ir.expr import Var, as_int
 from tilewright.ir.stmt import Block
-from tilewright.ir.walk import blocks, free_vars
-from tilewright.schedule.locate import find_loop
+from tilewright.ir.walk import free_vars
+from tilewright.schedule.locate import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
 
 PIECES = 16  # for each thread: the last one to be done keeps the others waiting for a sixteenth
@@ -22,7 +22,7 @@ UNKNOWN_PIECES = 64  # what a symbolic extent counts for
 
 def find(schedule: Schedule, name: str) -> Block:
     """The block called `name`."""
-    return next(b for b in blocks(schedule.func.body) if b.name == name)
+    return find_block(schedule.func, name)
 
 
 def by_axis(schedule: Schedule, name: str, among: Sequence[str] | None = None) -> list[str]:

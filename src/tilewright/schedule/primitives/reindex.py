@@ -161,4 +161,4 @@ def _reindexed(block: Block, old: Buffer, made: Buffer, axes: list[Axis]) -> Blo
             return access.point(made, place)
         return n
 
-    return rewrite(block, change)
+    return rewrite(block, (Load, Store, Region), change)
