@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 
 from tests.strategy.random_shapes import judge
+from tilewright.arith.simplify import simplify
 from tilewright.driver.compile import kernel_jobs, prepare
 from tilewright.driver.observe import Watch
 from tilewright.graph import Builder
+from tilewright.ir.expr import Var, as_int, const
+from tilewright.ir.stmt import For
+from tilewright.ir.walk import substitute, visit
 from tilewright.schedule.locate import find_loop
 from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions
@@ -50,6 +54,25 @@ def test_shares_of_an_image_are_outside(case, threads):
         assert outer.kind == "parallel"
         share = schedule.trace.decisions["share"]
         assert -(-max(share.among) // share.value) >= threads
+
+
+@pytest.mark.parametrize("op", ["conv", "relu", "softmax"])
+def test_threads_share_the_work_of_one_of_an_open_batch(op):
+    build, batch = Builder(), Var("batch")
+    x = build.input("x", "f32", (batch, 64, 70, 70))
+    if op == "conv":
+        rng = np.random.default_rng(3)
+        y = build.emit("conv", x, build.constant(rng.standard_normal((128, 64, 1, 1), np.float32)))
+    else:
+        y = build.emit(op, x, **{"axis": -1} if op == "softmax" else {})
+    *_, jobs = kernel_jobs(prepare(build.finish({"y": y}), AVX512, 3), AVX512, 2, Watch())
+    for job in jobs:
+        func = default(job.func, AVX512, 2, strict=True).func
+        loops = [n for n in visit(func.body) if isinstance(n, For) and n.kind == "parallel"]
+        assert loops
+        for loop in loops:
+            pieces = as_int(simplify(substitute(loop.extent, {batch: const(1)})))
+            assert pieces is not None and pieces >= 4
 
 
 def test_one_thread_has_no_share():

@@ -8,6 +8,7 @@ would touch it does nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from tilewright.ir.expr import Var, as_int
 from tilewright.ir.stmt import Block
@@ -17,7 +18,7 @@ from tilewright.schedule.schedule import Schedule
 
 PIECES = 16  # for each thread: the last one to be done keeps the others waiting for a sixteenth
 SHARES = 4  # pieces for each thread where they are of one length
-UNKNOWN_PIECES = 64  # what a symbolic extent counts for
+UNKNOWN_PIECES = 64  # what a symbolic extent counts for, if it is not the first of several
 
 
 def find(schedule: Schedule, name: str) -> Block:
@@ -131,6 +132,13 @@ def shared(
     return outer, inner
 
 
+def pieces(schedule: Schedule, loops: Sequence[str]) -> int:
+    """Iterations of nested loops, as many as there surely are for threads to share: of the symbolic
+    extents the first counts for 1, for it may be a batch."""
+    counts = [extent(schedule, loop, 0) for loop in loops]
+    return prod(filter(None, counts)) * UNKNOWN_PIECES ** max(0, counts.count(0) - 1)
+
+
 def parallel(
     schedule: Schedule, loops: Sequence[str], threads: int, decision: str = "parallel"
 ) -> None:
@@ -139,9 +147,8 @@ def parallel(
 
     An inner loop stays a loop: its indices cost an addition, those of a fused loop divisions.
     """
-    there, pieces, count = present(loops), 1, 0
-    while count < len(there) and (not count or pieces < threads * PIECES):
-        pieces *= extent(schedule, there[count], UNKNOWN_PIECES)
+    there, count = present(loops), 0
+    while count < len(there) and (not count or pieces(schedule, there[:count]) < threads * PIECES):
         count += 1
     count = schedule.decide(decision, count, range(len(there) + 1))
     if count:

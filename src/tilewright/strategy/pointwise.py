@@ -17,7 +17,7 @@ from tilewright.ir.walk import free_vars, loads, stores
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import UNKNOWN_SIZE, instances
-from tilewright.strategy.loops import divisors, extent, find, fuse, parallel, shared
+from tilewright.strategy.loops import divisors, extent, find, fuse, parallel, pieces, shared
 from tilewright.target.target import Target
 
 BYTES_PER_CYCLE = 16  # of results at best: what takes less than a parallel region is not worth one
@@ -64,14 +64,12 @@ def stream(
     count = as_int(find_loop(schedule.func, inner).extent)
     size = instances(block) * max(1, block_bits(block) // 8)
     worth = threads > 1 and is_worth_a_region(size, target)
-    outer_size = prod(extent(schedule, o, UNKNOWN_SIZE) for o in outer) if outer else 1
-    few = outer_size < threads * 2
+    few = pieces_of(schedule, outer, count) < threads * 2
     if worth and few and count is not None and count >= lanes * threads * 2:
         most = count // lanes
-        pieces = min(threads * PIECES, most)
         values = sorted({min(threads * each, most) for each in (1, 2, PIECES, 8)})
-        pieces = schedule.decide(f"{name}.pieces", pieces, values)
-        chunk = -(-count // (pieces * lanes)) * lanes
+        cut = schedule.decide(f"{name}.pieces", min(threads * PIECES, most), values)
+        chunk = -(-count // (cut * lanes)) * lanes
         piece, inner = schedule.split(inner, (None, chunk))
         outer.append(piece)
         count = chunk
@@ -90,6 +88,14 @@ def stream(
         outer = shares_first(schedule, name, outer, threads, places)
     if worth:
         parallel(schedule, outer, threads, f"{name}.parallel")
+
+
+def pieces_of(schedule: Schedule, outer: Sequence[str], count: int | None) -> int:
+    """Pieces there are of loops around `count` elements (None: only the run knows). Symbolic
+    extents count for many where a piece of the elements would be short."""
+    if count is None or count >= 2 * OPEN_PIECE:
+        return pieces(schedule, outer)
+    return prod(extent(schedule, loop, UNKNOWN_SIZE) for loop in outer)
 
 
 def shares_first(
