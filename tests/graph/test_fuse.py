@@ -8,6 +8,7 @@ from tilewright import te
 from tilewright.graph import Builder, Graph
 from tilewright.graph.group import FusedGraph, computation, group_func
 from tilewright.graph.passes.fuse import MOST_INLINED, fuse
+from tilewright.ir.expr import Var
 
 WEIGHTS = {"w": np.ones((4, 4, 3, 3), np.float32), "b": np.ones((4, 1, 1), np.float32)}
 
@@ -331,3 +332,12 @@ def test_groups_of_one_computation_have_one_function():
     assert [*by_computation.values()] == [*by_function.values()]
     assert {"a", "b"} in by_computation.values() and {"h", "i"} in by_computation.values()
     assert len(by_computation) == 7
+
+
+def test_counting_along_an_open_size_is_no_kernel():
+    build, batch, length = Builder(), Var("batch"), Var("length")
+    x, ends = build.input("x", "f32", (batch, length)), build.input("ends", "i64", (batch, 1))
+    there = build.emit("less", build.emit("arange", length=length), ends)
+    fused = fuse(build.finish({"y": build.emit("where", there, x, build.constant(np.float32(0)))}))
+    assert shown(fused) == ["arange less where"]
+    check_laws(fused)

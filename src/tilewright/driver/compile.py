@@ -36,6 +36,7 @@ from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.pipeline import LAST, NEEDED, PIPELINE, optimise
 from tilewright.graph.passes.plan_memory import plan_memory
+from tilewright.graph.passes.widen_convolutions import widen_convolutions
 from tilewright.ir.stmt import Func
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import write_artifact
@@ -255,7 +256,8 @@ def prepare(
             "choose_layouts",
             lambda g: choose_layouts(g, *vectors, *caches, machine.costs, winograd),
         )
-        graph = optimise(graph, pipeline=[layouts, *PIPELINE], observers=observers)
+        widen = ("widen_convolutions", widen_convolutions)
+        graph = optimise(graph, pipeline=[widen, layouts, *PIPELINE], observers=observers)
     if opt_level:
         graph = optimise(graph, pipeline=LAST, observers=observers)
     start = time.perf_counter()

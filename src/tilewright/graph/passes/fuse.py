@@ -36,7 +36,7 @@ CHEAP = frozenset(
     "add sub mul neg abs minimum maximum relu clip cast where equal not_equal less less_equal"
     " greater"
     " greater_equal logical_and logical_or logical_not copy"
-    " reshape transpose slice pack_channels unpack_channels".split()
+    " reshape transpose slice pack_channels unpack_channels arange".split()
 )
 
 
