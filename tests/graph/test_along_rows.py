@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -41,6 +42,7 @@ CASES = {  # image, filters, strides, pads, dilations, groups
     "dilated": ((1, 7, 21, 33), (7, 1, 3, 3), (1, 1), ((2, 2), (2, 2)), (2, 2), 7),
     "gradients": ((1, 3, 18, 40), (6, 1, 3, 3), (1, 1), ((0, 0), (0, 0)), (1, 1), 3),
     "a stem": ((1, 3, 33, 47), (8, 3, 3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1), 1),
+    "a head": ((1, 40, 20, 33), (3, 40, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
     "a volume": ((1, 1, 6, 9, 20), (1, 1, 3, 3, 3), (1,) * 3, ((1, 1),) * 3, (1,) * 3, 1),
     "one row of a few": ((3, 4, 1, 4), (4, 1, 1, 3), (1, 1), ((0, 0), (1, 1)), (1, 1), 4),
 }
@@ -64,19 +66,32 @@ def test_nothing_is_packed(case, is_open):
     assert operators == ["conv", "relu"]
 
 
-def test_short_rows_and_packed_images_are_packed():
-    """Where a row is shorter than there are channels, or the image comes packed."""
+def chain(space, *channels, kernel=3, groups=1):
+    """Operators of convolutions one after another, once layouts are chosen."""
     build, draw = Builder("g"), np.random.default_rng(0)
-    x = build.input("x", "f32", (1, 20, 4, 30))
-    for co, ci in ((16, 20), (8, 16), (8, 8)):
-        w = build.constant(draw.standard_normal((co, ci, 3, 3), np.float32))
-        x = build.emit("conv", x, w, pads=((1, 1), (1, 1)))
-    made = choose_layouts(build.finish({"y": x}), LANES)
-    assert "conv" not in [node.op for node in made.nodes]
-    build = Builder("g")
-    x, w = build.input("x", "f32", (1, 8, 5, 5)), build.constant(np.ones((8, 1, 3, 3), np.float32))
-    made = choose_layouts(build.finish({"y": build.emit("conv", x, w, groups=8)}), LANES)
-    assert "depthwise_packed" in [node.op for node in made.nodes]
+    x = build.input("x", "f32", (1, channels[0], *space))
+    for ci, co in pairwise(channels):
+        w = build.constant(draw.standard_normal((co, ci // groups, kernel, kernel), np.float32))
+        x = build.emit("conv", x, w, pads=((kernel // 2,) * 2,) * 2, groups=groups)
+    return [node.op for node in choose_layouts(build.finish({"y": x}), LANES).nodes]
+
+
+def test_short_rows_and_packed_images():
+    """Rows shorter than there are channels are packed; what comes packed stays so."""
+    assert "depthwise_packed" in chain((5, 5), 8, 8, groups=8)
+    assert chain((5, 9), 8, 8, groups=8) == ["conv"]
+    assert "conv" not in chain((8, 40), 32, 16, 12)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "channels", "is_plain"),
+    [(9, 8, True), (9, 3, True), (3, 3, True), (3, 1, True), (3, 8, False), (1, 3, False)],
+)
+def test_heads(kernel, channels, is_plain):
+    """Few channels made of many: where it saves more than the image costs that it unpacks."""
+    made = chain((32, 64), 3, 32, channels, kernel=kernel)
+    assert made[-1] == ("conv" if is_plain else "unpack_channels")
+    assert ("conv" in made) is is_plain
 
 
 @pytest.mark.parametrize("case", CASES)

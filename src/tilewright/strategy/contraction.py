@@ -41,7 +41,7 @@ from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 
 LARGE = 256  # rows or columns that a symbolic size stands for
-FEW = 4  # rows: fewer hardly use a vector again
+FEW = 2  # rows: so many use what is read twice
 MANY = 16  # rows: as many pay for a copy of what they share
 
 

@@ -20,6 +20,8 @@ from tilewright.target.costs import COMMON, Costs
 MOST_PADDING = 4  # times as many channels as there are: beyond, groups are not filled up
 SHORTEST = 4  # lanes of a vector
 NARROW = 2.0  # multiply-adds a cycle of vectors that are not full: a machine has two units for them
+WORTH = 0.8  # of the time of a packed convolution: what a plain one may take
+SAVED = 0.5  # of the time of a convolution to few channels: what Winograd's tiles take
 TILE = 8  # vectors that a step of a reduction works on, of a tile on the small side
 
 
@@ -130,6 +132,25 @@ def grouped(
     lie = best[2]
     padding = max(lie.image.padded(ci) / ci, lie.result.padded(co) / co)
     return None if lie.groups > 1 and padding > MOST_PADDING else lie
+
+
+def along_rows(
+    ci: int, co: int, steps: int, width: int | None, lanes: int, is_packed: bool, tiles: bool,
+    costs: Costs = COMMON,
+) -> bool:  # fmt: skip
+    """Whether the vectors of a convolution had better be neighbouring pixels, of rows of `width`
+    results: where its channels do not fill a vector, and its image (is it packed?) had better be
+    plain for it. A result takes so many `steps`, packed ones fewer if in Winograd's `tiles`."""
+    if co >= lanes:
+        return False
+    if ci < lanes:
+        return not is_packed and (width is None or width >= max(ci, co))
+    full = -(-width // lanes) * lanes / width if width else 1.0  # the last vector of a row is not
+    rate = 1.0 if co == 1 else costs.multiply_adds  # one result: each step waits for a load
+    moved = ci / lanes * costs.transform
+    plain = steps * co / lanes * full / rate + is_packed * moved
+    packed = steps * (SAVED if tiles else 1.0) / costs.multiply_adds
+    return plain < WORTH * (packed + (not is_packed) * moved)
 
 
 def step_of(channels: int, block: int) -> int:

@@ -22,7 +22,14 @@ from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value
 from tilewright.graph.operator import BROADCAST, OPERATORS
 from tilewright.graph.ops.packed import pack_dense, pack_transposed
 from tilewright.graph.ops.winograd import TAPS, pack_winograd
-from tilewright.graph.passes.channels import Channels, Packing, dense, dense_filter, grouped
+from tilewright.graph.passes.channels import (
+    Channels,
+    Packing,
+    along_rows,
+    dense,
+    dense_filter,
+    grouped,
+)
 from tilewright.graph.passes.sought_layouts import (
     FINITE,
     POOLS,
@@ -31,7 +38,6 @@ from tilewright.graph.passes.sought_layouts import (
     is_image,
     is_open,
     keeps_channels,
-    lies_along_rows,
     sought_packed,
 )
 from tilewright.ir.dtype import f32
@@ -166,9 +172,6 @@ class _Layouts(Edit):
         ci = channels_of(x)
         if weights is None or x.dtype is not f32 or not is_image(x) or not ci:
             return False
-        free = x not in self.wanted and not self.is_only_packed(x)
-        if free and lies_along_rows(node, self.lanes):
-            return False
         bias = self.content(node.inputs[2]) if len(node.inputs) > 2 else None
         if len(node.inputs) > 2 and bias is None:
             return False
@@ -180,6 +183,8 @@ class _Layouts(Edit):
             "dilations": tuple(node["dilations"]) or one,
         }
         if groups == ci == co:
+            if self.is_along_rows(node):
+                return False
             packing = self.packed.get(x) or self.wanted.get(x) or Packing(self.lanes)
             filters = self.constant(
                 packing.pack(weights.reshape(1, co, *weights.shape[2:]))[0], "w"
@@ -192,6 +197,8 @@ class _Layouts(Edit):
             if lie.groups != groups:
                 weights = dense_filter(weights, groups)
             packing, edge = lie.result, self.winograd_edge(node, weights.shape, lie, window)
+            if self.is_along_rows(node, edge):
+                return False
             if edge:
                 lie = lie._replace(step=self.lanes)
             shape = lie.filter_shape(weights.shape)
@@ -216,6 +223,14 @@ class _Layouts(Edit):
             made = self.emit("add", made, self.per_channel(bias, packing, x.rank))
         self.made(node.output, made, packing)
         return True
+
+    def is_along_rows(self, node: Node, edge: int = 0) -> bool:
+        """Whether a convolution (of Winograd's tiles with this edge) had better stay plain."""
+        x, w = node.inputs[:2]
+        steps, width = prod(as_int(n) or 1 for n in w.shape[1:]), as_int(node.output.shape[-1])
+        of = channels_of(x), channels_of(node.output), steps, width
+        is_packed = self.is_only_packed(x) or x in self.wanted
+        return along_rows(*of, self.lanes, is_packed, edge > 0, self.costs)
 
     def channels(self, x: Value, co: int, groups: int, taps: int) -> Channels | None:
         """How the channels of a convolution of `x` lie; None where it had better stay plain."""

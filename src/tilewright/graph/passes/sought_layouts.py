@@ -72,14 +72,6 @@ def gathers(node: Node, lanes: int) -> bool:
     return pays and channels > 0 and Packing(lanes).is_full(channels)
 
 
-def lies_along_rows(conv: Node, lanes: int) -> bool:
-    """Whether a convolution's vectors had better be neighbouring pixels of a row: there are more of
-    these than channels, which do not fill a vector. Then nothing is packed, whatever reads it."""
-    channels = max(channels_of(conv.inputs[0]), channels_of(conv.output))
-    width = as_int(conv.output.shape[-1])
-    return 0 < channels < lanes and (width is None or width >= channels)
-
-
 def is_image(value: Value) -> bool:
     """Does it have channels over two axes, or over three?"""
     return value.rank in (4, 5)
