@@ -497,11 +497,12 @@ def _recurrent() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
             ("rnn", [f(4, 2, 3), f(3, 3), f(2, 3)], {**attrs, "activation": "relu"}),
             ("rnn", [f(4, 2, 3), f(3, 3), f(2, 3), lengths], attrs),
         ]
-    turned = {"turned": True}
-    made += [
-        ("lstm", [f(4, 2, 20), f(5, 20), f(2, 5), f(2, 5), f(15), lengths], turned),
-        ("gru", [f(4, 2, 15), f(5, 15), f(5), f(2, 5), lengths], turned),
-        ("rnn", [f(4, 2, 5), f(5, 5), f(2, 5)], turned),
+    made += [  # weights in panels
+        ("lstm", [f(4, 2, 20), f(4, 5, 5), f(2, 5), f(2, 5), f(15), lengths], {}),
+        ("lstm", [f(4, 2, 24), f(8, 6, 3), f(2, 6), f(2, 6)], {"reverse": True}),
+        ("gru", [f(4, 2, 15), f(3, 5, 5), f(5), f(2, 5), lengths], {}),
+        ("gru", [f(4, 2, 18), f(9, 6, 2), f(6), f(2, 6)], {"reset_after": False}),
+        ("rnn", [f(4, 2, 6), f(3, 6, 2), f(2, 6)], {}),
         ("lstm_cell", [f(2, 12), f(2, 3)], {}),
         ("lstm_cell", [f(2, 12), f(2, 3)], {"order": (0, 3, 1, 2)}),
     ]

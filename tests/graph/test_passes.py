@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tests.graph.rewriting import graph, ops, random_inputs, rewritten
-from tilewright.graph import Builder, evaluate
+from tilewright.graph import Builder, evaluate, sizes
+from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.eliminate import eliminate_common, eliminate_dead
 from tilewright.graph.passes.fold_affine import fold_affine
 from tilewright.graph.passes.fold_constants import fold_constants
@@ -16,6 +17,7 @@ from tilewright.graph.passes.pipeline import PIPELINE, optimise
 from tilewright.graph.passes.recognise import recognise
 from tilewright.graph.passes.separate_outputs import separate_outputs
 from tilewright.graph.passes.unroll_recurrences import unroll_recurrences
+from tilewright.ir.expr import Var
 
 random = np.random.default_rng(7)
 
@@ -316,6 +318,24 @@ def test_lstm_cell_written_out():
         h = build.emit("mul", build.emit("tanh", c), build.emit("sigmoid", o))
     after = eliminate_dead(rewritten(recognise, build.finish([h, c]), 1e-5))
     assert ops(after) == ["matmul", "lstm_cell"] * 2 and after.nodes[1]["order"] == (0, 3, 2, 1)
+
+
+@pytest.mark.parametrize(("hidden", "block"), [(96, 48), (20, 20)])
+@pytest.mark.parametrize("op", ["lstm", "gru", "rnn"])
+def test_weights_of_open_recurrences_are_packed_in_panels_of_a_gate(op, hidden, block):
+    gates = {"lstm": 4, "gru": 3, "rnn": 1}[op]
+    build = Builder()
+    x = build.input("x", "f32", (Var("n"), 1, gates * hidden))
+    states = [build.input(name, "f32", (1, hidden)) for name in ("h", "c")[: 1 + (op == "lstm")]]
+    rest = [build.constant(f(hidden))] if op == "gru" else []
+    weights = build.constant(f(gates * hidden, hidden))
+    graph = build.finish(list(build.emit(op, x, weights, *rest, *states)))
+    after = choose_layouts(graph, 16)
+    (node,) = [n for n in after.nodes if n.op == op]
+    assert sizes.static(node.inputs[1].shape) == (gates * hidden // block, hidden, block)
+    inputs = [f(5, 1, gates * hidden), *(f(1, hidden) for _ in states)]
+    for a, b in zip(evaluate(graph, inputs), evaluate(after, inputs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("reverse", [False, True])

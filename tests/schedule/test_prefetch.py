@@ -11,6 +11,7 @@ from tilewright.ir.parse import parse_func
 from tilewright.ir.walk import substitute, visit
 from tilewright.schedule import Schedule
 from tilewright.schedule.locate import find_loop
+from tilewright.schedule.primitives.prefetch import ROUNDS
 
 SYMBOLIC = """\
 def f(A: f32[8, n], B: f32[8, n], n: i64):
@@ -77,7 +78,7 @@ def lines_asked_for(s, first, loops):
     assert isinstance(place, Load) and as_int(cache) == 2
     found = [find_loop(s.func, name) for name in loops]
     asked = []
-    for values in itertools.product(*(range(as_int(f.extent)) for f in found[1:])):
+    for values in itertools.product(*(range(as_int(f.extent) or ROUNDS) for f in found[1:])):
         at = dict(zip((f.var for f in found), map(const, (first, *values)), strict=True))
         flat = 0
         for index, size in zip(place.indices, place.buffer.shape, strict=True):
@@ -113,6 +114,14 @@ def test_over_more_iterations_than_lines_asks_for_the_last_again():
     )
     s.prefetch("W", "p", 1, over="k")
     assert lines_asked_for(s, 0, ["p", "i", "k"]) == [*range(20, 40), *[39] * 25]
+
+
+def test_over_an_open_loop_its_first_two_iterations_ask():
+    text = PANELS.replace("[2,", "[n,").replace("(0, 2)", "(0, n)").replace("(2, i)", "(n, i)")
+    s = Schedule(parse_func(text.replace("192]):", "192], n: i64):")))
+    s.prefetch("W", "p", 1, over="k")
+    assert "if i < 2:" in s.show()
+    assert lines_asked_for(s, 0, ["p", "i", "k", "p_1"]) == list(range(20, 40))
 
 
 def test_over_changes_no_result(same_result, replays):

@@ -12,7 +12,7 @@ from math import prod
 
 from tilewright.ir.expr import as_int
 from tilewright.schedule.locate import find_buffer, find_loop, loop_path
-from tilewright.schedule.primitives.prefetch import LINE, read_inside
+from tilewright.schedule.primitives.prefetch import LINE, ROUNDS, read_inside
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.loops import find
 from tilewright.target.target import Target
@@ -34,15 +34,18 @@ def fetch_ahead(schedule: Schedule, target: Target, anchor: str, panel: str) -> 
     read = read_inside(schedule.func, loop_path(schedule.func, panel), weights.name)
     if not below or read is None:
         return
-    sizes = [as_int(size) for size in (*weights.shape, *read.extents, *(f.extent for f in below))]
-    if None in sizes:
+    counts = [as_int(f.extent) for f in below]
+    if len(counts) > 1 and counts[0] is None:
+        counts[0] = ROUNDS
+    sizes = [as_int(size) for size in (*weights.shape, *read.extents)]
+    if None in (*sizes, *counts):
         return
     near = target.cache(1).size // 2
     bits = weights.dtype.bits
     whole, part = (
         prod(as_int(n) or 1 for n in s) * bits // 8 for s in (weights.shape, read.extents)
     )
-    steps, lines = prod(as_int(f.extent) or 1 for f in below), part / LINE
+    steps, lines = prod(n or 1 for n in counts), part / LINE
     shared = lines <= MOST_REQUESTS * steps and steps <= MOST_STEPS * lines
     worth = part <= near < whole and shared
     if schedule.decide("ahead", int(worth), (0, 1)):

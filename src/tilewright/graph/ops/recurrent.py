@@ -28,9 +28,7 @@ ACTIVATIONS: dict[str, tuple[Callable[[Expr], Expr], Callable[..., Any]]] = {
 }
 
 
-def _state_types(
-    name: str, gates: Any, weights: Any, h: Any, count: int, lengths: Any, turned: bool
-) -> Type:
+def _state_types(name: str, gates: Any, weights: Any, h: Any, count: int, lengths: Any) -> Type:
     """The checks that all layers share; the type of the result [steps, batch, hidden]."""
     need(len(gates.shape) == 3, "projections must be [steps, batch, gates × hidden]")
     need_same_shape(h.shape[:-1], gates.shape[1:2], "the state must be [batch, hidden]")
@@ -39,8 +37,14 @@ def _state_types(
         gates.shape[2] == wide,
         f"projections have {sizes.text(gates.shape[2])} columns, {name} {count} × hidden",
     )
-    stand = weights.shape[::-1] if turned else weights.shape
-    need(stand == (wide, h.shape[1]), f"weights must be [{count} × hidden, hidden], or turned")
+    if len(weights.shape) == 3:
+        panels, depth, block = weights.shape
+        stand = sizes.size(panels * block), depth
+        fits = h.shape[1] == sizes.size((h.shape[1] // block) * block)
+        need(fits, "panels of weights must each be of one gate")
+    else:
+        stand = weights.shape
+    need(stand == (wide, h.shape[1]), f"weights must be [{count} × hidden, hidden], or in panels")
     for part in (weights, h):
         need(part.dtype is gates.dtype, f"operands have dtypes {gates.dtype} and {part.dtype}")
     need(gates.dtype.is_float, f"needs floats, not {gates.dtype}")
@@ -50,9 +54,41 @@ def _state_types(
     return gates.dtype, (gates.shape[0], *h.shape)
 
 
-def _weight(weights: Any, turned: bool) -> Callable[[Expr, Expr], Expr]:
-    """What gate j has for the state's k."""
-    return (lambda j, k: weights[k, j]) if turned else (lambda j, k: weights[j, k])
+def pack_recurrent(weights: np.ndarray, block: int) -> np.ndarray:
+    """[gates × hidden, hidden] → panels [gates × hidden / block, hidden, block]."""
+    rows, hidden = weights.shape
+    panels = weights.reshape(rows // block, block, hidden)
+    return np.ascontiguousarray(panels.transpose(0, 2, 1))
+
+
+def _rows(weights: np.ndarray) -> np.ndarray:
+    """NumPy: weights as [gates × hidden, hidden]."""
+    if weights.ndim == 2:
+        return weights
+    return weights.transpose(0, 2, 1).reshape(-1, weights.shape[1])
+
+
+def _product(
+    state: Any, weights: Any, first: Any, count: Any, name: str
+) -> Callable[[Expr, Expr], Expr]:
+    """A state [batch, hidden] times `count` rows of the weights from row `first` on: what stands in
+    its row b and column j."""
+    batch, hidden = state.shape
+    k = te.reduce_axis(hidden, "k")
+    if len(weights.shape) == 2:
+        sums = te.compute(
+            (batch, sizes.size(count)),
+            lambda b, j: te.sum(state[b, k] * weights[j + first, k], k),
+            name=name,
+        )
+        return lambda b, j: sums[b, j]
+    block = weights.shape[2]
+    sums = te.compute(
+        (batch, sizes.size(count // block), block),
+        lambda b, p, i: te.sum(state[b, k] * weights[p + first // block, k, i], k),
+        name=name,
+    )
+    return lambda b, j: sums[b, j // block, j % block]
 
 
 def _activations(names: tuple[str, ...], count: int) -> None:
@@ -127,9 +163,9 @@ def _run(x: np.ndarray, states: list[np.ndarray], lengths: Any, reverse: bool, s
 def _lstm_type(
     gates: Any, weights: Any, h: Any, c: Any, peephole: Any = None, lengths: Any = None, *,
     reverse: bool = False, clip: float | None = None, activations: tuple[str, ...] = (),
-    rounds: bool = False, turned: bool = False,
+    rounds: bool = False,
 ) -> list[Type]:  # fmt: skip
-    of, shape = _state_types("an LSTM", gates, weights, h, 4, lengths, turned)
+    of, shape = _state_types("an LSTM", gates, weights, h, 4, lengths)
     need(c.dtype is of, "both states must have one dtype")
     need_same_shape(c.shape, h.shape, "both states must have one shape")
     if peephole is not None:
@@ -138,10 +174,8 @@ def _lstm_type(
     return [(of, shape), (of, h.shape), (of, h.shape)]
 
 
-def _lstm(
-    gates, weights, h, c, peephole=None, lengths=None, *, reverse, clip, activations, rounds, turned
-):  # type: ignore[no-untyped-def]
-    weights = weights.T if turned else weights
+def _lstm(gates, weights, h, c, peephole=None, lengths=None, *, reverse, clip, activations, rounds):  # type: ignore[no-untyped-def]
+    weights = _rows(weights)
     f, g, k = (ACTIVATIONS[a][1] for a in activations or ("sigmoid", "tanh", "tanh"))
     p = np.zeros(3 * h.shape[1], h.dtype) if peephole is None else peephole
     pi, pf, po = np.split(p, 3)
@@ -198,19 +232,18 @@ def _rounded_state(h: Any, t: Expr, order: _Steps) -> Any:
 def lstm(
     gates: Any, weights: Any, h: Any, c: Any, peephole: Any = None, lengths: Any = None, *,
     reverse: bool = False, clip: float | None = None, activations: tuple[str, ...] = (),
-    rounds: bool = False, turned: bool = False,
+    rounds: bool = False,
 ) -> Any:  # fmt: skip
     """An LSTM layer: (h of every step [steps, batch, hidden], the last h, the last c).
 
     Gates stand in the order input, forget, cell, output; peepholes in the order input, forget,
     output. `activations`: of the gates, of the cell gate, of the cell (default sigmoid, tanh,
-    tanh). `rounds`: h is rounded to eight bits by its own range before each product. `turned`:
-    weights stand as [hidden, 4 × hidden].
+    tanh). `rounds`: h is rounded to eight bits by its own range before each product. Weights may
+    stand in panels (`pack_recurrent`).
     """
     f, g, k = (ACTIVATIONS[a][0] for a in activations or ("sigmoid", "tanh", "tanh"))
     hidden, shape = h.shape[1], h.shape
     order = _Steps(gates.shape[0], lengths, reverse)
-    weight = _weight(weights, turned)
 
     def bound(x: Expr) -> Expr:
         if clip is None:
@@ -218,17 +251,12 @@ def lstm(
         return te.maximum(te.minimum(x, te.const(clip, x.dtype)), te.const(-clip, x.dtype))
 
     def step(t: Expr, h: Any, c: Any) -> Any:
-        k_ = te.reduce_axis(hidden, "k")
         state = _rounded_state(h, t, order) if rounds else h
-        sums = te.compute(
-            (shape[0], sizes.size(hidden * 4)),
-            lambda b, j: te.sum(state[b, k_] * weight(j, k_), k_),
-            name="lstm_matmul",
-        )
+        sums = _product(state, weights, te.const(0, "i64"), hidden * 4, "lstm_matmul")
 
         def gate(n: int, b: Expr, j: Expr, cell: Expr, hole: int | None) -> Expr:
             at = j + hidden * n
-            value = gates[order.source(t, b), b, at] + sums[b, at]
+            value = gates[order.source(t, b), b, at] + sums(b, at)
             if peephole is not None and hole is not None:
                 value = value + peephole[j + hidden * hole] * cell
             return bound(value)
@@ -255,16 +283,16 @@ def lstm(
 def _gru_type(
     gates: Any, weights: Any, bias: Any, h: Any, lengths: Any = None, *,
     reverse: bool = False, reset_after: bool = True, clip: float | None = None,
-    activations: tuple[str, ...] = (), turned: bool = False,
+    activations: tuple[str, ...] = (),
 ) -> list[Type]:  # fmt: skip
-    of, shape = _state_types("a GRU", gates, weights, h, 3, lengths, turned)
+    of, shape = _state_types("a GRU", gates, weights, h, 3, lengths)
     need(bias.shape == (h.shape[1],) and bias.dtype is of, "the state's bias must be [hidden]")
     _activations(activations or ("sigmoid", "tanh"), 2)
     return [(of, shape), (of, h.shape)]
 
 
-def _gru(gates, weights, bias, h, lengths=None, *, reverse, reset_after, clip, activations, turned):  # type: ignore[no-untyped-def]
-    weights = weights.T if turned else weights
+def _gru(gates, weights, bias, h, lengths=None, *, reverse, reset_after, clip, activations):  # type: ignore[no-untyped-def]
+    weights = _rows(weights)
     f, g = (ACTIVATIONS[a][1] for a in activations or ("sigmoid", "tanh"))
     hidden = h.shape[1]
 
@@ -285,17 +313,16 @@ def _gru(gates, weights, bias, h, lengths=None, *, reverse, reset_after, clip, a
 def gru(
     gates: Any, weights: Any, bias: Any, h: Any, lengths: Any = None, *,
     reverse: bool = False, reset_after: bool = True, clip: float | None = None,
-    activations: tuple[str, ...] = (), turned: bool = False,
+    activations: tuple[str, ...] = (),
 ) -> Any:  # fmt: skip
     """A GRU layer: (h of every step, the last h). Gates stand in the order update, reset, new.
 
     The new gate is g(x + r (h Rᵀ + bias)), or with reset_after=False g(x + (r h) Rᵀ + bias).
-    `turned`: weights stand as [hidden, 3 × hidden].
+    Weights may stand in panels (`pack_recurrent`).
     """
     f, g = (ACTIVATIONS[a][0] for a in activations or ("sigmoid", "tanh"))
     hidden, shape, one = h.shape[1], h.shape, te.const(1, h.dtype)
     order = _Steps(gates.shape[0], lengths, reverse)
-    weight = _weight(weights, turned)
 
     def bound(x: Expr) -> Expr:
         if clip is None:
@@ -303,31 +330,23 @@ def gru(
         return te.maximum(te.minimum(x, te.const(clip, x.dtype)), te.const(-clip, x.dtype))
 
     def step(t: Expr, h: Any) -> Any:
-        def product(state: Any, first: Any, count: Any, name: str) -> Any:
-            k = te.reduce_axis(hidden, "k")
-            return te.compute(
-                (shape[0], sizes.size(count)),
-                lambda b, j: te.sum(state[b, k] * weight(j + first, k), k),
-                name=name,
-            )
-
         def x(n: int, b: Expr, j: Expr) -> Expr:
             return gates[order.source(t, b), b, j + hidden * n]
 
-        sums = product(h, 0, hidden * 2, "gru_matmul")
+        sums = _product(h, weights, te.const(0, "i64"), hidden * 2, "gru_matmul")
         reset = te.compute(
-            shape, lambda b, j: f(bound(x(1, b, j) + sums[b, j + hidden])), name="gru_reset"
+            shape, lambda b, j: f(bound(x(1, b, j) + sums(b, j + hidden))), name="gru_reset"
         )
         if reset_after:
-            last = product(h, hidden * 2, hidden, "gru_new_matmul")
-            inner: Callable[[Expr, Expr], Expr] = lambda b, j: reset[b, j] * (last[b, j] + bias[j])  # noqa: E731
+            last = _product(h, weights, hidden * 2, hidden, "gru_new_matmul")
+            inner: Callable[[Expr, Expr], Expr] = lambda b, j: reset[b, j] * (last(b, j) + bias[j])  # noqa: E731
         else:
             scaled = te.compute(shape, lambda b, j: reset[b, j] * h[b, j], name="gru_scaled")
-            last = product(scaled, hidden * 2, hidden, "gru_new_matmul")
-            inner = lambda b, j: last[b, j] + bias[j]  # noqa: E731
+            last = _product(scaled, weights, hidden * 2, hidden, "gru_new_matmul")
+            inner = lambda b, j: last(b, j) + bias[j]  # noqa: E731
 
         def new(b: Expr, j: Expr) -> Expr:
-            z = f(bound(x(0, b, j) + sums[b, j]))
+            z = f(bound(x(0, b, j) + sums(b, j)))
             value = (one - z) * g(bound(x(2, b, j) + inner(b, j))) + z * h[b, j]
             return order.runs(t, b, value, h[b, j])
 
@@ -341,15 +360,14 @@ def gru(
 def _rnn_type(
     gates: Any, weights: Any, h: Any, lengths: Any = None, *,
     reverse: bool = False, clip: float | None = None, activation: str = "tanh",
-    turned: bool = False,
 ) -> list[Type]:  # fmt: skip
-    of, shape = _state_types("an RNN", gates, weights, h, 1, lengths, turned)
+    of, shape = _state_types("an RNN", gates, weights, h, 1, lengths)
     _activations((activation,), 1)
     return [(of, shape), (of, h.shape)]
 
 
-def _rnn(gates, weights, h, lengths=None, *, reverse, clip, activation, turned):  # type: ignore[no-untyped-def]
-    weights = weights.T if turned else weights
+def _rnn(gates, weights, h, lengths=None, *, reverse, clip, activation):  # type: ignore[no-untyped-def]
+    weights = _rows(weights)
     f = ACTIVATIONS[activation][1]
 
     def step(_: int, x: np.ndarray, h: np.ndarray) -> list[np.ndarray]:
@@ -363,22 +381,17 @@ def _rnn(gates, weights, h, lengths=None, *, reverse, clip, activation, turned):
 def rnn(
     gates: Any, weights: Any, h: Any, lengths: Any = None, *,
     reverse: bool = False, clip: float | None = None, activation: str = "tanh",
-    turned: bool = False,
 ) -> Any:  # fmt: skip
-    """A plain recurrent layer h' = activation(x + h Rᵀ): (h of every step, the last h). `turned`:
-    weights stand as Rᵀ."""
+    """A plain recurrent layer h' = activation(x + h Rᵀ): (h of every step, the last h). Weights
+    may stand in panels (`pack_recurrent`)."""
     f = ACTIVATIONS[activation][0]
     order = _Steps(gates.shape[0], lengths, reverse)
-    weight = _weight(weights, turned)
 
     def step(t: Expr, h: Any) -> Any:
-        k = te.reduce_axis(h.shape[1], "k")
-        sums = te.compute(
-            h.shape, lambda b, j: te.sum(h[b, k] * weight(j, k), k), name="rnn_matmul"
-        )
+        sums = _product(h, weights, te.const(0, "i64"), h.shape[1], "rnn_matmul")
 
         def new(b: Expr, j: Expr) -> Expr:
-            value = gates[order.source(t, b), b, j] + sums[b, j]
+            value = gates[order.source(t, b), b, j] + sums(b, j)
             if clip is not None:
                 value = te.maximum(
                     te.minimum(value, te.const(clip, h.dtype)), te.const(-clip, h.dtype)

@@ -21,6 +21,7 @@ from tilewright.graph.builder import Edit
 from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value
 from tilewright.graph.operator import BROADCAST, OPERATORS
 from tilewright.graph.ops.packed import pack_dense, pack_transposed
+from tilewright.graph.ops.recurrent import pack_recurrent
 from tilewright.graph.ops.winograd import TAPS, pack_winograd
 from tilewright.graph.passes.channels import (
     Channels,
@@ -399,19 +400,28 @@ class _Layouts(Edit):
         return self.weights[key]
 
     def recurrent(self, node: Node) -> bool:
-        """Weights of the state stand so that vectors of gates lie along memory."""
-        w = node.inputs[1]
+        """Weights of the state stand in panels, each of neighbouring rows of one gate: vectors of a
+        gate's elements lie along memory, which a step's product walks as it lies."""
+        w, h = node.inputs[1], node.inputs[2 + (node.op == "gru")]
         weights = self.constants.get(w)
-        if weights is None or node["turned"]:
+        if weights is None or w.rank == 3:
             return False
-        turned = self.later(
-            (w, "turned"),
-            lambda: np.ascontiguousarray(weights.array.T),
+        rows, hidden = weights.shape
+        wide, rest = divmod(hidden, self.lanes)
+        block = hidden
+        if wide and not rest:
+            near = Weights.beside(self.lanes, hidden, *self.caches, apart=hidden * 4)
+            count = as_int(h.shape[0]) or LARGE
+            most = panel_vectors(count, wide, self.registers, near, self.costs)
+            block = self.lanes * max(d for d in range(1, most + 1) if wide % d == 0)
+        panels = self.later(
+            (w, block, "recurrent"),
+            lambda: pack_recurrent(weights.array, block),
             weights.dtype,
-            weights.shape[::-1],
+            (rows // block, hidden, block),
         )
-        inputs = [turned if n == 1 else self.plain(v) for n, v in enumerate(node.inputs)]
-        made = self.emit(node.op, *inputs, **{**dict(node.attrs), "turned": True})
+        inputs = [panels if n == 1 else self.plain(v) for n, v in enumerate(node.inputs)]
+        made = self.emit(node.op, *inputs, **dict(node.attrs))
         self.replaced.update(zip(node.outputs, made, strict=True))
         return True
 

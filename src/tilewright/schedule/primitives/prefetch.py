@@ -27,6 +27,7 @@ from tilewright.schedule.locate import (
 )
 
 LINE = 64  # bytes that come together
+ROUNDS = 2  # of a loop of open extent, over which requests are spread
 
 
 @primitive("prefetch '{buffer}' in loop '{loop}', {distance} iterations ahead")
@@ -63,7 +64,8 @@ def prefetch(func: Func, buffer: str, loop: str, distance: int, over: str = "") 
         P3  the loop runs in order: it is serial or unrolled
         P4  what an iteration reads of the buffer has a constant size
         P5  the loops lie in no block
-        P6  `over`, if it is given, lies in the loop, below loops of constant extents
+        P6  `over`, if it is given, lies in the loop, below loops of constant extents; the outermost
+            may be open: then the first two of its iterations make the requests
     """
     path = loop_path(func, loop)
     old = the_loop(path)
@@ -90,7 +92,8 @@ def prefetch(func: Func, buffer: str, loop: str, distance: int, over: str = "") 
         return replace(func, path, old.replace(body=seq(If(ahead < old.stop, request), old.body)))
     around = (*loops_above(inner), the_loop(inner))
     between = around[len(loops_above(path)) + 1 :]
-    within = old in around[:-1] and all(as_int(f.extent) for f in between)
+    known = between if between and as_int(between[0].extent) else between[1:]
+    within = old in around[:-1] and bool(known) and all(as_int(f.extent) for f in known)
     why = f"'{over}' is not inside '{loop}', or a loop between them has no constant extent"
     need("P6", within, func, old, why, "name an inner loop, or split by constants")
     request = _share(func, Load(of, tuple(starts)), counts, between)
@@ -143,11 +146,11 @@ def _share(func: Func, first: Load, counts: Sequence[int], loops: Sequence[For])
     while axis > 0 and as_int(first.buffer.shape[axis]) == counts[axis]:
         axis -= 1
     piece = -(-prod(counts[axis:]) // step)
-    lines, times = piece * prod(counts[:axis]), prod(as_int(f.extent) or 1 for f in loops)
+    lines, times = piece * prod(counts[:axis]), prod(as_int(f.extent) or ROUNDS for f in loops)
     each = -(-lines // times)
     number: Expr = const(0)
-    for f in loops:
-        number = number * f.extent + (f.var - f.start)
+    for n, f in enumerate(loops):
+        number = (f.var - f.start) + (number * f.extent if n else const(0))
     var = Var(fresh("p", variable_names(func)))
     if each > 1:
         number = number * each + var
@@ -159,7 +162,9 @@ def _share(func: Func, first: Load, counts: Sequence[int], loops: Sequence[For])
         indices[d] = indices[d] + line % counts[d]
         line = line // counts[d]
     made: Stmt = Eval(Call("prefetch", (Load(first.buffer, tuple(indices)), const(2)), i64))
-    return For(var, ZERO, const(each), "unroll", made) if each > 1 else made
+    made = For(var, ZERO, const(each), "unroll", made) if each > 1 else made
+    first_rounds = loops[0].var < loops[0].start + ROUNDS
+    return made if as_int(loops[0].extent) else If(first_rounds, made)
 
 
 def _inside(index: Expr, start: Expr, count: int, size: Expr) -> Expr:
