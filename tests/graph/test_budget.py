@@ -321,3 +321,13 @@ def test_weights_are_folded_whatever_they_grew_from():
     rows, taps = (build.constant(random.standard_normal(s, np.float32)) for s in ((640, 1), 455))
     y = build.emit("add", x, build.emit("mul", rows, taps))
     assert [n.op for n in fold_constants(build.finish([y])).nodes] == ["mul", "add"]
+
+
+def test_quantised_weights_of_recurrences_are_folded():
+    build, hidden = Builder(), 300
+    x = build.input("x", "f32", (7, 1, 4 * hidden))
+    codes = build.constant(random.integers(-9, 9, (4 * hidden, hidden)).astype(np.int8))
+    start = build.constant(np.zeros((1, hidden), np.float32))
+    weights = build.emit("mul", build.emit("cast", codes, to="f32"), build.constant(np.float32(2)))
+    folded = fold_constants(build.finish([build.emit("lstm", x, weights, start, start)[0]]))
+    assert [n.op for n in folded.nodes] == ["lstm"]

@@ -17,7 +17,7 @@ from tilewright.graph.folding import fold
 from tilewright.graph.graph import Graph, Node
 from tilewright.graph.operator import OPERATORS
 
-WEIGHTED = ("conv", "conv_transpose", "matmul")
+WEIGHTED = ("conv", "conv_transpose", "matmul", "lstm", "gru", "rnn")
 
 
 def fold_constants(graph: Graph) -> Graph:
