@@ -21,6 +21,7 @@ from tilewright.lower.pipeline import lower
 from tilewright.strategy.absorb import is_reduction
 from tilewright.strategy.contraction import tiling
 from tilewright.strategy.select import default
+from tilewright.strategy.space import decisions
 from tilewright.target.target import target
 
 LANES = 16
@@ -124,6 +125,15 @@ def test_one_pixel_is_summed_up_at_a_time():
     kept = [s.buffer for s in visit(lowered.body) if isinstance(s, Alloc)]
     local = [prod(map(as_int, b.shape)) for b in kept if b.scope == "local"]
     assert local and max(local) <= 8 * LANES
+
+
+@pytest.mark.parametrize(
+    ("height", "taps", "beside"), [(66, (3, 3), 8), (68, (5, 5), 4), (1, (1, 65), 7)]
+)
+def test_what_lies_side_by_side(height, taps, beside):
+    """Rows that share what they read, while all taps fit; vectors of a row that is alone."""
+    made = alone((1, 1, height, 512), (1, 1, *taps), (1, 1), ())
+    assert decisions(default(made, MACHINE, strict=True))["columns"] == beside
 
 
 def alone(image, filters, strides, pads):

@@ -52,6 +52,7 @@ from tilewright.target.target import Target
 ONE = const(1)
 LARGE = 64  # places side by side that an open size stands for
 UNKNOWN = (1 << 16) - 1  # an open size: long, and no multiple of anything
+WRITTEN = 112  # multiply-adds written out for rows that share what they read
 SHORTEST = 4  # lanes: numbers that are combined one by one
 IN_FLIGHT = 4  # vectors of partial results: as many as an addition takes cycles
 
@@ -129,10 +130,12 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     anchor = split_off_result(schedule, name)
     *outer, inner = by_axis(schedule, anchor.result)
     width = min(width, extent(schedule, inner, width))
-    side_by_side = target.vector_registers // 4  # the rest is for what neighbours share
     piece, lane = split(schedule, inner, width)
     windows = has_windows(block)
     last = innermost(outer) if windows else piece
+    if windows and extent(schedule, last, LARGE) == 1:
+        last = piece  # of one row
+    side_by_side = abreast(block, target) if windows else target.vector_registers // 4
     asks = any(isinstance(n, Select) for n in visit(block.body))  # each place, at its ends
     count = extent(schedule, last, 1 if asks and windows and not walks_window(block) else LARGE)
     fit = heights(count, 1, target.vector_registers)
@@ -140,10 +143,10 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     column = ""
     if beside > 1:
         tile, column = split(schedule, last, beside)
-        if windows:
-            outer[outer.index(last)] = tile
-        else:
+        if last == piece:
             piece = tile
+        else:
+            outer[outer.index(last)] = tile
         reorder(schedule, *outer, piece, column, lane)
     count = sum(a.kind == "spatial" for a in block.axes)
     share = ""
@@ -162,6 +165,20 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     vectorize(schedule, lane)
     if threads > 1 and is_worth_a_region(instances(block) * 4, target):
         parallel(schedule, outer[:3] if share else [*outer, piece], threads)
+
+
+def abreast(block: Block, target: Target) -> int:
+    """How many vectors of a window operator's results, of neighbouring rows or pixels, are taken
+    side by side: as many as leave registers for what they share. Where vectors lie along rows,
+    the taps of a plane are written out for rows that share what they read, if they are few."""
+    most = target.vector_registers // 4
+    if not walks_window(block):
+        return most
+    spatial, reduced = ([a for a in block.axes if a.kind == k] for k in ("spatial", "reduce"))
+    taps = prod(as_int(a.extent) or UNKNOWN for a in reduced[-2:])  # of a plane
+    if as_int(spatial[-1].extent) is None:  # each row has an address of its own
+        most = target.vector_registers // 6
+    return min(most, WRITTEN // taps) if 2 * taps <= WRITTEN else most
 
 
 def has_windows(block: Block) -> bool:
