@@ -40,6 +40,8 @@ def join(forms: Forms, terms: dict[Expr, int], const: int) -> Affine:
 def _join_multiples(forms: Forms, terms: dict[Expr, int], const: int) -> Affine:
     """Put digits of one base together that are multiplied by the same: n * (x % l) and
     n * l * (x // l) make n * x."""
+    if not forms.names.factors:
+        return Affine(terms, const)
     multiples: dict[Expr, dict[Expr, int]] = {}  # by what digits are multiplied by
     for t, k in terms.items():
         factors = forms.names.factors.get(t, ())

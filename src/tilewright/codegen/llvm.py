@@ -24,6 +24,7 @@ ATTRIBUTES = (
     '"prefer-vector-width"="512" "stack-probe-size"="1048576"'
 )
 FUNCTIONS = ATTRIBUTES + " memory(none)"
+_ACCESSES = frozenset({Load, Store})
 MOST_INLINE = 4  # calls of one function that are inlined; beyond, code size costs more than calls
 
 
@@ -136,7 +137,7 @@ def _entry(
 ) -> tuple[str, Entry, Builder]:
     """The text of one launch: the kernel, and the wrapper that takes its frame apart."""
     known = {b.name: b for b in (*func.buffers, *workspace)}
-    used = {n.buffer.name for n in visit(piece) if isinstance(n, Load | Store)}
+    used = {n.buffer.name for n in visit(piece) if n.__class__ in _ACCESSES}  # type: ignore[attr-defined]
     buffers = [name for name in known if name in used]
     parallel = piece if isinstance(piece, For) and piece.kind == "parallel" else None
     sizes = [p for p in func.params if isinstance(p, Var)]

@@ -19,7 +19,7 @@ from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.expr import Const, Expr, Load, Var, as_int, const
 from tilewright.ir.stmt import Alloc, Block, Buffer, For, Func, If, Region, Seq, Stmt, Store
 from tilewright.ir.walk import free_vars, statements, substitute, visit
-from tilewright.schedule.determine import determined, follows, heavy
+from tilewright.schedule.determine import follows, heavy
 from tilewright.schedule.domain import Ranges, conditions, conjunction, ranges_at
 from tilewright.schedule.locate import inner
 from tilewright.support.node import Node
@@ -219,7 +219,7 @@ def apart(a: Region, b: Region, v: Var, inside: set[Var], ranges: Ranges) -> boo
         if terms == {t: c for t, c in fb.terms.items() if v in free_vars(t)}:
             low, high = _gap(forms, fa, ea, fb, substitute(eb, mine))
             equal += heavy(forms, terms, max(high, -low))
-    if equal and (v in equal or v in determined(equal, {v}, ranges)):
+    if equal and (v in equal or follows(v, equal, {v}, forms)):
         return True
     for sa, ea, sb, eb in zip(a.starts, a.extents, b.starts, b.extents, strict=True):
         there, extent = substitute(sb, others), substitute(eb, others)
@@ -368,7 +368,7 @@ def _out_of_order(
     reduced, spatial = uses(block, ("reduce",)), uses(block, ("spatial",))
     if not any(a in reduced or b in reduced for a, b in swapped):
         return None
-    fixed = determined(axis_values(block, "spatial"), inside, ranges)
+    values, forms = axis_values(block, "spatial"), Forms(ranges)
     for pair in swapped:
         for r, x in (pair, pair[::-1]):
             if r not in reduced:
@@ -378,7 +378,7 @@ def _out_of_order(
                     f"the start of block '{block.name}'s reduction hangs on both"
                     f" '{r.name}' and '{x.name}'"
                 )
-            if x not in reduced and x not in fixed:
+            if x not in reduced and not follows(x, values, inside, forms):
                 return (
                     f"block '{block.name}' reduces over '{r.name}' and would start again"
                     f" in several iterations of '{x.name}'"

@@ -19,15 +19,9 @@ from tilewright.arith.affine import Affine, Forms
 from tilewright.arith.terms import split
 from tilewright.ir.expr import Binary, BinaryOp, Expr, Var
 from tilewright.ir.walk import free_vars
-from tilewright.schedule.domain import Ranges
 
 _BESIDE = {BinaryOp.floordiv: BinaryOp.floormod, BinaryOp.floormod: BinaryOp.floordiv}
 MOST_DIGITS = 24  # of how many it is tried out what follows from them
-
-
-def determined(values: Sequence[Expr], inside: set[Var], ranges: Ranges) -> set[Var]:
-    """The variables of `inside` that follow from `values`, all other variables being fixed."""
-    return _Determination(inside, Forms(ranges)).run(values)
 
 
 def follows(var: Var, values: Sequence[Expr], inside: set[Var], forms: Forms) -> bool:

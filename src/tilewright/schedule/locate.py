@@ -115,10 +115,12 @@ class Catalogue:
             if kind is For:
                 self.loops[stmt.var.name] = at
                 self.variables.add(stmt.var.name)
-            elif kind is Block:
+                stack.append(stmt.body)
+                around.append(at)
+                continue
+            if kind is Block:
                 self.blocks[stmt.name] = at
-                for axis in stmt.axes:
-                    self.variables.add(axis.var.name)
+                self.variables.update([axis.var.name for axis in stmt.axes])
             elif kind is Alloc:
                 self.allocs[stmt.buffer.name] = at
             elif kind is Let:

@@ -4,22 +4,20 @@ blocks."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
-from tilewright.ir.expr import Binary, Expr, Unary, Var, const, minimum
-from tilewright.ir.stmt import Buffer, Func
-from tilewright.ir.walk import blocks, free_vars, loads, stores, visit
+from tilewright.ir.expr import Binary, Const, Expr, Load, Unary, Var, const, minimum
+from tilewright.ir.stmt import Buffer, Func, Store
+from tilewright.ir.walk import blocks, free_vars, visit
 
 
 def flops(func: Func) -> Expr:
     """Floating-point operations of a function in stage "blocks" (a multiply-add counts two)."""
     total: Expr = const(0)
     for block in blocks(func.body):
-        each = sum(isinstance(n, Binary | Unary) and n.a.dtype.is_float for n in visit(block.body))
+        each = sum(n.__class__ in _OPERATORS and n.a.dtype.is_float for n in visit(block.body))  # type: ignore[attr-defined]
         if each:
-            count: Expr = const(each)
-            for axis in block.axes:
-                count = count * axis.extent
-            total = total + count
+            total = total + _product(tuple([axis.extent for axis in block.axes]), each)
     return total
 
 
@@ -31,8 +29,13 @@ def touched(func: Func) -> dict[Buffer, Expr]:
     read: dict[Buffer, Expr] = {}
     for block in blocks(func.body):
         extents = {axis.var: axis.extent for axis in block.axes}
-        written.update(store.buffer for store in stores(block))
-        for load in set(loads(block)):
+        found: set[Load] = set()
+        for n in visit(block):
+            if n.__class__ is Load:
+                found.add(n)  # type: ignore[arg-type]
+            elif n.__class__ is Store:
+                written.add(n.buffer)  # type: ignore[attr-defined]
+        for load in found:
             read[load.buffer] = read.get(load.buffer, const(0)) + _places(load.indices, extents)
     whole = {buffer: _product(buffer.shape) for buffer in func.buffers}
     return {
@@ -47,8 +50,13 @@ def _places(indices: tuple[Expr, ...], extents: Mapping[Var, Expr]) -> Expr:
     return _product(tuple(extent for var, extent in extents.items() if var in axes))
 
 
-def _product(extents: tuple[Expr, ...]) -> Expr:
-    total: Expr = const(1)
-    for extent in extents:
-        total = total * extent
+def _product(extents: tuple[Expr, ...], times: int = 1) -> Expr:
+    numbers = [e.value for e in extents if isinstance(e, Const)]
+    total: Expr = const(times * prod(numbers))
+    if len(numbers) < len(extents):
+        for extent in extents:
+            total = total if isinstance(extent, Const) else total * extent
     return total
+
+
+_OPERATORS = frozenset({Binary, Unary})

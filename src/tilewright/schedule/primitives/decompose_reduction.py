@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.arith.affine import Forms
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.stmt import Alloc, Block, For, Func, Stmt, seq
 from tilewright.ir.walk import free_vars, fresh, substitute
 from tilewright.schedule.access import reads_of
-from tilewright.schedule.depend import axis_values, below, determined, uses
+from tilewright.schedule.depend import axis_values, below, uses
+from tilewright.schedule.determine import follows
 from tilewright.schedule.domain import drive, ranges_at
 from tilewright.schedule.locate import (
     Path,
@@ -95,9 +97,10 @@ def _check_alone(
     """P5, P6 and P7."""
     body = below(path[at])
     inside = {f.var for f in body.loops}
-    fixed = determined(axis_values(block, "spatial"), inside, ranges_at(func, (*path, *body.loops)))
+    values = axis_values(block, "spatial")
+    forms = Forms(ranges_at(func, (*path, *body.loops)))
     for f in inner:
-        once = f.var in reduced or f.var in fixed
+        once = f.var in reduced or follows(f.var, values, inside, forms)
         why = f"it starts again in several iterations of '{f.name}'"
         need("P5", once, func, f, why, f"name a loop inside '{f.name}'")
     results = {r.buffer.name for r in block.writes}
