@@ -102,7 +102,13 @@ def often(A: f32[4, 8, 16], B: f32[4, 8, 16]):
 
 @pytest.mark.parametrize(
     ("place", "asked"),
-    [("A[j, i]", True), ("A[j, i * 2]", False), ("A[i, j]", False), ("A[j // 2, i]", True)],
+    [
+        ("A[j, i]", True),
+        ("A[j, i * 2]", False),
+        ("A[i, j]", False),
+        ("A[j // 2, i]", True),
+        ("A[j // 2, i * 2]", False),
+    ],
 )
 def test_what_is_plainly_no_square_is_not_asked_for(place, asked):
     text = f"""

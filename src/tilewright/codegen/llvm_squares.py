@@ -44,7 +44,7 @@ def turned_candidates(stmt: For, cover: int) -> Candidates | None:
         if isinstance(s, Store)
         for load, conditions in _guarded(s.value, guards)
         if load.buffer not in written
-        and (conditions or _may_turn(load.indices[0], stmt, loop, cover))
+        and _may_turn(load.indices[0], stmt, loop, cover)
         and not any(stmt.var in free_vars(c) for c, _ in conditions)
     ]
     return (loop, found) if found else None
@@ -59,7 +59,7 @@ def _may_turn(index: Expr, rounds: For, vectors: For, cover: int) -> bool:
 
 
 def _slope(e: Expr, var: Var) -> int | None:
-    """What one more of a variable adds to a sum of multiples of variables; None for others."""
+    """What one more of a variable adds to a sum of multiples; None where that is not plain."""
     if isinstance(e, Binary) and e.op in (BinaryOp.add, BinaryOp.sub):
         a, b = _slope(e.a, var), _slope(e.b, var)
         if a is None or b is None:
@@ -68,7 +68,9 @@ def _slope(e: Expr, var: Var) -> int | None:
     if isinstance(e, Binary) and e.op is BinaryOp.mul and isinstance(e.b, Const):
         a = _slope(e.a, var)
         return None if a is None else a * e.b.value
-    return int(e == var) if isinstance(e, Var | Const) else None
+    if isinstance(e, Var | Const):
+        return int(e == var)
+    return None if var in free_vars(e) else 0
 
 
 def _guarded(e: Expr, guards: Guards) -> Iterator[tuple[Load, Guards]]:

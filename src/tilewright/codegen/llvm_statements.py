@@ -43,6 +43,7 @@ class Statements(Expressions):
         self.scratch_bytes = 0
         self.scratch_used = 0
         self.first_lane = False  # the first lane satisfies every condition of the vectorised loop
+        self.lanes_of: dict[int, tuple[For, int, bool]] = {}  # see `vectorize`, by identity
         self.numbers: dict[tuple[int, int], Linear] = {}  # by value, and lanes if it varies
         self.written: dict[int, tuple[For, set[str], bool]] = {}  # by identity of the loop
         self.candidates: dict[int, tuple[For, Candidates | None]] = {}  # for squares, likewise
@@ -163,9 +164,10 @@ class Statements(Expressions):
             self.bind(stmt, Linear(start.constant + 1, start.terms))
             step = _step(here, self.index(load.indices[0]))
             far = here.varying or abs(here.stride or 0) * (lanes - 1) >= MOST_COVER * lanes
-            on = self.guarded_lanes(guards)
-            if far and on and step == 1 and not load.buffer.dtype.is_packed:
-                self.memory.turn(load.buffer, here, lanes, count, on)
+            if far and step == 1 and not load.buffer.dtype.is_packed:
+                on = self.guarded_lanes(guards)
+                if on:
+                    self.memory.turn(load.buffer, here, lanes, count, on)
         self.lanes = 0
 
     def bind(self, loop: For, form: Linear) -> None:
@@ -186,15 +188,18 @@ class Statements(Expressions):
         return on if any(on) else []
 
     def vectorize(self, stmt: For) -> None:
-        count = as_int(stmt.extent)
-        if count is None:
-            raise InternalFault(f"vectorised loop '{stmt.name}' has no constant extent")
-        if count <= 1:
-            return self.unroll(stmt, self.index(stmt.start), count)
+        known = self.lanes_of.get(id(stmt))
+        if known is None:  # an unrolled loop around it comes here again and again
+            extent, first_runs = as_int(stmt.extent), bool(annotation(stmt, FIRST_LANE_RUNS))
+            if extent is None:
+                raise InternalFault(f"vectorised loop '{stmt.name}' has no constant extent")
+            known = self.lanes_of[id(stmt)] = stmt, extent, first_runs
+        _, count, first_runs = known
         start = self.index(stmt.start)
+        if count <= 1:
+            return self.unroll(stmt, start, count)
         self.lanes, outside = count, self.lane_buffers
-        self.first_lane = bool(annotation(stmt, FIRST_LANE_RUNS))
-        self.lane_buffers = set()
+        self.first_lane, self.lane_buffers = first_runs, set()
         self.env[stmt.var.name] = self.moved(start, 0, count)
         self.run(stmt.body)
         self.lanes, self.lane_buffers, self.first_lane = 0, outside, False
