@@ -78,10 +78,11 @@ def test_freed_memory_is_given_back_before_the_result_is_loaded(
         seen.append("loaded")
         return Executable(path, threads)
 
+    monkeypatch.setattr(compile, "release_library", seen.append)
     monkeypatch.setattr(compile, "give_back", lambda: seen.append("given back"))
     monkeypatch.setattr(compile, "Executable", executable)
     tw.compile(product, threads=1)
-    assert seen == ["given back", "loaded"]
+    assert seen == ["libllvmlite", "given back", "loaded"]
 
 
 def test_an_entry_that_is_gone_at_once_is_made_again(

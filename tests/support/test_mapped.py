@@ -40,3 +40,21 @@ def test_what_is_no_longer_used_is_forgotten(tmp_path: Path) -> None:
     assert len(mapped._living) == before + 2
     del one, two
     assert len(mapped._living) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+def test_library_gives_its_pages_back_and_works_on() -> None:
+    from llvmlite import binding
+
+    def emitted() -> str:
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        machine = binding.Target.from_default_triple().create_target_machine()
+        text = "define i32 @f(i32 %x) {\n %y = add i32 %x, 7\n ret i32 %y\n}"
+        return machine.emit_assembly(binding.parse_assembly(text))
+
+    first, before = emitted(), resident_file_bytes()
+    assert mapped.release_library("libllvmlite") > 50 << 20
+    assert before - resident_file_bytes() > 15 << 20
+    assert emitted() == first
+    assert mapped.release_library("no library of this name") == 0

@@ -47,7 +47,7 @@ from tilewright.support import knobs
 from tilewright.support.cache import Cache, replace_file
 from tilewright.support.collector import collector_paused
 from tilewright.support.errors import CompileError, ScheduleWarning
-from tilewright.support.mapped import release_pages
+from tilewright.support.mapped import release_library, release_pages
 from tilewright.support.memory import give_back, memory_told
 from tilewright.target.processors import architecture
 from tilewright.target.target import Target
@@ -207,6 +207,7 @@ def _made(
     file was changed while it was read, from elsewhere."""
     with contextlib.nullcontext(pool) if pool else KernelPool() as workers:
         program = compiled(workers)
+    release_library("libllvmlite")  # 70 MB of it were used
     if not is_unchanged():
         store = None
     with stages("write"):
