@@ -88,8 +88,10 @@ class Builder:
 
     def reach(self, buffer: str, *operands: str) -> int:
         """The outermost region in which a load of `buffer` with these operands may stand."""
-        low = max(self.home.get(o, 0) for o in operands)
         at = len(self.regions) - 1
+        if self.regions[at].writes is None:  # as in most places
+            return at
+        low = max([self.home.get(o, 0) for o in operands])
         while at > low:
             writes = self.regions[at].writes
             if writes is None or buffer in writes:

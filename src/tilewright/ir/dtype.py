@@ -16,39 +16,35 @@ import numpy as np
 class DType:
     """An element type. Compare with `is` or `==`; there is one object for each name."""
 
-    __slots__ = ("bits", "kind", "name", "numpy")
+    __slots__ = (
+        "bits",
+        "is_bool",
+        "is_float",
+        "is_int",
+        "is_packed",
+        "is_signed",
+        "kind",
+        "name",
+        "numpy",
+    )
     by_name: ClassVar[dict[str, DType]] = {}
 
     name: str
     kind: str  # "float", "int", "uint" or "bool"
     bits: int  # bits in memory; bool takes a byte
     numpy: np.dtype[Any]  # the NumPy (or ml_dtypes) twin; packed types widen to a byte
+    is_float: bool
+    is_int: bool  # signed or unsigned whole numbers (not bool)
+    is_signed: bool
+    is_bool: bool
+    is_packed: bool  # narrower than a byte: several elements share one byte in memory
 
     def __init__(self, name: str, kind: str, bits: int, numpy: Any) -> None:
         self.name, self.kind, self.bits, self.numpy = name, kind, bits, np.dtype(numpy)
+        self.is_float, self.is_bool = kind == "float", kind == "bool"
+        self.is_int, self.is_signed = kind in ("int", "uint"), kind in ("int", "float")
+        self.is_packed = bits < 8
         DType.by_name[name] = self
-
-    @property
-    def is_float(self) -> bool:
-        return self.kind == "float"
-
-    @property
-    def is_int(self) -> bool:
-        """Signed or unsigned whole numbers (not bool)."""
-        return self.kind == "int" or self.kind == "uint"
-
-    @property
-    def is_signed(self) -> bool:
-        return self.kind == "int" or self.kind == "float"
-
-    @property
-    def is_bool(self) -> bool:
-        return self.kind == "bool"
-
-    @property
-    def is_packed(self) -> bool:
-        """Narrower than a byte: several elements share one byte in memory."""
-        return self.bits < 8
 
     @property
     def lowest(self) -> int | float:
