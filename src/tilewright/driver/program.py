@@ -6,7 +6,7 @@ code variants differ in their kernels and host programs only and share weights, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -34,7 +34,7 @@ from tilewright.driver.build import aligned_bytes, dim, dims, info, variant
 from tilewright.driver.kernels import Kernel
 from tilewright.driver.own_sizes import Own
 from tilewright.graph import sizes
-from tilewright.graph.graph import Graph, Node, Value
+from tilewright.graph.graph import Constant, Graph, Node, Value
 from tilewright.graph.group import FusedGraph, FusedGroup
 from tilewright.graph.passes.demand import Demand
 from tilewright.graph.passes.plan_memory import MemoryPlan, is_measured
@@ -49,6 +49,7 @@ from tilewright.strategy.work import flops, touched
 from tilewright.target.target import Target
 
 MOST_BYTES = 1 << 46  # of a tensor
+PART = 4 << 20  # bytes of a weight that are made and written at a time, about
 
 
 @dataclass(frozen=True)
@@ -181,9 +182,8 @@ class _Places:
 
     def weights(self) -> list[abi.Weight]:
         """The constants that kernels read, made when they are written."""
-        graph = self.graph
         return [
-            abi.Weight(offset, _nbytes(v), (lambda v=v: _stored(graph.array(v), v.dtype)))
+            abi.Weight(offset, _nbytes(v), _stored(self.graph.constants[v], v.dtype))
             for offset, v in zip(self.offsets, self.constants, strict=True)
         ]
 
@@ -336,9 +336,11 @@ def _row(kernel: Kernel, start: Place, own: Own) -> dict[str, Place]:
     return places
 
 
-def _stored(array: np.ndarray, of: DType) -> np.ndarray:
-    """A constant's bytes as kernels read them."""
-    return pack(array, of.bits) if of.is_packed else array
+def _stored(constant: Constant, of: DType) -> list[Callable[[], np.ndarray]]:
+    """What makes a constant's bytes as kernels read them, part by part."""
+    if of.is_packed:
+        return [lambda: pack(constant.array, of.bits)]
+    return constant.parts(PART)
 
 
 def _nbytes(value: Value) -> int:

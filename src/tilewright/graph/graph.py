@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,13 @@ class Constant:
             raise LookupError(f"the content of constant {self._digest} was not given")
         return self._array
 
+    def parts(self, nbytes: int) -> list[Callable[[], np.ndarray]]:
+        """Functions that make the content in parts along its first axis, of about `nbytes`."""
+        array = self.array
+        if not array.ndim:
+            return [lambda: array]
+        return _parts(lambda first, last: array[first:last], len(array), array.nbytes, nbytes)
+
     @property
     def digest(self) -> str:
         """128 bits of BLAKE2b over dtype, shape and bytes, in hexadecimal."""
@@ -153,15 +161,20 @@ class Constant:
 
 class Deferred(Constant):
     """A constant whose content is made whenever it is asked for and not kept, so that a model's
-    rewritten weights are never all in memory: each is made when it is written."""
+    rewritten weights are never all in memory: each is made when it is written, part by part."""
 
-    __slots__ = ("_dtype", "_make", "_shape")
+    __slots__ = ("_dtype", "_make", "_rows", "_shape")
 
     def __init__(
-        self, make: Callable[[], np.ndarray], of: np.dtype[Any], shape: tuple[int, ...]
+        self,
+        make: Callable[[], np.ndarray],
+        of: np.dtype[Any],
+        shape: tuple[int, ...],
+        rows: Callable[[int, int], np.ndarray] | None = None,
     ) -> None:
+        """rows: what `make()[first:last]` is, where that can be made alone."""
         super().__init__(None)
-        self._make, self._dtype, self._shape = make, of, shape
+        self._make, self._dtype, self._shape, self._rows = make, of, shape, rows
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -176,6 +189,21 @@ class Deferred(Constant):
         made = self._make()
         assert made.shape == self._shape, f"a constant of shape {made.shape}, not {self._shape}"
         return made
+
+    def parts(self, nbytes: int) -> list[Callable[[], np.ndarray]]:
+        """As Constant.parts; one where the content can only be made whole."""
+        if self._rows is None:
+            return [lambda: self.array]
+        whole = math.prod(self._shape) * self._dtype.itemsize
+        return _parts(self._rows, self._shape[0], whole, nbytes)
+
+
+def _parts(
+    rows: Callable[[int, int], np.ndarray], count: int, whole: int, nbytes: int
+) -> list[Callable[[], np.ndarray]]:
+    """`rows` of ranges, one after another, that are `count` rows and `whole` bytes together."""
+    step = max(1, count * nbytes // max(1, whole))
+    return [partial(rows, at, min(at + step, count)) for at in range(0, count, step)]
 
 
 class Graph:

@@ -155,12 +155,13 @@ class Variant:
 class Weight:
     """A constant of the model at a fixed offset in the weights section.
 
-    data: anything with a C-contiguous buffer, or a function that makes it when it is written.
+    data: anything with a buffer, a function that makes it when it is written, or functions that
+    make its parts one after another.
     """
 
     offset: int
     nbytes: int
-    data: Any | Callable[[], Any]
+    data: Any | Callable[[], Any] | Sequence[Callable[[], Any]]
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ import os
 import re
 import struct
 from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import MISSING, asdict, fields
 from itertools import islice
 from pathlib import Path
@@ -57,7 +57,8 @@ SIGNATURE_BYTES = 96
 DIM_COMPUTED = -(2**63)
 DIM_MEASURED = -(2**63) + 1
 NO_OFFSET = 2**64 - 1
-AHEAD = 1  # weights that are made while another is written: each takes twice its size meanwhile
+MAKERS = 2  # threads that make parts of weights while others are written,
+AHEAD = 3  # so many parts at most: each takes two or three times its size meanwhile
 RELEASED = 32 << 20  # bytes written after which what was read for them is given back
 PAGE = {"x86_64": 4096}  # other architectures have pages of up to 64 kB
 LARGEST_PAGE = 65536
@@ -68,7 +69,7 @@ LARGEST_PAGE = 65536
 
 def write_artifact(program: abi.Program, destination: str | os.PathLike[str] | BinaryIO) -> None:
     """Write `program` to a path (atomically: a reader sees the old file or the new one) or to a
-    seekable binary file. Weights are streamed, one tensor in memory at a time."""
+    seekable binary file. Weights are streamed, a few parts in memory at a time."""
     if hasattr(destination, "write"):
         _write(program, destination)  # type: ignore[arg-type]
         return
@@ -115,39 +116,51 @@ def encode_header(table: bytes, file_bytes: int) -> bytes:
     return pack(hash_bytes(pack(0), table))
 
 
-def _weight_pieces(weights: Iterable[abi.Weight]) -> Iterator[Any]:
-    """The bytes of the section in order, gaps as zeros. The next weight is made by another thread
-    while one is written."""
+def _weight_pieces(weights: Sequence[abi.Weight]) -> Iterator[Any]:
+    """The bytes of the section in order, gaps as zeros. Parts that come next are made by other
+    threads while one is written."""
     end = released = 0
-    with ThreadPoolExecutor(AHEAD) as makers:
-        making: deque[tuple[abi.Weight, Future[Any]]] = deque()
-        waiting = iter(weights)
-        while True:
-            for weight in islice(waiting, AHEAD + 1 - len(making)):
-                making.append((weight, makers.submit(_weight_bytes, weight)))
-            if not making:
-                return
-            weight, made = making.popleft()
-            if weight.offset % abi.ALIGNMENT or weight.offset < end:
-                where = f"weight at offset {weight.offset}"
-                raise ValueError(f"{where}: unaligned, or over the one before")
-            if weight.offset > end:
-                yield bytes(weight.offset - end)
-            piece = made.result()
-            del made
+    made = _made_ahead(part for weight in weights for part in _parts(weight))
+    for weight in weights:
+        if weight.offset % abi.ALIGNMENT or weight.offset < end:
+            where = f"weight at offset {weight.offset}"
+            raise ValueError(f"{where}: unaligned, or over the one before")
+        if weight.offset > end:
+            yield bytes(weight.offset - end)
+        end = weight.offset
+        for piece in islice(made, len(_parts(weight))):
             yield piece
-            end = weight.offset + weight.nbytes
+            end += piece.nbytes
             if end - released >= RELEASED:
                 release_pages()
                 released = end
+        if end != weight.offset + weight.nbytes:
+            has = end - weight.offset
+            raise ValueError(f"weight has {has} bytes, planned were {weight.nbytes}")
 
 
-def _weight_bytes(weight: abi.Weight) -> Any:
-    data = weight.data() if callable(weight.data) else weight.data
-    piece = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-    if piece.nbytes != weight.nbytes:
-        raise ValueError(f"weight has {piece.nbytes} bytes, planned were {weight.nbytes}")
-    return piece
+def _parts(weight: abi.Weight) -> Sequence[Callable[[], Any]]:
+    """What makes a weight, part by part."""
+    data = weight.data
+    if isinstance(data, tuple | list):
+        return data
+    return (data if callable(data) else lambda: data,)
+
+
+def _made_ahead(parts: Iterable[Callable[[], Any]]) -> Iterator[Any]:
+    """The bytes that each function makes, in order."""
+    with ThreadPoolExecutor(MAKERS) as makers:
+        waiting = iter(parts)
+        making = deque(makers.submit(_bytes_of, part) for part in islice(waiting, AHEAD))
+        while making:
+            piece = making.popleft().result()
+            making.extend(makers.submit(_bytes_of, part) for part in islice(waiting, 1))
+            yield piece
+            del piece
+
+
+def _bytes_of(part: Callable[[], Any]) -> np.ndarray:
+    return np.ascontiguousarray(part()).reshape(-1).view(np.uint8)
 
 
 def encode_program(program: abi.Program) -> bytes:

@@ -204,13 +204,16 @@ class _Layouts(Edit):
                 lie = lie._replace(step=self.lanes)
             shape = lie.filter_shape(weights.shape)
 
-            def packed() -> np.ndarray:
-                filters = lie.pack_filter(weights)
+            def packed(first: int = 0, last: int | None = None) -> np.ndarray:
+                block = lie.result.block
+                own = weights[first * block : None if last is None else last * block]
+                filters = lie.pack_filter(own)
                 return pack_winograd(filters, edge) if edge else filters
 
             if edge:
                 shape = (shape[0], edge + 2, edge + 2, *shape[2:-4], shape[1], *shape[-2:])
-            filters = self.later((w, groups, lie, edge), packed, weights.dtype, shape)
+            rows = packed if lie.result.groups == 1 else None  # blocks hold neighbouring channels
+            filters = self.later((w, groups, lie, edge), packed, weights.dtype, shape, rows)
             image = self.pack(x, lie.image)
             if edge:
                 own = {name: window[name] for name in ("pads", "dilations")}
@@ -381,11 +384,12 @@ class _Layouts(Edit):
         """Packed weights of a product."""
         k, n = weights.shape[::-1] if transposed else weights.shape
 
-        def packed() -> np.ndarray:
-            return pack_dense(weights.array.T if transposed else weights.array, block)
+        def packed(first: int = 0, last: int | None = None) -> np.ndarray:
+            own = weights.array.T if transposed else weights.array
+            return pack_dense(own[:, first * block : None if last is None else last * block], block)
 
         shape = (-(-n // block), k, block)
-        return self.later((w, block, transposed), packed, weights.dtype, shape)
+        return self.later((w, block, transposed), packed, weights.dtype, shape, packed)
 
     def later(
         self,
@@ -393,10 +397,12 @@ class _Layouts(Edit):
         make: Callable[[], np.ndarray],
         of: np.dtype[Any],
         shape: tuple[int, ...],
+        rows: Callable[[int, int], np.ndarray] | None = None,
     ) -> Value:
-        """Packed weights, to be made when they are written; those of one key are one constant."""
+        """Packed weights, to be made when they are written (see Deferred); those of one key are one
+        constant."""
         if key not in self.weights:
-            self.weights[key] = self.constant(Deferred(make, of, shape), "w")
+            self.weights[key] = self.constant(Deferred(make, of, shape, rows), "w")
         return self.weights[key]
 
     def recurrent(self, node: Node) -> bool:
