@@ -29,7 +29,8 @@ def model_steps() -> tuple[str, ...]:
     from tilewright.graph.passes.pipeline import LAST, PIPELINE  # compile workers need no graphs
 
     passes, last = (tuple(name for name, _ in steps) for steps in (PIPELINE, LAST))
-    return ("import", *passes, "choose_layouts", *last, "fuse", "plan_memory", "host")
+    layouts = "widen_convolutions", "choose_layouts"
+    return ("import", *passes, *layouts, *last, "fuse", "plan_memory", "host")
 
 
 @dataclass(frozen=True)
