@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -14,14 +15,15 @@ import tilewright as tw
 
 MS = "com.microsoft"
 KINDS = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "int32": TensorProto.INT32}
+LETTERS = {"f": TensorProto.FLOAT, "i": TensorProto.INT32, "u": TensorProto.UINT32}
 
 
-def check(
-    op: str, inputs: dict[str, Any], *runs: dict[str, np.ndarray], tolerance: float = 2e-6,
+def made_of(
+    op: str, inputs: dict[str, Any], runs: Sequence[dict[str, np.ndarray]], results: str = "f",
     **attrs: Any,
-) -> None:  # fmt: skip
-    """One node, beside onnxruntime. inputs: None for one that is left out, a tensor for a constant,
-    a shape for what the runs give."""
+) -> tuple[Any, bytes]:  # fmt: skip
+    """One node, compiled, and its file. inputs: None for one that is left out, a tensor for a
+    constant, a shape for what the runs give. results: a letter for the type of each output."""
     fixed = [
         v if isinstance(v, TensorProto) else numpy_helper.from_array(v, k)
         for k, v in inputs.items()
@@ -33,16 +35,29 @@ def check(
         if isinstance(v, tuple)
     ]
     names = [k if v is not None else "" for k, v in inputs.items()]
-    node = helper.make_node(op, names, ["made"], domain=MS, **attrs)
-    made = helper.make_tensor_value_info("made", TensorProto.FLOAT, None)
+    outputs = [f"made{k}" for k in range(len(results))]
+    node = helper.make_node(op, names, outputs, domain=MS, **attrs)
+    made = [
+        helper.make_tensor_value_info(name, LETTERS[c], None)
+        for name, c in zip(outputs, results, strict=True)
+    ]
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MS, 1)]
-    graph = helper.make_graph([node], "g", given, [made], fixed)
+    graph = helper.make_graph([node], "g", given, made, fixed)
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    exe = tw.compile(model, cache=False, threads=1)
-    session = onnxruntime.InferenceSession(model.SerializeToString())
+    return tw.compile(model, cache=False, threads=1), model.SerializeToString()
+
+
+def check(
+    op: str, inputs: dict[str, Any], *runs: dict[str, np.ndarray], tolerance: float = 2e-6,
+    results: str = "f", **attrs: Any,
+) -> None:  # fmt: skip
+    """One node, as `made_of` describes it, beside onnxruntime."""
+    exe, file = made_of(op, inputs, runs, results, **attrs)
+    session = onnxruntime.InferenceSession(file)
     for feed in runs:
-        (wanted,) = session.run(None, feed)
-        np.testing.assert_allclose(exe(**feed)[0], wanted, rtol=tolerance, atol=tolerance)
+        theirs: list[Any] = list(session.run(None, feed))
+        for ours, wanted in zip(exe(**feed), theirs, strict=True):
+            np.testing.assert_allclose(ours, wanted, rtol=tolerance, atol=tolerance)
 
 
 @pytest.fixture
@@ -62,7 +77,7 @@ def test_products_of_coded_weights(draw: np.random.Generator, kind: int) -> None
         "b": draw.integers(0, 256, rows * columns // 2).astype(np.uint8),
         "absmax": np.abs(floats(draw, -(-rows * columns // block))),
     }
-    attrs = {"N": rows, "K": columns, "block_size": block, "quant_type": kind}
+    attrs: dict[str, Any] = {"N": rows, "K": columns, "block_size": block, "quant_type": kind}
     check("MatMulBnb4", parts, *({"x": floats(draw, n, columns)} for n in (1, 3)), tolerance=1e-5,
           **attrs)  # fmt: skip
 
@@ -155,7 +170,11 @@ def test_three_positions(
         "sin": floats(draw, 9, 4),
     }
     runs = [{"x": floats(draw, 2, n, 24), "at": draw.integers(0, 9, (3, 2, n))} for n in (1, 5)]
-    attrs = {"interleaved": interleaved, "mrope_layout": layout, "mrope_section": sections}
+    attrs: dict[str, Any] = {
+        "interleaved": interleaved,
+        "mrope_layout": layout,
+        "mrope_section": sections,
+    }
     check("MRotaryEmbedding", parts, *runs, num_heads=3, **attrs)
     parts["x"] = (2, 3, "n", 8)
     runs = [{"x": floats(draw, 2, 3, 5, 8), "at": draw.integers(0, 9, (3, 2, 5))}]
