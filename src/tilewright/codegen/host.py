@@ -59,6 +59,14 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Together:
+    """Launches that wait for each other in rows only: each row runs on one thread, all at once. In
+    the manifest's account they count for the first one's kernel."""
+
+    rows: tuple[tuple[Launch, ...], ...]
+
+
+@dataclass(frozen=True)
 class Branch:
     """Run `then` if the bool at `condition` holds, else `other`."""
 
@@ -122,7 +130,7 @@ class Check:
     what: str
 
 
-Step = Check | Launch | Branch | Repeat | Measure | Provide | Require
+Step = Check | Launch | Together | Branch | Repeat | Measure | Provide | Require
 MOST_MEASURED = 1 << 40
 
 
@@ -248,6 +256,8 @@ class _Main(_Sizes):
     def step(self, step: Step) -> None:
         if isinstance(step, Launch):
             self.launch(step)
+        elif isinstance(step, Together):
+            self.together(step)
         elif isinstance(step, Branch):
             self.branch(step)
         elif isinstance(step, Measure):
@@ -264,17 +274,42 @@ class _Main(_Sizes):
             self.repeat(step)
 
     def launch(self, step: Launch) -> None:
-        self.kernels.add(step.symbol)
-        self.slots = max(self.slots, len(step.buffers) + len(step.symbols))
-        for n, place in enumerate(step.buffers):
-            self.put("ptr", self.address(place), n)
-        for n, size in enumerate(step.symbols, len(step.buffers)):
-            self.put("i64", self.size(size), n)
-        extent = self.size(step.extent)
+        self.fill(step, 0)
+        self.start(step, step.symbol, self.size(step.extent))
+
+    def start(self, step: Launch, symbol: str, extent: str) -> None:
         start = self.field("ptr", "%call", LAUNCH)
         kernel = ~step.kernel if step.continues else step.kernel
-        passed = f'ptr %call, i32 {kernel}, ptr @"{step.symbol}", ptr %frame, i64 {extent}'
+        passed = f'ptr %call, i32 {kernel}, ptr @"{symbol}", ptr %frame, i64 {extent}'
         self.b.effect(f"call void {start}({passed})")
+
+    def fill(self, step: Launch, first: int) -> int:
+        """Write a kernel's frame into the slots from `first` on; gives the slot behind it."""
+        self.kernels.add(step.symbol)
+        symbols = first + len(step.buffers)
+        end = symbols + len(step.symbols)
+        self.slots = max(self.slots, end)
+        for n, place in enumerate(step.buffers, first):
+            self.put("ptr", self.address(place), n)
+        for n, size in enumerate(step.symbols, symbols):
+            self.put("i64", self.size(size), n)
+        return end
+
+    def together(self, step: Together) -> None:
+        """One region of as many iterations as there are rows, over a frame that holds all frames,
+        each with its kernel's extent behind it."""
+        slot, rows = 0, list[list[tuple[str, int, int]]]()
+        for row in step.rows:
+            rows.append([])
+            for launch in row:
+                end = self.fill(launch, slot)
+                self.slots = max(self.slots, end + 1)
+                self.put("i64", self.size(launch.extent), end)
+                rows[-1].append((launch.symbol, slot, end))
+                slot = end + 1
+        name = f"together{len(self.own)}"
+        self.own[name] = rows_kernel(name, rows)
+        self.start(step.rows[0][0], name, str(len(rows)))
 
     def put(self, kind: str, value: str, slot: int) -> None:
         at = self.b.pure(f"getelementptr i8, ptr %frame, i64 {8 * slot}")
@@ -413,6 +448,48 @@ class _Main(_Sizes):
         if step.rounds is not None:
             total = self.b.value(f"load i64, ptr {rounds}, align 8")
             self.b.effect(f"store i64 {total}, ptr {self.address(step.rounds)}, align 8")
+
+
+def rows_kernel(name: str, rows: Sequence[Sequence[tuple[str, int, int]]]) -> str:
+    """A kernel whose iterations run one row of kernels each, all of a kernel on the spot. rows: of
+    each kernel its symbol, its frame's first slot and the slot of its extent."""
+    picks = " ".join(f"i64 {n}, label %row{n}" for n in range(len(rows)))
+    lines = [
+        f"define internal void @{name}(ptr %frame, ptr %scratch, i64 %begin, i64 %end) {{",
+        "entry:",
+        "  br label %head",
+        "head:",
+        "  %i = phi i64 [ %begin, %entry ], [ %next, %tail ]",
+        "  %more = icmp slt i64 %i, %end",
+        "  br i1 %more, label %pick, label %out",
+        "pick:",
+        f"  switch i64 %i, label %tail [ {picks} ]",
+    ]
+    for n, row in enumerate(rows):
+        lines.append(f"row{n}:")
+        for k, (symbol, first, last) in enumerate(row):
+            of = f"{n}_{k}"
+            lines += [
+                f"  %frame{of} = getelementptr i8, ptr %frame, i64 {8 * first}",
+                f"  %at{of} = getelementptr i8, ptr %frame, i64 {8 * last}",
+                f"  %extent{of} = load i64, ptr %at{of}, align 8",
+                f"  %some{of} = icmp sgt i64 %extent{of}, 0",
+                f"  br i1 %some{of}, label %run{of}, label %ran{of}",
+                f"run{of}:",
+                f'  call void @"{symbol}"(ptr %frame{of}, ptr %scratch, i64 0, i64 %extent{of})',
+                f"  br label %ran{of}",
+                f"ran{of}:",
+            ]
+        lines.append("  br label %tail")
+    lines += [
+        "tail:",
+        "  %next = add nsw i64 %i, 1",
+        "  br label %head",
+        "out:",
+        "  ret void",
+        "}",
+    ]
+    return "\n".join(lines)
 
 
 def _shapes(

@@ -36,6 +36,7 @@ from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.pipeline import LAST, NEEDED, PIPELINE, optimise
 from tilewright.graph.passes.plan_memory import plan_memory
+from tilewright.graph.passes.run_together import run_together
 from tilewright.graph.passes.widen_convolutions import widen_convolutions
 from tilewright.ir.stmt import Func
 from tilewright.runtime import abi
@@ -296,7 +297,7 @@ def compile_graph(
     likely = likely_values(graph)
     seen = [stages.observe("passes"), *watchers]
     with stages("passes"):
-        fused = prepare(graph, machines[0], opt_level, seen, winograd)
+        fused = run_together(prepare(graph, machines[0], opt_level, seen, winograd), threads)
         release_pages()  # weights that were folded into others, or read to be looked at
     with stages("te"):
         groups, funcs, own, unique, jobs = kernel_jobs(fused, machines[0], threads, watch)

@@ -26,6 +26,7 @@ from tilewright.codegen.host import (
     Provide,
     Require,
     Step,
+    Together,
     host_program,
 )
 from tilewright.codegen.link import link
@@ -218,6 +219,9 @@ def _steps(
         | dict.fromkeys(graph.measured, (0, None))
     )
     huge = _may_be_huge(graph, most)
+    rows: dict[str, tuple[Launch, ...]] = {}
+    named = [tuple(fused.groups[n].name for n in team) for team in fused.together]
+    teams = {name: team for team in named for name in team}
     always = [n for g in fused.groups if not g.demand for n in g.nodes]
     needed = dict(sizes_of_values(always, place.measured))
     for size, what in (*graph.required, *needed.items()):
@@ -248,8 +252,15 @@ def _steps(
         for node in group.nodes:
             for size, what in required_by(node, known):
                 require(size, what, () if provides else group.demand)
-        for step in launches:
-            add(step, () if isinstance(step, Provide) else group.demand)
+        rows[group.name] = tuple(s for s in launches if isinstance(s, Launch))
+        team = teams.get(group.name, (group.name,))
+        for step in provides:
+            add(step)
+        if group.name == team[-1]:
+            alone = len(team) == 1
+            ready = rows[group.name] if alone else (Together(tuple(rows[name] for name in team)),)
+            for step in ready:
+                add(step, group.demand)
     return _under_conditions(steps, place), tells
 
 

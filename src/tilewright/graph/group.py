@@ -83,12 +83,22 @@ class FusedGroup:
 
 
 class FusedGraph:
-    """A graph and its groups, in an order of execution."""
+    """A graph and its groups, in an order of execution. together: ranges of groups that run at
+    once (see `run_together`)."""
 
-    __slots__ = ("graph", "groups")
+    __slots__ = ("graph", "groups", "together")
 
-    def __init__(self, graph: Graph, groups: Sequence[FusedGroup]) -> None:
-        self.graph, self.groups = graph, tuple(groups)
+    def __init__(
+        self, graph: Graph, groups: Sequence[FusedGroup], together: Sequence[range] = ()
+    ) -> None:
+        self.graph, self.groups, self.together = graph, tuple(groups), tuple(together)
+
+    def at_once(self) -> list[range]:
+        """For each group, which run at once with it, itself included."""
+        found = [range(n, n + 1) for n in range(len(self.groups))]
+        for team in self.together:
+            found[team.start : team.stop] = [team] * len(team)
+        return found
 
     def explain(self) -> str:
         """Every group, explained."""

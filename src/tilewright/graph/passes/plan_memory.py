@@ -162,11 +162,12 @@ def _pieces(
     pieces: list[Piece] = []
     of_value: dict[Value, Piece] = {}
     of_group: dict[str, Piece] = {}
-    for n, group in enumerate(fused.groups):
+    for n, (group, team) in enumerate(zip(fused.groups, fused.at_once(), strict=True)):
         extra = sizes.size(workspace.get(group.name, 0))
         may_lack = bool(group.demand)
         if as_int(extra) != 0 and measured.isdisjoint(sizes.symbols([extra])):
-            piece = of_group[group.name] = _piece(extra, n, n, scale, may_lack)
+            piece = _piece(extra, team[0], team[-1], scale, may_lack)
+            of_group[group.name] = piece
             pieces.append(piece)
         if group.is_view:
             continue
@@ -178,7 +179,7 @@ def _pieces(
                 piece = over
                 piece.last = last[value]
             else:
-                piece = _piece(value.nbytes, n, last[value], scale, may_lack)
+                piece = _piece(value.nbytes, team[0], last[value], scale, may_lack)
                 pieces.append(piece)
             piece.values.append(value)
             of_value[value] = piece
@@ -188,9 +189,9 @@ def _pieces(
 def _lives(fused: FusedGraph, bases: Mapping[Value, Value]) -> dict[Value, int]:
     """The last group in which each value is read or made; that of a view counts for its base."""
     last: dict[Value, int] = {}
-    for n, group in enumerate(fused.groups):
+    for group, team in zip(fused.groups, fused.at_once(), strict=True):
         for value in (*group.inputs, *group.outputs, *(v for v, _ in group.demand)):
-            last[bases.get(value, value)] = n
+            last[bases.get(value, value)] = team[-1]
     return last
 
 
@@ -211,11 +212,11 @@ def _buffers(
     free_from: list[int] = []  # for each buffer, the group from which on it is free
     first = len(fused.graph.outputs)
     found: dict[Value, int] = {}
-    for n, group in enumerate(fused.groups):
+    for group, team in zip(fused.groups, fused.at_once(), strict=True):
         for value in () if group.is_view else group.outputs:
             if value in places or not is_measured(value, measured):
                 continue
-            slot = next((k for k, at in enumerate(free_from) if at <= n), len(free_from))
+            slot = next((k for k, at in enumerate(free_from) if at <= team[0]), len(free_from))
             free_from[slot : slot + 1] = [last[value] + 1]
             found[value] = first + slot
     return found

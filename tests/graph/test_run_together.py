@@ -1,0 +1,118 @@
+"""run_together: recurrences that do not wait for each other run at once; orders and memory."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.driver.compile import compile_graph
+from tilewright.graph import Builder, evaluate, sizes
+from tilewright.graph.group import FusedGraph
+from tilewright.graph.passes.fuse import fuse
+from tilewright.graph.passes.plan_memory import plan_memory
+from tilewright.graph.passes.run_together import run_together
+from tilewright.ir.expr import Var
+from tilewright.target.target import target
+
+RNG = np.random.default_rng(5)
+HIDDEN = 16
+
+
+def weights(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32) / 4
+
+
+def two_layers(op: str, lengths: bool = False):
+    """Two layers of two directions over an open length."""
+    build, gates = Builder(), {"lstm": 4, "gru": 3, "rnn": 1}[op]
+    x = build.input("x", "f32", (Var("n"), 2, 8))
+    ends = [build.input("ends", "i64", (2,))] if lengths else []
+    start = build.constant(np.zeros((2, HIDDEN), np.float32))
+    for _ in range(2):
+        ways = []
+        for reverse in (False, True):
+            depth = 8 if x.name == "x" else 2 * HIDDEN
+            w = build.constant(weights(depth, gates * HIDDEN))
+            own = build.constant(weights(gates * HIDDEN, HIDDEN))
+            state = {"lstm": [start, start], "rnn": [start]}.get(op)
+            state = state or [build.constant(weights(HIDDEN)), start]
+            parts = [build.emit("matmul", x, w), own, *state]
+            if ends and op == "lstm":
+                parts.append(build.constant(weights(3 * HIDDEN)))
+            ways.append(build.emit(op, *parts, *ends, reverse=reverse)[0])
+        x = build.emit("concat", *ways, axis=2)
+    return build.finish({"y": build.emit("tanh", x)})
+
+
+def is_in_order(fused: FusedGraph) -> bool:
+    ready = {*fused.graph.inputs, *fused.graph.constants}
+    for n, group in enumerate(fused.groups):
+        if not ready.issuperset((*group.inputs, *(v for v, _ in group.demand))):
+            return False
+        team = next((t for t in fused.together if n in t), range(n, n + 1))
+        if n == team[-1]:
+            ready.update(v for k in team for v in fused.groups[k].outputs)
+    return True
+
+
+@pytest.mark.parametrize("op", ["lstm", "gru", "rnn"])
+def test_directions_stand_side_by_side(op):
+    before = fuse(two_layers(op))
+    after = run_together(before, 2)
+    assert [len(team) for team in after.together] == [2, 2]
+    assert {g.name for g in after.groups} == {g.name for g in before.groups}
+    assert is_in_order(after)
+    assert all(after.groups[n].anchor.op == op for team in after.together for n in team)
+    assert run_together(before, 1) is before
+
+
+def test_layers_that_wait_for_each_other_stay():
+    build = Builder()
+    x, start = build.input("x", "f32", (Var("n"), 1, 4)), build.input("h", "f32", (1, 4))
+    for _ in range(3):
+        x = build.emit("rnn", x, build.constant(weights(4, 4)), start)[0]
+    fused = run_together(fuse(build.finish({"y": x})), 4)
+    assert fused.together == () and is_in_order(fused)
+
+
+def test_what_lives_while_a_team_runs_is_apart():
+    fused = run_together(fuse(two_layers("lstm")), 2)
+    extra = {g.name: 1000 for g in fused.groups if g.anchor.op == "lstm"}
+    plan = plan_memory(fused, workspace=extra)
+    known = plan.known({Var("n"): 7})
+    for team in fused.together:
+        taken = []
+        for group in (fused.groups[n] for n in team):
+            spaces = [(plan.places[v], v.nbytes) for v in (*group.inputs, *group.outputs)]
+            spaces.append((plan.workspaces[group.name], 1000))
+            for place, nbytes in spaces:
+                if place.space == "arena":
+                    at, size = (sizes.at(s, known) for s in (place.at, nbytes))
+                    taken.append((at, at + size))
+        taken = sorted(set(taken))
+        assert all(a[1] <= b[0] for a, b in pairwise(taken))
+
+
+def host_texts(graph) -> list[str]:
+    """The host programs for two threads."""
+    seen: list[str] = []
+    watching = [lambda step, _, after, __: seen.append(after) if step == "host" else None]
+    compile_graph(graph, [target("cpu")], 2, observers=watching)
+    return seen
+
+
+@pytest.mark.parametrize("lengths", [False, True])
+@pytest.mark.parametrize("op", ["lstm", "gru", "rnn"])
+def test_threads_change_no_bit(op, lengths):
+    graph = two_layers(op, lengths)
+    assert any("@together" in text for text in host_texts(graph))
+    one, two = (tw.compile(graph, threads=n, cache=False) for n in (1, 2))
+    for steps in (1, 9, 40):
+        given = [RNG.standard_normal((steps, 2, 8)).astype(np.float32)]
+        given += [np.array([steps, max(1, steps - 3)])] if lengths else []
+        expected = evaluate(graph, given)
+        for _ in range(3):
+            (a,), (b,) = one(*given), two(*given)
+            np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(a, expected[0], rtol=1e-4, atol=1e-5)
