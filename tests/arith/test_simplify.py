@@ -245,6 +245,9 @@ def test_facts_from_conditions() -> None:
     assert tail.simplify(i_o * 16 + i_i < n) == const(True, bool_)
     assert tail.simplify(i_o * 16 < n) == const(True, bool_)
     assert isinstance(tail.simplify(i_o * 16 + 15 < n), Binary)
+    several = known.under(parse_expr("(n + 1) // 2 >= 17", (n,)))  # n + 1 is 34 or more
+    assert several.simplify(i_i * 2 + 3 <= n) == const(True, bool_)
+    assert isinstance(several.simplify(i_i * 2 + 4 <= n), Binary)
     multiple = known.under(parse_expr("n % 16 == 0", (n,)))
     assert multiple.simplify(n // 16 * 16) == n
     assert multiple.simplify(n // 16 * 32 + i_i) == i_i + n * 2

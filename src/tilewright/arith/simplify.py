@@ -221,6 +221,9 @@ class Facts(Forms):
             else:
                 hi = min(hi, others // -c)
             self.given[t] = (lo, hi)
+            if lo > -inf and isinstance(t, Binary) and t.op is BinaryOp.floordiv:
+                if (by := as_int(t.b)) and by > 0:  # a // 2 >= 17 says that a >= 34
+                    self._learn(self.affine(t.a) - int(lo) * by)
         self._forget()
 
     def _forget(self) -> None:

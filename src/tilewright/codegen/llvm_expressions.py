@@ -99,6 +99,7 @@ class Expressions:
         self.arithmetics: dict[int, Arithmetic | None] = {}  # by identity
         self.lanes = 0  # of the vectorised loop around; 0: none
         self.mask: str | None = None  # the lanes that are on; None: all
+        self.remainders: dict[str, int] = {}  # names of numbers from 0 to below these
         self.some_active = False  # the mask is known to have a lane that is on
         self.lane_buffers: set[str] = (
             set()
@@ -137,7 +138,10 @@ class Expressions:
         if made is not None:
             return made
         values = a.value(self.b, self.lanes), b.value(self.b, self.lanes)
-        return _term(self.arithmetic(e.op, *values))
+        made = _term(self.arithmetic(e.op, *values))
+        if e.op is BinaryOp.floormod and b.is_constant and b.constant > 0:
+            self.remainders |= dict.fromkeys(made.terms, b.constant)
+        return made
 
     def chosen(self, e: Select) -> Linear | None:
         """A choice that is known for every lane; None if it is another."""
@@ -286,6 +290,12 @@ class Expressions:
             if flags in ("all", "none"):
                 return constant(flags == "all", bool_)
             return Value(flags, bool_, self.lanes)
+        if flat.terms and all(t in self.remainders for t in flat.terms):
+            spans = [c * (self.remainders[t] - 1) for t, c in flat.terms.items()]
+            ends = [flat.constant + sum(f(0, n) for n in spans) for f in (min, max)]
+            flags = {_flags(op, offsets, end) for end in ends}
+            if flags in ({"all"}, {"none"}):
+                return constant(flags == {"all"}, bool_)
         x, y = right.scalar(self.b), left.scalar(self.b)
         bound = x if y == "0" else self.b.call("i64", "llvm.ssub.sat.i64", [("i64", x), ("i64", y)])
         bound = self.b.call("i64", "llvm.smax.i64", [("i64", bound), ("i64", str(low))])

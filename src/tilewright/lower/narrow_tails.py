@@ -125,7 +125,7 @@ class _Narrow:
         """The rounds that a last tile leaves over, in tiles of powers of two."""
         most = tile.wide - (tile.unit == 1)  # all vectors, if the last of them is cut
         again, count, steps = Var(fresh("again", self.taken)), rest, list[Stmt]()
-        twice = tile.unit == 1 and most >= THREE and _accumulates(body, own)
+        twice = tile.unit == 1 and most >= THREE and accumulates(body, own)
         twice = twice and not _asks(body, tile)  # where a round is would be a choice in itself
         if twice:
             count = Var(fresh("count", self.taken))
@@ -298,7 +298,7 @@ def _round(
     return (step, index.const) if alone and rounds[0] in tile.loops else _NEITHER
 
 
-def _accumulates(body: Stmt, own: set[Buffer]) -> bool:
+def accumulates(body: Stmt, own: set[Buffer]) -> bool:
     """Are there sums, in buffers of the body's own? Then no result lies where an operand was, and a
     round may be taken twice."""
     return any(

@@ -54,6 +54,7 @@ LARGE = 64  # places side by side that an open size stands for
 UNKNOWN = (1 << 16) - 1  # an open size: long, and no multiple of anything
 WRITTEN = 112  # multiply-adds written out for rows that share what they read
 SHORTEST = 4  # lanes: numbers that are combined one by one
+OPEN_ROWS = 2  # of an image of open height whose windows vectors walk along, side by side
 IN_FLIGHT = 4  # vectors of partial results: as many as an addition takes cycles
 
 
@@ -139,7 +140,10 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     asks = any(isinstance(n, Select) for n in visit(block.body))  # each place, at its ends
     count = extent(schedule, last, 1 if asks and windows and not walks_window(block) else LARGE)
     fit = heights(count, 1, target.vector_registers)
-    beside = schedule.decide("columns", strip(count, side_by_side), fit)
+    rows = strip(count, side_by_side)
+    if not extent(schedule, last, 0) and walks_window(block):
+        rows = min(OPEN_ROWS, fit[-1])  # short tails; neighbours share a part of what they read
+    beside = schedule.decide("columns", rows, fit)
     column = ""
     if beside > 1:
         tile, column = split(schedule, last, beside)

@@ -35,7 +35,6 @@ from tilewright.graph.passes.sought_layouts import (
     FINITE,
     POOLS,
     channels_of,
-    gathers,
     is_image,
     is_open,
     keeps_channels,
@@ -433,7 +432,7 @@ class _Layouts(Edit):
 
     def pool(self, node: Node) -> bool:
         (x,) = node.inputs
-        if not is_image(x) or (x not in self.packed and not gathers(node, self.lanes)):
+        if not is_image(x) or x not in self.packed:
             return False
         if x not in self.packed:
             self.pack(x, Packing(self.lanes))

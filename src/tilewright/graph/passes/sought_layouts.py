@@ -8,7 +8,6 @@ run on any packing: whoever makes such a value may as well make it packed.
 from __future__ import annotations
 
 from collections import Counter
-from math import prod
 
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.passes.channels import Packing
@@ -21,7 +20,6 @@ FINITE = frozenset(
     " neg erf minimum maximum softplus softsign".split()
 )
 POOLS = frozenset({"max_pool", "avg_pool"})
-TAPS_TO_PACK = 9  # of a pool: what packing and unpacking its image costs is saved by so many
 
 
 def sought_packed(graph: Graph, lanes: int) -> dict[Value, Packing]:
@@ -32,7 +30,6 @@ def sought_packed(graph: Graph, lanes: int) -> dict[Value, Packing]:
     asked: Counter[Value] = Counter()  # readers that want it packed
     for node in reversed(graph.nodes):
         packs = node.op == "conv" and node["groups"] == 1 and node.inputs[1] in graph.constants
-        packs = packs or (node.op in POOLS and gathers(node, lanes))
         wanted = len(node.outputs) == 1 and node.output in sought
         moves = node.op == "gather" and node["axis"] % node.inputs[0].rank > 1
         moves = moves or (node.op == "pad" and keeps_channels(node) and is_open(node))
@@ -61,15 +58,6 @@ def keeps_channels(pad: Node) -> bool:
 def is_open(pad: Node) -> bool:
     """Is it only the run that knows by how much?"""
     return any(as_int(p) is None for p in (*pad["before"], *pad["after"]))
-
-
-def gathers(node: Node, lanes: int) -> bool:
-    """Whether the windows of a pool over rows of open length had better lie packed: vectors along a
-    row would be masked at every tap."""
-    (x,) = node.inputs
-    channels = channels_of(x) if x.dtype is f32 else 0
-    pays = as_int(x.shape[-1]) is None and prod(node["kernel"]) >= TAPS_TO_PACK
-    return pays and channels > 0 and Packing(lanes).is_full(channels)
 
 
 def is_image(value: Value) -> bool:

@@ -1,0 +1,203 @@
+"""overlap_tails: the last vector of an open extent begins so early that it is whole.
+
+In: stage "loops". Out: stage "loops". Vectors along an open extent end in one of which some lanes
+are off; where elements lie apart, each of its loads has masks of its own to make. The one idea: of
+n elements, more than a vector has lanes, the last vector takes the last ones, and computes some
+that the one before it has computed. It stores the same numbers twice, so that operands must not lie
+where results do, as they never do where a kernel reduces; and nothing but the element may say what
+is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.arith.affine import Affine
+from tilewright.arith.simplify import Facts, loop_range
+from tilewright.ir.dtype import i64
+from tilewright.ir.expr import Binary, Expr, Load, Select, Var, as_int, const
+from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, If, Stmt, Store, seq
+from tilewright.ir.walk import free_vars, visit
+from tilewright.lower.lower_blocks import all_of, parts_of
+from tilewright.lower.narrow_tails import accumulates
+from tilewright.lower.partition_loops import BOUNDS, own_memory
+
+
+def overlap_tails(func: Func) -> Func:
+    """Let the last vector of windows over an open extent end where that does.
+
+    rewrite:
+        for i_o in serial(0, (n + 3) // 4):             if n >= 5:
+            for i_i in vectorize(0, 4):                     for i_o in serial(0, (n - 1) // 4):
+                if i_o * 4 + i_i < n:              →            for i_i in vectorize(0, 4):
+                    B[i_o * 4 + i_i] = …                            B[i_o * 4 + i_i] = …
+                                                            for i_i in vectorize(0, 4):
+                                                                B[n - 4 + i_i] = …
+                                                        else:
+                                                            …
+    """
+    symbols = frozenset(p for p in func.params if isinstance(p, Var))
+    if not symbols:
+        return func
+    body = _Overlap(symbols).go(func.body, Facts(dict.fromkeys(symbols, (0, None))))
+    if body is func.body:
+        return func
+    return func.replace(body=own_memory(body, {b.name for b in func.buffers}))
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A loop over vectors of `lanes` elements of `count`, by the lanes of loops `inner`; `guards`
+    say where they end."""
+
+    loop: Var
+    lanes: int
+    count: Affine
+    inner: frozenset[Var]
+    guards: frozenset[Expr]
+
+
+class _Overlap:
+    def __init__(self, symbols: frozenset[Var]) -> None:
+        self.symbols = symbols
+
+    def go(self, s: Any, known: Facts) -> Any:
+        if isinstance(s, For):
+            inside = known.bind(s.var, *loop_range(s))
+            made = self.overlapped(s, inside) if s.kind == "serial" else None
+            if made is not None:
+                return made
+            body = self.go(s.body, inside)
+            return s if body is s.body else s.replace(body=body)
+        if isinstance(s, Store | Eval):
+            return s
+        return s.map_children(lambda c: self.go(c, known) if isinstance(c, Stmt) else c)
+
+    def overlapped(self, s: For, known: Facts) -> Stmt | None:
+        """The loop with a whole last vector; None where it has none, or must not compute twice."""
+        for inner in visit(s.body):
+            if isinstance(inner, For):
+                known = known.bind(inner.var, *loop_range(inner))
+        tile = self.tile(s, known)
+        if tile is None:
+            return None
+        own = {n.buffer for n in visit(s.body) if isinstance(n, Alloc)}
+        if not accumulates(s.body, own) or not self.may_repeat(s.body, tile, own, known):
+            return None
+        several = known.expr(tile.count - tile.lanes) > const(0)
+        before = known.expr(tile.count - 1) // const(tile.lanes)
+        body = _without(s.body, tile)
+        last = _Last(tile, known).go(body)
+        return If(several, seq(s.replace(stop=before, body=body), last), s)
+
+    def tile(self, s: For, known: Facts) -> _Tile | None:
+        """The vectors that a loop walks, if all that its body does is under one condition on their
+        lanes and what the taps of windows are asked."""
+        found: dict[tuple[Any, int, int], tuple[Affine, set[Var], set[Expr]]] = {}
+        if as_int(s.start) != 0 or not _asks(s.body, s.var):
+            return None
+        for part, lane in _guards(s.body, None):
+            if lane is None or s.var not in free_vars(part):
+                continue
+            if not isinstance(part, Binary) or part.op not in BOUNDS or part.a.dtype is not i64:
+                return None
+            sign, more = BOUNDS[part.op]
+            form = known.sum(known.affine(part.b), known.affine(part.a), -1) * sign + more
+            lanes = as_int(lane.extent) or 0
+            if form.terms.get(lane.var) != -1 or form.terms.get(s.var) != -lanes:
+                return None
+            terms = {t: c for t, c in form.terms.items() if t not in (lane.var, s.var)}
+            if not all(known.variables(t) <= self.symbols for t in terms):
+                return None
+            count = Affine(terms, form.const + 1)
+            name = frozenset(terms.items()), count.const, lanes
+            _, vectors, guards = found.setdefault(name, (count, set(), set()))
+            vectors.add(lane.var)
+            guards.add(part)
+        if len(found) != 1:
+            return None
+        (((_, _, lanes), (count, vectors, guards)),) = found.items()
+        return _Tile(s.var, lanes, count, frozenset(vectors), frozenset(guards))
+
+    def may_repeat(self, body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> bool:
+        """Whether what is computed and where it is stored follows from which element it is."""
+        written = {n.buffer for n in visit(body) if isinstance(n, Store)} - own
+        read = {n.buffer for n in visit(body) if isinstance(n, Load)} - own
+        if written & read or any(isinstance(n, Eval) for n in visit(body)):
+            return False
+        return all(self.is_of_element(e, tile, known) for e in _indices(body, own))
+
+    def is_of_element(self, e: Expr, tile: _Tile, known: Facts) -> bool:
+        """Whether a number is told by the element: `loop * lanes + lane`, times something."""
+        form = known.affine(e)
+        mine = tile.inner | {tile.loop}
+        for t in form.terms:  # the least of several, a quotient
+            if t not in mine and free_vars(t) & mine:
+                parts = [c for c in t.children() if isinstance(c, Expr)]
+                if not all(c.dtype is i64 and self.is_of_element(c, tile, known) for c in parts):
+                    return False
+        apart = form.terms.get(tile.loop, 0)
+        used = [v for v in tile.inner if v in form.terms]
+        whole = apart % tile.lanes == 0 and len(used) < 2
+        return whole and all(form.terms.get(v, 0) * tile.lanes == apart for v in used)
+
+
+def _guards(s: Any, lane: For | None) -> Iterator[tuple[Expr, For | None]]:
+    """Parts of the conditions of branches, with the vectorised loop around each."""
+    if isinstance(s, For) and s.kind == "vectorize":
+        lane = s
+    if isinstance(s, If):
+        yield from ((p, lane) for p in parts_of(s.cond))
+    for c in s.children():
+        if isinstance(c, Stmt):
+            yield from _guards(c, lane)
+
+
+def _asks(body: Stmt, loop: Var) -> bool:
+    """Are there choices of what to read that depend on the vector, as at the ends of windows?"""
+    return any(isinstance(n, Select) and loop in free_vars(n.cond) for n in visit(body))
+
+
+def _indices(s: Any, own: set[Buffer]) -> Iterator[Expr]:
+    """The whole numbers that a statement works with, but where they tell places in buffers of its
+    own."""
+    if isinstance(s, Load | Store) and s.buffer in own:
+        if isinstance(s, Store):
+            yield from _indices(s.value, own)
+        return
+    if isinstance(s, Expr) and s.dtype is i64 and not any(isinstance(n, Load) for n in visit(s)):
+        yield s
+        return
+    for c in s.children():
+        yield from _indices(c, own)
+
+
+def _without(s: Any, tile: _Tile) -> Any:
+    """A statement without the tile's conditions."""
+    if isinstance(s, If):
+        left = [p for p in parts_of(s.cond) if p not in tile.guards]
+        if not left:
+            return _without(s.then, tile)
+        s = s.replace(cond=all_of(left))
+    return s.map_children(lambda c: _without(c, tile) if isinstance(c, Stmt) else c)
+
+
+class _Last:
+    """The tile's last vector, which begins where `loop * lanes` were `count - lanes`."""
+
+    def __init__(self, tile: _Tile, known: Facts) -> None:
+        self.tile, self.known = tile, known
+        self.start = tile.count - tile.lanes
+
+    def go(self, s: Any) -> Any:
+        loop, lanes = self.tile.loop, self.tile.lanes
+        if not isinstance(s, Expr) or s.dtype is not i64 or loop not in free_vars(s):
+            return s.map_children(self.go)
+        form = self.known.affine(s)
+        made = Affine({}, form.const)
+        for t, c in form.terms.items():
+            moved = self.start if t == loop else self.known.affine(t.map_children(self.go))
+            made = self.known.sum(made, moved, c // lanes if t == loop else c)
+        return self.known.expr(made)

@@ -1,0 +1,81 @@
+"""overlap_tails: the last vector of an open extent begins where it is whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lower.programs import same_meaning
+from tilewright.ir.parse import parse_func
+from tilewright.ir.stmt import For, Func, If
+from tilewright.ir.text import print_func
+from tilewright.ir.verify import verify
+from tilewright.ir.walk import visit
+from tilewright.lower.overlap_tails import overlap_tails
+from tilewright.lower.partition_loops import partition_loops
+from tilewright.lower.pipeline import simplify
+
+SIZES = (0, 1, 2, 3, 7, 8, 9, 10, 15, 16, 17, 18, 33)
+
+POOL = """
+def pool(A: f32[n], B: f32[n], n: i64):
+    for o in serial(0, ((n + 1) // 2 + 3) // 4):
+        with alloc(f32[4], "local") as most:
+            for z in vectorize(0, 4):
+                if o * 4 + z < (n + 1) // 2:
+                    most[z] = -9.0
+            for r in unroll(0, 3):
+                for v in vectorize(0, 4):
+                    if o * 4 + v < (n + 1) // 2:
+                        most[v] = max(most[v], select(o * 8 + v * 2 + r >= 1 and o * 8 + v * 2 + r <= n, A[o * 8 + v * 2 + r - 1], -9.0))
+            for w in vectorize(0, 4):
+                if o * 4 + w < (n + 1) // 2:
+                    B[o * 4 + w] = most[w]
+"""  # noqa: E501
+COUNTED = POOL.replace(
+    "= most[w]", "= most[w] / cast(f32, min(o * 8 + w * 2 + 2, n) - max(o * 8 + w * 2 - 1, 0))"
+)
+OF_LANES = POOL.replace("= most[w]", "= most[w] + cast(f32, w)")
+IN_PLACE = POOL.replace("B[o * 4 + w] = most[w]", "B[o * 4 + w] = most[w] + B[o * 4 + w]")
+OPERAND = """
+def moved(A: f32[n], B: f32[n], n: i64):
+    for o in serial(0, (n + 3) // 4):
+        for v in vectorize(0, 4):
+            if o * 4 + v < n:
+                B[o * 4 + v] = select(o * 4 + v >= 1, A[max(o * 4 + v - 1, 0)], 0.0)
+"""
+
+
+def overlapped(text: str) -> Func:
+    func = parse_func(text)
+    made = overlap_tails(func)
+    verify(made, "loops")
+    for n in SIZES:
+        same_meaning(func, made, n=n)
+        same_meaning(func, simplify(partition_loops(made)), n=n)
+    return made
+
+
+@pytest.mark.parametrize("text", [POOL, COUNTED])
+def test_windows(text: str) -> None:
+    """More results than lanes are computed without conditions on lanes, the last ones from the end
+    on."""
+    made = overlapped(text)
+    (branch,) = [n for n in visit(made.body) if isinstance(n, If) and n.other is not None]
+    assert not [n for n in visit(branch.then) if isinstance(n, If)]
+    whole = simplify(partition_loops(made))
+    assert "(n + 1) // 2 >= 5" in print_func(whole)
+    assert "v * 2 + r < (n + 1) % 2 + 8" in print_func(whole)  # all that the last vector asks
+
+
+@pytest.mark.parametrize("text", [OF_LANES, IN_PLACE, OPERAND], ids=["lanes", "place", "operand"])
+def test_what_must_not_be_computed_twice(text: str) -> None:
+    """A value that the lane tells, a result that is read, and an operand that may lie where the
+    result does (nothing is reduced)."""
+    func = parse_func(text)
+    assert overlap_tails(func) is func
+
+
+def test_loops_that_threads_share_stay() -> None:
+    func = parse_func(POOL.replace("for o in serial", "for o in parallel"))
+    assert overlap_tails(func) is func
+    assert all(n.kind != "parallel" for n in visit(overlapped(POOL).body) if isinstance(n, For))
