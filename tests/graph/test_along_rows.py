@@ -14,7 +14,7 @@ from tilewright.driver.kernels import KernelPool
 from tilewright.graph import OPERATORS, Builder
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.choose_layouts import choose_layouts
-from tilewright.ir.expr import as_int
+from tilewright.ir.expr import Var, as_int
 from tilewright.ir.stmt import Alloc
 from tilewright.ir.walk import blocks, visit
 from tilewright.lower.pipeline import lower
@@ -134,6 +134,16 @@ def test_what_lies_side_by_side(height, taps, beside):
     """Rows that share what they read, while all taps fit; vectors of a row that is alone."""
     made = alone((1, 1, height, 512), (1, 1, *taps), (1, 1), ())
     assert decisions(default(made, MACHINE, strict=True))["columns"] == beside
+
+
+def test_columns_of_open_images():
+    """Rows of open length that a column of taps shares lie side by side like those of a square."""
+    h, w = Var("h"), Var("w")
+    for taps in ((3, 3), (3, 1)):
+        pads = tuple((n // 2, n // 2) for n in taps)
+        made = alone((1, 1, h, w), (1, 1, *taps), (1, 1), pads)
+        found = decisions(default(made, MACHINE, strict=True))
+        assert int(found["columns"]) > 1
 
 
 def alone(image, filters, strides, pads):

@@ -131,14 +131,15 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     anchor = split_off_result(schedule, name)
     *outer, inner = by_axis(schedule, anchor.result)
     width = min(width, extent(schedule, inner, width))
-    piece, lane = split(schedule, inner, width)
     windows = has_windows(block)
+    in_rows = walks_window(block) or not extent(schedule, inner, 0)  # open: no channels of a block
+    piece, lane = split(schedule, inner, width)
     last = innermost(outer) if windows else piece
     if windows and extent(schedule, last, LARGE) == 1:
         last = piece  # of one row
     side_by_side = abreast(block, target) if windows else target.vector_registers // 4
     asks = any(isinstance(n, Select) for n in visit(block.body))  # each place, at its ends
-    count = extent(schedule, last, 1 if asks and windows and not walks_window(block) else LARGE)
+    count = extent(schedule, last, LARGE if in_rows or not (asks and windows) else 1)
     fit = heights(count, 1, target.vector_registers)
     rows = strip(count, side_by_side)
     if not extent(schedule, last, 0) and walks_window(block):
