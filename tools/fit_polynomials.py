@@ -1,5 +1,4 @@
-"""Print the polynomials of `codegen/coefficients.py` (needs mpmath; nothing at run time does)
-and of GELU.
+"""Print the polynomials of `codegen/coefficients.py` (needs mpmath; nothing at run time does).
 
 Those of f64 are interpolations of a function at Chebyshev nodes in a stretch, computed with 60
 digits. Those of f32 are the polynomials whose weighted error is least, so that no term is spent
@@ -53,7 +52,7 @@ INTERPOLATED: dict[str, tuple[Callable[[Any], Any], float, float, int]] = {
     # erfc(x) e^(x²) on [1, 6], in u = (x - 3.5) / 2.5
     "ERFCX_WIDE": (lambda u: mp.erfc(3.5 + 2.5 * u) * mp.exp((3.5 + 2.5 * u) ** 2), -1, 1, 26),
     "ATAN": (lambda t: in_square(mp.atan, 1)(t) - 1, 0, 0.1716, 13),
-    "SCALED_TAIL (graph/ops/gelu.py)": (lambda t: scaled_tail(4 * (1 + t) / (1 - t)), -1, 0.82, 21),
+    "SCALED_TAIL": (lambda t: scaled_tail(4 * (1 + t) / (1 - t)), -1, 0.82, 21),
 }
 
 
@@ -129,7 +128,7 @@ def log2_tail(
 
 if __name__ == "__main__":
     tail, error = log2_tail()
-    print(f"LOG2_TAIL (graph/ops/gelu.py) = [  # weighted error {error:.2g}")
+    print(f"LOG2_TAIL = [  # weighted error {error:.2g}")
     print("".join(f"    {x:.9g},\n" for x in tail) + "]")
     for name, (f, weight, low, high, degree) in WEIGHTED.items():
         c, error = least_weighted(f, weight, low, high, degree)

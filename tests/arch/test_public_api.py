@@ -34,8 +34,8 @@ NAMES = {
 } | ERRORS
 TE = """
 Tensor abs acos acosh all any argmax argmin asin asinh atan atan2 atanh cast ceil choose compute
-const cos cosh eq erf exp exp2 expm1 extern floor fmod func if_then_else isinf isnan log log1p log2
-max maximum min minimum ne placeholder popcount power prod reduce_axis reducer round rsqrt scan
+const cos cosh eq erf exp exp2 expm1 extern floor fmod func gelu if_then_else isinf isnan log log1p
+log2 max maximum min minimum ne placeholder popcount power prod reduce_axis reducer round rsqrt scan
 select sigmoid sign sin sinh sqrt sum tan tanh trunc var
 """.split()
 

@@ -145,7 +145,7 @@ def check(name: str, dtype: str, got: Array, x: Array, y: Array) -> None:
 
 
 def test_every_function_is_covered() -> None:
-    assert set(FUNCTIONS) <= {*ONE, *TWO}
+    assert set(FUNCTIONS) <= {*ONE, *TWO, "gelu"}  # which is accurate in other ways: test_gelu
 
 
 @pytest.mark.parametrize("vectorized", [True, False], ids=["lanes", "scalar"])

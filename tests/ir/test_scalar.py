@@ -81,6 +81,10 @@ def test_min_max_and_comparisons_with_nan(of: DType) -> None:
     assert_same(computed("f32(A[i] != A[i])", of, a, b, to=f32), [0, 0, 1, 0, 1])
 
 
+def _gelu(x: float) -> float:
+    return x * math.erfc(-x / math.sqrt(2)) / 2
+
+
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, INF, -INF, NAN]
 FUNCTIONS: dict[str, list[float]] = {
     "-": [-0.0, 0.0, -1, 1, -0.5, 2.5, -INF, INF, NAN],
@@ -121,6 +125,7 @@ FUNCTIONS: dict[str, list[float]] = {
     "atanh": [0.0, -0.0, INF, -INF, math.atanh(0.5), NAN, NAN, NAN, NAN],
     "erf": [0.0, -0.0, *map(math.erf, (1, -1, 0.5, -2.5)), 1, -1, NAN],
     "sigmoid": [0.5, 0.5, *(1 / (1 + math.exp(-x)) for x in (1, -1, 0.5, -2.5)), 1, 0.0, NAN],
+    "gelu": [0.0, -0.0, *map(_gelu, (1, -1, 0.5, -2.5)), INF, 0.0, NAN],
     "sign": [0.0, 0.0, 1, -1, 1, -1, 1, -1, NAN],
 }
 

@@ -324,8 +324,9 @@ class Expressions:
         if cond.const is not None:
             return self.eval(e.then if cond.const else e.other)
         if cond.lanes:
-            then = self.under(cond.text, e.then)
-            other = self.under(self.against(cond.text), e.other)
+            read = read_anyway(e.cond)
+            then = self.under(cond.text, e.then, read)
+            other = self.under(self.against(cond.text), e.other, read)
             a, b = spread(self.b, then, self.lanes), spread(self.b, other, self.lanes)
             return self.ops.select(cond.text, self.lanes, a, b)
         lanes = self.lanes if self.varies(e.then) or self.varies(e.other) else 0
@@ -349,9 +350,10 @@ class Expressions:
         self.evaluated = outside
         return value
 
-    def under(self, cond: str, e: Expr) -> Value:
-        """The value of `e` where only the lanes of `cond` may read memory."""
-        if not reads(e):
+    def under(self, cond: str, e: Expr, read: Collection[Expr] = ()) -> Value:
+        """The value of `e` where only the lanes of `cond` may read memory, but what was `read` for
+        all of them before."""
+        if all(n in read for n in visit(e) if isinstance(n, Load)):
             return self.eval(e)
         outside = self.mask, self.some_active, self.evaluated
         self.mask, self.some_active, self.evaluated = self.also(cond), False, {}
@@ -405,6 +407,19 @@ class Expressions:
 def reads(e: Expr) -> bool:
     """Whether `e` reads memory."""
     return any(isinstance(n, Load) for n in visit(e))
+
+
+def read_anyway(e: Expr) -> set[Load]:
+    """What `e` reads whatever its own selects choose."""
+    found: set[Load] = set()
+    waiting = [e]
+    while waiting:
+        n = waiting.pop()
+        if isinstance(n, Load):
+            found.add(n)
+        inside = (n.cond,) if isinstance(n, Select) else n.children()
+        waiting += [c for c in inside if isinstance(c, Expr)]
+    return found
 
 
 @functools.lru_cache(maxsize=1024)

@@ -4,7 +4,8 @@ In: operands of dtype f32 or f64. Out: an expression of additions, products, fus
 selects, moves of bits and `scale` by a power of two, so that one definition serves every vector
 length and machine. In f32 the error is at most 2 units in the last place for every argument,
 denormals and huge ones included; the harder functions compute in f64 on the way. In f64 it is a few
-units (of pow: up to a thousand), and sin, cos and tan are meant for arguments below 10^8.
+units (of pow: up to a thousand), and sin, cos and tan are meant for arguments below 10^8. That of
+gelu is small beside its argument.
 
 Sources of the methods: argument reduction after Cody and Waite, and after Payne and Hanek for huge
 arguments; the kernel of log after the description in fdlibm; polynomials from `coefficients.py`.
@@ -23,8 +24,10 @@ from tilewright.codegen.coefficients import (
     ERFCX,
     EXP_REST,
     HALF_PI_PARTS,
+    LOG2_TAIL,
     LOG_ERFC,
     LOG_TERMS,
+    SCALED_TAIL,
     SINE,
     TANH_SMALL,
     TWO_OVER_PI,
@@ -80,6 +83,18 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     for c in reversed(coefficients[:-1]):
         result = fma(result, x, number(c, x))
     return result
+
+
+def short_polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """The same in pairs, pairs of pairs, …: a shorter chain of operations (Estrin's scheme)."""
+    terms = [number(c, x) for c in coefficients]
+    power = x
+    while len(terms) > 1:
+        odd = terms[-1:] if len(terms) % 2 else []
+        pairs = zip(terms[::2], terms[1::2], strict=False)
+        terms = [fma(high, power, low) for low, high in pairs] + odd
+        power = power * power
+    return terms[0]
 
 
 def power_of_two(n: Expr, of: DType) -> Expr:
@@ -340,6 +355,22 @@ def erf(x: Expr) -> Expr:
     return copy_sign(select(size < one, small, large), x)
 
 
+def gelu(x: Expr) -> Expr:
+    """x times the normal distribution's probability below x."""
+    zero = number(0.0, x)
+    size = at_most(absolute(x), 14.3 if x.dtype is f32 else 40.0)  # from there on: 0
+    return select(x > zero, x, zero) - size * normal_tail(size)
+
+
+def normal_tail(a: Expr) -> Expr:
+    """The normal distribution's probability above a, in f32 (0 ≤ a ≤ 14.3) or f64 (0 ≤ a ≤ 40)."""
+    if a.dtype is f32:
+        return exp2(short_polynomial(a, LOG2_TAIL))
+    four = number(4.0, a)
+    scaled = short_polynomial((a - four) / (a + four), SCALED_TAIL)
+    return exp(a * a * number(-0.5, a)) * scaled / (number(1.0, a) + a)
+
+
 # Trigonometry: all in f64 -----------------------------------------------------------------------
 
 
@@ -503,6 +534,7 @@ FUNCTIONS: dict[str, Callable[..., Expr]] = {
     "sigmoid": sigmoid,
     "tanh": tanh,
     "erf": erf,
+    "gelu": gelu,
     "sin": sin,
     "cos": cos,
     "tan": tan,

@@ -101,6 +101,7 @@ class UnaryOp(enum.Enum):
     atanh = "atanh"
     erf = "erf"
     sigmoid = "sigmoid"
+    gelu = "gelu"
     popcount = "popcount"
     isnan = "isnan"
     isinf = "isinf"

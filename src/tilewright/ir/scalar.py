@@ -96,6 +96,10 @@ def _sigmoid(x: float) -> Any:
     return 1.0 / (1.0 + np.exp(-x))
 
 
+def _gelu(x: float) -> Any:
+    return 0.0 if x == -math.inf else 0.5 * x * math.erfc(-x / math.sqrt(2))
+
+
 _FLOAT_FUNCTIONS: dict[UnaryOp, One] = {
     UnaryOp.sign: np.sign,
     UnaryOp.floor: np.floor,
@@ -124,6 +128,7 @@ _FLOAT_FUNCTIONS: dict[UnaryOp, One] = {
     UnaryOp.atanh: np.arctanh,
     UnaryOp.erf: math.erf,
     UnaryOp.sigmoid: _sigmoid,
+    UnaryOp.gelu: _gelu,
 }
 
 

@@ -71,6 +71,7 @@ acosh = _unary(UnaryOp.acosh)
 atanh = _unary(UnaryOp.atanh)
 erf = _unary(UnaryOp.erf)
 sigmoid = _unary(UnaryOp.sigmoid)
+gelu = _unary(UnaryOp.gelu)
 isnan = _unary(UnaryOp.isnan)
 isinf = _unary(UnaryOp.isinf)
 popcount = _unary(UnaryOp.popcount)
@@ -113,6 +114,7 @@ __all__ = [
     "expm1",
     "floor",
     "fmod",
+    "gelu",
     "if_then_else",
     "isinf",
     "isnan",
