@@ -111,25 +111,24 @@ class Forms:
 
     def _collect(self, e: Expr, k: int, terms: dict[Expr, int]) -> int:
         """Add k * e to `terms`; the constant part is returned."""
-        if type(e) is Const:
-            return k * e.value
-        if type(e) is Binary:
-            op = e.op
-            if op is _ADD:
-                return self._collect(e.a, k, terms) + self._collect(e.b, k, terms)
-            if op is _SUB:
-                return self._collect(e.a, k, terms) + self._collect(e.b, -k, terms)
-            if op is _MUL:
-                if type(e.b) is Const:
-                    return self._collect(e.a, k * e.b.value, terms)
-                if type(e.a) is Const:
-                    return self._collect(e.b, k * e.a.value, terms)
-        elif type(e) is Var:
+        if type(e) is Var:
             lo, hi = self._bounds.get(e) or self.term_bounds(e)
             if lo == hi:
                 return k * int(lo)
             terms[e] = terms.get(e, 0) + k
             return 0
+        if type(e) is Const:
+            return k * e.value
+        if type(e) is Binary:
+            op = e.op
+            if op is _MUL:
+                if type(e.b) is Const:
+                    return self._collect(e.a, k * e.b.value, terms)
+                if type(e.a) is Const:
+                    return self._collect(e.b, k * e.a.value, terms)
+            elif op is _ADD or op is _SUB:
+                const = self._collect(e.a, k, terms)
+                return const + self._collect(e.b, k if op is _ADD else -k, terms)
         found = self._memo.get(id(e))
         if found is None:
             found = self._memo[id(e)] = (e, self._other(e))

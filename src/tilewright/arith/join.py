@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.arith.interval import UNKNOWN
 from tilewright.arith.terms import Affine, Digit, add_terms
-from tilewright.ir.expr import Expr
+from tilewright.ir.expr import Expr, Var
 
 if TYPE_CHECKING:
     from tilewright.arith.affine import Forms
@@ -20,6 +20,8 @@ def join(forms: Forms, terms: dict[Expr, int], const: int) -> Affine:
     """Put digits of one base together."""
     digits = forms.names.digits
     for t, k in terms.items():
+        if t.__class__ is Var:
+            continue  # the most frequent term is no digit
         d = digits.get(t)
         if d is not None:
             step = _step(forms, terms, t, k, d)
@@ -69,7 +71,7 @@ def _step(
 ) -> tuple[tuple[Expr, ...], Affine, int] | None:
     """Terms to take away, and the form and its coefficient to add instead."""
     for t2, k2 in terms.items():
-        if t2 is t:
+        if t2 is t or t2.__class__ is Var:
             continue
         d2 = forms.names.digits.get(t2)
         if d2 is None:
