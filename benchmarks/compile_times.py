@@ -52,9 +52,10 @@ BUSY = """
 the figures to compare.**
 """
 STAGES_TOLD = """
-Seconds. `start` is Python, NumPy and what only a compilation needs (our compiler, LLVM, onnx);
-schedule, lower, emit and llvm are processor seconds inside `kernels`: the first three run beside
-the last on two cores.""".lstrip()
+Seconds. `start` is Python, NumPy and what only a compilation needs (our compiler, LLVM, onnx),
+which large files have in `identify`, imported while they are hashed; schedule, lower, emit
+and llvm are processor seconds inside `kernels`: the first three run beside the last on two
+cores.""".lstrip()
 
 
 @dataclass
@@ -85,18 +86,18 @@ def first_run(
         environment |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(bytecode)}
     command = [sys.executable, "-m", "benchmarks.first_run", engine, path, inputs, str(threads)]
     with tempfile.TemporaryFile() as said:
-        start, peak = time.perf_counter(), 0
+        start, peak = time.monotonic(), 0
         child = subprocess.Popen(command, stdout=said, env=environment)
         while child.poll() is None:
             peak = max(peak, resident(child.pid))
-            if time.perf_counter() - start > LIMIT:
+            if time.monotonic() - start > LIMIT:
                 child.kill()
             time.sleep(LOOK)
-        seconds = time.perf_counter() - start
         if child.returncode:
             return Found(failure=f"it ended with code {child.returncode}")
         said.seek(0)
-        return Found(seconds, peak=peak, **json.loads(said.read().splitlines()[-1]))
+        told = json.loads(said.read().splitlines()[-1])
+        return Found(told.pop("ended", start) - start, peak=peak, **told)
 
 
 def resident(process: int) -> int:

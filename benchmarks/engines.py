@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
 from importlib.util import find_spec
 
 from benchmarks import compilers
@@ -92,6 +91,8 @@ class Engine:
 
     @property
     def version(self) -> str:
+        from importlib import metadata  # a tenth of what Python and NumPy take to start
+
         return metadata.version(self.distribution or self.package)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,23 @@ def test_a_model_is_compiled_and_then_found() -> None:
     assert not fresh.failure and not again.failure
     assert fresh.stages["kernels"] > 0 and "kernels" not in again.stages
     assert fresh.cpu > 0 and 0 < fresh.load + fresh.run < fresh.seconds
+
+
+def test_the_end_of_the_process_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor what the system takes to notice it."""
+    told = "import json, time; print(json.dumps({'ended': time.monotonic()}), flush=True)"
+    code = f"{told}; time.sleep(0.5)"
+    known = subprocess.Popen
+
+    def started(command: list[str], **given: object) -> subprocess.Popen[bytes]:
+        return known([command[0], "-S", "-c", code], **given)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    before = time.monotonic()
+    found = first_run(OURS, tmp_path, tmp_path, 1, tmp_path, None)
+    assert 0 < found.seconds < time.monotonic() - before - 0.4
 
 
 def test_an_engine_that_fails_says_why(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     real = identity.read_content
 
-    def counted(file: int, nbytes: int) -> tuple[str, list[str]]:
+    def counted(file: int, nbytes: int, *more: Any) -> tuple[str, list[str]]:
         found.append(nbytes)
-        return real(file, nbytes)
+        return real(file, nbytes, *more)
 
     monkeypatch.setattr(identity, "read_content", counted)
     monkeypatch.setattr(identity, "LARGE", 100)
@@ -40,6 +41,23 @@ def test_a_large_file_is_read_once(tmp_path: Path, reads: list[int]) -> None:
     os.utime(path, ns=(LONG_AGO, LONG_AGO))  # as old as can be: the time of the change tells
     second = file_identity(path, memory)
     assert second != first and file_identity(path, memory) == second and len(reads) == 3
+
+
+def test_something_is_done_once_while_unknown_files_are_hashed(
+    tmp_path: Path, reads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "CHUNK", 64)
+    monkeypatch.setattr(identity, "LONG", 250)
+    path, memory, done = tmp_path / "m.onnx", Cache(tmp_path / "cache"), list[int]()
+    path.write_bytes(bytes(200))
+    file_identity(path, memory, lambda: done.append(len(reads)))
+    assert not done  # that takes no time
+    for name in ("m.onnx.data", "m.onnx.more"):
+        (tmp_path / name).write_bytes(bytes(300))
+    first = file_identity(path, memory, lambda: done.append(len(reads)))
+    assert done == [2] and reads == [200, 300, 300]
+    assert file_identity(path, memory, lambda: done.append(0)) == first == file_identity(path)
+    assert done == [2]  # all are known
 
 
 def test_what_may_change_unnoticed_is_read_again(

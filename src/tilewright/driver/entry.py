@@ -6,6 +6,8 @@ this file alone; the compiler is imported when there is something to compile.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import operator
 import os
 import sys
@@ -79,6 +81,14 @@ def compile(
         return compile_observed(source, **vars(options), stages=stages, identity=identity)
 
 
+def _load_compiler() -> None:
+    """Import what compiling a file needs: a file whose content is not known is seldom in the cache,
+    and Python imports on one core while others hash."""
+    with collector_paused(), contextlib.suppress(ImportError):  # what is missing is told later
+        importlib.import_module("tilewright.driver.compile")
+        importlib.import_module("tilewright.frontend.onnx")
+
+
 def _read_shapes(shapes: Any) -> dict[str, int | tuple[int | None, ...]]:
     """Sizes that a caller gives, in Python's numbers. Raises CompileError."""
     found: dict[str, int | tuple[int | None, ...]] = {}
@@ -111,7 +121,7 @@ def _compiled_before(
         return None, None
     store = Cache()
     with stages("identify"):
-        identity = file_identity(path, store)
+        identity = file_identity(path, store, _load_compiler)
         key = artifact_key(
             identity, options.target, count, options.opt_level, options.shapes, options.winograd
         )

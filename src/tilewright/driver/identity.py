@@ -20,8 +20,9 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ LONGEST = 1024  # bytes of a name
 LARGE = 1 << 20  # bytes from which reading a file again costs more than remembering it
 RECENT = 120_000_000_000  # nanoseconds in which a change may leave no trace in a file's times
 CHUNK = 4 << 20  # bytes that are hashed apart, so that several cores do it,
+LONG = 16 << 20  # bytes whose hash takes long enough to do something beside it
 MOST_READERS = 8  # at most so many
 # key, and tag of a name, as protocol buffers have them in a tensor's `external_data`
 LOCATION = b"\x0a\x08location\x12"
@@ -56,22 +58,30 @@ def artifact_key(
     return make_key(identity, words, here, threads, opt_level, asked, __version__, fingerprint())
 
 
-def file_identity(path: Path, memory: Cache | None = None) -> str:
+def file_identity(
+    path: Path, memory: Cache | None = None, meanwhile: Callable[[], object] | None = None
+) -> str:
     """What a model file is known by: a hash of its bytes, of those of the files that it names as
     its external data, and of those beside it that begin with its name. `memory` keeps what large
-    files were found to contain."""
-    content, named = file_content(path, memory)
+    files were found to contain; where it does not know and that takes a while, `meanwhile` is
+    called once."""
+    if meanwhile is not None:
+        meanwhile = lru_cache(meanwhile)  # whichever file is the first that is read
+    content, named = file_content(path, memory, meanwhile)
     beside = {p for p in path.parent.iterdir() if p != path and p.name.startswith(path.name)}
     beside.update(path.parent / name for name in named)
     parts = [content]
     for p in sorted(beside):
         with contextlib.suppress(OSError, ValueError):  # a name that no file can have
             if p.is_file():
-                parts += [str(p.relative_to(path.parent)), file_content(p, memory)[0]]
+                content, _ = file_content(p, memory, meanwhile)
+                parts += [str(p.relative_to(path.parent)), content]
     return make_key(*parts)
 
 
-def file_content(path: Path, memory: Cache | None) -> tuple[str, list[str]]:
+def file_content(
+    path: Path, memory: Cache | None, meanwhile: Callable[[], object] | None = None
+) -> tuple[str, list[str]]:
     """A hash of the file's bytes, and the names of external data in them. Of a large file that has
     not been touched since, what it was the last time."""
     with open(path, "rb") as file:
@@ -87,7 +97,7 @@ def file_content(path: Path, memory: Cache | None) -> tuple[str, list[str]]:
         if known is not None:
             content, *names = json.loads(known)
             return content, names
-        content, names = read_content(file.fileno(), state.st_size)
+        content, names = read_content(file.fileno(), state.st_size, meanwhile)
         after = os.fstat(file.fileno())
     is_same = (after.st_mtime_ns, after.st_ctime_ns) == (state.st_mtime_ns, state.st_ctime_ns)
     if memory and is_same:  # else somebody was writing to it
@@ -95,9 +105,12 @@ def file_content(path: Path, memory: Cache | None) -> tuple[str, list[str]]:
     return content, names
 
 
-def read_content(file: int, nbytes: int) -> tuple[str, list[str]]:
+def read_content(
+    file: int, nbytes: int, meanwhile: Callable[[], object] | None = None
+) -> tuple[str, list[str]]:
     """256 bits of BLAKE2b over the number of bytes and the digest of each chunk of them, and the
-    names of external data."""
+    names of external data. meanwhile: what this thread does while others hash a file of LONG bytes
+    or more."""
 
     def chunk(start: int) -> tuple[bytes, set[str]]:
         data = os.pread(file, CHUNK + LONGEST + 16, start)  # names may cross the end of a chunk
@@ -109,7 +122,10 @@ def read_content(file: int, nbytes: int) -> tuple[str, list[str]]:
         parts = list(map(chunk, starts))
     else:
         with ThreadPoolExecutor(min(len(starts), MOST_READERS, os.cpu_count() or 1)) as pool:
-            parts = list(pool.map(chunk, starts))
+            found = pool.map(chunk, starts)
+            if meanwhile is not None and nbytes >= LONG:
+                meanwhile()
+            parts = list(found)
     total = hashlib.blake2b(nbytes.to_bytes(8, "little"), digest_size=32)
     for part, _ in parts:
         total.update(part)
