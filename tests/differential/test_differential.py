@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from tests.differential import verdict
 from tests.differential.comparison import Difference, agrees, compare
 from tests.differential.draw import grow
 from tests.differential.growth import F32, Growth
+from tests.differential.reference import NodeReference
 from tests.differential.shrink import shrink
 from tests.differential.verdict import run, verdict_on
 
@@ -102,3 +105,10 @@ def test_a_failing_graph_is_made_small() -> None:
     assert [s.node.op_type for s in small.steps] == ["Cos"]
     assert [v.name for v in small.inputs] == [g.steps[3].outputs[0].name]
     run(small)
+
+
+def test_erf_of_f64_is_exact() -> None:
+    node = helper.make_node("Erf", ["x"], ["y"])
+    x = np.linspace(-3, 3, 31)
+    (y,) = NodeReference(node, [("x", x.dtype, [31])], [], 18)({"x": x})
+    np.testing.assert_array_equal(y, [math.erf(v) for v in x])

@@ -79,7 +79,7 @@ def test_experts_of_few_bits(draw: np.random.Generator, bits: int, block: int, z
     points: dict[str, Any] = {}
     for name, shape in (("1", (EXPERTS, deep, WIDE)), ("2", (EXPERTS, WIDE, deep))):
         packed = (*shape[:2], shape[2] // per)
-        blocks = (shape[2] // block,) if block else ()
+        blocks = [shape[2] // block] if block else []
         parts["q" + name] = draw.integers(0, 256, packed).astype(np.uint8)
         parts["s" + name] = np.abs(floats(draw, *shape[:2], *blocks)) / 2 ** (bits + 2)
         parts["b" + name] = floats(draw, *shape[:2])

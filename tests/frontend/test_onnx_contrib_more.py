@@ -14,7 +14,10 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright as tw
 
 MS = "com.microsoft"
-KINDS = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "int32": TensorProto.INT32}
+KINDS = {
+    "float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE, "int64": TensorProto.INT64,
+    "int32": TensorProto.INT32, "uint32": TensorProto.UINT32,
+}  # fmt: skip
 LETTERS = {"f": TensorProto.FLOAT, "i": TensorProto.INT32, "u": TensorProto.UINT32}
 
 
@@ -137,6 +140,15 @@ def test_words_that_would_repeat(draw: np.random.Generator, many: int) -> None:
         {"ids": draw.integers(0, 5, (2, n)), "scores": floats(draw, 2, 5)} for n in (1, 3, 8, 20)
     ]
     check("NGramRepeatBlock", {"ids": (2, "n"), "scores": (2, 5)}, *runs, ngram_size=many)
+
+
+@pytest.mark.parametrize("of", ["float32", "int32", "uint32", "int64", "float64"])
+def test_hashes(draw: np.random.Generator, of: str) -> None:
+    ends = np.array([0, 1, 2**31 - 1, 3])
+    runs = [{"x": v.astype(of)} for v in (ends, draw.integers(0, 1 << 62, 7) >> draw.integers(63))]
+    for positive in (1, 0):
+        check("MurmurHash3", {"x": ("n",)}, *runs, results="iu"[positive], positive=positive,
+              seed=7 * positive, tolerance=0)  # fmt: skip
 
 
 def test_windows(draw: np.random.Generator) -> None:

@@ -90,11 +90,11 @@ def mixture(n: Site, layers: list[Layer | None], mixing: Value | None) -> Any:
     count = as_int(n[1].shape[-1])
     few = as_int(tokens)
     activate = activation(n, third is not None)
-    layers = [first, second, *([] if third is None else [third])]
+    used = [first, second, *([] if third is None else [third])]
     if few is not None and count is not None and few * k < count:
-        y = of_the_chosen(n, flat, layers, shares, chosen, activate)
+        y = of_the_chosen(n, flat, used, shares, chosen, activate)
     else:
-        y = of_all(n, flat, layers, shares, chosen, activate)
+        y = of_all(n, flat, used, shares, chosen, activate)
     return n.emit("reshape", y, shape=x.shape)
 
 

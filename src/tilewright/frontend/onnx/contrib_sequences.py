@@ -104,6 +104,43 @@ def no_repetition(n: Site) -> Any:
     return n.emit("where", op(n, "greater", op(n, "cast", seen, to="i64"), 0), lost, scores)
 
 
+@translates("MurmurHash3", domain=DOMAIN)
+def hashed(n: Site) -> Any:
+    """The 32-bit hash of the bytes of each number. Source: Appleby's MurmurHash3_x86_32."""
+    x, seed = n[0], n.int("seed", 0) & 0xFFFFFFFF
+    if x.dtype.bits not in (32, 64):
+        raise Refusal(f"it hashes numbers of 32 or 64 bits, not {x.dtype}")
+
+    def number(v: int) -> Value:
+        return n.constant(np.asarray(v & 0xFFFFFFFF, np.uint32))
+
+    def turned(v: Value, by: int) -> Value:
+        """Its bits `by` places to the left, those that leave coming back at the right."""
+        low = op(n, "shift_right", v, number(32 - by))
+        return op(n, "bit_or", op(n, "shift_left", v, number(by)), low)
+
+    def mixed_bits(v: Value, by: int) -> Value:
+        return op(n, "bit_xor", v, op(n, "shift_right", v, number(by)))
+
+    if x.dtype.bits == 32:
+        words = [op(n, "bitcast", x, to="u32")]
+    else:
+        both = op(n, "bitcast", x, to="u64")
+        high = op(n, "shift_right", both, n.constant(np.asarray(32, np.uint64)))
+        low = op(n, "bit_and", both, n.constant(np.asarray(0xFFFFFFFF, np.uint64)))
+        words = [op(n, "cast", w, to="u32") for w in (low, high)]
+    y = number(seed)
+    for word in words:
+        part = op(n, "mul", turned(op(n, "mul", word, number(0xCC9E2D51)), 15), number(0x1B873593))
+        y = turned(op(n, "bit_xor", y, part), 13)
+        y = op(n, "add", op(n, "mul", y, number(5)), number(0xE6546B64))
+    y = op(n, "bit_xor", y, number(4 * len(words)))
+    for by, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        y = op(n, "mul", mixed_bits(y, by), number(factor))
+    y = mixed_bits(y, 16)
+    return y if n.int("positive", 1) else n.emit("bitcast", y, to="i32")
+
+
 # Windows and crops --------------------------------------------------------------------------------
 
 
