@@ -11,6 +11,7 @@ from tilewright.graph.passes.cut_taps import cut_taps
 from tilewright.graph.passes.eliminate import eliminate_common, eliminate_dead
 from tilewright.graph.passes.fold_affine import fold_affine
 from tilewright.graph.passes.fold_constants import fold_constants
+from tilewright.graph.passes.hoist_products import hoist_products
 from tilewright.graph.passes.merge_products import merge_products
 from tilewright.graph.passes.phases_as_channels import phases_as_channels
 from tilewright.graph.passes.recognise import recognise
@@ -32,6 +33,7 @@ PIPELINE: tuple[Pass, ...] = (
     ("unroll_recurrences", unroll_recurrences),  # their products and sums meet the rules below
     ("canonicalise", canonicalise),  # views move aside, pads and transposes go into their users
     ("fold_affine", fold_affine),  # convolutions and what scales them are now neighbours
+    ("hoist_products", hoist_products),  # and have their weights and bias
     ("phases_as_channels", phases_as_channels),  # their weights and bias are what they will be
     ("cut_taps", cut_taps),  # convolutions have taken in pads; less is left to the next ones
     ("two_axes", two_axes),  # convolutions have taken in what is along channels
