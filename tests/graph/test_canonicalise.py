@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.graph.rewriting import graph, ops, rewritten
-from tilewright.graph import evaluate
+from tilewright.graph import Builder, evaluate
 from tilewright.graph.passes.canonicalise import canonicalise, permuted_runs
 from tilewright.graph.passes.eliminate import eliminate_dead
 from tilewright.graph.sizes import shape
@@ -225,3 +225,26 @@ def test_permuted_runs():
     assert permuted_runs(shape((3, 1, 4)), shape((3, 4)), (1, 0)) == (1, 2, 0)
     assert permuted_runs(shape((6, 4)), shape((2, 3, 4)), (2, 0, 1)) == (1, 0)
     assert permuted_runs(shape((6, 4)), shape((2, 3, 4)), (0, 2, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("perm", "depth", "expected"),
+    [
+        ((1, 2, 0, 3), 2, ["reshape", "gather"]),  # as exporters write x[:, a, b]
+        ((2, 3, 0, 1), 2, ["reshape", "gather"]),
+        ((1, 2, 3, 0), 3, ["reshape", "gather"]),
+        ((0, 1, 2, 3), 2, ["reshape", "gather"]),
+        ((2, 1, 0, 3), 2, ["transpose", "reshape", "gather", "transpose"]),  # no neighbours
+    ],
+)
+def test_places_along_neighbouring_axes_are_gathered_along_one(perm, depth, expected):
+    size = (3, 4, 5, 2)
+    sizes = [size[d] for d in perm[:depth]]  # places outside are clamped, negative ones from behind
+    columns = [np.arange(-3, 5) * (d + 1) % (2 * n + 3) - n - 1 for d, n in enumerate(sizes)]
+    build = Builder("g")
+    x = build.input("x", "f32", size)
+    y = build.emit("transpose", x, perm=perm)
+    y = build.emit("gather_nd", y, build.constant(np.stack(columns, 1)))
+    back = tuple(np.argsort([perm[0], *perm[depth:]]).tolist())
+    y = build.emit("transpose", y, perm=back)
+    assert ops(rewritten(clean, build.finish({"y": y}))) == expected

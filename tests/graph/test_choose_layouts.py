@@ -41,6 +41,19 @@ def test_operands_of_the_run_are_packed(a, b, packed):
     assert ("dense_packed" in laid_out(product(a, b))) == packed
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "packed"),
+    [
+        ((5, 20, 32), (5, 27, 32), True),
+        ((5, 8, 32), (5, 27, 32), False),  # few rows of a small operand
+        ((2, 64), (512, 64), True),
+        ((1, 64), (512, 64), False),  # one row walks it as it lies
+    ],
+)
+def test_operands_that_lie_across_the_vectors_are_packed(a, b, packed):
+    assert ("dense_packed" in laid_out(product(a, b, transpose_b=True))) == packed
+
+
 def open_scores(transposed: bool) -> Graph:
     """Rows of open number with each other's, as in attention."""
     build = Builder()

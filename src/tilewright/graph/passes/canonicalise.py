@@ -123,6 +123,40 @@ def pad(edit: Edit, node: Node) -> Any:
     return node.inputs[0] if nothing else None
 
 
+def gather_along_one(edit: Edit, node: Node) -> Any:
+    """gather_nd of constant indices → gather along the indexed axes seen as one, wherever in front
+    of which a transpose found them."""
+    x, indices = node.inputs
+    places = edit.content(indices)
+    if places is None or places.dtype.kind not in "iu" or node["batch_dims"]:
+        return None
+    depth = places.shape[-1]
+    if depth < 2 or not places.size:
+        return None
+    perm: tuple[int, ...] = tuple(range(x.rank))
+    moved = edit.producer(x, "transpose")
+    if moved is not None:
+        (first, *_), (source,) = moved["perm"], moved.inputs
+        rest = [d for d in perm if not first <= d < first + depth]
+        if moved["perm"] == (*range(first, first + depth), *rest):
+            x, perm = source, moved["perm"]
+    start = perm[0]
+    shape = [as_int(s) for s in x.shape[start : start + depth]]
+    if None in shape or 0 in shape:
+        return None
+    strides = np.cumprod([1, *shape[:0:-1]])[::-1]  # type: ignore[list-item]
+    flat = np.zeros(places.shape[:-1], np.int64)
+    for d, (size, stride) in enumerate(zip(shape, strides, strict=True)):
+        at = places[..., d].astype(np.int64)
+        flat += np.clip(np.where(at < 0, at + size, at), 0, size - 1) * stride  # type: ignore[operator]
+    before, after = x.shape[:start], x.shape[start + depth :]
+    one = edit.emit("reshape", x, shape=(*before, math.prod(shape), *after))  # type: ignore[arg-type]
+    made = edit.emit("gather", one, edit.constant(flat), axis=start)
+    found = range(start, start + flat.ndim)
+    others = [d for d in range(made.rank) if d not in found]
+    return edit.emit("transpose", made, perm=(*found, *others), name=node.name)
+
+
 def tile(edit: Edit, node: Node) -> Any:
     return node.inputs[0] if all(r == 1 for r in node["repeats"]) else None
 
@@ -378,6 +412,7 @@ RULES: dict[str, list[Rule]] = {
     "concat": [concat],
     "pad": [pad],
     "tile": [tile],
+    "gather_nd": [gather_along_one],
     "add": [neutral],
     "sub": [neutral],
     "mul": [neutral],

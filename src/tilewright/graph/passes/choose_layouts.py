@@ -51,6 +51,8 @@ RECURRENT = ("lstm", "gru", "rnn")
 LARGE = 256  # rows that a symbolic size stands for when a tile is chosen
 OPEN = 256  # what an open size of an input counts for where an algorithm is chosen
 FEW = 48  # rows of a product up to which packing its other operand in the run does not pay
+FEW_ACROSS = 12  # the same for an operand whose vectors would be gathered, if it is small
+SMALL = 8 << 10  # bytes of it up to which it is small
 NEAR = 32 << 10  # bytes of it that stay close by as they are: a first-level cache
 FAR = 4  # this part of the second-level cache taken by it, columns of the left one do not stay
 
@@ -344,7 +346,10 @@ class _Layouts(Edit):
         count = prod(rows) if rows is not None else LARGE
         if turned and (count < FEW or size * FAR <= self.caches[1]):
             return False
-        as_it_is = count < FEW or (not transposed and size <= NEAR)
+        if transposed:
+            as_it_is = count == 1 or (count < FEW_ACROSS and size <= SMALL)
+        else:
+            as_it_is = count < FEW or size <= NEAR
         if weights is None and (as_it_is or 0 in (as_int(s) for s in w.shape)):
             return False
         vectors = -(-many // self.lanes)
