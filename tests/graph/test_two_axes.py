@@ -51,3 +51,27 @@ def test_the_result(case, batch):
     wanted = OPERATORS["conv"].reference(x.astype(np.float64), w, b, **dict(conv.attrs))
     found = compile_observed(graph, cache=False, pool=POOL)(x)[0]
     np.testing.assert_allclose(found, np.maximum(wanted, 0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("sizes", [(5, 7), ("h", "w")], ids=["fixed", "open"])
+def test_a_softmax_over_channels_sees_one_row_of_pixels(op, sizes):
+    build = Builder("g")
+    shape = [build.symbol(s) if isinstance(s, str) else s for s in sizes]
+    x = build.input("x", "f32", (2, 6, *shape))
+    graph = build.finish({"y": build.emit(op, x, axis=1)})
+    (made,) = (node for node in optimise(graph).nodes if node.op == op)
+    assert made["axis"] == 1 and made.output.rank == 3
+    exe = compile_observed(graph, threads=1, cache=False, pool=POOL)
+    x = np.random.default_rng(5).standard_normal((2, 6, 5, 7), np.float32)
+    power = np.exp(x.astype(np.float64))
+    want = power / power.sum(1, keepdims=True)
+    np.testing.assert_allclose(exe(x)[0], want if op == "softmax" else np.log(want), atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 5, 1), (2, 6, 5), (6, 5)])
+def test_a_softmax_with_one_axis_behind_it_stays(shape):
+    build = Builder("g")
+    y = build.emit("softmax", build.input("x", "f32", shape), axis=-2 if len(shape) < 4 else 1)
+    (made,) = optimise(build.finish({"y": y})).nodes
+    assert made.output.shape == y.shape

@@ -4,7 +4,7 @@
 place along two neighbouring axes, these are seen as one: [N, C, D, H · W]. Places that such windows
 step over are left out before. Packed layouts and their kernels then serve sequences and videos as
 they serve images. The view moves behind element-wise work, so that chains of convolutions stay
-packed.
+packed. A softmax over channels of an image sees its pixels as one row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WINDOWS = ("conv", "conv_transpose", "max_pool", "avg_pool")
 
 def two_axes(graph: Graph) -> Graph:
     """Rewrite such windows, if there are any."""
-    if any(_along_one(node) or any(_plain(node)) for node in graph.nodes):
+    if any(_along_one(n) or any(_plain(n)) or _columns(n) for n in graph.nodes):
         return Edit(graph, _RULES).run()
     return graph
 
@@ -105,5 +105,27 @@ def _one_less(edit: Edit, node: Node) -> Any:
     return edit.emit("reshape", made, shape=node.output.shape, name=node.name)
 
 
+def _columns(node: Node) -> int:
+    """The axis of a softmax over one with several behind it; 0 for any other."""
+    if node.op not in ("softmax", "log_softmax"):
+        return 0
+    (x,) = node.inputs
+    axis = node["axis"] % x.rank
+    long = [size for size in x.shape[axis + 1 :] if size != ONE]
+    return axis if len(long) > 1 else 0
+
+
+def _one_column(edit: Edit, node: Node) -> Any:
+    """Rows that follow each other in memory are one long one: its vectors end once, not in each."""
+    axis = _columns(node)
+    if not axis:
+        return None
+    (x,) = node.inputs
+    flat = edit.emit("reshape", x, shape=(*x.shape[: axis + 1], sizes.product(x.shape[axis + 1 :])))
+    made = edit.emit(node.op, flat, axis=axis)
+    return edit.emit("reshape", made, shape=node.output.shape, name=node.name)
+
+
 _RULES: dict[str, list[Rule]] = {**RULES, **{op: [_one_more] for op in _WINDOWS}}
+_RULES |= {op: [*RULES.get(op, ()), _one_column] for op in ("softmax", "log_softmax")}
 _RULES["conv"] = [_one_more, _steps_first, _one_less]
