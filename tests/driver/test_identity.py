@@ -114,3 +114,16 @@ def test_files_are_hashed_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path.write_bytes(data[:64])
     seen.add(identity.file_content(path, None)[0])
     assert len(seen) == 7
+
+
+def test_every_file_of_the_compiler_counts(tmp_path: Path) -> None:
+    (tmp_path / "room" / "inner").mkdir(parents=True)
+    seen = [identity.fingerprint(str(tmp_path))]
+    for name in ("a.py", "room/a.py", "room/inner/a.py", "room/inner/b.py"):
+        (tmp_path / name).write_text("x = 1")
+        seen.append(identity.fingerprint(str(tmp_path)))
+    assert len(set(seen)) == len(seen)
+    (tmp_path / "room" / "note.txt").write_text("no code")
+    assert identity.fingerprint(str(tmp_path)) == seen[-1]
+    (tmp_path / "room" / "a.py").write_text("x = 12")
+    assert identity.fingerprint(str(tmp_path)) not in seen
