@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tests.strategy.random_shapes import judge
 from tilewright.arith.simplify import simplify
 from tilewright.driver.compile import kernel_jobs, prepare
 from tilewright.driver.observe import Watch
-from tilewright.graph import Builder
+from tilewright.graph import Builder, evaluate
 from tilewright.ir.expr import Var, as_int, const
 from tilewright.ir.stmt import For
 from tilewright.ir.walk import substitute, visit
@@ -73,6 +74,24 @@ def test_threads_share_the_work_of_one_of_an_open_batch(op):
         for loop in loops:
             pieces = as_int(simplify(substitute(loop.extent, {batch: const(1)})))
             assert pieces is not None and pieces >= 4
+
+
+def test_results_of_an_open_batch_are_not_tiled_along_it():
+    """Of a batch of one, a tile of two images is half empty."""
+    build, batch, length = Builder(), Var("batch"), Var("length")
+    x = build.input("x", "f32", (batch, 1, length))
+    weights = np.random.default_rng(3).standard_normal((1, 1, 41)).astype(np.float32)
+    y = build.emit("conv", x, build.constant(weights), strides=(3,), pads=((19, 22),))
+    graph = build.finish({"y": y})
+    *_, jobs = kernel_jobs(prepare(graph, AVX512, 3), AVX512, 1, Watch())
+    (job,) = [job for job in jobs if "conv" in job.func.name]
+    shown = default(job.func, AVX512, 1, strict=True).show()
+    assert "batch + 1" not in shown and "batch // 2" not in shown
+    exe = tw.compile(graph, threads=2, cache=False)
+    for shape in ((1, 1, 100), (3, 1, 57)):
+        image = np.random.default_rng(4).standard_normal(shape, np.float32)
+        (found,), (expected,) = exe(image), evaluate(graph, [image])
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_one_thread_has_no_share():

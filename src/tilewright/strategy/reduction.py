@@ -135,8 +135,8 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     in_rows = walks_window(block) or not extent(schedule, inner, 0)  # open: no channels of a block
     piece, lane = split(schedule, inner, width)
     last = innermost(outer) if windows else piece
-    if windows and extent(schedule, last, LARGE) == 1:
-        last = piece  # of one row
+    if windows and extent(schedule, last, 1 if last == outer[0] else LARGE) == 1:
+        last = piece  # of one row; a batch of open size may be one, too
     side_by_side = abreast(block, target) if windows else target.vector_registers // 4
     asks = any(isinstance(n, Select) for n in visit(block.body))  # each place, at its ends
     count = extent(schedule, last, LARGE if in_rows or not (asks and windows) else 1)
