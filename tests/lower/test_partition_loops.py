@@ -57,6 +57,25 @@ def test_the_last_share_has_no_idle_rounds() -> None:
     assert "if i_i < 4" in last
 
 
+FUSED = """
+def fused(A: f32[64, 80], B: f32[64, 80]):
+    for share in parallel(0, 8):
+        for i_o in serial(0, 3):
+            for i_i in unroll(0, 6):
+                for j in unroll(0, 40):
+                    if share // 2 * 18 + i_o * 6 + i_i < 64 and share // 2 * 3 + i_o < 11:
+                        B[share // 2 * 18 + i_o * 6 + i_i, share % 2 * 40 + j] = 2.0
+"""
+
+
+def test_a_condition_that_follows_from_another_costs_no_copy() -> None:
+    """The budget is left for the last share, which is cut where its tiles are whole no more."""
+    _, last = print_func(partitioned(FUSED)).split("else:\n")
+    whole, rest = last.split("for j in unroll", 1)
+    assert "if" not in whole
+    assert "if i_i < 4" in rest
+
+
 def test_launch_branches_instead() -> None:
     """A parallel loop stays one loop; its middle rows have a middle without a select."""
     made = partitioned(PADDED)

@@ -182,8 +182,11 @@ class _Partition:
         edge of one axis keeps no guard of another, as if their loops were not fused."""
         if not conds or weight > self.budget:
             return self.go(body, known)
-        self.budget -= weight
         cond, *others = conds
+        decided = known.condition(cond)
+        if isinstance(decided, Const):  # by one before it: the ends of two axes may be one
+            return self.asked(body, others, weight, known)
+        self.budget -= weight
         then = self.asked(body, others, weight, known.under(cond))
         return If(cond, then, self.asked(body, others, weight, known.under(_not(cond))))
 
