@@ -151,6 +151,51 @@ def test_a_complex_buffer_that_the_module_writes() -> None:
         np.testing.assert_allclose(state, parts(module.turn), rtol=1e-5, atol=1e-5)
 
 
+FUNCTIONS = ("exp2", "expm1", "log1p", "log2", "log10", "tan", "asin", "acos", "atan", "asinh",
+             "acosh", "atanh")  # fmt: skip
+
+
+def near(a: Tensor, b: Tensor) -> list[Tensor]:
+    """Functions of numbers of all sizes."""
+    x = torch.complex(a, b)
+    return [parts(getattr(torch, name)(z)) for name in FUNCTIONS for z in (x, x * 1e-3, x * 10)]
+
+
+def test_functions_of_complex_numbers() -> None:
+    agree(near, drawn(5, 9), drawn(5, 9, seed=1), tolerance=2e-5)
+
+
+def test_functions_on_their_cuts() -> None:
+    """The sign of a zero part says on which side."""
+    places = torch.tensor([-2.0, -0.5, -0.0, 0.0, 0.5, 2.0])
+    zeros = torch.tensor([[0.0], [-0.0]]).expand(2, 6)
+
+    def f(a: Tensor, b: Tensor) -> list[Tensor]:
+        pairs = (torch.complex(a, b), torch.complex(b, a))
+        return [parts(getattr(torch, name)(z)) for name in FUNCTIONS[6:] for z in pairs]
+
+    agree(f, places.expand(2, 6).contiguous(), zeros.contiguous(), tolerance=1e-5)
+
+
+def test_variances_of_complex_numbers() -> None:
+    def f(a: Tensor, b: Tensor) -> list[Tensor]:
+        x = torch.complex(a, b)
+        return [x.var(), x.std(), x.var(1), x.std(0, correction=0, keepdim=True)]
+
+    agree(f, drawn(4, 7), drawn(4, 7, seed=1))
+
+
+def test_complex_equations() -> None:
+    def f(a: Tensor, b: Tensor) -> list[Tensor]:
+        x, y = torch.complex(a, b), torch.complex(b, a)
+        solve = torch.linalg.solve
+        made = [solve(x, y[..., :2]), solve(x, y[..., 0, :]), solve(x[0], y[0, 0]),
+                solve(x, y, left=False), torch.linalg.inv(x)]  # fmt: skip
+        return [parts(v) for v in made]
+
+    agree(f, drawn(3, 5, 5), drawn(3, 5, 5, seed=1), tolerance=1e-4)
+
+
 def test_what_is_refused_is_named() -> None:
     with pytest.raises(ImportFault, match=r"aten\._linalg_det.*complex numbers are not supported"):
         import_torch(Call(lambda x: parts(torch.linalg.det(torch.complex(x, x)))), (drawn(3, 3),))
