@@ -111,6 +111,16 @@ def test_parts_that_stay_are_mixed_together():
     assert depths == [64, 128]
 
 
+def test_repeats_are_of_packed_images():
+    """What follows is done where the convolution stores, not on views that layouts end at."""
+    build = Builder("g")
+    x, y = build.input("x", "f32", (1, 64, 8, 8)), build.input("y", "f32", (1, 64, 4, 4))
+    whole = build.emit("concat", enlarged(build, y, 8, 8, kind="nearest"), x, axis=1)
+    graph = build.finish([build.emit("relu", mixed(build, whole, 64))])
+    kernels = [k.name for k in compile_observed(graph, cache=False, pool=POOL).manifest.kernels]
+    assert any(name.endswith("conv_add_relu") for name in kernels), kernels
+
+
 def test_a_sum_that_is_enlarged():
     """Its terms are no resize: the convolution sees the sum, not each of them."""
     build = Builder("g")

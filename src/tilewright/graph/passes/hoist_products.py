@@ -112,7 +112,8 @@ def _resize(edit: Edit, large: Value) -> _Resize | None:
         if len(front) > 1:
             continue
         (source,) = front
-        if _pixels(source) < _pixels(large if best is None else best.source):
+        fewest = _pixels(large) - 1 if best is None else _pixels(best.source)
+        if source.rank == large.rank and _pixels(source) <= fewest:
             whole = edit.uses.get(source, 0) <= reads[source]
             best = _Resize(source, steps[::-1], whole)
     return best
@@ -154,6 +155,12 @@ def _pays(resize: _Resize, large: Value, channels: int, parts: int) -> bool:
 
 def _again(edit: Edit, resize: _Resize, source: Value, channels: int) -> Value:
     """The same steps from another source, of so many channels."""
+    places = _places(edit, resize) if any(n.op == "reshape" for n in resize.steps) else None
+    if places is not None:  # repeats, without views: layouts and sums see images all the way
+        for axis, at in enumerate(places, 2):
+            if len(at) != as_int(source.shape[axis]) or (at != np.arange(len(at))).any():
+                source = edit.emit("gather", source, edit.constant(at), axis=axis)
+        return source
     made = {resize.source: source}
     for node in resize.steps:
         attrs = dict(node.attrs)
@@ -163,6 +170,38 @@ def _again(edit: Edit, resize: _Resize, source: Value, channels: int) -> Value:
         inputs = [made.get(v, v) for v in node.inputs]
         made[node.output] = edit.emit(node.op, *inputs, **attrs)
     return made[resize.steps[-1].output]
+
+
+def _places(edit: Edit, resize: _Resize) -> list[np.ndarray] | None:
+    """Which row, column, … of the source each one of the result is, where a resize picks pixels;
+    None where it computes them."""
+    small = resize.source.static_shape[2:]  # type: ignore[index]
+    image = np.arange(prod(small)).reshape(small)
+    for node in resize.steps:
+        shape = node.output.static_shape[2:]  # type: ignore[index]
+        if node.op == "gather":
+            indices, axis = edit.content(node.inputs[1]), int(node["axis"]) - 2
+            if indices is None:
+                return None
+            size = image.shape[axis]
+            image = image.take(
+                np.clip(np.where(indices < 0, indices + size, indices), 0, size - 1), axis
+            )
+        elif node.op == "reshape":
+            image = image.reshape(shape)
+        elif node.op == "expand":
+            image = np.broadcast_to(image, shape)
+        else:
+            return None
+    if image.ndim != len(small):
+        return None
+    found: list[np.ndarray] = []
+    for axis, at in enumerate(np.unravel_index(image, small)):
+        line = at[tuple(slice(None) if d == axis else 0 for d in range(at.ndim))]
+        if (at != line.reshape([-1 if d == axis else 1 for d in range(at.ndim)])).any():
+            return None
+        found.append(line.astype(np.int64))
+    return found
 
 
 # products in a row
