@@ -8,6 +8,9 @@ import llvmlite.binding as llvm
 import pytest
 
 from tilewright.codegen import llvm_compile
+from tilewright.codegen.llvm import emit
+from tilewright.ir.parse import parse_func
+from tilewright.lower.pipeline import lower
 from tilewright.target.target import target
 
 COPY = """
@@ -29,6 +32,16 @@ done:
 }
 """
 X86 = target("cpu -mtriple=x86_64-unknown-linux-gnu -mcpu=haswell")
+TILE = """
+def tile(A: f32[4, 6], B: f32[4, 8], C: f32[6, 8]):
+    for i in unroll(0, 6):
+        for j in vectorize(0, 8):
+            C[i, j] = 0.0
+    for k in unroll(0, 4):
+        for i in unroll(0, 6):
+            for j in vectorize(0, 8):
+                C[i, j] = C[i, j] + A[k, i] * B[k, j]
+"""
 
 
 def plain(text: str) -> str:
@@ -37,10 +50,21 @@ def plain(text: str) -> str:
     return machine.emit_assembly(llvm.parse_assembly(text))
 
 
-def test_loop_strength_reduction_is_left_out_for_x86(monkeypatch: pytest.MonkeyPatch) -> None:
-    without = llvm_compile.compile_assembly(COPY, X86)
-    monkeypatch.setattr(llvm_compile, "LEFT_OUT", ())
-    assert llvm_compile.compile_assembly(COPY, X86) != without
+@pytest.mark.parametrize(
+    "name, text, cpu",
+    [
+        ("disable-lsr", COPY, "haswell"),
+        ("disable-post-ra", emit(lower(parse_func(TILE), X86), X86).text, "znver3"),
+    ],
+)
+def test_passes_are_left_out_for_x86(
+    name: str, text: str, cpu: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = target(f"cpu -mtriple=x86_64-unknown-linux-gnu -mcpu={cpu}")
+    without = llvm_compile.compile_assembly(text, machine)
+    others = tuple(n for n in llvm_compile.LEFT_OUT if n != name)
+    monkeypatch.setattr(llvm_compile, "LEFT_OUT", others)
+    assert llvm_compile.compile_assembly(text, machine) != without
 
 
 def test_options_are_as_they_were_for_others() -> None:

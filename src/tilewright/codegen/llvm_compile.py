@@ -23,7 +23,10 @@ from tilewright.target.target import Target
 
 LEAST_ROOM = 32 << 20  # bytes that LLVM may need for any text, with its targets,
 ROOM_PER_BYTE = 256  # and for each byte of it
-LEFT_OUT = ("disable-lsr",)  # a fifth of LLVM's time for addresses that are as good without
+LEFT_OUT = (
+    "disable-lsr",  # a fifth of LLVM's time for addresses that are as good without
+    "disable-post-ra",  # AMD: a twelfth for an order that processors find themselves
+)
 
 _options = threading.Lock()
 
