@@ -81,3 +81,23 @@ def test_images_made_smaller_smoothly() -> None:
                 F.interpolate(x, scale_factor=0.5, mode="bilinear", antialias=True)]  # fmt: skip
 
     check(f, drawn(2, 3, 8, 9), {2: H, 3: W}, (2, 3, 11, 6), (2, 3, 5, 17))
+
+
+def test_distances_of_pairs() -> None:
+    def f(x: Tensor) -> list[Tensor]:
+        return [F.pdist(x), F.pdist(x, 1.0)]
+
+    check(f, drawn(5, 6), {0: H, 1: W}, (4, 7), (23, 4))
+
+
+def test_a_diagonal_is_replaced() -> None:
+    def square(x: Tensor) -> list[Tensor]:
+        return [torch.diagonal_scatter(x, x.diagonal() * 2),
+                torch.diagonal_scatter(x.mT[None], x.diagonal()[None] + 1, 0, -2, 2)]  # fmt: skip
+
+    check(square, drawn(6, 6), {0: H, 1: H}, (4, 4), (9, 9))
+
+    def many(x: Tensor) -> list[Tensor]:
+        return [torch.diagonal_scatter(x, x.diagonal(k, 1, 2) * 2, k, 1, 2) for k in (2, -1, -3)]
+
+    check(many, drawn(5, 3, 6), {0: H}, (4, 3, 6), (9, 3, 6))

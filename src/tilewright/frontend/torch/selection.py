@@ -14,10 +14,11 @@ from tilewright.frontend.torch.indexing import scatter_reduce
 from tilewright.frontend.torch.measured import coordinates, flat
 from tilewright.frontend.torch.reductions import reduced, vector_norm
 from tilewright.frontend.torch.registry import Site, axis_of, translates
+from tilewright.graph import sizes
 from tilewright.graph.bounds import into
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import dtype
-from tilewright.ir.expr import as_int
+from tilewright.ir.expr import BinaryOp, Expr, as_int, binary
 
 
 @translates("index_reduce.default")
@@ -76,11 +77,20 @@ def nonzero_static(n: Site, x: Value, *, size: int, fill_value: int = -1) -> Any
 def diagonal_scatter(
     n: Site, x: Value, source: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Any:
-    """x with a diagonal replaced."""
-    shape = n.static(x.shape, "a diagonal")
-    places = np.arange(math.prod(shape)).reshape(shape)
-    diagonal = np.diagonal(places, offset, axis_of(dim1, x.rank), axis_of(dim2, x.rank))
-    return replaced(n, x, diagonal, source)
+    """x with a diagonal replaced: the source has a row for each row of the matrices, those that the
+    diagonal does not meet are padded and not read."""
+    a, b = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
+    order = [*(d for d in range(x.rank) if d not in (a, b)), a, b]
+    rows, columns, lead = x.shape[a], x.shape[b], x.rank - 2
+    first = sizes.size(binary(BinaryOp.min, sizes.size(max(0, -offset)), rows))
+    left = sizes.size(rows - first - source.shape[-1])
+    before, after = (*(0,) * lead, first), (*(0,) * lead, left)
+    values = n.emit("pad", source, before=before, after=after, value=0)
+    row, column = n.reshape(n.counted(rows), (rows, 1)), n.counted(columns)
+    met = n.emit("equal", n.emit("sub", column, row), n.constant(offset, "i64"))
+    values = n.reshape(n.cast(values, x.dtype), (*values.shape, 1))
+    y = n.emit("where", met, values, n.transpose(x, order))
+    return n.transpose(y, [order.index(d) for d in range(x.rank)])
 
 
 @translates("as_strided_scatter.default")
@@ -159,12 +169,31 @@ def histc(n: Site, x: Value, bins: int = 100, min: float = 0, max: float = 0) ->
 @translates("_pdist_forward.default")
 def pdist(n: Site, x: Value, p: float = 2) -> Any:
     """The distances of all pairs of rows."""
-    (rows,) = n.static(x.shape[:1], "the number of rows")
-    pairs = np.array(list(itertools.combinations(range(rows), 2)), np.int64).reshape(-1, 2)
-    if not len(pairs):
+    pairs = all_pairs(n, x.shape[0])
+    if pairs is None:
         return n.full(0)
-    a, b = (n.emit("gather", x, n.constant(pairs[:, k].copy()), axis=0) for k in (0, 1))
+    a, b = (n.emit("gather", x, k, axis=0) for k in pairs)
     return vector_norm(n, n.emit("sub", a, b), p, -1)
+
+
+def all_pairs(n: Site, count: Expr) -> tuple[Value, Value] | None:
+    """Both places of each pair of `count`, the first one before the second; None: there is none."""
+    known = as_int(count)
+    if known is not None:
+        pairs = np.array(list(itertools.combinations(range(known), 2)), np.int64).reshape(-1, 2)
+        return (
+            (n.constant(pairs[:, 0].copy()), n.constant(pairs[:, 1].copy())) if known > 1 else None
+        )
+    one, (total,) = n.constant(1, "i64"), n.shape
+    own = n.counted(count)  # the pairs of place i follow those of all places before it
+    twice = n.emit("sub", n.cast(n.build.size_vector(sizes.size(count * 2 - 1)), "i64"), own)
+    starts = n.emit("shift_right", n.emit("mul", own, twice), one)
+    room = sizes.size(total + 1)  # the last place is the first of no pair
+    ones = n.full(1, dtype("i64"), (count,))
+    marks = n.emit("scatter_elements", n.full(0, dtype("i64"), (room,)), starts, ones, axis=0)
+    first = n.emit("sub", n.emit("cumsum", n.cut(marks, 0, 0, total), axis=0), one)
+    behind = n.emit("sub", n.counted(total), n.emit("gather", starts, first, axis=0))
+    return first, n.emit("add", n.emit("add", behind, first), one)
 
 
 @translates("_trilinear.default")
