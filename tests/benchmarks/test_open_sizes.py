@@ -136,6 +136,13 @@ def test_pools_of_open_rows_read_the_image_as_it_lies(name: str) -> None:
     assert "gather" not in text
 
 
+def test_pools_of_images_padded_by_the_run_are_packed() -> None:
+    """Along rows of which only the run knows where they begin, every tap would be under a mask."""
+    fused = prepare(open_source(CASES["max pool 3x3 SAME_UPPER"].model()).graph(), WIDE, 3)
+    (pool,) = [g for g in fused.groups if g.ops[-1] == "max_pool"]
+    assert list(pool.ops) == ["pad", "max_pool"] and pool.outputs[0].rank == 5
+
+
 def test_padding_of_open_images_stays_packed() -> None:
     fused = prepare(open_source(CASES["packed max pool SAME_UPPER"].model()).graph(), WIDE, 3)
     made = [n for g in fused.groups for n in g.nodes]
