@@ -248,6 +248,9 @@ def test_facts_from_conditions() -> None:
     several = known.under(parse_expr("(n + 1) // 2 >= 17", (n,)))  # n + 1 is 34 or more
     assert several.simplify(i_i * 2 + 3 <= n) == const(True, bool_)
     assert isinstance(several.simplify(i_i * 2 + 4 <= n), Binary)
+    fixed = Facts({i_o: (0, 25)}).under(parse_expr("i_o % 13 < 12", (i_o,)))
+    edge = fixed.under(parse_expr("i_o // 13 == 1", (i_o,)))
+    assert edge.simplify(i_o % 13 < 12) == const(True, bool_)
     multiple = known.under(parse_expr("n % 16 == 0", (n,)))
     assert multiple.simplify(n // 16 * 16) == n
     assert multiple.simplify(n // 16 * 32 + i_i) == i_i + n * 2

@@ -222,8 +222,11 @@ class Facts(Forms):
                 hi = min(hi, others // -c)
             self.given[t] = (lo, hi)
             if lo > -inf and isinstance(t, Binary) and t.op is BinaryOp.floordiv:
-                if (by := as_int(t.b)) and by > 0:  # a // 2 >= 17 says that a >= 34
-                    self._learn(self.affine(t.a) - int(lo) * by)
+                whole, by = self.affine(t.a), as_int(t.b)
+                # a // 2 >= 17 says that a >= 34: of open sizes. A counter of 26 rounds would become
+                # one of 13 under other names, of which earlier facts say nothing
+                if by and by > 0 and self.bounds(whole)[1] == inf:
+                    self._learn(whole - int(lo) * by)
         self._forget()
 
     def _forget(self) -> None:
