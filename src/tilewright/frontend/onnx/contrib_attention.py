@@ -14,6 +14,7 @@ from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.contrib import DOMAIN, results, turned
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
+from tilewright.graph.bounds import from_start
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import BinaryOp, Expr, as_int, binary
 
@@ -313,3 +314,57 @@ def length_of(n: Site, size: Expr) -> Value:
     made = np.empty((1,), object)
     made[0] = size
     return n.build.from_sizes(made, measured.I64)
+
+
+@translates("SparseAttention", domain=DOMAIN)
+def sparse_attention(n: Site) -> Any:
+    """Causal, over the blocks of keys that a layout shows to each block of queries; heads take the
+    layouts in turn, and several heads of queries share one of keys."""
+    emit, heads, few = n.build.emit, n.int("num_heads"), n.int("kv_num_heads")
+    block = n.int("sparse_block_size", 0)
+    if not heads or not few or heads % few or block < 1:
+        raise Refusal("it needs num_heads, a multiple of kv_num_heads, and a sparse_block_size")
+    q, k, v = apart(n, heads, few)
+    batch, length = q.shape[:2]
+    depth, room = sizes.size(q.shape[2] // heads), n[3].shape[2]
+    counts = emit("reshape", emit("cast", n[8], to="i64"), shape=(batch, 1))
+    start = measured.op(n, "sub", counts, length_of(n, length))
+    row = emit("add", start, places(n, length, (1, -1)))
+    if n.flag("do_rotary"):
+        angles = row, n[9], n[10], n.flag("rotary_interleaved")
+        q, k = (
+            emit(
+                "reshape",
+                turned(n, emit("reshape", t, shape=(batch, length, c, depth)), *angles),
+                shape=t.shape,
+            )
+            for t, c in ((q, heads), (k, few))
+        )
+    q, k, v = heads_of(n, q, heads), heads_of(n, k, few), heads_of(n, v, few)
+    k, v = (within(n, old, new, start, room) for old, new in ((n[3], k), (n[4], v)))
+    masks = [seen(n, q, start, room, -1), shown_blocks(n, q, row, room, block, heads, few)]
+    by_group = emit("reshape", q, shape=(batch, few, heads // few, length, depth))
+    k5, v5 = (emit("reshape", t, shape=(batch, few, 1, room, t.shape[3])) for t in (k, v))
+    y = attend(n, by_group, k5, v5, scale_of(n, q), masks)
+    y = emit("reshape", y, shape=(batch, heads, length, v.shape[3]))
+    return results(n, joined(n, y), k, v)
+
+
+def shown_blocks(
+    n: Site, q: Value, row: Value, room: Expr, block: int, heads: int, few: int
+) -> Value:
+    """Hides the blocks of keys that a layout does not show to the block of the query at row[B, S]:
+    [B, few, heads / few, S, room]. The layouts are compressed rows: ends and columns."""
+    ends, columns = n.array(5), n.array(6)
+    layouts, blocks = ends.shape[0], ends.shape[1] - 1
+    shown = np.zeros((layouts, blocks, blocks), bool)
+    for k, r in np.ndindex(layouts, blocks):
+        shown[k, r, columns[k, ends[k, r] : ends[k, r + 1]]] = True
+    emit, by = n.build.emit, n.constant(np.int64(block))
+    inside = n.checked(row, from_start(sizes.size(blocks * block)))
+    own = emit("gather", n.constant(shown), measured.floordiv(n, inside, by), axis=1)
+    column = measured.floordiv(n, places(n, room, (-1,)), by)
+    own = emit("gather", own, n.checked(column, from_start(blocks)), axis=3)  # [L, B, S, room]
+    which = n.constant(np.arange(heads).reshape(few, heads // few) % layouts)
+    own = emit("transpose", emit("gather", own, which, axis=0), perm=(2, 0, 1, 3, 4))
+    return hidden_where(n, own, q, float(np.finfo(np.float32).min) / 2)
