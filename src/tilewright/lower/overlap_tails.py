@@ -63,7 +63,7 @@ class _Overlap:
     def __init__(self, symbols: frozenset[Var]) -> None:
         self.symbols = symbols
 
-    def go(self, s: Any, known: Facts) -> Any:
+    def go(self, s: Stmt, known: Facts) -> Stmt:
         if isinstance(s, For):
             inside = known.bind(s.var, *loop_range(s))
             made = self.overlapped(s, inside) if s.kind == "serial" else None
@@ -174,7 +174,7 @@ def _indices(s: Any, own: set[Buffer]) -> Iterator[Expr]:
         yield from _indices(c, own)
 
 
-def _without(s: Any, tile: _Tile) -> Any:
+def _without(s: Stmt, tile: _Tile) -> Stmt:
     """A statement without the tile's conditions."""
     if isinstance(s, If):
         left = [p for p in parts_of(s.cond) if p not in tile.guards]
