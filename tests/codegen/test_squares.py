@@ -130,6 +130,20 @@ def test_squares_need_no_tables_of_places():
     assert not re.search(r"vpermt2|vpermi2|vpermps", code)
 
 
+@pytest.mark.parametrize("cpu", MACHINES)
+def test_steps_of_a_large_square_are_not_joined(cpu):
+    """A fence for each line between two steps, which is no instruction of the machine."""
+    machine, lanes = target(f"cpu -mtriple=x86_64-unknown-linux-gnu -mcpu={cpu}"), LANES[cpu]
+    func = lower(parse_func(program("copied", lanes, lanes)), machine)
+    text = emit(func, machine).text
+    steps = lanes.bit_length() - 1
+    assert len(re.findall(r"call .* @llvm.arithmetic.fence", text)) == (
+        lanes * (steps - 1) if steps > 2 else 0
+    )
+    code = compile_assembly(text, machine)
+    assert "ARITH_FENCE" not in re.sub(r"#.*", "", code)
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "i8", "i64"])
 @pytest.mark.parametrize(
     ("shape", "perm"),

@@ -16,6 +16,9 @@ from tilewright.ir.stmt import For, If, Seq, Store
 from tilewright.ir.walk import free_vars
 
 BLOCK = 16  # bytes that machines interleave without a table of places
+FEW_STEPS = 2  # exchanges that the code generator may try to join: of more it finds nothing, in a
+# search so long that a copy's code took twice the time
+FENCED = {"double": "f64", "float": "f32"}  # types that a fence takes, by LLVM's short names
 BYTES = {"double": 8, "float": 4, "i64": 8, "i32": 4, "i16": 2, "i8": 1}
 
 Guards = tuple[tuple[Expr, bool], ...]  # conditions, and which way each must be
@@ -140,13 +143,24 @@ def _transposed(b: Builder, lines: list[str], element: str) -> list[str]:
     own = block.bit_length() - 1
     steps = [(n, inside) for n in reversed(range(own))]
     steps += [(n, whole) for n in range(own, count.bit_length() - 1)]
-    for bit, orders in steps:
+    for done, (bit, orders) in enumerate(steps):
+        if done and len(steps) > FEW_STEPS:
+            now = [_apart(b, line, element, count) for line in now]
         for n in range(count):
             other = n | 1 << bit
             if n != other:
                 x, y = now[n], now[other]
                 now[n], now[other] = (_chosen(b, x, y, element, count, o) for o in orders)
     return now
+
+
+def _apart(b: Builder, line: str, element: str, size: int) -> str:
+    """The line behind a fence, over which LLVM joins no instructions; nothing is done there. Lines
+    that hold nothing get none: joined they leave fewer."""
+    if line == "poison" or element not in FENCED:
+        return line
+    kind = f"<{size} x {element}>"
+    return b.call(kind, f"llvm.arithmetic.fence.v{size}{FENCED[element]}", [(kind, line)])
 
 
 def _pairs(start: int, half: int, count: int) -> list[int]:
