@@ -15,7 +15,7 @@ from tilewright.codegen.link import link
 from tilewright.codegen.llvm import emit
 from tilewright.codegen.llvm_compile import compile_object
 from tilewright.graph import sizes
-from tilewright.ir.expr import Expr, Var, const
+from tilewright.ir.expr import Expr, Var, const, maximum
 from tilewright.ir.stmt import Buffer, Func
 from tilewright.ir.walk import stores
 from tilewright.lower.pipeline import lower
@@ -125,8 +125,13 @@ def buffer_bytes(buffer: Buffer) -> Expr:
 
 
 def aligned_bytes(buffer: Buffer) -> Expr:
-    """Bytes of a buffer, up to the next aligned address."""
-    return sizes.size((buffer_bytes(buffer) + (abi.ALIGNMENT - 1)) // abi.ALIGNMENT * abi.ALIGNMENT)
+    """Bytes of a buffer, up to the next aligned address; none for a size below 0, which what does
+    not run may have."""
+    rounded = sizes.size(
+        (buffer_bytes(buffer) + (abi.ALIGNMENT - 1)) // abi.ALIGNMENT * abi.ALIGNMENT
+    )
+    zero = sizes.size(0)
+    return rounded if sizes.is_never_more(zero, rounded) else sizes.size(maximum(rounded, zero))
 
 
 def info(name: str, tensor: object, format: str = "") -> abi.TensorInfo:

@@ -30,7 +30,7 @@ def sizes_of_values(nodes: Iterable[Node], measured: Collection[Var]) -> Iterato
     than the window over it), before anything is placed by them; and whose they are."""
     seen: set[Expr] = set()
     zero, measured = sizes.size(0), frozenset(measured)
-    for value in (v for n in nodes for v in n.outputs):
+    for value in (v for n in nodes if n.op != "loop" for v in n.outputs):  # a loop checks its own
         for size in value.shape:
             if size in seen or as_int(size) is not None:
                 continue

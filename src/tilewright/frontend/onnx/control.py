@@ -47,13 +47,15 @@ def loop(n: Site) -> Any:
         if n.optional(k) is not None and n[k] not in n.build.constants:
             return native_loop(n, body)
     count = None if n.optional(0) is None else int(n.scalar(0))
+    runs = True if n.optional(1) is None else bool(n.scalar(1))
     if count is not None and count > LONGEST:
         return native_loop(n, body)
-    runs = True if n.optional(1) is None else bool(n.scalar(1))
     state = [
         v if isinstance(v := n.optional(k), Sequence) else n[k] for k in range(2, len(n.inputs))
     ]
     stacked: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
+    if stacked and (not runs or (count is not None and count < 1)):
+        return native_loop(n, body)  # it knows the shape of rows that there are none of
     scope, rest = computed_once(n, body)
     rounds = 0
     while runs and (count is None or rounds < count):
@@ -92,7 +94,7 @@ def scan(n: Site) -> Any:
     out_backwards = n.ints("scan_output_directions", (0,) * made_count)
     length = length_of(inputs, axes)
     known = as_int(length)
-    if known is None or known > LONGEST:
+    if not known or known > LONGEST:
         states, whole = native_scan(n, states, inputs, axes, backwards)
         return (
             *states,
@@ -104,8 +106,8 @@ def scan(n: Site) -> Any:
     states, stacked = steps(n, states, inputs, axes, backwards)
     results = []
     for rows, a, back in zip(stacked, out_axes, out_backwards, strict=True):
-        rank = rows[0].rank + 1 if rows else 1
-        results.append(stack(n, rows[::-1] if back else rows, axis(n, a, rank)))
+        at = axis(n, a, rows[0].rank + 1)
+        results.append(stack(n, rows[::-1] if back else rows, at))
     return (*states, *results)
 
 
@@ -171,7 +173,7 @@ def row(n: Site, x: Value, at: int, t: int) -> Value:
 def stack(n: Site, rows: list[Value], at: int) -> Value:
     """Tensors of one shape along a new axis."""
     if not rows:
-        raise Refusal("it makes stacked outputs in no rounds", "their shape is not known")
+        raise Refusal("it makes stacked outputs in no rounds", "convert it to version 9")
     rows = of_one_shape(n, rows, "the shape of the rows")
     first = rows[0].shape
     shape = (*first[:at], 1, *first[at:])

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from tilewright.frontend.onnx import measured, ragged
 from tilewright.frontend.onnx.choice import taken
 from tilewright.frontend.onnx.coded import constant_of
 from tilewright.frontend.onnx.counted import Rounds
-from tilewright.frontend.onnx.measured import measure, op
+from tilewright.frontend.onnx.measured import choose, measure, op
 from tilewright.frontend.onnx.order import in_order, names_read
 from tilewright.frontend.onnx.registry import Maybe, Ragged, Refusal, Sequence, Site
 from tilewright.graph import sizes
@@ -31,7 +32,7 @@ from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.operator import BROADCAST, OPERATORS
 from tilewright.graph.requirements import required_by, sizes_of_values
-from tilewright.ir.expr import BinaryOp, Expr, Var, as_int, binary
+from tilewright.ir.expr import Expr, Var, as_int, maximum
 from tilewright.ir.walk import substitute
 
 RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli",
@@ -60,14 +61,11 @@ def native_loop(n: Site, body: onnx.GraphProto) -> Any:
     limit, go = (n.build.emit("reshape", v, shape=()) if v.rank else v for v in (trips, truth(n)))
     inside = Body(n, [limit, go, *states])
     made = inside.graph(lambda values: translated(n, body, values), grows)
-    limit = inside.limit
-    bound = op(n, "maximum", op(n, "reshape", limit, shape=(1,)), 1)
+    bound = op(n, "maximum", op(n, "reshape", limit, shape=(1,)), 0)
+    if go not in n.build.constants:  # the kernel computes none in vain
+        bound = choose(n, go, bound, 0)
     (length,) = measure(n, bound, "the trip count")
-    rounds, *results = n.build.emit(
-        "loop", limit, go, *states, *inside.captured, body=str(made), states=len(states),
-        length=length,
-    )  # fmt: skip
-    states, rows = list(results[: len(states)]), list(results[len(states) :])
+    rounds, states, rows = inside.emit_loop(made, states, length)
     if rows:
         (count,) = measure(n, rounds, "the rounds")
         for k, row in enumerate(rows):
@@ -144,7 +142,7 @@ def translated(n: Site, body: onnx.GraphProto, given: list[Value]) -> tuple[Any,
     inner, inside = importer.build, importer.body
     importer.build, importer.body = inside.outer, inside.before
     try:
-        with taken(importer.build, inside.runs()):
+        with taken(importer.build, inside.runs):
             scope, rest = computed_once(n, body)
     finally:
         importer.build, importer.body = inner, inside
@@ -209,17 +207,8 @@ def native_scan(
             rows.append(emit("gather", inside.own(x), at, axis=a))
         return on, *translated(n, n.graph("body"), [*given[2:], *rows])
 
-    text = str(inside.graph(step, []))
-    most = sizes.size(binary(BinaryOp.max, length, sizes.size(1)))
-    _, *results = n.build.emit(
-        "loop", inside.limit, go, *states, *inside.captured, body=text, states=len(states),
-        length=most,
-    )  # fmt: skip
-    rows = [
-        n.build.emit("slice", row, starts=(0,) * row.rank, shape=(length, *row.shape[1:]))
-        for row in results[len(states) :]
-    ]
-    states, rows = inside.checked(results[: len(states)], rows)
+    _, states, rows = inside.emit_loop(inside.graph(step, []), states, length)
+    states, rows = inside.checked(states, rows)
     return states, rows[: inside.stacked]
 
 
@@ -243,7 +232,7 @@ class Body:
         self.inner.budget = n.build.budget
         self.before: Body | None = n.importer.body
         self.given = given[:2]
-        self.limit = given[0]  # behind the checks of what the body needs of sizes
+        self.asked: dict[Expr, str] = {}  # what a round needs not to be negative → what to say
         self.checks: list[tuple[Value, Bounds, str]] = []  # a round's extreme indices, their bounds
         names = ["round", "go", *(f"state{k}" for k in range(len(given) - 2))]
         self.inputs = [
@@ -260,10 +249,12 @@ class Body:
         self.added: dict[int, int] = {}  # rows that each growing sequence gets
         self.shapes: list[tuple[Expr, ...]] = []  # of a round's rows, as the round measures them
 
+    @cached_property
     def runs(self) -> Value:
         """Whether there is a first round."""
         limit, go = self.given
-        return op(self.n, "logical_and", go, op(self.n, "greater", limit, 0))
+        some, always = op(self.n, "greater", limit, 0), self.outer.constants.get(go)
+        return some if always and always.array.all() else op(self.n, "logical_and", go, some)
 
     def check(self, numbers: Value, bounds: Bounds, what: str, only: Value | None) -> None:
         """Note a check of indices that are inside: each round tells the least and the greatest of
@@ -331,6 +322,8 @@ class Body:
             if None in made:
                 raise Refusal("its body leaves an output out")
             after = dict(enumerate(made[1 : 1 + len(states)]))
+            for k, old in enumerate(states):
+                after[k] = self.as_before(after[k], old, k)
             for k in grows:
                 if not isinstance(after[k], Growing) or after[k].at != k:
                     raise Refusal(f"state {k} is a sequence that does more than grow")
@@ -350,7 +343,7 @@ class Body:
         self.shapes = [v.shape for v in whole.outputs[1 + len(after) :]]
         if whole.measured:
             whole = self.settled(whole, len(after))
-        self.require(whole)
+        self.asked = self.requirements(whole)
         inputs = list(whole.inputs)
         for value, constant in whole.constants.items():
             inputs.append(value)
@@ -360,6 +353,20 @@ class Body:
             inputs=tuple(inputs), input_names=tuple(names), constants={}, required=(),
             output_names=tuple(f"out{k}" for k in range(len(whole.outputs))),
         )  # fmt: skip
+
+    def as_before(self, new: Any, old: Any, k: int) -> Any:
+        """A state after a round under the sizes that it had before, where the inputs decide whether
+        these are the same."""
+        tensors = isinstance(new, Value) and isinstance(old, Value)
+        if not tensors or new.rank != old.rank or new.shape == old.shape:
+            return new
+        apart = [(a, b) for a, b in zip(new.shape, old.shape, strict=True) if a != b]
+        build = self.inner
+        if not all(as_int(a - b) is None and build.from_inputs((a, b)) for a, b in apart):
+            return new
+        for a, b in apart:
+            build.require_equal(a, b, f"the shape of state {k} after a round")
+        return build.emit("view_as", self.own(new), shape=old.shape)
 
     def settled(self, whole: Graph, states: int) -> Graph:
         """The body without `measure`: each size that it names has a number, or a bound."""
@@ -389,27 +396,47 @@ class Body:
         left = Graph(whole.name, inputs[0], outputs, constants, edit.nodes, inputs[1], names)
         return without_dead(left.replace(required=tuple(required)))
 
-    def require(self, whole: Graph) -> None:
-        """Have what the body's operators need of sizes checked before the loop: its one kernel
-        computes a round even where none is to run."""
-        outer = self.outer
+    def requirements(self, whole: Graph) -> dict[Expr, str]:
+        """What the body's operators need of sizes, and what to say where that does not hold."""
         symbols = {s for n in whole.nodes for v in (*n.inputs, *n.outputs) for s in
                    sizes.symbols(v.shape)}  # fmt: skip
-        known = Facts({s: outer.ranges.get(s.name, (0, None)) for s in symbols})
+        known = Facts({s: self.outer.ranges.get(s.name, (0, None)) for s in symbols})
         asked = dict(whole.required)
         for size, what in sizes_of_values(whole.nodes, ()):
             asked.setdefault(size, what)
         for node in whole.nodes:
             asked |= dict(required_by(node, known))
         label = self.n.node.name or next(filter(None, self.n.node.output), "")
-        for size, what in asked.items():
-            what = f"{what} in {self.n.op} '{label}'"
-            if outer.found.isdisjoint(sizes.symbols([size])):
-                outer.required.setdefault(size, what)
+        return {size: f"{what} in {self.n.op} '{label}'" for size, what in asked.items()}
+
+    def emit_loop(
+        self, body: Graph, states: list[Value], length: Expr
+    ) -> tuple[Value, list[Value], list[Value]]:
+        """How many rounds there were, the last states, and what each of `length` rounds gave. What
+        the rounds need of sizes is checked before the first one, if there is one."""
+        build, (limit, go) = self.outer, self.given
+        surely = sizes.is_never_more(sizes.size(1), length)
+        for size, what in self.asked.items():
+            needed = size if surely else sizes.size(maximum(size, sizes.size(0 - length)))
+            if build.from_inputs([needed]):
+                build.required.setdefault(needed, what)
             else:
                 fits = [(sizes.size(0), sizes.size(measured.FAR))]
-                number = self.n.build.size_vector(size)
-                self.limit = self.n.importer.checked(number, fits, what, self.limit)
+                limit = self.n.importer.checked(build.size_vector(needed), fits, what, limit)
+        if not surely:  # what is computed once is computed only then
+            go = self.runs
+        rounds, *results = build.emit(
+            "loop", limit, go, *states, *self.captured, body=str(body), states=len(states),
+            length=length,
+        )  # fmt: skip
+        return rounds, results[: len(states)], [self.sized(v) for v in results[len(states) :]]
+
+    def sized(self, row: Value) -> Value:
+        """Rows under sizes that are none below 0 where there are no rounds to need them."""
+        zero = sizes.size(0)
+        shape = [s if sizes.is_never_more(zero, s) else sizes.size(maximum(s, zero))
+                 for s in row.shape]  # fmt: skip
+        return row if row.shape == tuple(shape) else op(self.n, "view_as", row, shape=tuple(shape))
 
     def settle(self, node: Node) -> None:
         """Decide what stands for the sizes that a node measures."""

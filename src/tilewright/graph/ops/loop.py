@@ -94,7 +94,8 @@ def loop(limit: Any, go: Any, *values: Any, body: str, states: int, length: Any)
     were, the last states, what each round gave beside them [length, …], then zeros).
 
     values: the states and what the body reads; the body takes (round, condition, *values) and
-    gives (condition, *states, *rows). length: at least 1 and at least `limit`.
+    gives (condition, *states, *rows). length: at least 0 and, if `go` holds, at
+    least `limit`. Where it is 0 nothing is read but the first states.
     """
     graph = body_of(body)
     now, captured = values[:states], values[states:]

@@ -2,8 +2,9 @@
 
 In: a graph. Out: for each node what must hold for anybody to read its results: truth values of
 booleans of the graph. What one condition chooses of two values needs one of them, and so does all
-that was computed for it alone: the host program takes the branch or does not. Only conditions that
-some real work depends on count: a test costs as much as computing a few numbers.
+that was computed for it alone: the host program takes the branch or does not. What a loop's rounds
+read is needed where there is one. Only conditions that some real work depends on count: a test
+costs as much as computing a few numbers.
 """
 
 from __future__ import annotations
@@ -61,6 +62,10 @@ class _Demands:
             self.need([first], here)
             for value, holds in zip(rest, (True, False), strict=True):
                 self.need([value], here | self.literals(first, holds))
+        elif node.op == "loop":
+            limit, go, *values = node.inputs
+            self.need([limit, go, *values[: node["states"]]], here)
+            self.need(values[node["states"] :], here | self.literals(go, True))
         elif node.op == "check_bounds" and first is not None:
             self.need([first], self.of_value.get(node.output, here))
             numbers, *only = rest

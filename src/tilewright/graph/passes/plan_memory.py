@@ -164,7 +164,7 @@ def _pieces(
     of_group: dict[str, Piece] = {}
     for n, (group, team) in enumerate(zip(fused.groups, fused.at_once(), strict=True)):
         extra = sizes.size(workspace.get(group.name, 0))
-        may_lack = bool(group.demand)
+        may_lack = bool(group.demand) or group.nodes[0].op == "loop"
         if as_int(extra) != 0 and measured.isdisjoint(sizes.symbols([extra])):
             piece = _piece(extra, team[0], team[-1], scale, may_lack)
             of_group[group.name] = piece
@@ -223,7 +223,8 @@ def _buffers(
 
 
 def _piece(nbytes: Expr, first: int, last: int, scale: Mapping[Var, int], may_lack: bool) -> Piece:
-    """may_lack: a branch may make it, and where that is not taken its size may be negative."""
+    """may_lack: a branch or the rounds of a loop make it: where there are none its size may be
+    negative."""
     rounded = sizes.size((nbytes + (ALIGN - 1)) // ALIGN * ALIGN)
     if may_lack and not sizes.is_never_more(sizes.size(0), rounded):
         rounded = sizes.size(maximum(rounded, sizes.size(0)))
