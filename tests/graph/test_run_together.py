@@ -8,6 +8,8 @@ import pytest
 import tilewright as tw
 from tilewright.driver.compile import compile_graph
 from tilewright.graph import Builder, evaluate, sizes
+from tilewright.graph.builder import symbols_of
+from tilewright.graph.graph import Value
 from tilewright.graph.group import FusedGraph
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.plan_memory import plan_memory
@@ -45,11 +47,42 @@ def two_layers(op: str, lengths: bool = False):
     return build.finish({"y": build.emit("tanh", x)})
 
 
+def two_loops():
+    """Loops over the rows of x, each with its own matrix and end, that give a row a round; how many
+    rows there were is measured, and a row of them, by number, is their sum."""
+    build, body = Builder(), Builder("body")
+    n, found = Var("n"), list[Value]()
+    round_, _ = body.input("round", "i64", ()), body.input("go", "bool", ())
+    h, x = body.input("h", "f32", (1, HIDDEN)), body.input("x", "f32", (n, 1, HIDDEN))
+    u = body.input("u", "f32", (HIDDEN, HIDDEN))
+    on, row = body.input("on", "bool", ()), body.emit("gather", x, round_, axis=0)
+    new = body.emit("tanh", body.emit("add", row, body.emit("matmul", h, u)))
+    inside = body.finish({f"out{k}": body.emit("copy", v) for k, v in enumerate((on, new, new))})
+    x, at = build.input("x", "f32", (n, 1, HIDDEN)), build.input("at", "i64", ())
+    yes = build.constant(np.asarray(True))
+    start = build.constant(np.zeros((1, HIDDEN), np.float32))
+    for k in range(2):
+        rounds, _, rows = build.emit(
+            "loop", build.input(f"limit{k}", "i64", ()), yes, start, x,
+            build.constant(weights(HIDDEN, HIDDEN)), yes, body=str(inside), states=1, length=n,
+        )  # fmt: skip
+        size = Var(f"rounds{k}")
+        build.emit("measure", rounds, symbols=(size.name,), what="rounds")
+        rows = build.emit("slice", rows, starts=(0, 0, 0), shape=(size, 1, HIDDEN))
+        most = sizes.size(size) - 1
+        here = build.emit("check_bounds", at, at, least=(0,), most=(most,), what="the row")
+        total = build.emit("reduce_sum", rows, axes=(0,), keepdims=False)
+        found.append(build.emit("add", total, build.emit("gather", rows, here, axis=0)))
+    return build.finish({"y": build.emit("add", *found)})
+
+
 def is_in_order(fused: FusedGraph) -> bool:
-    ready = {*fused.graph.inputs, *fused.graph.constants}
+    ready = {*fused.graph.inputs, *fused.graph.constants, *fused.graph.symbols}
     for n, group in enumerate(fused.groups):
-        if not ready.issuperset((*group.inputs, *(v for v, _ in group.demand))):
+        asked = {s for node in group.nodes for s in symbols_of(node)}
+        if not ready.issuperset((*group.inputs, *(v for v, _ in group.demand), *asked)):
             return False
+        ready.update(Var(s) for m in group.nodes if m.op == "measure" for s in m["symbols"])
         team = next((t for t in fused.together if n in t), range(n, n + 1))
         if n == team[-1]:
             ready.update(v for k in team for v in fused.groups[k].outputs)
@@ -92,6 +125,22 @@ def test_what_lives_while_a_team_runs_is_apart():
                     taken.append((at, at + size))
         taken = sorted(set(taken))
         assert all(a[1] <= b[0] for a, b in pairwise(taken))
+
+
+def test_what_follows_measured_sizes_waits_behind_both_loops():
+    graph = two_loops()
+    fused = run_together(fuse(graph), 2)
+    assert [len(team) for team in fused.together] == [2]
+    assert is_in_order(fused)
+    one, two = (tw.compile(graph, threads=n, cache=False) for n in (1, 2))
+    x = RNG.standard_normal((9, 1, HIDDEN)).astype(np.float32)
+    for at, *ends in ((0, 9, 4), (2, 3, 9), (3, 4, 5)):
+        given = [x, np.asarray(at), *map(np.asarray, ends)]
+        (a,), (b,) = one(*given), two(*given)
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(a, evaluate(graph, given)[0], rtol=1e-4, atol=1e-5)
+    with pytest.raises(tw.TilewrightError, match="the row: index 4 is not from 0 to 3"):
+        two(x, np.asarray(4), np.asarray(4), np.asarray(9))
 
 
 def host_texts(graph) -> list[str]:

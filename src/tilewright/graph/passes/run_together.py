@@ -3,18 +3,20 @@
 In: a fused graph and a number of threads. Out: the same groups in an order in which such groups
 stand side by side, and which stand so. The steps of a recurrence follow one another, so one thread
 runs them; the two directions of a layer leave no thread idle. What was between two of them and
-follows from the first moves behind both, the rest before them.
+follows from the first, or from a size measured in what does, moves behind both, the rest before
+them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.graph.builder import symbols_of
 from tilewright.graph.graph import Value
 from tilewright.graph.group import FusedGraph, FusedGroup
+from tilewright.ir.expr import Var
 
-SERIAL = frozenset(("lstm", "gru", "rnn"))
-FENCES = frozenset(("measure", "check_bounds"))  # what follows them need not read a value of theirs
+SERIAL = frozenset(("lstm", "gru", "rnn", "loop"))
 
 
 def run_together(fused: FusedGraph, threads: int) -> FusedGraph:
@@ -36,18 +38,23 @@ def _is_serial(group: FusedGroup) -> bool:
     return group.anchor.op in SERIAL
 
 
+def _needs(group: FusedGroup) -> set[Value | Var]:
+    """The values and the sizes that must be known before a group runs."""
+    sizes = (s for node in group.nodes for s in symbols_of(node))
+    return {*group.inputs, *(v for v, _ in group.demand), *sizes}
+
+
 def _team(
     groups: Sequence[FusedGroup], threads: int
 ) -> tuple[list[FusedGroup], list[FusedGroup], list[FusedGroup]]:
     """The first groups that may run at once (or one alone), what is to run before and after."""
     first = next((n for n, g in enumerate(groups) if _is_serial(g)), len(groups) - 1)
     team, before, waiting = [groups[first]], list(groups[:first]), list[FusedGroup]()
-    made: set[Value] = set(groups[first].outputs)  # by the team, and of that
+    made: set[Value | Var] = set(groups[first].outputs)  # by the team, and of that
     for n, group in enumerate(groups[first + 1 :], first + 1):
-        if not made.isdisjoint((*group.inputs, *(v for v, _ in group.demand))):
-            if any(node.op in FENCES for node in group.nodes):
-                break
+        if not made.isdisjoint(_needs(group)):
             waiting.append(group)
+            made.update(Var(s) for m in group.nodes if m.op == "measure" for s in m["symbols"])
         elif _is_serial(group) and group.demand == team[0].demand:
             team.append(group)
             if len(team) == threads:
