@@ -24,7 +24,7 @@ from tests.codegen.test_operators import operands as edges_of
 from tilewright import te
 from tilewright.codegen import csource_dialect
 from tilewright.codegen.csource import Source, emit_source
-from tilewright.codegen.inprocess import KERNEL, aligned, pack
+from tilewright.codegen.inprocess import aligned, launch, pack
 from tilewright.ir import interp
 from tilewright.ir.dtype import ALL, DType
 from tilewright.ir.expr import BinaryOp, Var, const
@@ -73,13 +73,8 @@ def call(built: ctypes.CDLL, source: Source, func: Func, *arrays: Any, **symbols
     for b in source.workspace:
         memory[b.name] = aligned(b.dtype.nbytes(number(b.shape[0])))
     for entry in source.launches:
-        frame = (ctypes.c_int64 * (len(entry.buffers) + len(entry.symbols) + 1))(
-            *(memory[name].ctypes.data for name in entry.buffers),
-            *(symbols[s] for s in entry.symbols),
-        )
-        scratch = aligned(entry.scratch_bytes)
-        kernel = KERNEL(ctypes.cast(built[entry.symbol], ctypes.c_void_p).value)
-        kernel(ctypes.addressof(frame), scratch.ctypes.data, 0, number(entry.extent))
+        address = ctypes.cast(built[entry.symbol], ctypes.c_void_p).value
+        launch(address or 0, entry, memory, symbols)
     for b, a in zip(func.buffers, arrays, strict=True):
         if b.dtype.is_packed:
             a[...] = unpacked(memory[b.name], b.dtype, a.size)

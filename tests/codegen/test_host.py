@@ -5,6 +5,7 @@ interface.
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from tilewright.codegen import host
 from tilewright.codegen.host import Branch, Launch, Place, Repeat, host_program
-from tilewright.codegen.inprocess import KERNEL, aligned, map_image
+from tilewright.codegen.inprocess import aligned, map_image
 from tilewright.codegen.link import link
 from tilewright.codegen.llvm import emit
 from tilewright.codegen.llvm_compile import compile_object
@@ -38,6 +39,7 @@ class Call(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_void_p) for name in CALL_FIELDS)
 
 
+KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 LAUNCH = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
 )
@@ -84,6 +86,16 @@ def test_fields_of_the_call_agree_with_the_runtime() -> None:
         "arena": host.ARENA, "weights": host.WEIGHTS, "launch": host.LAUNCH,
         "provide": host.PROVIDE, "refuse": host.REFUSE,
     }  # fmt: skip
+
+
+def test_one_function_takes_all_frames_of_a_size_apart() -> None:
+    machine = target("cpu")
+    places = Place("input", 0), Place("input", 1), Place("output", 0)
+    steps = [Launch(n, f"k{n % 3}", 1, places, (2,) * (n > 4)) for n in range(6)]
+    text = host_program(steps, machine)
+    assert re.findall(r"define internal void @(\w+)", text) == ["take_3_0", "take_3_1"]
+    kernel = emit(lower(parse_func(ADD), machine), machine).text
+    assert kernel.count("define ") == 1  # nothing to compile but the kernel
 
 
 def test_launches_with_symbolic_sizes() -> None:

@@ -33,20 +33,19 @@ COMMON = """
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-typedef void (*kernel)(void *const *frame, void *scratch, int64_t begin, int64_t end);
+typedef void (*kernel)(float *a, float *b, float *e, void *scratch, int64_t begin, int64_t end);
 static float A[N * K], B[K * M], E[N * M];
 static char scratch[1 << 16] __attribute__((aligned(64)));
 static int run(kernel fn) {
-    void *frame[] = {A, B, E};
     for (int i = 0; i < N * K; i++) A[i] = (float)(i * 7 % 11) - 5;
     for (int i = 0; i < K * M; i++) B[i] = (float)(i * 5 % 13) - 6;
-    for (int64_t p = 0; p < EXTENT; p++) fn(frame, scratch, p, p + 1);
+    for (int64_t p = 0; p < EXTENT; p++) fn(A, B, E, scratch, p, p + 1);
     for (int i = 0; i < N * M; i++) printf("%.9g\\n", E[i]);
     return 0;
 }
 """
 LINKED = """
-extern void matmul(void *const *, void *, int64_t, int64_t);
+extern void matmul(float *, float *, float *, void *, int64_t, int64_t);
 int main(void) { return run(matmul); }
 """
 MAPPED = """

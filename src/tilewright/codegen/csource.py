@@ -124,13 +124,15 @@ class _Kernel(Expressions):
         return text, DeviceKernel(symbol, grid, block, names, symbols)
 
     def native(self, name: str) -> tuple[str, Entry]:
-        """An entry of the native call convention: a frame of slots, a range of a parallel loop."""
+        """An entry of the native call convention: its arguments, a range of a parallel loop."""
         symbol = self.declare(name)
         integer = self.dialect.types["i64"]
-        for n, (b, pointer) in enumerate(zip(self.buffers, self.pointers, strict=True)):
-            self.line(f"{pointer}{self.declare(b.name)} = frame[{n}];")
-        for n, s in enumerate(self.symbols, start=len(self.buffers)):
-            self.line(f"const {integer} {self.symbol(s)} = ((const {integer} *)frame)[{n}];")
+        parameters = [
+            f"{pointer}{self.declare(b.name)}"
+            for b, pointer in zip(self.buffers, self.pointers, strict=True)
+        ]
+        parameters += [f"const {integer} {self.symbol(s)}" for s in self.symbols]
+        parameters += ["void *scratch", f"{integer} begin", f"{integer} end"]
         extent, piece = const(1), self.piece
         if isinstance(piece, For) and piece.kind == "parallel":
             extent = piece.extent
@@ -140,8 +142,9 @@ class _Kernel(Expressions):
             self.count(piece, *ends)
         else:
             self.run(piece)
-        parameters = f"void *const *frame, void *scratch, {integer} begin, {integer} end"
-        text = "\n".join([f"void {symbol}({parameters}) {{", *self.top, *self.lines, "}", ""])
+        text = "\n".join(
+            [f"void {symbol}({', '.join(parameters)}) {{", *self.top, *self.lines, "}", ""]
+        )
         names = tuple(b.name for b in self.buffers)
         symbols = tuple(s.name for s in self.symbols)
         return text, Entry(symbol, extent, names, symbols, self.scratch_bytes)

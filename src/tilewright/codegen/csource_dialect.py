@@ -98,7 +98,7 @@ C99 = Dialect(
     unroll="",
     functions=LIBM,
     reserved=frozenset([*_KEYWORDS, *_USED, *LIBM, *(f"{f}f" for f in (*LIBM, *_USED)),
-                        *"frame scratch begin end main memcpy y0 y1 yn j0 j1 jn gamma".split()]),
+                        *"scratch begin end main memcpy y0 y1 yn j0 j1 jn gamma".split()]),
 )  # fmt: skip
 DIALECTS = {"opencl": OPENCL, "c": C99}
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.link import CodeImage, link
-from tilewright.codegen.llvm import Emitted, emit
+from tilewright.codegen.llvm import Emitted, Entry, emit
 from tilewright.codegen.llvm_compile import compile_object
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Var, const
@@ -25,8 +25,6 @@ from tilewright.ir.walk import substitute
 from tilewright.lower.pipeline import lower
 from tilewright.support.errors import InputError
 from tilewright.target.target import Target, target
-
-KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
 def map_image(image: CodeImage) -> tuple[mmap.mmap, int]:
@@ -69,13 +67,7 @@ class Loaded:
             size = b.dtype.nbytes(_number(b.shape[0], values)) if b.shape else b.dtype.nbytes(1)
             memory[b.name] = aligned(size)
         for entry in self.emitted.entries:
-            frame = (ctypes.c_int64 * (len(entry.buffers) + len(entry.symbols) + 1))(
-                *(memory[name].ctypes.data for name in entry.buffers),
-                *(values[s] for s in entry.symbols),
-            )
-            scratch = aligned(entry.scratch_bytes)
-            kernel = KERNEL(self.address + self.image.entries[entry.symbol])
-            kernel(ctypes.addressof(frame), scratch.ctypes.data, 0, _number(entry.extent, values))
+            launch(self.address + self.image.entries[entry.symbol], entry, memory, values)
         for b, a in zip(buffers, arrays, strict=True):
             if memory[b.name] is not a:
                 a[...] = _unpacked(memory[b.name], b.dtype, a)
@@ -99,6 +91,20 @@ def run(
 ) -> None:
     """Compile `func` (in stage "blocks" to "vector") and run it once on the arrays, in place."""
     load(func, target)(*arrays, symbols=symbols)
+
+
+def launch(
+    address: int,
+    entry: Entry,
+    memory: Mapping[str, np.ndarray[Any, Any]],
+    symbols: Mapping[str, int],
+) -> None:
+    """Run all of an entry whose code is at `address`. memory: its buffers, by name."""
+    scratch = aligned(entry.scratch_bytes)
+    buffers = [memory[name].ctypes.data for name in entry.buffers]
+    arguments = [*buffers, *(symbols[s] for s in entry.symbols), scratch.ctypes.data]
+    arguments += [0, _number(entry.extent, symbols)]
+    ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(arguments))(address)(*arguments)
 
 
 def aligned(size: int, to: int = 64) -> np.ndarray[Any, Any]:

@@ -30,9 +30,11 @@ MOST_INLINE = 4  # calls of one function that are inlined; beyond, code size cos
 
 @dataclass(frozen=True)
 class Entry:
-    """One launch: `symbol(frame, scratch, begin, end)` for parts [begin, end) of [0, extent).
+    """One launch: `symbol(*buffers, *symbols, scratch, begin, end)` for parts [begin, end) of
+    [0, extent).
 
-    frame: the addresses of `buffers`, then the values of `symbols` as int64.
+    The addresses of `buffers` come first, then the values of `symbols` as int64. The host program
+    reads them from a frame.
     """
 
     symbol: str
@@ -135,7 +137,7 @@ def _is_workspace(stmt: Stmt) -> bool:
 def _entry(
     func: Func, symbol: str, piece: Stmt, workspace: list[Buffer], target: Target
 ) -> tuple[str, Entry, Builder]:
-    """The text of one launch: the kernel, and the wrapper that takes its frame apart."""
+    """The text of one launch."""
     known = {b.name: b for b in (*func.buffers, *workspace)}
     used = {n.buffer.name for n in visit(piece) if n.__class__ in _ACCESSES}  # type: ignore[attr-defined]
     buffers = [name for name in known if name in used]
@@ -158,26 +160,8 @@ def _entry(
         *(f"i64 %s{n}" for n in range(len(symbols))),
         "ptr noalias nocapture %scratch, i64 %begin, i64 %end",
     ]
-    inner = f'"{symbol}.body"'
-    head = f"define internal void @{inner}({', '.join(arguments)}) #0 {{"
+    head = f'define void @"{symbol}"({", ".join(arguments)}) #0 {{'
     kernel = f"{head}\nentry:\n{s.b.text()}\n  ret void\n}}"
-    wrapper = _wrapper(symbol, inner, len(buffers), len(symbols))
     extent = const(1) if parallel is None else parallel.extent
     entry = Entry(symbol, extent, tuple(buffers), tuple(symbols), s.scratch_bytes)
-    return kernel + "\n" + wrapper, entry, s.b
-
-
-def _wrapper(symbol: str, inner: str, buffers: int, symbols: int) -> str:
-    lines = [
-        f'define void @"{symbol}"(ptr %frame, ptr %scratch, i64 %begin, i64 %end) #0 {{',
-        "entry:",
-    ]
-    passed: list[str] = []
-    for n in range(buffers + symbols):
-        kind = "ptr" if n < buffers else "i64"
-        lines.append(f"  %a{n} = getelementptr i8, ptr %frame, i64 {8 * n}")
-        lines.append(f"  %x{n} = load {kind}, ptr %a{n}, align 8")
-        passed.append(f"{kind} %x{n}")
-    passed += ["ptr %scratch", "i64 %begin", "i64 %end"]
-    lines.append(f"  tail call void @{inner}({', '.join(passed)})")
-    return "\n".join([*lines, "  ret void", "}"])
+    return kernel, entry, s.b
