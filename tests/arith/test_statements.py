@@ -202,3 +202,53 @@ def f(C: i64[4], B: i64[4]):
     interp.run(simplify_func(before, remove_unit_loops=True), *arrays)
     for a, b in zip(arrays, expected, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_loops_of_few_rounds_are_branches() -> None:
+    """What a last vector of an open row asks is the same for all rows, and is no loop's counter."""
+    text = """
+def f(A: f32[64], B: f32[64], n: i64):
+    for y in serial(0, 2):
+        for x in serial(n // 4, (n + 3) // 4):
+            for v in vectorize(0, 4):
+                if x * 4 + v < n:
+                    B[x * 4 + v] = A[x * 4 + v]
+        for x in serial((n + 2) // 4, (n + 3) // 4 + 1):
+            B[x + y] = 2.0
+        for x in serial(n // 4, (n + 8) // 4):
+            for k in serial(0, n):
+                B[x] = B[x] + A[k]
+        for x in serial(n // 4, (n + 9) // 4):
+            B[x] = A[x]
+"""
+    before = parse_func(text)
+    after = simplify_func(before, remove_unit_loops=True)
+    assert (
+        print_func(after).strip()
+        == """
+def f(A: f32[64], B: f32[64], n: i64):
+    for y in serial(0, 2):
+        if n // 4 < (n + 3) // 4:
+            x: i64 = n // 4
+            for v in vectorize(0, 4):
+                if x * 4 + v < n:
+                    B[x * 4 + v] = A[x * 4 + v]
+        with let(i64, (n + 2) // 4) as x:
+            B[x + y] = 2.0
+        if (n + 2) // 4 < (n + 3) // 4:
+            x: i64 = (n + 2) // 4 + 1
+            B[x + y] = 2.0
+        for x in serial(n // 4, n // 4 + 2):
+            for k in serial(0, n):
+                B[x] = B[x] + A[k]
+        for x in serial(n // 4, (n + 1) // 4 + 2):
+            B[x] = A[x]
+""".strip()
+    )
+    random = np.random.default_rng(0)
+    for n in (0, 1, 6, 7, 8):
+        arrays = [random.standard_normal(64).astype(np.float32), np.zeros(64, np.float32)]
+        expected = [a.copy() for a in arrays]
+        interp.run(before, *expected, symbols={"n": n})
+        interp.run(after, *arrays, symbols={"n": n})
+        np.testing.assert_array_equal(arrays[1], expected[1])

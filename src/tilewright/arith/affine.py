@@ -454,7 +454,7 @@ class Forms:
                 if end is not None and self._proved(self._swap(form, t, c, end), depth - 1):
                     return True
             elif t in self.names.digits:
-                if self._relax_digit(form, t, c, depth):
+                if self._relax_digit(form, t, c, depth) or self._relax_two(form, t, c, depth):
                     return True
             elif t in self.names.factors:
                 if self._relax_product(form, t, c, depth):
@@ -497,6 +497,22 @@ class Forms:
             return self._proved(self.sum(rest, below, c), depth - 1)
         if c < 0 and self.bounds(d.form)[0] >= 0:
             return self._proved(self._swap(form, t, c, self.digit(d.form, d.l, None)), depth - 1)
+        return False
+
+    def _relax_two(self, form: Affine, t: Expr, c: int, depth: int) -> bool:
+        """(x + a) // l - x // l lies between a // l and -(-a // l), whatever x is."""
+        d, digits = self.names.digits[t], self.names.digits
+        if c < 0 or d.u is not None:
+            return False
+        for t2, c2 in form.terms.items():
+            e = digits.get(t2)
+            if c2 != -c or e is None or e.l != d.l or e.u is not None:
+                continue
+            apart = self.sum(d.form, e.form, -1)
+            if not apart.terms:
+                left = {x: k for x, k in form.terms.items() if x is not t and x is not t2}
+                less = self.settle(left, form.const + c * (apart.const // d.l))
+                return self._proved(less, depth - 1)
         return False
 
     def _relax_product(self, form: Affine, t: Expr, c: int, depth: int) -> bool:

@@ -396,7 +396,7 @@ class _Statements:
     def _loop(self, s: For, known: Facts) -> Stmt:
         start, stop = known.simplified(s.start), known.simplified(s.stop)
         first, end = as_int(start), as_int(stop)
-        inside = known
+        inside, most = known, None  # rounds, where they are known to be few
         if first is not None and end is not None:
             runs = end - first
         else:
@@ -405,18 +405,28 @@ class _Statements:
             lasts = outlasts(start, s.body) and outlasts(stop, s.body)
             if runs and lasts and not known.nonnegative(extent - 1):
                 inside = known.under(Binary(BinaryOp.lt, start, stop))
+            if runs > 1 and lasts and self.is_removable(s):
+                most = next((n for n in (1, 2) if known.nonnegative(-extent + n)), None)
         if runs <= 0:
             return _NOTHING
-        if runs == 1 and self.remove_unit_loops and s.kind in _REMOVABLE and not s.annotations:
+        if runs == 1 and self.is_removable(s):
             if first is None:
                 return self.go(substitute(s.body, {s.var: start}), known)
             return self.go(s.body, known.bind(s.var, first, first))  # it becomes its value
         same = start is s.start and stop is s.stop
         changed = s if same else s.replace(start=start, stop=stop)
+        if most == 1:
+            return self.go(_branches(changed, 1), known)
         body = self.go(s.body, inside.bind(s.var, *loop_range(changed)))
         if body == _NOTHING:
             return _NOTHING
+        if most == 2 and _is_short(body):
+            return self.go(_branches(changed.replace(body=body), 2), known)
         return changed if body is s.body else changed.replace(body=body)
+
+    def is_removable(self, s: For) -> bool:
+        """Whether a loop says nothing that its body in a branch would not."""
+        return self.remove_unit_loops and s.kind in _REMOVABLE and not s.annotations
 
     def _branch(self, s: If, known: Facts) -> Stmt:
         cond = known.condition(s.cond)
@@ -467,6 +477,19 @@ class _Statements:
             where=where,
         )
         return s if made == s else made
+
+
+def _branches(s: For, rounds: int) -> Stmt:
+    """A loop of at most so many rounds as branches: what they ask and compute follows from its
+    ends, so that it may be worked out ahead of loops around."""
+    ats = [s.start + n if n else s.start for n in range(rounds)]
+    return seq(*(If(Binary(BinaryOp.lt, at, s.stop), Let(s.var, at, s.body)) for at in ats))
+
+
+def _is_short(s: Stmt) -> bool:
+    """Has it no loop but over lanes, and no memory of its own?"""
+    inner = s.body if isinstance(s, For) and s.kind == "vectorize" else s
+    return not any(isinstance(n, For | Alloc) for n in statements(inner))
 
 
 def _each(exprs: tuple[Expr, ...], known: Facts) -> tuple[Expr, ...]:
