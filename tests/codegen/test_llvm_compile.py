@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import llvmlite.binding as llvm
 import pytest
+from llvmlite.binding import ffi
 
-from tilewright.codegen import llvm_compile
+from tilewright.codegen import llvm_compile, llvm_library
 from tilewright.codegen.llvm import emit
 from tilewright.ir.parse import parse_func
 from tilewright.lower.pipeline import lower
+from tilewright.support.errors import InternalFault
 from tilewright.target.target import target
 
 COPY = """
@@ -78,3 +81,52 @@ def test_threads_give_the_same_code_to_the_bit() -> None:
     with ThreadPoolExecutor(4) as threads:
         codes = threads.map(lambda _: llvm_compile.compile_object(COPY, X86), range(40))
         assert set(codes) == {expected}
+
+
+def test_code_is_made_without_the_lock_of_llvmlite() -> None:
+    """It would let one thread in at a time."""
+    expected = llvm_compile.compile_object(COPY, X86)
+    locked: list[None] = []
+    callbacks = (lambda: locked.append(None)), (lambda: None)
+    ffi.register_lock_callback(*callbacks)
+    try:
+        assert llvm_compile.compile_object(COPY, X86) == expected
+    finally:
+        ffi.unregister_lock_callback(*callbacks)
+    assert not locked
+
+
+def test_threads_that_want_other_options_wait() -> None:
+    inside, leave = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    def first() -> None:
+        with llvm_library.options(["disable-lsr"]):
+            inside.set()
+            leave.wait(20)
+            seen.append("first")
+
+    def others() -> None:
+        with llvm_library.options([]):
+            seen.append("others")
+
+    def same() -> None:
+        with llvm_library.options(["disable-lsr"]):
+            seen.append("same")
+
+    with ThreadPoolExecutor(3) as threads:
+        threads.submit(first)
+        inside.wait(20)
+        waiting = threads.submit(others)
+        threads.submit(same).result(20)
+        leave.set()
+        waiting.result(20)
+    assert seen == ["same", "first", "others"]
+
+
+def test_text_that_is_no_module_is_a_fault() -> None:
+    with pytest.raises(InternalFault, match=r"(?s)expected instruction opcode.*oops"):
+        llvm_compile.compile_object(COPY.replace("ret void", "oops"), X86)
+    early = COPY.replace("br label %loop\nloop", "%z = add i64 %next, 1\n  br label %loop\nloop")
+    with pytest.raises(InternalFault, match="does not dominate all uses"):
+        llvm_compile.compile_object(early, X86)

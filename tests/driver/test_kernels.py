@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.driver.conftest import DIGITS
 from tilewright.driver import kernels
 from tilewright.driver.compile import compile_observed
-from tilewright.driver.kernels import MOST, SERVE, KernelPool
+from tilewright.driver.kernels import MOST, SERVE, Kernel, KernelPool
 from tilewright.support.errors import InternalFault
 
 
@@ -99,6 +101,21 @@ def test_two_cores_are_this_process() -> None:
         assert not pool._processes
     with KernelPool(100) as pool:
         assert pool.most == MOST
+
+
+def test_both_threads_translate_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    translate, first, second = kernels.translate, threading.Event(), threading.Event()
+
+    def together(written: Any) -> Kernel:
+        if first.is_set():
+            second.set()
+        first.set()
+        second.wait(20)
+        return translate(written)
+
+    monkeypatch.setattr(kernels, "translate", together)
+    program(KernelPool(2))
+    assert second.is_set()
 
 
 def test_faults_of_both_halves_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any
 
 import llvmlite.binding as llvm
 
+from tilewright.codegen.llvm_library import options, translated
 from tilewright.support.errors import InternalFault
 from tilewright.support.memory import room
 from tilewright.target.processors import architecture
@@ -28,8 +27,6 @@ LEFT_OUT = (
     "disable-post-ra",  # AMD: a twelfth for an order that processors find themselves
 )
 
-_options = threading.Lock()
-
 
 @functools.lru_cache(maxsize=1)
 def _initialize() -> None:
@@ -37,9 +34,8 @@ def _initialize() -> None:
     llvm.initialize_all_asmprinters()
 
 
-@functools.lru_cache(maxsize=16)
 def machine(target: Target) -> Any:
-    """LLVM's code generator for a target."""
+    """LLVM's code generator for a target: not for several threads at once."""
     _initialize()
     found = llvm.Target.from_triple(target.triple)
     features = target.llvm_features if target.kind == "cpu" else ""
@@ -48,20 +44,45 @@ def machine(target: Target) -> Any:
     )
 
 
-def optimise(text: str, target: Target) -> Any:
-    """Parse, check and optimise a module."""
+def _generator(target: Target) -> tuple[Any, Any, Any]:
+    return (made := machine(target)), *_passes(made)
+
+
+def _passes(machine: Any) -> tuple[Any, Any]:
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    options.loop_interleaving = False
+    builder = llvm.create_pass_builder(machine, options)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    return passes, builder
+
+
+class _Own(threading.local):
+    """What each thread has: for a target the code generator, and the passes before it."""
+
+    def __init__(self) -> None:
+        self.generator = functools.lru_cache(maxsize=16)(_generator)
+
+
+_own = _Own()
+
+
+def _compiled(text: str, target: Target, is_object: bool) -> bytes:
     room(LEAST_ROOM + ROOM_PER_BYTE * len(text), "LLVM")  # it ends the process when it has none
-    _initialize()
+    chosen = LEFT_OUT if architecture(target.triple) == "x86_64" else ()  # where that was measured
     try:
-        module = llvm.parse_assembly(text)
-        module.verify()
+        with options(chosen):
+            return translated(text, *_own.generator(target), is_object)
     except RuntimeError as fault:
         raise InternalFault(
             f"LLVM refused the text it was given: {_excerpt(text, fault)}"
         ) from fault
-    passes, builder = _passes(target)
-    passes.run(module, builder)
-    return module
 
 
 def _excerpt(text: str, fault: RuntimeError) -> str:
@@ -71,46 +92,11 @@ def _excerpt(text: str, fault: RuntimeError) -> str:
     return f"{fault}\n" + "\n".join(text.splitlines()[max(0, at - 8) : at + 2])
 
 
-@functools.lru_cache(maxsize=16)
-def _passes(target: Target) -> tuple[Any, Any]:
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    options.loop_vectorization = False
-    options.slp_vectorization = False
-    options.loop_unrolling = False
-    options.loop_interleaving = False
-    builder = llvm.create_pass_builder(machine(target), options)
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_always_inliner_pass()
-    passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
-    passes.add_simplify_cfg_pass()
-    return passes, builder
-
-
-@contextmanager
-def _left_out(target: Target) -> Generator[None]:
-    """Without the passes of `LEFT_OUT`, where that was measured. LLVM's options belong to the
-    process: another user of llvmlite finds them as they were."""
-    chosen = LEFT_OUT if architecture(target.triple) == "x86_64" else ()
-    with _options:
-        try:
-            for name in chosen:
-                llvm.set_option("", f"-{name}=1")
-            yield
-        finally:
-            for name in chosen:
-                llvm.set_option("", f"-{name}=0")
-
-
 def compile_object(text: str, target: Target) -> bytes:
-    """A relocatable object."""
-    module = optimise(text, target)
-    with _left_out(target):
-        return machine(target).emit_object(module)
+    """A relocatable object. Several threads may compile at once."""
+    return _compiled(text, target, is_object=True)
 
 
 def compile_assembly(text: str, target: Target) -> str:
     """The same code as assembly text."""
-    module = optimise(text, target)
-    with _left_out(target):
-        return machine(target).emit_assembly(module)
+    return _compiled(text, target, is_object=False).decode()

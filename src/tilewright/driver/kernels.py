@@ -1,9 +1,9 @@
 """Compiling kernels: one function at a time, or many at once.
 
 In: functions in stage "blocks". Out: object code with the entries the host program will launch.
-Half of the time is Python's (schedule, lower, emit), half LLVM's, which runs beside Python but
-holds one lock in a process. So two cores are this process: one thread writes LLVM text, one makes
-code of it. Each further core has a process of its own, started early and fed over pipes.
+Half of the time is Python's (schedule, lower, emit), half LLVM's, which runs beside Python. So two
+cores are this process: one thread writes LLVM text, one makes code of it, and what is left when all
+is written is shared. Each further core has a process of its own, started early and fed over pipes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any, BinaryIO
 
 from tilewright.codegen.llvm import Emitted, Entry, emit
@@ -130,7 +130,7 @@ def translate(written: Written) -> Kernel:
 class KernelPool:
     """What compiles kernels on so many cores: a context manager. `compile` keeps the jobs' order.
 
-    One core is this thread; the second LLVM's thread; further ones are processes, MOST at most: by
+    One core is this thread, the second LLVM's thread; further ones are processes, MOST at most: by
     then what is done once for a model takes longer.
     """
 
@@ -155,9 +155,9 @@ class KernelPool:
     def compile(
         self, jobs: Sequence[Job], done: Callable[[int], None] = lambda count: None
     ) -> list[Kernel]:
-        """Compile all jobs; few of them are compiled here, by one thread. `done` is told how many
-        are ready. Raises what a job raises."""
-        if self.workers == 1 or (len(jobs) <= 2 and not self._processes):
+        """Compile all jobs; a single one is compiled by this thread. `done` is told how many are
+        ready. Raises what a job raises."""
+        if self.workers == 1 or (len(jobs) <= 1 and not self._processes):
             found: list[Kernel] = []
             for job in jobs:
                 found.append(compile_kernel(job))
@@ -237,26 +237,38 @@ def _feed(process: subprocess.Popen[bytes], work: _Work) -> None:
 
 
 def _compile_here(work: _Work) -> None:
-    """Do jobs in this process: this thread writes, another translates what is written."""
-    with short_turns(), ThreadPoolExecutor(1, "llvm") as translator:
-        made: dict[int, Future[Kernel]] = {}
+    """Do jobs in this process: this thread writes, another translates what is written, and what
+    then still waits both translate."""
+    written: SimpleQueue[tuple[int, Written] | None] = SimpleQueue()
+
+    def translate_waiting() -> None:
+        while (one := written.get()) is not None:
+            n, text = one
+            try:
+                result: Any = translate(text)
+            except Exception as fault:
+                result = fault
+            work.end(n, result)
+
+    translator = threading.Thread(target=translate_waiting, name="llvm")
+    with short_turns():
+        translator.start()
         try:
             for n in work:
                 try:
-                    written = write(work.jobs[n])
+                    written.put((n, write(work.jobs[n])))
                 except Exception as fault:
                     work.end(n, fault)
-                else:
-                    made[n] = translator.submit(translate, written)
-                    made[n].add_done_callback(lambda future, n=n: _keep(work, n, future))
+            written.put(None)
+            written.put(None)
+            translate_waiting()
         except BaseException:  # the user wants it to stop
-            translator.shutdown(wait=False, cancel_futures=True)
+            with contextlib.suppress(Empty):
+                while True:
+                    written.get_nowait()
+            written.put(None)
             raise
-
-
-def _keep(work: _Work, n: int, future: Future[Kernel]) -> None:
-    if not future.cancelled():
-        work.end(n, future.exception() or future.result())
+        translator.join()
 
 
 def _send(pipe: BinaryIO | Any, value: Any) -> None:
