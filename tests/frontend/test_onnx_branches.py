@@ -157,6 +157,47 @@ def test_a_branch_that_is_not_taken_asks_nothing(then, constants, wrong):
         run(TRUE, wrong)
 
 
+@pytest.mark.parametrize("has_branches", [True, False])
+@pytest.mark.parametrize(
+    "then, constants, shapes, fits, wrong",
+    [
+        ([helper.make_node("DepthToSpace", ["x"], ["t"], blocksize=2)], {},
+         [[1, "c", 2, 2]], [(1, 8, 2, 2)], [(1, 6, 2, 2)]),
+        ([helper.make_node("SpaceToDepth", ["x"], ["t"], blocksize=2)], {},
+         [[1, 3, "h", "w"]], [(1, 3, 4, 2)], [(1, 3, 3, 2)]),
+        ([helper.make_node("Einsum", ["x", "z"], ["t"], equation="ij,jk->ik")], {},
+         [["n", "k"], ["m", 3]], [(4, 5), (5, 3)], [(4, 2), (3, 3)]),
+        ([helper.make_node("Einsum", ["x", "z"], ["t"], equation="bij,kji->bk")], {},
+         [[2, "n", "k"], [3, "m", "l"]], [(2, 4, 5), (3, 5, 4)], [(2, 4, 2), (3, 5, 2)]),
+        ([helper.make_node("InstanceNormalization", ["x", "k", "k"], ["t"])], {"k": draw(6)},
+         [[2, "c", 9]], [(2, 6, 9)], [(2, 4, 9)]),
+        ([helper.make_node("SequenceConstruct", ["x", "z"], ["s"]),
+          helper.make_node("ConcatFromSequence", ["s"], ["t"], axis=0)], {},
+         [["n", 2], [3, "m"]], [(4, 2), (3, 2)], [(4, 2), (3, 5)]),
+    ],
+    ids=["blocks", "to-blocks", "sums", "two-sums", "channels", "sequence"],
+)  # fmt: skip
+def test_sizes_that_have_to_fit_where_they_are_read(
+    then, constants, shapes, fits, wrong, has_branches
+):
+    """Sizes of the inputs that no symbol's meaning makes fit: the run is asked, in a branch only
+    where it is taken."""
+    nodes = [*then, helper.make_node("ReduceSum", ["t"], ["total"], keepdims=0)]
+    rest = [helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0)]
+    inputs = dict(zip(["x", "z"], [("float32", s) for s in shapes], strict=False))
+    if has_branches:
+        inputs = {"c": ("bool", []), **inputs}
+        nodes = [chosen(nodes, rest), helper.make_node("Exp", ["chosen"], ["y"])]
+    else:
+        nodes.append(helper.make_node("Exp", ["total"], ["y"]))
+    given, bad = ([np.float32(0.1) * draw(*s) for s in some] for some in (fits, wrong))
+    proto = model(nodes, inputs, **constants)
+    first = ([TRUE], [FALSE]) if has_branches else ([],)
+    run = check(proto, *([*c, *given] for c in first), *([*c, *bad] for c in first[1:]))
+    with pytest.raises(InputError):
+        run(*first[0], *bad)
+
+
 def test_other_shapes():
     other = [helper.make_node("Concat", ["x", "x", "x"], ["longer"], axis=0)]
     nodes = [chosen(SAME, other), helper.make_node("Tanh", ["chosen"], ["y"])]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tilewright.graph import sizes
 from tilewright.graph.builder import Builder
 from tilewright.graph.graph import Value
-from tilewright.graph.operator import ONE
+from tilewright.graph.operator import ONE, Unequal, need_same
 from tilewright.support.errors import CompileError
 
 
@@ -112,6 +112,12 @@ def pair(build: Builder, a: str, x: Value, b: str, y: Value, later: set[str]) ->
     for c, s in zip(a, x.shape, strict=True):
         if size.get(c, ONE) == ONE:
             size[c] = s
+        elif s != ONE:
+            try:
+                why = f"'{c}' is {sizes.text(s)} of one operand, {sizes.text(size[c])} of another"
+                need_same(s, size[c], why)
+            except Unequal as fault:
+                raise refuse(f"{a},{b}", str(fault)) from None
 
     def arranged(label: str, value: Value, order: list[str]) -> Value:
         perm = tuple(label.index(c) for c in order)

@@ -22,6 +22,7 @@ from tilewright.graph.operator import OPERATORS, Mismatch, Unequal
 from tilewright.graph.settle import Names, meet, renamed
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import Expr, Var, as_int, minimum
+from tilewright.support.errors import CompileError
 
 SMALL = 1 << 20  # bytes that a folded constant may always take
 MOST_SIZES = 64  # elements of a tensor whose sizes are followed
@@ -107,6 +108,7 @@ class Folding(Builder):
         self.budget = Budget()
         self.found: set[Var] = set()  # symbols that a `measure` binds
         self.broadcasts: dict[Expr, set[Expr]] = {}  # sizes → the symbols that broadcast to each
+        self.about = ""  # the node of the model that is being translated, for messages
         self.under: Value | None = None  # a bool: where it is false, what is built does not count
 
     def append(self, node: Node) -> None:
@@ -144,7 +146,32 @@ class Folding(Builder):
             folded = self._follow(op, inputs, attrs, label)
             if folded is not None:
                 return folded
-        return super().emit(op, *inputs, name=name, **attrs)
+        try:
+            return super().emit(op, *inputs, name=name, **attrs)
+        except CompileError as fault:
+            if op != "reshape" or not isinstance(fault.__context__, Unequal):
+                raise
+            viewed = self._viewed(inputs[0], sizes.shape(attrs["shape"]), label)
+            if viewed is None:
+                raise
+            return viewed
+
+    def _viewed(self, x: Value, shape: sizes.Shape, name: str) -> Value | None:
+        """x under a shape of which the run finds that it holds as many elements, or ends; None if
+        it never does, or each round of a loop may find something else."""
+        have, want = x.elements, sizes.product(shape)
+        if as_int(sizes.size(have - want)) is not None:
+            return None
+        told = f"the shape of {self.about or name or x.name}"
+        if self.from_inputs((have, want)):
+            self.require_equal(have, want, told)
+        elif self.is_whole:
+            only = [] if self.under is None else [self.under]
+            x = self.emit("check_bounds", x, self.size_vector(want), *only,
+                          least=(have,), most=(have,), what=told)  # fmt: skip
+        else:
+            return None
+        return self.emit("view_as", x, shape=shape, name=name)
 
     def symbol(self, name: str) -> Any:
         """As Builder.symbol; what stands for it."""

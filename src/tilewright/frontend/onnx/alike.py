@@ -10,10 +10,12 @@ a matrix product): the run compares them. What can be told when compiling is lef
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tilewright.frontend.onnx.measured import I64, choose, counted, measure, op, valid
+from tilewright.frontend.onnx.registry import Sequence as Elements
 from tilewright.frontend.onnx.registry import Site
 from tilewright.graph import sizes
 from tilewright.graph.agree import agree, simpler
@@ -68,9 +70,16 @@ def agreed(n: Site, a: Expr, b: Expr) -> bool:
     what = f"the size that the operands share of {n.op} '{n.node.name or label}'"
     if n.importer.body is not None and not n.build.from_inputs((a, b)):
         return False
-    values = [v for v in n.inputs if isinstance(v, Value)]
+    lists = [v if isinstance(v, Elements) else [v] for v in n.inputs]
+    values = [v for some in lists for v in some if isinstance(v, Value)]
     made = agree(n.build, a, b, values, label, what)
-    n.inputs = [made.get(v, v) if isinstance(v, Value) else v for v in n.inputs]
+
+    def put(v: Any) -> Any:
+        if isinstance(v, Elements):
+            return Elements(map(put, v))
+        return made.get(v, v) if isinstance(v, Value) else v
+
+    n.inputs = [*map(put, n.inputs)]
     return bool(made)
 
 

@@ -379,14 +379,19 @@ class Importer:
             tensors = [v for v in site.inputs if isinstance(v, Value)]
             if len(tensors) == len(site.inputs) > 1:
                 site.inputs = [*alike(site, tensors, own)]
-        while True:  # each round leaves the inputs with fewer sizes
-            try:
-                return translator(site)
-            except CompileError as fault:
-                rule = fault.__context__
-                left = isinstance(rule, Unequal) and own != 0
-                if not left or not agreed(site, *rule.sizes):
-                    raise
+        build, node = self.build, site.node
+        before, build.about = build.about, f"{site.op} '{label(node)}'"
+        try:
+            while True:  # each round leaves the inputs with fewer sizes
+                try:
+                    return translator(site)
+                except CompileError as fault:
+                    rule = fault.__context__
+                    left = isinstance(rule, Unequal) and own != 0
+                    if not left or not agreed(site, *rule.sizes):
+                        raise
+        finally:
+            build.about = before
 
     def checked(self, numbers: Value, bounds: Bounds, what: str, of: Value | None = None) -> Value:
         """`of`, or the numbers themselves; a run in which one of these is outside its bounds ends

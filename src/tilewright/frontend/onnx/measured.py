@@ -17,10 +17,8 @@ from tilewright.frontend.onnx.registry import Refusal, Site
 from tilewright.graph import sizes
 from tilewright.graph.bounds import into
 from tilewright.graph.graph import Value
-from tilewright.graph.operator import Unequal
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, Var, as_int
-from tilewright.support.errors import CompileError
 
 I64 = dtype("i64")
 FAR = 1 << 40  # beyond every size
@@ -176,17 +174,7 @@ def view_of(n: Site, x: Value, shape: Sequence[Any]) -> Value:
     """x under `shape`, by a check of the run if it does not show that it holds as many elements."""
     goal = sizes.shape(shape)
     count = sizes.product(goal)
-    if n.build.from_inputs((count, x.elements)):
-        try:
-            return n.emit("reshape", x, shape=goal)
-        except CompileError as fault:
-            never = as_int(sizes.size(count - x.elements)) is not None
-            if never or not isinstance(fault.__context__, Unequal):
-                raise
-        label = n.node.name or n.node.output[0]
-        n.build.require_equal(count, x.elements, f"the shape of {n.op} '{label}'")
-        return n.emit("view_as", x, shape=goal)
-    if count == x.elements:
+    if count == x.elements or n.build.from_inputs((count, x.elements)):
         return n.emit("reshape", x, shape=goal)
     made = np.empty(len(goal), object)
     made[:] = goal

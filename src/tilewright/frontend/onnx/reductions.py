@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx import measured
+from tilewright.frontend.onnx.alike import agreed
 from tilewright.frontend.onnx.arithmetic import Floats
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
@@ -183,7 +184,12 @@ def rms_norm(n: Site) -> Any:
 def group_norm(n: Site) -> Any:
     x, scale, bias, eps = n[0], n[1], n[2], n.float("epsilon", 1e-5)
     if n.op == "InstanceNormalization":
-        channels = as_int(x.shape[1]) if x.rank > 1 else None
+        if x.rank < 2:
+            raise Refusal("it needs a channel axis")
+        if as_int(x.shape[1]) is None and as_int(scale.shape[0]) is not None:
+            agreed(n, x.shape[1], scale.shape[0])
+            x = n[0]
+        channels = as_int(x.shape[1])
         if channels is None:
             raise Refusal("it needs a known number of channels")
         return n.emit("group_norm", x, scale, bias, groups=channels, eps=eps)
