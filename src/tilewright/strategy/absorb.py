@@ -7,6 +7,7 @@ result.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from math import prod
 
@@ -84,23 +85,33 @@ def absorb(schedule: Schedule, keep: Collection[str] = ()) -> None:
     (convolutions, products) take nothing in but through their pad.
     """
     apart = not any(role(b) or is_reduction(b) for b in blocks(schedule.func.body))
-    for name in schedule.blocks():
-        block = find_block(schedule.func, name)
-        if name in keep or role(block) == "pad" or block.init is not None or is_reduction(block):
-            continue
-        reading = list(readers(schedule.func, block))
-        if is_costly(block) and len(reading) > 1:
-            continue
-        if apart and _is_table(block, reading):
-            continue
-        if any(not _may_take(reader, block) for reader in reading):
-            continue
-        if written(block) & set(schedule.func.buffers):
-            continue
-        try:
-            schedule.compute_inline(name)
-        except ScheduleError:
-            continue  # it stays a block of its own, which is never wrong
+    names: Sequence[str] = schedule.blocks()
+    while names:  # of several readers, one may be left once they took in each other
+        shared = [n for n in names if n not in keep and _is_shared(schedule, n, apart)]
+        names = [n for n in shared if len(_reading(schedule, n)) == 1]
+
+
+def _is_shared(schedule: Schedule, name: str, apart: bool) -> bool:
+    """Inline one block, if it may be; whether it stays because it is costly and has several
+    readers."""
+    block = find_block(schedule.func, name)
+    if role(block) == "pad" or block.init is not None or is_reduction(block):
+        return False
+    reading = _reading(schedule, name)
+    if is_costly(block) and len(reading) > 1:
+        return True
+    is_table = apart and _is_table(block, reading)
+    if is_table or not all(_may_take(reader, block) for reader in reading):
+        return False
+    if written(block) & set(schedule.func.buffers):
+        return False
+    with contextlib.suppress(ScheduleError):  # it stays a block of its own, which is never wrong
+        schedule.compute_inline(name)
+    return False
+
+
+def _reading(schedule: Schedule, name: str) -> list[Block]:
+    return list(readers(schedule.func, find_block(schedule.func, name)))
 
 
 def _is_table(block: Block, reading: Sequence[Block]) -> bool:
