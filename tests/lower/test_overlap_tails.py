@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.lower.programs import same_meaning
+from tilewright.ir.expr import Select
 from tilewright.ir.parse import parse_func
-from tilewright.ir.stmt import For, Func, If
-from tilewright.ir.text import print_func
+from tilewright.ir.stmt import For, Func, If, Stmt
+from tilewright.ir.text import print_expr, print_func
 from tilewright.ir.verify import verify
 from tilewright.ir.walk import visit
 from tilewright.lower.overlap_tails import overlap_tails
@@ -60,11 +61,32 @@ def test_windows(text: str) -> None:
     """More results than lanes are computed without conditions on lanes, the last ones from the end
     on."""
     made = overlapped(text)
-    (branch,) = [n for n in visit(made.body) if isinstance(n, If) and n.other is not None]
-    assert not [n for n in visit(branch.then) if isinstance(n, If)]
+    branch = next(n for n in visit(made.body) if isinstance(n, If) and n.other is not None)
+    guards = [n for n in visit(branch.then) if isinstance(n, If) and n.other is None]
+    assert not guards
     whole = simplify(partition_loops(made))
     assert "(n + 1) // 2 >= 5" in print_func(whole)
-    assert "v * 2 + r < (n + 1) % 2 + 8" in print_func(whole)  # all that the last vector asks
+    rows = branches(whole.body)
+    ends = [n for n in rows if n.other is not None and "% 2" in print_expr(n.cond)]
+    assert len(ends) == 2  # of a whole vector, and of one result that is left over
+    for last in ends:  # whether the last tap is there is asked once
+        assert not [n for n in visit(last) if isinstance(n, Select) and "n" in print_expr(n.cond)]
+
+
+def test_a_single_last_one_is_no_vector() -> None:
+    made = simplify(partition_loops(overlapped(POOL)))
+    (single,) = [n for n in branches(made.body) if "% 4" in print_expr(n.cond)]
+    assert [n for n in visit(single.then) if isinstance(n, For) and n.kind == "vectorize"]
+    assert not [n for n in visit(single.other) if isinstance(n, For) and n.kind == "vectorize"]
+
+
+def test_long_bodies_have_no_copies() -> None:
+    made = overlapped(POOL.replace("unroll(0, 3)", "unroll(0, 23)"))
+    assert len(branches(made.body)) == 1
+
+
+def branches(body: Stmt) -> list[If]:
+    return [n for n in visit(body) if isinstance(n, If) and n.other is not None]
 
 
 @pytest.mark.parametrize("text", [OF_LANES, IN_PLACE, OPERAND], ids=["lanes", "place", "operand"])

@@ -10,19 +10,22 @@ is computed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Binary, Expr, Load, Select, Var, as_int, const
+from tilewright.ir.expr import Binary, BinaryOp, Expr, Load, Select, Var, as_int, const
 from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, If, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, visit
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.narrow_tails import accumulates
-from tilewright.lower.partition_loops import BOUNDS, own_memory
+from tilewright.lower.partition_loops import BOUNDS, own_memory, stores_of
+
+MOST_REMAINDERS = 3  # of which each has code of its own
+MOST_STORES = 24  # unrolled, of what may have several copies
 
 
 def overlap_tails(func: Func) -> Func:
@@ -89,8 +92,18 @@ class _Overlap:
         several = known.expr(tile.count - tile.lanes) > const(0)
         before = known.expr(tile.count - 1) // const(tile.lanes)
         body = _without(s.body, tile)
-        last = _Last(tile, known).go(body)
+        last = self.last(body, tile, known)
         return If(several, seq(s.replace(stop=before, body=body), last), s)
+
+    def last(self, body: Stmt, tile: _Tile, known: Facts) -> Stmt:
+        """The last vector, or where one element is left over that alone; code for each remainder
+        that decides which taps they have."""
+        whole = _Last(tile, tile.lanes, known).go(body)
+        if stores_of(body) > MOST_STORES:
+            return whole
+        single = _Last(tile, 1, known).go(body)
+        beyond = known.expr(tile.count - 1) % const(tile.lanes)
+        return If(beyond > const(0), _by_remainder(whole, known), _by_remainder(single, known))
 
     def tile(self, s: For, known: Facts) -> _Tile | None:
         """The vectors that a loop walks, if all that its body does is under one condition on their
@@ -144,6 +157,30 @@ class _Overlap:
         return whole and all(form.terms.get(v, 0) * tile.lanes == apart for v in used)
 
 
+def _by_remainder(s: Stmt, known: Facts) -> Stmt:
+    """A statement under a branch for each value of the remainder that its choices ask for, if it is
+    one of few: whether the last tap of a window is there may follow from whether a size is even."""
+    asked: set[Expr] = set()
+    for n in visit(s):
+        for part in parts_of(n.cond) if isinstance(n, Select) else ():
+            if isinstance(part, Binary) and part.op in BOUNDS and part.a.dtype is i64:
+                form = known.sum(known.affine(part.b), known.affine(part.a), -1)
+                asked |= {t for t in form.terms if _is_remainder(t)}
+    if len(asked) != 1:
+        return s
+    (t,) = asked
+    values = range(int(known.term_bounds(t)[1]), 0, -1)
+    return s if len(values) >= MOST_REMAINDERS else _cases(s, t, values)
+
+
+def _cases(s: Stmt, t: Expr, values: Sequence[int]) -> Stmt:
+    return If(t >= const(values[0]), s, _cases(s, t, values[1:])) if values else s
+
+
+def _is_remainder(t: Expr) -> bool:
+    return isinstance(t, Binary) and t.op is BinaryOp.floormod and as_int(t.b) is not None
+
+
 def _guards(s: Any, lane: For | None) -> Iterator[tuple[Expr, For | None]]:
     """Parts of the conditions of branches, with the vectorised loop around each."""
     if isinstance(s, For) and s.kind == "vectorize":
@@ -185,14 +222,17 @@ def _without(s: Stmt, tile: _Tile) -> Stmt:
 
 
 class _Last:
-    """The tile's last vector, which begins where `loop * lanes` were `count - lanes`."""
+    """The tile's last `wide` elements, all its lanes or one alone: `loop * lanes` becomes
+    `count - wide`."""
 
-    def __init__(self, tile: _Tile, known: Facts) -> None:
-        self.tile, self.known = tile, known
-        self.start = tile.count - tile.lanes
+    def __init__(self, tile: _Tile, wide: int, known: Facts) -> None:
+        self.tile, self.wide, self.known = tile, wide, known
+        self.start = tile.count - wide
 
     def go(self, s: Any) -> Any:
         loop, lanes = self.tile.loop, self.tile.lanes
+        if isinstance(s, For) and s.var in self.tile.inner:
+            return s.replace(stop=const(self.wide), body=self.go(s.body))
         if not isinstance(s, Expr) or s.dtype is not i64 or loop not in free_vars(s):
             return s.map_children(self.go)
         form = self.known.affine(s)

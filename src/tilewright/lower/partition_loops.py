@@ -164,7 +164,7 @@ class _Partition:
         hot = _conditions(s.var, guards, inside)
         if not hot:
             return None
-        weight = _weight(s.body)
+        weight = stores_of(s.body)
         first, last = self.ends(s, hot, known)
         edges = (first is not None) + (last is not None)
         if edges and weight * edges <= self.budget:
@@ -218,12 +218,13 @@ class _Partition:
         stopped = self.busy(s, end, known)
         for place, start, stop in ((1, begin, end), (0, s.start, begin), (2, end, stopped)):
             if start != stop:  # the middle runs most often, so its copies are paid for first
+                if place == 1 and self.params:  # where it has rounds, its ends are not held back
+                    start = s.start if first is None else known.simplify(maximum(first, s.start))
+                    stop = s.stop if last is None else known.simplify(minimum(last, s.stop))
                 part = s.replace(start=start, stop=stop)
                 low, high = loop_range(part)
                 if place == 1 and last is not None:
-                    high = last - 1  # where the part has iterations, its ends are not held back
-                if place == 1 and first is not None and self.params:
-                    low = known.simplify(maximum(s.start, first))
+                    high = last - 1
                 body = self.go(s.body, known.bind(s.var, low, high))
                 made[place] = part.replace(body=body)
         return seq(*(made[place] for place in sorted(made)))
@@ -335,14 +336,14 @@ def _decided(e: Any, known: Facts) -> Any:
     return e.map_children(lambda c: _decided(c, known)) if isinstance(e, Expr) else e
 
 
-def _weight(s: Stmt) -> int:
+def stores_of(s: Stmt) -> int:
     """Stores that the statement becomes when it is unrolled."""
     if isinstance(s, For):
         times = as_int(s.extent) if s.kind == "unroll" else 1
-        return _weight(s.body) * max(1, times or 1)
+        return stores_of(s.body) * max(1, times or 1)
     if isinstance(s, Store):
         return 1
-    return sum(_weight(c) for c in s.children() if isinstance(c, Stmt))
+    return sum(stores_of(c) for c in s.children() if isinstance(c, Stmt))
 
 
 def _not(cond: Expr) -> Expr:
