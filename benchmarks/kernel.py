@@ -7,13 +7,12 @@ measured in cache.
 
 from __future__ import annotations
 
-import ctypes
 import time
 from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.codegen.inprocess import KERNEL, aligned, map_image
+from tilewright.codegen.inprocess import aligned, launch, map_image
 from tilewright.codegen.link import CodeImage, link
 from tilewright.codegen.llvm import Entry, emit
 from tilewright.codegen.llvm_compile import compile_object
@@ -77,21 +76,14 @@ class Run:
     def __init__(self, made: Code, arrays: dict[str, np.ndarray]) -> None:
         self.mapping, address = map_image(made.image)
         space = {b.name: aligned(b.dtype.nbytes(elements(b))) for b in made.workspace}
-        self.kept = {**arrays, **space}
-        self.calls = []
-        for entry in made.entries:
-            frame = (ctypes.c_int64 * (len(entry.buffers) + 1))(
-                *(self.kept[name].ctypes.data for name in entry.buffers)
-            )
-            scratch = aligned(entry.scratch_bytes)
-            count = as_int(entry.extent)
-            assert count is not None
-            call = KERNEL(address + made.image.entries[entry.symbol])
-            self.calls.append((call, frame, scratch, count))
+        entries = made.image.entries
+        self.calls = [
+            launch(address + entries[e.symbol], e, {**arrays, **space}, {}) for e in made.entries
+        ]
 
     def __call__(self) -> None:
-        for call, frame, scratch, count in self.calls:
-            call(ctypes.addressof(frame), scratch.ctypes.data, 0, count)
+        for call in self.calls:
+            call()
 
     def seconds(self, budget: float, least: int = 3) -> float:
         """The shortest of several runs: at least `least` of them, and as many as fit `budget`."""

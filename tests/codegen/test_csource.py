@@ -74,7 +74,7 @@ def call(built: ctypes.CDLL, source: Source, func: Func, *arrays: Any, **symbols
         memory[b.name] = aligned(b.dtype.nbytes(number(b.shape[0])))
     for entry in source.launches:
         address = ctypes.cast(built[entry.symbol], ctypes.c_void_p).value
-        launch(address or 0, entry, memory, symbols)
+        launch(address or 0, entry, memory, symbols)()
     for b, a in zip(func.buffers, arrays, strict=True):
         if b.dtype.is_packed:
             a[...] = unpacked(memory[b.name], b.dtype, a.size)

@@ -10,13 +10,18 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.driver.conftest import DIGITS
+from tilewright.codegen.llvm_compile import compile_object
 from tilewright.driver import kernels
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import MOST, SERVE, Kernel, KernelPool
+from tilewright.graph import Builder
 from tilewright.support.errors import InternalFault
+
+ROWS = (700, 48), (900, 48), (700, 64)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="other systems keep the number of a dead parent")
@@ -93,6 +98,30 @@ def test_however_many_compile_the_code_is_the_same() -> None:
     one = program(KernelPool(1))
     assert program(KernelPool(2)) == one
     assert program(KernelPool(3)) == one
+
+
+def test_kernels_that_differ_in_nothing_but_rounds_share_their_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows of one length, so many and more; a third one's rows are longer."""
+    build = Builder("alike")
+    inputs = [build.input(f"x{n}", "f32", (rows, long)) for n, (rows, long) in enumerate(ROWS)]
+    graph = build.finish({f"y{n}": build.emit("softmax", x) for n, x in enumerate(inputs)})
+    contents: list[str] = []
+
+    def counted(text: str, machine: Any) -> bytes:
+        contents.append(text)
+        return compile_object(text, machine)
+
+    monkeypatch.setattr(kernels, "compile_object", counted)
+    made = compile_observed(graph, threads=2, cache=False, pool=KernelPool(2))
+    assert len(contents) == 2
+    alone = compile_observed(graph, threads=2, cache=False, pool=KernelPool(1))
+    assert alone.artifact() == made.artifact()
+    arrays = [np.random.default_rng(7).standard_normal(of, np.float32) for of in ROWS]
+    for x, y in zip(arrays, made(*arrays), strict=True):
+        e = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
+        np.testing.assert_allclose(y, e / e.sum(-1, keepdims=True), rtol=1e-5)
 
 
 def test_two_cores_are_this_process() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,7 @@ class Loaded:
             size = b.dtype.nbytes(_number(b.shape[0], values)) if b.shape else b.dtype.nbytes(1)
             memory[b.name] = aligned(size)
         for entry in self.emitted.entries:
-            launch(self.address + self.image.entries[entry.symbol], entry, memory, values)
+            launch(self.address + self.image.entries[entry.symbol], entry, memory, values)()
         for b, a in zip(buffers, arrays, strict=True):
             if memory[b.name] is not a:
                 a[...] = _unpacked(memory[b.name], b.dtype, a)
@@ -98,13 +98,20 @@ def launch(
     entry: Entry,
     memory: Mapping[str, np.ndarray[Any, Any]],
     symbols: Mapping[str, int],
-) -> None:
-    """Run all of an entry whose code is at `address`. memory: its buffers, by name."""
+) -> Callable[[], None]:
+    """What runs all of an entry whose code is at `address`. memory: its buffers, by name."""
     scratch = aligned(entry.scratch_bytes)
-    buffers = [memory[name].ctypes.data for name in entry.buffers]
-    arguments = [*buffers, *(symbols[s] for s in entry.symbols), scratch.ctypes.data]
-    arguments += [0, _number(entry.extent, symbols)]
-    ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(arguments))(address)(*arguments)
+    arrays = [*(memory[name] for name in entry.buffers), scratch]
+    values = [symbols[s] for s in entry.symbols]
+    places = [a.ctypes.data for a in arrays]
+    arguments = [*places[:-1], *values, places[-1], 0, _number(entry.extent, symbols)]
+    passed = tuple(map(ctypes.c_int64, arguments))
+    function = ctypes.CFUNCTYPE(None, *map(type, passed))(address)
+
+    def run(_kept: Any = arrays) -> None:
+        function(*passed)
+
+    return run
 
 
 def aligned(size: int, to: int = 64) -> np.ndarray[Any, Any]:

@@ -1,6 +1,9 @@
 """Compiling kernels: one function at a time, or many at once.
 
 In: functions in stage "blocks". Out: object code with the entries the host program will launch.
+Symbols are named by what the code is, so that kernels with the same code share it: layers that
+differ in nothing but how often a parallel loop runs.
+
 Half of the time is Python's (schedule, lower, emit), half LLVM's, which runs beside Python. So two
 cores are this process: one thread writes LLVM text, one makes code of it, and what is left when all
 is written is shared. Each further core has a process of its own, started early and fed over pipes.
@@ -9,6 +12,7 @@ is written is shared. Each further core has a process of its own, started early 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import pickle
 import signal
@@ -19,7 +23,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Any, BinaryIO
 
@@ -70,7 +74,8 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Written:
-    """A kernel as LLVM text."""
+    """A kernel as LLVM text. content: the same, with symbols that tell what they do, not for whom;
+    entries: those of the content."""
 
     job: Job
     machine: Target
@@ -78,6 +83,8 @@ class Written:
     stages: Stages
     see: Observer
     fallback: str
+    content: str
+    entries: tuple[Entry, ...]
 
 
 def compile_kernel(job: Job, observers: Sequence[Observer] = ()) -> Kernel:
@@ -113,17 +120,32 @@ def write(job: Job, observers: Sequence[Observer] = ()) -> Written:
     with stages("emit"):
         emitted = emit(lowered, machine)
     see("emit", None, emitted.text, stages.seconds["emit"])
-    return Written(job, machine, emitted, stages, see, annotation(scheduled, "fallback", ""))
+    fallback = annotation(scheduled, "fallback", "")
+    return Written(job, machine, emitted, stages, see, fallback, *_by_content(emitted, job))
+
+
+def _by_content(emitted: Emitted, job: Job) -> tuple[str, tuple[Entry, ...]]:
+    """The text and the entries of a kernel with symbols that are named by what they are."""
+    name = job.func.name
+    told = emitted.text.replace(f'@"{name}', '@"') + job.target
+    symbol = "k" + hashlib.blake2b(told.encode(), digest_size=12).hexdigest()
+    entries = (replace(e, symbol=symbol + e.symbol[len(name) :]) for e in emitted.entries)
+    return emitted.text.replace(f'@"{name}', f'@"{symbol}'), tuple(entries)
 
 
 def translate(written: Written) -> Kernel:
     """The second half of `compile_kernel`: LLVM's."""
-    machine, emitted, stages = written.machine, written.emitted, written.stages
-    with stages("llvm"):
-        code = compile_object(emitted.text, machine)
-    seconds = stages.seconds["llvm"]
-    written.see("assembly", None, lambda: compile_assembly(emitted.text, machine), seconds)
-    made = emitted.entries, emitted.workspace, stages.seconds
+    with written.stages("llvm"):
+        code = compile_object(written.content, written.machine)
+    return _kernel(written, code)
+
+
+def _kernel(written: Written, code: bytes) -> Kernel:
+    """What was written, with its code."""
+    seconds, text = written.stages.seconds, written.emitted.text
+    took = seconds.setdefault("llvm", 0.0)
+    written.see("assembly", None, lambda: compile_assembly(text, written.machine), took)
+    made = written.entries, written.emitted.workspace, seconds
     return Kernel(written.job.func.name, code, *made, written.fallback)
 
 
@@ -238,8 +260,10 @@ def _feed(process: subprocess.Popen[bytes], work: _Work) -> None:
 
 def _compile_here(work: _Work) -> None:
     """Do jobs in this process: this thread writes, another translates what is written, and what
-    then still waits both translate."""
+    then still waits both translate. Kernels of one content are translated once."""
     written: SimpleQueue[tuple[int, Written] | None] = SimpleQueue()
+    first: dict[str, int] = {}  # the job that a content was written for
+    again: list[tuple[int, Written]] = []
 
     def translate_waiting() -> None:
         while (one := written.get()) is not None:
@@ -256,9 +280,12 @@ def _compile_here(work: _Work) -> None:
         try:
             for n in work:
                 try:
-                    written.put((n, write(work.jobs[n])))
+                    one = write(work.jobs[n])
                 except Exception as fault:
                     work.end(n, fault)
+                else:
+                    known = first.setdefault(one.content, n) != n
+                    (again.append if known else written.put)((n, one))
             written.put(None)
             written.put(None)
             translate_waiting()
@@ -269,6 +296,9 @@ def _compile_here(work: _Work) -> None:
             written.put(None)
             raise
         translator.join()
+    for n, one in again:
+        same = work.results[first[one.content]]
+        work.end(n, _kernel(one, same.code) if isinstance(same, Kernel) else same)
 
 
 def _send(pipe: BinaryIO | Any, value: Any) -> None:

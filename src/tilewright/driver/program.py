@@ -109,7 +109,8 @@ def assemble(
     for code in codes:
         steps, tells = _steps(fused, groups, funcs, code, places)
         texts.append(_host_text(graph, steps, code.machine, plan))
-        objects = [*(k.code for k in code.kernels), compile_object(texts[-1], code.machine)]
+        own = dict.fromkeys(k.code for k in code.kernels)  # kernels may share their code
+        objects = [*own, compile_object(texts[-1], code.machine)]
         image = link(objects, [ENTRY, SHAPES] if symbols else [ENTRY])
         at = image.entries
         variants.append(variant(code.machine, image.bytes, at[ENTRY], at.get(SHAPES)))
