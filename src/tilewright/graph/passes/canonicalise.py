@@ -110,6 +110,26 @@ def slice_(edit: Edit, node: Node) -> Any:
     return node.inputs[0] if whole and node.output.shape == node.inputs[0].shape else None
 
 
+def slice_before_view(edit: Edit, node: Node) -> Any:
+    """slice(reshape(x)) → reshape(slice(x)) where the view but adds or leaves out axes of size 1:
+    the slice can join what made x."""
+    view = edit.producer(node.inputs[0], "reshape")
+    maker = edit.producer(view.inputs[0]) if view is not None else None
+    if view is None or maker is None or OPERATORS[maker.op].view:
+        return None
+    (x,) = view.inputs
+    seen = [d for d, size in enumerate(view.output.shape) if size != ONE]
+    axes = [d for d, size in enumerate(x.shape) if size != ONE]
+    if [view.output.shape[d] for d in seen] != [x.shape[d] for d in axes]:
+        return None
+    starts, shape, steps = [0] * x.rank, [*x.shape], [1] * x.rank
+    for d, axis in zip(seen, axes, strict=True):
+        starts[axis], shape[axis] = node["starts"][d], node["shape"][d]
+        steps[axis] = node["steps"][d] if node["steps"] else 1
+    taken = edit.emit("slice", x, starts=tuple(starts), shape=tuple(shape), steps=tuple(steps))
+    return edit.emit("reshape", taken, shape=node.output.shape, name=node.name)
+
+
 def cast(edit: Edit, node: Node) -> Any:
     return node.inputs[0] if node.inputs[0].dtype is node.output.dtype else None
 
@@ -407,7 +427,7 @@ RULES: dict[str, list[Rule]] = {
     "reshape": [reshape],
     "transpose": [transpose],
     "expand": [expand],
-    "slice": [slice_],
+    "slice": [slice_, slice_before_view],
     "cast": [cast],
     "concat": [concat],
     "pad": [pad],

@@ -17,7 +17,6 @@ import numpy as np
 
 from tilewright.arith.simplify import Facts
 from tilewright.graph import sizes
-from tilewright.graph.builder import Edit
 from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value
 from tilewright.graph.operator import BROADCAST, OPERATORS
 from tilewright.graph.ops.packed import pack_dense, pack_transposed
@@ -31,14 +30,13 @@ from tilewright.graph.passes.channels import (
     dense_filter,
     grouped,
 )
+from tilewright.graph.passes.packed_images import IMAGES
+from tilewright.graph.passes.packed_values import PackedValues
 from tilewright.graph.passes.sought_layouts import (
     FINITE,
     POOLS,
     channels_of,
     is_image,
-    is_open,
-    keeps_channels,
-    sought_packed,
 )
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import Expr, as_int
@@ -71,8 +69,8 @@ def choose_layouts(
     return _Layouts(graph, lanes, registers, (first_cache, second_cache), costs, winograd).run()
 
 
-class _Layouts(Edit):
-    """The edit, with the packed form of each value that has one."""
+class _Layouts(PackedValues):
+    """The edit, and what it knows of the machine."""
 
     def __init__(
         self,
@@ -83,13 +81,10 @@ class _Layouts(Edit):
         costs: Costs,
         winograd: bool,
     ) -> None:
-        super().__init__(graph)
-        self.winograd = winograd
-        self.lanes, self.registers, self.caches, self.costs = lanes, registers, caches, costs
-        self.packed: dict[Value, Packing] = {}  # of each value of the old graph, its first one
-        self.forms: dict[tuple[Value, Packing], Value] = {}  # and in which value it is so
+        super().__init__(graph, lanes)
+        self.winograd, self.lanes = winograd, lanes
+        self.registers, self.caches, self.costs = registers, caches, costs
         self.wanted = self.wishes()
-        self.sought = sought_packed(graph, lanes)
         self.weights: dict[tuple[Any, ...], Value] = {}  # packed, by what they were packed from
 
     def wishes(self) -> dict[Value, Packing]:
@@ -127,44 +122,6 @@ class _Layouts(Edit):
         for value in self.graph.outputs:
             self.plain(value)
         return self.finish_edit() if self.packed or self.replaced else self.graph
-
-    # Forms of a value -----------------------------------------------------------------------
-
-    def plain(self, value: Value) -> Value:
-        """The plain form of a value of the old graph."""
-        if self.is_only_packed(value):
-            packing = self.packed[value]
-            self.replaced[value] = self.emit(
-                "unpack_channels",
-                self.forms[value, packing],
-                channels=channels_of(value),
-                groups=packing.groups,
-            )
-        return self.replaced.get(value, value)
-
-    def pack(self, value: Value, packing: Packing) -> Value:
-        """The form of a value packed so."""
-        found = self.forms.get((value, packing))
-        if found is not None:
-            return found
-        if packing.block == 1:  # the same memory under another shape
-            return self.emit("reshape", self.plain(value), shape=(*value.shape, 1))
-        plain = self.plain(value)
-        made = self.emit("pack_channels", plain, block=packing.block, groups=packing.groups)
-        self.forms[value, packing] = made
-        if value not in self.packed:
-            self.packed[value] = packing
-            self.replaced.setdefault(value, value)
-        return made
-
-    def made(self, value: Value, form: Value, packing: Packing) -> None:
-        """Note that a value of the old graph is computed in this form."""
-        self.packed[value] = packing
-        self.forms[value, packing] = form
-
-    def is_only_packed(self, value: Value) -> bool:
-        """Does the value exist in packed form and not (yet) in plain form?"""
-        return value in self.packed and value not in self.replaced
 
     # Operators ------------------------------------------------------------------------------
 
@@ -435,28 +392,6 @@ class _Layouts(Edit):
         self.replaced.update(zip(node.outputs, made, strict=True))
         return True
 
-    def pool(self, node: Node) -> bool:
-        (x,) = node.inputs
-        if not is_image(x) or x not in self.packed:
-            return False
-        if x not in self.packed:
-            self.pack(x, Packing(self.lanes))
-        attrs = dict(node.attrs)
-        one = {"kernel": 1, "strides": 1, "dilations": 1, "pads": (0, 0)}
-        for name, value in one.items():
-            if attrs.get(name):
-                attrs[name] = (*attrs[name], value)
-        return self.on_packed(node, attrs)
-
-    def mean(self, node: Node) -> bool:
-        (x,) = node.inputs
-        axes = node["axes"]
-        space = tuple(range(2, x.rank))
-        whole = axes is not None and tuple(sorted(a % x.rank for a in axes)) == space
-        if x not in self.packed or not is_image(x) or not whole or not node["keepdims"]:
-            return False
-        return self.on_packed(node, {"axes": space, "keepdims": True})
-
     def instance_norm(self, node: Node) -> bool:
         """Each channel by itself, normalised over its pixels: lanes stay lanes. Sums are taken
         along one axis after the others, so that threads have parts of an image too."""
@@ -485,80 +420,6 @@ class _Layouts(Edit):
         made = self.emit("mul", centred, gain)
         made = self.emit("add", made, self.per_channel(bias, packing, x.rank))
         self.made(node.output, made, packing)
-        return True
-
-    def pad(self, node: Node) -> bool:
-        """Pixels around an image, as windows have them whose padding only the run knows."""
-        (x,) = node.inputs
-        before, after = node["before"], node["after"]
-        wanted = self.sought.get(node.output) if is_open(node) else None
-        if not keeps_channels(node) or (wanted is None and not self.is_only_packed(x)):
-            return False
-        if not self.is_only_packed(x) and wanted is not None:
-            self.pack(x, wanted)
-        if not self.packed[x].is_full(channels_of(x)) and not np.isfinite(node["value"]):
-            return False
-        return self.on_packed(
-            node, {**dict(node.attrs), "before": (*before, 0), "after": (*after, 0)}
-        )
-
-    def reshape(self, node: Node) -> bool:
-        """Where images keep their channels, other axes of pixels are a view of packed ones too."""
-        (x,) = node.inputs
-        shape = node.output.shape
-        images = is_image(x) and is_image(node.output) and shape[:2] == x.shape[:2]
-        if not images or not self.is_only_packed(x):
-            return False
-        packing = self.packed[x]
-        form = self.forms[x, packing]
-        made = self.emit("reshape", form, shape=(*form.shape[:2], *shape[2:], form.shape[-1]))
-        self.made(node.output, made, packing)
-        return True
-
-    def lrn(self, node: Node) -> bool:
-        (x,) = node.inputs
-        if not self.is_only_packed(x) or x.rank != 4:
-            return False
-        packing = self.packed[x]
-        if not packing.is_full(channels_of(x)) or node["size"] > 2 * packing.block + 1:
-            return False
-        return self.on_packed(node, dict(node.attrs), "lrn_packed")
-
-    def on_packed(self, node: Node, attrs: dict[str, Any], op: str = "") -> bool:
-        """Run on the packed form of the only input."""
-        (x,) = node.inputs
-        packing = self.packed[x]
-        form = self.emit(op or node.op, self.forms[x, packing], **attrs)
-        self.made(node.output, form, packing)
-        return True
-
-    def gather(self, node: Node) -> bool:
-        """Pixels along an axis (an image is resized): whole vectors of channels are moved."""
-        x, indices = node.inputs
-        if not is_image(x) or indices.rank != 1 or node["axis"] % x.rank < 2:
-            return False
-        if not self.is_only_packed(x) and node.output not in self.sought:
-            return False
-        packing = self.packed[x] if self.is_only_packed(x) else self.sought[node.output]
-        form = self.emit(
-            "gather", self.pack(x, packing), self.plain(indices), axis=node["axis"] % x.rank
-        )
-        self.made(node.output, form, packing)
-        return True
-
-    def concat(self, node: Node) -> bool:
-        packings = {self.packed.get(v) for v in node.inputs}
-        if node.output in self.sought and len(packings) == 2:
-            packings.discard(None)  # the plain ones are packed for the sake of the others
-        if len(packings) != 1 or node["axis"] % node.output.rank != 1:
-            return False
-        (packing,) = packings
-        if packing is None or packing.groups > 1:
-            return False
-        if not all(packing.is_full(channels_of(v)) for v in node.inputs):
-            return False
-        form = self.emit("concat", *[self.pack(v, packing) for v in node.inputs], axis=1)
-        self.made(node.output, form, packing)
         return True
 
     def elementwise(self, node: Node) -> bool:
@@ -600,18 +461,12 @@ class _Layouts(Edit):
         return self.constant(packing.pack(full), "c")
 
 
-_HANDLERS: dict[str, Callable[[_Layouts, Node], bool]] = {
+_HANDLERS: dict[str, Callable[[Any, Node], bool]] = {
+    **IMAGES,
     "conv": _Layouts.conv,
     "conv_transpose": _Layouts.conv_transpose,
     "matmul": _Layouts.matmul,
-    "concat": _Layouts.concat,
-    "gather": _Layouts.gather,
     "group_norm": _Layouts.instance_norm,
-    "lrn": _Layouts.lrn,
-    "pad": _Layouts.pad,
-    "reduce_mean": _Layouts.mean,
-    "reshape": _Layouts.reshape,
-    **dict.fromkeys(POOLS, _Layouts.pool),
     **dict.fromkeys(RECURRENT, _Layouts.recurrent),
 }
 

@@ -1,0 +1,68 @@
+"""packed_values: the layouts in which values of a graph exist while their layouts are chosen.
+
+In: a graph of plain operators. Out: an `Edit` that gives each value plain, or packed in a given
+way, and makes a form when somebody first asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.graph.builder import Edit
+from tilewright.graph.graph import Graph, Node, Value
+from tilewright.graph.passes.channels import Packing
+from tilewright.graph.passes.sought_layouts import channels_of, sought_packed
+
+
+class PackedValues(Edit):
+    """The edit, with the packed form of each value that has one."""
+
+    def __init__(self, graph: Graph, lanes: int) -> None:
+        super().__init__(graph)
+        self.packed: dict[Value, Packing] = {}  # of each value of the old graph, its first one
+        self.forms: dict[tuple[Value, Packing], Value] = {}  # and in which value it is so
+        self.sought = sought_packed(graph, lanes)
+
+    def plain(self, value: Value) -> Value:
+        """The plain form of a value of the old graph."""
+        if self.is_only_packed(value):
+            packing = self.packed[value]
+            self.replaced[value] = self.emit(
+                "unpack_channels",
+                self.forms[value, packing],
+                channels=channels_of(value),
+                groups=packing.groups,
+            )
+        return self.replaced.get(value, value)
+
+    def pack(self, value: Value, packing: Packing) -> Value:
+        """The form of a value packed so."""
+        found = self.forms.get((value, packing))
+        if found is not None:
+            return found
+        if packing.block == 1:  # the same memory under another shape
+            return self.emit("reshape", self.plain(value), shape=(*value.shape, 1))
+        plain = self.plain(value)
+        made = self.emit("pack_channels", plain, block=packing.block, groups=packing.groups)
+        self.forms[value, packing] = made
+        if value not in self.packed:
+            self.packed[value] = packing
+            self.replaced.setdefault(value, value)
+        return made
+
+    def made(self, value: Value, form: Value, packing: Packing) -> None:
+        """Note that a value of the old graph is computed in this form."""
+        self.packed[value] = packing
+        self.forms[value, packing] = form
+
+    def is_only_packed(self, value: Value) -> bool:
+        """Does the value exist in packed form and not (yet) in plain form?"""
+        return value in self.packed and value not in self.replaced
+
+    def on_packed(self, node: Node, attrs: dict[str, Any], op: str = "") -> bool:
+        """Run on the packed form of the only input."""
+        (x,) = node.inputs
+        packing = self.packed[x]
+        form = self.emit(op or node.op, self.forms[x, packing], **attrs)
+        self.made(node.output, form, packing)
+        return True
