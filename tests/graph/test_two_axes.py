@@ -53,6 +53,24 @@ def test_the_result(case, batch):
     np.testing.assert_allclose(found, np.maximum(wanted, 0), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("groups", [1, 6])
+@pytest.mark.parametrize("space", [(1, 9, 8), (7, 1, 8), (7, 9, 1), (1, 9, 1)])
+def test_an_image_of_one_plane_has_two_axes(space, groups):
+    """The taps along it are cut first, as they meet padding."""
+    build, draw = Builder("g"), np.random.default_rng(3)
+    x = build.input("x", "f32", (2, 6, *space))
+    w = build.constant(draw.standard_normal((12, 6 // groups, 3, 3, 3), np.float32))
+    pads = ((1, 1),) * 3
+    graph = build.finish({"y": build.emit("conv", x, w, pads=pads, groups=groups)})
+    (conv,) = (node for node in optimise(graph).nodes if node.op == "conv")
+    assert conv.inputs[0].rank == 4
+    given = draw.standard_normal((2, 6, *space), np.float32)
+    wide = given.astype(np.float64), graph.constants[w].array.astype(np.float64)
+    wanted = OPERATORS["conv"].reference(*wide, **dict(graph.nodes[0].attrs))
+    found = compile_observed(graph, cache=False, pool=POOL)(given)[0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("op", ["softmax", "log_softmax"])
 @pytest.mark.parametrize("sizes", [(5, 7), ("h", "w")], ids=["fixed", "open"])
 def test_a_softmax_over_channels_sees_one_row_of_pixels(op, sizes):

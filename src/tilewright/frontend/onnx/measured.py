@@ -147,8 +147,8 @@ def measure(n: Site, values: Value, what: str) -> tuple[Expr, ...]:
 
 
 def measure_signed(n: Site, values: Value, what: str) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
-    """The elements of an i64 vector as differences of two sizes each, one of which is 0."""
-    values = near(n, values)
+    """The elements of an i64 vector, which are `near`, as differences of two sizes each, one of
+    which is 0."""
     sides = op(n, "concat", values, op(n, "neg", values), axis=0)
     found = measure(n, op(n, "maximum", sides, 0), what)
     return found[: length(values)], found[length(values) :]
@@ -276,7 +276,7 @@ def slice_(n: Site) -> Value:
     shape = measure(n, valid(n, fits, many), "places")
     start = choose(n, op(n, "equal", many, 0), 0, start)
     starts = measure(n, start, "starts")
-    forth, back_ = measure_signed(n, step, "steps")
+    forth, back_ = measure_signed(n, near(n, step), "steps")
     strides = tuple(sizes.size(a - b) for a, b in zip(forth, back_, strict=True))
     return n.emit("slice", x, starts=starts, shape=shape, steps=strides)
 

@@ -1,10 +1,11 @@
 """two_axes: windows along one axis, and some along three, are seen as windows along two.
 
 [N, C, L] is seen as [N, C, 1, L]; and where a convolution of [N, C, D, H, W] has windows of one
-place along two neighbouring axes, these are seen as one: [N, C, D, H · W]. Places that such windows
-step over are left out before. Packed layouts and their kernels then serve sequences and videos as
-they serve images. The view moves behind element-wise work, so that chains of convolutions stay
-packed. A softmax over channels of an image sees its pixels as one row.
+place along two neighbouring axes, these are seen as one: [N, C, D, H · W]; an axis of one place is
+seen as none. Places that such windows step over are left out before. Packed layouts and their
+kernels then serve sequences and videos as they serve images. The view moves behind element-wise
+work, so that chains of convolutions stay packed. A softmax over channels of an image sees its
+pixels as one row.
 """
 
 from __future__ import annotations
@@ -86,12 +87,22 @@ def _plain_pair(node: Node) -> int:
     return next((d for d in range(2, len(whole) + 1) if whole[d - 2] and whole[d - 1]), 0)
 
 
+def _plane(node: Node) -> int:
+    """The axis (2, …) of one place that a convolution sees by itself; 0: there is none."""
+    sizes_of = zip(node.inputs[0].shape[2:], node.output.shape[2:], _plain(node), strict=False)
+    single = [one and size == ONE == left for size, left, one in sizes_of]
+    return single.index(True) + 2 if any(single) else 0
+
+
 def _one_less(edit: Edit, node: Node) -> Any:
-    axis = _plain_pair(node)
+    x, w, *bias = node.inputs
+    plane, pair = _plane(node), _plain_pair(node)
+    axis = plane or pair
     if not axis:
         return None
-    x, w, *bias = node.inputs
-    merged = (*x.shape[:axis], sizes.product(x.shape[axis : axis + 2]), *x.shape[axis + 2 :])
+    merged = (*x.shape[:axis], *x.shape[axis + 1 :])
+    if not plane:
+        merged = (*x.shape[:axis], sizes.product(x.shape[axis : axis + 2]), *x.shape[axis + 2 :])
     inputs = (
         edit.emit("reshape", x, shape=merged),
         edit.emit("reshape", w, shape=(*w.shape[:axis], *w.shape[axis + 1 :])),
