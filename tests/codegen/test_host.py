@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tilewright.codegen import host
-from tilewright.codegen.host import Branch, Launch, Place, Repeat, host_program
+from tilewright.codegen.host import Branch, Check, Launch, Place, Repeat, host_program, is_straight
 from tilewright.codegen.inprocess import aligned, map_image
 from tilewright.codegen.link import link
 from tilewright.codegen.llvm import emit
 from tilewright.codegen.llvm_compile import compile_object
+from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Var
 from tilewright.ir.parse import parse_func
 from tilewright.lower.pipeline import lower
@@ -48,11 +50,14 @@ LAUNCH = ctypes.CFUNCTYPE(
 class Program:
     """A host program and its kernels, loaded; remembers what it launched."""
 
+    quick = False  # is the host program compiled as it is written?
+
     def __init__(self, kernels: Sequence[str], steps: Sequence[Any], **more: Any) -> None:
         machine = target("cpu")
         texts = [emit(lower(parse_func(k), machine), machine) for k in kernels]
         main = host_program(steps, machine, **more)
-        objects = [compile_object(t, machine) for t in (*(e.text for e in texts), main)]
+        objects = [compile_object(e.text, machine) for e in texts]
+        objects.append(compile_object(main, machine, self.quick))
         names = [host.ENTRY] + ([host.SHAPES] if more.get("shapes") is not None else [])
         self.image = link(objects, names)
         self.memory, self.address = map_image(self.image)
@@ -80,6 +85,11 @@ class Program:
         return entry(self.address + self.image.entries[host.ENTRY])(ctypes.addressof(call))
 
 
+@pytest.fixture(autouse=True, params=[False, True], ids=["optimised", "quick"])
+def quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Program, "quick", request.param)
+
+
 def test_fields_of_the_call_agree_with_the_runtime() -> None:
     assert CALL_FIELDS == {
         "inputs": host.INPUTS, "outputs": host.OUTPUTS, "dims": host.DIMS,
@@ -96,6 +106,14 @@ def test_one_function_takes_all_frames_of_a_size_apart() -> None:
     assert re.findall(r"define internal void @(\w+)", text) == ["take_3_0", "take_3_1"]
     kernel = emit(lower(parse_func(ADD), machine), machine).text
     assert kernel.count("define ") == 1  # nothing to compile but the kernel
+
+
+def test_programs_that_visit_elements_are_not_straight() -> None:
+    launch = Launch(0, "k", 1, (Place("input"),))
+    check = Check(Place("input"), i64, 1, 1, 0, 7, "gather")
+    assert is_straight([launch, Branch(Place("input"), (launch,), (launch,)), Repeat((launch,))])
+    assert not is_straight([launch, check])
+    assert not is_straight([Branch(Place("input"), (), (Repeat((check,)),))])
 
 
 def test_launches_with_symbolic_sizes() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.driver.compile as compile_module
+import tilewright.driver.program as program_module
 from tests.driver.conftest import DIGITS, dense, expected
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
@@ -262,6 +263,24 @@ def test_a_slice_beyond_its_operand_is_refused_when_it_runs() -> None:
     assert [a.shape for a in nothing(np.ones(3, np.float32))] == [(0,)]
     with pytest.raises(InputError, match=r"slice 'slice' of .*f32\[8\]: these values do not fit"):
         exe(np.ones(9, np.float32))
+
+
+def test_host_programs_are_compiled_as_they_are_unless_they_check_indices(monkeypatch) -> None:
+    make, seen = program_module.compile_object, list[bool]()
+
+    def compile_object(text, machine, quick=False):
+        seen.append(quick)
+        return make(text, machine, quick)
+
+    monkeypatch.setattr(program_module, "compile_object", compile_object)
+    for checked in (False, True):
+        build = Builder("rows")
+        table, rows = build.input("table", "f32", (5, 3)), build.input("rows", "i64", (4,))
+        if checked:
+            told = {"least": (-5,), "most": (4,), "what": "gather"}
+            table = build.emit("check_bounds", table, rows, **told)
+        tw.compile(build.finish({"y": build.emit("gather", table, rows, axis=0)}), cache=False)
+    assert seen == [True, False]
 
 
 @pytest.mark.parametrize("opt_level", [0, 1, 2, 3])

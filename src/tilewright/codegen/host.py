@@ -135,6 +135,17 @@ Step = Check | Launch | Together | Branch | Repeat | Measure | Provide | Require
 MOST_MEASURED = 1 << 40
 
 
+def is_straight(steps: Sequence[Step]) -> bool:
+    """Does the program's own code visit no elements? Then it need not be optimised: what it does
+    between launches it does once."""
+    inside = [
+        s.then + s.other if isinstance(s, Branch) else s.body
+        for s in steps
+        if isinstance(s, Branch | Repeat)
+    ]
+    return not any(isinstance(s, Check) for s in steps) and all(map(is_straight, inside))
+
+
 def host_program(
     steps: Sequence[Step],
     target: Target,

@@ -34,21 +34,23 @@ def _initialize() -> None:
     llvm.initialize_all_asmprinters()
 
 
-def machine(target: Target) -> Any:
-    """LLVM's code generator for a target: not for several threads at once."""
+def machine(target: Target, level: int = 3) -> Any:
+    """LLVM's code generator for a target, at a level of optimisation from 0 to 3: not for several
+    threads at once."""
     _initialize()
     found = llvm.Target.from_triple(target.triple)
     features = target.llvm_features if target.kind == "cpu" else ""
     return found.create_target_machine(
-        cpu=target.cpu, features=features, opt=3, reloc="pic", codemodel="small"
+        cpu=target.cpu, features=features, opt=level, reloc="pic", codemodel="small"
     )
 
 
-def _generator(target: Target) -> tuple[Any, Any, Any]:
-    return (made := machine(target)), *_passes(made)
+def _generator(target: Target, quick: bool) -> tuple[Any, Any, Any]:
+    made = machine(target, 0 if quick else 3)
+    return made, *_passes(made, quick)
 
 
-def _passes(machine: Any) -> tuple[Any, Any]:
+def _passes(machine: Any, quick: bool) -> tuple[Any, Any]:
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = False
     options.slp_vectorization = False
@@ -56,6 +58,8 @@ def _passes(machine: Any) -> tuple[Any, Any]:
     options.loop_interleaving = False
     builder = llvm.create_pass_builder(machine, options)
     passes = llvm.create_new_module_pass_manager()
+    if quick:
+        return passes, builder
     passes.add_always_inliner_pass()
     passes.add_sroa_pass()
     passes.add_instruction_combine_pass()
@@ -73,12 +77,12 @@ class _Own(threading.local):
 _own = _Own()
 
 
-def _compiled(text: str, target: Target, is_object: bool) -> bytes:
+def _compiled(text: str, target: Target, quick: bool, is_object: bool) -> bytes:
     room(LEAST_ROOM + ROOM_PER_BYTE * len(text), "LLVM")  # it ends the process when it has none
     chosen = LEFT_OUT if architecture(target.triple) == "x86_64" else ()  # where that was measured
     try:
         with options(chosen):
-            return translated(text, *_own.generator(target), is_object)
+            return translated(text, *_own.generator(target, quick), is_object)
     except RuntimeError as fault:
         raise InternalFault(
             f"LLVM refused the text it was given: {_excerpt(text, fault)}"
@@ -92,11 +96,12 @@ def _excerpt(text: str, fault: RuntimeError) -> str:
     return f"{fault}\n" + "\n".join(text.splitlines()[max(0, at - 8) : at + 2])
 
 
-def compile_object(text: str, target: Target) -> bytes:
-    """A relocatable object. Several threads may compile at once."""
-    return _compiled(text, target, is_object=True)
+def compile_object(text: str, target: Target, quick: bool = False) -> bytes:
+    """A relocatable object. Several threads may compile at once. quick: as it is written, in an
+    eighth of the time, for code that runs seldom."""
+    return _compiled(text, target, quick, is_object=True)
 
 
 def compile_assembly(text: str, target: Target) -> str:
     """The same code as assembly text."""
-    return _compiled(text, target, is_object=False).decode()
+    return _compiled(text, target, quick=False, is_object=False).decode()

@@ -28,6 +28,7 @@ from tilewright.codegen.host import (
     Step,
     Together,
     host_program,
+    is_straight,
 )
 from tilewright.codegen.link import link
 from tilewright.codegen.llvm_compile import compile_object
@@ -110,7 +111,8 @@ def assemble(
         steps, tells = _steps(fused, groups, funcs, code, places)
         texts.append(_host_text(graph, steps, code.machine, plan))
         own = dict.fromkeys(k.code for k in code.kernels)  # kernels may share their code
-        objects = [*own, compile_object(texts[-1], code.machine)]
+        host = compile_object(texts[-1], code.machine, quick=is_straight(steps))
+        objects = [*own, host]
         image = link(objects, [ENTRY, SHAPES] if symbols else [ENTRY])
         at = image.entries
         variants.append(variant(code.machine, image.bytes, at[ENTRY], at.get(SHAPES)))

@@ -34,7 +34,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -78,7 +78,9 @@ def write_artifact(program: abi.Program, destination: str | os.PathLike[str] | B
 
 
 def _write(program: abi.Program, file: BinaryIO) -> None:
-    manifest = json.dumps(_without_empty(asdict(program.manifest)), separators=(",", ":"))
+    manifest = json.dumps(
+        _without_empty(vars(program.manifest)), separators=(",", ":"), default=vars
+    )
     page = max(PAGE.get(v.arch, LARGEST_PAGE) for v in program.variants)
     contents: list[tuple[int, int, int, Iterable[Any]]] = [  # kind, index, alignment, pieces
         (PROGRAM, 0, abi.ALIGNMENT, [encode_program(program)]),
