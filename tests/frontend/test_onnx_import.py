@@ -302,6 +302,18 @@ def test_recurrent_layers(op, direction, lengths):
     same_as_onnxruntime(m, f(steps, batch, size), tolerance=2e-5)
 
 
+def test_coupled_gates_of_an_lstm():
+    """Where the input gate lets in nothing, the forget gate keeps everything: f = 1 - i."""
+    constants = {"w": f(2, 20, 3), "r": f(2, 20, 5), "b": f(2, 40), "p": f(2, 15)}
+    layer = helper.make_node(
+        "LSTM", ["x", "w", "r", "b", "", "", "", "p"], ["y", "last", "cell"], hidden_size=5,
+        direction="bidirectional", input_forget=1, clip=0.7,
+    )  # fmt: skip
+    outputs = [info("y", 4, 2, 2, 5), info("last", 2, 2, 5), info("cell", 2, 2, 5)]
+    m = model([layer], [info("x", 4, 2, 3)], outputs, constants)
+    same_as_onnxruntime(m, f(4, 2, 3), tolerance=2e-5)
+
+
 def test_legacy_broadcast_of_version_6():
     m = model(
         [node("Add", "x b", "y", broadcast=1, axis=1)],

@@ -10,7 +10,7 @@ from tilewright.frontend.onnx.alike import alike
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
-from tilewright.graph.ops.pooling import whole_pads
+from tilewright.graph.ops.pooling import pooled, whole_pads
 from tilewright.ir.expr import as_int, maximum
 
 
@@ -209,16 +209,26 @@ def lp_pool(n: Site) -> Any:
         kernel, channels = n.ints("kernel_shape"), as_int(x.shape[1])
         if not kernel or any(k < 1 for k in kernel) or channels is None:
             raise Refusal("it needs a positive kernel and a known number of channels")
-        attrs = window(n, x, kernel)
+        powers, attrs = padded_alike(n, powers, kernel, 0.0)
         if n.flag("ceil_mode"):
-            attrs["pads"] = _whole_pads(n, x, kernel, attrs)
+            powers, attrs = wholly_padded(n, powers, kernel, attrs)
         ones = n.constant(np.ones((channels, 1, *kernel)), x.dtype)
         total = n.build.emit("conv", powers, ones, **attrs, groups=channels)
     return total if p == 1 else n.emit("pow", total, n.constant(1 / p, x.dtype))
 
 
-def _whole_pads(n: Site, x: Value, kernel: tuple[int, ...], attrs: dict[str, Any]) -> Any:
+def wholly_padded(
+    n: Site, x: Value, kernel: tuple[int, ...], attrs: dict[str, Any]
+) -> tuple[Value, dict[str, Any]]:
+    """x and its window, with the zeros at the ends that make each last, partial window whole."""
+    strides, pads, dilations = attrs["strides"], attrs["pads"], attrs["dilations"]
     space = sizes.static(x.shape[2:])
-    if space is None:
-        raise Refusal("ceil_mode needs known sizes")
-    return whole_pads(space, kernel, attrs["strides"], attrs["pads"], attrs["dilations"], True)
+    if space is not None:
+        return x, {**attrs, "pads": whole_pads(space, kernel, strides, pads, dilations, True)}
+    after = [sizes.size(0)] * 2
+    for s, k, stride, pad, d in zip(x.shape[2:], kernel, strides, pads, dilations, strict=True):
+        last = (pooled(s, k, stride, pad, d, True) - 1) * stride + d * (k - 1) + 1
+        after.append(sizes.size(maximum(sizes.size(last - s - pad[0]), sizes.size(pad[1]))))
+    before = (0, 0, *(pad[0] for pad in pads))
+    x = n.build.emit("pad", x, before=before, after=tuple(after), value=0.0)
+    return x, {**attrs, "pads": ((0, 0),) * len(kernel)}

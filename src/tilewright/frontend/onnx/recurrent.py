@@ -17,6 +17,7 @@ from tilewright.graph.quantise import rounded
 from tilewright.ir.expr import as_int
 
 GATES = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2), "RNN": (0,)}  # ONNX's blocks in our order
+FORGET = 2  # ONNX's block of an LSTM's forget gate
 DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 
 
@@ -56,8 +57,6 @@ def layer(n: Site, rounds: bool = False) -> tuple[Value, ...]:
     x, hidden = n[0], as_int(n[2].shape[-1])
     if x.rank != 3 or n[1].rank != 3 or n[2].rank != 3 or hidden is None:
         raise Refusal("its input and weights must have rank 3 and a known hidden size")
-    if n.flag("input_forget"):
-        raise Refusal("coupled input and forget gates are not supported")
     names = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
     direction = n.text("direction", "forward")
     if direction not in names:
@@ -121,11 +120,23 @@ def one_direction(
             raise Refusal(f"input {k} has another number of directions than the weights")
         return build.emit("reshape", cut(n, value, 0, d, 1), shape=shape)
 
+    names = activations(n, d)
+    coupled = n.op == "LSTM" and n.flag("input_forget")
+    if coupled and names[0] != "sigmoid":
+        raise Refusal(f"coupled input and forget gates of activation {names[0]} are not supported")
+
     def ordered(v: Value, order: tuple[int, ...]) -> Value:
-        """Blocks of `hidden` rows in another order."""
+        """Blocks of `hidden` rows in another order. A forget gate that is coupled to the input gate
+        is 1 - sigmoid(i) = sigmoid(-i): its rows are the input gate's, negated."""
         if order == tuple(range(len(order))):
             return v
-        return build.emit("concat", *[cut(n, v, 0, g * hidden, hidden) for g in order], axis=0)
+        blocks = [
+            build.emit("neg", cut(n, v, 0, 0, hidden))
+            if coupled and g == FORGET
+            else cut(n, v, 0, g * hidden, hidden)
+            for g in order
+        ]
+        return build.emit("concat", *blocks, axis=0)
 
     w = ordered(part(1, (wide, n[1].shape[2])), gates)
     r = ordered(part(2, (wide, hidden)), gates)
@@ -149,7 +160,6 @@ def one_direction(
 
     lengths = n.optional(4)
     attrs: dict[str, Any] = {"reverse": reverse, "clip": n.float("clip")}
-    names = activations(n, d)
     if n.op == "LSTM":
         holes = []
         if n.optional(7) is not None:

@@ -23,15 +23,28 @@ def pool(n: Site) -> Any:
     if n.op == "MaxPool" and len(n.node.output) == 1:
         x, attrs = padded_alike(n, n[0], kernel, n[0].dtype.lowest)
         return n.emit("max_pool", x, kernel=kernel, **attrs, ceil_mode=n.flag("ceil_mode"))
+    if n.op == "AveragePool":
+        return average_pool(n, kernel)
     attrs = window(n, n[0], kernel, pool=True)
     attrs["ceil_mode"] = n.flag("ceil_mode")
-    if n.op == "AveragePool":
-        count = n.flag("count_include_pad")
-        return n.emit("avg_pool", n[0], kernel=kernel, **attrs, count_pads=count)
     y = n.emit("max_pool", n[0], kernel=kernel, **attrs)
     if not n.node.output[1]:
         return y, None
     return y, whole_places(n, n[0], n.build.emit("max_pool_index", n[0], kernel=kernel, **attrs))
+
+
+def average_pool(n: Site, kernel: tuple[int, ...]) -> Value:
+    """The mean of each window. Where x comes padded, the elements that a window has are the mean of
+    ones that are padded in the same way."""
+    count = n.flag("count_include_pad")
+    x, attrs = padded_alike(n, n[0], kernel, 0.0)
+    attrs = {**attrs, "kernel": kernel, "ceil_mode": n.flag("ceil_mode")}
+    if x is n[0] or count:
+        return n.emit("avg_pool", x, **attrs, count_pads=count)
+    of = n[0].dtype.name
+    ones = n.build.emit("full", shape=(1, 1, *n[0].shape[2:]), value=1.0, of=of)
+    there = n.build.emit("avg_pool", padded_alike(n, ones, kernel, 0.0)[0], **attrs)
+    return n.emit("div", n.build.emit("avg_pool", x, **attrs), there)
 
 
 def whole_places(n: Site, x: Value, index: Value) -> Value:
