@@ -84,6 +84,27 @@ def test_the_same_numbers(case, rows):
     np.testing.assert_array_equal(b, wanted(case, a, rows, 16))
 
 
+OPEN = """
+def turned(A: f32[n, 16], B: f32[16, 16], n: i64):
+    for i in unroll(0, 16):
+        for j in vectorize(0, 16):
+            B[i, j] = select(j < n, A[j, i], 0.5)
+"""
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 15, 16, 19])
+def test_lines_of_lanes_that_the_run_knows(n):
+    """None is read beyond the last, as memory behind it may not be there."""
+    a = np.random.default_rng(7).standard_normal((n, 16), np.float32)
+    b = np.zeros((16, 16), np.float32)
+    inprocess.run(parse_func(OPEN), a, b, symbols={"n": n})
+    expected = np.full((16, 16), 0.5, np.float32)
+    expected[:, :n] = a.T[:, :16]
+    np.testing.assert_array_equal(b, expected)
+    machine = target("cpu -mcpu=skylake-avx512")
+    assert "gather" not in emit(lower(parse_func(OPEN), machine), machine).text
+
+
 def test_a_loop_is_looked_at_once(monkeypatch):
     """However often the loops around it are unrolled."""
     seen = []

@@ -23,7 +23,7 @@ from tilewright.codegen.llvm_types import (
     vector,
     vector_constant,
 )
-from tilewright.ir.dtype import DType, i32, i64, u8
+from tilewright.ir.dtype import DType, bool_, i32, i64, u8
 from tilewright.ir.stmt import Buffer
 
 MOST_COVER = 4  # vectors that are loaded to choose one from
@@ -177,20 +177,40 @@ class Memory:
         varying = index.varying.text if index.varying else ""
         return buffer.name, state, index.constant, terms, index.offsets, varying
 
-    def turn(self, buffer: Buffer, index: Linear, lanes: int, count: int, on: list[bool]) -> None:
+    def turn(
+        self, buffer: Buffer, index: Linear, lanes: int, count: int, on: list[bool] | str
+    ) -> None:
         """Make the vectors at `index` and the next `count - 1` places from lines of memory, one
-        for each lane that is `on`."""
+        for each lane that is `on`, as is known or as a mask says."""
         dtype, size, wide = buffer.dtype, _align(buffer.dtype), 1 << (count - 1).bit_length()
         element, kind = memory(dtype), memory(dtype, count)
         lines = ["poison"] * lanes
         for lane in range(lanes):
-            if on[lane]:
+            if isinstance(on, str) or on[lane]:
                 place = self.address(buffer, self.lane_of(index, lane), loads=True)
-                line = self.read(buffer, f"load {kind}, ptr {place}, align {size}", place)
+                if isinstance(on, str):
+                    line = self.line_under(buffer, place, count, on, lanes, lane)
+                else:
+                    line = self.read(buffer, f"load {kind}, ptr {place}, align {size}", place)
                 lines[lane] = widened(self.b, line, element, count, wide)
         for n, made in enumerate(turn(self.b, lines, element, wide)[:count]):
             moved = Linear(index.constant + n, index.terms, index.offsets, index.varying)
             self.turned[self.place(buffer, moved)] = made
+
+    def line_under(
+        self, buffer: Buffer, place: str, count: int, mask: str, lanes: int, lane: int
+    ) -> str:
+        """`count` elements that lie at an address, or zeros where the lane is off."""
+        kind, flags = memory(buffer.dtype, count), vector("i1", count)
+        bit = self.b.pure(f"extractelement {vector('i1', lanes)} {mask}, i64 {lane}", mask)
+        let = spread(self.b, Value(bit, bool_), count).text
+        # a place beyond the buffer's pages takes machines long to find, even if nothing is loaded
+        start = self.pointers[buffer.name]
+        place = self.b.pure(f"select i1 {bit}, ptr {place}, ptr {start}", bit, place, start)
+        name = f"llvm.masked.load.{mangle(kind)}.p0"
+        self.b.declarations.add(f"declare {kind} @{name}(ptr, {flags}, {kind})")
+        passed = f"ptr align {_align(buffer.dtype)} {place}, {flags} {let}, {kind} zeroinitializer"
+        return self.read(buffer, f"call {kind} @{name}({passed})", place, let)
 
     def level(self, buffer: Buffer, *operands: str) -> int | None:
         """The region where a load may stand; a private buffer becomes registers anyway."""

@@ -23,8 +23,10 @@ from tilewright.codegen.llvm_types import (
     mangle,
     memory,
     register,
+    vector,
+    vector_constant,
 )
-from tilewright.ir.dtype import i64
+from tilewright.ir.dtype import bool_, i64
 from tilewright.ir.expr import BinaryOp, Call, as_int
 from tilewright.ir.stmt import Alloc, Eval, For, If, Let, Seq, Stmt, Store, annotation
 from tilewright.ir.walk import statements
@@ -32,6 +34,7 @@ from tilewright.lower.lanes import FIRST_LANE_RUNS, lane_reduction
 from tilewright.support.errors import CompileError, InternalFault
 from tilewright.target.target import Target
 
+FEW_ROUNDS, FEW_BITS = 4, 32  # below, lines under a mask take as long as gathering elements
 STACK_LIMIT = 64 << 10  # bytes of one local buffer that may lie on the stack
 
 
@@ -166,7 +169,8 @@ class Statements(Expressions):
             far = here.varying or abs(here.stride or 0) * (lanes - 1) >= MOST_COVER * lanes
             if far and step == 1 and not load.buffer.dtype.is_packed:
                 on = self.guarded_lanes(guards)
-                if on:
+                few = count < FEW_ROUNDS or load.buffer.dtype.bits < FEW_BITS
+                if any(on) if isinstance(on, list) else not few:
                     self.memory.turn(load.buffer, here, lanes, count, on)
         self.lanes = 0
 
@@ -175,17 +179,24 @@ class Statements(Expressions):
         self.env[loop.var.name] = form
         self.evaluated = {}
 
-    def guarded_lanes(self, guards: Guards) -> list[bool]:
-        """The lanes in which all guards hold; [] if that is not known."""
-        on = [True] * self.lanes
+    def guarded_lanes(self, guards: Guards) -> list[bool] | str:
+        """The lanes in which all guards hold; a mask where only the run knows."""
+        on, mask = [True] * self.lanes, ""
         for condition, way in guards:
             value = self.eval(condition)
             known = value.const is not None
             holds = [bool(value.const)] * self.lanes if known else known_lanes(value.text)
-            if not holds:
-                return []
-            on = [a and b is way for a, b in zip(on, holds, strict=True)]
-        return on if any(on) else []
+            if holds:
+                on = [a and b is way for a, b in zip(on, holds, strict=True)]
+                continue
+            text = spread(self.b, value, self.lanes).text
+            text = text if way else self.against(text)
+            flag = vector("i1", self.lanes)
+            mask = self.b.pure(f"and {flag} {mask}, {text}", mask, text) if mask else text
+        if not mask or not any(on):
+            return on
+        flag, known_on = vector("i1", self.lanes), vector_constant(on, bool_)
+        return mask if all(on) else self.b.pure(f"and {flag} {mask}, {known_on}", mask)
 
     def vectorize(self, stmt: For) -> None:
         known = self.lanes_of.get(id(stmt))

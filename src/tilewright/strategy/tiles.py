@@ -16,6 +16,7 @@ from typing import NamedTuple
 from tilewright.target.costs import COMMON, Costs
 
 WIDEST = 6  # vectors of a tile
+LIKELY = 2, 4, 16  # vectors of an open number of columns
 WAY = 4096  # bytes of a first cache within which no two lines compete
 WORTH = 0.9  # of the time of a convolution that leaves taps out: what Winograd's may take
 SECOND_TILE = 1.03  # what it must gain to have a tile of another size for the vectors left over
@@ -135,18 +136,23 @@ def register_tile(
 
 @lru_cache(maxsize=4096)
 def panel_vectors(
-    rows: int, vectors: int, registers: int, weights: Weights, costs: Costs = COMMON
+    rows: int, vectors: int | None, registers: int, weights: Weights, costs: Costs = COMMON
 ) -> int:
     """How many vectors wide the panels of packed weights best are for a product of rows × vectors:
     all panels are of one width, so that zeros fill the last one up and are multiplied like the
-    rest. Ties go to the wider."""
+    rest. Ties go to the wider. `vectors`: None if only the run knows, which may have few as well as
+    many."""
+    likely = LIKELY if vectors is None else (vectors,)
 
     def cycles(wide: int) -> tuple[float, int]:
-        padded = -(-vectors // wide) * wide
-        tile = register_tile(rows, padded, registers, (wide,), False, costs, weights)
-        return round(tiled_cycles(rows, padded, *tile, costs, weights), 3), -wide
+        total = 0.0
+        for n in likely:
+            padded = -(-n // wide) * wide
+            tile = register_tile(rows, padded, registers, (wide,), False, costs, weights)
+            total += tiled_cycles(rows, padded, *tile, costs, weights) / n
+        return round(total * likely[-1], 3), -wide
 
-    return min(range(1, min(vectors, WIDEST) + 1), key=cycles)
+    return min(range(1, min(likely[-1], WIDEST) + 1), key=cycles)
 
 
 def spatial_cycles(

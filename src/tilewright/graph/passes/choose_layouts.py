@@ -309,7 +309,7 @@ class _Layouts(PackedValues):
             as_it_is = count < FEW or size <= NEAR
         if weights is None and (as_it_is or 0 in (as_int(s) for s in w.shape)):
             return False
-        vectors = -(-many // self.lanes)
+        vectors = None if wide is None else -(-wide // self.lanes)
         near = Weights.beside(self.lanes, depth, *self.caches, apart=depth * 4)
         block = self.lanes * panel_vectors(count, vectors, self.registers, near, self.costs)
         packed = (
