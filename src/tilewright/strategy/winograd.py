@@ -84,7 +84,7 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     tile, in_run = split(schedule, fuse(schedule, [*z, *y, *x]), run)
     order = [n, tile, panel] if inside else [n, panel, tile]
     reorder(schedule, *order, in_run)
-    unroll(schedule, in_o, in_y, in_x, several)
+    unroll(schedule, in_x, several)  # a row of pixels shares what it reads
     vectorize(schedule, lane)
 
     gathered = named["winograd_gathered"]
