@@ -22,6 +22,7 @@ from tilewright.lower.compact_buffers import compact_buffers
 from tilewright.lower.flatten import row_major
 from tilewright.lower.vthread import inject_vthreads
 from tilewright.support.errors import CompileError
+from tilewright.support.record import record
 from tilewright.target.accel import TILE
 from tilewright.target.target import Target
 
@@ -36,7 +37,7 @@ RULES = {
 ACCUMULATES = frozenset({"accel.gemm"})  # reads what it writes
 
 
-@dataclass(frozen=True)
+@record
 class Tile:
     """TILE × TILE elements of a memory: a scope, or a parameter by name."""
 
@@ -54,7 +55,7 @@ class Tile:
                 yield self.memory, place * self.dtype.bits // 8
 
 
-@dataclass(frozen=True)
+@record
 class Instruction:
     """What a unit does. It starts when a token from each unit of `takes` is there."""
 
@@ -72,7 +73,7 @@ class Instruction:
         yield from ((a, True) for a in self.writes.addresses())
 
 
-@dataclass(frozen=True)
+@record
 class Program:
     """Instructions in stream order, and the bytes that they use of each on-chip memory."""
 

@@ -8,8 +8,6 @@ convention (`Entry`). Vectorised loops stay loops, which the language's compiler
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewright.codegen.csource_dialect import Dialect, dialect
 from tilewright.codegen.csource_expressions import SUM, UNARY, Expressions, reads
 from tilewright.codegen.csource_functions import Functions
@@ -33,12 +31,13 @@ from tilewright.ir.stmt import (
 from tilewright.ir.text import mark
 from tilewright.ir.walk import free_vars, fresh, visit
 from tilewright.support.errors import CompileError
+from tilewright.support.record import record
 from tilewright.target.target import Target
 
 LARGEST_SIZE = (1 << 31) - 1  # of a symbolic size
 
 
-@dataclass(frozen=True)
+@record
 class Source:
     """Text, and what it takes to run it: in order, launches of a device or calls of entries."""
 

@@ -6,13 +6,14 @@ The emitter asks the table and never the name of the language.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tilewright.ir.dtype import DType
 from tilewright.support.errors import CompileError
+from tilewright.support.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Dialect:
     """One language. `types`: of f64, f32 and the whole numbers by IR name."""
 

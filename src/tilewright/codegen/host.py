@@ -9,7 +9,6 @@ program only fills frames and calls `launch`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tilewright.codegen.bounds import CHUNK, FRAME, bounds_kernel
 from tilewright.codegen.llvm import ATTRIBUTES
@@ -17,6 +16,7 @@ from tilewright.codegen.llvm_expressions import Expressions
 from tilewright.ir.dtype import DType, i64
 from tilewright.ir.expr import Binary, BinaryOp, Expr, Var, as_int, binary, expr
 from tilewright.runtime.abi import DTYPE_CODES
+from tilewright.support.record import record
 from tilewright.target.target import Target
 
 ENTRY, SHAPES = "tw_main", "tw_shapes"
@@ -30,7 +30,7 @@ NOBODYS = (1 << 31) - 1  # the id of a kernel that the manifest does not list
 Size = int | Expr
 
 
-@dataclass(frozen=True)
+@record
 class Place:
     """An address. space: "input", "output" or "buffer" (then `index` says which), "arena" or
     "weights".
@@ -43,7 +43,7 @@ class Place:
     offset: Size = 0
 
 
-@dataclass(frozen=True)
+@record
 class Launch:
     """Start kernel `symbol` over [0, extent); `kernel` is its id in the manifest.
 
@@ -59,7 +59,7 @@ class Launch:
     continues: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class Together:
     """Launches that wait for each other in rows only: each row runs on one thread, all at once. In
     the manifest's account they count for the first one's kernel."""
@@ -67,7 +67,7 @@ class Together:
     rows: tuple[tuple[Launch, ...], ...]
 
 
-@dataclass(frozen=True)
+@record
 class Branch:
     """Run `then` if the bool at `condition` holds, else `other`."""
 
@@ -76,7 +76,7 @@ class Branch:
     other: tuple[Step, ...] = ()
 
 
-@dataclass(frozen=True)
+@record
 class Repeat:
     """Run `body` while fewer than `count` rounds were run and the bool at `condition` holds.
 
@@ -91,7 +91,7 @@ class Repeat:
     rounds: Place | None = None
 
 
-@dataclass(frozen=True)
+@record
 class Measure:
     """Let symbols be the i64 elements at `place`; the program stops with code `number` + 1 where
     one is outside [0, MOST_MEASURED]. symbols: their places among the dims, and their names."""
@@ -101,7 +101,7 @@ class Measure:
     number: int
 
 
-@dataclass(frozen=True)
+@record
 class Provide:
     """From here on, buffer `index` has at least `nbytes` bytes, whose content is not defined."""
 
@@ -109,7 +109,7 @@ class Provide:
     nbytes: Size
 
 
-@dataclass(frozen=True)
+@record
 class Require:
     """The program stops with code `number` + 1 where `size` is negative or leaves i64."""
 
@@ -117,7 +117,7 @@ class Require:
     number: int
 
 
-@dataclass(frozen=True)
+@record
 class Check:
     """The program ends where one of `count` integers at `place`, `stride` elements apart, is not
     from `least` to `most`. what: the operator that they are indices of, for the message."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tilewright.support.errors import InternalFault
+from tilewright.support.record import record
 
 MACHINES = {62: "x86_64", 183: "aarch64"}
 _ALLOCATED, _WRITABLE, _EXECUTABLE = 2, 1, 4
@@ -20,7 +21,7 @@ _PROGBITS, _RELA, _NOBITS, _SYMTAB = 1, 4, 8, 2
 PAGE = 4096
 
 
-@dataclass(frozen=True)
+@record
 class CodeImage:
     """Machine code and constants; `entries` maps each asked symbol to its offset."""
 

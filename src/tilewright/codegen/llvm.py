@@ -8,8 +8,6 @@ become masks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewright.codegen.llvm_builder import Builder
 from tilewright.codegen.llvm_functions import definitions
 from tilewright.codegen.llvm_math import Need
@@ -17,6 +15,7 @@ from tilewright.codegen.llvm_statements import Statements
 from tilewright.ir.expr import Expr, Load, Var, as_int, const
 from tilewright.ir.stmt import Alloc, Buffer, For, Func, Seq, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, visit
+from tilewright.support.record import record
 from tilewright.target.target import Target
 
 ATTRIBUTES = (
@@ -28,7 +27,7 @@ _ACCESSES = frozenset({Load, Store})
 MOST_INLINE = 4  # calls of one function that are inlined; beyond, code size costs more than calls
 
 
-@dataclass(frozen=True)
+@record
 class Entry:
     """One launch: `symbol(*buffers, *symbols, scratch, begin, end)` for parts [begin, end) of
     [0, extent).
@@ -44,7 +43,7 @@ class Entry:
     scratch_bytes: int
 
 
-@dataclass(frozen=True)
+@record
 class Emitted:
     """LLVM text and what it takes to run it."""
 

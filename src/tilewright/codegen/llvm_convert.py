@@ -8,7 +8,6 @@ called.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from tilewright.codegen.llvm_builder import Builder
 from tilewright.codegen.llvm_types import (
@@ -21,9 +20,10 @@ from tilewright.codegen.llvm_types import (
     vector,
 )
 from tilewright.ir.dtype import DType, bool_, f32, f64
+from tilewright.support.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Format:
     """A small float: exponent and mantissa bits, bias; `infinite` or NaN just above the largest
     number. unsigned_zero: no infinity, and the code of -0 is the one NaN.

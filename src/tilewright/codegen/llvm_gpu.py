@@ -7,8 +7,6 @@ memory, barriers are barriers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewright.codegen.llvm import module, pieces_of
 from tilewright.codegen.llvm_functions import definitions
 from tilewright.codegen.llvm_index import Linear
@@ -19,12 +17,13 @@ from tilewright.ir.expr import Call, Expr, Load, Var, as_int, const, maximum
 from tilewright.ir.stmt import THREAD_AXES, Alloc, Buffer, Eval, For, Func, Stmt, Store
 from tilewright.ir.walk import free_vars, visit
 from tilewright.support.errors import CompileError
+from tilewright.support.record import record
 from tilewright.target.target import Target
 
 _REGISTERS = {"blockIdx": "ctaid", "threadIdx": "tid"}
 
 
-@dataclass(frozen=True)
+@record
 class DeviceKernel:
     """One launch: a grid of blocks of threads; arguments are the addresses of `buffers`, then i64
     `symbols`.
@@ -37,7 +36,7 @@ class DeviceKernel:
     symbols: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@record
 class EmittedDevice:
     """LLVM text for a device, and what it takes to run it."""
 

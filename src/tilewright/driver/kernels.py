@@ -23,7 +23,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from queue import Empty, SimpleQueue
 from typing import Any, BinaryIO
 
@@ -40,6 +40,7 @@ from tilewright.support.errors import InternalFault, MemoryFault
 from tilewright.support.handover import short_turns
 from tilewright.support.interpreter import isolated
 from tilewright.support.memory import REMEDY, exhausted
+from tilewright.support.record import record
 from tilewright.target.target import Target, target
 
 SERVE = "from tilewright.driver.kernels import serve; serve()"
@@ -49,7 +50,7 @@ MOST = 6  # processes beside it
 PATIENCE = 0.5  # seconds between a worker's looks at whether it is still wanted
 
 
-@dataclass(frozen=True)
+@record
 class Job:
     """A function to compile, and for what."""
 
@@ -59,7 +60,7 @@ class Job:
     watch: Watch = field(default_factory=Watch)
 
 
-@dataclass(frozen=True)
+@record
 class Kernel:
     """A compiled function: object code, what to launch in order, the memory it needs. fallback: if
     its family's strategy did not schedule it, what did, and why."""
@@ -72,7 +73,7 @@ class Kernel:
     fallback: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class Written:
     """A kernel as LLVM text. content: the same, with symbols that tell what they do, not for whom;
     entries: those of the content."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tilewright.ir.text import print_func
 from tilewright.lower.pipeline import CPU
 from tilewright.support import knobs
 from tilewright.support.errors import TilewrightError, UserFault, VerifyError
+from tilewright.support.record import record
 
 KERNEL_STEPS = ("te", "schedule", *(p.name for p in CPU), "emit", "assembly")
 _SUFFIX = {"emit": ".ll", "host": ".ll", "assembly": ".s"}
@@ -33,7 +34,7 @@ def model_steps() -> tuple[str, ...]:
     return ("import", *passes, *layouts, *last, "fuse", "plan_memory", "host")
 
 
-@dataclass(frozen=True)
+@record
 class Watch:
     """What to show of the programs on their way. folder: for files."""
 

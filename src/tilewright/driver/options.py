@@ -7,14 +7,15 @@ keyword arguments again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from tilewright.support.record import record
 
 if TYPE_CHECKING:
     from tilewright.target.target import Target
 
 
-@dataclass(frozen=True)
+@record
 class Options:
     """How to compile a model; what each means is said at `tilewright.compile`."""
 

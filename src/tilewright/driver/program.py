@@ -7,7 +7,6 @@ code variants differ in their kernels and host programs only and share weights, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
@@ -48,13 +47,14 @@ from tilewright.ir.walk import substitute
 from tilewright.runtime import abi
 from tilewright.runtime.tensor import pack
 from tilewright.strategy.work import flops, touched
+from tilewright.support.record import record
 from tilewright.target.target import Target
 
 MOST_BYTES = 1 << 46  # of a tensor
 PART = 4 << 20  # bytes of a weight that are made and written at a time, about
 
 
-@dataclass(frozen=True)
+@record
 class Code:
     """What the kernels are on one machine: each once, and by the names of the groups. own: for each
     group what its kernel has own names for."""

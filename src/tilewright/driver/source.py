@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,12 @@ from tilewright.graph.graph import Graph
 from tilewright.graph.specialise import specialise
 from tilewright.support.collector import collector_paused
 from tilewright.support.errors import CompileError
+from tilewright.support.record import record
 
 LARGE = 1 << 20  # bytes from which starting compile workers early pays
 
 
-@dataclass(frozen=True)
+@record
 class Source:
     """A model to be read. identity: what the cache knows it by, or None (not cached)."""
 

@@ -7,14 +7,13 @@ next. It never stands under a condition that threads may see differently.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Call, Load, Var
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, seq
 from tilewright.ir.text import mark
 from tilewright.ir.walk import free_vars, visit
 from tilewright.support.errors import CompileError
+from tilewright.support.record import record
 
 BARRIER = Eval(Call("barrier.shared", (), i64))
 
@@ -34,7 +33,7 @@ def insert_barriers(func: Func) -> Func:
     return func.replace(body=_Barriers(func).run(func.body).stmt)
 
 
-@dataclass(frozen=True)
+@record
 class _Touched:
     """What a stretch of the program reads and writes of shared memory: (buffer, store) for a write.
 
@@ -54,7 +53,7 @@ class _Touched:
         return any(a == b and s != t for a, s in self.writes for b, t in later.writes)
 
 
-@dataclass(frozen=True)
+@record
 class _Done:
     """A statement with its barriers, and what it touches before the first and after the last."""
 

@@ -11,7 +11,6 @@ is computed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tilewright.arith.affine import Affine
@@ -23,6 +22,7 @@ from tilewright.ir.walk import free_vars, visit
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.narrow_tails import accumulates
 from tilewright.lower.partition_loops import BOUNDS, own_memory, stores_of
+from tilewright.support.record import record
 
 MOST_REMAINDERS = 3  # of which each has code of its own
 MOST_STORES = 24  # unrolled, of what may have several copies
@@ -50,7 +50,7 @@ def overlap_tails(func: Func) -> Func:
     return func.replace(body=own_memory(body, {b.name for b in func.buffers}))
 
 
-@dataclass(frozen=True)
+@record
 class _Tile:
     """A loop over vectors of `lanes` elements of `count`, by the lanes of loops `inner`; `guards`
     say where they end."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -35,6 +35,7 @@ from tilewright.ir.expr import (
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, fresh, replace_buffers, visit
 from tilewright.lower.lower_blocks import all_of, parts_of
+from tilewright.support.record import record
 
 BUDGET = 800  # stores (counted as often as they are unrolled) that copies may add to a function
 LIGHT = 8  # a body of fewer stores is not worth a branch
@@ -80,7 +81,7 @@ def own_memory(s: Any, taken: set[str]) -> Any:
     return s.map_children(inner)
 
 
-@dataclass(frozen=True)
+@record
 class _Guard:
     """A condition, the loops around it (inside the statement asked), its variables, and conditions
     under which it is asked."""

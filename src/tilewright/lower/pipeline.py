@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from tilewright.arith.simplify import simplify_func
 from tilewright.ir.stmt import Alloc, Block, Func
@@ -23,13 +22,14 @@ from tilewright.lower.overlap_tails import overlap_tails
 from tilewright.lower.partition_loops import partition_loops
 from tilewright.lower.unify_threads import unify_threads
 from tilewright.support.collector import collector_paused
+from tilewright.support.record import record
 from tilewright.target.target import Target
 
 STAGES = ("blocks", "loops", "flat", "vector")
 Observer = Callable[["Pass", Func, Func, float], None]
 
 
-@dataclass(frozen=True)
+@record
 class Pass:
     """A rewrite from stage `takes` to stage `gives`."""
 

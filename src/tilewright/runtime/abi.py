@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from tilewright.support.record import record
 
 ABI_VERSION = 3
 FORMAT_VERSION = 3
@@ -82,7 +84,7 @@ CALL_FIELDS = {
 Dim = int | str  # a constant, or the text of an expression over symbols ("n", "n * 2 + 1")
 
 
-@dataclass(frozen=True)
+@record
 class Symbol:
     """A symbolic dimension and the values it may take. measured: the run finds its value."""
 
@@ -92,7 +94,7 @@ class Symbol:
     measured: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class TensorInfo:
     """An input or output of a model. format: what its elements stand for (see `runtime.formats`)
     if that is not what the dtype says."""
@@ -106,7 +108,7 @@ class TensorInfo:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
-@dataclass(frozen=True)
+@record
 class KernelInfo:
     """What one kernel does; its place in `Manifest.kernels` is its id in `launch`.
 
@@ -121,7 +123,7 @@ class KernelInfo:
     bytes: Dim = 0
 
 
-@dataclass(frozen=True)
+@record
 class Manifest:
     """What an artifact says about itself; stored as JSON."""
 
@@ -136,7 +138,7 @@ class Manifest:
     notes: dict[str, Any] = field(default_factory=dict[str, Any])  # anything else, as JSON
 
 
-@dataclass(frozen=True)
+@record
 class Variant:
     """The code of a model for one instruction set: the loader takes the first that fits.
 
@@ -151,7 +153,7 @@ class Variant:
     shapes: int | None = None
 
 
-@dataclass(frozen=True)
+@record
 class Weight:
     """A constant of the model at a fixed offset in the weights section.
 
@@ -164,7 +166,7 @@ class Weight:
     data: Any | Callable[[], Any] | Sequence[Callable[[], Any]]
 
 
-@dataclass(frozen=True)
+@record
 class Program:
     """A compiled model, ready to be written as an artifact.
 

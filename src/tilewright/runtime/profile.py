@@ -12,13 +12,13 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tilewright.runtime import abi
+from tilewright.support.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Roofline:
     """The machine's peaks: f32 GFLOP/s in registers, GB/s from main memory."""
 
@@ -34,7 +34,7 @@ class Roofline:
         return "compute" if flops / self.gflops > nbytes / self.gbytes else "memory"
 
 
-@dataclass(frozen=True)
+@record
 class KernelTime:
     """One kernel in one run of the model, averaged over the profiled runs."""
 
@@ -64,7 +64,7 @@ class KernelTime:
         return self.flops / self.bytes if self.bytes else math.inf
 
 
-@dataclass(frozen=True)
+@record
 class Profile:
     """The kernels of a model in their order, and one whole run of it in microseconds."""
 

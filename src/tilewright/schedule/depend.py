@@ -9,7 +9,6 @@ plain statements, are compared by the places they touch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 
 from tilewright.arith.affine import Affine, Forms
@@ -23,6 +22,7 @@ from tilewright.schedule.determine import follows, heavy
 from tilewright.schedule.domain import Ranges, conditions, conjunction, ranges_at
 from tilewright.schedule.locate import inner
 from tilewright.support.node import Node
+from tilewright.support.record import record
 
 Obstacle = tuple[Node, str]  # the place, and the reason
 
@@ -50,7 +50,7 @@ class Access:
         return self._region
 
 
-@dataclass(frozen=True)
+@record
 class Body:
     """What stands below a loop; `allocated` are the buffers that live inside only."""
 

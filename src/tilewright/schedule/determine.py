@@ -12,13 +12,13 @@ every base that it is a digit of.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd
 
 from tilewright.arith.affine import Affine, Forms
 from tilewright.arith.terms import split
 from tilewright.ir.expr import Binary, BinaryOp, Expr, Var
 from tilewright.ir.walk import free_vars
+from tilewright.support.record import record
 
 _BESIDE = {BinaryOp.floordiv: BinaryOp.floormod, BinaryOp.floormod: BinaryOp.floordiv}
 MOST_DIGITS = 24  # of how many it is tried out what follows from them
@@ -65,7 +65,7 @@ def heavy(forms: Forms, terms: Mapping[Expr, int], rest: float) -> Iterator[Expr
         yield t
 
 
-@dataclass(frozen=True)
+@record
 class _Digit:
     """base % high // low, where low divides high; high = 0: base // low."""
 

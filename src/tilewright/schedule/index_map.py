@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from tilewright.ir.expr import (
@@ -31,12 +30,13 @@ from tilewright.ir.parse import parse_expr
 from tilewright.ir.text import print_expr
 from tilewright.ir.walk import substitute
 from tilewright.support.errors import UserFault
+from tilewright.support.record import record
 
 Size = int | Expr
 ZERO, ONE = const(0), const(1)
 
 
-@dataclass(frozen=True)
+@record
 class Digit:
     """`scale * ((var // low) % size)`, a part of a new index."""
 
@@ -47,7 +47,7 @@ class Digit:
     top: bool  # no higher digit follows: the `% size` is not needed
 
 
-@dataclass(frozen=True)
+@record
 class Row:
     """A new index: its digits by rising scale, and a constant."""
 
@@ -55,7 +55,7 @@ class Row:
     offset: int = 0
 
 
-@dataclass(frozen=True)
+@record
 class Inverse:
     """The way back. `extents` are those of the new dimensions (without the offset of a row)."""
 

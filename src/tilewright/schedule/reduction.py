@@ -8,13 +8,13 @@ lets, and so shows what may be replaced.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Load, Var, const
 from tilewright.ir.stmt import Block, Buffer, Let, Seq, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, loads, refold, stores
+from tilewright.support.record import record
 
 NEUTRAL: Mapping[BinaryOp, Callable[[DType], Const]] = {
     BinaryOp.add: lambda t: const(0, t),
@@ -29,7 +29,7 @@ NEUTRAL: Mapping[BinaryOp, Callable[[DType], Const]] = {
 }
 
 
-@dataclass(frozen=True)
+@record
 class Reduction:
     """A commutative update of one or several accumulators.
 

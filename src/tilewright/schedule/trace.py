@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tilewright.schedule.index_map import mapping_text
 from tilewright.support.errors import ScheduleError
+from tilewright.support.record import record
 
 Plain = int | float | str | bool | None
 
@@ -55,7 +56,7 @@ def decided(value: Any, name: str) -> Any:
     return DecidedWord(value, name) if isinstance(value, str) else value
 
 
-@dataclass(frozen=True)
+@record
 class Decision:
     """A named choice: the value taken, and the values it may take (empty: any)."""
 
@@ -63,7 +64,7 @@ class Decision:
     among: tuple[Plain, ...] = ()
 
 
-@dataclass(frozen=True)
+@record
 class Step:
     """One primitive with its arguments (numbers, words, None, and lists of them)."""
 
@@ -72,7 +73,7 @@ class Step:
     named: tuple[tuple[str, Any], ...] = ()
 
 
-@dataclass(frozen=True)
+@record
 class Trace:
     """The steps taken and the decisions they used."""
 

@@ -14,7 +14,6 @@ image for each column.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import gcd, prod
 
 from tilewright.ir.expr import as_int
@@ -40,13 +39,14 @@ from tilewright.strategy.loops import (
 from tilewright.strategy.padding import columns_met, skip_padding, skips_padding
 from tilewright.strategy.pointwise import COLUMNS, ROWS, stream
 from tilewright.strategy.registers import decide_spatial_tile, fill_registers, multiples, weights_on
+from tilewright.support.record import record
 from tilewright.target.target import Target
 
 LARGE = 64  # columns that a symbolic size stands for
 MUCH_MORE = 3  # times as many numbers
 
 
-@dataclass(frozen=True)
+@record
 class Anchor:
     """The block that does the work, the one that stores the result, and what pads its input."""
 

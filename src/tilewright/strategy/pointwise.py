@@ -8,7 +8,6 @@ that walks what is read as it lies, into squares; what is left is cut into paral
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from tilewright.ir.expr import Expr, Load, Var, as_int
@@ -18,6 +17,7 @@ from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import UNKNOWN_SIZE, instances
 from tilewright.strategy.loops import divisors, extent, find, fuse, parallel, pieces, shared
+from tilewright.support.record import record
 from tilewright.target.target import Target
 
 BYTES_PER_CYCLE = 16  # of results at best: what takes less than a parallel region is not worth one
@@ -230,7 +230,7 @@ def runs(block: Block, count: int) -> list[list[int]]:
     return groups
 
 
-@dataclass(frozen=True)
+@record
 class _Access:
     """Where an access goes: sizes of the dimensions, indices, whether they lie without gaps."""
 

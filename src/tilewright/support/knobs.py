@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from tilewright.support.errors import UserFault
+from tilewright.support.record import record
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@record
 class Knob(Generic[T]):
     """One variable: `read()` gives its value, or the default where it is unset or empty."""
 

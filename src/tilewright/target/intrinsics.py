@@ -33,12 +33,13 @@ from tilewright.ir.stmt import Block, Buffer, For, Func, Stmt, Store
 from tilewright.ir.text import print_expr, print_stmt
 from tilewright.ir.walk import free_vars, substitute
 from tilewright.support.errors import CompileError
+from tilewright.support.record import record
 
 ANNOTATION = "tensorize"  # of a block: the name of the intrinsic that does it
 COMMUTATIVE = frozenset({BinaryOp.add, BinaryOp.mul, BinaryOp.min, BinaryOp.max})
 
 
-@dataclass(frozen=True)
+@record
 class Intrinsic:
     """An instruction on tiles.
 
@@ -54,7 +55,7 @@ class Intrinsic:
     features: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@record
 class Tile:
     """An operand's part of a buffer: where it starts, and which dimensions it runs along."""
 

@@ -10,7 +10,6 @@ Source of their meaning: onnxruntime's docs/ContribOperators.md; the tests compa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,10 @@ from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
+from tilewright.support.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Layer:
     """Weights [experts, out, in] and perhaps a bias [experts, out]."""
 

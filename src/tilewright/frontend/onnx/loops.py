@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -34,12 +33,13 @@ from tilewright.graph.operator import BROADCAST, OPERATORS
 from tilewright.graph.requirements import required_by, sizes_of_values
 from tilewright.ir.expr import Expr, Var, as_int, maximum
 from tilewright.ir.walk import substitute
+from tilewright.support.record import record
 
 RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli",
           "Multinomial"}  # fmt: skip
 
 
-@dataclass(frozen=True)
+@record
 class Growing:
     """Inside a body, the sequence of state `at`, and what this round has put behind it."""
 

@@ -23,6 +23,7 @@ from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import as_int
+from tilewright.support.record import record
 
 Translator = Callable[["Site"], Any]
 TRANSLATORS: dict[tuple[str, str], Translator] = {}
@@ -53,7 +54,7 @@ class Sequence(tuple[Value, ...]):
         return f"sequence({', '.join(v.type_text for v in self)})"
 
 
-@dataclass(frozen=True)
+@record
 class Ragged:
     """A sequence whose length, or the shapes in it, only the run knows: the elements end to end in
     `data` [total], and their shapes as the rows of `shapes` (i64 [count, axes]), -1 behind the axes
@@ -69,7 +70,7 @@ class Ragged:
         return f"sequence of {self.data.dtype} tensors, {sizes.text(self.shapes.shape[0])} of them"
 
 
-@dataclass(frozen=True)
+@record
 class Maybe:
     """An optional value: whether it is there (a bool), and what is then there (None: never)."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 
 from tilewright.arith import region
@@ -26,6 +25,7 @@ from tilewright.schedule.locate import (
     replace,
     variable_names,
 )
+from tilewright.support.record import record
 
 
 @primitive("make a block of loop '{loop}'")
@@ -96,7 +96,7 @@ def blockize(func: Func, loop: str) -> tuple[Func, str]:
     return replace(func, path, made), name
 
 
-@dataclass(frozen=True)
+@record
 class _Part:
     """An axis cut in two: the outer block's axis (None: it stands still), and the new value."""
 
