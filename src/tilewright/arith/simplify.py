@@ -108,6 +108,13 @@ def loop_range(loop: For) -> tuple[int | Expr | None, int | Expr | None]:
     return first, loop.stop - 1 if outlasts(loop.stop, loop.body) else None
 
 
+def let_range(let: Let) -> tuple[Expr | None, Expr | None]:
+    """The range of a let's variable. Of nothing too it has to be bound: a loop that ran before may
+    have had the same variable, and what was known of it holds no more."""
+    known = let.value.dtype is i64 and outlasts(let.value, let.body)
+    return (let.value, let.value) if known else (None, None)
+
+
 def outlasts(e: Expr, body: Stmt | None) -> bool:
     """Whether `e` keeps its value while `body` runs: it reads no memory that is written there."""
     read = {n.buffer.name for n in visit(e) if isinstance(n, Load)}
@@ -450,12 +457,11 @@ class _Statements:
         value = known.simplify(s.value) if s.value.dtype is i64 else known.value(s.value)
         if isinstance(value, Const | Var):
             return self.go(substitute(s.body, {s.var: value}), known)
-        lasts = value.dtype is i64 and outlasts(value, s.body)
-        inside = known.bind(s.var, value, value) if lasts else known
-        body = self.go(s.body, inside)
+        s = s if value is s.value else s.replace(value=value)
+        body = self.go(s.body, known.bind(s.var, *let_range(s)))
         if s.var not in free_vars(body):
             return body
-        return s if value is s.value and body is s.body else Let(s.var, value, body)
+        return s if body is s.body else s.replace(body=body)
 
     def _block(self, s: Block, known: Facts) -> Stmt:
         where = None if s.where is None else known.condition(s.where)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.arith.prove import can_prove
-from tilewright.arith.simplify import Facts, loop_range
+from tilewright.arith.simplify import Facts, let_range, loop_range
 from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Binary, Call, Cast, Const, Expr, Load, Select, Var, as_int, const
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, annotated, seq
@@ -55,6 +55,9 @@ class _Legalize:
             if made.kind == "unroll" and not _can_unroll(made):
                 return made.replace(kind="serial")
             return made.replace(kind="serial") if made.kind == "pipeline" else made
+        if isinstance(s, Let):
+            body = self.go(s.body, known.bind(s.var, *let_range(s)))
+            return s if body is s.body else s.replace(body=body)
         if isinstance(s, If):
             then = self.go(s.then, known.during(s.cond, s.then))
             other = None if s.other is None else self.go(s.other, known)
