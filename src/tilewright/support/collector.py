@@ -2,6 +2,9 @@
 
 The trees of a compiler have no cycles, so counting references frees them; but there are so many
 that the collector would stop every few milliseconds to look through all of them for nothing.
+
+What was made in a pause counts as long-lived after it: the collector would else look through all of
+it as soon as the pause is over, some 20 ms after a model is compiled.
 """
 
 from __future__ import annotations
@@ -9,6 +12,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Generator
 from contextlib import contextmanager
+
+MOST = 1 << 20  # objects made in pauses after which all are looked through once
+
+_unseen = 0
 
 
 @contextmanager
@@ -23,4 +30,19 @@ def collector_paused() -> Generator[None]:
     try:
         yield
     finally:
+        _settle()
         gc.enable()
+
+
+def _settle() -> None:
+    """Move what is young to the oldest generation: frozen at once, thawed at once."""
+    global _unseen
+    if gc.get_freeze_count():  # what somebody froze must stay so
+        return
+    _unseen += gc.get_count()[0]
+    if _unseen > MOST:
+        _unseen = 0
+        gc.collect()
+    else:
+        gc.freeze()
+        gc.unfreeze()
