@@ -1,6 +1,7 @@
 """Files that are mapped give their pages back and keep their content."""
 
 import gc
+import re
 import sys
 from pathlib import Path
 
@@ -58,3 +59,36 @@ def test_library_gives_its_pages_back_and_works_on() -> None:
     assert before - resident_file_bytes() > 15 << 20
     assert emitted() == first
     assert mapped.release_library("no library of this name") == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+def test_read_only_areas_are_those_without_pages_of_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The system's account of each page, which takes 10 ms to read, is not asked for it."""
+    from llvmlite import binding
+
+    binding.initialize_native_target()  # relocated constants have pages of their own by now
+    accounts = Path("/proc/self/smaps").read_text()
+    expected: list[tuple[int, int]] = []
+    for area in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", accounts, flags=re.MULTILINE):
+        head, _, about = area.partition("\n")
+        if "libllvmlite" in head and re.search(r"Anonymous: +0 kB", about):
+            start, end = head.split()[0].split("-")
+            expected.append((int(start, 16), int(end, 16)))
+    read, seen = Path.read_text, list[str]()
+
+    def read_text(path: Path) -> str:
+        seen.append(path.name)
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    assert list(mapped._unchanged("libllvmlite")) == expected != []
+    assert seen == ["maps"]
+
+
+def test_files_that_are_no_libraries_have_no_such_areas(tmp_path: Path) -> None:
+    path = tmp_path / "library.so"
+    for content in (b"", b"text", b"\x7fELF\x01\x01" + bytes(70)):
+        path.write_bytes(content)
+        assert mapped._read_only(path) == []

@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
-import re
+import struct
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+
+LOAD, WRITABLE = 1, 2  # of an ELF segment: its kind, its flag
 
 _living: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
@@ -41,7 +43,7 @@ def release_library(name: str) -> int:
     part of the library's path. Returns the bytes of these areas: 0 where the system does not tell.
     """
     given = 0
-    with contextlib.suppress(OSError, AttributeError):
+    with contextlib.suppress(OSError, AttributeError, struct.error, ValueError):
         madvise = ctypes.CDLL(None, use_errno=True).madvise
         for start, end in _unchanged(name):
             if madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_DONTNEED):
@@ -51,11 +53,42 @@ def release_library(name: str) -> int:
 
 
 def _unchanged(name: str) -> Iterator[tuple[int, int]]:
-    """The addresses of areas that map a file of this name, are not writable, and of which no page
-    is the process's own (as Linux has it; raises OSError elsewhere)."""
-    text = Path("/proc/self/smaps").read_text()
-    for area in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", text, flags=re.MULTILINE):
-        head, _, about = area.partition("\n")
-        if name in head and head.split()[1][:2] == "r-" and re.search(r"Anonymous: +0 kB", about):
-            start, end = head.split()[0].split("-")
-            yield int(start, 16), int(end, 16)
+    """The addresses of areas that map a library of this name and that its file declares read-only
+    (as Linux has it; raises OSError elsewhere). Where relocated constants lie, which are read-only
+    too by now, it does not."""
+    mapped: dict[str, list[tuple[int, int]]] = {}  # by path, in order of addresses
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        area, access, *_, path = line.split(maxsplit=5)
+        if name in path and access[0] == "r":
+            start, end = (int(n, 16) for n in area.split("-"))
+            mapped.setdefault(path, []).append((start, end))
+    for path, areas in mapped.items():
+        first = areas[0][0]
+        kept = [(first + start, first + end) for start, end in _read_only(Path(path))]
+        for start, end in areas:
+            if any(low <= start and end <= high for low, high in kept):
+                yield start, end
+
+
+def _read_only(library: Path) -> list[tuple[int, int]]:
+    """Pages of an ELF library that are loaded and never written: from and to which byte, counted
+    from the first that is loaded."""
+    with library.open("rb") as file:
+        head = file.read(64)
+        if head[:6] != b"\x7fELF\x02\x01":  # 64 bits, little-endian
+            return []
+        (at,), (size, count) = (
+            struct.unpack_from("<Q", head, 32),
+            struct.unpack_from("<HH", head, 54),
+        )
+        file.seek(at)
+        table = file.read(size * count)
+    segments = [struct.unpack_from("<IIQQQQ", table, n * size) for n in range(count)]
+    loaded = [(flags, at, nbytes) for kind, flags, _, at, _, nbytes in segments if kind == LOAD]
+    page = mmap.PAGESIZE
+    first = min((at for _, at, _ in loaded), default=0) // page
+    return [
+        ((at // page - first) * page, (-(-(at + nbytes) // page) - first) * page)
+        for flags, at, nbytes in loaded
+        if not flags & WRITABLE
+    ]
