@@ -107,3 +107,19 @@ def test_shares_of_their_own(draw: np.random.Generator, alone: int) -> None:
             for r in tokens(draw, 1, 5)]  # fmt: skip
     check("QMoE", parts, *runs, tolerance=1e-4, k=2, activation_type="silu",
           normalize_routing_weights=alone, expert_weight_bits=8)  # fmt: skip
+
+
+@pytest.mark.parametrize(("k", "few", "shown", "best"), [(2, 4, 2, 2), (3, 2, 1, 1), (2, 1, 1, 2)])
+def test_routers_of_groups(k: int, few: int, shown: int, best: int) -> None:
+    draw = np.random.default_rng(23)
+    parts = {"x": ("n", 8), "bias": floats(draw, 8) / 9}
+    runs = [{"x": floats(draw, n, 8)} for n in (3, 1)]
+    check("MoEGroupRouter", parts, *runs, top_k=k, n_group=few, topk_group=shown, group_topk=best)
+
+
+def test_scores_of_routers() -> None:
+    """All of them, of numbers that the operator projects itself."""
+    draw = np.random.default_rng(29)
+    parts = {"x": ("n", 256), "bias": floats(draw, 8), "w": floats(draw, 8, 256)}
+    runs = [{"x": floats(draw, n, 256)} for n in (3, 1)]
+    check("MoEGroupRouter", parts, *runs, results="_ff", tolerance=1e-4, top_k=2)

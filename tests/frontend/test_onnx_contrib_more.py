@@ -18,7 +18,9 @@ KINDS = {
     "float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE, "int64": TensorProto.INT64,
     "int32": TensorProto.INT32, "uint32": TensorProto.UINT32,
 }  # fmt: skip
-LETTERS = {"f": TensorProto.FLOAT, "i": TensorProto.INT32, "u": TensorProto.UINT32}
+LETTERS = {
+    "f": TensorProto.FLOAT, "i": TensorProto.INT32, "u": TensorProto.UINT32, "l": TensorProto.INT64,
+}  # fmt: skip
 
 
 def made_of(
@@ -26,7 +28,8 @@ def made_of(
     **attrs: Any,
 ) -> tuple[Any, bytes]:  # fmt: skip
     """One node, compiled, and its file. inputs: None for one that is left out, a tensor for a
-    constant, a shape for what the runs give. results: a letter for the type of each output."""
+    constant, a shape for what the runs give. results: a letter for the type of each output,
+    "_" for one that is left out."""
     fixed = [
         v if isinstance(v, TensorProto) else numpy_helper.from_array(v, k)
         for k, v in inputs.items()
@@ -38,11 +41,12 @@ def made_of(
         if isinstance(v, tuple)
     ]
     names = [k if v is not None else "" for k, v in inputs.items()]
-    outputs = [f"made{k}" for k in range(len(results))]
+    outputs = ["" if c == "_" else f"made{k}" for k, c in enumerate(results)]
     node = helper.make_node(op, names, outputs, domain=MS, **attrs)
     made = [
         helper.make_tensor_value_info(name, LETTERS[c], None)
         for name, c in zip(outputs, results, strict=True)
+        if name
     ]
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MS, 1)]
     graph = helper.make_graph([node], "g", given, made, fixed)

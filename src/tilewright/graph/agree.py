@@ -31,7 +31,10 @@ def agree(
         return {}
     if build.from_inputs((a, b)):
         build.require_equal(a, b, what)
-        return {v: viewed(build, v, (a, b), simpler(a, b)) for v in shown}
+        size = simpler(a, b)
+        if not any(s in v.shape for v in shown for s in open_sizes - {size}):
+            (size,) = {a, b} - {size}  # the operator makes the other one itself
+        return {v: viewed(build, v, (a, b), size) for v in shown}
     one, other = build.size_vector(a), build.size_vector(b)
     none = build.constant(np.array([-1]), "none")
     same = build.emit("where", build.emit("equal", one, other), one, none)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx.contrib import DOMAIN, split_bits
+from tilewright.frontend.onnx.contrib import DOMAIN, results, split_bits
 from tilewright.frontend.onnx.measured import op
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
@@ -211,3 +211,38 @@ def of_the_chosen(
     y = op(n, "mul", y, op(n, "reshape", shares, shape=(pairs, 1, 1)))
     y = op(n, "reduce_sum", op(n, "reshape", y, shape=(tokens, k, y.shape[2])), axes=(1,))
     return n.narrowed(y, x.dtype)
+
+
+@translates("MoEGroupRouter", domain=DOMAIN)
+def routed_by_groups(n: Site) -> Any:
+    """log(sigmoid) of the k experts of greatest biased scores in the groups whose greatest few have
+    the greatest sums, a sentinel for the others; or all scores with and without bias."""
+    x, bias, weights = n.wide(n[0]), n[1], n.optional(2)
+    if weights is not None:
+        x = op(n, "matmul", x, n.wide(weights), transpose_b=True)
+    count = x.shape[-1]
+    tokens = sizes.product(x.shape[:-1])
+    scores = op(n, "sigmoid", op(n, "reshape", x, shape=(tokens, count)))
+    biased = op(n, "add", scores, bias)
+    groups, many = n.int("n_group", 1), as_int(count)
+    if many is None or groups < 1 or many % groups:
+        raise Refusal(f"it needs a known number of experts in {groups} groups of one size")
+    each, k = many // groups, n.int("top_k", 0)
+    parted = op(n, "reshape", biased, shape=(tokens, groups, each))
+    best, _ = n.build.emit("top_k", parted, k=min(n.int("group_topk", 2), each))
+    of_group = op(n, "reduce_sum", best, axes=(2,))
+    is_open = among_best(n, of_group, min(n.int("topk_group", 1), groups))
+    is_open = op(n, "reshape", is_open, shape=(tokens, groups, 1))
+    within = op(n, "where", is_open, parted, n.constant(-np.inf, "f32"))
+    chosen = among_best(n, op(n, "reshape", within, shape=(tokens, count)), k)
+    logs = op(n, "log", op(n, "maximum", scores, n.constant(1e-20, "f32")))
+    y = op(n, "where", chosen, logs, n.constant(n.float("router_sentinel", -10000.0), "f32"))
+    return results(n, n.narrowed(y, n[0].dtype), biased, scores)
+
+
+def among_best(n: Site, scores: Value, k: int) -> Value:
+    """Which scores [T, N] are among the k greatest of their row."""
+    _, chosen = n.build.emit("top_k", scores, k=k)
+    at = op(n, "reshape", op(n, "arange", length=scores.shape[1]), shape=(1, scores.shape[1], 1))
+    chosen = op(n, "reshape", chosen, shape=(scores.shape[0], 1, k))
+    return op(n, "reduce_any", op(n, "equal", chosen, at), axes=(2,))
