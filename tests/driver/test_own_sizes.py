@@ -16,7 +16,7 @@ from tilewright.driver.own_sizes import own_sizes
 from tilewright.graph import sizes
 from tilewright.graph.builder import Builder
 from tilewright.graph.evaluate import evaluate
-from tilewright.ir.expr import Var
+from tilewright.ir.expr import Var, minimum
 from tilewright.target.target import target
 
 MACHINE = target("cpu -mcpu=haswell")
@@ -117,6 +117,27 @@ def test_what_the_run_measures_is_not_counted_from_elsewhere():
     counted, own = own_sizes(func)
     assert [sizes.text(s) for s in own.values()] == ["h - 4"]
     assert h not in counted.params
+
+
+@pytest.mark.filterwarnings("error")  # of generic schedules and kernels on one thread
+def test_what_a_slice_takes_has_a_name_beside_its_axis():
+    build = Builder("m")
+    n, t = (build.symbol(s) for s in "nt")
+    x = build.input("x", "f32", (n, t, 8))
+    some = build.emit("slice", x, starts=(0, 0, 0), shape=(n, minimum(t, sizes.size(5)), 8))
+    draw = np.random.default_rng(4).standard_normal
+    weights = build.constant(draw((8, 8)).astype(np.float32))
+    graph = build.finish({"y": build.emit("matmul", some, weights), "z": build.emit("exp", some)})
+    _, funcs, own, _, _ = kernel_jobs(prepare(graph, MACHINE, 3), MACHINE, 2, Watch())
+    assert {sizes.text(s) for named in own.values() for s in named.values()} >= {
+        "min(t - 5, 0) + 5"
+    }
+    assert all("min" not in sizes.text(s) for f in funcs for b in f.buffers for s in b.shape)
+    run = compile_observed(graph, cache=False, pool=KernelPool(1), threads=2)
+    for count in (0, 1, 4, 5, 6, 40):
+        given = draw((3, count, 8)).astype(np.float32)
+        for found, wanted in zip(run(given), evaluate(graph, [given]), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.fixture(scope="module")

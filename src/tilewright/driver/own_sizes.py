@@ -9,7 +9,8 @@ are one.
 Sizes that are related stay so: of quotients of one symbol, ⌈h/4⌉ and ⌈h/8⌉, the first gets a name
 and the second is told by it. A symbol that is needed by itself keeps its name, and so do all sizes
 made of it. Where a parameter has less than a symbol, h - 4, the kernel counts from there: no run
-has less than none, and nothing in the kernel may then be negative.
+has less than none, and nothing in the kernel may then be negative. What a slice takes at most,
+min(t, 5), has a name of its own even beside t: loops over it are those over any open size.
 """
 
 from __future__ import annotations
@@ -33,9 +34,43 @@ def own_sizes(func: Func, measured: Collection[Var] = ()) -> tuple[Func, Own]:
     own: Own = {}
     if not any(isinstance(p, Var) for p in func.params):
         return func, own
+    func, own = _of_slices(func)
     for found in (divisions, products):
         func, own = _named(func, own, found)
     return _from_least(func, own, measured)
+
+
+def _of_slices(func: Func) -> tuple[Func, Own]:
+    """The function with names for sizes that a number bounds, min(t - 5, 0) + 5, where what is
+    bounded stands in no size beside them."""
+    given = [s for b in _buffers(func) for s in b.shape if s.__class__ not in (Const, Var)]
+    found = {a: sizes.lowest(a) for s in given for a in sizes.factors(s) if _is_bounded(a)}
+    for size in given:
+        for a in [a for a in sizes.factors(size) if a in found]:
+            if any(k < 0 for k in sizes.coefficients(size, a)):
+                del found[a]
+    if not found:
+        return func, {}
+    taken = names(func)
+    new = {a: _fresh(taken, n) for n, a in enumerate(found)}
+    made = _told(func, {a: sizes.size(new[a] + low) for a, low in found.items()})
+    left = free_vars(made.body) | set(sizes.symbols(s for b in _buffers(made) for s in b.shape))
+    params = [p for p in made.params if not isinstance(p, Var) or p in left]
+    own: Own = {new[a]: sizes.size(a - low) for a, low in found.items() if new[a] in left}
+    return made.replace(params=(*params, *own)), own
+
+
+def _is_bounded(e: Expr) -> bool:
+    return isinstance(e, Binary) and e.op is BinaryOp.min and sizes.lowest(e) is not None
+
+
+def _told(func: Func, table: Mapping[Expr, Expr]) -> Func:
+    """The function with what stands in `table` for each expression there, and all that is computed
+    from sizes in its normal form."""
+    symbols = frozenset(p for p in func.params if isinstance(p, Var))
+    found = (n for n in visit(func.body) if isinstance(n, Binary) and _is_of(n, symbols))
+    told = {e: sizes.size(_within(e, table)) for e in dict.fromkeys(found)}
+    return _replaced(func, told | dict(table))
 
 
 def _from_least(func: Func, own: Own, measured: Collection[Var]) -> tuple[Func, Own]:
@@ -51,10 +86,7 @@ def _from_least(func: Func, own: Own, measured: Collection[Var]) -> tuple[Func, 
     taken = names(func)
     new = {symbol: _fresh(taken, n) for n, symbol in enumerate(least)}
     table: dict[Expr, Expr] = {v: sizes.size(new[v] + number) for v, number in least.items()}
-    symbols = frozenset(p for p in func.params if isinstance(p, Var))
-    found = (n for n in visit(func.body) if isinstance(n, Binary) and _is_of(n, symbols))
-    told = {e: sizes.size(_within(e, table)) for e in dict.fromkeys(found)}
-    made = _replaced(func, told | table)
+    made = _told(func, table)
     named = {new[v]: sizes.size(own.get(v, v) - number) for v, number in least.items()}
     own = {v: e for v, e in own.items() if v not in least} | named
     params = tuple(new.get(p, p) if isinstance(p, Var) else p for p in made.params)

@@ -168,6 +168,18 @@ def is_never_more(a: Expr, b: Expr, positive: Iterable[Expr] = ()) -> bool:
     return _span(_sum(_terms(b), _terms(a), -1), frozenset(positive))[0] >= 0
 
 
+def lowest(value: Expr) -> int | None:
+    """No more than what a size comes to where its symbols are not negative; None if that is not
+    known."""
+    low = _span(_terms(value), frozenset())[0]
+    return int(low) if math.isfinite(low) else None
+
+
+def coefficients(value: SizeLike, factor: Expr) -> list[int]:
+    """The numbers before the products that `factor` is in."""
+    return [count for key, count in _terms(size(value)).items() if factor in key]
+
+
 Terms = dict[tuple[Expr, ...], int]  # product of atoms (sorted) → coefficient; () is the constant
 
 
