@@ -49,3 +49,18 @@ def test_the_same_numbers(case, nested):
             wanted[:, j] = a[:, eval(place, names)]
     inprocess.run(parse_func(program(case, nested)), a, b)
     np.testing.assert_array_equal(b, wanted)
+
+
+def test_what_is_the_same_for_known_lanes_is_read_without_a_branch():
+    text = """
+def one(A: f32[8, 64], B: f32[8, 16]):
+    for i in serial(0, 8):
+        for j in vectorize(0, 16):
+            B[i, j] = select(j < 3, A[i, 5], select(j < 3, A[i, 60], 0.5))
+"""
+    written = emit(lower(parse_func(text), AVX512), AVX512).text
+    assert "reduce.or" not in written
+    a = np.random.default_rng(7).standard_normal((8, 64), np.float32)
+    b = np.zeros((8, 16), np.float32)
+    inprocess.run(parse_func(text), a, b)
+    np.testing.assert_array_equal(b, np.where(np.arange(16) < 3, a[:, 5:6], np.float32(0.5)))

@@ -307,7 +307,11 @@ class Expressions:
     def load(self, e: Load) -> Value:
         index = self.place(e.buffer, e.indices[0])
         private = e.buffer.name in self.memory.private
-        if self.mask is not None and not self.some_active and index.is_uniform and not private:
+        on = known_lanes(self.mask or "")
+        if on and not any(on):
+            return constant(0, e.dtype, 0 if index.is_uniform else self.lanes)
+        asks = self.mask is not None and not self.some_active and not on
+        if asks and self.mask and index.is_uniform and not private:
             kind = register(e.dtype)
             some = self.any_lane(self.mask)
             text = self.b.choose(
