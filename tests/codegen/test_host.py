@@ -43,8 +43,9 @@ class Call(ctypes.Structure):
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 LAUNCH = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
-)
+    None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
+    ctypes.c_int32,
+)  # fmt: skip
 
 
 class Program:
@@ -62,11 +63,14 @@ class Program:
         self.image = link(objects, names)
         self.memory, self.address = map_image(self.image)
         self.launched: list[tuple[int, int]] = []
+        self.alone: list[bool] = []
 
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any], dims: Sequence[int] = (),
             arena: Any = None, weights: Any = None) -> int:  # fmt: skip
-        def launch(call: int, kernel: int, function: int, frame: int, extent: int) -> None:
+        def launch(call: int, kernel: int, function: int, frame: int, extent: int,
+                   alone: int) -> None:  # fmt: skip
             self.launched.append((kernel, extent))
+            self.alone.append(bool(alone))
             KERNEL(function)(frame, None, 0, extent)
 
         pointers = [(ctypes.c_void_p * (len(a) + 1))(*(x.ctypes.data for x in a))
@@ -121,7 +125,7 @@ def test_launches_with_symbolic_sizes() -> None:
     middle = Place("arena", offset=m * 4)
     steps = [
         Launch(0, "add", m, (Place("input", 0), Place("weights", offset=64), middle), (m,)),
-        Launch(1, "add", m, (middle, Place("input", 1), Place("output", 0)), (m,)),
+        Launch(1, "add", m, (middle, Place("input", 1), Place("output", 0)), (m,), spare=m - 11),
     ]
     program = Program([ADD], steps, symbols=["m"], shapes=[[m, 2], [m * 3]], arena_bytes=m * 8)
     random = np.random.default_rng(0)
@@ -132,6 +136,7 @@ def test_launches_with_symbolic_sizes() -> None:
     assert program.run([a, b], [c], [10], arena, weights) == 0
     np.testing.assert_array_equal(c, (a + w) + b)
     assert program.launched == [(0, 10), (1, 10)]
+    assert program.alone == [False, True]
 
     shapes, size = (ctypes.c_int64 * 3)(), ctypes.c_int64()
     kind = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)

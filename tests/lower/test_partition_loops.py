@@ -57,6 +57,34 @@ def test_the_last_share_has_no_idle_rounds() -> None:
     assert "if i_i < 4" in last
 
 
+OPEN_SHARES = """
+def shares(A: f32[n], B: f32[n], n: i64):
+    for share in parallel(0, (n + 23) // 24):
+        for i_o in serial(0, 3):
+            for i_i in vectorize(0, 8):
+                if share * 24 + i_o * 8 + i_i < n:
+                    B[share * 24 + i_o * 8 + i_i] = A[share * 24 + i_o * 8 + i_i] * 2.0
+"""
+AT = "both // ((n + 23) // 24), both % ((n + 23) // 24) * 24 + i_o * 8 + i_i"
+FUSED_SHARES = f"""
+def shares(A: f32[m, n], B: f32[m, n], m: i64, n: i64):
+    for both in parallel(0, m * ((n + 23) // 24)):
+        for i_o in serial(0, 3):
+            for i_i in vectorize(0, 8):
+                if both % ((n + 23) // 24) * 24 + i_o * 8 + i_i < n:
+                    B[{AT}] = A[{AT}] * 2.0
+"""
+
+
+@pytest.mark.parametrize("text", [OPEN_SHARES, FUSED_SHARES])
+def test_shares_of_an_open_extent_end_where_it_does(text):
+    """Whole vectors ask nothing, at most one asks, and none is idle."""
+    made, *_ = (partitioned(text, n=n, m=3) for n in (5, 0, 8, 23, 24, 29, 48, 77))
+    names = [{v.name for v in free_vars(s.cond)} for s in visit(made.body) if isinstance(s, If)]
+    assert sum("i_i" in asked for asked in names) == 1
+    assert "(n + 7) // 8" in print_func(made)  # where vectors without elements begin
+
+
 FUSED = """
 def fused(A: f32[64, 80], B: f32[64, 80]):
     for share in parallel(0, 8):

@@ -103,9 +103,9 @@ static void add(void *const *frame, void *scratch, int64_t begin, int64_t end) {
 EXPORT int32_t run(tw_call *call) {
     int64_t n = COUNT;
     void *first[] = {call->inputs[0], call->arena, (void *)n};
-    call->launch(call, 0, scale, first, (n + 63) / 64);
+    call->launch(call, 0, scale, first, (n + 63) / 64, 0);
     void *second[] = {call->arena, (void *)call->weights, call->outputs[0], (void *)n};
-    call->launch(call, 1, add, second, (n + 63) / 64);
+    call->launch(call, 1, add, second, (n + 63) / 64, 0);
     return 0;
 }
 """

@@ -213,14 +213,14 @@ def test_every_flipped_byte_is_found():
         (b"", "not a Tilewright artifact"),
         (b"\x7fELF" + bytes(100), "not a Tilewright artifact"),
         (artifact.MAGIC + bytes(20), "cut short"),
-        (artifact.MAGIC + b"\xff" * 100, "this runtime reads 3.3: compile the model again"),
+        (artifact.MAGIC + b"\xff" * 100, "this runtime reads 3.4: compile the model again"),
     ],
 )
 def test_what_is_no_artifact_is_named(data, message, tmp_path):
     (tmp_path / "m.tw").write_bytes(data)
     with pytest.raises(ArtifactError, match=message):
         load(data, threads=1)
-    with pytest.raises(ArtifactError, match=r"not a Tilewright artifact|cut short|reads 3\.3"):
+    with pytest.raises(ArtifactError, match=r"not a Tilewright artifact|cut short|reads 3\.4"):
         load(tmp_path / "m.tw", threads=1)
 
 

@@ -36,7 +36,7 @@ EXPORT int32_t run(tw_call *c) {
     int32_t *cells = c->outputs[0];
     for (int64_t i = 0; i < 4096; i++) cells[i] = 0;
     void *frame[] = {cells};
-    for (int64_t i = 0; i < rounds; i++) c->launch(c, 0, touch, frame, n);
+    for (int64_t i = 0; i < rounds; i++) c->launch(c, 0, touch, frame, n, 0);
     return 0;
 }
 """
@@ -77,8 +77,8 @@ EXPORT int32_t run(tw_call *c) {
     int32_t *flags = (int32_t *)c->arena, *late = c->outputs[0];
     flags[0] = flags[1] = flags[2] = 0;
     void *caller = 0, *first[] = {&caller}, *frame[] = {flags, &caller};
-    c->launch(c, 0, whose, first, 1);
-    c->launch(c, 0, meet, frame, 2);
+    c->launch(c, 0, whose, first, 1, 0);
+    c->launch(c, 0, meet, frame, 2, 0);
     *late = !flags[2];
     return 0;
 }
@@ -89,6 +89,26 @@ def test_a_region_ends_when_its_last_worker_is_done(loaded):
     exe = loaded(
         program(SLOW_WORKER, (), (T("late", "i32", ()),), arena_bytes=64, scratch_bytes=64),
         2,
+    )
+    assert [int(exe()[0]) for _ in range(5)] == [0] * 5
+
+
+def test_what_is_alone_runs_on_the_callers_thread(loaded):
+    text = """
+static void whose(void *const *frame, void *scratch, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) ((void **)frame[0])[i] = scratch;
+}
+EXPORT int32_t run(tw_call *c) {
+    void **threads = (void **)c->arena, *frame[] = {threads};
+    int64_t *others = c->outputs[0];
+    c->launch(c, 0, whose, frame, 5000, 1);
+    *others = 0;
+    for (int64_t i = 0; i < 5000; i++) *others += threads[i] != threads[0];
+    return 0;
+}
+"""
+    exe = loaded(
+        program(text, (), (T("others", "i64", ()),), arena_bytes=40064, scratch_bytes=64), 3
     )
     assert [int(exe()[0]) for _ in range(5)] == [0] * 5
 
@@ -198,7 +218,7 @@ def test_alignment_of_what_compiled_code_gets(loaded):
             "{ ((int64_t *)f[0])[1] = (int64_t)scratch % 64; }"
             "EXPORT int32_t run(tw_call *c) { int64_t *y = c->outputs[0]; void *f[] = {y};"
             "y[0] = (int64_t)c->arena % 64; y[2] = (int64_t)c->weights % 64;"
-            "c->launch(c, 0, k, f, 1); return 0; }",
+            "c->launch(c, 0, k, f, 1, 0); return 0; }",
             (),
             (T("y", "i64", (3,)),),
             weights=(np.ones(3, np.float32),),

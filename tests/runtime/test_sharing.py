@@ -217,7 +217,7 @@ def test_a_child_has_threads_of_its_own(loaded):
             "{ volatile int32_t *flags = f[0]; for (int64_t i = begin; i < end; i++)"
             "{ flags[i] = 1; while (!flags[!i]) {} } }"
             "EXPORT int32_t run(tw_call *c) { int32_t *y = c->outputs[0]; y[0] = y[1] = 0;"
-            "void *frame[] = {y}; c->launch(c, 0, meet, frame, 2); return 0; }",
+            "void *frame[] = {y}; c->launch(c, 0, meet, frame, 2, 0); return 0; }",
             (),
             (abi.TensorInfo("flags", "i32", (2,)),),
         ),

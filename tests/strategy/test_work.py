@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from tilewright import te
 from tilewright.graph import sizes
-from tilewright.ir.stmt import Func
-from tilewright.strategy.work import flops, touched
+from tilewright.ir.stmt import For, Func
+from tilewright.ir.walk import blocks, visit
+from tilewright.strategy.select import default
+from tilewright.strategy.work import flops, is_worth_a_region, spare_time, touched
+from tilewright.target.target import target
 
 
 def counts(func: Func, **given: int) -> dict[str, int]:
@@ -42,3 +45,43 @@ def test_a_slice_reads_a_part_and_windows_share_what_they_read():
     assert counts(te.func("pool", [X], [windows])) == {"X": 20, "windows": 16}
     both = te.compute((3,), lambda i: A[i, 0] + A[i + 7, 1], name="both")
     assert counts(te.func("two", [A], [both])) == {"A": 6, "both": 3}
+
+
+def doubled(*shape: object) -> Func:
+    A = te.placeholder(shape, name="A")
+    return te.func("double", [A], [te.compute(shape, lambda *i: A[i] * 2.0, name="B")])
+
+
+def test_the_run_is_told_what_is_worth_a_region():
+    """At the sizes where code for fixed ones gets threads, the code for open ones runs on them."""
+    machine, n = target("cpu"), te.var("n")
+    least = int(machine.costs.region) * 4  # f32 of as many results as a region takes to start
+    for size, worth in ((least, True), (least - 16, False)):
+        assert is_worth_a_region(blocks(doubled(size).body), machine) is worth
+        spare = sizes.size(spare_time(doubled(n), machine))
+        assert (sizes.at(spare, {n: size}) >= 0) is worth
+    assert is_worth_a_region(blocks(doubled(n).body), machine)
+
+
+def test_results_of_unknown_length_have_parallel_pieces():
+    def kinds(func: Func, threads: int) -> set[str]:
+        made = default(func, target("cpu"), threads).func
+        return {s.kind for s in visit(made.body) if isinstance(s, For)}
+
+    n, batch = te.var("n"), te.var("batch")
+    for func in (doubled(n), doubled(batch, n), doubled(1, n, 3)):
+        assert "parallel" in kinds(func, 2) and "parallel" not in kinds(func, 1)
+
+
+def test_a_multiply_add_is_cheaper_than_a_result():
+    n, k = te.var("n"), te.reduce_axis(64, "k")
+    A, B = te.placeholder((n, 64), name="A"), te.placeholder((64, 64), name="B")
+
+    def product(attrs: dict[str, object]) -> Func:
+        body = te.sum
+        C = te.compute((n, 64), lambda i, j: body(A[i, k] * B[k, j], k), name="C", attrs=attrs)
+        return te.func("matmul", [A, B], [C])
+
+    found = [spare_time(product(attrs), target("cpu")) for attrs in ({}, {"role": "matmul"})]
+    plain, fast = (sizes.at(sizes.size(spare), {n: 50}) for spare in found)
+    assert plain > fast

@@ -48,7 +48,8 @@ class Launch:
     """Start kernel `symbol` over [0, extent); `kernel` is its id in the manifest.
 
     buffers and symbols are its arguments, in the order that the kernel's entry names them. It
-    `continues` a kernel of several entries, but for the first of them.
+    `continues` a kernel of several entries, but for the first of them. spare: below zero where the
+    kernel has too little to do for a parallel region.
     """
 
     kernel: int
@@ -57,6 +58,7 @@ class Launch:
     buffers: tuple[Place, ...]
     symbols: tuple[Size, ...] = ()
     continues: bool = False
+    spare: Size = 0
 
 
 @record
@@ -292,7 +294,15 @@ class _Main(_Sizes):
         start = self.field("ptr", "%call", LAUNCH)
         kernel = ~step.kernel if step.continues else step.kernel
         passed = f'ptr %call, i32 {kernel}, ptr @"{symbol}", ptr %frame, i64 {extent}'
-        self.b.effect(f"call void {start}({passed})")
+        self.b.effect(f"call void {start}({passed}, i32 {self.alone(step)})")
+
+    def alone(self, step: Launch) -> str:
+        """1 where a kernel has too little to do for a parallel region, else 0."""
+        spare = as_int(step.spare)
+        if spare is not None:
+            return str(int(spare < 0))
+        few = self.b.value(f"icmp slt i64 {self.size(step.spare)}, 0")
+        return self.b.value(f"zext i1 {few} to i32")
 
     def fill(self, step: Launch, first: int) -> int:
         """Write a kernel's address and its arguments into the slots from `first` on; gives the slot
@@ -369,9 +379,8 @@ class _Main(_Sizes):
             self.put("i64", value, slot)
         extent = self.chunks(count)
         start = self.field("ptr", "%call", LAUNCH)
-        self.b.effect(
-            f"call void {start}(ptr %call, i32 {NOBODYS}, ptr @{name}, ptr %frame, i64 {extent})"
-        )
+        passed = f"ptr %call, i32 {NOBODYS}, ptr @{name}, ptr %frame, i64 {extent}, i32 0"
+        self.b.effect(f"call void {start}({passed})")
         outside = self.b.value(f"load i64, ptr {found}, align 8")
         wrong = self.b.value(f"icmp ne i64 {outside}, 0")
         if not span.isdigit():

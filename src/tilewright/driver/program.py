@@ -41,12 +41,12 @@ from tilewright.graph.passes.demand import Demand
 from tilewright.graph.passes.plan_memory import MemoryPlan, is_measured
 from tilewright.graph.requirements import required_by, sizes_of_values
 from tilewright.ir.dtype import DType, i64
-from tilewright.ir.expr import Expr, Var, const, expr, maximum, minimum
+from tilewright.ir.expr import Expr, Var, as_int, const, expr, maximum, minimum
 from tilewright.ir.stmt import Func
 from tilewright.ir.walk import substitute
 from tilewright.runtime import abi
 from tilewright.runtime.tensor import pack
-from tilewright.strategy.work import flops, touched
+from tilewright.strategy.work import flops, spare_time, touched
 from tilewright.support.record import record
 from tilewright.target.target import Target
 
@@ -320,13 +320,15 @@ def _launches(
     elif kernel.workspace:
         places.update(_row(kernel, Place("arena", offset=plan.workspaces[group.name].at), own))
     some = _some_elements(group.outputs, place.measured)
+    spare = sizes.size(substitute(sizes.size(spare_time(func, code.machine)), own))
     for n, entry in enumerate(kernel.entries):
         buffers = tuple(places[b] for b in entry.buffers)
         symbols = tuple(own.get(Var(s), Var(s)) for s in entry.symbols)
         extent = substitute(expr(entry.extent, i64), own)
         if some is not None:
             extent = sizes.size(extent * some)
-        yield Launch(number, entry.symbol, extent, buffers, symbols, continues=n > 0)
+        shared = spare if as_int(extent) is None else 0
+        yield Launch(number, entry.symbol, extent, buffers, symbols, n > 0, shared)
 
 
 def _some_elements(outputs: Sequence[Value], measured: set[Var]) -> Expr | None:

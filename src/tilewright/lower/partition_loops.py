@@ -161,6 +161,8 @@ class _Partition:
         guards = [g for g in self.guards(s.body) if s.var in g.vars]
         if not guards:
             return None
+        if self.params and _streams(s):
+            s = _without_idle(s, known)
         inside = known.bind(s.var, *loop_range(s))
         hot = _conditions(s.var, guards, inside)
         if not hot:
@@ -192,13 +194,16 @@ class _Partition:
         return If(cond, then, self.asked(body, others, weight, known.under(_not(cond))))
 
     def ends(self, s: For, hot: list[Affine], known: Facts) -> tuple[Expr | None, Expr | None]:
-        """Where the middle part begins and stops (None: at the loop's own end)."""
+        """Where the middle part begins and stops (None: at the loop's own end). What streams along
+        a share of an open extent is cut where that ends, though each share ends elsewhere."""
+        anywhere = bool(self.params) and _streams(s)
         first: Expr | None = None
         last: Expr | None = None
         for h in hot:
             c = h.terms.get(s.var, 0)
             rest = Affine({t: k for t, k in h.terms.items() if t != s.var}, h.const)
-            if not c or not all(known.variables(t) <= self.params for t in rest.terms):
+            varying = {v for t in rest.terms for v in known.variables(t)} - self.params
+            if not c or (varying and not anywhere) or s.var in varying:
                 continue
             whole = known.expr(rest)
             if c > 0:  # v >= -rest / c, rounded up
@@ -260,6 +265,46 @@ class _Partition:
         return s.replace(body=body)
 
 
+def _streams(s: For) -> bool:
+    """Is it a loop around vectors under one condition, as what threads share has?"""
+    return s.kind == "serial" and isinstance(_vectors_of(s), If)
+
+
+def _vectors_of(s: For) -> Stmt:
+    """What a loop does in each lane of each of its unrolled vectors."""
+    inner, kinds = s.body, set[str]()
+    while isinstance(inner, For) and (inner.kind != "serial" or as_int(inner.extent) == 1):
+        kinds.add(inner.kind)
+        inner = inner.body
+    return inner if "vectorize" in kinds else s
+
+
+def _without_idle(s: For, known: Facts) -> For:
+    """The loop without last rounds in which the condition fails in every lane."""
+    vectors, inner, here = _vectors_of(s), set[Var](), known.bind(s.var, *loop_range(s))
+    loop = s.body
+    while isinstance(loop, For):
+        inner.add(loop.var)
+        here = here.bind(loop.var, *loop_range(loop))
+        loop = loop.body
+    if not isinstance(vectors, If) or vectors.other is not None:
+        return s
+    stop = s.stop
+    for part in parts_of(here.condition(vectors.cond)):
+        form = _form(part, here)
+        step = 0 if form is None else form.terms.get(s.var, 0)
+        if form is None or step >= 0:
+            continue
+        others = {t: c for t, c in form.terms.items() if t != s.var}
+        kept = {t: c for t, c in others.items() if not known.variables(t) & {s.var, *inner}}
+        moved = {t: c for t, c in others.items() if t not in kept}
+        high = here.bounds(Affine(moved, 0))[1] if moved else 0
+        if high < inf:
+            most = known.expr(Affine(kept, form.const + int(high)))
+            stop = minimum(stop, most // const(-step) + 1)
+    return s if stop is s.stop else s.replace(stop=known.simplify(maximum(s.start, stop)))
+
+
 def _may_cut(s: For) -> bool:
     """Threads of a block stay together, for they may have to wait for each other."""
     return s.kind in ("serial", "parallel") or s.thread.startswith("blockIdx")
@@ -297,14 +342,23 @@ def _conditions(var: Var, guards: list[_Guard], known: Facts) -> list[Affine]:
             if part in seen or not isinstance(part, Binary) or part.op not in BOUNDS:
                 continue
             seen.add(part)
-            if part.a.dtype is not i64 or any(isinstance(n, Load) for n in visit(part)):
+            form = _form(part, here)
+            if form is None:
                 continue
-            sign, more = BOUNDS[part.op]
-            form = here.sum(here.affine(part.b), here.affine(part.a), -1) * sign + more
             least = _least(form, var, frozenset(f.var for f in guard.loops), here)
             if least is not None:  # the nests of one tile ask the same, of inner loops of their own
                 found.setdefault((frozenset(least.terms.items()), least.const), least)
     return list(found.values())
+
+
+def _form(part: Expr, known: Facts) -> Affine | None:
+    """What is ≥ 0 where a comparison of whole numbers holds; None for what is no such thing."""
+    if not isinstance(part, Binary) or part.op not in BOUNDS or part.a.dtype is not i64:
+        return None
+    if any(isinstance(n, Load) for n in visit(part)):
+        return None
+    sign, more = BOUNDS[part.op]
+    return known.sum(known.affine(part.b), known.affine(part.a), -1) * sign + more
 
 
 def _least(form: Affine, var: Var, inner: frozenset[Var], known: Facts) -> Affine | None:

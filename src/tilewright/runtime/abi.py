@@ -18,7 +18,7 @@ from typing import Any
 
 from tilewright.support.record import record
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 FORMAT_VERSION = 3
 ALIGNMENT = 64  # bytes; arena, scratch, and each tensor of the weights
 MAX_RANK = 16

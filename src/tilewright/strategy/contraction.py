@@ -21,7 +21,7 @@ from tilewright.ir.expr import Load, Var, as_int
 from tilewright.ir.stmt import Block, Buffer
 from tilewright.ir.walk import free_vars, loads
 from tilewright.schedule.schedule import Schedule
-from tilewright.strategy.absorb import instances, is_reduction, readers, written
+from tilewright.strategy.absorb import is_reduction, readers, written
 from tilewright.strategy.contiguous import STEP, runs_along
 from tilewright.strategy.loops import (
     by_axis,
@@ -35,8 +35,9 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
-from tilewright.strategy.pointwise import is_worth_a_region, stream, vector_lanes
+from tilewright.strategy.pointwise import stream, vector_lanes
 from tilewright.strategy.registers import BODY, INNER_STEPS, decide_tile, fill_registers, weights_on
+from tilewright.strategy.work import is_worth_a_region
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 
@@ -102,7 +103,7 @@ def contraction(
     if tiled.across is not None:
         lay_along(schedule, name, tiled.across.name, target, threads)
         block = find(schedule, name)
-    worth = threads > 1 and is_worth_a_region(instances(block) * 4, target)
+    worth = threads > 1 and is_worth_a_region([block], target)
     spatial = sum(a.kind == "spatial" for a in block.axes)
     result = result_of(schedule, name)
     loops = in_any_order(schedule, result, by_axis(schedule, result))

@@ -14,11 +14,12 @@ from tilewright.ir.expr import Var
 from tilewright.ir.walk import free_vars
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
-from tilewright.strategy.absorb import absorb, instances, is_reduction
+from tilewright.strategy.absorb import absorb, is_reduction
 from tilewright.strategy.contraction import contraction
 from tilewright.strategy.loops import extent, find, split
-from tilewright.strategy.pointwise import is_worth_a_region, stream, vector_lanes
+from tilewright.strategy.pointwise import stream, vector_lanes
 from tilewright.strategy.reduction import by_itself
+from tilewright.strategy.work import is_worth_a_region
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 
@@ -61,7 +62,7 @@ def plain_vectors(schedule: Schedule, name: str, target: Target, threads: int) -
     }
     loops = [n for n, found in driven.items() if found == {"spatial"}]
     long = [n for n in loops if extent(schedule, n, 0) != 1]
-    worth = threads > 1 and is_worth_a_region(instances(block) * 4, target)
+    worth = threads > 1 and is_worth_a_region([block], target)
     if worth and len(long) > 1:
         attempt(schedule, Schedule.parallel, long[0])
     *_, inner = long or [""]

@@ -17,10 +17,10 @@ from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import UNKNOWN_SIZE, instances
 from tilewright.strategy.loops import divisors, extent, find, fuse, parallel, pieces, shared
+from tilewright.strategy.work import block_bits, is_worth_a_region
 from tilewright.support.record import record
 from tilewright.target.target import Target
 
-BYTES_PER_CYCLE = 16  # of results at best: what takes less than a parallel region is not worth one
 UNROLLED_VECTORS = 4  # independent vectors in flight
 ROWS = 2  # the axis of a packed image along which threads share it
 COLUMNS = 3  # that of an image of one row
@@ -62,8 +62,7 @@ def stream(
         schedule.unroll(row)
     outer = in_order(schedule, block, outer, target)
     count = as_int(find_loop(schedule.func, inner).extent)
-    size = instances(block) * max(1, block_bits(block) // 8)
-    worth = threads > 1 and is_worth_a_region(size, target)
+    worth = threads > 1 and is_worth_a_region([block], target)
     few = pieces_of(schedule, outer, count) < threads * 2
     if worth and few and count is not None and count >= lanes * threads * 2:
         most = count // lanes
@@ -142,11 +141,6 @@ def squares(count: int, lanes: int) -> tuple[int, tuple[int, ...]]:
     return min(count, lanes), tuple(sorted(values))
 
 
-def is_worth_a_region(size: int, target: Target) -> bool:
-    """Whether making `size` bytes of results takes longer than a parallel region does to start."""
-    return size >= target.costs.region * BYTES_PER_CYCLE
-
-
 def in_order(schedule: Schedule, block: Block, outer: list[str], target: Target) -> list[str]:
     """The outer loops in the order of what is written, or of what is read: decision "order". Of
     what does not stay in the second cache, reads that walk on are fetched ahead of their time;
@@ -202,11 +196,6 @@ def vectorize_inner(
     else:
         _, lane = schedule.split(loop, (None, lanes))
     schedule.vectorize(lane)
-
-
-def block_bits(block: Block) -> int:
-    """Bits of an instance's widest stored element."""
-    return max((s.buffer.dtype.bits for s in stores(block.body)), default=32)
 
 
 def vector_lanes(block: Block, target: Target) -> int:

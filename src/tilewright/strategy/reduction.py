@@ -38,7 +38,6 @@ from tilewright.strategy.loops import (
     vectorize,
 )
 from tilewright.strategy.pointwise import (
-    is_worth_a_region,
     runs,
     stream,
     vector_lanes,
@@ -46,6 +45,7 @@ from tilewright.strategy.pointwise import (
 )
 from tilewright.strategy.registers import fill_registers
 from tilewright.strategy.tiles import heights, strip
+from tilewright.strategy.work import is_worth_a_region
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 
@@ -168,7 +168,7 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     )
     unroll(schedule, column)
     vectorize(schedule, lane)
-    if threads > 1 and is_worth_a_region(instances(block) * 4, target):
+    if threads > 1 and is_worth_a_region([block], target):
         parallel(schedule, outer[:3] if share else [*outer, piece], threads)
 
 
@@ -256,8 +256,7 @@ def rows(
         for name in names:
             inside = [n for n in schedule.loops(name) if n not in outer]
             vectorize_block(schedule, name, inside, target)
-    size = sum(instances(find(schedule, n)) for n in names) * 4
-    if threads > 1 and is_worth_a_region(size, target):
+    if threads > 1 and is_worth_a_region([find(schedule, n) for n in names], target):
         parallel(schedule, outer, threads)
 
 
@@ -360,8 +359,7 @@ def columns(
         if extent(schedule, vectors, 0):
             schedule.unroll(vectors)
         schedule.vectorize(lane)
-    size = sum(instances(find(schedule, n)) for n in names) * 4
-    if threads > 1 and is_worth_a_region(size, target):
+    if threads > 1 and is_worth_a_region([find(schedule, n) for n in names], target):
         parallel(schedule, outer, threads)
 
 
@@ -379,7 +377,7 @@ def by_itself(schedule: Schedule, name: str, target: Target, threads: int) -> No
         vectorize_block(schedule, name, list(loops), target, alone=alone)
     first, driven = schedule.loops(name)[0], axes_driven(find(schedule, name))
     lane = find_loop(schedule.func, first).kind == "vectorize"
-    if threads > 1 and is_worth_a_region(instances(block) * 4, target) and not lane:
+    if threads > 1 and is_worth_a_region([block], target) and not lane:
         if first in driven and driven[first].kind == "spatial":
             schedule.parallel(first)
 

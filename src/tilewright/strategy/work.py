@@ -1,14 +1,23 @@
 """How much work a function is: floating-point operations and elements touched, counted from its
-blocks."""
+blocks, and whether it is worth the start of a parallel region."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 
-from tilewright.ir.expr import Binary, Const, Expr, Load, Unary, Var, const, minimum
-from tilewright.ir.stmt import Buffer, Func, Store
-from tilewright.ir.walk import blocks, free_vars, visit
+from tilewright.ir.expr import Binary, Const, Expr, Load, Unary, Var, as_int, const, minimum
+from tilewright.ir.stmt import Block, Buffer, Func, Store
+from tilewright.ir.walk import blocks, free_vars, stores, visit
+from tilewright.strategy.absorb import is_reduction, role
+from tilewright.target.target import Target
+
+BYTES_PER_CYCLE = 16  # of results at best: what takes less than a parallel region is not worth one
+FINE = 64  # parts of a cycle that are counted
+PRODUCTS = frozenset(
+    "attention conv_packed conv_transpose_packed dense_packed depthwise_packed matmul "
+    "pointwise_packed winograd_product".split()
+)  # roles of blocks whose every instance is a multiply-add in registers
 
 
 def flops(func: Func) -> Expr:
@@ -42,6 +51,47 @@ def touched(func: Func) -> dict[Buffer, Expr]:
         buffer: minimum(count, read[buffer]) if buffer in read and buffer not in written else count
         for buffer, count in whole.items()
     }
+
+
+def block_bits(block: Block) -> int:
+    """Bits of an instance's widest stored element."""
+    return max((s.buffer.dtype.bits for s in stores(block.body)), default=32)
+
+
+def bytes_made(block: Block) -> int:
+    """What an instance counts for: the bytes that it stores, or one number that it adds."""
+    return 4 if is_reduction(block) else max(1, block_bits(block) // 8)
+
+
+def is_worth_a_region(found: Iterable[Block], target: Target) -> bool:
+    """Whether making the results of these blocks takes longer than a parallel region does to start.
+    Where only the run knows how many they are it may: `spare_time` tells the run."""
+    size = 0
+    for block in found:
+        extents = [as_int(axis.extent) for axis in block.axes]
+        if None in extents:
+            return True
+        size += prod(filter(None, extents)) * bytes_made(block)
+    return size >= target.costs.region * BYTES_PER_CYCLE
+
+
+def spare_time(func: Func, target: Target) -> Expr:
+    """About how much longer (in 1 / FINE of a cycle) than a parallel region to start a function in
+    stage "blocks" takes on one thread: below zero it is not worth one."""
+    counts: dict[tuple[Expr, ...], float] = {}
+    for block in blocks(func.body):
+        extents = tuple(axis.extent for axis in block.axes)
+        known = prod(e.value for e in extents if isinstance(e, Const))
+        if role(block) in PRODUCTS:
+            each = 1 / (target.lanes(32) * target.costs.multiply_adds)
+        else:
+            each = bytes_made(block) / BYTES_PER_CYCLE
+        unknown = tuple(e for e in extents if not isinstance(e, Const))
+        counts[unknown] = counts.get(unknown, 0.0) + known * each
+    total: Expr = const(-round(FINE * target.costs.region))
+    for extents, cycles in counts.items():
+        total = total + _product(extents, max(1, round(FINE * cycles)))
+    return total
 
 
 def _places(indices: tuple[Expr, ...], extents: Mapping[Var, Expr]) -> Expr:

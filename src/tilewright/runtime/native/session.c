@@ -46,11 +46,12 @@ static void run_chunk(void *context, int32_t thread, int64_t begin, int64_t end)
     t->kernel(t->frame, t->scratch + t->stride * (size_t)thread, begin, end);
 }
 
-static void launch(tw_call *call, int32_t id, tw_kernel kernel, void *const *frame, int64_t extent) {
+static void launch(tw_call *call, int32_t id, tw_kernel kernel, void *const *frame, int64_t extent,
+                   int32_t alone) {
     tw_session *s = (tw_session *)call;
     if (extent <= 0) return;
     int64_t start = s->nanoseconds ? now_nanoseconds() : 0;
-    if (extent == 1 || !s->pool) {
+    if (alone || extent == 1 || !s->pool) {
         kernel(frame, s->scratch, 0, extent);
     } else {
         launch_task task = {kernel, frame, s->scratch, s->stride};

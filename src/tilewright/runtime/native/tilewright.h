@@ -24,7 +24,7 @@ extern "C" {
 
 #define TW_API __attribute__((visibility("default")))
 
-#define TW_ABI_VERSION 3
+#define TW_ABI_VERSION 4
 #define TW_MAX_RANK 16
 #define TW_MAX_THREADS 1024
 #define TW_DIM_COMPUTED INT64_MIN       /* a dimension that is a formula of symbols            */
@@ -139,8 +139,9 @@ struct tw_call {
     uint8_t *arena;                     /* 64-byte aligned, planned at compile time               */
     const uint8_t *weights;             /* 64-byte aligned, read-only                             */
     /* Runs all iterations of a kernel's parallel loop. A kernel of several loops is launched for
-     * each: with its id for the first, with ~id for the others. */
-    void (*launch)(tw_call *, int32_t kernel_id, tw_kernel, void *const *frame, int64_t extent);
+     * each: with its id for the first, with ~id for the others. alone: on the caller's thread. */
+    void (*launch)(tw_call *, int32_t kernel_id, tw_kernel, void *const *frame, int64_t extent,
+                   int32_t alone);
     /* Buffer `index` with room for `bytes`, 64-byte aligned (NULL: no memory). The first ones hold
      * the outputs of measured dimensions. */
     void *(*provide)(tw_call *, int32_t index, int64_t bytes);

@@ -65,7 +65,7 @@ def prefetch(func: Func, buffer: str, loop: str, distance: int, over: str = "") 
         P4  what an iteration reads of the buffer has a constant size
         P5  the loops lie in no block
         P6  `over`, if it is given, lies in the loop, below loops of constant extents; the outermost
-            may be open: then the first two of its iterations make the requests
+            may be open: then the first two of its iterations ask for all of them
     """
     path = loop_path(func, loop)
     old = the_loop(path)
@@ -150,7 +150,10 @@ def _share(func: Func, first: Load, counts: Sequence[int], loops: Sequence[For])
     each = -(-lines // times)
     number: Expr = const(0)
     for n, f in enumerate(loops):
-        number = (f.var - f.start) + (number * f.extent if n else const(0))
+        round_ = f.var - f.start
+        if as_int(f.extent) is None:  # others ask again: a condition would be a copy of the loop
+            round_ = minimum(round_, const(ROUNDS - 1))
+        number = round_ + (number * f.extent if n else const(0))
     var = Var(fresh("p", variable_names(func)))
     if each > 1:
         number = number * each + var
@@ -162,9 +165,7 @@ def _share(func: Func, first: Load, counts: Sequence[int], loops: Sequence[For])
         indices[d] = indices[d] + line % counts[d]
         line = line // counts[d]
     made: Stmt = Eval(Call("prefetch", (Load(first.buffer, tuple(indices)), const(2)), i64))
-    made = For(var, ZERO, const(each), "unroll", made) if each > 1 else made
-    first_rounds = loops[0].var < loops[0].start + ROUNDS
-    return made if as_int(loops[0].extent) else If(first_rounds, made)
+    return For(var, ZERO, const(each), "unroll", made) if each > 1 else made
 
 
 def _inside(index: Expr, start: Expr, count: int, size: Expr) -> Expr:
