@@ -10,6 +10,8 @@ import pytest
 from tests.differential.growth import I32, Growth, Value
 from tests.differential.verdict import run
 from tests.frontend.test_onnx_contrib import MS, growth, made
+from tests.frontend.test_onnx_contrib_more import check as beside
+from tests.frontend.test_onnx_contrib_more import floats
 
 
 def some(count: int, fast: tuple[int, ...]) -> list[Any]:
@@ -128,3 +130,40 @@ def test_group_query_attention_with_a_share_of_nothing(by_head: bool) -> None:
     sizes = {"num_heads": 4, "kv_num_heads": 2}
     smooth = {} if by_head else {"smooth_softmax": 1}
     check(g, "GroupQueryAttention", *parts, outputs=3, **sizes, **smooth)
+
+
+@pytest.mark.parametrize("hides", ["", "mask", "bias"])
+def test_decoding_in_a_buffer(hides: str) -> None:
+    """One query a sequence; how many keys there are before it is a number of the run, or the
+    mask's."""
+    g = np.random.default_rng(71)
+    heads, depth = 2, 4
+    wide = heads * depth
+    parts: dict[str, Any] = dict.fromkeys("xkv", (2, 1, wide))
+    parts["mask"] = (2, "n") if hides == "mask" else None
+    parts["add"] = (1, heads, 1, "n") if hides == "bias" else None
+    parts |= dict.fromkeys(("past_k", "past_v"), (2, heads, 6, depth))
+    parts |= {"at": (1,), "beams": None, "from": None, "bias": floats(g, 3 * wide)}
+    runs = []
+    for past in (3, 0, 5):
+        draw = {k: floats(g, *parts[k]) for k in ("x", "k", "v", "past_k", "past_v")}
+        if hides == "mask":
+            draw["mask"] = np.ones((2, past + 1), np.int32)
+            draw["mask"][0, 1:2] = 0
+        elif hides:
+            draw["add"] = floats(g, 1, heads, 1, past + 1)
+        runs.append(draw | {"at": np.array([past], np.int32)})
+    attrs = {"num_heads": heads, "past_present_share_buffer": 1}
+    beside("DecoderMaskedMultiHeadAttention", parts, *runs, results="fff", tolerance=1e-5, **attrs)
+
+
+def test_decoding_beside_another_sequence() -> None:
+    g, heads, depth = np.random.default_rng(73), 2, 4
+    parts: dict[str, Any] = {"x": (2, 1, 8), "k": (2, heads, "n", depth),
+                             "v": (2, heads, "n", depth), "mask": (2, "n")}  # fmt: skip
+    runs = []
+    for n in (5, 1):
+        keys = {c: floats(g, 2, heads, n, depth) for c in "kv"}
+        shown = (g.random((2, n)) < 0.7).astype(np.int32)
+        runs.append({"x": floats(g, 2, 1, 8), **keys, "mask": shown})
+    beside("DecoderMaskedMultiHeadAttention", parts, *runs, tolerance=1e-5, num_heads=heads)

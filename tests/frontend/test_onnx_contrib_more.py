@@ -195,3 +195,41 @@ def test_three_positions(
     parts["x"] = (2, 3, "n", 8)
     runs = [{"x": floats(draw, 2, 3, 5, 8), "at": draw.integers(0, 9, (3, 2, 5))}]
     check("MRotaryEmbedding", parts, *runs, **attrs)
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_products_of_blobs(draw: np.random.Generator, kind: int) -> None:
+    depth, columns = 96, 8
+    blob = draw.integers(0, 256, (columns, depth // 32, 20 + kind)).astype(np.uint8)
+    scales = np.abs(floats(draw, columns, depth // 32))
+    blob[..., :4] = scales.view(np.uint8).reshape(columns, -1, 4)
+    blob[..., 4] &= 15
+    parts = {"x": ("n", depth), "b": blob.reshape(-1), "shape": np.array([depth, columns])}
+    runs = [{"x": floats(draw, n, depth)} for n in (1, 3)]
+    check("MatMulFpQ4", parts, *runs, tolerance=1e-4, blk_quant_type=kind)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "strides", "pads"),
+    [
+        ((2, 3, 7, 6), (2, 3), (1, 2), (0, 1, 1, 1)),
+        ((2, 3, 5, 5), (3, 2), (2, 1), (0, 0, 0, 0)),
+        ((1, 2, 9), (3,), (1,), (1, 1)),
+        ((1, 2, 4, 5, 3), (2, 2, 2), (1, 1, 1), (0, 0, 0, 0, 0, 0)),
+    ],
+)
+def test_pools_that_a_mask_ends(
+    draw: np.random.Generator, shape: tuple[int, ...], kernel: tuple[int, ...],
+    strides: tuple[int, ...], pads: tuple[int, ...],
+) -> None:  # fmt: skip
+    runs = []
+    for first in (0, 1):
+        masks = (draw.random((1, 1, *shape[2:])) < 0.7).astype(np.int32)
+        masks.flat[0] = first
+        runs.append({"x": floats(draw, *shape), "m": masks})
+    parts = {k: v.shape for k, v in runs[0].items()}
+    check("MaxpoolWithMask", parts, *runs, kernel_shape=kernel, strides=strides, pads=pads)
+
+
+def test_echo(draw: np.random.Generator) -> None:
+    check("SampleOp", {"x": ("n", 2)}, {"x": floats(draw, 3, 2)})

@@ -167,3 +167,21 @@ def test_resizing_to_the_size_of_another_leaves_batch_and_channels():
         z = np.zeros((1, 1, *goal), np.float32)
         (wanted,) = session.run(None, {"x": x, "z": z})
         np.testing.assert_allclose(run(x, z)[0], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_that_a_batch_divides():
+    """t rows of b sequences: b is no other name for t, whatever b · ⌊t / b⌋ is where they are
+    one."""
+    nodes = [
+        helper.make_node("Shape", ["h"], ["batch"], end=1),
+        helper.make_node("Concat", ["batch", "rest"], ["goal"], axis=0),
+        helper.make_node("Reshape", ["x", "goal"], ["y"]),
+    ]
+    inputs = {"x": ["t", 3], "h": ["b", 2]}
+    proto = model(nodes, inputs, rest=np.array([-1, 3]))
+    run = compile_observed(proto, cache=False, pool=KernelPool(1))
+    for t, b in ((6, 2), (4, 4), (5, 1)):
+        x = np.arange(3 * t, dtype=np.float32).reshape(t, 3)
+        np.testing.assert_array_equal(run(x, np.zeros((b, 2), np.float32))[0], x.reshape(b, -1, 3))
+    with pytest.raises(InputError):
+        run(np.zeros((5, 3), np.float32), np.zeros((2, 2), np.float32))

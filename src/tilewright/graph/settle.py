@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from tilewright.graph import sizes
 from tilewright.graph.graph import Graph
 from tilewright.ir.expr import Binary, BinaryOp, Expr, Var, as_int
-from tilewright.ir.walk import substitute, visit
+from tilewright.ir.walk import free_vars, substitute, visit
 from tilewright.support.errors import TilewrightError
 
 Names = Mapping[str, str | int]  # a symbol → the one that stands for it, or its number
@@ -59,7 +59,7 @@ def meet(a: Expr, b: Expr, symbols: list[Var], hints: Mapping[str, int]) -> dict
     free = sorted(sizes.symbols([apart]), key=lambda s: s.name)
     if not free or not all(s in symbols for s in free):
         return {}
-    if len(free) == 2:
+    if len(free) == 2 and not any(_is_quotient_of_both(n) for n in visit(apart)):
         first, other = sorted(free, key=symbols.index)
         if sizes.size(substitute(apart, {other: first})) == zero:
             return {other: first}
@@ -73,6 +73,15 @@ def meet(a: Expr, b: Expr, symbols: list[Var], hints: Mapping[str, int]) -> dict
         return {}
     fixed = {s: sizes.size(hints[s.name]) for s in free if s.name in hints}
     return fixed if sizes.size(substitute(apart, fixed)) == zero else {}
+
+
+def _is_quotient_of_both(n: Expr) -> bool:
+    """b · ⌊t / b⌋ is t wherever b divides t, not where they are one."""
+    return (
+        isinstance(n, Binary)
+        and n.op in (BinaryOp.floordiv, BinaryOp.floormod)
+        and len(free_vars(n)) > 1
+    )
 
 
 def renamed(value: Any, met: Mapping[Var, Expr]) -> Any:

@@ -189,6 +189,52 @@ def multi_head_attention(n: Site) -> Any:
     return results(n, joined(n, attend(n, q, k, v, scale_of(n, q), masks)), k, v)
 
 
+@translates("DecoderMaskedMultiHeadAttention", domain=DOMAIN)
+def decoder_attention(n: Site) -> Any:
+    """One query a sequence: of keys apart [B, N, T, H], or of those in a buffer, where the new one
+    goes to the place that `past_sequence_length` tells."""
+    heads, q, k, v = n.int("num_heads"), n[0], n.optional(1), n.optional(2)
+    if not heads or len(n.node.output) > 3 or n.flag("output_qk"):
+        raise Refusal("it needs num_heads; scores as a result are not supported")
+    if n.optional(9) is not None:
+        raise Refusal("caches of beams (cache_indirection) are not supported")
+    bias = n.optional(10)
+    if k is not None and v is not None and k.rank == 4:
+        if bias is not None:
+            q = n.build.emit("add", q, n.build.emit("slice", bias, starts=(0,), shape=q.shape[2:]))
+        q = heads_of(n, q, heads)
+        masks = masks_of(n, q, k, n.optional(3), n.optional(4))
+        return results(n, joined(n, attend(n, q, k, v, scale_of(n, q), masks)))
+    if not n.flag("past_present_share_buffer"):
+        raise Refusal("its cache has to be a buffer (past_present_share_buffer)")
+    q, k, v = apart(n, heads, heads)
+    if bias is not None:
+        start, parts = sizes.size(0), []
+        for x in (q, k, v):
+            own = n.build.emit("slice", bias, starts=(start,), shape=x.shape[2:])
+            start = sizes.size(start + x.shape[2])
+            parts.append(n.build.emit("add", x, own))
+        q, k, v = parts
+    q, k, v = (heads_of(n, x, heads) for x in (q, k, v))
+    room = n[5].shape[2]
+    place = n.build.emit("cast", n.build.emit("reshape", n[7], shape=(1, 1)), to="i64")
+    place = n.checked(place, from_start(room))
+    masked = next((x for x in (n.optional(3), n.optional(4)) if x is not None), None)
+    if masked is not None:
+        total = masked.shape[-1]
+        place = n.checked(place, [(sizes.size(total - 1), sizes.size(total - 1))])
+    else:
+        count = measured.op(n, "add", n.build.emit("reshape", place, shape=(1,)), 1)
+        (total,) = measured.measure(n, count, "how many keys there are")
+    is_new = n.build.emit("equal", places(n, room, (1, 1, -1, 1)),
+                          n.build.emit("reshape", place, shape=(1, 1, 1, 1)))  # fmt: skip
+    k, v = (n.build.emit("where", is_new, new, old) for old, new in ((n[5], k), (n[6], v)))
+    near = [n.build.emit("slice", x, starts=(0,) * 4, shape=(*x.shape[:2], total, x.shape[3]))
+            for x in (k, v)]  # fmt: skip
+    masks = masks_of(n, q, near[0], n.optional(3), n.optional(4))
+    return results(n, joined(n, attend(n, q, *near, scale_of(n, q), masks)), k, v)
+
+
 @translates("GroupQueryAttention", domain=DOMAIN)
 def group_query_attention(n: Site) -> Any:
     """Causal; several heads of queries share one of keys. What comes out as the cache is what went

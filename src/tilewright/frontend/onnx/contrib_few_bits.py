@@ -43,6 +43,26 @@ def matmul_codes(n: Site) -> Any:
     return n.emit("matmul", x, weights, transpose_b=n.int("transB", 1) == 1)
 
 
+@translates("MatMulFpQ4", domain=DOMAIN)
+def matmul_blob(n: Site) -> Any:
+    """x · W; W [K, N] lies in columns of blocks of 32: an f32 scale, perhaps a zero, and a byte for
+    each two numbers that are 16 apart, the first one low."""
+    kind, (depth, columns) = n.int("blk_quant_type", 1), n.numbers(2)
+    if kind not in (0, 1):
+        raise Refusal(f"blk_quant_type {kind} is not 0 or 1, as onnxruntime's CPU has them")
+    blocks, size = -(-depth // 32), 20 + kind
+    blob = n.array(1).reshape(-1)
+    if blob.size != columns * blocks * size:
+        raise Refusal(f"its blob has {blob.size} bytes, not {columns * blocks * size}")
+    blob = blob.reshape(columns, blocks, size)
+    scales = np.ascontiguousarray(blob[..., :4]).view("<f4")
+    zeros = blob[..., 4:5].astype(np.float32) if kind else np.float32(8)
+    codes = blob[..., 4 + kind :]
+    q = np.concatenate([codes & 15, codes >> 4], -1).astype(np.float32)
+    weights = ((q - zeros) * scales).reshape(columns, -1)[:, :depth]
+    return n.emit("matmul", n[0], n.constant(np.ascontiguousarray(weights)), transpose_b=True)
+
+
 @translates("GatherBlockQuantized", domain=DOMAIN)
 def gather_few_bits(n: Site) -> Any:
     """Slices of a table of integers as floats: (q - zero) · scale. Indices outside give zeros."""

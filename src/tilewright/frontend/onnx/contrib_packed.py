@@ -1,8 +1,9 @@
 """Translators of the `com.microsoft` operators over requests of any length that are packed end to
 end: token t belongs to request b where lengths[b] ≤ t < lengths[b + 1].
 
-The one idea: what a token reads before it is an index into the packed tokens or, before the first
-one of its request, into what the request brought along; both are gathered, and one is chosen.
+What a token reads before it is an index into the packed tokens or, before the first one of its
+request, into what the request brought along; both are gathered, and one is chosen. A recurrence has
+the requests side by side, as many steps as the longest one takes.
 
 Source of their meaning: onnxruntime's docs/ContribOperators.md; the tests compare with onnxruntime.
 """
@@ -13,7 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from tilewright.frontend.onnx.contrib import DOMAIN, results
-from tilewright.frontend.onnx.measured import counted, op
+from tilewright.frontend.onnx.contrib_states import recurrence, root_of
+from tilewright.frontend.onnx.measured import counted, measure, op
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.bounds import from_start
@@ -128,3 +130,146 @@ def captured(n: Site, packed: Packed, x: Value, room: int) -> Value:
     at = op(n, "minimum", at, op(n, "sub", counted(n, packed.tokens), 1))
     is_used = op(n, "reshape", is_used, shape=(packed.batch, room, 1))
     return op(n, "where", is_used, op(n, "gather", x, at, axis=0), n.constant(0, x.dtype))
+
+
+# Recurrences --------------------------------------------------------------------------------------
+
+
+class Steps:
+    """Tokens of all requests side by side, one step after the other: [L, B, …], where L is the
+    length of the longest request. lengths: as for `Packed`; None: all have one length."""
+
+    def __init__(self, n: Site, lengths: Value | None, tokens: Any, batch: Any) -> None:
+        self.n, self.batch, self.tokens = n, sizes.size(batch), sizes.size(tokens)
+        self.packed = None if lengths is None else Packed(n, lengths, tokens)
+        self.length = sizes.size(self.tokens // self.batch)
+        if self.packed is None:
+            return
+        self.batch = self.packed.batch
+        longest = op(n, "reduce_max", self.packed.length, axes=(0,), keepdims=True)
+        (self.length,) = measure(n, longest, "the longest request")
+        step = op(n, "reshape", op(n, "arange", length=self.length), shape=(self.length, 1))
+        self.live = op(n, "less", step, self.packed.length)
+        at = op(n, "add", step, self.packed.first)
+        self.at = op(n, "minimum", at, op(n, "sub", counted(n, self.tokens), 1))
+
+    def of(self, x: Value) -> Value:
+        """x [T, …] as [L, B, …]."""
+        n = self.n
+        if self.packed is not None:
+            return op(n, "gather", x, self.at, axis=0)
+        parted = op(n, "reshape", x, shape=(self.batch, self.length, *x.shape[1:]))
+        return op(n, "transpose", parted, perm=(1, 0, *range(2, x.rank + 1)))
+
+    def held(self, x: Value, rest: float) -> Value:
+        """x [L, B, …], `rest` behind the last token of each request."""
+        if self.packed is None:
+            return x
+        live = op(self.n, "reshape", self.live, shape=(*x.shape[:2], *(1,) * (x.rank - 2)))
+        return op(self.n, "where", live, x, self.n.constant(rest, x.dtype))
+
+    def back(self, y: Value) -> Value:
+        """y [L, B, …] as [T, …]."""
+        n = self.n
+        if self.packed is None:
+            y = op(n, "transpose", y, perm=(1, 0, *range(2, y.rank)))
+            return op(n, "reshape", y, shape=(self.tokens, *y.shape[2:]))
+        pair = [op(n, "reshape", v, shape=(self.tokens, 1))
+                for v in (self.packed.local, self.packed.request)]  # fmt: skip
+        return op(n, "gather_nd", y, op(n, "concat", *pair, axis=1))
+
+
+@translates("GatedDeltaNet", domain=DOMAIN)
+def gated_delta_net(n: Site) -> Any:
+    """A state [B, H, V, K] that every token decays and adds k ⊗ v to (or b times what v is more
+    than the state gives for k), and reads by q; f32."""
+    rule, first, state = n.text("update_rule") or "gated_delta", n[0], n.optional(6)
+    if rule not in ("linear", "gated", "delta", "gated_delta") or n.int("state_update_capacity", 0):
+        raise Refusal(f"it needs a known rule, not {rule!r}, and to capture no updates")
+    q, k, v, lead = side_by_side(n, state)
+    tokens, heads, width = v.shape
+    few, depth = q.shape[1:]
+    many, groups = as_int(heads), as_int(few)
+    if many is None or groups is None or many % groups:
+        raise Refusal("it needs known numbers of heads, of values a multiple of those of keys")
+    lengths = n.optional(3)
+    batch = state.shape[0] if state is not None else n[3].shape[0] - 1
+    steps = Steps(n, lengths, tokens, batch)
+    if n.flag("qk_l2_norm"):
+        q, k = (normed(n, x) for x in (q, k))
+
+    def shared(x: Value) -> Value:
+        """[T, heads of keys, K] as [L, B, H, 1, K]."""
+        x = op(n, "reshape", x, shape=(tokens, groups, 1, depth))
+        x = op(n, "expand", x, shape=(tokens, groups, many // groups, depth))
+        return steps.of(op(n, "reshape", x, shape=(tokens, many, 1, depth)))
+
+    inputs = {"q": shared(q), "k": steps.held(shared(k), 0.0),
+              "v": steps.of(op(n, "reshape", v, shape=(tokens, many, 1, width)))}  # fmt: skip
+    if "gated" in rule:
+        decay = n.wide(n[4])
+        each = 1 if decay.elements == sizes.size(tokens * many) else depth
+        g = op(n, "exp", gate(n, op(n, "reshape", decay, shape=(tokens, many, each))))
+        inputs["g"] = steps.held(steps.of(op(n, "reshape", g, shape=(*g.shape, 1))), 1.0)
+    if "delta" in rule:
+        b = op(n, "reshape", n.wide(n[5]), shape=(tokens, many, 1, 1))
+        b = op(n, "sigmoid", b) if n.text("beta_activation") == "sigmoid" else b
+        inputs["b"] = steps.of(b)
+    if state is None:
+        before = op(n, "full", shape=(steps.batch, many, depth, width), value=0, of="f32")
+    else:
+        before = op(n, "transpose", state, perm=(0, 1, 3, 2))
+    last, rows = n.apply(
+        "Scan", before, *inputs.values(), body=recurrence(list(inputs)), num_scan_inputs=len(inputs)
+    )
+    scale = n.float("scale", 0.0)
+    rows = op(n, "mul", rows, n.constant(scale, "f32") if scale else root_of(n, depth))
+    y = op(n, "reshape", steps.back(rows), shape=(*lead, many, width))
+    return results(n, n.narrowed(y, first.dtype), op(n, "transpose", last, perm=(0, 1, 3, 2)))
+
+
+def side_by_side(n: Site, state: Value | None) -> tuple[Value, Value, Value, sizes.Shape]:
+    """Queries, keys [T, heads, K] and values [T, H, V], f32, and the shape of their tokens."""
+    x = n.wide(n[0])
+    if n.optional(1) is not None:
+        lead = x.shape[:-2]
+        tokens = sizes.product(lead)
+        parts = [n.wide(n[j]) for j in range(3)]
+        q, k, v = (op(n, "reshape", p, shape=(tokens, *p.shape[-2:])) for p in parts)
+        return q, k, v, lead
+    if state is None:
+        raise Refusal("queries, keys and values in one tensor need an initial state")
+    _, heads, width, depth = state.shape
+    lead = x.shape[:-1]
+    tokens = sizes.product(lead)
+    x = op(n, "reshape", x, shape=(tokens, x.shape[-1]))
+    few = sizes.size((x.shape[1] - heads * width) // (2 * depth))
+    made, start = [], sizes.size(0)
+    for count, size in ((few, depth), (few, depth), (heads, width)):
+        part = op(n, "slice", x, starts=(0, start), shape=(tokens, sizes.size(count * size)))
+        start = sizes.size(start + count * size)
+        made.append(op(n, "reshape", part, shape=(tokens, count, size)))
+    return made[0], made[1], made[2], lead
+
+
+def normed(n: Site, x: Value) -> Value:
+    """x with rows of length 1."""
+    total = op(n, "reduce_sum", op(n, "mul", x, x), axes=(x.rank - 1,), keepdims=True)
+    return op(n, "mul", x, op(n, "rsqrt", op(n, "add", total, n.constant(1e-12, "f32"))))
+
+
+def gate(n: Site, decay: Value) -> Value:
+    """The logarithm of what the state decays by, from decay [T, H, 1 or K]."""
+    kind, (_, heads, each) = n.text("gate_activation") or "none", decay.shape
+    if kind == "none":
+        return decay
+    bias = n[8]
+    wide = each if bias.elements == sizes.size(heads * each) else 1
+    decay = op(n, "add", decay, op(n, "reshape", bias, shape=(1, heads, wide)))
+    rate = op(n, "exp", op(n, "reshape", n[7], shape=(1, heads, 1)))
+    if kind in ("softplus", "qwen"):
+        return op(n, "neg", op(n, "mul", rate, op(n, "softplus", decay)))
+    if kind not in ("sigmoid", "kda"):
+        raise Refusal(f"its gate_activation {kind!r} is not known")
+    least = n.constant(n.float("gate_lower_bound", -5.0), "f32")
+    return op(n, "mul", least, op(n, "sigmoid", op(n, "mul", rate, decay)))

@@ -159,6 +159,52 @@ def unfold(n: Site) -> Any:
     return n.emit("transpose", y, perm=(*order, axis + 1))
 
 
+@translates("SampleOp", domain=DOMAIN)
+def echo(n: Site) -> Any:
+    return n.emit("copy", n[0])
+
+
+@translates("MaxpoolWithMask", domain=DOMAIN)
+def masked_pool(n: Site) -> Any:
+    """The greatest in each window, where a row of the window ends with the first pixel whose mask
+    is 0 (over several axes, the image's first pixel ends none)."""
+    x, mask, kernel = n[0], n[1], n.ints("kernel_shape")
+    rank, shape = x.rank - 2, (1, 1, *x.shape[2:])
+    if not kernel or len(kernel) != rank or n.text("auto_pad", "NOTSET") != "NOTSET":
+        raise Refusal(f"it needs a kernel of {rank} axes and pads of its own")
+    if mask.shape[:2] != sizes.shape((1, 1)):
+        raise Refusal("several masks, which onnxruntime reads where they do not lie")
+    steps, pads = n.ints("strides") or (1,) * rank, n.ints("pads") or (0,) * 2 * rank
+    before, after = (0, 0, *pads[:rank]), (0, 0, *pads[rank:])
+    lowest = float(np.finfo(np.float32).min)
+    passes = op(n, "not_equal", mask, n.constant(0, mask.dtype))
+    if rank > 1:
+        place = op(n, "arange", length=sizes.product(shape))
+        first = op(n, "reshape", op(n, "equal", place, 0), shape=shape)
+        passes = op(n, "logical_or", passes, first)
+    image = n.build.emit("pad", x, before=before, after=after, value=lowest)
+    passes = n.build.emit("pad", passes, before=before, after=after, value=1)
+    count = [sizes.size((have - wide) // step + 1) for have, wide, step in
+             zip(image.shape[2:], kernel, steps, strict=True)]  # fmt: skip
+    greatest: Value | None = None
+    for tap in np.ndindex(*kernel):
+        if tap[-1] == 0:
+            on: Value | None = None
+        cut = {"starts": (0, 0, *map(int, tap)), "steps": (1, 1, *steps)}
+        own = op(n, "slice", passes, shape=(1, 1, *count), **cut)
+        on = own if on is None else op(n, "logical_and", on, own)
+        read = op(
+            n,
+            "where",
+            on,
+            op(n, "slice", image, shape=(*x.shape[:2], *count), **cut),
+            n.constant(lowest, "f32"),
+        )
+        greatest = read if greatest is None else op(n, "maximum", greatest, read)
+    assert greatest is not None
+    return greatest
+
+
 @translates("CropAndResize", domain=DOMAIN)
 def crop_and_resize(n: Site) -> Any:
     """Boxes [R, (y1, x1, y2, x2)] of images [N, C, H, W], whose corners are 0 and 1, sampled at
