@@ -32,6 +32,7 @@ from tilewright.graph.passes.channels import (
 )
 from tilewright.graph.passes.packed_images import IMAGES
 from tilewright.graph.passes.packed_values import PackedValues
+from tilewright.graph.passes.phases_apart import Phase, phases_apart, saves_steps
 from tilewright.graph.passes.sought_layouts import (
     FINITE,
     POOLS,
@@ -271,22 +272,46 @@ class _Layouts(PackedValues):
         )
         if not (plain_window and whole) or (len(node.inputs) > 2 and bias is None):
             return False
-        pads = tuple(node["pads"]) or tuple((0, 0) for _ in one)
+        begins = [before for before, _ in node["pads"] or ((0, 0),) * len(one)]
         ci, co = weights.shape[:2]
         cb, ob = (self.lanes if ci >= self.lanes else 1), self.lanes
-        made = self.emit(
-            "conv_transpose_packed",
-            self.pack(x, Packing(cb)),
-            self.constant(pack_transposed(weights, strides, cb, ob), "w"),
-            strides=strides,
-            offsets=tuple(before for before, _ in pads),
-            places=tuple(places),
-        )
+        apart = None
+        if saves_steps(ci, weights.shape[2:], strides, self.costs):
+            apart = phases_apart(weights, strides, begins, tuple(places), x.shape[2:])
+        if apart is not None:
+            made = self.together([self.of_phase(x, phase) for phase in apart], strides)
+        else:
+            made = self.emit(
+                "conv_transpose_packed",
+                self.pack(x, Packing(cb)),
+                self.constant(pack_transposed(weights, strides, cb, ob), "w"),
+                strides=strides,
+                offsets=tuple(begins),
+                places=tuple(places),
+            )
         made = self.emit("reshape", made, shape=(shape[0], -(-co // ob), *shape[2:], ob))
         if bias is not None:
             made = self.emit("add", made, self.per_channel(bias, Packing(ob), x.rank))
         self.made(node.output, made, Packing(ob))
         return True
+
+    def of_phase(self, x: Value, phase: Phase) -> Value:
+        """One phase of a transposed convolution, packed."""
+        lie, one = self.channels(x, len(phase.weights), 1, 1), (1,) * (x.rank - 2)
+        assert lie is not None, "only groups may better stay plain"
+        window = {"strides": one, "pads": phase.pads, "dilations": one}
+        filters = self.constant(lie.pack_filter(phase.weights), "w")
+        return self.emit("conv_packed", self.pack(x, lie.image), filters, across=False, **window)
+
+    def together(self, phases: list[Value], strides: tuple[int, ...]) -> Value:
+        """The pixels of packed phases (N, C, *places, b), in row-major order, beside each other."""
+        n, c, *places, b = phases[0].shape
+        pairs = [size for place in places for size in (place, 1)]
+        found = [self.emit("reshape", v, shape=(n, c, *pairs, b)) for v in phases]
+        for d, stride in reversed([*enumerate(strides)]):
+            runs = (found[k : k + stride] for k in range(0, len(found), stride))
+            found = [self.emit("concat", *run, axis=3 + 2 * d) for run in runs]
+        return found[0]
 
     def matmul(self, node: Node) -> bool:
         x, w = node.inputs
