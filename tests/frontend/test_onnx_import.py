@@ -314,6 +314,29 @@ def test_coupled_gates_of_an_lstm():
     same_as_onnxruntime(m, f(4, 2, 3), tolerance=2e-5)
 
 
+@pytest.mark.parametrize("first", [
+    "HardSigmoid", "Softsign", "Softplus", "Affine", "LeakyRelu", "ScaledTanh", "Elu", "Relu",
+])  # fmt: skip
+@pytest.mark.parametrize("op", ["GRU", "RNN"])
+def test_activations_of_recurrent_layers(op, first):
+    """Each with the number that it takes by itself, and with given ones: in the direction back
+    those that are left of the lists."""
+    gates = {"GRU": 3, "RNN": 1}[op]
+    chosen = [first] + ["Elu"] * (op == "GRU")
+    given = [{"activation_alpha": [0.3, 0.7, 0.4, 0.6], "activation_beta": [0.4, 0.2]}]
+    if first not in ("Affine", "ScaledTanh"):  # of which ONNX states no usual numbers
+        given.append({})
+    for numbers in given:
+        constants = {"w": f(2, gates * 5, 3) / 4, "r": f(2, gates * 5, 5) / 4}
+        layer = helper.make_node(
+            op, ["x", "w", "r"], ["y", "last"], hidden_size=5, direction="bidirectional",
+            activations=chosen * 2, **numbers,
+        )  # fmt: skip
+        outputs = [info("y", 4, 2, 2, 5), info("last", 2, 2, 5)]
+        m = model([layer], [info("x", 4, 2, 3)], outputs, constants)
+        same_as_onnxruntime(m, f(4, 2, 3), tolerance=2e-5)
+
+
 def test_legacy_broadcast_of_version_6():
     m = model(
         [node("Add", "x b", "y", broadcast=1, axis=1)],

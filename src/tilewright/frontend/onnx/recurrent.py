@@ -12,7 +12,7 @@ from tilewright.frontend.onnx.quantised import dequantised
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.tensors import cut
 from tilewright.graph.graph import Value
-from tilewright.graph.ops.recurrent import ACTIVATIONS
+from tilewright.graph.ops.activations import ACTIVATIONS
 from tilewright.graph.quantise import rounded
 from tilewright.ir.expr import as_int
 
@@ -90,18 +90,22 @@ def join(n: Site, parts: list[Value], axis: int) -> Value:
 
 
 def activations(n: Site, d: int) -> tuple[str, ...]:
-    """The activations of direction d, in our names."""
-    defaults = DEFAULTS[n.op]
-    given = n.texts("activations") or ()
-    chosen = given[d * len(defaults) : (d + 1) * len(defaults)] or defaults
-    names = tuple(a.lower() for a in chosen)
-    if len(names) != len(defaults) or any(a not in ACTIVATIONS for a in names):
+    """The activations of direction d, in our texts. alpha and beta each list the numbers of those
+    activations that have one, over all directions."""
+    count = len(DEFAULTS[n.op])
+    chosen = n.texts("activations") or DEFAULTS[n.op] * (d + 1)
+    names = [a.lower() for a in chosen]
+    if len(names) < count * (d + 1) or any(a not in ACTIVATIONS for a in names):
         raise Refusal(
             f"activations {chosen} are not supported", f"those that are: {', '.join(ACTIVATIONS)}"
         )
-    if n.floats("activation_alpha") or n.floats("activation_beta"):
-        raise Refusal("activation_alpha and activation_beta are not supported")
-    return names
+    given = [list(n.floats(f"activation_{k}") or ()) for k in ("alpha", "beta")]
+    made = []
+    for name in names:
+        usual = ACTIVATIONS[name][0]
+        numbers = [rest.pop(0) if rest else k for k, rest in zip(usual, given, strict=False)]
+        made.append(":".join((name, *(repr(float(x)) for x in numbers))))
+    return tuple(made[d * count : (d + 1) * count])
 
 
 def one_direction(

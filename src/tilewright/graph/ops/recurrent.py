@@ -17,15 +17,10 @@ import numpy as np
 from tilewright import te
 from tilewright.graph import sizes
 from tilewright.graph.operator import OPAQUE, Type, need, need_same_shape, operator
-from tilewright.graph.ops import elementwise
+from tilewright.graph.ops.activations import for_arrays, for_kernels, need_activations
+from tilewright.graph.ops.elementwise import sigmoid
 from tilewright.graph.quantise import MOST
 from tilewright.ir.expr import Expr
-
-ACTIVATIONS: dict[str, tuple[Callable[[Expr], Expr], Callable[..., Any]]] = {
-    "sigmoid": (te.sigmoid, elementwise.sigmoid),
-    "tanh": (te.tanh, np.tanh),
-    "relu": (lambda x: te.maximum(x, te.const(0, x.dtype)), lambda x: np.maximum(x, 0)),
-}
 
 
 def _state_types(name: str, gates: Any, weights: Any, h: Any, count: int, lengths: Any) -> Type:
@@ -89,12 +84,6 @@ def _product(
         name=name,
     )
     return lambda b, j: sums[b, j // block, j % block]
-
-
-def _activations(names: tuple[str, ...], count: int) -> None:
-    need(len(names) == count, f"needs {count} activations")
-    for name in names:
-        need(name in ACTIVATIONS, f"has no activation {name!r}; there are {', '.join(ACTIVATIONS)}")
 
 
 class _Steps:
@@ -170,13 +159,13 @@ def _lstm_type(
     need_same_shape(c.shape, h.shape, "both states must have one shape")
     if peephole is not None:
         need(peephole.shape == (sizes.size(h.shape[1] * 3),), "peepholes must be [3 × hidden]")
-    _activations(activations or ("sigmoid", "tanh", "tanh"), 3)
+    need_activations(activations or ("sigmoid", "tanh", "tanh"), 3)
     return [(of, shape), (of, h.shape), (of, h.shape)]
 
 
 def _lstm(gates, weights, h, c, peephole=None, lengths=None, *, reverse, clip, activations, rounds):  # type: ignore[no-untyped-def]
     weights = _rows(weights)
-    f, g, k = (ACTIVATIONS[a][1] for a in activations or ("sigmoid", "tanh", "tanh"))
+    f, g, k = (for_arrays(a) for a in activations or ("sigmoid", "tanh", "tanh"))
     p = np.zeros(3 * h.shape[1], h.dtype) if peephole is None else peephole
     pi, pf, po = np.split(p, 3)
 
@@ -241,7 +230,7 @@ def lstm(
     tanh). `rounds`: h is rounded to eight bits by its own range before each product. Weights may
     stand in panels (`pack_recurrent`).
     """
-    f, g, k = (ACTIVATIONS[a][0] for a in activations or ("sigmoid", "tanh", "tanh"))
+    f, g, k = (for_kernels(a) for a in activations or ("sigmoid", "tanh", "tanh"))
     hidden, shape = h.shape[1], h.shape
     order = _Steps(gates.shape[0], lengths, reverse)
 
@@ -287,13 +276,13 @@ def _gru_type(
 ) -> list[Type]:  # fmt: skip
     of, shape = _state_types("a GRU", gates, weights, h, 3, lengths)
     need(bias.shape == (h.shape[1],) and bias.dtype is of, "the state's bias must be [hidden]")
-    _activations(activations or ("sigmoid", "tanh"), 2)
+    need_activations(activations or ("sigmoid", "tanh"), 2)
     return [(of, shape), (of, h.shape)]
 
 
 def _gru(gates, weights, bias, h, lengths=None, *, reverse, reset_after, clip, activations):  # type: ignore[no-untyped-def]
     weights = _rows(weights)
-    f, g = (ACTIVATIONS[a][1] for a in activations or ("sigmoid", "tanh"))
+    f, g = (for_arrays(a) for a in activations or ("sigmoid", "tanh"))
     hidden = h.shape[1]
 
     def bound(x: np.ndarray) -> np.ndarray:
@@ -320,7 +309,7 @@ def gru(
     The new gate is g(x + r (h Rᵀ + bias)), or with reset_after=False g(x + (r h) Rᵀ + bias).
     Weights may stand in panels (`pack_recurrent`).
     """
-    f, g = (ACTIVATIONS[a][0] for a in activations or ("sigmoid", "tanh"))
+    f, g = (for_kernels(a) for a in activations or ("sigmoid", "tanh"))
     hidden, shape, one = h.shape[1], h.shape, te.const(1, h.dtype)
     order = _Steps(gates.shape[0], lengths, reverse)
 
@@ -362,13 +351,13 @@ def _rnn_type(
     reverse: bool = False, clip: float | None = None, activation: str = "tanh",
 ) -> list[Type]:  # fmt: skip
     of, shape = _state_types("an RNN", gates, weights, h, 1, lengths)
-    _activations((activation,), 1)
+    need_activations((activation,), 1)
     return [(of, shape), (of, h.shape)]
 
 
 def _rnn(gates, weights, h, lengths=None, *, reverse, clip, activation):  # type: ignore[no-untyped-def]
     weights = _rows(weights)
-    f = ACTIVATIONS[activation][1]
+    f = for_arrays(activation)
 
     def step(_: int, x: np.ndarray, h: np.ndarray) -> list[np.ndarray]:
         value = x + h @ weights.T
@@ -384,7 +373,7 @@ def rnn(
 ) -> Any:  # fmt: skip
     """A plain recurrent layer h' = activation(x + h Rᵀ): (h of every step, the last h). Weights
     may stand in panels (`pack_recurrent`)."""
-    f = ACTIVATIONS[activation][0]
+    f = for_kernels(activation)
     order = _Steps(gates.shape[0], lengths, reverse)
 
     def step(t: Expr, h: Any) -> Any:
@@ -421,8 +410,8 @@ def _cell_type(gates: Any, c: Any, *, order: tuple[int, ...] = (0, 1, 2, 3)) -> 
 def _cell(gates: np.ndarray, c: np.ndarray, order: tuple[int, ...]) -> Any:
     parts = np.split(gates, 4, axis=1)
     i, f, g, o = (parts[n] for n in order)
-    new = elementwise.sigmoid(f) * c + elementwise.sigmoid(i) * np.tanh(g)
-    return elementwise.sigmoid(o) * np.tanh(new), new
+    new = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(new), new
 
 
 @operator(fusion=OPAQUE, infer=_cell_type, reference=_cell)

@@ -19,6 +19,7 @@ from tilewright.ir.expr import as_int
 
 LONGEST = 128  # steps
 
+PLAIN = ("tanh", "sigmoid", "relu")  # of an RNN: operators of the same name
 DEFAULTS = {"lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh")}
 
 
@@ -58,6 +59,8 @@ def steps_of(edit: Edit, node: Node, inputs: int) -> _Steps | None:
     if node["clip"] is not None:
         return None
     if node.op in DEFAULTS and node["activations"] not in ((), DEFAULTS[node.op]):
+        return None
+    if node.op == "rnn" and node["activation"] not in PLAIN:
         return None
     return _Steps(edit, node, count)
 
