@@ -3,6 +3,7 @@
 from tilewright.frontend.onnx import (
     contrib,
     contrib_attention,
+    contrib_blocks,
     contrib_experts,
     contrib_few_bits,
     contrib_fused,
@@ -41,6 +42,7 @@ from tilewright.frontend.onnx.importer import import_onnx
 __all__ = [
     "contrib",
     "contrib_attention",
+    "contrib_blocks",
     "contrib_experts",
     "contrib_few_bits",
     "contrib_fused",
