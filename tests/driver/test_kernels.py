@@ -17,8 +17,9 @@ from tests.driver.conftest import DIGITS
 from tilewright.codegen.llvm_compile import compile_object
 from tilewright.driver import kernels
 from tilewright.driver.compile import compile_observed
-from tilewright.driver.kernels import MOST, SERVE, Kernel, KernelPool
+from tilewright.driver.kernels import MOST, SERVE, Job, Kernel, KernelPool
 from tilewright.graph import Builder
+from tilewright.ir.parse import parse_func
 from tilewright.support.errors import InternalFault
 
 ROWS = (700, 48), (900, 48), (700, 64)
@@ -55,6 +56,20 @@ time.sleep(600)
         pytest.fail("the worker outlives its parent")
     parent.stdin.close()
     parent.stdout.close()
+
+
+FUNCS = {
+    name: f"""
+def {name}({", ".join(f"{b}: f32[8]" for b in buffers)}):
+    for i in serial(0, 8):
+        with block("B"):
+            s = spatial(8, i)
+            reads({", ".join(f"{b}[s]" for b in buffers[1:])})
+            writes(A[s])
+            A[s] = {" + ".join(["1.0", *(f"{b}[s]" for b in buffers[1:])])}
+"""
+    for name, buffers in {"small": "A", "middle": "AB", "large": "ABC"}.items()
+}
 
 
 def _command(pid: int) -> bytes:
@@ -145,6 +160,42 @@ def test_both_threads_translate_what_is_left(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(kernels, "translate", together)
     program(KernelPool(2))
     assert second.is_set()
+
+
+def test_it_begins_with_the_first_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes while LLVM is busy waits until all jobs are known, the largest first."""
+    write, translate = kernels.write, kernels.translate
+    inside, go_on = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def writes(job: Job) -> Any:
+        order.append(job.func.name)
+        return write(job)
+
+    def waits(written: Any) -> Kernel:
+        inside.set()
+        go_on.wait(20)
+        return translate(written)
+
+    monkeypatch.setattr(kernels, "write", writes)
+    monkeypatch.setattr(kernels, "translate", waits)
+    with KernelPool(2).work() as work:
+        for name, text in FUNCS.items():
+            work.add(Job(parse_func(text), "cpu", 1))
+            assert inside.wait(20)
+            assert order == ["small"], name
+        go_on.set()
+        made = work.finish()
+    assert order == ["small", "large", "middle"]
+    assert [kernel.name for kernel in made] == list(FUNCS)
+
+
+def test_what_is_stopped_while_jobs_come_ends_its_thread() -> None:
+    with pytest.raises(KeyboardInterrupt), KernelPool(2).work() as work:
+        work.add(Job(parse_func(FUNCS["small"]), "cpu", 1))
+        raise KeyboardInterrupt
+    work._translator.join(20)
+    assert not work._translator.is_alive()
 
 
 def test_faults_of_both_halves_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,6 +151,17 @@ def test_parts_of_stages_are_not_counted_twice():
     ]  # fmt: skip
 
 
+def test_a_stage_inside_another_is_its_own():
+    now = iter([0.0, 1.0, 3.0, 7.0])
+    stages = Stages(clock=lambda: next(now))
+    with stages("te"), stages("kernels"):
+        pass
+    assert stages.seconds == {"te": 5.0, "kernels": 2.0} and list(stages.seconds) == [
+        "te",
+        "kernels",
+    ]
+
+
 def test_what_is_dumped_is_what_runs(tmp_path, monkeypatch):
     """The interpreter computes from a dumped kernel what the compiled model gives."""
     from tilewright.ir import interp

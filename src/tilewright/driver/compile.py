@@ -299,15 +299,23 @@ def compile_graph(
     with stages("passes"):
         fused = run_together(prepare(graph, machines[0], opt_level, seen, winograd), threads)
         release_pages()  # weights that were folded into others, or read to be looked at
-    with stages("te"):
-        groups, funcs, own, unique, jobs = kernel_jobs(fused, machines[0], threads, watch)
-        for n, machine in enumerate(machines[1:], 1):
-            seen = watch.variant(n)
-            jobs += [replace(job, target=str(machine), watch=seen) for job in jobs[: len(unique)]]
-    with stages("kernels"):
-        kernels = (pool or KernelPool()).compile(
-            jobs, lambda done: stages.progress("kernels", done, len(jobs))
-        )
+    with (pool or KernelPool()).work() as work:
+
+        def found(job: Job) -> None:
+            with stages("kernels"):
+                work.add(job)
+
+        with stages("te"):
+            groups, funcs, own, unique, jobs = kernel_jobs(
+                fused, machines[0], threads, watch, found
+            )
+            for n, machine in enumerate(machines[1:], 1):
+                seen = watch.variant(n)
+                for job in jobs:
+                    found(replace(job, target=str(machine), watch=seen))
+        with stages("kernels"):
+            work.done = lambda done: stages.progress("kernels", done, len(work.jobs))
+            kernels = work.finish()
     for kernel in kernels:
         for part, seconds in kernel.seconds.items():
             stages.add(f"kernels/{part}", seconds)
@@ -332,26 +340,31 @@ def compile_graph(
 
 
 def kernel_jobs(
-    fused: FusedGraph, machine: Target, threads: int, watch: Watch
+    fused: FusedGraph,
+    machine: Target,
+    threads: int,
+    watch: Watch,
+    found: Callable[[Job], None] = lambda job: None,
 ) -> tuple[list[FusedGroup], list[Func], dict[str, Own], dict[Func, int], list[Job]]:
     """The groups that need code, the function of each, the sizes that it has own names for, and one
-    job for all groups of one function: the number of a function is that of its job."""
+    job for all groups of one function: the number of a function is that of its job. `found` is told
+    of each job as soon as it is there."""
     groups = [g for g in fused.groups if not g.is_view]
     known: dict[Hashable, tuple[Func, Own]] = {}  # layers that are alike are written once
     named: list[tuple[Func, Own]] = []
+    unique: dict[Func, int] = {}
+    jobs: list[Job] = []
     for g in groups:
         computed = computation(g)
         if computed not in known:
-            known[computed] = own_sizes(_func(g), fused.graph.measured)
+            known[computed] = f, _ = own_sizes(_func(g), fused.graph.measured)
+            if f not in unique:
+                n = unique[f] = len(unique)
+                jobs.append(Job(f.replace(name=_kernel_name(g, n)), str(machine), threads, watch))
+                found(jobs[-1])
         named.append(known[computed])
     funcs = [f for f, _ in named]
     own = {g.name: sizes for g, (_, sizes) in zip(groups, named, strict=True)}
-    unique = {f: n for n, f in enumerate(dict.fromkeys(funcs))}
-    names = [_kernel_name(groups[funcs.index(f)], n) for f, n in unique.items()]
-    jobs = [
-        Job(f.replace(name=name), str(machine), threads, watch)
-        for f, name in zip(unique, names, strict=True)
-    ]
     return groups, funcs, own, unique, jobs
 
 

@@ -178,28 +178,20 @@ class KernelPool:
     def compile(
         self, jobs: Sequence[Job], done: Callable[[int], None] = lambda count: None
     ) -> list[Kernel]:
-        """Compile all jobs; a single one is compiled by this thread. `done` is told how many are
-        ready. Raises what a job raises."""
-        if self.workers == 1 or (len(jobs) <= 1 and not self._processes):
-            found: list[Kernel] = []
+        """Compile all jobs. `done` is told how many are ready. Raises what a job raises."""
+        with self.work(done) as work:
             for job in jobs:
-                found.append(compile_kernel(job))
-                done(len(found))
-            return found
-        self.start()
-        work = _Work(jobs, done)
-        feeders = [
-            threading.Thread(target=_feed, args=(p, work), daemon=True) for p in self._processes
-        ]
-        for feeder in feeders:
-            feeder.start()
-        _compile_here(work)
-        for feeder in feeders:
-            feeder.join()
-        for result in work.results:
-            if isinstance(result, Exception):
-                raise result
-        return [result or compile_kernel(jobs[n]) for n, result in enumerate(work.results)]
+                work.add(job)
+            return work.finish()
+
+    def work(self, done: Callable[[int], None] = lambda count: None) -> Work:
+        """Jobs that come one by one: a context manager, see `Work`."""
+        return Work(self, done)
+
+    @property
+    def processes(self) -> Sequence[subprocess.Popen[bytes]]:
+        """The processes that were started."""
+        return self._processes
 
     def close(self) -> None:
         """Let the workers end."""
@@ -221,23 +213,73 @@ class KernelPool:
         self.close()
 
 
-class _Work:
-    """Jobs that several threads take, and what comes of each: a Kernel or an exception."""
+class Work:
+    """The jobs of a model, and what comes of each: a Kernel or an exception. A context manager.
 
-    def __init__(self, jobs: Sequence[Job], done: Callable[[int], None]) -> None:
-        self.jobs, self.done = jobs, done
-        self.results: list[Any] = [None] * len(jobs)
-        # the longest first would be best; functions with more text tend to take longer
-        self._waiting = iter(sorted(range(len(jobs)), key=lambda n: -len(jobs[n].func.params)))
+    What is added while LLVM has nothing to do is written at once, so that it starts before all jobs
+    are known; the others wait for `finish`. Kernels of one content are translated once.
+    """
+
+    def __init__(self, pool: KernelPool, done: Callable[[int], None]) -> None:
+        self.pool, self.done = pool, done
+        self.jobs: list[Job] = []
+        self.results: list[Any] = []
         self._lock = threading.Lock()
+        self._waiting: list[int] = []  # jobs that nobody has taken yet, the last one first
+        self._written: SimpleQueue[tuple[int, Written] | None] = SimpleQueue()
+        self._pending = 0  # written, and not translated
+        self._translator: threading.Thread | None = None
+        self._first: dict[str, int] = {}  # the job that a content was written for
+        self._again: list[tuple[int, Written]] = []
+        self._turns = contextlib.ExitStack()
+
+    def add(self, job: Job) -> None:
+        """Take one more job."""
+        self.jobs.append(job)
+        self.results.append(None)
+        self._waiting.append(len(self.jobs) - 1)
+        if self.pool.workers > 1 and not self.pool.most and not self._pending:
+            self._write(self._waiting.pop())
+
+    def finish(self) -> list[Kernel]:
+        """The kernels of all jobs, in their order. Raises what a job raised."""
+        if self.pool.workers == 1:
+            for n in range(len(self.jobs)):
+                self.end(n, compile_kernel(self.jobs[n]))
+            return self.results
+        # the longest first would be best; functions with more text tend to take longer
+        self._waiting.sort(key=lambda n: len(self.jobs[n].func.params))
+        if len(self.jobs) > 1:
+            self.pool.start()
+        feeders = [
+            threading.Thread(target=_feed, args=(p, self), daemon=True) for p in self.pool.processes
+        ]
+        for feeder in feeders:
+            feeder.start()
+        for n in self:
+            self._write(n)
+        self._written.put(None)
+        if self._translator is not None:
+            self._written.put(None)
+            self._translate_waiting()  # what is left now both threads translate
+            self._translator.join()
+        for feeder in feeders:
+            feeder.join()
+        for n, one in self._again:
+            same = self.results[self._first[one.content]]
+            self.end(n, _kernel(one, same.code) if isinstance(same, Kernel) else same)
+        for result in self.results:
+            if isinstance(result, Exception):
+                raise result
+        return [result or compile_kernel(self.jobs[n]) for n, result in enumerate(self.results)]
 
     def __iter__(self) -> Iterator[int]:
         """The numbers of jobs that nobody has taken yet, taken one by one."""
         while True:
             with self._lock:
-                n = next(self._waiting, None)
-            if n is None:
-                return
+                if not self._waiting:
+                    return
+                n = self._waiting.pop()
             yield n
 
     def end(self, n: int, result: Any) -> None:
@@ -245,8 +287,49 @@ class _Work:
         self.results[n] = result
         self.done(sum(result is not None for result in self.results))
 
+    def _write(self, n: int) -> None:
+        """Write a job here; another thread translates it."""
+        if self._translator is None:
+            self._turns.enter_context(short_turns())
+            self._translator = threading.Thread(target=self._translate_waiting, name="llvm")
+            self._translator.start()
+        try:
+            one = write(self.jobs[n])
+        except Exception as fault:
+            self.end(n, fault)
+            return
+        if self._first.setdefault(one.content, n) != n:
+            self._again.append((n, one))
+            return
+        with self._lock:
+            self._pending += 1
+        self._written.put((n, one))
 
-def _feed(process: subprocess.Popen[bytes], work: _Work) -> None:
+    def _translate_waiting(self) -> None:
+        """Translate what is written until told that there is no more."""
+        while (taken := self._written.get()) is not None:
+            n, one = taken
+            try:
+                result: Any = translate(one)
+            except Exception as fault:
+                result = fault
+            self.end(n, result)
+            with self._lock:
+                self._pending -= 1
+
+    def __enter__(self) -> Work:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._turns.close()
+        if kind is not None:  # something stopped it: what was not begun is left
+            with contextlib.suppress(Empty):
+                while True:
+                    self._written.get_nowait()
+            self._written.put(None)
+
+
+def _feed(process: subprocess.Popen[bytes], work: Work) -> None:
     """Have jobs done by a worker. What it was doing when it stopped is a fault; the next job is
     someone else's."""
     assert process.stdin is not None and process.stdout is not None
@@ -257,49 +340,6 @@ def _feed(process: subprocess.Popen[bytes], work: _Work) -> None:
         except (OSError, EOFError):
             work.end(n, _stopped(process.wait(), work.jobs[n]))
             return
-
-
-def _compile_here(work: _Work) -> None:
-    """Do jobs in this process: this thread writes, another translates what is written, and what
-    then still waits both translate. Kernels of one content are translated once."""
-    written: SimpleQueue[tuple[int, Written] | None] = SimpleQueue()
-    first: dict[str, int] = {}  # the job that a content was written for
-    again: list[tuple[int, Written]] = []
-
-    def translate_waiting() -> None:
-        while (one := written.get()) is not None:
-            n, text = one
-            try:
-                result: Any = translate(text)
-            except Exception as fault:
-                result = fault
-            work.end(n, result)
-
-    translator = threading.Thread(target=translate_waiting, name="llvm")
-    with short_turns():
-        translator.start()
-        try:
-            for n in work:
-                try:
-                    one = write(work.jobs[n])
-                except Exception as fault:
-                    work.end(n, fault)
-                else:
-                    known = first.setdefault(one.content, n) != n
-                    (again.append if known else written.put)((n, one))
-            written.put(None)
-            written.put(None)
-            translate_waiting()
-        except BaseException:  # the user wants it to stop
-            with contextlib.suppress(Empty):
-                while True:
-                    written.get_nowait()
-            written.put(None)
-            raise
-        translator.join()
-    for n, one in again:
-        same = work.results[first[one.content]]
-        work.end(n, _kernel(one, same.code) if isinstance(same, Kernel) else same)
 
 
 def _send(pipe: BinaryIO | Any, value: Any) -> None:

@@ -33,14 +33,21 @@ class Stages:
     progress: Progress = _silent
     at: str = ""  # the stage that began last
     clock: Callable[[], float] = time.perf_counter
+    _inside: float = 0.0  # seconds of stages that began inside the running one
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        self.progress(name, 0, 0)
+        """Count a block's time to a stage; what stages inside it take is theirs alone."""
+        if self.at != name:
+            self.progress(name, 0, 0)
         self.at = name
+        self.seconds.setdefault(name, 0.0)  # in the order that they begin
+        outside, self._inside = self._inside, 0.0
         start = self.clock()
         yield
-        self.add(name, self.clock() - start)
+        took = self.clock() - start
+        self.add(name, took - self._inside)
+        self._inside = outside + took
 
     def add(self, name: str, seconds: float) -> None:
         """Count `seconds` to a stage or part."""
