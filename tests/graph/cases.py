@@ -288,6 +288,7 @@ def _factorisations() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     made: list[tuple[str, list[np.ndarray], dict[str, Any]]] = []
     for shape in ((2, 4, 4), (1, 3, 5), (2, 5, 3), (1, 0, 2)):
         made += [("lu", [f(*shape)], {}), ("reflectors", [f(*shape)], {})]
+        made += [("lu_complex", [f(*shape), f(*shape)], {})]
     rows = np.array([[3, 4, 3], [1, 2, 3]], np.int32)
     for flag in (False, True):
         made += [("swap_rows", [f(2, 4, 3), rows], {"reverse": flag})]

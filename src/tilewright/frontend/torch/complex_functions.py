@@ -24,10 +24,11 @@ from tilewright.frontend.torch.complex import (
     sqrt,
     tanh,
 )
-from tilewright.frontend.torch.complex_tensors import part_of
+from tilewright.frontend.torch.complex_tensors import multiplied, pair_of_ones, part_of
 from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.registry import Site
 from tilewright.graph.graph import Value
+from tilewright.ir.expr import as_int
 
 
 def scaled(n: Site, x: Complex, by: float) -> Complex:
@@ -227,3 +228,48 @@ def linalg_inv_ex(n: Site, a: Complex, *, check_errors: bool = False) -> Any:
     found, info = algebra.linalg_inv_ex(PartSite(n), doubled(n, a))
     left = n.cut(found, a.real.rank - 1, 0, a.real.shape[-1])
     return halves(n, left, a.real.rank - 2), info
+
+
+# determinants -----------------------------------------------------------------------------------
+
+
+def factored(n: Site, a: Complex) -> tuple[Complex, Complex, Value, Value]:
+    """LU, its diagonal, the exchanges and their sign, with a's own leading dimensions."""
+    lead, count = a.real.shape[:-2], a.real.shape[-1]
+    real, imag, pivots, _ = n.emit("lu_complex", *(algebra.stacked(n, p) for p in a))
+    d = [n.reshape(algebra.diagonal(n, p), (*lead, count)) for p in (real, imag)]
+    pivots = n.reshape(pivots, (*lead, count))
+    place = n.emit("add", n.counted(count), n.constant(1, "i64"))
+    own = n.emit("equal", pivots, n.cast(place, "i32"))
+    of = real.dtype
+    signs = n.emit("where", own, n.constant(1, of), n.constant(-1, of))
+    sign = n.emit("reduce_prod", signs, axes=(pivots.rank - 1,))
+    y = Complex(*(n.reshape(p, a.real.shape) for p in (real, imag)))
+    return y, Complex(*d), pivots, sign
+
+
+def signed_product(n: Site, d: Complex, sign: Value) -> Complex:
+    """The numbers along the last axis multiplied, times the sign of exchanges."""
+    axis = d.real.rank - 1
+    if as_int(d.real.shape[axis]) == 0:
+        return pair_of_ones(n, sign.shape)
+    whole = multiplied(n, d, axis)
+    return Complex(*(n.emit("mul", n.reshape(p, sign.shape), sign) for p in whole))
+
+
+@of_complex("_linalg_det.default")
+def linalg_det(n: Site, a: Complex) -> Any:
+    y, d, pivots, sign = factored(n, a)
+    return signed_product(n, d, sign), y, pivots
+
+
+@of_complex("_linalg_slogdet.default")
+def linalg_slogdet(n: Site, a: Complex) -> Any:
+    """The pivots' directions multiplied, and the sum of their magnitudes' logarithms."""
+    y, d, pivots, sign = factored(n, a)
+    size = magnitude(n, d)
+    is_zero = n.emit("equal", size, n.constant(0, size.dtype))
+    by = n.emit("reciprocal", n.emit("where", is_zero, n.constant(1, size.dtype), size))
+    turns = signed_product(n, Complex(*(n.emit("mul", p, by) for p in d)), sign)
+    total = n.emit("reduce_sum", n.emit("log", size), axes=(size.rank - 1,))
+    return turns, total, y, pivots

@@ -20,6 +20,7 @@ from tilewright.frontend.torch.reductions import reduced
 from tilewright.frontend.torch.registry import TRANSLATORS, Site, axis_of
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
+from tilewright.ir.expr import as_int
 
 
 def part_of(n: Site, *args: Any, **named: Any) -> Value:
@@ -123,15 +124,20 @@ def prod(
     if dim is None or not x.real.rank:
         x, dim = Complex(*(n.reshape(p, (p.elements,)) for p in x)), 0
     axis = axis_of(dim, x.real.rank)
-    (count,) = n.static(x.real.shape[axis : axis + 1], "how many numbers are multiplied")
-    if not count:
+    if as_int(x.real.shape[axis]) == 0:
         return pair_of_ones(n, n.shape)
+    return Complex(*(n.reshape(p, n.shape) for p in multiplied(n, x, axis)))
+
+
+def multiplied(n: Site, x: Complex, axis: int) -> Complex:
+    """The product of the one or more numbers along an axis, which stays, of size 1."""
+    (count,) = n.static(x.real.shape[axis : axis + 1], "how many numbers are multiplied")
     while count > 1:
         half = count // 2
         y = times(n, along(n, x, axis, 0, half), along(n, x, axis, half, half))
         x = joined_along(n, axis, y, along(n, x, axis, 2 * half, 1)) if count % 2 else y
         count -= half
-    return Complex(*(n.reshape(p, n.shape) for p in x))
+    return x
 
 
 @of_complex("cumprod.default")

@@ -99,6 +99,87 @@ def lu(a: Any) -> Any:
     return program(_LU, [a], a.dtype, k=least(a.shape[1], a.shape[2]))
 
 
+def _lu_complex_type(a: Any, b: Any) -> list[Type]:
+    need((a.dtype, a.shape) == (b.dtype, b.shape), "its parts are not of one type")
+    return [(b.dtype, b.shape), *_lu_type(a)]
+
+
+def _lu_complex(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
+    y, steps = a + 1j * b, min(a.shape[1:])
+    pivots, info = np.zeros((len(a), steps), np.int32), np.zeros(len(a), np.int32)
+    for at, m in enumerate(y):
+        for j in range(steps):
+            row = j + int(np.argmax(np.abs(m[j:, j].real) + np.abs(m[j:, j].imag)))
+            pivots[at, j] = row + 1
+            m[[j, row]] = m[[row, j]]
+            if m[j, j] != 0:
+                m[j + 1 :, j] /= m[j, j]
+            elif not info[at]:
+                info[at] = j + 1
+            m[j + 1 :, j + 1 :] -= np.outer(m[j + 1 :, j], m[j, j + 1 :])
+    return y.real.astype(a.dtype), y.imag.astype(a.dtype), pivots, info
+
+
+_LU_COMPLEX = """
+def lu_complex(a: T[c, m, n], b: T[c, m, n], y: T[c, m, n], z: T[c, m, n], pivots: i32[c, k],
+               info: i32[c], c: i64, m: i64, n: i64, k: i64):
+    for s in serial(0, c):
+        best = alloc(i64[1], "local")
+        over = alloc(T[2], "local")
+        info[s] = i32(0)
+        for i in serial(0, m):
+            for q in serial(0, n):
+                y[s, i, q] = a[s, i, q]
+                z[s, i, q] = b[s, i, q]
+        for j in serial(0, k):
+            best[0] = j
+            for i in serial(j + 1, m):
+                large: T = abs(y[s, best[0], j]) + abs(z[s, best[0], j])
+                if abs(y[s, i, j]) + abs(z[s, i, j]) > large:
+                    best[0] = i
+            pivots[s, j] = i32(best[0] + 1)
+            for q in serial(0, n):
+                upper: T = y[s, j, q]
+                y[s, j, q] = y[s, best[0], q]
+                y[s, best[0], q] = upper
+                other: T = z[s, j, q]
+                z[s, j, q] = z[s, best[0], q]
+                z[s, best[0], q] = other
+            u: T = y[s, j, j]
+            v: T = z[s, j, j]
+            if abs(u) + abs(v) > T(0):
+                if abs(u) >= abs(v):
+                    flat: T = v / u
+                    over[0] = T(1) / (u + v * flat)
+                    over[1] = T(0) - flat * over[0]
+                else:
+                    steep: T = u / v
+                    over[1] = T(0) - T(1) / (v + u * steep)
+                    over[0] = T(0) - steep * over[1]
+                for i in serial(j + 1, m):
+                    real: T = y[s, i, j]
+                    imag: T = z[s, i, j]
+                    y[s, i, j] = real * over[0] - imag * over[1]
+                    z[s, i, j] = real * over[1] + imag * over[0]
+            elif info[s] == i32(0):
+                info[s] = i32(j + 1)
+            for i in serial(j + 1, m):
+                p: T = y[s, i, j]
+                r: T = z[s, i, j]
+                for q in serial(j + 1, n):
+                    y[s, i, q] = y[s, i, q] - p * y[s, j, q] + r * z[s, j, q]
+                    z[s, i, q] = z[s, i, q] - p * z[s, j, q] - r * y[s, j, q]
+"""
+
+
+@operator(fusion=OPAQUE, infer=_lu_complex_type, reference=_lu_complex)
+def lu_complex(a: Any, b: Any) -> Any:
+    """As `lu` of a + ib: (its real and imaginary part, exchanges, the first zero pivot). The pivot
+    is its column's largest by the sum of its parts' magnitudes, and its inverse is Smith's (1962).
+    """
+    return program(_LU_COMPLEX, [a, b], a.dtype, k=least(a.shape[1], a.shape[2]))
+
+
 def _swap_rows_type(x: Any, pivots: Any, *, reverse: bool = False) -> Type:
     count, _, _ = stack_of_matrices(x)
     need(pivots.dtype is I32, f"pivots are i32, not {pivots.dtype}")
