@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
-from typing import Any
+from typing import Any, TypeGuard
 
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts, loop_range
@@ -171,7 +171,6 @@ class _Partition:
         first, last = self.ends(s, hot, known)
         edges = (first is not None) + (last is not None)
         if edges and weight * edges <= self.budget:
-            self.budget -= weight * edges
             return self.parts(s, known, first, last)
         if not edges and LIGHT <= weight <= self.budget:
             conds = [known.expr(h) >= const(0) for h in hot]
@@ -183,15 +182,86 @@ class _Partition:
     def asked(self, body: Stmt, conds: Sequence[Expr], weight: int, known: Facts) -> Stmt:
         """The body under a branch for each condition, so that a copy knows which of them fail: an
         edge of one axis keeps no guard of another, as if their loops were not fused."""
-        if not conds or weight > self.budget:
+        if not conds or weight > self.budget or not self.guards(body):
             return self.go(body, known)
+        if isinstance(body, Alloc) and _is_nests(body.body):
+            return body.replace(body=self.asked(body.body, conds, weight, known))
+        if _is_nests(body):  # what asks nothing is not copied
+            return seq(*(self.asked(c, conds, stores_of(c), known) for c in body.stmts))
         cond, *others = conds
         decided = known.condition(cond)
         if isinstance(decided, Const):  # by one before it: the ends of two axes may be one
             return self.asked(body, others, weight, known)
+        before = self.budget
         self.budget -= weight
         then = self.asked(body, others, weight, known.under(cond))
-        return If(cond, then, self.asked(body, others, weight, known.under(_not(cond))))
+        other = self.asked(body, others, weight, known.under(_not(cond)))
+        joined = self.joined(body, cond, then, other, known)
+        if joined is None:
+            return If(cond, then, other)
+        self.budget = before - max(0, stores_of(joined) - stores_of(then))
+        return joined
+
+    def joined(self, s: Stmt, cond: Expr, then: Stmt, other: Stmt, known: Facts) -> Stmt | None:
+        """What `s` becomes where `cond` holds and where not as one, if they differ in nothing but
+        where a loop stops and in what comes after it. None: they differ in more."""
+        if isinstance(then, If) and isinstance(other, If):  # both ask the same of another edge
+            if then.cond != other.cond or then.other is None or other.other is None:
+                return None
+            inside = self.joined(s, cond, then.then, other.then, known.under(then.cond))
+            beyond = self.joined(s, cond, then.other, other.other, known.under(_not(then.cond)))
+            return inside and beyond and If(then.cond, inside, beyond)
+        if isinstance(s, Alloc) and isinstance(then, Alloc) and isinstance(other, Alloc):
+            inner = self.joined(s.body, cond, then.body, other.body, known)
+            return None if inner is None else s.replace(body=inner)
+        if isinstance(s, Seq) and isinstance(then, Seq) and isinstance(other, Seq):
+            return self.all_joined(s, cond, then, other, known)
+        if isinstance(s, For) and s.kind == "serial":
+            return self.one_loop(s, cond, then, other, known)
+        return None
+
+    def all_joined(self, s: Seq, cond: Expr, then: Seq, other: Seq, known: Facts) -> Stmt | None:
+        """`joined`, statement by statement."""
+        if not len(s.stmts) == len(then.stmts) == len(other.stmts):
+            return None
+        loops = [c.var for c in s.stmts if isinstance(c, For)]
+        if len(set(loops)) != len(s.stmts):  # so that it is plain which became which
+            return None
+        made = [
+            self.joined(c, cond, t, o, known)
+            for c, t, o in zip(s.stmts, then.stmts, other.stmts, strict=True)
+        ]
+        return None if None in made else seq(*(m for m in made if m is not None))
+
+    def one_loop(self, s: For, cond: Expr, then: Stmt, other: Stmt, known: Facts) -> Stmt | None:
+        """`joined` of a serial loop: it stops sooner on one side, or its body is joined."""
+        inside = known.bind(s.var, *loop_range(s))
+        if isinstance(then, For) and isinstance(other, For) and _range(then) == _range(other):
+            if then.var == s.var:
+                inner = self.joined(s.body, cond, then.body, other.body, inside)
+                if inner is not None:
+                    return s.replace(body=inner)
+        sides = [(cond, *_loop_and_rest(then)), (_not(cond), *_loop_and_rest(other))]
+        guards = [g for g in self.guards(s.body) if s.var in g.vars]
+        hot = [known.expr(h) >= const(0) for h in _conditions(s.var, guards, inside)]
+        for under, loop, _ in sides:
+            if loop is None or loop.var != s.var or loop.start != s.start:
+                return None
+            here = known.under(under).bind(s.var, *loop_range(loop))
+            if not all(isinstance(h := here.condition(c), Const) and h.value for c in hot):
+                return None
+        for c in hot:
+            inside = inside.under(c)
+        body = self.go(s.body, inside)
+        (_, one, _), (_, two, _) = sides
+        if one is None or two is None or stores_of(body) > stores_of(one.body):
+            return None
+        left = [{g.cond for g in self.guards(p)} for p in (body, one.body, two.body)]
+        if not left[0] <= left[1] & left[2]:
+            return None
+        stop = one.stop if one.stop == two.stop else Select(cond, one.stop, two.stop)
+        loop = s.replace(stop=stop, body=body)
+        return seq(loop, *(If(c, seq(*rest)) for c, _, rest in sides if rest))
 
     def ends(self, s: For, hot: list[Affine], known: Facts) -> tuple[Expr | None, Expr | None]:
         """Where the middle part begins and stops (None: at the loop's own end). What streams along
@@ -220,6 +290,7 @@ class _Partition:
         end = s.stop if last is None else _clamped(last, begin, s.stop, known)
         if s.kind != "serial":
             return self.branches(s, known, begin if first is not None else None, end)
+        self.budget -= stores_of(s.body) * ((first is not None) + (last is not None))
         made: dict[int, Stmt] = {}
         stopped = self.busy(s, end, known)
         for place, start, stop in ((1, begin, end), (0, s.start, begin), (2, end, stopped)):
@@ -249,20 +320,26 @@ class _Partition:
 
     def branches(self, s: For, known: Facts, begin: Expr | None, end: Expr) -> Stmt:
         """One loop whose body asks in which part it is."""
+        conds = [] if begin is None else [begin <= s.var]
+        if end != s.stop:
+            conds.append(s.var < end)
         inside = known.bind(s.var, *loop_range(s))
-        middle, body = inside, s.body
-        late = None if end == s.stop else s.var < end
-        early = None if begin is None else s.var < begin
-        if early is not None:
-            middle = middle.under(_not(early))
-        if late is not None:
-            rest = middle.under(_not(late))
-            body = If(late, self.go(s.body, middle.under(late)), self.go(s.body, rest))
-        else:
-            body = self.go(s.body, middle)
-        if early is not None:
-            body = If(early, self.go(s.body, inside.under(early)), body)
-        return s.replace(body=body)
+        return s.replace(body=self.asked(s.body, conds, stores_of(s.body), inside))
+
+
+def _is_nests(s: Stmt) -> TypeGuard[Seq]:
+    """Loop nests one after the other that share no registers, as the parts of a tile do."""
+    return isinstance(s, Seq) and all(isinstance(c, For) and c.kind == "serial" for c in s.stmts)
+
+
+def _range(s: For) -> tuple[Var, Expr, Expr]:
+    return s.var, s.start, s.stop
+
+
+def _loop_and_rest(s: Stmt) -> tuple[For | None, Sequence[Stmt]]:
+    """A loop, and the statements after it."""
+    first, *rest = s.stmts if isinstance(s, Seq) and s.stmts else (s,)
+    return (first if isinstance(first, For) else None), rest
 
 
 def _streams(s: For) -> bool:
