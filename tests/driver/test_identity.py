@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tilewright.driver import identity
@@ -127,3 +129,27 @@ def test_every_file_of_the_compiler_counts(tmp_path: Path) -> None:
     assert identity.fingerprint(str(tmp_path)) == seen[-1]
     (tmp_path / "room" / "a.py").write_text("x = 12")
     assert identity.fingerprint(str(tmp_path)) not in seen
+
+
+@pytest.mark.parametrize("library", [True, False])
+def test_parts_are_found_where_python_finds_them(
+    library: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not library:
+        monkeypatch.setattr(identity, "_memmem", lambda: None)
+    random = np.random.default_rng(3)
+    for length in (0, 1, 2, 7, 300):
+        data = random.integers(0, 3, length, np.uint8).tobytes()
+        for part in (b"\0", b"\1\2", b"\2\0\1", b"\5"):
+            for start in (0, 1, length // 2, length, length + 1, length + 9):
+                assert identity.find(data, part, start) == data.find(part, start)
+    assert identity.find(b"x" * 5_000_000 + b"key", b"key") == 5_000_000
+
+
+def test_threads_that_hash_get_the_interpreter_soon(tmp_path: Path) -> None:
+    """Else each waits 5 ms for it after each part, while the compiler is imported."""
+    path, seen = tmp_path / "large", list[float]()
+    path.write_bytes(bytes(identity.LONG))
+    usual = sys.getswitchinterval()
+    identity.file_identity(path, None, lambda: seen.append(sys.getswitchinterval()))
+    assert len(seen) == 1 and seen[0] < usual == sys.getswitchinterval()

@@ -15,6 +15,7 @@ back. So a file is only remembered once it was left alone for two minutes.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import json
 import os
@@ -29,6 +30,7 @@ from typing import Any
 from tilewright import __version__
 from tilewright.support import knobs
 from tilewright.support.cache import Cache, make_key
+from tilewright.support.handover import short_turns
 
 LONGEST = 1024  # bytes of a name
 LARGE = 1 << 20  # bytes from which reading a file again costs more than remembering it
@@ -121,7 +123,8 @@ def read_content(
     if len(starts) < 2:
         parts = list(map(chunk, starts))
     else:
-        with ThreadPoolExecutor(min(len(starts), MOST_READERS, os.cpu_count() or 1)) as pool:
+        readers = min(len(starts), MOST_READERS, os.cpu_count() or 1)
+        with short_turns(), ThreadPoolExecutor(readers) as pool:
             found = pool.map(chunk, starts)
             if meanwhile is not None and nbytes >= LONG:
                 meanwhile()
@@ -134,7 +137,7 @@ def read_content(
 
 def external_names(data: bytes) -> Iterator[str]:
     """The files that an ONNX model may have its weights in: what follows the key "location"."""
-    at = data.find(LOCATION)
+    at = find(data, LOCATION)
     while at >= 0:
         start = at + len(LOCATION)
         length, start = (data[start : start + 1] or b"\0")[0], start + 1
@@ -144,7 +147,30 @@ def external_names(data: bytes) -> Iterator[str]:
             text = data[start : start + length].decode(errors="replace")
             if text.isprintable() and not Path(text).is_absolute():
                 yield text
-        at = data.find(LOCATION, start)
+        at = find(data, LOCATION, start)
+
+
+def find(data: bytes, part: bytes, start: int = 0) -> int:
+    """`data.find(part, start)`, in a third of the time and without the interpreter, which another
+    thread may have meanwhile."""
+    memmem = _memmem()
+    if memmem is None or start > len(data):
+        return data.find(part, start)
+    base: int = ctypes.cast(data, ctypes.c_void_p).value or 0
+    at = memmem(base + start, len(data) - start, part, len(part))
+    return -1 if at is None else at - base
+
+
+@lru_cache
+def _memmem() -> Any:
+    """The C library's function, where it has one."""
+    try:
+        found = ctypes.CDLL(None).memmem
+    except (OSError, TypeError, AttributeError):
+        return None
+    found.restype = ctypes.c_void_p
+    found.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
+    return found
 
 
 def machine_identity() -> str:
