@@ -156,7 +156,7 @@ def find(data: bytes, part: bytes, start: int = 0) -> int:
     memmem = _memmem()
     if memmem is None or start > len(data):
         return data.find(part, start)
-    base: int = ctypes.cast(data, ctypes.c_void_p).value or 0
+    base: int = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
     at = memmem(base + start, len(data) - start, part, len(part))
     return -1 if at is None else at - base
 
