@@ -15,6 +15,7 @@ from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.plan_memory import plan_memory
 from tilewright.graph.passes.run_together import run_together
 from tilewright.ir.expr import Var
+from tilewright.runtime.profile import Roofline
 from tilewright.target.target import target
 
 RNG = np.random.default_rng(5)
@@ -149,6 +150,18 @@ def host_texts(graph) -> list[str]:
     watching = [lambda step, _, after, __: seen.append(after) if step == "host" else None]
     compile_graph(graph, [target("cpu")], 2, observers=watching)
     return seen
+
+
+def test_a_profile_counts_each_of_a_team():
+    """Their time is parted by their work."""
+    exe = tw.compile(two_layers("lstm"), threads=2, cache=False)
+    x = RNG.standard_normal((9, 2, 8)).astype(np.float32)
+    profile = exe.profile(x, seconds=0.0, machine=Roofline(1, 1))
+    layers = [k for k in profile if k.ops == ("lstm",)]
+    assert len(layers) == 4 and all(k.launches == 1 for k in layers)
+    for a, b in (layers[:2], layers[2:]):
+        assert a.microseconds > 0 and abs(a.microseconds - b.microseconds) < 0.01 * a.microseconds
+    assert sum(k.microseconds for k in profile) < 1.01 * profile.microseconds
 
 
 @pytest.mark.parametrize("lengths", [False, True])

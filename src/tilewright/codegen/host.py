@@ -63,8 +63,8 @@ class Launch:
 
 @record
 class Together:
-    """Launches that wait for each other in rows only: each row runs on one thread, all at once. In
-    the manifest's account they count for the first one's kernel."""
+    """Launches that wait for each other in rows only: each row runs on one thread, all at once. The
+    runtime times them as the first one's kernel; profiles part that (`runtime/profile.py`)."""
 
     rows: tuple[tuple[Launch, ...], ...]
 

@@ -135,6 +135,7 @@ def assemble(
             "targets": [str(code.machine) for code in codes],
             **({"measured": tells} if tells else {}),
             **({"fallbacks": told} if (told := fallbacks(codes)) else {}),
+            **({"together": teams} if (teams := _teams(fused, groups)) else {}),
         },
     )
     program = abi.Program(
@@ -383,6 +384,12 @@ def _work(func: Func) -> tuple[Expr, Expr]:
     for buffer, count in touched(func).items():
         nbytes = nbytes + sizes.size((sizes.size(count) * buffer.dtype.bits + 7) // 8)
     return flops(func), nbytes
+
+
+def _teams(fused: FusedGraph, groups: Sequence[FusedGroup]) -> list[list[int]]:
+    """The kernels, by number, that run at once."""
+    number = {g.name: n for n, g in enumerate(groups)}
+    return [[number[fused.groups[n].name] for n in team] for team in fused.together]
 
 
 def _info(name: str, group: FusedGroup, work: tuple[Expr, Expr], own: Own) -> abi.KernelInfo:

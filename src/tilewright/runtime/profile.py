@@ -126,8 +126,14 @@ def tabulate(
     """The rows of a profile, from what each kernel took and how often it was launched in `runs`
     runs with these values of the symbols."""
     times: list[KernelTime] = []
-    for kernel, spent, count in zip(manifest.kernels, nanoseconds, launches, strict=True):
-        flops, nbytes = evaluate(kernel.flops, dims), evaluate(kernel.bytes, dims)
+    work = [(evaluate(k.flops, dims), evaluate(k.bytes, dims)) for k in manifest.kernels]
+    nanoseconds, launches = list(nanoseconds), list(launches)
+    for team in manifest.notes.get("together", []):
+        part_among(team, [work[k][0] for k in team], nanoseconds, launches)
+    for n, (kernel, spent, count) in enumerate(
+        zip(manifest.kernels, nanoseconds, launches, strict=True)
+    ):
+        flops, nbytes = work[n]
         least = machine.seconds(flops, nbytes) * count
         times.append(
             KernelTime(
@@ -143,6 +149,18 @@ def tabulate(
             )
         )
     return tuple(times)
+
+
+def part_among(
+    team: Sequence[int], flops: Sequence[int], nanoseconds: list[int], launches: list[int]
+) -> None:
+    """Part the time of kernels that run at once, which is noted for the first of them, by their
+    work: how long each of them took nobody measures."""
+    first, whole = team[0], sum(flops)
+    spent, count = nanoseconds[first], launches[first]
+    for k, own in zip(team, flops, strict=True):
+        nanoseconds[k] = spent * own // whole if whole else spent // len(team)
+        launches[k] = count
 
 
 _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
