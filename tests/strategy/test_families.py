@@ -23,6 +23,8 @@ from tilewright.graph.ops.packed import pack, pack_dense, pack_transposed
 from tilewright.graph.ops.winograd import pack_winograd
 from tilewright.graph.passes.channels import Channels, Packing
 from tilewright.graph.passes.choose_layouts import choose_layouts
+from tilewright.ir.walk import stores
+from tilewright.lower.pipeline import lower
 from tilewright.schedule.schedule import replay
 from tilewright.schedule.trace import Trace
 from tilewright.strategy.select import default
@@ -240,6 +242,20 @@ def test_depthwise_copies_its_image_only_where_cuts_are_too_much_code(taps, copi
     )
     made = default(te.func("depthwise", [image, weights], [result]), machine, strict=True)
     assert ("pad" in made.blocks()) == copied
+
+
+def test_depthwise_is_cut_for_columns_only():
+    """At the upper and lower end of an image a loop over rows of taps is shorter, and that is all:
+    a strip has code for the left end, the right end and between."""
+    machine = target("cpu -mcpu=x86-64-v4")
+    image = te.placeholder((1, 2, 56, 56, 16), name="image")
+    weights = te.placeholder((2, 3, 3, 16), name="weights")
+    result = OPERATORS["depthwise_packed"].define(
+        image, weights, strides=(1, 1), pads=((1, 1), (1, 1)), dilations=(1, 1)
+    )
+    made = default(te.func("depthwise", [image, weights], [result]), machine, strict=True)
+    whole = [s for s in stores(lower(made.func, machine).body) if s.buffer.scope == "global"]
+    assert len(whole) == 3
 
 
 @pytest.mark.parametrize("stride", [2, 3])

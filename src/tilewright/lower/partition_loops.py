@@ -153,7 +153,7 @@ class _Partition:
         if isinstance(s, Alloc | Let):
             return s.map_children(lambda c: self.go(c, known) if isinstance(c, Stmt) else c)
         if isinstance(s, Store) and self.params:  # the part's own ends say more than its loop's
-            return s.replace(value=_decided(s.value, known))
+            return s.replace(value=decided(s.value, known))
         return s
 
     def cut(self, s: For, known: Facts) -> Stmt | None:
@@ -458,14 +458,17 @@ def _reads(e: Select) -> bool:
     return any(isinstance(n, Load) for side in (e.then, e.other) for n in visit(side))
 
 
-def _decided(e: Any, known: Facts) -> Any:
-    """An expression without the choices that are made already."""
+def decided(e: Any, known: Facts) -> Any:
+    """An expression, or the expressions of a statement, without the choices that are made
+    already."""
+    if isinstance(e, For):
+        known = known.bind(e.var, *loop_range(e))
     if isinstance(e, Select):
         cond = known.condition(e.cond)
         if isinstance(cond, Const):
-            return _decided(e.then if cond.value else e.other, known)
+            return decided(e.then if cond.value else e.other, known)
         e = e.replace(cond=cond)
-    return e.map_children(lambda c: _decided(c, known)) if isinstance(e, Expr) else e
+    return e.map_children(lambda c: decided(c, known)) if isinstance(e, Expr | Stmt) else e
 
 
 def stores_of(s: Stmt) -> int:

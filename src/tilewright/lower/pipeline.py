@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from tilewright.arith.simplify import simplify_func
 from tilewright.ir.stmt import Alloc, Block, Func
 from tilewright.ir.walk import statements
+from tilewright.lower.bound_loops import bound_loops
 from tilewright.lower.compact_buffers import compact_buffers
 from tilewright.lower.flatten import flatten
 from tilewright.lower.insert_barriers import insert_barriers
@@ -56,6 +57,8 @@ CPU = (
     Pass("overlap_tails", _always(overlap_tails), "loops", "loops"),
     # once buffers count from their tile on; conditions that it drops need no copies
     Pass("narrow_tails", _always(narrow_tails), "loops", "loops"),
+    # before loops around are cut for what these loops ask
+    Pass("bound_loops", _always(bound_loops), "loops", "loops"),
     # while conditions are affine in loops of their own
     Pass("partition_loops", _always(partition_loops), "loops", "loops"),
     # one address for each access from here on

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from tilewright.ir.expr import Load, Select, as_int
 from tilewright.ir.walk import blocks, stores
+from tilewright.lower.bound_loops import BOUNDED
 from tilewright.lower.partition_loops import BUDGET
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role
@@ -61,7 +62,8 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     pad = decide_pad(schedule, anchor.pad, cheap, shared, c)
     if anchor.pad is not None and pad == "whole":
         stream(schedule, anchor.pad, target, threads)
-    if anchor.pad is not None and pad == "none" and known:
+    flat = rows == 1  # taps of a row are rows of the image all together, or none
+    if anchor.pad is not None and pad == "none" and known and not flat:
         schedule.compute_inline(anchor.pad)
     y, y_inner = split(schedule, y, rows) if rows > 1 else (y, "")
     x_outer, x_inner = split(schedule, x, columns)
@@ -75,8 +77,8 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     count = 5 + len(deep)
     (*_, own_y, own_x, own_i), reduced = own[:count], own[count:]
     fill_registers(schedule, anchor.block, (own_y, own_x), own_i, reduced, lanes, written=1)
-    if anchor.pad is not None and pad == "none" and not known:
-        skip_rows(schedule, name, reduced)
+    if anchor.pad is not None and pad == "none" and (flat or not known):
+        skip_rows(schedule, name, reduced, bounded=known)
         schedule.compute_inline(anchor.pad)
     unroll(schedule, y_inner, x_inner, several)
     vectorize(schedule, lane)
@@ -101,10 +103,14 @@ def decide_pad(schedule: Schedule, pad: str | None, cheap: bool, shared: bool, c
     return schedule.decide("pad", "none" if moves and cheap else pick, ways)
 
 
-def skip_rows(schedule: Schedule, anchor: str, taps: Sequence[str]) -> None:
-    """Ask once for all taps of a row whether it is one of the image: an open height is not cut
-    where rows begin and end to be."""
+def skip_rows(
+    schedule: Schedule, anchor: str, taps: Sequence[str], *, bounded: bool = False
+) -> None:
+    """Ask once for all taps of a row whether it is one of the image, or have a loop over those
+    that are (`bounded`): the height is not cut where rows begin and end to be."""
     image = image_of(schedule, anchor).buffer.name
     for loop in taps[:-1]:
         if loop:
             schedule.skip_zeros(image, loop)
+            if bounded:
+                schedule.annotate(loop, BOUNDED, True)
