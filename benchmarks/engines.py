@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 
-from benchmarks import compilers
 from benchmarks.subject import Arrays, Call, Subject
 
 
@@ -77,6 +77,13 @@ def inductor(subject: Subject, threads: int) -> Call:
     return torch(subject, threads, compiled=True)
 
 
+def compiler(name: str) -> Callable[[Subject, int], Call]:
+    """One of `benchmarks.compilers`, imported when it loads a model: others' processes need not."""
+    return lambda subject, threads: getattr(import_module("benchmarks.compilers"), name)(
+        subject, threads
+    )
+
+
 @dataclass(frozen=True)
 class Engine:
     """An engine's loader, the package it needs and the distribution that has it."""
@@ -104,9 +111,9 @@ ENGINES = {
     "openvino": Engine(openvino, "openvino"),
     "torch": Engine(torch, "torch"),
     "inductor": Engine(inductor, "torch"),
-    "ncnn": Engine(compilers.ncnn, "ncnn"),
-    "mnn": Engine(compilers.mnn, "MNN"),
-    "iree": Engine(compilers.iree, "iree", "iree-base-compiler"),
-    "tvm": Engine(compilers.tvm, "tvm", "apache-tvm"),
-    "xla": Engine(compilers.xla, "torchax", "jaxlib"),
+    "ncnn": Engine(compiler("ncnn"), "ncnn"),
+    "mnn": Engine(compiler("mnn"), "MNN"),
+    "iree": Engine(compiler("iree"), "iree", "iree-base-compiler"),
+    "tvm": Engine(compiler("tvm"), "tvm", "apache-tvm"),
+    "xla": Engine(compiler("xla"), "torchax", "jaxlib"),
 }

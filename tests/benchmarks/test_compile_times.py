@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import compilers
 from benchmarks.compile_times import AGAIN, Found, first_run, measure, page, resident
-from benchmarks.engines import OURS
+from benchmarks.engines import ENGINES, OURS
+from benchmarks.subject import Subject
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
@@ -74,3 +76,17 @@ def test_the_page_has_all_of_it() -> None:
     assert "| together | | | 3.0 | 4.5 |" in text
     (row,) = [line for line in text.splitlines() if line.startswith("| net | 0.12")]
     assert row.split(" | ")[-1] == "0.62 |"  # 3.0 less the stages and the run
+
+
+def test_a_first_run_imports_nothing_for_other_compilers() -> None:
+    """It would count as time that the engine takes."""
+    code = "import sys, benchmarks.first_run; print('benchmarks.compilers' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_other_compilers_are_found_when_they_load_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilers, "tvm", lambda subject, threads: (subject, threads))
+    assert ENGINES["tvm"].load(Subject("m", 1, Path("m.onnx")), 2) == (
+        Subject("m", 1, Path("m.onnx")), 2,
+    )  # fmt: skip
