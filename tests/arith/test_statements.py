@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from index_programs import random_condition, random_index
 
+from tilewright.arith.affine import Affine, Forms
 from tilewright.arith.simplify import simplify_func
 from tilewright.ir import interp
 from tilewright.ir.dtype import DType, f32, i8, i32, i64
@@ -252,3 +253,29 @@ def f(A: f32[64], B: f32[64], n: i64):
         interp.run(before, *expected, symbols={"n": n})
         interp.run(after, *arrays, symbols={"n": n})
         np.testing.assert_array_equal(arrays[1], expected[1])
+
+
+def test_a_name_for_choices_is_known_by_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No proof tries each way of each choice: they would be twice as many with each name."""
+    lines, last = ["def f(A: f32[4096], B: f32[4096], n: i64, m: i64):"], "0"
+    for k in range(1, 9):
+        lines.append(f"    a{k}: i64 = {last} + select(n >= {k * 3}, {k}, 0)")
+        last = f"a{k}"
+    lines += [
+        "    for i in serial(0, m):",
+        f"        if i * 4 + {last} < n * m + 4:",
+        f"            B[(i * 4 + {last}) // 4] = A[i]",
+        f"        if {last} < 37:",
+        "            B[0] = 1.0",
+        "",
+    ]
+    steps, proved = [0], Forms._proved
+
+    def counted(self: Forms, form: Affine, depth: int) -> bool:
+        steps[0] += 1
+        return proved(self, form, depth)
+
+    monkeypatch.setattr(Forms, "_proved", counted)
+    made = simplify_func(parse_func("\n".join(lines)))
+    assert steps[0] < 20
+    assert "< 37" not in print_func(made)  # together, they are 36 at most

@@ -12,7 +12,7 @@ from tilewright.ir.text import print_expr, print_func
 from tilewright.ir.verify import verify
 from tilewright.ir.walk import visit
 from tilewright.lower.lower_blocks import lower_blocks
-from tilewright.lower.narrow_tails import narrow_tails
+from tilewright.lower.narrow_tails import covers, narrow_tails
 from tilewright.lower.partition_loops import partition_loops
 from tilewright.lower.pipeline import simplify
 
@@ -141,10 +141,11 @@ def test_a_register_tile() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wide", "tails"), [(4, [4, 2, 1]), (8, [8, 4, 2, 1]), (12, [8, 4, 2, 1]), (3, [2, 1])]
+    ("wide", "tails"), [(4, [4, 2, 1]), (8, [8, 6, 4, 1]), (12, [8, 6, 4, 1]), (3, [2, 1])]
 )
-def test_sums_of_three_rounds_take_one_of_them_twice(wide: int, tails: list[int]) -> None:
-    """3, 7 and 11 rounds are 1, 1 and 2 tiles, each of which reads what the rounds share."""
+def test_sums_of_which_the_last_are_taken_again(wide: int, tails: list[int]) -> None:
+    """Each tile reads what its rounds share, and few sums wait for themselves: three rounds are
+    taken as four, as two would be, five as six, thirteen as eight and six."""
     text = TILE.replace("7", str(wide)).replace("+ 6", f"+ {wide - 1}")
     made = narrowed(text)
     assert unrolled(made) == [w for width in (wide, *tails) for w in [width] * 3]
@@ -207,7 +208,22 @@ def test_rounds_that_ask_where_they_are_are_not_taken_twice() -> None:
     """Where such a round is would be a choice by the size in itself."""
     reading = "select(o * 7 + i >= 1, A[o * 7 + i - 1, k], 0.0)"
     asking = narrowed(TILE.replace("A[o * 7 + i, k]", reading))
-    assert "again" in print_func(narrowed(TILE)) and "again" not in print_func(asking)
+    assert "count" in print_func(narrowed(TILE)) and "count" not in print_func(asking)
+
+
+@pytest.mark.parametrize("sums", [1, 2, 3, 4, 6, 12])
+@pytest.mark.parametrize("wide", range(2, 32))
+def test_narrower_tiles_cover_every_rest(wide: int, sums: int) -> None:
+    """With no more rounds taken again than the last tile has; as many rounds are always the same
+    tiles, and together they are little more code than a whole one."""
+    found = covers(wide, sums)
+    assert [*found] == [*range(1, wide)]
+    assert all(sum(tiles) == r + again for r, (tiles, again) in found.items())
+    assert all(again < tiles[-1] for tiles, again in found.values())
+    together = {r + again: tiles for r, (tiles, again) in found.items()}
+    assert all(together[r + again] == tiles for r, (tiles, again) in found.items())
+    used = {w for tiles, _ in found.values() for w in tiles}
+    assert sum(used) <= 2.6 * wide
 
 
 def test_rows_and_vectors() -> None:

@@ -108,11 +108,16 @@ def loop_range(loop: For) -> tuple[int | Expr | None, int | Expr | None]:
     return first, loop.stop - 1 if outlasts(loop.stop, loop.body) else None
 
 
-def let_range(let: Let) -> tuple[Expr | None, Expr | None]:
+def let_range(let: Let, known: Facts) -> tuple[int | Expr | None, int | Expr | None]:
     """The range of a let's variable. Of nothing too it has to be bound: a loop that ran before may
-    have had the same variable, and what was known of it holds no more."""
-    known = let.value.dtype is i64 and outlasts(let.value, let.body)
-    return (let.value, let.value) if known else (None, None)
+    have had the same variable, and what was known of it holds no more. Of a choice the bounds are
+    enough: proofs would try each of its ways, and those of choices inside it."""
+    if let.value.dtype is not i64 or not outlasts(let.value, let.body):
+        return None, None
+    if not any(isinstance(n, Select) for n in visit(let.value)):
+        return let.value, let.value
+    low, high = known.bounds(known.affine(let.value))
+    return None if low == -inf else int(low), None if high == inf else int(high)
 
 
 def outlasts(e: Expr, body: Stmt | None) -> bool:
@@ -458,7 +463,7 @@ class _Statements:
         if isinstance(value, Const | Var):
             return self.go(substitute(s.body, {s.var: value}), known)
         s = s if value is s.value else s.replace(value=value)
-        body = self.go(s.body, known.bind(s.var, *let_range(s)))
+        body = self.go(s.body, known.bind(s.var, *let_range(s, known)))
         if s.var not in free_vars(body):
             return body
         return s if body is s.body else s.replace(body=body)

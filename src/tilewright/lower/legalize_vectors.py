@@ -56,7 +56,7 @@ class _Legalize:
                 return made.replace(kind="serial")
             return made.replace(kind="serial") if made.kind == "pipeline" else made
         if isinstance(s, Let):
-            body = self.go(s.body, known.bind(s.var, *let_range(s)))
+            body = self.go(s.body, known.bind(s.var, *let_range(s, known)))
             return s if body is s.body else s.replace(body=body)
         if isinstance(s, If):
             then = self.go(s.then, known.during(s.cond, s.then))

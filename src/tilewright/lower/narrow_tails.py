@@ -4,24 +4,27 @@ is computed in narrower ones.
 In: stage "loops". Out: stage "loops". A register tile is unrolled; over an open extent each of its
 rounds would ask whether it is still inside, and nothing would stay in registers. The one idea: a
 tile that is whole asks once, and what a last one leaves over, r rounds of T, is a sum of powers of
-two: for each that may be in r there is a tile of that width, without conditions. Of sums, 4k + 3
-rounds are taken as 4k + 4, the last of them twice: each tile reads all that the rounds share. Where
+two: for each that may be in r there is a tile of that width, without conditions. Of sums, few of
+which wait for themselves, up to three rounds are taken twice where that makes fewer tiles. Where
 windows reach over the end of a row, what the last rounds ask is asked by them alone, each a tile by
 itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts, loop_range
-from tilewright.ir.dtype import i64
+from tilewright.ir.dtype import bool_, i64
 from tilewright.ir.expr import (
     Binary,
+    BinaryOp,
     Call,
+    Const,
     Expr,
     Load,
     Select,
@@ -38,7 +41,8 @@ from tilewright.lower.partition_loops import BOUNDS, own_memory
 from tilewright.support.node import Node
 
 Names = frozenset[Var]
-THREE = 3  # rounds beyond a multiple of 4: two tiles, where one may do
+BUSY = 8  # sums that keep a machine busy, none waiting for the one before it
+MOST_AGAIN = 3  # rounds that a tile takes a second time: each has addresses of its own
 MOST_EDGES = 4  # rounds at the end of a row, each with code of its own
 
 
@@ -122,28 +126,51 @@ class _Narrow:
         return None
 
     def steps(self, body: Stmt, tile: _Tile, own: set[Buffer], rest: Var) -> Stmt:
-        """The rounds that a last tile leaves over, in tiles of powers of two."""
+        """The rounds that a last tile leaves over, in narrower tiles."""
         most = tile.wide - (tile.unit == 1)  # all vectors, if the last of them is cut
-        again, count, steps = Var(fresh("again", self.taken)), rest, list[Stmt]()
-        twice = tile.unit == 1 and most >= THREE and accumulates(body, own)
-        twice = twice and not _asks(body, tile)  # where a round is would be a choice in itself
-        if twice:
-            count = Var(fresh("count", self.taken))
-            most += most % 4 == THREE
+        twice = tile.unit == 1 and most > 1 and accumulates(body, own)
+        if twice and not _asks(body, tile):  # where a round is would be a choice in itself
+            return self.repeating(body, tile, own, rest)
+        steps = list[Stmt]()
         wide = 1 << most.bit_length() - 1
         while wide:
             at = Var(fresh("at", self.taken))
-            spare = None
-            if twice and wide > THREE:  # in the last of the tiles
-                spare = Select(count % const(wide) < const(1), again, const(0))
-            step = _Window(tile, own, at, wide, spare=spare).stmt(body)
-            there = count // const(wide) % const(2) > const(0)
-            steps.append(If(there, Let(at, count - count % const(2 * wide), step)))
+            step = _Window(tile, own, at, wide).stmt(body)
+            there = rest // const(wide) % const(2) > const(0)
+            steps.append(If(there, Let(at, rest - rest % const(2 * wide), step)))
             wide //= 2
-        made = seq(*steps)
-        if not twice:
-            return made
-        return Let(again, rest % const(4) // const(THREE), Let(count, rest + again, made))
+        return seq(*steps)
+
+    def repeating(self, body: Stmt, tile: _Tile, own: set[Buffer], rest: Var) -> Stmt:
+        """The same of sums, of which the last may be computed again: of more rounds than there are,
+        where that makes fewer tiles."""
+        found = covers(tile.wide, sums_of_a_round(body, tile.loops, own))
+        counts = {0: (), **{r + again: tiles for r, (tiles, again) in found.items()}}
+        among, count = [*counts], Var(fresh("count", self.taken))
+        made: list[tuple[Stmt, Var, Expr]] = []  # a tile, and where the next one begins
+        at: Expr = const(0)
+        for wide in sorted({w for tiles in counts.values() for w in tiles}, reverse=True):
+            there = _is_one_of(count, [wide in tiles for tiles in counts.values()], among)
+            ends = _is_one_of(count, [tiles[-1:] == (wide,) for tiles in counts.values()], among)
+            most = max((n for tiles, n in found.values() if tiles[-1] == wide), default=0)
+            again = Var(fresh("again", self.taken))
+            back = [Var(fresh("back", self.taken)) for _ in range(most)]
+            step = _Window(tile, own, at, wide, back=back).stmt(body)
+            for n in range(most, 0, -1):
+                step = Let(back[n - 1], Select(again >= const(n), const(1), const(0)), step)
+            if most:
+                step = Let(again, Select(ends, count - rest, const(0)), step)
+            following = Var(fresh("at", self.taken))
+            made.append((If(there, step), following, at + Select(there, const(wide), const(0))))
+            at = following
+        steps = made[-1][0]
+        for step, following, value in reversed(made[:-1]):
+            steps = seq(step, Let(following, value, steps))
+        rounded: Expr = const(0)
+        for r, (_, more) in found.items():
+            if r == 1 or r - 1 + found[r - 1][1] != r + more:
+                rounded = Select(rest >= const(r), const(r + more), rounded)
+        return Let(count, rounded, steps)
 
     def edges(self, body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> list[Stmt]:
         """The last rounds that ask, those of them that are of this tile."""
@@ -309,6 +336,56 @@ def accumulates(body: Stmt, own: set[Buffer]) -> bool:
     )
 
 
+def sums_of_a_round(body: Stmt, loops: set[Var], own: set[Buffer]) -> int:
+    """How many sums a round of a tile's loops has, which do not wait for each other."""
+
+    def most(s: Any, count: int) -> int:
+        if isinstance(s, For) and s.kind == "unroll" and s.var not in loops:
+            count *= as_int(s.extent) or 1
+        if isinstance(s, Store):
+            return count if accumulates(s, own) else 1
+        return max((most(c, count) for c in s.children() if isinstance(c, Stmt)), default=1)
+
+    return most(body, 1)
+
+
+def covers(wide: int, sums: int) -> dict[int, tuple[tuple[int, ...], int]]:
+    """For each number of rounds that a tile of `wide` may leave over: the narrower tiles that take
+    least time, of decreasing width, each of them at most once, and how many rounds more they have.
+    A tile of fewer sums than wait for each other takes as long as one of so many."""
+    busy = -(-BUSY // sums)
+    least = next(n for n in (4, 2, 1) if n == 1 or (n <= busy and n < wide))
+    widths = {1, *(1 << k for k in range(wide.bit_length()) if least <= 1 << k <= wide)}
+    if least == 4:
+        widths.add(max(widths) * 3 // 4 if max(widths) > least else 2)
+    tiles: dict[int, tuple[int, ...]] = {}  # of so many rounds together
+    for n in range(len(widths), 0, -1):
+        for chosen in combinations(sorted(widths, reverse=True), n):
+            known = tiles.get(sum(chosen), chosen)
+            tiles[sum(chosen)] = min(chosen, known, key=lambda c: sum(max(w, busy) for w in c))
+    found: dict[int, tuple[tuple[int, ...], int]] = {}
+    for r in range(1, wide):
+        fit = [n for n in tiles if 0 <= n - r < min(tiles[n][-1], MOST_AGAIN + 1)]
+        best = min(fit, key=lambda n: (sum(max(w, busy) for w in tiles[n]), len(tiles[n]), n))
+        found[r] = tiles[best], best - r
+    return found
+
+
+def _is_one_of(count: Var, chosen: Sequence[bool], among: Sequence[int]) -> Expr:
+    """Whether `count`, one of some increasing numbers, is one of those that are chosen."""
+    runs: list[Expr] = []
+    for i, yes in enumerate(chosen):
+        if yes and (i == 0 or not chosen[i - 1]):
+            end = next((k for k in range(i, len(chosen)) if not chosen[k]), len(chosen))
+            bounds = [count >= const(among[i])] if i else []
+            bounds += [count < const(among[end])] if end < len(chosen) else []
+            runs.append(all_of(bounds) if bounds else Const(True, bool_))
+    found = runs[0] if runs else Const(False, bool_)
+    for run in runs[1:]:
+        found = Binary(BinaryOp.logical_or, found, run)
+    return found
+
+
 def _accesses(s: Any, tile: _Tile, inside: bool) -> Iterator[tuple[Node, bool]]:
     """Every access below `s`, what else forbids a separation, and whether it is in one of the
     tile's loops."""
@@ -328,8 +405,9 @@ def _accesses(s: Any, tile: _Tile, inside: bool) -> Iterator[tuple[Node, bool]]:
 
 class _Window:
     """The rounds from `at` on, `wide` of them (at None: all), without the tile's conditions;
-    `asks`: with the choices that other rounds are free of; the last round does what the one before
-    does where `spare` is 1, not 0. The body's own buffers count from the window's first round."""
+    `asks`: with the choices that other rounds are free of. `back`: 0 or 1 each, by which the last
+    round, two and three rounds are earlier, to do what the one before them does. The body's own
+    buffers count from the window's first round."""
 
     def __init__(
         self,
@@ -339,9 +417,10 @@ class _Window:
         wide: int = 0,
         *,
         asks: bool = False,
-        spare: Expr | None = None,
+        back: Sequence[Var] = (),
     ) -> None:
-        self.tile, self.own, self.at, self.wide, self.spare = tile, own, at, wide, spare
+        self.tile, self.own, self.at, self.wide = tile, own, at, wide
+        self.back = back
         self.keeps = at is not None and tile.unit > 1  # the last of its vectors may be cut
         self.free = set[Expr]() if asks else tile.free
 
@@ -377,7 +456,9 @@ class _Window:
             if e not in self.tile.loops:
                 return e
             at = e + self.at
-            return at if self.spare is None else at - self.spare * (e // const(self.wide - 1))
+            for n, back in enumerate(self.back):  # the last n + 1 rounds are earlier
+                at = at - back * ((e + n) // const(self.wide - 1))
+            return at
         if isinstance(e, Load) and e.buffer in self.own:
             return e
         return e.map_children(self.expr)
