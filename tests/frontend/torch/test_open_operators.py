@@ -49,6 +49,18 @@ def test_factors() -> None:
     check(f, drawn(5, 5), {0: H, 1: H}, (4, 4), (9, 9), tolerance=1e-4)
 
 
+def test_singular_values_of_either_side() -> None:
+    """Which side is longer the run finds: two matrices that are compared by what they multiply
+    to."""
+
+    def f(x: Tensor) -> list[Tensor]:
+        u, s, vh = torch.linalg.svd(x, full_matrices=False)
+        eye = (u.mT @ u, vh @ vh.mT)
+        return [s, (u * s[..., None, :]) @ vh, *eye, torch.linalg.pinv(x)]
+
+    check(f, drawn(2, 5, 6), {1: H, 2: W}, (2, 4, 7), (2, 9, 5), (2, 5, 5), tolerance=1e-4)
+
+
 @pytest.mark.parametrize("size", [3, 50])
 def test_the_first_that_are_not_zero(size: int) -> None:
     def f(x: Tensor) -> Tensor:

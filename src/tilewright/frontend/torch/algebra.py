@@ -15,7 +15,8 @@ from tilewright.frontend.torch.registry import Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.graph.operator import broadcast_shape
-from tilewright.ir.expr import as_int, maximum, minimum
+from tilewright.graph.ops.factor import least
+from tilewright.ir.expr import as_int, maximum
 
 # stacks of matrices
 
@@ -73,14 +74,6 @@ def triangle(n: Site, x: Value, upper: bool, offset: int = 0) -> Value:
         side = "greater_equal" if upper else "less_equal"
         mask = n.emit(side, ahead(n, *x.shape[-2:]), n.constant(offset, "i64"))
     return n.emit("where", mask, x, n.constant(0, x.dtype))
-
-
-def least(a: Any, b: Any) -> Any:
-    """The lesser of two sizes."""
-    a, b = sizes.size(a), sizes.size(b)
-    if sizes.is_never_more(a, b):
-        return a
-    return b if sizes.is_never_more(b, a) else sizes.size(minimum(a, b))
 
 
 def diagonal(n: Site, x: Value) -> Value:
@@ -359,6 +352,12 @@ def linalg_eigh(n: Site, a: Value, UPLO: str = "L", compute_v: bool = True) -> A
     return n.reshape(w, a.shape[:-1]), vectors
 
 
+def padded_rows(n: Site, x: Value, rows: Any) -> Value:
+    """A stack of matrices with rows of zeros below, `rows` in all."""
+    more = sizes.size(rows - x.shape[1])
+    return n.emit("pad", x, before=(0, 0, 0), after=(0, more, 0))
+
+
 def singular(n: Site, a: Value, full: bool) -> tuple[Value, Value, Value]:
     """U, the singular values and Vᵀ of a stack of matrices.
 
@@ -366,10 +365,17 @@ def singular(n: Site, a: Value, full: bool) -> tuple[Value, Value, Value]:
     U but for signs, complete even where singular values are zero.
     """
     rows, columns = a.shape[1:]
-    if least(rows, columns) not in (rows, columns):
-        raise Refusal(
-            "which of its matrix's sides is longer is only known at run time", "fix one of them"
-        )
+    least_side = least(rows, columns)
+    if least_side not in (rows, columns):
+        if full:
+            raise Refusal(
+                "which of its matrix's sides is longer is only known at run time",
+                "fix one of them, or take full_matrices=False",
+            )
+        y, tau = n.emit("reflectors", a)  # a = Q R: the rows of R are as many as the lesser side
+        r = triangle(n, n.cut(y, 1, 0, least_side), True)
+        u, s, v = singular(n, r, False)
+        return n.emit("reflect", y, tau, padded_rows(n, u, rows)), s, v
     if least(rows, columns) != columns:
         u, s, v = singular(n, turned(n, a), full)
         return turned(n, v), s, turned(n, u)

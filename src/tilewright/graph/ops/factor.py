@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.graph import sizes
 from tilewright.graph.operator import OPAQUE, Type, need, operator
 from tilewright.ir.dtype import dtype
-from tilewright.ir.expr import Expr, minimum
+from tilewright.ir.expr import Binary, BinaryOp, Expr, minimum
 from tilewright.te.program import program
 
 I32 = dtype("i32")
@@ -36,7 +36,12 @@ def square(x: Any, what: str = "it") -> tuple[Expr, Expr]:
 
 
 def least(a: Expr, b: Expr) -> Expr:
-    return a if a == b else sizes.size(minimum(a, b))
+    """The lesser of two sizes; one of which the other is the lesser of already, as it is."""
+    for one, other in ((a, b), (b, a)):
+        is_lesser = isinstance(one, Binary) and one.op is BinaryOp.min
+        if sizes.is_never_more(one, other) or (is_lesser and other in (one.a, one.b)):
+            return one
+    return sizes.size(minimum(a, b))
 
 
 def _lu_type(a: Any) -> list[Type]:
