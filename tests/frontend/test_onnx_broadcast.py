@@ -78,6 +78,18 @@ def test_three_names_and_a_choice():
     check(model(nodes, {"a": ["p"], "b": ["q"], "c": ["r"]}), *runs, wrong=[[(4,), (1,), (3,)]])
 
 
+def test_one_axis_of_the_inputs_and_one_that_the_run_finds():
+    """Whether rows may be one does not depend on what is known of the columns."""
+    nodes = [
+        helper.make_node("Shape", ["b"], ["like"]),
+        helper.make_node("Expand", ["a", "like"], ["wide"]),
+        helper.make_node("Add", ["c", "wide"], ["y"]),
+    ]
+    proto = model(nodes, {"a": [3, "k"], "b": [3, "l"], "c": ["n", "l"]})
+    runs = [(3, 2), (3, 2), (3, 2)], [(3, 2), (3, 2), (1, 2)], [(3, 1), (3, 4), (1, 4)]
+    check(proto, *runs, wrong=[[(3, 2), (3, 2), (2, 2)], [(3, 2), (3, 2), (3, 4)]])
+
+
 def test_a_name_and_a_number():
     """n beside 5 is 1 or 5, and stays n in what else has it."""
     nodes = [

@@ -43,12 +43,15 @@ def alike(n: Site, values: Sequence[Value], own: int = 0) -> list[Value]:
     open_axes = [d for d, different in enumerate(met) if len(different) > 1]
     if not open_axes:
         return list(values)
-    if n.build.from_inputs(s for d in open_axes for s in met[d]):
-        for d in open_axes:
+    for d in open_axes:
+        if n.build.from_inputs(met[d]):
             values = of_inputs(n, values, d - rank - own, met[d])
-        return list(values)
+    open_axes = [d for d in open_axes if not n.build.from_inputs(met[d])]
     if n.importer.body is not None or not all(left_to_the_run(n, met[d]) for d in open_axes):
         return list(values)
+    if not open_axes:
+        return list(values)
+    shapes = [tuple(_along(v, d - rank - own) for d in open_axes) for v in values]
     padded = [n.build.from_sizes(np.array(s, object), I64) for s in shapes]
     goal = padded[0]
     for other in padded[1:]:
@@ -60,7 +63,13 @@ def alike(n: Site, values: Sequence[Value], own: int = 0) -> list[Value]:
     assert fits is not None
     all_fit = op(n, "reduce_all", fits, axes=(0,))
     asked = measure(n, valid(n, all_fit, goal), "the shape of the operands")
-    return [_stretched(n, v, [(d, asked[d]) for d in open_axes], rank + own) for v in values]
+    goals = list(zip(open_axes, asked, strict=True))
+    return [_stretched(n, v, goals, rank + own) for v in values]
+
+
+def _along(v: Value, axis: int) -> Expr:
+    """The size along an axis counted from the last one; 1 in front of the first."""
+    return v.shape[axis] if v.rank + axis >= 0 else sizes.size(1)
 
 
 def agreed(n: Site, a: Expr, b: Expr) -> bool:
