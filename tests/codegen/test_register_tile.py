@@ -7,11 +7,17 @@ import re
 import numpy as np
 import pytest
 
+from tilewright import te
 from tilewright.codegen import inprocess
 from tilewright.codegen.llvm import emit
 from tilewright.codegen.llvm_compile import compile_assembly
+from tilewright.graph import Builder
+from tilewright.graph.group import group_func
+from tilewright.graph.passes.fuse import fuse
+from tilewright.ir.expr import Var
 from tilewright.ir.parse import parse_func
 from tilewright.lower.pipeline import lower
+from tilewright.strategy.select import default
 from tilewright.target.target import target
 
 TILE = """
@@ -102,6 +108,19 @@ def test_tail_computes_the_product(machine: str) -> None:
     c = np.zeros((48, 60), np.float32)
     inprocess.run(parse_func(TAIL), a, b, c, target=machine)
     np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_tiles_on_both_sides_of_a_branch_live_in_registers() -> None:
+    """The last panel of 896 columns lacks a vector. Both sides start with the same zeros."""
+    build = Builder()
+    x, w = build.input("x", "f32", (Var("n"), 224)), build.input("w", "f32", (19, 224, 48))
+    product = build.emit("dense_packed", x, w, channels=896)
+    graph = build.finish({"y": build.emit("add", product, build.input("b", "f32", (896,)))})
+    (group,) = fuse(graph).groups
+    machine = target("cpu -mcpu=skylake-avx512")
+    func = default(te.func("product", *group_func(group)), machine, 2, strict=True).func
+    text = compile_assembly(emit(lower(func, machine), machine).text, machine)
+    assert not re.search(r"\(%rsp\), %zmm|%zmm\d+, \d*\(%rsp\)", text)
 
 
 def test_invariant_load_stands_in_front_of_the_inner_loop() -> None:

@@ -341,3 +341,19 @@ def test_counting_along_an_open_size_is_no_kernel():
     fused = fuse(build.finish({"y": build.emit("where", there, x, build.constant(np.float32(0)))}))
     assert shown(fused) == ["arange less where"]
     check_laws(fused)
+
+
+def test_a_range_is_computed_where_it_is_read_though_a_view_lies_between():
+    build = Builder()
+    ends = build.input("ends", "i64", (Var("b"), 1))
+    line = build.emit("reshape", build.emit("arange", length=Var("n")), shape=(1, Var("n")))
+    graph = build.finish({"mask": build.emit("less", line, ends)})
+    assert [g.ops for g in fuse(graph).groups] == [("arange", "reshape", "less")]
+
+
+def test_what_reads_a_tensor_steps_over_a_view_to_a_move_only():
+    build = Builder()
+    x, ends = build.input("x", "i64", (Var("n"),)), build.input("ends", "i64", (Var("b"), 1))
+    line = build.emit("reshape", build.emit("neg", x), shape=(1, Var("n")))
+    graph = build.finish({"mask": build.emit("less", line, ends)})
+    assert [g.ops for g in fuse(graph).groups] == [("neg",), ("reshape",), ("less",)]

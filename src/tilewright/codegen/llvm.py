@@ -146,6 +146,7 @@ def _entry(
     symbols = [p.name for p in sizes if p in free]
 
     s = Statements(target)
+    s.b.keeps_entries = bool(sizes)  # constants differ from side to side
     for n, name in enumerate(buffers):
         s.memory.pointers[name] = f"%p{n}"
     for n, name in enumerate(symbols):

@@ -32,12 +32,20 @@ class Region:
         self.writes: set[str] | None = None
 
 
+# No instruction, but none that LLVM takes out of its block. The loops on the two sides of a branch
+# start with the same addresses and zeros; once these stand in front of the branch and the blocks
+# between are gone, the sums of both loops take registers at once, and some of them none.
+KEPT = 'call void asm sideeffect "", ""() nomerge nounwind memory(none)'
+
+
 class Builder:
     """The body of a function under construction. Values are names ("%v1") or constants as text."""
 
     def __init__(self) -> None:
         self.count = 0
         self.block = "entry"  # label of the block that is being written
+        self.arms: set[str] = set()  # labels of blocks where the sides of branches begin
+        self.keeps_entries = False  # of loops there: blocks that LLVM does not merge (`KEPT`)
         self.regions = [Region()]
         self.home: dict[str, int] = {}  # value → index of the region where it was born
         self.declarations: set[str] = set()
@@ -164,6 +172,8 @@ class Builder:
         surely: it is known to run at least once. writes: see `Region`.
         """
         before, head, after = self.block, self.label(), self.label()
+        if surely and self.keeps_entries and before in self.arms:
+            self.effect(KEPT)
         enter = f"br label %{head}"
         if not surely:
             some = self.pure(f"icmp slt i64 {start}, {stop}", start, stop)
@@ -208,6 +218,7 @@ class Builder:
         target = no if other is not None else after
         with self.region(f"br i1 {condition}, label %{yes}, label %{target}"):
             self.begin(yes)
+            self.arms.add(yes)
             then()
             self.effect(f"br label %{after}")
         if other is not None:
@@ -215,6 +226,7 @@ class Builder:
             self.regions[-1].lines.append(inner.lines)
             self.regions.append(inner)
             self.begin(no)
+            self.arms.add(no)
             other()
             self.effect(f"br label %{after}")
             self.regions.pop()

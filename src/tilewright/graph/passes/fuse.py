@@ -146,12 +146,13 @@ class _Fusion:
 
     def beyond_view(self, anchor: Node, goal: Node) -> Node:
         """Where a view is followed by a move, an injective group steps over it: one kernel for
-        both."""
+        both. What reads nothing, as a range, steps over any: it is less work than to read it."""
         after = self.meets[goal] if OPERATORS[goal.op].view else None
         if after is None or OPERATORS[anchor.op].fusion not in (BROADCAST, INJECTIVE):
             return goal
-        moves = OPERATORS[after.op].fusion is INJECTIVE and not OPERATORS[after.op].view
-        return after if moves else goal
+        kinds = (INJECTIVE,) if anchor.inputs else (INJECTIVE, BROADCAST)
+        joins = OPERATORS[after.op].fusion in kinds and not OPERATORS[after.op].view
+        return after if joins else goal
 
     def between(self, first: Node, goal: Node) -> list[Node] | None:
         """The nodes after `first` up to and with `goal`, in order; None if one is taken or they
