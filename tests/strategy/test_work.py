@@ -85,3 +85,14 @@ def test_a_multiply_add_is_cheaper_than_a_result():
     found = [spare_time(product(attrs), target("cpu")) for attrs in ({}, {"role": "matmul"})]
     plain, fast = (sizes.at(sizes.size(spare), {n: 50}) for spare in found)
     assert plain > fast
+
+
+def test_one_row_waits_for_its_weights():
+    """A product of one row with 256 KB of weights has few multiply-adds and is worth threads."""
+    n, k = te.var("n"), te.reduce_axis(128, "k")
+    A, B = te.placeholder((n, 128), name="A"), te.placeholder((128, 512), name="B")
+    C = te.compute(
+        (n, 512), lambda i, j: te.sum(A[i, k] * B[k, j], k), name="C", attrs={"role": "matmul"}
+    )
+    spare = sizes.size(spare_time(te.func("matmul", [A, B], [C]), target("cpu")))
+    assert sizes.at(spare, {n: 1}) > 0

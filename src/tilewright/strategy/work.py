@@ -77,7 +77,7 @@ def is_worth_a_region(found: Iterable[Block], target: Target) -> bool:
 
 def spare_time(func: Func, target: Target) -> Expr:
     """About how much longer (in 1 / FINE of a cycle) than a parallel region to start a function in
-    stage "blocks" takes on one thread: below zero it is not worth one."""
+    stage "blocks" takes on one thread: below zero it is not worth one. Products read weights."""
     counts: dict[tuple[Expr, ...], float] = {}
     for block in blocks(func.body):
         extents = tuple(axis.extent for axis in block.axes)
@@ -88,6 +88,13 @@ def spare_time(func: Func, target: Target) -> Expr:
             each = bytes_made(block) / BYTES_PER_CYCLE
         unknown = tuple(e for e in extents if not isinstance(e, Const))
         counts[unknown] = counts.get(unknown, 0.0) + known * each
+    if any(role(block) in PRODUCTS for block in blocks(func.body)):  # few rows wait for weights
+        fixed = [
+            prod(filter(None, n)) * b.dtype.bits // 8
+            for b in func.buffers
+            if None not in (n := [as_int(e) for e in b.shape])
+        ]
+        counts[()] = counts.get((), 0.0) + sum(fixed) / target.costs.second_cache
     total: Expr = const(-round(FINE * target.costs.region))
     for extents, cycles in counts.items():
         total = total + _product(extents, max(1, round(FINE * cycles)))
