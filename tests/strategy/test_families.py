@@ -221,7 +221,8 @@ def test_depthwise(channels, size, stride):
         (16, (17, 63), (5, 3), 1, 1, ((2, 2), (1, 1))),
         (24, (13, 33), (3, 3), 1, 4, ((4, 4), (4, 4))),
         (16, (7, 5), (7, 7), 1, 1, ((3, 3), (3, 3))),
-        (16, (9, 31), (7, 7), 1, 1, ((3, 3), (3, 3))),  # too much code: by a copy
+        (16, (9, 31), (7, 7), 1, 1, ((3, 3), (3, 3))),
+        (16, (23, 31), (21, 21), 1, 1, ((10, 10), (10, 10))),  # too much code: by a copy
     ],
 )
 def test_depthwise_edges(channels, size, kernel, stride, dilation, pads, threads):
@@ -232,7 +233,7 @@ def test_depthwise_edges(channels, size, kernel, stride, dilation, pads, threads
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("taps", "copied"), [(3, False), (7, True)])
+@pytest.mark.parametrize(("taps", "copied"), [(3, False), (7, False), (21, True)])
 def test_depthwise_copies_its_image_only_where_cuts_are_too_much_code(taps, copied):
     machine = target("cpu -mcpu=x86-64-v4")
     image = te.placeholder((1, 2, 56, 56, 16), name="image")

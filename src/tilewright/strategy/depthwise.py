@@ -2,8 +2,9 @@
 
 In: a schedule whose anchor is a depthwise convolution over packed channels. The one idea: there is
 no reuse between channels, so the input must come from memory once and leave once. Taps read the
-image where it lies: lowering cuts the loops over rows and strips where taps begin to fall outside,
-so that those inside ask nothing. Where that would be too much code, a padded copy is made.
+image where it lies: loops over rows of taps begin and end with the image, and lowering cuts those
+over strips where taps begin to fall outside, so that strips inside ask nothing. Where that would be
+too much code, a padded copy is made.
 """
 
 from __future__ import annotations
@@ -57,12 +58,15 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     taps = as_int(find(schedule, name).axes[-1].extent) or LARGE  # of a row, written out
     known = extent(schedule, y, 0) > 0 and extent(schedule, x, 0) > 0
     copies = 3 if width > columns else 1  # of a strip: for the ends and the middle of a row
-    copies *= 3 ** (1 + len(deep)) if known else 2  # for those of the others, or for narrow strips
+    flat = rows == 1  # taps of a row are rows of the image all together, or none
+    if not known:
+        copies *= 2  # for narrow strips
+    elif not flat:
+        copies *= 3 ** (1 + len(deep))  # for the ends and the middle of the other axes
     cheap = copies * vectors * columns * rows * (taps + 2) <= BUDGET  # 2: it begins, it is stored
     pad = decide_pad(schedule, anchor.pad, cheap, shared, c)
     if anchor.pad is not None and pad == "whole":
         stream(schedule, anchor.pad, target, threads)
-    flat = rows == 1  # taps of a row are rows of the image all together, or none
     if anchor.pad is not None and pad == "none" and known and not flat:
         schedule.compute_inline(anchor.pad)
     y, y_inner = split(schedule, y, rows) if rows > 1 else (y, "")
