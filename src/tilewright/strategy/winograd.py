@@ -89,7 +89,7 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
 
     gathered = named["winograd_gathered"]
     *_, own_y, own_j, own_i = compute_inside(schedule, gathered, innermost([*order, in_run]))
-    flat(schedule, gathered, (own_y, own_j), own_i, lanes)
+    flat(schedule, gathered, (own_y,), own_i, lanes)
 
     (buffer,) = written(find(schedule, product))
     stored = schedule.cache_write(product, buffer.name, "local")
