@@ -114,7 +114,7 @@ def let_range(let: Let, known: Facts) -> tuple[int | Expr | None, int | Expr | N
     enough: proofs would try each of its ways, and those of choices inside it."""
     if let.value.dtype is not i64 or not outlasts(let.value, let.body):
         return None, None
-    if not any(isinstance(n, Select) for n in visit(let.value)):
+    if not any(isinstance(n, Select | Cast) for n in visit(let.value)):
         return let.value, let.value
     low, high = known.bounds(known.affine(let.value))
     return None if low == -inf else int(low), None if high == inf else int(high)

@@ -24,6 +24,7 @@ from tilewright.ir.expr import (
     Binary,
     BinaryOp,
     Call,
+    Cast,
     Const,
     Expr,
     Load,
@@ -157,19 +158,20 @@ class _Narrow:
             back = [Var(fresh("back", self.taken)) for _ in range(most)]
             step = _Window(tile, own, at, wide, back=back).stmt(body)
             for n in range(most, 0, -1):
-                step = Let(back[n - 1], Select(again >= const(n), const(1), const(0)), step)
+                step = Let(back[n - 1], _if(again >= const(n)), step)
             if most:
-                step = Let(again, Select(ends, count - rest, const(0)), step)
+                step = Let(again, (count - rest) * _if(ends), step)
             following = Var(fresh("at", self.taken))
-            made.append((If(there, step), following, at + Select(there, const(wide), const(0))))
+            made.append((If(there, step), following, at + _if(there) * wide))
             at = following
         steps = made[-1][0]
         for step, following, value in reversed(made[:-1]):
             steps = seq(step, Let(following, value, steps))
         rounded: Expr = const(0)
         for r, (_, more) in found.items():
-            if r == 1 or r - 1 + found[r - 1][1] != r + more:
-                rounded = Select(rest >= const(r), const(r + more), rounded)
+            step_up = r + more - (r - 1 + found[r - 1][1] if r > 1 else 0)
+            if step_up:
+                rounded = rounded + _if(rest >= const(r)) * step_up
         return Let(count, rounded, steps)
 
     def edges(self, body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> list[Stmt]:
@@ -369,6 +371,11 @@ def covers(wide: int, sums: int) -> dict[int, tuple[tuple[int, ...], int]]:
         best = min(fit, key=lambda n: (sum(max(w, busy) for w in tiles[n]), len(tiles[n]), n))
         found[r] = tiles[best], best - r
     return found
+
+
+def _if(cond: Expr) -> Expr:
+    """1 where a condition holds, else 0: as a number, of which no proof tries each way."""
+    return Cast(i64, cond)
 
 
 def _is_one_of(count: Var, chosen: Sequence[bool], among: Sequence[int]) -> Expr:
