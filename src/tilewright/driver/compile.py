@@ -314,7 +314,8 @@ def compile_graph(
                 for job in jobs:
                     found(replace(job, target=str(machine), watch=seen))
         with stages("kernels"):
-            work.done = lambda done: stages.progress("kernels", done, len(work.jobs))
+            count = len(work.jobs)
+            work.done = lambda done: stages.progress("kernels", done, count)
             kernels = work.finish()
     for kernel in kernels:
         for part, seconds in kernel.seconds.items():
