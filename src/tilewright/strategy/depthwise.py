@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.expr import Load, Select, as_int
-from tilewright.ir.walk import blocks, stores
+from tilewright.ir.walk import blocks, free_vars, stores
 from tilewright.lower.bound_loops import BOUNDED
 from tilewright.lower.partition_loops import BUDGET
 from tilewright.schedule.schedule import Schedule
@@ -113,8 +113,11 @@ def skip_rows(
     """Ask once for all taps of a row whether it is one of the image, or have a loop over those
     that are (`bounded`): the height is not cut where rows begin and end to be."""
     image = image_of(schedule, anchor).buffer.name
-    for loop in taps[:-1]:
+    values = [a.value for a in find(schedule, anchor).axes if a.kind == "reduce"]
+    for loop, value in zip(taps[:-1], values, strict=False):
         if loop:
-            schedule.skip_zeros(image, loop)
-            if bounded:
+            driving = {v.name for v in free_vars(value)}
+            parts = [part for part in schedule.loops(anchor) if part in driving]
+            schedule.skip_zeros(image, parts[-1])
+            if bounded and parts == [loop]:  # it was not cut into steps
                 schedule.annotate(loop, BOUNDED, True)
