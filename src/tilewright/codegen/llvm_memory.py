@@ -225,7 +225,8 @@ class Memory:
         lanes, size = len(on), _align(buffer.dtype)
         least = min(places.values())
         span = max(places.values()) - least + 1
-        wide = min(lanes, span)
+        # a power of two: LLVM fails on some shuffles of three lanes that are stored repeatedly
+        wide = min(lanes, 1 << (span.bit_length() - 1))
         kind, element = memory(buffer.dtype, wide), memory(buffer.dtype)
 
         def at(offset: int) -> str:
