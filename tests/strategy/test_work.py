@@ -96,3 +96,17 @@ def test_one_row_waits_for_its_weights():
     )
     spare = sizes.size(spare_time(te.func("matmul", [A, B], [C]), target("cpu")))
     assert sizes.at(spare, {n: 1}) > 0
+
+
+def test_whole_planes_have_several_vectors_in_flight_and_single_rows_one():
+    """Of open sizes a plane is likely long; of a row most would be what is left over."""
+    h, w = te.var("h"), te.var("w")
+    machine = target("cpu -mcpu=skylake-avx512")
+
+    def flight(func: Func) -> list[int]:
+        loops = [n for n in visit(default(func, machine, 1).func.body) if isinstance(n, For)]
+        return [int(n.extent.value) for n in loops if n.kind == "unroll"]
+
+    assert flight(doubled(8, h, w)) == [4]
+    assert flight(doubled(w)) == []
+    assert flight(doubled(8, 640)) == [4]

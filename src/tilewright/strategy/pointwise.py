@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from tilewright.ir.expr import Expr, Load, Var, as_int
+from tilewright.arith.simplify import simplify
+from tilewright.ir.expr import Expr, Load, Var, as_int, const
 from tilewright.ir.stmt import Axis, Block, Store
-from tilewright.ir.walk import free_vars, loads, stores
+from tilewright.ir.walk import free_vars, loads, stores, substitute
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import UNKNOWN_SIZE, instances
@@ -22,6 +23,7 @@ from tilewright.support.record import record
 from tilewright.target.target import Target
 
 UNROLLED_VECTORS = 4  # independent vectors in flight
+LONG = 8  # rounds of so many that an open loop has where they are worth their tail
 ROWS = 2  # the axis of a packed image along which threads share it
 COLUMNS = 3  # that of an image of one row
 OPEN_PIECE = 1 << 14  # elements of a parallel piece of a loop whose length only the run knows
@@ -177,7 +179,7 @@ def vectorize_inner(
     schedule: Schedule, loop: str, count: int | None, lanes: int, decision: str = ""
 ) -> None:
     """Cut a loop into vectors, several in flight if it is long; short loops become one masked
-    vector. `decision` names how many are in flight.
+    vector. count: iterations, None if open. `decision` names how many are in flight.
     """
     if lanes == 1 or count == 1:
         return
@@ -187,6 +189,8 @@ def vectorize_inner(
     values = [1]
     if count is not None:
         values += [f for f in (2, 4, 8) if count % (f * lanes) == 0 and count > f * lanes]
+    elif likely_extent(schedule, loop) >= LONG * UNROLLED_VECTORS * lanes:
+        values.append(UNROLLED_VECTORS)  # whole planes; of single rows most would be tails
     several = UNROLLED_VECTORS if UNROLLED_VECTORS in values else 1
     if decision:
         several = schedule.decide(decision, several, values)
@@ -196,6 +200,15 @@ def vectorize_inner(
     else:
         _, lane = schedule.split(loop, (None, lanes))
     schedule.vectorize(lane)
+
+
+def likely_extent(schedule: Schedule, loop: str) -> int:
+    """Iterations of an open loop where each size is UNKNOWN_SIZE; 0 for a piece of one."""
+    count = find_loop(schedule.func, loop).extent
+    if as_int(count) is not None:
+        return 0
+    known = simplify(substitute(count, dict.fromkeys(free_vars(count), const(UNKNOWN_SIZE))))
+    return as_int(known) or 0
 
 
 def vector_lanes(block: Block, target: Target) -> int:
