@@ -72,3 +72,12 @@ def test_slices_of_views_that_join_axes_stay():
     y = build.emit("reshape", build.emit("tanh", build.input("x", "f32", (4, 6))), shape=(24,))
     y = build.emit("slice", y, starts=(3,), shape=(7,))
     assert ops(rewritten(canonicalise, build.finish([y]))) == ["tanh", "reshape", "slice"]
+
+
+def test_nothing_of_an_axis_of_one_place_is_nothing():
+    """As a fuzzer drew it: an empty slice of a batch of one, after a view of it."""
+    build = Builder("g")
+    y = build.emit("tanh", build.input("x", "f32", (1, 32, 1, 5)))
+    y = build.emit("reshape", y, shape=(1, 32, 5))
+    y = build.emit("slice", y, starts=(0, 0, 0), shape=(0, 32, 5))
+    assert ops(rewritten(canonicalise, build.finish([y]))) == ["tanh", "reshape", "slice"]

@@ -122,6 +122,8 @@ def slice_before_view(edit: Edit, node: Node) -> Any:
     axes = [d for d, size in enumerate(x.shape) if size != ONE]
     if [view.output.shape[d] for d in seen] != [x.shape[d] for d in axes]:
         return None
+    if any(as_int(n) != 1 for d, n in enumerate(node["shape"]) if d not in seen):
+        return None  # nothing is taken of an axis of size 1
     starts, shape, steps = [0] * x.rank, [*x.shape], [1] * x.rank
     for d, axis in zip(seen, axes, strict=True):
         starts[axis], shape[axis] = node["starts"][d], node["shape"][d]
