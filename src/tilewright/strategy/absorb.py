@@ -87,13 +87,12 @@ def absorb(schedule: Schedule, keep: Collection[str] = ()) -> None:
     apart = not any(role(b) or is_reduction(b) for b in blocks(schedule.func.body))
     names: Sequence[str] = schedule.blocks()
     while names:  # of several readers, one may be left once they took in each other
-        shared = [n for n in names if n not in keep and _is_shared(schedule, n, apart)]
+        shared = [n for n in names if n not in keep and _stays_shared(schedule, n, apart)]
         names = [n for n in shared if len(_reading(schedule, n)) == 1]
 
 
-def _is_shared(schedule: Schedule, name: str, apart: bool) -> bool:
-    """Inline one block, if it may be; whether it stays because it is costly and has several
-    readers."""
+def _stays_shared(schedule: Schedule, name: str, apart: bool) -> bool:
+    """Inline one block, if it may be. True if it stays because it is costly and several read it."""
     block = find_block(schedule.func, name)
     if role(block) == "pad" or block.init is not None or is_reduction(block):
         return False
