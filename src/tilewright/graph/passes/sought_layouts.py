@@ -28,12 +28,8 @@ def sought_packed(graph: Graph, lanes: int) -> dict[Value, Packing]:
     readers = Counter(v for node in graph.nodes for v in set(node.inputs))
     readers.update(graph.outputs)
     asked: Counter[Value] = Counter()  # readers that want it packed
-    padded = {n.output for n in graph.nodes if n.op == "pad" and keeps_channels(n) and is_open(n)}
     for node in reversed(graph.nodes):
         packs = node.op == "conv" and node["groups"] == 1 and node.inputs[1] in graph.constants
-        packs = packs or (
-            node.op in POOLS and node.inputs[0] in padded
-        )  # every tap would be masked
         wanted = len(node.outputs) == 1 and node.output in sought
         moves = node.op == "gather" and node["axis"] % node.inputs[0].rank > 1
         moves = moves or (node.op == "pad" and keeps_channels(node) and is_open(node))
