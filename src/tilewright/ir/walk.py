@@ -25,7 +25,7 @@ from tilewright.ir.expr import (
     select,
     unary,
 )
-from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, Eval, For, Let, Region, Stmt, Store
+from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, Eval, For, Let, Region, Seq, Stmt, Store
 from tilewright.support.node import Node
 
 N = TypeVar("N", bound=Node)
@@ -213,9 +213,17 @@ def statements(root: Node) -> Iterator[Stmt]:
     while stack:
         current = stack.pop()
         kind = current.__class__
-        if kind is For:
+        if kind is For or kind is Alloc:
             yield current
             stack.append(current.body)
+        elif kind is Seq:
+            yield current
+            stack += current.stmts[::-1]
+        elif kind is Block:
+            yield current
+            stack.append(current.body)
+            if current.init is not None:
+                stack.append(current.init)
         elif kind is Store or kind is Eval:
             yield current
         else:
