@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.lower.programs import MATMUL, PADDED, TAIL, same_meaning
-from tilewright.ir.expr import Select
+from tilewright.ir.expr import Select, as_int
 from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import For, Func, If
 from tilewright.ir.text import print_expr, print_func
@@ -103,6 +103,26 @@ def test_a_condition_that_follows_from_another_costs_no_copy() -> None:
     whole, rest = print_func(partitioned(FUSED)).split("        if share // 2 >= 3:\n")
     assert "if" not in whole
     assert "if i_i < 4" in rest
+
+
+IDLE = """
+def idle(A: f32[{count}, 2], B: f32[{count}, 2]):
+    for f in parallel(0, {shares}):
+        for t in serial(0, 3):
+            for i_o in serial(0, 3):
+                for i in unroll(0, 8):
+                    if t < 2 and f // 2 * 48 + t * 24 + i_o * 8 + i < {count}:
+                        B[f // 2 * 48 + t * 24 + i_o * 8 + i, f % 2] = \\
+                            A[f // 2 * 48 + t * 24 + i_o * 8 + i, f % 2] * 2.0
+"""
+
+
+@pytest.mark.parametrize("count", [41, 48, 50, 72, 75, 89, 96, 100, 143])
+def test_rounds_that_all_shares_leave_out_stay_out(count: int) -> None:
+    """Where the shares are joined they have the rounds that they have, not those of the loop."""
+    text = IDLE.replace("\\\n" + 28 * " ", "").format(count=count, shares=-(-count // 48) * 2)
+    loops = [n for n in visit(partitioned(text).body) if isinstance(n, For) and n.name == "t"]
+    assert all(as_int(n.stop) != 3 for n in loops)
 
 
 def test_launch_branches_instead() -> None:

@@ -326,7 +326,7 @@ class _Main(_Sizes):
         counts = len(step.buffers), len(step.symbols)
         name = "take_{}_{}".format(*counts)
         if name not in self.own:
-            self.own[name] = taker(name, *counts)
+            self.own[name] = frame_taker(name, *counts)
         return name
 
     def together(self, step: Together) -> None:
@@ -483,7 +483,7 @@ class _Main(_Sizes):
             self.b.effect(f"store i64 {total}, ptr {self.address(step.rounds)}, align 8")
 
 
-def taker(name: str, buffers: int, symbols: int) -> str:
+def frame_taker(name: str, buffers: int, symbols: int) -> str:
     """A `tw_kernel` that takes its frame apart: a kernel's address, then its arguments. One serves
     all kernels with so many; beside each kernel it took LLVM half as long as a small kernel."""
     kinds = ["ptr"] * (1 + buffers) + ["i64"] * symbols

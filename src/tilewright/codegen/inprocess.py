@@ -108,8 +108,9 @@ def launch(
     passed = tuple(map(ctypes.c_int64, arguments))
     function = ctypes.CFUNCTYPE(None, *map(type, passed))(address)
 
-    def run(_kept: Any = arrays) -> None:
+    def run() -> None:
         function(*passed)
+        assert arrays  # they live as long as what runs on their addresses
 
     return run
 

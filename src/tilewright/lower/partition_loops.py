@@ -235,12 +235,12 @@ class _Partition:
 
     def one_loop(self, s: For, cond: Expr, then: Stmt, other: Stmt, known: Facts) -> Stmt | None:
         """`joined` of a serial loop: it stops sooner on one side, or its body is joined."""
-        inside = known.bind(s.var, *loop_range(s))
         if isinstance(then, For) and isinstance(other, For) and _range(then) == _range(other):
-            if then.var == s.var:
-                inner = self.joined(s.body, cond, then.body, other.body, inside)
-                if inner is not None:
-                    return s.replace(body=inner)
+            shared = known.bind(s.var, *loop_range(then))  # rounds may be left out on both sides
+            inner = self.joined(s.body, cond, then.body, other.body, shared)
+            if inner is not None and then.var == s.var:
+                return then.replace(body=inner)
+        inside = known.bind(s.var, *loop_range(s))
         sides = [(cond, *_loop_and_rest(then)), (_not(cond), *_loop_and_rest(other))]
         guards = [g for g in self.guards(s.body) if s.var in g.vars]
         hot = [known.expr(h) >= const(0) for h in _conditions(s.var, guards, inside)]

@@ -189,7 +189,7 @@ def vectorize_inner(
     values = [1]
     if count is not None:
         values += [f for f in (2, 4, 8) if count % (f * lanes) == 0 and count > f * lanes]
-    elif likely_extent(schedule, loop) >= LONG * UNROLLED_VECTORS * lanes:
+    elif _likely_extent(schedule, loop) >= LONG * UNROLLED_VECTORS * lanes:
         values.append(UNROLLED_VECTORS)  # whole planes; of single rows most would be tails
     several = UNROLLED_VECTORS if UNROLLED_VECTORS in values else 1
     if decision:
@@ -202,7 +202,7 @@ def vectorize_inner(
     schedule.vectorize(lane)
 
 
-def likely_extent(schedule: Schedule, loop: str) -> int:
+def _likely_extent(schedule: Schedule, loop: str) -> int:
     """Iterations of an open loop where each size is UNKNOWN_SIZE; 0 for a piece of one."""
     count = find_loop(schedule.func, loop).extent
     if as_int(count) is not None:

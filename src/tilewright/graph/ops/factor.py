@@ -8,6 +8,7 @@ Golub & Van Loan, Matrix Computations.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,12 +50,16 @@ def _lu_type(a: Any) -> list[Type]:
     return [(a.dtype, a.shape), (I32, (count, least(rows, columns))), (I32, (count,))]
 
 
-def _lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    y, steps = a.copy(), min(a.shape[1:])
-    pivots, info = np.zeros((len(a), steps), np.int32), np.zeros(len(a), np.int32)
+def _eliminated(
+    y: np.ndarray, size: Callable[[np.ndarray], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Elimination in place, with the rows that were exchanged and the first pivot that is zero, as
+    `lu` gives them. size: by which a column's largest number is chosen."""
+    steps = min(y.shape[1:])
+    pivots, info = np.zeros((len(y), steps), np.int32), np.zeros(len(y), np.int32)
     for b, m in enumerate(y):
         for j in range(steps):
-            row = j + int(np.argmax(np.abs(m[j:, j])))
+            row = j + int(np.argmax(size(m[j:, j])))
             pivots[b, j] = row + 1
             m[[j, row]] = m[[row, j]]
             if m[j, j] != 0:
@@ -63,6 +68,10 @@ def _lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
                 info[b] = j + 1
             m[j + 1 :, j + 1 :] -= np.outer(m[j + 1 :, j], m[j, j + 1 :])
     return y, pivots, info
+
+
+def _lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return _eliminated(a.copy(), np.abs)
 
 
 _LU = """
@@ -110,18 +119,7 @@ def _lu_complex_type(a: Any, b: Any) -> list[Type]:
 
 
 def _lu_complex(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
-    y, steps = a + 1j * b, min(a.shape[1:])
-    pivots, info = np.zeros((len(a), steps), np.int32), np.zeros(len(a), np.int32)
-    for at, m in enumerate(y):
-        for j in range(steps):
-            row = j + int(np.argmax(np.abs(m[j:, j].real) + np.abs(m[j:, j].imag)))
-            pivots[at, j] = row + 1
-            m[[j, row]] = m[[row, j]]
-            if m[j, j] != 0:
-                m[j + 1 :, j] /= m[j, j]
-            elif not info[at]:
-                info[at] = j + 1
-            m[j + 1 :, j + 1 :] -= np.outer(m[j + 1 :, j], m[j, j + 1 :])
+    y, pivots, info = _eliminated(a + 1j * b, lambda z: np.abs(z.real) + np.abs(z.imag))
     return y.real.astype(a.dtype), y.imag.astype(a.dtype), pivots, info
 
 
