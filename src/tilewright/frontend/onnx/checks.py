@@ -11,9 +11,15 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import onnx
-import onnx.defs
-
+from tilewright.frontend.onnx.arity import ARITY, NEWEST
+from tilewright.frontend.onnx.messages import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TypeProto,
+)
 from tilewright.frontend.onnx.registry import TRANSLATORS
 from tilewright.support.errors import ImportFault, shortened
 
@@ -36,12 +42,12 @@ def refuse(why: str, where: str = "", remedy: str = "") -> ImportFault:
     return ImportFault("cannot import the model", why, where, remedy)
 
 
-def key_of(node: onnx.NodeProto) -> Key:
+def key_of(node: NodeProto) -> Key:
     """(domain, operator), with ai.onnx as ""."""
     return ("" if node.domain == "ai.onnx" else node.domain), node.op_type
 
 
-def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+def graphs_in(graph: GraphProto) -> Iterator[GraphProto]:
     """The graph and all its subgraphs. Raises ImportFault if they nest too deeply."""
     stack = [(graph, 0)]
     while stack:
@@ -52,12 +58,12 @@ def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
         stack += [(g, depth + 1) for n in current.node for a in n.attribute for g in subgraphs(a)]
 
 
-def subgraphs(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
+def subgraphs(attribute: AttributeProto) -> list[GraphProto]:
     return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
 def check_model(
-    model: onnx.ModelProto, functions: Iterable[Key], versions: dict[str, int]
+    model: ModelProto, functions: Iterable[Key], versions: dict[str, int]
 ) -> dict[Key, list[str]]:
     """Check the whole model; `functions` are the operators that the model itself defines. Returns
     the operators that nothing here translates, and which nodes have them."""
@@ -70,9 +76,9 @@ def check_model(
         for node in function.node:
             bodies += [g for a in node.attribute for s in subgraphs(a) for g in graphs_in(s)]
     for body in bodies:
-        if isinstance(body, onnx.GraphProto):
+        if isinstance(body, GraphProto):
             check_graph(body)
-        inside = isinstance(body, onnx.FunctionProto)
+        inside = isinstance(body, FunctionProto)
         for node in body.node:
             check_node(node, may_refer=inside or bool(own))
             key = key_of(node)
@@ -114,7 +120,7 @@ def all_faults(
     return refuse(", and ".join(parts), "\n".join(lines), "; ".join(remedies))
 
 
-def label(node: onnx.NodeProto) -> str:
+def label(node: NodeProto) -> str:
     """A node's name, or that of its first output."""
     return node.name or next(iter(node.output), "")
 
@@ -126,7 +132,7 @@ def named(nodes: list[str]) -> str:
     return shown + (f" and {more} more" if more > 0 else "")
 
 
-def check_graph(graph: onnx.GraphProto) -> None:
+def check_graph(graph: GraphProto) -> None:
     check_names([graph.name])
     for entry in (*graph.input, *graph.output):
         check_names([entry.name])
@@ -145,7 +151,7 @@ def check_names(names: Iterable[Any]) -> None:
             raise refuse(f"the name {short(name)} is not UTF-8")
 
 
-def check_node(node: onnx.NodeProto, may_refer: bool) -> None:
+def check_node(node: NodeProto, may_refer: bool) -> None:
     check_names([node.op_type, node.domain, node.name, *node.input, *node.output])
     seen: set[str] = set()
     for attribute in node.attribute:
@@ -162,7 +168,7 @@ def check_node(node: onnx.NodeProto, may_refer: bool) -> None:
         seen.add(attribute.name)
 
 
-def check_counts(node: onnx.NodeProto, version: int) -> None:
+def check_counts(node: NodeProto, version: int) -> None:
     """As many inputs and outputs as the operator's schema allows."""
     limits = _limits(node.op_type, version, "" if node.domain == "ai.onnx" else node.domain)
     if limits is None:
@@ -184,14 +190,14 @@ def has_definition(key: Key, version: int) -> bool:
 
 
 def standard_function(
-    node: onnx.NodeProto, version: int, types: list[onnx.TypeProto]
-) -> onnx.FunctionProto | None:
+    node: NodeProto, version: int, types: list[TypeProto]
+) -> FunctionProto | None:
     """ONNX's definition of a node by other operators, for inputs of these types."""
     domain, op = key_of(node)
     schema = _schema(op, version, domain)
     if schema is None:
         return None
-    made = onnx.FunctionProto()
+    made = FunctionProto()
     if schema.has_function:
         made.CopyFrom(schema.function_body)
         defaults = [a.default_value for a in schema.attributes.values()]
@@ -210,6 +216,8 @@ def standard_function(
 
 
 def _schema(op: str, version: int, domain: str) -> Any:
+    import onnx.defs
+
     try:
         return onnx.defs.get_schema(op, max(version, 1), domain)
     except (onnx.defs.SchemaError, TypeError):
@@ -218,6 +226,11 @@ def _schema(op: str, version: int, domain: str) -> Any:
 
 @functools.cache
 def _limits(op: str, version: int, domain: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """The fewest and the most inputs, and outputs; None where no schema says."""
+    rows = ARITY.get(domain, {}).get(op, ())
+    if version <= NEWEST.get(domain, 0) and rows:
+        row = max((row for row in rows if row[0] <= max(version, 1)), default=None)
+        return row and (row[1:3], row[3:5])
     schema = _schema(op, version, domain)
     if schema is None:
         return None

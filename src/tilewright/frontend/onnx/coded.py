@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
 from tilewright.frontend.onnx.files import array_of
+from tilewright.frontend.onnx.messages import TensorProto
 from tilewright.frontend.onnx.registry import Maybe, Ragged, Refusal, Sequence, Site
 from tilewright.graph import sizes
 from tilewright.graph.folding import Folding
@@ -24,7 +24,7 @@ from tilewright.ir.expr import Expr, as_int, maximum
 from tilewright.runtime.formats import FORMATS, encode, map_format
 from tilewright.support.errors import ImportFault
 
-_T = onnx.TensorProto
+_T = TensorProto
 FLOATS = {_T.FLOAT4E2M1: "f4e2m1", _T.FLOAT8E8M0: "f8e8m0"}
 _STORED = {_T.FLOAT4E2M1: _T.UINT4, _T.FLOAT8E8M0: _T.UINT8}
 CODED = {*FLOATS, _T.STRING}
@@ -125,7 +125,7 @@ def strings_of(raw: Any) -> np.ndarray:
 
 
 def constant_of(
-    build: Folding, tensor: onnx.TensorProto, folder: Path | None, raw: Any = None, name: str = ""
+    build: Folding, tensor: TensorProto, folder: Path | None, raw: Any = None, name: str = ""
 ) -> Any:
     """The value of a tensor of any type. Raises ImportFault."""
     label = name or tensor.name or "c"
@@ -139,7 +139,7 @@ def constant_of(
     format = FLOATS.get(tensor.data_type)
     if format is None:
         return build.constant(array_of(tensor, folder, raw), label)
-    twin = onnx.TensorProto()
+    twin = TensorProto()
     twin.CopyFrom(tensor)
     twin.data_type = _STORED[tensor.data_type]
     return Coded(build.constant(array_of(twin, folder, raw), label, FORMATS[format]), format)

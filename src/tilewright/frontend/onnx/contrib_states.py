@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, TensorProto, helper
 
 from tilewright.frontend.onnx.contrib import DOMAIN, results
 from tilewright.frontend.onnx.measured import I64, op
+from tilewright.frontend.onnx.messages import GraphProto, TensorProto
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
@@ -92,6 +92,8 @@ def root_of(n: Site, depth: Expr) -> Value:
 def recurrence(names: list[str]) -> GraphProto:
     """One step: a state s[B, H, K, V], then q[B, H, G, K], k[B, H, 1, K], v[B, H, 1, V] and perhaps
     g (a factor of the state) and b (of what is added); the new state and o[B, H, G, V]."""
+    from onnx import helper
+
     nodes, state = [], "s"
 
     def made(kind: str, *inputs: str, **attrs: Any) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from onnx.parser import parse_graph
 
 from tilewright.frontend.onnx.contrib import DOMAIN, results
 from tilewright.frontend.onnx.contrib_packed import Packed
@@ -264,6 +263,8 @@ BACK = """back (int64 round, bool on, int64[1] i, int64[1] j)
 def warping(n: Site) -> Any:
     """The path of least cost from one corner of costs [M, N] to the other, i32 [2, points]: sums
     diagonal by diagonal, each with the move that led there, then back from the end."""
+    from onnx.parser import parse_graph
+
     cost = n[0]
     if cost.rank == 3:
         cost = view_of(n, cost, cost.shape[1:])

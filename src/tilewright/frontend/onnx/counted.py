@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import onnx
-
 from tilewright.frontend.onnx.measured import op
+from tilewright.frontend.onnx.messages import GraphProto, NodeProto, TensorProto
 from tilewright.frontend.onnx.registry import Site
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
 
-T = onnx.TensorProto
+T = TensorProto
 # Casts that keep order; those to fewer bits than a counter has may not.
 KEEP_ORDER = {T.FLOAT, T.DOUBLE, T.INT64}
 # Comparison → (which side must stay the smaller one, whether both may be equal).
@@ -40,7 +39,7 @@ class Counter(NamedTuple):
 class Rounds:
     """Reads a body's condition. `scope` has what the body computes alike in every round."""
 
-    def __init__(self, n: Site, body: onnx.GraphProto, scope: dict[str, Any]) -> None:
+    def __init__(self, n: Site, body: GraphProto, scope: dict[str, Any]) -> None:
         self.n, self.scope = n, scope
         self.makers = {name: node for node in body.node for name in node.output}
         self.states = {entry.name: k - 2 for k, entry in enumerate(body.input) if k >= 2}
@@ -69,7 +68,7 @@ class Rounds:
         multiples = way if step == 1 else op(n, "div", way, step)
         return op(n, "maximum", op(n, "add", multiples, 1 - counter.ahead), 1)
 
-    def comparisons(self, name: str) -> Iterator[onnx.NodeProto]:
+    def comparisons(self, name: str) -> Iterator[NodeProto]:
         """Those of which all must hold for another round."""
         node = self.makers.get(self.through(name, set()))
         if node is not None and node.op_type == "And":

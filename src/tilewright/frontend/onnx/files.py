@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from google.protobuf.message import DecodeError
 
 from tilewright.frontend.onnx import lean
+from tilewright.frontend.onnx.messages import ModelProto, TensorProto
 from tilewright.graph.builder import MOST_RANK
 from tilewright.ir.dtype import DType, dtype
 from tilewright.runtime.tensor import unpack
 from tilewright.support.errors import ImportFault
 from tilewright.support.mapped import map_file
 
-_T = onnx.TensorProto
+_T = TensorProto
 TYPES: dict[int, DType] = {
     _T.FLOAT: dtype("f32"),
     _T.DOUBLE: dtype("f64"),
@@ -66,11 +66,11 @@ class Source:
     """A model and where its weights are: `folder` for external data, `raw` for bytes left in the
     file."""
 
-    def __init__(self, model: onnx.ModelProto, folder: Path | None = None) -> None:
+    def __init__(self, model: ModelProto, folder: Path | None = None) -> None:
         self.model, self.folder = model, folder
         self.raw: dict[int, memoryview] = {}  # by the index of the initializer
 
-    def initializers(self) -> Iterator[tuple[onnx.TensorProto, memoryview | None]]:
+    def initializers(self) -> Iterator[tuple[TensorProto, memoryview | None]]:
         """Each initializer of the main graph, and its bytes where they were left in the file."""
         for n, tensor in enumerate(self.model.graph.initializer):
             yield tensor, self.raw.get(n)
@@ -78,7 +78,7 @@ class Source:
 
 def read(source: Any) -> Source:
     """Open a model: a path, bytes or a ModelProto. Raises ImportFault."""
-    if isinstance(source, onnx.ModelProto):
+    if isinstance(source, ModelProto):
         return Source(source)
     if isinstance(source, bytes):
         return Source(decode(source, "the model"))
@@ -102,9 +102,9 @@ def read(source: Any) -> Source:
     return made
 
 
-def decode(content: bytes, what: str) -> onnx.ModelProto:
+def decode(content: bytes, what: str) -> ModelProto:
     """Bytes as a ModelProto. Raises ImportFault."""
-    model = onnx.ModelProto()
+    model = ModelProto()
     try:
         model.ParseFromString(content)
     except (DecodeError, ValueError, RuntimeError) as fault:
@@ -136,7 +136,7 @@ _BITS = (
 
 
 def array_of(
-    tensor: onnx.TensorProto, folder: Path | None, raw: memoryview | bytes | None = None
+    tensor: TensorProto, folder: Path | None, raw: memoryview | bytes | None = None
 ) -> np.ndarray:
     """A tensor's content; `raw`: its bytes, where they were left in the file. Raises
     ImportFault."""
@@ -176,7 +176,7 @@ def array_of(
 
 
 def _packed(
-    tensor: onnx.TensorProto, of: DType, shape: tuple[int, ...], raw: Any, what: str
+    tensor: TensorProto, of: DType, shape: tuple[int, ...], raw: Any, what: str
 ) -> np.ndarray:
     """Elements narrower than a byte: several to a byte, the first in the low bits."""
     if raw is None and tensor.HasField("raw_data"):
@@ -191,7 +191,7 @@ def _packed(
 
 
 def _external(
-    tensor: onnx.TensorProto, of: DType, shape: tuple[int, ...], folder: Path | None, what: str
+    tensor: TensorProto, of: DType, shape: tuple[int, ...], folder: Path | None, what: str
 ) -> np.ndarray:
     """A memory map of a file inside the model's folder."""
     entries = {e.key: e.value for e in tensor.external_data}

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-import onnx
-
+from tilewright.frontend.onnx.messages import GraphProto, TensorShapeProto, ValueInfoProto
 from tilewright.graph.builder import identifier
 from tilewright.support.errors import ImportFault
 
@@ -20,13 +19,13 @@ Shapes = Mapping[str, int | Sequence[int | None]]
 NAMELESS = re.compile(r"[\W\d_]*|unk_+\d+|none|null|unknown|dynamic", re.IGNORECASE)
 
 
-def label(entry: onnx.ValueInfoProto, axis: int) -> str:
+def label(entry: ValueInfoProto, axis: int) -> str:
     """The name of a size of an input."""
     said = entry.type.tensor_type.shape.dim[axis].dim_param
     return f"{entry.name}_{axis}" if NAMELESS.fullmatch(said) else said
 
 
-def given_sizes(graph: onnx.GraphProto, shapes: Shapes) -> dict[str, int]:
+def given_sizes(graph: GraphProto, shapes: Shapes) -> dict[str, int]:
     """The number of each size that `shapes` speaks of. Raises ImportFault for what the model has
     not, and for what does not fit it."""
     initialised = {t.name for t in graph.initializer}
@@ -58,7 +57,7 @@ def given_sizes(graph: onnx.GraphProto, shapes: Shapes) -> dict[str, int]:
 
 
 def _match(
-    found: dict[str, int], entry: onnx.ValueInfoProto, given: Sequence[int | None], what: str
+    found: dict[str, int], entry: ValueInfoProto, given: Sequence[int | None], what: str
 ) -> None:
     declared = entry.type.tensor_type.shape.dim
     if len(given) != len(declared):
@@ -80,7 +79,7 @@ def _bind(found: dict[str, int], name: str, number: int, what: str) -> None:
         raise ImportFault(what, f"the size '{name}' is {found[name]} elsewhere, not {number}")
 
 
-def declared_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int | str, ...]]:
+def declared_shapes(graph: GraphProto) -> dict[str, tuple[int | str, ...]]:
     """The shape of each input that is a tensor; open sizes by their names."""
     initialised = {t.name for t in graph.initializer}
     return {
@@ -93,5 +92,5 @@ def declared_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int | str, ...]]:
     }
 
 
-def _is_open(dim: onnx.TensorShapeProto.Dimension) -> bool:
+def _is_open(dim: TensorShapeProto.Dimension) -> bool:
     return bool(dim.dim_param) or not dim.HasField("dim_value") or dim.dim_value < 0

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import onnx
-
 from tilewright.frontend.onnx.alike import BROADCASTS, agreed, alike
 from tilewright.frontend.onnx.checks import (
     MOST_DEPTH,
@@ -44,6 +42,16 @@ from tilewright.frontend.onnx.coded import (
 from tilewright.frontend.onnx.files import TYPES, Source, read, type_of
 from tilewright.frontend.onnx.given import Shapes, given_sizes
 from tilewright.frontend.onnx.given import label as label_of
+from tilewright.frontend.onnx.messages import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    TensorProto,
+    TensorShapeProto,
+    TypeProto,
+    ValueInfoProto,
+)
 from tilewright.frontend.onnx.order import in_order
 from tilewright.frontend.onnx.registry import (
     NEWEST,
@@ -117,10 +125,10 @@ class Importer:
         self.build = Folding(names=names)
         self.scopes: list[Scope] = [{"": None}]
         self.versions = {_domain(o.domain): o.version for o in self.model.opset_import}
-        self.functions: dict[Key, onnx.FunctionProto] = {
+        self.functions: dict[Key, FunctionProto] = {
             (_domain(f.domain), f.name): f for f in self.model.functions
         }
-        self.arguments: list[dict[str, onnx.AttributeProto]] = []  # of the functions being expanded
+        self.arguments: list[dict[str, AttributeProto]] = []  # of the functions being expanded
         self.translated = 0
         self.body: Any = None  # of the loop that is being translated
         self.missing: dict[Key, list[str]] = {}  # operators that nothing here translates: nodes
@@ -149,7 +157,7 @@ class Importer:
             if value is None:
                 raise refuse(f"nothing makes its output '{short(entry.name)}'")
             if isinstance(value, Choice):
-                node = onnx.NodeProto(op_type="output", output=[entry.name])
+                node = NodeProto(op_type="output", output=[entry.name])
                 made = in_pieces(Site(self, node, [], NEWEST), value)
             else:
                 made = outputs_of(self.build, entry.name, value)
@@ -181,7 +189,7 @@ class Importer:
                 if dim.dim_param == name and name not in self.dims and _number(dim) is None:
                     self.build.symbol(name)
 
-    def input(self, entry: onnx.ValueInfoProto) -> Any:
+    def input(self, entry: ValueInfoProto) -> Any:
         what = f"input '{short(entry.name)}'"
         kind = entry.type
         if kind.HasField("optional_type"):
@@ -246,7 +254,7 @@ class Importer:
             for name in [k for k, v in scope.items() if v is value]:
                 del scope[name]
 
-    def lookup(self, name: str, node: onnx.NodeProto) -> Value | None:
+    def lookup(self, name: str, node: NodeProto) -> Value | None:
         known, value = self.find(name)
         if not known and name in self.unknown:
             raise Unknown
@@ -255,14 +263,14 @@ class Importer:
             raise self.fault(node, why, "")
         return value if self.body is None else self.body.own(value)
 
-    def argument(self, attribute: onnx.AttributeProto) -> onnx.AttributeProto | None:
+    def argument(self, attribute: AttributeProto) -> AttributeProto | None:
         """An attribute; one that names a function's parameter is what the caller gave for it."""
         if not attribute.ref_attr_name:
             return attribute
         given = self.arguments[-1].get(attribute.ref_attr_name) if self.arguments else None
         if given is None or given.name == attribute.name:
             return given
-        renamed = onnx.AttributeProto()
+        renamed = AttributeProto()
         renamed.CopyFrom(given)
         renamed.name = attribute.name
         return renamed
@@ -286,7 +294,7 @@ class Importer:
         if len(self.faults) > MOST_LISTED:
             raise all_faults(self.missing, self.versions, self.faults)
 
-    def translate_all(self, nodes: Sequence[onnx.NodeProto]) -> None:
+    def translate_all(self, nodes: Sequence[NodeProto]) -> None:
         """Translate the main graph's nodes. What cannot be translated is told in one error; nodes
         that need its results are passed over."""
         for node in in_order(nodes):
@@ -295,7 +303,7 @@ class Importer:
         if self.faults or self.missing:
             raise all_faults(self.missing, self.versions, self.faults)
 
-    def translate(self, node: onnx.NodeProto) -> None:
+    def translate(self, node: NodeProto) -> None:
         """Emit what a node means and define its outputs."""
         self.translated += 1
         if self.translated > MOST_NODES:
@@ -404,7 +412,7 @@ class Importer:
         except OutOfBounds as fault:
             raise Refusal(str(fault)) from None
 
-    def inline(self, graph: onnx.GraphProto, inputs: Sequence[Value]) -> tuple[Value, ...]:
+    def inline(self, graph: GraphProto, inputs: Sequence[Value]) -> tuple[Value, ...]:
         """The outputs of a subgraph, which sees the values around it."""
         if len(graph.input) != len(inputs):
             raise Refusal(f"its subgraph has {len(graph.input)} inputs, not {len(inputs)}")
@@ -414,7 +422,7 @@ class Importer:
                 scope[tensor.name] = constant_of(self.build, tensor, self.folder)
         return self.run(scope, graph.node, [o.name for o in graph.output])
 
-    def call(self, function: onnx.FunctionProto, site: Site) -> tuple[Value | None, ...]:
+    def call(self, function: FunctionProto, site: Site) -> tuple[Value | None, ...]:
         """The outputs of a function that the caller asks for; it sees its inputs alone."""
         if len(site.inputs) > len(function.input):
             raise Refusal(
@@ -434,9 +442,9 @@ class Importer:
             self.arguments.pop()
             self.versions = before
 
-    def standard(self, site: Site) -> onnx.FunctionProto:
+    def standard(self, site: Site) -> FunctionProto:
         """The function by which ONNX itself defines an operator, for these inputs."""
-        node = onnx.NodeProto()
+        node = NodeProto()
         node.CopyFrom(site.node)
         del node.attribute[:]
         node.attribute.extend(site.attributes.values())
@@ -446,7 +454,7 @@ class Importer:
         return found
 
     def run(
-        self, scope: Scope, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]
+        self, scope: Scope, nodes: Sequence[NodeProto], outputs: Sequence[str]
     ) -> tuple[Any, ...]:
         """Translate nodes in a scope of their own; the values of `outputs` (None for a name "")."""
         if len(self.scopes) > MOST_DEPTH:
@@ -468,7 +476,7 @@ class Importer:
         finally:
             self.scopes.pop()
 
-    def fault(self, node: onnx.NodeProto, why: str, remedy: str, more: str = "") -> ImportFault:
+    def fault(self, node: NodeProto, why: str, remedy: str, more: str = "") -> ImportFault:
         """An error at a node, with its name, operator, version, inputs and outputs."""
         domain, op = key_of(node)
 
@@ -492,23 +500,23 @@ class Importer:
         )
 
 
-def _number(dim: onnx.TensorShapeProto.Dimension) -> int | None:
+def _number(dim: TensorShapeProto.Dimension) -> int | None:
     """A dimension that is a number; torch.onnx also writes one as a name ("3")."""
     if dim.dim_param:
         return int(dim.dim_param) if dim.dim_param.isdecimal() and len(dim.dim_param) < 19 else None
     return dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
 
 
-def _type_proto(value: Value | None) -> onnx.TypeProto:
+def _type_proto(value: Value | None) -> TypeProto:
     """A value's type in ONNX's terms (empty for an input left out)."""
-    made = onnx.TypeProto()
+    made = TypeProto()
     if value is not None:
         tensor = made.tensor_type
         if isinstance(value, Coded):
             tensor.elem_type = next(c for c, of in FLOATS.items() if of == value.format)
             value = value.codes
         elif isinstance(value, Text):
-            tensor.elem_type, value = onnx.TensorProto.STRING, value.rows
+            tensor.elem_type, value = TensorProto.STRING, value.rows
         else:
             tensor.elem_type = next(code for code, of in TYPES.items() if of is value.dtype)
         tensor.shape.SetInParent()

@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import onnx
 
 from tilewright.arith.simplify import Facts
 from tilewright.frontend.onnx import measured, ragged
@@ -22,6 +21,7 @@ from tilewright.frontend.onnx.choice import taken
 from tilewright.frontend.onnx.coded import constant_of
 from tilewright.frontend.onnx.counted import Rounds
 from tilewright.frontend.onnx.measured import choose, measure, op
+from tilewright.frontend.onnx.messages import GraphProto, NodeProto
 from tilewright.frontend.onnx.order import in_order, names_read
 from tilewright.frontend.onnx.registry import Maybe, Ragged, Refusal, Sequence, Site
 from tilewright.graph import sizes
@@ -52,7 +52,7 @@ class Growing:
         return "sequence that grows"
 
 
-def native_loop(n: Site, body: onnx.GraphProto) -> Any:
+def native_loop(n: Site, body: GraphProto) -> Any:
     """Rounds that the run counts: at most the trip count, while the condition holds."""
     trips = trip_count(n, body)
     given: list[Any] = [n.optional(k) for k in range(2, len(n.inputs))]
@@ -81,7 +81,7 @@ def native_loop(n: Site, body: onnx.GraphProto) -> Any:
     return (*states, *rows[: inside.stacked])
 
 
-def trip_count(n: Site, body: onnx.GraphProto) -> Value:
+def trip_count(n: Site, body: GraphProto) -> Value:
     """How often a loop runs at most. A count beyond every size says no more than none."""
     given = n.optional(0) and n[0]
     known = given and n.build.constants.get(given)
@@ -136,7 +136,7 @@ def side_by_side(n: Site, parts: list[Value]) -> Value:
     return op(n, "reshape", y, shape=(sizes.size(count * len(parts)), *rest))
 
 
-def translated(n: Site, body: onnx.GraphProto, given: list[Value]) -> tuple[Any, ...]:
+def translated(n: Site, body: GraphProto, given: list[Value]) -> tuple[Any, ...]:
     """A body's outputs inside; what is the same in every round is computed once, outside."""
     importer = n.importer
     inner, inside = importer.build, importer.body
@@ -150,7 +150,7 @@ def translated(n: Site, body: onnx.GraphProto, given: list[Value]) -> tuple[Any,
         return importer.inline(rest, given)
 
 
-def computed_once(n: Site, body: onnx.GraphProto) -> tuple[dict[str, Any], onnx.GraphProto]:
+def computed_once(n: Site, body: GraphProto) -> tuple[dict[str, Any], GraphProto]:
     """What a body computes alike in every round, by name, and the rest of the body."""
     importer, (same, rest) = n.importer, parted(body)
     scope: dict[str, Any] = {}
@@ -170,10 +170,10 @@ def within(n: Site, scope: dict[str, Any]) -> Iterator[None]:
         n.importer.scopes.pop()
 
 
-def parted(body: onnx.GraphProto) -> tuple[list[onnx.NodeProto], onnx.GraphProto]:
+def parted(body: GraphProto) -> tuple[list[NodeProto], GraphProto]:
     """The nodes that neither follow from the body's inputs nor draw at random, and the rest."""
     varying = {e.name for e in body.input}
-    same, rest = [], onnx.GraphProto(input=body.input, output=body.output)
+    same, rest = [], GraphProto(input=body.input, output=body.output)
     for node in in_order(body.node):
         if node.op_type in RANDOM or not varying.isdisjoint(names_read(node)):
             varying.update(node.output)

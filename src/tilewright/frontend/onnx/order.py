@@ -9,12 +9,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 
-import onnx
-
 from tilewright.frontend.onnx.checks import label, named, refuse, subgraphs
+from tilewright.frontend.onnx.messages import NodeProto
 
 
-def in_order(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
+def in_order(nodes: Sequence[NodeProto]) -> Sequence[NodeProto]:
     """The nodes sorted. Raises ImportFault if some need each other's results."""
     makers: dict[str, int] = {}
     for k, node in enumerate(nodes):
@@ -44,7 +43,7 @@ def in_order(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
     return [nodes[k] for k in made]
 
 
-def names_read(node: onnx.NodeProto) -> Iterator[str]:
+def names_read(node: NodeProto) -> Iterator[str]:
     """The names that a node, or a graph in its attributes, reads of what is around it."""
     yield from node.input
     for attribute in node.attribute:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
-import onnx.helper
 
 from tilewright.frontend.onnx.files import array_of, type_of
+from tilewright.frontend.onnx.messages import AttributeProto, GraphProto, NodeProto
 from tilewright.graph import sizes
 from tilewright.graph.bounds import Bounds, into
 from tilewright.graph.folding import Folding
@@ -111,7 +110,7 @@ class Refusal(Exception):
         self.why, self.remedy = why, remedy
 
 
-_A = onnx.AttributeProto
+_A = AttributeProto
 _KINDS = {
     "i": _A.INT,
     "f": _A.FLOAT,
@@ -130,7 +129,7 @@ class Site:
     __slots__ = ("attributes", "importer", "inputs", "node", "version")
 
     def __init__(
-        self, importer: Any, node: onnx.NodeProto, inputs: list[Value | None], version: int
+        self, importer: Any, node: NodeProto, inputs: list[Value | None], version: int
     ) -> None:
         self.importer, self.node, self.inputs, self.version = importer, node, inputs, version
         given = [(a.name, importer.argument(a)) for a in node.attribute]
@@ -178,10 +177,10 @@ class Site:
         """This node as one of ai.onnx's operator `op`, of the newest version that our translators
         know unless one is given: with these inputs (None: left out) and its own attributes, but for
         those given here (None: none)."""
-        node = onnx.NodeProto(op_type=op, name=self.node.name, output=self.node.output)
-        given = {
-            k: onnx.helper.make_attribute(k, v) for k, v in attributes.items() if v is not None
-        }
+        from onnx.helper import make_attribute
+
+        node = NodeProto(op_type=op, name=self.node.name, output=self.node.output)
+        given = {k: make_attribute(k, v) for k, v in attributes.items() if v is not None}
         kept = {k: a for k, a in self.attributes.items() if k not in attributes}
         made = Site(self.importer, node, list(inputs), version or NEWEST)
         made.attributes = kept | given
@@ -303,7 +302,7 @@ class Site:
         value = self._attribute(name, "t")
         return None if value is None else array_of(value, self.importer.folder)
 
-    def graph(self, name: str) -> onnx.GraphProto:
+    def graph(self, name: str) -> GraphProto:
         value = self._attribute(name, "g")
         if value is None:
             raise Refusal(f"attribute '{name}' is missing")
