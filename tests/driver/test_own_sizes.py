@@ -16,7 +16,7 @@ from tilewright.driver.own_sizes import own_sizes
 from tilewright.graph import sizes
 from tilewright.graph.builder import Builder
 from tilewright.graph.evaluate import evaluate
-from tilewright.ir.expr import Var, minimum
+from tilewright.ir.expr import Var, maximum, minimum
 from tilewright.target.target import target
 
 MACHINE = target("cpu -mcpu=haswell")
@@ -138,6 +138,23 @@ def test_what_a_slice_takes_has_a_name_beside_its_axis():
         given = draw((3, count, 8)).astype(np.float32)
         for found, wanted in zip(run(given), evaluate(graph, [given]), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_kernels_of_all_but_one_know_that_there_is_one():
+    """x[1:] - x[:-1] has max(n - 1, 0) elements: n - 1 wherever it has any."""
+    build = Builder("m")
+    n = build.symbol("n")
+    x = build.input("x", "f32", (n,))
+    rest = sizes.size(maximum(n - 1, sizes.size(0)))
+    a, b = (build.emit("slice", x, starts=(k,), shape=(rest,)) for k in (1, 0))
+    graph = build.finish({"d": build.emit("tanh", build.emit("sub", a, b))})
+    _, funcs, own, _, _ = kernel_jobs(prepare(graph, MACHINE, 3), MACHINE, 1, Watch())
+    assert all("min" not in sizes.text(s) for f in funcs for b in f.buffers for s in b.shape)
+    assert all(module.SOME in named for named in own.values())
+    run = compile_observed(graph, cache=False, pool=KernelPool(1))
+    for count in (0, 1, 2, 40):
+        given = np.random.default_rng(4).standard_normal(count).astype(np.float32)
+        np.testing.assert_allclose(run(given)[0], np.tanh(np.diff(given)), rtol=1e-5, atol=1e-6)
 
 
 @pytest.fixture(scope="module")

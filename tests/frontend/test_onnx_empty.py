@@ -66,6 +66,35 @@ CASES = {
         [N("AveragePool", ["x"], ["y"], kernel_shape=[3, 3])], {"x": ["n", 4, "h", "w"]}, {},
         [[(0, 4, 5, 6)], [(1, 4, 5, 3)]],
     ),
+    "differences": (
+        [N("Slice", ["x", "one", "far", "one"], ["t"]),
+         N("Slice", ["x", "zero", "end", "one"], ["l"]),
+         N("Sub", ["t", "l"], ["d"]), N("Slice", ["x", "zero", "one", "one"], ["f"]),
+         N("Concat", ["f", "d"], ["y"], axis=1)],
+        {"x": ["b", "n"]}, {"one": [1], "zero": [0], "far": [1 << 60], "end": [-1]},
+        [[(2, 0)], [(2, 1)], [(2, 2)], [(2, 40)], [(0, 3)]],
+    ),
+    "the last row": (
+        [N("Slice", ["x", "end", "far", "one"], ["l"]), N("MatMul", ["l", "w"], ["y"])],
+        {"x": [1, "n", 8]}, {"one": [1], "far": [1 << 60], "end": [-1], "w": f(8, 40)},
+        [[(1, 0, 8)], [(1, 1, 8)], [(1, 5, 8)]],
+    ),
+    "all but one row": (
+        [N("Slice", ["x", "zero", "end", "zero"], ["l"]), N("MatMul", ["l", "w"], ["m"]),
+         N("Softmax", ["m"], ["y"])],
+        {"x": ["n", 8]}, {"zero": [0], "end": [-1], "w": f(8, 40)},
+        [[(0, 8)], [(1, 8)], [(2, 8)], [(40, 8)]],
+    ),
+    "sum of all but one": (
+        [N("Slice", ["x", "zero", "end", "one"], ["l"]), N("Relu", ["l"], ["r"]),
+         N("ReduceSum", ["r", "one"], ["y"])],
+        {"x": [3, "n"]}, {"one": [1], "zero": [0], "end": [-1]}, [[(3, 0)], [(3, 1)], [(3, 6)]],
+    ),
+    "backwards": (
+        [N("Slice", ["x", "start", "far", "one", "back"], ["y"])], {"x": [3, "n"]},
+        {"one": [1], "start": [-3], "far": [-(1 << 60)], "back": [-2]},
+        [[(3, n)] for n in (0, 1, 2, 3, 4, 9)],
+    ),
 }  # fmt: skip
 
 

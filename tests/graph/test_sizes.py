@@ -10,7 +10,7 @@ import pytest
 from tilewright.graph import evaluate, sizes
 from tilewright.graph.folding import Folding
 from tilewright.ir.dtype import dtype
-from tilewright.ir.expr import Expr, Var
+from tilewright.ir.expr import Expr, Var, maximum, minimum
 
 N, M = Var("n"), Var("m")
 
@@ -37,6 +37,24 @@ def test_values_stay() -> None:
         for n, m in ((0, 3), (1, 1), (7, 20), (64, 13)):
             values = {N: n, M: m}
             assert sizes.at(sizes.normal(e), values) == sizes.at(e, values), sizes.text(e)
+
+
+def test_what_is_known_of_sizes_holds() -> None:
+    """No value is below `lowest`; max(e, 0) is known not to be negative, nor less than e."""
+    draw = random.Random(6)
+    zero = sizes.size(0)
+    for _ in range(300):
+        e = sizes.size(drawn(draw, 2) - draw.randint(0, 9))
+        above = sizes.size(maximum(e, zero))
+        assert (sizes.lowest(above) or 0) >= 0
+        mixed = sizes.size(above * draw.randint(-2, 3) + drawn(draw, 1) - minimum(e, zero))
+        for size in (e, above, mixed):
+            low = sizes.lowest(size)
+            values = [sizes.at(size, {N: n, M: m}) for n in range(5) for m in (0, 1, 9)]
+            assert low is None or low <= min(values), sizes.text(size)
+    one = sizes.size(N - 1)
+    assert sizes.is_never_more(one, sizes.size(maximum(one, zero)))
+    assert sizes.is_never_more(sizes.size(minimum(N, sizes.size(1))), N)
 
 
 def test_a_quotient_of_a_quotient_is_one() -> None:

@@ -358,7 +358,7 @@ def kernel_jobs(
     for g in groups:
         computed = computation(g)
         if computed not in known:
-            known[computed] = f, _ = own_sizes(_func(g), fused.graph.measured)
+            known[computed] = f, _ = own_sizes(_func(g), fused.graph.measured, len(g.outputs))
             if f not in unique:
                 n = unique[f] = len(unique)
                 jobs.append(Job(f.replace(name=_kernel_name(g, n)), str(machine), threads, watch))

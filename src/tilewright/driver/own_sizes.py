@@ -11,6 +11,9 @@ and the second is told by it. A symbol that is needed by itself keeps its name, 
 made of it. Where a parameter has less than a symbol, h - 4, the kernel counts from there: no run
 has less than none, and nothing in the kernel may then be negative. What a slice takes at most,
 min(t, 5), has a name of its own even beside t: loops over it are those over any open size.
+
+A kernel whose results have no elements does not run. So where each result has an axis of
+max(t - 1, 0), what `x[:-1]` has of t, it is t - 1 there, and t is not 0.
 """
 
 from __future__ import annotations
@@ -20,24 +23,75 @@ from typing import Any
 
 from tilewright.graph import sizes
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Load, Var, as_int
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    Load,
+    Var,
+    as_int,
+    maximum,
+    minimum,
+)
 from tilewright.ir.stmt import Buffer, Func
 from tilewright.ir.walk import free_vars, names, refold, replace_buffers, visit
 
 Own = dict[Var, Expr]
+SOME = Var("some")  # in Own, no parameter: 1 where a kernel has to run, which its sizes rest on
 
 
-def own_sizes(func: Func, measured: Collection[Var] = ()) -> tuple[Func, Own]:
+def own_sizes(func: Func, measured: Collection[Var] = (), results: int = 1) -> tuple[Func, Own]:
     """The function, and for each of its symbols that is its own the size that it stands for.
     `measured`: symbols that the run finds, of which it is not asked before whether sizes made of
-    them are negative."""
-    own: Own = {}
+    them are negative. `results`: how many of its buffers, the last ones, are."""
     if not any(isinstance(p, Var) for p in func.params):
-        return func, own
+        return func, {}
+    outputs = func.buffers[-results:]
+    if settled := _settled(func, outputs, measured):
+        made, own = _own(_told(func, dict.fromkeys(settled, sizes.size(0))), measured)
+        if not any(_may_be_negative(s) for b in _buffers(made) for s in b.shape):
+            own = {v: sizes.size(maximum(e, sizes.size(0))) for v, e in own.items()}
+            return made, own | {SOME: some_elements(outputs)}
+    return _own(func, measured)
+
+
+def _own(func: Func, measured: Collection[Var]) -> tuple[Func, Own]:
     func, own = _of_slices(func)
     for found in (divisions, products):
         func, own = _named(func, own, found)
     return _from_least(func, own, measured)
+
+
+def some_elements(results: Iterable[Any]) -> Expr:
+    """1 where one of several results has elements, else 0."""
+    count: Expr = sizes.size(0)
+    for v in results:
+        count = maximum(count, sizes.product(v.shape))
+    return sizes.size(minimum(count, sizes.size(1)))
+
+
+def _settled(func: Func, results: Iterable[Buffer], measured: Collection[Var]) -> list[Expr]:
+    """The min(e, 0) in sizes that are 0 wherever one of the results has elements: each has an axis
+    of max(e, 0), or of no more than e + 1."""
+    symbols = {p for p in func.params if isinstance(p, Var)} - set(measured)
+    minima = (n for n in visit(func.body) if isinstance(n, Binary) and n.op is BinaryOp.min)
+    inside = [n for n in dict.fromkeys(minima) if sizes.is_size(n)]
+    given = [s for b in _buffers(func) for s in b.shape if s.__class__ is Binary]
+    bounded = dict.fromkeys(a for s in (*given, *inside) for a in sizes.factors(s))
+
+    def known(a: Expr) -> bool:
+        if not isinstance(a, Binary) or not _is_bounded(a) or as_int(a.b) != 0:
+            return False
+        if not symbols.issuperset(sizes.symbols([a])):
+            return False
+        above = sizes.size(a.a - a)
+        return all(
+            any(s == above or sizes.is_never_more(s, sizes.size(a.a + 1)) for s in b.shape)
+            for b in results
+        )
+
+    return [a for a in bounded if known(a)]
 
 
 def _of_slices(func: Func) -> tuple[Func, Own]:
@@ -58,6 +112,11 @@ def _of_slices(func: Func) -> tuple[Func, Own]:
     params = [p for p in made.params if not isinstance(p, Var) or p in left]
     own: Own = {new[a]: sizes.size(a - low) for a, low in found.items() if new[a] in left}
     return made.replace(params=(*params, *own)), own
+
+
+def _may_be_negative(size: Expr) -> bool:
+    low = sizes.lowest(size)
+    return low is None or low < 0
 
 
 def _is_bounded(e: Expr) -> bool:

@@ -33,7 +33,7 @@ from tilewright.codegen.link import link
 from tilewright.codegen.llvm_compile import compile_object
 from tilewright.driver.build import aligned_bytes, dim, dims, info, variant
 from tilewright.driver.kernels import Kernel
-from tilewright.driver.own_sizes import Own
+from tilewright.driver.own_sizes import SOME, Own, some_elements
 from tilewright.graph import sizes
 from tilewright.graph.graph import Constant, Graph, Node, Value
 from tilewright.graph.group import FusedGraph, FusedGroup
@@ -41,7 +41,7 @@ from tilewright.graph.passes.demand import Demand
 from tilewright.graph.passes.plan_memory import MemoryPlan, is_measured
 from tilewright.graph.requirements import required_by, sizes_of_values
 from tilewright.ir.dtype import DType, i64
-from tilewright.ir.expr import Expr, Var, as_int, const, expr, maximum, minimum
+from tilewright.ir.expr import Expr, Var, as_int, const, expr, maximum
 from tilewright.ir.stmt import Func
 from tilewright.ir.walk import substitute
 from tilewright.runtime import abi
@@ -320,7 +320,7 @@ def _launches(
         places.update(_row(kernel, at, own))
     elif kernel.workspace:
         places.update(_row(kernel, Place("arena", offset=plan.workspaces[group.name].at), own))
-    some = _some_elements(group.outputs, place.measured)
+    some = own.get(SOME, _some_elements(group.outputs, place.measured))
     spare = sizes.size(substitute(sizes.size(spare_time(func, code.machine)), own))
     for n, entry in enumerate(kernel.entries):
         buffers = tuple(places[b] for b in entry.buffers)
@@ -337,10 +337,7 @@ def _some_elements(outputs: Sequence[Value], measured: set[Var]) -> Expr | None:
     as long as no loop should be. None: they surely are not so."""
     if not all(is_measured(v, measured) and len(v.shape) > 1 for v in outputs):
         return None
-    count: Expr = const(0)
-    for v in outputs:
-        count = maximum(count, v.elements)
-    return sizes.size(minimum(count, const(1)))
+    return some_elements(outputs)
 
 
 def _row(kernel: Kernel, start: Place, own: Own) -> dict[str, Place]:

@@ -162,16 +162,15 @@ def normal(e: Expr) -> Expr:
     return found
 
 
-def is_never_more(a: Expr, b: Expr, positive: Iterable[Expr] = ()) -> bool:
-    """Is a ≤ b for all sizes (which are not negative), as far as their terms show? The symbols in
-    `positive` are at least 1."""
-    return _span(_sum(_terms(b), _terms(a), -1), frozenset(positive))[0] >= 0
+def is_never_more(a: Expr, b: Expr) -> bool:
+    """Is a ≤ b for all sizes (which are not negative), as far as their terms show?"""
+    return _span(_sum(_terms(b), _terms(a), -1))[0] >= 0
 
 
 def lowest(value: Expr) -> int | None:
     """No more than what a size comes to where its symbols are not negative; None if that is not
     known."""
-    low = _span(_terms(value), frozenset())[0]
+    low = _span(_terms(value))[0]
     return int(low) if math.isfinite(low) else None
 
 
@@ -223,46 +222,61 @@ def _below_zero(terms: Terms) -> Terms:
     return _terms_of_atom(binary(BinaryOp.min, _rebuild(terms), _known(0)))
 
 
-def _span(terms: Terms, positive: frozenset[Expr]) -> tuple[float, float]:
+def _span(terms: Terms) -> tuple[float, float]:
     """Between which numbers a sum lies."""
+    for (*others, atom), count in ((k, c) for k, c in terms.items() if k):
+        if (
+            count < 0 and not others and _is_below_zero(atom)
+        ):  # c · (e - min(e, 0)) is c · max(e, 0)
+            rest = {k: c for k, c in terms.items() if k != (atom,)}
+            rest = _sum(rest, {k: -count * c for k, c in _terms(atom.a).items()}, -1)
+            low, high = _span(rest)
+            most = _span(_terms(atom.a))[1]
+            plain = _span_of_terms(terms)
+            return max(low, plain[0]), min(high - count * max(most, 0.0), plain[1])
+    return _span_of_terms(terms)
+
+
+def _is_below_zero(e: Expr) -> bool:
+    return e.__class__ is Binary and e.op is BinaryOp.min and as_int(e.b) == 0
+
+
+def _span_of_terms(terms: Terms) -> tuple[float, float]:
+    """The same, of its terms one by one."""
     low = high = 0.0
     for key, count in terms.items():
         least = most = float(count)
         for atom in key:
-            ends = [
-                x * y if x and y else 0.0
-                for x in (least, most)
-                for y in _span_of_atom(atom, positive)
-            ]
+            ends = [x * y if x and y else 0.0 for x in (least, most) for y in _span_of_atom(atom)]
             least, most = min(ends), max(ends)
         low, high = low + least, high + most
     return low, high
 
 
-_spans: dict[tuple[Expr, frozenset[Expr]], tuple[float, ...]] = {}  # of atoms
+_spans: dict[Expr, tuple[float, ...]] = {}  # of atoms
 
 
-def _span_of_atom(e: Expr, positive: frozenset[Expr]) -> tuple[float, ...]:
+def _span_of_atom(e: Expr) -> tuple[float, ...]:
     if e.__class__ is Var:
-        return (1.0 if e in positive else 0.0), math.inf
-    found = _spans.get((e, positive))
+        return 0.0, math.inf
+    found = _spans.get(e)
     if found is None:
-        found = _span_of_operation(e, positive)
+        found = _span_of_operation(e)
         if len(_spans) > MOST_KNOWN:
             _spans.clear()
-        _spans[e, positive] = found
+        _spans[e] = found
     return found
 
 
-def _span_of_operation(e: Expr, positive: frozenset[Expr]) -> tuple[float, ...]:
+def _span_of_operation(e: Expr) -> tuple[float, ...]:
     if e.__class__ is Binary and e.op is BinaryOp.min and as_int(e.b) == 0:
-        low, high = _span(_terms(e.a), positive)
+        low, high = _span(_terms(e.a))
         return min(low, 0.0), min(high, 0.0)
     if e.__class__ is Binary and e.op is BinaryOp.floordiv and (as_int(e.b) or 0) > 0:
-        low, high = _span(_terms(e.a), positive)
+        low, high = _span(_terms(e.a))
         divisor = float(as_int(e.b) or 1)
         return tuple(x // divisor if math.isfinite(x) else x for x in (low, high))
-    return (1.0 if e in positive else 0.0), math.inf
+    return 0.0, math.inf
 
 
 def _terms_of_atom(e: Expr) -> Terms:

@@ -289,12 +289,11 @@ def slice_(n: Site) -> Any:
         raise Refusal("starts, ends, axes and steps differ in number")
     starts: list[Any] = [0] * x.rank
     shape, strides = list(x.shape), [1] * x.rank
-    positive = sizes.symbols([s for v in n.build.inputs for s in v.shape])
     for first, last, a, step in zip(firsts, lasts, axes, steps, strict=True):
         d = axis(n, a, x.rank)
         if step == 0:
             raise Refusal("a step is 0")
-        starts[d], shape[d] = bounds(x.shape[d], first, last, step, positive, n.build.sizes)
+        starts[d], shape[d] = bounds(x.shape[d], first, last, step, n.build.sizes)
         strides[d] = step
     if tuple(shape) == x.shape and all(as_int(s) == 0 for s in starts):
         return x
@@ -302,18 +301,14 @@ def slice_(n: Site) -> Any:
 
 
 def bounds(
-    have: Any,
-    first: Any,
-    last: Any,
-    step: int,
-    positive: Sequence[Any] = (),
-    there: Container[Expr] = (),
+    have: Any, first: Any, last: Any, step: int, there: Container[Expr] = ()
 ) -> tuple[Any, Any]:
-    """(start, count) of a slice as Python counts it. An end that is itself symbolic is taken to lie
-    on the axis; the symbols in `positive` are at least 1, and what is in `there` at least 0, as
-    some value has that size."""
+    """(start, count) of a slice as Python counts it, but that a backward one whose start lies
+    before the axis starts at its first place. An end that is itself symbolic is taken to lie on the
+    axis; what is in `there` is at least 0, as some value has that size."""
     n, a, b = as_int(have), as_int(first), as_int(last)
     if n is not None and a is not None and b is not None:
+        a = max(a, -n) if step < 0 else a
         places = range(n)[slice(a, None if step < 0 and b < -n else b, step)]
         return (places.start if len(places) else 0), len(places)
     have = sizes.size(have)
@@ -321,21 +316,21 @@ def bounds(
     def end(given: Any, number: int | None) -> Any:
         """Counted from the front; far away before or behind it."""
         if number is None:
-            backwards = sizes.is_never_more(sizes.size(given), sizes.size(-1), positive)
+            backwards = sizes.is_never_more(sizes.size(given), sizes.size(-1))
             return sizes.size(have + given) if backwards else sizes.size(given)
         if abs(number) >= FAR:
             return have if number > 0 else sizes.size(-1)
         return sizes.size(have + number if number < 0 else number)
 
     def least(x: Expr, y: Expr) -> Expr:
-        if sizes.is_never_more(x, y, positive):
+        if sizes.is_never_more(x, y):
             return x
-        return y if sizes.is_never_more(y, x, positive) else sizes.size(minimum(x, y))
+        return y if sizes.is_never_more(y, x) else sizes.size(minimum(x, y))
 
     def most(x: Expr, y: Expr) -> Expr:
-        if sizes.is_never_more(x, y, positive):
+        if sizes.is_never_more(x, y):
             return y
-        return x if sizes.is_never_more(y, x, positive) else sizes.size(maximum(x, y))
+        return x if sizes.is_never_more(y, x) else sizes.size(maximum(x, y))
 
     zero, start, stop = sizes.size(0), end(first, a), end(last, b)
     if step > 0:
@@ -343,7 +338,9 @@ def bounds(
         stop = stop if b is None else least(stop, have)
         reach = stop - start
     else:
-        start = start if a is None else least(start, sizes.size(have - 1))
+        if a is not None:
+            start = most(start, zero) if a < -1 else start
+            start = least(start, sizes.size(have - 1))
         stop = stop if b is None else most(stop, sizes.size(-1))
         reach = start - stop
     count = sizes.size((reach + (abs(step) - 1)) // abs(step))
