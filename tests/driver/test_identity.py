@@ -118,6 +118,22 @@ def test_files_are_hashed_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(seen) == 7
 
 
+@pytest.mark.parametrize(("flags", "hashes"), [("fpu sha_ni avx", "sha256"), ("fpu", "blake2b")])
+def test_the_hash_is_the_one_that_the_processor_has(
+    flags: str, hashes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "machine_identity", lambda: f"flags: {flags}")
+    identity.fastest_hash.cache_clear()
+    path = tmp_path / "m.onnx"
+    contents = [bytes(200), b"\1" + bytes(199), bytes(201)]
+    found = set[str]()
+    for content in contents:
+        path.write_bytes(content)
+        found.add(identity.file_content(path, None)[0])
+    identity.fastest_hash.cache_clear()
+    assert len(found) == 3 and all(one.startswith(f"{hashes}:") for one in found)
+
+
 def test_every_file_of_the_compiler_counts(tmp_path: Path) -> None:
     (tmp_path / "room" / "inner").mkdir(parents=True)
     seen = [identity.fingerprint(str(tmp_path))]

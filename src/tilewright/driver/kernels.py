@@ -17,7 +17,6 @@ import os
 import pickle
 import signal
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -25,7 +24,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from queue import Empty, SimpleQueue
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tilewright.codegen.llvm import Emitted, Entry, emit
 from tilewright.codegen.llvm_compile import compile_assembly, compile_object
@@ -42,6 +41,9 @@ from tilewright.support.interpreter import isolated
 from tilewright.support.memory import REMEDY, exhausted
 from tilewright.support.record import record
 from tilewright.target.target import Target, target
+
+if TYPE_CHECKING:
+    import subprocess
 
 SERVE = "from tilewright.driver.kernels import serve; serve()"
 IMPORTED = ("tilewright", "numpy", "ml_dtypes", "llvmlite", "typing_extensions")  # by a worker
@@ -165,6 +167,13 @@ class KernelPool:
 
     def start(self) -> KernelPool:
         """Start the processes now, so that they are ready when the first job comes."""
+        if len(self._processes) < self.most:
+            self._start()
+        return self
+
+    def _start(self) -> None:
+        import subprocess
+
         while len(self._processes) < self.most:
             command = isolated(SERVE, IMPORTED)
             try:
@@ -173,7 +182,6 @@ class KernelPool:
                 self.most = len(self._processes)
                 break
             self._processes.append(process)
-        return self
 
     def compile(
         self, jobs: Sequence[Job], done: Callable[[int], None] = lambda count: None

@@ -31,10 +31,9 @@ import json
 import os
 import re
 import struct
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import MISSING, fields
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -45,6 +44,7 @@ from tilewright.runtime import abi
 from tilewright.runtime.bindings import feed_hash, hash_bytes, lib
 from tilewright.runtime.formats import is_format
 from tilewright.runtime.profile import evaluate
+from tilewright.support.ahead import made_ahead
 from tilewright.support.cache import replace_file
 from tilewright.support.errors import ArtifactError
 from tilewright.support.mapped import release_pages
@@ -151,14 +151,8 @@ def _parts(weight: abi.Weight) -> Sequence[Callable[[], Any]]:
 
 def _made_ahead(parts: Iterable[Callable[[], Any]]) -> Iterator[Any]:
     """The bytes that each function makes, in order."""
-    with ThreadPoolExecutor(MAKERS) as makers:
-        waiting = iter(parts)
-        making = deque(makers.submit(_bytes_of, part) for part in islice(waiting, AHEAD))
-        while making:
-            piece = making.popleft().result()
-            making.extend(makers.submit(_bytes_of, part) for part in islice(waiting, 1))
-            yield piece
-            del piece
+    with made_ahead((partial(_bytes_of, part) for part in parts), MAKERS, AHEAD) as made:
+        yield from made
 
 
 def _bytes_of(part: Callable[[], Any]) -> np.ndarray:

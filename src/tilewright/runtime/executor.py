@@ -24,7 +24,6 @@ import numpy as np
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import is_measured
 from tilewright.runtime.bindings import error, lib
-from tilewright.runtime.export import export_library
 from tilewright.runtime.formats import decode_all, encode
 from tilewright.runtime.module import Array, Module, Source
 from tilewright.runtime.profile import Profile, Roofline, tabulate
@@ -505,6 +504,8 @@ class Executable:
         if kind == "library":
             if sign is not None:
                 raise ValueError("only an artifact can be signed, not a library")
+            from tilewright.runtime.export import export_library
+
             return export_library(self.artifact(), self.manifest, target)
         if kind != "artifact":
             raise ValueError(f"kind is 'artifact' or 'library', not {kind!r}")

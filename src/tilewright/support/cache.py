@@ -14,7 +14,6 @@ import hashlib
 import os
 import re
 import stat
-import tempfile
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from tilewright.support.errors import CacheWarning, TilewrightError
 
 T = TypeVar("T")
 _CHECK_BYTES = 16
+NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _OURS = re.compile(r"[0-9a-f]{40}|\..*\.part")  # names of entries, and of those not yet complete
 
 
@@ -43,7 +43,8 @@ def make_key(*parts: bytes | str | int) -> str:
 def replace_file(path: Path, private: bool = False) -> Generator[BinaryIO]:
     """A new binary file that takes the place of `path` at once, when the block ends well. private:
     for this user alone; else for whom new files are for."""
-    handle, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
+    name = path.with_name(f".{os.urandom(8).hex()}.part")
+    handle = os.open(name, NEW, 0o600)
     try:
         with os.fdopen(handle, "w+b") as file:
             yield file
@@ -53,7 +54,7 @@ def replace_file(path: Path, private: bool = False) -> Generator[BinaryIO]:
             os.chmod(name, 0o666 & ~mask)
         os.replace(name, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        name.unlink(missing_ok=True)
         raise
 
 

@@ -1,0 +1,42 @@
+"""Results come in order, few of them ahead; faults come where they are taken, threads end."""
+
+import threading
+import time
+from functools import partial
+
+import pytest
+
+from tilewright.support.ahead import made_ahead
+
+
+def test_results_come_in_the_order_of_their_jobs():
+    def late(i):
+        time.sleep(0.01 * (i == 0))
+        return i
+
+    with made_ahead([partial(late, i) for i in range(20)], 3, 4) as found:
+        assert list(found) == list(range(20))
+
+
+def test_few_results_wait():
+    started = []
+    with made_ahead((partial(started.append, i) for i in range(10)), 2, 3) as found:
+        for taken, _ in enumerate(found, 1):
+            assert len(started) <= taken + 3
+    assert sorted(started) == list(range(10))
+
+
+def test_a_fault_is_raised_where_its_result_is_taken():
+    before = threading.active_count()
+    with made_ahead([lambda: 1, lambda: 1 // 0, lambda: 3], 2, 3) as found:
+        assert next(found) == 1
+        with pytest.raises(ZeroDivisionError):
+            next(found)
+    assert threading.active_count() == before
+
+
+def test_threads_end_with_a_block_that_fails():
+    before = threading.active_count()
+    with pytest.raises(KeyError), made_ahead([lambda: 1] * 9, 2, 2):
+        raise KeyError
+    assert threading.active_count() == before
