@@ -116,7 +116,7 @@ def test_without_workers_the_process_compiles_by_itself(serve, monkeypatch):
         raise OSError(12, "Cannot allocate memory")
 
     if serve == "never started":
-        monkeypatch.setattr(kernels.subprocess, "Popen", refuse)
+        monkeypatch.setattr(subprocess, "Popen", refuse)
     monkeypatch.setattr(kernels, "SERVE", serve)
     with KernelPool(4) as pool:
         made = pool.start().compile(jobs())

@@ -4,13 +4,13 @@ In: a model file, a target and options. Out: a key that changes with the bytes o
 its external data, the machine, the options and this compiler. Nothing here needs the compiler, so
 that finding a compiled model costs no import of it.
 
-Bytes count by SHA-256 where the processor computes it, else by BLAKE2b: nobody can make two contents
-that agree. Reading gigabytes at each
-start would take longer than loading what was compiled, so the digest of a large file is remembered
-under its device, inode, size and the times of its last change. Each write sets the time of change
-(ctime), which no program can set back; two things can change bytes without a trace in it, and both
-end soon: a write within the clock's grain, and one through a mapping whose pages wait to be written
-back. So a file is only remembered once it was left alone for two minutes.
+Bytes count by SHA-256 where the processor computes it, else by BLAKE2b: nobody can make two
+contents that agree. Reading gigabytes at each start would take longer than loading what was
+compiled, so the digest of a large file is remembered under its device, inode, size and the times of
+its last change. Each write sets the time of change (ctime), which no program can set back; two
+things can change bytes without a trace in it, and both end soon: a write within the clock's grain,
+and one through a mapping whose pages wait to be written back. So a file is only remembered once it
+was left alone for two minutes.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ def file_content(
 def read_content(
     file: int, nbytes: int, meanwhile: Callable[[], object] | None = None
 ) -> tuple[str, list[str]]:
-    """A hash, after its name, over the number of bytes and the digest of each chunk of them; and the
-    names of external data. meanwhile: what this thread does while others hash
-    a file of LONG bytes or more."""
+    """A hash, after its name, over the number of bytes and the digest of each chunk of them; and
+    the names of external data. meanwhile: what this thread does while others hash a file of LONG
+    bytes or more."""
     name = fastest_hash()
 
     def chunk(start: int) -> tuple[bytes, set[str]]:
