@@ -9,18 +9,18 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
-from tilewright.support.errors import InputError
+from tilewright.support.errors import InputError, TilewrightError
 
 DRAW = np.random.default_rng(8).standard_normal
 N = helper.make_node
 
 
-def model(nodes, inputs, **constants):
+def model(nodes, inputs, opset=17, **constants):
     fixed = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
     given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()]
     made = [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)]
     graph = helper.make_graph(nodes, "g", given, made, fixed)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
 
 
 def f(*shape):
@@ -95,6 +95,26 @@ CASES = {
         {"one": [1], "start": [-3], "far": [-(1 << 60)], "back": [-2]},
         [[(3, n)] for n in (0, 1, 2, 3, 4, 9)],
     ),
+    "equal parts": (
+        [N("Split", ["x"], ["a", "c", "b"], axis=1), N("Sub", ["a", "b"], ["y"])],
+        {"x": [3, "n"]}, {}, [[(3, n)] for n in (0, 3, 12)],
+    ),
+    "slices that are the same": (
+        [N("Unique", ["x"], ["u"], axis=1), N("Relu", ["u"], ["y"])], {"x": ["n", 3]}, {},
+        [[(0, 3)], [(1, 3)], [(4, 3)]],
+    ),
+    "regions": (
+        [N("Mul", ["r", "two"], ["twice"]), N("ReduceSum", ["r", "one"], ["s"], keepdims=0),
+         N("Mul", ["s", "zero"], ["none"]), N("Cast", ["none"], ["b"], to=TensorProto.INT64),
+         N("RoiAlign", ["x", "twice", "b"], ["y"], output_height=2, output_width=2)],
+        {"x": [1, 2, 5, 5], "r": ["n", 4]},
+        {"two": np.float32([0, 0, 2, 2]), "one": [1], "zero": np.float32(0)},
+        [[(1, 2, 5, 5), (0, 4)], [(1, 2, 5, 5), (3, 4)]],
+    ),
+    "norms of channels": (
+        [N("LpPool", ["x"], ["y"], kernel_shape=[2, 3], p=3, pads=[1, 1, 0, 1])],
+        {"x": ["n", "c", 5, "w"]}, {}, [[(0, 4, 5, 6)], [(2, 3, 5, 6)], [(1, 1, 5, 2)]],
+    ),
 }  # fmt: skip
 
 
@@ -144,3 +164,38 @@ def test_images_smaller_than_the_window():
     run = compiled(model([N("Conv", ["x", "w"], ["y"])], {"x": [1, 4, "h", 9]}, w=f(4, 4, 5, 5)))
     with pytest.raises(InputError, match=r"would have the shape \[1, 4, -1, 5\]"):
         run(f(1, 4, 3, 9))
+
+
+def test_parts_of_an_open_size():
+    """The last one is what is left; never less than nothing."""
+    nodes = [N("Split", ["x"], ["a", "b", "c"], num_outputs=3), N("Concat", "cba", ["y"], axis=0)]
+    proto = model(nodes, {"x": ["n", 2]}, opset=18)
+    run, session = compiled(proto), ort.InferenceSession(proto.SerializeToString())
+    for rows in (0, 2, 3, 4, 5, 6, 8):
+        x = f(rows, 2)
+        np.testing.assert_array_equal(run(x)[0], session.run(None, {"x": x})[0])
+    with pytest.raises(InputError, match="of 'c'"):
+        run(f(1, 2))
+
+
+def test_indices_are_no_longer_than_what_they_index():
+    """Along the other axes element k of the indices is of the operand's k."""
+    at = np.array([[2, 0], [1, 1]])
+    nodes = [N("GatherElements", ["x", "i"], ["y"], axis=1)]
+    run = compiled(model(nodes, {"x": ["n", 3]}, i=at))
+    x = f(2, 3)
+    np.testing.assert_array_equal(run(x)[0], np.take_along_axis(x, at, 1))
+    for other in (nodes, [N("ScatterElements", ["x", "i", "u"], ["y"], axis=1)]):
+        with pytest.raises(InputError, match="these values do not fit"):
+            compiled(model(other, {"x": ["n", 3]}, i=at, u=f(2, 2)))(f(1, 3))
+        with pytest.raises(TilewrightError, match="longer than the data along axis 0"):
+            compiled(model(other, {"x": [1, 3]}, i=at, u=f(2, 2)))
+
+
+def test_a_condition_keeps_what_is_there():
+    nodes = [N("Compress", ["x", "c"], ["y"], axis=0)]
+    run = compiled(model(nodes, {"x": ["n", 2]}, c=np.array([True, False, True])))
+    x = f(3, 2)
+    np.testing.assert_array_equal(run(x)[0], x[[0, 2]])
+    with pytest.raises(InputError, match="n - 3 may not be negative"):
+        run(f(2, 2))

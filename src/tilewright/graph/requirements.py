@@ -78,15 +78,27 @@ def _of_index(node: Node) -> Iterator[Alternatives]:
             yield last, const(0) - asked.elements
 
 
+def _of_elements(node: Node) -> Iterator[Alternatives]:
+    """As `_of_index`; along the other axes element k of the indices is of the operand's k."""
+    x, indices = node.inputs[:2]
+    for axis, (have, asked) in enumerate(zip(x.shape, indices.shape, strict=True)):
+        left = sizes.size(have - asked)
+        if axis != node["axis"] and as_int(left) is None:
+            yield left, const(0) - indices.elements
+    yield from _of_index(node)
+
+
 def _of_top_k(node: Node) -> Iterator[Alternatives]:
     """For an axis to have as many elements as are asked for."""
     yield (node.inputs[0].shape[node["axis"]] - sizes.size(node["k"]),)
 
 
-_INDEXED = "gather gather_elements gather_nd scatter_elements scatter_nd stretch".split()
+_INDEXED = "gather gather_nd scatter_nd stretch".split()
 _RULES: Mapping[str, Callable[[Node], Iterator[Alternatives]]] = {
     "slice": _of_slice,
     "pad": _of_pad,
     "top_k": _of_top_k,
     **dict.fromkeys(_INDEXED, _of_index),
+    "gather_elements": _of_elements,
+    "scatter_elements": _of_elements,
 }

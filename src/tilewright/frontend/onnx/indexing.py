@@ -10,6 +10,7 @@ from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.tensors import axis
 from tilewright.graph import sizes
+from tilewright.graph.bounds import into
 from tilewright.ir.expr import as_int
 
 
@@ -98,8 +99,9 @@ def compress(n: Site) -> Any:
         x, at = n.build.emit("reshape", x, shape=(x.elements,)), 0
     if not measured.is_known(n, 1):
         return measured.compress(n, x, axis(n, at, x.rank))
-    condition = n.array(1).astype(bool)
-    return n.emit("gather", x, n.constant(np.flatnonzero(condition)), axis=axis(n, at, x.rank))
+    d = axis(n, at, x.rank)
+    places = n.constant(np.flatnonzero(n.array(1)))
+    return n.emit("gather", x, n.checked(places, into(x.shape[d])), axis=d)
 
 
 @translates("NonZero")

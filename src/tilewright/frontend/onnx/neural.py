@@ -207,13 +207,18 @@ def lp_pool(n: Site) -> Any:
         total = n.build.emit("reduce_sum", powers, axes=tuple(range(2, x.rank)), keepdims=True)
     else:
         kernel, channels = n.ints("kernel_shape"), as_int(x.shape[1])
-        if not kernel or any(k < 1 for k in kernel) or channels is None:
-            raise Refusal("it needs a positive kernel and a known number of channels")
+        if not kernel or any(k < 1 for k in kernel):
+            raise Refusal("it needs a positive kernel")
         powers, attrs = padded_alike(n, powers, kernel, 0.0)
         if n.flag("ceil_mode"):
             powers, attrs = wholly_padded(n, powers, kernel, attrs)
+        lead = x.shape[:2]
+        if channels is None:  # each is an image of its own
+            flat = (sizes.product(lead), 1, *powers.shape[2:])
+            powers, channels = n.build.emit("reshape", powers, shape=flat), 1
         ones = n.constant(np.ones((channels, 1, *kernel)), x.dtype)
         total = n.build.emit("conv", powers, ones, **attrs, groups=channels)
+        total = n.build.emit("reshape", total, shape=(*lead, *total.shape[2:]))
     return total if p == 1 else n.emit("pow", total, n.constant(1 / p, x.dtype))
 
 

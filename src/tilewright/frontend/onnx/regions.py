@@ -118,6 +118,7 @@ class Regions:
         if self.ratio <= 0:
             counts = f("maximum", f("ceil", width), 0.0)
             most = build.emit("reduce_max", counts, axes=(0, 1, 2), keepdims=True)
+            most = f("maximum", most, 0.0)  # of no regions
             most = op(n, "cast", build.emit("reshape", most, shape=(1,)), to="i64")
             samples = measured.measure(n, most, "the samples")[0]
         one = f.of(op(n, "reshape", op(n, "arange", length=bins), shape=(bins, 1)))

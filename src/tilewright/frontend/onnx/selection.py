@@ -149,6 +149,9 @@ def compared(n: Site, rows: Value) -> tuple[Value, Value]:
     same = build.emit("logical_not", build.emit("reduce_any", differs, axes=(2,)))
     where = build.emit("argmax", build.emit("cast", differs, to="i32"), axis=2)
     flat = build.emit("reshape", rows, shape=(sizes.size(count * width),))
+    if sizes.lowest(flat.shape[0]) == 0:  # rows of no elements have one to be read
+        flat = build.emit("pad", flat, before=(0,), after=(1,))
+        where = op(n, "minimum", where, number(n, width))
     places = op(n, "mul", op(n, "arange", length=count), number(n, width))
     mine = op(n, "add", op(n, "reshape", places, shape=(count, 1)), where)
     other = op(n, "add", op(n, "reshape", places, shape=(1, count)), where)

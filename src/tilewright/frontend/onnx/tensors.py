@@ -243,6 +243,17 @@ def cut(n: Site, x: Value, d: int, start: Any, count: Any, name: str = "") -> Va
     )
 
 
+def equal_parts(whole: Expr, count: int, exact: bool) -> tuple[Expr, ...]:
+    """Sizes of as many parts of a size, of which the last has what is left; all the same if
+    `exact`. What is not so gives sizes that do not add up, or a negative one."""
+    each = sizes.size((whole + (0 if exact else count - 1)) // count)
+    return (
+        (each,) * count
+        if exact
+        else (*(each,) * (count - 1), sizes.size(whole - each * (count - 1)))
+    )
+
+
 @translates("Split")
 def split(n: Site) -> Any:
     x, outputs = n[0], len(n.node.output)
@@ -253,11 +264,7 @@ def split(n: Site) -> Any:
         return measured.split(n, x, d)
     parts = n.sizes(1) if n.version >= 13 and n.optional(1) is not None else n.ints("split")
     if parts is None:
-        if as_int(x.shape[d]) is None:
-            raise Refusal("equal parts of a symbolic size are not supported")
-        whole = as_int(x.shape[d])
-        each = -(-whole // outputs)  # type: ignore[operator]
-        parts = tuple(min(each, whole - k * each) for k in range(outputs))  # type: ignore[operator]
+        parts = equal_parts(x.shape[d], outputs, n.version < 18)
     if len(parts) != outputs:
         raise Refusal(f"it has {outputs} outputs and {len(parts)} sizes")
     total = sizes.size(sum(parts[1:], start=parts[0]))

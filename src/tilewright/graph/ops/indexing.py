@@ -19,7 +19,7 @@ from tilewright.graph.operator import (
     need_same_shape,
     operator,
 )
-from tilewright.graph.ops.movement import within
+from tilewright.graph.ops.movement import need_within, within
 from tilewright.graph.ops.sorting import loops, merge_sort, selection
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, Load, as_int, maximum, minimum, select
@@ -87,14 +87,8 @@ def _scatter_elements_type(
     need(indices.dtype.is_int, f"indices hold {indices.dtype}, not integers")
     need(updates.dtype is x.dtype, f"data and updates have dtypes {x.dtype} and {updates.dtype}")
     need_same_shape(indices.shape, updates.shape, "indices and updates differ in shape")
-    need(len(indices.shape) == len(x.shape), "indices and data differ in rank")
+    need_within(x, indices, axis)
     need(reduction in _UPDATES, f"has no reduction {reduction!r}")
-    for d, (a, b) in enumerate(zip(indices.shape, x.shape, strict=True)):
-        m, n = as_int(a), as_int(b)
-        need(
-            d == axis % len(x.shape) or m is None or n is None or m <= n,
-            f"indices are longer than the data along axis {d}",
-        )
     return x.dtype, x.shape
 
 

@@ -373,10 +373,21 @@ def gather(x: Any, indices: Any, *, axis: int = 0, trusted: bool = False) -> Any
     return te.compute(_gather_type(x, indices, axis=axis)[1], at, name="gather")
 
 
+def need_within(x: Any, indices: Any, axis: int) -> None:
+    """Indices along an axis of x are as many, along the others, as x has elements, or fewer."""
+    need(len(indices.shape) == len(x.shape), "indices and data differ in rank")
+    for d, (a, b) in enumerate(zip(indices.shape, x.shape, strict=True)):
+        m, n = as_int(a), as_int(b)
+        need(
+            d == axis % len(x.shape) or m is None or n is None or m <= n,
+            f"indices are longer than the data along axis {d}",
+        )
+
+
 def _gather_elements_type(x: Any, indices: Any, *, axis: int = 0, trusted: bool = False) -> Type:
     axis_of(axis, len(x.shape))
     _index_dtype(indices)
-    need(len(indices.shape) == len(x.shape), "indices and data differ in rank")
+    need_within(x, indices, axis)
     return x.dtype, indices.shape
 
 
