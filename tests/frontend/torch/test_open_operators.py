@@ -61,6 +61,17 @@ def test_singular_values_of_either_side() -> None:
     check(f, drawn(2, 5, 6), {1: H, 2: W}, (2, 4, 7), (2, 9, 5), (2, 5, 5), tolerance=1e-4)
 
 
+def test_whole_bases_of_either_side() -> None:
+    """The vectors without singular values too, of a matrix whose longer side the run finds."""
+
+    def f(x: Tensor) -> list[Tensor]:
+        u, s, vh = torch.linalg.svd(x)
+        k = s.shape[-1]
+        return [s, (u[..., :k] * s[..., None, :]) @ vh[..., :k, :], u.mT @ u, vh @ vh.mT]
+
+    check(f, drawn(5, 6), {0: H, 1: W}, (4, 7), (9, 5), tolerance=1e-4)
+
+
 @pytest.mark.parametrize("size", [3, 50])
 def test_the_first_that_are_not_zero(size: int) -> None:
     def f(x: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.graph.operator import broadcast_shape
 from tilewright.graph.ops.factor import least
+from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import as_int, maximum
 
 # stacks of matrices
@@ -352,10 +353,16 @@ def linalg_eigh(n: Site, a: Value, UPLO: str = "L", compute_v: bool = True) -> A
     return n.reshape(w, a.shape[:-1]), vectors
 
 
-def padded_rows(n: Site, x: Value, rows: Any) -> Value:
-    """A stack of matrices with rows of zeros below, `rows` in all."""
-    more = sizes.size(rows - x.shape[1])
-    return n.emit("pad", x, before=(0, 0, 0), after=(0, more, 0))
+def extended(n: Site, x: Value, rows: Any, square: bool) -> Value:
+    """A stack of matrices with rows of zeros below, `rows` in all; square ones if asked, with ones
+    on the rest of the diagonal."""
+    size = x.shape[1]
+    more = sizes.size(rows - size)
+    y = n.emit("pad", x, before=(0, 0, 0), after=(0, more, more if square else 0))
+    if not square:
+        return y
+    below = n.emit("greater_equal", n.emit("arange", length=rows), n.operand(size, dtype("i64")))
+    return n.emit("where", n.reshape(below, (1, rows, 1)), identity(n, y), y)
 
 
 def singular(n: Site, a: Value, full: bool) -> tuple[Value, Value, Value]:
@@ -367,15 +374,10 @@ def singular(n: Site, a: Value, full: bool) -> tuple[Value, Value, Value]:
     rows, columns = a.shape[1:]
     least_side = least(rows, columns)
     if least_side not in (rows, columns):
-        if full:
-            raise Refusal(
-                "which of its matrix's sides is longer is only known at run time",
-                "fix one of them, or take full_matrices=False",
-            )
         y, tau = n.emit("reflectors", a)  # a = Q R: the rows of R are as many as the lesser side
         r = triangle(n, n.cut(y, 1, 0, least_side), True)
-        u, s, v = singular(n, r, False)
-        return n.emit("reflect", y, tau, padded_rows(n, u, rows)), s, v
+        u, s, v = singular(n, r, full)
+        return n.emit("reflect", y, tau, extended(n, u, rows, full)), s, v
     if least(rows, columns) != columns:
         u, s, v = singular(n, turned(n, a), full)
         return turned(n, v), s, turned(n, u)
