@@ -174,6 +174,20 @@ def test_importing_the_runtime_loads_no_compiler() -> None:
     assert not loaded & {"llvmlite", "ml_dtypes", "onnx", "torch", "typer"}
 
 
+def test_importing_the_compiler_inspects_and_compiles_little() -> None:
+    """Both take longer than most of its modules; what is seldom needed waits until it is."""
+    code = (
+        "import inspect, numpy, sys\n"
+        "seen = []\n"
+        "inspect.signature = lambda f: seen.append(f)\n"
+        "import tilewright.driver.compile\n"
+        "from tilewright.arith import rules\n"
+        "assert len(seen) < 5, seen\n"
+        "assert len(rules._COMPILED) < 10, list(rules._COMPILED)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_finding_a_compiled_model_starts_no_executors_and_no_compilers() -> None:
     code = "import numpy, sys\nbefore = set(sys.modules)\nimport tilewright.driver.entry"
     loaded = loaded_by(f"{code}\nfor name in before: sys.modules.pop(name, None)")

@@ -1,4 +1,4 @@
-"""Rules of algebra for values: (pattern, replacement) for each operator, compiled to Python at import.
+"""Rules of algebra for values: (pattern, replacement) for each operator, compiled to Python when needed.
 
 In: an expression whose operands are simplified. Out: the same value with a smaller `measure`, which is why
 rewriting ends. The one idea: patterns are expressions of the IR over pattern variables, so that a rule reads
@@ -265,16 +265,16 @@ def apply(e: Expr) -> Expr:
     if type(e) is Binary:
         if type(e.a) is Const and type(e.b) is Const:
             return _folded(e, _fold(e.op, e.a, e.b))
-        rules = _COMPILED.get(e.op)
+        rules = _COMPILED[e.op]
     elif type(e) is Unary:
         if type(e.a) is Const:
             return _folded(e, _fold_unary(e.op, e.a))
-        rules = _COMPILED.get(e.op)
+        rules = _COMPILED[e.op]
     elif type(e) is Cast:
         found = _cast(e)
         return e if found is None else found
     else:
-        rules = _COMPILED.get(type(e))
+        rules = _COMPILED[type(e)]
     if rules is None:
         return e
     found = rules(e)
@@ -541,11 +541,13 @@ def _select(cond: Expr, then: Expr, other: Expr) -> Expr:
     return apply(select(cond, then, other))
 
 
-def _compiled() -> dict[Head, Callable[[Any], Expr | None]]:
-    groups: dict[Head, list[tuple[int, Rule]]] = {}
-    for number, rule in enumerate(RULES):
-        groups.setdefault(head(rule.pattern), []).append((number, rule))
-    return {of: _compile(rules) for of, rules in groups.items()}
+class _ByHead(dict[Head, Callable[[Any], Expr | None] | None]):
+    """The rules of each head, compiled when they are first looked for: most models need half."""
+
+    def __missing__(self, of: Head) -> Callable[[Any], Expr | None] | None:
+        rules = [(n, rule) for n, rule in enumerate(RULES) if head(rule.pattern) is of]
+        self[of] = _compile(rules) if rules else None
+        return self[of]
 
 
-_COMPILED = _compiled()
+_COMPILED = _ByHead()

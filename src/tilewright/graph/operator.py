@@ -59,7 +59,6 @@ class Operator:
     __slots__ = (
         "attrs",
         "define",
-        "doc",
         "fusion",
         "infer",
         "least_inputs",
@@ -71,23 +70,29 @@ class Operator:
 
     def __init__(
         self,
-        define: Callable[..., Any],
+        define: Any,
         fusion: Fusion,
         infer: Callable[..., Any],
         reference: Callable[..., Any],
         view: bool,
     ) -> None:
-        self.name, self.doc = define.__name__.rstrip("_"), inspect.getdoc(define) or ""
+        self.name = define.__name__.rstrip("_")
         self.define, self.infer, self.reference = define, infer, reference
         self.fusion, self.view = fusion, view
-        parameters = inspect.signature(define).parameters.values()
-        tensors = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-        self.least_inputs = sum(p.default is p.empty for p in tensors)
-        variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-        self.most_inputs = None if variadic else len(tensors)
+        code = define.__code__  # what inspect.signature reads, in a tenth of its time
+        tensors, keywords = code.co_argcount, code.co_kwonlyargcount
+        self.least_inputs = tensors - len(define.__defaults__ or ())
+        self.most_inputs = None if code.co_flags & inspect.CO_VARARGS else tensors
+        given = define.__kwdefaults__ or {}
         self.attrs: dict[str, Any] = {
-            p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY
+            name: given.get(name, inspect.Parameter.empty)
+            for name in code.co_varnames[tensors : tensors + keywords]
         }  # an attribute without a default is required: its entry is inspect.Parameter.empty
+
+    @property
+    def doc(self) -> str:
+        """What the operator does."""
+        return inspect.getdoc(self.define) or ""
 
     def types(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[Type]:
         """The types of the outputs. Raises Mismatch."""

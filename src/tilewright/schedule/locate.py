@@ -54,14 +54,12 @@ def primitive(request: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
-        signature = inspect.signature(function)
-
         @functools.wraps(function)
         def asked(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
                 return function(*args, **kwargs)
             except ScheduleError as error:
-                bound = signature.bind(*args, **kwargs)
+                bound = inspect.signature(function).bind(*args, **kwargs)
                 bound.apply_defaults()
                 error.what = "cannot " + request.format_map(bound.arguments)
                 raise
