@@ -73,3 +73,36 @@ def test_what_is_no_bound_is_asked_as_before(condition: str) -> None:
 def test_loops_without_the_mark_stay() -> None:
     func = lower_blocks(parse_func(TAPS.format(**SHIFTED).replace(", bounded=True", "")))
     assert bound_loops(func) is func
+
+
+POOL = """
+def pool(A: f32[8, 8], W: f32[3], B: f32[8, 4]):
+    for y in serial(0, 8):
+        for r in serial(0, 3, bounded=True):
+            for x in unroll(0, 4):
+                if x < 3:
+                    B[y, x] = {value}
+"""
+INSIDE = "select(y + r >= 1 and y + r < 9 and x + y >= 2, A[y + r - 1, x], {neutral})"
+
+
+@pytest.mark.parametrize(
+    ("value", "neutral"),
+    [("B[y, x] + {}", "0.0"), ("max(B[y, x], {})", "-inf"), ("min(B[y, x], {})", "inf"),
+     ("B[y, x] + {} * W[r]", "0.0"), ("B[y, x] + W[r] * {}", "0.0")],
+)  # fmt: skip
+def test_windows_begin_and_end_with_the_image(value: str, neutral: str) -> None:
+    made = bounded(POOL.format(value=value.format(INSIDE.format(neutral=neutral))))
+    text = print_func(made)
+    assert "for r in serial(max(0, 1 - y), min(3, 9 - y)):" in text
+    assert "select(x + y >= 2, A[" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "neutral"),
+    [("B[y, x] + {}", "1.0"), ("max(B[y, x], {})", "0.0"), ("B[y, x] * {}", "0.0"),
+     ("max(B[y, x], {} * W[r])", "-inf"), ("A[y, x] + {}", "0.0"), ("B[7 - y, x] + {}", "0.0")],
+)  # fmt: skip
+def test_rounds_that_change_a_result_stay(value: str, neutral: str) -> None:
+    made = bounded(POOL.format(value=value.format(INSIDE.format(neutral=neutral))))
+    assert "for r in serial(0, 3):" in print_func(made)

@@ -259,6 +259,21 @@ def test_depthwise_is_cut_for_columns_only():
     assert len(whole) == 3
 
 
+@pytest.mark.parametrize(("op", "taps"), [("max_pool", 3), ("avg_pool", 3), ("max_pool", (5, 1))])
+def test_packed_pools_are_cut_for_columns_only(op, taps):
+    """As depthwise ones are; not at all where windows are of one column."""
+    machine = target("cpu -mcpu=x86-64-v4")
+    rows, columns = (taps, taps) if isinstance(taps, int) else taps
+    image = te.placeholder((1, 2, 56, 56, 16), name="image")
+    result = OPERATORS[op].define(image, **complete(op, {
+        "kernel": (rows, columns, 1), "strides": (1, 1, 1),
+        "pads": ((rows // 2, rows // 2), (columns // 2, columns // 2), (0, 0)),
+    }))  # fmt: skip
+    made = default(te.func("pool", [image], [result]), machine, strict=True)
+    whole = [s for s in stores(lower(made.func, machine).body) if s.buffer.scope == "global"]
+    assert len(whole) == (1 if columns == 1 else 3)
+
+
 @pytest.mark.parametrize("stride", [2, 3])
 def test_transposed_convolution(stride):
     weights = random(20, 24, 4, 4)

@@ -218,6 +218,7 @@ class Var(Expr):
     size.
     """
 
+    interned = True
     name: str
     dtype: DType = i64
 

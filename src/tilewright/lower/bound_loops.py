@@ -2,24 +2,38 @@
 
 In: stage "loops". Out: stage "loops". The one idea: near the ends of the loops around it such a
 loop is shorter, and one body serves them all; cutting the loops around it, as `partition_loops`
-does, would make a copy of everything in them for each end. It is done where a loop is marked
-BOUNDED, for its extent is no constant then.
+does, would make a copy of everything in them for each end. A round that adds nothing to a result
+(0 to a sum, -inf to a maximum: a window beyond the image's end) asks so, too. It is done where a
+loop is marked BOUNDED, for its extent is no constant then.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Binary, Expr, Load, Var, const, maximum, minimum
-from tilewright.ir.stmt import For, Func, If, Stmt, Store, annotated, annotation
-from tilewright.ir.walk import visit
-from tilewright.lower.lower_blocks import parts_of
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Var,
+    const,
+    maximum,
+    minimum,
+)
+from tilewright.ir.stmt import For, Func, If, Seq, Stmt, Store, annotated, annotation
+from tilewright.ir.walk import free_vars, statements, visit
+from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.partition_loops import BOUNDS, decided
 
 BOUNDED = "bounded"
+_NEUTRAL = {BinaryOp.add: (0,), BinaryOp.max: (-inf,), BinaryOp.min: (inf,)}
 
 
 def bound_loops(func: Func) -> Func:
@@ -60,19 +74,47 @@ def _bounded(s: For, known: Facts, inside: Facts) -> For:
     """The loop with the bounds that its body asks for, or as it is if they are not all bounds."""
     plain = s.replace(annotations=annotated(s.annotations, BOUNDED, None))
     body, start, stop = s.body, s.start, s.stop
-    if not isinstance(body, If) or body.other is not None:
+    branch = isinstance(body, If) and body.other is None
+    asked = parts_of(body.cond) if branch else _asked(body, s.var)
+    bounds = {part: bound for part in asked if (bound := _bound(part, s.var, inside))}
+    if not bounds or (branch and len(bounds) < len(asked)):
         return plain
-    for part in parts_of(body.cond):
-        bound = _bound(part, s.var, inside)
-        if bound is None:
-            return plain
-        slope, rest = bound
+    for slope, rest in bounds.values():
         if slope > 0:  # v >= -rest / slope, rounded up
             start = maximum(start, -(rest // const(slope)))
         else:
             stop = minimum(stop, rest // const(-slope) + 1)
-    then = decided(body.then, inside.under(body.cond))
-    return plain.replace(start=known.simplify(start), stop=known.simplify(stop), body=then)
+    body = decided(body.then if branch else body, inside.under(all_of([*bounds])))
+    return plain.replace(start=known.simplify(start), stop=known.simplify(stop), body=body)
+
+
+def _asked(body: Stmt, var: Var) -> list[Expr]:
+    """The conditions on `var`, and on nothing that the body binds, without which no store of it
+    changes anything."""
+    inner, asked = set[Var](), list[list[Expr]]()
+    for n in statements(body):
+        if isinstance(n, For):
+            inner.add(n.var)
+        elif isinstance(n, Store):
+            asked.append(_needed(n))
+        elif not isinstance(n, Seq | If):
+            return []
+    common = [p for p in asked[0] if all(p in other for other in asked)] if asked else []
+    return [p for p in common if var in (used := free_vars(p)) and not used & inner]
+
+
+def _needed(store: Store) -> list[Expr]:
+    """The conditions of what is added to an element, if nothing is added elsewhere (a factor is 0,
+    and the others finite)."""
+    total = store.value
+    if not isinstance(total, Binary) or total.a != Load(store.buffer, store.indices):
+        return []
+    term, neutral = total.b, _NEUTRAL.get(total.op, ())
+    is_product = isinstance(term, Binary) and term.op is BinaryOp.mul
+    for e in (term.a, term.b) if is_product and total.op is BinaryOp.add else (term,):
+        if isinstance(e, Select) and isinstance(e.other, Const) and e.other.value in neutral:
+            return parts_of(e.cond)
+    return []
 
 
 def _bound(part: Expr, var: Var, known: Facts) -> tuple[int, Expr] | None:

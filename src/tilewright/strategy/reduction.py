@@ -17,6 +17,7 @@ from math import prod
 from tilewright.ir.expr import Select, Var, as_int, const
 from tilewright.ir.stmt import Axis, Block
 from tilewright.ir.walk import blocks, free_vars, loads, stores, visit
+from tilewright.lower.bound_loops import BOUNDED
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import OFTEN, instances, is_reduction, written
@@ -163,13 +164,30 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
             reorder(schedule, *outer, piece, column, lane)
     own = compute_inside(schedule, anchor.block, innermost([*outer, piece]))
     taps = own[count:]
+    ends = asks and windows and is_apart(block)
     fill_registers(
-        schedule, anchor.block, own[: count - 1], own[count - 1], taps, width, written=len(taps)
+        schedule, anchor.block, own[: count - 1], own[count - 1], taps, width, len(taps) - ends
     )
+    if ends and is_serial(schedule, anchor.block, taps[0]):
+        schedule.annotate(taps[0], BOUNDED, True)
     unroll(schedule, column)
     vectorize(schedule, lane)
     if threads > 1 and is_worth_a_region([block], target):
         parallel(schedule, outer[:3] if share else [*outer, piece], threads)
+
+
+def is_apart(block: Block) -> bool:
+    """Does the first loop over taps move no window along the last two axes of the result, as rows
+    of taps do not where vectors are channels of a pixel? Then a tile knows which taps it has."""
+    tap = next(a.var for a in block.axes if a.kind == "reduce")
+    tile = {a.var for a in [a for a in block.axes if a.kind == "spatial"][-2:]}
+    indices = (free_vars(i) for n in loads(block.body) for i in n.indices)
+    return not any(tap in used and used & tile for used in indices)
+
+
+def is_serial(schedule: Schedule, block: str, loop: str) -> bool:
+    """Is it still a loop around the block, neither cut nor unrolled?"""
+    return loop in schedule.loops(block) and find_loop(schedule.func, loop).kind == "serial"
 
 
 def abreast(block: Block, target: Target) -> int:

@@ -23,7 +23,9 @@ else:
 N = TypeVar("N", bound="Node")
 C = TypeVar("C")
 
-_GENERATED = ("__init__", "__eq__", "__hash__", "__reduce__", "replace", "map_children", "children")
+_GENERATED = (
+    "__new__", "__init__", "__eq__", "__hash__", "__reduce__", "replace", "map_children", "children"
+)  # fmt: skip
 _child_types = {"Node"}  # class names that make a field a child, for `map_children`
 
 
@@ -68,7 +70,9 @@ def node(cls: Any = None, *, not_children: tuple[str, ...] = ()) -> Any:
     ...]`. `not_children` excludes fields (the variable that a loop binds is not an expression to
     rewrite). A class attribute `leaf = True` keeps the class itself from ever being a child
     (buffers). A method `derive(self)` runs at the end of the constructor and may set the slots
-    named in `derived`. A method `key(self)` replaces the tuple of fields in `==` and `hash`.
+    named in `derived`. A method `key(self)` replaces the tuple of fields in `==` and `hash`. A
+    class attribute `interned = True` says that there is one object for each value, which stays for
+    good: then `==` and `hash` are the object's own, which dictionaries know without a call.
     """
     if cls is None:
         return functools.partial(_build, not_children=not_children)
@@ -77,7 +81,7 @@ def node(cls: Any = None, *, not_children: tuple[str, ...] = ()) -> Any:
 
 def _build(cls: type, not_children: tuple[str, ...]) -> type:
     annotations: dict[str, Any] = inspect.get_annotations(cls)
-    fields = tuple(name for name in annotations if name not in ("derived", "leaf"))
+    fields = tuple(name for name in annotations if name not in ("derived", "leaf", "interned"))
     derived: tuple[str, ...] = cls.__dict__.get("derived", ())
     defaults = {name: cls.__dict__[name] for name in fields if name in cls.__dict__}
     body = {
@@ -89,8 +93,11 @@ def _build(cls: type, not_children: tuple[str, ...]) -> type:
     kinds = {
         name: "" if name in not_children else _child_kind(str(annotations[name])) for name in fields
     }
-    source = _source(fields, defaults, kinds, hasattr(cls, "derive"), "key" in cls.__dict__)
+    interned = bool(cls.__dict__.get("interned"))
+    source = _interning(fields, defaults) if interned else _comparing(fields, defaults, cls)
+    source += _rewriting(fields, kinds)
     scope: dict[str, Any] = {f"_default_{name}": value for name, value in defaults.items()}
+    scope["_made"] = {}
     scope["Node"], scope["_same"] = Node, object()
     exec(compile(source, f"<node {cls.__name__}>", "exec"), scope)
     for name in _GENERATED:
@@ -111,19 +118,34 @@ def _child_kind(annotation: str) -> str:
     return "optional" if "None" in annotation else "one"
 
 
-def _source(
-    fields: tuple[str, ...],
-    defaults: dict[str, Any],
-    kinds: dict[str, str],
-    derive: bool,
-    key: bool,
-) -> str:
-    """The generated methods, as Python text."""
-    parameters = [f"{f}=_default_{f}" if f in defaults else f for f in fields]
-    lines = [f"def __init__(self, {', '.join(parameters)}):"]
+def _parameters(fields: tuple[str, ...], defaults: dict[str, Any]) -> str:
+    return ", ".join(f"{f}=_default_{f}" if f in defaults else f for f in fields)
+
+
+def _tuple(fields: tuple[str, ...], of: str = "self.") -> str:
+    return f"({''.join(f'{of}{f}, ' for f in fields)})"
+
+
+def _interning(fields: tuple[str, ...], defaults: dict[str, Any]) -> str:
+    """How an object is made, once for each value, as Python text."""
+    lines = [
+        f"def __new__(cls, {_parameters(fields, defaults)}):",
+        f"    known = _made.get({_tuple(fields, '')})",
+        "    if known is not None: return known",
+        "    made = object.__new__(cls)",
+        *(f"    made.{f} = {f}" for f in fields),
+        f"    return _made.setdefault({_tuple(fields, '')}, made)",  # another thread may be first
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _comparing(fields: tuple[str, ...], defaults: dict[str, Any], cls: type) -> str:
+    """The constructor, `==` and `hash`, as Python text."""
+    lines = [f"def __init__(self, {_parameters(fields, defaults)}):"]
     lines += [f"    self.{f} = {f}" for f in fields] + ["    self._hash = None"]
-    lines += ["    self.derive()"] if derive else []
-    mine = "self.key()" if key else f"({''.join(f'self.{f}, ' for f in fields)})"
+    lines += ["    self.derive()"] if hasattr(cls, "derive") else []
+    key = "key" in cls.__dict__
+    mine = "self.key()" if key else _tuple(fields)
     same = (
         "self.key() == other.key()"
         if key
@@ -139,8 +161,13 @@ def _source(
         "def __hash__(self):",
         "    if self._hash is None: self._hash = hash((self.__class__.__name__, " + mine + "))",
         "    return self._hash",
-        f"def __reduce__(self): return self.__class__, ({''.join(f'self.{f}, ' for f in fields)})",
     ]
+    return "\n".join(lines) + "\n"
+
+
+def _rewriting(fields: tuple[str, ...], kinds: dict[str, str]) -> str:
+    """Pickling, `replace`, `map_children` and `children`, as Python text."""
+    lines = [f"def __reduce__(self): return self.__class__, {_tuple(fields)}"]
     if fields:
         kept = ", ".join(f"self.{f} if {f} is _same else {f}" for f in fields)
         lines += [

@@ -69,11 +69,11 @@ class ComputeAxis(Var):
 
     __slots__ = ()
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
+    def __new__(cls, name: str, *_: Any) -> ComputeAxis:
+        made = object.__new__(cls)
+        for field, value in (("name", name), ("dtype", i64)):
+            setattr(made, field, value)
+        return made
 
 
 class ReduceAxis(ComputeAxis):
@@ -82,7 +82,6 @@ class ReduceAxis(ComputeAxis):
     __slots__ = ("extent", "lo")
 
     def __init__(self, name: str, lo: Expr, extent: Expr) -> None:
-        Var.__init__(self, name, i64)
         self.lo, self.extent = lo, extent
 
 
