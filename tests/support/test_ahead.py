@@ -26,6 +26,25 @@ def test_few_results_wait():
     assert sorted(started) == list(range(10))
 
 
+def test_who_waits_does_what_nobody_has_begun():
+    started, here = threading.Event(), threading.get_ident()
+
+    def first():
+        started.set()
+        assert done.wait(10)  # the only other thread is here until the second is done
+
+    done, by = threading.Event(), []
+
+    def second():
+        by.append(threading.get_ident())
+        done.set()
+
+    with made_ahead([first, second], 1, 2) as found:
+        assert started.wait(10)
+        list(found)
+    assert by == [here]
+
+
 def test_a_fault_is_raised_where_its_result_is_taken():
     before = threading.active_count()
     with made_ahead([lambda: 1, lambda: 1 // 0, lambda: 3], 2, 3) as found:

@@ -124,7 +124,7 @@ def read_content(
     if len(starts) < 2:
         parts = list(map(chunk, starts))
     else:
-        readers = min(len(starts), MOST_READERS, os.cpu_count() or 1)
+        readers = max(1, min(len(starts), MOST_READERS, os.cpu_count() or 1) - 1)  # beside this one
         jobs = [partial(chunk, start) for start in starts]
         with short_turns(), made_ahead(jobs, readers, len(jobs)) as found:
             if meanwhile is not None and nbytes >= LONG:

@@ -321,7 +321,9 @@ def _launches(
     elif kernel.workspace:
         places.update(_row(kernel, Place("arena", offset=plan.workspaces[group.name].at), own))
     some = own.get(SOME, _some_elements(group.outputs, place.measured))
-    spare = sizes.size(substitute(sizes.size(spare_time(func, code.machine)), own))
+    spare: Expr | int = 0
+    if any(as_int(expr(entry.extent, i64)) is None for entry in kernel.entries) or some is not None:
+        spare = sizes.size(substitute(sizes.size(spare_time(func, code.machine)), own))
     for n, entry in enumerate(kernel.entries):
         buffers = tuple(places[b] for b in entry.buffers)
         symbols = tuple(own.get(Var(s), Var(s)) for s in entry.symbols)

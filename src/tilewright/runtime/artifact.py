@@ -57,7 +57,7 @@ SIGNATURE_BYTES = 96
 DIM_COMPUTED = -(2**63)
 DIM_MEASURED = -(2**63) + 1
 NO_OFFSET = 2**64 - 1
-MAKERS = 2  # threads that make parts of weights while others are written,
+MAKERS = 2  # threads at most that make parts of weights beside the one that writes them,
 AHEAD = 3  # so many parts at most: each takes two or three times its size meanwhile
 RELEASED = 32 << 20  # bytes written after which what was read for them is given back
 PAGE = {"x86_64": 4096}  # other architectures have pages of up to 64 kB
@@ -151,7 +151,8 @@ def _parts(weight: abi.Weight) -> Sequence[Callable[[], Any]]:
 
 def _made_ahead(parts: Iterable[Callable[[], Any]]) -> Iterator[Any]:
     """The bytes that each function makes, in order."""
-    with made_ahead((partial(_bytes_of, part) for part in parts), MAKERS, AHEAD) as made:
+    makers = max(1, min(MAKERS, (os.cpu_count() or 1) - 1))
+    with made_ahead((partial(_bytes_of, part) for part in parts), makers, AHEAD) as made:
         yield from made
 
 

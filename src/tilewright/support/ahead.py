@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -45,8 +45,8 @@ def made_ahead(
     jobs: Iterable[Callable[[], T]], threads: int, most: int
 ) -> Generator[Generator[T, None, None], None, None]:
     """The results of `jobs` in their order, as an iterator. So many threads do them from now on,
-    `most` before one is taken; they end with the block. Taking a result raises what its job
-    raised."""
+    `most` before one is taken, and who takes one that is not there does others meanwhile; the
+    threads end with the block. Taking a result raises what its job raised."""
     waiting = iter(jobs)
     tasks: SimpleQueue[_Task[T] | None] = SimpleQueue()
     begun: deque[_Task[T]] = deque()
@@ -63,6 +63,12 @@ def made_ahead(
 
     def results() -> Generator[T, None, None]:
         while begun:
+            while begun[0].done.locked() and not tasks.empty():
+                with suppress(Empty):  # another one took it
+                    other = tasks.get_nowait()
+                    assert other is not None
+                    other.run()
+                    del other
             result = begun.popleft().wait()
             begin(1)
             yield result
