@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.driver.conftest import DIGITS
+from tilewright.codegen.llvm import MOST_INLINE
 from tilewright.codegen.llvm_compile import compile_object
 from tilewright.driver import kernels
 from tilewright.driver.compile import compile_observed
@@ -115,6 +118,74 @@ def test_however_many_compile_the_code_is_the_same() -> None:
     assert program(KernelPool(3)) == one
 
 
+def texts_for_llvm(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that kernels are compiled from, one by one."""
+    texts: list[str] = []
+
+    def seen(text: str, machine: Any) -> bytes:
+        texts.append(text)
+        return compile_object(text, machine)
+
+    monkeypatch.setattr(kernels, "compile_object", seen)
+    return texts
+
+
+def test_kernels_that_follow_one_another_go_to_llvm_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which ones depends on their texts alone, not on who wrote them, or when."""
+    monkeypatch.setattr(kernels, "BATCH", 12_000)
+    jobs = [Job(parse_func(exponentials(n)), "cpu", 1) for n in range(1, 12)]
+    jobs.append(replace(jobs[0], target="cpu -mcpu=haswell"))
+    found: list[list[list[int]]] = []
+    for cores in (1, 2, 3):
+        with monkeypatch.context() as patch, KernelPool(cores) as pool:
+            texts = texts_for_llvm(patch)
+            made = pool.compile(jobs)
+        assert [kernel.name for kernel in made] == [job.func.name for job in jobs]
+        symbols = [kernel.entries[0].symbol for kernel in made]
+        defined = [re.findall(r'define void @"(\w+)"', text) for text in texts]
+        found.append(sorted([symbols.index(s) for s in some] for some in defined))
+        for some in found[-1]:
+            assert len({id(made[n].code) for n in some}) == 1
+    assert found[0] == found[1] == found[2]
+    assert [n for some in found[0] for n in some] == [*range(12)]
+    assert len(found[0][0]) > 1 and found[0][-1] == [11]  # another target's is alone
+
+
+def exponentials(n: int) -> str:
+    """A function that adds n of them: LLVM is told to inline few, and to call many."""
+    value = " + ".join(f"exp(B[s] * {k}.0)" for k in range(n))
+    return f"""
+def rows{n}(A: f32[8], B: f32[8]):
+    for i in serial(0, 8):
+        with block("B"):
+            s = spatial(8, i)
+            reads(B[s])
+            writes(A[s])
+            A[s] = {value}
+"""
+
+
+def test_functions_are_inlined_as_if_a_kernel_were_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = Builder("powers")
+    x = build.input("x", "f32", (64,))
+    many = x
+    for _ in range(MOST_INLINE + 1):
+        many = build.emit("exp", build.emit("neg", many))
+    outputs = {"many": many, "one": build.emit("softmax", build.emit("exp", x))}
+    texts = texts_for_llvm(monkeypatch)
+    made = compile_observed(build.finish(outputs), threads=1, cache=False, pool=KernelPool(1))
+    assert sorted(re.findall(r'\.exp\.f32\.v16"\(.* (#[12]) {', texts[0])) == ["#1", "#2"]
+    given = np.random.default_rng(7).standard_normal(64, np.float32)
+    many = one = given.astype(np.float64)
+    for _ in range(MOST_INLINE + 1):
+        many = np.exp(-many)
+    one = np.exp(np.exp(one))
+    for y, want in zip(made(given), (many, one / one.sum()), strict=True):
+        np.testing.assert_allclose(y, want, rtol=1e-5)
+
+
 def test_kernels_that_differ_in_nothing_but_rounds_share_their_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -122,15 +193,9 @@ def test_kernels_that_differ_in_nothing_but_rounds_share_their_code(
     build = Builder("alike")
     inputs = [build.input(f"x{n}", "f32", (rows, long)) for n, (rows, long) in enumerate(ROWS)]
     graph = build.finish({f"y{n}": build.emit("softmax", x) for n, x in enumerate(inputs)})
-    contents: list[str] = []
-
-    def counted(text: str, machine: Any) -> bytes:
-        contents.append(text)
-        return compile_object(text, machine)
-
-    monkeypatch.setattr(kernels, "compile_object", counted)
+    texts = texts_for_llvm(monkeypatch)
     made = compile_observed(graph, threads=2, cache=False, pool=KernelPool(2))
-    assert len(contents) == 2
+    assert [text.count("define void") for text in texts] == [2]
     alone = compile_observed(graph, threads=2, cache=False, pool=KernelPool(1))
     assert alone.artifact() == made.artifact()
     arrays = [np.random.default_rng(7).standard_normal(of, np.float32) for of in ROWS]
@@ -149,8 +214,9 @@ def test_two_cores_are_this_process() -> None:
 
 def test_both_threads_translate_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     translate, first, second = kernels.translate, threading.Event(), threading.Event()
+    monkeypatch.setattr(kernels, "BATCH", 1)
 
-    def together(written: Any) -> Kernel:
+    def together(written: Any) -> list[Kernel]:
         if first.is_set():
             second.set()
         first.set()
@@ -163,16 +229,17 @@ def test_both_threads_translate_what_is_left(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_it_begins_with_the_first_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes while LLVM is busy waits until all jobs are known, the largest first."""
+    """What comes while LLVM is busy waits until all jobs are known."""
     write, translate = kernels.write, kernels.translate
     inside, go_on = threading.Event(), threading.Event()
     order: list[str] = []
+    monkeypatch.setattr(kernels, "BATCH", 1)
 
     def writes(job: Job) -> Any:
         order.append(job.func.name)
         return write(job)
 
-    def waits(written: Any) -> Kernel:
+    def waits(written: Any) -> list[Kernel]:
         inside.set()
         go_on.wait(20)
         return translate(written)
@@ -186,16 +253,18 @@ def test_it_begins_with_the_first_job(monkeypatch: pytest.MonkeyPatch) -> None:
             assert order == ["small"], name
         go_on.set()
         made = work.finish()
-    assert order == ["small", "large", "middle"]
+    assert order == ["small", "middle", "large"]
     assert [kernel.name for kernel in made] == list(FUNCS)
 
 
-def test_what_is_stopped_while_jobs_come_ends_its_thread() -> None:
+def test_what_is_stopped_while_jobs_come_ends_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "BATCH", 1)
     with pytest.raises(KeyboardInterrupt), KernelPool(2).work() as work:
         work.add(Job(parse_func(FUNCS["small"]), "cpu", 1))
         raise KeyboardInterrupt
-    work._translator.join(20)
-    assert not work._translator.is_alive()
+    (translator,) = work._translators
+    translator.join(20)
+    assert not translator.is_alive()
 
 
 def test_faults_of_both_halves_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:

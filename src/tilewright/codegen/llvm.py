@@ -8,6 +8,8 @@ become masks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.codegen.llvm_builder import Builder
 from tilewright.codegen.llvm_functions import definitions
 from tilewright.codegen.llvm_math import Need
@@ -44,12 +46,33 @@ class Entry:
 
 
 @record
+class Module:
+    """LLVM text in parts, so that several can become one. head: the triple and declarations;
+    functions: mathematical ones that the kernels call; attributes: of either."""
+
+    head: tuple[str, ...]
+    kernels: tuple[str, ...]
+    functions: tuple[str, ...]
+    attributes: str
+
+    @property
+    def text(self) -> str:
+        """The whole."""
+        return "\n".join([*self.head, *self.kernels, *self.functions, self.attributes])
+
+
+@record
 class Emitted:
     """LLVM text and what it takes to run it."""
 
-    text: str
+    module: Module
     entries: tuple[Entry, ...]
     workspace: tuple[Buffer, ...]  # global buffers that live between entries, in no order
+
+    @property
+    def text(self) -> str:
+        """The module's text."""
+        return self.module.text
 
 
 def emit(func: Func, target: Target) -> Emitted:
@@ -70,16 +93,18 @@ def emit(func: Func, target: Target) -> Emitted:
         needs |= builder.needs
     functions, more = definitions(needs, target)
     head = [f'target triple = "{target.triple}"', *sorted(declarations | more)]
-    text = module([*head, *texts], functions, ATTRIBUTES, FUNCTIONS)
-    return Emitted(text, tuple(entries), tuple(workspace))
+    made = module(head, texts, functions, ATTRIBUTES, FUNCTIONS)
+    return Emitted(made, tuple(entries), tuple(workspace))
 
 
-def module(lines: list[str], functions: list[str], kernel: str, function: str) -> str:
-    """The text of a module: `lines`, the mathematical functions they call, and the attributes.
+def module(
+    head: list[str], kernels: list[str], functions: list[str], kernel: str, function: str
+) -> Module:
+    """Kernels and the mathematical functions they call. kernel, function: attributes of those.
 
     A function (written with attributes #1) is inlined where few call it.
     """
-    whole = "\n".join([*lines, *functions])
+    whole = "\n".join([*kernels, *functions])
     chosen: list[str] = []
     for text in functions:
         symbol = text[text.index("@") : text.index("(", text.index("@")) + 1]
@@ -91,7 +116,16 @@ def module(lines: list[str], functions: list[str], kernel: str, function: str) -
         f"attributes #2 = {{ {function} noinline }}",
         "",
     ]
-    return "\n".join([*lines, *chosen, *attributes])
+    return Module(tuple(head), tuple(kernels), tuple(chosen), "\n".join(attributes))
+
+
+def joined(modules: Sequence[Module]) -> Module:
+    """One module of several for one target. Kernels have names of their own; functions that are
+    called the same are the same."""
+    head = dict.fromkeys(line for m in modules for line in m.head)
+    kernels = tuple(k for m in modules for k in m.kernels)
+    functions = dict.fromkeys(f for m in modules for f in m.functions)
+    return Module(tuple(head), kernels, tuple(functions), modules[0].attributes)
 
 
 def pieces_of(stmt: Stmt, workspace: list[Buffer]) -> list[Stmt]:

@@ -67,8 +67,8 @@ def emit_device(func: Func, target: Target) -> EmittedDevice:
         needs |= writer.b.needs
     functions, more = definitions(needs, target)
     head = [f'target triple = "{target.triple}"', *sorted(declarations | more)]
-    text = module([*head, *texts], functions, "nounwind", "nounwind memory(none)")
-    return EmittedDevice(text, tuple(kernels), tuple(workspace))
+    made = module(head, texts, functions, "nounwind", "nounwind memory(none)")
+    return EmittedDevice(made.text, tuple(kernels), tuple(workspace))
 
 
 class _DeviceStatements(Statements):

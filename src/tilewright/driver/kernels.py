@@ -6,7 +6,9 @@ differ in nothing but how often a parallel loop runs.
 
 Half of the time is Python's (schedule, lower, emit), half LLVM's, which runs beside Python. So two
 cores are this process: one thread writes LLVM text, one makes code of it, and what is left when all
-is written is shared. Each further core has a process of its own, started early and fed over pipes.
+is written is shared. Each further core has one more thread in LLVM, and a process of its own that
+writes, started early and fed over pipes. LLVM gets several kernels at once: whatever the cores and
+their haste, those that follow one another.
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tilewright.codegen.llvm import Emitted, Entry, emit
+from tilewright.codegen.llvm import Emitted, Entry, Module, emit, joined
 from tilewright.codegen.llvm_compile import compile_assembly, compile_object
 from tilewright.driver.observe import Watch
 from tilewright.driver.stages import Observer, Stages
@@ -40,7 +43,7 @@ from tilewright.support.handover import short_turns
 from tilewright.support.interpreter import isolated
 from tilewright.support.memory import REMEDY, exhausted
 from tilewright.support.record import record
-from tilewright.target.target import Target, target
+from tilewright.target.target import target
 
 if TYPE_CHECKING:
     import subprocess
@@ -49,6 +52,7 @@ SERVE = "from tilewright.driver.kernels import serve; serve()"
 IMPORTED = ("tilewright", "numpy", "ml_dtypes", "llvmlite", "typing_extensions")  # by a worker
 HERE = 2  # cores that this process uses: a thread that writes, and one in LLVM
 MOST = 6  # processes beside it
+BATCH = 80_000  # characters of text from which on LLVM gets it: 1 ms of its 20 is for a module
 PATIENCE = 0.5  # seconds between a worker's looks at whether it is still wanted
 
 
@@ -64,8 +68,8 @@ class Job:
 
 @record
 class Kernel:
-    """A compiled function: object code, what to launch in order, the memory it needs. fallback: if
-    its family's strategy did not schedule it, what did, and why."""
+    """A compiled function: object code (that of others may be in it), what to launch in order, the
+    memory it needs. fallback: if its family's strategy did not schedule it, what did, and why."""
 
     name: str
     code: bytes
@@ -77,22 +81,26 @@ class Kernel:
 
 @record
 class Written:
-    """A kernel as LLVM text. content: the same, with symbols that tell what they do, not for whom;
-    entries: those of the content."""
+    """A kernel as LLVM text. content: the same under `symbol`, which tells what it does, not for
+    whom; entries: those of the content; watchers: who sees its steps."""
 
     job: Job
-    machine: Target
     emitted: Emitted
-    stages: Stages
-    see: Observer
+    seconds: dict[str, float]
+    watchers: tuple[Observer, ...]
     fallback: str
-    content: str
+    symbol: str
+    content: Module
     entries: tuple[Entry, ...]
+
+    def __len__(self) -> int:
+        """Characters of its text."""
+        return sum(map(len, (*self.content.kernels, *self.content.functions)))
 
 
 def compile_kernel(job: Job, observers: Sequence[Observer] = ()) -> Kernel:
     """Schedule, lower and generate one function. `observers` see each step (`KERNEL_STEPS`)."""
-    return translate(write(job, observers))
+    return translate([write(job, observers)])[0]
 
 
 @collector_paused()
@@ -100,7 +108,7 @@ def write(job: Job, observers: Sequence[Observer] = ()) -> Written:
     """The first half of `compile_kernel`: Python's."""
     machine = target(job.target)
     stages = Stages(clock=time.thread_time)
-    watchers = [job.watch.trail(job.func.name), *observers]
+    watchers = job.watch.trail(job.func.name), *observers
     check = verify if job.watch.verify else None
 
     def see(step: str, before: Any, after: Any, seconds: float = 0.0) -> None:
@@ -124,39 +132,56 @@ def write(job: Job, observers: Sequence[Observer] = ()) -> Written:
         emitted = emit(lowered, machine)
     see("emit", None, emitted.text, stages.seconds["emit"])
     fallback = annotation(scheduled, "fallback", "")
-    return Written(job, machine, emitted, stages, see, fallback, *_by_content(emitted, job))
+    return Written(job, emitted, stages.seconds, watchers, fallback, *_by_content(emitted, job))
 
 
-def _by_content(emitted: Emitted, job: Job) -> tuple[str, tuple[Entry, ...]]:
-    """The text and the entries of a kernel with symbols that are named by what they are."""
-    name = job.func.name
+def _by_content(emitted: Emitted, job: Job) -> tuple[str, Module, tuple[Entry, ...]]:
+    """A kernel's symbol, text and entries, named by what they are; the functions that it calls too:
+    how depends on how often."""
+    name, made = job.func.name, emitted.module
     told = emitted.text.replace(f'@"{name}', '@"') + job.target
-    symbol = "k" + hashlib.blake2b(told.encode(), digest_size=12).hexdigest()
-    entries = (replace(e, symbol=symbol + e.symbol[len(name) :]) for e in emitted.entries)
-    return emitted.text.replace(f'@"{name}', f'@"{symbol}'), tuple(entries)
+    symbol = "k" + _digest(told, 12)
+    kernels = tuple(k.replace(f'@"{name}', f'@"{symbol}') for k in made.kernels)
+    functions = made.functions
+    if functions:
+        of = _digest("\n".join(functions), 6)
+        kernels, functions = (
+            tuple(t.replace('@"tw.', f'@"{of}.') for t in texts) for texts in (kernels, functions)
+        )
+    entries = tuple(replace(e, symbol=symbol + e.symbol[len(name) :]) for e in emitted.entries)
+    return symbol, replace(made, kernels=kernels, functions=functions), entries
 
 
-def translate(written: Written) -> Kernel:
-    """The second half of `compile_kernel`: LLVM's."""
-    with written.stages("llvm"):
-        code = compile_object(written.content, written.machine)
-    return _kernel(written, code)
+def _digest(text: str, size: int) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()
+
+
+def translate(batch: Sequence[Written]) -> list[Kernel]:
+    """The second half of `compile_kernel`: LLVM's, for kernels of one target."""
+    began = time.thread_time()
+    code = compile_object(joined([w.content for w in batch]).text, target(batch[0].job.target))
+    each = (time.thread_time() - began) / sum(map(len, batch))
+    for one in batch:
+        one.seconds["llvm"] = each * len(one)
+    return [_kernel(one, code) for one in batch]
 
 
 def _kernel(written: Written, code: bytes) -> Kernel:
     """What was written, with its code."""
-    seconds, text = written.stages.seconds, written.emitted.text
+    job, seconds, text = written.job, written.seconds, written.emitted.text
     took = seconds.setdefault("llvm", 0.0)
-    written.see("assembly", None, lambda: compile_assembly(text, written.machine), took)
+    for watcher in written.watchers:
+        watcher("assembly", None, lambda: compile_assembly(text, target(job.target)), took)
     made = written.entries, written.emitted.workspace, seconds
-    return Kernel(written.job.func.name, code, *made, written.fallback)
+    return Kernel(job.func.name, code, *made, written.fallback)
 
 
 class KernelPool:
     """What compiles kernels on so many cores: a context manager. `compile` keeps the jobs' order.
 
-    One core is this thread, the second LLVM's thread; further ones are processes, MOST at most: by
-    then what is done once for a model takes longer.
+    One core is this thread, the second LLVM's thread; further ones are processes that write, MOST
+    at most: by then what is done once for a model takes longer. LLVM has as many threads as there
+    are cores, but for this one.
     """
 
     def __init__(self, workers: int | None = None) -> None:
@@ -224,8 +249,10 @@ class KernelPool:
 class Work:
     """The jobs of a model, and what comes of each: a Kernel or an exception. A context manager.
 
-    What is added while LLVM has nothing to do is written at once, so that it starts before all jobs
-    are known; the others wait for `finish`. Kernels of one content are translated once.
+    What is added while LLVM has too little to do is written at once, so that it starts before all
+    jobs are known; the others wait for `finish`. Kernels of one content are translated once, and
+    as many as follow one another in the order of the jobs as make a batch: it depends on nothing
+    but the jobs, so that neither does the code.
     """
 
     def __init__(self, pool: KernelPool, done: Callable[[int], None]) -> None:
@@ -233,10 +260,14 @@ class Work:
         self.jobs: list[Job] = []
         self.results: list[Any] = []
         self._lock = threading.Lock()
-        self._waiting: list[int] = []  # jobs that nobody has taken yet, the last one first
-        self._written: SimpleQueue[tuple[int, Written] | None] = SimpleQueue()
-        self._pending = 0  # written, and not translated
-        self._translator: threading.Thread | None = None
+        self._waiting: deque[int] = deque()  # jobs that nobody has taken yet
+        self._arrived: dict[int, Written | Exception] = {}  # what comes after one that is missing
+        self._next = 0  # the first job that has not arrived
+        self._batch: list[tuple[int, Written]] = []  # what LLVM gets next,
+        self._size = 0  # its characters,
+        self._pending = 0  # and those of all that is written, and not translated
+        self._batches: SimpleQueue[list[tuple[int, Written]] | None] = SimpleQueue()
+        self._translators: list[threading.Thread] = []
         self._first: dict[str, int] = {}  # the job that a content was written for
         self._again: list[tuple[int, Written]] = []
         self._turns = contextlib.ExitStack()
@@ -246,17 +277,12 @@ class Work:
         self.jobs.append(job)
         self.results.append(None)
         self._waiting.append(len(self.jobs) - 1)
-        if self.pool.workers > 1 and not self.pool.most and not self._pending:
-            self._write(self._waiting.pop())
+        if self.pool.workers > 1 and not self.pool.most:
+            while self._waiting and self._pending < BATCH:
+                self._write(self._waiting.popleft())
 
     def finish(self) -> list[Kernel]:
         """The kernels of all jobs, in their order. Raises what a job raised."""
-        if self.pool.workers == 1:
-            for n in range(len(self.jobs)):
-                self.end(n, compile_kernel(self.jobs[n]))
-            return self.results
-        # the longest first would be best; functions with more text tend to take longer
-        self._waiting.sort(key=lambda n: len(self.jobs[n].func.params))
         if len(self.jobs) > 1:
             self.pool.start()
         feeders = [
@@ -266,20 +292,27 @@ class Work:
             feeder.start()
         for n in self:
             self._write(n)
-        self._written.put(None)
-        if self._translator is not None:
-            self._written.put(None)
-            self._translate_waiting()  # what is left now both threads translate
-            self._translator.join()
+            if self.pool.workers == 1:
+                self._translate_waiting(block=False)
         for feeder in feeders:
             feeder.join()
+        missing = [n for n in range(self._next, len(self.jobs)) if n not in self._arrived]
+        for n in missing:  # a worker ended before it could begin
+            self._write(n)
+        self._hand_over()
+        for _ in self._translators:
+            self._batches.put(None)
+        self._batches.put(None)
+        self._translate_waiting()  # what is left now all threads translate
+        for translator in self._translators:
+            translator.join()
         for n, one in self._again:
-            same = self.results[self._first[one.content]]
+            same = self.results[self._first[one.symbol]]
             self.end(n, _kernel(one, same.code) if isinstance(same, Kernel) else same)
         for result in self.results:
             if isinstance(result, Exception):
                 raise result
-        return [result or compile_kernel(self.jobs[n]) for n, result in enumerate(self.results)]
+        return self.results
 
     def __iter__(self) -> Iterator[int]:
         """The numbers of jobs that nobody has taken yet, taken one by one."""
@@ -287,7 +320,7 @@ class Work:
             with self._lock:
                 if not self._waiting:
                     return
-                n = self._waiting.pop()
+                n = self._waiting.popleft()
             yield n
 
     def end(self, n: int, result: Any) -> None:
@@ -296,34 +329,64 @@ class Work:
         self.done(sum(result is not None for result in self.results))
 
     def _write(self, n: int) -> None:
-        """Write a job here; another thread translates it."""
-        if self._translator is None:
-            self._turns.enter_context(short_turns())
-            self._translator = threading.Thread(target=self._translate_waiting, name="llvm")
-            self._translator.start()
+        """Write a job here."""
         try:
-            one = write(self.jobs[n])
+            one: Any = write(self.jobs[n])
         except Exception as fault:
-            self.end(n, fault)
-            return
-        if self._first.setdefault(one.content, n) != n:
-            self._again.append((n, one))
-            return
-        with self._lock:
-            self._pending += 1
-        self._written.put((n, one))
+            one = fault
+        self.arrive(n, one)
 
-    def _translate_waiting(self) -> None:
-        """Translate what is written until told that there is no more."""
-        while (taken := self._written.get()) is not None:
-            n, one = taken
-            try:
-                result: Any = translate(one)
-            except Exception as fault:
-                result = fault
-            self.end(n, result)
-            with self._lock:
-                self._pending -= 1
+    def arrive(self, n: int, one: Written | Exception) -> None:
+        """Take what was written for a job, or why it was not: when those before it are there, it
+        is put to what LLVM gets next."""
+        with self._lock:
+            self._arrived[n] = one
+            while self._next in self._arrived:
+                n, one = self._next, self._arrived.pop(self._next)
+                self._next += 1
+                if isinstance(one, Exception):
+                    self.end(n, one)
+                elif self._first.setdefault(one.symbol, n) != n:
+                    self._again.append((n, one))
+                else:
+                    self._append(n, one)
+
+    def _append(self, n: int, one: Written) -> None:
+        if self._batch and self._batch[0][1].job.target != one.job.target:
+            self._hand_over()
+        self._batch.append((n, one))
+        self._size += len(one)
+        self._pending += len(one)
+        if self._size >= BATCH:
+            self._one_more_translates()
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Let whoever translates have the batch."""
+        if self._batch:
+            self._batches.put(self._batch)
+        self._batch, self._size = [], 0
+
+    def _one_more_translates(self) -> None:
+        """Start a thread, if not each core has one."""
+        if len(self._translators) < min(self.pool.workers, MOST + HERE) - 1:
+            self._turns.enter_context(short_turns())
+            thread = threading.Thread(target=self._translate_waiting, name="llvm")
+            self._translators.append(thread)
+            thread.start()
+
+    def _translate_waiting(self, block: bool = True) -> None:
+        """Translate what is written until told that there is no more, or that is all there is."""
+        with contextlib.suppress(Empty):
+            while (batch := self._batches.get(block)) is not None:
+                try:
+                    made: Sequence[Any] = translate([one for _, one in batch])
+                except Exception as fault:
+                    made = [fault] * len(batch)
+                for (n, _), result in zip(batch, made, strict=True):
+                    self.end(n, result)
+                with self._lock:
+                    self._pending -= sum(len(one) for _, one in batch)
 
     def __enter__(self) -> Work:
         return self
@@ -333,20 +396,22 @@ class Work:
         if kind is not None:  # something stopped it: what was not begun is left
             with contextlib.suppress(Empty):
                 while True:
-                    self._written.get_nowait()
-            self._written.put(None)
+                    self._batches.get_nowait()
+            for _translator in self._translators:
+                self._batches.put(None)
 
 
 def _feed(process: subprocess.Popen[bytes], work: Work) -> None:
-    """Have jobs done by a worker. What it was doing when it stopped is a fault; the next job is
+    """Have jobs written by a worker. What it was doing when it stopped is a fault; the next job is
     someone else's."""
     assert process.stdin is not None and process.stdout is not None
     for n in work:
         try:
             _send(process.stdin, work.jobs[n])
-            work.end(n, _receive(process.stdout))
+            work.arrive(n, _receive(process.stdout))
         except (OSError, EOFError):
-            work.end(n, _stopped(process.wait(), work.jobs[n]))
+            if (fault := _stopped(process.wait(), work.jobs[n])) is not None:
+                work.arrive(n, fault)
             return
 
 
@@ -372,7 +437,7 @@ def end_with(parent: int) -> None:
 
 
 def serve() -> None:
-    """A worker: compile the jobs that come in until there are no more."""
+    """A worker: write the jobs that come in until there are no more."""
     threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not disturb the answers
@@ -384,7 +449,7 @@ def serve() -> None:
         if job is None:
             return
         try:
-            answer: Any = compile_kernel(job)
+            answer: Any = write(job)
         except Exception as fault:
             answer = _portable(fault, job)
         _send(answers, answer)
