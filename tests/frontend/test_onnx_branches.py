@@ -123,6 +123,66 @@ def test_a_recurrence_behind_a_squeeze():
             run(draw(*wrong), draw(1, 2, 3))
 
 
+def test_a_condition_that_the_run_checks_is_known_from_there_on():
+    """Softmax along axis 1 lets only matrices through, so what follows is a matrix too; and where
+    nobody reads the softmax, the run still stops."""
+    softmax = helper.make_node("Softmax", ["chosen"], ["s"], axis=1)
+    sides = {
+        "then_branch": branch([helper.make_node("Squeeze", ["s", "last"], ["a"])], "then"),
+        "else_branch": branch([helper.make_node("Neg", ["s"], ["b"])], "other"),
+    }
+    again = helper.make_node("If", ["c"], ["y"], **sides)
+    proto = exported_squeeze([softmax, again])
+    run = check(proto, (draw(3, 4),), (draw(2, 7),))
+    assert [t.name for t in run.outputs] == ["y"]
+    assert "where" not in [node.op for node in import_onnx(proto).nodes]
+    sides = {"then_branch": branch(SQUEEZE, "then"), "else_branch": branch(SAME, "other")}
+    run = check(
+        exported_squeeze([softmax, helper.make_node("If", ["c"], ["y"], **sides)]), (draw(3, 4),)
+    )
+    with pytest.raises(InputError, match="the condition of Softmax 's'"):
+        run(draw(5, 1))
+
+
+def test_a_branch_inside_of_one_of_the_same_condition():
+    inner = chosen(SQUEEZE, SAME)
+    nodes = [inner, helper.make_node("Exp", ["chosen"], ["e"])]
+    sides = {
+        "then_branch": branch(nodes, "then"),
+        "else_branch": branch(
+            [helper.make_node("ReduceSum", ["x", "last"], ["b"], keepdims=0)], "o"
+        ),
+    }
+    proto = model(
+        [helper.make_node("If", ["c"], ["y"], **sides)],
+        {"c": ("bool", []), "x": ("float32", ["n", 1])},
+        last=np.array([1]),
+    )
+    run = check(proto, (TRUE, draw(6, 1)), (FALSE, draw(6, 1)))
+    assert [t.name for t in run.outputs] == ["y"]
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_sizes_that_every_branch_needs_equal(both):
+    """They are one for the inputs; what one branch alone needs is asked where it is taken."""
+    joined = [helper.make_node("Concat", ["x", "h"], ["t"], axis=1)]
+    other = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("Concat", ["h" if both else "x", "e"], ["o"], axis=1),
+    ]
+    proto = model(
+        [chosen(joined, other), helper.make_node("Neg", ["chosen"], ["y"])],
+        {"c": ("bool", []), "x": ("float32", ["n", 3]), "h": ("float32", ["m", 3])},
+    )
+    run = check(proto, (TRUE, draw(4, 3), draw(4, 3)), (FALSE, draw(2, 3), draw(2, 3)))
+    assert (run.inputs[1].shape == run.inputs[2].shape) is both
+    assert (run.outputs[0].shape == ("n", 6)) is both
+    with pytest.raises(InputError):
+        run(TRUE, draw(4, 3), draw(2, 3))
+    if not both:
+        check(proto, (FALSE, draw(4, 3), draw(2, 3)))
+
+
 def test_squeezing_what_the_run_finds_to_be_one():
     nodes = [helper.make_node("Squeeze", ["x"], ["s"]), helper.make_node("Exp", ["s"], ["y"])]
     runs = [(draw(*s),) for s in ((1, 3, 1, 4), (1, 1, 1, 4), (1, 1, 1, 1), (1, 5, 1, 1))]

@@ -39,6 +39,7 @@ def agree(
     none = build.constant(np.array([-1]), "none")
     same = build.emit("where", build.emit("equal", one, other), one, none)
     if build.under is not None:
+        build.meet_under(a, b)
         nothing = build.constant(np.array([0]), "nothing")
         same = build.emit("where", build.under, same, nothing)
     name = build.fresh(f"{label}_size")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph import sizes
+from tilewright.graph.branches import Branches, Met
 from tilewright.graph.budget import Budget, taken
 from tilewright.graph.builder import Builder, complete
 from tilewright.graph.graph import Constant, Node, Value, tensor_type
@@ -110,6 +111,7 @@ class Folding(Builder):
         self.broadcasts: dict[Expr, set[Expr]] = {}  # sizes → the symbols that broadcast to each
         self.about = ""  # the node of the model that is being translated, for messages
         self.under: Value | None = None  # a bool: where it is false, what is built does not count
+        self.branches = Branches(self.made_by.get)
 
     def append(self, node: Node) -> None:
         """As Builder.append."""
@@ -189,15 +191,34 @@ class Folding(Builder):
             except Unequal as fault:
                 symbols = sizes.symbols([s for v in self.inputs for s in v.shape])
                 met = meet(*fault.sizes, symbols, self.hints)
-                if not met or not self.met.keys().isdisjoint(met):
+                if not met or not self.settle(met):
                     return super().infer(op, inputs, attrs)
             except Mismatch:
                 return super().infer(op, inputs, attrs)
-            self.met = {
-                a: met.get(b, b) if isinstance(b, Var) else b for a, b in self.met.items()
-            } | met
             inputs = [Value(v.name, v.dtype, renamed(v.shape, self.met)) for v in inputs]
             attrs = {k: renamed(v, self.met) for k, v in attrs.items()}
+
+    def settle(self, met: Met) -> bool:
+        """Let symbols be what they were found to have to be; False if they are something else."""
+        if not self.met.keys().isdisjoint(met):
+            return False
+        self.met = {
+            a: met.get(b, b) if isinstance(b, Var) else b for a, b in self.met.items()
+        } | met
+        return True
+
+    def meet_under(self, a: Expr, b: Expr) -> None:
+        """An operator needs two sizes to be one, where its branch is taken."""
+        if self.names is not None and self.branches.inside:
+            symbols = sizes.symbols([s for v in self.inputs for s in v.shape])
+            self.branches.meet(meet(a, b, symbols, self.hints))
+
+    def need(self, met: Met) -> None:
+        """Sizes are needed to be so wherever what is being built counts."""
+        if self.branches.inside:
+            self.branches.meet(met)
+        elif met and self.names is not None:
+            self.settle(met)
 
     def _fold(self, op: str, inputs: Sequence[Value], attrs: dict[str, Any], name: str) -> Any:
         full = complete(op, attrs)

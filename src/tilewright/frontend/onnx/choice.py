@@ -19,6 +19,7 @@ import numpy as np
 from tilewright.frontend.onnx import ragged
 from tilewright.frontend.onnx.registry import Choice, Maybe, Ragged, Refusal, Site
 from tilewright.frontend.onnx.registry import Sequence as Sequence_
+from tilewright.graph.branches import Fact, Met
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
@@ -27,13 +28,15 @@ from tilewright.support.errors import ImportFault
 
 
 @contextmanager
-def taken(build: Folding, condition: Value, holds: bool = True) -> Iterator[None]:
-    """What is built in here counts only where the condition (a bool) is as said."""
+def taken(build: Folding, condition: Value, holds: bool = True) -> Iterator[Met]:
+    """What is built in here counts only where the condition (a bool) is as said. Gives the sizes of
+    inputs that it turns out to need to be one."""
     before = build.under
     own = condition if holds else build.emit("logical_not", condition)
     build.under = own if before is None else build.emit("logical_and", before, own)
     try:
-        yield
+        with build.branches.enter(condition, holds) as met:
+            yield met
     finally:
         build.under = before
 
@@ -41,22 +44,48 @@ def taken(build: Folding, condition: Value, holds: bool = True) -> Iterator[None
 def either(n: Site, condition: Value, sides: Sequence[Callable[[], tuple[Any, ...]]]) -> Any:
     """The values that the first side gives where the condition holds, else those of the other.
     Raises what refuses both."""
+    known = n.build.branches.known(condition)
+    if known is not None and (values := only_side(n, condition, sides, *known)) is not None:
+        return values
     made: list[Any] = []
+    needs: list[Met] = []
     for side, holds in zip(sides, (True, False), strict=True):
-        with taken(n.build, condition, holds):
+        with taken(n.build, condition, holds) as met:
             made.append(n.importer.attempt(side))
+        needs.append(met)
     refused = [v if isinstance(v, ImportFault | Refusal) else None for v in made]
     if all(refused):
         raise refused[0]
     for fault, values, holds in ((refused[0], made[1], False), (refused[1], made[0], True)):
         if fault is not None:
+            n.build.need(needs[not holds])
             return asserted(n, condition, holds, values, fault)
+    n.build.need(dict(needs[0].items() & needs[1].items()))
     if len(made[0]) != len(made[1]):
         raise Refusal("its branches differ in their number of outputs")
     names = n.node.output
     return tuple(
         merged(n, condition, *pair, name=names[k]) for k, pair in enumerate(zip(*made, strict=True))
     )
+
+
+def only_side(
+    n: Site,
+    condition: Value,
+    sides: Sequence[Callable[[], tuple[Any, ...]]],
+    holds: bool,
+    fact: Fact | None,
+) -> tuple[Any, ...] | None:
+    """The values of the side that is taken wherever this counts. They keep the check alive by which
+    that is so: None if they are none that can."""
+    with taken(n.build, condition, holds) as met:
+        values = sides[not holds]()
+    if fact is not None:
+        if not any(isinstance(v, Value | Choice) for v in values):
+            return None
+        values = tuple(checked(n, v, fact) for v in values)
+    n.build.need(met)
+    return values
 
 
 def asserted(
@@ -78,7 +107,17 @@ def held(n: Site, condition: Value, x: Value, what: str) -> Value:
     """x; the run stops where the condition does not hold."""
     number = n.build.emit("cast", condition, to="i64")
     only = [] if n.build.under is None else [n.build.under]
-    return n.build.emit("check_bounds", x, number, *only, least=(1,), most=(1,), what=what)
+    n.build.branches.note(condition, (number, *only), what)
+    return checked(n, x, n.build.branches.facts[-1])
+
+
+def checked(n: Site, x: Any, fact: Fact) -> Any:
+    """x, if it is a tensor under the check of the fact: the run stops where that does not hold."""
+    if isinstance(x, Choice):
+        return Choice(x.condition, checked(n, x.then, fact), checked(n, x.other, fact))
+    if not isinstance(x, Value):
+        return x
+    return n.build.emit("check_bounds", x, *fact.check, least=(1,), most=(1,), what=fact.what)
 
 
 def merged(n: Site, condition: Value, then: Any, other: Any, name: str) -> Any:
