@@ -7,6 +7,7 @@ code variants differ in their kernels and host programs only and share weights, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -47,6 +48,7 @@ from tilewright.ir.walk import substitute
 from tilewright.runtime import abi
 from tilewright.runtime.tensor import pack
 from tilewright.strategy.work import flops, spare_time, touched
+from tilewright.support.ahead import made_ahead
 from tilewright.support.record import record
 from tilewright.target.target import Target
 
@@ -104,29 +106,28 @@ def assemble(
     """The program, and the text of each variant's host program."""
     graph, places = fused.graph, _Places(fused, groups, plan)
     symbols = (*graph.symbols, *graph.measured)
-    variants: list[abi.Variant] = []
     texts: list[str] = []
     tells: list[str] = []
+    hosts: list[Callable[[], bytes]] = []
     for code in codes:
         steps, tells = _steps(fused, groups, funcs, code, places)
         texts.append(_host_text(graph, steps, code.machine, plan))
-        own = dict.fromkeys(k.code for k in code.kernels)  # kernels may share their code
-        host = compile_object(texts[-1], code.machine, quick=is_straight(steps))
-        objects = [*own, host]
-        image = link(objects, [ENTRY, SHAPES] if symbols else [ENTRY])
-        at = image.entries
-        variants.append(variant(code.machine, image.bytes, at[ENTRY], at.get(SHAPES)))
+        hosts.append(partial(compile_object, texts[-1], code.machine, quick=is_straight(steps)))
     kernels = codes[0].of_group
-    works = {f: _work(f) for f in dict.fromkeys(funcs)}
+    with made_ahead(hosts, 1, len(hosts)) as objects:  # by LLVM, which leaves Python to this thread
+        works = {f: _work(f) for f in dict.fromkeys(funcs)}
+        infos = tuple(
+            _info(kernels[g.name].name, g, works[f], codes[0].own[g.name])
+            for g, f in zip(groups, funcs, strict=True)
+        )
+        entries = [ENTRY, SHAPES] if symbols else [ENTRY]
+        variants = [_linked(c, host, entries) for c, host in zip(codes, objects, strict=True)]
     manifest = abi.Manifest(
         name=graph.name,
         inputs=_infos(graph.inputs, graph.input_names, graph.formats),
         outputs=_infos(graph.outputs, graph.output_names, graph.formats),
         symbols=tuple(_symbol(s, graph) for s in symbols),
-        kernels=tuple(
-            _info(kernels[g.name].name, g, works[f], codes[0].own[g.name])
-            for g, f in zip(groups, funcs, strict=True)
-        ),
+        kernels=infos,
         target=codes[0].machine.triple,
         compiler=__version__,
         notes={
@@ -146,6 +147,13 @@ def assemble(
         scratch_bytes=max(code.scratch_bytes for code in codes),
     )
     return program, texts
+
+
+def _linked(code: Code, host: bytes, entries: Sequence[str]) -> abi.Variant:
+    """The kernels and the host program of one machine as a code variant."""
+    own = dict.fromkeys(k.code for k in code.kernels)  # kernels may share their code
+    image = link([*own, host], entries)
+    return variant(code.machine, image.bytes, image.entries[ENTRY], image.entries.get(SHAPES))
 
 
 def _host_text(graph: Graph, steps: Sequence[Step], machine: Target, plan: MemoryPlan) -> str:
