@@ -16,7 +16,18 @@ from typing import Any
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Binary, BinaryOp, Expr, Load, Select, Var, as_int, const
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+    as_int,
+    const,
+)
 from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, If, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, visit
 from tilewright.lower.lower_blocks import all_of, parts_of
@@ -76,6 +87,9 @@ class _Overlap:
             return s if body is s.body else s.replace(body=body)
         if isinstance(s, Store | Eval):
             return s
+        if isinstance(s, If) and s.other is not None:
+            then, other = known.during(s.cond, s.then), known.during(_not(s.cond), s.other)
+            return If(s.cond, self.go(s.then, then), self.go(s.other, other))
         return s.map_children(lambda c: self.go(c, known) if isinstance(c, Stmt) else c)
 
     def overlapped(self, s: For, known: Facts) -> Stmt | None:
@@ -155,6 +169,10 @@ class _Overlap:
         used = [v for v in tile.inner if v in form.terms]
         whole = apart % tile.lanes == 0 and len(used) < 2
         return whole and all(form.terms.get(v, 0) * tile.lanes == apart for v in used)
+
+
+def _not(cond: Expr) -> Expr:
+    return Unary(UnaryOp.logical_not, cond)
 
 
 def _by_remainder(s: Stmt, known: Facts) -> Stmt:

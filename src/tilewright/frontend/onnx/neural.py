@@ -111,7 +111,11 @@ def padded_alike(
         total = sizes.size((count - 1) * stride + reach - s)
         if reach < stride:  # else there is never less than nothing to pad
             total = sizes.size(maximum(total, sizes.size(0)))
-        small = sizes.size(total // 2)
+        # by a remainder, of which bounds are known: no more than that is asked of few elements
+        beyond = (reach - 1) - (s + (stride - 1)) % stride
+        if reach < stride:
+            beyond = maximum(beyond, sizes.size(0))
+        small = sizes.size(beyond // 2)
         large = sizes.size(total - small)
         before.append(small if auto == "SAME_UPPER" else large)
         after.append(large if auto == "SAME_UPPER" else small)
