@@ -8,7 +8,7 @@ twice where the first one is visible.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +30,17 @@ class Region:
         self.known: dict[str, str] = {}  # instruction → value
         self.places: dict[Any, Any] = {}  # what `llvm_memory` found here, addresses and loads
         self.writes: set[str] | None = None
+
+
+class Carried:
+    """A value that each round of a loop takes from the one before: `name` in the loop, `first`
+    before it, `last` at the end of a round, and `left` behind the loop."""
+
+    __slots__ = ("first", "kind", "last", "left", "name")
+
+    def __init__(self, kind: str, first: str, name: str) -> None:
+        self.kind, self.first, self.name = kind, first, name
+        self.last = self.left = name
 
 
 # No instruction, but none that LLVM takes out of its block. The loops on the two sides of a branch
@@ -165,11 +176,18 @@ class Builder:
 
     @contextmanager
     def loop(
-        self, start: str, stop: str, *, surely: bool, writes: set[str] | None = None
+        self,
+        start: str,
+        stop: str,
+        *,
+        surely: bool,
+        writes: set[str] | None = None,
+        carried: Sequence[Carried] = (),
     ) -> Iterator[str]:
         """A loop over [start, stop); gives its variable.
 
-        surely: it is known to run at least once. writes: see `Region`.
+        surely: it is known to run at least once. writes: see `Region`. carried: whose `last` is set
+        when a round ends.
         """
         before, head, after = self.block, self.label(), self.label()
         if surely and self.keeps_entries and before in self.arms:
@@ -185,14 +203,26 @@ class Builder:
             inside.lines.append(phi)
             variable, following = self.name(), self.name()
             self.home[variable] = len(self.regions) - 1
+            for c in carried:
+                self.home[c.name] = len(self.regions) - 1
             yield variable
             inside.lines.append(f"  {following} = add nuw nsw i64 {variable}, 1")
             more = self.value(f"icmp slt i64 {following}, {stop}")
             inside.lines.append(f"  br i1 {more}, label %{head}, label %{after}")
-            phi.append(
-                f"  {variable} = phi i64 [ {start}, %{before} ], [ {following}, %{self.block} ]"
-            )
+            end = self.block
+            phi.append(f"  {variable} = phi i64 [ {start}, %{before} ], [ {following}, %{end} ]")
+            phi += [
+                f"  {c.name} = phi {c.kind} [ {c.first}, %{before} ], [ {c.last}, %{end} ]"
+                for c in carried
+            ]
         self.begin(after)
+        for c in carried:
+            if surely:
+                c.left = c.last
+                if self.home.get(c.left, 0) >= len(self.regions):  # else it was there before
+                    self.home[c.left] = len(self.regions) - 1
+            else:
+                c.left = self.value(f"phi {c.kind} [ {c.first}, %{before} ], [ {c.last}, %{end} ]")
 
     @contextmanager
     def endless(self) -> Iterator[Callable[[str], None]]:

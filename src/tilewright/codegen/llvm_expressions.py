@@ -156,7 +156,7 @@ class Expressions:
         shape = self.shapes.get(id(e))
         if shape is None:
             parts: list[tuple[Expr, int]] = []
-            shape = self.shapes[id(e)] = e, _collect(e, 1, parts), parts
+            shape = self.shapes[id(e)] = e, linear_parts(e, 1, parts), parts
         _, constant, parts = shape
         if parts and parts[0][0] is e:  # a product, nothing to add
             return None
@@ -444,19 +444,19 @@ def _term(value: Value) -> Linear:
     return Linear(0, {value.text: 1})
 
 
-def _collect(e: Expr, factor: int, into: list[tuple[Expr, int]]) -> int:
+def linear_parts(e: Expr, factor: int, into: list[tuple[Expr, int]]) -> int:
     """Add the parts of a sum, each with its factor; gives the constant."""
     if e.__class__ is Const:
         return e.value * factor
     if e.__class__ is Binary:
         if e.op is BinaryOp.add or e.op is BinaryOp.sub:
             sign = 1 if e.op is BinaryOp.add else -1
-            return _collect(e.a, factor, into) + _collect(e.b, factor * sign, into)
+            return linear_parts(e.a, factor, into) + linear_parts(e.b, factor * sign, into)
         if e.op is BinaryOp.mul:
             if e.b.__class__ is Const:
-                return _collect(e.a, factor * e.b.value, into)
+                return linear_parts(e.a, factor * e.b.value, into)
             if e.a.__class__ is Const:
-                return _collect(e.b, factor * e.a.value, into)
+                return linear_parts(e.b, factor * e.a.value, into)
     into.append((e, factor))
     return 0
 

@@ -38,6 +38,11 @@ class Linear:
         return self.offsets is None and self.varying is None
 
     @property
+    def first(self) -> int:
+        """The number of the first lane, without terms."""
+        return self.constant + (self.offsets[0] if self.offsets else 0)
+
+    @property
     def stride(self) -> int | None:
         """Elements between neighbouring lanes, where it is one known number."""
         if self.varying is not None:

@@ -27,6 +27,7 @@ from tilewright.ir.dtype import DType, bool_, i32, i64, u8
 from tilewright.ir.stmt import Buffer
 
 MOST_COVER = 4  # vectors that are loaded to choose one from
+Cells = dict[int, Value]  # what elements of a buffer hold, by the first of a vector
 Place = tuple[object, ...]  # which elements, in which state of their buffer
 
 
@@ -42,6 +43,7 @@ class Memory:
             str, int
         ] = {}  # how often a buffer was written, so that loads can be shared
         self.turned: dict[Place, str] = {}  # vectors across memory that are made already
+        self.cells: dict[str, Cells] = {}  # of buffers that are values, not memory
 
     # -- whole elements ----------------------------------------------------------------------------
 
@@ -50,6 +52,9 @@ class Memory:
 
         Unrolled loops ask again and again for one form: then all is there already.
         """
+        cells = self.cells.get(buffer.name)
+        if cells is not None:
+            return cells.get(index.first) or Value("poison", buffer.dtype, lanes)
         if self.turned:
             return self.loaded(buffer, index, lanes, mask)
         known = self.b.regions[-1].places
@@ -109,6 +114,11 @@ class Memory:
         self, buffer: Buffer, index: Linear, value: Value, lanes: int, mask: str | None
     ) -> None:
         """Write `value`, which has `lanes` lanes if the index varies over lanes, else none."""
+        cells = self.cells.get(buffer.name)
+        if cells is not None:
+            if index.first in cells:  # else it is beyond the buffer's end, where all lanes are off
+                cells[index.first] = self.blended(buffer, cells[index.first], value, mask)
+            return None
         self.version[buffer.name] = self.version.get(buffer.name, 0) + 1
         if buffer.dtype.is_packed:
             return self.store_packed(buffer, index, value, lanes, mask)
@@ -162,6 +172,14 @@ class Memory:
         self.b.effect(
             f"call void @{name}({kind} {text}, {pointers} align {size} {places}, {flag} {every})"
         )
+
+    def blended(self, buffer: Buffer, old: Value, new: Value, mask: str | None) -> Value:
+        """What a cell holds after a store under a mask."""
+        if mask is None or not new.lanes or buffer.name in self.unmasked:
+            return new
+        kind, flag = register(new.dtype, new.lanes), vector("i1", new.lanes)
+        both = f"select {flag} {mask}, {kind} {new.text}, {kind} {old.text}"
+        return Value(self.b.pure(both, mask, new.text, old.text), new.dtype, new.lanes)
 
     def read(self, buffer: Buffer, instruction: str, *operands: str) -> str:
         """A load, shared with an equal one if the buffer was not written since, and in front of
@@ -303,7 +321,7 @@ class Memory:
 
     def address(self, buffer: Buffer, index: Linear, loads: bool = False) -> str:
         """The address of the first lane's element; `loads`: for a load, which may move outwards."""
-        first = index.constant + (index.offsets[0] if index.offsets else 0)
+        first = index.first
         place = self.base(buffer, index)
         if not first:
             return place

@@ -11,12 +11,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from tilewright.codegen.llvm_builder import Carried
 from tilewright.codegen.llvm_expressions import Expressions
 from tilewright.codegen.llvm_index import Linear
 from tilewright.codegen.llvm_lanes import only_live_lanes_are_read
-from tilewright.codegen.llvm_memory import MOST_COVER, spread
+from tilewright.codegen.llvm_memory import MOST_COVER, Cells, spread
+from tilewright.codegen.llvm_registers import cells_of
 from tilewright.codegen.llvm_squares import Candidates, Guards, turned_candidates
 from tilewright.codegen.llvm_types import (
+    Value,
     constant,
     known_lanes,
     literal,
@@ -49,6 +52,7 @@ class Statements(Expressions):
         self.lanes_of: dict[int, tuple[For, int, bool]] = {}  # see `vectorize`, by identity
         self.numbers: dict[tuple[int, int], Linear] = {}  # by value, and lanes if it varies
         self.written: dict[int, tuple[For, set[str], bool]] = {}  # by identity of the loop
+        self.as_values: dict[int, tuple[Alloc, Cells | None]] = {}  # likewise
         self.candidates: dict[int, tuple[For, Candidates | None]] = {}  # for squares, likewise
 
     def run(self, stmt: Stmt) -> None:
@@ -108,10 +112,56 @@ class Statements(Expressions):
             self.memory.version[name] = self.memory.version.get(name, 0) + 1
         first, last = self.uniform(start), self.uniform(stop)
         kept = written if innermost else None
-        with self.b.loop(first, last, surely=count is not None, writes=kept) as variable:
+        surely, carried = count is not None, self.carried(written)
+        phis = [*carried.values()]
+        with self.b.loop(first, last, surely=surely, writes=kept, carried=phis) as variable:
             self.env[stmt.var.name] = Linear(0, {variable: 1})
             self.run(stmt.body)
+            for (name, at), phi in carried.items():
+                phi.last = self.memory.cells[name][at].text
+        for (name, at), phi in carried.items():
+            held = self.memory.cells[name][at]
+            self.memory.cells[name][at] = Value(phi.left, held.dtype, held.lanes)
         return None
+
+    def carried(self, written: set[str]) -> dict[tuple[str, int], Carried]:
+        """What rounds of a loop hand on of the buffers that it writes: cells hold it inside."""
+        found: dict[tuple[str, int], Carried] = {}
+        for name, cells in self.memory.cells.items():
+            for at, held in cells.items() if name in written else ():
+                kind, inside = register(held.dtype, held.lanes), self.b.name()
+                found[name, at] = Carried(kind, held.text, inside)
+                cells[at] = Value(inside, held.dtype, held.lanes)
+        return found
+
+    def branch(self, condition: str, then: Stmt, other: Stmt | None = None) -> None:
+        """Run `then` if the i1 `condition` holds, else `other`; what cells hold is joined."""
+        cells = self.memory.cells
+        before = {name: dict(held) for name, held in cells.items()}
+        ends: list[tuple[str, dict[str, Cells]]] = []
+
+        def arm(stmt: Stmt) -> Callable[[], None]:
+            def run() -> None:
+                for name, held in before.items():
+                    cells[name] = dict(held)
+                self.run(stmt)
+                ends.append((self.b.block, {name: cells[name] for name in before}))
+
+            return run
+
+        here = self.b.block
+        self.b.branch(condition, arm(then), None if other is None else arm(other))
+        if other is None:
+            ends.append((here, before))
+        (a_end, a_cells), (b_end, b_cells) = ends
+        for name in before:
+            joined = cells[name] = dict(a_cells[name])
+            for at, a in joined.items():
+                b = b_cells[name][at]
+                if a.text != b.text:
+                    kind = register(a.dtype, a.lanes)
+                    text = f"phi {kind} [ {a.text}, %{a_end} ], [ {b.text}, %{b_end} ]"
+                    joined[at] = Value(self.b.value(text), a.dtype, a.lanes)
 
     def stored_in(self, stmt: For) -> tuple[set[str], bool]:
         """The buffers that a loop stores to, and whether that is all: it holds no other loop."""
@@ -230,13 +280,7 @@ class Statements(Expressions):
             chosen = stmt.then if cond.const else stmt.other
             return None if chosen is None else self.run(chosen)
         if not cond.lanes:
-            then, other = stmt.then, stmt.other
-            self.b.branch(
-                cond.text,
-                lambda: self.run(then),
-                None if other is None else lambda: self.run(other),
-            )
-            return None
+            return self.branch(cond.text, stmt.then, stmt.other)
         self.masked(self.also(cond.text), stmt.then)
         if stmt.other is not None:
             self.masked(self.also(self.against(cond.text)), stmt.other)
@@ -249,7 +293,7 @@ class Statements(Expressions):
         if mask.startswith("<") or self.first_lane:  # some lane is on
             self.run(body)
         else:
-            self.b.branch(self.any_lane(mask), lambda: self.run(body))
+            self.branch(self.any_lane(mask), body)
         self.mask, self.some_active = outside
 
     # -- memory ------------------------------------------------------------------------------------
@@ -262,6 +306,9 @@ class Statements(Expressions):
             raise CompileError(
                 f"cannot place buffer '{buffer.name}'", "its size inside a loop is not a constant"
             )
+        cells = None if self.lanes or self.target.kind != "cpu" else self.cells(stmt)
+        if cells is not None:
+            return self.valued(stmt, cells)
         if self.lanes:
             self.lane_buffers.add(buffer.name)
         size = buffer.dtype.nbytes(count) * lanes
@@ -281,6 +328,24 @@ class Statements(Expressions):
         self.memory.version[buffer.name] = self.memory.version.get(buffer.name, 0) + 1
         self.run(stmt.body)
         self.scratch_used = used
+
+    def cells(self, stmt: Alloc) -> Cells | None:
+        """The cells of a buffer that can be values; an unrolled loop comes here again and again."""
+        known = self.as_values.get(id(stmt))
+        if known is None:
+            made = cells_of(stmt) if stmt.buffer.scope == "local" else None
+            known = self.as_values[id(stmt)] = stmt, made
+        return known[1]
+
+    def valued(self, stmt: Alloc, cells: Cells) -> None:
+        """Run the body of an allocation with what the buffer holds as values."""
+        name = stmt.buffer.name
+        self.memory.private.add(name)
+        if only_live_lanes_are_read(stmt):
+            self.memory.unmasked.add(name)
+        self.memory.cells[name] = dict(cells)
+        self.run(stmt.body)
+        del self.memory.cells[name]
 
     def overhang(self, stmt: Alloc) -> int:
         """How many elements a masked vector access might reach past the end of the buffer."""
