@@ -123,6 +123,26 @@ def test_a_recurrence_behind_a_squeeze():
             run(draw(*wrong), draw(1, 2, 3))
 
 
+def test_what_a_branch_drops_is_read_not_reduced():
+    """An axis that has to be 1 where its branch is taken, and has none or more elsewhere."""
+    squeeze = [
+        helper.make_node("Greater", ["x", "zero"], ["above"]),
+        helper.make_node("Squeeze", ["above", "last"], ["v"]),
+        helper.make_node("Cast", ["v"], ["f"], to=TensorProto.FLOAT),
+    ]
+    total = [helper.make_node("ReduceSum", ["x", "last"], ["sum"], keepdims=0)]
+    proto = model(
+        [chosen(squeeze, total), helper.make_node("Neg", ["chosen"], ["y"])],
+        {"c": ("bool", []), "x": ("float32", ["n", "k"])},
+        last=np.array([1]),
+        zero=np.float32(0),
+    )
+    run = check(proto, (TRUE, draw(5, 1)), *[(FALSE, draw(4, k)) for k in (0, 1, 3)])
+    assert all("reduce_any" not in kernel.ops for kernel in run.manifest.kernels)
+    with pytest.raises(InputError, match="whether axis 1 has size 1"):
+        run(TRUE, draw(5, 2))
+
+
 def test_a_condition_that_the_run_checks_is_known_from_there_on():
     """Softmax along axis 1 lets only matrices through, so what follows is a matrix too; and where
     nobody reads the softmax, the run still stops."""

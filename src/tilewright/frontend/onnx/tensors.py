@@ -180,13 +180,13 @@ def first_of(n: Site, x: Value, axes: Sequence[int]) -> Value:
 
 def only_one(n: Site, x: Value, axis: int) -> Value:
     """x with an axis of size 1, which the run checks if it takes this branch; the sizes of the
-    other axes keep their names. The greatest along the axis is its one element, and there is one
-    whatever the size is where the branch is not taken."""
+    other axes keep their names. A pad cuts the axis to its first element and is one whatever the
+    size is where the branch is not taken: with none, it makes a zero."""
     size = n.build.emit("reshape", n.build.size_vector(x.shape[axis]), shape=())
     is_one = n.build.emit("equal", size, n.constant(1, size.dtype))
     x = held(n, is_one, x, f"whether axis {axis} has size 1 in Squeeze '{n.node.name}'")
-    op = "reduce_any" if x.dtype.name == "bool" else "reduce_max"
-    return n.build.emit(op, x, axes=(axis,), keepdims=True)
+    after = [sizes.size(1 - s) if d == axis else 0 for d, s in enumerate(x.shape)]
+    return n.build.emit("pad", x, before=(0,) * x.rank, after=tuple(after))
 
 
 @translates("Unsqueeze")
