@@ -60,7 +60,7 @@ try_with(0, lambda: exe(many))
 try_with(300, lambda: exe(many))
 try_with(8, lambda: exe(few))
 try_with(16, lambda: tw.load(path, threads=16))
-try_with(1, lambda: tw.compile(graph(), cache=False, threads=1))
+try_with(8, lambda: tw.compile(graph(), cache=False, threads=1))
 made = tw.compile(graph(), cache=False, threads=1)(np.ones((64, 64), np.float32))[0]
 print((made == 64).all(), exe(few)[0].shape)
 """

@@ -4,6 +4,8 @@ import dataclasses
 import io
 import json
 import os
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -282,3 +284,20 @@ def test_hash_sees_every_change():
         seen.add(hash_bytes(bytes(data[:size])))
         seen.add(hash_bytes(bytes(size)))
     assert len(seen) == 1 + 2400 + 300 + 300 - 1  # the empty string was hashed twice
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no huge pages here"
+)
+def test_what_is_copied_of_a_file_may_lie_on_huge_pages(tmp_path):
+    weight = abi.Weight(0, 4 << 20, np.ones(1 << 20, np.float32))
+    write_artifact(dataclasses.replace(identity_program(), weights=[weight]), tmp_path / "m.tw")
+    exe = load(tmp_path / "m.tw", threads=1)
+    at = np.frombuffer(exe.artifact(), np.uint8).ctypes.data
+    flags, inside = "", False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            inside = int(found[1], 16) <= at < int(found[2], 16)
+        elif inside and line.startswith("VmFlags:"):
+            flags = line
+    assert " hg" in flags

@@ -23,6 +23,7 @@ tw_status fail(tw_status, const char *format, ...) __attribute__((format(printf,
 const char *dtype_name(int32_t dtype);  /* NULL: no such dtype */
 
 /* memory.c: zero-filled on demand, 64-byte aligned, huge pages where that pays; NULL: no memory */
+void on_huge_pages(const void *memory, size_t bytes);
 void *allocate(size_t bytes);
 size_t memory_limit(void);
 void release(void *memory, size_t bytes);

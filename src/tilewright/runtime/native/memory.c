@@ -7,6 +7,9 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 #define LARGEST ((size_t)1 << 46)
+#ifndef MADV_HUGEPAGE
+#define MADV_HUGEPAGE MADV_NORMAL
+#endif
 
 /* The system may promise more than there is, and end the process when it is used. */
 static _Atomic size_t limit = LARGEST;
@@ -18,6 +21,9 @@ size_t memory_limit(void) {
     size_t machine = pages > 0 && page > 0 ? (size_t)pages * (size_t)page : LARGEST;
     return machine < limit ? machine : limit;
 }
+
+/* A hint for whole pages: kernels without huge ones, or without those of files, refuse it. */
+void on_huge_pages(const void *memory, size_t bytes) { madvise((void *)memory, bytes, MADV_HUGEPAGE); }
 
 void *allocate(size_t bytes) {
     if (bytes > HUGE_PAGE && bytes > memory_limit()) return NULL;
@@ -32,9 +38,7 @@ void *allocate(size_t bytes) {
     size_t before = (HUGE_PAGE - (uintptr_t)mapping % HUGE_PAGE) % HUGE_PAGE;
     if (before) munmap(mapping, before);
     if (HUGE_PAGE - before) munmap(mapping + before + rounded, HUGE_PAGE - before);
-#ifdef MADV_HUGEPAGE
-    madvise(mapping + before, rounded, MADV_HUGEPAGE);
-#endif
+    on_huge_pages(mapping + before, rounded);
     return mapping + before;
 }
 

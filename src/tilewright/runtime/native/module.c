@@ -317,13 +317,7 @@ static tw_status map_weights(tw_module *m, const section *s) {
             return fail(TW_ERROR_MEMORY, "out of memory: %zu bytes of weights", m->weights_bytes);
         memcpy(m->weights_copy, m->weights, s->size);
         m->weights = m->weights_copy;
-    }
-#ifdef MADV_HUGEPAGE
-    else if (m->file >= 0) {               /* a hint: kernels without huge pages of files refuse it */
-        size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)m->weights % page;
-        madvise((void *)(m->weights - before), s->size + before, MADV_HUGEPAGE);
-    }
-#endif
+    } else if (m->file >= 0) on_huge_pages(m->weights, s->size);
     return TW_OK;
 }
 
@@ -402,6 +396,7 @@ static tw_module *open_file(const char *path, int file, size_t size) {
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (bytes == MAP_FAILED)
         return fail_null(TW_ERROR_MEMORY, "out of memory: '%.800s' has %zu bytes", path, size);
+    on_huge_pages(bytes, copied);    /* a fault for each small page takes as long as the copy */
     int kept = copied < size ? fcntl(file, F_DUPFD_CLOEXEC, 0) : -1;
     if (!read_at(file, bytes, 0, copied))
         fail(TW_ERROR_FILE, "cannot read '%.800s': it is cut short", path);
