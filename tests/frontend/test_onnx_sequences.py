@@ -291,3 +291,35 @@ def test_rounds_that_put_longer_and_longer_tensors_behind_a_scalar():
     for n in (1, 5, 7):  # the slice ends with x
         (made,) = run.run((i(n), np.array(True), np.float32(2), x))
         same(made, [np.array(2, np.float32), *(x[: k + 1] for k in range(n))])
+
+
+@pytest.mark.parametrize(("axis", "told"), [(-1, "a"), (0, "")])
+def test_a_rank_that_only_the_model_tells(axis, told):
+    """Elements behind one of another rank that is erased: the result says which rank they have."""
+    proto = model(
+        f"""g (int64 n, bool go, float s, float[k] x, int64 at) => (float[{told or "a"}] y) {{
+            one = SequenceConstruct (s)
+            all = Loop (n, go, one) <body = body (int64 i, bool c, seq(float) have)
+                => (bool on, seq(float) more) {{
+                on = Identity (c)
+                y = Mul (x, s)
+                more = SequenceInsert (have, y)
+            }}>
+            rest = SequenceErase (all, at)
+            y = ConcatFromSequence <axis = {axis}> (rest)
+        }}"""
+    )
+    body = proto.graph.node[1].attribute[0].g
+    for entry in (body.input[2], body.output[1]):
+        entry.type.sequence_type.elem_type.tensor_type.ClearField("shape")
+    if not told:
+        proto.graph.output[0].type.tensor_type.ClearField("shape")
+        with pytest.raises(ImportFault, match="must have one rank that is known"):
+            Prepared(proto, POOL)
+        return
+    run, x, s = Prepared(proto, POOL), f(5), np.float32(2)
+    for n in (1, 4):
+        (made,) = run.run((i(n), np.array(True), s, x, i(0)))
+        np.testing.assert_array_equal(made, np.concatenate([x * s] * n))
+    with pytest.raises(InputError, match="elements of rank 1"):
+        run.run((i(2), np.array(True), s, x, i(1)))

@@ -173,6 +173,14 @@ class Importer:
         """Does a size depend on data?"""
         return bool(self.build.found)
 
+    def told_rank(self, name: str) -> int | None:
+        """The rank that the model says a tensor of its outermost graph has."""
+        graph = self.model.graph
+        for entry in (*graph.output, *graph.value_info):
+            if entry.name == name and entry.type.tensor_type.HasField("shape"):
+                return len(entry.type.tensor_type.shape.dim)
+        return None
+
     def check_versions(self) -> None:
         version = self.versions.setdefault("", NEWEST)
         if not OLDEST <= version <= NEWEST:

@@ -521,10 +521,10 @@ class Body:
                                 shape=(rows[first + j].shape[0], 1))  # fmt: skip
                     columns.append(op(n, "view_as", column, shape=(count, 1)))
                     continue
-                if set(sizes.symbols([size])) - self.exact:
+                if set(sizes.symbols([size])) & (self.sizes.keys() - self.exact):
                     raise Refusal(f"an element of {rows[k].type_text} whose size is computed")
-                number = as_int(self.put(size))
-                columns.append(op(n, "full", shape=(count, 1), value=number, of="i64"))
+                number = op(n, "reshape", measured.counted(n, self.put(size)), shape=(1, 1))
+                columns.append(op(n, "expand", number, shape=(count, 1)))
             none = op(n, "full", shape=(count, 1), value=-1, of="i64")
             found.append(op(n, "concat", *columns, axis=1) if len(columns) > 1 else
                          columns[0] if columns else none)  # fmt: skip

@@ -213,6 +213,20 @@ def spans(n: Site, counts: Value, total: Expr) -> tuple[Value, Value, Value]:
     return which, op(n, "gather", ends, which), op(n, "gather", counts, which)
 
 
+def of_rank(n: Site, r: Ragged, rank: int) -> Ragged:
+    """The sequence, of which the model says what rank its elements have; the run sees whether they
+    have it."""
+    if rank < 0:
+        raise Refusal(f"its elements cannot have rank {rank}")
+    shapes, axes = widened(n, r.shapes, max(1, rank)), max(1, rank)
+    there = op(n, "greater_equal", shapes, 0)
+    wanted = op(n, "less", numbers(n, np.arange(as_int(shapes.shape[1]))), rank)
+    fits = op(n, "reduce_all", op(n, "equal", there, wanted), axes=(0, 1))
+    shapes = checked(n, fits, shapes, f"elements of rank {rank}")
+    own = op(n, "slice", shapes, starts=(0, 0), shape=(shapes.shape[0], axes))
+    return Ragged(r.data, own, rank)
+
+
 def concat(n: Site, r: Ragged, d: int, stacked: bool) -> Value:
     """The elements side by side along axis d, a new one if they are `stacked`."""
     if r.rank is None or not (0 <= d < r.rank + stacked):

@@ -138,8 +138,11 @@ def concat(n: Site) -> Any:
     if d is None:
         raise Refusal("it needs an axis")
     if isinstance(parts, Ragged):
-        rank = (parts.rank or 0) + n.flag("new_axis")
-        return ragged.concat(n, parts, d + rank if d < 0 else d, n.flag("new_axis"))
+        stacked = n.flag("new_axis")
+        if parts.rank is None and (rank := n.importer.told_rank(n.node.output[0])) is not None:
+            parts = ragged.of_rank(n, parts, rank - stacked)
+        rank = (parts.rank or 0) + stacked
+        return ragged.concat(n, parts, d + rank if d < 0 else d, stacked)
     if not parts:
         raise Refusal("it needs at least one tensor")
     if n.flag("new_axis"):
