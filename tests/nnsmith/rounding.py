@@ -33,7 +33,7 @@ EXACT = frozenset(
 # Operators that add up, inside too: a result may be small beside what was added.
 SUMS = frozenset(
     """
-    add sub convolution mm bmm addmm matmul sum mean avg_pool2d native_batch_norm
+    add sub convolution mm bmm addmm matmul mv dot sum mean avg_pool2d native_batch_norm
     _native_batch_norm_legit_no_training upsample_linear1d upsample_bilinear2d upsample_bicubic2d
     upsample_trilinear3d _upsample_bilinear2d_aa lerp gelu elu softplus
     """.split()
@@ -85,6 +85,8 @@ def terms(name: str, operands: list[torch.Tensor]) -> int:
     """How many products an element of a convolution or matrix product is the sum of."""
     if name == "convolution":
         return operands[1][0].numel()
+    if name in ("mv", "dot"):
+        return operands[-1].numel()
     return operands[-1].shape[-2] if name in ("mm", "bmm", "addmm", "matmul") else 1
 
 

@@ -35,6 +35,15 @@ def test_other_shapes_and_types_are_told():
     assert "eager gives float32" in differences(torch.neg, [x], [-np.ones(4, np.float32)])[0]
 
 
+@pytest.mark.parametrize("rows", [(), (3,)])
+def test_another_order_of_a_long_product_with_a_vector_agrees(rows):
+    random = torch.Generator().manual_seed(4)
+    a, b = (torch.randn(*s, 4000, generator=random) for s in (rows, ()))
+    a[..., -1] = -(a[..., :-1] @ b[:-1]) / b[-1]  # what is left is rounding
+    found = (a.numpy() * b.numpy()).cumsum(-1, dtype=np.float32)[..., -1]
+    assert differences(torch.matmul, [a, b], [found]) == []
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64])
 def test_casts_beyond_an_integer_end_at_its_range(dtype):
     most, least = torch.iinfo(dtype).max, torch.iinfo(dtype).min
