@@ -105,6 +105,28 @@ def test_lines_of_lanes_that_the_run_knows(n):
     assert "gather" not in emit(lower(parse_func(OPEN), machine), machine).text
 
 
+REPEATED = """
+def repeated(A: f32[n, {size}], B: f32[6, 16], n: i64):
+    for i in unroll(0, 6):
+        for j in vectorize(0, 16):
+            B[i, j] = A[j % n, {place}]
+"""
+
+
+@pytest.mark.parametrize("size, place, line", [(2, "i % 2", 2), (4, "min(i, 3)", 4)])
+def test_lines_end_where_rounds_do_not_walk_on(size, place, line):
+    """Behind the last row may be no memory."""
+    text = REPEATED.format(size=size, place=place)
+    a = np.random.default_rng(7).standard_normal((5, size), np.float32)
+    b = np.zeros((6, 16), np.float32)
+    inprocess.run(parse_func(text), a, b, symbols={"n": 5})
+    columns = [{"i % 2": i % 2, "min(i, 3)": min(i, 3)}[place] for i in range(6)]
+    np.testing.assert_array_equal(b, a[np.arange(16) % 5][:, columns].T)
+    machine = target("cpu -mcpu=skylake-avx512")
+    read = re.findall(r"load <(\d+) x float>", emit(lower(parse_func(text), machine), machine).text)
+    assert set(map(int, read)) == {line}
+
+
 def test_a_loop_is_looked_at_once(monkeypatch):
     """However often the loops around it are unrolled."""
     seen = []

@@ -55,21 +55,21 @@ def turned_candidates(stmt: For, cover: int) -> Candidates | None:
 
 def _may_turn(index: Expr, rounds: For, vectors: For, cover: int) -> bool:
     """Whether an index may be one more in each round, and far from one lane to the next."""
-    step, stride = _slope(index, rounds.var), _slope(index, vectors.var)
+    step, stride = slope(index, rounds.var), slope(index, vectors.var)
     lanes = as_int(vectors.extent) or 0
     near = stride is not None and abs(stride) * (lanes - 1) < cover * lanes
     return step in (1, None) and not near
 
 
-def _slope(e: Expr, var: Var) -> int | None:
+def slope(e: Expr, var: Var) -> int | None:
     """What one more of a variable adds to a sum of multiples; None where that is not plain."""
     if isinstance(e, Binary) and e.op in (BinaryOp.add, BinaryOp.sub):
-        a, b = _slope(e.a, var), _slope(e.b, var)
+        a, b = slope(e.a, var), slope(e.b, var)
         if a is None or b is None:
             return None
         return a + b if e.op is BinaryOp.add else a - b
     if isinstance(e, Binary) and e.op is BinaryOp.mul and isinstance(e.b, Const):
-        a = _slope(e.a, var)
+        a = slope(e.a, var)
         return None if a is None else a * e.b.value
     if isinstance(e, Var | Const):
         return int(e == var)

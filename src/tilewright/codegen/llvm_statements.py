@@ -17,7 +17,7 @@ from tilewright.codegen.llvm_index import Linear
 from tilewright.codegen.llvm_lanes import only_live_lanes_are_read
 from tilewright.codegen.llvm_memory import MOST_COVER, Cells, spread
 from tilewright.codegen.llvm_registers import cells_of
-from tilewright.codegen.llvm_squares import Candidates, Guards, turned_candidates
+from tilewright.codegen.llvm_squares import Candidates, Guards, slope, turned_candidates
 from tilewright.codegen.llvm_types import (
     Value,
     constant,
@@ -30,7 +30,7 @@ from tilewright.codegen.llvm_types import (
     vector_constant,
 )
 from tilewright.ir.dtype import bool_, i64
-from tilewright.ir.expr import BinaryOp, Call, as_int
+from tilewright.ir.expr import BinaryOp, Call, Expr, as_int
 from tilewright.ir.stmt import Alloc, Eval, For, If, Let, Seq, Stmt, Store, annotation
 from tilewright.ir.walk import statements
 from tilewright.lower.lanes import FIRST_LANE_RUNS, lane_reduction
@@ -212,17 +212,27 @@ class Statements(Expressions):
         self.lanes = lanes
         self.bind(loop, Linear(first.constant, first.terms, range(lanes)))
         for load, guards in candidates:
-            self.bind(stmt, start)
-            here = self.index(load.indices[0])
-            self.bind(stmt, Linear(start.constant + 1, start.terms))
-            step = _step(here, self.index(load.indices[0]))
+            here, line = self.line(load.indices[0], stmt, start, count)
             far = here.varying or abs(here.stride or 0) * (lanes - 1) >= MOST_COVER * lanes
-            if far and step == 1 and not load.buffer.dtype.is_packed:
+            if far and line > 1 and not load.buffer.dtype.is_packed:
                 on = self.guarded_lanes(guards)
-                few = count < FEW_ROUNDS or load.buffer.dtype.bits < FEW_BITS
+                few = line < FEW_ROUNDS or load.buffer.dtype.bits < FEW_BITS
                 if any(on) if isinstance(on, list) else not few:
-                    self.memory.turn(load.buffer, here, lanes, count, on)
+                    self.memory.turn(load.buffer, here, lanes, line, on)
         self.lanes = 0
+
+    def line(self, index: Expr, stmt: For, start: Linear, count: int) -> tuple[Linear, int]:
+        """An index in a loop's first round, and for how many rounds it is one more in each; leaves
+        the loop's variable at one of them."""
+        self.bind(stmt, start)
+        here = self.index(index)
+        for n in range(1, count):
+            self.bind(stmt, Linear(start.constant + n, start.terms))
+            if _step(here, self.index(index)) != n:  # of i % 2 too
+                return here, n
+            if slope(index, stmt.var) == 1:
+                break
+        return here, count
 
     def bind(self, loop: For, form: Linear) -> None:
         """Let a loop's variable be another number within a statement."""
