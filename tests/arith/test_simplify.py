@@ -352,3 +352,46 @@ def test_places_of_open_sizes_join(order: tuple[str, str]) -> None:
     assert simplify(cut, {f: (0, None), a: (2, None), b: (3, None)}) == f
     deep = row // a // a * a * a * b + row // a % a * a * b + row % a * b + column
     assert simplify(deep, {f: (0, None), a: (1, None), b: (1, None)}) == f
+
+
+ASKED = """
+def f(n: i64, A: f32[40], B: f32[40]):
+    for i in {kind}(0, 4):
+        for j in vectorize(0, 8):
+            if {condition}:
+                B[i * 8 + j] = A[i * 8 + j]
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "outside", "inside"),
+    [
+        ("n < 3", ["if n < 3:"], []),
+        ("n < 3 and i < n", ["if n < 3:"], ["if i < n:"]),
+        ("j < n and n >= 7", ["if n >= 7:"], ["if j < n:"]),
+        ("i + j < n", [], ["if i + j < n:"]),
+        ("A[n] > 0.0", [], ["if A[n] > 0.0:"]),
+    ],
+)
+def test_loops_that_are_written_out_ask_once(
+    condition: str, outside: list[str], inside: list[str]
+) -> None:
+    text = ASKED.format(kind="unroll", condition=condition)
+    lines = print_func(simplify_func(parse_func(text), remove_unit_loops=True)).splitlines()
+    loop = next(n for n, line in enumerate(lines) if "unroll" in line)
+    asked = [
+        [line.strip() for line in part if " if " in line] for part in (lines[:loop], lines[loop:])
+    ]
+    assert asked == [outside, inside]
+
+
+def test_other_loops_ask_as_before() -> None:
+    func = parse_func(ASKED.format(kind="serial", condition="n < 3"))
+    lines = print_func(simplify_func(func, remove_unit_loops=True)).splitlines()
+    assert [line.split()[0] for line in lines if line] == [
+        "def",
+        "for",
+        "if",
+        "for",
+        lines[-1].split()[0],
+    ]

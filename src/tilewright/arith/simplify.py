@@ -61,6 +61,7 @@ _OPPOSITE = {
     BinaryOp.ne: BinaryOp.eq,
 }
 _DECIDABLE = COMPARISONS | {BinaryOp.min, BinaryOp.max}
+_WRITTEN_OUT = ("unroll", "vectorize")
 _REMOVABLE = ("serial", "unroll", "vectorize")  # loop kinds that mean nothing when they run once
 _NOTHING = Seq(())
 
@@ -372,6 +373,27 @@ def _chain(e: Binary) -> list[Expr]:
     return found
 
 
+def _asked_once(s: For) -> Stmt:
+    """A loop that is written out, with what it asks alike in each round asked around it."""
+    body = s.body
+    if not isinstance(body, If) or body.other is not None:
+        return s
+    cond = body.cond
+    parts = _chain(cond) if isinstance(cond, Binary) and cond.op is _AND else [cond]
+    own = [p for p in parts if any(n == s.var or isinstance(n, Load) for n in visit(p))]
+    if len(own) == len(parts):
+        return s
+    inside = If(_joined(own), body.then) if own else body.then
+    return If(_joined([p for p in parts if p not in own]), s.replace(body=inside))
+
+
+def _joined(parts: list[Expr]) -> Expr:
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = Binary(_AND, whole, part)
+    return whole
+
+
 class _Statements:
     """The walk of `simplify_stmt`."""
 
@@ -434,7 +456,8 @@ class _Statements:
             return _NOTHING
         if most == 2 and _is_short(body):
             return self.go(_branches(changed.replace(body=body), 2), known)
-        return changed if body is s.body else changed.replace(body=body)
+        made = changed if body is s.body else changed.replace(body=body)
+        return _asked_once(made) if self.remove_unit_loops and s.kind in _WRITTEN_OUT else made
 
     def is_removable(self, s: For) -> bool:
         """Whether a loop says nothing that its body in a branch would not."""
