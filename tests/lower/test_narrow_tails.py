@@ -151,6 +151,17 @@ def test_sums_of_which_the_last_are_taken_again(wide: int, tails: list[int]) -> 
     assert unrolled(made) == [w for width in (wide, *tails) for w in [width] * 3]
 
 
+def test_tiles_of_few_sums_ask_for_nothing_ahead() -> None:
+    """Of eight rounds a tile is busy; those of 6, 4 and 1 wait for themselves."""
+    quiet = TILE.replace("7", "8").replace("+ 6", "+ 7")
+    steps = "            for k in serial(0, 3):\n"
+    inner = "                "
+    request = f"{inner}for p in unroll(0, 3):\n{inner}    prefetch(A[min(o, n - 1), p], 2)\n"
+    made = narrowed(quiet.replace(steps, steps + request))
+    assert print_func(made).count("prefetch") == 2
+    assert unrolled(made) == [*[8, 3, 8, 8] * 2, *[w for w in (6, 4, 1) for _ in range(3)]]
+
+
 def test_results_that_may_lie_where_operands_were_are_made_once() -> None:
     text = """
 def sums(A: f32[n], B: f32[n], n: i64):

@@ -34,7 +34,20 @@ from tilewright.ir.expr import (
     const,
     maximum,
 )
-from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, If, Let, Stmt, Store, annotated, seq
+from tilewright.ir.stmt import (
+    Alloc,
+    Buffer,
+    Eval,
+    For,
+    Func,
+    If,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+    annotated,
+    seq,
+)
 from tilewright.ir.walk import free_vars, fresh, names, visit
 from tilewright.lower.lanes import FIRST_LANE_RUNS
 from tilewright.lower.lower_blocks import all_of, parts_of
@@ -145,7 +158,8 @@ class _Narrow:
     def repeating(self, body: Stmt, tile: _Tile, own: set[Buffer], rest: Var) -> Stmt:
         """The same of sums, of which the last may be computed again: of more rounds than there are,
         where that makes fewer tiles."""
-        found = covers(tile.wide, sums_of_a_round(body, tile.loops, own))
+        sums = sums_of_a_round(body, tile.loops, own)
+        found, quiet = covers(tile.wide, sums), without_requests(body)
         counts = {0: (), **{r + again: tiles for r, (tiles, again) in found.items()}}
         among, count = [*counts], Var(fresh("count", self.taken))
         made: list[tuple[Stmt, Var, Expr]] = []  # a tile, and where the next one begins
@@ -156,7 +170,8 @@ class _Narrow:
             most = max((n for tiles, n in found.values() if tiles[-1] == wide), default=0)
             again = Var(fresh("again", self.taken))
             back = [Var(fresh("back", self.taken)) for _ in range(most)]
-            step = _Window(tile, own, at, wide, back=back).stmt(body)
+            step = _Window(tile, own, at, wide, back=back)
+            step = step.stmt(body if wide * sums >= BUSY else quiet)
             for n in range(most, 0, -1):
                 step = Let(back[n - 1], _if(again >= const(n)), step)
             if most:
@@ -351,6 +366,24 @@ def sums_of_a_round(body: Stmt, loops: set[Var], own: set[Buffer]) -> int:
     return most(body, 1)
 
 
+def without_requests(s: Stmt) -> Stmt:
+    """The same without asking for memory ahead: where few sums wait for themselves, that costs more
+    than what it hides."""
+    if isinstance(s, Eval):
+        return seq() if is_request(s) else s
+    if isinstance(s, Store):
+        return s
+    if isinstance(s, Seq):
+        return seq(*map(without_requests, s.stmts))
+    made = s.map_children(lambda c: without_requests(c) if isinstance(c, Stmt) else c)
+    return seq() if isinstance(made, For | Let) and made.body == seq() else made
+
+
+def is_request(s: Eval) -> bool:
+    """Does it but ask for memory ahead?"""
+    return any(getattr(n, "name", "") == "prefetch" for n in visit(s.value))
+
+
 def covers(wide: int, sums: int) -> dict[int, tuple[tuple[int, ...], int]]:
     """For each number of rounds that a tile of `wide` may leave over: the narrower tiles that take
     least time, of decreasing width, each of them at most once, and how many rounds more they have.
@@ -401,7 +434,7 @@ def _accesses(s: Any, tile: _Tile, inside: bool) -> Iterator[tuple[Node, bool]]:
     if isinstance(s, Load | Store):
         yield s, inside
     elif isinstance(s, Eval):
-        if not any(getattr(n, "name", "") == "prefetch" for n in visit(s.value)):
+        if not is_request(s):
             yield s, inside
         return
     elif isinstance(s, Call) and s.name == "choose" and free_vars(s.args[0]) & tile.loops:
