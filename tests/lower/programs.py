@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import interp
-from tilewright.ir.expr import Const
+from tilewright.ir.expr import Var, as_int, const
 from tilewright.ir.stmt import Func
-from tilewright.ir.walk import stores
+from tilewright.ir.walk import stores, substitute
 
 TAIL = """
 def scale(A: f32[60], B: f32[60]):
@@ -69,10 +69,11 @@ def matmul(A: f32[10, 12], B: f32[12, 7], C: f32[10, 7]):
 def arrays_for(func: Func, seed: int = 0, **symbols: int) -> list[Any]:
     """Inputs of small whole numbers; what the function writes starts as nonsense."""
     random = np.random.default_rng(seed)
+    sizes = {p: const(symbols[p.name]) for p in func.params if isinstance(p, Var)}
     written = {s.buffer.name for s in stores(func.body)}
     made = []
     for b in func.buffers:
-        shape = [d.value if isinstance(d, Const) else symbols[d.name] for d in b.shape]
+        shape = [int(as_int(substitute(d, sizes)) or 0) for d in b.shape]
         data = random.integers(0 if b.dtype.kind == "uint" else -4, 5, shape)
         made.append(np.full(shape, 77, b.dtype.numpy) if b.name in written
                     else data.astype(b.dtype.numpy))  # fmt: skip

@@ -45,6 +45,36 @@ def moved(A: f32[n], B: f32[n], n: i64):
                 B[o * 4 + v] = select(o * 4 + v >= 1, A[max(o * 4 + v - 1, 0)], 0.0)
 """
 
+SLICED = """
+def sliced(A: f32[n + 2], B: f32[n], n: i64):
+    for o in serial(0, (n + 3) // 4):
+        for v in vectorize(0, 4):
+            if o * 4 + v < n:
+                B[o * 4 + v] = A[o * 4 + v + 1]
+"""
+PADDED = """
+def padded(A: f32[n], B: f32[n + 3], n: i64):
+    for o in serial(0, (n + 6) // 4):
+        for v in vectorize(0, 4):
+            if o * 4 + v < n + 3:
+                B[o * 4 + v] = select(o * 4 + v >= 1 and o * 4 + v < n + 1, A[o * 4 + v - 1], 0.0)
+"""
+OF_STEPS = """
+def pool(A: f32[2 * n], B: f32[n], n: i64):
+    for o in serial(0, (n + 3) // 4):
+        with alloc(f32[4], "local") as most:
+            for z in vectorize(0, 4):
+                if o * 4 + z < n:
+                    most[z] = -9.0
+            for r in unroll(0, 2):
+                for v in vectorize(0, 4):
+                    if o * 4 + v < n:
+                        most[v] = max(most[v], A[o * 8 + v * 2 + r])
+            for w in vectorize(0, 4):
+                if o * 4 + w < n:
+                    B[o * 4 + w] = most[w]
+"""
+
 
 def overlapped(text: str) -> Func:
     func = parse_func(text)
@@ -71,6 +101,26 @@ def test_windows(text: str) -> None:
     assert len(ends) == 2  # of a whole vector, and of one result that is left over
     for last in ends:  # whether the last tap is there is asked once
         assert not [n for n in visit(last) if isinstance(n, Select) and "n" in print_expr(n.cond)]
+
+
+@pytest.mark.parametrize("text", [SLICED, PADDED], ids=["sliced", "padded"])
+def test_what_is_moved_to_another_shape(text: str) -> None:
+    """Its result never lies over its operand: more elements than lanes need no masks."""
+    branch = branches(overlapped(text).body)[0]
+    assert branch.other is not None
+    assert not [n for n in visit(branch.then) if isinstance(n, If)]
+    assert [n for n in visit(branch.other) if isinstance(n, If)]
+
+
+def test_steps_without_padding() -> None:
+    """Elements that lie apart need masks for each tap, though all taps are there."""
+    first = branches(overlapped(OF_STEPS).body)[0]
+    assert not [n for n in visit(first.then) if isinstance(n, If) and n.other is None]
+
+
+def test_sums_of_neighbours_stay() -> None:
+    func = parse_func(OF_STEPS.replace("o * 8 + v * 2 + r", "o * 4 + v"))
+    assert overlap_tails(func) is func
 
 
 def test_a_single_last_one_is_no_vector() -> None:

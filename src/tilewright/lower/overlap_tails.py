@@ -5,7 +5,7 @@ are off; where elements lie apart, each of its loads has masks of its own to mak
 n elements, more than a vector has lanes, the last vector takes the last ones, and computes some
 that the one before it has computed. It stores the same numbers twice, so that operands must not lie
 where results do, as they never do where a kernel reduces; and nothing but the element may say what
-is computed.
+is computed. What only moves into another shape does not lie over its operand either.
 """
 
 from __future__ import annotations
@@ -97,16 +97,18 @@ class _Overlap:
         for inner in visit(s.body):
             if isinstance(inner, For):
                 known = known.bind(inner.var, *loop_range(inner))
-        tile = self.tile(s, known)
-        if tile is None:
-            return None
         own = {n.buffer for n in visit(s.body) if isinstance(n, Alloc)}
-        if not accumulates(s.body, own) or not self.may_repeat(s.body, tile, own, known):
+        moves = _moves(s.body)
+        walks = _asks(s.body, s.var) or _strides(s.body, known)
+        if not moves and not (walks and accumulates(s.body, own)):
+            return None
+        tile = self.tile(s, known)
+        if tile is None or not self.may_repeat(s.body, tile, own, known):
             return None
         several = known.expr(tile.count - tile.lanes) > const(0)
         before = known.expr(tile.count - 1) // const(tile.lanes)
         body = _without(s.body, tile)
-        last = self.last(body, tile, known)
+        last = _Last(tile, tile.lanes, known).go(body) if moves else self.last(body, tile, known)
         return If(several, seq(s.replace(stop=before, body=body), last), s)
 
     def last(self, body: Stmt, tile: _Tile, known: Facts) -> Stmt:
@@ -123,7 +125,7 @@ class _Overlap:
         """The vectors that a loop walks, if all that its body does is under one condition on their
         lanes and what the taps of windows are asked."""
         found: dict[tuple[Any, int, int], tuple[Affine, set[Var], set[Expr]]] = {}
-        if as_int(s.start) != 0 or not _asks(s.body, s.var):
+        if as_int(s.start) != 0:
             return None
         for part, lane in _guards(s.body, None):
             if lane is None or s.var not in free_vars(part):
@@ -213,6 +215,22 @@ def _guards(s: Any, lane: For | None) -> Iterator[tuple[Expr, For | None]]:
 def _asks(body: Stmt, loop: Var) -> bool:
     """Are there choices of what to read that depend on the vector, as at the ends of windows?"""
     return any(isinstance(n, Select) and loop in free_vars(n.cond) for n in visit(body))
+
+
+def _strides(body: Stmt, known: Facts) -> bool:
+    """Do lanes read elements that lie apart, as at the steps of windows?"""
+    lanes = [n.var for n in visit(body) if isinstance(n, For) and n.kind == "vectorize"]
+    indices = [i for n in visit(body) if isinstance(n, Load) for i in n.indices]
+    return any(abs(known.affine(i).terms.get(v, 0)) > 1 for i in indices for v in lanes)
+
+
+def _moves(body: Stmt) -> bool:
+    """Is it one store of what lies in tensors of other shapes? Such a result is never written over
+    an operand."""
+    kinds = [n for n in visit(body) if isinstance(n, Stmt) and not isinstance(n, For | If)]
+    if len(kinds) != 1 or not isinstance(kinds[0], Store):
+        return False
+    return all(n.buffer.shape != kinds[0].buffer.shape for n in visit(body) if isinstance(n, Load))
 
 
 def _indices(s: Any, own: set[Buffer]) -> Iterator[Expr]:
