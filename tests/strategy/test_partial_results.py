@@ -147,3 +147,33 @@ def test_sums_inside_the_steps_of_a_recurrence():
         arrays = [draw((steps, batch, 96), np.float32), draw((96, 24), np.float32)]
         for found, wanted in zip(run(*arrays), evaluate(graph, arrays), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=2e-2)  # a rounding apart
+
+
+def columns_softmax(axis: int, *shape: int | str) -> Graph:
+    build = Builder("g")
+    x = build.input("x", "f32", tuple(build.symbol(d) if isinstance(d, str) else d for d in shape))
+    return build.finish({"y": build.emit("softmax", x, axis=axis)})
+
+
+@pytest.mark.parametrize(
+    ("axis", "shape", "strip"), [(1, (8, "h", "w"), 32), (1, (1, 64, "n"), 64)]
+)
+def test_rows_of_open_length_are_short_where_they_are_many(axis, shape, strip):
+    """A strip of columns wider than the row is masked for the most part."""
+    machine = target("cpu -mcpu=skylake-avx512")
+    graph = columns_softmax(axis, *shape)
+    *_, jobs = kernel_jobs(prepare(graph, machine, 3, []), machine, 1, Watch())
+    (job,) = jobs
+    func = default(job.func, machine, 1, strict=True).func
+    loops = {
+        int(n.extent.value) for n in visit(func.body) if isinstance(n, For) and n.kind == "unroll"
+    }
+    assert loops == {strip // 16}
+
+
+def test_columns_of_open_images():
+    run = compile_observed(columns_softmax(1, 3, "h", "w"), cache=False, pool=KernelPool(1))
+    for h, w in ((1, 1), (7, 7), (20, 20), (5, 31), (300, 33), (4, 100)):
+        x = np.random.default_rng(w).standard_normal((3, h, w), np.float32)
+        wide = np.exp(x.astype(np.float64))
+        np.testing.assert_allclose(run(x)[0], wide / wide.sum(1, keepdims=True), rtol=2e-6)

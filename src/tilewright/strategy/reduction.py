@@ -56,6 +56,7 @@ UNKNOWN = (1 << 16) - 1  # an open size: long, and no multiple of anything
 WRITTEN = 112  # multiply-adds written out for rows that share what they read
 SHORTEST = 4  # lanes: numbers that are combined one by one
 OPEN_ROWS = 2  # of an image of open height whose windows vectors walk along, side by side
+IN_ROW = 2  # vectors of partial results, where rows of open length are many and may be short
 IN_FLIGHT = 4  # vectors of partial results: as many as an addition takes cycles
 
 
@@ -350,9 +351,12 @@ def columns(
     about a strip inside, in blocks `names`: it stays in cache, and its accumulators in
     registers."""
     width = min(vector_lanes(find(schedule, n), target) for n in names)
-    strip = schedule.decide("strip", IN_FLIGHT, (1, 2, IN_FLIGHT, 8)) * width
     inside = list(schedule.loops(names[-1]))
     outer = [inside[d] for d in kept if d != along]
+    several = prod(extent(schedule, n, 1) for n in outer) > 1
+    row = several and not extent(schedule, inside[along], 0)
+    beside = IN_ROW if row else IN_FLIGHT
+    strip = schedule.decide("strip", beside, (1, IN_ROW, IN_FLIGHT, 8)) * width
     if extent(schedule, inside[along], UNKNOWN) > strip:
         piece, inside[along] = schedule.split(inside[along], (None, strip))
         outer.append(piece)
