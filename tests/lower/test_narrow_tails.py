@@ -237,6 +237,34 @@ def test_narrower_tiles_cover_every_rest(wide: int, sums: int) -> None:
     assert sum(used) <= 2.6 * wide
 
 
+def test_the_only_tile_of_a_run() -> None:
+    """A run of one tile, beside which something is done for each of its elements: the loop over
+    tiles runs once, and no condition has its counter."""
+    text = """
+def sums(A: f32[n, 3], B: f32[n], n: i64):
+    for run in serial(0, (n + 6) // 7):
+        with alloc(f32[7], "global") as made:
+            for o in serial(0, 1):
+                with alloc(f32[7], "local") as acc:
+                    for z in unroll(0, 7):
+                        if run * 7 + z < n:
+                            acc[z] = 0.0
+                    for k in serial(0, 3):
+                        for i in unroll(0, 7):
+                            if run * 7 + i < n:
+                                acc[i] = acc[i] + A[run * 7 + i, k]
+                    for e in unroll(0, 7):
+                        if run * 7 + e < n:
+                            made[e] = acc[e] * 2.0
+            for x in serial(0, 7):
+                if run * 7 + x < n:
+                    B[run * 7 + x] = made[x] + made[x]
+"""
+    widths = unrolled(narrowed(text))
+    assert max(widths) == 7
+    assert len(set(widths)) > 1
+
+
 def test_rows_and_vectors() -> None:
     """A whole tile of rows is narrowed along its vectors too; other rows keep their masks."""
     assert unrolled(narrowed(BOTH)) == [3, 2, 3, 2, 3, 1, 2, 2, 1, 2]

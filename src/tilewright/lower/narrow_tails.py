@@ -248,7 +248,7 @@ class _Narrow:
                 inner |= {s.var}
             elif isinstance(s, If):
                 for part in parts_of(s.cond):
-                    self.guard(part, loop.var, unrolled, inner, known, found)
+                    self.guard(part, loop, unrolled, inner, known, found)
             elif isinstance(s, Store):
                 return
             for c in s.children():
@@ -261,7 +261,7 @@ class _Narrow:
     def guard(
         self,
         part: Expr,
-        var: Var,
+        loop: For,
         unrolled: dict[Var, int],
         inner: Names,
         known: Facts,
@@ -283,7 +283,9 @@ class _Narrow:
             terms = {t: c for t, c in form.terms.items() if t not in inside}
             rest = Affine(terms, form.const + 1)
             used = frozenset[Var]().union(*[known.variables(t) for t in rest.terms])
-            if var not in used or used & inner or not used & self.symbols:
+            if used & inner or not used & self.symbols:
+                continue
+            if loop.var not in used and as_int(loop.extent) != 1:  # the only one is no term
                 continue
             if any(isinstance(n, Load) for t in rest.terms for n in visit(t)):
                 continue
