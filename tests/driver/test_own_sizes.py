@@ -157,6 +157,40 @@ def test_kernels_of_all_but_one_know_that_there_is_one():
         np.testing.assert_allclose(run(given)[0], np.tanh(np.diff(given)), rtol=1e-5, atol=1e-6)
 
 
+def test_a_size_that_only_an_input_has_keeps_its_name():
+    """Another size was given the name of one that no loop runs over."""
+    build = Builder("m")
+    n, h, w = (build.symbol(s) for s in "nhw")
+    x = build.input("x", "f32", (n, 2, h, w))
+    y = build.emit("max_pool", x, kernel=(3, 3), strides=(2, 2), pads=((0, 2), (0, 0)))
+    y = build.emit("transpose", y, perm=(3, 1, 2, 0))
+    y = build.emit("concat", y, y, axis=3)
+    less = minimum(y.shape[2] - 2, sizes.size(0))
+    one = sizes.size(less - minimum(less + 1, sizes.size(0)) + 1)
+    shape = (y.shape[0], 1, one, y.shape[3])
+    graph = build.finish({"y": build.emit("slice", y, starts=(0, 1, 1, 0), shape=shape)})
+    _, funcs, _, _, _ = kernel_jobs(prepare(graph, MACHINE, 0), MACHINE, 1, Watch())
+    assert all(len({p.name for p in f.params}) == len(f.params) for f in funcs)
+    given = np.random.default_rng(4).standard_normal((2, 2, 9, 11)).astype(np.float32)
+    run = compile_observed(graph, cache=False, pool=KernelPool(1))
+    np.testing.assert_array_equal(run(given)[0], evaluate(graph, [given])[0])
+
+
+def test_a_bound_that_stands_twice_in_a_size():
+    """x[:, 2:-3] of pairs of rows, as a column twice: max(h - 5, 0) in each of the terms."""
+    build = Builder("m")
+    n, h = (build.symbol(s) for s in "nh")
+    x = build.input("x", "i16", (n + 3, h))
+    rest = sizes.size(maximum(h - 5, sizes.size(0)))
+    y = build.emit("slice", x, starts=(0, 2), shape=(n + 3, rest))
+    y = build.emit("reshape", y, shape=(sizes.size((n + 3) * rest),))
+    graph = build.finish({"y": build.emit("concat", y, y, axis=0)})
+    run = compile_observed(graph, cache=False, pool=KernelPool(1))
+    for shape in ((4, 9), (7, 5), (5, 2)):
+        given = np.random.default_rng(4).integers(-9, 9, shape).astype(np.int16)
+        np.testing.assert_array_equal(run(given)[0], np.tile(given[:, 2:-3].ravel(), 2))
+
+
 @pytest.fixture(scope="module")
 def compiled():
     return compile_observed(pyramid(), cache=False, pool=KernelPool(1))

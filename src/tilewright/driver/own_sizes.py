@@ -100,7 +100,7 @@ def _of_slices(func: Func) -> tuple[Func, Own]:
     given = [s for b in _buffers(func) for s in b.shape if s.__class__ not in (Const, Var)]
     found = {a: sizes.lowest(a) for s in given for a in sizes.factors(s) if _is_bounded(a)}
     for size in given:
-        for a in [a for a in sizes.factors(size) if a in found]:
+        for a in {a for a in sizes.factors(size) if a in found}:
             if any(k < 0 for k in sizes.coefficients(size, a)):
                 del found[a]
     if not found:

@@ -25,7 +25,20 @@ from tilewright.ir.expr import (
     select,
     unary,
 )
-from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, Eval, For, Let, Region, Seq, Stmt, Store
+from tilewright.ir.stmt import (
+    Alloc,
+    Axis,
+    Block,
+    Buffer,
+    Eval,
+    For,
+    Func,
+    Let,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+)
 from tilewright.support.node import Node
 
 N = TypeVar("N", bound=Node)
@@ -183,7 +196,8 @@ def blocks(root: Node) -> list[Block]:
 
 
 def names(root: Node) -> set[str]:
-    """Every name in use: variables, loops, blocks and buffers."""
+    """Every name in use: variables, loops, blocks and buffers, and what a function takes, were it
+    only a size of a buffer."""
     found: set[str] = set()
     for n in visit(root):
         if isinstance(n, Var):
@@ -192,6 +206,8 @@ def names(root: Node) -> set[str]:
             found.add(n.var.name)
         elif isinstance(n, Block):
             found.add(n.name)
+        elif isinstance(n, Func):
+            found.update(p.name for p in n.params)
         if isinstance(n, Load | Store | Region | Alloc):
             found.add(n.buffer.name)
     return found
