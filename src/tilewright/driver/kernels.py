@@ -160,7 +160,7 @@ def translate(batch: Sequence[Written]) -> list[Kernel]:
     """The second half of `compile_kernel`: LLVM's, for kernels of one target."""
     began = time.thread_time()
     code = compile_object(joined([w.content for w in batch]).text, target(batch[0].job.target))
-    each = (time.thread_time() - began) / sum(map(len, batch))
+    each = (time.thread_time() - began) / max(1, sum(map(len, batch)))  # empty ones have no code
     for one in batch:
         one.seconds["llvm"] = each * len(one)
     return [_kernel(one, code) for one in batch]
