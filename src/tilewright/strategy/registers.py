@@ -165,8 +165,8 @@ def write_out(
     """
     values, own = [1], 1
     for loop in reversed(reduced):
-        count, inside = extent(schedule, loop), values[-1]
-        values += [inside * d for d in divisors(count, INNER_STEPS) if d > 1]
+        count, inside = extent(schedule, loop, 0), values[-1]
+        values += [inside * d for d in divisors(count, INNER_STEPS) if d > 1] if count else []
         if values[-1] != inside * count:
             break  # the loop is too long to be written out whole, or symbolic
         if loop in short and values[-1] * size <= BODY:
