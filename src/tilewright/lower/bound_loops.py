@@ -74,8 +74,8 @@ def _bounded(s: For, known: Facts, inside: Facts) -> For:
     """The loop with the bounds that its body asks for, or as it is if they are not all bounds."""
     plain = s.replace(annotations=annotated(s.annotations, BOUNDED, None))
     body, start, stop = s.body, s.start, s.stop
-    branch = isinstance(body, If) and body.other is None
-    asked = parts_of(body.cond) if branch else _asked(body, s.var)
+    branch = body if isinstance(body, If) and body.other is None else None
+    asked = parts_of(branch.cond) if branch else _asked(body, s.var)
     bounds = {part: bound for part in asked if (bound := _bound(part, s.var, inside))}
     if not bounds or (branch and len(bounds) < len(asked)):
         return plain
@@ -84,7 +84,7 @@ def _bounded(s: For, known: Facts, inside: Facts) -> For:
             start = maximum(start, -(rest // const(slope)))
         else:
             stop = minimum(stop, rest // const(-slope) + 1)
-    body = decided(body.then if branch else body, inside.under(all_of([*bounds])))
+    body = decided(branch.then if branch else body, inside.under(all_of([*bounds])))
     return plain.replace(start=known.simplify(start), stop=known.simplify(stop), body=body)
 
 
@@ -110,8 +110,10 @@ def _needed(store: Store) -> list[Expr]:
     if not isinstance(total, Binary) or total.a != Load(store.buffer, store.indices):
         return []
     term, neutral = total.b, _NEUTRAL.get(total.op, ())
-    is_product = isinstance(term, Binary) and term.op is BinaryOp.mul
-    for e in (term.a, term.b) if is_product and total.op is BinaryOp.add else (term,):
+    factors = [term]
+    if total.op is BinaryOp.add and isinstance(term, Binary) and term.op is BinaryOp.mul:
+        factors = [term.a, term.b]
+    for e in factors:
         if isinstance(e, Select) and isinstance(e.other, Const) and e.other.value in neutral:
             return parts_of(e.cond)
     return []
