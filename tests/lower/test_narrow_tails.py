@@ -151,6 +151,14 @@ def test_sums_of_which_the_last_are_taken_again(wide: int, tails: list[int]) -> 
     assert unrolled(made) == [w for width in (wide, *tails) for w in [width] * 3]
 
 
+def test_unrolled_steps_of_a_reduction_are_no_sums_of_their_own() -> None:
+    """Eight steps add to the same sums, one after the other: three rounds are taken as four."""
+    steps = TILE.replace("7", "4").replace("+ 6", "+ 3")
+    steps = steps.replace("k in serial(0, 3)", "k in unroll(0, 8)").replace(", k]", ", k // 3]")
+    tails = unrolled(narrowed(steps))
+    assert tails == [w for width in (4, 4, 2, 1) for w in (width, 8, width, width)]
+
+
 def test_tiles_of_few_sums_ask_for_nothing_ahead() -> None:
     """Of eight rounds a tile is busy; those of 6, 4 and 1 wait for themselves."""
     quiet = TILE.replace("7", "8").replace("+ 6", "+ 7")

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from math import prod
 from typing import Any
 
 from tilewright.arith.affine import Affine
@@ -356,16 +357,18 @@ def accumulates(body: Stmt, own: set[Buffer]) -> bool:
 
 
 def sums_of_a_round(body: Stmt, loops: set[Var], own: set[Buffer]) -> int:
-    """How many sums a round of a tile's loops has, which do not wait for each other."""
+    """How many sums a round of a tile's loops has, which do not wait for each other: unrolled steps
+    of a reduction add to the same ones."""
 
-    def most(s: Any, count: int) -> int:
+    def most(s: Any, unrolled: dict[Var, int]) -> int:
         if isinstance(s, For) and s.kind == "unroll" and s.var not in loops:
-            count *= as_int(s.extent) or 1
+            unrolled = {**unrolled, s.var: as_int(s.extent) or 1}
         if isinstance(s, Store):
-            return count if accumulates(s, own) else 1
-        return max((most(c, count) for c in s.children() if isinstance(c, Stmt)), default=1)
+            apart = frozenset[Var]().union(*map(free_vars, s.indices))
+            return prod(n for v, n in unrolled.items() if v in apart) if accumulates(s, own) else 1
+        return max((most(c, unrolled) for c in s.children() if isinstance(c, Stmt)), default=1)
 
-    return most(body, 1)
+    return most(body, {})
 
 
 def without_requests(s: Stmt) -> Stmt:
