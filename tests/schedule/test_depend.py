@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from tilewright.arith.affine import Forms
+from tilewright.arith.simplify import simplify
 from tilewright.ir.dtype import f32
-from tilewright.ir.expr import Var, const
+from tilewright.ir.expr import Var, as_int, const
 from tilewright.ir.stmt import Buffer, Region
-from tilewright.ir.walk import free_vars
+from tilewright.ir.walk import free_vars, substitute
+from tilewright.schedule import depend
 from tilewright.schedule.depend import apart
 from tilewright.schedule.determine import _Determination, follows
 
@@ -166,6 +168,11 @@ def region(*starts, extents=None):
     return Region(buffer, tuple(const(0) + s for s in starts), tuple(const(e) for e in sizes))
 
 
+def evaluate(e, values):
+    """The value of an index expression where the variables have values."""
+    return as_int(simplify(substitute(e, {v: const(n) for v, n in values.items()})))
+
+
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
@@ -189,4 +196,45 @@ def region(*starts, extents=None):
     ],
 )
 def test_apart(a, b, expected):
-    assert apart(a, b, X, {X, Y, Z}, RANGES) is expected
+    assert apart(a, b, X, {X, Y, Z}, Forms(RANGES)) is expected
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (region(X * 5 + Y), region(X * 5 + Z)),
+        (region(X * 4, extents=(4,)), region(X * 4 + 3)),
+        (region(X // 2 * 5 + Y, X % 2 * 2 + Z), region(X // 2 * 5 + 4 - Y, X % 2 * 2)),
+    ],
+)
+def test_what_is_plainly_apart_needs_no_second_names(a, b, monkeypatch):
+    monkeypatch.setattr(depend, "substitute", lambda *_: pytest.fail("variables were renamed"))
+    assert apart(a, b, X, {X, Y, Z}, Forms(RANGES))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_apart_is_never_wrong(seed):
+    rng = np.random.default_rng(seed)
+
+    def start():
+        quotient = X // 2 * int(rng.integers(0, 4)) + X % 2 * int(rng.integers(0, 4))
+        whole = X * int(rng.integers(-1, 6))
+        x = quotient if rng.random() < 0.3 else whole
+        return x + Y * int(rng.integers(-1, 2)) + Z * int(rng.integers(0, 3)) + F // 12
+
+    same = start()
+    a, b = (
+        region(same + int(rng.integers(0, 3)), start(), extents=rng.integers(1, 4, 2).tolist())
+        for _ in range(2)
+    )
+    if not apart(a, b, X, {X, Y, Z}, Forms(RANGES)):
+        return
+    inner = list(itertools.product(range(5), range(2)))
+    for f, x, other in itertools.product((0, 12), range(4), range(4)):
+        if x == other:
+            continue
+        mine = [[evaluate(s, {X: x, Y: y, Z: z, F: f}) for s in a.starts] for y, z in inner]
+        its = [[evaluate(s, {X: other, Y: y, Z: z, F: f}) for s in b.starts] for y, z in inner]
+        for p, q in itertools.product(mine, its):
+            gaps = zip(p, a.extents, q, b.extents, strict=True)
+            assert any(s + e.value <= t or t + g.value <= s for s, e, t, g in gaps)

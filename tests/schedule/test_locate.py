@@ -83,6 +83,19 @@ def test_block_nests():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_marked_stands_where_it_stood(family, monkeypatch):
+    func = FAMILIES[family]().func
+    names = locate.loop_names(func)
+    with monkeypatch.context() as patch:
+        patch.setattr(locate.Catalogue, "__init__", lambda *_: pytest.fail("walked again"))
+        for name in names:
+            func = locate.remark(func, name, kind="unroll")
+        found = vars(locate.catalogue(func))
+    assert found == vars(locate.Catalogue(func))
+    assert all(locate.find_loop(func, name).kind == "unroll" for name in names)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_show_is_the_text(family):
     func = FAMILIES[family]().func
     assert Schedule(func).show() == print_func(func)

@@ -18,7 +18,7 @@ from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.expr import Const, Expr, Load, Var, as_int, const
 from tilewright.ir.stmt import Alloc, Block, Buffer, For, Func, If, Region, Seq, Stmt, Store
 from tilewright.ir.walk import free_vars, statements, substitute, visit
-from tilewright.schedule.determine import follows, heavy
+from tilewright.schedule.determine import follows, heavy, plainly_follows
 from tilewright.schedule.domain import Ranges, conditions, conjunction, ranges_at
 from tilewright.schedule.locate import inner
 from tilewright.support.node import Node
@@ -158,7 +158,7 @@ def carried(
         values = axis_values(block, "spatial")
         if loop.var not in values and not follows(loop.var, values, inside, forms):
             return block, f"block '{block.name}' writes the same place in several of its iterations"
-    return _conflict(body, private, (loop.var,), inside, ranges)
+    return _conflict(body, private, (loop.var,), inside, forms)
 
 
 def _conflict(
@@ -166,7 +166,7 @@ def _conflict(
     private: frozenset[str],
     over: Sequence[Var],
     inside: set[Var],
-    ranges: Ranges,
+    forms: Forms,
 ) -> Obstacle | None:
     """Two accesses, one of them a write, that meet in different iterations of a loop of `over`."""
     by_buffer: dict[str, list[Access]] = {}
@@ -181,7 +181,7 @@ def _conflict(
                 if x.writes and x.stmt is w.stmt and isinstance(x.stmt, Block):
                     continue  # its axes promise that
                 for v in over:
-                    if not apart(w.region, x.region, v, inside, ranges):
+                    if not apart(w.region, x.region, v, inside, forms):
                         return x.stmt, (
                             f"{_who(x)} {'writes' if x.writes else 'reads'} places of '{name}'"
                             f" that {_who(w)} writes in other iterations of '{v.name}'"
@@ -193,7 +193,7 @@ def _who(a: Access) -> str:
     return f"block '{a.stmt.name}'" if isinstance(a.stmt, Block) else "a statement"
 
 
-def apart(a: Region, b: Region, v: Var, inside: set[Var], ranges: Ranges) -> bool:
+def apart(a: Region, b: Region, v: Var, inside: set[Var], forms: Forms) -> bool:
     """Do `a` and `b` never meet in different iterations of `v`, whatever the loops inside do?
 
     They do not if starts that both have in common determine v; or if the terms of the starts that
@@ -205,8 +205,11 @@ def apart(a: Region, b: Region, v: Var, inside: set[Var], ranges: Ranges) -> boo
         for sa, ea, sb, eb in zip(a.starts, a.extents, b.starts, b.extents, strict=True)
         if sa == sb and as_int(ea) == 1 and as_int(eb) == 1 and v in free_vars(sa)
     ]
-    if same and (v in same or follows(v, same, inside, Forms(ranges))):
+    if v in same or _plainly_apart(a, b, v, inside, forms):
         return True
+    if same and follows(v, same, inside, forms):
+        return True
+    ranges = forms.ranges
     others: dict[Var, Expr] = {u: Var(u.name + "'", u.dtype) for u in inside | {v}}
     forms = Forms({**ranges, **{o: ranges[u] for u, o in others.items() if u in ranges}})  # type: ignore[misc]
     mine = {u: o for u, o in others.items() if u != v}
@@ -227,6 +230,40 @@ def apart(a: Region, b: Region, v: Var, inside: set[Var], ranges: Ranges) -> boo
         if high < 0 or low > 0:
             return True
     return False
+
+
+def _plainly_apart(a: Region, b: Region, v: Var, inside: set[Var], forms: Forms) -> bool:
+    """As `apart`, of starts in which v stands beside the other variables of `inside`, in the same
+    terms in both, and which the other terms cannot make up for; False for others.
+
+    What varies inside is taken as independent in both, so that no variable needs a second name.
+    """
+    equal: list[Expr] = []
+    for sa, ea, sb, eb in zip(a.starts, a.extents, b.starts, b.extents, strict=True):
+        many_a, many_b = as_int(ea), as_int(eb)
+        if many_a is None or many_b is None or v not in free_vars(sa) or v not in free_vars(sb):
+            continue
+        fa, fb = forms.affine(sa), forms.affine(sb)
+        terms: dict[Expr, int] = {}
+        low: float = fa.const - fb.const - many_b + 1
+        high: float = fa.const - fb.const + many_a - 1
+        for t in fa.terms.keys() | fb.terms.keys():
+            ka, kb = fa.terms.get(t, 0), fb.terms.get(t, 0)
+            variables = forms.variables(t)
+            least, most = forms.term_bounds(t)
+            moving = not variables.isdisjoint(inside)
+            if v in variables:
+                if ka != kb or not variables & inside <= {v}:
+                    break
+                terms[t] = ka
+                continue
+            for k in (ka, -kb) if moving else (ka - kb,):
+                if k:
+                    low += k * (least if k > 0 else most)
+                    high += k * (most if k > 0 else least)
+        else:
+            equal += heavy(forms, terms, max(high, -low))
+    return v in equal or plainly_follows(v, equal, {v}, forms)
 
 
 def _gap(forms: Forms, a: Affine, ea: Expr, b: Affine, eb: Expr) -> tuple[float, float]:
@@ -349,7 +386,7 @@ def reversed_dependence(
             return block, found
     moved = [f.var for f in nest if any(f.var in pair for pair in swapped)]
     private = frozenset(b.name for b in body.allocated)
-    return _conflict(body, private, moved, inside, ranges)
+    return _conflict(body, private, moved, inside, Forms(ranges))
 
 
 def _out_of_order(

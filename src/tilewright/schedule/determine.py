@@ -29,15 +29,17 @@ def follows(var: Var, values: Sequence[Expr], inside: set[Var], forms: Forms) ->
 
     Mostly it is seen at once: it is the heaviest that is left of a sum, or its digits are.
     """
-    return _plainly_follows(var, values, inside, forms) or var in _Determination(inside, forms).run(
+    return plainly_follows(var, values, inside, forms) or var in _Determination(inside, forms).run(
         values
     )
 
 
-def _plainly_follows(var: Var, values: Sequence[Expr], inside: set[Var], forms: Forms) -> bool:
+def plainly_follows(var: Var, values: Sequence[Expr], inside: set[Var], forms: Forms) -> bool:
     """As `follows`, of sums in which `var` is a term, or digits of it are; False for others."""
     digits: list[tuple[int, int]] = []  # l and u of var % u // l, 0 for no u
     for value in values:
+        if var not in free_vars(value):
+            continue
         terms = forms.affine(value).terms
         for t in heavy(forms, {t: c for t, c in terms.items() if forms.variables(t) & inside}, 0):
             digit = forms.names.digits.get(t)

@@ -101,10 +101,9 @@ class Catalogue:
         self.blocks: dict[str, int] = {}
         self.allocs: dict[str, int] = {}
         self.variables = {p.name for p in func.params if isinstance(p, Var)}
-        stack: list[Any] = [func.body]
-        around = [-1]
+        stack: list[tuple[Any, int]] = [(func.body, -1)]
         while stack:
-            stmt, parent = stack.pop(), around.pop()
+            stmt, parent = stack.pop()
             kind, at = stmt.__class__, len(self.stmts)
             if kind is Store or kind is Eval:
                 continue
@@ -113,19 +112,35 @@ class Catalogue:
             if kind is For:
                 self.loops[stmt.var.name] = at
                 self.variables.add(stmt.var.name)
-                stack.append(stmt.body)
-                around.append(at)
+                stack.append((stmt.body, at))
                 continue
             if kind is Block:
                 self.blocks[stmt.name] = at
                 self.variables.update([axis.var.name for axis in stmt.axes])
+                if stmt.init is None and stmt.body.__class__ is Store:
+                    continue  # most blocks hold nothing else
             elif kind is Alloc:
                 self.allocs[stmt.buffer.name] = at
             elif kind is Let:
                 self.variables.add(stmt.var.name)
-            held = inner(stmt)
-            stack += held[::-1]
-            around += [at] * len(held)
+            stack += [(held, at) for held in reversed(inner(stmt))]
+
+    def remarked(self, loop: str, new: For) -> Catalogue:
+        """Of the function in which `new` stands for a loop that it differs from only in its kind
+        and notes: all positions stay, and what is around it is made anew."""
+        made = Catalogue.__new__(Catalogue)
+        made.stmts, made.parents = self.stmts.copy(), self.parents
+        made.loops, made.blocks, made.allocs = self.loops, self.blocks, self.allocs
+        made.variables = self.variables
+        at, stmt = self.loops[loop], new
+        made.stmts[at] = new
+        while (parent := self.parents[at]) >= 0:
+            put = _put(self.stmts[parent], self.stmts[at], stmt)
+            assert put is not None
+            made.stmts[parent] = stmt = put
+            at = parent
+        made.func = Func(self.func.name, self.func.params, stmt, self.func.annotations)
+        return made
 
     def path(self, at: int) -> Path:
         """The path to the statement at a position."""
@@ -144,7 +159,10 @@ def catalogue(func: Func) -> Catalogue:
     for known in _recent:
         if known.func is func:
             return known
-    made = Catalogue(func)
+    return _keep(Catalogue(func))
+
+
+def _keep(made: Catalogue) -> Catalogue:
     _recent[:] = [made, *_recent[:3]]
     return made
 
@@ -332,6 +350,12 @@ def replace(func: Func, path: Path, new: Stmt | None) -> Func:
     if new is None:
         new = Seq(())
     return func if new is func.body else Func(func.name, func.params, new, func.annotations)
+
+
+def remark(func: Func, loop: str, **notes: Any) -> Func:
+    """`func` with a loop's kind, thread or annotations changed; all else stands where it stood."""
+    found = find_loop(func, loop)
+    return _keep(catalogue(func).remarked(loop, found.replace(**notes))).func
 
 
 def _put(parent: Stmt, old: Stmt, new: Stmt | None) -> Stmt | None:

@@ -7,13 +7,13 @@ idea: iterations that run at once must be independent, and stay so when blocks m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tilewright.ir.expr import Const, Var
 from tilewright.ir.stmt import Alloc, Block, Buffer, For, Func, Let, Seq, Stmt
 from tilewright.ir.walk import statements
-from tilewright.schedule.depend import accesses_of, below, carried, private_to
+from tilewright.schedule.depend import accesses_of, carried, private_to
 from tilewright.schedule.locate import (
     Path,
     buffers,
@@ -24,6 +24,7 @@ from tilewright.schedule.locate import (
     need,
     rebuild,
     refuse,
+    remark,
     replace,
     substitute_loops,
     the_loop,
@@ -57,8 +58,7 @@ def mark_independent(
     """
     for loop in loops:
         need_serial(func, loop, serial)
-        path = loop_path(func, loop)
-        func = replace(func, path, the_loop(path).replace(kind=kind, thread=thread))
+        func = remark(func, loop, kind=kind, thread=thread)
     for loop in loops:
         func = _settle(func, loop, independent)
     return func
@@ -103,7 +103,7 @@ def _settle(func: Func, loop: str, rule: str) -> Func:
     path = loop_path(func, loop)
     marked = the_loop(path)
     together = _on_one_axis(path)
-    own = [b for b in below(together[-1]).allocated if _is_own(marked, b)]
+    own = [b for b in _allocated(together[-1]) if _is_own(marked, b)]
     if marked.thread.startswith("threadIdx"):  # threads fill shared memory together
         own += [b for b in buffers(func).values() if b.scope == "shared"]
     sunk: list[Buffer] = []
@@ -120,6 +120,16 @@ def _settle(func: Func, loop: str, rule: str) -> Func:
     for buffer in sorted(sunk, key=lambda b: b.name):
         func = sink_alloc(func, buffer.name, loop)
     return func
+
+
+def _allocated(stmt: Stmt) -> Iterator[Buffer]:
+    """The buffers that live inside a statement, but for those of blocks."""
+    if isinstance(stmt, Block):
+        return
+    if isinstance(stmt, Alloc):
+        yield stmt.buffer
+    for child in inner(stmt):
+        yield from _allocated(child)
 
 
 def _is_own(loop: For, buffer: Buffer) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
+from tilewright.arith.affine import Forms
 from tilewright.ir.stmt import Alloc, Func, Seq, Stmt, annotated
 from tilewright.schedule.depend import apart, below, private_to
 from tilewright.schedule.domain import ranges_at
@@ -102,7 +103,7 @@ def _check(
     bodies = [below(s) for s in stmts]
     loops = [f for b in bodies for f in b.loops]
     inside = {loop.var, *(f.var for f in loops)}
-    ranges = ranges_at(func, (*path, *loops))
+    forms = Forms(ranges_at(func, (*path, *loops)))
     for n, m in product(range(len(stmts)), repeat=2):
         (stage, place), (other_stage, other_place) = times[n], times[m]
         for x, y in product(bodies[n].accesses, bodies[m].accesses):
@@ -113,7 +114,7 @@ def _check(
                 why = f"it uses '{name}' before statement {n} is done with it"
                 remedy = f"give it a later stage or order than statement {n}"
                 need("P4", times[n] < times[m], func, stmts[m], why, remedy)
-            if name in own or apart(x.region, y.region, loop.var, inside, ranges):
+            if name in own or apart(x.region, y.region, loop.var, inside, forms):
                 continue
             in_time = n == m or (stage, place) < (other_stage + 1, other_place)
             why = f"a later iteration uses '{name}' before this one is done with it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir.stmt import Func
-from tilewright.schedule.locate import loop_path, primitive, replace
+from tilewright.schedule.locate import primitive, remark
 from tilewright.schedule.marking import need_constant, need_serial
 
 
@@ -29,6 +29,6 @@ def unroll(func: Func, loop: str) -> Func:
         P1  the loop is serial
         P2  its extent is a constant
     """
-    old = need_serial(func, loop, "P1")
+    need_serial(func, loop, "P1")
     need_constant(func, loop, "P2")
-    return replace(func, loop_path(func, loop), old.replace(kind="unroll"))
+    return remark(func, loop, kind="unroll")
