@@ -15,6 +15,7 @@ from typing import Any
 import onnx
 import onnx.defs
 
+from tilewright.frontend.onnx import seldom  # noqa: F401 - registers its families
 from tilewright.frontend.onnx.elementwise import PLAIN
 from tilewright.frontend.onnx.registry import TRANSLATORS
 from tilewright.graph import OPERATORS

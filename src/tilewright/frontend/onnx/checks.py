@@ -20,7 +20,7 @@ from tilewright.frontend.onnx.messages import (
     NodeProto,
     TypeProto,
 )
-from tilewright.frontend.onnx.registry import TRANSLATORS
+from tilewright.frontend.onnx.registry import translator
 from tilewright.support.errors import ImportFault, shortened
 
 MOST_DEPTH = 16  # subgraphs inside each other
@@ -82,7 +82,7 @@ def check_model(
         for node in body.node:
             check_node(node, may_refer=inside or bool(own))
             key = key_of(node)
-            known = key in own or key in TRANSLATORS
+            known = key in own or translator(*key) is not None
             if not known and not has_definition(key, versions.get(key[0], 1)):
                 missing.setdefault(key, []).append(label(node))
     return missing

@@ -60,6 +60,7 @@ from tilewright.frontend.onnx.registry import (
     Choice,
     Refusal,
     Site,
+    translator,
 )
 from tilewright.frontend.onnx.registry import Sequence as Sequence_
 from tilewright.graph import sizes
@@ -357,7 +358,7 @@ class Importer:
 
             return either(site, chosen.condition, [lambda: side("then"), lambda: side("other")])
         own = self.functions.get(key)
-        if own is None and key not in TRANSLATORS:
+        if own is None and translator(*key) is None:
             own = self.standard(site)
         if own is not None:
             made = self.call(own, site)
@@ -389,7 +390,8 @@ class Importer:
 
     def apply(self, key: tuple[str, str], site: Site) -> Any:
         """What a node's translator makes; sizes that meet only in the run are compared there."""
-        translator = TRANSLATORS[key]
+        translate = translator(*key)
+        assert translate is not None, f"nothing translates {key}"
         own = BROADCASTS.get(key)
         if own is not None:
             tensors = [v for v in site.inputs if isinstance(v, Value)]
@@ -400,7 +402,7 @@ class Importer:
         try:
             while True:  # each round leaves the inputs with fewer sizes
                 try:
-                    return translator(site)
+                    return translate(site)
                 except CompileError as fault:
                     rule = fault.__context__
                     left = isinstance(rule, Unequal) and own != 0

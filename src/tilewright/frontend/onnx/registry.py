@@ -3,11 +3,12 @@ graph.
 
 `@translates("Conv", "ConvInteger")` registers a function of one `Site`: the node with its inputs as
 values, its attributes checked by type, and `emit`. What a function cannot translate it refuses with
-a reason.
+a reason. `translator` finds what is registered.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,13 @@ def translates(*names: str, domain: str = MAIN) -> Callable[[Translator], Transl
         return f
 
     return register
+
+
+def translator(domain: str, name: str) -> Translator | None:
+    """The translator of an operator, None where there is none."""
+    if (domain, name) not in TRANSLATORS:
+        importlib.import_module("tilewright.frontend.onnx.seldom")
+    return TRANSLATORS.get((domain, name))
 
 
 class Sequence(tuple[Value, ...]):
