@@ -6,13 +6,16 @@ from functools import cache
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto
 from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
 
 import tilewright as tw
 from tilewright.frontend.onnx import import_onnx
+from tilewright.frontend.onnx.tensors import bounds
 from tilewright.graph import sizes
+from tilewright.ir.expr import Var
 from tilewright.support.errors import InputError, TilewrightError
 
 F32, I64 = TensorProto.FLOAT, TensorProto.INT64
@@ -197,3 +200,25 @@ def test_steps_of_any_length():
         first, last = ((1 << 63) - 1, -(1 << 63))[:: 1 if step < 0 else -1]
         y = exe(x, np.array([first]), np.array([last]), np.array([step]))[0]
         np.testing.assert_array_equal(y, x[::step])
+
+
+def test_slices_are_as_onnxruntime_clamps_them():
+    """A backward one that starts before the axis has its first place, if there is one: Python's has
+    none. The same of known sizes, of open ones and of what the run finds."""
+    proto = modelled(
+        [make_node("Slice", ["x", "first", "last", "axes", "step"], ["y"])],
+        [("x", F32, ["n"]), *((k, I64, [1]) for k in ("first", "last", "step"))],
+        [("y", F32, 1)], {"axes": np.array([0])},
+    )  # fmt: skip
+    exe, session = tw.compile(proto), onnxruntime.InferenceSession(proto.SerializeToString())
+    n = Var("n")
+    for first, last, step in itertools.product(range(-5, 5), range(-5, 5), (-3, -1, 1, 2)):
+        given = bounds(n, first, last, step)
+        for count in range(5):
+            x = np.arange(count, dtype=np.float32)
+            cut = {k: np.array([v]) for k, v in (("first", first), ("last", last), ("step", step))}
+            (wanted,) = session.run(None, {"x": x, **cut})
+            np.testing.assert_array_equal(exe(x, *cut.values())[0], wanted)
+            for start, many in (bounds(count, first, last, step), given):
+                at, length = (sizes.at(sizes.size(v), {n: count}) for v in (start, many))
+                np.testing.assert_array_equal(np.arange(at, at + length * step, step), wanted)

@@ -52,6 +52,8 @@ def test_what_is_known_of_sizes_holds() -> None:
             low = sizes.lowest(size)
             values = [sizes.at(size, {N: n, M: m}) for n in range(5) for m in (0, 1, 9)]
             assert low is None or low <= min(values), sizes.text(size)
+    assert sizes.lowest(sizes.size(maximum(N - 5, sizes.size(-1)))) == -1
+    assert sizes.lowest(sizes.size(minimum(N - 5, M))) == -5
     one = sizes.size(N - 1)
     assert sizes.is_never_more(one, sizes.size(maximum(one, zero)))
     assert sizes.is_never_more(sizes.size(minimum(N, sizes.size(1))), N)

@@ -138,8 +138,9 @@ def slice_(x: np.ndarray, starts: Any, ends: Any, axes: Any, steps: Any) -> np.n
         first, last, step = map(int, numbers)
         n = x.shape[d]
         low, high = (0, n) if step > 0 else (-1, n - 1)
-        first, last = (min(max(v + n if v < 0 else v, low), high) for v in (first, last))
-        x = np.take(x, range(max(first, 0), last, step), d)
+        first, last = (v + n if v < 0 else v for v in (first, last))
+        places = range(min(max(first, 0), high), min(max(last, low), high), step)
+        x = np.take(x, places, d)
     return x
 
 

@@ -269,13 +269,13 @@ def _span_of_atom(e: Expr) -> tuple[float, ...]:
 
 
 def _span_of_operation(e: Expr) -> tuple[float, ...]:
-    if e.__class__ is Binary and e.op is BinaryOp.min and as_int(e.b) == 0:
-        low, high = _span(_terms(e.a))
-        return min(low, 0.0), min(high, 0.0)
     if e.__class__ is Binary and e.op is BinaryOp.floordiv and (as_int(e.b) or 0) > 0:
         low, high = _span(_terms(e.a))
         divisor = float(as_int(e.b) or 1)
         return tuple(x // divisor if math.isfinite(x) else x for x in (low, high))
+    if e.__class__ is Binary and e.op in (BinaryOp.min, BinaryOp.max):
+        either = min if e.op is BinaryOp.min else max
+        return tuple(map(either, _span(_terms(e.a)), _span(_terms(e.b))))
     return 0.0, math.inf
 
 

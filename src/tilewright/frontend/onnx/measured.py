@@ -258,15 +258,14 @@ def slice_(n: Site) -> Value:
     step = op(n, "minimum", op(n, "maximum", step, op(n, "neg", most)), most)
     back = op(n, "less", step, 0)
 
-    def clamp(values: Value) -> Value:
+    high = choose(n, back, op(n, "sub", have, 1), have)  # -1 behind no places: none are taken
+
+    def clamp(values: Value, low: Value) -> Value:
         counted = choose(n, op(n, "less", values, 0), op(n, "add", values, have), values)
-        low = choose(n, back, -1, zero)
-        high = choose(n, back, op(n, "sub", have, 1), have)
         return op(n, "minimum", op(n, "maximum", counted, low), high)
 
-    start = clamp(spread(n, axes, firsts, zero))
-    start = op(n, "maximum", start, zero)
-    end = clamp(spread(n, axes, lasts, have))
+    start = clamp(spread(n, axes, firsts, zero), zero)
+    end = clamp(spread(n, axes, lasts, have), choose(n, back, -1, zero))
     reach = op(n, "sub", choose(n, back, op(n, "sub", start, end), op(n, "sub", end, start)), 1)
     width = op(n, "maximum", op(n, "abs", step), 1)
     many = op(n, "maximum", op(n, "add", floordiv(n, reach, width), 1), 0)
@@ -289,12 +288,15 @@ def slice_within(n: Site, x: Value, firsts: Value, lasts: Value, axes: list[int]
         ends = [op(n, "slice", v, starts=(k,), shape=(1,)) for v in (firsts, lasts)]
         step = op(n, "slice", vector(n, 4), starts=(k,), shape=(1,)) if n.optional(4) else None
         back = op(n, "less", step, 0) if step is not None else None
-        low, high = numbers(n, [0]), have
+        zero = low = numbers(n, [0])
+        high = have
         if back is not None:
-            low, high = choose(n, back, -1, low), choose(n, back, op(n, "sub", have, 1), have)
+            low, high = choose(n, back, -1, zero), choose(n, back, op(n, "sub", have, 1), have)
         ends = [choose(n, op(n, "less", v, 0), op(n, "add", v, have), v) for v in ends]
-        first, last = (op(n, "minimum", op(n, "maximum", v, low), high) for v in ends)
-        first = op(n, "maximum", first, 0)
+        first, last = (
+            op(n, "minimum", op(n, "maximum", v, least), high)
+            for v, least in zip(ends, (zero, low), strict=True)
+        )
         many = op(n, "sub", last, first)
         if step is not None and back is not None:
             width = op(n, "maximum", op(n, "abs", step), 1)
