@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from tilewright.graph.graph import Node, Value
 from tilewright.ir.expr import Expr, Var
+from tilewright.support.record import record
 
 Literal = tuple[Value, bool]  # a boolean, and what it must be
 Met = dict[Var, Expr]  # symbols of the inputs → what each has to be
 
 
-@dataclass(frozen=True)
+@record
 class Fact:
     """The run stops where all of `under` hold and the literal does not. check: the operands of the
     `check_bounds` that sees to it, behind the value that it lets through."""

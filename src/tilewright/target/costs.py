@@ -8,8 +8,9 @@ between them stands in one place; a target carries it, and its line says what is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 
+from tilewright.support.record import record
 from tilewright.target.processors import ONE_WIDE_PORT
 
 
@@ -17,7 +18,7 @@ def _constant(usual: float, unit: str, decides: str) -> float:
     return field(default=usual, metadata={"unit": unit, "decides": decides})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Costs:
     """What the model knows of a machine: what one core does in a cycle, with vectors as wide as the
     target's, or how many cycles something takes."""

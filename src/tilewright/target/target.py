@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.support.errors import CompileError
+from tilewright.support.record import record
 from tilewright.target import costs, measured, processors
 from tilewright.target.costs import COMMON, Costs
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cache:
     """One level of data cache: bytes in all, bytes of a line, how many cores share it."""
 
@@ -27,7 +27,7 @@ class Cache:
     shared_by: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Scope:
     """A memory scope: its name in the IR, its bytes (0: no limit), the alignment of its buffers."""
 
@@ -36,7 +36,7 @@ class Scope:
     align: int = 64
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ThreadLimits:
     """The thread hierarchy: most threads of a block, of each axis, and lanes that run in step."""
 
@@ -45,7 +45,7 @@ class ThreadLimits:
     warp: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Target:
     """A machine. `target(str(t)) == t`: the line says everything that detection found."""
 
