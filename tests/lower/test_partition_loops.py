@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.lower.programs import MATMUL, PADDED, TAIL, same_meaning
-from tilewright.ir.expr import Select, as_int
+from tilewright.arith.simplify import Facts
+from tilewright.ir.expr import Expr, Select, Var, as_int, const
 from tilewright.ir.parse import parse_func
-from tilewright.ir.stmt import For, Func, If
+from tilewright.ir.stmt import For, Func, If, Seq
 from tilewright.ir.text import print_expr, print_func
 from tilewright.ir.verify import verify
 from tilewright.ir.walk import free_vars, visit
 from tilewright.lower.lower_blocks import lower_blocks
-from tilewright.lower.partition_loops import partition_loops
+from tilewright.lower.partition_loops import _conditions, _Guard, partition_loops
 from tilewright.lower.pipeline import simplify
 
 
@@ -306,3 +307,20 @@ def f(A: f32[16], W: i64[16], B: f32[16]):
     made = partition_loops(parse_func(text))
     verify(made, "loops")
     assert made == parse_func(text)
+
+
+def test_what_reads_ask_alike_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    i, j = Var("i"), Var("j")
+    inner = For(j, const(0), const(4), "unroll", Seq(()))
+    guard = _Guard(i * 4 + j < 30, (inner,), frozenset({i, j}))
+    asked: list[Expr] = []
+    decide = Facts.condition
+
+    def condition(known: Facts, e: Expr) -> Expr:
+        asked.append(e)
+        return decide(known, e)
+
+    monkeypatch.setattr(Facts, "condition", condition)
+    (form,) = _conditions(i, [guard, guard, guard], Facts({i: (0, 7)}))
+    assert asked == [guard.cond]
+    assert (form.terms, form.const) == ({i: -4}, 26)  # 29 - 4 * i - 3

@@ -48,6 +48,8 @@ from tilewright.lower.lower_blocks import lower_blocks, parts_of
 from tilewright.support.node import Node
 from tilewright.support.recursion import recursive
 
+_ACCESSES = frozenset({Load, Store})
+
 
 def compact_buffers(func: Func) -> Func:
     """Lower blocks; move each allocation to the innermost loop where it can live, and shrink it.
@@ -149,7 +151,8 @@ class _Uses:
                 self.of.setdefault(r.buffer, []).append(access)
         declared = {r.buffer for r in (*s.reads, *s.writes)} | inner
         for n in inside_it:
-            if isinstance(n, Load | Store) and n.buffer not in declared:
+            if n.__class__ in _ACCESSES and n.buffer not in declared:  # type: ignore[attr-defined]
+                assert isinstance(n, Load | Store)
                 whole = Region(n.buffer, (const(0),) * n.buffer.rank, n.buffer.shape)
                 access = _Access(whole, loops, known, isinstance(n, Store), False, carried)
                 self.of.setdefault(n.buffer, []).append(access)
@@ -413,9 +416,11 @@ def _less(index: Expr, start: Expr) -> Expr:
     """
     if index == start:
         return const(0)
+    if start.__class__ is Const:
+        return index - start
     rest: list[Expr] = []  # what was added after `e`, the last first
     e = index
-    while isinstance(e, Binary) and e.op is BinaryOp.add and not isinstance(start, Const):
+    while isinstance(e, Binary) and e.op is BinaryOp.add:
         if start in (e.a, e.b):
             e = e.b if e.a == start else e.a
             for term in reversed(rest):
@@ -440,4 +445,4 @@ def _allocate(plans: list[_Plan], body: Stmt) -> Stmt:
 
 
 def _named(stmt: Stmt) -> Iterator[Buffer]:
-    return (n.buffer for n in visit(stmt) if isinstance(n, Load | Store))
+    return (n.buffer for n in visit(stmt) if n.__class__ in _ACCESSES)  # type: ignore[attr-defined]

@@ -105,9 +105,11 @@ class _Partition:
             return known[1]
         found: list[_Guard] = []
         if isinstance(s, For):
-            found = [replace(g, loops=(s, *g.loops)) for g in self.guards(s.body)]
+            inside = self.guards(s.body)
+            found = [_Guard(g.cond, (s, *g.loops), g.vars, g.under) for g in inside]
         elif isinstance(s, Store | Eval):
-            for n in visit(s.value):
+            parts = list(visit(s.value))
+            for n in parts if any(n.__class__ is Select for n in parts) else ():
                 if isinstance(n, Select) and _reads(n):
                     found.append(_Guard(n.cond, (), frozenset(free_vars(n.cond))))
                 elif isinstance(n, Load):  # places that are folded back at the ends
@@ -408,6 +410,7 @@ def _is_idle(s: Any, known: Facts) -> bool:
 def _conditions(var: Var, guards: list[_Guard], known: Facts) -> list[Affine]:
     """Forms of `var` and what is outside; where all are ≥ 0, the conditions surely hold."""
     seen: set[Expr] = set()
+    asked: set[Expr] = set()  # of `known`: reads of one round, and rounds, mostly ask the same
     found: dict[tuple[frozenset[tuple[Expr, int]], int], Affine] = {}
     for guard in guards:
         here = known
@@ -415,6 +418,10 @@ def _conditions(var: Var, guards: list[_Guard], known: Facts) -> list[Affine]:
             here = here.bind(f.var, *loop_range(f))
         for cond in guard.under:
             here = here.under(cond)
+        if here is known:
+            if guard.cond in asked:
+                continue
+            asked.add(guard.cond)
         for part in parts_of(here.condition(guard.cond)):
             if part in seen or not isinstance(part, Binary) or part.op not in BOUNDS:
                 continue

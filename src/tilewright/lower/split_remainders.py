@@ -38,8 +38,10 @@ def split_remainders(func: Func) -> Func:
             …: max(…, select(v * 2 + r - (n // 2 - n // 2) >= 0, …
     """
     symbols = [p for p in func.params if isinstance(p, Var)]
+    if not symbols:
+        return func
     own = {n.buffer for n in visit(func.body) if isinstance(n, Alloc)}
-    if not symbols or not accumulates(func.body, own):
+    if not accumulates(func.body, own):
         return func
     known = Facts(dict.fromkeys(symbols, (0, None)))
     asked = [a for size in symbols if (a := asked_of(func.body, size, known)) is not None]
