@@ -80,7 +80,7 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
     if anchor.pad is not None:
         stream(schedule, anchor.pad, target, threads, places=COLUMNS if line else ROWS)
     lanes = lanes_of(schedule, name, target)
-    skips = anchor.pad is not None and skips_padding(schedule, anchor.pad)
+    skips = anchor.pad is not None and skips_padding(schedule, anchor.pad, line=line)
     met = columns_met(schedule, name) if skips else ()
     o, y, x, tile = cut_tile(schedule, name, (o, y, x, i), target, lanes, met)
     band, y = blocked(schedule, "band", y)

@@ -20,16 +20,18 @@ from tilewright.strategy.loops import find
 MUCH = 1 / 4  # of an axis: a branch for each tap costs something too
 
 
-def skips_padding(schedule: Schedule, pad: str) -> bool:
+def skips_padding(schedule: Schedule, pad: str, *, line: bool = False) -> bool:
     """Whether taps in the padding that block `pad` makes are left out, decision "padding"; the pick
-    where an axis has much of it."""
+    where an axis has much of it, as an open `line` may have: one of one place meets one tap."""
     (buffer,) = written(find(schedule, pad))
     own = "add"
     for axis, bounds in (padding(schedule.func, buffer.name) or {}).items():
         size = as_int(buffer.shape[axis]) or 0
         ends = zip(bounds, (0, size), strict=True)
         low, high = (n if end is None else as_int(end) for end, n in ends)
-        if size and low is not None and high is not None and high - low < (1 - MUCH) * size:
+        open_line = line and not size
+        much = size and None not in (low, high) and (high or 0) - (low or 0) < (1 - MUCH) * size
+        if open_line or much:
             own = "skip"
     return schedule.decide("padding", own, ("add", "skip")) == "skip"
 

@@ -1,0 +1,45 @@
+"""Convolutions over lines of open width: taps beyond a short line's end are left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
+from tilewright.driver.kernels import KernelPool
+from tilewright.driver.observe import Watch
+from tilewright.graph import OPERATORS, Builder
+from tilewright.graph.graph import Graph
+from tilewright.ir.stmt import For, If
+from tilewright.ir.walk import visit
+from tilewright.strategy.select import default
+from tilewright.target.target import target
+
+AVX512 = target("cpu -mcpu=skylake-avx512")
+FILTERS = np.random.default_rng(7).standard_normal((32, 32, 1, 3)).astype(np.float32)
+ATTRS = {"pads": ((0, 0), (1, 1)), "strides": (1, 1), "dilations": (1, 1), "groups": 1}
+
+
+def line(width: str | int) -> Graph:
+    build = Builder("g")
+    size = build.symbol(width) if isinstance(width, str) else width
+    x = build.input("x", "f32", (1, 32, 1, size))
+    return build.finish({"y": build.emit("conv", x, build.constant(FILTERS), **ATTRS)})
+
+
+@pytest.mark.parametrize(("width", "skips"), [("w", True), (50, False)])
+def test_branches_around_the_taps_of_an_open_line(width: str | int, skips: bool) -> None:
+    """Of one place, all but the middle one may meet padding; a long line has next to none."""
+    *_, jobs = kernel_jobs(prepare(line(width), AVX512, 3, []), AVX512, 1, Watch())
+    made = [default(job.func, AVX512, 1, strict=True).func for job in jobs]
+    loops = [n for func in made for n in visit(func.body) if isinstance(n, For)]
+    assert any(isinstance(n.body, If) and isinstance(n.body.then, For) for n in loops) == skips
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_lines_of_any_width(threads: int) -> None:
+    run = compile_observed(line("w"), threads=threads, cache=False, pool=KernelPool(1))
+    for width in (1, 2, 3, 14, 15, 16, 61):
+        x = np.random.default_rng(width).standard_normal((1, 32, 1, width)).astype(np.float32)
+        wanted = OPERATORS["conv"].reference(x.astype(np.float64), FILTERS, **ATTRS)
+        np.testing.assert_allclose(run(x)[0], wanted, rtol=1e-4, atol=1e-4)
