@@ -7,6 +7,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import tilewright as tw
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
 from tilewright.support.errors import InputError, TilewrightError
@@ -199,3 +200,15 @@ def test_a_condition_keeps_what_is_there():
     np.testing.assert_array_equal(run(x)[0], x[[0, 2]])
     with pytest.raises(InputError, match="n - 3 may not be negative"):
         run(f(2, 2))
+
+
+def test_a_size_below_none_in_a_chain_says_whose_it_is():
+    """The arena's end, which has a name of its own, is negative as well: no lack of memory."""
+    nodes = [
+        N("MaxPool", ["x"], ["p"], kernel_shape=[3, 3], dilations=[2, 2], strides=[2, 2]),
+        N("Transpose", ["p"], ["t"], perm=[0, 1, 3, 2]), N("MatMul", ["p", "t"], ["y"]),
+    ]  # fmt: skip
+    run = tw.compile(model(nodes, {"x": [2, 3, "h", "w"]}), cache=False, threads=1, opt_level=1)
+    assert run(f(2, 3, 9, 7))[0].shape == (2, 3, 3, 3)
+    with pytest.raises(InputError, match="// 2 - 2 of 'p'"):
+        run(f(2, 3, 9, 2))

@@ -161,7 +161,8 @@ def _host_text(graph: Graph, steps: Sequence[Step], machine: Target, plan: Memor
     shapes = [v.shape for v in graph.outputs] if symbols else None
     names = [s.name for s in symbols]
     given, arena = len(graph.symbols), plan.arena_bytes
-    if not sizes.is_never_more(sizes.size(0), arena):  # of sizes that the program will refuse
+    ends = (*plan.offsets.values(), arena)
+    if not all(sizes.is_never_more(sizes.size(0), e) for e in ends):  # the program will refuse it
         arena = maximum(arena, const(0))
     return host_program(steps, machine, names[:given], shapes, arena, names, plan.offsets)
 
