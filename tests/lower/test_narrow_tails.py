@@ -273,6 +273,21 @@ def sums(A: f32[n, 3], B: f32[n], n: i64):
     assert len(set(widths)) > 1
 
 
+@pytest.mark.parametrize(("held", "cut"), [(9, False), (12, True)])
+def test_tiles_stay_inside_of_what_a_buffer_holds(held: int, cut: bool) -> None:
+    """Of 9 - n rows there are nine at most; a last tile that takes some twice would have twelve."""
+    text = TILE.replace("(n + 6) // 7", "1").replace("0, 7", "0, 12")
+    text = text.replace("f32[7]", f"f32[{held}]")
+    for counter in "zie":
+        text = text.replace(f"o * 7 + {counter} < n", f"n + {counter} < 9")
+    text = text.replace("o * 7 + ", "").replace("f32[n", "f32[9 - n")
+    before = parse_func(text)
+    after = narrow_tails(before)
+    assert (after is not before) is cut
+    for n in range(10):
+        same_meaning(before, after, n=n)
+
+
 def test_rows_and_vectors() -> None:
     """A whole tile of rows is narrowed along its vectors too; other rows keep their masks."""
     assert unrolled(narrowed(BOTH)) == [3, 2, 3, 2, 3, 1, 2, 2, 1, 2]

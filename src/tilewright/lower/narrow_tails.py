@@ -322,12 +322,22 @@ def _is_separable(body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> bo
         place = [_round(known.affine(index), tile, known, lanes) for index in n.indices]
         if _NEITHER in place or (isinstance(n, Store) and inside and not any(place)):
             return False
+        if not _has_room(n.buffer, place, tile):
+            return False
         if places.setdefault(n.buffer, place) != place:
             return False
     return not written & read
 
 
 _NEITHER = 0, 0
+
+
+def _has_room(buffer: Buffer, place: list[tuple[int, int] | None], tile: _Tile) -> bool:
+    """Does a buffer hold all rounds of a tile? An open size that is known to be small makes it
+    smaller: a tile that takes rounds twice would write beyond it."""
+    sizes = zip(buffer.shape, place, strict=True)
+    rounds = [(as_int(size), at) for size, at in sizes if at is not None]
+    return all(size is None or at[0] * (tile.wide - 1) + at[1] < size for size, at in rounds)
 
 
 def _round(
