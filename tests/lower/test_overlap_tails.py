@@ -59,6 +59,13 @@ def padded(A: f32[n], B: f32[n + 3], n: i64):
             if o * 4 + v < n + 3:
                 B[o * 4 + v] = select(o * 4 + v >= 1 and o * 4 + v < n + 1, A[o * 4 + v - 1], 0.0)
 """
+COUNTING = """
+def counted(A: i64[2], B: i64[n], n: i64):
+    for o in serial(0, (n + 3) // 4):
+        for v in vectorize(0, 4):
+            if o * 4 + v < n:
+                B[o * 4 + v] = A[0] + (o * 4 + v) * A[1]
+"""
 OF_STEPS = """
 def pool(A: f32[2 * n], B: f32[n], n: i64):
     for o in serial(0, (n + 3) // 4):
@@ -103,7 +110,7 @@ def test_windows(text: str) -> None:
         assert not [n for n in visit(last) if isinstance(n, Select) and "n" in print_expr(n.cond)]
 
 
-@pytest.mark.parametrize("text", [SLICED, PADDED], ids=["sliced", "padded"])
+@pytest.mark.parametrize("text", [SLICED, PADDED, COUNTING], ids=["sliced", "padded", "counting"])
 def test_what_is_moved_to_another_shape(text: str) -> None:
     """Its result never lies over its operand: more elements than lanes need no masks."""
     branch = branches(overlapped(text).body)[0]
