@@ -48,7 +48,7 @@ from tilewright.lower.lower_blocks import lower_blocks, parts_of
 from tilewright.support.node import Node
 from tilewright.support.recursion import recursive
 
-_ACCESSES = frozenset({Load, Store})
+_ACCESSES = (Load, Store)  # a tuple: `isinstance` looks into a union for longer
 
 
 def compact_buffers(func: Func) -> Func:
@@ -151,8 +151,7 @@ class _Uses:
                 self.of.setdefault(r.buffer, []).append(access)
         declared = {r.buffer for r in (*s.reads, *s.writes)} | inner
         for n in inside_it:
-            if n.__class__ in _ACCESSES and n.buffer not in declared:  # type: ignore[attr-defined]
-                assert isinstance(n, Load | Store)
+            if isinstance(n, _ACCESSES) and n.buffer not in declared:
                 whole = Region(n.buffer, (const(0),) * n.buffer.rank, n.buffer.shape)
                 access = _Access(whole, loops, known, isinstance(n, Store), False, carried)
                 self.of.setdefault(n.buffer, []).append(access)
@@ -445,4 +444,4 @@ def _allocate(plans: list[_Plan], body: Stmt) -> Stmt:
 
 
 def _named(stmt: Stmt) -> Iterator[Buffer]:
-    return (n.buffer for n in visit(stmt) if n.__class__ in _ACCESSES)  # type: ignore[attr-defined]
+    return (n.buffer for n in visit(stmt) if isinstance(n, _ACCESSES))
