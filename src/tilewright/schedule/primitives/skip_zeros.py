@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from tilewright.arith.simplify import Facts
-from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Load, Select, Var
+from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Load, Select, Var, minimum
 from tilewright.ir.stmt import Block, Func, If, Store
 from tilewright.ir.walk import blocks, free_vars, stores
 from tilewright.schedule.depend import below
@@ -21,7 +23,7 @@ def skip_zeros(func: Func, buffer: str, loop: str) -> Func:
     """In iterations of a loop that read nothing of a padded buffer but its padding, do nothing.
 
     What the loop does is a sum of products with that buffer: a zero adds nothing to it, where the
-    other factors are finite.
+    other factors are finite. Of a last tile only what the block's guard leaves of it counts.
 
     rewrite: skip_zeros("P", "r")
         P = alloc(f32[26], "global")
@@ -75,17 +77,43 @@ def skip_zeros(func: Func, buffer: str, loop: str) -> Func:
     if read is None or bounds is None:
         why = f"'{buffer}' is not written once, with zeros outside of bounds"
         raise refuse("P2", func, old, why, "name a padded buffer")
+    known = Facts(ranges_at(func, path))
+    moving = frozenset(f.var for f in inside.loops)
     parts: list[Expr] = []
     for d, (low, high) in bounds.items():
         start, extent = read.starts[d], read.extents[d]
         if old.var not in free_vars(start):
             continue  # asked around the loop, if it is
         if low is not None:
+            places = [a.region.starts[d] for a in inside.accesses if a.buffer == buffer]
+            for last in _lasts(inside.blocks, places, moving, known):
+                extent = minimum(extent, last + 1 - start)
             parts.append(start + extent > low)
         if high is not None:
             parts.append(start < high)
-    some = guard(conjunction(parts), Facts(ranges_at(func, path)))
+    some = guard(conjunction(parts), known)
     return func if some is None else replace(func, path, old.replace(body=If(some, old.body)))
+
+
+def _lasts(
+    blocks: Sequence[Block], places: Sequence[Expr], moving: frozenset[Var], known: Facts
+) -> Iterator[Expr]:
+    """Ends of what the one of `places` reads that the blocks' guards tell: of `c * i + r` where
+    `i < n` is asked of the `moving` i, c * (n - 1) + r."""
+    if len(blocks) != 1 or len(places) != 1:
+        return
+    place = known.affine(places[0])
+    for part in conditions(blocks[0].where):
+        if not (isinstance(part, Binary) and part.op is BinaryOp.lt):
+            continue
+        asked = known.affine(part.a)
+        steps = {place.terms.get(v, 0) // asked.terms[v] for v in moving if v in asked.terms}
+        step = max(steps, default=0)
+        if step <= 0:
+            continue
+        rest = known.sum(place, asked, -step)
+        if not any(v in moving for term in rest.terms for v in free_vars(term)):
+            yield (part.b - 1) * step + known.expr(rest)
 
 
 def _adds(block: Block, buffer: str) -> bool:
