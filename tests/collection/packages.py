@@ -47,8 +47,7 @@ def models() -> dict[str, Path]:
     found: dict[str, Path] = {}
     seen: set[bytes] = set()
     for path in sorted(folder().rglob("*.onnx")):
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "blake2b").digest()
+        content = hashlib.blake2b(path.read_bytes()).digest()
         if content not in seen:
             seen.add(content)
             package = path.relative_to(folder()).parts[0]

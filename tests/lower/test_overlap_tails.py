@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.lower.programs import same_meaning
-from tilewright.ir.expr import Select
+from tilewright.ir.expr import Select, as_int
 from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import For, Func, If, Stmt
 from tilewright.ir.text import print_expr, print_func
@@ -83,9 +83,9 @@ def pool(A: f32[2 * n], B: f32[n], n: i64):
 """
 
 
-def overlapped(text: str) -> Func:
+def overlapped(text: str, *, masks: bool = True) -> Func:
     func = parse_func(text)
-    made = overlap_tails(func)
+    made = overlap_tails(func, masks=masks)
     verify(made, "loops")
     for n in SIZES:
         same_meaning(func, made, n=n)
@@ -117,6 +117,15 @@ def test_what_is_moved_to_another_shape(text: str) -> None:
     assert branch.other is not None
     assert not [n for n in visit(branch.then) if isinstance(n, If)]
     assert [n for n in visit(branch.other) if isinstance(n, If)]
+
+
+@pytest.mark.parametrize("text", [SLICED, PADDED, COUNTING], ids=["sliced", "padded", "counting"])
+def test_few_elements_without_masks(text: str) -> None:
+    """Up to one vector of them is made of narrower ones, none of which has a lane off."""
+    made = overlapped(text, masks=False)
+    vectors = [n for n in visit(made.body) if isinstance(n, For) and n.kind == "vectorize"]
+    assert {as_int(v.extent) for v in vectors} == {1, 2, 4}
+    assert not [n for v in vectors for n in visit(v.body) if isinstance(n, If)]
 
 
 def test_steps_without_padding() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -19,7 +21,7 @@ from tilewright.target.target import target
 
 AVX512 = target("cpu -mcpu=skylake-avx512")
 FILTERS = np.random.default_rng(7).standard_normal((32, 32, 1, 3)).astype(np.float32)
-ATTRS = {"pads": ((0, 0), (1, 1)), "strides": (1, 1), "dilations": (1, 1), "groups": 1}
+ATTRS: dict[str, Any] = {"pads": ((0, 0), (1, 1)), "dilations": (1, 1), "groups": 1}
 
 
 def line(width: str | int, stride: int = 1) -> Graph:

@@ -406,6 +406,8 @@ def covers(wide: int, sums: int) -> dict[int, tuple[tuple[int, ...], int]]:
     busy = -(-BUSY // sums)
     least = next(n for n in (4, 2, 1) if n == 1 or (n <= busy and n < wide))
     widths = {1, *(1 << k for k in range(wide.bit_length()) if least <= 1 << k <= wide)}
+    if wide == 4:  # which no rest fills
+        widths = {*widths - {4}, 3}
     if least == 4:
         widths.add(max(widths) * 3 // 4 if max(widths) > least else 2)
     tiles: dict[int, tuple[int, ...]] = {}  # of so many rounds together

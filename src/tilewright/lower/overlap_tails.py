@@ -39,8 +39,11 @@ MOST_REMAINDERS = 3  # of which each has code of its own
 MOST_STORES = 24  # unrolled, of what may have several copies
 
 
-def overlap_tails(func: Func) -> Func:
+def overlap_tails(func: Func, *, masks: bool = True) -> Func:
     """Let the last vector of windows over an open extent end where that does.
+
+    Without `masks` a vector of which some lanes are off takes longer than several whole ones: up to
+    one vector of elements that are only moved is made of narrower vectors, too.
 
     rewrite:
         for i_o in serial(0, (n + 3) // 4):             if n >= 5:
@@ -55,7 +58,7 @@ def overlap_tails(func: Func) -> Func:
     symbols = frozenset(p for p in func.params if isinstance(p, Var))
     if not symbols:
         return func
-    body = _Overlap(symbols).go(func.body, Facts(dict.fromkeys(symbols, (0, None))))
+    body = _Overlap(symbols, masks).go(func.body, Facts(dict.fromkeys(symbols, (0, None))))
     if body is func.body:
         return func
     return func.replace(body=own_memory(body, {b.name for b in func.buffers}))
@@ -74,8 +77,8 @@ class _Tile:
 
 
 class _Overlap:
-    def __init__(self, symbols: frozenset[Var]) -> None:
-        self.symbols = symbols
+    def __init__(self, symbols: frozenset[Var], masks: bool) -> None:
+        self.symbols, self.masks = symbols, masks
 
     def go(self, s: Stmt, known: Facts) -> Stmt:
         if isinstance(s, For):
@@ -109,7 +112,18 @@ class _Overlap:
         before = known.expr(tile.count - 1) // const(tile.lanes)
         body = _without(s.body, tile)
         last = _Last(tile, tile.lanes, known).go(body) if moves else self.last(body, tile, known)
-        return If(several, seq(s.replace(stop=before, body=body), last), s)
+        few = self.few(body, tile, known) if moves and not self.masks else s
+        return If(several, seq(s.replace(stop=before, body=body), last), few)
+
+    def few(self, body: Stmt, tile: _Tile, known: Facts) -> Stmt:
+        """Up to one vector of elements: the first and the last of them, of as many lanes as go in,
+        a power of two."""
+        count, wide = known.expr(tile.count), 1
+        made = If(count >= const(1), _Last(tile, 1, known, first=True).go(body))
+        while (wide := 2 * wide) < tile.lanes:
+            ends = [_Last(tile, wide, known, first=first).go(body) for first in (True, False)]
+            made = If(count >= const(wide), seq(*ends), made)
+        return made
 
     def last(self, body: Stmt, tile: _Tile, known: Facts) -> Stmt:
         """The last vector, or where one element is left over that alone; code for each remainder
@@ -258,12 +272,12 @@ def _without(s: Stmt, tile: _Tile) -> Stmt:
 
 
 class _Last:
-    """The tile's last `wide` elements, all its lanes or one alone: `loop * lanes` becomes
-    `count - wide`."""
+    """The tile's last `wide` elements, or its `first`: `loop * lanes` becomes `count - wide`, or
+    0."""
 
-    def __init__(self, tile: _Tile, wide: int, known: Facts) -> None:
+    def __init__(self, tile: _Tile, wide: int, known: Facts, *, first: bool = False) -> None:
         self.tile, self.wide, self.known = tile, wide, known
-        self.start = tile.count - wide
+        self.start = Affine({}, 0) if first else tile.count - wide
 
     def go(self, s: Any) -> Any:
         loop, lanes = self.tile.loop, self.tile.lanes

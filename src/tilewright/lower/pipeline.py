@@ -57,7 +57,12 @@ CPU = (
     # before vectors are moved to the end of a row, which follows from the remainder
     Pass("split_remainders", _always(split_remainders), "loops", "loops"),
     # before tiles around are made narrower, which copies what is in them
-    Pass("overlap_tails", _always(overlap_tails), "loops", "loops"),
+    Pass(
+        "overlap_tails",
+        lambda func, machine: overlap_tails(func, masks=machine.has_masks),
+        "loops",
+        "loops",
+    ),
     # once buffers count from their tile on; conditions that it drops need no copies
     Pass("narrow_tails", _always(narrow_tails), "loops", "loops"),
     # before loops around are cut for what these loops ask

@@ -45,6 +45,9 @@ class ThreadLimits:
     warp: int
 
 
+MASKED = frozenset({"avx512f", "sve", "v"})  # features of machines with registers of masks
+
+
 @record
 class Target:
     """A machine. `target(str(t)) == t`: the line says everything that detection found."""
@@ -84,6 +87,12 @@ class Target:
     def has(self, *features: str) -> bool:
         """Whether the machine has all the features named."""
         return self.features.issuperset(features)
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether a vector with some lanes off costs what a whole one does: where masks are plain
+        vectors, or branches, a store of some lanes takes a dozen cycles."""
+        return self.kind != "cpu" or not self.features.isdisjoint(MASKED)
 
     def scope(self, name: str) -> Scope:
         """The memory scope called `name`. Raises CompileError with the known ones."""
