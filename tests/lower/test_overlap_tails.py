@@ -142,6 +142,7 @@ def test_sums_of_neighbours_stay() -> None:
 def test_a_single_last_one_is_no_vector() -> None:
     made = simplify(partition_loops(overlapped(POOL)))
     (single,) = [n for n in branches(made.body) if "% 4" in print_expr(n.cond)]
+    assert single.other is not None
     assert [n for n in visit(single.then) if isinstance(n, For) and n.kind == "vectorize"]
     assert not [n for n in visit(single.other) if isinstance(n, For) and n.kind == "vectorize"]
 

@@ -28,7 +28,7 @@ def line(width: str | int, stride: int = 1) -> Graph:
     build = Builder("g")
     size = build.symbol(width) if isinstance(width, str) else width
     x = build.input("x", "f32", (1, 32, 1, size))
-    attrs = ATTRS | {"strides": (1, stride)}
+    attrs: dict[str, Any] = ATTRS | {"strides": (1, stride)}
     return build.finish({"y": build.emit("conv", x, build.constant(FILTERS), **attrs)})
 
 
