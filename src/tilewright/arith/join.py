@@ -36,14 +36,12 @@ def join(forms: Forms, terms: dict[Expr, int], const: int) -> Affine:
                 rest = {x: c for x, c in terms.items() if x != t and x not in blocks.terms}
                 const += k * (form.const - blocks.const)
                 return forms.settle(add_terms(rest, form.terms, k), const)
-    return _join_multiples(forms, terms, const)
+    return _join_multiples(forms, terms, const) if forms.names.factors else Affine(terms, const)
 
 
 def _join_multiples(forms: Forms, terms: dict[Expr, int], const: int) -> Affine:
     """Put digits of one base together that are multiplied by the same: n * (x % l) and
     n * l * (x // l) make n * x."""
-    if not forms.names.factors:
-        return Affine(terms, const)
     multiples: dict[Expr, dict[Expr, int]] = {}  # by what digits are multiplied by
     for t, k in terms.items():
         factors = forms.names.factors.get(t, ())

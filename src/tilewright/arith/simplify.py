@@ -49,7 +49,7 @@ from tilewright.ir.stmt import (
     Store,
     seq,
 )
-from tilewright.ir.walk import free_vars, refold, statements, substitute, visit
+from tilewright.ir.walk import contains, free_vars, loads, reads, refold, statements, substitute
 
 _AND, _OR, _NOT = BinaryOp.logical_and, BinaryOp.logical_or, UnaryOp.logical_not
 _OPPOSITE = {
@@ -102,6 +102,8 @@ def loop_range(loop: For) -> tuple[int | Expr | None, int | Expr | None]:
     """The range of a loop's variable, as `Ranges` want it; nothing of an end that the loop may
     change.
     """
+    if loop.start.__class__ is Const and loop.stop.__class__ is Const:  # as most loops
+        return loop.start.value, loop.stop.value - 1  # type: ignore[attr-defined]
     start, stop = as_int(loop.start), as_int(loop.stop)
     first = (loop.start if outlasts(loop.start, loop.body) else None) if start is None else start
     if stop is not None:
@@ -115,7 +117,7 @@ def let_range(let: Let, known: Facts) -> tuple[int | Expr | None, int | Expr | N
     enough: proofs would try each of its ways, and those of choices inside it."""
     if let.value.dtype is not i64 or not outlasts(let.value, let.body):
         return None, None
-    if not any(isinstance(n, Select | Cast) for n in visit(let.value)):
+    if not contains(let.value, Select, Cast):
         return let.value, let.value
     low, high = known.bounds(known.affine(let.value))
     return None if low == -inf else int(low), None if high == inf else int(high)
@@ -123,9 +125,9 @@ def let_range(let: Let, known: Facts) -> tuple[int | Expr | None, int | Expr | N
 
 def outlasts(e: Expr, body: Stmt | None) -> bool:
     """Whether `e` keeps its value while `body` runs: it reads no memory that is written there."""
-    read = {n.buffer.name for n in visit(e) if isinstance(n, Load)}
-    if not read or body is None:
+    if body is None or not reads(e):
         return True
+    read = {n.buffer.name for n in loads(e)}
     return not any(
         isinstance(s, Eval) or (isinstance(s, Store) and s.buffer.name in read)
         for s in statements(body)
@@ -273,22 +275,27 @@ class Facts(Forms):
     def _connective(self, e: Binary) -> Expr:
         """and, or: each part of the chain under what those before it leave open; then, from the
         last one on, without those that follow from what stands behind them."""
-        parts = _chain(e)
-        kept: list[Expr] = []
-        for backwards in (False, True):
-            known, asked = self, kept[::-1] if backwards else parts
-            kept = []
-            for part in asked:
-                found = known.condition(part)
-                if type(found) is Const:
-                    if found.value != (e.op is _AND):
-                        return found  # decides the whole
-                    continue
-                kept.append(part if backwards else found)
-                known = known.under(kept[-1] if e.op is _AND else Unary(_NOT, kept[-1]))
+        parts, kept, is_and = _chain(e), list[Expr](), e.op is _AND
+        known = self
+        for part in parts:
+            found = known.condition(part)
+            if type(found) is not Const:
+                kept.append(found)
+                if part is not parts[-1]:  # after the last one nothing is asked
+                    known = known.under(found if is_and else Unary(_NOT, found))
+            elif found.value != is_and:
+                return found  # decides the whole
         if not kept:
-            return Const(e.op is _AND, bool_)
-        kept.reverse()
+            return Const(is_and, bool_)
+        known, left = self, kept[-1:]  # of the last one more was known than would be now
+        for part in reversed(kept[:-1]):
+            known = known.under(left[-1] if is_and else Unary(_NOT, left[-1]))
+            found = known.condition(part)
+            if type(found) is not Const:
+                left.append(part)
+            elif found.value != is_and:
+                return found
+        kept = left[::-1]
         if len(kept) == len(parts) and all(a is b for a, b in zip(kept, parts, strict=True)):
             return apply(e)
         made = kept[0]
@@ -380,7 +387,7 @@ def _asked_once(s: For) -> Stmt:
         return s
     cond = body.cond
     parts = _chain(cond) if isinstance(cond, Binary) and cond.op is _AND else [cond]
-    own = [p for p in parts if any(n == s.var or isinstance(n, Load) for n in visit(p))]
+    own = [p for p in parts if s.var in free_vars(p) or reads(p)]
     if len(own) == len(parts):
         return s
     inside = If(_joined(own), body.then) if own else body.then

@@ -14,9 +14,9 @@ from tilewright.codegen.llvm_builder import Builder
 from tilewright.codegen.llvm_functions import definitions
 from tilewright.codegen.llvm_math import Need
 from tilewright.codegen.llvm_statements import Statements
-from tilewright.ir.expr import Expr, Load, Var, as_int, const
-from tilewright.ir.stmt import Alloc, Buffer, For, Func, Seq, Stmt, Store, seq
-from tilewright.ir.walk import free_vars, visit
+from tilewright.ir.expr import Expr, Var, as_int, const
+from tilewright.ir.stmt import Alloc, Buffer, For, Func, Seq, Stmt, seq
+from tilewright.ir.walk import accesses, free_vars
 from tilewright.support.record import record
 from tilewright.target.target import Target
 
@@ -25,7 +25,6 @@ ATTRIBUTES = (
     '"prefer-vector-width"="512" "stack-probe-size"="1048576"'
 )
 FUNCTIONS = ATTRIBUTES + " memory(none)"
-_ACCESSES = frozenset({Load, Store})
 MOST_INLINE = 4  # calls of one function that are inlined; beyond, code size costs more than calls
 
 
@@ -104,7 +103,7 @@ def module(
 
     A function (written with attributes #1) is inlined where few call it.
     """
-    whole = "\n".join([*kernels, *functions])
+    whole = "\n".join([*kernels, *functions]) if functions else ""
     chosen: list[str] = []
     for text in functions:
         symbol = text[text.index("@") : text.index("(", text.index("@")) + 1]
@@ -172,7 +171,7 @@ def _entry(
 ) -> tuple[str, Entry, Builder]:
     """The text of one launch."""
     known = {b.name: b for b in (*func.buffers, *workspace)}
-    used = {n.buffer.name for n in visit(piece) if n.__class__ in _ACCESSES}  # type: ignore[attr-defined]
+    used = {n.buffer.name for n in accesses(piece)}
     buffers = [name for name in known if name in used]
     parallel = piece if isinstance(piece, For) and piece.kind == "parallel" else None
     sizes = [p for p in func.params if isinstance(p, Var)]

@@ -80,7 +80,8 @@ class Builder:
         region = self.regions[place]
         known = region.known.get(instruction)
         if known is None:
-            known = region.known[instruction] = self.name()
+            self.count += 1
+            known = region.known[instruction] = f"%v{self.count}"  # as `name`, which costs a call
             home[known] = place
             lines = region.lines if place == len(self.regions) - 1 else region.hoist
             lines.append(f"  {known} = {instruction}")

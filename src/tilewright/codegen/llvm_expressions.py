@@ -43,10 +43,11 @@ from tilewright.ir.expr import (
     fold_int,
 )
 from tilewright.ir.stmt import Buffer
-from tilewright.ir.walk import visit
+from tilewright.ir.walk import loads, reads, visit
 from tilewright.support.errors import CompileError
 from tilewright.target.target import Target
 
+_UNSEEN: Any = object()
 _LINEAR = frozenset(
     {BinaryOp.add, BinaryOp.sub, BinaryOp.mul, BinaryOp.floordiv, BinaryOp.floormod}
 )
@@ -67,6 +68,7 @@ class Arithmetic:
     def of(e: Expr) -> Arithmetic | None:
         """None if memory, a call or a choice is in it."""
         names: dict[str, None] = {}
+        n: Any
         for n in visit(e):
             if n.__class__ is Var:
                 names[n.name] = None
@@ -111,20 +113,20 @@ class Expressions:
 
     # -- whole numbers as linear forms -------------------------------------------------------------
 
-    def index(self, e: Expr) -> Linear:
+    def index(self, e: Any) -> Linear:
         """An i64 expression in linear form."""
         if e.__class__ is Const:
             return Linear(e.value)
         if e.__class__ is Var:
-            known = self.env[e.name]
+            known: Any = self.env[e.name]
             return known if known.__class__ is Linear else _term(known)
         if e.__class__ is Select:
             return self.chosen(e) or _term(self.plain(e))
         if e.__class__ is not Binary or e.op not in _LINEAR:
             return _term(self.plain(e))
-        if id(e) not in self.arithmetics:
-            self.arithmetics[id(e)] = Arithmetic.of(e)
-        known = self.arithmetics[id(e)]
+        known = self.arithmetics.get(id(e), _UNSEEN)
+        if known is _UNSEEN:
+            known = self.arithmetics[id(e)] = Arithmetic.of(e)
         return self.linear(e) if known is None else known.form(self, e)
 
     def linear(self, e: Binary) -> Linear:
@@ -199,26 +201,26 @@ class Expressions:
 
     # -- values ------------------------------------------------------------------------------------
 
-    def eval(self, e: Expr) -> Value:
+    def eval(self, e: Any) -> Value:
         """The value of any expression."""
         if e.dtype is i64 and (e.__class__ is Var or (e.__class__ is Binary and e.op in _LINEAR)):
             return self.index(e).value(self.b, self.lanes)
         return self.plain(e)
 
-    def plain(self, e: Expr) -> Value:
+    def plain(self, e: Any) -> Value:
         """The value of an expression that is not linear."""
         kind = e.__class__
         if kind is Const:
             return constant(e.value, e.dtype)
         if kind is Var:
-            known = self.env[e.name]
+            known: Any = self.env[e.name]
             return known if known.__class__ is Value else known.value(self.b, self.lanes)
         found = self.evaluated.get(e)
         if found is None:
             found = self.evaluated[e] = self.composed(e)
         return found
 
-    def composed(self, e: Expr) -> Value:
+    def composed(self, e: Any) -> Value:
         """The value of an expression of others, or of a load."""
         kind = e.__class__
         if kind is Load:
@@ -306,12 +308,14 @@ class Expressions:
 
     def load(self, e: Load) -> Value:
         index = self.place(e.buffer, e.indices[0])
+        if self.mask is None:
+            return self.memory.load(e.buffer, index, self.lanes, None)
         private = e.buffer.name in self.memory.private
-        on = known_lanes(self.mask or "")
+        on = known_lanes(self.mask)
         if on and not any(on):
             return constant(0, e.dtype, 0 if index.is_uniform else self.lanes)
-        asks = self.mask is not None and not self.some_active and not on
-        if asks and self.mask and index.is_uniform and not private:
+        asks = not self.some_active and not on
+        if asks and index.is_uniform and not private:
             kind = register(e.dtype)
             some = self.any_lane(self.mask)
             text = self.b.choose(
@@ -357,7 +361,7 @@ class Expressions:
     def under(self, cond: str, e: Expr, read: Collection[Expr] = ()) -> Value:
         """The value of `e` where only the lanes of `cond` may read memory, but what was `read` for
         all of them before."""
-        if all(n in read for n in visit(e) if isinstance(n, Load)):
+        if all(n in read for n in loads(e)):
             return self.eval(e)
         outside = self.mask, self.some_active, self.evaluated
         self.mask, self.some_active, self.evaluated = self.also(cond), False, {}
@@ -408,11 +412,6 @@ class Expressions:
         return False
 
 
-def reads(e: Expr) -> bool:
-    """Whether `e` reads memory."""
-    return any(isinstance(n, Load) for n in visit(e))
-
-
 def read_anyway(e: Expr) -> set[Load]:
     """What `e` reads whatever its own selects choose."""
     found: set[Load] = set()
@@ -429,7 +428,8 @@ def read_anyway(e: Expr) -> set[Load]:
 @functools.lru_cache(maxsize=1024)
 def _flags(op: BinaryOp, offsets: Offsets, bound: int) -> str:
     """Which lanes satisfy `offset op bound`: "all", "none", or a constant vector."""
-    flags = [bool(fold_int(op, o, bound, i64).value) for o in offsets]
+    folded = [fold_int(op, o, bound, i64) for o in offsets]
+    flags = [f is not None and bool(f.value) for f in folded]
     if all(flags):
         return "all"
     return vector_constant(flags, bool_) if any(flags) else "none"
@@ -444,7 +444,7 @@ def _term(value: Value) -> Linear:
     return Linear(0, {value.text: 1})
 
 
-def linear_parts(e: Expr, factor: int, into: list[tuple[Expr, int]]) -> int:
+def linear_parts(e: Any, factor: int, into: list[tuple[Expr, int]]) -> int:
     """Add the parts of a sum, each with its factor; gives the constant."""
     if e.__class__ is Const:
         return e.value * factor

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Load, Var, as_int
+from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Var, as_int
 from tilewright.ir.stmt import Alloc, Buffer, Eval, For, If, Let, Seq, Stmt, Store
-from tilewright.ir.walk import free_vars, substitute, visit
+from tilewright.ir.walk import accesses, free_vars, loads, statements, substitute
 
 _LANE = Var("lane", i64)  # stands for the variable of any vectorised loop
 
@@ -22,12 +22,14 @@ Access = tuple[bool, frozenset[Expr] | None]
 
 def only_live_lanes_are_read(stmt: Alloc) -> bool:
     """Whether lanes that a masked store leaves out are never read."""
-    accesses = list(_accesses(stmt.buffer, stmt.body, None, ()))
-    masks = {conds for writes, conds in accesses if writes and conds}
-    if len(masks) != 1 or any(conds is None for _, conds in accesses):
+    if not any(isinstance(s, If) for s in statements(stmt.body)):  # no store has a mask
+        return False
+    found = list(_accesses(stmt.buffer, stmt.body, None, ()))
+    masks = {conds for writes, conds in found if writes and conds}
+    if len(masks) != 1 or any(conds is None for _, conds in found):
         return False
     (mask,) = masks
-    return all(writes or (conds is not None and conds >= mask) for writes, conds in accesses)
+    return all(writes or (conds is not None and conds >= mask) for writes, conds in found)
 
 
 def _accesses(
@@ -49,8 +51,8 @@ def _accesses(
     elif isinstance(s, Store):
         if s.buffer == buffer:
             yield True, _mask(s.indices[0], loop, conds)
-        for n in visit(s.value):
-            if isinstance(n, Load) and n.buffer == buffer:
+        for n in loads(s.value):
+            if n.buffer == buffer:
                 yield False, _mask(n.indices[0], loop, conds)
     elif isinstance(s, Let | Eval) and _uses(buffer, s):
         yield False, None
@@ -88,7 +90,7 @@ def _is_lane(index: Expr, var: Var, lanes: int) -> bool:
 
 
 def _uses(buffer: Buffer, s: Stmt) -> bool:
-    return any(isinstance(n, Load | Store) and n.buffer == buffer for n in visit(s))
+    return any(n.buffer == buffer for n in accesses(s))
 
 
 def _parts(cond: Expr) -> list[Expr]:

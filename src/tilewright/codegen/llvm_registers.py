@@ -10,9 +10,9 @@ from __future__ import annotations
 from tilewright.codegen.llvm_expressions import linear_parts
 from tilewright.codegen.llvm_memory import Cells
 from tilewright.codegen.llvm_types import SMALL_FLOATS, Value
-from tilewright.ir.expr import Expr, Load, Var, as_int
+from tilewright.ir.expr import Expr, Var, as_int
 from tilewright.ir.stmt import Alloc, Buffer, Eval, For, If, Let, Stmt, Store
-from tilewright.ir.walk import visit
+from tilewright.ir.walk import loads
 
 MOST_CELLS = 128  # of a buffer; of more the machine keeps some in memory anyway
 
@@ -67,13 +67,11 @@ class _Accesses:
 
     def reads_known(self, e: Expr, lane: For | None) -> bool:
         return all(
-            self.is_known(n.indices[0], lane)
-            for n in visit(e)
-            if isinstance(n, Load) and n.buffer.name == self.buffer.name
+            self.is_known(n.indices[0], lane) for n in loads(e) if n.buffer.name == self.buffer.name
         )
 
     def uses(self, e: Expr) -> bool:
-        return any(isinstance(n, Load) and n.buffer.name == self.buffer.name for n in visit(e))
+        return any(n.buffer.name == self.buffer.name for n in loads(e))
 
     def is_known(self, index: Expr, lane: For | None) -> bool:
         parts: list[tuple[Expr, int]] = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.expr import Const, Expr, Var, as_int, expr
+from tilewright.ir.expr import Const, Expr, Var, expr
 from tilewright.support.node import Node, node
 
 LOOP_KINDS = ("serial", "parallel", "vectorize", "unroll", "thread", "vthread", "pipeline")
@@ -80,7 +80,9 @@ class For(Stmt):
     @property
     def extent(self) -> Expr:
         """How many iterations."""
-        return self.stop if as_int(self.start) == 0 else self.stop - self.start
+        start = self.start
+        is_zero = start.__class__ is Const and start.value == 0  # type: ignore[attr-defined]
+        return self.stop if is_zero else self.stop - start
 
 
 @node(not_children=("var",))

@@ -163,6 +163,8 @@ def replace_buffers(root: N, buffers: Mapping[Buffer, Buffer]) -> N:
 
 def free_vars(root: Node) -> set[Var]:
     """Variables that `root` uses and does not bind."""
+    if root.__class__ is Var:
+        return {root}  # type: ignore[arg-type]
     used: set[Var] = set()
     bound: set[Var] = set()
     stack: list[Any] = [root]
@@ -180,14 +182,43 @@ def free_vars(root: Node) -> set[Var]:
     return used - bound if bound else used
 
 
+def accesses(root: Node) -> list[Load | Store]:
+    """Every load and store below `root`, in program order."""
+    found: list[Load | Store] = []
+    stack: list[Any] = [root]
+    while stack:
+        n = stack.pop()
+        kind = n.__class__
+        if kind is Load or kind is Store:
+            found.append(n)
+        stack += [c for c in n.children()[::-1] if c.__class__ not in _LEAVES]
+    return found
+
+
+def contains(root: Node, *kinds: type[Node]) -> bool:
+    """Whether a node of one of these classes is below `root`, or is it."""
+    stack: list[Any] = [root]
+    while stack:
+        n = stack.pop()
+        if n.__class__ in kinds:
+            return True
+        stack += [c for c in n.children() if c.__class__ not in _LEAVES]
+    return False
+
+
+def reads(root: Node) -> bool:
+    """Whether a load is below `root`, or is it."""
+    return contains(root, Load)
+
+
 def loads(root: Node) -> list[Load]:
     """Every load below `root`."""
-    return [n for n in visit(root) if isinstance(n, Load)]
+    return [n for n in accesses(root) if isinstance(n, Load)]
 
 
 def stores(root: Node) -> list[Store]:
     """Every store below `root`."""
-    return [n for n in visit(root) if isinstance(n, Store)]
+    return [n for n in statements(root) if isinstance(n, Store)]
 
 
 def blocks(root: Node) -> list[Block]:

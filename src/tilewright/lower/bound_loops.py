@@ -28,7 +28,7 @@ from tilewright.ir.expr import (
     minimum,
 )
 from tilewright.ir.stmt import For, Func, If, Seq, Stmt, Store, annotated, annotation
-from tilewright.ir.walk import free_vars, statements, visit
+from tilewright.ir.walk import free_vars, reads, statements
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.partition_loops import BOUNDS, decided
 
@@ -127,7 +127,7 @@ def _bound(part: Expr, var: Var, known: Facts) -> tuple[int, Expr] | None:
     form = known.sum(known.affine(part.b), known.affine(part.a), -1) * sign + more
     rest = Affine({t: c for t, c in form.terms.items() if t != var}, form.const)
     slope = form.terms.get(var, 0)
-    plain = not any(isinstance(n, Load) for n in visit(part))
+    plain = not reads(part)
     if not slope or not plain or any(var in known.variables(t) for t in rest.terms):
         return None
     return slope, known.expr(rest)

@@ -8,7 +8,7 @@ moves it in and cuts it down.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -43,12 +43,18 @@ from tilewright.ir.stmt import (
     Store,
     seq,
 )
-from tilewright.ir.walk import free_vars, rewrite, substitute, visit
+from tilewright.ir.walk import (
+    accesses,
+    free_vars,
+    loads,
+    reads,
+    rewrite,
+    statements,
+    substitute,
+)
 from tilewright.lower.lower_blocks import lower_blocks, parts_of
 from tilewright.support.node import Node
 from tilewright.support.recursion import recursive
-
-_ACCESSES = (Load, Store)  # a tuple: `isinstance` looks into a union for longer
 
 
 def compact_buffers(func: Func) -> Func:
@@ -138,8 +144,8 @@ class _Uses:
         for a in s.axes:
             if a.kind == "reduce":
                 carried |= free_vars(a.value)
-        inside_it = [n for part in (s.init, s.body) if part is not None for n in visit(part)]
-        inner = {n.buffer for n in inside_it if isinstance(n, Alloc)}
+        parts = [part for part in (s.init, s.body) if part is not None]
+        inner = {n.buffer for part in parts for n in statements(part) if isinstance(n, Alloc)}
         for r in s.reads:
             if r.buffer not in inner:
                 access = _Access(substitute(r, values), loops, inside, False, surely, set())
@@ -150,8 +156,8 @@ class _Uses:
                 access = _Access(substitute(r, values), loops, known, True, surely, carried)
                 self.of.setdefault(r.buffer, []).append(access)
         declared = {r.buffer for r in (*s.reads, *s.writes)} | inner
-        for n in inside_it:
-            if isinstance(n, _ACCESSES) and n.buffer not in declared:
+        for n in (n for part in parts for n in accesses(part)):
+            if n.buffer not in declared:
                 whole = Region(n.buffer, (const(0),) * n.buffer.rank, n.buffer.shape)
                 access = _Access(whole, loops, known, isinstance(n, Store), False, carried)
                 self.of.setdefault(n.buffer, []).append(access)
@@ -160,14 +166,13 @@ class _Uses:
         self, parts: Iterable[Node], loops: tuple[For, ...], known: Facts, guarded: bool
     ) -> None:
         """Loads in expressions outside any block."""
-        for n in (n for part in parts for n in visit(part)):
-            if isinstance(n, Load):
-                self.element(n, loops, known, guarded)
+        for n in (n for part in parts for n in loads(part)):
+            self.element(n, loops, known, guarded)
 
     def element(self, n: Load | Store, loops: tuple[For, ...], known: Facts, guarded: bool) -> None:
         """One element; or the whole buffer, where an index is itself loaded."""
         region = Region(n.buffer, n.indices, (const(1),) * n.buffer.rank)
-        if any(isinstance(m, Load) for i in n.indices for m in visit(i)):
+        if any(map(reads, n.indices)):
             region = Region(n.buffer, (const(0),) * n.buffer.rank, n.buffer.shape)
         access = _Access(region, loops, known, isinstance(n, Store), not guarded, set())
         self.of.setdefault(n.buffer, []).append(access)
@@ -432,16 +437,15 @@ def _less(index: Expr, start: Expr) -> Expr:
 
 def _allocate(plans: list[_Plan], body: Stmt) -> Stmt:
     """Allocate around the statements of `body` that use each buffer."""
+    if not plans:
+        return body
+    stmts = list(body.stmts if isinstance(body, Seq) else (body,))
+    named = [{n.buffer for n in accesses(s)} for s in stmts]
     for plan in reversed(plans):
-        stmts = body.stmts if isinstance(body, Seq) else (body,)
-        users = [n for n, s in enumerate(stmts) if plan.buffer in _named(s)]
+        users = [n for n, of in enumerate(named) if plan.buffer in of]
         if not users:
             continue  # the nest of an init, whose loops have the names of those they stand for
-        first, last = users[0], users[-1] + 1
-        inside = Alloc(plan.buffer, seq(*stmts[first:last]))
-        body = seq(*stmts[:first], inside, *stmts[last:])
-    return body
-
-
-def _named(stmt: Stmt) -> Iterator[Buffer]:
-    return (n.buffer for n in visit(stmt) if isinstance(n, _ACCESSES))
+        inside = slice(users[0], users[-1] + 1)
+        stmts[inside] = [Alloc(plan.buffer, seq(*stmts[inside]))]
+        named[inside] = [set[Buffer]().union(*named[inside])]
+    return seq(*stmts)

@@ -15,7 +15,16 @@ from tilewright.arith.simplify import Facts, let_range, loop_range
 from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Binary, Call, Cast, Const, Expr, Load, Select, Var, as_int, const
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, annotated, seq
-from tilewright.ir.walk import fresh, names, statements, substitute, visit
+from tilewright.ir.walk import (
+    accesses,
+    contains,
+    fresh,
+    names,
+    reads,
+    statements,
+    substitute,
+    visit,
+)
 from tilewright.lower.lanes import FIRST_LANE_RUNS, is_lane_reduction
 from tilewright.support.recursion import recursive
 from tilewright.target.target import Target
@@ -123,7 +132,7 @@ class _Legalize:
         """Whether the machine has masked loads and stores for what the loop touches."""
         if self.machine.has("avx512vl", "avx512bw"):
             return True
-        touched = {n.buffer.dtype.bits for n in visit(s.body) if isinstance(n, Load | Store)}
+        touched = {n.buffer.dtype.bits for n in accesses(s.body)}
         return self.machine.has("avx") and touched <= {32, 64}
 
 
@@ -168,11 +177,7 @@ def _widest(s: For) -> int:
         if isinstance(e, Select):
             again(e.then)
             again(e.other)
-        elif (
-            isinstance(e, Cast)
-            and e.a.dtype is i64
-            and not any(isinstance(n, Load) for n in visit(e.a))
-        ):
+        elif isinstance(e, Cast) and e.a.dtype is i64 and not reads(e.a):
             return
         elif not (isinstance(e, Binary) and e.dtype.is_bool):
             for c in e.children():
@@ -213,7 +218,9 @@ def _can_run_in_lanes(loop: For) -> bool:
             free = s.buffer in inner or varies(s.indices[0]) or not varies(s.value)
             if not free and not is_lane_reduction(s):
                 return False
-            return not any(isinstance(n, Call) and n.name not in VALUES for n in visit(s.value))
+            return not contains(s.value, Call) or not any(
+                isinstance(n, Call) and n.name not in VALUES for n in visit(s.value)
+            )
         if isinstance(s, Eval):
             return False
         if isinstance(s, If):

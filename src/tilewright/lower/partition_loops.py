@@ -33,7 +33,7 @@ from tilewright.ir.expr import (
     minimum,
 )
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, seq
-from tilewright.ir.walk import free_vars, fresh, replace_buffers, visit
+from tilewright.ir.walk import contains, free_vars, fresh, reads, replace_buffers, visit
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.support.record import record
 
@@ -108,8 +108,7 @@ class _Partition:
             inside = self.guards(s.body)
             found = [_Guard(g.cond, (s, *g.loops), g.vars, g.under) for g in inside]
         elif isinstance(s, Store | Eval):
-            parts = list(visit(s.value))
-            for n in parts if any(n.__class__ is Select for n in parts) else ():
+            for n in visit(s.value) if contains(s.value, Select) else ():
                 if isinstance(n, Select) and _reads(n):
                     found.append(_Guard(n.cond, (), frozenset(free_vars(n.cond))))
                 elif isinstance(n, Load):  # places that are folded back at the ends
@@ -439,7 +438,7 @@ def _form(part: Expr, known: Facts) -> Affine | None:
     """What is ≥ 0 where a comparison of whole numbers holds; None for what is no such thing."""
     if not isinstance(part, Binary) or part.op not in BOUNDS or part.a.dtype is not i64:
         return None
-    if any(isinstance(n, Load) for n in visit(part)):
+    if reads(part):
         return None
     sign, more = BOUNDS[part.op]
     return known.sum(known.affine(part.b), known.affine(part.a), -1) * sign + more
@@ -462,7 +461,7 @@ def _least(form: Affine, var: Var, inner: frozenset[Var], known: Facts) -> Affin
 
 
 def _reads(e: Select) -> bool:
-    return any(isinstance(n, Load) for side in (e.then, e.other) for n in visit(side))
+    return reads(e.then) or reads(e.other)
 
 
 def decided(e: Any, known: Facts) -> Any:

@@ -13,7 +13,7 @@ from tilewright.arith.region import touched
 from tilewright.arith.simplify import Facts
 from tilewright.ir.expr import Call, Const, Expr, Load, Var
 from tilewright.ir.stmt import Alloc, Block, Buffer, For, Func, If, Region, Seq, Stmt, Store, seq
-from tilewright.ir.walk import fresh, statements, visit
+from tilewright.ir.walk import fresh, loads, reads, statements
 from tilewright.schedule import locate
 from tilewright.schedule.domain import conditions, ranges_at
 from tilewright.schedule.locate import Path, refuse, the_block
@@ -40,10 +40,9 @@ def reads_of(body: Stmt, own: Collection[Buffer]) -> tuple[Region, ...]:
     """
     found: dict[Region, None] = {}
     anywhere: set[Buffer] = set()
-    for n in visit(body):
-        if n.__class__ is Load and n.buffer not in own:  # type: ignore[attr-defined]
-            assert isinstance(n, Load)
-            if any(m.__class__ is Load for i in n.indices for m in visit(i)):
+    for n in loads(body):
+        if n.buffer not in own:
+            if any(map(reads, n.indices)):
                 found[whole(n.buffer)] = None
                 anywhere.add(n.buffer)
             else:
@@ -127,7 +126,7 @@ def plain_use(func: Func, buffer: Buffer) -> Stmt | None:
             continue
         if kind is not For and kind is not Seq and kind is not Alloc:
             parts = [c for c in stmt.children() if not isinstance(c, Stmt)]
-            if any(isinstance(n, Load) and n.buffer == buffer for p in parts for n in visit(p)):
+            if any(n.buffer == buffer for p in parts for n in loads(p)):
                 return stmt
         stack.extend(locate.inner(stmt))
     return None

@@ -83,7 +83,8 @@ def drive(
     """`stmt` with loop variables replaced by `values`, done only where `condition` holds.
 
     `around`: the loops and blocks that `stmt` will stand in. Blocks take the condition into their
-    guard; plain statements get an If. Guards that hold anyway are dropped.
+    guard; plain statements get an If. Guards that hold anyway are dropped: those that change, and
+    without `values`, where loops around run less far, all.
     """
     return _Drive(values, condition).run(stmt, Facts(ranges_at(func, around)))
 
@@ -125,7 +126,9 @@ class _Drive:
         axes = tuple([self.axis(a, known) for a in block.axes])
         old = None if block.where is None else substitute(block.where, self.values)
         where = old if self.condition is None else conjunction([*conditions(old), self.condition])
-        return block.replace(axes=axes, where=guard(where, known))
+        if where is not block.where or not self.values:  # else it is asked no more than before
+            where = guard(where, known)
+        return block.replace(axes=axes, where=where)
 
     def axis(self, axis: Axis, known: Facts) -> Axis:
         value = self.expr(axis.value, known)

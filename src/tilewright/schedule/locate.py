@@ -100,7 +100,7 @@ class Catalogue:
         self.loops: dict[str, int] = {}  # positions
         self.blocks: dict[str, int] = {}
         self.allocs: dict[str, int] = {}
-        self.variables = {p.name for p in func.params if isinstance(p, Var)}
+        self._variables: frozenset[str] | None = None
         stack: list[tuple[Any, int]] = [(func.body, -1)]
         while stack:
             stmt, parent = stack.pop()
@@ -111,18 +111,14 @@ class Catalogue:
             self.parents.append(parent)
             if kind is For:
                 self.loops[stmt.var.name] = at
-                self.variables.add(stmt.var.name)
                 stack.append((stmt.body, at))
                 continue
             if kind is Block:
                 self.blocks[stmt.name] = at
-                self.variables.update([axis.var.name for axis in stmt.axes])
                 if stmt.init is None and stmt.body.__class__ is Store:
                     continue  # most blocks hold nothing else
             elif kind is Alloc:
                 self.allocs[stmt.buffer.name] = at
-            elif kind is Let:
-                self.variables.add(stmt.var.name)
             stack += [(held, at) for held in reversed(inner(stmt))]
 
     def remarked(self, loop: str, new: For) -> Catalogue:
@@ -131,7 +127,7 @@ class Catalogue:
         made = Catalogue.__new__(Catalogue)
         made.stmts, made.parents = self.stmts.copy(), self.parents
         made.loops, made.blocks, made.allocs = self.loops, self.blocks, self.allocs
-        made.variables = self.variables
+        made._variables = self._variables
         at, stmt = self.loops[loop], new
         made.stmts[at] = new
         while (parent := self.parents[at]) >= 0:
@@ -141,6 +137,34 @@ class Catalogue:
             at = parent
         made.func = Func(self.func.name, self.func.params, stmt, self.func.annotations)
         return made
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Every name of a variable: sizes, loops, axes and lets."""
+        if self._variables is None:
+            found = {p.name for p in self.func.params if isinstance(p, Var)}
+            found.update(self.loops)
+            for stmt in self.stmts:
+                if stmt.__class__ is Block:
+                    found.update([axis.var.name for axis in stmt.axes])  # type: ignore[attr-defined]
+                elif isinstance(stmt, Let):
+                    found.add(stmt.var.name)
+            self._variables = frozenset(found)
+        return self._variables
+
+    def loop(self, name: str) -> For:
+        """The loop called `name`."""
+        if name not in self.loops:
+            why = _unknown("loop", name, tuple(self.loops))
+            raise refuse("P0", self.func, None, why, "s.loops() lists the loops")
+        return self.stmts[self.loops[name]]  # type: ignore[return-value]
+
+    def block(self, name: str) -> Block:
+        """The block called `name`."""
+        if name not in self.blocks:
+            why = _unknown("block", name, tuple(self.blocks))
+            raise refuse("P0", self.func, None, why, "s.blocks() lists the blocks")
+        return self.stmts[self.blocks[name]]  # type: ignore[return-value]
 
     def path(self, at: int) -> Path:
         """The path to the statement at a position."""
@@ -184,18 +208,14 @@ def inner(stmt: Stmt) -> tuple[Stmt, ...]:
 def loop_path(func: Func, name: str) -> Path:
     """The path to the loop called `name`. Its last element is the For."""
     known = catalogue(func)
-    if name not in known.loops:
-        why = _unknown("loop", name, tuple(known.loops))
-        raise refuse("P0", func, None, why, "s.loops() lists the loops")
+    known.loop(name)
     return known.path(known.loops[name])
 
 
 def block_path(func: Func, name: str) -> Path:
     """The path to the block called `name`. Its last element is the Block."""
     known = catalogue(func)
-    if name not in known.blocks:
-        why = _unknown("block", name, tuple(known.blocks))
-        raise refuse("P0", func, None, why, "s.blocks() lists the blocks")
+    known.block(name)
     return known.path(known.blocks[name])
 
 
@@ -215,12 +235,12 @@ def the_block(path: Path) -> Block:
 
 def find_loop(func: Func, name: str) -> For:
     """The loop called `name`."""
-    return the_loop(loop_path(func, name))
+    return catalogue(func).loop(name)
 
 
 def find_block(func: Func, name: str) -> Block:
     """The block called `name`."""
-    return the_block(block_path(func, name))
+    return catalogue(func).block(name)
 
 
 def find_buffer(func: Func, name: str) -> Buffer:
@@ -366,13 +386,13 @@ def _put(parent: Stmt, old: Stmt, new: Stmt | None) -> Stmt | None:
         kept = [new if s is old else s for s in parent.stmts]
         left = [s for s in kept if s is not None]
         return seq(*left) if left else None
-    if isinstance(parent, For | Alloc | Let):
-        if new is None:
-            return None
-        if isinstance(parent, For):
-            p = parent
-            return For(p.var, p.start, p.stop, p.kind, new, p.thread, p.annotations)
-        return parent.replace(body=new)
+    if isinstance(parent, For):
+        p = parent
+        return new and For(p.var, p.start, p.stop, p.kind, new, p.thread, p.annotations)
+    if isinstance(parent, Alloc):
+        return new and Alloc(parent.buffer, new)
+    if isinstance(parent, Let):
+        return new and parent.replace(body=new)
     if isinstance(parent, If):
         if parent.then is old:
             return parent.replace(then=new if new is not None else Seq(()))
@@ -431,16 +451,13 @@ def map_blocks(stmt: S, change: Callable[[Block], Stmt]) -> S:
 
 def map_inner(stmt: S, change: Callable[[Any], Any]) -> S:
     """`stmt` with each statement directly inside changed."""
-
-    def child(c: Any) -> Any:
-        return change(c) if isinstance(c, Stmt) else c
-
-    if isinstance(stmt, Store):
+    kind = stmt.__class__
+    if kind is Store:
         return stmt
-    if isinstance(stmt, For | Alloc):  # the most frequent: nothing else to visit
-        body = change(stmt.body)
-        return stmt if body is stmt.body else stmt.replace(body=body)
-    return stmt.map_children(child)
+    if kind is For or kind is Alloc:  # the most frequent: nothing else to visit
+        body = change(stmt.body)  # type: ignore[attr-defined]
+        return stmt if body is stmt.body else stmt.replace(body=body)  # type: ignore[attr-defined]
+    return stmt.map_children(lambda c: change(c) if isinstance(c, Stmt) else c)
 
 
 # Names -----------------------------------------------------------------------
