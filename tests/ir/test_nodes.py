@@ -36,11 +36,14 @@ from tilewright.ir.expr import (
 from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import Buffer, Eval, For, Seq, Store, annotated, annotation, loop, seq
 from tilewright.ir.walk import (
+    accesses,
     blocks,
+    contains,
     free_vars,
     fresh,
     loads,
     names,
+    reads,
     replace_buffers,
     rewrite,
     statements,
@@ -91,6 +94,19 @@ def test_an_unchanged_child_keeps_the_node() -> None:
     assert substitute(FUNC, {Var("absent"): const(1)}) is FUNC
     changed = stmt.map_children(lambda c: J if c is I else c)
     assert changed.indices == (J, J) and changed.value is stmt.value
+
+
+def test_what_is_asked_of_a_tree_is_what_a_visit_of_all_of_it_finds() -> None:
+    place = Load(A, (J, I)).astype("i64")
+    nested = Store(A, (I, place), Load(A, (I, J)) + Load(A, (J, place)))
+    for tree in (FUNC, seq(nested, loop("i", 4, nested)), nested.value, I, const(1)):
+        every = list(visit(tree))
+        assert accesses(tree) == [n for n in every if isinstance(n, Load | Store)]
+        assert loads(tree) == [n for n in every if isinstance(n, Load)]
+        assert stores(tree) == [n for n in every if isinstance(n, Store)]
+        assert reads(tree) == bool(loads(tree))
+        for kind in (For, Load, Binary, Select):
+            assert contains(tree, kind, Eval) == any(isinstance(n, kind) for n in every)
 
 
 def test_replace_and_unknown_fields() -> None:

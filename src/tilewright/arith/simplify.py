@@ -140,6 +140,7 @@ class Facts(Forms):
     def __init__(self, ranges: Ranges, parent: Facts | None = None) -> None:
         super().__init__(ranges, parent)
         self._values: dict[int, tuple[Expr, Expr]] = {}
+        self._chains: dict[int, tuple[Expr, Expr]] = {}  # of and, or
 
     def simplify(self, e: Expr) -> Expr:
         """`e` in its canonical shape."""
@@ -249,6 +250,7 @@ class Facts(Forms):
         self._ends.clear()
         self._memo.clear()
         self._whole.clear()
+        self._chains.clear()
 
     # ---- conditions
 
@@ -261,7 +263,10 @@ class Facts(Forms):
                     return e if found == e else found
                 return self._node(e)
             if e.op is _AND or e.op is _OR:
-                return self._connective(e)
+                found = self._chains.get(id(e))
+                if found is None:  # loops around one another ask the same of what is inside them
+                    found = self._chains[id(e)] = e, self._connective(e)
+                return found[1]
         elif isinstance(e, Unary) and e.op is _NOT:
             a = self.condition(e.a)
             if isinstance(a, Binary) and a.op in COMPARISONS and a.a.dtype is i64:

@@ -28,7 +28,7 @@ class Region:
         self.lines: Lines = []
         self.hoist: Lines = []
         self.known: dict[str, str] = {}  # instruction → value
-        self.places: dict[Any, Any] = {}  # what `llvm_memory` found here, addresses and loads
+        self.places: dict[Any, Any] = {}  # what `llvm_memory` found here: addresses, loads, splats
         self.writes: set[str] | None = None
 
 

@@ -536,8 +536,13 @@ def spread(b: Builder, value: Value, lanes: int) -> Value:
         return value
     if value.const is not None:
         return constant(value.const, value.dtype, lanes)
-    bits = None if value.bits is None else splat(b, memory(value.dtype), value.bits, lanes)
-    return Value(splat(b, register(value.dtype), value.text, lanes), value.dtype, lanes, bits=bits)
+    known = b.regions[-1].places  # rounds of unrolled loops ask again and again
+    found = known.get((value, lanes))
+    if found is None:
+        bits = None if value.bits is None else splat(b, memory(value.dtype), value.bits, lanes)
+        text = splat(b, register(value.dtype), value.text, lanes)
+        found = known[value, lanes] = Value(text, value.dtype, lanes, bits=bits)
+    return found
 
 
 def _only_lane(mask: str) -> int | None:

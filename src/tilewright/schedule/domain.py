@@ -102,14 +102,15 @@ class _Drive:
         if kind is Block:
             return self.block(stmt, known)
         if kind is For:
-            made = stmt.replace(
-                start=self.expr(stmt.start, known), stop=self.expr(stmt.stop, known)
-            )
-            return made.replace(body=self.run(stmt.body, known.bind(made.var, *loop_range(made))))
+            start, stop = self.expr(stmt.start, known), self.expr(stmt.stop, known)
+            same = start is stmt.start and stop is stmt.stop
+            made = stmt if same else stmt.replace(start=start, stop=stop)
+            body = self.run(stmt.body, known.bind(made.var, *loop_range(made)))
+            return made if body is made.body else made.replace(body=body)
         if kind is Seq:
             return Seq(tuple([self.run(s, known) for s in stmt.stmts]))
         if kind is Alloc:
-            return stmt.replace(body=self.run(stmt.body, known))
+            return Alloc(stmt.buffer, self.run(stmt.body, known))
         if self.condition is None:
             return self.plain(stmt, known)
         return If(self.condition, _Drive(self.values, None).plain(stmt, known))
@@ -128,7 +129,8 @@ class _Drive:
         where = old if self.condition is None else conjunction([*conditions(old), self.condition])
         if where is not block.where or not self.values:  # else it is asked no more than before
             where = guard(where, known)
-        return block.replace(axes=axes, where=where)
+        same = where is block.where and all(a is b for a, b in zip(axes, block.axes, strict=True))
+        return block if same else block.replace(axes=axes, where=where)
 
     def axis(self, axis: Axis, known: Facts) -> Axis:
         value = self.expr(axis.value, known)
