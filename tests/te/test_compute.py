@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright import te
+from tilewright.ir.expr import Expr
 from tilewright.ir.interp import run
 from tilewright.ir.stmt import Alloc, Block
 from tilewright.ir.walk import blocks
@@ -102,3 +103,18 @@ def test_a_wrong_number_of_indices_is_refused():
     A = te.placeholder((4, 4), name="A")
     with pytest.raises(IndexError, match="'A' has 2 dimensions, indexed with 1"):
         te.compute((4,), lambda i: A[i])
+
+
+def test_what_a_value_names_twice_is_looked_at_once() -> None:
+    x = te.placeholder((8,), "f32", "X")
+
+    def doubled(i: Expr) -> Expr:
+        value = x[i]
+        for _ in range(60):  # written out, 2^60 reads
+            value = value + value
+        return value
+
+    f = te.func("doubled", [x], [te.compute((8,), doubled, "Y")])
+    (block,) = blocks(f)
+    assert [r.buffer.name for r in block.reads] == ["X"]
+    assert [v.name for v in f.buffers] == ["X", "Y"]

@@ -6,7 +6,7 @@ node, so a pass is a plain function and not a visitor class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from tilewright.ir.expr import (
@@ -58,6 +58,21 @@ def visit(root: Node) -> Iterator[Node]:
         below = current.children()
         if below:
             stack.extend(below[::-1])
+
+
+def distinct(roots: Iterable[Node]) -> Iterator[Node]:
+    """Every node below and including `roots`, parents first, in the order of first appearance: one
+    that stands in several places comes once, and what is below it."""
+    stack: list[Any] = [*roots][::-1]
+    seen: set[int] = set()
+    while stack:
+        current = stack.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        if current.__class__ not in _LEAVES:
+            stack.extend(current.children()[::-1])
 
 
 def rewrite(root: N, kinds: tuple[type[Node], ...], change: Callable[[Any], Any]) -> N:
@@ -167,15 +182,17 @@ def free_vars(root: Node) -> set[Var]:
         return {root}  # type: ignore[arg-type]
     used: set[Var] = set()
     bound: set[Var] = set()
+    seen: set[int] = set()  # a node that stands in several places
     stack: list[Any] = [root]
     while stack:
         n = stack.pop()
         kind = n.__class__
-        if kind is Const:
+        if kind is Const or id(n) in seen:
             continue
         if kind is Var or isinstance(n, Var):
             used.add(n)
             continue
+        seen.add(id(n))
         if kind in _BINDERS:
             bound.add(n.var)
         stack += n.children()

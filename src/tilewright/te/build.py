@@ -13,7 +13,7 @@ from typing import Any
 from tilewright.arith.simplify import Facts
 from tilewright.ir.expr import Binary, Const, Expr, Load, Var, const
 from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, For, Func, Let, Region, Stmt, Store, seq
-from tilewright.ir.walk import free_vars, fresh, refold, visit
+from tilewright.ir.walk import distinct, free_vars, fresh, refold, visit
 from tilewright.support.errors import CompileError
 from tilewright.support.recursion import recursive
 from tilewright.te.reduce import Reduce, identity_of
@@ -199,19 +199,22 @@ class _Builder:
     def loads(self, value: Expr, values: dict[Any, Expr]) -> Expr:
         """`value` with axes replaced and tensor reads turned into loads."""
 
-        shared: dict[int, Load] = {}  # what the value names in several places stays one load
+        shared: dict[int, Expr] = {}  # what the value names in several places stays one
 
         @recursive
         def go(again: Any, n: Any) -> Any:
+            if n.__class__ is Const:
+                return n
             if isinstance(n, Var):
                 return values.get(n, n)
-            if n.__class__ is Read:
-                found = shared.get(id(n))
-                if found is None:
+            found = shared.get(id(n))
+            if found is None:
+                if n.__class__ is Read:
                     found = Load(self.buffer(n.tensor), tuple([again(i) for i in n.indices]))
-                    shared[id(n)] = found
-                return found
-            return refold(n, n.map_children(again))
+                else:
+                    found = refold(n, n.map_children(again))
+                shared[id(n)] = found
+            return found
 
         return go(value)
 
@@ -319,7 +322,7 @@ def _regions(body: Stmt, skip: set[Buffer]) -> tuple[Region, ...]:
     itself loaded.
     """
     found: dict[Region, None] = {}
-    for n in visit(body):
+    for n in distinct([body]):
         if isinstance(n, Load) and n.buffer not in skip:
             gathers = any(isinstance(m, Load) for i in n.indices for m in visit(i))
             one = (const(1),) * n.buffer.rank

@@ -23,6 +23,7 @@ from tilewright.ir.expr import (
     select,
     unary,
 )
+from tilewright.ir.walk import distinct
 from tilewright.support.node import node
 from tilewright.support.recursion import recursive
 from tilewright.te.tensor import Compute, Read, ReduceAxis, Shape, Tensor
@@ -160,6 +161,8 @@ def lift_reductions(name: str, axes: tuple[Var, ...], extents: Shape, values: Va
     axes.
     """
     if [v.__class__ for v in values] == [Reduce] * len(values) and _same_reduction(values):
+        return values
+    if Reduce not in {n.__class__ for n in distinct(values)}:
         return values
     lifted: dict[tuple[int, tuple[Expr, ...]], tuple[Tensor, ...]] = {}
 

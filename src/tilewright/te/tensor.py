@@ -14,6 +14,7 @@ from tilewright.ir.dtype import DType, i64
 from tilewright.ir.dtype import dtype as to_dtype
 from tilewright.ir.expr import Expr, Var, expr
 from tilewright.ir.stmt import Annotations, Buffer, Stmt
+from tilewright.ir.walk import distinct
 from tilewright.support.node import node
 
 Shape = tuple[Expr, ...]
@@ -154,14 +155,7 @@ class Extern(Operation):
 
 def tensors_in(values: Sequence[Expr]) -> tuple[Tensor, ...]:
     """The tensors that expressions read, in order of first appearance."""
-    found: dict[Tensor, None] = {}
-    stack: list[Any] = list(reversed(values))
-    while stack:
-        current = stack.pop()
-        if current.__class__ is Read:
-            found[current.tensor] = None
-        stack.extend(reversed(current.children()))
-    return tuple(found)
+    return tuple(dict.fromkeys([n.tensor for n in distinct(values) if isinstance(n, Read)]))
 
 
 def shape_of(shape: Any) -> Shape:
