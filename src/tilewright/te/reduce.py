@@ -83,14 +83,12 @@ def reducer(
     """
 
     def of_values(accumulators: Values, values: Values) -> Values:
-        many = len(values) > 1
-        made = combine(accumulators, values) if many else combine(accumulators[0], values[0])
-        return tuple(
-            expr(m, v.dtype) for m, v in zip(made if many else (made,), values, strict=True)
-        )
+        one = len(values) == 1
+        made = (combine(accumulators[0], values[0]),) if one else combine(accumulators, values)
+        return tuple(expr(m, v.dtype) for m, v in zip(made, values, strict=True))
 
     def of_types(dtypes: tuple[DType, ...]) -> Values:
-        made = identity(dtypes) if len(dtypes) > 1 else (identity(dtypes[0]),)
+        made = (identity(dtypes[0]),) if len(dtypes) == 1 else identity(dtypes)
         return tuple(expr(m, d) for m, d in zip(made, dtypes, strict=True))
 
     made = Reducer(name, of_values, of_types)

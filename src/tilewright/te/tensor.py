@@ -8,7 +8,7 @@ so a computation is one expression over named axes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.ir.dtype import DType, i64
 from tilewright.ir.dtype import dtype as to_dtype
@@ -18,6 +18,7 @@ from tilewright.ir.walk import distinct
 from tilewright.support.node import node
 
 Shape = tuple[Expr, ...]
+A = TypeVar("A", bound="ComputeAxis")
 
 
 class Tensor:
@@ -70,7 +71,7 @@ class ComputeAxis(Var):
 
     __slots__ = ()
 
-    def __new__(cls, name: str, *_: Any) -> ComputeAxis:
+    def __new__(cls: type[A], name: str, *_: Any) -> A:
         made = object.__new__(cls)
         for field, value in (("name", name), ("dtype", i64)):
             setattr(made, field, value)
