@@ -76,14 +76,6 @@ class Arithmetic:
                 return None
         return Arithmetic(e, names) if names else None
 
-    def form(self, into: Expressions, e: Binary) -> Linear:
-        """The form with what the variables are now."""
-        now = into.lanes, self.now(into.env)
-        found = self.forms.get(now)
-        if found is None:
-            found = self.forms[now] = into.linear(e)
-        return found
-
 
 class Expressions:
     """Evaluates expressions into a Builder."""
@@ -121,13 +113,19 @@ class Expressions:
             known: Any = self.env[e.name]
             return known if known.__class__ is Linear else _term(known)
         if e.__class__ is Select:
-            return self.chosen(e) or _term(self.plain(e))
+            return self.chosen(e) or _term(self.eval(e))
         if e.__class__ is not Binary or e.op not in _LINEAR:
-            return _term(self.plain(e))
+            return _term(self.eval(e))
         known = self.arithmetics.get(id(e), _UNSEEN)
         if known is _UNSEEN:
             known = self.arithmetics[id(e)] = Arithmetic.of(e)
-        return self.linear(e) if known is None else known.form(self, e)
+        if known is None:
+            return self.linear(e)
+        now = self.lanes, known.now(self.env)
+        found = known.forms.get(now)
+        if found is None:
+            found = known.forms[now] = self.linear(e)
+        return found
 
     def linear(self, e: Binary) -> Linear:
         """As `index`, of a sum, product, quotient or remainder."""
@@ -203,13 +201,9 @@ class Expressions:
 
     def eval(self, e: Any) -> Value:
         """The value of any expression."""
-        if e.dtype is i64 and (e.__class__ is Var or (e.__class__ is Binary and e.op in _LINEAR)):
-            return self.index(e).value(self.b, self.lanes)
-        return self.plain(e)
-
-    def plain(self, e: Any) -> Value:
-        """The value of an expression that is not linear."""
         kind = e.__class__
+        if e.dtype is i64 and (kind is Var or (kind is Binary and e.op in _LINEAR)):
+            return self.index(e).value(self.b, self.lanes)
         if kind is Const:
             return constant(e.value, e.dtype)
         if kind is Var:
@@ -217,29 +211,21 @@ class Expressions:
             return known if known.__class__ is Value else known.value(self.b, self.lanes)
         found = self.evaluated.get(e)
         if found is None:
-            found = self.evaluated[e] = self.composed(e)
+            found = self.evaluated[e] = getattr(self, _METHODS[kind])(e)
         return found
 
-    def composed(self, e: Any) -> Value:
-        """The value of an expression of others, or of a load."""
-        kind = e.__class__
-        if kind is Load:
-            return self.load(e)
-        if kind is Binary:
-            if e.op in COMPARISONS and e.a.dtype is i64:
-                return self.compare(e)
-            if e.op is BinaryOp.logical_and or e.op is BinaryOp.logical_or:
-                return self.logical(e)
-            return self.arithmetic(e.op, self.eval(e.a), self.eval(e.b))
-        if kind is Unary:
-            return self.ops.unary(e.op, self.eval(e.a))
-        if kind is Cast:
-            return self.convert.cast(self.eval(e.a), e.dtype)
-        if kind is Select:
-            return self.select(e)
-        if kind is Call:
-            return self.call(e)
-        raise TypeError(f"{kind.__name__} is no expression")
+    def binary(self, e: Binary) -> Value:
+        if e.op in COMPARISONS and e.a.dtype is i64:
+            return self.compare(e)
+        if e.op is BinaryOp.logical_and or e.op is BinaryOp.logical_or:
+            return self.logical(e)
+        return self.arithmetic(e.op, self.eval(e.a), self.eval(e.b))
+
+    def unary(self, e: Unary) -> Value:
+        return self.ops.unary(e.op, self.eval(e.a))
+
+    def cast(self, e: Cast) -> Value:
+        return self.convert.cast(self.eval(e.a), e.dtype)
 
     def arithmetic(self, op: BinaryOp, a: Value, b: Value) -> Value:
         """`a op b`, spread over lanes if one of them varies; constants fold."""
@@ -307,7 +293,8 @@ class Expressions:
         return self.ops.binary(op, each, spread(self.b, short, self.lanes))
 
     def load(self, e: Load) -> Value:
-        index = self.place(e.buffer, e.indices[0])
+        where = e.indices[0]
+        index = self.place(e.buffer, where) if self.lane_buffers else self.index(where)
         if self.mask is None:
             return self.memory.load(e.buffer, index, self.lanes, None)
         private = e.buffer.name in self.memory.private
@@ -410,6 +397,16 @@ class Expressions:
             elif isinstance(n, Load) and n.buffer.name in self.lane_buffers:
                 return True
         return False
+
+
+_METHODS: dict[type, str] = {  # by name: definitions of functions select in their own way
+    Load: "load",
+    Binary: "binary",
+    Unary: "unary",
+    Cast: "cast",
+    Select: "select",
+    Call: "call",
+}
 
 
 def read_anyway(e: Expr) -> set[Load]:

@@ -122,6 +122,17 @@ def _filled(template: str, dtype: DType, lanes: int) -> tuple[str, str]:
     return text, f"declare {kind} {name}({', '.join(types)})"
 
 
+@functools.cache
+def _plain(op: BinaryOp, dtype: DType, lanes: int) -> tuple[str, str, DType] | None:
+    """An operator that is no more than a line of the table, as most are: that line, its
+    declaration, and the dtype of its result."""
+    template = BINARY.get((op, dtype.kind))
+    rounds = dtype.name in SMALL_FLOATS and op not in EXACT
+    if template is None or rounds or (op, dtype.kind) in SPECIAL:
+        return None
+    return *_filled(template, dtype, lanes), bool_ if op in COMPARISONS else dtype
+
+
 class Operators:
     """Operators written into `builder`."""
 
@@ -131,6 +142,12 @@ class Operators:
     def binary(self, op: BinaryOp, a: Value, b: Value) -> Value:
         """`a op b` for two values of one dtype and one number of lanes."""
         dtype, lanes = a.dtype, a.lanes
+        plain = _plain(op, dtype, lanes)
+        if plain is not None:
+            filled, declaration, of = plain
+            if declaration:
+                self.b.declarations.add(declaration)
+            return Value(self.b.pure(filled.format(a.text, b.text), a.text, b.text), of, lanes)
         special = SPECIAL.get((op, dtype.kind))
         if special is not None:
             return special(self, a, b)

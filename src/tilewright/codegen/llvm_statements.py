@@ -30,7 +30,7 @@ from tilewright.codegen.llvm_types import (
     vector_constant,
 )
 from tilewright.ir.dtype import bool_, i64
-from tilewright.ir.expr import BinaryOp, Call, Expr, as_int
+from tilewright.ir.expr import BinaryOp, Call, Const, Expr, as_int
 from tilewright.ir.stmt import Alloc, Eval, For, If, Let, Seq, Stmt, Store, annotation
 from tilewright.ir.walk import statements
 from tilewright.lower.lanes import FIRST_LANE_RUNS, lane_reduction
@@ -49,7 +49,9 @@ class Statements(Expressions):
         self.scratch_bytes = 0
         self.scratch_used = 0
         self.first_lane = False  # the first lane satisfies every condition of the vectorised loop
-        self.lanes_of: dict[int, tuple[For, int, bool]] = {}  # see `vectorize`, by identity
+        # by identity: loops with numbers for ends, where they start, and how many rounds they have
+        self.unrolled: dict[int, tuple[For, Linear, int]] = {}
+        self.lanes_of: dict[int, tuple[For, int, bool, Linear | None]] = {}  # see `vectorize`
         self.numbers: dict[tuple[int, int], Linear] = {}  # by value, and lanes if it varies
         self.written: dict[int, tuple[For, set[str], bool]] = {}  # by identity of the loop
         self.as_values: dict[int, tuple[Alloc, Cells | None]] = {}  # likewise
@@ -100,12 +102,17 @@ class Statements(Expressions):
                 f"target '{self.target.kind}' has no threads of that kind",
                 remedy="mark the loop parallel instead",
             )
+        known = self.unrolled.get(id(stmt))
+        if known is not None:  # as mostly, within unrolled loops
+            return self.unroll(*known)
         start, stop = self.index(stmt.start), self.index(stmt.stop)
         extent = stop.plus(start, -1)
         count = extent.constant if extent is not None and extent.is_constant else None
         if count is not None and count <= 0:
             return None
         if count == 1 or (count is not None and stmt.kind in ("unroll", "vectorize")):
+            if stmt.start.__class__ is Const and stmt.stop.__class__ is Const:
+                self.unrolled[id(stmt)] = stmt, start, count
             return self.unroll(stmt, start, count)
         written, innermost = self.stored_in(stmt)
         for name in written:
@@ -264,14 +271,16 @@ class Statements(Expressions):
             extent, first_runs = as_int(stmt.extent), bool(annotation(stmt, FIRST_LANE_RUNS))
             if extent is None:
                 raise InternalFault(f"vectorised loop '{stmt.name}' has no constant extent")
-            known = self.lanes_of[id(stmt)] = stmt, extent, first_runs
-        _, count, first_runs = known
-        start = self.index(stmt.start)
+            fixed = stmt.start.__class__ is Const
+            form = self.moved(self.index(stmt.start), 0, extent) if fixed else None
+            known = self.lanes_of[id(stmt)] = stmt, extent, first_runs, form
+        _, count, first_runs, form = known
         if count <= 1:
-            return self.unroll(stmt, start, count)
+            return self.unroll(stmt, self.index(stmt.start), count)
+        form = form or self.moved(self.index(stmt.start), 0, count)
         self.lanes, outside = count, self.lane_buffers
         self.first_lane, self.lane_buffers = first_runs, set()
-        self.env[stmt.var.name] = self.moved(start, 0, count)
+        self.env[stmt.var.name] = form
         self.run(stmt.body)
         self.lanes, self.lane_buffers, self.first_lane = 0, outside, False
         return None
@@ -366,7 +375,8 @@ class Statements(Expressions):
         return max([as_int(n.extent) or 0 for n in loops], default=0)
 
     def store(self, stmt: Store) -> None:
-        index = self.place(stmt.buffer, stmt.indices[0])
+        where = stmt.indices[0]
+        index = self.place(stmt.buffer, where) if self.lane_buffers else self.index(where)
         if index.is_uniform and self.lanes and self.varies(stmt.value):
             return self.reduce_lanes(stmt, index)
         value = self.eval(stmt.value)

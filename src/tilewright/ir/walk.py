@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from tilewright.ir.dtype import i64
 from tilewright.ir.expr import (
     Binary,
     Call,
@@ -87,16 +88,20 @@ def rewrite(root: N, kinds: tuple[type[Node], ...], change: Callable[[Any], Any]
 class _Rewrite:
     """`rewrite`; a closure that named itself would be left to the cycle collector."""
 
-    __slots__ = ("change", "kinds", "shared")
+    __slots__ = ("change", "keeps_indices", "kinds", "shared")
 
     def __init__(self, kinds: frozenset[type[Node]], change: Callable[[Any], Any]) -> None:
         self.kinds, self.change = kinds, change
         self.shared: dict[int, Any] = {}
+        # whether arithmetic that reads nothing stays as it is: most nodes are that
+        self.keeps_indices = not any(k is not Load and issubclass(k, Expr) for k in kinds)
 
     def go(self, n: Any) -> Any:
         kind = n.__class__
         if kind in _LEAVES:
             return self.change(n) if kind in self.kinds else n
+        if kind is Binary and self.keeps_indices and n.dtype is i64 and not reads(n):
+            return n
         if kind is not Load:
             made = n.map_children(self.go)
             return self.change(made) if kind in self.kinds else made
