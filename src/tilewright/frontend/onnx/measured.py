@@ -481,7 +481,8 @@ def places_of(n: Site, mask: Value) -> Value:
 
 def compress(n: Site, x: Value, axis: int) -> Value:
     condition = n[1] if n[1].dtype.is_bool else op(n, "cast", n[1], to="bool")
-    return n.emit("gather", x, places_of(n, condition), axis=axis)
+    places = n.checked(places_of(n, condition), into(x.shape[axis]))
+    return n.emit("gather", x, places, axis=axis)
 
 
 def nonzero(n: Site) -> Value:

@@ -56,8 +56,8 @@ def reshape(x: Any, *, shape: Sizes) -> Any:
     def at(*i: Expr) -> Expr:
         place: list[Expr] = []
         for new, old in aligned_axes(goal, x.shape):  # each run of axes is renumbered by itself
-            flat = ravel([i[d] for d in new], [goal[d] for d in new])
-            place += unravel(flat, [x.shape[d] for d in old])
+            flat = ravel([i[d] for d in new], tuple([goal[d] for d in new]))
+            place += unravel(flat, tuple([x.shape[d] for d in old]))
         return x[tuple(place)]
 
     return te.compute(goal, at, name="reshape")
@@ -179,7 +179,7 @@ def _concat_type(*xs: Any, axis: int) -> Type:
         for n, (a, b) in enumerate(zip(first.shape, x.shape, strict=True)):
             if n != d:
                 need_same(a, b, differ)
-        total = total + x.shape[d]
+        total = sizes.size(total + x.shape[d])  # each time: a sum of all is deep
     return first.dtype, (*first.shape[:d], sizes.size(total), *first.shape[d + 1 :])
 
 
@@ -190,7 +190,7 @@ def concat(first: Any, *rest: Any, axis: int) -> Any:
     """The inputs one after the other along `axis`."""
     xs = (first, *rest)
     d = axis_of(axis, first.ndim)
-    starts = [te.const(0)]
+    starts: list[Expr] = [te.const(0)]
     for x in xs[:-1]:
         starts.append(sizes.size(starts[-1] + x.shape[d]))
 

@@ -19,6 +19,8 @@ from tilewright.graph.operator import BROADCAST, ONE, OPERATORS, broadcast_shape
 from tilewright.graph.ops.movement import aligned_axes
 from tilewright.ir.expr import as_int
 
+MOST_PARTS = 8  # of unrelated sizes that one concat joins
+
 
 def canonicalise(graph: Graph) -> Graph:
     """Apply the rules of this file to every node."""
@@ -137,7 +139,17 @@ def cast(edit: Edit, node: Node) -> Any:
 
 
 def concat(edit: Edit, node: Node) -> Any:
-    return node.inputs[0] if len(node.inputs) == 1 else None
+    """One part is the whole. Many parts of sizes that have nothing to do with each other → parts of
+    parts: in one kernel each comparison with a start would be weighed against all the others."""
+    parts, axis = node.inputs, node["axis"]
+    if len(parts) == 1:
+        return parts[0]
+    lengths = [p.shape[axis] for p in parts]
+    if len(parts) <= MOST_PARTS or len(sizes.symbols(lengths)) <= MOST_PARTS:
+        return None
+    runs = [parts[k : k + MOST_PARTS] for k in range(0, len(parts), MOST_PARTS)]
+    joined = [edit.emit("concat", *run, axis=axis) if run[1:] else run[0] for run in runs]
+    return edit.emit("concat", *joined, axis=axis, name=node.name)
 
 
 def pad(edit: Edit, node: Node) -> Any:
@@ -220,7 +232,7 @@ def exact_division(edit: Edit, node: Node) -> Any:
     divisor = number(edit, y) if x.dtype.is_float else None
     if not divisor or abs(math.frexp(divisor)[0]) != 0.5 or not 1e-30 < abs(divisor) < 1e30:
         return None
-    inverse = edit.constant(np.full(y.static_shape, 1 / divisor, y.dtype.numpy), "inverse")
+    inverse = edit.constant(np.full(y.static_shape or (), 1 / divisor, y.dtype.numpy), "inverse")
     return edit.emit("mul", x, inverse, name=node.name)
 
 
