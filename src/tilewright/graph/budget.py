@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.graph.graph import Constant, Deferred, Value
+from tilewright.graph.graph import Constant, Deferred, Scaled, Value
 
 FREE = 1 << 12  # bytes that a result may take uncounted: its node takes about as much
 FLOOR = 64 << 20  # bytes that folding may make of any model
@@ -86,7 +86,7 @@ class Budget:
 
 def taken(constant: Constant) -> int:
     """Bytes that a constant takes; what is not there yet counts whole."""
-    if isinstance(constant, Deferred):
+    if isinstance(constant, Deferred | Scaled):
         return math.prod(constant.shape) * constant.dtype.itemsize
     return held(constant.array) if constant.is_known else 0
 
@@ -106,7 +106,7 @@ def between(
         return total
     x, pads = arrays[0], attrs["pads"] or ()
     image = {"conv_transpose": shape[2:], "col2im": attrs.get("image")}.get(op) or x.shape[2:]
-    wide = [size + sum(around) for size, around in zip_longest(image, pads, fillvalue=())]
+    wide = [size + sum(around) for size, around in zip_longest(image, pads, fillvalue=())]  # type: ignore[operator]
     channels = shape[1] if op == "conv_transpose" else x.shape[1]
     total += 8 * x.shape[0] * channels * math.prod(wide)
     if op not in ("conv_transpose", "col2im"):

@@ -263,10 +263,15 @@ class Edit(Builder):
         """Has `value` at most one user?"""
         return self.uses.get(value, 0) <= 1
 
+    def known(self, value: Value) -> Constant | None:
+        """The constant that is there, its content not asked for; else None."""
+        constant = self.constants.get(value)
+        return None if isinstance(constant, Deferred) else constant
+
     def content(self, value: Value) -> np.ndarray | None:
         """The array of a constant that is there, else None."""
-        constant = self.constants.get(value)
-        return None if constant is None or isinstance(constant, Deferred) else constant.array
+        constant = self.known(value)
+        return None if constant is None else constant.array
 
     def finish_edit(self) -> Graph:
         """The graph with the old outputs, replaced where they were, without what nobody reads."""

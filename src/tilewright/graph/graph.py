@@ -37,7 +37,7 @@ class Value(Tree):
     derived = ("static_shape",)
 
     def derive(self) -> None:
-        self.static_shape: tuple[int, ...] | None = sizes.static(self.shape)
+        self.static_shape: tuple[int, ...] | None = sizes.static(self.shape)  # type: ignore[misc]
 
     def key(self) -> tuple[Any, ...]:
         return (self.name, self.dtype, self.shape)
@@ -127,6 +127,10 @@ class Constant:
             raise LookupError(f"the content of constant {self._digest} was not given")
         return self._array
 
+    def rows(self, first: int, last: int | None) -> np.ndarray:
+        """`array[first:last]`, made alone where the content is made."""
+        return self.array[first:last]
+
     def parts(self, nbytes: int) -> list[Callable[[], np.ndarray]]:
         """Functions that make the content in parts along its first axis, of about `nbytes`."""
         array = self.array
@@ -196,6 +200,44 @@ class Deferred(Constant):
             return [lambda: self.array]
         whole = math.prod(self._shape) * self._dtype.itemsize
         return _parts(self._rows, self._shape[0], whole, nbytes)
+
+
+class Scaled(Constant):
+    """A constant times one number for each of its rows, made whenever it is asked for and not kept:
+    weights that a pass scaled are as large as the model, and most are only read when they are
+    written."""
+
+    __slots__ = ("by", "source")
+
+    def __init__(self, source: Constant, by: np.ndarray) -> None:
+        """by: of the source's dtype, one number for each row."""
+        super().__init__(None)
+        self.source, self.by = source, by.reshape(-1, *(1,) * (len(source.shape) - 1))
+
+    @property
+    def is_known(self) -> bool:
+        return self.source.is_known
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.source.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.source.shape
+
+    @property
+    def array(self) -> np.ndarray:
+        return self.rows(0, None)
+
+    def rows(self, first: int, last: int | None) -> np.ndarray:
+        """As Constant.rows."""
+        return self.source.rows(first, last) * self.by[first:last]
+
+    def parts(self, nbytes: int) -> list[Callable[[], np.ndarray]]:
+        """As Constant.parts."""
+        whole = math.prod(self.shape) * self.dtype.itemsize
+        return _parts(self.rows, len(self.by), whole, nbytes)
 
 
 def _parts(
@@ -320,7 +362,7 @@ def plain(value: Any) -> Any:
         return value.name
     if isinstance(value, Expr):
         reduced = sizes.size(value)
-        return reduced.value if hasattr(reduced, "value") else reduced
+        return getattr(reduced, "value", reduced)
     if isinstance(value, tuple | list):
         return tuple([plain(v) for v in value])
     raise TypeError(f"an attribute cannot hold {value!r}")

@@ -128,14 +128,14 @@ class _Layouts(PackedValues):
 
     def conv(self, node: Node) -> bool:
         x, w = node.inputs[:2]
-        weights = self.content(w)
+        weights = self.known(w)
         ci = channels_of(x)
         if weights is None or x.dtype is not f32 or not is_image(x) or not ci:
             return False
         bias = self.content(node.inputs[2]) if len(node.inputs) > 2 else None
         if len(node.inputs) > 2 and bias is None:
             return False
-        co, groups = len(weights), node["groups"]
+        co, groups = weights.shape[0], node["groups"]
         one = (1,) * (x.rank - 2)
         window = {
             "strides": tuple(node["strides"]) or one,
@@ -147,7 +147,7 @@ class _Layouts(PackedValues):
                 return False
             packing = self.packed.get(x) or self.wanted.get(x) or Packing(self.lanes)
             filters = self.constant(
-                packing.pack(weights.reshape(1, co, *weights.shape[2:]))[0], "w"
+                packing.pack(weights.array.reshape(1, co, *weights.shape[2:]))[0], "w"
             )
             made = self.emit("depthwise_packed", self.pack(x, packing), filters, **window)
         else:
@@ -155,7 +155,7 @@ class _Layouts(PackedValues):
             if lie is None:
                 return False
             if lie.groups != groups:
-                weights = dense_filter(weights, groups)
+                weights = Constant(dense_filter(weights.array, groups))
             packing, edge = lie.result, self.winograd_edge(node, weights.shape, lie, window)
             if self.is_along_rows(node, edge):
                 return False
@@ -165,7 +165,7 @@ class _Layouts(PackedValues):
 
             def packed(first: int = 0, last: int | None = None) -> np.ndarray:
                 block = lie.result.block
-                own = weights[first * block : None if last is None else last * block]
+                own = weights.rows(first * block, None if last is None else last * block)
                 filters = lie.pack_filter(own)
                 return pack_winograd(filters, edge) if edge else filters
 
@@ -217,8 +217,8 @@ class _Layouts(PackedValues):
         if not (height and width) and tiled:
             height, width = map(_likely, node.output.shape[2:])
         unit = set(window["strides"]) == {1} and lie.groups == 1
-        whole = lie.image.block == self.lanes and height and width
-        if not unit or not whole or not all(deep):
+        whole = lie.image.block == self.lanes
+        if not (unit and whole and height and width and all(deep)):
             return 0
         planes = prod(d or 1 for d in deep)
         rows = (images or 1) * planes * height  # an open batch pays if one image does

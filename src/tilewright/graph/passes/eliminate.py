@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph.builder import Edit, without_dead
-from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value
+from tilewright.graph.graph import Constant, Deferred, Graph, Node, Scaled, Value
 
 MOST = 4  # places sampled along each axis of a constant
 
@@ -44,6 +44,8 @@ def _sample(constant: Constant) -> bytes:
     """Some bytes of a constant's content: constants that differ here are different."""
     if isinstance(constant, Deferred):
         return b"%d" % id(constant)
+    if isinstance(constant, Scaled):
+        return constant.by.tobytes() + _sample(constant.source)
     try:
         array = constant.array
     except LookupError:
@@ -63,6 +65,10 @@ def _equal(a: Constant, b: Constant) -> bool:
     """Have two constants of one type and equal samples the same bytes?"""
     if isinstance(a, Deferred):
         return a is b
+    if isinstance(a, Scaled) and isinstance(b, Scaled):
+        return a.by.tobytes() == b.by.tobytes() and _equal(a.source, b.source)
+    if isinstance(a, Scaled) or isinstance(b, Scaled):
+        return False
     try:
         x, y = a.array, b.array
     except LookupError:

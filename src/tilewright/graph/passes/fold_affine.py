@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph.builder import Edit, Rule
-from tilewright.graph.graph import Graph, Node
+from tilewright.graph.graph import Constant, Graph, Node, Scaled
 from tilewright.graph.passes.canonicalise import neutral, number, operand
 from tilewright.ir.expr import as_int
 
@@ -86,26 +86,22 @@ def into_convolution(edit: Edit, node: Node) -> Any:
     if before is None or before.op not in CONVOLUTIONS or not edit.only(x):
         return None
     channels = as_int(x.shape[1])
-    weights = edit.content(before.inputs[1])
+    image, w, *biases = before.inputs
+    weights = edit.known(w)
     if channels is None or weights is None:
         return None
     per_channel = each_channel(array, x.rank, channels)
     if per_channel is None:
         return None
-    bias = (
-        edit.content(before.inputs[2])
-        if len(before.inputs) > 2
-        else np.zeros(channels, array.dtype)
-    )
+    bias = edit.content(biases[0]) if biases else np.zeros(channels, array.dtype)
     if bias is None:
         return None
-    w = before.inputs[1]
     if node.op == "mul":
         w = edit.constant(scaled_weights(before, weights, per_channel), w.name)
         bias = bias * per_channel
     else:
         bias = bias + per_channel
-    made = [before.inputs[0], w, edit.constant(bias.astype(array.dtype), "bias")]
+    made = [image, w, edit.constant(bias.astype(array.dtype), "bias")]
     return edit.emit(before.op, *made, **dict(before.attrs), name=node.name)
 
 
@@ -123,17 +119,18 @@ def each_channel(array: np.ndarray, rank: int, channels: int) -> np.ndarray | No
     return array.reshape(-1)
 
 
-def scaled_weights(conv: Node, weights: np.ndarray, by: np.ndarray) -> np.ndarray:
+def scaled_weights(conv: Node, constant: Constant, by: np.ndarray) -> Constant:
     """The weights with each output channel scaled."""
-    by = by.astype(weights.dtype)
-    space = (1,) * (weights.ndim - 2)
+    by = by.astype(constant.dtype)
     if conv.op == "conv":
-        return weights * by.reshape(-1, 1, *space)
+        return Scaled(constant, by)
+    weights = constant.array
+    space = (1,) * (weights.ndim - 2)
     groups = conv[
         "groups"
     ]  # [channels, out / groups, …]: the output channel is (group, second axis)
     grouped = weights.reshape(groups, -1, *weights.shape[1:])
-    return (grouped * by.reshape(groups, 1, -1, *space)).reshape(weights.shape)
+    return Constant((grouped * by.reshape(groups, 1, -1, *space)).reshape(weights.shape))
 
 
 def into_matmul(edit: Edit, node: Node) -> Any:
@@ -159,11 +156,10 @@ def into_matmul(edit: Edit, node: Node) -> Any:
 def scale_before(edit: Edit, node: Node) -> Any:
     """conv(x · s, w) → conv(x, w s): one number s; padding zeros stay zeros."""
     before = edit.producer(node.inputs[0], "mul")
-    weights = edit.content(node.inputs[1])
-    if before is None or weights is None or not edit.only(before.output):
+    if before is None or not edit.only(before.output):
         return None
-    found = operand(edit, before)
-    if found is None or (by := number(edit, found[2])) is None:
+    found, weights = operand(edit, before), edit.content(node.inputs[1])
+    if found is None or weights is None or (by := number(edit, found[2])) is None:
         return None
     w = edit.constant((weights * weights.dtype.type(by)).astype(weights.dtype), node.inputs[1].name)
     return edit.emit(node.op, found[0], w, *node.inputs[2:], **dict(node.attrs), name=node.name)

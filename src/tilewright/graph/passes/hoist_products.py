@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright.graph.builder import Edit, Rule
-from tilewright.graph.graph import Graph, Node, Value
+from tilewright.graph.graph import Constant, Graph, Node, Value
 from tilewright.graph.passes.canonicalise import operand
 from tilewright.ir.dtype import f32, f64
 from tilewright.ir.expr import as_int
@@ -40,7 +40,7 @@ class _Resize(NamedTuple):
 
 
 def _hoist(edit: Edit, node: Node) -> Any:
-    weights = _matrix(edit, node)
+    weights = _pointwise(edit, node)
     if weights is None or node.output.static_shape is None:
         return None
     x, _, *bias = node.inputs
@@ -55,7 +55,8 @@ def _hoist(edit: Edit, node: Node) -> Any:
     if not resized:
         return None
     counts = [as_int(p.shape[1]) or 0 for p in parts]
-    columns = np.split(weights, np.cumsum(counts[:-1]), 1)
+    matrix = weights.array.reshape(weights.shape[:2])
+    columns = np.split(matrix, np.cumsum(counts[:-1]), 1)
     total: Value | None = None
     for n, resize in resized.items():
         made = _again(edit, resize, _product(edit, resize, columns[n]), channels)
@@ -75,18 +76,19 @@ def _hoist(edit: Edit, node: Node) -> Any:
     return total
 
 
-def _matrix(edit: Edit, node: Node) -> np.ndarray | None:
-    """The weights [Co, Ci] of a convolution of single pixels that reads all of them, once each."""
+def _pointwise(edit: Edit, node: Node) -> Constant | None:
+    """The weights [Co, Ci, 1, …] of a convolution of single pixels that reads all of them, once
+    each."""
     if node.op != "conv" or node.output.dtype not in (f32, f64):
         return None
-    w = edit.content(node.inputs[1])
+    w = edit.known(node.inputs[1])
     if w is None or w.shape[1] != as_int(node.inputs[0].shape[1]) or prod(w.shape[2:]) != 1:
         return None  # other numbers of channels are groups
     if any(s != 1 for s in node["strides"]) or np.any(node["pads"]):
         return None
     if len(node.inputs) > 2 and edit.content(node.inputs[2]) is None:
         return None
-    return w.reshape(w.shape[:2])
+    return w
 
 
 def _resize(edit: Edit, large: Value) -> _Resize | None:
@@ -242,10 +244,11 @@ def _linear(edit: Edit, image: Value) -> _Linear | None:
     """What an image is a product of: a pointwise convolution, or a matrix product whose columns
     are its channels."""
     node = edit.producer(image)
-    weights = None if node is None else _matrix(edit, node)
+    weights = None if node is None else _pointwise(edit, node)
     if node is not None and weights is not None:
         x, _, *bias = node.inputs
-        return _Linear(x, weights, edit.content(bias[0]) if bias else None)
+        matrix = weights.array.reshape(weights.shape[:2])
+        return _Linear(x, matrix, edit.content(bias[0]) if bias else None)
     if node is None or node.op != "reshape":
         return None
     turned = edit.producer(node.inputs[0], "transpose")  # [N, C, S] of [N, S, C]
