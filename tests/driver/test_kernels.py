@@ -284,3 +284,23 @@ def test_what_stops_it_is_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "emit", interrupt)
     with pytest.raises(KeyboardInterrupt):
         program(KernelPool(2))
+
+
+def test_what_needs_no_code_is_done_while_llvm_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    translate, told = kernels.translate, threading.Event()
+
+    def late(written: Any) -> list[Kernel]:
+        assert told.wait(20)
+        return translate(written)
+
+    monkeypatch.setattr(kernels, "translate", late)
+    with KernelPool(2) as pool, pool.work() as work:
+        for n in (1, 2):
+            work.add(Job(parse_func(exponentials(n)), "cpu", 1))
+        written = work.written()
+        told.set()
+        made = work.finish()
+    assert [(k.name, k.entries, k.code) for k in written] == [
+        (k.name, k.entries, b"") for k in made
+    ]
+    assert all(k.code for k in made)

@@ -13,6 +13,7 @@ from tilewright.driver.kernels import Job, compile_kernel
 from tilewright.driver.stages import Stages
 from tilewright.frontend.onnx import import_onnx
 from tilewright.graph.parse import parse as parse_graph
+from tilewright.ir.expr import as_int
 from tilewright.ir.parse import parse_func
 from tilewright.support.errors import UserFault, VerifyError
 
@@ -136,7 +137,7 @@ def test_progress_tells_stages_and_kernels(tmp_path):
     stages = Stages(progress=lambda *news: told.append(news))
     compile_observed(DIGITS, threads=1, cache=False, stages=stages)
     names = [stage for stage, done, total in told if total == 0]
-    assert names == [name for name in stages.seconds if "/" not in name]
+    assert [*dict.fromkeys(names)] == [name for name in stages.seconds if "/" not in name]
     kernels = [(done, total) for stage, done, total in told if stage == "kernels" and total]
     assert sorted(kernels)[-1][0] == kernels[0][1]
 
@@ -174,7 +175,7 @@ def test_what_is_dumped_is_what_runs(tmp_path, monkeypatch):
     func = parse_func(text.read_text())
     x = np.random.default_rng(0).standard_normal((2, 8), np.float32)
     by_shape = {a.shape: a for a in (x, *weights.values())}
-    arrays = [by_shape[tuple(d.value for d in b.shape)] for b in func.buffers[:-1]]
+    arrays = [by_shape[tuple(map(as_int, b.shape))] for b in func.buffers[:-1]]
     y = np.zeros((2, 5), np.float32)
     interp.run(func, *arrays, y)
     np.testing.assert_allclose(exe(x)[0], y, rtol=1e-5, atol=1e-6)

@@ -59,3 +59,14 @@ def test_threads_end_with_a_block_that_fails():
     with pytest.raises(KeyError), made_ahead([lambda: 1] * 9, 2, 2):
         raise KeyError
     assert threading.active_count() == before
+
+
+def test_where_no_thread_can_be_started_who_takes_results_makes_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with made_ahead([partial(pow, n, 2) for n in range(5)], threads=2, most=2) as results:
+        assert [*results] == [0, 1, 4, 9, 16]

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 from tilewright import te
 from tilewright.driver.identity import artifact_key, file_identity
-from tilewright.driver.kernels import Job, KernelPool
+from tilewright.driver.kernels import Job, Kernel, KernelPool
 from tilewright.driver.observe import Watch, watch
 from tilewright.driver.own_sizes import Own, own_sizes
 from tilewright.driver.program import Code, assemble, workspaces
@@ -316,22 +316,27 @@ def compile_graph(
         with stages("kernels"):
             count = len(work.jobs)
             work.done = lambda done: stages.progress("kernels", done, count)
-            kernels = work.finish()
+            kernels = work.written()
+        with stages("plan"):
+            codes: list[Code] = []
+            for n, machine in enumerate(machines):
+                mine = kernels[n * len(unique) : (n + 1) * len(unique)]
+                of_group = {g.name: mine[unique[f]] for g, f in zip(groups, funcs, strict=True)}
+                codes.append(Code(machine, mine, of_group, own))
+            plan = plan_memory(fused, workspace=workspaces(codes))
+        see("plan_memory", plan)
+
+        def finished() -> list[Kernel]:
+            with stages("kernels"):
+                return work.finish()
+
+        with stages("host"):
+            program, texts = assemble(fused, groups, funcs, codes, plan, finished)
+    if likely:
+        program.manifest.notes["likely"] = likely
     for kernel in kernels:
         for part, seconds in kernel.seconds.items():
             stages.add(f"kernels/{part}", seconds)
-    with stages("plan"):
-        codes: list[Code] = []
-        for n, machine in enumerate(machines):
-            mine = kernels[n * len(unique) : (n + 1) * len(unique)]
-            of_group = {g.name: mine[unique[f]] for g, f in zip(groups, funcs, strict=True)}
-            codes.append(Code(machine, mine, of_group, own))
-        plan = plan_memory(fused, workspace=workspaces(codes))
-    see("plan_memory", plan)
-    with stages("host"):
-        program, texts = assemble(fused, groups, funcs, codes, plan)
-        if likely:
-            program.manifest.notes["likely"] = likely
     if told := program.manifest.notes.get("fallbacks"):
         listed = "".join(f"\n  {kernel}: {why}" for kernel, why in told.items())
         warnings.warn(f"kernels of '{graph.name}' took{listed}", ScheduleWarning, stacklevel=4)

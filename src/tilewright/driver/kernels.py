@@ -97,6 +97,11 @@ class Written:
         """Characters of its text."""
         return sum(map(len, (*self.content.kernels, *self.content.functions)))
 
+    def kernel(self, code: bytes) -> Kernel:
+        """The kernel whose code this is."""
+        made = self.entries, self.emitted.workspace, self.seconds
+        return Kernel(self.job.func.name, code, *made, self.fallback)
+
 
 def compile_kernel(job: Job, observers: Sequence[Observer] = ()) -> Kernel:
     """Schedule, lower and generate one function. `observers` see each step (`KERNEL_STEPS`)."""
@@ -167,13 +172,12 @@ def translate(batch: Sequence[Written]) -> list[Kernel]:
 
 
 def _kernel(written: Written, code: bytes) -> Kernel:
-    """What was written, with its code."""
-    job, seconds, text = written.job, written.seconds, written.emitted.text
-    took = seconds.setdefault("llvm", 0.0)
+    """What was written, with its code, shown to who watches."""
+    job, text = written.job, written.emitted.text
+    took = written.seconds.setdefault("llvm", 0.0)
     for watcher in written.watchers:
         watcher("assembly", None, lambda: compile_assembly(text, target(job.target)), took)
-    made = written.entries, written.emitted.workspace, seconds
-    return Kernel(job.func.name, code, *made, written.fallback)
+    return written.kernel(code)
 
 
 class KernelPool:
@@ -271,18 +275,51 @@ class Work:
         self._first: dict[str, int] = {}  # the job that a content was written for
         self._again: list[tuple[int, Written]] = []
         self._turns = contextlib.ExitStack()
+        self._announced: list[Kernel | None] = []  # kernels whose code is not there yet
 
     def add(self, job: Job) -> None:
         """Take one more job."""
         self.jobs.append(job)
         self.results.append(None)
+        self._announced.append(None)
         self._waiting.append(len(self.jobs) - 1)
         if self.pool.workers > 1 and not self.pool.most:
             while self._waiting and self._pending < BATCH:
                 self._write(self._waiting.popleft())
 
+    def written(self) -> Sequence[Kernel]:
+        """The kernels of all jobs once they are written, without their code, which LLVM goes on to
+        make. Raises what a job raised."""
+        self._write_all()
+        if self.jobs and not self._translators and self.pool.workers > 1:
+            self._one_more_translates()
+        self._raise_faults()
+        return [kernel for kernel in self._announced if kernel is not None]
+
     def finish(self) -> list[Kernel]:
         """The kernels of all jobs, in their order. Raises what a job raised."""
+        self._write_all()
+        for _ in self._translators:
+            self._batches.put(None)
+        self._batches.put(None)
+        self._translate_waiting()  # what is left now all threads translate
+        for translator in self._translators:
+            translator.join()
+        for n, one in self._again:
+            same = self.results[self._first[one.symbol]]
+            self.end(n, _kernel(one, same.code) if isinstance(same, Kernel) else same)
+        self._raise_faults()
+        return self.results
+
+    def _raise_faults(self) -> None:
+        for result in self.results:
+            if isinstance(result, Exception):
+                raise result
+
+    def _write_all(self) -> None:
+        """Write what is not written, and let LLVM have it."""
+        if self._next == len(self.jobs) and not self._batch:
+            return
         if len(self.jobs) > 1:
             self.pool.start()
         feeders = [
@@ -300,19 +337,6 @@ class Work:
         for n in missing:  # a worker ended before it could begin
             self._write(n)
         self._hand_over()
-        for _ in self._translators:
-            self._batches.put(None)
-        self._batches.put(None)
-        self._translate_waiting()  # what is left now all threads translate
-        for translator in self._translators:
-            translator.join()
-        for n, one in self._again:
-            same = self.results[self._first[one.symbol]]
-            self.end(n, _kernel(one, same.code) if isinstance(same, Kernel) else same)
-        for result in self.results:
-            if isinstance(result, Exception):
-                raise result
-        return self.results
 
     def __iter__(self) -> Iterator[int]:
         """The numbers of jobs that nobody has taken yet, taken one by one."""
@@ -346,7 +370,9 @@ class Work:
                 self._next += 1
                 if isinstance(one, Exception):
                     self.end(n, one)
-                elif self._first.setdefault(one.symbol, n) != n:
+                    continue
+                self._announced[n] = one.kernel(b"")
+                if self._first.setdefault(one.symbol, n) != n:
                     self._again.append((n, one))
                 else:
                     self._append(n, one)
@@ -372,8 +398,9 @@ class Work:
         if len(self._translators) < min(self.pool.workers, MOST + HERE) - 1:
             self._turns.enter_context(short_turns())
             thread = threading.Thread(target=self._translate_waiting, name="llvm")
-            self._translators.append(thread)
-            thread.start()
+            with contextlib.suppress(RuntimeError):  # no memory for one: `finish` does it
+                thread.start()
+                self._translators.append(thread)
 
     def _translate_waiting(self, block: bool = True) -> None:
         """Translate what is written until told that there is no more, or that is all there is."""

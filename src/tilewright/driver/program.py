@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 
 import numpy as np
 
@@ -102,8 +102,10 @@ def assemble(
     funcs: Sequence[Func],
     codes: Sequence[Code],
     plan: MemoryPlan,
+    finished: Callable[[], Sequence[Kernel]],
 ) -> tuple[abi.Program, list[str]]:
-    """The program, and the text of each variant's host program."""
+    """The program, and the text of each variant's host program. finished: what gives the kernels of
+    `codes`, one machine's after another's, with their code, which is made meanwhile."""
     graph, places = fused.graph, _Places(fused, groups, plan)
     symbols = (*graph.symbols, *graph.measured)
     texts: list[str] = []
@@ -121,7 +123,11 @@ def assemble(
             for g, f in zip(groups, funcs, strict=True)
         )
         entries = [ENTRY, SHAPES] if symbols else [ENTRY]
-        variants = [_linked(c, host, entries) for c, host in zip(codes, objects, strict=True)]
+        made = iter(finished())
+        variants = [
+            _linked(c.machine, [*islice(made, len(c.kernels))], host, entries)
+            for c, host in zip(codes, objects, strict=True)
+        ]
     manifest = abi.Manifest(
         name=graph.name,
         inputs=_infos(graph.inputs, graph.input_names, graph.formats),
@@ -149,11 +155,13 @@ def assemble(
     return program, texts
 
 
-def _linked(code: Code, host: bytes, entries: Sequence[str]) -> abi.Variant:
+def _linked(
+    machine: Target, kernels: Sequence[Kernel], host: bytes, entries: Sequence[str]
+) -> abi.Variant:
     """The kernels and the host program of one machine as a code variant."""
-    own = dict.fromkeys(k.code for k in code.kernels)  # kernels may share their code
+    own = dict.fromkeys(k.code for k in kernels)  # kernels may share their code
     image = link([*own, host], entries)
-    return variant(code.machine, image.bytes, image.entries[ENTRY], image.entries.get(SHAPES))
+    return variant(machine, image.bytes, image.entries[ENTRY], image.entries.get(SHAPES))
 
 
 def _host_text(graph: Graph, steps: Sequence[Step], machine: Target, plan: MemoryPlan) -> str:

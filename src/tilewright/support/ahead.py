@@ -79,8 +79,9 @@ def made_ahead(
         begin(most)
         for _ in range(threads):
             worker = threading.Thread(target=work, daemon=True)
-            worker.start()
-            workers.append(worker)
+            with suppress(RuntimeError):  # there is no memory for one: who takes results does it
+                worker.start()
+                workers.append(worker)
         yield results()
     finally:
         for _ in workers:
