@@ -68,6 +68,8 @@ def compact_buffers(func: Func) -> Func:
             for i_1 in serial(0, 8):                    for i_1 in serial(0, 8):
                 B[i_o * 8 + i_1] = T[i_o * 8 + i_1]         B[i_o * 8 + i_1] = T[i_1]
     """
+    if not any(isinstance(s, Alloc) for s in statements(func.body)):
+        return lower_blocks(func)
     uses = _Uses()
     params = {p for p in func.params if isinstance(p, Var)}
     uses.walk(func.body, (), Facts(dict.fromkeys(params, (0, None))), False)
