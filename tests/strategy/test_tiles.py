@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
+from tilewright.codegen.llvm import emit
+from tilewright.codegen.llvm_compile import compile_assembly
 from tilewright.driver.compile import kernel_jobs, prepare
 from tilewright.driver.observe import Watch
 from tilewright.graph import Builder
+from tilewright.lower.pipeline import lower
 from tilewright.strategy.product import panel_groups
 from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions
@@ -32,7 +35,20 @@ AVX512 = target("cpu -mcpu=znver4")
 def test_a_tile_fits_the_registers(rows, vectors, registers):
     tile, group = register_tile(rows, vectors, registers)
     assert 1 <= tile <= rows
-    assert tile * group + group + 1 <= registers
+    assert tile * group + group + 1 < registers or tile == 1
+
+
+@pytest.mark.parametrize("rows", [24, 40])
+def test_sums_in_sixteen_registers_do_not_lie_on_the_stack(rows):
+    """A tile that needed all of them, 12 sums of 3 vectors, kept every sum in memory."""
+    machine, build = target("cpu -mcpu=znver3"), Builder("g")
+    x, w = build.input("x", "f32", (rows, 256)), build.constant(np.ones((256, 384), np.float32))
+    graph = prepare(build.finish({"y": build.emit("matmul", x, w)}), machine, 3, [])
+    for job in kernel_jobs(graph, machine, 1, Watch())[-1]:
+        func = lower(default(job.func, machine, 1, strict=True).func, machine)
+        text = compile_assembly(emit(func, machine).text, machine)
+        assert "vfmadd" in text
+        assert not any("ymm" in line and "rsp" in line for line in text.splitlines())
 
 
 @pytest.mark.parametrize(("height", "width"), [(56, 56), (7, 7), (1, 49), (13, 17)])
@@ -216,4 +232,4 @@ def test_steps_of_few_vectors_stand_together(rows, several):
     graph = build.finish({"y": build.emit("matmul", x, weights)})
     *_, jobs = kernel_jobs(prepare(graph, AVX512, 3), AVX512, 1, Watch())
     (made,) = [d for job in jobs if "steps" in (d := decisions(default(job.func, AVX512)))]
-    assert (made["steps"] > 1) == several
+    assert (made["steps"] != 1) == several

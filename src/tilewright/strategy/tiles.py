@@ -95,10 +95,17 @@ def _pieces(size: int, tile: int) -> Iterable[tuple[int, int]]:
         yield size % tile, 1
 
 
+def tallest(group: int, registers: int) -> int:
+    """How many rows a register tile of `group` vectors has at most: its accumulators, its vectors
+    and a broadcast are in registers, and one is left, into which the next vector is loaded. LLVM
+    keeps every accumulator of a tile that needs all 16 (4 rows of 3 vectors) in memory."""
+    return max(1, (registers - 2 - group) // group)
+
+
 def heights(rows: int, group: int, registers: int, exact: bool = False) -> tuple[int, ...]:
-    """The numbers of rows that a register tile of `group` vectors may have: its accumulators, its
-    vectors and one broadcast are in registers. `exact`: tiles leave no row over."""
-    most = max(1, (registers - 1 - group) // group)
+    """The numbers of rows that a register tile of `group` vectors may have. `exact`: tiles leave no
+    row over."""
+    most = tallest(group, registers)
     return tuple(h for h in range(1, min(rows, most) + 1) if not exact or rows % h == 0)
 
 
@@ -114,9 +121,9 @@ def register_tile(
 ) -> tuple[int, int]:
     """(rows, vectors) of the register tile for an output of rows × vectors vector registers.
 
-    `groups` are the allowed numbers of vectors. A tile needs rows*vectors accumulators, its
-    vectors and one broadcast. Ties go to the larger tile, which touches memory less often. `exact`:
-    tiles leave no row over. Without `weights`, both operands are taken to stay near.
+    `groups` are the allowed numbers of vectors. Ties go to the larger tile, which touches memory
+    less often. `exact`: tiles leave no row over. Without `weights`, both operands are taken to
+    stay near.
     """
     most = weights.most_rows() if weights else rows
     best: tuple[float, int, int, int] | None = None
@@ -212,7 +219,7 @@ def spatial_tile(
     for group in groups:
         if group > vectors and group != min(groups):
             continue
-        most = max(1, (registers - 1 - group) // group)
+        most = tallest(group, registers)
         for columns in widths or range(1, min(width, most) + 1):
             for rows in range(1, min(height, most // columns) + 1):
                 if rows > 1 and columns < width:
