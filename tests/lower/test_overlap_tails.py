@@ -10,7 +10,7 @@ from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import For, Func, If, Stmt
 from tilewright.ir.text import print_expr, print_func
 from tilewright.ir.verify import verify
-from tilewright.ir.walk import visit
+from tilewright.ir.walk import free_vars, visit
 from tilewright.lower.overlap_tails import overlap_tails
 from tilewright.lower.partition_loops import partition_loops
 from tilewright.lower.pipeline import simplify
@@ -81,6 +81,24 @@ def pool(A: f32[2 * n], B: f32[n], n: i64):
                 if o * 4 + w < n:
                     B[o * 4 + w] = most[w]
 """
+ROUNDS = """
+def rounds(A: f32[n * 2], B: f32[n * 2], n: i64):
+    for o in serial(0, (n + 5) // 6):
+        with alloc(f32[6, 2], "local") as sums:
+            for z in unroll(0, 6):
+                for y in vectorize(0, 2):
+                    if o * 6 + z < n:
+                        sums[z, y] = 0.0
+            for r in unroll(0, 5):
+                for u in unroll(0, 6):
+                    for v in vectorize(0, 2):
+                        if o * 6 + u < n:
+                            sums[u, v] = sums[u, v] + select(o * 6 + u + r >= 2 and o * 6 + u + r < n + 2, A[o * 12 + u * 2 + r * 2 + v - 4], 0.0)
+            for w in unroll(0, 6):
+                for x in vectorize(0, 2):
+                    if o * 6 + w < n:
+                        B[o * 12 + w * 2 + x] = sums[w, x]
+"""  # noqa: E501
 
 
 def overlapped(text: str, *, masks: bool = True) -> Func:
@@ -126,6 +144,24 @@ def test_few_elements_without_masks(text: str) -> None:
     vectors = [n for n in visit(made.body) if isinstance(n, For) and n.kind == "vectorize"]
     assert {as_int(v.extent) for v in vectors} == {1, 2, 4}
     assert not [n for v in vectors for n in visit(v.body) if isinstance(n, If)]
+
+
+def test_rounds_of_windows_are_taken_again() -> None:
+    """Of more rounds than a tile has, the last are computed in a tile that ends with them, and
+    what they read is known: no round beside the first tile's asks for the size."""
+    whole = simplify(partition_loops(overlapped(ROUNDS)))
+    first = branches(whole.body)[0]
+    assert print_expr(first.cond) == "n >= 8"  # a tile, and two that the windows reach beyond
+    asking = [n for n in visit(first.then) if isinstance(n, Select)]
+    assert asking
+    assert not [n for n in asking if "n" in {v.name for v in free_vars(n.cond)}]
+
+
+def test_windows_that_reach_far_are_narrowed() -> None:
+    """Where more rounds may ask than the narrower tile leaves, nothing is known of the last."""
+    far = ROUNDS.replace("unroll(0, 5)", "unroll(0, 9)").replace("+ r", "+ r - 2")
+    func = parse_func(far.replace("r * 2 + v", "r * 2 - 4 + v"))
+    assert overlap_tails(func) is func
 
 
 def test_steps_without_padding() -> None:

@@ -31,11 +31,13 @@ from tilewright.ir.expr import (
 from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, If, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, visit
 from tilewright.lower.lower_blocks import all_of, parts_of
-from tilewright.lower.narrow_tails import accumulates
+from tilewright.lower.narrow_tails import accumulates, sums_of_a_round
 from tilewright.lower.partition_loops import BOUNDS, own_memory, stores_of
 from tilewright.support.record import record
 
 MOST_REMAINDERS = 3  # of which each has code of its own
+MOST_EDGES = 4  # elements at an end of a row that windows reach over
+LEAST_SUMS = 4  # of a narrower tile: fewer wait for each other
 MOST_STORES = 24  # unrolled, of what may have several copies
 
 
@@ -74,6 +76,7 @@ class _Tile:
     count: Affine
     inner: frozenset[Var]
     guards: frozenset[Expr]
+    unrolled: bool
 
 
 class _Overlap:
@@ -102,12 +105,16 @@ class _Overlap:
                 known = known.bind(inner.var, *loop_range(inner))
         own = {n.buffer for n in visit(s.body) if isinstance(n, Alloc)}
         moves = _moves(s.body)
-        walks = _asks(s.body, s.var) or _strides(s.body, known)
-        if not moves and not (walks and accumulates(s.body, own)):
+        asks = _asks(s.body, s.var)
+        if not moves and not ((asks or _strides(s.body, known)) and accumulates(s.body, own)):
             return None
         tile = self.tile(s, known)
         if tile is None or not self.may_repeat(s.body, tile, own, known):
             return None
+        if tile.unrolled:
+            if moves or not asks or not _is_innermost(s.body):
+                return None
+            return self.rounds(s, tile, own, known)
         several = known.expr(tile.count - tile.lanes) > const(0)
         before = known.expr(tile.count - 1) // const(tile.lanes)
         body = _without(s.body, tile)
@@ -125,6 +132,39 @@ class _Overlap:
             made = If(count >= const(wide), seq(*ends), made)
         return made
 
+    def rounds(self, s: For, tile: _Tile, own: set[Buffer], known: Facts) -> Stmt | None:
+        """The loop over tiles that are unrolled, and after it of the rounds that are left over as
+        few as a narrower tile has. Only the first tile and the last ones are at ends of windows."""
+        edges = self.edges(s.body, tile, known)
+        widths = _widths(tile.lanes, sums_of_a_round(s.body, set(tile.inner), own))
+        more = min((w for w in widths if w >= edges - 1), default=tile.lanes)
+        if edges > MOST_EDGES or more + edges > tile.lanes:
+            return None
+        body = _without(s.body, tile)
+        inside = known.expr(tile.count - edges)
+
+        def step(wide: int, but: int = 0) -> Stmt:
+            return _by_remainder(_Last(tile, wide, known, but=but).go(body), known)
+
+        left = inside % const(tile.lanes) + edges
+        last = step(tile.lanes)
+        for wide in widths:
+            last = If(left <= const(wide), step(wide), last)
+        if edges > 1:  # some more than a tile has may be left over, after a whole one
+            two = known.expr(tile.count - (tile.lanes + more + edges)) >= const(0)
+            last = seq(If(all_of([left > const(tile.lanes), two]), step(more, tile.lanes)), last)
+        whole = s.replace(stop=inside // const(tile.lanes), body=body)
+        return If(inside >= const(tile.lanes), seq(whole, last), s)
+
+    def edges(self, body: Stmt, tile: _Tile, known: Facts) -> int:
+        """How many elements at an end may be asked whether what they read is there: at least 1."""
+        most = 1
+        for n in visit(body):
+            for part in parts_of(n.cond) if isinstance(n, Select) else ():
+                if free_vars(part) & (tile.inner | {tile.loop}):
+                    most = max(most, _edges_of(part, tile, known))
+        return most
+
     def last(self, body: Stmt, tile: _Tile, known: Facts) -> Stmt:
         """The last vector, or where one element is left over that alone; code for each remainder
         that decides which taps they have."""
@@ -138,31 +178,32 @@ class _Overlap:
     def tile(self, s: For, known: Facts) -> _Tile | None:
         """The vectors that a loop walks, if all that its body does is under one condition on their
         lanes and what the taps of windows are asked."""
-        found: dict[tuple[Any, int, int], tuple[Affine, set[Var], set[Expr]]] = {}
+        found: dict[tuple[Any, int, int, bool], tuple[Affine, set[Var], set[Expr]]] = {}
         if as_int(s.start) != 0:
             return None
-        for part, lane in _guards(s.body, None):
-            if lane is None or s.var not in free_vars(part):
+        for part, around in _guards(s.body, ()):
+            if not around or s.var not in free_vars(part):
                 continue
             if not isinstance(part, Binary) or part.op not in BOUNDS or part.a.dtype is not i64:
                 return None
             sign, more = BOUNDS[part.op]
             form = known.sum(known.affine(part.b), known.affine(part.a), -1) * sign + more
-            lanes = as_int(lane.extent) or 0
-            if form.terms.get(lane.var) != -1 or form.terms.get(s.var) != -lanes:
+            fit = [f for f in around if form.terms.get(f.var) == -1]
+            lanes = as_int(fit[0].extent) or 0 if fit else 0
+            if len(fit) != 1 or lanes < 2 or form.terms.get(s.var) != -lanes:
                 return None
-            terms = {t: c for t, c in form.terms.items() if t not in (lane.var, s.var)}
+            terms = {t: c for t, c in form.terms.items() if t not in (fit[0].var, s.var)}
             if not all(known.variables(t) <= self.symbols for t in terms):
                 return None
             count = Affine(terms, form.const + 1)
-            name = frozenset(terms.items()), count.const, lanes
+            name = frozenset(terms.items()), count.const, lanes, fit[0].kind == "unroll"
             _, vectors, guards = found.setdefault(name, (count, set(), set()))
-            vectors.add(lane.var)
+            vectors.add(fit[0].var)
             guards.add(part)
         if len(found) != 1:
             return None
-        (((_, _, lanes), (count, vectors, guards)),) = found.items()
-        return _Tile(s.var, lanes, count, frozenset(vectors), frozenset(guards))
+        (((_, _, lanes, unrolled), (count, vectors, guards)),) = found.items()
+        return _Tile(s.var, lanes, count, frozenset(vectors), frozenset(guards), unrolled)
 
     def may_repeat(self, body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> bool:
         """Whether what is computed and where it is stored follows from which element it is."""
@@ -185,6 +226,21 @@ class _Overlap:
         used = [v for v in tile.inner if v in form.terms]
         whole = apart % tile.lanes == 0 and len(used) < 2
         return whole and all(form.terms.get(v, 0) * tile.lanes == apart for v in used)
+
+
+def _edges_of(part: Expr, tile: _Tile, known: Facts) -> int:
+    """How many elements at an end may find a condition false: all others find it true."""
+    if not isinstance(part, Binary) or part.op not in BOUNDS or part.a.dtype is not i64:
+        return MOST_EDGES + 1
+    sign, more = BOUNDS[part.op]
+    form = known.sum(known.affine(part.b), known.affine(part.a), -1) * sign + more
+    slope = form.terms.get(tile.loop, 0) // tile.lanes
+    others = {t: c for t, c in form.terms.items() if t not in tile.inner | {tile.loop}}
+    end = Affine(others, form.const)
+    if slope < 0:
+        end = known.sum(end, tile.count - 1, slope)
+    found = (n for n in range(MOST_EDGES + 1) if known.nonnegative(end + n * abs(slope)))
+    return next(found, MOST_EDGES + 1) if slope else MOST_EDGES + 1
 
 
 def _not(cond: Expr) -> Expr:
@@ -215,15 +271,26 @@ def _is_remainder(t: Expr) -> bool:
     return isinstance(t, Binary) and t.op is BinaryOp.floormod and as_int(t.b) is not None
 
 
-def _guards(s: Any, lane: For | None) -> Iterator[tuple[Expr, For | None]]:
-    """Parts of the conditions of branches, with the vectorised loop around each."""
-    if isinstance(s, For) and s.kind == "vectorize":
-        lane = s
+def _guards(s: Any, around: tuple[For, ...]) -> Iterator[tuple[Expr, tuple[For, ...]]]:
+    """Parts of the conditions of branches, with the vectorised and unrolled loops around each."""
+    if isinstance(s, For) and s.kind in ("vectorize", "unroll"):
+        around = (*around, s)
     if isinstance(s, If):
-        yield from ((p, lane) for p in parts_of(s.cond))
+        yield from ((p, around) for p in parts_of(s.cond))
     for c in s.children():
         if isinstance(c, Stmt):
-            yield from _guards(c, lane)
+            yield from _guards(c, around)
+
+
+def _is_innermost(body: Stmt) -> bool:
+    """Has it no loop of open extent?"""
+    return all(as_int(n.extent) is not None for n in visit(body) if isinstance(n, For))
+
+
+def _widths(most: int, sums: int) -> list[int]:
+    """Powers of two below the rounds of a tile: of fewer sums than a few each waits for itself."""
+    powers = (1 << k for k in range(most.bit_length() - 1, -1, -1))
+    return [w for w in powers if w < most and w * sums >= LEAST_SUMS]
 
 
 def _asks(body: Stmt, loop: Var) -> bool:
@@ -272,12 +339,14 @@ def _without(s: Stmt, tile: _Tile) -> Stmt:
 
 
 class _Last:
-    """The tile's last `wide` elements, or its `first`: `loop * lanes` becomes `count - wide`, or
-    0."""
+    """The last `wide` elements of a tile in front of the last `but`, or its `first`, all its lanes
+    or fewer: `loop * lanes` becomes `count - but - wide`, or 0."""
 
-    def __init__(self, tile: _Tile, wide: int, known: Facts, *, first: bool = False) -> None:
+    def __init__(
+        self, tile: _Tile, wide: int, known: Facts, *, first: bool = False, but: int = 0
+    ) -> None:
         self.tile, self.wide, self.known = tile, wide, known
-        self.start = Affine({}, 0) if first else tile.count - wide
+        self.start = Affine({}, 0) if first else tile.count - wide - but
 
     def go(self, s: Any) -> Any:
         loop, lanes = self.tile.loop, self.tile.lanes

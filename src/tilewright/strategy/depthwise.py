@@ -82,7 +82,7 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     (*_, own_y, own_x, own_i), reduced = own[:count], own[count:]
     fill_registers(schedule, anchor.block, (own_y, own_x), own_i, reduced, lanes, written=1)
     if anchor.pad is not None and pad == "none" and (flat or not known):
-        skip_rows(schedule, name, reduced, bounded=known)
+        skip_rows(schedule, name, reduced)
         schedule.compute_inline(anchor.pad)
     unroll(schedule, y_inner, x_inner, several)
     vectorize(schedule, lane)
@@ -107,11 +107,9 @@ def decide_pad(schedule: Schedule, pad: str | None, cheap: bool, shared: bool, c
     return schedule.decide("pad", "none" if moves and cheap else pick, ways)
 
 
-def skip_rows(
-    schedule: Schedule, anchor: str, taps: Sequence[str], *, bounded: bool = False
-) -> None:
-    """Ask once for all taps of a row whether it is one of the image, or have a loop over those
-    that are (`bounded`): the height is not cut where rows begin and end to be."""
+def skip_rows(schedule: Schedule, anchor: str, taps: Sequence[str]) -> None:
+    """Have loops over rows of taps that are rows of the image: the height is not cut where rows
+    begin and end to be. A loop that was cut into steps asks once for all taps of a row."""
     image = image_of(schedule, anchor).buffer.name
     values = [a.value for a in find(schedule, anchor).axes if a.kind == "reduce"]
     for loop, value in zip(taps[:-1], values, strict=False):
@@ -119,5 +117,5 @@ def skip_rows(
             driving = {v.name for v in free_vars(value)}
             parts = [part for part in schedule.loops(anchor) if part in driving]
             schedule.skip_zeros(image, parts[-1])
-            if bounded and parts == [loop]:  # it was not cut into steps
+            if parts == [loop]:  # it was not cut into steps
                 schedule.annotate(loop, BOUNDED, True)
