@@ -228,8 +228,10 @@ Given = tuple[Value | None, Value | None, Value | None]  # roi, scales, sizes
 
 
 def resize(n: Site, axes: Sequence[int], how: str, kernel: Kernel, given: Given) -> Value:
-    """x resized along `axes` by what is `given`."""
+    """x resized along `axes` by what is `given`. Whole numbers are weighted as f32."""
     f, y = Floats(n), n[0]
+    if kernel.kind != "nearest" and not y.dtype.is_float:
+        y = n.build.emit("cast", y, to="f32")
     roi, scales, asked = given
     goal = goal_of(n, f, axes, scales, asked)
     window = (f.number(0.0), f.number(1.0))
@@ -254,4 +256,4 @@ def resize(n: Site, axes: Sequence[int], how: str, kernel: Kernel, given: Given)
             mask = n.build.emit("reshape", outside, shape=side)
             value = n.constant(n.float("extrapolation_value", 0.0), y.dtype)
             y = n.build.emit("where", mask, value, y)
-    return y
+    return y if y.dtype is n[0].dtype else n.build.emit("cast", y, to=n[0].dtype.name)
