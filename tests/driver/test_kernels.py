@@ -24,6 +24,7 @@ from tilewright.driver.kernels import MOST, SERVE, Job, Kernel, KernelPool
 from tilewright.graph import Builder
 from tilewright.ir.parse import parse_func
 from tilewright.support.errors import InternalFault
+from tilewright.target.target import target
 
 ROWS = (700, 48), (900, 48), (700, 64)
 
@@ -168,16 +169,16 @@ def rows{n}(A: f32[8], B: f32[8]):
 
 
 def test_functions_are_inlined_as_if_a_kernel_were_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    build = Builder("powers")
-    x = build.input("x", "f32", (64,))
+    build, lanes = Builder("powers"), target("cpu").lanes(32)
+    x = build.input("x", "f32", (4 * lanes,))
     many = x
     for _ in range(MOST_INLINE + 1):
         many = build.emit("exp", build.emit("neg", many))
     outputs = {"many": many, "one": build.emit("softmax", build.emit("exp", x))}
     texts = texts_for_llvm(monkeypatch)
     made = compile_observed(build.finish(outputs), threads=1, cache=False, pool=KernelPool(1))
-    assert sorted(re.findall(r'\.exp\.f32\.v16"\(.* (#[12]) {', texts[0])) == ["#1", "#2"]
-    given = np.random.default_rng(7).standard_normal(64, np.float32)
+    assert sorted(re.findall(rf'\.exp\.f32\.v{lanes}"\(.* (#[12]) {{', texts[0])) == ["#1", "#2"]
+    given = np.random.default_rng(7).standard_normal(4 * lanes, np.float32)
     many = one = given.astype(np.float64)
     for _ in range(MOST_INLINE + 1):
         many = np.exp(-many)
