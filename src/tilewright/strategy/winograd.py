@@ -6,7 +6,7 @@ next panel's, so that they never leave the second cache; the transformed image e
 too while all panels go by (runs of tiles outside), or is made whole first, and the weights stay
 (panels outside): whatever moves fewer bytes.
 
-    parallel runs of tiles                       or    parallel channels: transform the image
+    parallel runs of tiles                       or    parallel channels: pad, transform the image
         transform the run's part of the image          parallel panels
         panels                                             runs of tiles
             for each of the a × a elements: a product of tiles × channels and channels × panel
@@ -27,6 +27,8 @@ from tilewright.strategy.loops import (
     SHARES,
     by_axis,
     compute_inside,
+    divisors,
+    extent,
     find,
     fuse,
     innermost,
@@ -45,6 +47,7 @@ OPEN = 14  # tiles along each side of an open image
 LINE = 16  # numbers in a cache line
 AFAR = 2  # how much dearer an image is that other threads made, each a part of it
 EVEN = 1.1  # of its share: what a thread may have to do
+COLUMNS = 8  # of a padded image that are written at once, at most
 WORTH_A_PANEL = 4  # tiles in a run: each run reads all weights of its panel
 
 
@@ -53,8 +56,6 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     named = {role(b): b.name for b in blocks(schedule.func.body)}
     result = schedule.blocks()[-1]
     product, spread, half = (named[f"winograd_{r}"] for r in ("product", "spread", "half"))
-    if "pad" in named:
-        stream(schedule, named["pad"], target, threads, places=ROWS)
     axes = find(schedule, product).axes
     images, groups, edge, _, count, block = (as_int(a.extent) or 1 for a in axes[:6])
     known = as_int(axes[4].extent) is not None
@@ -75,6 +76,8 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
         known,
         ("whole",) if plane else ("run", "whole"),
     )
+    if inside and "pad" in named:
+        stream(schedule, named["pad"], target, threads, places=ROWS)
     n, o, *z, y, x, i = by_axis(schedule, result)
     *y, in_y = in_tiles(schedule, y, edge - 2, dy)
     *x, in_x = in_tiles(schedule, x, edge - 2, dx)
@@ -121,6 +124,10 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     *_, own_y, own_i, own_x, own_b = compute_inside(schedule, half, around)
     reorder(schedule, own_y, own_x, own_i)
     flat(schedule, half, (own_i,) if known else (own_x, own_i), own_b, lanes)
+    if not inside and "pad" in named:
+        *_, own_x, own_b = compute_inside(schedule, named["pad"], innermost([own_c, own_z]))
+        columns = divisors(extent(schedule, own_x), COLUMNS)[-1]
+        flat(schedule, named["pad"], tuple(split(schedule, own_x, columns)[1:]), own_b, lanes)
     if threads > 1:
         if not inside:
             whole = [by_axis(schedule, spread)[0], own_c, own_z]
