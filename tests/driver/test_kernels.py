@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,40 +26,32 @@ from tilewright.ir.parse import parse_func
 from tilewright.support.errors import InternalFault
 from tilewright.target.target import target
 
+PATIENCE = 300  # seconds after which what does not end is said not to
 ROWS = (700, 48), (900, 48), (700, 64)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="other systems keep the number of a dead parent")
-def test_a_worker_ends_with_its_parent() -> None:
+@pytest.mark.parametrize("is_up", [False, True], ids=["while it starts", "later"])
+def test_a_worker_ends_with_its_parent(is_up: bool) -> None:
     """Its pipe stays open here, as it does while a worker is busy and does not read."""
     code = f"""
 import os, subprocess, sys, time
-worker = subprocess.Popen([sys.executable, "-c", {SERVE!r}])
-print(worker.pid, flush=True)
+serve = "import sys; " + {SERVE!r}
+subprocess.Popen([sys.executable, "-c", serve, str(os.getpid())])
+print("started", flush=True)
 time.sleep(600)
 """
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert parent.stdin is not None and parent.stdout is not None
-    worker = int(parent.stdout.readline())
-    while b"tilewright" not in _command(worker):  # until it is itself and has seen its parent
-        time.sleep(0.05)
-    time.sleep(3.0)
-    os.kill(worker, 0)
-    parent.kill()
-    parent.wait()
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        try:
-            os.kill(worker, 0)
-        except ProcessLookupError:
-            break
-        time.sleep(0.1)
-    else:
-        pytest.fail("the worker outlives its parent")
-    parent.stdin.close()
-    parent.stdout.close()
+    command, pipe = [sys.executable, "-c", code], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as parent:
+        assert parent.stdin is not None and parent.stdout is not None
+        assert parent.stdout.readline() == b"started\n"
+        if is_up:
+            kernels._send(parent.stdin, Job(parse_func(FUNCS["small"]), "cpu", 1))
+            kernels._receive(parent.stdout)
+        parent.kill()
+        ended, _, _ = select.select([parent.stdout], [], [], PATIENCE)
+        assert ended, "the worker outlives its parent"
+        assert parent.stdout.read() == b""  # nobody has the other end
 
 
 FUNCS = {
@@ -74,14 +66,6 @@ def {name}({", ".join(f"{b}: f32[8]" for b in buffers)}):
 """
     for name, buffers in {"small": "A", "middle": "AB", "large": "ABC"}.items()
 }
-
-
-def _command(pid: int) -> bytes:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return b"tilewright"  # a system without /proc: the wait below has to do
 
 
 def test_workers_run_nothing_that_lies_beside_a_model(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ from tilewright.target.target import target
 if TYPE_CHECKING:
     import subprocess
 
-SERVE = "from tilewright.driver.kernels import serve; serve()"
+SERVE = "from tilewright.driver.kernels import serve; serve(int(sys.argv[1]))"
 IMPORTED = ("tilewright", "numpy", "ml_dtypes", "llvmlite", "typing_extensions")  # by a worker
 HERE = 2  # cores that this process uses: a thread that writes, and one in LLVM
 MOST = 6  # processes beside it
@@ -204,7 +204,7 @@ class KernelPool:
         import subprocess
 
         while len(self._processes) < self.most:
-            command = isolated(SERVE, IMPORTED)
+            command = [*isolated(SERVE, IMPORTED), str(os.getpid())]
             try:
                 process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             except OSError:  # too little memory, too many processes: fewer do it
@@ -463,9 +463,10 @@ def end_with(parent: int) -> None:
     os._exit(1)
 
 
-def serve() -> None:
-    """A worker: write the jobs that come in until there are no more."""
-    threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
+def serve(parent: int) -> None:
+    """A worker: write the jobs that come in until there are no more, or until the process of this
+    number, which started it, is gone: it may be so already."""
+    threading.Thread(target=end_with, args=(parent,), daemon=True).start()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not disturb the answers
     while True:
