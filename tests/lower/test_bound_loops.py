@@ -12,8 +12,9 @@ from tilewright.ir.text import print_func
 from tilewright.ir.verify import verify
 from tilewright.ir.walk import visit
 from tilewright.lower.bound_loops import bound_loops
+from tilewright.lower.copies import stores_of
 from tilewright.lower.lower_blocks import lower_blocks
-from tilewright.lower.partition_loops import partition_loops, stores_of
+from tilewright.lower.partition_loops import partition_loops
 from tilewright.lower.pipeline import simplify
 
 TAPS = """

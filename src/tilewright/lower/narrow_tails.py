@@ -50,9 +50,10 @@ from tilewright.ir.stmt import (
     seq,
 )
 from tilewright.ir.walk import free_vars, fresh, names, visit
+from tilewright.lower.copies import accumulates, own_memory
 from tilewright.lower.lanes import FIRST_LANE_RUNS
 from tilewright.lower.lower_blocks import all_of, parts_of
-from tilewright.lower.partition_loops import BOUNDS, own_memory
+from tilewright.lower.partition_loops import BOUNDS
 from tilewright.support.node import Node
 
 Names = frozenset[Var]
@@ -353,17 +354,6 @@ def _round(
     alone = all(c == 1 and isinstance(t, Var) and lanes.get(t) == step for t, c in others)
     alone = alone and len(others) < 2
     return (step, index.const) if alone and rounds[0] in tile.loops else _NEITHER
-
-
-def accumulates(body: Stmt, own: set[Buffer]) -> bool:
-    """Are there sums, in buffers of the body's own? Then no result lies where an operand was, and a
-    round may be taken twice."""
-    return any(
-        s.buffer in own
-        and any(isinstance(n, Load) and n.buffer == s.buffer for n in visit(s.value))
-        for s in visit(body)
-        if isinstance(s, Store)
-    )
 
 
 def sums_of_a_round(body: Stmt, loops: set[Var], own: set[Buffer]) -> int:

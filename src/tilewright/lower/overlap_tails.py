@@ -30,9 +30,10 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, If, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, visit
+from tilewright.lower.copies import accumulates, own_memory, stores_of
 from tilewright.lower.lower_blocks import all_of, parts_of
-from tilewright.lower.narrow_tails import accumulates, sums_of_a_round
-from tilewright.lower.partition_loops import BOUNDS, own_memory, stores_of
+from tilewright.lower.narrow_tails import sums_of_a_round
+from tilewright.lower.partition_loops import BOUNDS
 from tilewright.support.record import record
 
 MOST_REMAINDERS = 3  # of which each has code of its own

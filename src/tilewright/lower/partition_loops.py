@@ -33,7 +33,8 @@ from tilewright.ir.expr import (
     minimum,
 )
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, seq
-from tilewright.ir.walk import contains, free_vars, fresh, reads, replace_buffers, visit
+from tilewright.ir.walk import contains, free_vars, reads, visit
+from tilewright.lower.copies import own_memory, stores_of
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.support.record import record
 
@@ -61,24 +62,6 @@ def partition_loops(func: Func) -> Func:
     known = Facts(dict.fromkeys(partition.params, (0, None)))
     body = partition.go(func.body, known)
     return func.replace(body=own_memory(body, {b.name for b in func.buffers}))
-
-
-def own_memory(s: Any, taken: set[str]) -> Any:
-    """Copies of a loop allocate buffers of their own: the second of a name gets another."""
-    if isinstance(s, Alloc):
-        body, name = s.body, fresh(s.buffer.name, taken)
-        if name != s.buffer.name:
-            renamed = s.buffer.replace(name=name)
-            s = Alloc(renamed, replace_buffers(body, {s.buffer: renamed}))
-        return s.replace(body=own_memory(s.body, taken))
-
-    if isinstance(s, Store):
-        return s
-
-    def inner(c: Any) -> Any:
-        return own_memory(c, taken) if isinstance(c, Stmt) else c
-
-    return s.map_children(inner)
 
 
 @record
@@ -475,16 +458,6 @@ def decided(e: Any, known: Facts) -> Any:
             return decided(e.then if cond.value else e.other, known)
         e = e.replace(cond=cond)
     return e.map_children(lambda c: decided(c, known)) if isinstance(e, Expr | Stmt) else e
-
-
-def stores_of(s: Stmt) -> int:
-    """Stores that the statement becomes when it is unrolled."""
-    if isinstance(s, For):
-        times = as_int(s.extent) if s.kind == "unroll" else 1
-        return stores_of(s.body) * max(1, times or 1)
-    if isinstance(s, Store):
-        return 1
-    return sum(stores_of(c) for c in s.children() if isinstance(c, Stmt))
 
 
 def _not(cond: Expr) -> Expr:

@@ -17,9 +17,8 @@ from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Binary, BinaryOp, Expr, Select, Var, as_int, const
 from tilewright.ir.stmt import Alloc, For, Func, If, Stmt
 from tilewright.ir.walk import free_vars, rewrite, visit
+from tilewright.lower.copies import accumulates, own_memory, stores_of
 from tilewright.lower.lower_blocks import parts_of
-from tilewright.lower.narrow_tails import accumulates
-from tilewright.lower.partition_loops import own_memory, stores_of
 
 MOST_REMAINDERS = 3  # of which each has code of its own
 MOST_STORES = 96  # unrolled, of all of them together
