@@ -15,6 +15,7 @@ from torch.nn import functional as F
 import tilewright as tw
 from tests.frontend.torch.agreement import Call, close, drawn
 from tilewright.frontend.torch import import_torch
+from tilewright.support.errors import InputError
 
 H, W = Dim("h", min=4, max=64), Dim("w", min=4, max=64)
 
@@ -124,3 +125,21 @@ def test_a_diagonal_is_replaced() -> None:
         return [torch.diagonal_scatter(x, x.diagonal(k, 1, 2) * 2, k, 1, 2) for k in (2, -1, -3)]
 
     check(many, drawn(5, 3, 6), {0: H}, (4, 3, 6), (9, 3, 6))
+
+
+@pytest.mark.parametrize("width", [5, 1, 0])
+def test_open_channels_and_heads(width: int) -> None:
+    def f(x: Tensor) -> list[Tensor]:
+        heads = x.movedim(1, -1)
+        return [F.instance_norm(x), F.scaled_dot_product_attention(heads, heads * 2, heads)]
+
+    check(f, drawn(2, 6, 3, 4), {1: Dim("c")}, (2, width, 3, 4))
+
+
+def test_a_slice_of_less_than_nothing_is_refused() -> None:
+    """torch.export says t - 1, which eager does not mean at t = 0."""
+    module, dims = Call(lambda x: x[:-1] + 1).eval(), ({0: Dim.AUTO},)
+    run = tw.compile(import_torch(module, (drawn(5, 3),), dynamic_shapes=(dims,)), cache=False)
+    assert np.asarray(run(drawn(1, 3))[0]).shape == (0, 3)
+    with pytest.raises(InputError, match=r"output 0 .* would have the shape \[-1, 3\]"):
+        run(drawn(0, 3))

@@ -87,6 +87,11 @@ def resize(n: Site) -> Any:
     scales, goal = factors(n, [shape[a] for a in axes], scales, goal)
     if max(goal, default=0) > LONGEST_TABLE:
         return at_run_time(n, axes, how, kernel, *asked)
+    if 0 in goal:
+        size = dict(zip(axes, goal, strict=True))
+        return n.emit(
+            "expand", n.constant(0, x.dtype), shape=[size.get(d, s) for d, s in enumerate(shape)]
+        )
     made, outside = [], []
     for k, (a, scale, new) in enumerate(zip(axes, scales, goal, strict=True)):
         window = (0.0, 1.0) if roi is None else (float(roi[k]), float(roi[len(axes) + k]))
@@ -174,7 +179,7 @@ def factors(n: Site, shape: list[int], scales: Any, goal: Any) -> tuple[list[flo
             made = [one] * len(made)
             sizes = [math.floor(one * s + 0.5) for s in shape]
     for s, _f, g in zip(shape, made, sizes, strict=True):
-        if s > 0 and not 0 < g <= 1 << 24:
+        if s > 0 and not 0 <= g <= 1 << 24:
             raise Refusal(f"its result would have size {g}")
     return made, sizes
 

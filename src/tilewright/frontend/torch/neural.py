@@ -335,15 +335,14 @@ def attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     *,
-    scale: float | None = None,
+    scale: float | Value | None = None,
     enable_gqa: bool = False,
 ) -> Any:
     """softmax(scale q kᵀ + mask) v; rows whose every place is hidden give 0."""
     if not isinstance(attn_mask, Value | None):  # the flash operator's order: dropout, causal
         attn_mask, dropout_p, is_causal = None, attn_mask, bool(dropout_p)
     if scale is None:
-        (width,) = n.static(query.shape[-1:], "the width of a head")
-        scale = 1 / math.sqrt(width)
+        scale = usual_scale(n, query)
     shape = (*query.shape[:-1], value.shape[-1])
     query, key, value = n.wide(query), n.wide(key), n.wide(value)
     grouped = enable_gqa and key.shape[-3] != query.shape[-3]
@@ -376,18 +375,27 @@ def attention(
     return y, n.reshape(n.cast(log_of_sum(n, scores, -1), "f32"), shape[:-1])
 
 
+def usual_scale(n: Site, query: Value) -> float | Value:
+    """One divided by the square root of a head's width; scores of heads without numbers are 0."""
+    width = maximum(query.shape[-1], 1)
+    known = as_int(width)
+    if known is not None:
+        return 1 / math.sqrt(known)
+    return n.emit("rsqrt", n.operand(width, n.wide(query).dtype))
+
+
 @translates("_scaled_dot_product_flash_attention_for_cpu_backward.default")
 def attention_backward(
     n: Site, grad: Value, query: Value, key: Value, value: Value, y: Value, logs: Value,
-    dropout_p: float, is_causal: bool, *, attn_mask: Value | None = None, scale: float | None = None
+    dropout_p: float, is_causal: bool, *, attn_mask: Value | None = None,
+    scale: float | Value | None = None,
 ) -> Any:  # fmt: skip
     """Gradients of query, key and value. `logs`: the logarithm of each row's sum of exponentials.
     Source: Dao et al. 2022, algorithm 4."""
     if dropout_p:
         raise Refusal("it drops attention weights at random")
     if scale is None:
-        (width,) = n.static(query.shape[-1:], "the width of a head")
-        scale = 1 / math.sqrt(width)
+        scale = usual_scale(n, query)
     scores = scaled(n, n.emit("matmul", query, key, transpose_b=True), scale)
     if is_causal:
         everything = n.full(True, dtype("bool"), scores.shape[-2:])

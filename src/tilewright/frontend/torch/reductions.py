@@ -313,7 +313,19 @@ def by_own_statistics(
     n: Site, x: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> Value:
     """Normalise each channel over the batch and all places."""
-    found, mean = moments(n, x, tuple(d for d in range(x.rank) if d != 1), 0, True)
+    return by_moments(n, x, (0, *range(2, x.rank)), weight, bias, eps)
+
+
+def by_moments(
+    n: Site,
+    x: Value,
+    axes: tuple[int, ...],
+    weight: Value | None,
+    bias: Value | None,
+    eps: float,
+) -> Value:
+    """Mean 0 and variance 1 along the axes, then a gain and a shift for each channel."""
+    found, mean = moments(n, x, axes, 0, True)
     inverse = n.emit("rsqrt", n.emit("add", found, n.constant(eps, found.dtype)))
     y = n.emit("mul", n.emit("sub", n.wide(x), mean), inverse)
     for op, part in (("mul", weight), ("add", bias)):
@@ -336,7 +348,9 @@ def group_norm(n: Site, x: Value, *args: Any, **named: Any) -> Any:
                 channels(n, bias, 0, count, x.dtype),
             )
             return n.emit("batch_norm", x, gain, shift, mean, variance, eps=eps)
-        (groups,) = n.static([x.shape[1]], "the number of groups")
+        groups = as_int(x.shape[1])
+        if groups is None:
+            return by_moments(n, x, tuple(range(2, x.rank)), weight, bias, eps)
     return grouped(n, x, groups, weight, bias, eps)
 
 
