@@ -29,10 +29,6 @@ def f(*shape):
 
 
 CASES = {
-    "resized": (
-        [N("Resize", ["x", "", "scales"], ["y"], mode="linear")], {"x": [1, 2, 2, 3]},
-        {"scales": np.array([1, 1, 0.4, 2], np.float32)}, [[(1, 2, 2, 3)]],
-    ),
     "conv": (
         [N("Conv", ["x", "w"], ["c"], strides=[2, 2], pads=[1] * 4), N("Relu", ["c"], ["y"])],
         {"x": ["n", 8, "h", "w0"]}, {"w": f(8, 8, 3, 3)}, [[(0, 8, 9, 7)], [(2, 8, 9, 7)]],

@@ -89,6 +89,19 @@ def test_many_runs_with_pads_that_cut():
         np.testing.assert_array_equal(exe(x, np.array([0, 0, 0, -9]))[0], x[:, :1])
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("height", [2, "n"])
+def test_a_resize_to_nothing_is_empty(mode, height):
+    scales = {"s": np.array([1, 1, 0.4, 2], np.float32)}
+    exe = compiled(
+        [make_node("Resize", ["x", "", "s"], ["y"], mode=mode)],
+        [("x", F32, [1, 2, height, 3])],
+        [("y", F32, 4)],
+        scales,
+    )
+    assert exe(np.ones((1, 2, 2, 3), np.float32))[0].shape == (1, 2, 0, 6)
+
+
 @pytest.mark.parametrize("huge", [1 << 41, (1 << 63) - 1, -(1 << 63), -(1 << 41)])
 def test_pads_that_nobody_means(huge):
     exe = padded("constant")

@@ -8,7 +8,7 @@ shape.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd, prod
+from math import gcd
 from random import Random
 from typing import Any
 
@@ -23,8 +23,7 @@ from tilewright.graph.ops.packed import pack, pack_dense, pack_transposed
 from tilewright.graph.ops.winograd import pack_winograd
 from tilewright.graph.passes.channels import Channels, Packing
 from tilewright.graph.passes.choose_layouts import choose_layouts
-from tilewright.ir.stmt import Alloc
-from tilewright.ir.walk import stores, visit
+from tilewright.ir.walk import stores
 from tilewright.lower.pipeline import lower
 from tilewright.schedule.schedule import replay
 from tilewright.schedule.trace import Trace
@@ -167,23 +166,6 @@ def test_dilated_winograd(size, edge, dilations, threads):
         image, pack_winograd(filters, edge), pads=pads, dilations=dilations
     )
     np.testing.assert_allclose(made, dense, atol=1e-4)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_an_image_that_is_transformed_whole_is_padded_channel_by_channel(threads):
-    block, size = 8, 16
-    image = te.placeholder((1, 64, size, size, block))
-    filters = te.placeholder((64, 6, 6, 64, block, block))
-    define = OPERATORS["winograd_packed"].define
-    made = define(image, filters, pads=((1, 1), (1, 1)), dilations=(1, 1))
-    scheduled = default(te.func("conv", [image, filters], [made]), CPU, threads, strict=True)
-    assert decisions(scheduled)["image"] == "whole"
-    (pad,) = (
-        n.buffer
-        for n in visit(lower(scheduled.func, CPU).body)
-        if isinstance(n, Alloc) and n.buffer.name == "pad"
-    )
-    assert prod(int(d.value) for d in pad.shape) == (size + 2) ** 2 * block
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -123,9 +123,10 @@ def at_run_time(
     """Known factors or sizes of axes that are symbolic."""
     kept = axes if how == "tf_crop_and_resize" else resized_axes(n, axes, scales, goal)
     at = [axes.index(a) for a in kept]
-    roi = optional_array(n, 1) if n.version >= 11 else None
-    if roi is not None and len(roi) == 2 * len(axes):
-        roi = n.constant(roi[at + [k + len(axes) for k in at]])
+    window = optional_array(n, 1) if n.version >= 11 else None
+    if window is not None and len(window) == 2 * len(axes):
+        window = window[at + [k + len(axes) for k in at]]
+    roi = None if window is None else n.constant(window)
     given = None if scales is None else n.constant(np.asarray(scales, np.float32)[at])
     asked = None if goal is None else n.constant(np.asarray(goal, np.int64)[at])
     return resized.resize(n, kept, how, kernel, (roi, given, asked))

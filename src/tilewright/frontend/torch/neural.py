@@ -240,7 +240,7 @@ def avg_pool(
     if divisor_override is not None:  # sums, of windows that are whole
         count_include_pad = True
         if ceil_mode:  # these reach beyond the padding: pad by hand
-            before, after = [0, 0], [0, 0]
+            before, after = [0, 0], [sizes.size(0)] * 2
             for d, count in enumerate(n.shape[-rank:]):
                 reach = (count - 1) * attrs["strides"][d] + attrs["kernel"][d]
                 before.append(attrs["pads"][d][0])
@@ -277,9 +277,9 @@ def adaptive_pool(n: Site, x: Value, output_size: Any) -> Any:
         y = n.emit("reduce_max" if of_max else "reduce_mean", y, axes=axes, keepdims=True)
     else:
         space, wanted = y.shape[2:], n.shape[-rank:]
-        fixed = sizes.static((*space, *wanted)) and sizes.static(space)
-        if fixed and all(s % g == 0 for s, g in zip(fixed, goal, strict=True)):
-            kernel = tuple(s // g for s, g in zip(fixed, goal, strict=True))
+        fixed, parts = sizes.static(space), sizes.static(wanted)
+        if fixed and parts and all(s % g == 0 for s, g in zip(fixed, parts, strict=True)):
+            kernel = tuple(s // g for s, g in zip(fixed, parts, strict=True))
             y = n.emit("max_pool" if of_max else "avg_pool", y, kernel=kernel, strides=kernel)
         else:
             for d, (size, count) in enumerate(zip(space, wanted, strict=True)):

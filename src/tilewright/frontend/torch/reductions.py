@@ -338,7 +338,8 @@ def by_moments(
 @translates("group_norm.default", "instance_norm.default")
 def group_norm(n: Site, x: Value, *args: Any, **named: Any) -> Any:
     if n.op == "group_norm":
-        groups, weight, bias, eps = (*args, *(None, None, 1e-5)[len(args) - 1 :])[:4]
+        given: tuple[Any, ...] = (*args, *(None, None, 1e-5)[len(args) - 1 :])
+        groups, weight, bias, eps = given[:4]
     else:
         weight, bias, mean, variance, own, _, eps, *_ = args
         if not own:
