@@ -78,6 +78,15 @@ def test_three_names_and_a_choice():
     check(model(nodes, {"a": ["p"], "b": ["q"], "c": ["r"]}), *runs, wrong=[[(4,), (1,), (3,)]])
 
 
+def test_many_names():
+    """The term for two names has each three times: for twelve of them it had no end."""
+    names = [f"x{k}" for k in range(12)]
+    node = helper.make_node("Sum", names, ["y"])
+    proto = model([node], {name: [f"n{k}", "m"] for k, name in enumerate(names)})
+    runs = [[(1 + 4 * (k % 3 == r), 3) for k in range(12)] for r in range(3)]
+    check(proto, *runs, wrong=[[(1 + k % 3, 2) for k in range(12)]])
+
+
 def test_one_axis_of_the_inputs_and_one_that_the_run_finds():
     """Whether rows may be one does not depend on what is known of the columns."""
     nodes = [

@@ -23,6 +23,7 @@ from tilewright.graph.graph import Value
 from tilewright.graph.settle import meet
 from tilewright.ir.expr import Expr, Var, as_int, maximum, minimum
 
+MOST_SYMBOLS = 4  # whose broadcast is a term: each one more makes it three times as long
 BROADCASTS = {  # and how many of their operands' last axes are not broadcast
     ("", op): 2 if op == "MatMul" else 0
     for op in "Add Sub Mul Div Mod Pow And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual"
@@ -43,11 +44,14 @@ def alike(n: Site, values: Sequence[Value], own: int = 0) -> list[Value]:
     open_axes = [d for d, different in enumerate(met) if len(different) > 1]
     if not open_axes:
         return list(values)
+    many = {d for d in open_axes if n.importer.body is None and too_many(n, met[d])}
     for d in open_axes:
-        if n.build.from_inputs(met[d]):
+        if d not in many and n.build.from_inputs(met[d]):
             values = of_inputs(n, values, d - rank - own, met[d])
-    open_axes = [d for d in open_axes if not n.build.from_inputs(met[d])]
-    if n.importer.body is not None or not all(left_to_the_run(n, met[d]) for d in open_axes):
+    open_axes = [d for d in open_axes if d in many or not n.build.from_inputs(met[d])]
+    if n.importer.body is not None:
+        return list(values)
+    if not all(d in many or left_to_the_run(n, met[d]) for d in open_axes):
         return list(values)
     if not open_axes:
         return list(values)
@@ -90,6 +94,13 @@ def agreed(n: Site, a: Expr, b: Expr) -> bool:
 
     n.inputs = [*map(put, n.inputs)]
     return bool(made)
+
+
+def too_many(n: Site, met: set[Expr]) -> bool:
+    """Is the size that broadcasting gives too long to be said as a term of the inputs' sizes?"""
+    if any(as_int(s) is not None for s in met) or not n.build.from_inputs(met):
+        return False  # a number is the size, and what depends on data the run finds anyway
+    return len(set().union(*(n.build.broadcasts.get(s, {s}) for s in met))) > MOST_SYMBOLS
 
 
 def of_inputs(n: Site, values: Sequence[Value], axis: int, met: set[Expr]) -> Sequence[Value]:
