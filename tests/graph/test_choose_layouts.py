@@ -86,6 +86,17 @@ def test_a_transposed_left_operand_is_turned_beside_a_large_one(rows, turned, b)
     assert not turned or "transpose" in made
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "turned"), [(2, 128, True), (40, 128, True), (40, 64, False)]
+)
+def test_a_few_transposed_rows_are_turned_beside_wide_weights(rows, columns, turned):
+    build, draw = Builder(), np.random.default_rng(3)
+    weights = build.constant(draw.standard_normal((160, columns)).astype("f"))
+    x = build.input("x", "f32", (160, rows))
+    made = laid_out(build.finish([build.emit("matmul", x, weights, transpose_a=True)]))
+    assert made == (["transpose", "dense_packed"] if turned else ["matmul"])
+
+
 def test_a_transposed_left_operand_is_read_as_it_is_beside_a_small_one():
     assert laid_out(product((96, 64), (96, 64), transpose_a=True)) == ["matmul"]
 

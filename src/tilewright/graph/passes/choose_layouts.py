@@ -53,6 +53,7 @@ FEW = 48  # rows of a product up to which packing its other operand in the run d
 FEW_ACROSS = 12  # the same for an operand whose vectors would be gathered, if it is small
 SMALL = 8 << 10  # bytes of it up to which it is small
 NEAR = 32 << 10  # bytes of it that stay close by as they are: a first-level cache
+TURNED = 96  # columns of weights from which turning the left operand pays for however few rows
 FAR = 4  # this part of the second-level cache taken by it, columns of the left one do not stay
 
 
@@ -326,7 +327,8 @@ class _Layouts(PackedValues):
         turned, size = bool(node["transpose_a"]), depth * many * 4
         rows = sizes.static(node.output.shape[len(batch) : -1])
         count = prod(rows) if rows is not None else LARGE
-        if turned and (count < FEW or size * FAR <= self.caches[1]):
+        few = count < FEW and (weights is None or many < TURNED)
+        if turned and (few or size * FAR <= self.caches[1]):
             return False
         if transposed:
             as_it_is = count == 1 or (count < FEW_ACROSS and size <= SMALL)
