@@ -10,7 +10,7 @@ from tests.graph.rewriting import graph
 from tilewright.graph import Builder, sizes
 from tilewright.graph.group import FusedGraph
 from tilewright.graph.passes.fuse import fuse
-from tilewright.graph.passes.plan_memory import ALIGN, MemoryPlan, plan_memory
+from tilewright.graph.passes.plan_memory import ALIGN, MemoryPlan, Piece, _place, plan_memory
 from tilewright.graph.passes.separate_outputs import separate_outputs
 from tilewright.ir.expr import Var, minimum
 from tilewright.ir.walk import visit
@@ -175,6 +175,18 @@ def test_workspace_lives_while_its_group_runs():
     fused, plan = planned(g, workspace=workspace)
     check(fused, plan, workspace=workspace)
     assert plan.live_bytes == 2 * 64 * 64 * 4 + 5056
+
+
+def test_a_value_beside_the_most_is_placed_before_larger_ones():
+    """Of a large image, a smaller one and a product's workspace, the smaller one lives beside all:
+    above the large one it left too little room for what the product gives."""
+    one, nbytes = sizes.size(1), (153600, 62208, 37632, 117504)
+    image, middle, result, workspace = (
+        Piece(one, size, *life)
+        for size, life in zip(nbytes, [(0, 1), (1, 2), (2, 3), (2, 2)], strict=True)
+    )
+    total = _place([image, middle, result, workspace], 4)
+    assert total == middle.typical + result.typical + workspace.typical
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -288,6 +288,8 @@ def _place(pieces: Sequence[Piece], steps: int) -> int:
         lambda p: (-(p.last - p.first), -p.typical),
         # from the step with the least choice on, forwards and backwards
         lambda p: (max(0, p.first - crowded, crowded - p.last), -p.typical),
+        # what has most beside it has the least choice
+        lambda p: (-sum(q.typical for q in meet[id(p)]), p.first),
     )
     best: tuple[int, list[Piece], list[int]] | None = None
     for key in orders:
