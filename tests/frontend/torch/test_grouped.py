@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import transformers.integrations.moe  # noqa: F401  it registers the operator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -13,8 +14,6 @@ from tests.frontend.torch.agreement import Call, agree, close, drawn, native
 from tilewright.frontend.torch import import_torch
 from tilewright.frontend.torch.convert import array
 from tilewright.support.errors import InputError
-
-pytest.importorskip("transformers.integrations.moe")  # it registers the operator
 
 ROWS = {0: torch.export.Dim.DYNAMIC}
 
