@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+# Each process of `-n auto` imports PyTorch and compiles models: some two gigabytes.
+MOST_PROCESSES = 8
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write what is printed into documentation"
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    return min(os.cpu_count() or 1, MOST_PROCESSES)
