@@ -53,6 +53,7 @@ from tilewright.ir.walk import free_vars, fresh, names, visit
 from tilewright.lower.copies import accumulates, own_memory
 from tilewright.lower.lanes import FIRST_LANE_RUNS
 from tilewright.lower.lower_blocks import all_of, parts_of
+from tilewright.lower.panels_abreast import panels_abreast
 from tilewright.lower.partition_loops import BOUNDS
 from tilewright.support.node import Node
 
@@ -108,12 +109,13 @@ class _Narrow:
     def __init__(self, symbols: Names, taken: set[str]) -> None:
         self.symbols, self.taken = symbols, taken
 
-    def go(self, s: Any, known: Facts) -> Any:
+    def go(self, s: Any, known: Facts, around: For | None = None) -> Any:
+        """`around`: the loop around this one, with nothing else in it."""
         if isinstance(s, For):
             inside = known.bind(s.var, *loop_range(s))
-            body = self.narrowed(s, inside) if s.kind in ("serial", "parallel") else None
+            body = self.narrowed(s, inside, around) if s.kind in ("serial", "parallel") else None
             if body is None:
-                body = self.go(s.body, inside)
+                body = self.go(s.body, inside, around if as_int(s.extent) == 1 else s)
             return s if body is s.body else s.replace(body=body)
         if isinstance(s, Store | Eval):
             return s
@@ -123,8 +125,9 @@ class _Narrow:
 
         return s.map_children(inner)
 
-    def narrowed(self, loop: For, known: Facts) -> Stmt | None:
-        """The body of a loop over tiles; None if it has no tile that may be cut off."""
+    def narrowed(self, loop: For, known: Facts, panel: For | None) -> Stmt | None:
+        """The body of a loop over tiles; None if it has no tile that may be cut off. `panel`: the
+        loop around it, with nothing else in it."""
         for tile in self.tiles(loop, known):
             own = {n.buffer for n in visit(loop.body) if isinstance(n, Alloc)}
             if not _is_separable(loop.body, tile, own, known):
@@ -132,7 +135,7 @@ class _Narrow:
             self.look_at_edges(loop.body, tile, known)
             whole = _Window(tile, own, None).stmt(loop.body)
             rest = Var(fresh("rest", self.taken))
-            steps = self.steps(loop.body, tile, own, rest)
+            steps = self.steps(loop.body, tile, own, rest, known, panel)
             inside = tile.rest - tile.edges
             left = known.expr(inside + (tile.unit - 1)) // const(tile.unit)
             enough = known.expr(inside - tile.wide * tile.unit) >= const(0)
@@ -141,12 +144,20 @@ class _Narrow:
             return If(enough, self.go(whole, known), seq(narrow, *ends))
         return None
 
-    def steps(self, body: Stmt, tile: _Tile, own: set[Buffer], rest: Var) -> Stmt:
+    def steps(
+        self,
+        body: Stmt,
+        tile: _Tile,
+        own: set[Buffer],
+        rest: Var,
+        known: Facts,
+        panel: For | None,
+    ) -> Stmt:
         """The rounds that a last tile leaves over, in narrower tiles."""
         most = tile.wide - (tile.unit == 1)  # all vectors, if the last of them is cut
         twice = tile.unit == 1 and most > 1 and accumulates(body, own)
         if twice and not _asks(body, tile):  # where a round is would be a choice in itself
-            return self.repeating(body, tile, own, rest)
+            return self.repeating(body, tile, own, rest, known, panel)
         steps = list[Stmt]()
         wide = 1 << most.bit_length() - 1
         while wide:
@@ -157,7 +168,15 @@ class _Narrow:
             wide //= 2
         return seq(*steps)
 
-    def repeating(self, body: Stmt, tile: _Tile, own: set[Buffer], rest: Var) -> Stmt:
+    def repeating(
+        self,
+        body: Stmt,
+        tile: _Tile,
+        own: set[Buffer],
+        rest: Var,
+        known: Facts,
+        panel: For | None,
+    ) -> Stmt:
         """The same of sums, of which the last may be computed again: of more rounds than there are,
         where that makes fewer tiles."""
         sums = sums_of_a_round(body, tile.loops, own)
@@ -174,6 +193,9 @@ class _Narrow:
             back = [Var(fresh("back", self.taken)) for _ in range(most)]
             step = _Window(tile, own, at, wide, back=back)
             step = step.stmt(body if wide * sums >= BUSY else quiet)
+            if panel is not None:
+                several = BUSY // (wide * sums)
+                step = panels_abreast(step, panel, several, own, known, self.taken) or step
             for n in range(most, 0, -1):
                 step = Let(back[n - 1], _if(again >= const(n)), step)
             if most:

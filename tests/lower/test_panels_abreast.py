@@ -1,0 +1,90 @@
+"""panels_abreast: a tile of few sums is taken for several panels at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lower.programs import same_meaning
+from tilewright.ir.parse import parse_func
+from tilewright.ir.stmt import Func
+from tilewright.ir.text import print_func
+from tilewright.ir.verify import verify
+from tilewright.lower.narrow_tails import narrow_tails
+from tilewright.lower.partition_loops import partition_loops
+from tilewright.lower.pipeline import simplify
+
+PRODUCT = """
+def product(A: f32[n, 3], W: f32[5, 3, 4], B: f32[n, 20], n: i64):
+    for p in serial(0, 5):
+        for o in serial(0, (n + 3) // 4):
+            with alloc(f32[4, 4], "local") as acc:
+                for z in unroll(0, 4):
+                    for v in vectorize(0, 4):
+                        if o * 4 + z < n:
+                            acc[z, v] = 0.0
+                for k in serial(0, 3):
+                    for i in unroll(0, 4):
+                        for w in vectorize(0, 4):
+                            if o * 4 + i < n:
+                                acc[i, w] = acc[i, w] + A[o * 4 + i, k] * W[p, k, w]
+                for e in unroll(0, 4):
+                    for x in vectorize(0, 4):
+                        if o * 4 + e < n:
+                            B[o * 4 + e, p * 4 + x] = acc[e, x] * 2.0
+"""
+
+
+def narrowed(text: str) -> Func:
+    func = parse_func(text)
+    made = narrow_tails(func)
+    verify(made, "loops")
+    for n in (0, 1, 2, 3, 4, 5, 7, 13):
+        same_meaning(func, made, n=n)
+        same_meaning(func, simplify(partition_loops(made)), n=n)
+    return made
+
+
+def rounds(text: str) -> int:
+    """How many nests are there once for each of several panels?"""
+    return print_func(narrowed(text)).count("for u")
+
+
+def test_few_rows_take_several_panels() -> None:
+    """Of eight sums at once: two panels of three rows, four of two, eight of one; the ninth stays
+    alone."""
+    nine = PRODUCT.replace("0, 5)", "0, 9)").replace("[5", "[9").replace("20", "36")
+    made = print_func(narrowed(nine))
+    for several in (2, 4, 8):
+        assert made.count(f"p % {several} + i64(p >= 8) * {several} == 0") == 1
+        assert made.count(f"in unroll(0, {several})") >= 3
+
+
+def test_no_more_panels_than_there_are() -> None:
+    made = print_func(narrowed(PRODUCT))
+    assert made.count("p % 5 == 0") == 1
+    assert made.count("for u") == 9  # of three rows, of two and of one: first, sum and result
+
+
+def test_panels_that_threads_share() -> None:
+    assert rounds(PRODUCT.replace("p in serial", "p in parallel")) == 9
+
+
+def test_panels_that_are_not_whole_stay_alone() -> None:
+    """The last one asks in each step of the sum where the columns end."""
+    text = PRODUCT.replace("o * 4 + i < n", "o * 4 + i < n and p * 4 + w < 18")
+    text = text.replace("o * 4 + e < n", "o * 4 + e < n and p * 4 + x < 18")
+    assert rounds(text) == 6
+    assert "p % 4 + i64(p >= 4) * 4 == 0" in print_func(narrowed(text))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("B[o * 4 + e, p * 4 + x]", "B[o * 4 + e, p * 3 + x]"),  # the next one writes over it
+        ("B[o * 4 + e, p * 4 + x]", "B[o * 4 + e, x]"),
+        ("k in serial(0, 3)", "k in serial(0, min(3, p + 1))"),  # sums of other lengths
+        ("p in serial(0, 5)", "p in serial(0, min(n, 5))"),  # panels that only the run counts
+    ],
+)
+def test_panels_that_are_not_alike_stay_apart(old: str, new: str) -> None:
+    assert rounds(PRODUCT.replace(old, new)) == 0
