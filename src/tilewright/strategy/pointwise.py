@@ -16,7 +16,7 @@ from tilewright.ir.stmt import Axis, Block, Store
 from tilewright.ir.walk import free_vars, loads, stores, substitute
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
-from tilewright.strategy.absorb import UNKNOWN_SIZE, instances
+from tilewright.strategy.absorb import UNKNOWN_SIZE, instances, is_costly
 from tilewright.strategy.loops import divisors, extent, find, fuse, parallel, pieces, shared
 from tilewright.strategy.work import block_bits, is_worth_a_region
 from tilewright.support.record import record
@@ -77,7 +77,8 @@ def stream(
     elif worth and few and count is None:
         piece, inner = schedule.split(inner, (None, OPEN_PIECE))
         outer.append(piece)
-    vectorize_inner(schedule, inner, count, lanes, f"{name}.flight")
+    costly = is_costly(find(schedule, name))
+    vectorize_inner(schedule, inner, count, lanes, f"{name}.flight", costly=costly)
     if outer and rows == 1 and count is not None and count <= lanes:
         most = 2 * UNROLLED_VECTORS
         values = divisors(extent(schedule, outer[-1], most), most)
@@ -176,10 +177,18 @@ def axes_of(block: Block, loop: str) -> list[Var]:
 
 
 def vectorize_inner(
-    schedule: Schedule, loop: str, count: int | None, lanes: int, decision: str = ""
+    schedule: Schedule,
+    loop: str,
+    count: int | None,
+    lanes: int,
+    decision: str = "",
+    *,
+    costly: bool = False,
 ) -> None:
     """Cut a loop into vectors, several in flight if it is long; short loops become one masked
-    vector. count: iterations, None if open. `decision` names how many are in flight.
+    vector. count: iterations, None if open. `decision` names how many are in flight. What is
+    `costly` keeps a machine busy with one, and the tails of several would each call its functions:
+    so often that none is inlined.
     """
     if lanes == 1 or count == 1:
         return
@@ -191,7 +200,8 @@ def vectorize_inner(
         values += [f for f in (2, 4, 8) if count % (f * lanes) == 0 and count > f * lanes]
     elif _likely_extent(schedule, loop) >= LONG * UNROLLED_VECTORS * lanes:
         values.append(UNROLLED_VECTORS)  # whole planes; of single rows most would be tails
-    several = UNROLLED_VECTORS if UNROLLED_VECTORS in values else 1
+    alone = costly and count is None
+    several = UNROLLED_VECTORS if UNROLLED_VECTORS in values and not alone else 1
     if decision:
         several = schedule.decide(decision, several, values)
     if several > 1:
