@@ -94,6 +94,26 @@ def test_a_multiple_and_the_rest(n, same_result, replays):
     replays(start, s)
 
 
+@pytest.mark.parametrize("n", [0, 3, 4, 11])
+def test_whole_rounds_and_the_last(n, same_result, replays):
+    """The guard on the end of a split loop is asked in its last round only."""
+    text = COPY.replace("10", "n").replace("B: f32[n])", "B: f32[n], n: i64)")
+    start = parse_func(text)
+    s = Schedule(start)
+    outer, inner = s.split("i", (None, 4))
+    whole, rest = s.partition_loop(outer, whole=True)
+    assert s.loops("B") == (whole, inner)
+    assert blocks(s)["B"].where is None
+    assert blocks(s)["B_1"].where is not None
+    assert s.loops("B_1")[0] == rest
+    same_result(start, s.func, n=n)
+    replays(start, s)
+
+
+def test_P2_no_guard(refused):
+    refused("P2", Schedule(parse_func(COPY)).partition_loop, "i", whole=True)
+
+
 def test_P1_threads(refused):
     s = Schedule(parse_func(COPY))
     s.bind("i", "threadIdx.x")

@@ -7,10 +7,16 @@ import warnings
 import numpy as np
 import pytest
 
-from tilewright.driver.compile import compile_observed
+from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
 from tilewright.driver.kernels import KernelPool
+from tilewright.driver.observe import Watch
 from tilewright.graph.builder import Builder
+from tilewright.ir.stmt import For, If
+from tilewright.ir.walk import contains, statements
+from tilewright.lower.pipeline import lower
+from tilewright.strategy.select import default
 from tilewright.support.errors import ScheduleWarning
+from tilewright.target.target import target
 
 
 @pytest.mark.parametrize("axes", [(1, 2), (0, 1, 2)])
@@ -26,3 +32,15 @@ def test_an_open_axis_inside_a_known_one(axes: tuple[int, ...]) -> None:
     for shape in ((2, 3, 7, 19), (1, 3, 1, 1), (3, 3, 33, 16)):
         given = np.random.default_rng(4).standard_normal(shape).astype(np.float32)
         np.testing.assert_array_equal(run(given)[0], given.max(axes))
+
+
+def test_levels_of_a_long_row_ask_for_no_end() -> None:
+    """The last round, which may not be whole, stands behind the levels of a sum: one branch."""
+    machine = target("cpu -mcpu=haswell")
+    build = Builder("m")
+    x = build.input("x", "f32", (build.symbol("n"), build.symbol("t")))
+    graph = build.finish({"y": build.emit("reduce_sum", x, axes=(1,))})
+    *_, (job,) = kernel_jobs(prepare(graph, machine, 3, []), machine, 1, Watch())
+    made = lower(default(job.func, machine, 1, strict=True).func, machine)
+    body = made.body
+    assert sum(isinstance(s, If) and contains(s.then, For) for s in statements(body)) == 1

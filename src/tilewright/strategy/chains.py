@@ -8,6 +8,7 @@ additions, and costs one more in b. Source: blocked summation (Higham 1993), in 
 
 from __future__ import annotations
 
+import contextlib
 from math import prod
 
 from tilewright.ir.stmt import Block
@@ -94,7 +95,10 @@ def cut_open(
     schedule: Schedule, name: str, loop: str, size: int, longest: int, levels: list[str]
 ) -> None:
     """Add the levels of an open loop: blocks of `size`, and blocks of `longest` of those. What is
-    left over is added to the accumulators of the next level."""
+    left over is added to the accumulators of the next level. The last round, if it may not be
+    whole, is cut off first: no level asks for its end."""
+    with contextlib.suppress(ScheduleError):  # all are whole
+        schedule.partition_loop(loop, whole=True)
     schedule.partition_loop(loop, multiple=size)
     several, _ = schedule.split(loop, (None, size))
     known = {*schedule.blocks()}

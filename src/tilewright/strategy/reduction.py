@@ -483,7 +483,8 @@ def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int, alone:
     size = extent(schedule, loop, UNKNOWN)
     values = list(range(1, min(8, size // (2 * width)) + 1))
     even = [f for f in values if f >= IN_FLIGHT and size % (f * width) == 0]
-    flight = min(even[0] if even else IN_FLIGHT, values[-1])
+    beside = IN_ROW if not extent(schedule, loop, 0) and is_in_rows(schedule, name) else IN_FLIGHT
+    flight = min(even[0] if even else beside, values[-1])
     flight = schedule.decide(f"{name}.flight", flight, values)
     around, inner = schedule.split(loop, (None, flight * width))
     try:
@@ -513,6 +514,12 @@ def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int, alone:
         unroll(schedule, several)
         vectorize(schedule, lane)
     schedule.unroll(schedule.loops(name)[-1])
+
+
+def is_in_rows(schedule: Schedule, name: str) -> bool:
+    """Does a block make several results?"""
+    axes = [a for a in find(schedule, name).axes if a.kind == "spatial"]
+    return any(as_int(a.extent) != 1 for a in axes)
 
 
 def narrowing(flight: int, width: int) -> list[tuple[int, int]]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import inf
 
-from tilewright.arith.prove import prove_less
+from tilewright.arith.affine import Affine
+from tilewright.arith.prove import prove_less, prove_less_equal
 from tilewright.arith.simplify import Facts
-from tilewright.ir.expr import Expr, as_int, const
-from tilewright.ir.stmt import Block, For, Func, Stmt, seq
+from tilewright.ir.dtype import i64
+from tilewright.ir.expr import Binary, BinaryOp, Expr, as_int, const, minimum
+from tilewright.ir.stmt import Block, For, Func, If, Stmt, seq
 from tilewright.ir.walk import substitute
 from tilewright.schedule.depend import axis_values, uses
-from tilewright.schedule.domain import drive, ranges_at
+from tilewright.schedule.domain import conditions, drive, ranges_at
 from tilewright.schedule.locate import (
     Path,
     block_nests,
@@ -28,13 +31,13 @@ from tilewright.schedule.locate import (
 
 @primitive("partition loop '{loop}' at {points}")
 def partition_loop(
-    func: Func, loop: str, points: Sequence[int] = (), multiple: int = 0
+    func: Func, loop: str, points: Sequence[int] = (), multiple: int = 0, whole: bool = False
 ) -> tuple[Func, tuple[str, ...]]:
     """Cut a loop's range into consecutive loops, so that guards vanish; gives their names.
 
     The first keeps the names of what stands in it; the others get fresh ones. With `multiple` in
     place of points, the first has as many iterations as are a multiple of it, the second the rest;
-    either may have none.
+    either may have none. `whole`: the first has those in which no guard on the loop's end fails.
 
     rewrite: partition_loop("i_o", [1])
         for i_o in serial(0, 2):
@@ -61,7 +64,8 @@ def partition_loop(
                     B[vi_1] = A[vi_1] * 2.0
     needs:
         P1  the loop is not bound to threads
-        P2  there are points, they rise, and each part has an iteration; or there is a multiple
+        P2  there are points, they rise, and each part has an iteration; or there is a multiple; or
+            guards say where the last iterations begin that are not whole
         P3  a reduction that the loop drives starts in the first part
     """
     path = loop_path(func, loop)
@@ -72,8 +76,14 @@ def partition_loop(
     ranges = ranges_at(func, path[:-1])
     ends: list[Expr] = [old.start, *(const(p) for p in points), old.stop]
     if multiple:
-        need("P2", multiple > 0 and not points, func, old, "a multiple stands alone", "give one")
+        alone = multiple > 0 and not points and not whole
+        need("P2", alone, func, old, "a multiple stands alone", "give one")
         ends[1:1] = [old.start + (old.stop - old.start) // multiple * multiple]
+    elif whole:
+        end = None if points else _whole(func, path)
+        why = "no guard says which iterations are whole"
+        need("P2", end is not None, func, old, why, "give points, or a multiple")
+        ends[1:1] = [end] if end is not None else []
     else:
         inside = all(prove_less(a, b, ranges) for a, b in pairwise(ends))
         why = f"the points {', '.join(map(str, points))} leave a part without iterations"
@@ -91,6 +101,53 @@ def partition_loop(
         names.append(part.name)
         parts.append(_begin(func, path, part))
     return replace(func, path, seq(*parts)), tuple(names)
+
+
+def _whole(func: Func, path: Path) -> Expr | None:
+    """Where the last iterations of a loop begin in which a guard may fail; None if none does, or
+    it is not known to lie in the loop's range."""
+    old = the_loop(path)
+    end: Expr | None = None
+    for block, loops in block_nests(old):
+        known = Facts(ranges_at(func, (*path[:-1], *loops)))
+        for part in _asked(block):
+            form = _slack(part, known)
+            step = 0 if form is None else form.terms.get(old.var, 0)
+            if form is None or step >= 0:
+                continue
+            others = {t: c for t, c in form.terms.items() if t != old.var}
+            inside = {f.var for f in loops[1:]}
+            moved = {t: c for t, c in others.items() if known.variables(t) & inside}
+            kept = {t: c for t, c in others.items() if t not in moved}
+            low = known.bounds(Affine(moved, 0))[0]
+            if low == -inf or any(old.var in known.variables(t) for t in others):
+                return None
+            least = known.expr(Affine(kept, form.const + int(low)))
+            here = known.simplify(least // const(-step) + 1)
+            end = here if end is None else minimum(end, here)
+    ranges = ranges_at(func, path[:-1])
+    if end is None or not prove_less_equal(old.start, end, ranges):
+        return None
+    return end if prove_less_equal(end, old.stop, ranges) else None
+
+
+def _asked(block: Block) -> list[Expr]:
+    """The conditions under which an instance does anything but begin a reduction."""
+    asked = conditions(block.where)
+    if isinstance(block.body, If) and block.body.other is None:
+        values = {a.var: a.value for a in block.axes}
+        asked += conditions(substitute(block.body.cond, values))
+    return asked
+
+
+def _slack(part: Expr, known: Facts) -> Affine | None:
+    """What is at least 0 where `a < b` or `a <= b` holds; None of any other condition."""
+    if not isinstance(part, Binary) or part.op not in _ENDS or part.a.dtype is not i64:
+        return None
+    return known.sum(known.affine(part.b), known.affine(part.a), -1) - _ENDS[part.op]
+
+
+_ENDS = {BinaryOp.lt: 1, BinaryOp.le: 0}
 
 
 def _begin(func: Func, path: Path, part: For) -> For:
