@@ -95,10 +95,6 @@ WEIGHTED: dict[str, tuple[Real, Real, float, float, int]] = {
         -0.347, 0.347, 4,
     ),
     "LOG_ERFC": (lambda x: np.log(erfc(x)), erfc, 0.95, 4, 6),
-    "TANH_SMALL": (
-        lambda t: (np.tanh(np.sqrt(t)) / np.sqrt(t) - 1) / t,
-        lambda t: t * np.sqrt(t) / np.tanh(np.sqrt(t)), 0, 0.37, 4,
-    ),
 }  # fmt: skip
 
 

@@ -100,4 +100,5 @@ INTRINSICS: dict[str, Handler] = {
     "reinterpret": reinterpret,
     "rounded": rounded,
     "scale": scale,
+    "scale_down": scale,
 }

@@ -29,7 +29,6 @@ from tilewright.codegen.coefficients import (
     LOG_TERMS,
     SCALED_TAIL,
     SINE,
-    TANH_SMALL,
     TWO_OVER_PI,
 )
 from tilewright.ir.dtype import DType, f32, f64, i32, i64, u32, u64
@@ -57,6 +56,7 @@ WHOLE = {f32: i32, f64: i64}  # the integer of a float's width
 BITS = {f32: u32, f64: u64}
 ROUNDER = {f32: 1.5 * 2.0**23, f64: 1.5 * 2.0**52}  # see `whole`
 ROUNDER_BITS = {f32: 0x4B400000, f64: 0x4338000000000000}
+LIFT = 64  # an f32 near 1 times 2^n is normal for -150 ≤ n ≤ 0 if it is 2^64 times as large
 SMALLEST_NORMAL = {f32: 1.1754943508222875e-38, f64: 2.2250738585072014e-308}
 
 
@@ -107,9 +107,22 @@ def scale(x: Expr, n: Expr) -> Expr:
     return Call("scale", (x, n), x.dtype)
 
 
+def scale_down(x: Expr, n: Expr) -> Expr:
+    """`scale` of an x near 1 where n is at most 0 (and, in f32, at least -150)."""
+    return Call("scale_down", (x, n), x.dtype)
+
+
 def in_steps(e: Expr) -> Expr:
     """An expression for a machine that has no instruction for `scale`: two products, of which only
     the second one rounds. What is shared stays so."""
+
+    def stepped(name: str, x: Expr, n: Expr) -> Expr:
+        of = x.dtype
+        if name == "scale_down" and of is f32:
+            return x * power_of_two(n + LIFT, of) * number(2.0**-LIFT, x)
+        half = n >> 1
+        return x * power_of_two(half, of) * power_of_two(n - half, of)
+
     made: dict[int, Expr] = {}
 
     def go(e: Any) -> Any:
@@ -117,10 +130,8 @@ def in_steps(e: Expr) -> Expr:
             return e
         if id(e) not in made:
             inside = e.map_children(go)
-            if isinstance(inside, Call) and inside.name == "scale":
-                x, n = inside.args
-                half = n >> 1
-                inside = x * power_of_two(half, x.dtype) * power_of_two(n - half, x.dtype)
+            if isinstance(inside, Call) and inside.name in ("scale", "scale_down"):
+                inside = stepped(inside.name, *inside.args)
             made[id(e)] = inside
         return made[id(e)]
 
@@ -228,10 +239,14 @@ def expm1(x: Expr) -> Expr:
 def exp2(x: Expr) -> Expr:
     """2^x."""
     low, high = (-151.0, 129.0) if x.dtype is f32 else (-1076.0, 1025.0)
-    x = clamped(x, low, high)
+    return scale(*exp2_parts(clamped(x, low, high)))
+
+
+def exp2_parts(x: Expr) -> tuple[Expr, Expr]:
+    """(y, n) with 2^x = y 2^n and y near 1."""
     n, count = whole(x + number(ROUNDER[x.dtype], x))
     terms = [c * LN2**k for k, c in enumerate([1.0, 1.0, *EXP_REST[x.dtype]])]
-    return scale(polynomial(x - n, terms), count)
+    return short_polynomial(x - n, terms), count
 
 
 def log(x: Expr) -> Expr:
@@ -270,15 +285,21 @@ def log1p(x: Expr) -> Expr:
     return copy_sign(select(eq(u, number(0.0, x)), number(-inf, x), result), x)  # for -0
 
 
+def exp_of_negative(x: Expr) -> Expr:
+    """e^x where x is at most 0."""
+    r, n = reduced(at_least(x, -104.0 if x.dtype is f32 else -746.0))
+    p = fma(r * r, short_polynomial(r, EXP_REST[x.dtype]), r)
+    return scale_down(p + number(1.0, x), n)
+
+
 def sigmoid(x: Expr) -> Expr:
     """1 / (1 + e^-x)."""
     one = number(1.0, x)
-    t = exp(-absolute(x))
+    t = exp_of_negative(-absolute(x))
     below = x < number(0.0, x)
-    d = one + t
-    lost = (one - d) + t  # what rounding 1 + t lost
-    q = select(below, t, one) / d
-    return fma(-(q * lost), select(below, one - q, q), q)
+    # with q = t / (1 + t), what there is on the other side is 1 - q, and t - t q is q, more exactly
+    size = select(below, t, one)
+    return fma(-size, t / (one + t), size)
 
 
 # Hyperbolic functions ---------------------------------------------------------------------------
@@ -291,11 +312,18 @@ def tanh(x: Expr) -> Expr:
     if x.dtype is not f32:
         t = expm1(at_most(size, 20.0) * number(2.0, x))
         return copy_sign(t / (t + number(2.0, x)), x)
-    square = size * size
-    small = fma(size, square * polynomial(square, TANH_SMALL), size)
-    # further out nothing cancels, and from 9.5 on what is taken from 1 is lost
-    large = one - number(2.0, x) / (exp_of_medium(at_most(size, 9.5) * number(2.0, x)) + one)
-    return copy_sign(select(size < number(0.6, x), small, large), x)
+    # h: half of e^2|x| - 1; p: half of e^2r - 1, where |x| = r + n ln 2 / 2
+    size = at_most(size, 9.5)
+    n, count = whole(fma(size, number(2 * LOG2_E, x), number(ROUNDER[f32], x)))
+    large, small = LN2_PARTS[f32]
+    r = fma(n, number(-small / 2, x), fma(n, number(-large / 2, x), size))
+    rest = [c * 2.0 ** (k + 1) for k, c in enumerate(EXP_REST[f32])]
+    p = fma(r * r, short_polynomial(r, rest), r)
+    two, half = power_of_two(count, f32), number(0.5, x)
+    h = fma(p, two, fma(two, half, -half))
+    # h / (h + 1) as h - h q or 1 - q: q may err more than either
+    near = at_most(h, 1.0)
+    return copy_sign(fma(-near, near / (h + one), near), x)
 
 
 def sinh(x: Expr) -> Expr:
@@ -365,7 +393,7 @@ def gelu(x: Expr) -> Expr:
 def normal_tail(a: Expr) -> Expr:
     """The normal distribution's probability above a, in f32 (0 ≤ a ≤ 14.3) or f64 (0 ≤ a ≤ 40)."""
     if a.dtype is f32:
-        return exp2(short_polynomial(a, LOG2_TAIL))
+        return scale_down(*exp2_parts(short_polynomial(a, LOG2_TAIL)))
     four = number(4.0, a)
     scaled = short_polynomial((a - four) / (a + four), SCALED_TAIL)
     return exp(a * a * number(-0.5, a)) * scaled / (number(1.0, a) + a)
