@@ -65,6 +65,8 @@ def session(model: str | bytes, threads: int) -> onnxruntime.InferenceSession:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
+    # without instructions for it, products of u8 and i8 saturate, unless this is asked for
+    options.add_session_config_entry("session.x64quantprecision", "1")
     return onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
 
 
