@@ -60,6 +60,15 @@ def test_the_last_share_has_no_idle_rounds() -> None:
     assert "if i_i < 4" in last
 
 
+def test_rounds_that_only_ask_for_memory_ahead_are_idle() -> None:
+    """They kept the last part of a tile from being one round: each row was a branch of the run."""
+    ahead = SHARES.replace(
+        "            for i_i", "            prefetch(A[share * 24 + i_o * 8])\n            for i_i"
+    )
+    _, last = print_func(partitioned(ahead)).split("        if share >= 3:\n")
+    assert "serial" not in last and "if i_i < 4" in last
+
+
 OPEN_SHARES = """
 def shares(A: f32[n], B: f32[n], n: i64):
     for share in parallel(0, (n + 23) // 24):
@@ -191,6 +200,7 @@ def scale(A: f32[n], B: f32[n], n: i64):
 """
     for n in (0, 1, 7, 8, 9, 24):
         made = partitioned(text, n=n)
+    assert isinstance(made.body, Seq)
     stmts = made.body.stmts
     assert len(stmts) == 2
     assert not any(isinstance(s, If) for s in visit(stmts[0]))
@@ -208,6 +218,7 @@ def pad(A: f32[n], B: f32[n], n: i64):
 """
     for n in (1, 7, 13, 16, 31, 64):
         made = partitioned(text, n=n)
+    assert isinstance(made.body, Seq)
     middle, *last = made.body.stmts
     assert not any(isinstance(s, If | Select) for s in visit(middle))
     assert any(isinstance(s, Select) for part in last for s in visit(part))
@@ -273,6 +284,7 @@ def test_many_edges_share_a_branch_where_copies_cost_too_much() -> None:
     )
     (loop,) = [n for n in visit(made.body) if isinstance(n, For) and n.var.name == "f"]
     assert sum(loop.var in free_vars(n.cond) for n in visit(loop) if isinstance(n, If)) >= 1
+    assert isinstance(loop.body, If)
     assert not any(isinstance(n, If) for n in visit(loop.body.then))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir.expr import Load, as_int
-from tilewright.ir.stmt import Alloc, Buffer, For, Stmt, Store
+from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Stmt, Store
 from tilewright.ir.walk import fresh, replace_buffers, visit
 
 
@@ -51,3 +51,8 @@ def stores_of(s: Stmt) -> int:
     if isinstance(s, Store):
         return 1
     return sum(stores_of(c) for c in s.children() if isinstance(c, Stmt))
+
+
+def is_request(s: Eval) -> bool:
+    """Does it but ask for memory ahead?"""
+    return any(getattr(n, "name", "") == "prefetch" for n in visit(s.value))

@@ -50,7 +50,7 @@ from tilewright.ir.stmt import (
     seq,
 )
 from tilewright.ir.walk import free_vars, fresh, names, visit
-from tilewright.lower.copies import accumulates, own_memory
+from tilewright.lower.copies import accumulates, is_request, own_memory
 from tilewright.lower.lanes import FIRST_LANE_RUNS
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.panels_abreast import panels_abreast
@@ -404,11 +404,6 @@ def without_requests(s: Stmt) -> Stmt:
         return seq(*map(without_requests, s.stmts))
     made = s.map_children(lambda c: without_requests(c) if isinstance(c, Stmt) else c)
     return seq() if isinstance(made, For | Let) and made.body == seq() else made
-
-
-def is_request(s: Eval) -> bool:
-    """Does it but ask for memory ahead?"""
-    return any(getattr(n, "name", "") == "prefetch" for n in visit(s.value))
 
 
 def covers(wide: int, sums: int) -> dict[int, tuple[tuple[int, ...], int]]:

@@ -34,7 +34,7 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, seq
 from tilewright.ir.walk import contains, free_vars, reads, visit
-from tilewright.lower.copies import own_memory, stores_of
+from tilewright.lower.copies import is_request, own_memory, stores_of
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.support.record import record
 
@@ -384,7 +384,9 @@ def _is_idle(s: Any, known: Facts) -> bool:
             chosen = s.then if cond.value else s.other
             return chosen is None or _is_idle(chosen, known)
         return _is_idle(s.then, known) and (s.other is None or _is_idle(s.other, known))
-    if isinstance(s, Store | Eval):
+    if isinstance(s, Eval):
+        return is_request(s)
+    if isinstance(s, Store):
         return False
     return all(_is_idle(c, known) for c in s.children() if isinstance(c, Stmt))
 
