@@ -66,6 +66,13 @@ def counted(A: i64[2], B: i64[n], n: i64):
             if o * 4 + v < n:
                 B[o * 4 + v] = A[0] + (o * 4 + v) * A[1]
 """
+FOLDED = """
+def edges(A: f32[n + 1], B: f32[n + 4], n: i64):
+    for o in serial(0, (n + 7) // 4):
+        for v in vectorize(0, 4):
+            if o * 4 + v < n + 4:
+                B[o * 4 + v] = A[select(o * 4 + v >= 1, select(o * 4 + v <= n, o * 4 + v - 1, n), 0)]
+"""  # noqa: E501
 OF_STEPS = """
 def pool(A: f32[2 * n], B: f32[n], n: i64):
     for o in serial(0, (n + 3) // 4):
@@ -128,7 +135,7 @@ def test_windows(text: str) -> None:
         assert not [n for n in visit(last) if isinstance(n, Select) and "n" in print_expr(n.cond)]
 
 
-@pytest.mark.parametrize("text", [SLICED, PADDED, COUNTING], ids=["sliced", "padded", "counting"])
+@pytest.mark.parametrize("text", [SLICED, PADDED, COUNTING, FOLDED])
 def test_what_is_moved_to_another_shape(text: str) -> None:
     """Its result never lies over its operand: more elements than lanes need no masks."""
     branch = branches(overlapped(text).body)[0]
@@ -137,7 +144,7 @@ def test_what_is_moved_to_another_shape(text: str) -> None:
     assert [n for n in visit(branch.other) if isinstance(n, If)]
 
 
-@pytest.mark.parametrize("text", [SLICED, PADDED, COUNTING], ids=["sliced", "padded", "counting"])
+@pytest.mark.parametrize("text", [SLICED, PADDED, COUNTING, FOLDED])
 def test_few_elements_without_masks(text: str) -> None:
     """Up to one vector of them is made of narrower ones, none of which has a lane off."""
     made = overlapped(text, masks=False)

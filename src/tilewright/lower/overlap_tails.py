@@ -215,13 +215,18 @@ class _Overlap:
         return all(self.is_of_element(e, tile, known) for e in _indices(body, own))
 
     def is_of_element(self, e: Expr, tile: _Tile, known: Facts) -> bool:
-        """Whether a number is told by the element: `loop * lanes + lane`, times something."""
+        """Whether a number is told by the element: `loop * lanes + lane`, times something; or
+        whether a condition compares such numbers."""
+        if e.dtype is not i64:
+            parts = [c for c in e.children() if isinstance(c, Expr)]
+            plain = isinstance(e, Binary | Unary) and e.dtype.is_bool
+            return plain and all(self.is_of_element(c, tile, known) for c in parts)
         form = known.affine(e)
         mine = tile.inner | {tile.loop}
         for t in form.terms:  # the least of several, a quotient
             if t not in mine and free_vars(t) & mine:
                 parts = [c for c in t.children() if isinstance(c, Expr)]
-                if not all(c.dtype is i64 and self.is_of_element(c, tile, known) for c in parts):
+                if not all(self.is_of_element(c, tile, known) for c in parts):
                     return False
         apart = form.terms.get(tile.loop, 0)
         used = [v for v in tile.inner if v in form.terms]
