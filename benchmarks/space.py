@@ -79,7 +79,7 @@ def kernels(models: tuple[str, ...] = MODELS) -> list[Kernel]:
     found: dict[Func, Kernel] = {}
     for name in models:
         fused = prepare(import_onnx(zoo.model(name, 1).onnx_path), CPU, opt_level=3)
-        _, funcs, unique, jobs = kernel_jobs(fused, CPU, 1, Watch())
+        _, funcs, _, unique, jobs = kernel_jobs(fused, CPU, 1, Watch())
         for func in unique:
             try:
                 for buffer in func.buffers:
