@@ -14,7 +14,9 @@ from tilewright.frontend.onnx.importer import import_onnx
 from tilewright.graph import sizes
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.parse import parse
+from tilewright.graph.passes.pipeline import optimise
 from tilewright.graph.specialise import specialise
+from tilewright.ir.expr import Var
 from tilewright.support.errors import CompileError, InputError
 
 
@@ -185,3 +187,22 @@ def test_rows_that_a_batch_divides():
         np.testing.assert_array_equal(run(x, np.zeros((b, 2), np.float32))[0], x.reshape(b, -1, 3))
     with pytest.raises(InputError):
         run(np.zeros((5, 3), np.float32), np.zeros((2, 2), np.float32))
+
+
+def test_rows_of_a_table_as_many_as_there_are_words():
+    """The table's slice would end at its last row; a sum with n words needs n of them."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"], end=1),
+        helper.make_node("Slice", ["table", "none", "n", "none"], ["rows"]),
+        helper.make_node("Add", ["x", "rows"], ["y"]),
+    ]
+    table = np.random.default_rng(5).standard_normal((6, 3)).astype(np.float32)
+    proto = model(nodes, {"x": ["n", 3]}, table=table, none=np.array([0]))
+    (cut,) = [n for n in optimise(import_onnx(proto)).nodes if n.op == "slice"]
+    assert cut.output.shape == sizes.shape((Var("n"), 3))
+    run, session = compiled(proto), ort.InferenceSession(proto.SerializeToString())
+    for n in (0, 1, 4, 6):
+        x = np.random.default_rng(n).standard_normal((n, 3)).astype(np.float32)
+        np.testing.assert_array_equal(run(x)[0], session.run(None, {"x": x})[0])
+    with pytest.raises(InputError, match="operands of Add"):
+        run(np.ones((7, 3), np.float32))

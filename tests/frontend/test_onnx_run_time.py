@@ -235,3 +235,40 @@ def test_slices_are_as_onnxruntime_clamps_them():
             for start, many in (bounds(count, first, last, step), given):
                 at, length = (sizes.at(sizes.size(v), {n: count}) for v in (start, many))
                 np.testing.assert_array_equal(np.arange(at, at + length * step, step), wanted)
+
+
+def test_ends_of_open_sizes_lie_anywhere():
+    """Before the axis, on it or behind it; m - 4 is counted from the front or from behind it."""
+    n, m = Var("n"), Var("m")
+    ends = [n, m, n - 2, n - 4, m - 4, sizes.size(0 - m), 2 * m - n, 0, 3, -2]
+    for first, last, step in itertools.product(ends, ends, (-2, -1, 1, 3)):
+        start, many = bounds(n, first, last, step)
+        for values in ({n: a, m: b} for a, b in itertools.product(range(6), range(7))):
+            at, length = (sizes.at(sizes.size(v), values) for v in (start, many))
+            cut = [sizes.at(sizes.size(e), values) for e in (first, last)]
+            wanted = bounds(values[n], *cut, step)
+            assert length == wanted[1] and (at == wanted[0] or not length), (first, last, values)
+
+
+@pytest.mark.parametrize("last", ["m", "-m", "m - 3"])
+def test_slices_up_to_the_size_of_another(last):
+    """The places that are left meet another size where the run finds both to be the same."""
+    of = {"m": ["m"], "-m": ["less"], "m - 3": ["three"]}[last]
+    nodes = [
+        make_node("Shape", ["z"], ["m"]),
+        make_node("Neg", ["m"], ["less"]),
+        make_node("Sub", ["m", "by"], ["three"]),
+        make_node("Slice", ["x", "none", *of, "axes"], ["cut"]),
+        make_node("Softmax", ["cut"], ["y"]),
+        make_node("Slice", ["x", *of, "far", "axes"], ["rest"]),
+    ]
+    proto = modelled(
+        nodes, [("x", F32, [2, "n"]), ("z", F32, ["m"])], [("y", F32, 2), ("rest", F32, 2)],
+        {"none": np.array([0]), "by": np.array([3]), "axes": np.array([1]),
+         "far": np.array([1 << 60])},
+    )  # fmt: skip
+    exe, session = tw.compile(proto), onnxruntime.InferenceSession(proto.SerializeToString())
+    for have, other in ((5, 3), (5, 5), (3, 7), (1, 2), (4, 0), (0, 3)):
+        given = {"x": np.random.rand(2, have).astype(np.float32), "z": np.zeros(other, np.float32)}
+        for got, wanted in zip(exe(*given.values()), session.run(None, given), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-6)

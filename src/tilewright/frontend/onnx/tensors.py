@@ -22,6 +22,7 @@ from tilewright.ir.expr import Expr, as_int, maximum, minimum
 
 LAST = (1 << 63) - 1
 FAR = (1 << 31) - 1  # what exporters write for the end of an axis, and all beyond
+MOST_TRIED = 16  # sizes that are tried one by one
 
 
 def axis(n: Site, value: int, rank: int) -> int:
@@ -311,47 +312,69 @@ def bounds(
     have: Any, first: Any, last: Any, step: int, there: Container[Expr] = ()
 ) -> tuple[Any, Any]:
     """(start, count) of a slice as Python counts it, but that a backward one whose start lies
-    before the axis starts at its first place. An end that is itself symbolic is taken to lie on the
-    axis; what is in `there` is at least 0, as some value has that size."""
+    before the axis starts at its first place. What is in `there` is at least 0, as some value has
+    that size."""
     n, a, b = as_int(have), as_int(first), as_int(last)
     if n is not None and a is not None and b is not None:
         a = max(a, -n) if step < 0 else a
         places = range(n)[slice(a, None if step < 0 and b < -n else b, step)]
         return (places.start if len(places) else 0), len(places)
-    have = sizes.size(have)
+    have, zero = sizes.size(have), sizes.size(0)
+    low = sizes.size(0 if step > 0 else -1)  # an end before the axis
+    start, stop = from_first(first, have, zero), from_first(last, have, low)
+    start = most(start, zero)
+    if step > 0:
+        reach = least(stop, have) - start
+    else:
+        start = least(start, sizes.size(have - 1))
+        reach = start - most(stop, low)
+    count = sizes.size((reach + (abs(step) - 1)) // abs(step))
+    return start, count if count in there else most(count, zero)
 
-    def end(given: Any, number: int | None) -> Any:
-        """Counted from the front; far away before or behind it."""
-        if number is None:
-            backwards = sizes.is_never_more(sizes.size(given), sizes.size(-1))
-            return sizes.size(have + given) if backwards else sizes.size(given)
+
+def from_first(given: Any, have: Expr, low: Expr) -> Expr:
+    """A place counted from the front, or from behind the last one if it is negative; far away
+    before or behind the axis. All before `low` are the same."""
+    number = as_int(given)
+    if number is not None:
         if abs(number) >= FAR:
             return have if number > 0 else sizes.size(-1)
         return sizes.size(have + number if number < 0 else number)
+    given, last = sizes.size(given), sizes.size(-1)
+    if sizes.is_never_more(given, last):
+        return sizes.size(have + given)
+    if sizes.is_never_more(sizes.size(0), given) or not reaches_behind(given, have, low):
+        return given
+    return sizes.size(given + have * minimum(maximum(0 - given, 0), 1))
 
-    def least(x: Expr, y: Expr) -> Expr:
-        if sizes.is_never_more(x, y):
-            return x
-        return y if sizes.is_never_more(y, x) else sizes.size(minimum(x, y))
 
-    def most(x: Expr, y: Expr) -> Expr:
-        if sizes.is_never_more(x, y):
-            return y
-        return x if sizes.is_never_more(y, x) else sizes.size(maximum(x, y))
+def reaches_behind(given: Expr, have: Expr, low: Expr) -> bool:
+    """May a negative place lie behind `low`? h - 2 of h places does not: at h = 1 it is -1, where
+    there is one place alone."""
+    found = sizes.linear(given)
+    if found is None or set(sizes.symbols([have])) - {found[0]}:
+        return True
+    symbol, scale, offset = found
+    for h in range(min(-(offset // scale), MOST_TRIED + 1)):
+        values = {symbol: h}
+        place = sizes.at(given, values)
+        if h == MOST_TRIED or (place < 0 and place + sizes.at(have, values) > as_int(low)):
+            return True
+    return False
 
-    zero, start, stop = sizes.size(0), end(first, a), end(last, b)
-    if step > 0:
-        start = start if a is None else most(start, zero)
-        stop = stop if b is None else least(stop, have)
-        reach = stop - start
-    else:
-        if a is not None:
-            start = most(start, zero) if a < -1 else start
-            start = least(start, sizes.size(have - 1))
-        stop = stop if b is None else most(stop, sizes.size(-1))
-        reach = start - stop
-    count = sizes.size((reach + (abs(step) - 1)) // abs(step))
-    return start, count if a is None or b is None or count in there else most(count, zero)
+
+def least(x: Expr, y: Expr) -> Expr:
+    """The least of two sizes."""
+    if sizes.is_never_more(x, y):
+        return x
+    return y if sizes.is_never_more(y, x) else sizes.size(minimum(x, y))
+
+
+def most(x: Expr, y: Expr) -> Expr:
+    """The greatest of two sizes."""
+    if sizes.is_never_more(x, y):
+        return y
+    return x if sizes.is_never_more(y, x) else sizes.size(maximum(x, y))
 
 
 @translates("Pad")

@@ -112,6 +112,19 @@ def slice_(edit: Edit, node: Node) -> Any:
     return node.inputs[0] if whole and node.output.shape == node.inputs[0].shape else None
 
 
+def slice_under_view(edit: Edit, node: Node) -> Any:
+    """A slice of min(n, 512) places that the run finds to be n is one of n."""
+    (x,) = node.inputs
+    cut = edit.producer(x, "slice")
+    if cut is None or x.rank != node.output.rank or not edit.only(x):
+        return None
+    apart = [(a, b) for a, b in zip(x.shape, node.output.shape, strict=True) if a != b]
+    if len(apart) != 1 or as_int(apart[0][0]) is not None:  # of two, each may be the other
+        return None
+    attrs = dict(cut.attrs) | {"shape": node.output.shape}
+    return edit.emit("slice", *cut.inputs, **attrs, name=node.name)
+
+
 def slice_before_view(edit: Edit, node: Node) -> Any:
     """slice(reshape(x)) → reshape(slice(x)) where the view but adds or leaves out axes of size 1:
     the slice can join what made x."""
@@ -442,6 +455,7 @@ RULES: dict[str, list[Rule]] = {
     "transpose": [transpose],
     "expand": [expand],
     "slice": [slice_, slice_before_view],
+    "view_as": [slice_under_view],
     "cast": [cast],
     "concat": [concat],
     "pad": [pad],
