@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
 from tilewright.frontend.onnx.importer import import_onnx
+from tilewright.graph import sizes
 from tilewright.graph.evaluate import evaluate
 from tilewright.support.errors import InputError
 
@@ -126,3 +127,18 @@ def test_names_that_say_nothing(said):
         fixed = import_onnx(proto, shapes={said: 3})
         assert sizes_of(fixed) == ["f32[3, 3]", "f32[3, 3]"]
     assert sizes_of(import_onnx(proto, shapes={"b_1": 2})) == ["f32[a_0, a_1]", "f32[a_1, 2]"]
+
+
+def test_a_chain_of_sums_of_many_names():
+    """Each sum's size is as long as there are names in it: as nested quotients they filled
+    memory."""
+    count = 10
+    nodes = [
+        helper.make_node("Add", [f"s{k - 1}" if k > 1 else "x0", f"x{k}"], [f"s{k}"])
+        for k in range(1, count)
+    ]
+    proto = model(nodes, {f"x{k}": [f"n{k}"] for k in range(count)})
+    (y,) = import_onnx(proto).outputs
+    assert len(sizes.text(y.shape[0])) < 30 * count
+    one, other = [(1,)] * count, [(3,) if k % 3 else (1,) for k in range(count)]
+    check(proto, one, other, [(0,), *one[1:]], wrong=[[*other[:-2], (2,), (3,)]])

@@ -10,7 +10,8 @@ Sizes that are related stay so: of quotients of one symbol, ⌈h/4⌉ and ⌈h/8
 and the second is told by it. A symbol that is needed by itself keeps its name, and so do all sizes
 made of it. Where a parameter has less than a symbol, h - 4, the kernel counts from there: no run
 has less than none, and nothing in the kernel may then be negative. What a slice takes at most,
-min(t, 5), has a name of its own even beside t: loops over it are those over any open size.
+min(t, 5), has a name of its own even beside t: loops over it are those over any open size. So has
+what operands broadcast to.
 
 A kernel whose results have no elements does not run. So where each result has an axis of
 max(t - 1, 0), what `x[:-1]` has of t, it is t - 1 there, and t is not 0.
@@ -57,7 +58,9 @@ def own_sizes(func: Func, measured: Collection[Var] = (), results: int = 1) -> t
 
 
 def _own(func: Func, measured: Collection[Var]) -> tuple[Func, Own]:
-    func, own = _of_slices(func)
+    func, own = _of_broadcasts(func)
+    func, more = _of_slices(func)
+    own |= {v: sizes.size(_within(e, own)) for v, e in more.items()}
     for found in (divisions, products):
         func, own = _named(func, own, found)
     return _from_least(func, own, measured)
@@ -92,6 +95,27 @@ def _settled(func: Func, results: Iterable[Buffer], measured: Collection[Var]) -
         )
 
     return [a for a in bounded if known(a)]
+
+
+def _of_broadcasts(func: Func) -> tuple[Func, Own]:
+    """The function with names for the sizes that broadcasting gives, max(n, m) · (0 or 1):
+    operands are read at their last element at most, whatever these have to do with it."""
+    given = [s for b in _buffers(func) for s in b.shape if s.__class__ is Binary]
+    found = dict.fromkeys(
+        sizes.product(p)
+        for s in given
+        for p in sizes.monomials(s)
+        if any(f.__class__ is Binary and f.op is BinaryOp.max and as_int(f.b) is None for f in p)
+    )
+    if not found:
+        return func, {}
+    taken = names(func)
+    new = {e: _fresh(taken, n) for n, e in enumerate(found)}
+    made = _told(func, dict(new))
+    left = free_vars(made.body) | set(sizes.symbols(s for b in _buffers(made) for s in b.shape))
+    params = [p for p in made.params if not isinstance(p, Var) or p in left]
+    own: Own = {v: e for e, v in new.items() if v in left}
+    return made.replace(params=(*params, *own)), own
 
 
 def _of_slices(func: Func) -> tuple[Func, Own]:

@@ -10,6 +10,7 @@ a matrix product): the run compares them. What can be told when compiling is lef
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from tilewright.graph.graph import Value
 from tilewright.graph.settle import meet
 from tilewright.ir.expr import Expr, Var, as_int, maximum, minimum
 
-MOST_SYMBOLS = 4  # whose broadcast is a term: each one more makes it three times as long
 BROADCASTS = {  # and how many of their operands' last axes are not broadcast
     ("", op): 2 if op == "MatMul" else 0
     for op in "Add Sub Mul Div Mod Pow And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual"
@@ -44,16 +44,13 @@ def alike(n: Site, values: Sequence[Value], own: int = 0) -> list[Value]:
     open_axes = [d for d, different in enumerate(met) if len(different) > 1]
     if not open_axes:
         return list(values)
-    many = {d for d in open_axes if n.importer.body is None and too_many(n, met[d])}
     for d in open_axes:
-        if d not in many and n.build.from_inputs(met[d]):
+        if n.build.from_inputs(met[d]):
             values = of_inputs(n, values, d - rank - own, met[d])
-    open_axes = [d for d in open_axes if d in many or not n.build.from_inputs(met[d])]
+    open_axes = [d for d in open_axes if not n.build.from_inputs(met[d])]
     if n.importer.body is not None:
         return list(values)
-    if not all(d in many or left_to_the_run(n, met[d]) for d in open_axes):
-        return list(values)
-    if not open_axes:
+    if not open_axes or not all(left_to_the_run(n, met[d]) for d in open_axes):
         return list(values)
     shapes = [tuple(_along(v, d - rank - own) for d in open_axes) for v in values]
     padded = [n.build.from_sizes(np.array(s, object), I64) for s in shapes]
@@ -96,13 +93,6 @@ def agreed(n: Site, a: Expr, b: Expr) -> bool:
     return bool(made)
 
 
-def too_many(n: Site, met: set[Expr]) -> bool:
-    """Is the size that broadcasting gives too long to be said as a term of the inputs' sizes?"""
-    if any(as_int(s) is not None for s in met) or not n.build.from_inputs(met):
-        return False  # a number is the size, and what depends on data the run finds anyway
-    return len(set().union(*(n.build.broadcasts.get(s, {s}) for s in met))) > MOST_SYMBOLS
-
-
 def of_inputs(n: Site, values: Sequence[Value], axis: int, met: set[Expr]) -> Sequence[Value]:
     """The values under one size where they have several that the inputs decide: sizes that inputs
     have by themselves, beside others of them or a number, may differ where all but one are 1;
@@ -116,11 +106,11 @@ def of_inputs(n: Site, values: Sequence[Value], axis: int, met: set[Expr]) -> Se
 
 
 def either(n: Site, symbols: set[Expr]) -> Expr:
-    """The size that broadcasting these symbols gives. Of two that broadcast, each is 1 or the
-    other, or both are one: the product divided by the lesser (by 1, if that is 0)."""
-    whole, *others = sorted(symbols, key=sizes.text)
-    for s in others:
-        whole = sizes.size(whole * s // maximum(minimum(whole, s), 1))
+    """The size that broadcasting these symbols gives, each of which is 1 or that: the greatest of
+    them, but 0 where one is."""
+    named = sorted(symbols, key=sizes.text)
+    least = reduce(minimum, named)
+    whole = sizes.size(reduce(maximum, named) * (least // maximum(least, 1)))
     n.build.broadcasts[whole] = symbols
     return whole
 
