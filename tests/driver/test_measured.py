@@ -91,3 +91,34 @@ def test_saved_artifacts_measure_too(tmp_path):
     for got, want in zip(loaded(x), model(x), strict=True):
         np.testing.assert_array_equal(got, want)
     assert [s.measured for s in loaded.manifest.symbols] == [False, True]
+
+
+def windowed():
+    """Means of four of as many numbers as are above 0."""
+    build = Builder("windowed")
+    x = build.input("x", "f32", (Var("n"),))
+    places, count = build.emit("places", build.emit("greater", x, build.constant(np.float32(0))))
+    build.emit("measure", count, symbols=("m",), what="the count")
+    some = build.emit("slice", places, starts=(0,), shape=(Var("m"),))
+    row = build.emit("reshape", build.emit("gather", x, some), shape=(1, 1, Var("m")))
+    return build.finish({"y": build.emit("avg_pool", row, kernel=(4,))})
+
+
+def test_a_size_that_comes_out_negative_is_named():
+    model = tw.compile(windowed(), cache=False)
+    assert model(np.ones(6, np.float32))[0].shape == (1, 1, 3)
+    assert model(np.ones(3, np.float32))[0].shape == (1, 1, 0)
+    with pytest.raises(InputError, match=r"the size m - 3 of 'avg_pool"):
+        model(np.ones(2, np.float32))
+
+
+def test_a_constant_is_measured():
+    """As passes may leave one: of x - x, whatever x is."""
+    build = Builder("known")
+    x = build.input("x", "f32", (4, 6))
+    shape = build.constant(np.array([3, 8]), "shape")
+    build.emit("measure", shape, symbols=("a", "b"), what="the shape")
+    y = build.emit("view_as", build.emit("relu", x), shape=(Var("a"), Var("b")))
+    model = tw.compile(build.finish({"y": build.emit("add", y, y)}), cache=False)
+    given = np.random.default_rng(3).standard_normal((4, 6)).astype(np.float32)
+    np.testing.assert_array_equal(model(given)[0], 2 * np.maximum(given, 0).reshape(3, 8))

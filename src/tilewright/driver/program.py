@@ -181,9 +181,8 @@ class _Places:
     def __init__(self, fused: FusedGraph, groups: Sequence[FusedGroup], plan: MemoryPlan) -> None:
         self.graph, self.plan = fused.graph, plan
         self.measured = set(self.graph.measured)
-        used = dict.fromkeys(
-            v for g in groups for v in g.inputs if plan.places[v].space == "constant"
-        )
+        read = [v for g in groups for v in g.inputs] + [*_read_by_host(fused)]
+        used = dict.fromkeys(v for v in read if plan.places[v].space == "constant")
         # views of constants share the constant's place
         stored = list(dict.fromkeys(plan.places[v].at for v in used))
         by_index = list(self.graph.constants)
@@ -208,6 +207,17 @@ class _Places:
             abi.Weight(offset, _nbytes(v), _stored(self.graph.constants[v], v.dtype))
             for offset, v in zip(self.offsets, self.constants, strict=True)
         ]
+
+
+def _read_by_host(fused: FusedGraph) -> Iterator[Value]:
+    """What the host program itself reads."""
+    for group in fused.groups:
+        yield from (condition for condition, _ in group.demand)
+        for node in group.nodes:
+            if node.op == "measure":
+                yield node.inputs[0]
+            elif node.op == "check_bounds":
+                yield from node.inputs[1:]
 
 
 def _steps(
@@ -245,6 +255,7 @@ def _steps(
     teams = {name: team for team in named for name in team}
     always = [n for g in fused.groups if not g.demand for n in g.nodes]
     needed = dict(sizes_of_values(always, place.measured))
+    always_needed: set[Expr] = set()  # of sizes that data decides
     for size, what in (*graph.required, *needed.items()):
         require(size, what)
     for group in fused.groups:
@@ -252,6 +263,11 @@ def _steps(
             for size, what in sizes_of_values(group.nodes, place.measured):
                 if size not in needed:
                     require(size, what, group.demand)
+        for size, what in sizes_of_values(group.nodes, place.measured, by_data=True):
+            if size not in always_needed:
+                require(size, what, group.demand)
+                if not group.demand:
+                    always_needed.add(size)
         if group.name not in of_func:
             for node in group.nodes:
                 if node.op == "measure":
@@ -324,16 +340,21 @@ def _launches(
 ) -> Iterator[Step]:
     """The launches of one group's kernel, after the memory that they need is there."""
     kernel, own = code.of_group[group.name], code.own[group.name]
+
+    def room(nbytes: Expr) -> Expr:
+        """Where a branch is not taken, the sizes of what it would make may be anything."""
+        return sizes.size(maximum(nbytes, const(0))) if group.demand else nbytes
+
     for v in group.outputs:
         at = place(v)
         if at.space == "buffer":
-            yield Provide(at.index, v.nbytes)
+            yield Provide(at.index, room(v.nbytes))
     values = (*group.inputs, *group.outputs)
     places = {b.name: place(v) for b, v in zip(func.buffers, values, strict=True)}
     plan = place.plan
     if group.name not in plan.workspaces and kernel.workspace:
         at = Place("buffer", len(place.graph.outputs) + plan.buffers)
-        yield Provide(at.index, sizes.size(substitute(_workspace_bytes(kernel), own)))
+        yield Provide(at.index, room(sizes.size(substitute(_workspace_bytes(kernel), own))))
         places.update(_row(kernel, at, own))
     elif kernel.workspace:
         places.update(_row(kernel, Place("arena", offset=plan.workspaces[group.name].at), own))

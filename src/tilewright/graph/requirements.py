@@ -25,9 +25,12 @@ def required_by(node: Node, known: Facts) -> Iterator[tuple[Expr, str]]:
             yield size, f"{node.op} '{node.outputs[0].name}' of {node.inputs[0]!r}"
 
 
-def sizes_of_values(nodes: Iterable[Node], measured: Collection[Var]) -> Iterator[tuple[Expr, str]]:
+def sizes_of_values(
+    nodes: Iterable[Node], measured: Collection[Var], by_data: bool = False
+) -> Iterator[tuple[Expr, str]]:
     """The sizes that follow from the inputs' and may come out negative (an image may be smaller
-    than the window over it), before anything is placed by them; and whose they are."""
+    than the window over it), before anything is placed by them; and whose they are. by_data: those
+    that follow from measured symbols instead."""
     seen: set[Expr] = set()
     zero, measured = sizes.size(0), frozenset(measured)
     for value in (v for n in nodes if n.op != "loop" for v in n.outputs):  # a loop checks its own
@@ -35,7 +38,9 @@ def sizes_of_values(nodes: Iterable[Node], measured: Collection[Var]) -> Iterato
             if size in seen or as_int(size) is not None:
                 continue
             seen.add(size)
-            if measured.isdisjoint(sizes.symbols([size])) and not sizes.is_never_more(zero, size):
+            if measured.isdisjoint(sizes.symbols([size])) is by_data:
+                continue
+            if not sizes.is_never_more(zero, size):
                 yield size, f"the size {sizes.text(size)} of '{value.name}'"
 
 
