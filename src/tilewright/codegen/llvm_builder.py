@@ -43,6 +43,15 @@ class Carried:
         self.last = self.left = name
 
 
+class Again:
+    """What has to hold for another round of a loop, an i1 of its body, where something has."""
+
+    __slots__ = ("holds", "home", "variable")
+
+    def __init__(self, variable: str) -> None:
+        self.variable, self.holds, self.home = variable, "", 0
+
+
 # No instruction, but none that LLVM takes out of its block. The loops on the two sides of a branch
 # start with the same addresses and zeros; once these stand in front of the branch and the blocks
 # between are gone, the sums of both loops take registers at once, and some of them none.
@@ -184,11 +193,12 @@ class Builder:
         surely: bool,
         writes: set[str] | None = None,
         carried: Sequence[Carried] = (),
+        again: Again | None = None,
     ) -> Iterator[str]:
         """A loop over [start, stop); gives its variable.
 
         surely: it is known to run at least once. writes: see `Region`. carried: whose `last` is set
-        when a round ends.
+        when a round ends. again: its `holds` too.
         """
         before, head, after = self.block, self.label(), self.label()
         if surely and self.keeps_entries and before in self.arms:
@@ -204,11 +214,15 @@ class Builder:
             inside.lines.append(phi)
             variable, following = self.name(), self.name()
             self.home[variable] = len(self.regions) - 1
+            if again is not None:
+                again.home = len(self.regions) - 1
             for c in carried:
                 self.home[c.name] = len(self.regions) - 1
             yield variable
             inside.lines.append(f"  {following} = add nuw nsw i64 {variable}, 1")
             more = self.value(f"icmp slt i64 {following}, {stop}")
+            if again is not None and again.holds:
+                more = self.value(f"and i1 {more}, {again.holds}")
             inside.lines.append(f"  br i1 {more}, label %{head}, label %{after}")
             end = self.block
             phi.append(f"  {variable} = phi i64 [ {start}, %{before} ], [ {following}, %{end} ]")

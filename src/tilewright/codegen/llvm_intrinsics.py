@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.codegen.llvm_memory import spread
 from tilewright.codegen.llvm_types import Value, constant, mangle, register
 from tilewright.ir.dtype import i32
-from tilewright.ir.expr import Call, Load, as_int, as_selects
+from tilewright.ir.expr import Call, Load, Var, as_int, as_selects
 
 Handler = Callable[[Any, Call], Value]
 
@@ -83,6 +83,17 @@ def rounded(e: Any, call: Call) -> Value:
     return Value(text, call.dtype, value.lanes)
 
 
+def again(e: Any, call: Call) -> Value:
+    """The first argument; where it does not hold, no further round of the loop over the second one
+    does anything, and the loop may end. A hint: where another loop is the innermost one, none."""
+    value, variable = e.eval(call.args[0]), call.args[1]
+    loop = e.open[-1] if e.open else None
+    if loop is not None and isinstance(variable, Var) and loop.variable == variable.name:
+        if value.const is None and e.b.home.get(value.text, 0) <= loop.home:
+            loop.holds = value.text
+    return value
+
+
 def choose(e: Any, call: Call) -> Value:
     """One of several values: known where the loop over its index is unrolled."""
     index = e.index(call.args[0])
@@ -93,6 +104,7 @@ def choose(e: Any, call: Call) -> Value:
 
 
 INTRINSICS: dict[str, Handler] = {
+    "again": again,
     "barrier": barrier,
     "choose": choose,
     "fma": fma,

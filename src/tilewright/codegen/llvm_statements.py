@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tilewright.codegen.llvm_builder import Carried
+from tilewright.codegen.llvm_builder import Again, Carried
 from tilewright.codegen.llvm_expressions import Expressions
 from tilewright.codegen.llvm_index import Linear
 from tilewright.codegen.llvm_lanes import only_live_lanes_are_read
@@ -51,6 +51,7 @@ class Statements(Expressions):
         self.first_lane = False  # the first lane satisfies every condition of the vectorised loop
         # by identity: loops with numbers for ends, where they start, and how many rounds they have
         self.unrolled: dict[int, tuple[For, Linear, int]] = {}
+        self.open: list[Again] = []  # the loops that are being written
         self.lanes_of: dict[int, tuple[For, int, bool, Linear | None]] = {}  # see `vectorize`
         self.numbers: dict[tuple[int, int], Linear] = {}  # by value, and lanes if it varies
         self.written: dict[int, tuple[For, set[str], bool]] = {}  # by identity of the loop
@@ -121,9 +122,13 @@ class Statements(Expressions):
         kept = written if innermost else None
         surely, carried = count is not None, self.carried(written)
         phis = [*carried.values()]
-        with self.b.loop(first, last, surely=surely, writes=kept, carried=phis) as variable:
+        self.open.append(again := Again(stmt.var.name))
+        with self.b.loop(
+            first, last, surely=surely, writes=kept, carried=phis, again=again
+        ) as variable:
             self.env[stmt.var.name] = Linear(0, {variable: 1})
             self.run(stmt.body)
+            self.open.pop()
             for (name, at), phi in carried.items():
                 phi.last = self.memory.cells[name][at].text
         for (name, at), phi in carried.items():

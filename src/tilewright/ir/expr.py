@@ -286,7 +286,8 @@ class Call(Expr):
     A name may have parts: "barrier.shared" is written barrier("shared"), others as they are. A call
     for effect is i64. prefetch(A[i], 2) asks for a line into the second cache, prefetch(A[i]) into
     the first. choose(i, x0, x1, …) is x_i, and the last x from there on (see `choose`).
-    rounded(x) is x, which no multiply-add takes in unrounded.
+    rounded(x) is x, which no multiply-add takes in unrounded. again(x, t) is x; where that does not
+    hold, no later round of the loop over t does anything: it may end.
     """
 
     name: str

@@ -526,7 +526,7 @@ class _Writer:
             b = e.args[0].buffer
             place = self.place(e, b, e.args[0].indices)
             return f"{self.name_of(Pointer)}(b_{b.name}, {place}, {self.name_of(b)})"
-        if e.name == "rounded":
+        if e.name in ("rounded", "again"):
             return self.expr(e.args[0])
         if e.name == "prefetch":
             return "None"

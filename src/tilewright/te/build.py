@@ -21,6 +21,7 @@ from tilewright.te.scan import Scan
 from tilewright.te.tensor import Compute, Extern, Operation, Placeholder, Read, ReduceAxis, Tensor
 
 ZERO = const(0)
+Times = tuple[tuple[Var, Var, Expr], ...]
 
 
 def func(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Func:
@@ -111,28 +112,29 @@ class _Builder:
             self.local.append(self.declare(tensor))
         return self.buffers[tensor]
 
-    def operation(self, op: Operation, time: tuple[Var, Expr] | None = None) -> Iterator[Stmt]:
+    def operation(self, op: Operation, times: Times = ()) -> Iterator[Stmt]:
+        """`times`: of each scan around it its step, the loop's variable and how many there are, the
+        outer ones first."""
         if isinstance(op, Compute):
-            yield self.compute(op, time)
+            yield self.compute(op, times)
         elif isinstance(op, Scan):
-            yield from self.scan(op)
+            yield from self.scan(op, times)
         elif isinstance(op, Extern):
             yield self.extern(op)
         else:
             raise TypeError(f"{op!r} makes no statement")
 
-    def compute(self, op: Compute, time: tuple[Var, Expr] | None) -> Stmt:
-        """A nest of loops with one block. `time` is a scan's step variable and its extent."""
+    def compute(self, op: Compute, times: Times) -> Stmt:
+        """A nest of loops with one block."""
         first = op.values[0]
         reduction = first if isinstance(first, Reduce) else None
         reduced = reduction.axes if reduction is not None else ()
         loops: list[tuple[Var, Expr]] = []
         axes: list[Axis] = []
         values: dict[Any, Expr] = {}
-        if time is not None:
-            step, length = time
-            clock = Var(fresh("v" + step.name, self.taken))
-            axes.append(Axis(clock, "ordered", length, step))
+        for step, driver, length in times:
+            clock = Var(fresh("v" + driver.name, self.taken))
+            axes.append(Axis(clock, "ordered", length, driver))
             values[step] = clock
         for kind, axis, extent in (
             *(("spatial", a, e) for a, e in zip(op.axes, op.extents, strict=True)),
@@ -218,46 +220,40 @@ class _Builder:
 
         return go(value)
 
-    def scan(self, op: Scan) -> Iterator[Stmt]:
+    def scan(self, op: Scan, around: Times = ()) -> Iterator[Stmt]:
         """Copy init to the state; at each step compute, store into the stacked results, copy to the
         state. What is not stacked is the state at the end.
         """
         for state, start in zip(op.previous, op.init, strict=True):
-            yield self.copy(f"{state.name}_init", self.buffer(start), self.buffer(state))
+            yield self.copy(f"{state.name}_init", self.buffer(start), self.buffer(state), around)
         step = Var(fresh(op.step.name, self.taken))
-        clock = (op.step, op.length)
-        stmts: list[Stmt] = []
-        for inner in op.steps():
-            for stmt in self.operation(inner, clock):
-                stmts.append(stmt)
+        times = (*around, (op.step, step, op.length))
+        stmts = [stmt for inner in op.steps() for stmt in self.operation(inner, times)]
         results, rows = op.outputs[: len(op.previous)], op.outputs[len(op.previous) :]
         stacked = [(out.name, new, out) for new, out in zip(op.rows, rows, strict=True)]
         if op.stacks:
             triples = zip(op.previous, op.updated, results, strict=True)
             stacked = [(state.name, new, out) for state, new, out in triples] + stacked
         for name, new, out in stacked:
-            stmts.append(self.copy(f"{name}_out", self.buffer(new), self.buffer(out), clock))
+            stmts.append(self.copy(f"{name}_out", self.buffer(new), self.buffer(out), times))
         for state, new in zip(op.previous, op.updated, strict=True):
             stmts.append(
-                self.copy(f"{state.name}_next", self.buffer(new), self.buffer(state), clock)
+                self.copy(f"{state.name}_next", self.buffer(new), self.buffer(state), times)
             )
-        body = seq(*stmts)
-        body = _rename_step(body, op.step, step)
-        yield For(step, ZERO, op.length, "serial", body)
+        yield For(step, ZERO, op.length, "serial", seq(*stmts))
         if not op.stacks:
             for state, out in zip(op.previous, results, strict=True):
-                yield self.copy(f"{state.name}_last", self.buffer(state), self.buffer(out))
+                yield self.copy(f"{state.name}_last", self.buffer(state), self.buffer(out), around)
 
-    def copy(
-        self, name: str, source: Buffer, target: Buffer, time: tuple[Var, Expr] | None = None
-    ) -> Stmt:
-        """A block that copies `source` to `target` (to target[t] if it has one dimension more)."""
+    def copy(self, name: str, source: Buffer, target: Buffer, times: Times = ()) -> Stmt:
+        """A block that copies `source` to `target` (to target[t] if it has one dimension more, t
+        being the step of the innermost scan)."""
         loops: list[tuple[Var, Expr]] = []
         axes: list[Axis] = []
         prefix: tuple[Expr, ...] = ()
-        if time is not None:
-            clock = Var(fresh("v" + time[0].name, self.taken))
-            axes.append(Axis(clock, "ordered", time[1], time[0]))
+        for _, driver, length in times:
+            clock = Var(fresh("v" + driver.name, self.taken))
+            axes.append(Axis(clock, "ordered", length, driver))
             prefix = (clock,) if target.rank > source.rank else ()
         for d, extent in enumerate(source.shape):
             driver = Var(fresh(f"{name}_{d}", self.taken))
@@ -291,18 +287,6 @@ class _Builder:
             None,
             body,
         )
-
-
-def _rename_step(body: Stmt, old: Var, new: Var) -> Stmt:
-    """Axis values that name the scan's own step variable take the loop's (unique) variable."""
-    if old == new:
-        return body
-
-    def go(n: Any) -> Any:
-        n = n.map_children(go)
-        return new if n is old else n
-
-    return go(body)
 
 
 def _are_operations(new: tuple[Expr, ...], old: tuple[Expr, ...], given: tuple[Expr, ...]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.walk import visit
-from tilewright.te.tensor import Operation, Placeholder, Tensor, shape_of
+from tilewright.te.tensor import ComputeAxis, Operation, Placeholder, Tensor, shape_of
 
 
 class Scan(Operation):
@@ -97,7 +97,7 @@ def scan(
     """
     one = isinstance(init, Tensor)
     first = (init,) if isinstance(init, Tensor) else tuple(init)
-    step = Var(f"{name}_t")
+    step = ComputeAxis(f"{name}_t")
     previous: list[Tensor] = []
     for n, tensor in enumerate(first):
         op = Placeholder()

@@ -18,8 +18,8 @@ from tilewright.graph import sizes
 from tilewright.graph.graph import Graph, Value
 from tilewright.graph.operator import OPAQUE, OPERATORS, Type, need, operator
 from tilewright.graph.parse import parse
-from tilewright.ir.dtype import dtype
-from tilewright.ir.expr import Expr, Var
+from tilewright.ir.dtype import bool_, dtype
+from tilewright.ir.expr import Call, Expr, Var
 
 ONE = (sizes.size(1),)
 
@@ -128,7 +128,7 @@ def loop(limit: Any, go: Any, *values: Any, body: str, states: int, length: Any)
             )
             for k, v in enumerate(made[states:])
         ]
-        on = te.compute((), lambda: live[()] & goes[()], name="loop_on")
+        on = te.compute((), lambda: Call("again", (live[()] & goes[()], t), bool_), name="loop_on")
         more = te.compute(
             ONE, lambda i: count[i] + live[()].astype("i64"), name="loop_counted"
         )  # fmt: skip
