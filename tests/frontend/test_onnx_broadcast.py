@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -23,6 +25,10 @@ def model(nodes, inputs):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
+def peer(proto) -> Any:
+    return ort.InferenceSession(proto.SerializeToString())
+
+
 def compiled(proto):
     return compile_observed(proto, cache=False, pool=KernelPool(1))
 
@@ -33,7 +39,7 @@ def sizes_of(graph):
 
 def check(proto, *runs, wrong=()):
     """Each run (the inputs' shapes) as onnxruntime has it; it too refuses those that are wrong."""
-    run, session = compiled(proto), ort.InferenceSession(proto.SerializeToString())
+    run, session = compiled(proto), peer(proto)
     graph = import_onnx(proto)
     for k, shapes in enumerate((*runs, *wrong)):
         draw = np.random.default_rng(k).standard_normal

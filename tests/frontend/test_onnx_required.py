@@ -3,6 +3,8 @@ not start."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -37,7 +39,7 @@ def pyramid(levels, channels=4):
     for k in range(levels):
         depth = 3 if k == 0 else channels
         constants[f"w{k}"] = (draw((channels, depth, 3, 3)) / 5).astype(np.float32)
-        attrs = {"strides": [2, 2], "pads": [1, 1, 1, 1]}
+        attrs: Any = {"strides": [2, 2], "pads": [1, 1, 1, 1]}
         nodes.append(helper.make_node("Conv", [maps[-1], f"w{k}"], [f"c{k}"], **attrs))
         maps.append(f"c{k}")
     constants |= {f"by{f}": np.array([1, 1, f, f], np.float32) for f in (2, 4, 8, 16)}
@@ -56,6 +58,10 @@ def pyramid(levels, channels=4):
     return model(nodes, {"x": ["batch", 3, "height", "width"]}, **constants)
 
 
+def peer(proto) -> Any:
+    return ort.InferenceSession(proto.SerializeToString())
+
+
 def compiled(proto):
     return compile_observed(proto, cache=False, pool=KernelPool(1))
 
@@ -63,7 +69,7 @@ def compiled(proto):
 def test_a_pyramid_of_open_height_and_width():
     """Six pairs of sizes meet in its last node."""
     proto = pyramid(4)
-    run, session = compiled(proto), ort.InferenceSession(proto.SerializeToString())
+    run, session = compiled(proto), peer(proto)
     for shape in ((1, 3, 48, 96), (2, 3, 32, 80)):
         x = np.random.default_rng(shape[2]).standard_normal(shape).astype(np.float32)
         np.testing.assert_allclose(run(x)[0], session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
@@ -92,7 +98,7 @@ def test_what_is_required_grows_with_the_levels():
 def test_elements_that_fit_at_some_sizes(given, goal, fits, not_):
     nodes = [helper.make_node("Reshape", ["x", "goal"], ["z"]), helper.make_node("Exp", "z", "y")]
     proto = model(nodes, {"x": given}, goal=np.array(goal, np.int64))
-    run, session = compiled(proto), ort.InferenceSession(proto.SerializeToString())
+    run, session = compiled(proto), peer(proto)
     for shape in fits:
         x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
         wanted = session.run(None, {"x": x})[0]
@@ -119,7 +125,7 @@ def test_elements_that_fit_at_some_sizes(given, goal, fits, not_):
 def test_elements_that_an_axis_must_have(node, fits, wrong, told):
     proto = model([node], {"x": [2, "n"]}, three=np.array([3]), parts=np.array([2, 3]))
     proto.graph.output[0].name = "y"
-    run, session = compiled(proto), ort.InferenceSession(proto.SerializeToString())
+    run, session = compiled(proto), peer(proto)
     for n in fits:
         x = np.random.default_rng(n).standard_normal((2, n)).astype(np.float32)
         np.testing.assert_array_equal(run(x)[0], session.run(["y"], {"x": x})[0])
@@ -144,7 +150,7 @@ def test_windows_of_open_images():
     ends = {n: np.array([k], np.int64) for k, n in enumerate("abc")}
     sizes = {"seven": np.array([7], np.int64), "rest": np.array([3], np.int64)}
     proto = model(nodes, {"x": ["height", "width", 3]}, **ends, **sizes)
-    run, session = compiled(proto), ort.InferenceSession(proto.SerializeToString())
+    run, session = compiled(proto), peer(proto)
     for shape in ((14, 7, 3), (7, 28, 3)):
         x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
         np.testing.assert_allclose(run(x)[0], session.run(None, {"x": x})[0], rtol=1e-5)
@@ -163,7 +169,7 @@ def test_resizing_to_the_size_of_another_leaves_batch_and_channels():
     proto = model(nodes, given)
     read = [node for node in import_onnx(proto).nodes if node.op == "gather"]
     assert {node["axis"] for node in read if node.inputs[0].rank == 4} == {2, 3}
-    run, session = compiled(proto), ort.InferenceSession(proto.SerializeToString())
+    run, session = compiled(proto), peer(proto)
     for shape, goal in (((2, 3, 5, 7), (11, 9)), ((1, 2, 6, 6), (6, 13))):
         x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
         z = np.zeros((1, 1, *goal), np.float32)
@@ -200,7 +206,7 @@ def test_rows_of_a_table_as_many_as_there_are_words():
     proto = model(nodes, {"x": ["n", 3]}, table=table, none=np.array([0]))
     (cut,) = [n for n in optimise(import_onnx(proto)).nodes if n.op == "slice"]
     assert cut.output.shape == sizes.shape((Var("n"), 3))
-    run, session = compiled(proto), ort.InferenceSession(proto.SerializeToString())
+    run, session = compiled(proto), peer(proto)
     for n in (0, 1, 4, 6):
         x = np.random.default_rng(n).standard_normal((n, 3)).astype(np.float32)
         np.testing.assert_array_equal(run(x)[0], session.run(None, {"x": x})[0])

@@ -3,6 +3,7 @@ what nobody can mean is refused with its sizes."""
 
 import itertools
 from functools import cache
+from typing import Any
 
 import numpy as np
 import onnx
@@ -31,6 +32,10 @@ def modelled(nodes, inputs, outputs, initializers=()):
         [onnx.numpy_helper.from_array(v, n) for n, v in dict(initializers).items()],
     )
     return make_model(graph, opset_imports=[make_opsetid("", 19)], ir_version=9)
+
+
+def peer(proto) -> Any:
+    return onnxruntime.InferenceSession(proto.SerializeToString())
 
 
 def compiled(*model):
@@ -223,7 +228,7 @@ def test_slices_are_as_onnxruntime_clamps_them():
         [("x", F32, ["n"]), *((k, I64, [1]) for k in ("first", "last", "step"))],
         [("y", F32, 1)], {"axes": np.array([0])},
     )  # fmt: skip
-    exe, session = tw.compile(proto), onnxruntime.InferenceSession(proto.SerializeToString())
+    exe, session = tw.compile(proto), peer(proto)
     n = Var("n")
     for first, last, step in itertools.product(range(-5, 5), range(-5, 5), (-3, -1, 1, 2)):
         given = bounds(n, first, last, step)
@@ -245,8 +250,8 @@ def test_ends_of_open_sizes_lie_anywhere():
         start, many = bounds(n, first, last, step)
         for values in ({n: a, m: b} for a, b in itertools.product(range(6), range(7))):
             at, length = (sizes.at(sizes.size(v), values) for v in (start, many))
-            cut = [sizes.at(sizes.size(e), values) for e in (first, last)]
-            wanted = bounds(values[n], *cut, step)
+            low, high = (sizes.at(sizes.size(e), values) for e in (first, last))
+            wanted = bounds(values[n], low, high, step)
             assert length == wanted[1] and (at == wanted[0] or not length), (first, last, values)
 
 
@@ -267,7 +272,7 @@ def test_slices_up_to_the_size_of_another(last):
         {"none": np.array([0]), "by": np.array([3]), "axes": np.array([1]),
          "far": np.array([1 << 60])},
     )  # fmt: skip
-    exe, session = tw.compile(proto), onnxruntime.InferenceSession(proto.SerializeToString())
+    exe, session = tw.compile(proto), peer(proto)
     for have, other in ((5, 3), (5, 5), (3, 7), (1, 2), (4, 0), (0, 3)):
         given = {"x": np.random.rand(2, have).astype(np.float32), "z": np.zeros(other, np.float32)}
         for got, wanted in zip(exe(*given.values()), session.run(None, given), strict=True):

@@ -36,6 +36,7 @@ from tilewright.ir.expr import (
 from tilewright.ir.stmt import Buffer
 from tilewright.ir.walk import visit
 from tilewright.support.errors import CompileError
+from tilewright.support.node import Node
 
 B, U = BinaryOp, UnaryOp
 PRIMARY, UNARY, PRODUCT, SUM, SHIFT, COMPARE, BITS, AND, OR, CHOICE = range(10)
@@ -360,7 +361,7 @@ class _Definition(Expressions):
     def lines_of(self, e: Expr) -> str:
         seen: set[int] = set()
 
-        def count(n: Expr) -> None:
+        def count(n: Node) -> None:
             self.uses[id(n)] = self.uses.get(id(n), 0) + 1
             if id(n) not in seen:
                 seen.add(id(n))

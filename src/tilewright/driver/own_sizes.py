@@ -105,7 +105,7 @@ def _of_broadcasts(func: Func) -> tuple[Func, Own]:
         sizes.product(p)
         for s in given
         for p in sizes.monomials(s)
-        if any(f.__class__ is Binary and f.op is BinaryOp.max and as_int(f.b) is None for f in p)
+        if any(isinstance(f, Binary) and f.op is BinaryOp.max and as_int(f.b) is None for f in p)
     )
     if not found:
         return func, {}

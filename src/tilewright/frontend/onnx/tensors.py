@@ -358,7 +358,7 @@ def reaches_behind(given: Expr, have: Expr, low: Expr) -> bool:
     for h in range(min(-(offset // scale), MOST_TRIED + 1)):
         values = {symbol: h}
         place = sizes.at(given, values)
-        if h == MOST_TRIED or (place < 0 and place + sizes.at(have, values) > as_int(low)):
+        if h == MOST_TRIED or (place < 0 and place + sizes.at(have, values) > sizes.at(low, {})):
             return True
     return False
 

@@ -69,7 +69,7 @@ def _loop(
     ]
     running = bool(go)
     while running and rounds < limit:
-        held: dict[Value, np.ndarray] = dict(
+        held: dict[Value, Any] = dict(
             zip(graph.inputs, (np.int64(rounds), np.bool_(running), *now, *captured), strict=True)
         )
         for node in graph.nodes:
