@@ -49,6 +49,11 @@ class Builder:
         self.required: dict[Expr, str] = {}  # what must not be negative → what to say
         self._taken: dict[str, int] = {}
 
+    def share_names(self, other: Builder) -> None:
+        """From here on a name that is taken here or there is taken in both: a value of one is never
+        mistaken for one of the other."""
+        self._taken = other._taken
+
     def symbol(self, name: str) -> Var:
         """A symbolic size; its name is no longer free for values."""
         made = identifier(name)

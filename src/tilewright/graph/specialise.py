@@ -7,14 +7,14 @@ run would have measured follow where what they are measured from is known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tilewright.graph import sizes
 from tilewright.graph.builder import without_dead
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Node, Value
-from tilewright.graph.ops.loop import body_of
+from tilewright.graph.ops.loop import body_of, unseen
 from tilewright.graph.ops.measured import MOST
 from tilewright.graph.settle import renamed
 from tilewright.ir.expr import Expr, Var, as_int
@@ -124,9 +124,7 @@ class _Specialiser:
         inputs = [self.made[v] for v in node.inputs]
         if node.op == "measure" and self.measured(node, inputs[0]):
             return
-        attrs = {k: renamed(v, self.stands) for k, v in node.attrs}
-        if node.op == "loop":
-            attrs["body"] = str(_within(body_of(attrs["body"]), self.stands))
+        attrs = dict(_settled(node, self.stands))
         results = self.build.emit(node.op, *inputs, name=[v.name for v in node.outputs], **attrs)
         several = results if isinstance(results, tuple) else (results,)
         self.made.update(zip(node.outputs, several, strict=True))
@@ -145,6 +143,16 @@ class _Specialiser:
         return True
 
 
+def _settled(node: Node, stands: Mapping[Var, Expr]) -> Iterator[tuple[str, Any]]:
+    """A node's attributes with other sizes."""
+    body = _within(body_of(node["body"]), stands) if node.op == "loop" else None
+    for k, v in node.attrs:
+        if body is not None and k in ("body", "extents"):
+            yield k, str(body) if k == "body" else unseen(body)
+        else:
+            yield k, renamed(v, stands)
+
+
 def _within(body: Graph, stands: Mapping[Var, Expr]) -> Graph:
     """A loop's body with other sizes: its operators, as they are."""
 
@@ -155,7 +163,7 @@ def _within(body: Graph, stands: Mapping[Var, Expr]) -> Graph:
         Node(
             n.op,
             tuple([value(v) for v in n.inputs]),
-            tuple([(k, renamed(a, stands)) for k, a in n.attrs]),
+            tuple(_settled(n, stands)),
             tuple([value(v) for v in n.outputs]),
         )
         for n in body.nodes

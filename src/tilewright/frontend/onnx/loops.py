@@ -30,11 +30,15 @@ from tilewright.graph.builder import Edit, without_dead
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.operator import BROADCAST, OPERATORS
+from tilewright.graph.ops.loop import unseen
 from tilewright.graph.requirements import required_by, sizes_of_values
 from tilewright.ir.expr import Expr, Var, as_int, maximum
 from tilewright.ir.walk import substitute
 from tilewright.support.record import record
 
+ENDLESS = sizes.size(
+    measured.FAR
+)  # rounds of a loop that data alone ends: more than any machine runs
 RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli",
           "Multinomial"}  # fmt: skip
 
@@ -54,20 +58,37 @@ class Growing:
 
 def native_loop(n: Site, body: GraphProto) -> Any:
     """Rounds that the run counts: at most the trip count, while the condition holds."""
-    trips = trip_count(n, body)
+    trips, is_nested = trip_count(n, body), n.importer.body is not None
+    endless = trips is None
+    if endless:
+        trips = n.constant(measured.FAR, "i64")
     given: list[Any] = [n.optional(k) for k in range(2, len(n.inputs))]
     grows = [k for k, v in enumerate(given) if ragged.is_sequence(v)]
     states = [n[k + 2] for k in range(len(given)) if k not in grows]
     limit, go = (n.build.emit("reshape", v, shape=()) if v.rank else v for v in (trips, truth(n)))
     inside = Body(n, [limit, go, *states])
     made = inside.graph(lambda values: translated(n, body, values), grows)
-    bound = op(n, "maximum", op(n, "reshape", limit, shape=(1,)), 0)
-    if go not in n.build.constants:  # the kernel computes none in vain
-        bound = choose(n, go, bound, 0)
-    (length,) = measure(n, bound, "the trip count")
+    if endless and inside.is_steady:
+        raise Refusal("nothing ends it: it has no trip count, and its condition always holds")
+    length = None if endless else most_rounds(n, limit, go)
+    if length is None:
+        count, *after = inside.emit_loop(without_rows(made, len(states)), states, ENDLESS)
+        if len(made.outputs) == 1 + len(states):
+            return tuple(after[0])
+        if is_nested:
+            raise Refusal(
+                "each round of the loop around it may run it another number of times, and what its"
+                " own rounds give would change its size"
+            )
+        # How many there are is known: they are run again for what each of them gives.
+        limit = op(n, "reshape", count, shape=())
+        inside.given = [limit, go]
+        length = measure(n, count, "the rounds")[0]
     rounds, states, rows = inside.emit_loop(made, states, length)
-    if rows:
+    if rows and not (inside.is_steady and go in n.build.constants):
         (count,) = measure(n, rounds, "the rounds")
+        if n.importer.body is not None:
+            n.importer.body.bound(count, length)
         for k, row in enumerate(rows):
             starts, shape = (0,) * row.rank, (count, *row.shape[1:])
             rows[k] = n.build.emit("slice", row, starts=starts, shape=shape)
@@ -81,18 +102,36 @@ def native_loop(n: Site, body: GraphProto) -> Any:
     return (*states, *rows[: inside.stacked])
 
 
-def trip_count(n: Site, body: GraphProto) -> Value:
-    """How often a loop runs at most. A count beyond every size says no more than none."""
+def most_rounds(n: Site, limit: Value, go: Value) -> Expr | None:
+    """How often a loop runs at most, as a size; None in a body each of whose rounds may run it
+    another number of times."""
+    if n.importer.body is not None and n.build.sizes_in(limit) is None:
+        around = n.importer.body.outside(limit)
+        if around is None:
+            return None
+        with outside(n):
+            return most_rounds(n, around, n.constant(np.asarray(True)))
+    bound = op(n, "maximum", op(n, "reshape", limit, shape=(1,)), 0)
+    if go not in n.build.constants:  # the kernel computes none in vain
+        bound = choose(n, go, bound, 0)
+    return measure(n, bound, "the trip count")[0]
+
+
+def without_rows(body: Graph, states: int) -> Graph:
+    """A body that gives the condition and the states alone."""
+    count = 1 + states
+    kept = body.replace(outputs=body.outputs[:count], output_names=body.output_names[:count])
+    return without_dead(kept)
+
+
+def trip_count(n: Site, body: GraphProto) -> Value | None:
+    """How often a loop runs at most; None if data alone ends it. A count beyond every size says no
+    more than none."""
     given = n.optional(0) and n[0]
     known = given and n.build.constants.get(given)
     if given is not None and (known is None or known.array.reshape(-1)[0] < measured.FAR):
         return given
-    counted = Rounds(n, body, computed_once(n, body)[0]).bound()
-    if counted is None:
-        raise Refusal(
-            "how often it runs depends on data alone", "give it a trip count as an upper bound"
-        )
-    return counted
+    return Rounds(n, body, computed_once(n, body)[0]).bound()
 
 
 def truth(n: Site) -> Value:
@@ -114,7 +153,7 @@ def grown(n: Site, old: Any, rows: list[Value], shapes: list[Value]) -> Any:
     )
     count, own, kept = data.shape[0], data.shape[1:], None
     for d, size in enumerate(own):
-        line = [1] * (len(own) + 1)
+        line: list[Any] = [1] * (len(own) + 1)
         line[d + 1] = size
         place = op(n, "reshape", op(n, "arange", length=size), shape=tuple(line))
         most = op(n, "slice", true, starts=(0, d), shape=(count, 1))
@@ -138,16 +177,23 @@ def side_by_side(n: Site, parts: list[Value]) -> Value:
 
 def translated(n: Site, body: GraphProto, given: list[Value]) -> tuple[Any, ...]:
     """A body's outputs inside; what is the same in every round is computed once, outside."""
+    own = n.importer.body
+    with outside(n), taken(n.build, own.runs):
+        scope, rest = computed_once(n, body)
+    with within(n, scope):
+        return n.importer.inline(rest, given)
+
+
+@contextmanager
+def outside(n: Site) -> Iterator[None]:
+    """What is built in here stands around the body that is being translated."""
     importer = n.importer
     inner, inside = importer.build, importer.body
     importer.build, importer.body = inside.outer, inside.before
     try:
-        with taken(importer.build, inside.runs):
-            scope, rest = computed_once(n, body)
+        yield
     finally:
         importer.build, importer.body = inner, inside
-    with within(n, scope):
-        return importer.inline(rest, given)
 
 
 def computed_once(n: Site, body: GraphProto) -> tuple[dict[str, Any], GraphProto]:
@@ -230,8 +276,10 @@ class Body:
     def __init__(self, n: Site, given: list[Value]) -> None:
         self.n, self.outer, self.inner = n, n.build, Folding("body", is_whole=False)
         self.inner.budget = n.build.budget
+        self.inner.share_names(n.build)
         self.before: Body | None = n.importer.body
         self.given = given[:2]
+        self.is_steady = False  # does its condition always hold?
         self.asked: dict[Expr, str] = {}  # what a round needs not to be negative → what to say
         self.checks: list[tuple[Value, Bounds, str]] = []  # a round's extreme indices, their bounds
         names = ["round", "go", *(f"state{k}" for k in range(len(given) - 2))]
@@ -278,6 +326,10 @@ class Body:
                 row = inner.emit("where", only, row, inner.constant([0, 0], of="i64"))
             self.checks.append((row, [pair], what))
 
+    def outside(self, value: Value) -> Value | None:
+        """A value of the body as it is called around it; None for what rounds make."""
+        return next((outer for outer, inner in self.known.items() if inner is value), None)
+
     def bound(self, size: Expr, most: Expr) -> None:
         """Note that a measured size is at most this."""
         if isinstance(size, Var):
@@ -299,6 +351,8 @@ class Body:
             return value
         if not isinstance(value, Value):
             raise Refusal(f"its body reads {value!r}, which is no tensor")
+        if self.before is not None:  # the body around this one has it under a name of its own
+            value = self.before.own(value)
         if value not in self.known:
             constant = self.outer.constants.get(value)
             if constant is not None:
@@ -318,9 +372,12 @@ class Body:
             states: list[Any] = list(self.inputs[2:])
             for k in grows:
                 states.insert(k, Growing(k))
-            made = round_([*self.inputs[:2], *states])
+            always = self.inner.constant(np.asarray(True))  # or there would be no such round
+            made = round_([self.inputs[0], always, *states])
             if None in made:
                 raise Refusal("its body leaves an output out")
+            goes = self.inner.constants.get(made[0]) if isinstance(made[0], Value) else None
+            self.is_steady = goes is not None and bool(goes.array.all())
             after = dict(enumerate(made[1 : 1 + len(states)]))
             for k, old in enumerate(states):
                 after[k] = self.as_before(after[k], old, k)
@@ -427,7 +484,7 @@ class Body:
             go = self.runs
         rounds, *results = build.emit(
             "loop", limit, go, *states, *self.captured, body=str(body), states=len(states),
-            length=length,
+            length=length, extents=unseen(body),
         )  # fmt: skip
         return rounds, results[: len(states)], [self.sized(v) for v in results[len(states) :]]
 

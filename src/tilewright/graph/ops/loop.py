@@ -15,6 +15,7 @@ import numpy as np
 
 from tilewright import te
 from tilewright.graph import sizes
+from tilewright.graph.builder import symbols_of
 from tilewright.graph.graph import Graph, Value
 from tilewright.graph.operator import OPAQUE, OPERATORS, Type, need, operator
 from tilewright.graph.parse import parse
@@ -22,6 +23,7 @@ from tilewright.ir.dtype import bool_, dtype
 from tilewright.ir.expr import Call, Expr, Var
 
 ONE = (sizes.size(1),)
+Sizes = tuple[Any, ...]
 
 
 @lru_cache(256)
@@ -30,8 +32,14 @@ def body_of(text: str) -> Graph:
     return parse(text)
 
 
+def unseen(body: Graph) -> tuple[Var, ...]:
+    """The symbols of a body that the shapes of its inputs do not show, in order of appearance."""
+    seen = set(sizes.symbols(s for v in body.inputs for s in v.shape))
+    return tuple(dict.fromkeys(s for n in body.nodes for s in symbols_of(n) if s not in seen))
+
+
 def _loop_type(
-    limit: Any, go: Any, *values: Any, body: str, states: int, length: Any
+    limit: Any, go: Any, *values: Any, body: str, states: int, length: Any, extents: Sizes = ()
 ) -> list[Type]:
     graph = body_of(body)
     need(limit.dtype.name == "i64" and limit.shape == (), "its limit is one i64")
@@ -42,7 +50,8 @@ def _loop_type(
     need(not graph.constants, "its body has constants")
     for node in graph.nodes:
         entry = OPERATORS[node.op]
-        need(entry.fusion is not OPAQUE, f"{node.op} does not run inside a loop")
+        inside = entry.fusion is not OPAQUE or node.op == "loop"
+        need(inside, f"{node.op} does not run inside a loop")
     after = [(v.dtype, v.shape) for v in graph.outputs]
     need(len(after) > states, "its body gives fewer values than it has states")
     need(after[0] == (go.dtype, ()), "its body gives no condition")
@@ -53,15 +62,22 @@ def _loop_type(
 
 
 def _loop(
-    limit: np.ndarray, go: np.ndarray, *values: np.ndarray, body: str, states: int, length: int
+    limit: np.ndarray,
+    go: np.ndarray,
+    *values: np.ndarray,
+    body: str,
+    states: int,
+    length: int,
+    extents: Sizes = (),
 ) -> tuple[np.ndarray, ...]:
     graph, rounds = body_of(body), 0
-    symbols = {
+    symbols: dict[Var, Any] = {
         s: n
         for v, a in zip(graph.inputs[2:], values, strict=True)
         for s, n in zip(v.shape, np.shape(a), strict=True)
         if isinstance(s, Var)
     }
+    symbols |= dict(zip(unseen(graph), extents, strict=True))
     now, captured = list(values[:states]), values[states:]
     rows = [
         np.zeros((length, *(sizes.at(s, symbols) for s in v.shape)), v.dtype.numpy)
@@ -89,13 +105,16 @@ def _loop(
 
 
 @operator(fusion=OPAQUE, infer=_loop_type, reference=_loop)
-def loop(limit: Any, go: Any, *values: Any, body: str, states: int, length: Any) -> Any:
+def loop(
+    limit: Any, go: Any, *values: Any, body: str, states: int, length: Any, extents: Sizes = ()
+) -> Any:
     """Rounds of `body` while fewer than `limit` were run and its condition holds: (how many there
     were, the last states, what each round gave beside them [length, …], then zeros).
 
     values: the states and what the body reads; the body takes (round, condition, *values) and
     gives (condition, *states, *rows). length: at least 0 and, if `go` holds, at
-    least `limit`. Where it is 0 nothing is read but the first states.
+    least `limit`. Where it is 0 nothing is read but the first states. extents: the symbols of
+    the body that are `unseen`.
     """
     graph = body_of(body)
     now, captured = values[:states], values[states:]

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from tilewright.graph.builder import Edit, without_dead
 from tilewright.graph.graph import Graph, Node, Value
-from tilewright.graph.ops.loop import body_of
+from tilewright.graph.ops.loop import body_of, unseen
 from tilewright.graph.passes.eliminate import eliminate_common
 
 ARITHMETIC = {"add", "sub", "minimum", "maximum", "relu", "cast", "reshape", "copy"}  # of indices
@@ -56,7 +56,7 @@ class _Loop:
         """Put a simpler loop in its place, if there is one."""
         for node in self.body.nodes:
             now = self.inner.current(node)
-            if now.inputs and all(v in self.outside for v in now.inputs):
+            if now.inputs and now.op != "loop" and all(v in self.outside for v in now.inputs):
                 self.hoist(now)
             elif not self.hoist_rows(now):
                 self.inner.append(now)
@@ -96,6 +96,7 @@ class _Loop:
             body=text,
             states=len(kept),
             length=self.node["length"],
+            extents=unseen(body),
         )
         self.edit.substitute(used, made)
         for state in self.after:
