@@ -296,7 +296,7 @@ def pad(x: Any, *, before: Sizes, after: Sizes, mode: str = "constant", value: f
         if near:
             return te.select(p >= 0, te.select(p < size, p, 2 * (size - 1) - p), -p)
         period = te.maximum(2 * (size - 1), 1)
-        return extended(p, size, te.minimum(p % period, (period - p % period) % period))
+        return extended(p, size, te.minimum(p % period, period - p % period))
 
     def at(*i: Expr) -> Expr:
         place, inside = [], te.const(True, "bool")
