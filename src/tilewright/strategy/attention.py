@@ -174,7 +174,7 @@ def panels(product: Block, target: Target) -> Panels:
     if role(product) == "dense_packed":
         lanes = min(target.lanes(32), inner)
         return Panels(outer, inner // lanes, lanes, depth, True)
-    lanes = row_lanes(inner, target)
+    lanes = row_lanes(product, inner, target)
     return Panels(1, -(-inner // lanes), lanes, depth, False)
 
 

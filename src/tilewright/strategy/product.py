@@ -162,7 +162,7 @@ def matmul(schedule: Schedule, target: Target, threads: int) -> None:
         raise ScheduleError(f"cannot tile '{name}'", "its result has less than two axes")
     *batch, i, j = axes
     count, width = (extent(schedule, loop, LARGE) for loop in (i, j))
-    lanes = row_lanes(width, target)
+    lanes = row_lanes(find(schedule, name), width, target)
     rows, vectors = decide_tile(schedule, count, -(-width // lanes), target)
     tile, inner = split(schedule, i, rows)
     panel, several, lane = split(schedule, j, vectors, lanes)

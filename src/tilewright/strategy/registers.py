@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from tilewright.ir.stmt import Block
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.loops import (
     by_axis,
@@ -28,6 +29,7 @@ from tilewright.strategy.tiles import (
     spatial_cycles,
     spatial_tile,
 )
+from tilewright.strategy.work import block_bits
 from tilewright.target.target import Target
 
 MOST_STEPS = 32  # of a reduction that are written out: a bound on the size of the code
@@ -42,10 +44,11 @@ def multiples(wide: int) -> tuple[int, ...]:
     return tuple(v for v in (1, 2, 3, 4, 5, 6) if v % wide == 0) or (wide,)
 
 
-def row_lanes(width: int, target: Target) -> int:
-    """The lanes of a vector of rows of `width` numbers, of which many may lie one after another:
-    a vector that reached into the next row would keep all of them out of registers."""
-    return min(target.lanes(32), 1 << (width - 1).bit_length())
+def row_lanes(product: Block, width: int, target: Target) -> int:
+    """The lanes of a vector of rows of `width` sums, of which many may lie one after another: a
+    vector that reached into the next row would keep all of them out of registers, and so would
+    one of f64 that takes two."""
+    return min(target.lanes(max(32, block_bits(product))), 1 << (width - 1).bit_length())
 
 
 def weights_on(target: Target, lanes: int, depth: int, alike: int = 0, apart: int = 0) -> Weights:
