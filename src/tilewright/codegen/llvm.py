@@ -15,8 +15,9 @@ from tilewright.codegen.llvm_functions import definitions
 from tilewright.codegen.llvm_math import Need
 from tilewright.codegen.llvm_statements import Statements
 from tilewright.ir.expr import Expr, Var, as_int, const
-from tilewright.ir.stmt import Alloc, Buffer, For, Func, Seq, Stmt, seq
+from tilewright.ir.stmt import Alloc, Buffer, For, Func, Seq, Stmt, annotation, seq
 from tilewright.ir.walk import accesses, free_vars
+from tilewright.lower.overlap_tails import IN_PLACE
 from tilewright.support.record import record
 from tilewright.target.target import Target
 
@@ -188,8 +189,9 @@ def _entry(
         s.run(piece)
     else:
         s.parallel(parallel)
+    apart = "" if annotation(func, IN_PLACE, False) else "noalias "
     arguments = [
-        *(f"ptr noalias nocapture %p{n}" for n in range(len(buffers))),
+        *(f"ptr {apart}nocapture %p{n}" for n in range(len(buffers))),
         *(f"i64 %s{n}" for n in range(len(symbols))),
         "ptr noalias nocapture %scratch, i64 %begin, i64 %end",
     ]

@@ -10,7 +10,7 @@ is computed. What only moves into another shape does not lie over its operand ei
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tilewright.arith.affine import Affine
@@ -28,14 +28,27 @@ from tilewright.ir.expr import (
     as_int,
     const,
 )
-from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, If, Stmt, Store, seq
-from tilewright.ir.walk import free_vars, visit
+from tilewright.ir.stmt import (
+    Alloc,
+    Buffer,
+    Eval,
+    For,
+    Func,
+    If,
+    Stmt,
+    Store,
+    annotated,
+    seq,
+)
+from tilewright.ir.walk import free_vars, fresh, names, substitute, visit
 from tilewright.lower.copies import accumulates, own_memory, stores_of
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.narrow_tails import sums_of_a_round
 from tilewright.lower.partition_loops import BOUNDS
 from tilewright.support.record import record
 
+# of a function: results may lie over operands, and no read of one may move behind a store
+IN_PLACE = "in_place"
 MOST_REMAINDERS = 3  # of which each has code of its own
 MOST_EDGES = 4  # elements at an end of a row that windows reach over
 LEAST_SUMS = 4  # of a narrower tile: fewer wait for each other
@@ -61,10 +74,13 @@ def overlap_tails(func: Func, *, masks: bool = True) -> Func:
     symbols = frozenset(p for p in func.params if isinstance(p, Var))
     if not symbols:
         return func
-    body = _Overlap(symbols, masks).go(func.body, Facts(dict.fromkeys(symbols, (0, None))))
+    overlap = _Overlap(symbols, masks, names(func))
+    body = overlap.go(func.body, Facts(dict.fromkeys(symbols, (0, None))))
     if body is func.body:
         return func
-    return func.replace(body=own_memory(body, {b.name for b in func.buffers}))
+    notes = annotated(func.annotations, IN_PLACE, True) if overlap.holds else func.annotations
+    body = own_memory(body, {b.name for b in func.buffers})
+    return func.replace(body=body, annotations=notes)
 
 
 @record
@@ -81,8 +97,10 @@ class _Tile:
 
 
 class _Overlap:
-    def __init__(self, symbols: frozenset[Var], masks: bool) -> None:
-        self.symbols, self.masks = symbols, masks
+    def __init__(self, symbols: frozenset[Var], masks: bool, taken: set[str]) -> None:
+        self.symbols, self.masks, self.taken = symbols, masks, taken
+        self.rows = 0  # loops around
+        self.holds = False  # some values from their operands' places until those are written over
 
     def go(self, s: Stmt, known: Facts) -> Stmt:
         if isinstance(s, For):
@@ -90,7 +108,9 @@ class _Overlap:
             made = self.overlapped(s, inside) if s.kind == "serial" else None
             if made is not None:
                 return made
+            self.rows += 1
             body = self.go(s.body, inside)
+            self.rows -= 1
             return s if body is s.body else s.replace(body=body)
         if isinstance(s, Store | Eval):
             return s
@@ -107,10 +127,12 @@ class _Overlap:
         own = {n.buffer for n in visit(s.body) if isinstance(n, Alloc)}
         moves = _moves(s.body)
         asks = _asks(s.body, s.var)
-        if not moves and not ((asks or _strides(s.body, known)) and accumulates(s.body, own)):
+        windows = (asks or _strides(s.body, known)) and accumulates(s.body, own)
+        holds = not (moves or windows or self.masks) and self.rows > 0 and _is_one_store(s.body)
+        if not (moves or windows or holds):
             return None
         tile = self.tile(s, known)
-        if tile is None or not self.may_repeat(s.body, tile, own, known):
+        if tile is None or not self.may_repeat(s.body, tile, own, known, in_place=holds):
             return None
         if tile.unrolled:
             if moves or not asks or not _is_innermost(s.body):
@@ -119,9 +141,33 @@ class _Overlap:
         several = known.expr(tile.count - tile.lanes) > const(0)
         before = known.expr(tile.count - 1) // const(tile.lanes)
         body = _without(s.body, tile)
+        if holds:
+            if tile.unrolled or len(tile.inner) != 1:
+                return None
+            whole = s.replace(stop=before, body=body)
+            last = _Last(tile, tile.lanes, known).go(body)
+            return If(several, self.held(last, tile, whole), self.one(s, known))
         last = _Last(tile, tile.lanes, known).go(body) if moves else self.last(body, tile, known)
         few = self.few(body, tile, known) if moves and not self.masks else s
         return If(several, seq(s.replace(stop=before, body=body), last), few)
+
+    def held(self, last: Stmt, tile: _Tile, others: Stmt) -> Stmt:
+        """The last vector's values are computed before the others are stored, which may lie over
+        what they are computed from, and are stored after them."""
+        (store,) = [n for n in visit(last) if isinstance(n, Store)]
+        (lane,), self.holds = tile.inner, True
+        kept = Buffer(fresh("held", self.taken), (const(tile.lanes),), store.buffer.dtype, "local")
+
+        def each(made: Callable[[Store], Store]) -> Stmt:
+            return _rewritten(last, made)
+
+        hold = each(lambda n: Store(kept, (lane,), n.value))
+        give = each(lambda n: n.replace(value=Load(kept, (lane,))))
+        return Alloc(kept, seq(hold, others, give))
+
+    def one(self, s: For, known: Facts) -> Stmt:
+        """What a loop does if it has one round at most."""
+        return If(known.simplify(s.stop) > const(0), substitute(s.body, {s.var: const(0)}))
 
     def few(self, body: Stmt, tile: _Tile, known: Facts) -> Stmt:
         """Up to one vector of elements: the first and the last of them, of as many lanes as go in,
@@ -206,11 +252,20 @@ class _Overlap:
         (((_, _, lanes, unrolled), (count, vectors, guards)),) = found.items()
         return _Tile(s.var, lanes, count, frozenset(vectors), frozenset(guards), unrolled)
 
-    def may_repeat(self, body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> bool:
-        """Whether what is computed and where it is stored follows from which element it is."""
-        written = {n.buffer for n in visit(body) if isinstance(n, Store)} - own
-        read = {n.buffer for n in visit(body) if isinstance(n, Load)} - own
-        if written & read or any(isinstance(n, Eval) for n in visit(body)):
+    def may_repeat(
+        self, body: Stmt, tile: _Tile, own: set[Buffer], known: Facts, *, in_place: bool
+    ) -> bool:
+        """Whether what is computed and where it is stored follows from which element it is.
+        `in_place`: elements may be read where they are stored."""
+        stored = {n.buffer: n.indices for n in visit(body) if isinstance(n, Store)}
+        again = (
+            n.buffer
+            for n in visit(body)
+            if isinstance(n, Load) and not (in_place and stored.get(n.buffer) == n.indices)
+        )
+        if not (set(again) - own).isdisjoint(stored) or any(
+            isinstance(n, Eval) for n in visit(body)
+        ):
             return False
         return all(self.is_of_element(e, tile, known) for e in _indices(body, own))
 
@@ -314,10 +369,27 @@ def _strides(body: Stmt, known: Facts) -> bool:
 def _moves(body: Stmt) -> bool:
     """Is it one store of what lies in tensors of other shapes? Such a result is never written over
     an operand."""
-    kinds = [n for n in visit(body) if isinstance(n, Stmt) and not isinstance(n, For | If)]
-    if len(kinds) != 1 or not isinstance(kinds[0], Store):
+    if not _is_one_store(body):
         return False
-    return all(n.buffer.shape != kinds[0].buffer.shape for n in visit(body) if isinstance(n, Load))
+    (store,) = [n for n in visit(body) if isinstance(n, Store)]
+    return all(n.buffer.shape != store.buffer.shape for n in visit(body) if isinstance(n, Load))
+
+
+def _is_one_store(body: Stmt) -> bool:
+    """Does it store one element, in loops and under conditions?"""
+    kinds = [n for n in visit(body) if isinstance(n, Stmt) and not isinstance(n, For | If)]
+    return len(kinds) == 1 and isinstance(kinds[0], Store)
+
+
+def _rewritten(s: Any, change: Callable[[Store], Store]) -> Any:
+    """A statement with its stores changed."""
+    if isinstance(s, Store):
+        return change(s)
+
+    def inner(c: Any) -> Any:
+        return _rewritten(c, change) if isinstance(c, Stmt) else c
+
+    return s.map_children(inner)
 
 
 def _indices(s: Any, own: set[Buffer]) -> Iterator[Expr]:
