@@ -6,7 +6,7 @@ import pytest
 
 from tests.lower.programs import MATMUL, PADDED, TAIL, same_meaning
 from tilewright.arith.simplify import Facts
-from tilewright.ir.expr import Expr, Select, Var, as_int, const
+from tilewright.ir.expr import Expr, Load, Select, Var, as_int, const
 from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import For, Func, If, Seq
 from tilewright.ir.text import print_expr, print_func
@@ -222,6 +222,25 @@ def pad(A: f32[n], B: f32[n], n: i64):
     middle, *last = made.body.stmts
     assert not any(isinstance(s, If | Select) for s in visit(middle))
     assert any(isinstance(s, Select) for part in last for s in visit(part))
+
+
+@pytest.mark.parametrize(("size", "parts"), [(400, 3), (40, 2)])
+def test_what_lies_beyond_an_open_end_reads_nothing(size: int, parts: int) -> None:
+    """The rounds of which all lanes are off are a part of their own, where there may be many."""
+    text = f"""
+def pad(A: f32[n], B: f32[{size}], n: i64):
+    for i_o in serial(0, {size // 8}):
+        for i_i in vectorize(0, 8):
+            B[i_o * 8 + i_i] = select(i_o * 8 + i_i < n, A[i_o * 8 + i_i], 0.0)
+"""
+    for n in (0, 1, 7, 8, 9, 31, size - 1, size, size + 3):
+        made = partitioned(text, n=n)
+    assert isinstance(made.body, Seq) and len(made.body.stmts) == parts
+    assert [any(isinstance(s, Select) for s in visit(p)) for p in made.body.stmts][:2] == [
+        False,
+        True,
+    ]
+    assert parts == 2 or not any(isinstance(s, Load) for s in visit(made.body.stmts[2]))
 
 
 def test_a_branch_around_loops_of_open_sizes_is_not_cut_away() -> None:

@@ -40,6 +40,7 @@ from tilewright.support.record import record
 
 BUDGET = 800  # stores (counted as often as they are unrolled) that copies may add to a function
 LIGHT = 8  # a body of fewer stores is not worth a branch
+FEW = 8  # rounds beyond the end of what is read that are not worth code of their own
 
 BOUNDS = {BinaryOp.lt: (1, -1), BinaryOp.le: (1, 0), BinaryOp.gt: (-1, -1), BinaryOp.ge: (-1, 0)}
 
@@ -277,7 +278,11 @@ class _Partition:
         self.budget -= stores_of(s.body) * ((first is not None) + (last is not None))
         made: dict[int, Stmt] = {}
         stopped = self.busy(s, end, known)
-        for place, start, stop in ((1, begin, end), (0, s.start, begin), (2, end, stopped)):
+        beyond = None if last is None else self.beyond(s, known)
+        outside = stopped if beyond is None else _clamped(beyond, end, stopped, known)
+        for place, start, stop in (
+            (1, begin, end), (0, s.start, begin), (2, end, outside), (3, outside, stopped)
+        ):  # fmt: skip
             if start != stop:  # the middle runs most often, so its copies are paid for first
                 if place == 1 and self.params:  # where it has rounds, its ends are not held back
                     start = s.start if first is None else known.simplify(maximum(first, s.start))
@@ -286,9 +291,33 @@ class _Partition:
                 low, high = loop_range(part)
                 if place == 1 and last is not None:
                     high = last - 1
+                if place == 3:
+                    low = beyond
                 body = self.go(s.body, known.bind(s.var, low, high))
                 made[place] = part.replace(body=body)
         return seq(*(made[place] for place in sorted(made)))
+
+    def beyond(self, s: For, known: Facts) -> Expr | None:
+        """From which round on all vectors read beyond the end of an open extent, where many may: a
+        load whose lanes are all off waits for pages that are not there."""
+        stops, inner = list[Expr | None](), set[Var]()
+        loop, here = s.body, known.bind(s.var, *loop_range(s))
+        while isinstance(loop, For):
+            inner.add(loop.var)
+            here = here.bind(loop.var, *loop_range(loop))
+            loop = loop.body
+        if not self.params or not isinstance(loop, Store):
+            return None
+        for n in visit(loop.value):
+            if isinstance(n, Select) and _reads(n):
+                stops += [_stop(p, s.var, inner, here) for p in parts_of(here.condition(n.cond))]
+        found = [stop for stop in stops if stop is not None]
+        if len(found) != 1 or self.budget < stores_of(s.body):
+            return None
+        if known.bounds(known.sum(known.affine(s.stop), known.affine(found[0]), -1))[1] <= FEW:
+            return None
+        self.budget -= stores_of(s.body)
+        return found[0]
 
     def busy(self, s: For, start: Expr, known: Facts) -> Expr:
         """Where the rounds from `start` on that do anything stop: those of the last share of a
@@ -352,18 +381,25 @@ def _without_idle(s: For, known: Facts) -> For:
         return s
     stop = s.stop
     for part in parts_of(here.condition(vectors.cond)):
-        form = _form(part, here)
-        step = 0 if form is None else form.terms.get(s.var, 0)
-        if form is None or step >= 0:
-            continue
-        others = {t: c for t, c in form.terms.items() if t != s.var}
-        kept = {t: c for t, c in others.items() if not known.variables(t) & {s.var, *inner}}
-        moved = {t: c for t, c in others.items() if t not in kept}
-        high = here.bounds(Affine(moved, 0))[1] if moved else 0
-        if high < inf:
-            most = known.expr(Affine(kept, form.const + int(high)))
-            stop = minimum(stop, most // const(-step) + 1)
+        ends = _stop(part, s.var, inner, here)
+        if ends is not None:
+            stop = minimum(stop, ends)
     return s if stop is s.stop else s.replace(stop=known.simplify(maximum(s.start, stop)))
+
+
+def _stop(part: Expr, var: Var, inner: set[Var], known: Facts) -> Expr | None:
+    """From which round of a loop on a condition fails in all rounds of those inside of it."""
+    form = _form(part, known)
+    step = 0 if form is None else form.terms.get(var, 0)
+    if form is None or step >= 0:
+        return None
+    others = {t: c for t, c in form.terms.items() if t != var}
+    kept = {t: c for t, c in others.items() if not known.variables(t) & {var, *inner}}
+    moved = {t: c for t, c in others.items() if t not in kept}
+    high = known.bounds(Affine(moved, 0))[1] if moved else 0
+    if high == inf:
+        return None
+    return known.expr(Affine(kept, form.const + int(high))) // const(-step) + 1
 
 
 def _may_cut(s: For) -> bool:
