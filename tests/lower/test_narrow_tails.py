@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from tests.lower.programs import same_meaning
@@ -11,8 +13,9 @@ from tilewright.ir.stmt import For, Func, If
 from tilewright.ir.text import print_expr, print_func
 from tilewright.ir.verify import verify
 from tilewright.ir.walk import visit
+from tilewright.lower.covers import covers, overlaps, widest
 from tilewright.lower.lower_blocks import lower_blocks
-from tilewright.lower.narrow_tails import covers, narrow_tails
+from tilewright.lower.narrow_tails import narrow_tails
 from tilewright.lower.partition_loops import partition_loops
 from tilewright.lower.pipeline import simplify
 
@@ -149,6 +152,35 @@ def test_sums_of_which_the_last_are_taken_again(wide: int, tails: list[int]) -> 
     text = TILE.replace("7", str(wide)).replace("+ 6", f"+ {wide - 1}")
     made = narrowed(text)
     assert unrolled(made) == [w for width in (wide, *tails) for w in [width] * 3]
+
+
+@pytest.mark.parametrize(("wide", "ways"), [(7, "earlier"), (9, "pair"), (12, "earlier pair")])
+def test_the_last_tiles_of_a_row_share_rounds(wide: int, ways: str) -> None:
+    """Six rounds of seven are a whole tile that begins one earlier; thirteen in tiles of twelve are
+    two of eight, of which the last begins three earlier."""
+    func = parse_func(TILE.replace("7", str(wide)).replace("+ 6", f"+ {wide - 1}"))
+    made = narrow_tails(lower_blocks(func))
+    assert [w for w in ("earlier", "pair") if w in print_func(made)] == ways.split()
+    for n in range(3 * wide + 1):
+        same_meaning(func, simplify(partition_loops(made)), n=n)
+
+
+def test_tiles_of_a_share_of_a_row_share_no_rounds() -> None:
+    """The next share begins with a tile of its own: a last one here leaves none to another."""
+    share = TILE.replace("    for o in serial(0, (n + 6) // 7):", "    for o in serial(0, 2):")
+    share = (
+        share.replace("o * 7", "s * 18 + o * 9").replace("7", "9").replace("\n    ", "\n        ")
+    )
+    share = share.replace("        for o", "    for s in serial(0, (n + 17) // 18):\n        for o")
+    text = print_func(narrowed(share))
+    assert "earlier" not in text and "pair" not in text
+
+
+def test_tiles_that_share_rounds_have_all() -> None:
+    for wide, sums in product(range(2, 32), (1, 2, 3, 4, 6, 12)):
+        again, few = overlaps(wide, sums)
+        assert 0 <= again < wide - few
+        assert not few or wide + few <= 2 * widest(wide, sums)
 
 
 def test_unrolled_steps_of_a_reduction_are_no_sums_of_their_own() -> None:

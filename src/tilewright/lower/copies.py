@@ -7,11 +7,15 @@ what it allocates belongs to one copy.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any
 
-from tilewright.ir.expr import Load, as_int
+from tilewright.arith.simplify import Facts
+from tilewright.ir.dtype import i64
+from tilewright.ir.expr import Binary, Expr, Load, Unary, Var, as_int
 from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Stmt, Store
-from tilewright.ir.walk import fresh, replace_buffers, visit
+from tilewright.ir.walk import free_vars, fresh, replace_buffers, visit
 
 
 def accumulates(body: Stmt, own: set[Buffer]) -> bool:
@@ -23,6 +27,41 @@ def accumulates(body: Stmt, own: set[Buffer]) -> bool:
         for s in visit(body)
         if isinstance(s, Store)
     )
+
+
+def whole_numbers(s: Any, own: AbstractSet[Buffer]) -> Iterator[Expr]:
+    """The whole numbers that a statement works with, but where they tell places in buffers of its
+    own, or only ask for memory ahead."""
+    if isinstance(s, Load | Store) and s.buffer in own:
+        if isinstance(s, Store):
+            yield from whole_numbers(s.value, own)
+        return
+    if isinstance(s, Expr) and s.dtype is i64 and not any(isinstance(n, Load) for n in visit(s)):
+        yield s
+        return
+    if isinstance(s, Eval) and is_request(s):
+        return
+    for c in s.children():
+        yield from whole_numbers(c, own)
+
+
+def is_of_element(e: Expr, loop: Var, inner: AbstractSet[Var], rounds: int, known: Facts) -> bool:
+    """Whether a number is told by which element a round is, `loop * rounds + round`, times
+    something, or whether a condition compares such numbers; `inner` are the loops over rounds."""
+
+    def all_are(e: Expr) -> bool:
+        parts = [c for c in e.children() if isinstance(c, Expr)]
+        return all(is_of_element(c, loop, inner, rounds, known) for c in parts)
+
+    if e.dtype is not i64:
+        return isinstance(e, Binary | Unary) and e.dtype.is_bool and all_are(e)
+    form, mine = known.affine(e), {loop, *inner}
+    if not all(all_are(t) for t in form.terms if t not in mine and free_vars(t) & mine):
+        return False  # the least of several, a quotient
+    apart = form.terms.get(loop, 0)
+    used = [v for v in inner if v in form.terms]
+    whole = apart % rounds == 0 and len(used) < 2
+    return whole and all(form.terms.get(v, 0) * rounds == apart for v in used)
 
 
 def own_memory(s: Any, taken: set[str]) -> Any:

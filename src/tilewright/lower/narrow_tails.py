@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from math import prod
 from typing import Any
 
@@ -34,6 +33,7 @@ from tilewright.ir.expr import (
     as_int,
     const,
     maximum,
+    minimum,
 )
 from tilewright.ir.stmt import (
     Alloc,
@@ -50,7 +50,14 @@ from tilewright.ir.stmt import (
     seq,
 )
 from tilewright.ir.walk import free_vars, fresh, names, visit
-from tilewright.lower.copies import accumulates, is_request, own_memory
+from tilewright.lower.copies import (
+    accumulates,
+    is_of_element,
+    is_request,
+    own_memory,
+    whole_numbers,
+)
+from tilewright.lower.covers import BUSY, covers, overlaps, widest
 from tilewright.lower.lanes import FIRST_LANE_RUNS
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.panels_abreast import panels_abreast
@@ -58,8 +65,6 @@ from tilewright.lower.partition_loops import BOUNDS
 from tilewright.support.node import Node
 
 Names = frozenset[Var]
-BUSY = 8  # sums that keep a machine busy, none waiting for the one before it
-MOST_AGAIN = 3  # rounds that a tile takes a second time: each has addresses of its own
 MOST_EDGES = 4  # rounds at the end of a row, each with code of its own
 
 
@@ -133,31 +138,66 @@ class _Narrow:
             if not _is_separable(loop.body, tile, own, known):
                 continue
             self.look_at_edges(loop.body, tile, known)
-            whole = _Window(tile, own, None).stmt(loop.body)
-            rest = Var(fresh("rest", self.taken))
-            steps = self.steps(loop.body, tile, own, rest, known, panel)
-            inside = tile.rest - tile.edges
-            left = known.expr(inside + (tile.unit - 1)) // const(tile.unit)
-            enough = known.expr(inside - tile.wide * tile.unit) >= const(0)
-            narrow = Let(rest, maximum(left, const(0)), steps)
-            ends = self.edges(loop.body, tile, own, known)
-            return If(enough, self.go(whole, known), seq(narrow, *ends))
+            if _may_repeat(loop.body, tile, own):
+                made = self.overlapping(loop, tile, own, known, panel)
+            else:
+                made = self.apart(loop.body, tile, own, known)
+            return made
         return None
 
-    def steps(
-        self,
-        body: Stmt,
-        tile: _Tile,
-        own: set[Buffer],
-        rest: Var,
-        known: Facts,
-        panel: For | None,
+    def apart(self, body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> Stmt:
+        """A tile of which no round is taken twice."""
+        whole = _Window(tile, own, None).stmt(body)
+        rest = Var(fresh("rest", self.taken))
+        inside = tile.rest - tile.edges
+        left = known.expr(inside + (tile.unit - 1)) // const(tile.unit)
+        enough = known.expr(inside - tile.wide * tile.unit) >= const(0)
+        narrow = Let(rest, maximum(left, const(0)), self.steps(body, tile, own, rest))
+        return If(enough, self.go(whole, known), seq(narrow, *self.edges(body, tile, own, known)))
+
+    def overlapping(
+        self, loop: For, tile: _Tile, own: set[Buffer], known: Facts, panel: For | None
     ) -> Stmt:
+        """A tile of sums. Where there are several in a row, the last one, if it is nearly whole,
+        begins earlier than the one before it ends, and so does the last of two narrower ones that
+        take the place of a whole one and a few rounds."""
+        left = maximum(known.expr(tile.rest), const(0))
+        rest = Var(fresh("rest", self.taken))
+        sums = sums_of_a_round(loop.body, tile.loops, own)
+        again, few = overlaps(tile.wide, sums)
+        abreast = panel is not None and (as_int(panel.extent) or 0) > 1  # no sum waits there
+        if abreast or not (again or few) or not _are_numbered(loop, tile, own, known):
+            enough = known.expr(tile.rest - tile.wide) >= const(0)
+            whole: Stmt = _Window(tile, own, None).stmt(loop.body)
+            narrow = Let(rest, left, self.repeating(loop.body, tile, own, rest, known, panel))
+            return If(enough, self.go(whole, known), narrow)
+        wide, count = const(tile.wide), known.sum(tile.rest, known.affine(loop.var), tile.wide)
+        full = known.expr(count) // wide
+        several = minimum(known.expr(count + again) // wide, full * 2) if again else full
+        if few:  # 1 where so many are left over after the first tile or a later one, else 0
+            over = 1 - (known.expr(count - 1) % wide + (tile.wide - few)) // wide
+            several = several - minimum(over, full)
+            pair, all_left = (Var(fresh(name, self.taken)) for name in ("pair", "left"))
+            half = widest(tile.wide, sums)
+            first = pair * minimum(all_left - half, const(0))
+            narrow = Let(
+                rest,
+                all_left + pair * (const(half) - all_left),
+                self.repeating(loop.body, tile, own, rest, known, panel, first),
+            )
+            narrow = Let(pair, minimum(over, full), Let(all_left, left, narrow))
+        else:
+            narrow = Let(rest, left, self.repeating(loop.body, tile, own, rest, known, panel))
+        earlier = Var(fresh("earlier", self.taken))
+        whole = _Window(tile, own, -earlier if again else None, tile.wide).stmt(loop.body)
+        if again:
+            by = known.expr(tile.rest * -1 + tile.wide)
+            whole = Let(earlier, maximum(by, const(0)), whole)
+        return If(loop.var < several, self.go(whole, known), narrow)
+
+    def steps(self, body: Stmt, tile: _Tile, own: set[Buffer], rest: Var) -> Stmt:
         """The rounds that a last tile leaves over, in narrower tiles."""
         most = tile.wide - (tile.unit == 1)  # all vectors, if the last of them is cut
-        twice = tile.unit == 1 and most > 1 and accumulates(body, own)
-        if twice and not _asks(body, tile):  # where a round is would be a choice in itself
-            return self.repeating(body, tile, own, rest, known, panel)
         steps = list[Stmt]()
         wide = 1 << most.bit_length() - 1
         while wide:
@@ -176,15 +216,16 @@ class _Narrow:
         rest: Var,
         known: Facts,
         panel: For | None,
+        first: Expr | None = None,
     ) -> Stmt:
         """The same of sums, of which the last may be computed again: of more rounds than there are,
-        where that makes fewer tiles."""
+        where that makes fewer tiles. `first`: where they begin."""
         sums = sums_of_a_round(body, tile.loops, own)
         found, quiet = covers(tile.wide, sums), without_requests(body)
         counts = {0: (), **{r + again: tiles for r, (tiles, again) in found.items()}}
         among, count = [*counts], Var(fresh("count", self.taken))
         made: list[tuple[Stmt, Var, Expr]] = []  # a tile, and where the next one begins
-        at: Expr = const(0)
+        at = const(0) if first is None else first
         for wide in sorted({w for tiles in counts.values() for w in tiles}, reverse=True):
             there = _is_one_of(count, [wide in tiles for tiles in counts.values()], among)
             ends = _is_one_of(count, [tiles[-1:] == (wide,) for tiles in counts.values()], among)
@@ -326,6 +367,33 @@ def _asks(body: Stmt, tile: _Tile) -> bool:
     return any(isinstance(n, Select) and free_vars(n.cond) & tile.loops for n in visit(body))
 
 
+def _may_repeat(body: Stmt, tile: _Tile, own: set[Buffer]) -> bool:
+    """May rounds be taken twice? Where they ask what to read, where one is would be a choice in
+    itself."""
+    return tile.unit == 1 and accumulates(body, own) and not _asks(body, tile)
+
+
+def _are_numbered(loop: For, tile: _Tile, own: set[Buffer], known: Facts) -> bool:
+    """Whether tiles of a row are told by the loop alone, and all that they do by which elements
+    they have, so that one of them may begin earlier."""
+    of, rest = tile.rest.terms.get(loop.var), [t for t in tile.rest.terms if t != loop.var]
+    if of != -tile.wide or as_int(loop.start) != 0:
+        return False
+    if any(loop.var in known.variables(t) for t in rest):
+        return False
+    count = known.sum(tile.rest, known.affine(loop.var), tile.wide)
+    tiled = known.affine(loop.stop * tile.wide)  # a share of a row may end before it
+    if not known.nonnegative(count) or not known.nonnegative(known.sum(tiled, count, -1)):
+        return False
+    for n in visit(loop.body):
+        if isinstance(n, For):
+            known = known.bind(n.var, *loop_range(n))
+    return all(
+        is_of_element(e, loop.var, tile.loops, tile.wide, known)
+        for e in whole_numbers(loop.body, own)
+    )
+
+
 def _is_separable(body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> bool:
     """Whether the rounds of a tile's loops may run in any groups, one after the other: they make
     results of their own, from what no round makes but itself. `own` are the body's own buffers."""
@@ -404,30 +472,6 @@ def without_requests(s: Stmt) -> Stmt:
         return seq(*map(without_requests, s.stmts))
     made = s.map_children(lambda c: without_requests(c) if isinstance(c, Stmt) else c)
     return seq() if isinstance(made, For | Let) and made.body == seq() else made
-
-
-def covers(wide: int, sums: int) -> dict[int, tuple[tuple[int, ...], int]]:
-    """For each number of rounds that a tile of `wide` may leave over: the narrower tiles that take
-    least time, of decreasing width, each of them at most once, and how many rounds more they have.
-    A tile of fewer sums than wait for each other takes as long as one of so many."""
-    busy = -(-BUSY // sums)
-    least = next(n for n in (4, 2, 1) if n == 1 or (n <= busy and n < wide))
-    widths = {1, *(1 << k for k in range(wide.bit_length()) if least <= 1 << k <= wide)}
-    if wide == 4:  # which no rest fills
-        widths = {*widths - {4}, 3}
-    if least == 4:
-        widths.add(max(widths) * 3 // 4 if max(widths) > least else 2)
-    tiles: dict[int, tuple[int, ...]] = {}  # of so many rounds together
-    for n in range(len(widths), 0, -1):
-        for chosen in combinations(sorted(widths, reverse=True), n):
-            known = tiles.get(sum(chosen), chosen)
-            tiles[sum(chosen)] = min(chosen, known, key=lambda c: sum(max(w, busy) for w in c))
-    found: dict[int, tuple[tuple[int, ...], int]] = {}
-    for r in range(1, wide):
-        fit = [n for n in tiles if 0 <= n - r < min(tiles[n][-1], MOST_AGAIN + 1)]
-        best = min(fit, key=lambda n: (sum(max(w, busy) for w in tiles[n]), len(tiles[n]), n))
-        found[r] = tiles[best], best - r
-    return found
 
 
 def _if(cond: Expr) -> Expr:

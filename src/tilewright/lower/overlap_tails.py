@@ -41,7 +41,13 @@ from tilewright.ir.stmt import (
     seq,
 )
 from tilewright.ir.walk import free_vars, fresh, names, substitute, visit
-from tilewright.lower.copies import accumulates, own_memory, stores_of
+from tilewright.lower.copies import (
+    accumulates,
+    is_of_element,
+    own_memory,
+    stores_of,
+    whole_numbers,
+)
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.narrow_tails import sums_of_a_round
 from tilewright.lower.partition_loops import BOUNDS
@@ -267,26 +273,10 @@ class _Overlap:
             isinstance(n, Eval) for n in visit(body)
         ):
             return False
-        return all(self.is_of_element(e, tile, known) for e in _indices(body, own))
-
-    def is_of_element(self, e: Expr, tile: _Tile, known: Facts) -> bool:
-        """Whether a number is told by the element: `loop * lanes + lane`, times something; or
-        whether a condition compares such numbers."""
-        if e.dtype is not i64:
-            parts = [c for c in e.children() if isinstance(c, Expr)]
-            plain = isinstance(e, Binary | Unary) and e.dtype.is_bool
-            return plain and all(self.is_of_element(c, tile, known) for c in parts)
-        form = known.affine(e)
-        mine = tile.inner | {tile.loop}
-        for t in form.terms:  # the least of several, a quotient
-            if t not in mine and free_vars(t) & mine:
-                parts = [c for c in t.children() if isinstance(c, Expr)]
-                if not all(self.is_of_element(c, tile, known) for c in parts):
-                    return False
-        apart = form.terms.get(tile.loop, 0)
-        used = [v for v in tile.inner if v in form.terms]
-        whole = apart % tile.lanes == 0 and len(used) < 2
-        return whole and all(form.terms.get(v, 0) * tile.lanes == apart for v in used)
+        return all(
+            is_of_element(e, tile.loop, tile.inner, tile.lanes, known)
+            for e in whole_numbers(body, own)
+        )
 
 
 def _edges_of(part: Expr, tile: _Tile, known: Facts) -> int:
@@ -390,20 +380,6 @@ def _rewritten(s: Any, change: Callable[[Store], Store]) -> Any:
         return _rewritten(c, change) if isinstance(c, Stmt) else c
 
     return s.map_children(inner)
-
-
-def _indices(s: Any, own: set[Buffer]) -> Iterator[Expr]:
-    """The whole numbers that a statement works with, but where they tell places in buffers of its
-    own."""
-    if isinstance(s, Load | Store) and s.buffer in own:
-        if isinstance(s, Store):
-            yield from _indices(s.value, own)
-        return
-    if isinstance(s, Expr) and s.dtype is i64 and not any(isinstance(n, Load) for n in visit(s)):
-        yield s
-        return
-    for c in s.children():
-        yield from _indices(c, own)
 
 
 def _without(s: Stmt, tile: _Tile) -> Stmt:

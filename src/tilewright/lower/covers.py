@@ -1,0 +1,61 @@
+"""Covers: which narrower tiles take the rounds that the last tile of a row leaves over.
+
+In: how many rounds a tile has, and how many sums each of them. Out: tiles for each rest, with the
+rounds that they take twice. The one idea: a sum waits for the one before it, so that a tile of few
+takes as long as one of as many as do not wait for each other.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+BUSY = 8  # sums that keep a machine busy, none waiting for the one before it
+MOST_AGAIN = 3  # rounds that a tile takes a second time: each has addresses of its own
+
+
+def covers(wide: int, sums: int) -> dict[int, tuple[tuple[int, ...], int]]:
+    """For each number of rounds that a tile of `wide` may leave over: the narrower tiles that take
+    least time, of decreasing width, each of them at most once, and how many rounds more they have.
+    A tile of fewer sums than wait for each other takes as long as one of so many."""
+    busy = -(-BUSY // sums)
+    least = next(n for n in (4, 2, 1) if n == 1 or (n <= busy and n < wide))
+    widths = {1, *(1 << k for k in range(wide.bit_length()) if least <= 1 << k <= wide)}
+    if wide == 4:  # which no rest fills
+        widths = {*widths - {4}, 3}
+    if least == 4:
+        widths.add(max(widths) * 3 // 4 if max(widths) > least else 2)
+    tiles: dict[int, tuple[int, ...]] = {}  # of so many rounds together
+    for n in range(len(widths), 0, -1):
+        for chosen in combinations(sorted(widths, reverse=True), n):
+            known = tiles.get(sum(chosen), chosen)
+            tiles[sum(chosen)] = min(chosen, known, key=lambda c: sum(max(w, busy) for w in c))
+    found: dict[int, tuple[tuple[int, ...], int]] = {}
+    for r in range(1, wide):
+        fit = [n for n in tiles if 0 <= n - r < min(tiles[n][-1], MOST_AGAIN + 1)]
+        best = min(fit, key=lambda n: (sum(max(w, busy) for w in tiles[n]), len(tiles[n]), n))
+        found[r] = tiles[best], best - r
+    return found
+
+
+def widest(wide: int, sums: int) -> int:
+    """The widest of the narrower tiles."""
+    return max(tiles[0] for tiles, _ in covers(wide, sums).values())
+
+
+def overlaps(wide: int, sums: int) -> tuple[int, int]:
+    """Of rows with several tiles: how many rounds a whole last tile may take a second time and take
+    less time than narrower ones for what is left over; and up to how many that are left over take
+    less time, with those of a whole tile, in two of the widest narrower tiles."""
+    busy, found, half = -(-BUSY // sums), covers(wide, sums), widest(wide, sums)
+
+    def time(*tiles: int) -> int:
+        return sum(max(w, busy) for w in tiles)
+
+    again = few = 0
+    while again < wide - 1 and len(tiles := found[wide - again - 1][0]) > 1:
+        if time(*tiles) < time(wide):
+            break
+        again += 1
+    while wide + few < 2 * half and time(half, half) < time(wide, *found[few + 1][0]):
+        few += 1
+    return again, few
