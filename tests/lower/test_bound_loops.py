@@ -71,6 +71,26 @@ def test_what_is_no_bound_is_asked_as_before(condition: str) -> None:
     assert any(isinstance(n, If) for n in visit(made.body))
 
 
+def test_what_all_nests_of_a_round_ask() -> None:
+    """A round that allocates, and does one thing after the other, is left out where all of it asks
+    the same."""
+    text = """
+def nests(A: f32[8], B: f32[8], C: f32[8]):
+    for s in serial(0, 2):
+        for r in serial(0, 5, bounded=True):
+            with alloc(f32[2], "local") as own:
+                for i in serial(0, 2):
+                    if s * 5 + r < 8:
+                        own[i] = A[s * 5 + r]
+                if s * 5 + r < 8:
+                    B[s * 5 + r] = own[0]
+                    if {more}:
+                        C[s * 5 + r] = own[1]
+"""
+    made = print_func(bounded(text.format(more="s >= 1")))
+    assert "for r in serial(0, min(5, 8 - s * 5)):" in made and "< 8" not in made
+
+
 def test_loops_without_the_mark_stay() -> None:
     func = lower_blocks(parse_func(TAPS.format(**SHIFTED).replace(", bounded=True", "")))
     assert bound_loops(func) is func

@@ -174,6 +174,7 @@ def test_tiles_of_a_share_of_a_row_share_no_rounds() -> None:
     share = share.replace("        for o", "    for s in serial(0, (n + 17) // 18):\n        for o")
     text = print_func(narrowed(share))
     assert "earlier" not in text and "pair" not in text
+    assert "for o in serial(0, min(2, (n + 8) // 9 - s * 2)):" in text  # the last may have fewer
 
 
 def test_tiles_that_share_rounds_have_all() -> None:

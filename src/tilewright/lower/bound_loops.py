@@ -3,8 +3,9 @@
 In: stage "loops". Out: stage "loops". The one idea: near the ends of the loops around it such a
 loop is shorter, and one body serves them all; cutting the loops around it, as `partition_loops`
 does, would make a copy of everything in them for each end. A round that adds nothing to a result
-(0 to a sum, -inf to a maximum: a window beyond the image's end) asks so, too. It is done where a
-loop is marked BOUNDED, for its extent is no constant then.
+(0 to a sum, -inf to a maximum: a window beyond the image's end) asks so, too, and one of which
+every store asks the same. It is done where a loop is marked BOUNDED, for its extent is no constant
+then.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from tilewright.ir.expr import (
     maximum,
     minimum,
 )
-from tilewright.ir.stmt import For, Func, If, Seq, Stmt, Store, annotated, annotation
-from tilewright.ir.walk import free_vars, reads, statements
+from tilewright.ir.stmt import Alloc, For, Func, If, Seq, Stmt, Store, annotated, annotation
+from tilewright.ir.walk import free_vars, reads
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.partition_loops import BOUNDS, decided
 
@@ -92,13 +93,22 @@ def _asked(body: Stmt, var: Var) -> list[Expr]:
     """The conditions on `var`, and on nothing that the body binds, without which no store of it
     changes anything."""
     inner, asked = set[Var](), list[list[Expr]]()
-    for n in statements(body):
-        if isinstance(n, For):
-            inner.add(n.var)
-        elif isinstance(n, Store):
-            asked.append(_needed(n))
-        elif not isinstance(n, Seq | If):
-            return []
+
+    def walk(s: Stmt, under: list[Expr]) -> bool:
+        if isinstance(s, Store):
+            asked.append([*under, *_needed(s)])
+            return True
+        if isinstance(s, If):
+            other = s.other is None or walk(s.other, under)
+            return other and walk(s.then, [*under, *parts_of(s.cond)])
+        if isinstance(s, For):
+            inner.add(s.var)
+        elif not isinstance(s, Seq | Alloc):
+            return False
+        return all(walk(c, under) for c in s.children() if isinstance(c, Stmt))
+
+    if not walk(body, []):
+        return []
     common = [p for p in asked[0] if all(p in other for other in asked)] if asked else []
     return [p for p in common if var in (used := free_vars(p)) and not used & inner]
 

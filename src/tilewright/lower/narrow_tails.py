@@ -118,9 +118,10 @@ class _Narrow:
         """`around`: the loop around this one, with nothing else in it."""
         if isinstance(s, For):
             inside = known.bind(s.var, *loop_range(s))
-            body = self.narrowed(s, inside, around) if s.kind in ("serial", "parallel") else None
-            if body is None:
-                body = self.go(s.body, inside, around if as_int(s.extent) == 1 else s)
+            made = self.narrowed(s, inside, around) if s.kind in ("serial", "parallel") else None
+            if made is not None:
+                return made
+            body = self.go(s.body, inside, around if as_int(s.extent) == 1 else s)
             return s if body is s.body else s.replace(body=body)
         if isinstance(s, Store | Eval):
             return s
@@ -130,9 +131,9 @@ class _Narrow:
 
         return s.map_children(inner)
 
-    def narrowed(self, loop: For, known: Facts, panel: For | None) -> Stmt | None:
-        """The body of a loop over tiles; None if it has no tile that may be cut off. `panel`: the
-        loop around it, with nothing else in it."""
+    def narrowed(self, loop: For, known: Facts, panel: For | None) -> For | None:
+        """A loop over tiles; None if it has no tile that may be cut off. `panel`: the loop around
+        it, with nothing else in it."""
         for tile in self.tiles(loop, known):
             own = {n.buffer for n in visit(loop.body) if isinstance(n, Alloc)}
             if not _is_separable(loop.body, tile, own, known):
@@ -142,8 +143,16 @@ class _Narrow:
                 made = self.overlapping(loop, tile, own, known, panel)
             else:
                 made = self.apart(loop.body, tile, own, known)
-            return made
+            return loop.replace(stop=self.stop(loop, tile, known), body=made)
         return None
+
+    def stop(self, loop: For, tile: _Tile, known: Facts) -> Expr:
+        """Where the loop ends: the tiles of a share of a row may be fewer than those of others."""
+        step = tile.wide * tile.unit
+        count = known.sum(tile.rest, known.affine(loop.var), step)
+        if loop.kind != "serial" or any(loop.var in known.variables(t) for t in count.terms):
+            return loop.stop
+        return known.simplify(minimum(loop.stop, known.expr(count + (step - 1)) // const(step)))
 
     def apart(self, body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> Stmt:
         """A tile of which no round is taken twice."""

@@ -20,6 +20,7 @@ from math import prod
 from tilewright.ir.expr import as_int
 from tilewright.ir.stmt import annotation
 from tilewright.ir.walk import blocks
+from tilewright.lower.bound_loops import BOUNDED
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role, written
 from tilewright.strategy.ahead import fetch_ahead
@@ -118,6 +119,9 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
         compute_inside(schedule, spread, at) if at else by_axis(schedule, spread)
     )
     own_z, own_t = split(schedule, own_t, plane) if plane else ("", own_t)
+    if not known:
+        for loop in (own_t, in_run):
+            schedule.annotate(loop, BOUNDED, True)
     reorder(schedule, own_c, own_z, own_t, own_i, own_j)
     flat(schedule, spread, (own_i, own_j), own_b, lanes)
     around = innermost([*((n, tile) if inside else ()), own_c, own_z, "" if known else own_t])
