@@ -67,6 +67,19 @@ def test_kernels_of_other_levels_are_one():
     assert counts[0] == counts[1]
 
 
+def test_joins_of_parts_of_unrelated_sizes_are_one():
+    """So are the joins of joins: each part has one size, whatever that is the sum of."""
+    counts = []
+    for count in (16, 64):
+        build = Builder("many")
+        parts = [build.input(f"x{k}", "f32", (build.symbol(f"n{k}"), 2)) for k in range(count)]
+        whole = build.finish({"y": build.emit("concat", *parts, axis=0)})
+        _, funcs, _, _, jobs = kernel_jobs(prepare(whole, MACHINE, 3), MACHINE, 1, Watch())
+        assert all(len([p for p in f.params if isinstance(p, Var)]) <= 4 for f in funcs)
+        counts.append(len(jobs))
+    assert counts[0] == counts[1]
+
+
 def test_related_sizes_stay_related():
     _, funcs, own, _, _ = kernel_jobs(prepare(pyramid(), MACHINE, 3), MACHINE, 1, Watch())
     seen = set()

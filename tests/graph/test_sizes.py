@@ -86,3 +86,12 @@ def test_quotients_of_sizes_are_rounded_towards_zero(top, bottom):
     for count in (1, 2, 5, 8):
         a, b = (count if v == "n" else v for v in (top, bottom))
         assert evaluate(made, [np.zeros(count, np.float32)])[0] == [int(a / b)]
+
+
+def test_what_is_cut_again_and_again_is_held_above_zero_once():
+    n, size = Var("n"), sizes.size(Var("n"))
+    for k in range(1, 5):
+        size = sizes.size(maximum(sizes.size(size - k), sizes.size(0)))
+    assert size == sizes.size(maximum(sizes.size(n - 10), sizes.size(0)))
+    longer = sizes.size(maximum(sizes.size(maximum(sizes.size(n - 3), sizes.size(0)) + 1), 2))
+    assert [sizes.at(longer, {n: k}) for k in range(7)] == [2, 2, 2, 2, 2, 3, 4]

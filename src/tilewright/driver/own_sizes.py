@@ -11,7 +11,7 @@ and the second is told by it. A symbol that is needed by itself keeps its name, 
 made of it. Where a parameter has less than a symbol, h - 4, the kernel counts from there: no run
 has less than none, and nothing in the kernel may then be negative. What a slice takes at most,
 min(t, 5), has a name of its own even beside t: loops over it are those over any open size. So has
-what operands broadcast to.
+what operands broadcast to. Symbols that are only added up, in all sizes alike, are one.
 
 A kernel whose results have no elements does not run. So where each result has an axis of
 max(t - 1, 0), what `x[:-1]` has of t, it is t - 1 there, and t is not 0.
@@ -19,7 +19,7 @@ max(t - 1, 0), what `x[:-1]` has of t, it is t - 1 there, and t is not 0.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from tilewright.graph import sizes
@@ -36,9 +36,10 @@ from tilewright.ir.expr import (
     minimum,
 )
 from tilewright.ir.stmt import Buffer, Func
-from tilewright.ir.walk import free_vars, names, refold, replace_buffers, visit
+from tilewright.ir.walk import free_vars, names, refold, replace_buffers, substitute, visit
 
 Own = dict[Var, Expr]
+MANY = 4  # symbols
 SOME = Var("some")  # in Own, no parameter: 1 where a kernel has to run, which its sizes rest on
 
 
@@ -61,9 +62,24 @@ def _own(func: Func, measured: Collection[Var]) -> tuple[Func, Own]:
     func, own = _of_broadcasts(func)
     func, more = _of_slices(func)
     own |= {v: sizes.size(_within(e, own)) for v, e in more.items()}
+    func, own = _of_sums(func, own)
     for found in (divisions, products):
         func, own = _named(func, own, found)
-    return _from_least(func, own, measured)
+    return _by_place(*_from_least(func, own, measured))
+
+
+def _by_place(func: Func, own: Own) -> tuple[Func, Own]:
+    """A function of many symbols, which then are called by their places: joins of parts of
+    unrelated sizes differ in nothing else."""
+    symbols = [p for p in func.params if isinstance(p, Var)]
+    if len(symbols) < MANY:
+        return func, own
+    taken = names(func)
+    called = {s: _fresh(taken, n) for n, s in enumerate(symbols)}
+    made = _replaced(func, {**called})
+    params = [called.get(p, p) if isinstance(p, Var) else p for p in made.params]
+    named = {called[s]: own.get(s, s) for s in symbols}
+    return made.replace(params=tuple(params)), named
 
 
 def some_elements(results: Iterable[Any]) -> Expr:
@@ -116,6 +132,58 @@ def _of_broadcasts(func: Func) -> tuple[Func, Own]:
     params = [p for p in made.params if not isinstance(p, Var) or p in left]
     own: Own = {v: e for e, v in new.items() if v in left}
     return made.replace(params=(*params, *own)), own
+
+
+def _of_sums(func: Func, own: Own) -> tuple[Func, Own]:
+    """The function with one name for symbols that are but added up, and the same ones in all sizes:
+    what several are joined to is joined to others as a whole."""
+    symbols = frozenset(p for p in func.params if isinstance(p, Var))
+    if len(symbols) < 2:
+        return func, own
+    given = [s for b in _buffers(func) for s in b.shape]
+    found = [*dict.fromkeys([*given, *_whole_sizes(func.body, symbols)])]
+    places: dict[Var, dict[int, int]] = {s: {} for s in symbols}  # where it stands, how often
+    kept: set[Var] = set()
+    for n, size in enumerate(found):
+        for product, count in sizes.terms(size).items():
+            if len(product) == 1 and isinstance(product[0], Var):
+                places[product[0]][n] = count
+            else:
+                kept.update(sizes.symbols(product))
+    alike: dict[tuple[tuple[int, int], ...], list[Var]] = {}
+    for s in (p for p in func.params if isinstance(p, Var) and p not in kept and places[p]):
+        alike.setdefault(tuple(sorted(places[s].items())), []).append(s)
+    sums = [some for some in alike.values() if len(some) > 1]
+    if not sums:
+        return func, own
+    taken, table, named = names(func), dict[Expr, Expr](), Own()
+    rest: dict[Var, Expr] = {}
+    for n, (first, *others) in enumerate(sums):
+        name = _fresh(taken, n)
+        named[name] = sizes.total([own.get(s, s) for s in (first, *others)])
+        rest |= {first: name} | dict.fromkeys(others, sizes.size(0))
+    for size in found:
+        table[size] = sizes.size(substitute(size, rest))
+    made = _replaced(func, table)
+    left = free_vars(made.body) | set(sizes.symbols(s for b in _buffers(made) for s in b.shape))
+    params = [p for p in made.params if not isinstance(p, Var) or p in left]
+    own = {v: e for v, e in own.items() if v in left} | named
+    return made.replace(params=(*params, *named)), own
+
+
+def _whole_sizes(body: Any, symbols: frozenset[Var]) -> Iterator[Expr]:
+    """What is computed from these symbols and numbers alone, each as a whole."""
+    ahead: list[Any] = [body]
+    seen: set[int] = set()
+    while ahead:
+        n = ahead.pop()
+        if id(n) in seen:
+            continue
+        seen.add(id(n))
+        if n.__class__ in (Var, Binary) and _is_of(n, symbols):
+            yield n
+        else:
+            ahead.extend(n.children())
 
 
 def _of_slices(func: Func) -> tuple[Func, Own]:

@@ -75,6 +75,14 @@ def product(values: Iterable[SizeLike]) -> Expr:
     return size(number) if symbolic is None else size(symbolic * number)
 
 
+def total(values: Iterable[SizeLike]) -> Expr:
+    """The sum of sizes (0 for none)."""
+    made: Terms = {}
+    for value in values:
+        made = _sum(made, _terms(size(value)), 1)
+    return _rebuild(made)
+
+
 def symbols(values: Iterable[SizeLike]) -> list[Var]:
     """The variables in sizes, in order of first appearance."""
     found: dict[Var, None] = {}
@@ -134,6 +142,11 @@ def is_size(value: Any) -> bool:
 def monomials(value: SizeLike) -> list[tuple[Expr, ...]]:
     """The products whose sum, with numbers before them, a size is; () is the constant's."""
     return [*_terms(size(value))]
+
+
+def terms(value: SizeLike) -> Mapping[tuple[Expr, ...], int]:
+    """The products whose sum a size is (() for the constant), and the number before each."""
+    return _terms(size(value))
 
 
 def factors(value: SizeLike) -> list[Expr]:
@@ -211,10 +224,22 @@ def _terms_of_binary(e: Binary) -> Terms:
     if e.op in (BinaryOp.min, BinaryOp.max) and as_int(a) is not None:
         a, b = b, a
     if e.op is BinaryOp.max and as_int(b) == 0:  # max(x, 0) = x - min(x, 0): so that it cancels
-        return _sum(_terms(a), _below_zero(_terms(a)), -1)
+        kept = _once_held(_terms(a))
+        return _sum(kept, _below_zero(kept), -1)
     if e.op is BinaryOp.min and as_int(b) is not None:  # min(x, c) = min(x - c, 0) + c
         return _sum(_below_zero(_sum(_terms(a), _terms(b), -1)), _terms(b), 1)
     return _terms_of_atom(binary(e.op, normal(a), normal(b)))
+
+
+def _once_held(terms: Terms) -> Terms:
+    """What has the same maximum with 0: max(max(x, 0) - c, 0) is max(x - c, 0)."""
+    for key, count in terms.items():
+        if count == -1 and len(key) == 1 and _is_below_zero(key[0]):
+            rest = {k: c for k, c in terms.items() if k != key}
+            less = _sum(rest, _terms(key[0].a), -1)
+            if less.keys() <= {()} and less.get((), 0) <= 0:
+                return _once_held(rest)
+    return terms
 
 
 def _below_zero(terms: Terms) -> Terms:

@@ -19,7 +19,7 @@ from tilewright.graph.operator import BROADCAST, ONE, OPERATORS, broadcast_shape
 from tilewright.graph.ops.movement import aligned_axes
 from tilewright.ir.expr import as_int
 
-MOST_PARTS = 8  # of unrelated sizes that one concat joins
+MOST_PARTS = 4  # of unrelated sizes that one concat joins
 
 
 def canonicalise(graph: Graph) -> Graph:
