@@ -298,15 +298,15 @@ class _Partition:
         return seq(*(made[place] for place in sorted(made)))
 
     def beyond(self, s: For, known: Facts) -> Expr | None:
-        """From which round on all vectors read beyond the end of an open extent, where many may: a
-        load whose lanes are all off waits for pages that are not there."""
+        """From which round on all vectors read beyond the end of an operand, where many may: a load
+        whose lanes are all off waits for pages that are not there."""
         stops, inner = list[Expr | None](), set[Var]()
         loop, here = s.body, known.bind(s.var, *loop_range(s))
         while isinstance(loop, For):
             inner.add(loop.var)
             here = here.bind(loop.var, *loop_range(loop))
             loop = loop.body
-        if not self.params or not isinstance(loop, Store):
+        if not isinstance(loop, Store):
             return None
         for n in visit(loop.value):
             if isinstance(n, Select) and _reads(n):
