@@ -86,6 +86,13 @@ def rows(A: f32[3, n], B: f32[n], C: f32[3, n], n: i64):
 """
 ROWS_IN_PLACE = ROWS.replace("A[y, o * 4 + v]", "C[y, o * 4 + v]")
 OF_ITS_OWN = ROWS.replace("A[y, o * 4 + v]", "C[y, max(o * 4 + v - 1, 0)]")
+REFLECTED = """
+def reflected(A: f32[n + 4], B: f32[n + 10], n: i64):
+    for o in serial(0, (n + 13) // 4):
+        for v in vectorize(0, 4):
+            if o * 4 + v < n + 10:
+                B[o * 4 + v] = A[select(o * 4 + v >= 3, select(o * 4 + v < n + 7, o * 4 + v - 3, n * 2 + 9 - o * 4 - v), 3 - (o * 4 + v))]
+"""  # noqa: E501
 OF_STEPS = """
 def pool(A: f32[2 * n], B: f32[n], n: i64):
     for o in serial(0, (n + 3) // 4):
@@ -148,7 +155,7 @@ def test_windows(text: str) -> None:
         assert not [n for n in visit(last) if isinstance(n, Select) and "n" in print_expr(n.cond)]
 
 
-@pytest.mark.parametrize("text", [SLICED, PADDED, COUNTING, FOLDED])
+@pytest.mark.parametrize("text", [SLICED, PADDED, COUNTING, FOLDED, REFLECTED])
 def test_what_is_moved_to_another_shape(text: str) -> None:
     """Its result never lies over its operand: more elements than lanes need no masks."""
     branch = branches(overlapped(text).body)[0]
@@ -157,7 +164,7 @@ def test_what_is_moved_to_another_shape(text: str) -> None:
     assert [n for n in visit(branch.other) if isinstance(n, If)]
 
 
-@pytest.mark.parametrize("text", [SLICED, PADDED, COUNTING, FOLDED])
+@pytest.mark.parametrize("text", [SLICED, PADDED, COUNTING, FOLDED, REFLECTED])
 def test_few_elements_without_masks(text: str) -> None:
     """Up to one vector of them is made of narrower ones, none of which has a lane off."""
     made = overlapped(text, masks=False)

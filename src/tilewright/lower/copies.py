@@ -13,7 +13,7 @@ from typing import Any
 
 from tilewright.arith.simplify import Facts
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Binary, Expr, Load, Unary, Var, as_int
+from tilewright.ir.expr import Binary, Expr, Load, Select, Unary, Var, as_int
 from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Stmt, Store
 from tilewright.ir.walk import free_vars, fresh, replace_buffers, visit
 
@@ -55,6 +55,8 @@ def is_of_element(e: Expr, loop: Var, inner: AbstractSet[Var], rounds: int, know
 
     if e.dtype is not i64:
         return isinstance(e, Binary | Unary) and e.dtype.is_bool and all_are(e)
+    if chooses(e):  # simplified under its condition, a side says less of the element
+        return all_are(e)
     form, mine = known.affine(e), {loop, *inner}
     if not all(all_are(t) for t in form.terms if t not in mine and free_vars(t) & mine):
         return False  # the least of several, a quotient
@@ -62,6 +64,11 @@ def is_of_element(e: Expr, loop: Var, inner: AbstractSet[Var], rounds: int, know
     used = [v for v in inner if v in form.terms]
     whole = apart % rounds == 0 and len(used) < 2
     return whole and all(form.terms.get(v, 0) * rounds == apart for v in used)
+
+
+def chooses(e: Expr) -> bool:
+    """Is there a choice in it?"""
+    return any(isinstance(n, Select) for n in visit(e))
 
 
 def own_memory(s: Any, taken: set[str]) -> Any:

@@ -43,6 +43,7 @@ from tilewright.ir.stmt import (
 from tilewright.ir.walk import free_vars, fresh, names, substitute, visit
 from tilewright.lower.copies import (
     accumulates,
+    chooses,
     is_of_element,
     own_memory,
     stores_of,
@@ -408,7 +409,9 @@ class _Last:
             return s.replace(stop=const(self.wide), body=self.go(s.body))
         if not isinstance(s, Expr) or s.dtype is not i64 or loop not in free_vars(s):
             return s.map_children(self.go)
-        if any(isinstance(n, Load) for n in visit(s)):  # elements: sums of them say no places
+        if chooses(s) or any(
+            isinstance(n, Load) for n in visit(s)
+        ):  # elements: sums of them say no places
             return s.map_children(self.go)
         form = self.known.affine(s)
         made = Affine({}, form.const)

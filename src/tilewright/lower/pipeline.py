@@ -21,6 +21,7 @@ from tilewright.lower.legalize_vectors import legalize_vectors
 from tilewright.lower.narrow_tails import narrow_tails
 from tilewright.lower.overlap_tails import overlap_tails
 from tilewright.lower.partition_loops import partition_loops
+from tilewright.lower.split_choices import split_choices
 from tilewright.lower.split_remainders import split_remainders
 from tilewright.lower.unify_threads import unify_threads
 from tilewright.support.collector import collector_paused
@@ -54,7 +55,9 @@ def _always(run: Callable[[Func], Func]) -> Callable[[Func, Target], Func]:
 CPU = (
     # regions are known only while blocks stand; lowers blocks on the way out
     Pass("compact_buffers", _always(compact_buffers), "blocks", "loops"),
-    # before vectors are moved to the end of a row, which follows from the remainder
+    # before vectors are moved to the end of a row, whose places one side may tell by divisions
+    Pass("split_choices", _always(split_choices), "loops", "loops"),
+    # likewise: where a row ends may follow from the remainder
     Pass("split_remainders", _always(split_remainders), "loops", "loops"),
     # before tiles around are made narrower, which copies what is in them
     Pass(

@@ -281,6 +281,21 @@ def _pad(x: np.ndarray, before: Sizes, after: Sizes, mode: str, value: float) ->
     return np.pad(x, widths, mode)  # type: ignore[call-overload]
 
 
+def _is_reflected_once(shape: Sizes, before: Sizes, after: Sizes) -> Expr | None:
+    """Whether all open axes are longer than their pads, as they mostly are; None where no open axis
+    has pads, or where known ones are too short."""
+    asked: Expr | None = None
+    for size, b, a in zip(shape, before, after, strict=True):
+        reach, count = _reaches(b, a), as_int(size)
+        if reach == 0 or (count is not None and reach < count):
+            continue
+        if count is not None or reach == math.inf:
+            return None
+        longer = size > int(reach)
+        asked = longer if asked is None else asked & longer
+    return asked
+
+
 @operator(fusion=INJECTIVE, infer=_pad_type, reference=_pad)
 def pad(x: Any, *, before: Sizes, after: Sizes, mode: str = "constant", value: float = 0.0) -> Any:
     """x with places added around it: a constant, the edge, a reflection or a repetition of x, each
@@ -293,10 +308,14 @@ def pad(x: Any, *, before: Sizes, after: Sizes, mode: str = "constant", value: f
 
     def folded(p: Expr, size: Expr, near: bool) -> Expr:
         """p reflected at both ends; `near`: once is enough."""
+        back = te.select(p >= 0, te.select(p < size, p, 2 * (size - 1) - p), -p)
         if near:
-            return te.select(p >= 0, te.select(p < size, p, 2 * (size - 1) - p), -p)
+            return back
         period = te.maximum(2 * (size - 1), 1)
-        return extended(p, size, te.minimum(p % period, period - p % period))
+        often = extended(p, size, te.minimum(p % period, period - p % period))
+        return often if once is None else te.select(once, back, often)
+
+    once = _is_reflected_once(x.shape, before, after) if mode == "reflect" else None
 
     def at(*i: Expr) -> Expr:
         place, inside = [], te.const(True, "bool")
