@@ -15,6 +15,7 @@ from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
 from tilewright.graph import OPERATORS, Builder
 from tilewright.ir.parse import parse_func
+from tilewright.ir.stmt import For
 from tilewright.lower.flatten import flatten
 from tilewright.lower.pipeline import lower
 from tilewright.target.target import target
@@ -84,6 +85,18 @@ def test_the_same_numbers(case, rows):
     np.testing.assert_array_equal(b, wanted(case, a, rows, 16))
 
 
+@pytest.mark.parametrize("lanes", [2, 4])
+@pytest.mark.parametrize("rows", [3, 8, 13])
+@pytest.mark.parametrize("case", STORES)
+def test_fewer_lanes_than_rounds(case, rows, lanes):
+    """Two lines or four become many short columns."""
+    a = np.random.default_rng(7).standard_normal((40, 48), np.float32)
+    b = np.zeros((48, 40), np.float32)
+    func = parse_func(program(case, rows, lanes))
+    inprocess.run(func, a, b)
+    np.testing.assert_array_equal(b, wanted(case, a, rows, lanes))
+
+
 OPEN = """
 def turned(A: f32[n, 16], B: f32[16, 16], n: i64):
     for i in unroll(0, 16):
@@ -111,6 +124,27 @@ def repeated(A: f32[n, {size}], B: f32[6, 16], n: i64):
         for j in vectorize(0, 16):
             B[i, j] = A[j % n, {place}]
 """
+
+
+PHASES = """
+def phases(A: f32[2, n], B: f32[n, 2], n: i64):
+    for i_o in serial(0, n // 8):
+        for i in unroll(0, 8):
+            for j in vectorize(0, 2):
+                B[i_o * 8 + i, j] = A[j, i_o * 8 + i]
+"""
+
+
+def test_phases_that_lie_apart_by_an_open_size():
+    """They are two lines, no sixteen numbers."""
+    machine = target("cpu -mcpu=haswell")
+    text = emit(lower(parse_func(PHASES), machine), machine).text
+    assert len(re.findall("load <8 x float>", text)) == 2
+    assert "gather" not in text
+    a = np.random.default_rng(7).standard_normal((2, 40), np.float32)
+    b = np.zeros((40, 2), np.float32)
+    inprocess.run(parse_func(PHASES), a, b, symbols={"n": 40})
+    np.testing.assert_array_equal(b, a.T)
 
 
 @pytest.mark.parametrize("size, place, line", [(2, "i % 2", 2), (4, "min(i, 3)", 4)])
@@ -161,6 +195,7 @@ def copy(A: f32[64, 64], B: f32[16, 16]):
             B[i, j] = {place} * 2.0
 """
     stmt = flatten(parse_func(text)).body
+    assert isinstance(stmt, For)
     assert (turned_candidates(stmt, 4) is not None) is asked
 
 

@@ -92,7 +92,7 @@ def _guarded(e: Expr, guards: Guards) -> Iterator[tuple[Load, Guards]]:
 
 def turn(b: Builder, lines: Sequence[str], element: str, wide: int) -> list[str]:
     """The columns of a square: `wide` vectors of len(lines) elements each, from lines of `wide`
-    elements; both are powers of two, and there are not fewer lines than columns.
+    elements; both are powers of two. Fewer lines than columns are interleaved in pairs.
 
     A step interleaves lines that are half of them apart: first to longer lines, and once these have
     as many elements as there were lines, to a lower and an upper half.
@@ -100,6 +100,8 @@ def turn(b: Builder, lines: Sequence[str], element: str, wide: int) -> list[str]
     count, now = len(lines), list(lines)
     if wide == count:
         return _transposed(b, now, element)
+    if count < wide:
+        return _columns(b, now, element, wide)
     while wide < count:
         half = len(now) // 2
         order = [i for n in range(wide) for i in (n, wide + n)]
@@ -115,6 +117,24 @@ def turn(b: Builder, lines: Sequence[str], element: str, wide: int) -> list[str]
             for order in (low, high)
         ]
     return now
+
+
+def _columns(b: Builder, lines: list[str], element: str, wide: int) -> list[str]:
+    """`turn` for fewer lines than columns: two become one of pairs in their lower halves of blocks,
+    and one in their upper ones, of which each column is a part; of more, columns are joined."""
+    half = len(lines) // 2
+    if half > 1:
+        left, right = (_columns(b, part, element, wide) for part in (lines[:half], lines[half:]))
+        order = [*range(2 * half)]
+        return [_chosen(b, x, y, element, half, order) for x, y in zip(left, right, strict=True)]
+    block, (x, y) = min(wide, BLOCK // BYTES[element]), lines
+    made = dict[int, str]()
+    for part in (0, block // 2):
+        order = [i for at in range(0, wide, block) for i in _pairs(at + part, block // 2, wide)]
+        both = _chosen(b, x, y, element, wide, order)
+        for place in range(0, wide, 2):
+            made[order[place]] = _chosen(b, both, "poison", element, wide, [place, place + 1])
+    return [made[n] for n in range(wide)]
 
 
 def _transposed(b: Builder, lines: list[str], element: str) -> list[str]:

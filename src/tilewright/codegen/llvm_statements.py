@@ -219,7 +219,7 @@ class Statements(Expressions):
         loop, candidates = known[1]
         lanes = as_int(loop.extent) or 0
         first = self.index(loop.start)
-        if lanes < count or lanes & (lanes - 1):
+        if lanes & (lanes - 1):
             return
         self.lanes = lanes
         self.bind(loop, Linear(first.constant, first.terms, range(lanes)))
