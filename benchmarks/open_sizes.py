@@ -136,6 +136,7 @@ CASES: dict[str, Case] = {
     "conv 1x1": conv(64, 64, (1, 1)),
     "conv 1x1 /2": conv(64, 64, (1, 1), strides=[2, 2]),
     "conv 3x3": conv(64, 64, (3, 3), **same),
+    "conv 3x3 of 16 channels": conv(16, 16, (3, 3), **same),
     "conv 3x3 first": conv(3, 32, (3, 3), strides=[2, 2], **same),
     "conv 3x3 unpadded": conv(64, 64, (3, 3)),
     "conv 3x3 /2": conv(64, 64, (3, 3), strides=[2, 2], **same),
@@ -227,6 +228,9 @@ CASES: dict[str, Case] = {
         node("MaxPool", "x", kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER")
     ),
     "mean pool 3x3": image(node("AveragePool", "x", kernel_shape=[3, 3], strides=[2, 2], **same)),
+    "mean pool 3x3 SAME_UPPER": image(
+        node("AveragePool", "x", kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER")
+    ),
     "global mean": image(node("GlobalAveragePool", "x")),
     "packed max pool": packed(
         node("MaxPool", "a", "z", kernel_shape=[3, 3], strides=[2, 2], **same)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from tilewright.frontend.onnx import measured
@@ -34,17 +35,18 @@ def pool(n: Site) -> Any:
 
 
 def average_pool(n: Site, kernel: tuple[int, ...]) -> Value:
-    """The mean of each window. Where x comes padded, the elements that a window has are the mean of
-    ones that are padded in the same way."""
+    """The mean of each window. Where x comes padded, the mean of all its taps is made the mean of
+    those in x by a factor, of how many there are: the mean of numbers of taps, padded alike."""
     count = n.flag("count_include_pad")
     x, attrs = padded_alike(n, n[0], kernel, 0.0)
     attrs = {**attrs, "kernel": kernel, "ceil_mode": n.flag("ceil_mode")}
     if x is n[0] or count:
         return n.emit("avg_pool", x, **attrs, count_pads=count)
-    of = n[0].dtype.name
-    ones = n.build.emit("full", shape=(1, 1, *n[0].shape[2:]), value=1.0, of=of)
-    there = n.build.emit("avg_pool", padded_alike(n, ones, kernel, 0.0)[0], **attrs)
-    return n.emit("div", n.build.emit("avg_pool", x, **attrs), there)
+    of, taps = n[0].dtype, float(prod(kernel))
+    each = n.build.emit("full", shape=(1, 1, *n[0].shape[2:]), value=taps, of=of.name)
+    there = n.build.emit("avg_pool", padded_alike(n, each, kernel, 0.0)[0], **attrs)
+    factor = n.build.emit("div", n.constant(taps, of), there)
+    return n.emit("mul", n.build.emit("avg_pool", x, **attrs), factor)
 
 
 def whole_places(n: Site, x: Value, index: Value) -> Value:
