@@ -61,9 +61,8 @@ def is_of_element(e: Expr, loop: Var, inner: AbstractSet[Var], rounds: int, know
     if not all(all_are(t) for t in form.terms if t not in mine and free_vars(t) & mine):
         return False  # the least of several, a quotient
     apart = form.terms.get(loop, 0)
-    used = [v for v in inner if v in form.terms]
-    whole = apart % rounds == 0 and len(used) < 2
-    return whole and all(form.terms.get(v, 0) * rounds == apart for v in used)
+    used = [form.terms[v] * rounds for v in inner if v in form.terms]
+    return used == ([apart] if apart else [])
 
 
 def chooses(e: Expr) -> bool:

@@ -147,7 +147,7 @@ class _Overlap:
             return self.rounds(s, tile, own, known)
         several = known.expr(tile.count - tile.lanes) > const(0)
         before = known.expr(tile.count - 1) // const(tile.lanes)
-        body = _without(s.body, tile)
+        body = without_guards(s.body, tile.guards)
         if holds:
             if tile.unrolled or len(tile.inner) != 1:
                 return None
@@ -194,7 +194,7 @@ class _Overlap:
         more = min((w for w in widths if w >= edges - 1), default=tile.lanes)
         if edges > MOST_EDGES or more + edges > tile.lanes:
             return None
-        body = _without(s.body, tile)
+        body = without_guards(s.body, tile.guards)
         inside = known.expr(tile.count - edges)
 
         def step(wide: int, but: int = 0) -> Stmt:
@@ -235,7 +235,7 @@ class _Overlap:
         found: dict[tuple[Any, int, int, bool], tuple[Affine, set[Var], set[Expr]]] = {}
         if as_int(s.start) != 0:
             return None
-        for part, around in _guards(s.body, ()):
+        for part, around in conditions_of(s.body, ()):
             if not around or s.var not in free_vars(part):
                 continue
             if not isinstance(part, Binary) or part.op not in BOUNDS or part.a.dtype is not i64:
@@ -323,7 +323,7 @@ def _is_remainder(t: Expr) -> bool:
     return isinstance(t, Binary) and t.op is BinaryOp.floormod and as_int(t.b) is not None
 
 
-def _guards(s: Any, around: tuple[For, ...]) -> Iterator[tuple[Expr, tuple[For, ...]]]:
+def conditions_of(s: Any, around: tuple[For, ...]) -> Iterator[tuple[Expr, tuple[For, ...]]]:
     """Parts of the conditions of branches, with the vectorised and unrolled loops around each."""
     if isinstance(s, For) and s.kind in ("vectorize", "unroll"):
         around = (*around, s)
@@ -331,7 +331,7 @@ def _guards(s: Any, around: tuple[For, ...]) -> Iterator[tuple[Expr, tuple[For, 
         yield from ((p, around) for p in parts_of(s.cond))
     for c in s.children():
         if isinstance(c, Stmt):
-            yield from _guards(c, around)
+            yield from conditions_of(c, around)
 
 
 def _is_innermost(body: Stmt) -> bool:
@@ -383,14 +383,14 @@ def _rewritten(s: Any, change: Callable[[Store], Store]) -> Any:
     return s.map_children(inner)
 
 
-def _without(s: Stmt, tile: _Tile) -> Stmt:
-    """A statement without the tile's conditions."""
+def without_guards(s: Stmt, guards: frozenset[Expr]) -> Stmt:
+    """A statement without these conditions."""
     if isinstance(s, If):
-        left = [p for p in parts_of(s.cond) if p not in tile.guards]
+        left = [p for p in parts_of(s.cond) if p not in guards]
         if not left:
-            return _without(s.then, tile)
+            return without_guards(s.then, guards)
         s = s.replace(cond=all_of(left))
-    return s.map_children(lambda c: _without(c, tile) if isinstance(c, Stmt) else c)
+    return s.map_children(lambda c: without_guards(c, guards) if isinstance(c, Stmt) else c)
 
 
 class _Last:

@@ -20,6 +20,7 @@ from tilewright.lower.insert_barriers import insert_barriers
 from tilewright.lower.legalize_vectors import legalize_vectors
 from tilewright.lower.narrow_tails import narrow_tails
 from tilewright.lower.overlap_tails import overlap_tails
+from tilewright.lower.overlap_tiles import overlap_tiles
 from tilewright.lower.partition_loops import partition_loops
 from tilewright.lower.split_choices import split_choices
 from tilewright.lower.split_remainders import split_remainders
@@ -66,6 +67,8 @@ CPU = (
         "loops",
         "loops",
     ),
+    # before tails get code of their own
+    Pass("overlap_tiles", _always(overlap_tiles), "loops", "loops"),
     # once buffers count from their tile on; conditions that it drops need no copies
     Pass("narrow_tails", _always(narrow_tails), "loops", "loops"),
     # before loops around are cut for what these loops ask
