@@ -221,6 +221,20 @@ CASES: dict[str, Case] = {
     ),
     "slice": image(node("Slice", "x s e a"), s=numbers(1, 1), e=numbers(-1, -1), a=numbers(2, 3)),
     "pad": image(node("Pad", "x p"), p=numbers(0, 0, 1, 2, 0, 0, 1, 2)),
+    "pad, reflected": image(node("Pad", "x p", mode="reflect"), p=numbers(0, 0, 1, 1, 0, 0, 1, 1)),
+    "depth to space": image(node("DepthToSpace", "x", blocksize=2)),
+    "gate of a row": Case(
+        [node("Mul", "x v")],
+        {"x": (1, 64, "h", "w"), "v": ("w",)},
+        [*IMAGES, {"h": 40, "w": 17}],
+        {},
+    ),
+    "mean of rows": Case(
+        [node("ReduceMean", "x", axes=[3])],
+        {"x": (1, 64, "h", "w")},
+        [*IMAGES, {"h": 40, "w": 17}],
+        {},
+    ),
     # windows
     "max pool 2x2": image(node("MaxPool", "x", kernel_shape=[2, 2], strides=[2, 2])),
     "max pool 3x3": image(node("MaxPool", "x", kernel_shape=[3, 3], strides=[2, 2], **same)),
