@@ -229,3 +229,21 @@ def test_what_each_round_gives_of_as_many_rounds() -> None:
         """,
         *({"n": n, "m": m, "x": X[:2]} for n, m in ((2, 3), (3, 1))),
     )
+
+
+def test_values_around_a_loop_that_are_called_as_its_own_are() -> None:
+    agree(
+        """
+        g (int64 n, int64 round, float[3] state0, float[3] x) => (float[3] y) {
+          ALWAYS
+          y = Loop (n, t, x) <body = body (int64 i, bool c, float[3] h)
+              => (bool co, float[3] hh) {
+            co = Identity(c)
+            r = Cast <to: int = 1> (round)
+            a = Add(h, r)
+            hh = Add(a, state0)
+          }>
+        }
+        """,
+        {"n": 3, "round": 7, "state0": 2 * X, "x": X},
+    )

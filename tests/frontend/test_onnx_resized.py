@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.frontend.beside_onnxruntime import same_as_onnxruntime
 from tilewright.driver.source import open_source
 from tilewright.frontend.onnx.resized import COORDINATES, repeats
 from tilewright.graph import sizes
@@ -35,7 +37,7 @@ def resize(how: str, rounding: str, times: int):
 def test_what_repeats_rows(how: str, rounding: str, times: int) -> None:
     h = Var("h")
     found = repeats(h, sizes.size(h * times), how, Kernel("nearest", rounding))
-    session = ort.InferenceSession(resize(how, rounding, times).SerializeToString())
+    session: Any = ort.InferenceSession(resize(how, rounding, times).SerializeToString())
     x = np.arange(26, dtype=np.float32).reshape(1, 1, 13, 2)
     same = np.array_equal(session.run(None, {"x": x})[0], np.repeat(x, times, axis=2))
     assert found == (times if same else 0)
@@ -51,3 +53,22 @@ def test_other_sizes_are_not_repeated() -> None:
 def test_the_graph_has_no_gather() -> None:
     graph = open_source(resize("asymmetric", "floor", 2)).graph()
     assert not {n.op for n in graph.nodes} & {"gather", "measure", "arange"}
+
+
+def test_crops_of_any_number_of_images():
+    node = helper.make_node(
+        "Resize", ["x", "roi", "s"], ["y"], mode="linear",
+        coordinate_transformation_mode="tf_crop_and_resize",
+    )  # fmt: skip
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", 2, 5, 7))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    roi, scales = [0, 0, 0.1, 0.2, 1, 1, 0.8, 0.9], [1, 1, 1.7, 0.6]
+    known = [
+        numpy_helper.from_array(np.array(v, np.float32), k)
+        for k, v in (("roi", roi), ("s", scales))
+    ]
+    graph = helper.make_graph([node], "crops", [x], [y], known)
+    same_as_onnxruntime(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8),
+        np.random.default_rng(1).standard_normal((3, 2, 5, 7)).astype(np.float32),
+    )

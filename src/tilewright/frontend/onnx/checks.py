@@ -140,8 +140,7 @@ def check_graph(graph: GraphProto) -> None:
     for tensor in graph.initializer:
         check_names([tensor.name, *(e.key for e in tensor.external_data)])
         check_names(e.value for e in tensor.external_data)
-    if graph.sparse_initializer:
-        raise refuse("it has sparse initializers")
+    check_names(sparse.values.name for sparse in graph.sparse_initializer)
 
 
 def check_names(names: Iterable[Any]) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from tilewright.frontend.onnx import lean
-from tilewright.frontend.onnx.messages import ModelProto, TensorProto
+from tilewright.frontend.onnx.messages import ModelProto, SparseTensorProto, TensorProto
 from tilewright.graph.builder import MOST_RANK
 from tilewright.ir.dtype import DType, dtype
 from tilewright.runtime.tensor import unpack
@@ -25,6 +25,7 @@ from tilewright.support.errors import ImportFault
 from tilewright.support.mapped import map_file
 
 _T = TensorProto
+MOST_DENSE = 1 << 30  # bytes of a sparse tensor with its zeros
 TYPES: dict[int, DType] = {
     _T.FLOAT: dtype("f32"),
     _T.DOUBLE: dtype("f64"),
@@ -133,6 +134,37 @@ _BITS = (
     _T.FLOAT8E4M3FNUZ,
     _T.FLOAT8E5M2FNUZ,
 )  # kept as bit patterns in int32_data
+
+
+def dense(sparse: SparseTensorProto, folder: Path | None) -> np.ndarray:
+    """A sparse tensor's content, zeros included: its indices are places in the flat tensor, or rows
+    of one for each axis. Raises ImportFault."""
+    what = f"sparse tensor '{sparse.values.name[:120]}'"
+    values, at, shape = (
+        array_of(sparse.values, folder).reshape(-1),
+        array_of(sparse.indices, folder).astype(np.int64),
+        tuple(sparse.dims),
+    )
+    count = math.prod(shape)
+    if len(shape) > MOST_RANK or any(d < 0 for d in shape):
+        raise ImportFault(f"cannot import {what}", f"it has the shape {list(shape)}")
+    if count * values.itemsize > MOST_DENSE:
+        raise ImportFault(
+            f"cannot import {what}",
+            f"with its zeros it takes {count * values.itemsize} bytes, the most is {MOST_DENSE}",
+        )
+    if at.shape not in ((len(values),), (len(values), len(shape))):
+        raise ImportFault(
+            f"cannot import {what}", f"{len(values)} values have indices {list(at.shape)}"
+        )
+    columns = at.T if at.ndim == 2 else at[None]
+    limits = shape if at.ndim == 2 else (count,)
+    ends = [(c.min(), c.max() - n) for c, n in zip(columns, limits, strict=True) if c.size]
+    if any(least < 0 or past >= 0 for least, past in ends):
+        raise ImportFault(f"cannot import {what}", "an index is outside of it")
+    made = np.zeros(shape if at.ndim == 2 else count, values.dtype)
+    made[tuple(columns)] = values
+    return made.reshape(shape)
 
 
 def array_of(

@@ -82,7 +82,11 @@ def resize(n: Site) -> Any:
     if len(scales if scales is not None else goal or ()) != len(axes):
         raise Refusal(f"it needs a scale or a size for each of {len(axes)} axes")
     kernel, asked = kernel_of(n, kind, rounding), (scales, goal)
-    if any(shape[a] < 0 for a in resized_axes(n, axes, scales, goal)):
+    windows = dict.fromkeys(axes, (0.0, 1.0))
+    if how == "tf_crop_and_resize" and roi is not None and len(roi) == 2 * len(axes):
+        windows = {a: (float(roi[k]), float(roi[len(axes) + k])) for k, a in enumerate(axes)}
+    cut = [a for a, window in windows.items() if window != (0.0, 1.0)]
+    if any(shape[a] < 0 for a in (*cut, *resized_axes(n, axes, scales, goal))):
         return at_run_time(n, axes, how, kernel, *asked)
     scales, goal = factors(n, [shape[a] for a in axes], scales, goal)
     if max(goal, default=0) > LONGEST_TABLE:
@@ -93,12 +97,12 @@ def resize(n: Site) -> Any:
             "expand", n.constant(0, x.dtype), shape=[size.get(d, s) for d, s in enumerate(shape)]
         )
     made, outside = [], []
-    for k, (a, scale, new) in enumerate(zip(axes, scales, goal, strict=True)):
-        window = (0.0, 1.0) if roi is None else (float(roi[k]), float(roi[len(axes) + k]))
-        places = coordinates(how, shape[a], new, float(scale), window)
-        if new != shape[a] or how == "tf_crop_and_resize":
-            made.append(Axis(a, places, float(scale)))
-        if how == "tf_crop_and_resize":
+    for a, scale, new in zip(axes, scales, goal, strict=True):
+        if new == shape[a] and a not in cut:
+            continue
+        places = coordinates(how, shape[a], new, float(scale), windows[a])
+        made.append(Axis(a, places, float(scale)))
+        if a in cut:
             outside.append((a, (places < 0) | (places > shape[a] - 1)))
     y = resample(n.build, x, made, kernel)
     for a, mask in outside:

@@ -39,7 +39,7 @@ from tilewright.frontend.onnx.coded import (
     moved,
     outputs_of,
 )
-from tilewright.frontend.onnx.files import TYPES, Source, read, type_of
+from tilewright.frontend.onnx.files import TYPES, Source, dense, read, type_of
 from tilewright.frontend.onnx.given import Shapes, given_sizes
 from tilewright.frontend.onnx.given import label as label_of
 from tilewright.frontend.onnx.messages import (
@@ -147,6 +147,9 @@ class Importer:
         for tensor, raw in self.source.initializers():
             with self.noting("cannot import tensor", [tensor.name]):
                 self.define(tensor.name, constant_of(self.build, tensor, self.folder, raw))
+        for sparse in proto.sparse_initializer:
+            with self.noting("cannot import sparse tensor", [sparse.values.name]):
+                self.define(sparse.values.name, self.dense(sparse))
         for entry in proto.input:
             if entry.name not in self.scopes[0]:
                 with self.noting("cannot import input", [entry.name]):
@@ -422,6 +425,10 @@ class Importer:
         except OutOfBounds as fault:
             raise Refusal(str(fault)) from None
 
+    def dense(self, sparse: Any) -> Value:
+        """A sparse tensor of the model as a constant."""
+        return self.build.constant(dense(sparse, self.folder), sparse.values.name or "sparse")
+
     def inline(self, graph: GraphProto, inputs: Sequence[Value]) -> tuple[Value, ...]:
         """The outputs of a subgraph, which sees the values around it."""
         if len(graph.input) != len(inputs):
@@ -430,6 +437,8 @@ class Importer:
         for tensor in graph.initializer:
             if tensor.name not in scope:
                 scope[tensor.name] = constant_of(self.build, tensor, self.folder)
+        for sparse in graph.sparse_initializer:
+            scope.setdefault(sparse.values.name, self.dense(sparse))
         return self.run(scope, graph.node, [o.name for o in graph.output])
 
     def call(self, function: FunctionProto, site: Site) -> tuple[Value | None, ...]:

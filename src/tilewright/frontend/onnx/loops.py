@@ -202,6 +202,7 @@ def computed_once(n: Site, body: GraphProto) -> tuple[dict[str, Any], GraphProto
     scope: dict[str, Any] = {}
     for tensor in body.initializer:
         scope[tensor.name] = constant_of(importer.build, tensor, importer.folder)
+    scope.update((s.values.name, importer.dense(s)) for s in body.sparse_initializer)
     importer.run(scope, same, [])
     return scope, rest
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto as GraphProto
     from onnx import ModelProto as ModelProto
     from onnx import NodeProto as NodeProto
+    from onnx import SparseTensorProto as SparseTensorProto
     from onnx import TensorProto as TensorProto
     from onnx import TensorShapeProto as TensorShapeProto
     from onnx import TypeProto as TypeProto
@@ -49,6 +50,7 @@ if not TYPE_CHECKING:
     GraphProto = _found.GraphProto
     ModelProto = _found.ModelProto
     NodeProto = _found.NodeProto
+    SparseTensorProto = _found.SparseTensorProto
     TensorProto = _found.TensorProto
     TensorShapeProto = _found.TensorShapeProto
     TypeProto = _found.TypeProto

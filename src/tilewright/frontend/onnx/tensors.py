@@ -35,8 +35,9 @@ def axis(n: Site, value: int, rank: int) -> int:
 
 @translates("Constant")
 def constant(n: Site) -> Any:
-    if n.attributes.get("sparse_value"):
-        raise Refusal("sparse constants are not supported")
+    sparse = n.attributes.get("sparse_value")
+    if sparse is not None:
+        return n.importer.dense(sparse.sparse_tensor)
     if "value_string" in n.attributes or "value_strings" in n.attributes:
         one = "value_string" in n.attributes
         strings = np.array(n.text("value_string") if one else n.texts("value_strings"), dtype=str)
