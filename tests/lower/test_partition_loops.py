@@ -357,3 +357,17 @@ def test_what_reads_ask_alike_is_decided_once(monkeypatch: pytest.MonkeyPatch) -
     (form,) = _conditions(i, [guard, guard, guard], Facts({i: (0, 7)}))
     assert asked == [guard.cond]
     assert (form.terms, form.const) == ({i: -4}, 26)  # 29 - 4 * i - 3
+
+
+def test_each_remainder_of_a_size_has_copies_of_its_own() -> None:
+    """Some sizes always take the second side: the first leaves as much for it as it takes."""
+    loop = """
+        for y in serial(0, n):
+            for u in unroll(0, 500):
+                B[y, u] = select(y >= 1, A[max(y - 1, 0), u], {other})
+"""
+    head = "def sides(A: f32[n, 500], B: f32[n, 500], n: i64):\n    if n % 2 >= 1:"
+    text = head + loop.format(other="0.0")
+    func = parse_func(text + "    else:" + loop.format(other="1.0"))
+    made = partition_loops(lower_blocks(func))
+    assert not any(isinstance(n, Select) for n in visit(made.body))

@@ -115,6 +115,11 @@ class _Partition:
         of the loops costs as much as ever."""
         return bool(self.params) and s.other is None and isinstance(s.then, For)
 
+    def is_of_sizes(self, cond: Expr) -> bool:
+        """Does it ask for the remainder of an open size, so that each side has sizes of its own?"""
+        digits = (isinstance(n, Binary) and n.op is BinaryOp.floormod for n in visit(cond))
+        return free_vars(cond) <= self.params and any(digits)
+
     def go(self, s: Any, known: Facts) -> Any:
         if isinstance(s, For):
             cut = self.cut(s, known) if _may_cut(s) else None
@@ -127,8 +132,13 @@ class _Partition:
             if isinstance(cond, Const):
                 chosen = s.then if cond.value else s.other
                 return Seq(()) if chosen is None else self.go(chosen, known)
+            held = self.budget
             then = self.go(s.then, known.during(cond, s.then))
+            spent = held - self.budget
+            if s.other is not None and self.is_of_sizes(cond):
+                self.budget += spent  # as much for the other side: some sizes take always that one
             other = None if s.other is None else self.go(s.other, known.during(_not(cond), s.other))
+            self.budget = min(self.budget, held - spent)
             return If(cond, then, other)
         if isinstance(s, Seq):
             stmts = [self.go(c, known) for c in s.stmts]
