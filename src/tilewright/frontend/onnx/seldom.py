@@ -8,6 +8,7 @@ registers.
 from tilewright.frontend.onnx import (
     contrib,
     contrib_attention,
+    contrib_attention_lstm,
     contrib_blocks,
     contrib_experts,
     contrib_few_bits,
@@ -34,6 +35,7 @@ from tilewright.frontend.onnx import (
 __all__ = [
     "contrib",
     "contrib_attention",
+    "contrib_attention_lstm",
     "contrib_blocks",
     "contrib_experts",
     "contrib_few_bits",
