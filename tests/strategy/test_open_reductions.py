@@ -44,3 +44,15 @@ def test_levels_of_a_long_row_ask_for_no_end() -> None:
     made = lower(default(job.func, machine, 1, strict=True).func, machine)
     body = made.body
     assert sum(isinstance(s, If) and contains(s.then, For) for s in statements(body)) == 1
+
+
+@pytest.mark.parametrize(("axes", "vectors"), [((3,), 2), ((2, 3), 4)])
+def test_rows_are_shorter_than_planes(axes: tuple[int, ...], vectors: int) -> None:
+    """How many vectors of partial results they have: open rows are many and may be short."""
+    machine = target("cpu -mcpu=haswell")
+    build = Builder("m")
+    x = build.input("x", "f32", (1, 8, build.symbol("h"), build.symbol("w")))
+    graph = build.finish({"y": build.emit("reduce_sum", x, axes=axes)})
+    *_, (job,) = kernel_jobs(prepare(graph, machine, 3, []), machine, 1, Watch())
+    made = default(job.func, machine, 1, strict=True).trace.decisions
+    assert [d.value for name, d in made.items() if name.endswith("flight")] == [vectors]

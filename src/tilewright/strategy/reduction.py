@@ -483,7 +483,7 @@ def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int, alone:
     size = extent(schedule, loop, UNKNOWN)
     values = list(range(1, min(8, size // (2 * width)) + 1))
     even = [f for f in values if f >= IN_FLIGHT and size % (f * width) == 0]
-    beside = IN_ROW if not extent(schedule, loop, 0) and is_in_rows(schedule, name) else IN_FLIGHT
+    beside = IN_ROW if is_open_row(find(schedule, name)) else IN_FLIGHT
     flight = min(even[0] if even else beside, values[-1])
     flight = schedule.decide(f"{name}.flight", flight, values)
     around, inner = schedule.split(loop, (None, flight * width))
@@ -516,10 +516,11 @@ def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int, alone:
     schedule.unroll(schedule.loops(name)[-1])
 
 
-def is_in_rows(schedule: Schedule, name: str) -> bool:
-    """Does a block make several results?"""
-    axes = [a for a in find(schedule, name).axes if a.kind == "spatial"]
-    return any(as_int(a.extent) != 1 for a in axes)
+def is_open_row(block: Block) -> bool:
+    """Does a block make several results, each of one axis of open length? Planes are longer."""
+    several = any(a.kind == "spatial" and as_int(a.extent) != 1 for a in block.axes)
+    reduced = [as_int(a.extent) for a in block.axes if a.kind == "reduce"]
+    return several and [n for n in reduced if n != 1] == [None]
 
 
 def narrowing(flight: int, width: int) -> list[tuple[int, int]]:
