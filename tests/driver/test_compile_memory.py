@@ -78,7 +78,7 @@ def test_freed_memory_is_given_back_before_the_result_is_loaded(
         seen.append("loaded")
         return Executable(path, threads)
 
-    monkeypatch.setattr(compile, "release_library", seen.append)
+    monkeypatch.setattr(compile, "release_libraries", lambda *names: seen.append(names[0]))
     monkeypatch.setattr(compile, "give_back", lambda: seen.append("given back"))
     monkeypatch.setattr(compile, "Executable", executable)
     tw.compile(product, threads=1)

@@ -55,10 +55,10 @@ def test_library_gives_its_pages_back_and_works_on() -> None:
         return machine.emit_assembly(binding.parse_assembly(text))
 
     first, before = emitted(), resident_file_bytes()
-    assert mapped.release_library("libllvmlite") > 50 << 20
+    assert mapped.release_libraries("libllvmlite") > 50 << 20
     assert before - resident_file_bytes() > 15 << 20
     assert emitted() == first
-    assert mapped.release_library("no library of this name") == 0
+    assert mapped.release_libraries("no library of this name") == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
@@ -83,7 +83,7 @@ def test_read_only_areas_are_those_without_pages_of_the_process(
         return read(path)
 
     monkeypatch.setattr(Path, "read_text", read_text)
-    assert list(mapped._unchanged("libllvmlite")) == expected != []
+    assert list(mapped._unchanged(["libllvmlite"])) == expected != []
     assert seen == ["maps"]
 
 

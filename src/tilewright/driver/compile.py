@@ -48,13 +48,17 @@ from tilewright.support import knobs
 from tilewright.support.cache import Cache, replace_file
 from tilewright.support.collector import collector_paused
 from tilewright.support.errors import CompileError, ScheduleWarning
-from tilewright.support.mapped import release_library, release_pages
+from tilewright.support.mapped import release_libraries, release_pages
 from tilewright.support.memory import give_back, memory_told
 from tilewright.target.processors import architecture
 from tilewright.target.target import Target
 from tilewright.target.target import target as read_target
 
 Targets = str | Target | Sequence[str | Target]  # several: a code variant for each, widest first
+
+# Libraries that a run needs nothing of: LLVM, of which compiling used 70 MB, what it is built on,
+# what hashes files, and what NumPy brings for matrices; another 7 MB.
+OF_COMPILING = ("libllvmlite", "libstdc++", "libcrypto", "openblas", "gfortran", "ml_dtypes")
 
 
 def compile_observed(
@@ -208,7 +212,7 @@ def _made(
     file was changed while it was read, from elsewhere."""
     with contextlib.nullcontext(pool) if pool else KernelPool() as workers:
         program = compiled(workers)
-    release_library("libllvmlite")  # 70 MB of it were used
+    release_libraries(*OF_COMPILING)
     if not is_unchanged():
         store = None
     with stages("write"):

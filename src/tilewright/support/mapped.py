@@ -11,7 +11,7 @@ import ctypes
 import mmap
 import struct
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 LOAD, WRITABLE = 1, 2  # of an ELF segment: its kind, its flag
@@ -37,29 +37,30 @@ def release_pages() -> None:
                 one.madvise(mmap.MADV_DONTNEED)
 
 
-def release_library(name: str) -> int:
-    """Give back the pages of a loaded shared library that hold what its file does: its code and its
-    constants, not what was relocated or written. The next use of them reads them again. name: a
-    part of the library's path. Returns the bytes of these areas: 0 where the system does not tell.
+def release_libraries(*names: str) -> int:
+    """Give back the pages of loaded shared libraries that hold what their files do: their code and
+    their constants, not what was relocated or written. The next use of them reads them again from
+    the system's cache. names: parts of the libraries' paths. Returns the bytes of these areas: 0
+    where the system does not tell.
     """
     given = 0
     with contextlib.suppress(OSError, AttributeError, struct.error, ValueError):
         madvise = ctypes.CDLL(None, use_errno=True).madvise
-        for start, end in _unchanged(name):
+        for start, end in _unchanged(names):
             if madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_DONTNEED):
                 continue
             given += end - start
     return given
 
 
-def _unchanged(name: str) -> Iterator[tuple[int, int]]:
-    """The addresses of areas that map a library of this name and that its file declares read-only
-    (as Linux has it; raises OSError elsewhere). Where relocated constants lie, which are read-only
-    too by now, it does not."""
+def _unchanged(names: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The addresses of areas that map libraries of these names and that their files declare
+    read-only (as Linux has it; raises OSError elsewhere). Where relocated constants lie, which are
+    read-only too by now, they do not."""
     mapped: dict[str, list[tuple[int, int]]] = {}  # by path, in order of addresses
     for line in Path("/proc/self/maps").read_text().splitlines():
         area, access, *_, path = line.split(maxsplit=5)
-        if name in path and access[0] == "r":
+        if access[0] == "r" and any(name in path for name in names):
             start, end = (int(n, 16) for n in area.split("-"))
             mapped.setdefault(path, []).append((start, end))
     for path, areas in mapped.items():
