@@ -112,7 +112,8 @@ def most_rounds(n: Site, limit: Value, go: Value) -> Expr | None:
         with outside(n):
             return most_rounds(n, around, n.constant(np.asarray(True)))
     bound = op(n, "maximum", op(n, "reshape", limit, shape=(1,)), 0)
-    if go not in n.build.constants:  # the kernel computes none in vain
+    known = n.build.constants.get(go)
+    if known is None or not known.array.all():  # the kernel computes none in vain
         bound = choose(n, go, bound, 0)
     return measure(n, bound, "the trip count")[0]
 
