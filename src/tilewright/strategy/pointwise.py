@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from tilewright.arith.prove import prove_divides
 from tilewright.arith.simplify import simplify
 from tilewright.ir.expr import Expr, Load, Var, as_int, const
 from tilewright.ir.stmt import Axis, Block, Store
@@ -200,7 +201,8 @@ def vectorize_inner(
         values += [f for f in (2, 4, 8) if count % (f * lanes) == 0 and count > f * lanes]
     elif _likely_extent(schedule, loop) >= LONG * UNROLLED_VECTORS * lanes:
         values.append(UNROLLED_VECTORS)  # whole planes; of single rows most would be tails
-    alone = costly and count is None
+    whole = prove_divides(UNROLLED_VECTORS * lanes, find_loop(schedule.func, loop).extent)
+    alone = costly and count is None and not whole
     several = UNROLLED_VECTORS if UNROLLED_VECTORS in values and not alone else 1
     if decision:
         several = schedule.decide(decision, several, values)
