@@ -188,8 +188,8 @@ def vectorize_inner(
 ) -> None:
     """Cut a loop into vectors, several in flight if it is long; short loops become one masked
     vector. count: iterations, None if open. `decision` names how many are in flight. What is
-    `costly` keeps a machine busy with one, and the tails of several would each call its functions:
-    so often that none is inlined.
+    `costly` keeps a machine busy with one, and the tails of several, where the size does not tell
+    that there are none, would each call its functions: so often that none is inlined.
     """
     if lanes == 1 or count == 1:
         return
@@ -201,11 +201,13 @@ def vectorize_inner(
         values += [f for f in (2, 4, 8) if count % (f * lanes) == 0 and count > f * lanes]
     elif _likely_extent(schedule, loop) >= LONG * UNROLLED_VECTORS * lanes:
         values.append(UNROLLED_VECTORS)  # whole planes; of single rows most would be tails
-    whole = prove_divides(UNROLLED_VECTORS * lanes, find_loop(schedule.func, loop).extent)
-    alone = costly and count is None and not whole
-    several = UNROLLED_VECTORS if UNROLLED_VECTORS in values and not alone else 1
+    own = UNROLLED_VECTORS if UNROLLED_VECTORS in values else 1
+    if costly and count is None and own > 1:
+        no_tails = prove_divides(own * lanes, find_loop(schedule.func, loop).extent)
+        own = own if no_tails else 1
+    several = own
     if decision:
-        several = schedule.decide(decision, several, values)
+        several = schedule.decide(decision, own, values)
     if several > 1:
         _, flight, lane = schedule.split(loop, (None, several, lanes))
         schedule.unroll(flight)

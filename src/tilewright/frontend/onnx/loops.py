@@ -36,9 +36,8 @@ from tilewright.ir.expr import Expr, Var, as_int, maximum
 from tilewright.ir.walk import substitute
 from tilewright.support.record import record
 
-ENDLESS = sizes.size(
-    measured.FAR
-)  # rounds of a loop that data alone ends: more than any machine runs
+# Rounds of a loop that data alone ends: more than any machine runs.
+ENDLESS = sizes.size(measured.FAR)
 RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli",
           "Multinomial"}  # fmt: skip
 
