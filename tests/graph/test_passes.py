@@ -295,11 +295,12 @@ def test_softmax_written_out():
     assert w.meant(w("div", e, w("reduce_sum", e, axes=(1,), keepdims=True))) == ["softmax"]
 
 
-def lstm_graph(steps=3, **attrs):
+def lstm_graph(steps=3, hidden=182, batch=2, **attrs):
     build = Builder()
-    gates = build.input("gates", "f32", (steps, 2, 12))
-    h, c = build.input("h", "f32", (2, 3)), build.input("c", "f32", (2, 3))
-    return build.finish(list(build.emit("lstm", gates, build.constant(f(12, 3)), h, c, **attrs)))
+    gates = build.input("gates", "f32", (steps, batch, 4 * hidden))
+    h, c = (build.input(name, "f32", (batch, hidden)) for name in "hc")
+    weights = build.constant(f(4 * hidden, hidden) / 16)
+    return build.finish(list(build.emit("lstm", gates, weights, h, c, **attrs)))
 
 
 def test_lstm_cell_written_out():
@@ -320,7 +321,7 @@ def test_lstm_cell_written_out():
     assert ops(after) == ["matmul", "lstm_cell"] * 2 and after.nodes[1]["order"] == (0, 3, 2, 1)
 
 
-@pytest.mark.parametrize(("hidden", "block"), [(96, 48), (20, 20)])
+@pytest.mark.parametrize(("hidden", "block"), [(96, 48), (100, 64), (650, 96), (16, 16), (12, 12)])
 @pytest.mark.parametrize("op", ["lstm", "gru", "rnn"])
 def test_weights_of_open_recurrences_are_packed_in_panels_of_a_gate(op, hidden, block):
     gates = {"lstm": 4, "gru": 3, "rnn": 1}[op]
@@ -332,7 +333,8 @@ def test_weights_of_open_recurrences_are_packed_in_panels_of_a_gate(op, hidden, 
     graph = build.finish(list(build.emit(op, x, weights, *rest, *states)))
     after = choose_layouts(graph, 16)
     (node,) = [n for n in after.nodes if n.op == op]
-    assert sizes.static(node.inputs[1].shape) == (gates * hidden // block, hidden, block)
+    panels = gates * -(-hidden // block)
+    assert sizes.static(node.inputs[1].shape) == (panels, hidden, block)
     inputs = [f(5, 1, gates * hidden), *(f(1, hidden) for _ in states)]
     for a, b in zip(evaluate(graph, inputs), evaluate(after, inputs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
@@ -344,19 +346,21 @@ def test_recurrent_layers_unroll(reverse):
     assert ops(after).count("lstm_cell") == 3 and "lstm" not in ops(after)
     for after_reset in (False, True):
         build = Builder()
-        gates, h = build.input("gates", "f32", (3, 2, 9)), build.input("h", "f32", (2, 3))
-        parts = (build.constant(f(9, 3)), build.constant(f(3)))
+        gates, h = build.input("gates", "f32", (3, 2, 660)), build.input("h", "f32", (2, 220))
+        parts = (build.constant(f(660, 220) / 16), build.constant(f(220)))
         made = build.emit("gru", gates, *parts, h, reverse=reverse, reset_after=after_reset)
         assert "gru" not in ops(rewritten(unroll_recurrences, build.finish(list(made)), 1e-5))
     build = Builder()
-    gates, h = build.input("gates", "f32", (3, 2, 3)), build.input("h", "f32", (2, 3))
-    made = build.emit("rnn", gates, build.constant(f(3, 3)), h, reverse=reverse, activation="relu")
+    gates, h = (build.input(*of) for of in (("x", "f32", (3, 2, 370)), ("h", "f32", (2, 370))))
+    weights = build.constant(f(370, 370) / 16)
+    made = build.emit("rnn", gates, weights, h, reverse=reverse, activation="relu")
     assert "rnn" not in ops(rewritten(unroll_recurrences, build.finish(list(made)), 1e-5))
 
 
-def test_layers_that_cannot_unroll_stay():
-    for g in (lstm_graph(clip=0.5), lstm_graph(steps=200)):
+def test_layers_that_cannot_unroll_stay_and_those_of_small_steps():
+    for g in (lstm_graph(clip=0.5), lstm_graph(steps=200), lstm_graph(hidden=96)):
         assert unroll_recurrences(g) is g
+    assert "lstm" not in ops(unroll_recurrences(lstm_graph(hidden=96, batch=32)))  # many at once
 
 
 def test_outputs_get_memory_of_their_own():

@@ -33,13 +33,11 @@ def _state_types(name: str, gates: Any, weights: Any, h: Any, count: int, length
         f"projections have {sizes.text(gates.shape[2])} columns, {name} {count} × hidden",
     )
     if len(weights.shape) == 3:
-        panels, depth, block = weights.shape
-        stand = sizes.size(panels * block), depth
-        fits = h.shape[1] == sizes.size((h.shape[1] // block) * block)
-        need(fits, "panels of weights must each be of one gate")
+        block = weights.shape[2]
+        stand = sizes.size(_panels(h.shape[1], block) * count), h.shape[1], block
     else:
-        stand = weights.shape
-    need(stand == (wide, h.shape[1]), f"weights must be [{count} × hidden, hidden], or in panels")
+        stand = wide, h.shape[1]
+    need(weights.shape == stand, f"weights must be [{count} × hidden, hidden], or in panels")
     for part in (weights, h):
         need(part.dtype is gates.dtype, f"operands have dtypes {gates.dtype} and {part.dtype}")
     need(gates.dtype.is_float, f"needs floats, not {gates.dtype}")
@@ -49,10 +47,23 @@ def _state_types(name: str, gates: Any, weights: Any, h: Any, count: int, length
     return gates.dtype, (gates.shape[0], *h.shape)
 
 
+def _panels(hidden: Any, block: Any) -> Any:
+    """How many panels a gate has."""
+    return (hidden + (block - 1)) // block
+
+
+def packed_recurrent(rows: int, hidden: int, block: int) -> tuple[int, int, int]:
+    """The shape of what `pack_recurrent` makes."""
+    return rows // hidden * _panels(hidden, block), hidden, block
+
+
 def pack_recurrent(weights: np.ndarray, block: int) -> np.ndarray:
-    """[gates × hidden, hidden] → panels [gates × hidden / block, hidden, block]."""
+    """[gates × hidden, hidden] → panels [gates × ⌈hidden / block⌉, hidden, block]: each is of one
+    gate, whose last one zeros fill up."""
     rows, hidden = weights.shape
-    panels = weights.reshape(rows // block, block, hidden)
+    gates, more = rows // hidden, -hidden % block
+    whole = np.pad(weights.reshape(gates, hidden, hidden), ((0, 0), (0, more), (0, 0)))
+    panels = whole.reshape(-1, block, hidden)
     return np.ascontiguousarray(panels.transpose(0, 2, 1))
 
 
@@ -60,30 +71,34 @@ def _rows(weights: np.ndarray) -> np.ndarray:
     """NumPy: weights as [gates × hidden, hidden]."""
     if weights.ndim == 2:
         return weights
-    return weights.transpose(0, 2, 1).reshape(-1, weights.shape[1])
+    panels, hidden, block = weights.shape
+    gates = panels // _panels(hidden, block)
+    rows = weights.transpose(0, 2, 1).reshape(gates, -1, hidden)
+    return rows[:, :hidden].reshape(-1, hidden)
 
 
 def _product(
-    state: Any, weights: Any, first: Any, count: Any, name: str
-) -> Callable[[Expr, Expr], Expr]:
-    """A state [batch, hidden] times `count` rows of the weights from row `first` on: what stands in
-    its row b and column j."""
+    state: Any, weights: Any, first: int, count: int, name: str
+) -> Callable[[Expr, int, Expr], Expr]:
+    """A state [batch, hidden] times the weights of `count` gates from gate `first` on: what stands
+    in row b for the n-th of them and unit j."""
     batch, hidden = state.shape
     k = te.reduce_axis(hidden, "k")
     if len(weights.shape) == 2:
         sums = te.compute(
-            (batch, sizes.size(count)),
-            lambda b, j: te.sum(state[b, k] * weights[j + first, k], k),
+            (batch, sizes.size(hidden * count)),
+            lambda b, j: te.sum(state[b, k] * weights[j + hidden * first, k], k),
             name=name,
         )
-        return lambda b, j: sums[b, j]
+        return lambda b, n, j: sums[b, j + hidden * n]
     block = weights.shape[2]
+    panels = _panels(hidden, block)
     sums = te.compute(
-        (batch, sizes.size(count // block), block),
-        lambda b, p, i: te.sum(state[b, k] * weights[p + first // block, k, i], k),
+        (batch, sizes.size(panels * count), block),
+        lambda b, p, i: te.sum(state[b, k] * weights[p + panels * first, k, i], k),
         name=name,
     )
-    return lambda b, j: sums[b, j // block, j % block]
+    return lambda b, n, j: sums[b, j // block + panels * n, j % block]
 
 
 class _Steps:
@@ -241,11 +256,10 @@ def lstm(
 
     def step(t: Expr, h: Any, c: Any) -> Any:
         state = _rounded_state(h, t, order) if rounds else h
-        sums = _product(state, weights, te.const(0, "i64"), hidden * 4, "lstm_matmul")
+        sums = _product(state, weights, 0, 4, "lstm_matmul")
 
         def gate(n: int, b: Expr, j: Expr, cell: Expr, hole: int | None) -> Expr:
-            at = j + hidden * n
-            value = gates[order.source(t, b), b, at] + sums(b, at)
+            value = gates[order.source(t, b), b, j + hidden * n] + sums(b, n, j)
             if peephole is not None and hole is not None:
                 value = value + peephole[j + hidden * hole] * cell
             return bound(value)
@@ -322,20 +336,24 @@ def gru(
         def x(n: int, b: Expr, j: Expr) -> Expr:
             return gates[order.source(t, b), b, j + hidden * n]
 
-        sums = _product(h, weights, te.const(0, "i64"), hidden * 2, "gru_matmul")
+        sums = _product(h, weights, 0, 2, "gru_matmul")
         reset = te.compute(
-            shape, lambda b, j: f(bound(x(1, b, j) + sums(b, j + hidden))), name="gru_reset"
+            shape, lambda b, j: f(bound(x(1, b, j) + sums(b, 1, j))), name="gru_reset"
         )
         if reset_after:
-            last = _product(h, weights, hidden * 2, hidden, "gru_new_matmul")
-            inner: Callable[[Expr, Expr], Expr] = lambda b, j: reset[b, j] * (last(b, j) + bias[j])  # noqa: E731
+            last = _product(h, weights, 2, 1, "gru_new_matmul")
+
+            def inner(b: Expr, j: Expr) -> Expr:
+                return reset[b, j] * (last(b, 0, j) + bias[j])
         else:
             scaled = te.compute(shape, lambda b, j: reset[b, j] * h[b, j], name="gru_scaled")
-            last = _product(scaled, weights, hidden * 2, hidden, "gru_new_matmul")
-            inner = lambda b, j: last(b, j) + bias[j]  # noqa: E731
+            last = _product(scaled, weights, 2, 1, "gru_new_matmul")
+
+            def inner(b: Expr, j: Expr) -> Expr:
+                return last(b, 0, j) + bias[j]
 
         def new(b: Expr, j: Expr) -> Expr:
-            z = f(bound(x(0, b, j) + sums(b, j)))
+            z = f(bound(x(0, b, j) + sums(b, 0, j)))
             value = (one - z) * g(bound(x(2, b, j) + inner(b, j))) + z * h[b, j]
             return order.runs(t, b, value, h[b, j])
 
@@ -377,10 +395,10 @@ def rnn(
     order = _Steps(gates.shape[0], lengths, reverse)
 
     def step(t: Expr, h: Any) -> Any:
-        sums = _product(h, weights, te.const(0, "i64"), h.shape[1], "rnn_matmul")
+        sums = _product(h, weights, 0, 1, "rnn_matmul")
 
         def new(b: Expr, j: Expr) -> Expr:
-            value = gates[order.source(t, b), b, j] + sums(b, j)
+            value = gates[order.source(t, b), b, j] + sums(b, 0, j)
             if clip is not None:
                 value = te.maximum(
                     te.minimum(value, te.const(clip, h.dtype)), te.const(-clip, h.dtype)

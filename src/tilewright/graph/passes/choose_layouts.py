@@ -20,7 +20,7 @@ from tilewright.graph import sizes
 from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value
 from tilewright.graph.operator import BROADCAST, OPERATORS
 from tilewright.graph.ops.packed import pack_dense, pack_transposed
-from tilewright.graph.ops.recurrent import pack_recurrent
+from tilewright.graph.ops.recurrent import pack_recurrent, packed_recurrent
 from tilewright.graph.ops.winograd import TAPS, pack_winograd
 from tilewright.graph.passes.channels import (
     Channels,
@@ -401,18 +401,18 @@ class _Layouts(PackedValues):
         if weights is None or w.rank == 3:
             return False
         rows, hidden = weights.shape
-        wide, rest = divmod(hidden, self.lanes)
         block = hidden
-        if wide and not rest:
+        if hidden > self.lanes:
             near = Weights.beside(self.lanes, hidden, *self.caches, apart=hidden * 4)
-            count = as_int(h.shape[0]) or LARGE
-            most = panel_vectors(count, wide, self.registers, near, self.costs)
-            block = self.lanes * max(d for d in range(1, most + 1) if wide % d == 0)
+            count, vectors = as_int(h.shape[0]) or LARGE, -(-hidden // self.lanes)
+            most = panel_vectors(count, vectors, self.registers, near, self.costs)
+            fitting = [n for n in (most, most - 1) if n and vectors % n == 0]  # zeros fill none
+            block = self.lanes * (fitting or [most])[0]
         panels = self.later(
             (w, block, "recurrent"),
             lambda: pack_recurrent(weights.array, block),
             weights.dtype,
-            (rows // block, hidden, block),
+            packed_recurrent(rows, hidden, block),
         )
         inputs = [panels if n == 1 else self.plain(v) for n, v in enumerate(node.inputs)]
         made = self.emit(node.op, *inputs, **dict(node.attrs))

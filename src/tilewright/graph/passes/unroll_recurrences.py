@@ -1,13 +1,15 @@
-"""unroll_recurrences: a recurrent layer of known length becomes its steps.
+"""unroll_recurrences: a recurrent layer of known length becomes its steps, where these are large.
 
 In: `lstm`, `gru` and `rnn` nodes. Out: for each step a matrix product and the element-wise rest. So
 the products run on all threads with packed weights, which are packed once; the steps share their
 kernels, because a step reads its row of the input through an index that is data. Long or
-early-ending sequences stay as they are.
+early-ending sequences stay as they are, and so do steps that are too small to be shared: in one
+kernel nothing waits between them, and both directions of a layer run at once.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ from tilewright.graph.quantise import rounded
 from tilewright.ir.expr import as_int
 
 LONGEST = 128  # steps
+# a step worth the threads' while has as many weights, or multiplies as often
+LEAST_WEIGHTS, LEAST_PRODUCTS = 1 << 17, 1 << 20
 
 PLAIN = ("tanh", "sigmoid", "relu")  # of an RNN: operators of the same name
 DEFAULTS = {"lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh")}
@@ -52,8 +56,11 @@ class _Steps:
 
 def steps_of(edit: Edit, node: Node, inputs: int) -> _Steps | None:
     """The steps, if the layer is one that can be unrolled: no lengths, no clipping, usual
-    activations."""
-    count = as_int(node.inputs[0].shape[0])
+    activations; and if they are large."""
+    count, batch = (as_int(s) for s in node.inputs[0].shape[:2])
+    weights = prod(as_int(s) or 1 for s in node.inputs[1].shape)
+    if weights < LEAST_WEIGHTS and weights * (batch or 1) < LEAST_PRODUCTS:
+        return None
     if count is None or not 0 < count <= LONGEST or len(node.inputs) > inputs:
         return None
     if node["clip"] is not None:
