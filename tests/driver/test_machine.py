@@ -73,11 +73,11 @@ def test_there_are_kernels_for_every_machine(line):
 
 def test_constants_are_what_kernels_take():
     each = {"multiply_adds": 0.5, "latency": 4.0, "long": 0.5, "wide": 0.75, "memory": 8.0}
-    found = constants(each, 16, 1)
+    found = constants(each, 16, 32, 1)
     assert found == {"multiply_adds": 2.0, "latency": 4.0, "loads": 1.6, "memory": 8.0}
     each |= {"winograd": 18.0, "parallel": 4000.0, "serial": 6000.0}
-    found = constants(each, 16, 2)
-    assert (found["transform"], found["region"]) == (10.0, 1000.0)
+    found = constants(each, 16, 32, 2)
+    assert (found["transform"], found["region"]) == (8.0, 1000.0)  # 10 cycles are products
 
 
 def test_measuring_this_machine():

@@ -20,7 +20,7 @@ LINE = "cpu -mcpu=skylake-avx512 -caches=32768:64:1,1048576:64:1,33554432:64:2"
 
 def edge(costs: Costs, size: int = 7, channels: int = 512) -> int:
     """Of Winograd's tiles for an image of `size` pixels along each side."""
-    return winograd_tile(size, size, channels, channels, 8, 512 << 10, costs)
+    return winograd_tile(size, size, channels, channels, 8, 16, 512 << 10, costs)
 
 
 def small_image(costs: Costs, depth: int) -> int:
@@ -39,12 +39,12 @@ def unevenness(costs: Costs, rows: int, vectors: int) -> float:
     return high / wide
 
 
-def loops_in_parallel(costs: Costs) -> int:
-    """Of a sum of 64 rows of 64 numbers, on two threads."""
+def is_parallel(costs: Costs) -> int:
+    """Is a sum of 64 rows of 64 numbers, on two threads?"""
     x = te.placeholder((64, 64), name="x")
     y = te.compute((64, 64), lambda i, j: x[i, j] + x[j, i], name="y")
     machine = replace(target(LINE), costs=costs)
-    return decisions(default(te.func("twice", [x], [y]), machine, 2)).get("y.parallel", 0)
+    return decisions(default(te.func("twice", [x], [y]), machine, 2)).get("y.parallel", 0) != 0
 
 
 # constant, what it was, what it is; what follows from it, growing if it grows with the constant
@@ -59,7 +59,7 @@ MOVES = [
     ("loop", 1.0, 16.0, lambda c: accumulators(c, 1000, 48)),
     ("loads", 1.5, 4.0, lambda c: unevenness(c, 1000, 48)),
     ("in_the_way", 0.25, 0.01, lambda c: unevenness(c, 128, 12)),
-    ("region", 4096.0, 1000.0, loops_in_parallel),
+    ("region", 4096.0, 1000.0, is_parallel),
 ]
 
 
@@ -100,4 +100,5 @@ def test_a_strategy_counts_with_the_target():
         ]
         for rate in (4, 64)
     ]
-    assert vectors[0] < vectors[1]
+    slow, fast = (v for v in vectors if isinstance(v, int))
+    assert slow < fast

@@ -23,7 +23,7 @@ from tilewright.strategy.tiles import (
     winograd_tile,
 )
 from tilewright.strategy.winograd import even_parts, whole_tiles
-from tilewright.target.costs import HALVES
+from tilewright.target.costs import HALVES, WIDE
 from tilewright.target.target import target
 
 AVX512 = target("cpu -mcpu=znver4")
@@ -66,11 +66,22 @@ def test_a_small_image_is_tiled_across_rows():
 @pytest.mark.parametrize(
     ("rows", "columns", "ci", "co", "edge"),
     [(56, 56, 64, 64, 4), (14, 14, 256, 256, 4), (7, 7, 512, 512, 2), (1, 1, 64, 64, 0),
-     (9, 9, 8, 8, 0)],
+     (3, 3, 16, 16, 0)],
 )  # fmt: skip
 def test_winograd_where_it_pays(rows, columns, ci, co, edge):
-    assert winograd_tile(rows, columns, ci, co, 8, 512 << 10) == edge
-    assert winograd_tile(rows, columns, ci, co, 16, 1 << 20, HALVES) == edge
+    assert winograd_tile(rows, columns, ci, co, 8, 16, 512 << 10) == edge
+    assert winograd_tile(rows, columns, ci, co, 16, 32, 1 << 20, HALVES) == edge
+
+
+@pytest.mark.parametrize(
+    ("size", "ci", "co", "edge"),
+    [(33, 16, 16, 4), (56, 8, 8, 4), (14, 16, 16, 4), (56, 32, 8, 4), (7, 48, 48, 4),
+     (7, 64, 64, 4), (7, 128, 128, 2), (7, 512, 512, 2)],
+)  # fmt: skip
+def test_products_and_plain_convolutions_are_counted_in_register_tiles(size, ci, co, edge):
+    """As timed with vectors of 32 bytes; at full speed the plain one of few channels was thought to
+    be faster, and few large tiles slower than many small ones."""
+    assert winograd_tile(size, size, ci, co, 8, 16, 512 << 10) == edge
 
 
 @pytest.mark.parametrize(
@@ -79,7 +90,7 @@ def test_winograd_where_it_pays(rows, columns, ci, co, edge):
 )
 def test_winograd_of_planes_where_it_pays(rows, columns, channels, taps, planes, edge):
     assert winograd_tile(
-        rows, columns, channels, channels, 16, 1 << 20, deep=taps, planes=planes
+        rows, columns, channels, channels, 16, 32, 1 << 20, WIDE, deep=taps, planes=planes
     ) == edge  # fmt: skip
 
 

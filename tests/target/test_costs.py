@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.support.errors import CompileError
 from tilewright.target import costs, target
-from tilewright.target.costs import COMMON, HALVES, Costs
+from tilewright.target.costs import COMMON, HALVES, WIDE, Costs
 
 
 def test_every_constant_says_its_unit_and_what_it_decides():
@@ -17,8 +17,9 @@ def test_every_constant_says_its_unit_and_what_it_decides():
 def test_wide_vectors_of_one_port_cost_twice_as_much():
     assert target("cpu -mcpu=znver4").costs == HALVES
     assert target("cpu -mcpu=znver4 -vector=32").costs == COMMON
-    for name in ("haswell", "sapphirerapids", "neoverse-n1"):
+    for name in ("haswell", "neoverse-n1"):
         assert target(f"cpu -mcpu={name}").costs == COMMON
+    assert target("cpu -mcpu=sapphirerapids").costs == WIDE
 
 
 def test_the_text_gives_the_constants_back():

@@ -26,7 +26,8 @@ from tilewright.ir.stmt import Func
 from tilewright.ir.walk import stores
 from tilewright.runtime.executor import default_threads
 from tilewright.strategy.select import default
-from tilewright.target.costs import rounded
+from tilewright.strategy.tiles import register_tile, tiled_cycles
+from tilewright.target.costs import COMMON, changed, rounded
 from tilewright.target.target import Target
 
 SECONDS = 8.0  # for all turns; the kernels are built in another second or two
@@ -93,11 +94,11 @@ def measure(
     progress(1.0)
     cycle = made["clock"].seconds / made["clock"].count
     each = {name: probe.seconds / probe.count / cycle for name, probe in made.items()}
-    found = constants(each, target.lanes(32), threads)
+    found = constants(each, target.lanes(32), target.vector_registers, threads)
     return {name: rounded(value) for name, value in found.items()}
 
 
-def constants(each: Cycles, lanes: int, threads: int) -> dict[str, float]:
+def constants(each: Cycles, lanes: int, registers: int, threads: int) -> dict[str, float]:
     """The constants, from the cycles that a piece of each kernel's work takes."""
     found = {
         "multiply_adds": 1 / each["multiply_adds"],
@@ -107,7 +108,10 @@ def constants(each: Cycles, lanes: int, threads: int) -> dict[str, float]:
     read = ("second_cache", "third_cache", "memory")
     found |= {name: lanes * 4 / each[name] for name in read if name in each}
     if "winograd" in each:
-        products = lanes * each["multiply_adds"]  # for each vector that is transformed
+        count, costs = TILES**2, changed(COMMON, found)
+        rows, vectors = register_tile(count, 2, registers, costs=costs)
+        products = 2 * lanes * tiled_cycles(count, 2, rows, vectors, costs)
+        products /= 4 * count  # for each vector that is transformed
         found["transform"] = max(1.0, each["winograd"] - products)
     if "parallel" in each:
         found["region"] = max(100.0, each["parallel"] - each["serial"] / threads)

@@ -18,6 +18,7 @@ from tilewright.target.costs import COMMON, Costs
 WIDEST = 6  # vectors of a tile
 LIKELY = 2, 4, 16  # vectors of an open number of columns
 WAY = 4096  # bytes of a first cache within which no two lines compete
+LARGE = 2  # times the second cache: what does not stay in the third while a net's other layers run
 WORTH = 0.9  # of the time of a convolution that leaves taps out: what Winograd's may take
 SECOND_TILE = 1.03  # what it must gain to have a tile of another size for the vectors left over
 
@@ -198,6 +199,17 @@ def prefers_pixels(
     return rows > 1.1 * tiled_cycles(height * width, vectors, *across, costs)
 
 
+def plain_cycles(
+    height: int, width: int, vectors: int, registers: int, costs: Costs = COMMON
+) -> float:
+    """Cycles a step of a convolution in the tiles that it prefers."""
+    if prefers_pixels(height, width, vectors, registers, costs):
+        across = register_tile(height * width, vectors, registers, costs=costs)
+        return tiled_cycles(height * width, vectors, *across, costs)
+    within = spatial_tile(height, width, vectors, registers, costs=costs)
+    return spatial_cycles(height, width, vectors, within, costs=costs)
+
+
 @lru_cache(maxsize=4096)
 def spatial_tile(
     height: int,
@@ -242,6 +254,7 @@ def winograd_tile(
     ci: int,
     co: int,
     lanes: int,
+    registers: int,
     l2: int,
     costs: Costs = COMMON,
     dilations: Sequence[int] = (1, 1),
@@ -255,25 +268,39 @@ def winograd_tile(
     many taps along another axis, along which the image has `planes` times as many planes as the
     result.
 
-    The model: multiply-adds at full speed, the machine's `transform` for each vector of a
+    The model: multiply-adds in register tiles, the machine's `transform` for each vector of a
     transformed tile, there or back, and meanwhile weights that do not fit the second cache (`l2`
-    bytes) come anew from memory.
+    bytes) come anew from the third, or from memory.
     """
+    vectors = -(-co // lanes)
 
-    def cycles(edge: int, taps: int, transform: float) -> float:
+    def tiles(edge: int) -> int:
         sides = zip((rows, columns), dilations, strict=True)
-        tiles = prod(-(-size // (edge * d)) * d if edge > 1 else size for size, d in sides)
-        multiply = taps * deep * tiles * ci * co / (lanes * costs.multiply_adds)
-        transforms = taps * tiles * (ci * planes + co) * transform / lanes
+        return prod(-(-size // (edge * d)) * d for size, d in sides)
+
+    def winograd(edge: int) -> float:
+        taps, count = (edge + 2) ** 2, tiles(edge)
+        tile = register_tile(count, vectors, registers, costs=costs)
+        multiply = taps * deep * ci * tiled_cycles(count, vectors, *tile, costs)
+        transforms = taps * count * (ci * planes + co) * costs.transform / lanes
+        image = taps * count * ci * planes * 4
+        again = 2 * image if deep > 1 and image > l2 else 0.0  # it is stored whole, and read again
+        return beside(multiply + transforms, taps, again)
+
+    def beside(work: float, taps: int, again: float = 0.0) -> float:
+        """Cycles of work while weights, and an image `again`, come from memory."""
         weights = taps * deep * ci * co * 4
-        come = weights / costs.memory if weights > l2 // 2 else 0.0
-        image = taps * tiles * ci * planes * 4
-        if edge > 1 and deep > 1 and image > l2:  # it is stored whole, and read again
-            come += 2 * image / costs.memory
-        work = multiply + transforms
+        rate = costs.memory if weights > LARGE * l2 else costs.third_cache
+        come = (weights / rate if weights > l2 // 2 else 0.0) + again / costs.memory
         return max(work, come) + costs.in_the_way * min(work, come)
 
-    times = {edge: cycles(edge, (edge + 2) ** 2, costs.transform) for edge in (2, 4)}
+    def plain(steps: float) -> float:
+        return beside(9 * deep * ci * steps, 9) * (met if met == 1 else WORTH * met)
+
+    times = {edge: winograd(edge) for edge in (2, 4)}
     best = min(times, key=lambda edge: times[edge])
-    plain = cycles(1, 9, 0) * (met if met == 1 else WORTH * met)
-    return best if times[best] < plain else 0
+    at_least = rows * columns * vectors / costs.multiply_adds
+    if times[best] < plain(at_least):
+        return best
+    steps = plain_cycles(rows, columns, vectors, registers, costs)
+    return best if times[best] < plain(steps) else 0

@@ -32,11 +32,11 @@ class Costs:
     third_cache: float = _constant(
         16.0, "bytes a cycle", "tiles whose weights leave the second cache"
     )
-    memory: float = _constant(6.0, "bytes a cycle", "the edge of Winograd's tiles")
+    memory: float = _constant(5.0, "bytes a cycle", "the edge of Winograd's tiles")
     in_the_way: float = _constant(0.25, "of the shorter", "tiles: loads beside multiply-adds")
     loop: float = _constant(1.0, "cycles a step", "tiles: many small against few large")
     transform: float = _constant(
-        10.0, "cycles a vector", "where Winograd pays, the edge of its tiles"
+        8.0, "cycles a vector", "where Winograd pays, the edge of its tiles"
     )
     region: float = _constant(4096.0, "cycles", "what is worth more than one thread")
 
@@ -50,15 +50,18 @@ class Costs:
 NAMES = tuple(f.name for f in fields(Costs))
 LEAST, MOST = 1e-3, 1e7  # what no machine is beyond
 COMMON = Costs()
+WIDE = replace(COMMON, memory=6.0, transform=13.0)  # vectors of 64 bytes; each moves twice as much
 # Halves of a vector are done one after the other there: whatever vectors do takes twice as long.
 HALVES = replace(
-    COMMON, multiply_adds=1.0, latency=8.0, loads=0.75, second_cache=12.0, third_cache=8.0, loop=2.0
+    WIDE, multiply_adds=1.0, latency=8.0, loads=0.75, second_cache=12.0, third_cache=8.0, loop=2.0
 )
 
 
 def usual(cpu: str, vector_bytes: int) -> Costs:
     """The costs of a machine that nobody measured."""
-    return HALVES if vector_bytes == 64 and cpu in ONE_WIDE_PORT else COMMON
+    if vector_bytes < 64:
+        return COMMON
+    return HALVES if cpu in ONE_WIDE_PORT else WIDE
 
 
 def changed(costs: Costs, found: Mapping[str, object]) -> Costs:

@@ -20,6 +20,7 @@ from tilewright.target.costs import COMMON, Costs
 MOST_PADDING = 4  # times as many channels as there are: beyond, groups are not filled up
 SHORTEST = 4  # lanes of a vector
 NARROW = 2.0  # multiply-adds a cycle of vectors that are not full: a machine has two units for them
+MOVED = 10.0  # cycles in which a vector of pixels is packed, or unpacked
 WORTH = 0.8  # of the time of a packed convolution: what a plain one may take
 SAVED = 0.5  # of the time of a convolution to few channels: what Winograd's tiles take
 TILE = 8  # vectors that a step of a reduction works on, of a tile on the small side
@@ -147,7 +148,7 @@ def along_rows(
         return not is_packed and (width is None or width >= max(ci, co))
     full = -(-width // lanes) * lanes / width if width else 1.0  # the last vector of a row is not
     rate = 1.0 if co == 1 else costs.multiply_adds  # one result: each step waits for a load
-    moved = ci / lanes * costs.transform
+    moved = ci / lanes * MOVED
     plain = steps * co / lanes * full / rate + is_packed * moved
     packed = steps * (SAVED if tiles else 1.0) / costs.multiply_adds
     return plain < WORTH * (packed + (not is_packed) * moved)

@@ -224,7 +224,7 @@ class _Layouts(PackedValues):
         planes = prod(d or 1 for d in deep)
         rows = (images or 1) * planes * height  # an open batch pays if one image does
         ci, co = lie._replace(step=self.lanes).depth().padded(shape[1]), lie.result.padded(shape[0])
-        of = rows, width, ci, co, self.lanes, self.caches[1]
+        of = rows, width, ci, co, self.lanes, self.registers, self.caches[1]
         met = 1.0
         for size, pads, taps, step in zip(
             node.inputs[0].shape[2:], window["pads"], shape[2:], window["dilations"], strict=True
