@@ -9,6 +9,7 @@ import tilewright as tw
 from tilewright.driver import program
 from tilewright.graph.builder import Builder
 from tilewright.graph.graph import Graph
+from tilewright.ir.expr import Var, as_int
 from tilewright.support.errors import InternalFault
 
 
@@ -38,3 +39,22 @@ def test_a_fault_there_is_raised_here(monkeypatch) -> None:
     monkeypatch.setattr(program, "compile_object", refuse)
     with pytest.raises(InternalFault, match="no code today"):
         tw.compile(doubled(), threads=1)
+
+
+@pytest.mark.parametrize(("rows", "asked"), [(Var("rows"), True), (48, False)])
+def test_the_run_is_asked_however_many_pieces_there_are(monkeypatch, rows, asked) -> None:
+    """64 channels are 64 pieces, of open images of any size: those of small ones are not worth
+    threads. Of known sizes the strategy has decided."""
+    steps, real = [], program.host_program
+
+    def seen(given, *args, **options):
+        steps.extend(given)
+        return real(given, *args, **options)
+
+    monkeypatch.setattr(program, "host_program", seen)
+    build = Builder("channels")
+    x = build.input("x", "f32", (1, 64, rows, 64))
+    tw.compile(build.finish([build.emit("softmax", x, axis=3)]), threads=2, cache=False)
+    (launch,) = steps
+    assert as_int(launch.extent) == 64
+    assert (as_int(launch.spare) is None) == asked

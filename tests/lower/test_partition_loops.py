@@ -97,6 +97,20 @@ def test_shares_of_an_open_extent_end_where_it_does(text):
     assert "(n + 7) // 8" in print_func(made)  # where vectors without elements begin
 
 
+def test_shares_of_whole_vectors_end_where_the_open_extent_does() -> None:
+    """Rows of 16 vectors ask for no lane: a share's last rounds did nothing, but asked whether."""
+    text = """
+def rows(A: f32[n, 128], B: f32[n, 128], n: i64):
+    for share in parallel(0, (n + 127) // 128):
+        for i_o in serial(0, 2048):
+            for i_i in vectorize(0, 8):
+                if share * 2048 + i_o < n * 16:
+                    B[share * 128 + i_o // 16, i_o % 16 * 8 + i_i] = 1.0
+"""
+    made, *_ = (partitioned(text, n=n) for n in (1, 0, 129))
+    assert not any(isinstance(s, If) for s in visit(made.body))
+
+
 FUSED = """
 def fused(A: f32[64, 80], B: f32[64, 80]):
     for share in parallel(0, 8):

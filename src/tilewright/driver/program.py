@@ -360,7 +360,7 @@ def _launches(
         places.update(_row(kernel, Place("arena", offset=plan.workspaces[group.name].at), own))
     some = own.get(SOME, _some_elements(group.outputs, place.measured))
     spare: Expr | int = 0
-    if any(as_int(expr(entry.extent, i64)) is None for entry in kernel.entries) or some is not None:
+    if any(isinstance(p, Var) for p in func.params):
         spare = sizes.size(substitute(sizes.size(spare_time(func, code.machine)), own))
     for n, entry in enumerate(kernel.entries):
         buffers = tuple(places[b] for b in entry.buffers)
@@ -368,7 +368,7 @@ def _launches(
         extent = substitute(expr(entry.extent, i64), own)
         if some is not None:
             extent = sizes.size(extent * some)
-        shared = spare if as_int(extent) is None else 0
+        shared = 0 if as_int(extent) == 1 else spare
         yield Launch(number, entry.symbol, extent, buffers, symbols, n > 0, shared)
 
 

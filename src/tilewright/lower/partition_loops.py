@@ -122,6 +122,8 @@ class _Partition:
 
     def go(self, s: Any, known: Facts) -> Any:
         if isinstance(s, For):
+            if self.params and _streams(s):
+                s = _without_idle(s, known)
             cut = self.cut(s, known) if _may_cut(s) else None
             if cut is not None:
                 return cut
@@ -156,8 +158,6 @@ class _Partition:
         guards = [g for g in self.guards(s.body) if s.var in g.vars]
         if not guards:
             return None
-        if self.params and _streams(s):
-            s = _without_idle(s, known)
         inside = known.bind(s.var, *loop_range(s))
         hot = _conditions(s.var, guards, inside)
         if not hot:

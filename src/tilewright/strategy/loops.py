@@ -148,8 +148,20 @@ def parallel(
     An inner loop stays a loop: its indices cost an addition, those of a fused loop divisions.
     """
     there, count = present(loops), 0
-    while count < len(there) and (not count or pieces(schedule, there[:count]) < threads * PIECES):
+    while count < len(there) and not (count and enough(schedule, there, count, threads)):
         count += 1
     count = schedule.decide(decision, count, range(len(there) + 1))
     if count:
         schedule.parallel(fuse(schedule, there[:count]))
+
+
+def enough(schedule: Schedule, loops: Sequence[str], count: int, threads: int) -> bool:
+    """Are the iterations of the first `count` loops pieces enough? Of one loop with an open next
+    one, whose tails have better code in a loop of their own, fewer are, if threads get about as
+    many."""
+    there = pieces(schedule, loops[:count])
+    if there >= threads * PIECES:
+        return True
+    if extent(schedule, (*loops, "")[count], 0) or there < threads * SHARES:
+        return False
+    return -(-there // threads) * threads * PIECES <= there * (PIECES + 1)

@@ -1,0 +1,27 @@
+"""Which loops threads share: the fewest outer ones that give every thread enough pieces."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright import te
+from tilewright.ir.expr import Var
+from tilewright.ir.walk import free_vars
+from tilewright.schedule.locate import find_loop
+from tilewright.schedule.schedule import Schedule
+from tilewright.strategy.loops import parallel
+
+
+@pytest.mark.parametrize(
+    ("channels", "apart"), [(4, False), (8, True), (9, False), (16, True), (17, True), (40, True)]
+)
+def test_open_columns_keep_a_loop_where_there_are_enough_even_pieces(
+    channels: int, apart: bool
+) -> None:
+    n, w = Var("n"), Var("w")
+    A = te.placeholder((n, channels, w), name="A")
+    B = te.compute((n, channels, w), lambda i, c, x: A[i, c, x] * 2.0, name="B")
+    schedule = Schedule(te.func("double", [A], [B]))
+    parallel(schedule, schedule.loops("B"), 2)
+    outer = find_loop(schedule.func, schedule.loops("B")[0])
+    assert outer.kind == "parallel" and (w not in free_vars(outer.extent)) == apart
