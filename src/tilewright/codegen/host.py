@@ -32,8 +32,8 @@ Size = int | Expr
 
 @record
 class Place:
-    """An address. space: "input", "output" or "buffer" (then `index` says which), "arena" or
-    "weights".
+    """An address. space: "input", "output", "buffer", "state" or "next" (then `index` says which;
+    a state as a `While` has it now, or as the round makes it), "arena" or "weights".
 
     offset: bytes from there.
     """
@@ -94,12 +94,64 @@ class Repeat:
 
 
 @record
+class Kept:
+    """A state of a `While`: where the first one is, and the first of two buffers for the others, in
+    turn. Its places are `Place("state", index)` and, in the body, `Place("next", index)`."""
+
+    index: int
+    start: Place
+    buffer: int
+
+
+@record
+class Carried:
+    """A size of a state: its symbol's name, its place among the dims (None: nobody asks for it),
+    what it is before the first round, and what it is after a round, in terms of the round."""
+
+    symbol: str
+    at: int | None
+    first: Size
+    after: Size
+
+
+@record
+class While:
+    """Run `body` while fewer rounds were run than the i64 at `limit` says, `condition` held before
+    the first and the bool at `again` after each. The program stops with code `number` + 1 where a
+    size is outside [0, MOST_MEASURED].
+
+    counter: where the round's number is stored (an i64) before each round; rounds: where how many
+    there were is stored at the end. named: as of `host_program`, for each round.
+    """
+
+    body: tuple[Step, ...]
+    limit: Place
+    condition: Place
+    again: Place
+    states: tuple[Kept, ...]
+    carried: tuple[Carried, ...]
+    counter: Place
+    rounds: Place
+    number: int
+    named: tuple[tuple[Var, Expr], ...] = ()
+
+
+@record
+class Renew:
+    """From here on, there are `nbytes` bytes at `Place("next", index)`."""
+
+    index: int
+    nbytes: Size
+
+
+@record
 class Measure:
     """Let symbols be the i64 elements at `place`; the program stops with code `number` + 1 where
-    one is outside [0, MOST_MEASURED]. symbols: their places among the dims, and their names."""
+    one is outside [0, MOST_MEASURED]. symbols: their places among the dims (None: nobody asks for
+    them), and their names."""
 
     place: Place
-    symbols: tuple[tuple[int, str], ...]
+    symbols: tuple[tuple[int | None, str], ...]
     number: int
 
 
@@ -133,7 +185,7 @@ class Check:
     what: str
 
 
-Step = Check | Launch | Together | Branch | Repeat | Measure | Provide | Require
+Step = Check | Launch | Together | Branch | Repeat | While | Renew | Measure | Provide | Require
 MOST_MEASURED = 1 << 40
 
 
@@ -143,7 +195,7 @@ def is_straight(steps: Sequence[Step]) -> bool:
     inside = [
         s.then + s.other if isinstance(s, Branch) else s.body
         for s in steps
-        if isinstance(s, Branch | Repeat)
+        if isinstance(s, Branch | Repeat | While)
     ]
     return not any(isinstance(s, Check) for s in steps) and all(map(is_straight, inside))
 
@@ -201,7 +253,7 @@ class _Sizes(Expressions):
         return value, beyond
 
     def _watched(self, e: Expr, flags: dict[str, None], known: dict[Expr, str]) -> str:
-        if e.__class__ is not Binary:
+        if not isinstance(e, Binary):
             return self.index(e).scalar(self.b)
         if e not in known:
             a, b = (self._watched(side, flags, known) for side in (e.a, e.b))
@@ -226,6 +278,9 @@ class _Main(_Sizes):
         self.kernels: dict[str, str] = {}  # declarations by symbol
         self.slots = 1
         self.buffers: dict[int, str] = {}  # addresses that were provided
+        self.states: dict[int, str] = {}  # addresses of states, as they are now
+        self.next: dict[int, str] = {}  # addresses of what a round makes of them
+        self.turns: dict[int, str] = {}  # the buffer that it makes each in
         self.sizes: dict[Size, str] = {}  # values of sizes
         self.own: dict[str, str] = {}  # definitions beside this function: by name, their text
         self.texts: dict[bytes, str] = {}  # names of constants that hold texts
@@ -244,6 +299,10 @@ class _Main(_Sizes):
     def address(self, place: Place) -> str:
         if place.space == "buffer":
             base = self.buffers[place.index]
+        elif place.space == "state":
+            base = self.states[place.index]
+        elif place.space == "next":
+            base = self.next[place.index]
         elif place.space in ("input", "output"):
             table = self.field("ptr", "%call", INPUTS if place.space == "input" else OUTPUTS)
             base = self.field("ptr", table, 8 * place.index)
@@ -276,7 +335,11 @@ class _Main(_Sizes):
         elif isinstance(step, Measure):
             self.measure(step)
         elif isinstance(step, Provide):
-            self.provide(step)
+            self.buffers[step.index] = self.provide(str(step.index), step.nbytes)
+        elif isinstance(step, Renew):
+            self.next[step.index] = self.provide(self.turns[step.index], step.nbytes)
+        elif isinstance(step, While):
+            self.while_loop(step)
         elif isinstance(step, Check):
             self.check(step)
         elif isinstance(step, Require):
@@ -351,15 +414,20 @@ class _Main(_Sizes):
 
     def measure(self, step: Measure) -> None:
         base = self.address(step.place)
-        dims = self.field("ptr", "%call", DIMS)
         for n, (at, name) in enumerate(step.symbols):
             source = self.b.pure(f"getelementptr i8, ptr {base}, i64 {8 * n}", base)
             value = self.b.value(f"load i64, ptr {source}, align 8")
             wrong = self.b.value(f"icmp ugt i64 {value}, {MOST_MEASURED}")  # negative ones too
             self.stop_if(wrong, step.number + 1)
-            goal = self.b.pure(f"getelementptr i8, ptr {dims}, i64 {8 * at}", dims)
-            self.b.effect(f"store i64 {value}, ptr {goal}, align 8")
+            if at is not None:
+                self.keep(value, at)
             self.bind_scalar(name, value)
+
+    def keep(self, value: str, at: int) -> None:
+        """Tell a size among the dims."""
+        dims = self.field("ptr", "%call", DIMS)
+        goal = self.b.pure(f"getelementptr i8, ptr {dims}, i64 {8 * at}", dims)
+        self.b.effect(f"store i64 {value}, ptr {goal}, align 8")
 
     def check(self, step: Check) -> None:
         name = self.bounds_kernel(step.of)
@@ -420,18 +488,27 @@ class _Main(_Sizes):
         )
         return name
 
-    def provide(self, step: Provide) -> None:
-        asked = self.size(step.nbytes)
+    def provide(self, index: str, nbytes: Size) -> str:
+        asked = self.size(nbytes)
         provide = self.field("ptr", "%call", PROVIDE)
-        found = self.b.value(f"call ptr {provide}(ptr %call, i32 {step.index}, i64 {asked})")
+        found = self.b.value(f"call ptr {provide}(ptr %call, i32 {index}, i64 {asked})")
         self.stop_if(self.b.value(f"icmp eq ptr {found}, null"), NO_MEMORY)
-        self.buffers[step.index] = found
+        return found
 
-    def alloca(self) -> str:
-        """The address of an i64 of the function's own."""
+    def alloca(self, kind: str = "i64") -> str:
+        """The address of a number of the function's own."""
         name = f"%own{len(self.b.allocas)}"
-        self.b.allocas.append(f"  {name} = alloca i64, align 8")
+        self.b.allocas.append(f"  {name} = alloca {kind}, align 8")
         return name
+
+    def cell(self, kind: str, value: str) -> str:
+        """The address of a new number of the function's own that holds a value."""
+        name = self.alloca(kind)
+        self.b.effect(f"store {kind} {value}, ptr {name}, align 8")
+        return name
+
+    def held(self, kind: str, cell: str) -> str:
+        return self.b.value(f"load {kind}, ptr {cell}, align 8")
 
     def stop_if(self, condition: str, code: int, after: str = "") -> None:
         """End the program with `code` where the i1 `condition` holds, after an instruction."""
@@ -481,6 +558,53 @@ class _Main(_Sizes):
         if step.rounds is not None:
             total = self.b.value(f"load i64, ptr {rounds}, align 8")
             self.b.effect(f"store i64 {total}, ptr {self.address(step.rounds)}, align 8")
+
+    def while_loop(self, step: While) -> None:
+        limit = self.held("i64", self.address(step.limit))
+        rounds = self.cell("i64", "0")
+        going = self.cell("i1", self.holds(step.condition))
+        states = [(s, self.cell("ptr", self.address(s.start))) for s in step.states]
+        carried = [(c, self.cell("i64", self.size(c.first))) for c in step.carried]
+        around = dict(self.env)
+
+        def bind() -> None:
+            self.evaluated = {}  # what was computed of other sizes
+            for state, cell in states:
+                self.states[state.index] = self.held("ptr", cell)
+            for size, cell in carried:
+                self.bind_scalar(size.symbol, self.held("i64", cell))
+
+        with self.b.endless() as leave:
+            done = self.held("i64", rounds)
+            leave(self.b.value(f"icmp sge i64 {done}, {limit}"))
+            leave(self.b.value(f"xor i1 {self.held('i1', going)}, true"))
+            bind()
+            turn = self.b.value(f"trunc i64 {done} to i1")
+            for state, _ in states:
+                other = f"i32 {state.buffer + 1}, i32 {state.buffer}"
+                self.turns[state.index] = self.b.value(f"select i1 {turn}, {other}")
+            for name, size in step.named:
+                self.bind_scalar(name.name, self.size(size))
+            self.b.effect(f"store i64 {done}, ptr {self.address(step.counter)}, align 8")
+            for s in step.body:
+                self.step(s)
+            after = [self.size(size.after) for size, _ in carried]
+            for (_, cell), value in zip(carried, after, strict=True):
+                wrong = self.b.value(f"icmp ugt i64 {value}, {MOST_MEASURED}")
+                self.stop_if(wrong, step.number + 1)
+                self.b.effect(f"store i64 {value}, ptr {cell}, align 8")
+            for state, cell in states:
+                self.b.effect(f"store ptr {self.next[state.index]}, ptr {cell}, align 8")
+            self.b.effect(f"store i1 {self.holds(step.again)}, ptr {going}, align 8")
+            more = self.b.value(f"add i64 {done}, 1")
+            self.b.effect(f"store i64 {more}, ptr {rounds}, align 8")
+        self.env = around
+        bind()
+        for size, _ in carried:
+            if size.at is not None:
+                self.keep(self.size(Var(size.symbol)), size.at)
+        total = self.held("i64", rounds)
+        self.b.effect(f"store i64 {total}, ptr {self.address(step.rounds)}, align 8")
 
 
 def frame_taker(name: str, buffers: int, symbols: int) -> str:

@@ -29,9 +29,10 @@ from tilewright.driver.program import Code, assemble, workspaces
 from tilewright.driver.source import Shapes, open_source
 from tilewright.driver.stages import Observer, Stages, asked
 from tilewright.graph.bounds import without_checks
-from tilewright.graph.graph import Graph
+from tilewright.graph.graph import Graph, Node
 from tilewright.graph.group import FusedGraph, FusedGroup, computation, group_func
 from tilewright.graph.likely import likely_values
+from tilewright.graph.ops.loop import body_of
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.pipeline import LAST, NEEDED, PIPELINE, optimise
@@ -270,7 +271,26 @@ def prepare(
     fused = fuse(graph)
     for see in observers:
         see("fuse", graph, fused, time.perf_counter() - start)
+    for group in fused.groups:
+        if group.is_loop:
+            body = prepare(_rounds_of(graph, group.anchor), machine, opt_level, (), winograd)
+            fused.bodies[group.name] = body
+            for part in [*body.parts()]:
+                part.bodies = {f"{group.name}.{name}": b for name, b in part.bodies.items()}
+                for inner in part.groups:
+                    inner.name = f"{group.name}.{inner.name}"
     return fused
+
+
+def _rounds_of(graph: Graph, loop: Node) -> Graph:
+    """The body of a loop that the host program runs; constants around it are its own."""
+    body = body_of(loop["body"])
+    given = dict(zip(body.inputs[1:], loop.inputs[2:], strict=True))
+    captured = body.inputs[1 + loop["states"] :]
+    constants = {v: graph.constants[given[v]] for v in captured if given[v] in graph.constants}
+    inputs = [v for v in body.inputs if v not in constants]
+    names = [v.name for v in inputs]
+    return body.replace(inputs=tuple(inputs), input_names=tuple(names), constants=constants)
 
 
 @collector_paused()
@@ -359,15 +379,21 @@ def kernel_jobs(
     """The groups that need code, the function of each, the sizes that it has own names for, and one
     job for all groups of one function: the number of a function is that of its job. `found` is told
     of each job as soon as it is there."""
-    groups = [g for g in fused.groups if not g.is_view]
+    parts = [
+        (g, part.graph.measured)
+        for part in fused.parts()
+        for g in part.groups
+        if not g.is_view and not g.is_loop
+    ]
+    groups = [g for g, _ in parts]
     known: dict[Hashable, tuple[Func, Own]] = {}  # layers that are alike are written once
     named: list[tuple[Func, Own]] = []
     unique: dict[Func, int] = {}
     jobs: list[Job] = []
-    for g in groups:
+    for g, measured in parts:
         computed = computation(g)
         if computed not in known:
-            known[computed] = f, _ = own_sizes(_func(g), fused.graph.measured, len(g.outputs))
+            known[computed] = f, _ = own_sizes(_func(g), measured, len(g.outputs))
             if f not in unique:
                 n = unique[f] = len(unique)
                 jobs.append(Job(f.replace(name=_kernel_name(g, n)), str(machine), threads, watch))

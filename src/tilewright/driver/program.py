@@ -6,6 +6,7 @@ code variants differ in their kernels and host programs only and share weights, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby, islice
@@ -19,14 +20,18 @@ from tilewright.codegen.host import (
     MOST_MEASURED,
     SHAPES,
     Branch,
+    Carried,
     Check,
+    Kept,
     Launch,
     Measure,
     Place,
     Provide,
+    Renew,
     Require,
     Step,
     Together,
+    While,
     host_program,
     is_straight,
 )
@@ -36,8 +41,9 @@ from tilewright.driver.build import aligned_bytes, dim, dims, info, variant
 from tilewright.driver.kernels import Kernel
 from tilewright.driver.own_sizes import SOME, Own, some_elements
 from tilewright.graph import sizes
-from tilewright.graph.graph import Constant, Graph, Node, Value
+from tilewright.graph.graph import Constant, Graph, Node, Value, binds
 from tilewright.graph.group import FusedGraph, FusedGroup
+from tilewright.graph.ops.loop import body_of
 from tilewright.graph.passes.demand import Demand
 from tilewright.graph.passes.plan_memory import MemoryPlan, is_measured
 from tilewright.graph.requirements import required_by, sizes_of_values
@@ -106,13 +112,15 @@ def assemble(
 ) -> tuple[abi.Program, list[str]]:
     """The program, and the text of each variant's host program. finished: what gives the kernels of
     `codes`, one machine's after another's, with their code, which is made meanwhile."""
-    graph, places = fused.graph, _Places(fused, groups, plan)
+    graph, places = fused.graph, _Places(fused, plan)
     symbols = (*graph.symbols, *graph.measured)
     texts: list[str] = []
     tells: list[str] = []
     hosts: list[Callable[[], bytes]] = []
+    of_func = {g.name: (n, f) for n, (g, f) in enumerate(zip(groups, funcs, strict=True))}
     for code in codes:
-        steps, tells = _steps(fused, groups, funcs, code, places)
+        tells = []
+        steps = _steps(places, _Program(of_func, code, symbols, tells), {})
         texts.append(_host_text(graph, steps, code.machine, plan))
         hosts.append(partial(compile_object, texts[-1], code.machine, quick=is_straight(steps)))
     kernels = codes[0].of_group
@@ -176,41 +184,110 @@ def _host_text(graph: Graph, steps: Sequence[Step], machine: Target, plan: Memor
 
 
 class _Places:
-    """Where values lie: in the arena, the weights, a caller's tensor or a buffer of the run's."""
+    """Where values lie: in the arena, the weights, a caller's tensor or a buffer of the run's.
+    Those of a loop's body (of `loop`, with the places around it) lie in buffers and where its
+    states are."""
 
-    def __init__(self, fused: FusedGraph, groups: Sequence[FusedGroup], plan: MemoryPlan) -> None:
-        self.graph, self.plan = fused.graph, plan
+    def __init__(
+        self,
+        fused: FusedGraph,
+        plan: MemoryPlan,
+        around: _Places | None = None,
+        loop: Node | None = None,
+    ) -> None:
+        self.fused, self.graph, self.plan = fused, fused.graph, plan
+        self.around, self.loop = around, loop
         self.measured = set(self.graph.measured)
+        self.taken: Counter[str] = Counter() if around is None else around.taken
+        self.first_buffer = self.take("buffers", len(self.graph.outputs) + plan.buffers)
+        self.workspace = Place("buffer", self.take("buffers", 1))
+        self.first_state = self.take("states", plan.states)
+        self.turns = self.take("buffers", 2 * plan.states)
+        self.given: dict[Value, Value] = {}  # inputs of a body → what they are around it
+        if loop is not None:
+            self.counter, self.again, self.arena = (
+                Place("buffer", self.take("buffers", 1)) for _ in range(3)
+            )
+            values = (*loop.outputs[1:], *loop.inputs[2 + loop["states"] :])
+            self.given = dict(zip(body_of(loop["body"]).inputs[1:], values, strict=True))
+        groups = [g for g in fused.groups if not g.is_view and not g.is_loop]
         read = [v for g in groups for v in g.inputs] + [*_read_by_host(fused)]
         used = dict.fromkeys(v for v in read if plan.places[v].space == "constant")
         # views of constants share the constant's place
-        stored = list(dict.fromkeys(plan.places[v].at for v in used))
+        self.stored = list(dict.fromkeys(plan.places[v].at for v in used))
         by_index = list(self.graph.constants)
-        self.constants = [by_index[sizes.at(at, {})] for at in stored]
-        self.offsets, _ = abi.plan_weights([_nbytes(v) for v in self.constants])
-        self.weight_at = dict(zip(stored, self.offsets, strict=True))
+        self.constants = [by_index[sizes.at(at, {})] for at in self.stored]
+        self.weight_at: dict[Expr, int] = {}
+        loops = {g.name: g.anchor for g in fused.groups if g.is_loop}
+        self.bodies = {
+            name: _Places(body, plan.bodies[name], self, loops[name])
+            for name, body in fused.bodies.items()
+        }
+        if around is None:
+            parts = [*self.parts()]
+            offsets, _ = abi.plan_weights([_nbytes(v) for p in parts for v in p.constants])
+            rest = iter(offsets)
+            for part in parts:
+                part.weight_at = {at: next(rest) for at in part.stored}
+
+    def take(self, what: str, count: int) -> int:
+        """The first of `count` numbers of buffers or states that nothing else has."""
+        self.taken[what] += count
+        return self.taken[what] - count
+
+    def parts(self) -> Iterator[_Places]:
+        """The places of the whole model, then those of the bodies of loops."""
+        yield self
+        for body in self.bodies.values():
+            yield from body.parts()
 
     def __call__(self, value: Value) -> Place:
         found = self.plan.places[value]
         if found.space == "constant":
             return Place("weights", offset=self.weight_at[found.at])
         if found.space == "arena":
-            return Place("arena", offset=found.at)
+            return self.in_arena(found.at)
         index = sizes.at(found.at, {})
+        if found.space == "state":
+            return Place("state", self.first_state + index)
+        if found.space == "buffer":
+            return Place("buffer", self.first_buffer + index)
+        if self.around is not None and found.space == "input":
+            first = self.graph.inputs[index]
+            return self.around(self.given[first]) if first in self.given else self.counter
+        if self.around is not None and self.loop is not None:
+            if not index:
+                return self.again
+            return Place("next", self.around(self.loop.outputs[index]).index)
         if found.space == "output" and is_measured(self.graph.outputs[index], self.measured):
             return Place("buffer", index=index)  # allocated once its size is known
         return Place(found.space, index=index)
 
+    def in_arena(self, offset: Expr) -> Place:
+        if self.around is None:
+            return Place("arena", offset=offset)
+        return Place("buffer", self.arena.index, offset)
+
+    def room(self, value: Value, nbytes: Expr) -> Provide | Renew | None:
+        """The step that makes room for a value, if it has none yet."""
+        at = self(value)
+        if at.space == "next":
+            return Renew(at.index, nbytes)
+        if at.space == "buffer" and self.plan.places[value].space != "arena":
+            return Provide(at.index, nbytes)
+        return None
+
     def weights(self) -> list[abi.Weight]:
         """The constants that kernels read, made when they are written."""
         return [
-            abi.Weight(offset, _nbytes(v), _stored(self.graph.constants[v], v.dtype))
-            for offset, v in zip(self.offsets, self.constants, strict=True)
+            abi.Weight(part.weight_at[at], _nbytes(v), _stored(part.graph.constants[v], v.dtype))
+            for part in self.parts()
+            for at, v in zip(part.stored, part.constants, strict=True)
         ]
 
 
 def _read_by_host(fused: FusedGraph) -> Iterator[Value]:
-    """What the host program itself reads."""
+    """What the host program itself reads, or hands to a loop that it runs."""
     for group in fused.groups:
         yield from (condition for condition, _ in group.demand)
         for node in group.nodes:
@@ -218,18 +295,26 @@ def _read_by_host(fused: FusedGraph) -> Iterator[Value]:
                 yield node.inputs[0]
             elif node.op == "check_bounds":
                 yield from node.inputs[1:]
+            elif node.op == "while_loop":
+                yield from node.inputs[: 2 + node["states"]]
+                yield from (v for v in node.inputs if v not in fused.graph.constants)
 
 
-def _steps(
-    fused: FusedGraph,
-    groups: Sequence[FusedGroup],
-    funcs: Sequence[Func],
-    code: Code,
-    place: _Places,
-) -> tuple[list[Step], list[str]]:
-    """What the host program does on one machine, and what it tells where a value does not fit."""
-    graph = fused.graph
-    symbols = (*graph.symbols, *graph.measured)
+@record
+class _Program:
+    """What the steps of all parts of a program share: kernels with their numbers and functions by
+    the names of their groups, one machine's code, and what the program tells by its codes."""
+
+    of_func: Mapping[str, tuple[int, Func]]
+    code: Code
+    symbols: Sequence[Var]
+    tells: list[str]
+
+
+def _steps(place: _Places, program: _Program, around: Mapping[Var, int]) -> list[Step]:
+    """What the host program does on one machine. around: the most that symbols around a loop's body
+    may be."""
+    fused, graph, tells = place.fused, place.graph, program.tells
     steps: list[tuple[Demand, Step]] = []
 
     def add(step: Step, demand: Demand = ()) -> None:
@@ -239,17 +324,15 @@ def _steps(
         add(Require(size, len(tells)), demand)
         tells.append(what)
 
-    most = {s: graph.ranges.get(s.name, (0, abi.MOST_SYMBOL))[1] for s in graph.symbols}
+    most = {**around}
+    for s in graph.symbols:
+        most.setdefault(s, graph.ranges.get(s.name, (0, abi.MOST_SYMBOL))[1])
     most |= dict.fromkeys(graph.measured, MOST_MEASURED)
     unbound = set(place.measured)  # sizes that no step has measured yet
-    of_func = {g.name: (n, f) for n, (g, f) in enumerate(zip(groups, funcs, strict=True))}
-    tells: list[str] = []
     done: set[Step] = set()  # checks of what several values follow from
-    known = Facts(
-        {s: graph.ranges.get(s.name, (0, None)) for s in graph.symbols}
-        | dict.fromkeys(graph.measured, (0, None))
-    )
-    huge = _may_be_huge(graph, most)
+    known = Facts({s: graph.ranges.get(s.name, (0, None)) for s in most})
+    by_data = place.measured if place.around is None else {*most}
+    huge = _may_be_huge(graph, most, by_data)
     rows: dict[str, tuple[Launch, ...]] = {}
     named = [tuple(fused.groups[n].name for n in team) for team in fused.together]
     teams = {name: team for team in named for name in team}
@@ -258,6 +341,18 @@ def _steps(
     always_needed: set[Expr] = set()  # of sizes that data decides
     for size, what in (*graph.required, *needed.items()):
         require(size, what)
+
+    def bound(symbols: Sequence[str]) -> None:
+        """Nothing has sizes that no memory holds, as far as symbols are known now."""
+        unbound.difference_update(map(Var, symbols))
+        for value in [v for v in huge if unbound.isdisjoint(sizes.symbols(v.shape))]:
+            told = f"{value!r} would take more memory than any machine has"
+            require(sizes.size(MOST_BYTES - value.nbytes), told)
+            huge.remove(value)
+
+    if place.around is not None:
+        bound(())
+        add(Provide(place.arena.index, sizes.size(maximum(place.plan.arena_bytes, const(0)))))
     for group in fused.groups:
         if group.demand:  # where nobody needs the values, their sizes may be anything
             for size, what in sizes_of_values(group.nodes, place.measured):
@@ -268,24 +363,25 @@ def _steps(
                 require(size, what, group.demand)
                 if not group.demand:
                     always_needed.add(size)
-        if group.name not in of_func:
+        if group.is_loop:
+            add(Provide(place.bodies[group.name].counter.index, sizes.size(8)))
+            add(_while(group.anchor, place.bodies[group.name], program, most))
+            bound(binds(group.anchor))
+            continue
+        if group.name not in program.of_func:
             for node in group.nodes:
                 if node.op == "measure":
-                    names = tuple((symbols.index(Var(s)), s) for s in node["symbols"])
+                    names = tuple((_among_dims(s, place, program), s) for s in binds(node))
                     add(Measure(place(node.inputs[0]), names, len(tells)))
                     tells.append(node["what"])
-                    unbound.difference_update(Var(s) for s in node["symbols"])
-                    for value in [v for v in huge if unbound.isdisjoint(sizes.symbols(v.shape))]:
-                        told = f"{value!r} would take more memory than any machine has"
-                        require(sizes.size(MOST_BYTES - value.nbytes), told)
-                        huge.remove(value)
+                    bound(binds(node))
                 elif node.op == "check_bounds":
                     checks = [s for s in _checks(node, place) if s not in done]
                     done.update(checks)
                     steps += [((), check) for check in checks]
             continue
-        launches = list(_launches(*of_func[group.name], group, code, place))
-        provides = [s for s in launches if isinstance(s, Provide)]
+        launches = list(_launches(*program.of_func[group.name], group, program.code, place))
+        provides = [s for s in launches if isinstance(s, Provide | Renew)]
         for node in group.nodes:
             for size, what in required_by(node, known):
                 require(size, what, () if provides else group.demand)
@@ -298,13 +394,46 @@ def _steps(
             ready = rows[group.name] if alone else (Together(tuple(rows[name] for name in team)),)
             for step in ready:
                 add(step, group.demand)
-    return _under_conditions(steps, place), tells
+    return _under_conditions(steps, place)
 
 
-def _may_be_huge(graph: Graph, most: Mapping[Var, int]) -> list[Value]:
-    """Values of measured sizes that no memory may hold, the first of each size."""
-    measured, made = set(graph.measured), dict[Expr, Value]()
-    for value in (v for n in graph.nodes for v in n.outputs if is_measured(v, measured)):
+def _among_dims(symbol: str, place: _Places, program: _Program) -> int | None:
+    """Which of the dims a symbol is; None of a loop's body, whose sizes nobody asks for."""
+    return program.symbols.index(Var(symbol)) if place.around is None else None
+
+
+def _while(loop: Node, body: _Places, program: _Program, most: Mapping[Var, int]) -> While:
+    """The rounds of a loop that the host program runs."""
+    around, count = body.around, loop["states"]
+    assert around is not None
+    first, now = loop.inputs[2:], body_of(loop["body"]).inputs[1 : 1 + count]
+    after = body.graph.outputs
+    kept: list[Kept] = []
+    carried: dict[str, Carried] = {}
+    for n, state in enumerate(loop.outputs[1:]):
+        index = around(state).index
+        turn = around.turns + 2 * (index - around.first_state)
+        kept.append(Kept(index, around(first[n]), turn))
+        for d, size in enumerate(now[n].shape):
+            if isinstance(size, Var) and size.name in binds(loop) and size.name not in carried:
+                at = _among_dims(size.name, around, program)
+                ends = first[n].shape[d], after[1 + n].shape[d]
+                carried[size.name] = Carried(size.name, at, *ends)
+    number = len(program.tells)
+    program.tells.append(f"the sizes of the states of the loop '{loop.name}'")
+    inside = {**most, **dict.fromkeys(map(Var, binds(loop)), MOST_MEASURED)}
+    steps = tuple(_steps(body, program, inside))
+    limit, condition = map(around, loop.inputs[:2])
+    return While(
+        steps, limit, condition, body.again, tuple(kept), tuple(carried.values()), body.counter,
+        around(loop.outputs[0]), number, tuple(body.plan.offsets.items()),
+    )  # fmt: skip
+
+
+def _may_be_huge(graph: Graph, most: Mapping[Var, int], by_data: set[Var]) -> list[Value]:
+    """Values of sizes that data decides and no memory may hold, the first of each size."""
+    made = dict[Expr, Value]()
+    for value in (v for n in graph.nodes for v in n.outputs if is_measured(v, by_data)):
         made.setdefault(value.nbytes, value)
     return [v for size, v in made.items() if sizes.greatest(size, most) > MOST_BYTES]
 
@@ -346,18 +475,18 @@ def _launches(
         return sizes.size(maximum(nbytes, const(0))) if group.demand else nbytes
 
     for v in group.outputs:
-        at = place(v)
-        if at.space == "buffer":
-            yield Provide(at.index, room(v.nbytes))
+        step = place.room(v, room(v.nbytes))
+        if step is not None:
+            yield step
     values = (*group.inputs, *group.outputs)
     places = {b.name: place(v) for b, v in zip(func.buffers, values, strict=True)}
     plan = place.plan
     if group.name not in plan.workspaces and kernel.workspace:
-        at = Place("buffer", len(place.graph.outputs) + plan.buffers)
+        at = place.workspace
         yield Provide(at.index, room(sizes.size(substitute(_workspace_bytes(kernel), own))))
         places.update(_row(kernel, at, own))
     elif kernel.workspace:
-        places.update(_row(kernel, Place("arena", offset=plan.workspaces[group.name].at), own))
+        places.update(_row(kernel, place.in_arena(plan.workspaces[group.name].at), own))
     some = own.get(SOME, _some_elements(group.outputs, place.measured))
     spare: Expr | int = 0
     if any(isinstance(p, Var) for p in func.params):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph import sizes
-from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value, plain
+from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value, binds, plain
 from tilewright.graph.operator import OPERATORS, Mismatch
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import Const, Expr, Var
@@ -301,7 +301,7 @@ def without_dead(graph: Graph) -> Graph:
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         if any(v in needed for v in node.outputs) or (
-            measured and node.op == "measure" and any(Var(s) in asked for s in node["symbols"])
+            measured and any(Var(s) in asked for s in binds(node))
         ):
             needed.update(node.inputs)
             if measured:

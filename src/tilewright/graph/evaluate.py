@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.graph import sizes
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.operator import OPERATORS
+from tilewright.graph.ops.loop import body_of
 from tilewright.ir.expr import Var, as_int
 from tilewright.support.errors import InputError
 
@@ -32,17 +33,48 @@ def evaluate(
         held[value] = graph.array(value)
     if precise:
         held = {v: a.astype(np.float64) if v.dtype.is_float else a for v, a in held.items()}
+    return _run(graph, held, symbols, precise)
+
+
+def _run(
+    graph: Graph, held: dict[Value, Any], symbols: dict[Var, int], precise: bool
+) -> list[np.ndarray]:
+    """The outputs from the inputs and constants, which are `held`."""
     last_use = {v: n for n in graph.nodes for v in n.inputs}
     kept = set(graph.outputs)
     for node in graph.nodes:
+        arrays = [held[v] for v in node.inputs]
         if node.op == "measure":
-            symbols.update(measured(node, held[node.inputs[0]]))
-        results = apply(node, [held[v] for v in node.inputs], symbols, precise)
-        held.update(zip(node.outputs, results, strict=True))
+            symbols.update(measured(node, arrays[0]))
+        run = _rounds if node.op == "while_loop" else apply
+        held.update(zip(node.outputs, run(node, arrays, symbols, precise), strict=True))
         for v in node.inputs:
             if last_use.get(v) is node and v not in kept:
                 held.pop(v, None)
     return [held[v] for v in graph.outputs]
+
+
+def _rounds(
+    node: Node, arrays: Sequence[np.ndarray], symbols: dict[Var, int], precise: bool
+) -> list[np.ndarray]:
+    """The results of a `while_loop`; its symbols are bound to the sizes of the last states."""
+    body, count = body_of(node["body"]), node["states"]
+    limit, going, *values = arrays
+    now, captured, rounds = values[:count], values[count:], 0
+
+    def bind_sizes() -> None:
+        for value, array in zip(body.inputs[1:], now, strict=False):
+            for s, n in zip(value.shape, array.shape, strict=True):
+                if isinstance(s, Var) and s.name in node["symbols"]:
+                    symbols[s] = n
+
+    bind_sizes()
+    while going and rounds < limit:
+        held = dict(zip(body.inputs, (np.asarray(rounds), *now, *captured), strict=True))
+        going, *now = _run(body, held, dict(symbols), precise)
+        rounds += 1
+        bind_sizes()
+    return [np.array([rounds]), *now]
 
 
 def apply(

@@ -18,7 +18,7 @@ from tilewright.graph import sizes
 from tilewright.graph.branches import Branches, Met
 from tilewright.graph.budget import Budget, taken
 from tilewright.graph.builder import Builder, complete
-from tilewright.graph.graph import Constant, Node, Value, tensor_type
+from tilewright.graph.graph import Constant, Node, Value, binds, tensor_type
 from tilewright.graph.operator import OPERATORS, Mismatch, Unequal
 from tilewright.graph.settle import Names, meet, renamed
 from tilewright.ir.dtype import DType, dtype
@@ -116,8 +116,7 @@ class Folding(Builder):
     def append(self, node: Node) -> None:
         """As Builder.append."""
         super().append(node)
-        if node.op == "measure":
-            self.found.update(map(Var, node["symbols"]))
+        self.found.update(map(Var, binds(node)))
 
     def from_inputs(self, given: Iterable[Any]) -> bool:
         """Do sizes follow from those of the inputs, in every run, and not from data?"""
@@ -249,7 +248,7 @@ class Folding(Builder):
         if any(_symbolic(v) for v in full.values()):
             return None
         compute = _SYMBOLIC[op] or OPERATORS[op].reference
-        held = [self._held(v) for v in inputs]
+        held: list[Any] = [self._held(v) for v in inputs]
         if any(v is None for v in held):
             return None
         result = compute(*held, **full)
@@ -377,7 +376,7 @@ def fold(
 ) -> Constant | None:
     """What `op` makes of constants; None if that is not known yet, not one tensor, or too large to
     keep. is_wanted: only the budget says what is too large."""
-    if op in ("measure", "check_bounds"):  # the run binds its symbols, or ends there
+    if op in ("measure", "check_bounds", "while_loop"):  # the run binds its symbols, or ends there
         return None
     if len(outputs) != 1 or outputs[0].static_shape is None or any(map(_symbolic, attrs.values())):
         return None

@@ -94,6 +94,11 @@ class Node(Tree):
         raise KeyError(f"{self.op} has no attribute {attr!r}")
 
 
+def binds(node: Node) -> tuple[str, ...]:
+    """The symbols that a node gives a value: sizes that only the run can tell."""
+    return node["symbols"] if node.op in ("measure", "while_loop") else ()
+
+
 class Constant:
     """The content of a constant: an array, perhaps memory-mapped; its digest is computed when
     asked for."""
@@ -307,8 +312,8 @@ class Graph:
 
     @property
     def measured(self) -> tuple[Var, ...]:
-        """The symbolic sizes that `measure` nodes bind while the model runs, in their order."""
-        return tuple([Var(s) for n in self.nodes if n.op == "measure" for s in n["symbols"]])
+        """The symbolic sizes that nodes bind while the model runs, in their order."""
+        return tuple([Var(s) for n in self.nodes for s in binds(n)])
 
     @property
     def values(self) -> list[Value]:

@@ -7,7 +7,7 @@ for all of one `computation`. A `FusedGraph` is a graph with its groups in an or
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,11 @@ class FusedGroup:
         return all(OPERATORS[n.op].view for n in self.nodes)
 
     @property
+    def is_loop(self) -> bool:
+        """Does the host program run it, round by round?"""
+        return self.anchor.op == "while_loop"
+
+    @property
     def ops(self) -> tuple[str, ...]:
         """The operators, in order."""
         return tuple([n.op for n in self.nodes])
@@ -84,14 +89,26 @@ class FusedGroup:
 
 class FusedGraph:
     """A graph and its groups, in an order of execution. together: ranges of groups that run at
-    once (see `run_together`)."""
+    once (see `run_together`). bodies: of the loops that the host program runs, by their groups'
+    names."""
 
-    __slots__ = ("graph", "groups", "together")
+    __slots__ = ("bodies", "graph", "groups", "together")
 
     def __init__(
-        self, graph: Graph, groups: Sequence[FusedGroup], together: Sequence[range] = ()
+        self,
+        graph: Graph,
+        groups: Sequence[FusedGroup],
+        together: Sequence[range] = (),
+        bodies: Mapping[str, FusedGraph] | None = None,
     ) -> None:
         self.graph, self.groups, self.together = graph, tuple(groups), tuple(together)
+        self.bodies = dict(bodies or {})
+
+    def parts(self) -> Iterator[FusedGraph]:
+        """This graph, and the bodies in it."""
+        yield self
+        for body in self.bodies.values():
+            yield from body.parts()
 
     def at_once(self) -> list[range]:
         """For each group, which run at once with it, itself included."""

@@ -16,6 +16,7 @@ from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.ops.loop import body_of, unseen
 from tilewright.graph.ops.measured import MOST
+from tilewright.graph.ops.while_loop import spoken_of
 from tilewright.graph.settle import renamed
 from tilewright.ir.expr import Expr, Var, as_int
 from tilewright.support.errors import CompileError
@@ -145,10 +146,12 @@ class _Specialiser:
 
 def _settled(node: Node, stands: Mapping[Var, Expr]) -> Iterator[tuple[str, Any]]:
     """A node's attributes with other sizes."""
-    body = _within(body_of(node["body"]), stands) if node.op == "loop" else None
+    is_loop = node.op in ("loop", "while_loop")
+    body = _within(body_of(node["body"]), stands) if is_loop else None
     for k, v in node.attrs:
         if body is not None and k in ("body", "extents"):
-            yield k, str(body) if k == "body" else unseen(body)
+            asked = unseen if node.op == "loop" else spoken_of
+            yield k, str(body) if k == "body" else asked(body)
         else:
             yield k, renamed(v, stands)
 
@@ -169,5 +172,8 @@ def _within(body: Graph, stands: Mapping[Var, Expr]) -> Graph:
         for n in body.nodes
     ]
     return body.replace(
-        inputs=tuple(map(value, body.inputs)), outputs=tuple(map(value, body.outputs)), nodes=nodes
+        inputs=tuple(map(value, body.inputs)),
+        outputs=tuple(map(value, body.outputs)),
+        nodes=nodes,
+        required=[(renamed(size, stands), what) for size, what in body.required],
     )

@@ -48,7 +48,7 @@ def alike(n: Site, values: Sequence[Value], own: int = 0) -> list[Value]:
         if n.build.from_inputs(met[d]):
             values = of_inputs(n, values, d - rank - own, met[d])
     open_axes = [d for d in open_axes if not n.build.from_inputs(met[d])]
-    if n.importer.body is not None:
+    if n.importer.in_kernel:
         return list(values)
     if not open_axes or not all(left_to_the_run(n, met[d]) for d in open_axes):
         return list(values)
@@ -78,7 +78,7 @@ def agreed(n: Site, a: Expr, b: Expr) -> bool:
     False if they never are, no input shows them, or they may differ from round to round."""
     label = n.node.output[0] if n.node.output else n.op
     what = f"the size that the operands share of {n.op} '{n.node.name or label}'"
-    if n.importer.body is not None and not n.build.from_inputs((a, b)):
+    if n.importer.in_kernel and not n.build.from_inputs((a, b)):
         return False
     lists = [v if isinstance(v, Elements) else [v] for v in n.inputs]
     values = [v for some in lists for v in some if isinstance(v, Value)]

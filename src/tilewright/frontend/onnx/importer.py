@@ -173,6 +173,11 @@ class Importer:
         return self.build.finish(outputs)
 
     @property
+    def in_kernel(self) -> bool:
+        """Is what is translated part of a kernel, as a round of a loop may be?"""
+        return self.body is not None and self.body.in_kernel
+
+    @property
     def has_measured(self) -> bool:
         """Does a size depend on data?"""
         return bool(self.build.found)
@@ -349,7 +354,7 @@ class Importer:
         """A node's outputs. Of inputs that are a choice: both, and a choice where they differ."""
         chosen = next((v for v in site.inputs if isinstance(v, Choice)), None)
         if chosen is not None:
-            if self.body is not None:
+            if self.in_kernel:
                 raise Refusal(f"a loop's body reads {chosen.type_text}, which the run chooses")
 
             def side(which: str) -> tuple[Any, ...]:
@@ -399,7 +404,7 @@ class Importer:
         if own is not None:
             tensors = [v for v in site.inputs if isinstance(v, Value)]
             if len(tensors) == len(site.inputs) > 1:
-                site.inputs = [*alike(site, tensors, own)]
+                site.inputs = list[Value | None](alike(site, tensors, own))
         build, node = self.build, site.node
         before, build.about = build.about, f"{site.op} '{label(node)}'"
         try:
@@ -408,8 +413,7 @@ class Importer:
                     return translate(site)
                 except CompileError as fault:
                     rule = fault.__context__
-                    left = isinstance(rule, Unequal) and own != 0
-                    if not left or not agreed(site, *rule.sizes):
+                    if not isinstance(rule, Unequal) or own == 0 or not agreed(site, *rule.sizes):
                         raise
         finally:
             build.about = before
@@ -418,7 +422,7 @@ class Importer:
         """`of`, or the numbers themselves; a run in which one of these is outside its bounds ends
         there (or after the loop in whose body it is), but not in a branch that is not taken."""
         try:
-            if self.body is not None:
+            if self.in_kernel:
                 self.body.check(numbers, bounds, what, self.build.under)
                 return numbers if of is None else of
             return checked(self.build, numbers, bounds, what, self.build.under, of)

@@ -10,24 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tilewright.arith.simplify import Facts
 from tilewright.frontend.onnx import measured, ragged
+from tilewright.frontend.onnx.bodies import Inside, outside
 from tilewright.frontend.onnx.choice import taken
 from tilewright.frontend.onnx.coded import constant_of
 from tilewright.frontend.onnx.counted import Rounds
 from tilewright.frontend.onnx.measured import choose, measure, op
 from tilewright.frontend.onnx.messages import GraphProto, NodeProto
 from tilewright.frontend.onnx.order import in_order, names_read
-from tilewright.frontend.onnx.registry import Maybe, Ragged, Refusal, Sequence, Site
+from tilewright.frontend.onnx.registry import Ragged, Refusal, Site
+from tilewright.frontend.onnx.while_loops import while_loop
 from tilewright.graph import sizes
 from tilewright.graph.bounds import Bounds, are_within
 from tilewright.graph.builder import Edit, without_dead
-from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.operator import BROADCAST, OPERATORS
 from tilewright.graph.ops.loop import unseen
@@ -56,8 +56,23 @@ class Growing:
 
 
 def native_loop(n: Site, body: GraphProto) -> Any:
-    """Rounds that the run counts: at most the trip count, while the condition holds."""
-    trips, is_nested = trip_count(n, body), n.importer.body is not None
+    """Rounds that the run counts: in one kernel, or where that cannot be as a loop of the host
+    program's."""
+    made = tried(n, lambda: kernel_loop(n, body))
+    if isinstance(made, tuple):
+        return made
+    limit = op(n, "reshape", n[0], shape=()) if n.optional(0) is not None else None
+    go = op(n, "reshape", truth(n), shape=())
+    given: list[Any] = [n.optional(k) for k in range(2, len(n.inputs))]
+    states, rows = while_loop(
+        n, limit, go, given, list(body.input)[2:], lambda values: translated(n, body, values)
+    )
+    return (*states, *rows)
+
+
+def kernel_loop(n: Site, body: GraphProto) -> Any:
+    """Rounds in one kernel: at most the trip count, while the condition holds."""
+    trips, is_nested = trip_count(n, body), n.importer.in_kernel
     endless = trips is None
     if endless:
         trips = n.constant(measured.FAR, "i64")
@@ -86,7 +101,7 @@ def native_loop(n: Site, body: GraphProto) -> Any:
     rounds, states, rows = inside.emit_loop(made, states, length)
     if rows and not (inside.is_steady and go in n.build.constants):
         (count,) = measure(n, rounds, "the rounds")
-        if n.importer.body is not None:
+        if n.importer.in_kernel:
             n.importer.body.bound(count, length)
         for k, row in enumerate(rows):
             starts, shape = (0,) * row.rank, (count, *row.shape[1:])
@@ -104,7 +119,7 @@ def native_loop(n: Site, body: GraphProto) -> Any:
 def most_rounds(n: Site, limit: Value, go: Value) -> Expr | None:
     """How often a loop runs at most, as a size; None in a body each of whose rounds may run it
     another number of times."""
-    if n.importer.body is not None and n.build.sizes_in(limit) is None:
+    if n.importer.in_kernel and n.build.sizes_in(limit) is None:
         around = n.importer.body.outside(limit)
         if around is None:
             return None
@@ -184,18 +199,6 @@ def translated(n: Site, body: GraphProto, given: list[Value]) -> tuple[Any, ...]
         return n.importer.inline(rest, given)
 
 
-@contextmanager
-def outside(n: Site) -> Iterator[None]:
-    """What is built in here stands around the body that is being translated."""
-    importer = n.importer
-    inner, inside = importer.build, importer.body
-    importer.build, importer.body = inside.outer, inside.before
-    try:
-        yield
-    finally:
-        importer.build, importer.body = inner, inside
-
-
 def computed_once(n: Site, body: GraphProto) -> tuple[dict[str, Any], GraphProto]:
     """What a body computes alike in every round, by name, and the rest of the body."""
     importer, (same, rest) = n.importer, parted(body)
@@ -242,25 +245,49 @@ def native_scan(
     n: Site, states: list[Value], inputs: list[Value], axes: list[int], backwards: Any
 ) -> tuple[list[Value], list[Value]]:
     """As a native loop: the states after the last step, and what each gave, along a first axis."""
-    length = length_of(inputs, axes)
+    length, body = length_of(inputs, axes), n.graph("body")
     limit, go = size_of(n, length), n.constant(np.asarray(True))
-    inside = Body(n, [limit, go, *states])
 
     def step(given: list[Value]) -> tuple[Any, ...]:
-        emit, (index, on) = inside.inner.emit, given[:2]
+        emit, own, (index, on) = n.build.emit, n.importer.body.own, given[:2]
         rows = []
         for x, a, back in zip(inputs, axes, backwards, strict=True):
-            at = emit("sub", emit("sub", inside.own(limit), one(inside)), index) if back else index
-            rows.append(emit("gather", inside.own(x), at, axis=a))
-        return on, *translated(n, n.graph("body"), [*given[2:], *rows])
+            last = emit("sub", own(limit), n.constant(1, "i64")) if back else None
+            at = index if last is None else emit("sub", last, index)
+            rows.append(emit("gather", own(x), at, axis=a))
+        return on, *translated(n, body, [*given[2:], *rows])
 
-    _, states, rows = inside.emit_loop(inside.graph(step, []), states, length)
-    states, rows = inside.checked(states, rows)
-    return states, rows[: inside.stacked]
+    def in_kernel() -> tuple[list[Value], list[Value]]:
+        inside = Body(n, [limit, go, *states])
+        _, last, rows = inside.emit_loop(inside.graph(step, []), states, length)
+        last, rows = inside.checked(last, rows)
+        return last, rows[: inside.stacked]
+
+    made = tried(n, in_kernel)
+    if isinstance(made, tuple):
+        return made
+    return while_loop(n, limit, go, states, list(body.input)[: len(states)], step)
 
 
-def one(inside: Body) -> Value:
-    return inside.inner.constant(np.asarray(1, np.int64))
+def tried(n: Site, in_kernel: Callable[[], Any]) -> Any:
+    """What a loop in a kernel gives, or what refuses it; inside of another that is raised."""
+    required = dict(n.build.required)
+    made = n.importer.attempt(in_kernel)
+    if isinstance(made, tuple):
+        return made
+    if n.importer.in_kernel:
+        raise made
+    n.build.required = required
+    return made
+
+
+def may_be_one(a: Expr, b: Expr) -> bool:
+    """Does it depend on the inputs whether two sizes are the same? k + m and k, or k and half of
+    it, are so by chance."""
+    of_a, of_b = (set(sizes.symbols([size])) for size in (a, b))
+    if of_a.isdisjoint(of_b):
+        return True
+    return of_a != of_b and not all(isinstance(f, Var) for f in sizes.factors(a - b))
 
 
 def size_of(n: Site, size: Expr) -> Value:
@@ -270,16 +297,13 @@ def size_of(n: Site, size: Expr) -> Value:
     return n.build.from_sizes(made, measured.I64)
 
 
-class Body:
-    """The body of a loop as a graph of its own: values from around it, and its constants, become
-    inputs (`captured`, as they are called outside)."""
+class Body(Inside):
+    """The body of a loop in a kernel as a graph of its own; its constants become inputs, too."""
+
+    in_kernel = True
 
     def __init__(self, n: Site, given: list[Value]) -> None:
-        self.n, self.outer, self.inner = n, n.build, Folding("body", is_whole=False)
-        self.inner.budget = n.build.budget
-        self.inner.share_names(n.build)
-        self.before: Body | None = n.importer.body
-        self.given = given[:2]
+        super().__init__(n, given[:2])
         self.is_steady = False  # does its condition always hold?
         self.asked: dict[Expr, str] = {}  # what a round needs not to be negative → what to say
         self.checks: list[tuple[Value, Bounds, str]] = []  # a round's extreme indices, their bounds
@@ -287,8 +311,6 @@ class Body:
         self.inputs = [
             self.inner.input(name, v.dtype, v.shape) for name, v in zip(names, given, strict=True)
         ]
-        self.captured: list[Value] = []
-        self.known: dict[Value, Value] = {}
         self.bounds: dict[Var, Expr] = {}  # the room that a size which a round measures may take
         self.sizes: dict[Var, Expr] = {}  # of those: what stands for them in the body
         self.exact: set[Var] = set()  # of those: what a state's shape tells
@@ -297,13 +319,6 @@ class Body:
         self.first_check = 0  # the first row that tells indices
         self.added: dict[int, int] = {}  # rows that each growing sequence gets
         self.shapes: list[tuple[Expr, ...]] = []  # of a round's rows, as the round measures them
-
-    @cached_property
-    def runs(self) -> Value:
-        """Whether there is a first round."""
-        limit, go = self.given
-        some, always = op(self.n, "greater", limit, 0), self.outer.constants.get(go)
-        return some if always and always.array.all() else op(self.n, "logical_and", go, some)
 
     def check(self, numbers: Value, bounds: Bounds, what: str, only: Value | None) -> None:
         """Note a check of indices that are inside: each round tells the least and the greatest of
@@ -327,49 +342,19 @@ class Body:
                 row = inner.emit("where", only, row, inner.constant([0, 0], of="i64"))
             self.checks.append((row, [pair], what))
 
-    def outside(self, value: Value) -> Value | None:
-        """A value of the body as it is called around it; None for what rounds make."""
-        return next((outer for outer, inner in self.known.items() if inner is value), None)
-
     def bound(self, size: Expr, most: Expr) -> None:
         """Note that a measured size is at most this."""
         if isinstance(size, Var):
             self.bounds.setdefault(size, most)
 
-    def own(self, value: Any) -> Any:
-        """A value from around the body as one inside it."""
-        if isinstance(value, Sequence):
-            return Sequence(self.own(v) for v in value)
-        if isinstance(value, Ragged):
-            return Ragged(self.own(value.data), self.own(value.shapes), value.rank)
-        if isinstance(value, Maybe):
-            return Maybe(self.own(value.present), self.own(value.content))
-        if value is None or isinstance(value, Growing):
-            return value
-        if value in self.inner.made_by or value in self.inner.constants:
-            return value
-        if value in self.inner.inputs:
-            return value
-        if not isinstance(value, Value):
-            raise Refusal(f"its body reads {value!r}, which is no tensor")
-        if self.before is not None:  # the body around this one has it under a name of its own
-            value = self.before.own(value)
-        if value not in self.known:
-            constant = self.outer.constants.get(value)
-            if constant is not None:
-                self.known[value] = self.inner.constant(constant, value.name, value.dtype)
-            else:
-                self.known[value] = self.inner.input(value.name, value.dtype, value.shape)
-                self.captured.append(value)
-        return self.known[value]
+    def is_own(self, value: Any) -> bool:
+        return isinstance(value, Growing) or super().is_own(value)
 
     def graph(self, round_: Callable[[list[Any]], Any], grows: list[int]) -> Graph:
         """The body, with what `round_` makes of its inputs, inside, as outputs: (condition,
         *states, *rows); what a round puts behind the
         sequences among the states (`grows`) and what it measures are further rows."""
-        importer = self.n.importer
-        importer.build, importer.body = self.inner, self
-        try:
+        with self.translating():
             states: list[Any] = list(self.inputs[2:])
             for k in grows:
                 states.insert(k, Growing(k))
@@ -395,8 +380,6 @@ class Body:
             asked = [made[0], *after.values(), *rows, *(row for row, _, _ in self.checks)]
             asked = [self.inner.emit("copy", self.own(v)) for v in asked]
             outputs = {f"out{k}": v for k, v in enumerate(asked)}
-        finally:
-            importer.build, importer.body = self.outer, self.before
         whole = without_dead(self.inner.finish(outputs))
         self.shapes = [v.shape for v in whole.outputs[1 + len(after) :]]
         if whole.measured:
@@ -420,7 +403,7 @@ class Body:
             return new
         apart = [(a, b) for a, b in zip(new.shape, old.shape, strict=True) if a != b]
         build = self.inner
-        if not all(as_int(a - b) is None and build.from_inputs((a, b)) for a, b in apart):
+        if not all(may_be_one(a, b) and build.from_inputs((a, b)) for a, b in apart):
             return new
         for a, b in apart:
             build.require_equal(a, b, f"the shape of state {k} after a round")

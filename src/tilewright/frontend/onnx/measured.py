@@ -247,7 +247,7 @@ def slice_(n: Site) -> Value:
     x = n[0]
     firsts, lasts = vector(n, 1), vector(n, 2)
     count, rank = length(firsts), x.rank
-    if n.importer.body is not None and is_known(n, 3):
+    if n.importer.in_kernel and is_known(n, 3):
         along = n.numbers(3) if n.optional(3) is not None else range(count)
         return slice_within(n, x, firsts, lasts, [d % rank for d in along])
     axes = vector(n, 3) if n.optional(3) is not None else numbers(n, np.arange(count))

@@ -199,7 +199,8 @@ def erase(n: Site, sequence: Any, k: Value) -> Ragged:
         p = op(n, "arange", length=size)
         p = choose(n, op(n, "less", p, start), p, op(n, "add", p, by))
         made.append(op(n, "gather", x, p, axis=0))
-    return Ragged(*made, r.rank)
+    data, shapes = made
+    return Ragged(data, shapes, r.rank)
 
 
 def spans(n: Site, counts: Value, total: Expr) -> tuple[Value, Value, Value]:
@@ -220,7 +221,7 @@ def of_rank(n: Site, r: Ragged, rank: int) -> Ragged:
         raise Refusal(f"its elements cannot have rank {rank}")
     shapes, axes = widened(n, r.shapes, max(1, rank)), max(1, rank)
     there = op(n, "greater_equal", shapes, 0)
-    wanted = op(n, "less", numbers(n, np.arange(as_int(shapes.shape[1]))), rank)
+    wanted = op(n, "less", numbers(n, np.arange(as_int(shapes.shape[1]) or 0)), rank)
     fits = op(n, "reduce_all", op(n, "equal", there, wanted), axes=(0, 1))
     shapes = checked(n, fits, shapes, f"elements of rank {rank}")
     own = op(n, "slice", shapes, starts=(0, 0), shape=(shapes.shape[0], axes))
@@ -308,7 +309,7 @@ def either(n: Site, condition: Value, a: Value, b: Value) -> Value:
     if a.shape == b.shape:
         return op(n, "where", condition, a, b)
     ours, theirs = counted(n, a.shape[0]), counted(n, b.shape[0])
-    if n.importer.body is None:
+    if not n.importer.in_kernel:
         many = measure(n, choose(n, condition, ours, theirs), "what the condition chooses")[0]
         holds = op(n, "reshape", condition, shape=())
         return op(n, "chosen", holds, a, b, length=many)

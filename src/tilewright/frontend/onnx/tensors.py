@@ -141,7 +141,7 @@ def squeeze(n: Site) -> Any:
     if axes is None:
         drop = [d for d, s in enumerate(x.shape) if as_int(s) == 1]
         left = [d for d, s in enumerate(x.shape) if as_int(s) is None]
-        if left and n.importer.body is None:
+        if left and not n.importer.in_kernel:
             return squeezed(n, drop, left)
     else:
         drop = [axis(n, a, x.rank) for a in axes]
@@ -149,7 +149,7 @@ def squeeze(n: Site) -> Any:
             if as_int(x.shape[d]) not in (1, None):
                 raise Refusal(f"axis {d} has size {sizes.text(x.shape[d])}, not 1")
         x = first_of(n, x, [d for d in drop if as_int(x.shape[d]) is None])
-        if n.build.under is not None and n.importer.body is None:
+        if n.build.under is not None and not n.importer.in_kernel:
             for d in drop:
                 x = x if as_int(x.shape[d]) == 1 else only_one(n, x, d)
     return measured.view_of(n, x, [s for d, s in enumerate(x.shape) if d not in drop])
@@ -174,7 +174,7 @@ def first_of(n: Site, x: Value, axes: Sequence[int]) -> Value:
     """x with one element along those of the axes that never have more: the run finds it there, and
     the sizes of the other axes keep their names."""
     short = [d for d in axes if sizes.is_never_more(x.shape[d], sizes.size(1))]
-    if not short or n.importer.body is not None:
+    if not short or n.importer.in_kernel:
         return x
     shape = [sizes.size(1) if d in short else s for d, s in enumerate(x.shape)]
     return n.emit("slice", x, starts=(0,) * x.rank, shape=tuple(shape))

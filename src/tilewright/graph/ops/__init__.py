@@ -22,6 +22,7 @@ from tilewright.graph.ops import (
     symmetric,
     text,
     trees,
+    while_loop,
     windows,
     winograd,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "symmetric",
     "text",
     "trees",
+    "while_loop",
     "windows",
     "winograd",
 ]

@@ -51,7 +51,7 @@ class _Demands:
         for node in reversed(graph.nodes):
             asked = [self.of_value[v] for v in node.outputs if v in self.of_value]
             here = frozenset[Literal]().union(*asked[:1]).intersection(*asked)
-            if node.op in ("measure", "check_bounds"):
+            if node.op in ("measure", "check_bounds", "while_loop"):
                 here = frozenset()  # the host program's own steps
             self.of_node[node] = here
             self.read(node, here)

@@ -36,7 +36,7 @@ TYPICAL = 128  # the value of a symbol for which values are first placed
 @node
 class Place(Tree):
     """Where a value lives. space: "input", "output", "constant" or "buffer", with its index;
-    "arena", with a byte offset."""
+    "arena", with a byte offset; "state", with the number of a state that rounds change."""
 
     space: str
     at: Expr
@@ -46,16 +46,20 @@ class MemoryPlan:
     """Places of values (and of groups' workspace, by group name), and the arena's size in bytes.
 
     live_bytes: the largest sum of bytes that live at once, for the typical sizes; no plan can take
-    less. buffers: how many values of measured size take, beside those of the outputs. offsets: what
-    names in places and in the arena's size stand for, each in terms of sizes and earlier ones.
+    less. states: how many there are of loops that the host program runs; bodies: the plans of their
+    rounds, by the names of the loops' groups. buffers: how many values of measured size take,
+    beside those of the outputs. offsets: what names in places and in the arena's size stand for,
+    each in terms of sizes and earlier ones.
     """
 
     __slots__ = (
         "arena_bytes",
+        "bodies",
         "buffers",
         "live_bytes",
         "offsets",
         "places",
+        "states",
         "typical_bytes",
         "workspaces",
     )
@@ -69,11 +73,14 @@ class MemoryPlan:
         live_bytes: int,
         buffers: int = 0,
         offsets: Mapping[Var, Expr] | None = None,
+        states: int = 0,
+        bodies: Mapping[str, MemoryPlan] | None = None,
     ) -> None:
         self.places, self.workspaces = dict(places), dict(workspaces)
         self.arena_bytes = arena_bytes
         self.typical_bytes, self.live_bytes = typical_bytes, live_bytes
         self.buffers, self.offsets = buffers, dict(offsets or {})
+        self.states, self.bodies = states, dict(bodies or {})
 
     def known(self, values: Mapping[Var, int]) -> dict[Var, int]:
         """The values of the symbols, and with them those of the named offsets."""
@@ -111,9 +118,10 @@ def plan_memory(
     *,
     workspace: Mapping[str, Expr | int] | None = None,
     typical: Mapping[Var, int] | None = None,
+    label: str = "",
 ) -> MemoryPlan:
     """Plan the arena. `workspace` gives bytes that a group needs while it runs, by the group's
-    name."""
+    name; `label` is in the names of the offsets."""
     graph = fused.graph
     scale = dict.fromkeys(graph.symbols, TYPICAL) | dict(typical or {})
     places = {v: Place("input", sizes.size(n)) for n, v in enumerate(graph.inputs)}
@@ -123,10 +131,13 @@ def plan_memory(
         base = bases.get(value, value)
         assert base not in places, f"output {value!r} shares memory; run separate_outputs first"
         places[base] = Place("output", sizes.size(n))
+    loops = [g for g in fused.groups if g.is_loop]
+    states = [v for g in loops for v in g.outputs[1:]]
+    places.update((v, Place("state", sizes.size(n))) for n, v in enumerate(states))
     pieces, of_value, of_group = _pieces(fused, bases, places, workspace or {}, scale)
     live = _largest_live_set(pieces, len(fused.groups))
     total = _place(pieces, len(fused.groups))
-    arena, offsets = _offsets(pieces, total)
+    arena, offsets = _offsets(pieces, total, label)
     for value, piece in of_value.items():
         places[value] = Place("arena", piece.offset)
     buffers = _buffers(fused, bases, places)
@@ -136,7 +147,21 @@ def plan_memory(
         places[value] = places[base]
     workspaces = {name: Place("arena", piece.offset) for name, piece in of_group.items()}
     count = max(buffers.values(), default=len(graph.outputs) - 1) + 1 - len(graph.outputs)
-    return MemoryPlan(places, workspaces, arena, total, live, count, offsets)
+    bodies = {
+        name: plan_memory(
+            body, workspace=workspace, typical=_spoken_of(body, workspace or {}), label=f"{name}."
+        )
+        for name, body in fused.bodies.items()
+    }
+    found = places, workspaces, arena, total, live, count, offsets
+    return MemoryPlan(*found, len(states), bodies)
+
+
+def _spoken_of(body: FusedGraph, workspace: Mapping[str, Expr | int]) -> dict[Var, int]:
+    """The symbols of a loop's body, which may be those around it, with typical values."""
+    spoken: list[Expr | int] = [s for v in body.graph.values for s in v.shape]
+    spoken += [workspace.get(g.name, 0) for g in body.groups]
+    return dict.fromkeys(sizes.symbols(spoken), TYPICAL)
 
 
 def _bases(fused: FusedGraph) -> dict[Value, Value]:
@@ -187,11 +212,16 @@ def _pieces(
 
 
 def _lives(fused: FusedGraph, bases: Mapping[Value, Value]) -> dict[Value, int]:
-    """The last group in which each value is read or made; that of a view counts for its base."""
+    """The last group in which each value is read or made; that of a view counts for its base, that
+    of a loop's last state also for the first one, which it is after no rounds."""
     last: dict[Value, int] = {}
     for group, team in zip(fused.groups, fused.at_once(), strict=True):
         for value in (*group.inputs, *group.outputs, *(v for v, _ in group.demand)):
             last[bases.get(value, value)] = team[-1]
+    for group in reversed([g for g in fused.groups if g.is_loop]):
+        for first, state in zip(group.anchor.inputs[2:], group.outputs[1:], strict=False):
+            base = bases.get(first, first)
+            last[base] = max(last[base], last[state])
     return last
 
 
@@ -371,7 +401,7 @@ def _raise_priority(
     return [*chain, *(p for p in order if id(p) not in first)]
 
 
-def _offsets(pieces: Sequence[Piece], total: int) -> tuple[Expr, dict[Var, Expr]]:
+def _offsets(pieces: Sequence[Piece], total: int, label: str) -> tuple[Expr, dict[Var, Expr]]:
     """Offsets for all sizes; returns the arena's size, and what names in them stand for."""
     if all(as_int(p.nbytes) is not None for p in pieces):
         for piece in pieces:
@@ -385,7 +415,8 @@ def _offsets(pieces: Sequence[Piece], total: int) -> tuple[Expr, dict[Var, Expr]
         if len(kept) < 2:
             return kept[0] if kept else sizes.size(0)
         end = reduce(maximum, kept)
-        name = names.setdefault(end, Var(f"offset.{len(names)}"))  # no symbol's name has a dot
+        # no symbol's name has a dot
+        name = names.setdefault(end, Var(f"offset.{label}{len(names)}"))
         named.setdefault(name, end)
         return name
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.graph.builder import symbols_of
-from tilewright.graph.graph import Value
+from tilewright.graph.graph import Value, binds
 from tilewright.graph.group import FusedGraph, FusedGroup
 from tilewright.ir.expr import Var
 
@@ -31,7 +31,7 @@ def run_together(fused: FusedGraph, threads: int) -> FusedGraph:
             together.append(range(len(done), len(done) + len(team)))
         done += team
         rest = after
-    return FusedGraph(fused.graph, done, together)
+    return FusedGraph(fused.graph, done, together, fused.bodies)
 
 
 def _is_serial(group: FusedGroup) -> bool:
@@ -54,7 +54,7 @@ def _team(
     for n, group in enumerate(groups[first + 1 :], first + 1):
         if not made.isdisjoint(_needs(group)):
             waiting.append(group)
-            made.update(Var(s) for m in group.nodes if m.op == "measure" for s in m["symbols"])
+            made.update(Var(s) for m in group.nodes for s in binds(m))
         elif _is_serial(group) and group.demand == team[0].demand:
             team.append(group)
             if len(team) == threads:

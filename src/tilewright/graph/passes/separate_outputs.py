@@ -1,7 +1,7 @@
 """separate_outputs: give every output memory that a kernel writes for it alone.
 
 An output that is an input, a constant, a view of one, or that shares memory with another output is
-copied.
+copied; so is the last state of a loop that the host program runs, which lies where the states do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def separate_outputs(graph: Graph) -> Graph:
     outputs = list(graph.outputs)
     for n, value in enumerate(outputs):
         root = base(value)
-        if root in made_by and root not in taken:
+        maker = made_by.get(root)
+        if maker is not None and maker.op != "while_loop" and root not in taken:
             taken.add(root)
             continue
         if edit is None:

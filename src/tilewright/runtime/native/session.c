@@ -64,7 +64,7 @@ static void launch(tw_call *call, int32_t id, tw_kernel kernel, void *const *fra
     }
 }
 
-/* Buffers grow to what was ever asked of them: a run of no larger sizes allocates nothing. */
+/* Buffers grow to what was ever asked, by half at least: a run of no larger sizes allocates nothing. */
 static void *provide(tw_call *call, int32_t index, int64_t bytes) {
     tw_session *s = (tw_session *)call;
     if (index < 0 || bytes < 0 || bytes > MAX_BUFFER)
@@ -79,8 +79,8 @@ static void *provide(tw_call *call, int32_t index, int64_t bytes) {
     struct buffer *b = &s->buffers[index];
     if (!b->data || bytes > b->bytes) {
         release(b->data, (size_t)b->bytes);
-        b->bytes = bytes < ALIGNMENT ? ALIGNMENT : bytes;
-        b->data = allocate((size_t)b->bytes);
+        b->bytes = bytes < ALIGNMENT ? ALIGNMENT : bytes < b->bytes * 3 / 2 ? b->bytes * 3 / 2 : bytes;
+        while (!(b->data = allocate((size_t)b->bytes)) && b->bytes > bytes) b->bytes = bytes;
         if (!b->data) {
             b->bytes = 0;
             fail(TW_ERROR_MEMORY, "out of memory: a tensor whose size the run found needs %lld bytes",

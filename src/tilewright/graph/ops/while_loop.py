@@ -1,0 +1,77 @@
+"""Loops that the host program runs: any graph is their body.
+
+The body stands in an attribute as a graph's text, as that of a `loop` does. But a round is no part
+of a kernel: it is a program of its own, so its operators may be any, and the states may have other
+sizes after it than before.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from tilewright.graph.graph import Graph
+from tilewright.graph.operator import OPAQUE, Type, need, operator
+from tilewright.graph.ops.loop import ONE, Sizes, body_of, unseen
+from tilewright.ir.dtype import dtype
+from tilewright.ir.expr import Expr, Var
+
+
+def spoken_of(body: Graph) -> tuple[Var, ...]:
+    """The symbols of a body that neither its inputs show nor its nodes bind."""
+    bound = set(body.measured)
+    return tuple(s for s in unseen(body) if s not in bound)
+
+
+def _while_type(
+    limit: Any,
+    go: Any,
+    *values: Any,
+    body: str,
+    states: int,
+    symbols: tuple[str, ...],
+    extents: Sizes = (),
+) -> list[Type]:
+    graph, own = body_of(body), {Var(s) for s in symbols}
+
+    def fits(have: Any, asked: Any) -> bool:
+        pairs: zip[tuple[Expr, Expr]] = zip(have.shape, asked.shape, strict=False)
+        same = have.dtype is asked.dtype and len(have.shape) == len(asked.shape)
+        return same and all(a == b or b in own for a, b in pairs)
+
+    need(limit.dtype.name == "i64" and limit.shape == (), "its limit is one i64")
+    need(go.dtype.is_bool and go.shape == (), "its condition is one bool")
+    need(0 <= states <= len(values), f"{states} states need as many inputs")
+    given, after = graph.inputs[1:], graph.outputs
+    need(len(values) == len(given), "its inputs are not those of its body")
+    need(all(map(fits, values, given)), "its inputs are not those of its body")
+    need(not graph.constants, "its body has constants")
+    need(len(after) == 1 + states, "its body gives other values than it has states")
+    need(after[0].dtype.is_bool and after[0].shape == (), "its body gives no condition")
+    for n, (new, state) in enumerate(zip(after[1:], given, strict=False)):
+        need(fits(new, state), f"state {n} changes its type")
+    return [(dtype("i64"), ONE), *((v.dtype, v.shape) for v in given[:states])]
+
+
+def _by_evaluate(*values: Any, **attrs: Any) -> NoReturn:
+    raise NotImplementedError("`evaluate` runs the rounds: it knows the symbols around them")
+
+
+@operator(fusion=OPAQUE, infer=_while_type, reference=_by_evaluate)
+def while_loop(
+    limit: Any,
+    go: Any,
+    *values: Any,
+    body: str,
+    states: int,
+    symbols: tuple[str, ...],
+    extents: Sizes = (),
+) -> Any:
+    """Rounds of `body` while fewer than `limit` were run and its condition holds: (how many there
+    were, the last states).
+
+    values: the states and what the body reads; the body takes (round, *values) and gives
+    (condition, *states). symbols: sizes of the states that a round may change; they are in the
+    shapes of the body's inputs, and those of the last states from here on. extents: the
+    symbols from around it that its inputs do not show.
+    """
+    raise NotImplementedError("the host program runs the rounds")

@@ -1,0 +1,175 @@
+"""Loops whose states change their sizes, or whose bodies have operators that are kernels
+themselves: against onnxruntime, at several sizes, with none and with one place too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.frontend.test_onnx_loops import NO, YES, B, F, I, agree, f, node, number
+from tilewright.driver.compile import compile_observed
+from tilewright.frontend.onnx import import_onnx
+from tilewright.graph.specialise import specialise
+from tilewright.support.errors import InputError
+
+KEEP = node("Identity", "c", "on")
+ROUNDS = (0, 1, 5)
+
+
+def typed(name: str, of: int, *dims: int | str | None) -> Any:
+    return helper.make_tensor_value_info(name, of, list(dims))
+
+
+def loop(body: Sequence[Any], states: Sequence[Any], results: Sequence[Any], **names: str) -> Any:
+    """A Loop: what its body takes and gives beside the round and the condition."""
+    given = [typed("i", I), typed("c", B), *states]
+    inner = helper.make_graph(list(body), "body", given, [typed("on", B), *results])
+    return node("Loop", names["inputs"], names["outputs"], body=inner)
+
+
+def model(nodes: Sequence[Any], inputs: Sequence[Any], **outputs: int) -> Any:
+    results = [typed(name, of, None) for name, of in outputs.items()]
+    for entry in results:
+        entry.type.tensor_type.ClearField("shape")
+    given = [typed("n", I), typed("go", B), *inputs]
+    graph = helper.make_graph(list(nodes), "g", given, results)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+
+def counts() -> list[tuple[np.ndarray, np.ndarray]]:
+    return [(np.array(n), go) for n in ROUNDS for go in (YES, NO)]
+
+
+def test_a_state_that_grows_by_a_row() -> None:
+    rows = [KEEP, node("Concat", "s row", "more", axis=0)]
+    grown = loop(rows, [typed("s", F, None, 3)], [typed("more", F, None, 3)],
+                 inputs="n go x", outputs="y")  # fmt: skip
+    proto = model([grown], [typed("x", F, "k", 3), typed("row", F, 1, 3)], y=F)
+    agree(proto, *((*c, f(k, 3), f(1, 3)) for c in counts() for k in (0, 1, 4)))
+    graph = specialise(import_onnx(proto), {"k": 2})
+    made = compile_observed(graph, cache=False)(np.array(3), YES, x := f(2, 3), row := f(1, 3))
+    np.testing.assert_array_equal(made[0], np.concatenate([x, row, row, row]))
+
+
+def test_a_state_that_doubles_and_what_its_rounds_give() -> None:
+    rows = [KEEP, node("Concat", "s s", "more", axis=0), node("ReduceSum", "more", "r", keepdims=0)]
+    grown = loop(rows, [typed("s", F, None)], [typed("more", F, None), typed("r", F)],
+                 inputs="n go x", outputs="y sums")  # fmt: skip
+    proto = model([grown], [typed("x", F, "k")], y=F, sums=F)
+    agree(proto, *((*c, f(k)) for c in counts() for k in (0, 1, 3)))
+
+
+def test_sizes_that_no_number_holds() -> None:
+    """There are no elements, so nothing else ends it."""
+    rows = [KEEP, node("Concat", "s s", "more", axis=1)]
+    grown = loop(rows, [typed("s", F, None, None)], [typed("more", F, None, None)],
+                 inputs="n go x", outputs="y")  # fmt: skip
+    run = compile_observed(model([grown], [typed("x", F, "k", "m")], y=F), cache=False)
+    with pytest.raises(InputError, match="the sizes of the states of the loop"):
+        run(np.array(90), YES, f(0, 1))
+
+
+def test_greedy_search() -> None:
+    """Tokens are put behind one another until the last one is the end."""
+    body = [
+        node("Gather", "table tokens", "rows", axis=0),
+        node("ReduceSum", "rows places", "sum", keepdims=0),
+        node("MatMul", "sum weights", "scores"),
+        node("ArgMax", "scores", "next", axis=1, keepdims=1),
+        node("Concat", "tokens next", "more", axis=1),
+        node("Equal", "next end", "ends"),
+        node("Not", "ends", "goes"),
+        node("Squeeze", "goes", "on"),
+    ]
+    search = loop(body, [typed("tokens", I, None, None)], [typed("more", I, None, None)],
+                  inputs="n go first", outputs="all")  # fmt: skip
+    constants = [number("end", 7), node("Constant", "", "places", value_ints=[1])]
+    inputs = [typed("first", I, 1, "t"), typed("table", F, 11, 6), typed("weights", F, 6, 11)]
+    proto = model([*constants, search], inputs, all=I)
+    tokens = np.array([[3, 9, 1, 2]])
+    agree(proto, *((np.array(n), YES, tokens[:, :k], f(11, 6), f(6, 11))
+                   for n in (0, 3, 9) for k in (1, 4)))  # fmt: skip
+
+
+def test_a_loop_without_a_trip_count_whose_state_shrinks() -> None:
+    body = [
+        node("Slice", "s one far", "less"),
+        node("Shape", "less", "left"),
+        node("Greater", "left two", "many"),
+        node("Squeeze", "many", "on"),
+    ]
+    constants = [node("Constant", "", "one", value_ints=[1]),
+                 node("Constant", "", "two", value_ints=[2]),
+                 node("Constant", "", "far", value_ints=[1000])]  # fmt: skip
+    shrink = loop(body, [typed("s", F, None)], [typed("less", F, None)],
+                  inputs="most go x", outputs="y")  # fmt: skip
+    shrink.input[0] = ""
+    proto = model([*constants, shrink], [typed("x", F, "k")], y=F)
+    agree(proto, *((np.array(0), go, f(k)) for go in (YES, NO) for k in (1, 3, 10)))
+
+
+def test_convolutions_and_pools_in_a_loop() -> None:
+    """Their weights, which are constants, are packed as anywhere else."""
+    weights = helper.make_tensor("w", F, (8, 8, 3, 3), f(8, 8, 3, 3).ravel() / 4)
+    body = [
+        KEEP,
+        node("Conv", "s w", "wide", pads=[1, 1, 1, 1]),
+        node("Relu", "wide", "up"),
+        node("MaxPool", "up", "less", kernel_shape=[2, 2]),
+    ]
+    blur = loop(body, [typed("s", F, 1, 8, None, None)], [typed("less", F, 1, 8, None, None)],
+                inputs="n go x", outputs="y")  # fmt: skip
+    proto = model([blur], [typed("x", F, 1, 8, "h", "w_")], y=F)
+    proto.graph.initializer.append(weights)
+    agree(proto, *((np.array(n), YES, f(1, 8, *s)) for n in (0, 1, 3) for s in ((5, 5), (9, 6))))
+
+
+def test_operators_that_are_kernels_themselves() -> None:
+    body = [
+        KEEP,
+        node("Add", "i one", "k"),
+        node("Reshape", "k line", "count"),
+        node("TopK", "x count", "best places"),
+        node("Concat", "s best", "more", axis=0),
+    ]
+    constants = [number("one", 1), node("Constant", "", "line", value_ints=[1])]
+    best = loop(body, [typed("s", F, None)], [typed("more", F, None)],
+                inputs="n go s0", outputs="y")  # fmt: skip
+    proto = model([*constants, best], [typed("s0", F, 1), typed("x", F, 10)], y=F)
+    agree(proto, *((np.array(n), YES, f(1), f(10)) for n in ROUNDS))
+
+
+def test_loops_that_grow_inside_each_other_and_in_branches() -> None:
+    rows = [node("Identity", "c2", "on2"), node("Concat", "q u", "q2", axis=0)]
+    inner = helper.make_graph(rows, "inner", [typed("j", I), typed("c2", B), typed("q", F, None)],
+                              [typed("on2", B), typed("q2", F, None)])  # fmt: skip
+    body = [KEEP, node("ReduceSum", "s", "u", keepdims=1), node("Loop", "i c s", "sx", body=inner),
+            node("Mul", "sx half", "more")]  # fmt: skip
+    outer = loop(body, [typed("s", F, None)], [typed("more", F, None)],
+                 inputs="n go x", outputs="y1")  # fmt: skip
+    taken = helper.make_graph([outer], "taken", [], [typed("y1", F, None)])
+    other = helper.make_graph([node("Neg", "x", "y2")], "other", [], [typed("y2", F, None)])
+    choice = node("If", "p", "y", then_branch=taken, else_branch=other)
+    half = node("Constant", "", "half", value_float=0.5)
+    proto = model([half, choice], [typed("p", B), typed("x", F, "k")], y=F)
+    agree(proto, *((*c, p, f(k)) for c in counts() for p in (YES, NO) for k in (0, 1, 3)))
+
+
+@pytest.mark.parametrize("back", [0, 1])
+def test_a_scan_whose_steps_sort(back: int) -> None:
+    body = [node("TopK", "row two", "best places"), node("Add", "s best", "s_new"),
+            node("Concat", "s best", "both", axis=0)]  # fmt: skip
+    inner = helper.make_graph(body, "body", [typed("s", F, 2), typed("row", F, 5)],
+                              [typed("s_new", F, 2), typed("both", F, 4)])  # fmt: skip
+    scan = node("Scan", "s0 x", "last all", body=inner, num_scan_inputs=1,
+                scan_input_directions=[back])  # fmt: skip
+    two = node("Constant", "", "two", value_ints=[2])
+    graph = helper.make_graph([two, scan], "g", [typed("s0", F, 2), typed("x", F, "t", 5)],
+                              [typed("last", F, 2), typed("all", F, None, None)])  # fmt: skip
+    imports = [helper.make_opsetid("", 19)]
+    proto = helper.make_model(graph, opset_imports=imports, ir_version=9)
+    agree(proto, *((f(2), f(t, 5)) for t in (1, 2, 7)))
