@@ -184,6 +184,22 @@ def test_rounds_of_windows_are_taken_again() -> None:
     assert not [n for n in asking if "n" in {v.name for v in free_vars(n.cond)}]
 
 
+def test_rows_of_fewer_rounds_than_a_tile_and_an_edge() -> None:
+    """They are taken in two narrower tiles, of which what they read is known."""
+    made = overlapped(ROUNDS)
+    for n in (4, 5, 6, 11):
+        same_meaning(parse_func(ROUNDS), made, n=n)
+    other = branches(simplify(partition_loops(made)).body)[0].other
+    assert other is not None
+    narrow = branches(other)[0]
+    assert print_expr(narrow.cond) == "n >= 6"  # four, and two that the windows reach beyond
+    widths = [as_int(n.extent) for n in visit(narrow.then) if isinstance(n, For)]
+    assert {4, 2} <= {*widths} and 6 not in widths
+    asking = [n for n in visit(narrow.then) if isinstance(n, Select)]
+    assert asking
+    assert not [n for n in asking if "n" in {v.name for v in free_vars(n.cond)}]
+
+
 def test_windows_that_reach_far_are_narrowed() -> None:
     """Where more rounds may ask than the narrower tile leaves, nothing is known of the last."""
     far = ROUNDS.replace("unroll(0, 5)", "unroll(0, 9)").replace("+ r", "+ r - 2")

@@ -190,7 +190,8 @@ class _Overlap:
         """The loop over tiles that are unrolled, and after it of the rounds that are left over as
         few as a narrower tile has. Only the first tile and the last ones are at ends of windows."""
         edges = self.edges(s.body, tile, known)
-        widths = _widths(tile.lanes, sums_of_a_round(s.body, set(tile.inner), own))
+        sums = sums_of_a_round(s.body, set(tile.inner), own)
+        widths = _widths(tile.lanes, sums)
         more = min((w for w in widths if w >= edges - 1), default=tile.lanes)
         if edges > MOST_EDGES or more + edges > tile.lanes:
             return None
@@ -200,6 +201,19 @@ class _Overlap:
         def step(wide: int, but: int = 0) -> Stmt:
             return _by_remainder(_Last(tile, wide, known, but=but).go(body), known)
 
+        def fewer(wide: int) -> Stmt:
+            """Of rows of less than `wide` rounds and an edge."""
+            half = -(
+                -(wide - 1 + edges) // 2
+            )  # its first tile, which leaves no more than that over
+            if half >= wide or half * sums < LEAST_SUMS:
+                return _Narrower(tile, wide, known).loop(s)
+            beyond, ends = inside - const(half - edges), step(half)
+            for narrow in (w for w in widths if edges <= w < half):
+                ends = If(beyond <= const(narrow), step(narrow), ends)
+            first = _Last(tile, half, known, first=True).go(body)
+            return If(inside >= const(half), seq(first, ends), fewer(half))
+
         left = inside % const(tile.lanes) + edges
         last = step(tile.lanes)
         for wide in widths:
@@ -208,7 +222,7 @@ class _Overlap:
             two = known.expr(tile.count - (tile.lanes + more + edges)) >= const(0)
             last = seq(If(all_of([left > const(tile.lanes), two]), step(more, tile.lanes)), last)
         whole = s.replace(stop=inside // const(tile.lanes), body=body)
-        return If(inside >= const(tile.lanes), seq(whole, last), s)
+        return If(inside >= const(tile.lanes), seq(whole, last), fewer(tile.lanes))
 
     def edges(self, body: Stmt, tile: _Tile, known: Facts) -> int:
         """How many elements at an end may be asked whether what they read is there: at least 1."""
@@ -419,3 +433,15 @@ class _Last:
             moved = self.start if t == loop else self.known.affine(t.map_children(self.go))
             made = self.known.sum(made, moved, c // lanes if t == loop else c)
         return self.known.expr(made)
+
+
+class _Narrower(_Last):
+    """Tiles of `wide` elements in the place of those there are."""
+
+    def __init__(self, tile: _Tile, wide: int, known: Facts) -> None:
+        super().__init__(tile, wide, known)
+        self.start = Affine({tile.loop: wide}, 0)
+
+    def loop(self, s: For) -> For:
+        stop = self.known.expr(self.tile.count + (self.wide - 1)) // const(self.wide)
+        return s.replace(stop=self.known.simplify(stop), body=self.go(s.body))
