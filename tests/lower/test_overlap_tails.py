@@ -173,6 +173,25 @@ def test_few_elements_without_masks(text: str) -> None:
     assert not [n for v in vectors for n in visit(v.body) if isinstance(n, If)]
 
 
+@pytest.mark.parametrize("text", [POOL, COUNTED])
+def test_few_windows_without_masks(text: str) -> None:
+    """Of more than half a vector of them, the first half and the last: no lane is off."""
+    branch = branches(overlapped(text, masks=False).body)[0]
+    half = branch.other
+    assert isinstance(half, If)
+    assert print_expr(half.cond) == "(n + 1) // 2 > 2"
+    assert not [n for n in visit(half.then) if isinstance(n, If) and n.other is None]
+    vectors = [n for n in visit(half.then) if isinstance(n, For) and n.kind == "vectorize"]
+    assert {as_int(v.extent) for v in vectors} == {2}
+
+
+def test_sizes_are_asked_once_around_rows() -> None:
+    """So that rows of each side may have copies for the ends of their own."""
+    made = overlapped(ROWS, masks=False)
+    assert isinstance(made.body, If)
+    assert isinstance(made.body.then, For)
+
+
 def test_rounds_of_windows_are_taken_again() -> None:
     """Of more rounds than a tile has, the last are computed in a tile that ends with them, and
     what they read is known: no round beside the first tile's asks for the size."""

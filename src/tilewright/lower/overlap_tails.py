@@ -118,13 +118,22 @@ class _Overlap:
             self.rows += 1
             body = self.go(s.body, inside)
             self.rows -= 1
-            return s if body is s.body else s.replace(body=body)
+            return s if body is s.body else self.around(s, body)
         if isinstance(s, Store | Eval):
             return s
         if isinstance(s, If) and s.other is not None:
             then, other = known.during(s.cond, s.then), known.during(_not(s.cond), s.other)
             return If(s.cond, self.go(s.then, then), self.go(s.other, other))
         return s.map_children(lambda c: self.go(c, known) if isinstance(c, Stmt) else c)
+
+    def around(self, s: For, body: Stmt) -> Stmt:
+        """The loop; where its body asks what sizes alone decide, that is asked once, around it, so
+        that each side's loops are cut as if there were no other."""
+        by_size = isinstance(body, If) and free_vars(body.cond) <= self.symbols
+        if s.kind != "serial" or not isinstance(body, If) or not by_size:
+            return s.replace(body=body)
+        other = None if body.other is None else self.around(s, body.other)
+        return If(body.cond, self.around(s, body.then), other)
 
     def overlapped(self, s: For, known: Facts) -> Stmt | None:
         """The loop with a whole last vector; None where it has none, or must not compute twice."""
@@ -155,7 +164,9 @@ class _Overlap:
             last = _Last(tile, tile.lanes, known).go(body)
             return If(several, self.held(last, tile, whole), self.one(s, known))
         last = _Last(tile, tile.lanes, known).go(body) if moves else self.last(body, tile, known)
-        few = self.few(body, tile, known) if moves and not self.masks else s
+        few: Stmt = s
+        if not self.masks:
+            few = (self.few if moves else self.halves)(s, body, tile, known)
         return If(several, seq(s.replace(stop=before, body=body), last), few)
 
     def held(self, last: Stmt, tile: _Tile, others: Stmt) -> Stmt:
@@ -176,7 +187,7 @@ class _Overlap:
         """What a loop does if it has one round at most."""
         return If(known.simplify(s.stop) > const(0), substitute(s.body, {s.var: const(0)}))
 
-    def few(self, body: Stmt, tile: _Tile, known: Facts) -> Stmt:
+    def few(self, s: For, body: Stmt, tile: _Tile, known: Facts) -> Stmt:
         """Up to one vector of elements: the first and the last of them, of as many lanes as go in,
         a power of two."""
         count, wide = known.expr(tile.count), 1
@@ -185,6 +196,17 @@ class _Overlap:
             ends = [_Last(tile, wide, known, first=first).go(body) for first in (True, False)]
             made = If(count >= const(wide), seq(*ends), made)
         return made
+
+    def halves(self, s: For, body: Stmt, tile: _Tile, known: Facts) -> Stmt:
+        """Up to one vector of windows: where more than half its lanes are on, two vectors of half
+        as many. The first reaches over no other end than the row's first, the last over its
+        last."""
+        wide = tile.lanes // 2
+        if wide < 2 or stores_of(body) > MOST_STORES:
+            return s
+        first = _Last(tile, wide, known, first=True).go(body)
+        last = _by_remainder(_Last(tile, wide, known).go(body), known)
+        return If(known.expr(tile.count) > const(wide), seq(first, last), s)
 
     def rounds(self, s: For, tile: _Tile, own: set[Buffer], known: Facts) -> Stmt | None:
         """The loop over tiles that are unrolled, and after it of the rounds that are left over as

@@ -116,9 +116,8 @@ class _Partition:
         return bool(self.params) and s.other is None and isinstance(s.then, For)
 
     def is_of_sizes(self, cond: Expr) -> bool:
-        """Does it ask for the remainder of an open size, so that each side has sizes of its own?"""
-        digits = (isinstance(n, Binary) and n.op is BinaryOp.floormod for n in visit(cond))
-        return free_vars(cond) <= self.params and any(digits)
+        """Does it ask for open sizes alone, so that each side has sizes of its own?"""
+        return free_vars(cond) <= self.params
 
     def go(self, s: Any, known: Facts) -> Any:
         if isinstance(s, For):

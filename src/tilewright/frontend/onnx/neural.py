@@ -11,7 +11,7 @@ from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.graph.ops.pooling import pooled, whole_pads
-from tilewright.ir.expr import as_int, maximum
+from tilewright.ir.expr import Expr, as_int, maximum
 
 
 @translates("MatMul")
@@ -41,7 +41,7 @@ def gemm(n: Site) -> Any:
         raise Refusal("its operands must be matrices")
     bias = n.optional(2) if beta != 0 else None
     plain = alpha == 1.0 and bias is None
-    attrs = {"transpose_a": n.flag("transA"), "transpose_b": n.flag("transB")}
+    attrs: dict[str, Any] = {"transpose_a": n.flag("transA"), "transpose_b": n.flag("transB")}
     y = (n if plain else n.build).emit("matmul", n[0], n[1], **attrs)
     if alpha != 1.0:
         y = (n if bias is None else n.build).emit("mul", y, n.constant(alpha, y.dtype))
@@ -105,22 +105,28 @@ def padded_alike(
     if known or not fits or auto not in ("SAME_UPPER", "SAME_LOWER"):
         return x, window(n, x, kernel)
     before, after = [sizes.size(0)] * 2, [sizes.size(0)] * 2
-    for s, k, stride, d in zip(x.shape[2:], kernel, strides, dilations, strict=True):
-        count = (s + (stride - 1)) // stride
-        reach = d * (k - 1) + 1
-        total = sizes.size((count - 1) * stride + reach - s)
-        if reach < stride:  # else there is never less than nothing to pad
-            total = sizes.size(maximum(total, sizes.size(0)))
-        # by a remainder, of which bounds are known: no more than that is asked of few elements
-        beyond = (reach - 1) - (s + (stride - 1)) % stride
-        if reach < stride:
-            beyond = maximum(beyond, sizes.size(0))
-        small = sizes.size(beyond // 2)
-        large = sizes.size(total - small)
-        before.append(small if auto == "SAME_UPPER" else large)
-        after.append(large if auto == "SAME_UPPER" else small)
+    for axis in zip(x.shape[2:], kernel, strides, dilations, strict=True):
+        low, high = same_pads(*axis, auto)
+        before.append(low)
+        after.append(high)
     y = n.build.emit("pad", x, before=tuple(before), after=tuple(after), value=fill)
     return y, {"strides": strides, "pads": ((0, 0),) * rank, "dilations": dilations}
+
+
+def same_pads(size: Expr, kernel: int, stride: int, dilation: int, auto: str) -> tuple[Expr, Expr]:
+    """What SAME_UPPER or SAME_LOWER puts before and after an axis of open size."""
+    count = (size + (stride - 1)) // stride
+    reach = dilation * (kernel - 1) + 1
+    total = sizes.size((count - 1) * stride + reach - size)
+    if reach < stride:  # else there is never less than nothing to pad
+        total = sizes.size(maximum(total, sizes.size(0)))
+    # by a remainder, of which bounds are known: no more than that is asked of few elements
+    beyond = (reach - 1) - (size + (stride - 1)) % stride
+    if reach < stride:
+        beyond = maximum(beyond, sizes.size(0))
+    small = sizes.size(beyond // 2)
+    large = sizes.size(total - small)
+    return (small, large) if auto == "SAME_UPPER" else (large, small)
 
 
 def kernel_of(n: Site, w: Value) -> tuple[int, ...]:

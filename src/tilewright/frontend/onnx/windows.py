@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.measured import op
-from tilewright.frontend.onnx.neural import padded_alike, window
+from tilewright.frontend.onnx.neural import padded_alike, same_pads, window
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.vision import scalar
 from tilewright.graph import sizes
@@ -36,17 +36,41 @@ def pool(n: Site) -> Any:
 
 def average_pool(n: Site, kernel: tuple[int, ...]) -> Value:
     """The mean of each window. Where x comes padded, the mean of all its taps is made the mean of
-    those in x by a factor, of how many there are: the mean of numbers of taps, padded alike."""
+    those in x by a factor, of how many there are."""
     count = n.flag("count_include_pad")
     x, attrs = padded_alike(n, n[0], kernel, 0.0)
     attrs = {**attrs, "kernel": kernel, "ceil_mode": n.flag("ceil_mode")}
     if x is n[0] or count:
         return n.emit("avg_pool", x, **attrs, count_pads=count)
-    of, taps = n[0].dtype, float(prod(kernel))
-    each = n.build.emit("full", shape=(1, 1, *n[0].shape[2:]), value=taps, of=of.name)
-    there = n.build.emit("avg_pool", padded_alike(n, each, kernel, 0.0)[0], **attrs)
-    factor = n.build.emit("div", n.constant(taps, of), there)
-    return n.emit("mul", n.build.emit("avg_pool", x, **attrs), factor)
+    y = n.build.emit("avg_pool", x, **attrs)
+    total: Value | None = None
+    for d, k in enumerate(kernel):
+        size = y.shape[2 + d]
+        there = taps_inside(n, d, size, k, attrs["strides"][d], attrs["dilations"][d])
+        if d + 1 < len(kernel):
+            there = n.build.emit("reshape", there, shape=(size, *(1,) * (len(kernel) - d - 1)))
+        total = there if total is None else op(n, "mul", total, there)
+    assert total is not None
+    of = n[0].dtype
+    inside = n.build.emit("cast", total, to=of.name)
+    factor = n.build.emit("div", n.constant(float(prod(kernel)), of), inside)
+    return n.emit("mul", y, factor)
+
+
+def taps_inside(n: Site, d: int, count: Any, kernel: int, stride: int, dilation: int) -> Value:
+    """How many taps of each of `count` windows lie in x along space axis `d`, which SAME padding
+    lengthens: one at least."""
+    size = n[0].shape[2 + d]
+    before, _ = same_pads(size, kernel, stride, dilation, n.text("auto_pad"))
+
+    def taps_before(place: Any) -> Value:
+        """How many of as many as are wanted begin before a place that is so far from the first."""
+        start = sizes.size(place + (dilation - 1))
+        far = op(n, "arange", length=count, start=start, step=-stride)
+        return far if dilation == 1 else measured.floordiv(n, far, measured.numbers(n, dilation))
+
+    ended = op(n, "minimum", taps_before(size + before), kernel)
+    return op(n, "maximum", op(n, "sub", ended, op(n, "maximum", taps_before(before), 0)), 1)
 
 
 def whole_places(n: Site, x: Value, index: Value) -> Value:
