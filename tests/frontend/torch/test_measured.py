@@ -68,3 +68,21 @@ def test_unique_slices_with_nan():
     np.testing.assert_array_equal(rows, wanted)
     np.testing.assert_array_equal(np.asarray(rows)[places], x)
     np.testing.assert_array_equal(counts, np.bincount(places))
+
+
+def test_slices_up_to_numbers_in_tensors() -> None:
+    """PyTorch has a name of its own for how many places they take."""
+
+    def cut(x: torch.Tensor, k: torch.Tensor, m: torch.Tensor) -> list[torch.Tensor]:
+        a, b = k.item(), m.item()
+        return [x[:a] * 2, x[b:].sum(0), x[b:a], x[:a, b:], torch.cat([x, x])[:a], x[:a:2]]
+
+    x = drawn(5, 4)
+    args = x, torch.tensor(3), torch.tensor(1)
+    axes = ({0: torch.export.Dim.DYNAMIC}, {}, {})
+    graph = import_torch(Call(cut), args, dynamic_shapes=(axes,))
+    run = tw.compile(graph, cache=False)
+    for rows, a, b in ((5, 3, 1), (5, 9, 2), (7, 2, 4), (2, 0, 0), (3, 1, 1)):
+        given = drawn(rows, 4), torch.tensor(a), torch.tensor(b)
+        for made, wanted in zip(run(*(t.numpy() for t in given)), cut(*given), strict=True):
+            close(np.asarray(made), wanted.numpy(), 1e-6)

@@ -40,6 +40,12 @@ def measured(n: Site, count: Value, size: Any) -> Any:
     return n.symbols[name]
 
 
+def name_size(n: Site, size: Any, found: Expr) -> None:
+    """Let PyTorch's name for a size, if it has a new one, stand for what the size is."""
+    if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+        n.symbols.setdefault(str(size.node.expr), found)
+
+
 def number_in(n: Site, x: Value, name: Any) -> Any:
     """The one whole number in a tensor as a size; `name` is PyTorch's for it. Any other number
     stays a tensor, without axes."""

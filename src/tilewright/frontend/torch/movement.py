@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.torch.convert import Refusal
+from tilewright.frontend.torch.measured import name_size
 from tilewright.frontend.torch.registry import Site, axis_of, translates
 from tilewright.graph import sizes
 from tilewright.graph.bounds import from_start
@@ -105,6 +106,9 @@ def slice_(
 ) -> Any:
     axis = axis_of(dim, x.rank)
     first = bounded(start, x.shape[axis], 0)
+    last = bounded(end, x.shape[axis], x.shape[axis])
+    places = sizes.size(maximum(sizes.size(last - first), sizes.size(0)))
+    name_size(n, n.fakes[0].shape[axis], sizes.size((places + (step - 1)) // step))
     return n.cut(x, axis, first, n.shape[axis], step)
 
 
@@ -356,8 +360,9 @@ def linspace(n: Site, start: Any, end: Any, steps: int, **named: Any) -> Any:
 @translates("eye.default", "eye.m")
 def eye(n: Site, *_: Any, **named: Any) -> Any:
     rows, columns = n.shape
-    if as_int(rows) is not None and as_int(columns) is not None:
-        return n.constant(np.eye(as_int(rows), as_int(columns), dtype=n.of.numpy))
+    most = as_int(rows), as_int(columns)
+    if most[0] is not None and most[1] is not None:
+        return n.constant(np.eye(most[0], most[1], dtype=n.of.numpy))
     same = n.emit("equal", n.reshape(n.counted(rows), (rows, 1)), n.counted(columns))
     return n.cast(same, n.of)
 
