@@ -197,7 +197,6 @@ def _term_span(t: Expr, moving: frozenset[Var], known: Facts) -> Span | None:
         same = Affine({t: 1}, 0)
         return same, same
     lo, hi = known.term_bounds(t)
-    numbers = None if lo == -inf or hi == inf else (Affine({}, int(lo)), Affine({}, int(hi)))
     if isinstance(t, Var):
         low, high = known.symbolic_ends(t)
         low = low or (None if lo == -inf else Affine({}, int(lo)))
@@ -206,6 +205,7 @@ def _term_span(t: Expr, moving: frozenset[Var], known: Facts) -> Span | None:
             return None
         first, last = _span(low, moving - {t}, known), _span(high, moving - {t}, known)
         return None if first is None or last is None else (first[0], last[1])
+    numbers = None if lo == -inf or hi == inf else (Affine({}, int(lo)), Affine({}, int(hi)))
     if used == known.variables(t) and numbers is not None:
         return numbers
     return _mixed(t, moving, known) or numbers
@@ -326,7 +326,7 @@ class _Touched:
 
     def expr(self, e: Expr, known: Facts, moving: frozenset[Var]) -> None:
         """Note what an expression reads."""
-        if isinstance(e, Var | Const):
+        if e.__class__ is Const or isinstance(e, Var):
             return
         if isinstance(e, Load):
             self._access(self.reads, e.buffer, e.indices, known, moving)

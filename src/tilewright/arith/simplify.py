@@ -310,7 +310,7 @@ class Facts(Forms):
 
     def _is_index(self, e: Expr) -> bool:
         """Whether `e` is arithmetic over variables, which does not overflow; loaded data may."""
-        if isinstance(e, Var | Const):
+        if e.__class__ is Const or isinstance(e, Var):
             return True
         if isinstance(e, Binary):
             return self._is_index(e.a) and self._is_index(e.b)
@@ -326,7 +326,7 @@ class Facts(Forms):
             return self.condition(e)
         if e.dtype is i64 and self._is_index(e):
             return self.simplified(e)
-        return e if isinstance(e, Const | Var) else self._node(e)
+        return e if e.__class__ is Const or isinstance(e, Var) else self._node(e)
 
     def _node(self, e: Expr) -> Expr:
         """Simplify the operands, then try the rules, until nothing changes."""

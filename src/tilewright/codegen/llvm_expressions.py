@@ -91,6 +91,7 @@ class Expressions:
         self.shapes: dict[int, tuple[Expr, int, list[tuple[Expr, int]]]] = {}  # by identity
         self.evaluated: dict[Expr, Value] = {}  # in this statement, under this mask, on this branch
         self.arithmetics: dict[int, Arithmetic | None] = {}  # by identity
+        self.numbers: dict[tuple[int, int], Linear] = {}  # see `number`
         self.lanes = 0  # of the vectorised loop around; 0: none
         self.mask: str | None = None  # the lanes that are on; None: all
         self.remainders: dict[str, int] = {}  # names of numbers from 0 to below these
@@ -108,7 +109,7 @@ class Expressions:
     def index(self, e: Any) -> Linear:
         """An i64 expression in linear form."""
         if e.__class__ is Const:
-            return Linear(e.value)
+            return self.number(e.value)
         if e.__class__ is Var:
             known: Any = self.env[e.name]
             return known if known.__class__ is Linear else _term(known)
@@ -125,6 +126,14 @@ class Expressions:
         found = known.forms.get(now)
         if found is None:
             found = known.forms[now] = self.linear(e)
+        return found
+
+    def number(self, n: int, lanes: int = 0) -> Linear:
+        """A number, or those from it on in `lanes`: the same object each time, by which forms of
+        indices are found again."""
+        found = self.numbers.get((n, lanes))
+        if found is None:
+            found = self.numbers[n, lanes] = Linear(n, {}, range(lanes) if lanes else None)
         return found
 
     def linear(self, e: Binary) -> Linear:

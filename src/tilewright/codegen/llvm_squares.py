@@ -63,16 +63,19 @@ def _may_turn(index: Expr, rounds: For, vectors: For, cover: int) -> bool:
 
 def slope(e: Expr, var: Var) -> int | None:
     """What one more of a variable adds to a sum of multiples; None where that is not plain."""
-    if isinstance(e, Binary) and e.op in (BinaryOp.add, BinaryOp.sub):
-        a, b = slope(e.a, var), slope(e.b, var)
-        if a is None or b is None:
-            return None
-        return a + b if e.op is BinaryOp.add else a - b
-    if isinstance(e, Binary) and e.op is BinaryOp.mul and isinstance(e.b, Const):
-        a = slope(e.a, var)
-        return None if a is None else a * e.b.value
-    if isinstance(e, Var | Const):
-        return int(e == var)
+    if e is var:
+        return 1
+    if e.__class__ is Var or e.__class__ is Const:
+        return 0
+    if isinstance(e, Binary):
+        if e.op is BinaryOp.add or e.op is BinaryOp.sub:
+            a, b = slope(e.a, var), slope(e.b, var)
+            if a is None or b is None:
+                return None
+            return a + b if e.op is BinaryOp.add else a - b
+        if e.op is BinaryOp.mul and isinstance(e.b, Const):
+            a = slope(e.a, var)
+            return None if a is None else a * e.b.value
     return None if var in free_vars(e) else 0
 
 

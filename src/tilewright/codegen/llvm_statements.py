@@ -53,7 +53,6 @@ class Statements(Expressions):
         self.unrolled: dict[int, tuple[For, Linear, int]] = {}
         self.open: list[Again] = []  # the loops that are being written
         self.lanes_of: dict[int, tuple[For, int, bool, Linear | None]] = {}  # see `vectorize`
-        self.numbers: dict[tuple[int, int], Linear] = {}  # by value, and lanes if it varies
         self.written: dict[int, tuple[For, set[str], bool]] = {}  # by identity of the loop
         self.as_values: dict[int, tuple[Alloc, Cells | None]] = {}  # likewise
         self.candidates: dict[int, tuple[For, Candidates | None]] = {}  # for squares, likewise
@@ -196,16 +195,11 @@ class Statements(Expressions):
         self.memory.turned.clear()
 
     def moved(self, start: Linear, by: int, lanes: int = 0) -> Linear:
-        """A loop's variable in one round; in all `lanes`, if given. Numbers are the same object
-        each time: by that, forms of indices are found again."""
-        first = start.constant + by
-        if not start.is_constant:
+        """A loop's variable in one round; in all `lanes`, if given."""
+        if start.terms or start.offsets is not None or start.varying is not None:
             offsets = range(lanes) if lanes else start.offsets
-            return Linear(first, start.terms, offsets, start.varying)
-        found = self.numbers.get((first, lanes))
-        if found is None:
-            found = self.numbers[first, lanes] = Linear(first, {}, range(lanes) if lanes else None)
-        return found
+            return Linear(start.constant + by, start.terms, offsets, start.varying)
+        return self.number(start.constant + by, lanes)
 
     def turn(self, stmt: For, start: Linear, count: int) -> None:
         """Make what all rounds of an unrolled loop read across memory in one go."""

@@ -530,6 +530,6 @@ def ceildiv(a: Any, b: Any) -> Expr:
 
 def as_int(e: Any) -> int | None:
     """The value of a whole constant, else None."""
-    if isinstance(e, int):
-        return e
-    return e.value if type(e) is Const and e.dtype.kind != "float" else None
+    if e.__class__ is Const:
+        return e.value if e.dtype.kind != "float" else None
+    return e if isinstance(e, int) else None

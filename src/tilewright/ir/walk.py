@@ -52,13 +52,13 @@ def visit(root: Node) -> Iterator[Node]:
     """Every node below and including `root`, parents first, in program order."""
     stack = [root]
     while stack:
-        current = stack.pop()
+        current: Any = stack.pop()
         yield current
-        if current.__class__ in _LEAVES:
-            continue
-        below = current.children()
-        if below:
-            stack.extend(below[::-1])
+        kind = current.__class__
+        if kind is Binary:  # as most nodes are
+            stack += (current.b, current.a)
+        elif kind not in _LEAVES:
+            stack += current.children()[::-1]
 
 
 def distinct(roots: Iterable[Node]) -> Iterator[Node]:
@@ -183,8 +183,11 @@ def replace_buffers(root: N, buffers: Mapping[Buffer, Buffer]) -> N:
 
 def free_vars(root: Node) -> set[Var]:
     """Variables that `root` uses and does not bind."""
-    if root.__class__ is Var:
+    kind = root.__class__
+    if kind is Var:
         return {root}  # type: ignore[arg-type]
+    if kind is Const:
+        return set()
     used: set[Var] = set()
     bound: set[Var] = set()
     seen: set[int] = set()  # a node that stands in several places
@@ -198,6 +201,9 @@ def free_vars(root: Node) -> set[Var]:
             used.add(n)
             continue
         seen.add(id(n))
+        if kind is Binary:  # as most nodes are
+            stack += (n.a, n.b)
+            continue
         if kind in _BINDERS:
             bound.add(n.var)
         stack += n.children()
@@ -211,9 +217,14 @@ def accesses(root: Node) -> list[Load | Store]:
     while stack:
         n = stack.pop()
         kind = n.__class__
+        if kind in _LEAVES:
+            continue
+        if kind is Binary:  # as most nodes are
+            stack += (n.b, n.a)
+            continue
         if kind is Load or kind is Store:
             found.append(n)
-        stack += [c for c in n.children()[::-1] if c.__class__ not in _LEAVES]
+        stack += n.children()[::-1]
     return found
 
 
@@ -222,9 +233,13 @@ def contains(root: Node, *kinds: type[Node]) -> bool:
     stack: list[Any] = [root]
     while stack:
         n = stack.pop()
-        if n.__class__ in kinds:
+        kind = n.__class__
+        if kind in kinds:
             return True
-        stack += [c for c in n.children() if c.__class__ not in _LEAVES]
+        if kind is Binary:  # as most nodes are
+            stack += (n.a, n.b)
+        elif kind not in _LEAVES:
+            stack += n.children()
     return False
 
 
@@ -235,7 +250,7 @@ def reads(root: Node) -> bool:
 
 def loads(root: Node) -> list[Load]:
     """Every load below `root`."""
-    return [n for n in accesses(root) if isinstance(n, Load)]
+    return [n for n in accesses(root) if n.__class__ is Load]  # type: ignore[misc]
 
 
 def stores(root: Node) -> list[Store]:

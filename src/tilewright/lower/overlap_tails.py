@@ -365,7 +365,7 @@ def conditions_of(s: Any, around: tuple[For, ...]) -> Iterator[tuple[Expr, tuple
         around = (*around, s)
     if isinstance(s, If):
         yield from ((p, around) for p in parts_of(s.cond))
-    for c in s.children():
+    for c in () if isinstance(s, Store) else s.children():
         if isinstance(c, Stmt):
             yield from conditions_of(c, around)
 

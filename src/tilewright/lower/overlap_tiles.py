@@ -162,8 +162,10 @@ def _moved(s: Any, tiles: _Tiles, at: Var, known: Facts) -> Any:
 
     if isinstance(s, Eval):
         return s
-    if not isinstance(s, Expr) or s.dtype is not i64 or reads(s) or tiles.loop not in free_vars(s):
+    if not isinstance(s, Expr) or s.dtype is not i64 or reads(s):
         return s.map_children(inside)
+    if tiles.loop not in free_vars(s):
+        return s
     form = known.affine(s)
     made = Affine({}, form.const)
     for t, c in form.terms.items():

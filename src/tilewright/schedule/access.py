@@ -12,7 +12,7 @@ from tilewright.arith.prove import can_prove
 from tilewright.arith.region import touched
 from tilewright.arith.simplify import Facts
 from tilewright.ir.expr import Call, Const, Expr, Load, Var
-from tilewright.ir.stmt import Alloc, Block, Buffer, For, Func, If, Region, Seq, Stmt, Store, seq
+from tilewright.ir.stmt import Alloc, Block, Buffer, For, Func, If, Region, Seq, Stmt, seq
 from tilewright.ir.walk import fresh, loads, reads, statements
 from tilewright.schedule import locate
 from tilewright.schedule.domain import conditions, ranges_at
@@ -83,17 +83,11 @@ def names(block: Block, buffer: Buffer) -> bool:
 
 def outer_block_paths(func: Func) -> Iterator[Path]:
     """The path to each block that lies in no other block, in program order."""
-    return _block_paths(func.body, [])
-
-
-def _block_paths(stmt: Stmt, path: list[Stmt]) -> Iterator[Path]:
-    path.append(stmt)
-    if stmt.__class__ is Block:
-        yield tuple(path)
-    elif stmt.__class__ is not Store:
-        for child in locate.inner(stmt):
-            yield from _block_paths(child, path)
-    path.pop()
+    known = locate.catalogue(func)
+    for at in known.blocks.values():
+        path = known.path(at)
+        if not any(s.__class__ is Block for s in path[:-1]):
+            yield path
 
 
 def conflict(a: Block, b: Block) -> Buffer | None:

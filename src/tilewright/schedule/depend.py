@@ -15,9 +15,9 @@ from tilewright.arith.affine import Affine, Forms
 from tilewright.arith.prove import prove_less_equal
 from tilewright.arith.region import cover_region
 from tilewright.arith.simplify import Facts, loop_range
-from tilewright.ir.expr import Const, Expr, Load, Var, as_int, const
+from tilewright.ir.expr import Const, Expr, Var, as_int, const
 from tilewright.ir.stmt import Alloc, Block, Buffer, For, Func, If, Region, Seq, Stmt, Store
-from tilewright.ir.walk import free_vars, statements, substitute, visit
+from tilewright.ir.walk import free_vars, loads, statements, substitute
 from tilewright.schedule.determine import follows, heavy, plainly_follows
 from tilewright.schedule.domain import Ranges, conditions, conjunction, ranges_at
 from tilewright.schedule.locate import inner
@@ -99,9 +99,8 @@ def accesses_of(s: Stmt) -> Iterator[Access]:
         yield Access(s, _point(s.buffer, s.indices), True, {})
     for part in s.children():
         if isinstance(part, Expr):
-            for n in visit(part):
-                if isinstance(n, Load):
-                    yield Access(s, _point(n.buffer, n.indices), False, {})
+            for n in loads(part):
+                yield Access(s, _point(n.buffer, n.indices), False, {})
 
 
 def driven(region: Region, values: Mapping[Var, Expr]) -> Region:
@@ -241,7 +240,9 @@ def _plainly_apart(a: Region, b: Region, v: Var, inside: set[Var], forms: Forms)
     equal: list[Expr] = []
     for sa, ea, sb, eb in zip(a.starts, a.extents, b.starts, b.extents, strict=True):
         many_a, many_b = as_int(ea), as_int(eb)
-        if many_a is None or many_b is None or v not in free_vars(sa) or v not in free_vars(sb):
+        if many_a is None or many_b is None:
+            continue
+        if v not in forms.variables(sa) or v not in forms.variables(sb):
             continue
         fa, fb = forms.affine(sa), forms.affine(sb)
         terms: dict[Expr, int] = {}

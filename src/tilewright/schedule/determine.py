@@ -38,7 +38,7 @@ def plainly_follows(var: Var, values: Sequence[Expr], inside: set[Var], forms: F
     """As `follows`, of sums in which `var` is a term, or digits of it are; False for others."""
     digits: list[tuple[int, int]] = []  # l and u of var % u // l, 0 for no u
     for value in values:
-        if var not in free_vars(value):
+        if var not in forms.variables(value):
             continue
         terms = forms.affine(value).terms
         for t in heavy(forms, {t: c for t, c in terms.items() if forms.variables(t) & inside}, 0):

@@ -119,6 +119,8 @@ class Catalogue:
                     continue  # most blocks hold nothing else
             elif kind is Alloc:
                 self.allocs[stmt.buffer.name] = at
+                stack.append((stmt.body, at))
+                continue
             stack += [(held, at) for held in reversed(inner(stmt))]
 
     def remarked(self, loop: str, new: For) -> Catalogue:
@@ -380,15 +382,16 @@ def remark(func: Func, loop: str, **notes: Any) -> Func:
 
 def _put(parent: Stmt, old: Stmt, new: Stmt | None) -> Stmt | None:
     """`parent` with its direct inner statement `old` replaced."""
+    kind = parent.__class__
+    if kind is For:
+        p: Any = parent
+        return new and For(p.var, p.start, p.stop, p.kind, new, p.thread, p.annotations)
     if isinstance(parent, Seq):
         if new is not None and new.__class__ is not Seq:
             return Seq(tuple([new if s is old else s for s in parent.stmts]))
         kept = [new if s is old else s for s in parent.stmts]
         left = [s for s in kept if s is not None]
         return seq(*left) if left else None
-    if isinstance(parent, For):
-        p = parent
-        return new and For(p.var, p.start, p.stop, p.kind, new, p.thread, p.annotations)
     if isinstance(parent, Alloc):
         return new and Alloc(parent.buffer, new)
     if isinstance(parent, Let):

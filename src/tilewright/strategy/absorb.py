@@ -44,11 +44,13 @@ def is_reduction(block: Block) -> bool:
 
 def is_costly(block: Block) -> bool:
     """Is the block's value worth storing rather than computing again?"""
-    return any(
-        (isinstance(n, Unary) and n.op not in CHEAP_UNARY)
-        or (isinstance(n, Binary) and n.op in COSTLY_BINARY and n.dtype.is_float)
-        for n in visit(block.body)
-    )
+    for n in visit(block.body):
+        if n.__class__ is Binary:
+            if n.op in COSTLY_BINARY and n.dtype.is_float:  # type: ignore[attr-defined]
+                return True
+        elif isinstance(n, Unary) and n.op not in CHEAP_UNARY:
+            return True
+    return False
 
 
 def is_copy(block: Block) -> bool:
@@ -97,7 +99,7 @@ def _stays_shared(schedule: Schedule, name: str, apart: bool) -> bool:
     if role(block) == "pad" or block.init is not None or is_reduction(block):
         return False
     reading = _reading(schedule, name)
-    if is_costly(block) and len(reading) > 1:
+    if len(reading) > 1 and is_costly(block):
         return True
     is_table = apart and _is_table(block, reading)
     if is_table or not all(_may_take(reader, block) for reader in reading):
@@ -126,4 +128,4 @@ def _may_take(reader: Block, block: Block) -> bool:
     if is_reduction(reader) and not is_copy(block):
         if instances(reader) >= OFTEN * instances(block):
             return False
-    return not is_costly(block) or instances(reader) <= instances(block)
+    return instances(reader) <= instances(block) or not is_costly(block)
