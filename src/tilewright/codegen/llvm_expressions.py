@@ -89,7 +89,8 @@ class Expressions:
         self.memory = Memory(self.b, self.convert)
         self.env: dict[str, Linear | Value] = {}
         self.shapes: dict[int, tuple[Expr, int, list[tuple[Expr, int]]]] = {}  # by identity
-        self.evaluated: dict[Expr, Value] = {}  # in this statement, under this mask, on this branch
+        # in this statement, under this mask, on this branch; None: nothing stands in several places
+        self.evaluated: dict[Expr, Value] | None = {}
         self.arithmetics: dict[int, Arithmetic | None] = {}  # by identity
         self.numbers: dict[tuple[int, int], Linear] = {}  # see `number`
         self.lanes = 0  # of the vectorised loop around; 0: none
@@ -218,9 +219,12 @@ class Expressions:
         if kind is Var:
             known: Any = self.env[e.name]
             return known if known.__class__ is Value else known.value(self.b, self.lanes)
-        found = self.evaluated.get(e)
+        known_values = self.evaluated
+        if known_values is None:
+            return getattr(self, _METHODS[kind])(e)
+        found = known_values.get(e)
         if found is None:
-            found = self.evaluated[e] = getattr(self, _METHODS[kind])(e)
+            found = known_values[e] = getattr(self, _METHODS[kind])(e)
         return found
 
     def binary(self, e: Binary) -> Value:

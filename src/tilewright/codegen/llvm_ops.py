@@ -123,14 +123,16 @@ def _filled(template: str, dtype: DType, lanes: int) -> tuple[str, str]:
 
 
 @functools.cache
-def _plain(op: BinaryOp, dtype: DType, lanes: int) -> tuple[str, str, DType] | None:
-    """An operator that is no more than a line of the table, as most are: that line, its
-    declaration, and the dtype of its result."""
+def _plain(op: BinaryOp, dtype: DType, lanes: int) -> tuple[list[str], str, DType] | None:
+    """An operator that is no more than a line of the table, as most are: what stands before,
+    between and behind its operands, its declaration, and the dtype of its result."""
     template = BINARY.get((op, dtype.kind))
     rounds = dtype.name in SMALL_FLOATS and op not in EXACT
     if template is None or rounds or (op, dtype.kind) in SPECIAL:
         return None
-    return *_filled(template, dtype, lanes), bool_ if op in COMPARISONS else dtype
+    filled, declaration = _filled(template, dtype, lanes)
+    parts = filled.replace("{1}", "{0}").split("{0}")
+    return parts, declaration, bool_ if op in COMPARISONS else dtype
 
 
 class Operators:
@@ -144,10 +146,11 @@ class Operators:
         dtype, lanes = a.dtype, a.lanes
         plain = _plain(op, dtype, lanes)
         if plain is not None:
-            filled, declaration, of = plain
+            (head, between, tail), declaration, of = plain
             if declaration:
                 self.b.declarations.add(declaration)
-            return Value(self.b.pure(filled.format(a.text, b.text), a.text, b.text), of, lanes)
+            x, y = a.text, b.text
+            return Value(self.b.pure(f"{head}{x}{between}{y}{tail}", x, y), of, lanes)
         special = SPECIAL.get((op, dtype.kind))
         if special is not None:
             return special(self, a, b)

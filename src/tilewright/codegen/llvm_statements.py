@@ -32,7 +32,7 @@ from tilewright.codegen.llvm_types import (
 from tilewright.ir.dtype import bool_, i64
 from tilewright.ir.expr import BinaryOp, Call, Const, Expr, as_int
 from tilewright.ir.stmt import Alloc, Eval, For, If, Let, Seq, Stmt, Store, annotation
-from tilewright.ir.walk import statements
+from tilewright.ir.walk import repeats, statements
 from tilewright.lower.lanes import FIRST_LANE_RUNS, lane_reduction
 from tilewright.support.errors import CompileError, InternalFault
 from tilewright.target.target import Target
@@ -53,6 +53,7 @@ class Statements(Expressions):
         self.unrolled: dict[int, tuple[For, Linear, int]] = {}
         self.open: list[Again] = []  # the loops that are being written
         self.lanes_of: dict[int, tuple[For, int, bool, Linear | None]] = {}  # see `vectorize`
+        self.repeating: dict[int, tuple[Store, bool]] = {}  # by identity, see `repeats`
         self.written: dict[int, tuple[For, set[str], bool]] = {}  # by identity of the loop
         self.as_values: dict[int, tuple[Alloc, Cells | None]] = {}  # likewise
         self.candidates: dict[int, tuple[For, Candidates | None]] = {}  # for squares, likewise
@@ -374,6 +375,11 @@ class Statements(Expressions):
         return max([as_int(n.extent) or 0 for n in loops], default=0)
 
     def store(self, stmt: Store) -> None:
+        known = self.repeating.get(id(stmt))
+        if known is None:  # an unrolled loop around it comes here again and again
+            known = self.repeating[id(stmt)] = stmt, repeats((*stmt.indices, stmt.value))
+        if not known[1]:
+            self.evaluated = None
         where = stmt.indices[0]
         index = self.place(stmt.buffer, where) if self.lane_buffers else self.index(where)
         if index.is_uniform and self.lanes and self.varies(stmt.value):

@@ -113,10 +113,12 @@ PREDICATES = frozenset({UnaryOp.isnan, UnaryOp.isinf, UnaryOp.logical_not})
 
 
 class Expr(Node):
-    """An expression; every one has a `dtype`."""
+    """An expression; every one has a `dtype`. is_plain: it is made of variables, numbers and
+    operators of two operands alone, as most indices are (False: that is not known)."""
 
     __slots__ = ()
     dtype: DType
+    is_plain = False
 
     def __add__(self, other: Any) -> Expr:
         return binary(BinaryOp.add, self, other)
@@ -204,6 +206,7 @@ class Const(Expr):
 
     value: Any  # int, float or bool, as dtype says
     dtype: DType
+    is_plain = True
 
     def key(self) -> tuple[Any, ...]:
         if self.dtype.kind != "float":
@@ -219,6 +222,7 @@ class Var(Expr):
     """
 
     interned = True
+    is_plain = True
     name: str
     dtype: DType = i64
 
@@ -228,10 +232,12 @@ class Binary(Expr):
     op: BinaryOp
     a: Expr
     b: Expr
-    derived = ("dtype",)
+    derived = ("dtype", "is_plain")
 
     def derive(self) -> None:
-        self.dtype = bool_ if self.op in COMPARISONS else self.a.dtype
+        a = self.a
+        self.dtype = bool_ if self.op in COMPARISONS else a.dtype
+        self.is_plain = a.is_plain and self.b.is_plain
 
 
 @node

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from tilewright.ir.dtype import i64
 from tilewright.ir.expr import (
     Binary,
     Call,
@@ -93,14 +92,14 @@ class _Rewrite:
     def __init__(self, kinds: frozenset[type[Node]], change: Callable[[Any], Any]) -> None:
         self.kinds, self.change = kinds, change
         self.shared: dict[int, Any] = {}
-        # whether arithmetic that reads nothing stays as it is: most nodes are that
+        # whether plain expressions stay as they are: most nodes are that
         self.keeps_indices = not any(k is not Load and issubclass(k, Expr) for k in kinds)
 
     def go(self, n: Any) -> Any:
         kind = n.__class__
         if kind in _LEAVES:
             return self.change(n) if kind in self.kinds else n
-        if kind is Binary and self.keeps_indices and n.dtype is i64 and not reads(n):
+        if kind is Binary and self.keeps_indices and n.is_plain:
             return n
         if kind is not Load:
             made = n.map_children(self.go)
@@ -220,7 +219,8 @@ def accesses(root: Node) -> list[Load | Store]:
         if kind in _LEAVES:
             continue
         if kind is Binary:  # as most nodes are
-            stack += (n.b, n.a)
+            if not n.is_plain:
+                stack += (n.b, n.a)
             continue
         if kind is Load or kind is Store:
             found.append(n)
@@ -229,7 +229,8 @@ def accesses(root: Node) -> list[Load | Store]:
 
 
 def contains(root: Node, *kinds: type[Node]) -> bool:
-    """Whether a node of one of these classes is below `root`, or is it."""
+    """Whether a node of one of these classes is below `root`, or is it. They are none of those that
+    plain expressions are made of (`Expr.is_plain`)."""
     stack: list[Any] = [root]
     while stack:
         n = stack.pop()
@@ -237,9 +238,25 @@ def contains(root: Node, *kinds: type[Node]) -> bool:
         if kind in kinds:
             return True
         if kind is Binary:  # as most nodes are
-            stack += (n.a, n.b)
+            if not n.is_plain:
+                stack += (n.a, n.b)
         elif kind not in _LEAVES:
             stack += n.children()
+    return False
+
+
+def repeats(roots: Iterable[Expr]) -> bool:
+    """Whether an expression stands in several places of some, other than a plain one."""
+    stack: list[Any] = [*roots]
+    seen: set[Expr] = set()
+    while stack:
+        n = stack.pop()
+        if n.is_plain:
+            continue
+        if n in seen:
+            return True
+        seen.add(n)
+        stack += n.children()
     return False
 
 

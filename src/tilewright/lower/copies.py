@@ -77,7 +77,8 @@ def own_memory(s: Any, taken: set[str]) -> Any:
         if name != s.buffer.name:
             renamed = s.buffer.replace(name=name)
             s = Alloc(renamed, replace_buffers(body, {s.buffer: renamed}))
-        return s.replace(body=own_memory(s.body, taken))
+        body = own_memory(s.body, taken)
+        return s if body is s.body else Alloc(s.buffer, body)
 
     if isinstance(s, Store):
         return s
