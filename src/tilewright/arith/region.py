@@ -187,7 +187,10 @@ def _span(form: Affine, moving: frozenset[Var], known: Facts) -> Span | None:
         if ends is None:
             return None
         a, b = ends if c > 0 else (ends[1], ends[0])
-        low, high = known.sum(low, a, c), known.sum(high, b, c)
+        if low is high and a is b:  # nothing has moved yet
+            low = high = known.sum(low, a, c)
+        else:
+            low, high = known.sum(low, a, c), known.sum(high, b, c)
     return low, high
 
 

@@ -118,7 +118,7 @@ class Expr(Node):
 
     __slots__ = ()
     dtype: DType
-    is_plain = False
+    is_plain: bool = False
 
     def __add__(self, other: Any) -> Expr:
         return binary(BinaryOp.add, self, other)
@@ -312,8 +312,13 @@ _NEUTRAL_RIGHT = {
 }
 
 
+_NEVER_WRAPS = 1 << 63  # numbers less far from 0 are the same as an i64
+
+
 def const(value: Any, to: DType | str = i64) -> Const:
     """A constant of dtype `to`; whole numbers wrap to its range."""
+    if to is i64 and value.__class__ is int:
+        return Const(wrap(value, i64), i64)
     to = dtype(to)
     if to.is_float:
         return Const(float(value), to)
@@ -324,6 +329,8 @@ def const(value: Any, to: DType | str = i64) -> Const:
 
 def wrap(value: int, to: DType) -> int:
     """The whole number `value` as a `to` holds it (two's complement)."""
+    if to is i64 and -_NEVER_WRAPS < value < _NEVER_WRAPS:
+        return value
     value &= (1 << to.bits) - 1
     if to.kind == "int" and value >> (to.bits - 1):
         value -= 1 << to.bits
@@ -401,25 +408,21 @@ def fold_int(op: BinaryOp, a: int, b: int, of: DType) -> Const | None:
     """`a op b` for whole numbers of dtype `of`, or None where it is undefined (division by
     zero).
     """
-    if op in COMPARISONS:
-        return Const(_COMPARE[op](a, b), bool_)
-    if b == 0 and op in (
-        BinaryOp.floordiv,
-        BinaryOp.floormod,
-        BinaryOp.truncdiv,
-        BinaryOp.truncmod,
-    ):
-        return None
-    if op in (BinaryOp.shl, BinaryOp.shr) and not 0 <= b < of.bits:
-        return None
     compute = _FOLD.get(op)
-    return None if compute is None else Const(wrap(compute(a, b), of), of)
+    if compute is None:
+        return Const(_COMPARE[op](a, b), bool_) if op in COMPARISONS else None
+    if b == 0 and op in _DIVISIONS:
+        return None
+    if (op is BinaryOp.shl or op is BinaryOp.shr) and not 0 <= b < of.bits:
+        return None
+    return Const(wrap(compute(a, b), of), of)
 
 
 def _truncdiv(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
+_DIVISIONS = frozenset({BinaryOp.floordiv, BinaryOp.floormod, BinaryOp.truncdiv, BinaryOp.truncmod})
 _COMPARE: dict[BinaryOp, Callable[[int, int], bool]] = {
     BinaryOp.eq: operator.eq,
     BinaryOp.ne: operator.ne,

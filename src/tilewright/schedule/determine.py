@@ -36,6 +36,8 @@ def follows(var: Var, values: Sequence[Expr], inside: set[Var], forms: Forms) ->
 
 def plainly_follows(var: Var, values: Sequence[Expr], inside: set[Var], forms: Forms) -> bool:
     """As `follows`, of sums in which `var` is a term, or digits of it are; False for others."""
+    if any(value is var for value in values):
+        return True
     digits: list[tuple[int, int]] = []  # l and u of var % u // l, 0 for no u
     for value in values:
         if var not in forms.variables(value):

@@ -172,13 +172,18 @@ def _marked(value: Any, decisions: dict[str, Decision]) -> Any:
     return value
 
 
+_KEPT = frozenset({str, int, DecidedWord, Decided})  # what most arguments are
+
+
 def frozen(value: Any) -> Any:
     """An argument as a step keeps it: lists become tuples, index maps become text.
 
     Raises TypeError for what JSON cannot say.
     """
+    if value.__class__ in _KEPT:
+        return value
     if isinstance(value, tuple | list):
-        return tuple(frozen(v) for v in value)  # type: ignore[misc]
+        return tuple([frozen(v) for v in value])  # type: ignore[misc]
     if value is None or isinstance(value, int | float | str):
         return value
     if callable(value):
