@@ -284,6 +284,20 @@ def test_rows_hold_their_last_vector(text: str) -> None:
     assert overlap_tails(parse_func(text)) == parse_func(text)
 
 
+def test_vectors_of_several_rows_are_not_held() -> None:
+    """A square is turned four rows at a time, of which each has a last vector."""
+    text = """
+def turned(A: f32[n, n], B: f32[n, n], n: i64):
+    for i_o in serial(0, (n + 3) // 4):
+        for j_o in serial(0, (n + 3) // 4):
+            for i_i in unroll(0, 4):
+                for j_i in vectorize(0, 4):
+                    if i_o * 4 + i_i < n and j_o * 4 + j_i < n:
+                        B[i_o * 4 + i_i, j_o * 4 + j_i] = A[j_o * 4 + j_i, i_o * 4 + i_i]
+"""
+    overlapped(text, masks=False)
+
+
 @pytest.mark.parametrize("n", SIZES)
 def test_a_result_over_its_operand(n: int) -> None:
     """No read of the operand moves behind the stores."""

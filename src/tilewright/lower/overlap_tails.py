@@ -158,7 +158,8 @@ class _Overlap:
         before = known.expr(tile.count - 1) // const(tile.lanes)
         body = without_guards(s.body, tile.guards)
         if holds:
-            if tile.unrolled or len(tile.inner) != 1:
+            others = [n for n in visit(body) if isinstance(n, For) and as_int(n.extent) != 1]
+            if tile.unrolled or len(others) != 1:  # one vector is held: of several rows the last
                 return None
             whole = s.replace(stop=before, body=body)
             last = _Last(tile, tile.lanes, known).go(body)
