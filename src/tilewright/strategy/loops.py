@@ -18,7 +18,7 @@ from tilewright.schedule.schedule import Schedule
 
 PIECES = 16  # for each thread: the last one to be done keeps the others waiting for a sixteenth
 SHARES = 4  # pieces for each thread where they are of one length
-UNKNOWN_PIECES = 64  # what a symbolic extent counts for, if it is not the first of several
+UNKNOWN_PIECES = 64  # what a symbolic extent counts for that is not the outermost
 
 
 def find(schedule: Schedule, name: str) -> Block:
@@ -133,10 +133,10 @@ def shared(
 
 
 def pieces(schedule: Schedule, loops: Sequence[str]) -> int:
-    """Iterations of nested loops, as many as there surely are for threads to share: of the symbolic
-    extents the first counts for 1, for it may be a batch."""
+    """Iterations of nested loops, as many as there surely are for threads to share: of a symbolic
+    extent the outermost counts for 1, for it may be a batch."""
     counts = [extent(schedule, loop, 0) for loop in loops]
-    return prod(filter(None, counts)) * UNKNOWN_PIECES ** max(0, counts.count(0) - 1)
+    return prod(filter(None, counts)) * UNKNOWN_PIECES ** counts[1:].count(0)
 
 
 def parallel(
@@ -148,20 +148,22 @@ def parallel(
     An inner loop stays a loop: its indices cost an addition, those of a fused loop divisions.
     """
     there, count = present(loops), 0
-    while count < len(there) and not (count and enough(schedule, there, count, threads)):
+    batch = [""] * (there[:1] != list(loops[:1]))  # of one
+    while count < len(there):
+        if count and enough(schedule, [*batch, *there[:count]], there[count], threads):
+            break
         count += 1
     count = schedule.decide(decision, count, range(len(there) + 1))
     if count:
         schedule.parallel(fuse(schedule, there[:count]))
 
 
-def enough(schedule: Schedule, loops: Sequence[str], count: int, threads: int) -> bool:
-    """Are the iterations of the first `count` loops pieces enough? Of one loop with an open next
-    one, whose tails have better code in a loop of their own, fewer are, if threads get about as
-    many."""
-    there = pieces(schedule, loops[:count])
+def enough(schedule: Schedule, loops: Sequence[str], inner: str, threads: int) -> bool:
+    """Are the iterations of these loops pieces enough? Around an open loop `inner`, whose tails
+    have better code in a loop of their own, fewer are, if threads get about as many."""
+    there = pieces(schedule, loops)
     if there >= threads * PIECES:
         return True
-    if extent(schedule, (*loops, "")[count], 0) or there < threads * SHARES:
+    if extent(schedule, inner, 0) or there < threads * SHARES:
         return False
     return -(-there // threads) * threads * PIECES <= there * (PIECES + 1)
