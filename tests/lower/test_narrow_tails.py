@@ -13,7 +13,7 @@ from tilewright.ir.stmt import For, Func, If
 from tilewright.ir.text import print_expr, print_func
 from tilewright.ir.verify import verify
 from tilewright.ir.walk import visit
-from tilewright.lower.covers import covers, overlaps, widest
+from tilewright.lower.covers import covers, overlaps
 from tilewright.lower.lower_blocks import lower_blocks
 from tilewright.lower.narrow_tails import narrow_tails
 from tilewright.lower.partition_loops import partition_loops
@@ -137,10 +137,10 @@ def unrolled(func: Func) -> list[int]:
 def test_a_register_tile() -> None:
     """Sums stay in buffers of the window's own, which count from its first round."""
     made = narrowed(TILE)
-    assert unrolled(made) == [7] * 3 + [4] * 3 + [2] * 3 + [1] * 3
-    assert "acc_3[e] * 2.0" in print_func(made)
+    assert unrolled(made) == [7] * 3 + [6] * 3 + [4] * 3
+    assert "acc_2[e] * 2.0" in print_func(made)
     conditions = [n for n in visit(made.body) if isinstance(n, If)]
-    assert len(conditions) == 4  # whole or not, and one for each width
+    assert len(conditions) == 3  # whole or not, and one for each width
 
 
 @pytest.mark.parametrize(
@@ -154,10 +154,10 @@ def test_sums_of_which_the_last_are_taken_again(wide: int, tails: list[int]) -> 
     assert unrolled(made) == [w for width in (wide, *tails) for w in [width] * 3]
 
 
-@pytest.mark.parametrize(("wide", "ways"), [(7, "earlier"), (9, "pair"), (12, "earlier pair")])
+@pytest.mark.parametrize(("wide", "ways"), [(7, ""), (9, "pair"), (12, "earlier pair")])
 def test_the_last_tiles_of_a_row_share_rounds(wide: int, ways: str) -> None:
-    """Six rounds of seven are a whole tile that begins one earlier; thirteen in tiles of twelve are
-    two of eight, of which the last begins three earlier."""
+    """Eleven rounds of twelve are a whole tile that begins one earlier; thirteen in tiles of twelve
+    are two of eight, of which the last begins three earlier."""
     func = parse_func(TILE.replace("7", str(wide)).replace("+ 6", f"+ {wide - 1}"))
     made = narrow_tails(lower_blocks(func))
     assert [w for w in ("earlier", "pair") if w in print_func(made)] == ways.split()
@@ -178,10 +178,11 @@ def test_tiles_of_a_share_of_a_row_share_no_rounds() -> None:
 
 
 def test_tiles_that_share_rounds_have_all() -> None:
-    for wide, sums in product(range(2, 32), (1, 2, 3, 4, 6, 12)):
-        again, few = overlaps(wide, sums)
+    for wide, sums, alone in product(range(2, 32), (1, 2, 3, 4, 6, 12), (False, True)):
+        again, few, half = overlaps(wide, sums, alone)
         assert 0 <= again < wide - few
-        assert not few or wide + few <= 2 * widest(wide, sums)
+        assert not few or wide + few <= 2 * half
+        assert {half} == {w for t, _ in covers(wide, sums, alone).values() for w in t if w == half}
 
 
 def test_unrolled_steps_of_a_reduction_are_no_sums_of_their_own() -> None:
@@ -263,12 +264,13 @@ def test_rounds_that_ask_where_they_are_are_not_taken_twice() -> None:
     assert "count" in print_func(narrowed(TILE)) and "count" not in print_func(asking)
 
 
+@pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize("sums", [1, 2, 3, 4, 6, 12])
 @pytest.mark.parametrize("wide", range(2, 32))
-def test_narrower_tiles_cover_every_rest(wide: int, sums: int) -> None:
+def test_narrower_tiles_cover_every_rest(wide: int, sums: int, alone: bool) -> None:
     """With no more rounds taken again than the last tile has; as many rounds are always the same
     tiles, and together they are little more code than a whole one."""
-    found = covers(wide, sums)
+    found = covers(wide, sums, alone)
     assert [*found] == [*range(1, wide)]
     assert all(sum(tiles) == r + again for r, (tiles, again) in found.items())
     assert all(again < tiles[-1] for tiles, again in found.values())
@@ -276,6 +278,13 @@ def test_narrower_tiles_cover_every_rest(wide: int, sums: int) -> None:
     assert all(together[r + again] == tiles for r, (tiles, again) in found.items())
     used = {w for tiles, _ in found.values() for w in tiles}
     assert sum(used) <= 2.6 * wide
+
+
+def test_a_tile_that_is_left_over_alone() -> None:
+    """Five rounds of six that are two sums each, of which eight do not wait: one tile, and fewer
+    one of four; where panels stand abreast, narrower tiles wait no longer."""
+    assert [covers(6, 2, alone=True)[r][0] for r in range(1, 6)] == [(4,)] * 4 + [(5,)]
+    assert [covers(6, 2)[r][0] for r in range(1, 6)] == [(1,), (2,), (4,), (4,), (4, 1)]
 
 
 def test_the_only_tile_of_a_run() -> None:

@@ -13,16 +13,19 @@ BUSY = 8  # sums that keep a machine busy, none waiting for the one before it
 MOST_AGAIN = 3  # rounds that a tile takes a second time: each has addresses of its own
 
 
-def covers(wide: int, sums: int) -> dict[int, tuple[tuple[int, ...], int]]:
+def covers(wide: int, sums: int, alone: bool = False) -> dict[int, tuple[tuple[int, ...], int]]:
     """For each number of rounds that a tile of `wide` may leave over: the narrower tiles that take
     least time, of decreasing width, each of them at most once, and how many rounds more they have.
-    A tile of fewer sums than wait for each other takes as long as one of so many."""
+    A tile of fewer sums than wait for each other takes as long as one of so many, and is no use
+    `alone`, without panels that stand abreast."""
     busy = -(-BUSY // sums)
     least = next(n for n in (4, 2, 1) if n == 1 or (n <= busy and n < wide))
     widths = {1, *(1 << k for k in range(wide.bit_length()) if least <= 1 << k <= wide)}
     if wide == 4:  # which no rest fills
         widths = {*widths - {4}, 3}
-    if least == 4:
+    if alone and max(widths) == least == 4:
+        widths = {4, wide - 1}
+    elif least == 4:
         widths.add(max(widths) * 3 // 4 if max(widths) > least else 2)
     tiles: dict[int, tuple[int, ...]] = {}  # of so many rounds together
     for n in range(len(widths), 0, -1):
@@ -37,25 +40,26 @@ def covers(wide: int, sums: int) -> dict[int, tuple[tuple[int, ...], int]]:
     return found
 
 
-def widest(wide: int, sums: int) -> int:
-    """The widest of the narrower tiles."""
-    return max(tiles[0] for tiles, _ in covers(wide, sums).values())
-
-
-def overlaps(wide: int, sums: int) -> tuple[int, int]:
+def overlaps(wide: int, sums: int, alone: bool = False) -> tuple[int, int, int]:
     """Of rows with several tiles: how many rounds a whole last tile may take a second time and take
     less time than narrower ones for what is left over; and up to how many that are left over take
-    less time, with those of a whole tile, in two of the widest narrower tiles."""
-    busy, found, half = -(-BUSY // sums), covers(wide, sums), widest(wide, sums)
+    less time, with those of a whole tile, in two narrower ones of how many rounds."""
+    busy, found = -(-BUSY // sums), covers(wide, sums, alone)
 
     def time(*tiles: int) -> int:
         return sum(max(w, busy) for w in tiles)
 
-    again = few = 0
+    again = 0
     while again < wide - 1 and len(tiles := found[wide - again - 1][0]) > 1:
         if time(*tiles) < time(wide):
             break
         again += 1
-    while wide + few < 2 * half and time(half, half) < time(wide, *found[few + 1][0]):
-        few += 1
-    return again, few
+
+    def most(half: int) -> int:
+        few = 0
+        while wide + few < 2 * half and time(half, half) < time(wide, *found[few + 1][0]):
+            few += 1
+        return few
+
+    half = max({w for tiles, _ in found.values() for w in tiles}, key=lambda w: (most(w), -w))
+    return again, most(half), half

@@ -57,7 +57,7 @@ from tilewright.lower.copies import (
     own_memory,
     whole_numbers,
 )
-from tilewright.lower.covers import BUSY, covers, overlaps, widest
+from tilewright.lower.covers import BUSY, covers, overlaps
 from tilewright.lower.lanes import FIRST_LANE_RUNS
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.panels_abreast import panels_abreast
@@ -173,8 +173,8 @@ class _Narrow:
         left = maximum(known.expr(tile.rest), const(0))
         rest = Var(fresh("rest", self.taken))
         sums = sums_of_a_round(loop.body, tile.loops, own)
-        again, few = overlaps(tile.wide, sums)
-        abreast = panel is not None and (as_int(panel.extent) or 0) > 1  # no sum waits there
+        abreast = _has_several(panel)  # no sum waits there
+        again, few, half = overlaps(tile.wide, sums, not abreast)
         if abreast or not (again or few) or not _are_numbered(loop, tile, own, known):
             enough = known.expr(tile.rest - tile.wide) >= const(0)
             whole: Stmt = _Window(tile, own, None).stmt(loop.body)
@@ -187,7 +187,6 @@ class _Narrow:
             over = 1 - (known.expr(count - 1) % wide + (tile.wide - few)) // wide
             several = several - minimum(over, full)
             pair, all_left = (Var(fresh(name, self.taken)) for name in ("pair", "left"))
-            half = widest(tile.wide, sums)
             first = pair * minimum(all_left - half, const(0))
             narrow = Let(
                 rest,
@@ -230,7 +229,8 @@ class _Narrow:
         """The same of sums, of which the last may be computed again: of more rounds than there are,
         where that makes fewer tiles. `first`: where they begin."""
         sums = sums_of_a_round(body, tile.loops, own)
-        found, quiet = covers(tile.wide, sums), without_requests(body)
+        found = covers(tile.wide, sums, not _has_several(panel))
+        quiet = without_requests(body)
         counts = {0: (), **{r + again: tiles for r, (tiles, again) in found.items()}}
         among, count = [*counts], Var(fresh("count", self.taken))
         made: list[tuple[Stmt, Var, Expr]] = []  # a tile, and where the next one begins
@@ -481,6 +481,11 @@ def without_requests(s: Stmt) -> Stmt:
         return seq(*map(without_requests, s.stmts))
     made = s.map_children(lambda c: without_requests(c) if isinstance(c, Stmt) else c)
     return seq() if isinstance(made, For | Let) and made.body == seq() else made
+
+
+def _has_several(panel: For | None) -> bool:
+    """Is it a loop over panels that may stand abreast?"""
+    return panel is not None and (as_int(panel.extent) or 0) > 1
 
 
 def _if(cond: Expr) -> Expr:
