@@ -56,3 +56,17 @@ def test_rows_are_shorter_than_planes(axes: tuple[int, ...], vectors: int) -> No
     *_, (job,) = kernel_jobs(prepare(graph, machine, 3, []), machine, 1, Watch())
     made = default(job.func, machine, 1, strict=True).trace.decisions
     assert [d.value for name, d in made.items() if name.endswith("flight")] == [vectors]
+
+
+def test_columns_of_open_rows_are_one_vector() -> None:
+    """The last strip of each row is whole and begins earlier: no lane is asked in it."""
+    machine = target("cpu -mcpu=haswell")
+    build = Builder("m")
+    x = build.input("x", "f32", (1, 8, build.symbol("h"), build.symbol("w")))
+    graph = build.finish({"y": build.emit("softmax", x, axis=2)})
+    *_, (job,) = kernel_jobs(prepare(graph, machine, 3, []), machine, 1, Watch())
+    scheduled = default(job.func, machine, 1, strict=True)
+    assert scheduled.trace.decisions["strip"].value == 1
+    lanes = [s for s in statements(lower(scheduled.func, machine).body) if isinstance(s, For)]
+    whole, *_ = [s for s in lanes if s.kind == "vectorize"]
+    assert not [s for s in statements(whole.body) if isinstance(s, If)]

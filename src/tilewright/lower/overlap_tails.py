@@ -4,8 +4,9 @@ In: stage "loops". Out: stage "loops". Vectors along an open extent end in one o
 are off; where elements lie apart, each of its loads has masks of its own to make. The one idea: of
 n elements, more than a vector has lanes, the last vector takes the last ones, and computes some
 that the one before it has computed. It stores the same numbers twice, so that operands must not lie
-where results do, as they never do where a kernel reduces; and nothing but the element may say what
-is computed. What only moves into another shape does not lie over its operand either.
+where results do, as they never do where a kernel reduces; what it reads of the function's own
+memory it must have written; and nothing but the element may say what is computed. What only moves
+into another shape does not lie over its operand either.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from tilewright.ir.stmt import (
     For,
     Func,
     If,
+    Seq,
     Stmt,
     Store,
     annotated,
@@ -81,7 +83,8 @@ def overlap_tails(func: Func, *, masks: bool = True) -> Func:
     symbols = frozenset(p for p in func.params if isinstance(p, Var))
     if not symbols:
         return func
-    overlap = _Overlap(symbols, masks, names(func))
+    temporary = {n.buffer for n in visit(func.body) if isinstance(n, Alloc)}
+    overlap = _Overlap(symbols, masks, names(func), temporary)
     body = overlap.go(func.body, Facts(dict.fromkeys(symbols, (0, None))))
     if body is func.body:
         return func
@@ -104,8 +107,11 @@ class _Tile:
 
 
 class _Overlap:
-    def __init__(self, symbols: frozenset[Var], masks: bool, taken: set[str]) -> None:
+    def __init__(
+        self, symbols: frozenset[Var], masks: bool, taken: set[str], temporary: set[Buffer]
+    ) -> None:
         self.symbols, self.masks, self.taken = symbols, masks, taken
+        self.temporary = temporary  # memory of the function's own
         self.rows = 0  # loops around
         self.holds = False  # some values from their operands' places until those are written over
 
@@ -143,7 +149,8 @@ class _Overlap:
         own = {n.buffer for n in visit(s.body) if isinstance(n, Alloc)}
         moves = _moves(s.body)
         asks = _asks(s.body, s.var)
-        windows = (asks or _strides(s.body, known)) and accumulates(s.body, own)
+        apart = asks or _strides(s.body, known) or not self.masks
+        windows = apart and accumulates(s.body, own)
         holds = not (moves or windows or self.masks) and self.rows > 0 and _is_one_store(s.body)
         if not (moves or windows or holds):
             return None
@@ -307,14 +314,32 @@ class _Overlap:
             for n in visit(body)
             if isinstance(n, Load) and not (in_place and stored.get(n.buffer) == n.indices)
         )
-        if not (set(again) - own).isdisjoint(stored) or any(
-            isinstance(n, Eval) for n in visit(body)
+        read = (set(again) - own) & stored.keys()
+        if any(isinstance(n, Eval) for n in visit(body)) or not all(
+            self.is_made_anew(b, body, tile, known) for b in read
         ):
             return False
         return all(
             is_of_element(e, tile.loop, tile.inner, tile.lanes, known)
             for e in whole_numbers(body, own)
         )
+
+    def is_made_anew(self, buffer: Buffer, body: Stmt, tile: _Tile, known: Facts) -> bool:
+        """Is it memory of the function's own, of which a round writes the part of its element
+        before it reads that?"""
+        if buffer not in self.temporary or not _is_written_first(buffer, body):
+            return False
+        mine, found = {tile.loop, *tile.inner}, set[tuple[int, int]]()
+        for n in visit(body):
+            if isinstance(n, Load | Store) and n.buffer == buffer:
+                along = [(d, i) for d, i in enumerate(n.indices) if free_vars(i) & mine]
+                if len(along) != 1:
+                    return False
+                form = known.affine(along[0][1])
+                if form.terms.get(tile.loop) != tile.lanes or len(form.terms) != 2:
+                    return False
+                found.add((along[0][0], form.const))
+        return len(found) == 1
 
 
 def _edges_of(part: Expr, tile: _Tile, known: Facts) -> int:
@@ -380,6 +405,24 @@ def _widths(most: int, sums: int) -> list[int]:
     """Powers of two below the rounds of a tile: of fewer sums than a few each waits for itself."""
     powers = (1 << k for k in range(most.bit_length() - 1, -1, -1))
     return [w for w in powers if w < most and w * sums >= LEAST_SUMS]
+
+
+def _is_written_first(buffer: Buffer, s: Stmt) -> bool:
+    """Does a statement write all that it writes of a buffer before it reads any of it?"""
+
+    def writes(c: Stmt) -> bool:
+        return any(isinstance(n, Store) and n.buffer == buffer for n in visit(c))
+
+    def reads(c: Stmt) -> bool:
+        return any(isinstance(n, Load) and n.buffer == buffer for n in visit(c))
+
+    if isinstance(s, Alloc):
+        return _is_written_first(buffer, s.body)
+    if not isinstance(s, Seq):
+        return not (writes(s) and reads(s))
+    first = next((i for i, c in enumerate(s.stmts) if reads(c)), len(s.stmts))
+    before = all(_is_written_first(buffer, c) for c in s.stmts)
+    return before and not any(writes(c) for c in s.stmts[first + 1 :])
 
 
 def _asks(body: Stmt, loop: Var) -> bool:

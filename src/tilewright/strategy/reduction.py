@@ -355,7 +355,8 @@ def columns(
     outer = [inside[d] for d in kept if d != along]
     several = prod(extent(schedule, n, 1) for n in outer) > 1
     row = several and not extent(schedule, inside[along], 0)
-    beside = IN_ROW if row else IN_FLIGHT
+    in_row = IN_ROW if target.has_masks else 1  # else a row's last strip is a whole one, again
+    beside = in_row if row else IN_FLIGHT
     strip = schedule.decide("strip", beside, (1, IN_ROW, IN_FLIGHT, 8)) * width
     if extent(schedule, inside[along], UNKNOWN) > strip:
         piece, inside[along] = schedule.split(inside[along], (None, strip))
