@@ -10,7 +10,7 @@ from tilewright.codegen import inprocess, llvm_functions
 from tilewright.codegen.llvm import emit
 from tilewright.codegen.llvm_expressions import Expressions
 from tilewright.codegen.llvm_memory import Memory
-from tilewright.ir.expr import Expr
+from tilewright.ir.expr import Binary, Expr
 from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import Buffer
 from tilewright.lower.pipeline import lower
@@ -34,11 +34,18 @@ def branches(P: i64[12], A: f32[12], B: f32[12], C: f32[12]):
 """
 
 
+WHOLE = """
+def whole(P: bool[4], A: i64[1], B: i64[1], C: i64[4], D: i64[4]):
+    for i in vectorize(0, 4):
+        C[i] = select(P[i], A[0], B[0]) + D[i]
+"""
+
+
 def test_indices_of_an_unrolled_tile_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Expr] = []
     plain = Expressions.linear
 
-    def linear(self: Expressions, e: Expr) -> object:
+    def linear(self: Expressions, e: Binary) -> object:
         asked.append(e)
         return plain(self, e)
 
@@ -85,3 +92,9 @@ def test_a_mathematical_function_is_written_once() -> None:
         llvm_functions.definitions({("erf", "f32", 8)}, machine)
     again = llvm_functions._definition.cache_info()
     assert again.misses == again.hits > 0
+
+
+def test_whole_numbers_that_are_no_linear_form_are_read_once() -> None:
+    machine = target("cpu")
+    text = emit(lower(parse_func(WHOLE), machine), machine).text
+    assert [text.count(f"load i64, ptr %p{n}") for n in (1, 2)] == [1, 1]

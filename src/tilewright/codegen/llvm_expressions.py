@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from tilewright.codegen.llvm_builder import Builder
@@ -89,7 +89,7 @@ class Expressions:
         self.memory = Memory(self.b, self.convert)
         self.env: dict[str, Linear | Value] = {}
         self.shapes: dict[int, tuple[Expr, int, list[tuple[Expr, int]]]] = {}  # by identity
-        # in this statement, under this mask, on this branch; None: nothing stands in several places
+        # in this statement, under this mask, on this branch; None: nothing is needed twice
         self.evaluated: dict[Expr, Value] | None = {}
         self.arithmetics: dict[int, Arithmetic | None] = {}  # by identity
         self.numbers: dict[tuple[int, int], Linear] = {}  # see `number`
@@ -433,6 +433,22 @@ def read_anyway(e: Expr) -> set[Load]:
         inside = (n.cond,) if isinstance(n, Select) else n.children()
         waiting += [c for c in inside if isinstance(c, Expr)]
     return found
+
+
+def repeats(roots: Iterable[Expr]) -> bool:
+    """Whether values are evaluated several times that are not plain: such as stand in several
+    places of `roots`, and those in whole numbers, of which a linear form is tried first."""
+    stack: list[Any] = [*roots]
+    seen: set[Expr] = set()
+    while stack:
+        n = stack.pop()
+        if n.is_plain:
+            continue
+        if n in seen or (n.dtype is i64 and n.__class__ is not Load):
+            return True
+        seen.add(n)
+        stack += n.children()
+    return False
 
 
 @functools.lru_cache(maxsize=1024)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.codegen.llvm_builder import Again, Carried
-from tilewright.codegen.llvm_expressions import Expressions
+from tilewright.codegen.llvm_expressions import Expressions, repeats
 from tilewright.codegen.llvm_index import Linear
 from tilewright.codegen.llvm_lanes import only_live_lanes_are_read
 from tilewright.codegen.llvm_memory import MOST_COVER, Cells, spread
@@ -32,7 +32,7 @@ from tilewright.codegen.llvm_types import (
 from tilewright.ir.dtype import bool_, i64
 from tilewright.ir.expr import BinaryOp, Call, Const, Expr, as_int
 from tilewright.ir.stmt import Alloc, Eval, For, If, Let, Seq, Stmt, Store, annotation
-from tilewright.ir.walk import repeats, statements
+from tilewright.ir.walk import statements
 from tilewright.lower.lanes import FIRST_LANE_RUNS, lane_reduction
 from tilewright.support.errors import CompileError, InternalFault
 from tilewright.target.target import Target

@@ -245,21 +245,6 @@ def contains(root: Node, *kinds: type[Node]) -> bool:
     return False
 
 
-def repeats(roots: Iterable[Expr]) -> bool:
-    """Whether an expression stands in several places of some, other than a plain one."""
-    stack: list[Any] = [*roots]
-    seen: set[Expr] = set()
-    while stack:
-        n = stack.pop()
-        if n.is_plain:
-            continue
-        if n in seen:
-            return True
-        seen.add(n)
-        stack += n.children()
-    return False
-
-
 def reads(root: Node) -> bool:
     """Whether a load is below `root`, or is it."""
     return contains(root, Load)
