@@ -173,3 +173,19 @@ def test_a_scan_whose_steps_sort(back: int) -> None:
     imports = [helper.make_opsetid("", 19)]
     proto = helper.make_model(graph, opset_imports=imports, ir_version=9)
     agree(proto, *((f(2), f(t, 5)) for t in (1, 2, 7)))
+
+
+def test_states_of_measured_sizes_that_are_turned_and_rows_that_the_rounds_shape() -> None:
+    grow = [KEEP, node("Concat", "s s", "more", axis=1)]
+    wide = loop(grow, [typed("s", F, 2, None)], [typed("more", F, 2, None)],
+                inputs="n go x", outputs="y")  # fmt: skip
+    turn = [node("Identity", "c", "on"), node("Transpose", "q", "t"),
+            node("Softmax", "t", "soft", axis=-1), node("ReduceSum", "soft", "sum", keepdims=1),
+            node("Expand", "sum ones", "row")]  # fmt: skip
+    turned = loop(turn, [typed("q", F, None, None)], [typed("soft", F, None, None),
+                  typed("row", F, None, None)], inputs="m go y", outputs="z rows")  # fmt: skip
+    shape = [node("Shape", "y", "ones")]
+    proto = model([wide, *shape, turned], [typed("m", I), typed("x", F, 2, "k")], y=F, z=F, rows=F)
+    runs = [(np.array(n), YES, np.array(m), f(2, k))
+            for n in (0, 2) for m in (1, 2, 3) for k in (1, 3)]  # fmt: skip
+    agree(proto, *runs)

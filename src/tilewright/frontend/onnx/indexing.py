@@ -47,7 +47,8 @@ def number(n: Site, k: int, *most: Any) -> Any:
 @translates("OneHot")
 def one_hot(n: Site) -> Any:
     depth = int(n.scalar(1)) if measured.is_constant(n, 1) else number(n, 1)
-    return n.emit("one_hot", n[0], n[2], depth=depth, axis=n.int("axis", -1))
+    values = n[2] if as_int(n[2].shape[0]) is not None else measured.view_of(n, n[2], (2,))
+    return n.emit("one_hot", n[0], values, depth=depth, axis=n.int("axis", -1))
 
 
 @translates("TopK")

@@ -396,14 +396,16 @@ class Body(Inside):
         )  # fmt: skip
 
     def as_before(self, new: Any, old: Any, k: int) -> Any:
-        """A state after a round under the sizes that it had before, where the inputs decide whether
-        these are the same."""
+        """A state after a round under the sizes that it had before, where the model's inputs decide
+        whether these are the same."""
         tensors = isinstance(new, Value) and isinstance(old, Value)
         if not tensors or new.rank != old.rank or new.shape == old.shape:
             return new
         apart = [(a, b) for a, b in zip(new.shape, old.shape, strict=True) if a != b]
-        build = self.inner
+        build, found = self.inner, self.outer.found
         if not all(may_be_one(a, b) and build.from_inputs((a, b)) for a, b in apart):
+            return new
+        if not found.isdisjoint(sizes.symbols([s for pair in apart for s in pair])):
             return new
         for a, b in apart:
             build.require_equal(a, b, f"the shape of state {k} after a round")

@@ -41,17 +41,25 @@ def numbers(n: Site, content: Any) -> Value:
     return n.build.constant(np.asarray(content, np.int64), "n")
 
 
-def vector(n: Site, k: int) -> Value:
-    """Input `k` as an i64 vector of known length."""
+def vector(n: Site, k: int, many: int | None = None) -> Value:
+    """Input `k` as an i64 vector of known length. many: the one that it has to have, if that is
+    known and the input does not show it."""
     value = n[k]
     if as_int(value.elements) is None:
-        raise Refusal(f"input {k} ({value!r}) has no known number of elements")
+        if many is None or many < 0:
+            raise Refusal(f"input {k} ({value!r}) has no known number of elements")
+        value = view_of(n, value, (many,))
     if value.dtype.is_float:  # what is no number is no size
         is_number = op(n, "equal", value, value)
         value = choose(n, is_number, n.build.emit("cast", value, to="i64"), -1)
     elif value.dtype is not I64:
         value = n.build.emit("cast", value, to="i64")
     return n.build.emit("reshape", value, shape=(value.elements,)) if value.rank != 1 else value
+
+
+def told_rank(n: Site) -> int | None:
+    """The rank that the model says the node's result has, which may be how many sizes it takes."""
+    return n.importer.told_rank(n.node.output[0])
 
 
 def dims(n: Site, x: Value) -> Value:
@@ -205,7 +213,7 @@ def of_one_shape(n: Site, values: Sequence[Value], what: str) -> list[Value]:
 
 
 def reshape(n: Site) -> Value:
-    x, goal = n[0], vector(n, 1)
+    x, goal = n[0], vector(n, 1, told_rank(n))
     rank = length(goal)
     if not n.flag("allowzero"):
         own = [x.shape[d] if d < x.rank else -1 for d in range(rank)]
@@ -221,7 +229,7 @@ def reshape(n: Site) -> Value:
 
 def expand(n: Site) -> Value:
     """Axes of x other than 1 stay; the others take the size that is asked for."""
-    x, goal = n[0], vector(n, 1)
+    x, goal = n[0], vector(n, 1, told_rank(n))
     rank = max(x.rank, length(goal))
     padded = goal
     if rank > length(goal):
@@ -318,8 +326,9 @@ def slice_within(n: Site, x: Value, firsts: Value, lasts: Value, axes: list[int]
 def pad(n: Site, mode: str) -> Value:
     """Negative pads cut; the others extend what they leave by its own elements, or by a number:
     then places that are cut away are outside like all others."""
-    x, pads = n[0], vector(n, 1)
+    x = n[0]
     axes = vector(n, 3) if n.optional(3) is not None else numbers(n, np.arange(x.rank))
+    pads = vector(n, 1, 2 * length(axes))
     half, zero = length(pads) // 2, numbers(n, np.zeros(x.rank))
     if length(axes) != half:
         raise Refusal(f"it has {length(pads)} pads for {length(axes)} axes")
@@ -356,7 +365,8 @@ def padded(n: Site, x: Value, before: Any, after: Any) -> Value:
 
 
 def squeeze(n: Site) -> Value:
-    x, axes = n[0], vector(n, 1)
+    x, rank = n[0], told_rank(n)
+    axes = vector(n, 1, None if rank is None else x.rank - rank)
     mask = chosen(n, axes, x.rank)
     stays = op(n, "logical_not", mask)
     fits = op(n, "logical_or", stays, op(n, "equal", dims(n, x), 1))
@@ -367,7 +377,8 @@ def squeeze(n: Site) -> Value:
 
 
 def unsqueeze(n: Site) -> Value:
-    x, axes = n[0], vector(n, 1)
+    x, rank = n[0], told_rank(n)
+    axes = vector(n, 1, None if rank is None else rank - x.rank)
     rank = x.rank + length(axes)
     mask = chosen(n, axes, rank)
     if not x.rank:
@@ -435,7 +446,7 @@ def steps_between(n: Site, start: Value, limit: Value, step: Value) -> Value:
 
 
 def split(n: Site, x: Value, d: int) -> tuple[Value, ...]:
-    parts = vector(n, 1)
+    parts = vector(n, 1, len(n.node.output))
     total = op(n, "reduce_sum", parts, axes=(0,))
     at = np.empty((), object)
     at[()] = x.shape[d]
@@ -464,7 +475,7 @@ def trilu(n: Site) -> Value:
 
 def count(n: Site, k: int, most: Any = None) -> Expr:
     """The one number of input `k`, at most the size `most`."""
-    given = vector(n, k)
+    given = vector(n, k, 1)
     if most is not None:
         at = np.empty(1, object)
         at[0] = most

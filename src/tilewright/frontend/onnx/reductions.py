@@ -180,6 +180,17 @@ def rms_norm(n: Site) -> Any:
     return n.emit("mul", n.emit("rms_norm", x, axis=axis, eps=eps), n[1])
 
 
+def instance_norm(n: Site, x: Value, scale: Value, bias: Value, eps: float) -> Value:
+    """Each channel of each image by itself, of which only the run knows how many there are."""
+    rows = n.build.emit("reshape", x, shape=(sizes.size(x.shape[0] * x.shape[1]), 1, *x.shape[2:]))
+    one, none = (n.constant(np.full(1, v, x.dtype.numpy)) for v in (1, 0))
+    y = n.build.emit("group_norm", rows, one, none, groups=1, eps=eps)
+    y = n.build.emit("reshape", y, shape=x.shape)
+    line = (x.shape[1], *[1] * (x.rank - 2))
+    scale, bias = (measured.view_of(n, v, line) for v in (scale, bias))
+    return n.emit("add", n.build.emit("mul", y, scale), bias)
+
+
 @translates("InstanceNormalization", "GroupNormalization")
 def group_norm(n: Site) -> Any:
     x, scale, bias, eps = n[0], n[1], n[2], n.float("epsilon", 1e-5)
@@ -191,7 +202,7 @@ def group_norm(n: Site) -> Any:
             x = n[0]
         channels = as_int(x.shape[1])
         if channels is None:
-            raise Refusal("it needs a known number of channels")
+            return instance_norm(n, x, scale, bias, eps)
         return n.emit("group_norm", x, scale, bias, groups=channels, eps=eps)
     groups = n.int("num_groups")
     if groups is None or x.rank < 2:

@@ -31,7 +31,7 @@ def non_max_suppression(n: Site) -> Any:
     if n.optional(4) is not None:
         rank = build.emit("reshape", ranked, shape=(rows, count))
         allowed = f("greater", rank, given(n, 4))
-    limit = measured.vector(n, 2) if n.optional(2) is not None else measured.numbers(n, [0])
+    limit = measured.vector(n, 2, 1) if n.optional(2) is not None else measured.numbers(n, [0])
     kept, _ = build.emit("keep_apart", overlap, allowed, limit)
     total = sizes.size(rows * count)
     places = measured.places_of(n, op(n, "reshape", kept, shape=(total,)))
@@ -101,11 +101,11 @@ def unique(n: Site) -> Any:
     x, at, build = n[0], n.int("axis"), n.build
     if at is None:
         rows = build.emit("reshape", x, shape=(x.elements, 1))
-        moved: tuple[int, ...] = ()
+        along = 0
     else:
         d = axis(n, at, x.rank)
-        moved = (d, *(k for k in range(x.rank) if k != d))
-        rows = build.emit("transpose", x, perm=moved)
+        along = d
+        rows = build.emit("transpose", x, perm=(d, *(k for k in range(x.rank) if k != d)))
         width = sizes.product(s for k, s in enumerate(x.shape) if k != d)
         rows = build.emit("reshape", rows, shape=(x.shape[d], width))
     count = rows.shape[0]
@@ -131,7 +131,7 @@ def unique(n: Site) -> Any:
     if at is None:
         flat = build.emit("reshape", x, shape=(x.elements,))
         return n.emit("gather", flat, ordered), ordered, number_of, counts
-    return n.emit("gather", x, ordered, axis=moved[0]), ordered, number_of, counts
+    return n.emit("gather", x, ordered, axis=along), ordered, number_of, counts
 
 
 def compared(n: Site, rows: Value) -> tuple[Value, Value]:

@@ -67,7 +67,8 @@ def constant_of_shape(n: Site) -> Any:
     if value.size != 1:
         raise Refusal(f"its value must be one number, not {value.size}")
     known = measured.is_known(n, 0)
-    shape = n.sizes(0) if known else measured.measure(n, measured.vector(n, 0), "the shape")
+    many = measured.told_rank(n)
+    shape = n.sizes(0) if known else measured.measure(n, measured.vector(n, 0, many), "the shape")
     return n.emit(
         "full", shape=shape, value=value.reshape(())[()].item(), of=dtype(value.dtype).name
     )
@@ -425,7 +426,11 @@ def tile(n: Site) -> Any:
     if n.version < 6:
         raise Refusal("it is of version 1")
     known = measured.is_known(n, 1)
-    repeats = n.sizes(1) if known else measured.measure(n, measured.vector(n, 1), "the repeats")
+    repeats = (
+        n.sizes(1)
+        if known
+        else measured.measure(n, measured.vector(n, 1, n[0].rank), "the repeats")
+    )
     return n.emit("tile", n[0], repeats=repeats)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.frontend.onnx import ragged
 from tilewright.frontend.onnx.bodies import Inside
 from tilewright.frontend.onnx.files import type_of
-from tilewright.frontend.onnx.measured import FAR, op
+from tilewright.frontend.onnx.measured import FAR, op, view_of
 from tilewright.frontend.onnx.messages import ValueInfoProto
 from tilewright.frontend.onnx.registry import Ragged, Refusal, Site
 from tilewright.graph import sizes
@@ -189,14 +189,18 @@ class _Body(Inside):
         return (self.on,)
 
     def stack(self, row: Value) -> tuple[Value, Value]:
-        """The rows of the rounds before, and with that of this round."""
-        own = {*self.symbols, *self.inner.found}
-        if not own.isdisjoint(sizes.symbols(row.shape)):
-            raise Refusal(f"its rows {row.type_text} change their size from round to round")
+        """The rows of the rounds before, and with that of this round. Where only rounds tell their
+        shape, the first row does, and the run finds the others to hold as many elements."""
+        own, n, emit = {*self.symbols, *self.inner.found}, self.n, self.inner.emit
+        shape = [s if own.isdisjoint(sizes.symbols([s])) else self.open(f"{self.label}_row{d}")
+                 for d, s in enumerate(row.shape)]  # fmt: skip
         count = self.open(f"{self.label}_rounds")
-        before = self.inner.input("rows", row.dtype, (count, *row.shape))
-        one = self.inner.emit("reshape", row, shape=(1, *row.shape))
-        return before, self.inner.emit("concat", before, one, axis=0)
+        before = self.inner.input("rows", row.dtype, (count, *shape))
+        if tuple(shape) == row.shape:
+            one = emit("reshape", row, shape=(1, *row.shape))
+            return before, emit("concat", before, one, axis=0)
+        flat = [emit("reshape", v, shape=(v.elements,)) for v in (before, row)]
+        return before, view_of(n, emit("concat", *flat, axis=0), (count + 1, *row.shape))
 
     def graph(self, states: list[Value]) -> Graph:
         """The body that takes (round, *states, *captured), and gives (condition, *states)."""
@@ -216,9 +220,10 @@ class _Body(Inside):
     def emitted(self) -> tuple[list[Any], list[Value]]:
         """The loop outside: the states after it, and the rows."""
         build, first = self.outer, list(self.first)
-        for row in self.rows:
-            shape: tuple[Expr | int, ...] = (0, *row.shape)
-            first.append(op(self.n, "full", shape=shape, value=0, of=row.dtype.name))
+        own = set(self.symbols)
+        for row, (before, _) in zip(self.rows, self.stacks, strict=True):
+            shape: list[Expr | int] = [0 if s in own else s for s in before.shape]
+            first.append(op(self.n, "full", shape=tuple(shape), value=0, of=row.dtype.name))
         states = [*self.states, *(before for before, _ in self.stacks)]
         body, (limit, go) = self.graph(states), self.given
         _, *results = build.emit(
