@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -23,6 +23,7 @@ IR_VERSION = 10
 DOMAINS = ("", "com.microsoft", "ai.onnx.ml")
 EVALUATED = {"Sigmoid", "Swish"}  # onnxruntime's is right to a part of one, not of the result
 JOINED = {"Loop"}  # the evaluator joins the rows of a loop, where the specification stacks them
+UNCLIPPED = {"GRU", "LSTM"}  # it does not clip
 
 _options = onnxruntime.SessionOptions()
 _options.intra_op_num_threads = _options.inter_op_num_threads = 1
@@ -83,9 +84,7 @@ class NodeReference:
             self._run = lambda feeds: session.run(None, feeds)
         if self._run is None:
             self.by = "evaluator"
-            if (
-                node.domain == "com.microsoft" or node.op_type == "Loop"
-            ):  # it joins rows, not stacks
+            if any(map(is_beyond_the_evaluator, nodes_of(node))):
                 raise Unsound("onnxruntime refuses it")
             try:
                 evaluator = ReferenceEvaluator(model, new_ops=[Erf])
@@ -106,6 +105,21 @@ class NodeReference:
         if self.by == "evaluator" and any(map(is_narrowed, arrays)):
             raise Unsound("it was computed in f32")
         return arrays
+
+
+def nodes_of(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """A node and those of the graphs in it."""
+    yield node
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                yield from nodes_of(inner)
+
+
+def is_beyond_the_evaluator(node: onnx.NodeProto) -> bool:
+    """Does the evaluator lack an operator, or compute something else?"""
+    clips = node.op_type in UNCLIPPED and any(a.name == "clip" for a in node.attribute)
+    return node.domain == "com.microsoft" or node.op_type in JOINED or clips
 
 
 def is_narrowed(array: np.ndarray) -> bool:
