@@ -55,6 +55,14 @@ def test_a_state_that_grows_by_a_row() -> None:
     np.testing.assert_array_equal(made[0], np.concatenate([x, row, row, row]))
 
 
+def test_a_state_of_a_known_size_that_grows() -> None:
+    rows = [KEEP, node("Concat", "s row", "more", axis=0)]
+    grown = loop(rows, [typed("s", F, None, 3)], [typed("more", F, None, 3)],
+                 inputs="n go x", outputs="y")  # fmt: skip
+    proto = model([grown], [typed("x", F, 2, 3), typed("row", F, 1, 3)], y=F)
+    agree(proto, *((*c, f(2, 3), f(1, 3)) for c in counts()))
+
+
 def test_a_state_that_doubles_and_what_its_rounds_give() -> None:
     rows = [KEEP, node("Concat", "s s", "more", axis=0), node("ReduceSum", "more", "r", keepdims=0)]
     grown = loop(rows, [typed("s", F, None)], [typed("more", F, None), typed("r", F)],

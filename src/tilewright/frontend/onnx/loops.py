@@ -284,6 +284,8 @@ def tried(n: Site, in_kernel: Callable[[], Any]) -> Any:
 def may_be_one(a: Expr, b: Expr) -> bool:
     """Does it depend on the inputs whether two sizes are the same? k + m and k, or k and half of
     it, are so by chance."""
+    if as_int(a - b) is not None:
+        return False
     of_a, of_b = (set(sizes.symbols([size])) for size in (a, b))
     if of_a.isdisjoint(of_b):
         return True
