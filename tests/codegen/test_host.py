@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from tilewright.codegen import host
-from tilewright.codegen.host import Branch, Check, Launch, Place, Repeat, host_program, is_straight
+from tilewright.codegen.host import host_program
+from tilewright.codegen.host_steps import Branch, Check, Launch, Place, Repeat, is_straight
 from tilewright.codegen.inprocess import aligned, map_image
 from tilewright.codegen.link import link
 from tilewright.codegen.llvm import emit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tests.differential import verdict
 from tests.differential.comparison import Difference, agrees, compare
 from tests.differential.draw import grow
 from tests.differential.growth import F32, Growth
-from tests.differential.reference import NodeReference
+from tests.differential.reference import NodeReference, Unsound
 from tests.differential.shrink import shrink
 from tests.differential.verdict import run, verdict_on
 
@@ -112,3 +113,17 @@ def test_erf_of_f64_is_exact() -> None:
     x = np.linspace(-3, 3, 31)
     (y,) = NodeReference(node, [("x", x.dtype, [31])], [], 18)({"x": x})
     np.testing.assert_array_equal(y, [math.erf(v) for v in x])
+
+
+def test_branches_whose_recurrence_clips_are_not_left_to_the_evaluator() -> None:
+    """onnxruntime has no HardSigmoid of f64; the evaluator, which has, does not clip."""
+    gru = helper.make_node("GRU", ["x", "w", "r"], ["", "h"], hidden_size=2, clip=0.5)
+    slope = helper.make_node("HardSigmoid", ["z"], ["s"])
+    results = [helper.make_tensor_value_info("h", 1, None)]
+    branch = helper.make_graph([slope, gru], "branch", [], results)
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    shapes: dict[str, list[int | None]] = {"x": [1, 1, 2], "w": [1, 6, 2], "r": [1, 6, 2]}
+    inputs: Any = [(name, np.dtype(np.float32), shape) for name, shape in shapes.items()]
+    inputs += [("z", np.dtype(np.float64), []), ("c", np.dtype(bool), [])]
+    with pytest.raises(Unsound, match="refuses"):
+        NodeReference(node, inputs, [], 12)

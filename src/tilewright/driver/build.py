@@ -10,7 +10,8 @@ from __future__ import annotations
 import io
 
 from tilewright import __version__
-from tilewright.codegen.host import ENTRY, SHAPES, Launch, Place, host_program
+from tilewright.codegen.host import ENTRY, SHAPES, host_program
+from tilewright.codegen.host_steps import Launch, Place
 from tilewright.codegen.link import link
 from tilewright.codegen.llvm import emit
 from tilewright.codegen.llvm_compile import compile_object

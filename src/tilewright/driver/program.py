@@ -15,10 +15,9 @@ import numpy as np
 
 from tilewright import __version__
 from tilewright.arith.simplify import Facts
-from tilewright.codegen.host import (
-    ENTRY,
+from tilewright.codegen.host import ENTRY, SHAPES, host_program
+from tilewright.codegen.host_steps import (
     MOST_MEASURED,
-    SHAPES,
     Branch,
     Carried,
     Check,
@@ -32,7 +31,6 @@ from tilewright.codegen.host import (
     Step,
     Together,
     While,
-    host_program,
     is_straight,
 )
 from tilewright.codegen.link import link

@@ -252,7 +252,7 @@ def reads(root: Node) -> bool:
 
 def loads(root: Node) -> list[Load]:
     """Every load below `root`."""
-    return [n for n in accesses(root) if n.__class__ is Load]  # type: ignore[misc]
+    return [n for n in accesses(root) if isinstance(n, Load)]
 
 
 def stores(root: Node) -> list[Store]:

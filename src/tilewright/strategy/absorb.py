@@ -45,8 +45,8 @@ def is_reduction(block: Block) -> bool:
 def is_costly(block: Block) -> bool:
     """Is the block's value worth storing rather than computing again?"""
     for n in visit(block.body):
-        if n.__class__ is Binary:
-            if n.op in COSTLY_BINARY and n.dtype.is_float:  # type: ignore[attr-defined]
+        if isinstance(n, Binary):
+            if n.op in COSTLY_BINARY and n.dtype.is_float:
                 return True
         elif isinstance(n, Unary) and n.op not in CHEAP_UNARY:
             return True

@@ -20,6 +20,7 @@ LIKELY = 2, 4, 16  # vectors of an open number of columns
 WAY = 4096  # bytes of a first cache within which no two lines compete
 LARGE = 2  # times the second cache: what does not stay in the third while a net's other layers run
 WORTH = 0.9  # of the time of a convolution that leaves taps out: what Winograd's may take
+ADDRESSES = 1.1  # times as long may tiles within rows take: pixels across have an address each
 SECOND_TILE = 1.03  # what it must gain to have a tile of another size for the vectors left over
 
 
@@ -188,26 +189,31 @@ def strip(width: int, most: int) -> int:
     return min(range(1, min(width, most) + 1), key=lambda s: (-(-width // s) * (s + 4), -s))
 
 
+def _within_and_across(
+    height: int, width: int, vectors: int, registers: int, costs: Costs
+) -> tuple[float, float]:
+    """Cycles a step for an image in tiles within its rows, and in tiles over the ends of rows."""
+    within = spatial_tile(height, width, vectors, registers, costs=costs)
+    across = register_tile(height * width, vectors, registers, costs=costs)
+    rows = spatial_cycles(height, width, vectors, within, costs=costs)
+    return rows, tiled_cycles(height * width, vectors, *across, costs)
+
+
 def prefers_pixels(
     height: int, width: int, vectors: int, registers: int, costs: Costs = COMMON
 ) -> bool:
     """Whether tiles of neighbouring pixels, over the ends of rows, cover an image in less time than
     tiles within rows; they must be worth an address for each pixel."""
-    within = spatial_tile(height, width, vectors, registers, costs=costs)
-    across = register_tile(height * width, vectors, registers, costs=costs)
-    rows = spatial_cycles(height, width, vectors, within, costs=costs)
-    return rows > 1.1 * tiled_cycles(height * width, vectors, *across, costs)
+    within, across = _within_and_across(height, width, vectors, registers, costs)
+    return within > ADDRESSES * across
 
 
 def plain_cycles(
     height: int, width: int, vectors: int, registers: int, costs: Costs = COMMON
 ) -> float:
     """Cycles a step of a convolution in the tiles that it prefers."""
-    if prefers_pixels(height, width, vectors, registers, costs):
-        across = register_tile(height * width, vectors, registers, costs=costs)
-        return tiled_cycles(height * width, vectors, *across, costs)
-    within = spatial_tile(height, width, vectors, registers, costs=costs)
-    return spatial_cycles(height, width, vectors, within, costs=costs)
+    within, across = _within_and_across(height, width, vectors, registers, costs)
+    return across if within > ADDRESSES * across else within
 
 
 @lru_cache(maxsize=4096)

@@ -40,8 +40,8 @@ def branch(n: Site) -> Any:
 
 @translates("Loop")
 def loop(n: Site) -> Any:
-    """A loop whose number of rounds is known: its rounds one after the other. Else a recurrence in
-    native code."""
+    """A loop: its rounds one after the other if they are known and few, else one kernel, or rounds
+    of the host program's."""
     body = n.graph("body")
     for k in (0, 1):
         if n.optional(k) is not None and n[k] not in n.build.constants:

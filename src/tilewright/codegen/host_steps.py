@@ -1,0 +1,186 @@
+"""What a host program does: its steps, over places in memory.
+
+In: nothing. Out: the records that `driver/program.py` puts together and `codegen/host.py` writes
+as LLVM text. The one idea: each step says what is done and where what it touches lies; sizes are
+numbers, or expressions of the model's symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.expr import Expr, Var
+from tilewright.support.record import record
+
+Size = int | Expr
+
+
+@record
+class Place:
+    """An address. space: "input", "output", "buffer", "state" or "next" (then `index` says which;
+    a state as a `While` has it now, or as the round makes it), "arena" or "weights".
+
+    offset: bytes from there.
+    """
+
+    space: str
+    index: int = 0
+    offset: Size = 0
+
+
+@record
+class Launch:
+    """Start kernel `symbol` over [0, extent); `kernel` is its id in the manifest.
+
+    buffers and symbols are its arguments, in the order that the kernel's entry names them. It
+    `continues` a kernel of several entries, but for the first of them. spare: below zero where the
+    kernel has too little to do for a parallel region.
+    """
+
+    kernel: int
+    symbol: str
+    extent: Size
+    buffers: tuple[Place, ...]
+    symbols: tuple[Size, ...] = ()
+    continues: bool = False
+    spare: Size = 0
+
+
+@record
+class Together:
+    """Launches that wait for each other in rows only: each row runs on one thread, all at once. The
+    runtime times them as the first one's kernel; profiles part that (`runtime/profile.py`)."""
+
+    rows: tuple[tuple[Launch, ...], ...]
+
+
+@record
+class Branch:
+    """Run `then` if the bool at `condition` holds, else `other`."""
+
+    condition: Place
+    then: tuple[Step, ...]
+    other: tuple[Step, ...] = ()
+
+
+@record
+class Repeat:
+    """Run `body` while fewer than `count` rounds were run and the bool at `condition` holds.
+
+    count: a size, the place of an i64, or None for no limit; counter: where the round's number is
+    stored (an i64) before each round; rounds: where the number of rounds is stored at the end.
+    """
+
+    body: tuple[Step, ...]
+    count: Size | Place | None = None
+    condition: Place | None = None
+    counter: Place | None = None
+    rounds: Place | None = None
+
+
+@record
+class Kept:
+    """A state of a `While`: where the first one is, and the first of two buffers for the others, in
+    turn. Its places are `Place("state", index)` and, in the body, `Place("next", index)`."""
+
+    index: int
+    start: Place
+    buffer: int
+
+
+@record
+class Carried:
+    """A size of a state: its symbol's name, its place among the dims (None: nobody asks for it),
+    what it is before the first round, and what it is after a round, in terms of the round."""
+
+    symbol: str
+    at: int | None
+    first: Size
+    after: Size
+
+
+@record
+class While:
+    """Run `body` while fewer rounds were run than the i64 at `limit` says, `condition` held before
+    the first and the bool at `again` after each. The program stops with code `number` + 1 where a
+    size is outside [0, MOST_MEASURED].
+
+    counter: where the round's number is stored (an i64) before each round; rounds: where how many
+    there were is stored at the end. named: as of `host_program`, for each round.
+    """
+
+    body: tuple[Step, ...]
+    limit: Place
+    condition: Place
+    again: Place
+    states: tuple[Kept, ...]
+    carried: tuple[Carried, ...]
+    counter: Place
+    rounds: Place
+    number: int
+    named: tuple[tuple[Var, Expr], ...] = ()
+
+
+@record
+class Renew:
+    """From here on, there are `nbytes` bytes at `Place("next", index)`."""
+
+    index: int
+    nbytes: Size
+
+
+@record
+class Measure:
+    """Let symbols be the i64 elements at `place`; the program stops with code `number` + 1 where
+    one is outside [0, MOST_MEASURED]. symbols: their places among the dims (None: nobody asks for
+    them), and their names."""
+
+    place: Place
+    symbols: tuple[tuple[int | None, str], ...]
+    number: int
+
+
+@record
+class Provide:
+    """From here on, buffer `index` has at least `nbytes` bytes, whose content is not defined."""
+
+    index: int
+    nbytes: Size
+
+
+@record
+class Require:
+    """The program stops with code `number` + 1 where `size` is negative or leaves i64."""
+
+    size: Size
+    number: int
+
+
+@record
+class Check:
+    """The program ends where one of `count` integers at `place`, `stride` elements apart, is not
+    from `least` to `most`. what: the operator that they are indices of, for the message."""
+
+    place: Place
+    of: DType
+    count: Size
+    stride: int
+    least: Size
+    most: Size
+    what: str
+
+
+Step = Check | Launch | Together | Branch | Repeat | While | Renew | Measure | Provide | Require
+MOST_MEASURED = 1 << 40
+
+
+def is_straight(steps: Sequence[Step]) -> bool:
+    """Does the program's own code visit no elements? Then it need not be optimised: what it does
+    between launches it does once."""
+    inside = [
+        s.then + s.other if isinstance(s, Branch) else s.body
+        for s in steps
+        if isinstance(s, Branch | Repeat | While)
+    ]
+    return not any(isinstance(s, Check) for s in steps) and all(map(is_straight, inside))
