@@ -22,7 +22,7 @@ from tests.schedule.programs import FAMILIES, Program
 from tilewright.ir import interp
 from tilewright.ir.expr import as_int
 from tilewright.ir.parse import parse_func
-from tilewright.ir.stmt import Func
+from tilewright.ir.stmt import For, Func
 from tilewright.ir.text import print_func
 from tilewright.ir.verify import verify
 from tilewright.schedule import Schedule, Trace, locate, replay
@@ -73,10 +73,9 @@ class Draw:
 
     def nest(self, shortest: int) -> list[str]:
         """Some neighbours in a perfect nest."""
-        path = locate.loop_path(self.func, self.loop())
-        chain = [path[-1]]
-        while isinstance(chain[-1].body, type(chain[0])):
-            chain.append(chain[-1].body)
+        chain = [locate.find_loop(self.func, self.loop())]
+        while isinstance(inner := chain[-1].body, For):
+            chain.append(inner)
         names = [f.name for f in chain][: self.number(2, 4)]
         if len(names) < shortest:
             raise ScheduleError("cannot draw", "the nest is too short")
@@ -199,6 +198,7 @@ SHAPING: dict[str, Callable[[Draw], tuple[Any, ...]]] = {
     "reindex": lambda d: d.touched(d.one(["reads", "writes"])),
     "set_scope": lambda d: (d.one(list(locate.buffers(d.func))), d.one(["global", "local"])),
     "storage_align": lambda d: (d.one(list(locate.buffers(d.func))), d.number(0, 2), 8),
+    "storage_gap": lambda d: (d.one(list(locate.buffers(d.func))), d.number(0, 2), 8),
     "double_buffer": lambda d: (d.block(),),
     "transform_layout": draw_transform_layout,
     "transform_block_layout": draw_transform_block_layout,
@@ -317,7 +317,7 @@ def run_one(
 
 def main() -> int:
     """Run many; the exit status is 1 if any mismatched."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=18)

@@ -7,30 +7,54 @@ from math import prod
 import pytest
 
 from tilewright import te
+from tilewright.arith.simplify import simplify
 from tilewright.graph.operator import OPERATORS
-from tilewright.ir.expr import as_int
-from tilewright.ir.stmt import Alloc
+from tilewright.ir.expr import Expr, as_int
+from tilewright.ir.stmt import Alloc, Buffer, Func
 from tilewright.ir.walk import visit
+from tilewright.lower.compact_buffers import compact_buffers
 from tilewright.lower.pipeline import lower
+from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions
+from tilewright.strategy.winograd import LINE
 from tilewright.target.target import target
 
 CPU = target("cpu")
+BLOCK = 8
+
+
+def scheduled(channels: int, height: Expr | int, width: Expr | int, threads: int = 1) -> Schedule:
+    """The default schedule of a convolution of `channels` to as many."""
+    groups = channels // BLOCK
+    image = te.placeholder((1, groups, height, width, BLOCK))
+    filters = te.placeholder((groups, 6, 6, groups, BLOCK, BLOCK))
+    define = OPERATORS["winograd_packed"].define
+    made = define(image, filters, pads=((1, 1), (1, 1)), dilations=(1, 1))
+    return default(te.func("conv", [image, filters], [made]), CPU, threads, strict=True)
+
+
+def buffers(func: Func) -> dict[str, Buffer]:
+    return {n.buffer.name: n.buffer for n in visit(func.body) if isinstance(n, Alloc)}
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_image_that_is_transformed_whole_is_padded_channel_by_channel(threads: int) -> None:
-    block, size = 8, 16
-    image = te.placeholder((1, 64, size, size, block))
-    filters = te.placeholder((64, 6, 6, 64, block, block))
-    define = OPERATORS["winograd_packed"].define
-    made = define(image, filters, pads=((1, 1), (1, 1)), dilations=(1, 1))
-    scheduled = default(te.func("conv", [image, filters], [made]), CPU, threads, strict=True)
-    assert decisions(scheduled)["image"] == "whole"
-    (pad,) = (
-        n.buffer
-        for n in visit(lower(scheduled.func, CPU).body)
-        if isinstance(n, Alloc) and n.buffer.name == "pad"
-    )
-    assert prod(as_int(d) or 0 for d in pad.shape) == (size + 2) ** 2 * block
+    size = 16
+    made = scheduled(512, size, size, threads)
+    assert decisions(made)["image"] == "whole"
+    pad = buffers(lower(made.func, CPU))["pad"]
+    assert prod(as_int(d) or 0 for d in pad.shape) == (size + 2) ** 2 * BLOCK
+
+
+@pytest.mark.parametrize("channels", [32, 512])  # whose image is transformed by runs, and whole
+@pytest.mark.parametrize("sizes", [(64, 64), ("h", 64), (64, "w"), ("h", "w")])
+def test_planes_are_an_odd_number_of_lines_apart(
+    sizes: tuple[int | str, ...], channels: int
+) -> None:
+    height, width = (te.var(n) if isinstance(n, str) else n for n in sizes)
+    made = scheduled(channels, height, width)
+    kept = buffers(compact_buffers(made.func))
+    for name, axis in (("spread", 2), ("product", 3)):
+        strides = kept[name].strides
+        assert strides and as_int(simplify(strides[axis] % (2 * LINE))) == LINE, name

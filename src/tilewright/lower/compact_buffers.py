@@ -16,7 +16,7 @@ from typing import Any
 from tilewright.arith.affine import Affine
 from tilewright.arith.interval import Ranges
 from tilewright.arith.region import cover, cover_region, union
-from tilewright.arith.simplify import Facts, loop_range
+from tilewright.arith.simplify import Facts, loop_range, simplify
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
@@ -365,7 +365,7 @@ def _strides(buffer: Buffer, shape: tuple[Expr, ...]) -> tuple[Expr, ...] | None
     made: list[Expr] = [buffer.strides[-1]]
     for d in range(len(shape) - 2, -1, -1):
         gap = buffer.strides[d] - buffer.shape[d + 1] * buffer.strides[d + 1]
-        made.insert(0, shape[d + 1] * made[0] + gap)
+        made.insert(0, simplify(shape[d + 1] * made[0] + gap))
     return tuple(made)
 
 

@@ -39,6 +39,7 @@ from tilewright.schedule.primitives.skip_zeros import skip_zeros
 from tilewright.schedule.primitives.software_pipeline import software_pipeline
 from tilewright.schedule.primitives.split import split
 from tilewright.schedule.primitives.storage_align import storage_align
+from tilewright.schedule.primitives.storage_gap import storage_gap
 from tilewright.schedule.primitives.tensorize import tensorize
 from tilewright.schedule.primitives.tile import tile
 from tilewright.schedule.primitives.transform_block_layout import transform_block_layout
@@ -165,6 +166,7 @@ class Schedule:
     software_pipeline = _method(software_pipeline)
     split = _method(split)
     storage_align = _method(storage_align)
+    storage_gap = _method(storage_gap)
     tensorize = _method(tensorize)
     tile = _method(tile)
     transform_block_layout = _method(transform_block_layout)

@@ -109,10 +109,11 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     vectorize(schedule, lane)
 
     (image,) = written(find(schedule, spread))
-    if known:
-        spaced(schedule, buffer.name, 3, count * block, run * block)
-        stored = prod(as_int(a.extent) or 1 for a in find(schedule, spread).axes[3:])
-        spaced(schedule, image.name, 2, stored, depth * run if inside else stored)
+    spaced(schedule, buffer.name, 3, run * block)
+    if inside:
+        spaced(schedule, image.name, 2, depth * run)
+    else:
+        schedule.storage_align(image.name, 2, 2 * LINE, LINE)
 
     at = innermost([n, tile]) if inside else ""
     _, own_i, own_j, own_c, own_t, own_b = (
@@ -248,15 +249,14 @@ def flat(schedule: Schedule, name: str, unrolled: tuple[str, ...], block: str, l
     vectorize(schedule, lane)
 
 
-def spaced(schedule: Schedule, buffer: str, axis: int, whole: int, kept: int) -> None:
-    """Let the planes along an axis of a buffer begin on cache sets of their own.
+def spaced(schedule: Schedule, buffer: str, axis: int, kept: int) -> None:
+    """Let the planes along an axis of a buffer, of which `kept` numbers are in use at a time, begin
+    on cache sets of their own.
 
     A tile touches one place in every plane; planes that lie a power of two apart would put all
-    those in one set. An odd number of cache lines between them puts no two there. A plane has
-    `whole` numbers now, and `kept` once the buffer is cut down to what is used.
+    those in one set. An odd number of cache lines between them puts no two there.
     """
-    gap = (LINE - kept) % (2 * LINE)
-    schedule.storage_align(buffer, axis, 2 * LINE, (whole + gap) % (2 * LINE))
+    schedule.storage_gap(buffer, axis, (LINE - kept) % (2 * LINE))
 
 
 def run_of_tiles(count: int, across: int, most: int) -> int:

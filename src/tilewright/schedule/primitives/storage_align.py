@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.ir.expr import Expr, as_int, const
+from tilewright.arith.simplify import simplify
+from tilewright.ir.expr import Expr, const, maximum
 from tilewright.ir.stmt import Func
-from tilewright.schedule.locate import alloc_path, find_buffer, need, primitive, refuse
+from tilewright.schedule.locate import alloc_path, find_buffer, need, primitive
 from tilewright.schedule.primitives.set_scope import with_buffer
 
 
@@ -38,7 +39,6 @@ def storage_align(func: Func, buffer: str, axis: int, factor: int, offset: int =
         P1  the buffer is an intermediate
         P2  the dimension is one of the buffer's, not the last
         P3  factor ≥ 1 and 0 ≤ offset < factor
-        P4  the shape inside the dimension is constant
     """
     old = find_buffer(func, buffer)
     remedy = "copy it first: s.cache_read or s.cache_write"
@@ -50,15 +50,8 @@ def storage_align(func: Func, buffer: str, axis: int, factor: int, offset: int =
     need("P3", sane, func, buffer, "the factor and offset are no remainder class", "as in 32, 1")
     strides: list[Expr] = [const(1)]
     for d in range(old.rank - 2, -1, -1):
-        step, extent = as_int(strides[0]), as_int(old.shape[d + 1])
-        told = None if old.strides is None else as_int(old.strides[d])
-        if d < axis:
-            strides.insert(0, old.shape[d + 1] * strides[0])
-            continue
-        if step is None or extent is None:
-            why = f"dimension {d + 1} of '{buffer}' is not constant"
-            raise refuse("P4", func, buffer, why, "align a dimension with constants inside")
-        least = step * extent if told is None else max(told, step * extent)
-        strides.insert(0, const(least + (offset - least) % factor if d == axis else least))
-    made = old.replace(strides=tuple(strides))
-    return with_buffer(func, old, made)
+        least = old.shape[d + 1] * strides[0]
+        if old.strides is not None:
+            least = maximum(least, old.strides[d])
+        strides.insert(0, simplify(least + (offset - least) % factor if d == axis else least))
+    return with_buffer(func, old, old.replace(strides=tuple(strides)))
