@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilewright import te
 from tilewright.graph import sizes
+from tilewright.ir.expr import Var, as_int
 from tilewright.ir.stmt import For, Func
 from tilewright.ir.walk import blocks, visit
 from tilewright.strategy.select import default
-from tilewright.strategy.work import flops, is_worth_a_region, spare_time, touched
+from tilewright.strategy.work import (
+    flops,
+    is_worth_a_region,
+    spare_time,
+    spare_times,
+    touched,
+)
 from tilewright.target.target import target
 
 
 def counts(func: Func, **given: int) -> dict[str, int]:
     """Elements touched by the parameters' names, with these sizes."""
-    values = {p: given[p.name] for p in func.params if p.name in given}
+    values = {p: given[p.name] for p in func.params if isinstance(p, Var) and p.name in given}
     return {b.name: sizes.at(sizes.size(n), values) for b, n in touched(func).items()}
 
 
@@ -77,9 +86,11 @@ def test_a_multiply_add_is_cheaper_than_a_result():
     n, k = te.var("n"), te.reduce_axis(64, "k")
     A, B = te.placeholder((n, 64), name="A"), te.placeholder((64, 64), name="B")
 
-    def product(attrs: dict[str, object]) -> Func:
+    def product(attrs: Mapping[str, object]) -> Func:
         body = te.sum
-        C = te.compute((n, 64), lambda i, j: body(A[i, k] * B[k, j], k), name="C", attrs=attrs)
+        C = te.compute(
+            (n, 64), lambda i, j: body(A[i, k] * B[k, j], k), name="C", attrs=dict(attrs)
+        )
         return te.func("matmul", [A, B], [C])
 
     found = [spare_time(product(attrs), target("cpu")) for attrs in ({}, {"role": "matmul"})]
@@ -98,6 +109,29 @@ def test_one_row_waits_for_its_weights():
     assert sizes.at(spare, {n: 1}) > 0
 
 
+def test_each_launch_counts_for_itself():
+    """The padded copy of a few rows is no product, and what a launch keeps is its own."""
+    n, k = te.var("n"), te.reduce_axis(128, "k")
+    A, B = te.placeholder((n, 128), name="A"), te.placeholder((128, 512), name="B")
+    pad = te.compute((n, 128), lambda i, j: A[i, j] + 1.0, name="pad")
+    C = te.compute(
+        (n, 512), lambda i, j: te.sum(pad[i, k] * B[k, j], k), name="C", attrs={"role": "matmul"}
+    )
+    D = te.compute((n, 512), lambda i, j: C[i, j] * 2.0, name="D")
+    func = te.func("padded", [A, B], [D])
+    launches = [{"A", "pad"}, {"pad", "B", "D"}, {"D"}]
+    copy, product, nothing = (
+        sizes.at(sizes.size(spare), {n: 1}) for spare in spare_times(func, target("cpu"), launches)
+    )
+    assert (
+        copy
+        < 0
+        < product
+        < nothing
+        == sizes.at(sizes.size(spare_time(func, target("cpu"))), {n: 1})
+    )
+
+
 def test_whole_planes_have_several_vectors_in_flight_and_single_rows_one():
     """Of open sizes a plane is likely long; of a row most would be what is left over."""
     h, w = te.var("h"), te.var("w")
@@ -105,7 +139,7 @@ def test_whole_planes_have_several_vectors_in_flight_and_single_rows_one():
 
     def flight(func: Func) -> list[int]:
         loops = [n for n in visit(default(func, machine, 1).func.body) if isinstance(n, For)]
-        return [int(n.extent.value) for n in loops if n.kind == "unroll"]
+        return [as_int(n.extent) or 0 for n in loops if n.kind == "unroll"]
 
     assert flight(doubled(8, h, w)) == [4]
     assert flight(doubled(w)) == []

@@ -28,6 +28,7 @@ from tilewright.codegen.host_steps import (
     Provide,
     Renew,
     Require,
+    Size,
     Step,
     Together,
     While,
@@ -51,7 +52,7 @@ from tilewright.ir.stmt import Func
 from tilewright.ir.walk import substitute
 from tilewright.runtime import abi
 from tilewright.runtime.tensor import pack
-from tilewright.strategy.work import flops, spare_time, touched
+from tilewright.strategy.work import flops, spare_times, touched
 from tilewright.support.ahead import made_ahead
 from tilewright.support.record import record
 from tilewright.target.target import Target
@@ -486,16 +487,18 @@ def _launches(
     elif kernel.workspace:
         places.update(_row(kernel, place.in_arena(plan.workspaces[group.name].at), own))
     some = own.get(SOME, _some_elements(group.outputs, place.measured))
-    spare: Expr | int = 0
+    spare: list[Expr] = []
     if any(isinstance(p, Var) for p in func.params):
-        spare = sizes.size(substitute(sizes.size(spare_time(func, code.machine)), own))
+        spare = spare_times(func, code.machine, [e.buffers for e in kernel.entries])
     for n, entry in enumerate(kernel.entries):
         buffers = tuple(places[b] for b in entry.buffers)
         symbols = tuple(own.get(Var(s), Var(s)) for s in entry.symbols)
         extent = substitute(expr(entry.extent, i64), own)
         if some is not None:
             extent = sizes.size(extent * some)
-        shared = 0 if as_int(extent) == 1 else spare
+        shared: Size = 0
+        if spare and as_int(extent) != 1:
+            shared = sizes.size(substitute(sizes.size(spare[n]), own))
         yield Launch(number, entry.symbol, extent, buffers, symbols, n > 0, shared)
 
 

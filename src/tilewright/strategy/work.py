@@ -3,7 +3,7 @@ blocks, and whether it is worth the start of a parallel region."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 
 from tilewright.ir.expr import Binary, Const, Expr, Load, Unary, Var, as_int, const, minimum
@@ -75,11 +75,13 @@ def is_worth_a_region(found: Iterable[Block], target: Target) -> bool:
     return size >= target.costs.region * BYTES_PER_CYCLE
 
 
-def spare_time(func: Func, target: Target) -> Expr:
+def spare_time(func: Func, target: Target, found: Iterable[Block] | None = None) -> Expr:
     """About how much longer (in 1 / FINE of a cycle) than a parallel region to start a function in
-    stage "blocks" takes on one thread: below zero it is not worth one. Products read weights."""
+    stage "blocks" takes on one thread, or some of its blocks: below zero it is not worth one.
+    Products read weights."""
+    found = [*(blocks(func.body) if found is None else found)]
     counts: dict[tuple[Expr, ...], float] = {}
-    for block in blocks(func.body):
+    for block in found:
         extents = tuple(axis.extent for axis in block.axes)
         known = prod(e.value for e in extents if isinstance(e, Const))
         if role(block) in PRODUCTS:
@@ -88,7 +90,7 @@ def spare_time(func: Func, target: Target) -> Expr:
             each = bytes_made(block) / BYTES_PER_CYCLE
         unknown = tuple(e for e in extents if not isinstance(e, Const))
         counts[unknown] = counts.get(unknown, 0.0) + known * each
-    if any(role(block) in PRODUCTS for block in blocks(func.body)):  # few rows wait for weights
+    if any(role(block) in PRODUCTS for block in found):  # few rows wait for weights
         fixed = [
             prod(filter(None, n)) * b.dtype.bits // 8
             for b in func.buffers
@@ -99,6 +101,22 @@ def spare_time(func: Func, target: Target) -> Expr:
     for extents, cycles in counts.items():
         total = total + _product(extents, max(1, round(FINE * cycles)))
     return total
+
+
+def spare_times(func: Func, target: Target, launches: Sequence[Collection[str]]) -> list[Expr]:
+    """`spare_time` of each launch of a function, told by the names of the buffers it touches: the
+    padded copy of an image is no product. Of one that makes nothing first it is that of all."""
+    made: list[list[Block]] = [[] for _ in launches]
+    inside: list[Block] = []  # a launch, which keeps what they make for itself
+    for block in blocks(func.body):
+        inside.append(block)
+        stored = {s.buffer.name for s in stores(block.body)}
+        for n, names in enumerate(launches):
+            if not stored.isdisjoint(names):
+                made[n] += inside
+                inside = []
+                break
+    return [spare_time(func, target, found or None) for found in made]
 
 
 def _places(indices: tuple[Expr, ...], extents: Mapping[Var, Expr]) -> Expr:
