@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.driver.compile import compile_observed
-from tilewright.graph import Builder, evaluate, parse
+from tilewright.graph import Builder, evaluate, parse, sizes
 from tilewright.graph.builder import without_dead
 from tilewright.graph.passes.pipeline import optimise
 from tilewright.ir.expr import Var
@@ -62,6 +62,39 @@ def test_it_stays_where_only_its_sizes_are_asked_for() -> None:
     assert last in graph.outputs
 
 
+ROWS = """\
+def body(t: i64[()], h: f32[2], x: f32[n]):
+    on: bool[()] = equal(t, t)
+    at: f32[()] = gather(x, t)
+    new: f32[2] = add(h, at)
+    row: f32[2] = mul(new, new)
+    return {'on': on, 'new': new, 'row': row}
+"""
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_rows_stand_one_after_the_other(reverse: bool) -> None:
+    build, n = Builder("g"), Var("n")
+    x, h = build.input("x", "f32", (n,)), build.input("h", "f32", (2,))
+    limit = build.emit("size_values", values=(n,), shape=(), of="i64")
+    _, last, rows = build.emit(
+        "while_loop", limit, build.constant(np.asarray(True)), h, x,
+        body=ROWS, states=1, symbols=(), length=n, reverse=reverse,
+    )  # fmt: skip
+    assert rows.shape == (n, sizes.size(2))
+    total = build.emit("reduce_sum", rows, axes=(0,), keepdims=False)
+    graph = build.finish({"rows": rows, "last": last, "total": total})
+    assert parse(str(graph)) == graph
+    run = compile_observed(graph, cache=False)
+    for count in (0, 1, 5):
+        given = np.arange(count, dtype=np.float32) + 1, np.array([0, 1], np.float32)
+        sums = given[1] + np.cumsum(given[0])[:, None]
+        want = [(sums**2)[:: -1 if reverse else 1], [given[1], *sums][-1], (sums**2).sum(0)]
+        for made in (evaluate(graph, given), run(*given)):
+            for a, b in zip(made, want, strict=True):
+                np.testing.assert_allclose(a, b)
+
+
 @pytest.mark.parametrize(
     "body, why",
     [
@@ -72,6 +105,8 @@ def test_it_stays_where_only_its_sizes_are_asked_for() -> None:
         (DOUBLED
          .replace("by: f32[n]", "by: f64[n]").replace("sum: f32", "sum: f64")
          .replace("mul(twice, sum)", "mul(twice, twice)"), "inputs are not those of its body"),
+        (DOUBLED
+         .replace("'more': more", "'more': more, 'row': sum"), "other values than it has states"),
     ],
 )  # fmt: skip
 def test_what_it_needs_of_its_body(body: str, why: str) -> None:

@@ -43,6 +43,7 @@ from tilewright.graph import sizes
 from tilewright.graph.graph import Constant, Graph, Node, Value, binds
 from tilewright.graph.group import FusedGraph, FusedGroup
 from tilewright.graph.ops.loop import body_of
+from tilewright.graph.ops.while_loop import states_of
 from tilewright.graph.passes.demand import Demand
 from tilewright.graph.passes.plan_memory import MemoryPlan, is_measured
 from tilewright.graph.requirements import required_by, sizes_of_values
@@ -207,7 +208,8 @@ class _Places:
             self.counter, self.again, self.arena = (
                 Place("buffer", self.take("buffers", 1)) for _ in range(3)
             )
-            values = (*loop.outputs[1:], *loop.inputs[2 + loop["states"] :])
+            self.turn = Var(f"round.{self.counter.index}")  # no symbol's name has a dot
+            values = (*states_of(loop)[1:], *loop.inputs[2 + loop["states"] :])
             self.given = dict(zip(body_of(loop["body"]).inputs[1:], values, strict=True))
         groups = [g for g in fused.groups if not g.is_view and not g.is_loop]
         read = [v for g in groups for v in g.inputs] + [*_read_by_host(fused)]
@@ -257,10 +259,22 @@ class _Places:
         if self.around is not None and self.loop is not None:
             if not index:
                 return self.again
-            return Place("next", self.around(self.loop.outputs[index]).index)
+            result = self.around(self.loop.outputs[index])
+            if not self.is_row(value):
+                return Place("next", result.index)
+            row = self.loop["length"] - 1 - self.turn if self.loop["reverse"] else self.turn
+            offset = sizes.size(result.offset + row * self.graph.outputs[index].nbytes)
+            return Place(result.space, result.index, offset)
         if found.space == "output" and is_measured(self.graph.outputs[index], self.measured):
             return Place("buffer", index=index)  # allocated once its size is known
         return Place(found.space, index=index)
+
+    def is_row(self, value: Value) -> bool:
+        """Is it one of the rows that the rounds of a loop give, for which there is room?"""
+        found = self.plan.places[value]
+        if self.loop is None or found.space != "output":
+            return False
+        return sizes.at(found.at, {}) >= len(states_of(self.loop))
 
     def in_arena(self, offset: Expr) -> Place:
         if self.around is None:
@@ -270,6 +284,8 @@ class _Places:
     def room(self, value: Value, nbytes: Expr) -> Provide | Renew | None:
         """The step that makes room for a value, if it has none yet."""
         at = self(value)
+        if self.is_row(value):
+            return None
         if at.space == "next":
             return Renew(at.index, nbytes)
         if at.space == "buffer" and self.plan.places[value].space != "arena":
@@ -364,6 +380,10 @@ def _steps(place: _Places, program: _Program, around: Mapping[Var, int]) -> list
                     always_needed.add(size)
         if group.is_loop:
             add(Provide(place.bodies[group.name].counter.index, sizes.size(8)))
+            for stack in group.outputs[len(states_of(group.anchor)) :]:
+                room = place.room(stack, stack.nbytes)
+                if room is not None:
+                    add(room)
             add(_while(group.anchor, place.bodies[group.name], program, most))
             bound(binds(group.anchor))
             continue
@@ -409,7 +429,7 @@ def _while(loop: Node, body: _Places, program: _Program, most: Mapping[Var, int]
     after = body.graph.outputs
     kept: list[Kept] = []
     carried: dict[str, Carried] = {}
-    for n, state in enumerate(loop.outputs[1:]):
+    for n, state in enumerate(states_of(loop)[1:]):
         index = around(state).index
         turn = around.turns + 2 * (index - around.first_state)
         kept.append(Kept(index, around(first[n]), turn))
@@ -418,6 +438,9 @@ def _while(loop: Node, body: _Places, program: _Program, most: Mapping[Var, int]
                 at = _among_dims(size.name, around, program)
                 ends = first[n].shape[d], after[1 + n].shape[d]
                 carried[size.name] = Carried(size.name, at, *ends)
+    if len(states_of(loop)) < len(loop.outputs):
+        turn = body.turn.name
+        carried[turn] = Carried(turn, None, 0, sizes.size(body.turn + 1))
     number = len(program.tells)
     program.tells.append(f"the sizes of the states of the loop '{loop.name}'")
     inside = {**most, **dict.fromkeys(map(Var, binds(loop)), MOST_MEASURED)}

@@ -61,6 +61,7 @@ def _rounds(
     body, count = body_of(node["body"]), node["states"]
     limit, going, *values = arrays
     now, captured, rounds = values[:count], values[count:], 0
+    stacks: list[list[np.ndarray]] = [[] for _ in node.outputs[1 + count :]]
 
     def bind_sizes() -> None:
         for value, array in zip(body.inputs[1:], now, strict=False):
@@ -68,13 +69,21 @@ def _rounds(
                 if isinstance(s, Var) and s.name in node["symbols"]:
                     symbols[s] = n
 
+    def stacked(value: Value, rows: list[np.ndarray]) -> np.ndarray:
+        shape = tuple(sizes.at(s, symbols) for s in value.shape)
+        of = np.dtype(np.float64) if precise and value.dtype.is_float else value.dtype.numpy
+        return np.reshape(np.array(rows, of), shape)
+
     bind_sizes()
     while going and rounds < limit:
         held = dict(zip(body.inputs, (np.asarray(rounds), *now, *captured), strict=True))
-        going, *now = _run(body, held, dict(symbols), precise)
+        going, *made = _run(body, held, dict(symbols), precise)
+        now = made[:count]
+        for rows, row in zip(stacks, made[count:], strict=True):
+            rows.insert(0 if node["reverse"] else rounds, row)
         rounds += 1
         bind_sizes()
-    return [np.array([rounds]), *now]
+    return [np.array([rounds]), *now, *map(stacked, node.outputs[1 + count :], stacks)]
 
 
 def apply(

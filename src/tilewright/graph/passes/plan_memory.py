@@ -23,6 +23,7 @@ from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.graph.group import FusedGraph, FusedGroup
 from tilewright.graph.operator import BROADCAST, OPERATORS
+from tilewright.graph.ops.while_loop import states_of
 from tilewright.ir.expr import Expr, Var, as_int, maximum
 from tilewright.support.node import Node as Tree
 from tilewright.support.node import node
@@ -132,7 +133,7 @@ def plan_memory(
         assert base not in places, f"output {value!r} shares memory; run separate_outputs first"
         places[base] = Place("output", sizes.size(n))
     loops = [g for g in fused.groups if g.is_loop]
-    states = [v for g in loops for v in g.outputs[1:]]
+    states = [v for g in loops for v in states_of(g.anchor)[1:]]
     places.update((v, Place("state", sizes.size(n))) for n, v in enumerate(states))
     pieces, of_value, of_group = _pieces(fused, bases, places, workspace or {}, scale)
     live = _largest_live_set(pieces, len(fused.groups))
@@ -219,7 +220,8 @@ def _lives(fused: FusedGraph, bases: Mapping[Value, Value]) -> dict[Value, int]:
         for value in (*group.inputs, *group.outputs, *(v for v, _ in group.demand)):
             last[bases.get(value, value)] = team[-1]
     for group in reversed([g for g in fused.groups if g.is_loop]):
-        for first, state in zip(group.anchor.inputs[2:], group.outputs[1:], strict=False):
+        states = states_of(group.anchor)[1:]
+        for first, state in zip(group.anchor.inputs[2:], states, strict=False):
             base = bases.get(first, first)
             last[base] = max(last[base], last[state])
     return last

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tilewright.graph.builder import Edit
 from tilewright.graph.graph import Graph, Value
 from tilewright.graph.operator import OPERATORS
+from tilewright.graph.ops.while_loop import states_of
 
 
 def separate_outputs(graph: Graph) -> Graph:
@@ -28,7 +29,7 @@ def separate_outputs(graph: Graph) -> Graph:
     for n, value in enumerate(outputs):
         root = base(value)
         maker = made_by.get(root)
-        if maker is not None and maker.op != "while_loop" and root not in taken:
+        if maker is not None and root not in states_of(maker) and root not in taken:
             taken.add(root)
             continue
         if edit is None:
