@@ -380,8 +380,9 @@ def kernel_jobs(
     job for all groups of one function: the number of a function is that of its job. `found` is told
     of each job as soon as it is there."""
     parts = [
-        (g, part.graph.measured)
+        (g, measured)
         for part in fused.parts()
+        for measured in [part.graph.measured]
         for g in part.groups
         if not g.is_view and not g.is_loop
     ]

@@ -61,18 +61,19 @@ def visit(root: Node) -> Iterator[Node]:
 
 
 def distinct(roots: Iterable[Node]) -> Iterator[Node]:
-    """Every node below and including `roots`, parents first, in the order of first appearance: one
-    that stands in several places comes once, and what is below it."""
+    """Every node below and including `roots` but plain expressions (`Expr.is_plain`), parents
+    first, in the order of first appearance: one that stands in several places comes once, and what
+    is below it."""
     stack: list[Any] = [*roots][::-1]
     seen: set[int] = set()
     while stack:
         current = stack.pop()
-        if id(current) in seen:
+        kind = current.__class__
+        if kind in _LEAVES or id(current) in seen or (kind is Binary and current.is_plain):
             continue
         seen.add(id(current))
         yield current
-        if current.__class__ not in _LEAVES:
-            stack.extend(current.children()[::-1])
+        stack += current.children()[::-1]
 
 
 def rewrite(root: N, kinds: tuple[type[Node], ...], change: Callable[[Any], Any]) -> N:

@@ -13,7 +13,7 @@ from typing import Any
 from tilewright.arith.simplify import Facts
 from tilewright.ir.expr import Binary, Const, Expr, Load, Var, const
 from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, For, Func, Let, Region, Stmt, Store, seq
-from tilewright.ir.walk import distinct, free_vars, fresh, refold, visit
+from tilewright.ir.walk import distinct, free_vars, fresh, reads, refold, visit
 from tilewright.support.errors import CompileError
 from tilewright.support.recursion import recursive
 from tilewright.te.reduce import Reduce, identity_of
@@ -308,7 +308,7 @@ def _regions(body: Stmt, skip: set[Buffer]) -> tuple[Region, ...]:
     found: dict[Region, None] = {}
     for n in distinct([body]):
         if isinstance(n, Load) and n.buffer not in skip:
-            gathers = any(isinstance(m, Load) for i in n.indices for m in visit(i))
+            gathers = any(reads(i) for i in n.indices)
             one = (const(1),) * n.buffer.rank
             found[_whole(n.buffer) if gathers else Region(n.buffer, n.indices, one)] = None
     whole = {

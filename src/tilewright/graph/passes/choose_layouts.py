@@ -240,8 +240,9 @@ class _Layouts(PackedValues):
         known = Facts(dict.fromkeys(free_vars(size), (0, None)))
         low, high = known.bounds(known.affine(size))
         of_one = len([m for m in sizes.monomials(size) if m]) == 1 == len(sizes.factors(size))
-        given = set(self.graph.measured).isdisjoint(free_vars(size))
-        return low > -TAPS or (of_one and given and high == inf)
+        if low > -TAPS:
+            return True
+        return of_one and high == inf and set(self.graph.measured).isdisjoint(free_vars(size))
 
     def across(self, node: Node, packing: Packing) -> bool:
         """Whether tiles of a convolution's result had better span rows of the image."""
