@@ -313,6 +313,26 @@ def test_a_fused_loop_knows_each_edge() -> None:
     assert {print_expr(c) for c in inner} == {"i < 2", "l < 6"}
 
 
+def test_a_loop_that_stops_sooner_near_an_end_is_known_to_be_no_longer() -> None:
+    text = """
+def phases(A: f32[n, 16, 64], B: f32[n, 16, 64], n: i64):
+    for o in serial(0, (n + 7) // 8):
+        for i in serial(0, 32):
+            for r in serial(0, 4):
+                for c in unroll(0, 8):
+                    for u in vectorize(0, 8):
+                        if o * 8 + r * 2 + i // 16 < n:
+                            B[o * 8 + r * 2 + i // 16, i % 16, c * 8 + u] = A[n - 1, i % 16, u]
+"""
+    func = parse_func(text)
+    made = partition_loops(lower_blocks(func))
+    same_meaning(func, made, n=13)
+    loops = [n for n in visit(made) if isinstance(n, For) and n.var.name == "r"]
+    known = Facts({Var("n"): (0, None)})
+    assert any(as_int(loop.stop) is None for loop in loops)
+    assert all(known.bounds(known.affine(loop.stop))[1] == 4 for loop in loops)
+
+
 def test_many_edges_share_a_branch_where_copies_cost_too_much() -> None:
     made = partitioned(
         EDGES.replace("unroll(0, 8)", "unroll(0, 128)").replace("14", "200").replace("* 8", "* 128")

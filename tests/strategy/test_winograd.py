@@ -10,8 +10,8 @@ from tilewright import te
 from tilewright.arith.simplify import simplify
 from tilewright.graph.operator import OPERATORS
 from tilewright.ir.expr import Expr, as_int
-from tilewright.ir.stmt import Alloc, Buffer, Func
-from tilewright.ir.walk import visit
+from tilewright.ir.stmt import Alloc, Buffer, Func, Store
+from tilewright.ir.walk import loads, visit
 from tilewright.lower.compact_buffers import compact_buffers
 from tilewright.lower.pipeline import lower
 from tilewright.schedule.schedule import Schedule
@@ -58,3 +58,32 @@ def test_planes_are_an_odd_number_of_lines_apart(
     for name, axis in (("spread", 2), ("product", 3)):
         strides = kept[name].strides
         assert strides and as_int(simplify(strides[axis] % (2 * LINE))) == LINE, name
+
+
+@pytest.mark.parametrize("channels", [32, 512])
+@pytest.mark.parametrize("height", [400, "h"])
+def test_tiles_of_a_row_share_the_first_half_of_their_transform(
+    height: int | str, channels: int
+) -> None:
+    width = 64
+    made = scheduled(channels, te.var(height) if isinstance(height, str) else height, width)
+    half = buffers(compact_buffers(made.func))["half"]
+    *_, columns, _ = half.shape
+    assert as_int(columns) == width + 2
+
+
+def test_the_rows_of_a_dilated_open_tile_are_read_at_plain_places() -> None:
+    """A leaky ReLU reads them twice, and both times by the same index."""
+    image = te.placeholder((1, 4, te.var("h"), 64, BLOCK))
+    filters = te.placeholder((8, 6, 6, 4, BLOCK, BLOCK))
+    define = OPERATORS["winograd_packed"].define
+    conv = define(image, filters, pads=((1, 1), (1, 1)), dilations=(2, 1))
+    leaky = te.compute(
+        conv.shape, lambda *at: te.select(conv[at] < 0.0, conv[at] * 0.1, conv[at]), name="leaky"
+    )
+    made = lower(default(te.func("conv", [image, filters], [leaky]), CPU, 1, strict=True).func, CPU)
+    stores = [s for s in visit(made.body) if isinstance(s, Store) and s.buffer.name == "leaky"]
+    assert stores
+    for store in stores:
+        places = {n for n in loads(store.value) if n.buffer.name.startswith("gathered")}
+        assert len(places) == 6

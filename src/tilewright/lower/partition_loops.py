@@ -253,7 +253,11 @@ class _Partition:
         left = [{g.cond for g in self.guards(p)} for p in (body, one.body, two.body)]
         if not left[0] <= left[1] & left[2]:
             return None
-        stop = one.stop if one.stop == two.stop else Select(cond, one.stop, two.stop)
+        stop = one.stop
+        if one.stop != two.stop:
+            stop = Select(cond, one.stop, two.stop)
+            if self.params:  # say what follows of no side by itself, for indices inside to be plain
+                stop = minimum(stop, s.stop)
         loop = s.replace(stop=stop, body=body)
         return seq(loop, *(If(c, seq(*rest)) for c, _, rest in sides if rest))
 

@@ -34,6 +34,7 @@ from tilewright.strategy.loops import (
     fuse,
     innermost,
     parallel,
+    present,
     reorder,
     split,
     unroll,
@@ -44,7 +45,7 @@ from tilewright.strategy.registers import decide_tile, fill_registers, multiples
 from tilewright.strategy.tiles import Weights, register_tile, tiled_cycles
 from tilewright.target.target import Target
 
-OPEN = 14  # tiles along each side of an open image
+OPEN = 14  # tiles along each side of an open image, if it has no more along the other
 LINE = 16  # numbers in a cache line
 AFAR = 2  # how much dearer an image is that other threads made, each a part of it
 EVEN = 1.1  # of its share: what a thread may have to do
@@ -60,21 +61,22 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     axes = find(schedule, product).axes
     images, groups, edge, _, count, block = (as_int(a.extent) or 1 for a in axes[:6])
     known = as_int(axes[4].extent) is not None
-    count = count if known else OPEN * OPEN
     depth = prod(as_int(a.extent) or 1 for a in axes[6:])
     across, dy, dx = (annotation(find(schedule, product), k, 1) for k in ("across", "dy", "dx"))
     plane = annotation(find(schedule, product), "plane", 0)
+    if not known:
+        count = max(OPEN, OPEN * OPEN // (across or OPEN)) * (across or OPEN)
     lanes = min(target.lanes(32), block)
     wide = block // lanes
     inside, run, rows, vectors = decide_runs(
         schedule,
         target,
         threads,
-        (images, count, across),
+        (images, count, across or 1),
         (groups, wide, lanes),
         edge,
         depth,
-        known,
+        across > 0,
         ("whole",) if plane else ("run", "whole"),
     )
     if inside and "pad" in named:
@@ -120,22 +122,25 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
         compute_inside(schedule, spread, at) if at else by_axis(schedule, spread)
     )
     own_z, own_t = split(schedule, own_t, plane) if plane else ("", own_t)
-    if not known:
-        for loop in (own_t, in_run):
+    row = ""
+    if not (known or plane):
+        if across and (run > across or not inside):
+            row, own_t = split(schedule, own_t, across)
+        for loop in present((row or own_t, in_run)):
             schedule.annotate(loop, BOUNDED, True)
-    reorder(schedule, own_c, own_z, own_t, own_i, own_j)
+    reorder(schedule, own_c, own_z, row, own_t, own_i, own_j)
     flat(schedule, spread, (own_i, own_j), own_b, lanes)
-    around = innermost([*((n, tile) if inside else ()), own_c, own_z, "" if known else own_t])
+    around = innermost([*((n, tile) if inside else ()), own_c, own_z, row if across else own_t])
     *_, own_y, own_i, own_x, own_b = compute_inside(schedule, half, around)
     reorder(schedule, own_y, own_x, own_i)
-    flat(schedule, half, (own_i,) if known else (own_x, own_i), own_b, lanes)
+    flat(schedule, half, (own_i,) if across else (own_x, own_i), own_b, lanes)
     if not inside and "pad" in named:
-        *_, own_x, own_b = compute_inside(schedule, named["pad"], innermost([own_c, own_z]))
+        *_, own_x, own_b = compute_inside(schedule, named["pad"], innermost([own_c, own_z, row]))
         columns = divisors(extent(schedule, own_x), COLUMNS)[-1]
         flat(schedule, named["pad"], tuple(split(schedule, own_x, columns)[1:]), own_b, lanes)
     if threads > 1:
         if not inside:
-            whole = [by_axis(schedule, spread)[0], own_c, own_z]
+            whole = [by_axis(schedule, spread)[0], own_c, own_z or row]
             parallel(schedule, whole, threads, "image.parallel")
         parallel(schedule, [n, tile] if inside else order, threads)
 
@@ -164,8 +169,8 @@ def decide_runs(
     tiles in a run ("tiles"), and the register tile.
 
     tiles: images, tiles of one, tiles across; channels: groups of them, vectors of a group, lanes;
-    depth: channels of the image. known: is the number of tiles; else a run may end inside a row of
-    them. ways: what "image" may be.
+    depth: channels of the image. known: is the number of tiles across; else a run may end anywhere
+    in a row of them. ways: what "image" may be.
     """
     (images, count, across), (groups, wide, lanes) = tiles, channels
     registers = target.vector_registers

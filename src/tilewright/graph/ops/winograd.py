@@ -204,10 +204,11 @@ def winograd_packed(
         sizes.size(count * m + reach * step - size - before)
         for count, step, size, before in ((high, dy, height, top), (wide, dx, width, left))
     )
-    image = padded_image(x, (*around, (top, bottom), (left, right)))
+    whole: Any = (*around, (top, bottom), (left, right))  # numbers, or of open sizes
+    image = padded_image(x, whole)
     plane = high * wide  # tiles of it; tile t of plane z is number z * plane + t
     half = _half(image, d, (high, wide), (dy, dx))
-    by_tile = is_open((high, wide))
+    by_tile = is_by_tile(deep, (high, wide))
 
     def element(n: Expr, i: Expr, j: Expr, c: Expr, t: Expr, b: Expr) -> Expr:
         z = (t // plane,) if deep else ()
@@ -227,7 +228,7 @@ def winograd_packed(
     taps = [te.reduce_axis(size, "rz") for size in planes]
     count = sizes.product((*results, plane))
     ahead = [r * (plane * step) for r, step in zip(taps, apart, strict=True)]
-    given = {"across": as_int(wide) or 1, "dy": dy, "dx": dx}
+    given = {"across": 0 if by_tile else as_int(wide), "dy": dy, "dx": dx}
     if deep:
         given["plane"] = as_int(plane) or 0
     product = te.compute(
@@ -259,17 +260,18 @@ def winograd_packed(
     return te.compute(shape, lambda n, o, y, x, b: pixel(n, o, y, x, b), **names)
 
 
-def is_open(counts: Sequence[Expr | int]) -> bool:
-    """Is it the run that finds out how many rows and columns of tiles there are? A run of them may
-    then end anywhere in a row."""
-    return any(as_int(count) is None for count in counts)
+def is_by_tile(deep: Sequence[Any], counts: tuple[Any, Any]) -> bool:
+    """Is it the run that finds out how many tiles there are across? A run of them may then end
+    anywhere in a row. (Planes of open height are taken so too.)"""
+    high, wide = map(as_int, counts)
+    return wide is None or (bool(deep) and high is None)
 
 
 def _half(
     image: te.Tensor, d: Matrix, counts: tuple[Any, Any], dilations: tuple[int, int]
 ) -> te.Tensor:
     """The image transformed along its columns: rows of tiles (neighbours share what they read), or
-    tile by tile where their counts are open."""
+    tile by tile."""
     n, inner, *deep, _, _, cb = image.shape
     (high, wide), (dy, dx), a, m = counts, dilations, len(d), len(d) - TAPS + 1
 
@@ -282,7 +284,7 @@ def _half(
         *z, t, i, x, b = at
         return _row(d, i, lambda k: image[(n, c, *z, _pixel(t, k, m, dy), x, b)])
 
-    by_tile = is_open(counts)
+    by_tile = is_by_tile(deep, counts)
     own = (high * wide, a, a) if by_tile else (high, a, wide * m + (TAPS - 1) * dx)
     return te.compute(
         (n, inner, *deep, *own, cb),
