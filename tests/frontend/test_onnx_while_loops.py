@@ -181,6 +181,28 @@ def test_a_scan_whose_steps_sort(back: int) -> None:
     imports = [helper.make_opsetid("", 19)]
     proto = helper.make_model(graph, opset_imports=imports, ir_version=9)
     agree(proto, *((f(2), f(t, 5)) for t in (1, 2, 7)))
+    assert states_of(proto) == 1
+
+
+def states_of(proto: Any) -> int:
+    """How many states its loop has, with the rows that grow from round to round."""
+    (node,) = [n for n in import_onnx(proto).nodes if n.op == "while_loop"]
+    return node["states"]
+
+
+def test_rows_are_written_where_they_stay_if_it_is_known_how_many_there_are() -> None:
+    """Where a condition may end the loop, they are states that grow."""
+    body = [node("TopK", "s two", "best places", axis=1), node("Concat", "s best", "both", axis=1),
+            node("ReduceSum", "both", "sum", keepdims=0)]  # fmt: skip
+    two = node("Constant", "", "two", value_ints=[2])
+    for last, states in ((KEEP, 1), (node("Equal", "sum sum", "on"), 3)):
+        rounds = loop([*body, last], [typed("s", F, None, None)],
+                      [typed("both", F, None, None), typed("best", F, None, 2), typed("sum", F)],
+                      inputs="n go x", outputs="last bests sums")  # fmt: skip
+        rounds.input[1] = ""
+        proto = model([two, rounds], [typed("x", F, "b", 2)], last=F, bests=F, sums=F)
+        assert states_of(proto) == states
+        agree(proto, *((np.array(n), YES, f(b, 2)) for n in ROUNDS[1:] for b in (1, 3)))
 
 
 def test_states_of_measured_sizes_that_are_turned_and_rows_that_the_rounds_shape() -> None:

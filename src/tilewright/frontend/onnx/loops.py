@@ -65,8 +65,9 @@ def native_loop(n: Site, body: GraphProto) -> Any:
     go = op(n, "reshape", truth(n), shape=())
     given: list[Any] = [n.optional(k) for k in range(2, len(n.inputs))]
     states, rows = while_loop(
-        n, limit, go, given, list(body.input)[2:], lambda values: translated(n, body, values)
-    )
+        n, limit, go, given, list(body.input)[2:], lambda values: translated(n, body, values),
+        lambda: limit and most_rounds(n, limit, go),
+    )  # fmt: skip
     return (*states, *rows)
 
 
@@ -266,7 +267,8 @@ def native_scan(
     made = tried(n, in_kernel)
     if isinstance(made, tuple):
         return made
-    return while_loop(n, limit, go, states, list(body.input)[: len(states)], step)
+    told = list(body.input)[: len(states)]
+    return while_loop(n, limit, go, states, told, step, lambda: length)
 
 
 def tried(n: Site, in_kernel: Callable[[], Any]) -> Any:

@@ -3,8 +3,8 @@
 In: a loop whose states change their sizes from round to round, or whose body has operators that are
 kernels themselves. Out: a `while_loop`. Which sizes change is found by translating the body: where
 a state comes out with another size than it went in, that size gets a symbol, and the body is
-translated again. Rows that rounds give are a state that each of them makes longer, and a sequence
-is the two tensors that it is made of.
+translated again. Rows that rounds give are a state that each of them makes longer, where it is not
+known before how many there are of which shape. A sequence is the two tensors that it is made of.
 """
 
 from __future__ import annotations
@@ -36,22 +36,24 @@ def while_loop(
     states: list[Any],
     told: list[ValueInfoProto],
     round_: Round,
+    length: Callable[[], Expr | None],
 ) -> tuple[list[Any], list[Value]]:
     """The states after the last round, and the rows of all rounds. limit: None if data alone ends
-    them. told: what the model says of the states in the body."""
+    them. told: what the model says of the states in the body. length: the limit as a size."""
     most = n.constant(FAR, "i64") if limit is None else limit
     known = n.build.constants.get(most)
     is_endless = known is not None and int(known.array) >= FAR
     if n.build.under is not None:  # where the branch is not taken, there are no rounds
         go = n.build.emit("logical_and", n.build.under, go)
+    begins = n.build.constants.get(go)
+    counted = None if begins is None or not begins.array.all() else length
     starts = [_Start(n, v, entry) for v, entry in zip(states, told, strict=True)]
     while True:
-        body = _Body(n, [most, go], starts)
+        body = _Body(n, [most, go], starts, counted)
         made = n.importer.attempt(lambda body=body: body.translate(round_))
         if isinstance(made, tuple):
             changed = [s.changes_as(new) for s, new in zip(starts, body.after, strict=True)]
-            goes = body.inner.constants.get(body.on)
-            if is_endless and goes is not None and goes.array.all():
+            if is_endless and body.is_steady:
                 why = "nothing ends it: it has no trip count, and its condition always holds"
                 raise Refusal(why)
             if not any(changed):
@@ -139,9 +141,16 @@ class _Body(Inside):
 
     in_kernel = False
 
-    def __init__(self, n: Site, given: list[Value], starts: list[_Start]) -> None:
+    def __init__(
+        self,
+        n: Site,
+        given: list[Value],
+        starts: list[_Start],
+        length: Callable[[], Expr | None] | None,
+    ) -> None:
+        """length: how many rounds there are if no condition ends them; None where one may."""
         super().__init__(n, given)
-        self.starts, self.symbols = starts, list[Var]()
+        self.starts, self.symbols, self.length = starts, list[Var](), length
         self.first: list[Value] = []  # the states before the first round
         self.after: list[_After] = []
         inner, label = self.inner, n.node.name or next(filter(None, n.node.output), n.op)
@@ -188,10 +197,20 @@ class _Body(Inside):
             self.stacks = [self.stack(v) for v in self.rows]
         return (self.on,)
 
-    def stack(self, row: Value) -> tuple[Value, Value]:
-        """The rows of the rounds before, and with that of this round. Where only rounds tell their
-        shape, the first row does, and the run finds the others to hold as many elements."""
+    @property
+    def is_steady(self) -> bool:
+        """Does its condition hold after each round?"""
+        goes = self.inner.constants.get(self.on)
+        return goes is not None and bool(goes.array.all())
+
+    def stack(self, row: Value) -> tuple[Value, Value] | None:
+        """The rows of the rounds before, and with that of this round; None where it is known before
+        how many there are of which shape, and each is written where it stays. Where only rounds
+        tell their shape, the first row does, and the run finds the others to hold as many
+        elements."""
         own, n, emit = {*self.symbols, *self.inner.found}, self.n, self.inner.emit
+        if self.length and self.is_steady and own.isdisjoint(sizes.symbols(row.shape)):
+            return None
         shape = [s if own.isdisjoint(sizes.symbols([s])) else self.open(f"{self.label}_row{d}")
                  for d, s in enumerate(row.shape)]  # fmt: skip
         count = self.open(f"{self.label}_rounds")
@@ -203,9 +222,11 @@ class _Body(Inside):
         return before, view_of(n, emit("concat", *flat, axis=0), (count + 1, *row.shape))
 
     def graph(self, states: list[Value]) -> Graph:
-        """The body that takes (round, *states, *captured), and gives (condition, *states)."""
+        """The body that takes (round, *states, *captured): it gives (condition, *states, *rows)."""
         inner = self.inner
-        made = [self.on, *(v for a in self.after for v in a.after), *(v for _, v in self.stacks)]
+        made = [self.on, *(v for a in self.after for v in a.after)]
+        made += [pair[1] for pair in self.stacks if pair]
+        made += [v for v, pair in zip(self.rows, self.stacks, strict=True) if not pair]
         made = [inner.emit("copy", v) for v in made]
         whole = without_dead(inner.finish({f"out{k}": v for k, v in enumerate(made)}))
         rest = [self.known[v] for v in self.captured]
@@ -220,17 +241,18 @@ class _Body(Inside):
     def emitted(self) -> tuple[list[Any], list[Value]]:
         """The loop outside: the states after it, and the rows."""
         build, first = self.outer, list(self.first)
-        own = set(self.symbols)
-        for row, (before, _) in zip(self.rows, self.stacks, strict=True):
-            shape: list[Expr | int] = [0 if s in own else s for s in before.shape]
-            first.append(op(self.n, "full", shape=tuple(shape), value=0, of=row.dtype.name))
-        states = [*self.states, *(before for before, _ in self.stacks)]
+        own, before = set(self.symbols), [pair and pair[0] for pair in self.stacks]
+        for value in filter(None, before):
+            shape: list[Expr | int] = [0 if s in own else s for s in value.shape]
+            first.append(op(self.n, "full", shape=tuple(shape), value=0, of=value.dtype.name))
+        states = [*self.states, *filter(None, before)]
         body, (limit, go) = self.graph(states), self.given
+        length = self.length() if self.length and None in before else None
         _, *results = build.emit(
             "while_loop", limit, go, *first, *self.captured, body=str(body), states=len(states),
-            symbols=tuple(s.name for s in self.symbols), extents=spoken_of(body),
+            symbols=tuple(s.name for s in self.symbols), extents=spoken_of(body), length=length,
         )  # fmt: skip
-        rest, found = iter(results), list[Any]()
+        last, rows, found = iter(results), iter(results[len(states) :]), list[Any]()
         for start in self.starts:
-            found.append(start.held([next(rest) for _ in start.parts]))
-        return found, list(rest)
+            found.append(start.held([next(last) for _ in start.parts]))
+        return found, [next(last if value else rows) for value in before]
