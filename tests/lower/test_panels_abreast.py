@@ -88,3 +88,75 @@ def test_panels_that_are_not_whole_stay_alone() -> None:
 )
 def test_panels_that_are_not_alike_stay_apart(old: str, new: str) -> None:
     assert rounds(PRODUCT.replace(old, new)) == 0
+
+
+LINE = """
+def line(A: f32[n, 3], W: f32[9, 3, 4], B: f32[n, 36], n: i64):
+    for p in serial(0, 5):
+        for o in serial(0, (n + 5) // 6):
+            with alloc(f32[6, 2, 4], "local") as T:
+                for z in unroll(0, 6):
+                    for g in unroll(0, 2):
+                        for v in vectorize(0, 4):
+                            if o * 6 + z < n and p * 2 + g < 9:
+                                T[z, g, v] = 0.0
+                for k in serial(0, 3):
+                    for i in unroll(0, 6):
+                        for h in unroll(0, 2):
+                            for w in vectorize(0, 4):
+                                if o * 6 + i < n and p * 2 + h < 9:
+                                    T[i, h, w] = T[i, h, w] + A[o * 6 + i, k] * W[p * 2 + h, k, w]
+                for e in unroll(0, 6):
+                    for j in unroll(0, 2):
+                        for x in vectorize(0, 4):
+                            if o * 6 + e < n and p * 2 + j < 9:
+                                B[o * 6 + e, (p * 2 + j) * 4 + x] = T[e, j, x] * 2.0
+"""
+BATCHES = (
+    LINE.replace("[n, ", "[b, n, ")
+    .replace("n: i64", "b: i64, n: i64")
+    .replace("p in serial(0, 5)", "q in parallel(0, b * 5)")
+    .replace("p * 2", "q % 5 * 2")
+    .replace("A[o", "A[q // 5, o")
+    .replace("B[o", "B[q // 5, o")
+)
+
+
+def test_three_rounds_take_three_vectors_of_panels_of_two() -> None:
+    """Six sums wait for each other: three panels of two vectors are two tiles of three."""
+    made = print_func(narrowed(LINE))
+    assert made.count("for group") == 1
+    assert "p % 3 + i64(p >= 3) * 3 == 0" in made  # the fourth panel and the half one stay alone
+    assert 'alloc(f32[6, 3, 4], "local")' in made
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("W[p * 2 + h, k, w]", "W[p + h, k, w]"),  # panels that share a vector
+        ("k in serial(0, 3)", "k in serial(0, min(3, p + 1))"),  # sums of other lengths
+        ("p in serial(0, 5)", "p in serial(0, min(n, 5))"),  # panels that only the run counts
+        ("A[o * 6 + i, k]", "A[o * 6 + i, (k + p) % 3]"),  # which reads other numbers in each
+    ],
+)
+def test_vectors_that_are_not_told_by_number_stay_in_their_panels(old: str, new: str) -> None:
+    assert "for group" not in print_func(narrowed(LINE.replace(old, new)))
+
+
+def test_panels_of_batches_stand_abreast() -> None:
+    """Where threads share the panels of all batches, those of a batch are found by what divides."""
+    func = parse_func(BATCHES)
+    made = narrow_tails(func)
+    verify(made, "loops")
+    text = print_func(made)
+    assert "q % 5 % 3 + i64(q % 5 >= 3) * 3 == 0" in text and text.count("for u") == 6
+    for n in (1, 2, 3, 4, 5, 8, 9):
+        same_meaning(func, made, b=2, n=n)
+        same_meaning(func, simplify(partition_loops(made)), b=2, n=n)
+
+
+@pytest.mark.parametrize("part", ["q % 4 % b", "q // 4 % b"])
+def test_loops_that_are_not_of_batches_and_panels_stay(part: str) -> None:
+    """Something is told by other numbers."""
+    text = BATCHES.replace("A[q // 5, o", f"A[{part}, o")
+    assert "for u" not in print_func(narrow_tails(parse_func(text)))

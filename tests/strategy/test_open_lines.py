@@ -61,3 +61,21 @@ def test_lines_of_any_width(threads: int, stride: int) -> None:
         x = np.random.default_rng(width).standard_normal((1, 32, 1, width)).astype(np.float32)
         wanted = OPERATORS["conv"].reference(x.astype(np.float64), FILTERS, **attrs)
         np.testing.assert_allclose(run(x)[0], wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_few_columns_of_panels_and_batches(threads: int) -> None:
+    """Three columns take three vectors at a time, of panels of two: the last of seven is half one.
+    Each batch has its own."""
+    filters = np.random.default_rng(8).standard_normal((56, 32, 1, 3)).astype(np.float32)
+    build = Builder("g")
+    x = build.input("x", "f32", (build.symbol("n"), 32, 1, build.symbol("w")))
+    attrs: dict[str, Any] = ATTRS | {"strides": (1, 1)}
+    graph = build.finish({"y": build.emit("conv", x, build.constant(filters), **attrs)})
+    run = compile_observed(graph, threads=threads, cache=False, pool=KernelPool(1))
+    for width in (1, 2, 3, 4, 5, 9):
+        x = np.random.default_rng(width).standard_normal((3, 32, 1, width)).astype(np.float32)
+        wanted = OPERATORS["conv"].reference(x.astype(np.float64), filters, **attrs)
+        (found,) = run(x)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(run(x[1:2])[0], found[1:2])

@@ -13,16 +13,21 @@ BUSY = 8  # sums that keep a machine busy, none waiting for the one before it
 MOST_AGAIN = 3  # rounds that a tile takes a second time: each has addresses of its own
 
 
-def covers(wide: int, sums: int, alone: bool = False) -> dict[int, tuple[tuple[int, ...], int]]:
+def covers(
+    wide: int, sums: int, alone: bool = False, regrouped: int = 0
+) -> dict[int, tuple[tuple[int, ...], int]]:
     """For each number of rounds that a tile of `wide` may leave over: the narrower tiles that take
     least time, of decreasing width, each of them at most once, and how many rounds more they have.
     A tile of fewer sums than wait for each other takes as long as one of so many, and is no use
-    `alone`, without panels that stand abreast."""
+    `alone`, without panels that stand abreast. Tiles of `regrouped` rounds have sums enough, too;
+    with those of fewer they serve for what is wider."""
     busy = -(-BUSY // sums)
     least = next(n for n in (4, 2, 1) if n == 1 or (n <= busy and n < wide))
     widths = {1, *(1 << k for k in range(wide.bit_length()) if least <= 1 << k <= wide)}
     if wide == 4:  # which no rest fills
         widths = {*widths - {4}, 3}
+    if regrouped:
+        widths = {w for w in widths if w < regrouped} | {regrouped}
     if alone and max(widths) == least == 4:
         widths = {4, wide - 1}
     elif least == 4:

@@ -60,7 +60,13 @@ from tilewright.lower.copies import (
 from tilewright.lower.covers import BUSY, covers, overlaps
 from tilewright.lower.lanes import FIRST_LANE_RUNS
 from tilewright.lower.lower_blocks import all_of, parts_of
-from tilewright.lower.panels_abreast import panels_abreast
+from tilewright.lower.panels_abreast import (
+    REGROUPED,
+    panels_abreast,
+    panels_of_batches,
+    panels_regrouped,
+    told_apart,
+)
 from tilewright.lower.partition_loops import BOUNDS
 from tilewright.support.node import Node
 
@@ -121,6 +127,13 @@ class _Narrow:
             made = self.narrowed(s, inside, around) if s.kind in ("serial", "parallel") else None
             if made is not None:
                 return made
+            if s.kind == "parallel" and (parted := panels_of_batches(s, inside, self.taken)):
+                batch, panel = parted
+                inside = inside.bind(panel.var, *loop_range(panel))
+                body = self.go(panel.body, inside, panel)
+                if body is panel.body:
+                    return s
+                return s.replace(body=told_apart(s, batch, panel, body))
             body = self.go(s.body, inside, around if as_int(s.extent) == 1 else s)
             return s if body is s.body else s.replace(body=body)
         if isinstance(s, Store | Eval):
@@ -229,8 +242,10 @@ class _Narrow:
         """The same of sums, of which the last may be computed again: of more rounds than there are,
         where that makes fewer tiles. `first`: where they begin."""
         sums = sums_of_a_round(body, tile.loops, own)
-        found = covers(tile.wide, sums, not _has_several(panel))
         quiet = without_requests(body)
+        groups = panel, sums, tile.loops, own, known, self.taken
+        regrouped = sums == 2 and 4 < tile.wide < 8 and panels_regrouped(quiet, *groups)
+        found = covers(tile.wide, sums, not _has_several(panel), REGROUPED if regrouped else 0)
         counts = {0: (), **{r + again: tiles for r, (tiles, again) in found.items()}}
         among, count = [*counts], Var(fresh("count", self.taken))
         made: list[tuple[Stmt, Var, Expr]] = []  # a tile, and where the next one begins
@@ -245,7 +260,10 @@ class _Narrow:
             step = step.stmt(body if wide * sums >= BUSY else quiet)
             if panel is not None:
                 several = BUSY // (wide * sums)
-                step = panels_abreast(step, panel, several, own, known, self.taken) or step
+                if regrouped and wide == REGROUPED:
+                    step = panels_regrouped(step, *groups) or step
+                else:
+                    step = panels_abreast(step, panel, several, own, known, self.taken) or step
             for n in range(most, 0, -1):
                 step = Let(back[n - 1], _if(again >= const(n)), step)
             if most:

@@ -3,13 +3,15 @@ together.
 
 In: what a tile does, and the loop over panels (columns of weights, blocks of channels) around it.
 Out: the same for several panels at once. A tile of one row has fewer sums than keep a machine busy,
-each waiting for itself; those of the next panels wait for none of them. The order of each sum stays
-as it was, so the numbers do. Of `narrow_tails`.
+each waiting for itself; those of the next panels wait for none of them. A tile of three rows shares
+the vectors of a few panels out anew. The order of each sum stays as it was, so the numbers do. Of
+`narrow_tails`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import gcd, lcm
 from typing import Any
 
 from tilewright.arith.affine import Affine
@@ -17,8 +19,12 @@ from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Binary, BinaryOp, Cast, Expr, Load, Var, as_int, const
 from tilewright.ir.stmt import Alloc, Buffer, For, If, Let, Seq, Stmt, Store, seq
-from tilewright.ir.walk import free_vars, fresh, substitute, visit
+from tilewright.ir.walk import free_vars, fresh, reads, substitute, visit
+from tilewright.lower.copies import is_of_element
+from tilewright.lower.covers import BUSY
 from tilewright.lower.lower_blocks import all_of, parts_of
+
+REGROUPED = 3  # rounds of a tile that takes three vectors where panels have two
 
 
 def panels_abreast(
@@ -28,8 +34,26 @@ def panels_abreast(
     in the first of them. Those at the end that make no group, or ask where they end, stay alone.
     None: they must not be mixed. `own` are the tile's own buffers, `known` what holds in it.
     """
+    count = min(count, as_int(panel.extent) or 0)
+
+    def abreast(whole: int) -> Stmt:
+        inside = known.bind(panel.var, 0, whole - 1)
+        return _Abreast(panel.var, count, own, taken).stmt(tile, inside)
+
+    return _in_groups(tile, panel, count, own, known, abreast)
+
+
+def _in_groups(
+    tile: Stmt,
+    panel: For,
+    count: int,
+    own: set[Buffer],
+    known: Facts,
+    grouped: Callable[[int], Stmt],
+) -> Stmt | None:
+    """`tile` of a panel; where it is the first of `count`, what is `grouped` for them all. That is
+    told how many panels are in groups."""
     panels = as_int(panel.extent)
-    count = min(count, panels or 0)
     if count < 2 or panels is None or as_int(panel.start) != 0:
         return None
     if panel.kind != "parallel":
@@ -38,9 +62,8 @@ def panels_abreast(
     for groups in (panels // count, panels // count - 1):
         if groups < 1:
             return None
-        inside = known.bind(panel.var, 0, groups * count - 1)
         try:
-            made = _Abreast(panel.var, count, own, taken).stmt(tile, inside)
+            made = grouped(groups * count)
         except _Mixed:
             continue
         whole = groups * count
@@ -49,6 +72,158 @@ def panels_abreast(
         alone = [] if whole == panels else [If(_equals(beyond, 1), tile)]
         return seq(If(first, made), *alone)
     return None
+
+
+def panels_regrouped(
+    tile: Stmt,
+    panel: For | None,
+    sums: int,
+    rounds: set[Var],
+    own: set[Buffer],
+    known: Facts,
+    taken: set[str],
+) -> Stmt | None:
+    """What some rounds of loop `panel` do by `tile` of REGROUPED rounds, each for `sums` vectors,
+    in the first of them, in tiles of as many vectors as keep a machine busy: where all that it says
+    of a vector is which of all panels' it is. `rounds`: the tile's loops over rounds."""
+    if panel is None:
+        return None
+    wide = -(-BUSY // REGROUPED)
+    count = lcm(sums, wide) // sums
+    tiles = count * sums // wide
+    group = Var(fresh("group", taken))
+
+    def regroup(whole: int) -> Stmt:
+        inside = known.bind(panel.var, 0, whole - count).bind(group, 0, tiles - 1)
+        made = _Regroup(panel.var, group, sums, wide, rounds, own, known).stmt(tile, inside)
+        return For(group, const(0), const(tiles), "serial", made)
+
+    return _in_groups(tile, panel, count, own, known, regroup)
+
+
+class _Regroup:
+    """A tile of `wide` vectors of a group of panels with `sums` vectors each."""
+
+    def __init__(
+        self,
+        panel: Var,
+        group: Var,
+        sums: int,
+        wide: int,
+        rounds: set[Var],
+        own: set[Buffer],
+        known: Facts,
+    ) -> None:
+        self.panel, self.sums, self.wide, self.known = panel, sums, wide, known  # of any panel
+        self.first = group * const(wide)
+        self.rounds, self.own = rounds, own
+        self.vectors = set[Var]()
+        self.wider: dict[Buffer, Buffer] = {}
+
+    def stmt(self, s: Any, known: Facts, vector: Var | None = None) -> Any:
+        """`vector`: the loop over a panel's vectors that this is in."""
+        if isinstance(s, Alloc) and s.buffer in self.own:
+            for n in visit(s.body):
+                if isinstance(n, Load | Store) and n.buffer == s.buffer:
+                    used = {v for i in n.indices for v in free_vars(i)}
+                    self.vectors |= used - self.rounds
+            body = self.stmt(s.body, known, vector)
+            return Alloc(self.wider.get(s.buffer, s.buffer), body)
+        if isinstance(s, For):
+            if s.kind == "unroll" and s.var in self.vectors and as_int(s.extent) == self.sums:
+                if vector is not None or as_int(s.start) != 0:
+                    raise _Mixed
+                inside = known.extended({s.var: (0, self.wide - 1)})
+                return s.replace(stop=const(self.wide), body=self.stmt(s.body, inside, s.var))
+            if self.asks(s.start, vector) or self.asks(s.stop, vector):
+                raise _Mixed
+            known = known.bind(s.var, *loop_range(s))
+            return s.replace(body=self.stmt(s.body, known, vector))
+        if isinstance(s, If) and s.other is None:
+            cond = known.condition(self.expr(s.cond, known, vector))
+            left = [p for p in parts_of(cond) if as_int(p) != 1]
+            if any(self.asks(p, vector) for p in left):
+                raise _Mixed
+            then = self.stmt(s.then, known, vector)
+            return If(all_of(left), then) if left else then
+        if isinstance(s, Store):
+            if s.buffer in self.own:
+                value = self.expr(s.value, known, vector)
+                return s.replace(buffer=self.held(s, vector), value=value)
+            return s.map_children(lambda c: self.expr(c, known, vector))
+        if isinstance(s, Seq):
+            return seq(*(self.stmt(c, known, vector) for c in s.stmts))
+        if isinstance(s, Let) and not self.asks(s.value, vector):
+            return s.replace(body=self.stmt(s.body, known, vector))
+        raise _Mixed
+
+    def asks(self, e: Expr, vector: Var | None) -> bool:
+        """For the panel, or which of its vectors it is?"""
+        return not free_vars(e).isdisjoint((self.panel, vector))
+
+    def held(self, s: Load | Store, vector: Var | None) -> Buffer:
+        """The tile's own buffer of an access, with room for more vectors, the last along an axis
+        but for what a vector has there."""
+        at = [n for n, i in enumerate(s.indices) if vector in free_vars(i)]
+        if vector is None or len(at) != 1 or s.buffer.strides is not None:
+            raise _Mixed
+        shape = [*s.buffer.shape]
+        apart = self.known.affine(s.indices[at[0]]).terms.get(vector, 0)
+        if apart < 1 or as_int(shape[at[0]]) != apart * self.sums:
+            raise _Mixed
+        shape[at[0]] = const(apart * self.wide)
+        wider = s.buffer.replace(shape=tuple(shape))
+        if self.wider.setdefault(s.buffer, wider) != wider:
+            raise _Mixed
+        return wider
+
+    def expr(self, e: Any, known: Facts, vector: Var | None) -> Any:
+        if isinstance(e, Load) and e.buffer in self.own:
+            return e.replace(buffer=self.held(e, vector))
+        if not isinstance(e, Expr) or e.dtype is not i64 or reads(e):
+
+            def inner(c: Any) -> Any:
+                return self.expr(c, known, vector)
+
+            return e.map_children(inner)
+        if not self.asks(e, vector):
+            return e
+        if vector is None or not is_of_element(e, self.panel, {vector}, self.sums, self.known):
+            raise _Mixed
+        return substitute(e, {vector: self.first + vector})
+
+
+def panels_of_batches(s: For, known: Facts, taken: set[str]) -> tuple[Var, For] | None:
+    """The batch and the loop over its panels of which loop `s` was made where only the run knows
+    how many batches there are; None if it is no such loop."""
+    form = known.affine(s.extent)
+    panels = gcd(form.const, *form.terms.values())
+    if panels < 2 or not form.terms or as_int(s.start) != 0:
+        return None
+    batch, panel = (Var(fresh(name, taken)) for name in ("batch", "panel"))
+    inside = known.extended({batch: (0, None), panel: (0, panels - 1)})
+    place = batch * const(panels) + panel
+
+    def apart(c: Any) -> Any:
+        if not isinstance(c, Expr) or c.dtype is not i64 or reads(c):
+            return c.map_children(apart)
+        if s.var not in free_vars(c):
+            return c
+        made = inside.affine(substitute(c, {s.var: place}))
+        if any(t != panel and panel in inside.variables(t) for t in made.terms):
+            raise _Mixed
+        return inside.expr(made)
+
+    try:
+        return batch, For(panel, const(0), const(panels), s.kind, apart(s.body))
+    except _Mixed:
+        return None
+
+
+def told_apart(s: For, batch: Var, panel: For, body: Stmt) -> Stmt:
+    """The body of loop `s` where it is that of a loop over panels. No name is bound for the panel:
+    what is asked of it can then be asked around the loops inside."""
+    return substitute(body, {batch: s.var // panel.extent, panel.var: s.var % panel.extent})
 
 
 class _Mixed(Exception):
