@@ -68,11 +68,15 @@ class Arithmetic:
     def of(e: Expr) -> Arithmetic | None:
         """None if memory, a call or a choice is in it."""
         names: dict[str, None] = {}
-        n: Any
-        for n in visit(e):
-            if n.__class__ is Var:
+        stack: list[Any] = [e]
+        while stack:
+            n = stack.pop()
+            kind = n.__class__
+            if kind is Binary and n.op in _LINEAR:
+                stack += (n.b, n.a)
+            elif kind is Var:
                 names[n.name] = None
-            elif n.__class__ is not Const and (n.__class__ is not Binary or n.op not in _LINEAR):
+            elif kind is not Const:
                 return None
         return Arithmetic(e, names) if names else None
 

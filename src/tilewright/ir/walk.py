@@ -195,14 +195,19 @@ def free_vars(root: Node) -> set[Var]:
     while stack:
         n = stack.pop()
         kind = n.__class__
-        if kind is Const or id(n) in seen:
+        if kind is Const:
             continue
-        if kind is Var or isinstance(n, Var):
+        if kind is Var:
             used.add(n)
+            continue
+        if id(n) in seen:
             continue
         seen.add(id(n))
         if kind is Binary:  # as most nodes are
             stack += (n.a, n.b)
+            continue
+        if isinstance(n, Var):
+            used.add(n)
             continue
         if kind in _BINDERS:
             bound.add(n.var)

@@ -101,26 +101,30 @@ class Catalogue:
         self.blocks: dict[str, int] = {}
         self.allocs: dict[str, int] = {}
         self._variables: frozenset[str] | None = None
+        stmts, parents = self.stmts, self.parents
         stack: list[tuple[Any, int]] = [(func.body, -1)]
         while stack:
             stmt, parent = stack.pop()
-            kind, at = stmt.__class__, len(self.stmts)
+            kind = stmt.__class__
+            while kind is For or kind is Alloc:  # as most are, and hold one other
+                stmts.append(stmt)
+                parents.append(parent)
+                parent = len(stmts) - 1
+                if kind is For:
+                    self.loops[stmt.var.name] = parent
+                else:
+                    self.allocs[stmt.buffer.name] = parent
+                stmt = stmt.body
+                kind = stmt.__class__
             if kind is Store or kind is Eval:
                 continue
-            self.stmts.append(stmt)
-            self.parents.append(parent)
-            if kind is For:
-                self.loops[stmt.var.name] = at
-                stack.append((stmt.body, at))
-                continue
+            at = len(stmts)
+            stmts.append(stmt)
+            parents.append(parent)
             if kind is Block:
                 self.blocks[stmt.name] = at
                 if stmt.init is None and stmt.body.__class__ is Store:
                     continue  # most blocks hold nothing else
-            elif kind is Alloc:
-                self.allocs[stmt.buffer.name] = at
-                stack.append((stmt.body, at))
-                continue
             stack += [(held, at) for held in reversed(inner(stmt))]
 
     def remarked(self, loop: str, new: For) -> Catalogue:
