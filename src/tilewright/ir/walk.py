@@ -258,7 +258,7 @@ def reads(root: Node) -> bool:
 
 def loads(root: Node) -> list[Load]:
     """Every load below `root`."""
-    return [n for n in accesses(root) if isinstance(n, Load)]
+    return [n for n in accesses(root) if n.__class__ is Load]  # type: ignore[misc]
 
 
 def stores(root: Node) -> list[Store]:
@@ -268,7 +268,7 @@ def stores(root: Node) -> list[Store]:
 
 def blocks(root: Node) -> list[Block]:
     """Every block below `root`, in program order."""
-    return [n for n in statements(root) if isinstance(n, Block)]
+    return [n for n in statements(root) if n.__class__ is Block]  # type: ignore[misc]
 
 
 def names(root: Node) -> set[str]:

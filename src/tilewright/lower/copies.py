@@ -15,17 +15,23 @@ from tilewright.arith.simplify import Facts
 from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Binary, Expr, Load, Select, Unary, Var, as_int
 from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Stmt, Store
-from tilewright.ir.walk import free_vars, fresh, replace_buffers, visit
+from tilewright.ir.walk import (
+    contains,
+    free_vars,
+    fresh,
+    loads,
+    reads,
+    replace_buffers,
+    stores,
+    visit,
+)
 
 
 def accumulates(body: Stmt, own: set[Buffer]) -> bool:
     """Are there sums, in buffers of the body's own? Then no result lies where an operand was, and a
     round may be taken twice."""
     return any(
-        s.buffer in own
-        and any(isinstance(n, Load) and n.buffer == s.buffer for n in visit(s.value))
-        for s in visit(body)
-        if isinstance(s, Store)
+        s.buffer in own and any(n.buffer == s.buffer for n in loads(s.value)) for s in stores(body)
     )
 
 
@@ -36,7 +42,7 @@ def whole_numbers(s: Any, own: AbstractSet[Buffer]) -> Iterator[Expr]:
         if isinstance(s, Store):
             yield from whole_numbers(s.value, own)
         return
-    if isinstance(s, Expr) and s.dtype is i64 and not any(isinstance(n, Load) for n in visit(s)):
+    if isinstance(s, Expr) and s.dtype is i64 and not reads(s):
         yield s
         return
     if isinstance(s, Eval) and is_request(s):
@@ -67,7 +73,7 @@ def is_of_element(e: Expr, loop: Var, inner: AbstractSet[Var], rounds: int, know
 
 def chooses(e: Expr) -> bool:
     """Is there a choice in it?"""
-    return any(isinstance(n, Select) for n in visit(e))
+    return contains(e, Select)
 
 
 def own_memory(s: Any, taken: set[str]) -> Any:

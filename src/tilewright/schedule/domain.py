@@ -24,7 +24,7 @@ from tilewright.ir.expr import (
     binary,
 )
 from tilewright.ir.stmt import Alloc, Axis, Block, For, Func, If, Seq, Stmt
-from tilewright.ir.walk import substitute, visit
+from tilewright.ir.walk import substitute
 
 End = int | Expr | None
 Ranges = dict[Var, tuple[End, End]]  # the least and the greatest value
@@ -139,12 +139,18 @@ class _Drive:
 
 def _can_shrink(e: Expr) -> bool:
     """Has it an operator that new values may remove (a quotient, a remainder, a choice)?"""
-    for n in visit(e):
-        if n.__class__ is Binary:
-            if n.op not in _SUMS:  # type: ignore[attr-defined]
+    stack: list[Any] = [e]
+    while stack:
+        n = stack.pop()
+        kind = n.__class__
+        if kind is Binary:
+            if n.op not in _SUMS:
                 return True
-        elif isinstance(n, Select | Cast | Call):
+            stack += (n.b, n.a)
+        elif kind is Select or kind is Cast or kind is Call:
             return True
+        elif kind is not Var and kind is not Const:
+            stack += n.children()
     return False
 
 
