@@ -88,6 +88,16 @@ def test_long_sequences_are_rounds_and_small_steps_stay() -> None:
         assert unroll_recurrences(graph) is graph
 
 
+@pytest.mark.parametrize("steps", [2, N])
+def test_what_stays_keeps_its_weights_in_panels(steps) -> None:
+    """These have 131044 weights, and with the zeros that fill their panels more than are asked."""
+    graph = graph_of("lstm", steps, 181)
+    given = [numbers(2, 1, 4 * 181)]
+    run = compile_observed(graph, cache=False)
+    for a, b in zip(evaluate(graph, given), run(*given), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
 def test_two_of_moderate_size_run_beside_each_other_and_stay() -> None:
     for op, hidden, rounds in (("gru", 256, 0), ("lstm", 512, 2)):
         build = Builder()

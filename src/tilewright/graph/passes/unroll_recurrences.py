@@ -165,6 +165,8 @@ def steps_of(edit: _Layers, node: Node, inputs: int) -> Steps | None:
         return None
     if count == 0 or len(node.inputs) > inputs or node["clip"] is not None:
         return None
+    if node.inputs[1].rank == 3:  # it was decided before, and zeros that fill panels count here
+        return None
     if node.op in DEFAULTS and node["activations"] not in ((), DEFAULTS[node.op]):
         return None
     if node.op == "rnn" and node["activation"] not in PLAIN:
