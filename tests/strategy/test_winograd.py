@@ -72,6 +72,15 @@ def test_tiles_of_a_row_share_the_first_half_of_their_transform(
     assert as_int(columns) == width + 2
 
 
+@pytest.mark.parametrize(("width", "shared"), [(52, 52 + 2), (68, 6), (80, 80 + 2)])
+def test_long_rows_of_tiles_that_nothing_cuts_evenly_are_no_runs(width: int, shared: int) -> None:
+    """13, 17 and 20 tiles: of the first a run has several rows."""
+    made = scheduled(32, te.var("h"), width)
+    assert decisions(made)["image"] == "run"
+    *_, columns, _ = buffers(compact_buffers(made.func))["half"].shape
+    assert as_int(columns) == shared
+
+
 def test_the_rows_of_a_dilated_open_tile_are_read_at_plain_places() -> None:
     """A leaky ReLU reads them twice, and both times by the same index."""
     image = te.placeholder((1, 4, te.var("h"), 64, BLOCK))

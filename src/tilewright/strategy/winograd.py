@@ -50,6 +50,7 @@ LINE = 16  # numbers in a cache line
 AFAR = 2  # how much dearer an image is that other threads made, each a part of it
 EVEN = 1.1  # of its share: what a thread may have to do
 COLUMNS = 8  # of a padded image that are written at once, at most
+UNEVEN = 1.3  # of the time of tiles that leave rows over: what those that leave none may take
 WORTH_A_PANEL = 4  # tiles in a run: each run reads all weights of its panel
 
 
@@ -72,11 +73,11 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
         schedule,
         target,
         threads,
-        (images, count, across or 1),
+        (images, count, across),
         (groups, wide, lanes),
         edge,
         depth,
-        across > 0,
+        known,
         ("whole",) if plane else ("run", "whole"),
     )
     if inside and "pad" in named:
@@ -168,9 +169,9 @@ def decide_runs(
     """Whether a run's part of the image is transformed when its turn comes (decision "image"), the
     tiles in a run ("tiles"), and the register tile.
 
-    tiles: images, tiles of one, tiles across; channels: groups of them, vectors of a group, lanes;
-    depth: channels of the image. known: is the number of tiles across; else a run may end anywhere
-    in a row of them. ways: what "image" may be.
+    tiles: images, tiles of one, tiles across, or 0 if a run may end anywhere in a row of them;
+    channels: groups of them, vectors of a group, lanes; depth: channels of the image. known: is the
+    number of tiles. ways: what "image" may be.
     """
     (images, count, across), (groups, wide, lanes) = tiles, channels
     registers = target.vector_registers
@@ -194,11 +195,18 @@ def decide_runs(
         others = [run_of_tiles(count, across, (most << 2) >> n) for n in range(5)]
         if not known:
             run, *others = (
-                in_whole_tiles(length, groups * wide, target, fits, weights)
+                in_whole_rows(length, across, groups * wide, target, fits, weights)
+                if across
+                else in_whole_tiles(length, groups * wide, target, fits, weights)
                 for length in (run, *others)
             )
         run = schedule.decide("tiles", run, dict.fromkeys((run, *others)))
-        tile = decide_tile(schedule, run, groups * wide, target, fits, exact=True, weights=weights)
+        exact, over = (
+            cycles_of_a_run(run, groups * wide, target, fits, weights, exact=exact)
+            for exact in (True, False)
+        )
+        even = known or exact <= UNEVEN * over
+        tile = decide_tile(schedule, run, groups * wide, target, fits, even, weights=weights)
         return inside, run, *tile
     _, vectors = register_tile(count, groups * wide, registers, fits, False, target.costs, weights)
     least = -(-count * edge * edge * vectors * lanes * 4 // half_cache)
@@ -229,13 +237,43 @@ def whole_tiles(
 ) -> int:
     """So many tiles of the image, or a few more if register tiles then leave no row over and take
     less time."""
-    registers, costs = target.vector_registers, target.costs
 
     def cycles(rows: int) -> float:
-        tile = register_tile(rows, vectors, registers, fits, True, costs, weights)
-        return tiled_cycles(rows, vectors, *tile, costs, weights)
+        return cycles_of_a_run(rows, vectors, target, fits, weights)
 
     return min(range(share, share + WORTH_A_PANEL), key=cycles)
+
+
+def cycles_of_a_run(
+    run: int,
+    vectors: int,
+    target: Target,
+    fits: tuple[int, ...],
+    weights: Weights | None,
+    exact: bool = True,
+) -> float:
+    """What a step of the products takes in the best register tiles (`exact`: that leave no row
+    over)."""
+    registers, costs = target.vector_registers, target.costs
+    tile = register_tile(run, vectors, registers, fits, exact, costs, weights)
+    return tiled_cycles(run, vectors, *tile, costs, weights)
+
+
+def in_whole_rows(
+    run: int,
+    across: int,
+    vectors: int,
+    target: Target,
+    fits: tuple[int, ...],
+    weights: Weights | None = None,
+) -> int:
+    """So many tiles of the image, or a few rows of them less, that take the least time for each in
+    register tiles that leave no row over. Of equals the most."""
+
+    def cycles(run: int) -> float:
+        return round(cycles_of_a_run(run, vectors, target, fits, weights) / run, 3)
+
+    return min(range(run, run // 2, -across), key=cycles, default=run)
 
 
 def in_whole_tiles(
@@ -266,7 +304,7 @@ def spaced(schedule: Schedule, buffer: str, axis: int, kept: int) -> None:
 
 def run_of_tiles(count: int, across: int, most: int) -> int:
     """At most so many of the tiles: whole rows of `across`, or an even part of one."""
-    most = max(1, most)
+    most, across = max(1, most), max(1, across)
     if count <= most:
         return count
     if most >= across:

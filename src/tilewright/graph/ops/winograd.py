@@ -32,6 +32,8 @@ from tilewright.ir.expr import Expr, as_int
 
 TAPS = 3
 COLUMNS = 1 << 13  # numbers of each tap that are transformed at a time: they stay in cache
+LONG = 16  # tiles across: a run has not several rows of more
+EVEN = (2, 3, 5)  # rows of register tiles, in which shorter rows, or several, are multiplied
 # The points to evaluate at, besides infinity, for tiles of m: found by trying pairs ±p of small
 # exact fractions for the least error in f32. For m = 4 ±1, ±2, the usual ones, err four times as
 # much.
@@ -261,10 +263,15 @@ def winograd_packed(
 
 
 def is_by_tile(deep: Sequence[Any], counts: tuple[Any, Any]) -> bool:
-    """Is it the run that finds out how many tiles there are across? A run of them may then end
-    anywhere in a row. (Planes of open height are taken so too.)"""
+    """Is the image transformed tile by tile, so that a run of tiles may end anywhere in a row?
+
+    It is where only the run finds out how many there are across. At an open height that leaves no
+    choice but whole rows, so are long rows that nothing cuts evenly (and planes of them).
+    """
     high, wide = map(as_int, counts)
-    return wide is None or (bool(deep) and high is None)
+    if wide is None or high is not None:
+        return wide is None
+    return bool(deep) or (wide > LONG and all(wide % n for n in EVEN))
 
 
 def _half(
