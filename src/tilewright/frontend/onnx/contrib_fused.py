@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.frontend.onnx.contrib import DOMAIN, channels_first, channels_last
+from tilewright.frontend.onnx.reductions import squared
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
-from tilewright.ir.expr import as_int
 
 # Products and convolutions ------------------------------------------------------------------------
 
@@ -183,16 +183,15 @@ def expand_dims(n: Site) -> Any:
 @translates("Inverse", domain=DOMAIN)
 def inverse(n: Site) -> Any:
     """By LU with exchanged rows."""
-    x = n[0]
-    size = as_int(x.shape[-1]) if x.rank > 1 else None
+    x = squared(n, n[0])
     wide = "f64" if x.dtype.name == "f64" else "f32"
-    if size is None or as_int(x.shape[-2]) != size:
-        raise Refusal("it needs square matrices of known size")
-    emit, lead = n.build.emit, sizes.product(x.shape[:-2])
+    emit, size, lead = n.build.emit, x.shape[-1], sizes.product(x.shape[:-2])
     a = emit("reshape", emit("cast", x, to=wide), shape=(lead, size, size))
     factors, rows, _ = emit("lu", a)
-    one = n.constant([[float(i == j) for j in range(size)] for i in range(size)], wide)
-    y = emit("expand", emit("reshape", one, shape=(1, size, size)), shape=a.shape)
+    places = emit("arange", length=size)
+    one = emit("equal", places, emit("reshape", places, shape=(size, 1)))
+    one = emit("reshape", emit("cast", one, to=wide), shape=(1, size, size))
+    y = emit("expand", one, shape=a.shape)
     y = emit("swap_rows", y, rows)
     y = emit("solve_triangular", factors, y, unit=True)
     y = emit("solve_triangular", factors, y, upper=True)

@@ -11,13 +11,25 @@ from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.tensors import axis
 from tilewright.graph import sizes
 from tilewright.graph.bounds import into
+from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
 
 
 @translates("GatherND")
 def gather_nd(n: Site) -> Any:
-    batch, indices = n.int("batch_dims", 0), n[1]
+    batch, told = n.int("batch_dims", 0), measured.told_rank(n)
+    many = None if told is None else n[0].rank + n[1].rank - 1 - batch - told
+    indices = of_depth(n, many)
     return n.emit("gather_nd", n[0], slices(n, indices, n[0].shape[batch:]), batch_dims=batch)
+
+
+def of_depth(n: Site, many: int | None) -> Value:
+    """Input 1, whose rows hold so many indices each, which the run checks where only it knows."""
+    indices = n[1]
+    if not indices.rank or many is None or many < 1 or as_int(indices.shape[-1]) is not None:
+        return indices
+    n.inputs[1] = measured.view_of(n, indices, (*indices.shape[:-1], many))
+    return n[1]
 
 
 def slices(n: Site, indices: Any, axes: Any) -> Any:
@@ -35,7 +47,8 @@ def scatter_elements(n: Site) -> Any:
 
 @translates("ScatterND")
 def scatter_nd(n: Site) -> Any:
-    indices = slices(n, n[1], n[0].shape)
+    indices = of_depth(n, n[0].rank + n[1].rank - 1 - n[2].rank)
+    indices = slices(n, indices, n[0].shape)
     return n.emit("scatter_nd", n[0], indices, n[2], reduction=n.text("reduction", "none"))
 
 

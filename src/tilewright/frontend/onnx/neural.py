@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.alike import alike
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
+from tilewright.graph.ops.linear import kernel_of
 from tilewright.graph.ops.pooling import pooled, whole_pads
 from tilewright.ir.expr import Expr, as_int, maximum
 
@@ -52,7 +56,7 @@ def gemm(n: Site) -> Any:
     return n.emit("add", *alike(n, (y, bias)))
 
 
-def window(n: Site, x: Value, kernel: tuple[int, ...], pool: bool = False) -> dict[str, Any]:
+def window(n: Site, x: Value, kernel: tuple[Any, ...], pool: bool = False) -> dict[str, Any]:
     """strides, pads and dilations as our window operators want them."""
     rank = len(kernel)
     strides = n.ints("strides") or (1,) * rank
@@ -78,7 +82,7 @@ def window(n: Site, x: Value, kernel: tuple[int, ...], pool: bool = False) -> di
         made = []
         for s, k, stride, d in zip(x.shape[2:], kernel, strides, dilations, strict=True):
             reach, size = d * (k - 1) + 1, as_int(s)
-            if size is None and stride != 1:
+            if (size is None and stride != 1) or not isinstance(reach, int):
                 raise Refusal(f"auto_pad {auto} with stride {stride} needs known sizes")
             total = (
                 reach - 1
@@ -94,13 +98,14 @@ def window(n: Site, x: Value, kernel: tuple[int, ...], pool: bool = False) -> di
 
 
 def padded_alike(
-    n: Site, x: Value, kernel: tuple[int, ...], fill: float
+    n: Site, x: Value, kernel: tuple[Any, ...], fill: float
 ) -> tuple[Value, dict[str, Any]]:
     """x and its window. Where auto_pad needs sizes that only the run knows, x comes padded."""
     rank = len(kernel)
     auto, strides = n.text("auto_pad", "NOTSET"), n.ints("strides") or (1,) * rank
     dilations = n.ints("dilations") or (1,) * rank
     known = sizes.static(x.shape[2:]) is not None or max(strides, default=1) == 1
+    known = known and all(isinstance(k, int) for k in kernel)
     fits = x.rank == rank + 2 and len(strides) == len(dilations) == rank and min(strides) > 0
     if known or not fits or auto not in ("SAME_UPPER", "SAME_LOWER"):
         return x, window(n, x, kernel)
@@ -113,50 +118,56 @@ def padded_alike(
     return y, {"strides": strides, "pads": ((0, 0),) * rank, "dilations": dilations}
 
 
-def same_pads(size: Expr, kernel: int, stride: int, dilation: int, auto: str) -> tuple[Expr, Expr]:
-    """What SAME_UPPER or SAME_LOWER puts before and after an axis of open size."""
+def same_pads(size: Expr, kernel: Any, stride: int, dilation: int, auto: str) -> tuple[Expr, Expr]:
+    """What SAME_UPPER or SAME_LOWER puts before and after an axis where a size is open."""
     count = (size + (stride - 1)) // stride
     reach = dilation * (kernel - 1) + 1
     total = sizes.size((count - 1) * stride + reach - size)
-    if reach < stride:  # else there is never less than nothing to pad
+    steps = as_int(reach)
+    if may_step_over := steps is None or steps < stride:  # else there is never less to pad than 0
         total = sizes.size(maximum(total, sizes.size(0)))
     # by a remainder, of which bounds are known: no more than that is asked of few elements
     beyond = (reach - 1) - (size + (stride - 1)) % stride
-    if reach < stride:
+    if may_step_over:
         beyond = maximum(beyond, sizes.size(0))
     small = sizes.size(beyond // 2)
     large = sizes.size(total - small)
     return (small, large) if auto == "SAME_UPPER" else (large, small)
 
 
-def kernel_of(n: Site, w: Value) -> tuple[int, ...]:
+def weights_of(n: Site, k: int = 1) -> Value:
+    """Input `k`, weights […, …, *kernel]: of the kernel that the node states, if it states one,
+    which the run checks if the weights' sizes do not show it."""
+    w, stated = n[k], n.ints("kernel_shape")
+    if w.rank < 3:
+        raise Refusal(f"its weights have rank {w.rank}; they need space axes")
+    if stated is None:
+        return w
     kernel = sizes.static(w.shape[2:])
-    if kernel is None or not kernel:
-        raise Refusal("its weights must have a known kernel")
-    stated = n.ints("kernel_shape")
-    if stated is not None and stated != kernel:
-        raise Refusal(f"kernel_shape is {stated}, its weights have {kernel}")
-    return kernel
+    if len(stated) != w.rank - 2 or (kernel is not None and stated != kernel):
+        have = ", ".join(map(sizes.text, w.shape[2:]))
+        raise Refusal(f"kernel_shape is {stated}, its weights have ({have})")
+    return w if kernel is not None else measured.view_of(n, w, (*w.shape[:2], *stated))
 
 
 @translates("Conv")
 def conv(n: Site) -> Any:
-    x, w, bias = n[0], n[1], n.optional(2)
-    x, attrs = padded_alike(n, x, kernel_of(n, w), 0.0)
+    x, w, bias = n[0], weights_of(n), n.optional(2)
+    x, attrs = padded_alike(n, x, kernel_of(w), 0.0)
     parts = (x, w) if bias is None else (x, w, bias)
     return n.emit("conv", *parts, **attrs, groups=n.int("group", 1))
 
 
 @translates("ConvTranspose")
 def conv_transpose(n: Site) -> Any:
-    x, w, bias = n[0], n[1], n.optional(2)
-    kernel = kernel_of(n, w)
+    x, w, bias = n[0], weights_of(n), n.optional(2)
+    kernel = kernel_of(w)
     rank = len(kernel)
     auto = n.text("auto_pad", "NOTSET")
     strides, dilations = n.ints("strides") or (1,) * rank, n.ints("dilations") or (1,) * rank
     extra = n.ints("output_padding") or (0,) * rank
-    goal = n.ints("output_shape")
-    attrs = {"strides": strides, "dilations": dilations}
+    goal, groups = n.ints("output_shape"), n.int("group", 1)
+    attrs: dict[str, Any] = {"strides": strides, "dilations": dilations}
     for what, values in (*attrs.items(), ("output_padding", extra)):
         if len(values) != rank or any(v < (what != "output_padding") for v in values):
             raise Refusal(f"its {what} {values} do not fit {rank} space axes")
@@ -170,26 +181,45 @@ def conv_transpose(n: Site) -> Any:
             else ((0, 0),) * rank
         )
     else:
-        made = []
         if goal is not None and len(goal) < rank:
             raise Refusal(f"output_shape {goal} has fewer than {rank} sizes")
-        for d in range(rank):
-            size, reach = x.shape[2 + d], dilations[d] * (kernel[d] - 1) + 1 + extra[d]
-            full = (size - 1) * strides[d] + reach
-            wanted = size * strides[d] if goal is None else goal[len(goal) - rank + d]
-            total = as_int(sizes.size(full - wanted))
-            if total is None:
-                raise Refusal("output_shape needs known sizes")
-            if total < 0:
-                extra = (*extra[:d], extra[d] - total, *extra[d + 1 :])
-                total = 0
-            small, large = total // 2, total - total // 2
-            made.append((small, large) if auto == "SAME_UPPER" else (large, small))
-        pads = tuple(made)
+        spans = [dilations[d] * (kernel[d] - 1) + 1 + extra[d] for d in range(rank)]
+        whole = [(x.shape[2 + d] - 1) * strides[d] + spans[d] for d in range(rank)]
+        wanted = goal[len(goal) - rank :] if goal else map(operator.mul, x.shape[2:], strides)
+        wanted = sizes.shape(wanted)
+        over = [sizes.size(have - want) for have, want in zip(whole, wanted, strict=True)]
+        totals = sizes.static(over)
+        upper = auto == "SAME_UPPER"
+        if totals is None:
+            y: Value = n.build.emit("conv_transpose", x, w, **attrs, extra=extra, groups=groups)
+            return biased(n, cut_to(n, y, wanted, over, upper), bias)
+        extra = tuple(e + max(0, -t) for e, t in zip(extra, totals, strict=True))
+        halves = [(t // 2, t - t // 2) for t in (max(0, t) for t in totals)]
+        pads = tuple(half if upper else half[::-1] for half in halves)
     parts = (x, w) if bias is None else (x, w, bias)
-    return n.emit(
-        "conv_transpose", *parts, **attrs, pads=pads, extra=extra, groups=n.int("group", 1)
-    )
+    return n.emit("conv_transpose", *parts, **attrs, pads=pads, extra=extra, groups=groups)
+
+
+def cut_to(n: Site, y: Value, wanted: Sequence[Expr], over: Sequence[Expr], upper: bool) -> Value:
+    """A transposed convolution's whole result [batch, channels, *space] cut, or filled up with
+    zeros, to sizes that only the run knows. over: what it has too much along each axis, of which
+    the smaller half lies in front if `upper`, else behind."""
+    nothing = sizes.size(0)
+    lead = (nothing, nothing)
+    missing = [sizes.size(maximum(sizes.size(0 - o), nothing)) for o in over]
+    spare = [sizes.size(maximum(o, nothing)) for o in over]
+    starts = [s // 2 if upper else s - s // 2 for s in spare]
+    y = n.build.emit("pad", y, before=(0,) * y.rank, after=(*lead, *missing), value=0.0)
+    goal = (*y.shape[:2], *wanted)
+    return n.build.emit("slice", y, starts=(*lead, *map(sizes.size, starts)), shape=goal)
+
+
+def biased(n: Site, y: Value, bias: Value | None) -> Value:
+    """y [batch, channels, *space] and one number for each channel."""
+    if bias is None:
+        return y
+    column = n.build.emit("reshape", bias, shape=(*bias.shape, *(1,) * (y.rank - 2)))
+    return n.emit("add", y, column)
 
 
 @translates("GlobalAveragePool", "GlobalMaxPool")

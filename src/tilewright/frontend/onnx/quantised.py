@@ -12,12 +12,13 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.frontend.onnx.coded import Coded
-from tilewright.frontend.onnx.neural import kernel_of, window
+from tilewright.frontend.onnx.neural import weights_of, window
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.small_floats import codes, floats, format_of
 from tilewright.frontend.onnx.tensors import axis
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
+from tilewright.graph.ops.linear import kernel_of
 from tilewright.ir.dtype import DType, dtype
 
 
@@ -147,21 +148,20 @@ def qlinear_matmul(n: Site) -> Any:
 
 def integer_convolution(n: Site, x: Value, w: Value, zx: Value | None, zw: Value | None) -> Value:
     """The zero point of x is taken off before padding, so that pads stand for 0."""
-    kernel = kernel_of(n, w)
-    space = (1,) * len(kernel)
+    space = (1,) * (w.rank - 2)
     left = centred(n, x, zx, lambda s: (1, s, *space))
     right = centred(n, w, zw, lambda s: (s, 1, *space))
-    return n.build.emit("conv", left, right, **window(n, x, kernel), groups=n.int("group", 1))
+    return n.build.emit("conv", left, right, **window(n, x, kernel_of(w)), groups=n.int("group", 1))
 
 
 @translates("ConvInteger")
 def conv_integer(n: Site) -> Any:
-    return integer_convolution(n, n[0], n[1], n.optional(2), n.optional(3))
+    return integer_convolution(n, n[0], weights_of(n), n.optional(2), n.optional(3))
 
 
 @translates("QLinearConv")
 def qlinear_conv(n: Site) -> Any:
-    total = integer_convolution(n, n[0], n[3], n[2], n[5])
+    total = integer_convolution(n, n[0], weights_of(n, 3), n[2], n[5])
     channels = tuple(-1 if d == 1 else 1 for d in range(total.rank))
     if n.optional(8) is not None:
         shape = tuple(n[8].shape[0] if c == -1 else 1 for c in channels)

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.alike import agreed
 from tilewright.frontend.onnx.quantised import dequantised
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.tensors import cut
+from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.graph.ops.activations import ACTIVATIONS
 from tilewright.graph.quantise import rounded
@@ -54,14 +56,17 @@ def quantised_lstm(n: Site) -> Any:
 
 def layer(n: Site, rounds: bool = False) -> tuple[Value, ...]:
     """The outputs of a layer; with `rounds`, its state is rounded before each product."""
-    x, hidden = n[0], as_int(n[2].shape[-1])
-    if x.rank != 3 or n[1].rank != 3 or n[2].rank != 3 or hidden is None:
-        raise Refusal("its input and weights must have rank 3 and a known hidden size")
+    if n[0].rank != 3 or n[1].rank != 3 or n[2].rank != 3:
+        raise Refusal("its input and weights must have rank 3")
+    hidden = as_int(n[2].shape[-1]) or n.int("hidden_size", 0)
+    if hidden < 1:
+        raise Refusal("its weights must have a known hidden size, or it an attribute hidden_size")
     names = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
     direction = n.text("direction", "forward")
     if direction not in names:
         raise Refusal(f"direction {direction!r} is not known")
     reverses = names[direction]
+    show_hidden(n, len(reverses), hidden)
     if as_int(n[1].shape[0]) != len(reverses) or as_int(n[2].shape[0]) != len(reverses):
         raise Refusal(f"direction {direction!r} needs weights for {len(reverses)} directions")
     batch_first = n.flag("layout")
@@ -83,6 +88,24 @@ def layer(n: Site, rounds: bool = False) -> tuple[Value, ...]:
         y = n.build.emit("transpose", y, perm=(2, 0, 1, 3))
         last = [n.build.emit("transpose", v, perm=(1, 0, 2)) for v in last]
     return (y, *last)
+
+
+def show_hidden(n: Site, directions: int, hidden: int) -> None:
+    """Give weights, biases and states whose sizes are open the stated hidden size, which the run
+    checks."""
+    rows, batch_first = len(GATES[n.op]) * hidden, n.flag("layout")
+    ends = {1: (rows, None), 2: (rows, hidden), 3: (2 * rows,), 5: (None, hidden)}
+    ends |= {6: (None, hidden), 7: (3 * hidden,)} if n.op == "LSTM" else {}
+    for k, end in ends.items():
+        value, wanted = n.optional(k), (directions, *end)
+        if value is None or value.rank != len(wanted):
+            continue
+        if k in (5, 6) and batch_first:
+            wanted = (None, directions, hidden)
+        pairs = zip(value.shape, wanted, strict=True)
+        goal = [have if as_int(have) or stated is None else stated for have, stated in pairs]
+        if tuple(map(sizes.size, goal)) != value.shape:
+            n.inputs[k] = measured.view_of(n, value, goal)
 
 
 def join(n: Site, parts: list[Value], axis: int) -> Value:

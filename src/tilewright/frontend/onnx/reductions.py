@@ -261,19 +261,30 @@ def running(n: Site) -> Any:
     )
 
 
+def squared(n: Site, x: Value) -> Value:
+    """A stack of square matrices as such: the run finds them so if their sizes do not show it."""
+    if x.rank > 1:
+        rows, columns = x.shape[-2:]
+        if rows == columns:
+            return x
+        if sizes.static((rows, columns)) is None:
+            return measured.view_of(n, x, (*x.shape[:-1], rows))
+    raise Refusal(f"it needs square matrices, not {x.type_text}")
+
+
 @translates("Det")
 def determinant(n: Site) -> Any:
     """The product of the pivots of the last two axes, with the sign of their exchanges."""
-    x, build = n[0], n.build
-    size = as_int(x.shape[-1])
-    if x.rank < 2 or size is None or as_int(x.shape[-2]) != size:
-        raise Refusal("it needs square matrices of known size")
-    count = sizes.product(x.shape[:-2])
+    x, build = squared(n, n[0]), n.build
+    size, count = x.shape[-1], sizes.product(x.shape[:-2])
     stack = build.emit("reshape", x, shape=(count, size, size))
     upper, pivots, _ = build.emit("lu", stack)
-    flat = build.emit("reshape", upper, shape=(count, size * size))
-    diagonal = build.emit("slice", flat, starts=(0, 0), shape=(count, size), steps=(1, size + 1))
-    kept = build.emit("equal", pivots, n.constant(np.arange(1, size + 1, dtype=np.int32)))
+    places = build.emit("cast", build.emit("arange", length=size), to="i32")
+    column = build.emit("reshape", places, shape=(size, 1))
+    zero = n.constant(0, x.dtype)
+    diagonal = build.emit("where", build.emit("equal", places, column), upper, zero)
+    diagonal = build.emit("reduce_sum", diagonal, axes=(1,))
+    kept = build.emit("equal", pivots, build.emit("add", places, n.constant(1, "i32")))
     sign = build.emit("where", kept, n.constant(1, x.dtype), n.constant(-1, x.dtype))
     signed = build.emit("mul", diagonal, sign)
     return n.emit("reshape", build.emit("reduce_prod", signed, axes=(1,)), shape=x.shape[:-2])

@@ -8,20 +8,21 @@ from typing import Any
 from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.arithmetic import Floats
 from tilewright.frontend.onnx.measured import op
-from tilewright.frontend.onnx.neural import kernel_of
+from tilewright.frontend.onnx.neural import weights_of
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.vision import scalar
 from tilewright.graph import grid_sample, sizes
 from tilewright.graph.bounds import from_start
 from tilewright.graph.graph import Value
+from tilewright.graph.ops.linear import kernel_of
 
 
 @translates("DeformConv")
 def deform_conv(n: Site) -> Any:
     """A convolution whose taps each place moves: the taps are read between the places of the image,
     side by side, and multiplied with the weights. Source: Zhu et al. 2019."""
-    x, w, offset, bias, mask = n[0], n[1], n[2], n.optional(3), n.optional(4)
-    kernel = kernel_of(n, w)
+    x, w, offset, bias, mask = n[0], weights_of(n), n[2], n.optional(3), n.optional(4)
+    kernel = kernel_of(w)
     rank, out = len(kernel), offset.shape[2:]
     strides, dilations = n.ints("strides") or (1,) * rank, n.ints("dilations") or (1,) * rank
     pads = n.ints("pads") or (0,) * (2 * rank)

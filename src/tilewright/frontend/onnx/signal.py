@@ -20,10 +20,8 @@ from tilewright.ir.expr import Expr, as_int
 @translates("DFT")
 def dft(n: Site) -> Any:
     """x[…, length, …, 1 or 2]: real numbers, or real and imaginary parts along the last axis."""
-    x, inverse, half = n[0], n.flag("inverse"), n.flag("onesided")
-    parts = as_int(x.shape[-1])
-    if parts not in (1, 2):
-        raise Refusal("the last axis must hold real numbers, or real and imaginary parts")
+    inverse, half = n.flag("inverse"), n.flag("onesided")
+    x, parts = complex_parts(n, n[0])
     before: tuple[Expr, ...] = ()
     after: tuple[Expr, ...] = ()
     late = n.version >= 20 and not measured.is_known(n, 2)
@@ -56,6 +54,24 @@ def dft(n: Site) -> Any:
         n, here, n.build.from_sizes(at, measured.I64), n.build.from_sizes(dims, measured.I64)
     )
     return n.emit("view_as", y, shape=measured.measure(n, goal, "the shape"))
+
+
+def complex_parts(n: Site, x: Value) -> tuple[Value, int]:
+    """x, whose last axis holds real numbers, or real and imaginary parts, and how many: 1 or 2.
+    Where only the run knows, both: what is missing is 0."""
+    last = x.shape[-1] if x.rank > 1 else sizes.size(0)
+    parts = as_int(last)
+    if parts in (1, 2):
+        return x, parts
+    if parts is not None:
+        raise Refusal("the last axis must hold real numbers, or real and imaginary parts")
+    have = measured.counted(n, last)
+    fits = op(n, "logical_and", op(n, "less", 0, have), op(n, "less", have, 3))
+    missing = measured.valid(n, fits, op(n, "sub", 2, have))
+    (more,) = measured.measure(n, missing, "the missing parts")
+    none = (0,) * (x.rank - 1)
+    whole = op(n, "pad", x, before=(*none, 0), after=(*none, more), value=0.0)
+    return op(n, "view_as", whole, shape=(*x.shape[:-1], 2)), 2
 
 
 def around(n: Site, x: Value, axis: int) -> Value:
@@ -133,9 +149,8 @@ def stft(n: Site) -> Any:
     half = n.flag("onesided", True)
     if x.rank == 2:
         x = n.build.emit("reshape", x, shape=(*x.shape, 1))
-    batch, have, parts = x.shape[0], x.shape[1], as_int(x.shape[2])
-    if parts not in (1, 2):
-        raise Refusal("the signal holds real numbers, or real and imaginary parts")
+    x, parts = complex_parts(n, x)
+    batch, have = x.shape[:2]
     room = measured.floordiv(n, size_of(n, sizes.size(have - length)), size_of(n, step))
     many = op(n, "reshape", op(n, "add", room, 1), shape=(1,))
     (frames,) = measured.measure(n, many, "the number of frames")

@@ -74,7 +74,7 @@ def turned(b: Any) -> Any:
     )
 
 
-def convolved(size: Expr, kernel: int, stride: int, pad: tuple[int, int], dilation: int) -> Expr:
+def convolved(size: Expr, kernel: Any, stride: int, pad: tuple[int, int], dilation: int) -> Expr:
     """The output size of a convolution along one axis."""
     reach = dilation * (kernel - 1) + 1
     need(stride > 0 and dilation > 0, "strides and dilations must be positive")
@@ -99,11 +99,10 @@ def window(x: Any, kernel: Sequence[int], strides: Any, pads: Any, dilations: An
     return strides, pads, dilations
 
 
-def kernel_of(w: Any) -> tuple[int, ...]:
-    """The space sizes of a weight tensor, which must be constants."""
-    found = sizes.static(w.shape[2:])
-    need(found is not None and len(found) > 0, "needs weights of known kernel size")
-    return found  # type: ignore[return-value]
+def kernel_of(w: Any) -> tuple[Any, ...]:
+    """The space sizes of a weight tensor: numbers, but for those that only the run knows."""
+    need(len(w.shape) > 2, "needs weights with space axes")
+    return tuple(size if (known := as_int(size)) is None else known for size in w.shape[2:])
 
 
 def _conv_type(
@@ -348,7 +347,7 @@ def conv_transpose(
     each_in, each_out = sizes.size(w.shape[0] // groups), w.shape[1]
     c = te.reduce_axis(each_in, "rc")
     phases = [s if d == 1 else 1 for s, d in zip(strides, dilations, strict=True)]
-    taps = [-(-k // p) for k, p in zip(kernel, phases, strict=True)]
+    taps = [(k + (p - 1)) // p for k, p in zip(kernel, phases, strict=True)]
     ks = [te.reduce_axis(t, f"r{axis_name(d, rank)}") for d, t in enumerate(taps)]
     first = [
         before // p for (before, _), p in zip(pads, phases, strict=True)
@@ -365,7 +364,7 @@ def conv_transpose(
         for d in range(rank):
             q = qs[d] + first[d]
             tap.append(ps[d] + ks[d] * phases[d])
-            if kernel[d] % phases[d]:
+            if as_int(sizes.size(kernel[d] % phases[d])) != 0:
                 inside = inside & (tap[d] < kernel[d])
             if dilations[d] == 1:
                 at = q - ks[d]
