@@ -44,10 +44,16 @@ def numbers(n: Site, content: Any) -> Value:
 def vector(n: Site, k: int, many: int | None = None) -> Value:
     """Input `k` as an i64 vector of known length. many: the one that it has to have, if that is
     known and the input does not show it."""
+    if as_int(n[k].elements) is None and (many is None or many < 0):
+        raise Refusal(f"input {k} ({n[k]!r}) has no known number of elements")
+    return any_vector(n, k, many)
+
+
+def any_vector(n: Site, k: int, many: Any = None) -> Value:
+    """Input `k` as an i64 vector, perhaps of open length; `many` (None: unknown), if the input does
+    not show it, is the one that it has to have."""
     value = n[k]
-    if as_int(value.elements) is None:
-        if many is None or many < 0:
-            raise Refusal(f"input {k} ({value!r}) has no known number of elements")
+    if as_int(value.elements) is None and many is not None:
         value = view_of(n, value, (many,))
     if value.dtype.is_float:  # what is no number is no size
         is_number = op(n, "equal", value, value)
@@ -105,23 +111,23 @@ def from_front(n: Site, axes: Value, rank: int) -> Value:
 
 def chosen(n: Site, axes: Value, rank: int) -> Value:
     """For each axis of a tensor: is it among `axes`?"""
-    column = op(n, "reshape", from_front(n, axes, rank), shape=(length(axes), 1))
+    column = op(n, "reshape", from_front(n, axes, rank), shape=(axes.elements, 1))
     same = op(n, "equal", column, numbers(n, np.arange(rank)[None]))
     return op(n, "reduce_any", same, axes=(0,))
 
 
-def each_once(n: Site, mask: Value, count: int) -> Value:
-    """Did `count` axes choose as many places of a mask, none of them twice? One truth value."""
+def each_once(n: Site, mask: Value, axes: Value) -> Value:
+    """Did axes choose as many places of a mask, none of them twice? One truth value."""
     found = op(n, "reduce_sum", op(n, "cast", mask, to="i64"), axes=(0,), keepdims=True)
-    return op(n, "equal", found, count)
+    return op(n, "equal", found, counted(n, axes.elements))
 
 
 def spread(n: Site, axes: Value, given: Value, default: Value) -> Value:
     """A vector for all axes of a tensor: `given` at `axes`, `default` elsewhere."""
     rank = length(default)
-    column = op(n, "reshape", from_front(n, axes, rank), shape=(length(axes), 1))
+    column = op(n, "reshape", from_front(n, axes, rank), shape=(axes.elements, 1))
     same = op(n, "equal", column, numbers(n, np.arange(rank)[None]))
-    each = op(n, "reshape", given, shape=(length(axes), 1))
+    each = op(n, "reshape", given, shape=(axes.elements, 1))
     total = op(n, "reduce_sum", choose(n, same, each, 0), axes=(0,))
     return choose(n, op(n, "reduce_any", same, axes=(0,)), total, default)
 
@@ -252,14 +258,21 @@ def expand(n: Site) -> Value:
 
 
 def slice_(n: Site) -> Value:
-    x = n[0]
-    firsts, lasts = vector(n, 1), vector(n, 2)
-    count, rank = length(firsts), x.rank
-    if n.importer.in_kernel and is_known(n, 3):
-        along = n.numbers(3) if n.optional(3) is not None else range(count)
+    x, rank = n[0], n[0].rank
+    given = [k for k in range(1, 5) if n.optional(k) is not None]
+    known = [n[k].elements for k in given if as_int(n[k].elements) is not None]
+    count = known[0] if known else n[1].elements
+    firsts, lasts = any_vector(n, 1, count), any_vector(n, 2, count)
+    if n.importer.in_kernel and is_known(n, 3) and (many := as_int(count)) is not None:
+        along = n.numbers(3) if n.optional(3) is not None else range(many)
         return slice_within(n, x, firsts, lasts, [d % rank for d in along])
-    axes = vector(n, 3) if n.optional(3) is not None else numbers(n, np.arange(count))
-    steps = vector(n, 4) if n.optional(4) is not None else numbers(n, np.ones(count))
+    axes = any_vector(n, 3, count) if n.optional(3) is not None else op(n, "arange", length=count)
+    one = numbers(n, [1])
+    steps = (
+        any_vector(n, 4, count)
+        if n.optional(4) is not None
+        else op(n, "expand", one, shape=(count,))
+    )
     have, zero = dims(n, x), numbers(n, np.zeros(rank))
     step = spread(n, axes, steps, numbers(n, np.ones(rank)))
     most = op(n, "maximum", have, 1)  # a longer step takes the same places
@@ -278,8 +291,8 @@ def slice_(n: Site) -> Value:
     width = op(n, "maximum", op(n, "abs", step), 1)
     many = op(n, "maximum", op(n, "add", floordiv(n, reach, width), 1), 0)
     fits = op(n, "not_equal", step, 0)
-    if count > 1:
-        fits = op(n, "logical_and", fits, each_once(n, chosen(n, axes, rank), count))
+    if as_int(count) not in (0, 1):
+        fits = op(n, "logical_and", fits, each_once(n, chosen(n, axes, rank), axes))
     shape = measure(n, valid(n, fits, many), "places")
     start = choose(n, op(n, "equal", many, 0), 0, start)
     starts = measure(n, start, "starts")
@@ -327,15 +340,17 @@ def pad(n: Site, mode: str) -> Value:
     """Negative pads cut; the others extend what they leave by its own elements, or by a number:
     then places that are cut away are outside like all others."""
     x = n[0]
-    axes = vector(n, 3) if n.optional(3) is not None else numbers(n, np.arange(x.rank))
-    pads = vector(n, 1, 2 * length(axes))
-    half, zero = length(pads) // 2, numbers(n, np.zeros(x.rank))
-    if length(axes) != half:
-        raise Refusal(f"it has {length(pads)} pads for {length(axes)} axes")
-    parts = [
-        near(n, spread(n, axes, op(n, "slice", pads, starts=(k * half,), shape=(half,)), zero))
-        for k in (0, 1)
-    ]
+    axes = numbers(n, np.arange(x.rank))
+    if n.optional(3) is not None:
+        both = as_int(n[1].elements)
+        axes = any_vector(n, 3, None if both is None else both // 2)
+    half, zero = axes.elements, numbers(n, np.zeros(x.rank))
+    pads = any_vector(n, 1, sizes.size(half * 2))
+    if pads.elements != sizes.size(half * 2):
+        raise Refusal(f"it has {sizes.text(pads.elements)} pads for {sizes.text(half)} axes")
+    rows = op(n, "reshape", pads, shape=(2, half))
+    ends = [op(n, "slice", rows, starts=(k, 0), shape=(1, half)) for k in (0, 1)]
+    parts = [near(n, spread(n, axes, end, zero)) for end in ends]
     if mode != "constant":
         cut = op(n, "add", *(op(n, "minimum", p, 0) for p in parts))
         kept = measure(n, op(n, "add", dims(n, x), cut), "what negative pads leave")
@@ -371,7 +386,7 @@ def squeeze(n: Site) -> Value:
     stays = op(n, "logical_not", mask)
     fits = op(n, "logical_or", stays, op(n, "equal", dims(n, x), 1))
     fits = op(n, "reduce_all", fits, axes=(0,), keepdims=True)
-    fits = op(n, "logical_and", fits, each_once(n, mask, length(axes)))
+    fits = op(n, "logical_and", fits, each_once(n, mask, axes))
     rest = where_not(n, mask, dims(n, x), x.rank - length(axes))
     return view(n, x, valid(n, fits, rest), "the squeezed shape")
 
@@ -388,18 +403,23 @@ def unsqueeze(n: Site) -> Value:
     return view(n, x, choose(n, mask, 1, own), "the new axes")
 
 
-def reduce_places(n: Site, x: Value, axes: Value, keep: bool) -> tuple[Value, tuple[Expr, ...]]:
-    """x as a matrix whose columns run along `axes`, and the shape that the rows then take."""
+def reduce_places(n: Site, x: Value, keep: bool, none: bool) -> tuple[Value, tuple[Expr, ...]]:
+    """x as a matrix whose columns run along the axes in input 1, and the shape that the rows then
+    take. Of no axes are meant all, or `none`."""
+    rank = None if keep or (told := told_rank(n)) is None else x.rank - told
+    axes = any_vector(n, 1) if keep else vector(n, 1, rank)
     mask = chosen(n, axes, x.rank)
-    have = dims(n, x)
+    have, once = dims(n, x), each_once(n, mask, axes)
+    if as_int(axes.elements) is None and not none:
+        mask = op(n, "logical_or", mask, op(n, "equal", counted(n, axes.elements), 0))
     counts = [
         op(n, "reduce_prod", choose(n, m, have, 1), axes=(0,), keepdims=True)
         for m in (op(n, "logical_not", mask), mask)
     ]
     rows, columns = measure(n, op(n, "concat", *counts, axis=0), "the extents")
     goal = choose(n, mask, 1, have) if keep else where_not(n, mask, have, x.rank - length(axes))
-    if length(axes) > 1:
-        goal = valid(n, each_once(n, mask, length(axes)), goal)
+    if as_int(axes.elements) not in (0, 1):
+        goal = valid(n, once, goal)
     shape = measure(n, goal, "the reduced shape")
     return op(n, "axes_last", x, mask, rows=rows, columns=columns), shape
 

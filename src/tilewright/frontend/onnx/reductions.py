@@ -44,7 +44,9 @@ def reduce(n: Site) -> Any:
     x, op, keep = n[0], n.op, n.flag("keepdims", True)
     moved_in = 13 if op == "ReduceSum" else 18
     if n.version >= moved_in and not measured.is_known(n, 1) and as_int(n[1].elements) != 0:
-        x, shape = measured.reduce_places(n, x, measured.vector(n, 1), keep)
+        if not keep and as_int(n[1].elements) is None and measured.told_rank(n) == 0:
+            return reduced(n, x, None, False)  # however many axes: all
+        x, shape = measured.reduce_places(n, x, keep, n.flag("noop_with_empty_axes"))
         return n.emit("view_as", reduced(n, x, (1,), False), shape=shape)
     return reduced(n, x, axes_of(n, moved_in), keep)
 

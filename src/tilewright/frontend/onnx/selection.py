@@ -173,7 +173,7 @@ def tensor_scatter(n: Site) -> Any:
     have, new = past.shape[d], update.shape[d]
     batch = past.shape[0]
     start = n.optional(2)
-    start = measured.numbers(n, [0]) if start is None else measured.vector(n, 2)
+    start = measured.numbers(n, [0]) if start is None else measured.any_vector(n, 2, batch)
     lead = sizes.size(batch) if n.optional(2) is not None else sizes.size(1)
     if n.text("mode", "linear") == "linear":
         start = n.checked(start, [(sizes.size(0), sizes.size(have - new))])

@@ -13,6 +13,7 @@ from tilewright.frontend.onnx.vision import scalar
 from tilewright.graph import sizes
 from tilewright.graph.bounds import from_start
 from tilewright.graph.graph import Value
+from tilewright.ir.expr import as_int
 
 
 @translates("MaxPool", "AveragePool")
@@ -120,7 +121,7 @@ def unpool(n: Site) -> Any:
     if measured.is_known(n, 2):
         goal = n.sizes(2)
     else:
-        goal = measured.measure(n, measured.vector(n, 2), "the output shape")
+        goal = measured.measure(n, measured.vector(n, 2, x.rank), "the output shape")
     if len(goal) != x.rank:
         raise Refusal(f"its output shape has {len(goal)} axes, its input {x.rank}")
     after = tuple(sizes.size(g - s) for g, s in zip(map(sizes.size, goal), shape, strict=True))
@@ -130,8 +131,13 @@ def unpool(n: Site) -> Any:
 @translates("Col2Im")
 def col2im(n: Site) -> Any:
     x = n[0]
+    stated = [len(v) // k for v, k in ((n.ints("strides"), 1), (n.ints("pads"), 2)) if v]
+    told, both = measured.told_rank(n), [as_int(n[k].elements) for k in (1, 2)]
+    many = next((k for k in (*both, *stated, told and told - 2) if k), None)
     image, block = (
-        n.sizes(k) if measured.is_known(n, k) else measured.measure(n, measured.vector(n, k), what)
+        n.sizes(k)
+        if measured.is_known(n, k)
+        else measured.measure(n, measured.vector(n, k, many), what)
         for k, what in ((1, "the image"), (2, "the block"))
     )
     rank = len(image)

@@ -120,10 +120,16 @@ def _conv_type(
     need(x.dtype is w.dtype, f"input and weights have dtypes {x.dtype} and {w.dtype}")
     _need_groups(x.shape[1], w.shape[1], w.shape[0], groups)
     if bias is not None:
-        need(bias.shape == (w.shape[0],), "its bias must have one entry for each output channel")
+        _need_entries(bias, w.shape[0])
         need(bias.dtype is x.dtype, f"its bias holds {bias.dtype}, its input {x.dtype}")
     space = [convolved(*a) for a in zip(x.shape[2:], kernel, strides, pads, dilations, strict=True)]
     return x.dtype, (x.shape[0], w.shape[0], *space)
+
+
+def _need_entries(bias: Any, channels: Expr) -> None:
+    told = "its bias must have one entry for each output channel"
+    need(len(bias.shape) == 1, told)
+    need_same(bias.shape[0], channels, told)
 
 
 def _need_groups(channels: Expr, each: Expr, outputs: Expr, groups: int) -> None:
@@ -270,8 +276,9 @@ def _transposed_type(
     strides, pads, dilations = window(x, kernel, strides, pads, dilations)
     extra = extra or (0,) * len(kernel)
     need(x.dtype is w.dtype, f"input and weights have dtypes {x.dtype} and {w.dtype}")
-    need(
-        x.shape[1] == w.shape[0],
+    need_same(
+        x.shape[1],
+        w.shape[0],
         f"the input has {sizes.text(x.shape[1])} channels, the weights {sizes.text(w.shape[0])}",
     )
     count = as_int(x.shape[1])
@@ -281,7 +288,7 @@ def _transposed_type(
     )
     outputs = sizes.size(w.shape[1] * groups)
     if bias is not None:
-        need(bias.shape == (outputs,), "its bias must have one entry for each output channel")
+        _need_entries(bias, outputs)
     space = []
     for s, k, stride, pad, d, e in zip(
         x.shape[2:], kernel, strides, pads, dilations, extra, strict=True
