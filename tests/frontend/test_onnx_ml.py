@@ -146,6 +146,23 @@ def test_grams(mode):
     agree([node], {"x": x}, {"y": TensorProto.FLOAT})
 
 
+def test_grams_of_open_rows():
+    node = helper.make_node(
+        "TfIdfVectorizer", ["x"], ["y"], mode="TF", min_gram_length=1, max_gram_length=3,
+        max_skip_count=2, ngram_counts=[0, 2, 4], ngram_indexes=[0, 1, 2, 3],
+        pool_int64s=[0, 1, 0, 0, 1, 2, 1],
+    )  # fmt: skip
+    given = [helper.make_tensor_value_info("x", TensorProto.INT64, ["n", "m"])]
+    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])]
+    graph = helper.make_graph([node], "g", given, made)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    exe = compile_observed(proto, cache=False)
+    peer = InferenceSession(proto.SerializeToString())
+    for words in (1, 2, 3, 4, 9):
+        x = random.integers(0, 3, (2, words))
+        np.testing.assert_array_equal(exe(x)[0], peer.run(None, {"x": x})[0])
+
+
 def test_grams_of_words():
     node = helper.make_node(
         "TfIdfVectorizer", ["x"], ["y"], mode="TF", min_gram_length=1, max_gram_length=2,

@@ -63,6 +63,18 @@ def test_concat_and_equal_broadcast():
         np.testing.assert_array_equal(same, a == b)
 
 
+def test_open_sizes_broadcast():
+    nodes = [node("StringConcat", "a b"), node("Equal", "a b", "same")]
+    run = compiled(nodes, {"a": (S, ["m"]), "b": (S, ["n"])}, {"y": (S, None), "same": (B, None)})
+    for m, n in ((3, 3), (1, 4), (4, 1), (1, 1)):
+        a, b = strings(m), strings(n)
+        y, same = run(a, b)
+        np.testing.assert_array_equal(y, a + b)
+        np.testing.assert_array_equal(same, a == b)
+    with pytest.raises(InputError):
+        run(strings(2), strings(3))
+
+
 def test_strings_move():
     nodes = [
         node("Constant", "", "k", value_ints=[2, 0]),

@@ -13,7 +13,7 @@ from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.strings import chosen, text
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
-from tilewright.ir.expr import as_int
+from tilewright.ir.expr import as_int, maximum
 
 
 @translates("TfIdfVectorizer")
@@ -85,8 +85,8 @@ def counted(n: Site, rows: Value, grams: np.ndarray, skips: int) -> Value:
         known = as_int(length)
         if known is not None and known <= 0:
             continue
-        if known is None and size > 1:
-            raise Refusal("the number of words in a row must be known")
+        if known is None:
+            length = sizes.size(maximum(length, sizes.size(0)))
         start = op(n, "reshape", op(n, "arange", length=length), shape=(length, 1))
         places = op(n, "add", start, numbers(n, np.arange(size) * step))
         window = op(n, "gather", rows, places, axis=1)  # rows, places, size

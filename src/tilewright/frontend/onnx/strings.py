@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewright.frontend.onnx import elementwise as _  # noqa: F401  (registers Equal)
 from tilewright.frontend.onnx import measured
+from tilewright.frontend.onnx.alike import alike
 from tilewright.frontend.onnx.coded import Text, constant_text, text_of, widened, wider
 from tilewright.frontend.onnx.measured import op
 from tilewright.frontend.onnx.registry import TRANSLATORS, Refusal, Site, translates
@@ -43,8 +44,15 @@ def lengths(n: Site, letters: Value) -> Value:
     return op(n, "reduce_sum", op(n, "cast", there, to="i64"), axes=(letters.rank - 1,))
 
 
+def alike_texts(n: Site, a: Text, b: Text) -> tuple[Text, Text]:
+    """Both, of shapes that broadcast: the run finds it out where sizes do not show it."""
+    one, two = alike(n, (a.rows, b.rows))
+    return Text(one, a.table), Text(two, b.table)
+
+
 def equal(n: Site, a: Text, b: Text) -> Value:
     """Where strings are the same, broadcast."""
+    a, b = alike_texts(n, a, b)
     width = wider(a.width, b.width)
     one, two = (widened(n.build, t.letters(n.build), width) for t in (a, b))
     same = n.build.emit("equal", one, two)
@@ -53,7 +61,7 @@ def equal(n: Site, a: Text, b: Text) -> Value:
 
 @translates("StringConcat")
 def concat(n: Site) -> Any:
-    x, y = text(n, 0), text(n, 1)
+    x, y = alike_texts(n, text(n, 0), text(n, 1))
     shape, width = broadcast_shape(x.shape, y.shape), sizes.size(x.width + y.width)
 
     def spread(t: Text) -> Value:
