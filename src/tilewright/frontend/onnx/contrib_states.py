@@ -128,6 +128,25 @@ def linear_attention_gate(n: Site) -> Any:
 # Convolutions -------------------------------------------------------------------------------------
 
 
+def depthwise(n: Site, x: Value, w: Value, bias: Value | None, dilation: int) -> Value:
+    """x [B, C, L] and filters [C, 1, K] of each channel; of an open number of them, sums of windows
+    times filters."""
+    groups = as_int(w.shape[0])
+    if groups is not None:
+        window = {"strides": (1,), "pads": ((0, 0),), "dilations": (dilation,)}
+        parts = [x, w] if bias is None else [x, w, bias]
+        return n.build.emit("conv", *parts, **window, groups=groups)
+    channels, _, taps = w.shape
+    count = sizes.size(x.shape[2] - (taps - 1) * dilation)
+    first = op(n, "reshape", op(n, "arange", length=count), shape=(count, 1))
+    apart = op(n, "mul", op(n, "arange", length=taps), dilation)
+    windows = op(n, "gather", x, op(n, "add", first, apart), axis=2)  # B, C, places, K
+    filters = op(n, "reshape", w, shape=(channels, 1, taps))
+    y = op(n, "reduce_sum", op(n, "mul", windows, filters), axes=(3,))
+    return y if bias is None else op(n, "add", y, op(n, "reshape", bias, shape=(channels, 1)))
+
+
+@translates("CausalConvWithState")
 @translates("CausalConvWithState", domain=DOMAIN)
 def causal_conv(n: Site) -> Any:
     """A depthwise convolution over what a state has and what follows; its end is the next state."""
@@ -161,12 +180,7 @@ def causal_conv(n: Site) -> Any:
     else:
         before = rows(past)
     whole = op(n, "concat", before, rows(x), axis=2)
-    groups = as_int(channels)
-    if groups is None:
-        raise Refusal("it needs a known number of channels")
-    window = {"strides": (1,), "pads": ((0, 0),), "dilations": (dilation,)}
-    parts = [whole, w] if n.optional(2) is None else [whole, w, n[2]]
-    y = n.build.emit("conv", *parts, **window, groups=groups)
+    y = depthwise(n, whole, w, n.optional(2), dilation)
     if kind != "none":
         y = op(n, "silu", y)
     starts = (0, 0, sizes.size(whole.shape[2] - back))
