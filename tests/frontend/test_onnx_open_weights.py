@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from tests.frontend.test_onnx_loops import F, I, agree, f, node
 from tests.frontend.test_onnx_open_parameters import i, one
@@ -15,8 +15,13 @@ from tests.frontend.test_onnx_while_loops import typed
 from tilewright.driver.compile import compile_observed
 from tilewright.support.errors import InputError
 
+U8, I32 = TensorProto.UINT8, TensorProto.INT32
 X4, X3 = {"x": (F, 4), "w": (F, 4)}, {"x": (F, 3), "w": (F, 3), "r": (F, 3)}
 SAME = {"auto_pad": "SAME_UPPER", "strides": [2, 2]}
+
+
+def u(*shape: int) -> np.ndarray:
+    return np.random.default_rng(5).integers(0, 256, shape).astype(np.uint8)
 
 
 def known(op: str, shapes: Mapping[str, tuple[Any, ...]], rank: int, **attrs: Any) -> Any:
@@ -46,6 +51,9 @@ CASES = {
             [(f(3, 2, 4), f(1, 15, 4), f(1, 15, 5)), (f(1, 1, 2), f(1, 15, 2), f(1, 15, 5))]),
     "LSTM": (one("LSTM", X3 | {"b": (F, 2)}, 4, hidden_size=3, direction="bidirectional"),
              [(f(3, 2, 4), f(2, 12, 4), f(2, 12, 3), f(2, 24))]),
+    "MatMulInteger": (
+        one("MatMulInteger", {k: (U8, 2 if k < "c" else 1) for k in ("a", "b", "za", "zb")}, 2, I32),
+        [(u(3, 4), u(4, 5), u(1), u(1)), (u(3, 4), u(4, 5), u(1), u(5))]),
     "Det": (one("Det", {"x": (F, 3)}, 1), [(f(3, 4, 4),), (f(2, 1, 1),), (f(1, 7, 7),)]),
     "DFT": (known("DFT", {"x": ("b", "n", "c")}, 3), [(f(2, 8, 1),), (f(1, 7, 2),)]),
     "GatherND": (one("GatherND", {"x": (F, 3), "at": (I, 2)}, 2),

@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from tilewright.frontend.onnx.alike import alike
 from tilewright.frontend.onnx.coded import Coded
 from tilewright.frontend.onnx.neural import weights_of, window
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
@@ -54,8 +55,14 @@ def dequantised(
     """(x - zero) · scale in the scale's dtype."""
     wide = as_type(n, x, scale.dtype if x.dtype.is_float else dtype("f32"))
     if zero is not None and not is_zero(n, zero):
-        wide = n.build.emit("sub", wide, as_type(n, spread(n, zero, x, at, block), wide.dtype))
-    return n.build.emit("mul", wide, as_type(n, spread(n, scale, x, at, block), wide.dtype))
+        wide = together(n, "sub", wide, as_type(n, spread(n, zero, x, at, block), wide.dtype))
+    return together(n, "mul", wide, as_type(n, spread(n, scale, x, at, block), wide.dtype))
+
+
+def together(n: Site, op: str, x: Value, y: Value) -> Value:
+    """`op` of x and of scales or zero points y, which may be one or, found by the run, one for each
+    row or channel."""
+    return n.build.emit(op, *alike(n, (x, y)))
 
 
 def is_zero(n: Site, value: Value) -> bool:
@@ -67,13 +74,13 @@ def quantised(
     n: Site, x: Value, scale: Value, zero: Value | None, of: DType, at: int = 1, block: int = 0
 ) -> Value:
     """x / scale rounded (halves to even), plus zero, held within `of`."""
-    y = n.build.emit("div", as_type(n, x, scale.dtype), spread(n, scale, x, at, block))
+    y = together(n, "div", as_type(n, x, scale.dtype), spread(n, scale, x, at, block))
     y = as_type(n, y, dtype("f32"))
     if of.is_float:
         return n.build.emit("cast", saturated(n, y, of), to=of.name)
     y = n.build.emit("round", y)
     if zero is not None and not is_zero(n, zero):
-        y = n.build.emit("add", y, as_type(n, spread(n, zero, x, at, block), y.dtype))
+        y = together(n, "add", y, as_type(n, spread(n, zero, x, at, block), y.dtype))
     return n.build.emit("cast", y, to=of.name)  # the cast saturates
 
 
@@ -117,7 +124,7 @@ def centred(n: Site, x: Value, zero: Value | None, shape: Any) -> Value:
         zero = n.build.emit("reshape", zero, shape=())
     elif zero.rank == 1:
         zero = n.build.emit("reshape", zero, shape=shape(zero.shape[0]))
-    return n.build.emit("sub", wide, as_type(n, zero, dtype("i32")))
+    return together(n, "sub", wide, as_type(n, zero, dtype("i32")))
 
 
 def integer_product(n: Site, a: Value, b: Value, za: Value | None, zb: Value | None) -> Value:
@@ -142,7 +149,7 @@ def qlinear_matmul(n: Site) -> Any:
             scale = n.build.emit("reshape", scale, shape=())
         elif scale.rank == 1:
             scale = n.build.emit("reshape", scale, shape=shape(scale.shape[0]))
-        y = n.build.emit("mul", y, as_type(n, scale, y.dtype))
+        y = together(n, "mul", y, as_type(n, scale, y.dtype))
     return quantised(n, y, as_type(n, n[6], y.dtype), n[7], n[7].dtype)
 
 
