@@ -23,6 +23,7 @@ from tilewright.codegen.llvm_types import (
     Value,
     constant,
     known_lanes,
+    mangle,
     register,
     vector,
     vector_constant,
@@ -351,6 +352,14 @@ class Expressions:
             )
             return Value(text, e.dtype, lanes)
         return self.ops.select(cond.text, 0, self.wide(e.then, lanes), self.wide(e.other, lanes))
+
+    def fused(self, a: Value, b: Value, c: Value) -> Value:
+        """a b + c, rounded once where the machine can."""
+        lanes = max(a.lanes, b.lanes, c.lanes)
+        kind = register(c.dtype, lanes)
+        wide = [spread(self.b, v, lanes) if lanes else v for v in (a, b, c)]
+        text = self.b.call(kind, f"llvm.fmuladd.{mangle(kind)}", [(kind, v.text) for v in wide])
+        return Value(text, c.dtype, lanes)
 
     def wide(self, e: Expr, lanes: int) -> Value:
         return spread(self.b, self.eval(e), lanes) if lanes else self.eval(e)

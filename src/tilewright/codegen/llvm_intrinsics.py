@@ -57,12 +57,7 @@ def _whole(bits: int, lanes: int) -> str:
 
 def fma(e: Any, call: Call) -> Value:
     """a b + c, rounded once where the machine can."""
-    values = [e.eval(a) for a in call.args]
-    lanes = max(v.lanes for v in values)
-    kind = register(call.dtype, lanes)
-    wide = [spread(e.b, v, lanes).text if lanes else v.text for v in values]
-    text = e.b.call(kind, f"llvm.fmuladd.{mangle(kind)}", [(kind, w) for w in wide])
-    return Value(text, call.dtype, lanes)
+    return e.fused(*map(e.eval, call.args))
 
 
 def scale(e: Any, call: Call) -> Value:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.codegen.llvm_builder import Again, Carried
-from tilewright.codegen.llvm_expressions import Expressions, repeats
+from tilewright.codegen.llvm_expressions import Expressions, read_anyway, repeats
 from tilewright.codegen.llvm_index import Linear
 from tilewright.codegen.llvm_lanes import only_live_lanes_are_read
 from tilewright.codegen.llvm_memory import MOST_COVER, Cells, spread
@@ -29,8 +29,8 @@ from tilewright.codegen.llvm_types import (
     vector,
     vector_constant,
 )
-from tilewright.ir.dtype import bool_, i64
-from tilewright.ir.expr import BinaryOp, Call, Const, Expr, as_int
+from tilewright.ir.dtype import bool_, f32, f64, i64
+from tilewright.ir.expr import Binary, BinaryOp, Call, Const, Expr, Load, Select, as_int, const
 from tilewright.ir.stmt import Alloc, Eval, For, If, Let, Seq, Stmt, Store, annotation
 from tilewright.ir.walk import statements
 from tilewright.lower.lanes import FIRST_LANE_RUNS, lane_reduction
@@ -38,6 +38,8 @@ from tilewright.support.errors import CompileError, InternalFault
 from tilewright.target.target import Target
 
 FEW_ROUNDS, FEW_BITS = 4, 32  # below, lines under a mask take as long as gathering elements
+Summed = tuple[Load, Expr, Expr, Expr | None] | None  # see `sum_of_product`
+_FUSED = (f32, f64)  # what machines multiply and add in one step
 STACK_LIMIT = 64 << 10  # bytes of one local buffer that may lie on the stack
 
 
@@ -53,7 +55,7 @@ class Statements(Expressions):
         self.unrolled: dict[int, tuple[For, Linear, int]] = {}
         self.open: list[Again] = []  # the loops that are being written
         self.lanes_of: dict[int, tuple[For, int, bool, Linear | None]] = {}  # see `vectorize`
-        self.repeating: dict[int, tuple[Store, bool]] = {}  # by identity, see `repeats`
+        self.repeating: dict[int, tuple[Store, bool, Summed]] = {}  # by identity, see `repeats`
         self.written: dict[int, tuple[For, set[str], bool]] = {}  # by identity of the loop
         self.as_values: dict[int, tuple[Alloc, Cells | None]] = {}  # likewise
         self.candidates: dict[int, tuple[For, Candidates | None]] = {}  # for squares, likewise
@@ -377,18 +379,45 @@ class Statements(Expressions):
     def store(self, stmt: Store) -> None:
         known = self.repeating.get(id(stmt))
         if known is None:  # an unrolled loop around it comes here again and again
-            known = self.repeating[id(stmt)] = stmt, repeats((*stmt.indices, stmt.value))
+            summed = sum_of_product(stmt)
+            known = self.repeating[id(stmt)] = stmt, repeats((*stmt.indices, stmt.value)), summed
         if not known[1]:
             self.evaluated = None
         where = stmt.indices[0]
         index = self.place(stmt.buffer, where) if self.lane_buffers else self.index(where)
         if index.is_uniform and self.lanes and self.varies(stmt.value):
             return self.reduce_lanes(stmt, index)
-        value = self.eval(stmt.value)
+        summed = known[2]
+        value = self.eval(stmt.value) if summed is None else self.multiply_add(*summed)
         if not index.is_uniform:
             value = spread(self.b, value, self.lanes)
         self.memory.store(stmt.buffer, index, value, self.lanes, self.mask)
         return None
+
+    def multiply_add(self, total: Load, a: Expr, b: Expr, where: Expr | None) -> Value:
+        """total + a b, rounded once where the machine can; total where `where` does not hold. Left
+        to LLVM, a sum of which one lane is wanted was split, and rounded twice in that lane, as
+        were products of which a condition chose."""
+        old = self.eval(total)
+        if where is None:
+            return self.fused(self.eval(a), self.eval(b), old)
+        cond = self.eval(where)
+        if cond.const is not None:
+            return self.fused(self.eval(a), self.eval(b), old) if cond.const else old
+        if cond.lanes:
+            read = read_anyway(where)
+            x, y = (self.under(cond.text, e, read) for e in (a, b))
+            new = self.fused(x, y, old)
+            return self.ops.select(cond.text, self.lanes, new, spread(self.b, old, self.lanes))
+        lanes = self.lanes if old.lanes or self.varies(a) or self.varies(b) else 0
+        old = spread(self.b, old, lanes) if lanes else old
+        text = self.b.choose(
+            cond.text,
+            register(total.dtype, lanes),
+            lambda: self.fused(self.aside(a, lanes), self.aside(b, lanes), old).text,
+            lambda: old.text,
+        )
+        return Value(text, total.dtype, lanes)
 
     def reduce_lanes(self, stmt: Store, index: Linear) -> None:
         """All lanes write one element: a reduction `C = C op f(lane)`."""
@@ -416,6 +445,22 @@ class Statements(Expressions):
             total = self.b.call(kind, full, [(wide, value.text)])
         new = self.ops.binary(op, old, self.ops.finish(total, dtype, 0, False, False))
         self.memory.store(stmt.buffer, index, new, 0, None)
+
+
+def sum_of_product(stmt: Store) -> Summed:
+    """(C, a, b, None) if a store is `C = C + a b`, with the condition if it is `C = C + (a b where
+    it holds, else 0)`."""
+    value = stmt.value
+    if not (isinstance(value, Binary) and value.op is BinaryOp.add and value.dtype in _FUSED):
+        return None
+    total, product, where = value.a, value.b, None
+    if isinstance(product, Select) and product.other == const(0, value.dtype):
+        product, where = product.then, product.cond
+    if not (isinstance(product, Binary) and product.op is BinaryOp.mul):
+        return None
+    if isinstance(total, Load) and total.buffer is stmt.buffer and total.indices == stmt.indices:
+        return total, product.a, product.b, where
+    return None
 
 
 def _is_loop(s: Stmt) -> bool:
