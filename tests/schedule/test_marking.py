@@ -5,7 +5,9 @@ import pytest
 
 from tests.schedule.loops import CARRIED, COPY, DEPENDENT, PLAIN, SHIFT, SYMBOLIC
 from tests.schedule.programs import conv2d, depthwise, matmul, scan
+from tilewright import te
 from tilewright.ir import interp
+from tilewright.ir.expr import as_int
 from tilewright.ir.parse import parse_func
 from tilewright.schedule import Schedule
 
@@ -67,8 +69,25 @@ def test_memory_of_one_iteration_moves_inside(same_result, replays):
     same_result(start, s.func)
     replays(start, s)
     random = np.random.default_rng(0)
-    arrays = [random.random([d.value for d in b.shape], np.float32) for b in start.buffers]
+    arrays = [random.random([as_int(d) or 0 for d in b.shape], np.float32) for b in start.buffers]
     interp.run(s.func, *arrays, check_parallel=True)
+
+
+def test_memory_of_a_loop_further_inside_moves_inside(same_result):
+    """A run of tiles begins and ends anywhere in a row of them: what it needs fills no rectangle,
+    but what one of its tiles needs does."""
+    image = te.placeholder((4, 8))
+    half = te.compute((4, 8), lambda y, x: image[y, x] * 2.0, name="half")
+    tiles = te.compute((12, 4), lambda t, k: half[t // 3, t % 3 * 2 + k], name="tiles")
+    start = te.func("shared", [image], [tiles])
+    s = Schedule(start)
+    run, tile = s.split(s.loops("tiles")[0], 4)
+    s.compute_at("half", tile)
+    s.parallel(run)
+    lines = s.show().split("\n")
+    loop = next(n for n, line in enumerate(lines) if "parallel" in line)
+    assert "half = alloc" in lines[loop + 1]
+    same_result(start, s.func)
 
 
 def test_memory_that_several_iterations_need_stays(refused):

@@ -81,6 +81,19 @@ def test_long_rows_of_tiles_that_nothing_cuts_evenly_are_no_runs(width: int, sha
     assert as_int(columns) == shared
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("width", "shared"), [(92, 6), (96, 96 + 2)])
+def test_runs_of_known_tiles_end_within_a_row_that_nothing_cuts_evenly(
+    width: int, shared: int, threads: int
+) -> None:
+    """23 and 24 tiles: register tiles of six rows, and each tile of 23 is transformed by itself."""
+    made = scheduled(64, 128, width, threads)
+    found = decisions(made)
+    assert (found["image"], found["tiles"], found["rows"]) == ("run", 24, 6)
+    *_, columns, _ = buffers(compact_buffers(made.func))["half"].shape
+    assert as_int(columns) == shared
+
+
 def test_the_rows_of_a_dilated_open_tile_are_read_at_plain_places() -> None:
     """A leaky ReLU reads them twice, and both times by the same index."""
     image = te.placeholder((1, 4, te.var("h"), 64, BLOCK))

@@ -281,7 +281,7 @@ def private_to(func: Func, path: Sequence[Stmt]) -> frozenset[str]:
     """The buffers of which each iteration of a loop could have a copy of its own.
 
     They are allocated outside of the loop, used only inside it, and every iteration writes first
-    what it reads.
+    what it reads; or every iteration of a loop further inside, if all uses are there.
     """
     loop = path[-1]
     assert isinstance(loop, For)
@@ -292,12 +292,27 @@ def private_to(func: Func, path: Sequence[Stmt]) -> frozenset[str]:
         return frozenset()
     outside = {a.buffer for a in below(func.body, skip=loop).accesses}
     known = Facts(ranges_at(func, (*path, *body.loops)))
-    varying: Ranges = {f.var: loop_range(f) for f in body.loops}
-    return frozenset(n for n in used - outside if _written_first(body, n, varying, known))
+    return frozenset(
+        n
+        for n in used - outside
+        if _written_first(body, n, known) or _written_first(_around(body, n), n, known)
+    )
 
 
-def _written_first(body: Body, buffer: str, varying: Ranges, known: Facts) -> bool:
+def _around(body: Body, buffer: str) -> Body:
+    """What stands below the innermost loop that all uses of a buffer are in."""
+
+    def uses(body: Body) -> int:
+        return sum(a.buffer == buffer for a in body.accesses)
+
+    everywhere = uses(body)
+    inside = (below(f.body) for f in reversed(body.loops))
+    return next((b for b in inside if uses(b) == everywhere), body)
+
+
+def _written_first(body: Body, buffer: str, known: Facts) -> bool:
     """Does an iteration write all it reads of a buffer before it reads it?"""
+    varying: Ranges = {f.var: loop_range(f) for f in body.loops}
     written: list[Region] = []
     for a in body.accesses:
         if a.buffer != buffer:

@@ -49,6 +49,7 @@ OPEN = 14  # tiles along each side of an open image, if it has no more along the
 LINE = 16  # numbers in a cache line
 AFAR = 2  # how much dearer an image is that other threads made, each a part of it
 EVEN = 1.1  # of its share: what a thread may have to do
+APART = 0.9  # of the time of runs of whole rows: what tile by tile may take
 COLUMNS = 8  # of a padded image that are written at once, at most
 UNEVEN = 1.3  # of the time of tiles that leave rows over: what those that leave none may take
 WORTH_A_PANEL = 4  # tiles in a run: each run reads all weights of its panel
@@ -80,6 +81,7 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
         known,
         ("whole",) if plane else ("run", "whole"),
     )
+    by_tile = not across or (inside and run % across != 0 and across % run != 0)
     if inside and "pad" in named:
         stream(schedule, named["pad"], target, threads, places=ROWS)
     n, o, *z, y, x, i = by_axis(schedule, result)
@@ -131,10 +133,10 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
             schedule.annotate(loop, BOUNDED, True)
     reorder(schedule, own_c, own_z, row, own_t, own_i, own_j)
     flat(schedule, spread, (own_i, own_j), own_b, lanes)
-    around = innermost([*((n, tile) if inside else ()), own_c, own_z, row if across else own_t])
+    around = innermost([*((n, tile) if inside else ()), own_c, own_z, own_t if by_tile else row])
     *_, own_y, own_i, own_x, own_b = compute_inside(schedule, half, around)
     reorder(schedule, own_y, own_x, own_i)
-    flat(schedule, half, (own_i,) if across else (own_x, own_i), own_b, lanes)
+    flat(schedule, half, (own_x, own_i) if by_tile else (own_i,), own_b, lanes)
     if not inside and "pad" in named:
         *_, own_x, own_b = compute_inside(schedule, named["pad"], innermost([own_c, own_z, row]))
         columns = divisors(extent(schedule, own_x), COLUMNS)[-1]
@@ -179,27 +181,38 @@ def decide_runs(
     weights = weights_on(target, lanes, depth)
     half_cache = target.cache(1).size // 2
     most = half_cache // (edge * edge * depth * 4)
-    run = run_of_tiles(count, across, most)
-    if threads > 1:  # each has several runs
-        run = run_of_tiles(count, across, min(most, -(-count * images // (threads * SHARES))))
-    _, vectors = register_tile(run, groups * wide, registers, fits, True, target.costs, weights)
-    panels, runs = groups * wide // vectors, images * -(-count // run)
     every, image = groups * wide * lanes * depth, depth * count * images
     if threads > 1:
         image *= AFAR
-    inside = runs * every <= image * (1 + panels)
-    if -(-runs // threads) * threads > EVEN * runs:
-        inside = False
+
+    twice = target.costs.transform / 2 * (2 / edge) / lanes  # what neighbours share
+
+    def best_run(most: int) -> int:
+        """At most so many tiles, in whole rows where those pay; see `tile_by_tile`."""
+        run = run_of_tiles(count, across, most)
+        if not across:
+            return in_whole_tiles(run, groups * wide, target, fits, weights)
+        if not known:
+            return in_whole_rows(run, across, groups * wide, target, fits, weights)
+        if run == count:
+            return run
+        return tile_by_tile(run, max(1, most), count, twice, groups * wide, target, fits, weights)
+
+    def stays(run: int) -> bool:
+        """Does a run's part of the image move fewer bytes than the whole?"""
+        _, vectors = register_tile(run, groups * wide, registers, fits, True, target.costs, weights)
+        panels, runs = groups * wide // vectors, images * -(-count // run)
+        even = -(-runs // threads) * threads <= EVEN * runs
+        return even and runs * every <= image * (1 + panels)
+
+    share = most
+    if threads > 1:  # each has several runs
+        share = min(most, -(-count * images // (threads * SHARES)))
+    run = best_run(share)
+    inside = stays(run_of_tiles(count, across, share)) or (known and stays(run))
     inside = schedule.decide("image", ways[0] if inside else "whole", ways) == "run"
     if inside:
-        others = [run_of_tiles(count, across, (most << 2) >> n) for n in range(5)]
-        if not known:
-            run, *others = (
-                in_whole_rows(length, across, groups * wide, target, fits, weights)
-                if across
-                else in_whole_tiles(length, groups * wide, target, fits, weights)
-                for length in (run, *others)
-            )
+        others = [best_run((most << 2) >> n) for n in range(5)]
         run = schedule.decide("tiles", run, dict.fromkeys((run, *others)))
         exact, over = (
             cycles_of_a_run(run, groups * wide, target, fits, weights, exact=exact)
@@ -274,6 +287,33 @@ def in_whole_rows(
         return round(cycles_of_a_run(run, vectors, target, fits, weights) / run, 3)
 
     return min(range(run, run // 2, -across), key=cycles, default=run)
+
+
+def tile_by_tile(
+    run: int,
+    most: int,
+    count: int,
+    twice: float,
+    vectors: int,
+    target: Target,
+    fits: tuple[int, ...],
+    weights: Weights | None = None,
+) -> int:
+    """`run` tiles of the image, which are whole rows of them or an even part of one; or up to
+    `most` of all `count`, which end anywhere in a row, if register tiles then take much less time.
+
+    Such tiles share no columns when they are transformed: it takes each `twice` cycles more, for a
+    step of its products. The last run has register tiles for what is left.
+    """
+    registers, costs = target.vector_registers, target.costs
+
+    def cycles(run: int) -> float:
+        rows, _ = register_tile(run, vectors, registers, fits, True, costs, weights)
+        made = count // run * run + -(-(count % run) // rows) * rows
+        return made / run * cycles_of_a_run(run, vectors, target, fits, weights)
+
+    apart = min(range(most, most * 3 // 4, -1), key=cycles)
+    return apart if cycles(apart) + count * twice < APART * cycles(run) else run
 
 
 def in_whole_tiles(
