@@ -12,7 +12,7 @@ from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import For, Func, If
 from tilewright.ir.text import print_expr, print_func
 from tilewright.ir.verify import verify
-from tilewright.ir.walk import visit
+from tilewright.ir.walk import rewrite, substitute, visit
 from tilewright.lower.covers import covers, overlaps
 from tilewright.lower.lower_blocks import lower_blocks
 from tilewright.lower.narrow_tails import narrow_tails
@@ -352,3 +352,35 @@ def test_a_choice_by_the_round_needs_the_round() -> None:
 def test_known_sizes_stay_as_they_are() -> None:
     func = lower_blocks(parse_func(CLOSED))
     assert narrow_tails(func) is func
+
+
+WAYS = """
+def ways(A: f32[n], B: f32[n], n: i64):
+    for f in parallel(0, (n + 1) // 2):
+        if n % 2 >= 1:
+            for i in unroll(0, 2):
+                if f % (n // 2 + 1) * 2 + i < n:
+                    B[f % (n // 2 + 1) * 2 + i] = A[f % (n // 2 + 1) * 2 + i] * 2.0
+        else:
+            for j in unroll(0, 2):
+                if f % (n // 2) * 2 + j < n:
+                    B[f % (n // 2) * 2 + j] = A[f % (n // 2) * 2 + j] * 2.0
+"""
+
+
+def test_ways_of_a_parallel_loop_have_tiles_of_their_own() -> None:
+    """A way is not narrowed by what another one asks, though they share a loop's variable, as the
+    copies of a loop for each remainder of a size do."""
+    func = parse_func(WAYS)
+    i, j = (n.var for n in visit(func.body) if isinstance(n, For) and n.kind == "unroll")
+
+    def shared(loop: For) -> For:
+        return loop if loop.var != j else loop.replace(var=i, body=substitute(loop.body, {j: i}))
+
+    func = func.replace(body=rewrite(func.body, (For,), shared))
+    made = narrow_tails(func)
+    assert isinstance(made.body, For) and isinstance(made.body.body, If)
+    ways = made.body.body.then, made.body.body.other
+    assert all(isinstance(way, If) for way in ways)  # whole tiles, and what they leave over
+    for n in SIZES:
+        same_meaning(func, made, n=n)

@@ -77,8 +77,11 @@ def test_threads_share_loops_as_before() -> None:
         SAME.replace("BEGIN", "(n % 5)"),
         SAME.replace("BEGIN", "(n % 2)").replace("unroll(0, 3)", "unroll(0, 64)"),
         SAME.replace("BEGIN", "(n % 2)").replace("max(most[v], ", "").replace("-9.0))", "-9.0)"),
+        SAME.replace("BEGIN", "1").replace(
+            "= most[w]", "= select(A[n % 2 + w] < 0.0, 0.0, most[w])"
+        ),
     ],
-    ids=["known", "many remainders", "much code", "nothing accumulates"],
+    ids=["known", "many remainders", "much code", "nothing accumulates", "asks for elements"],
 )
 def test_what_has_one_code(text: str) -> None:
     func = parse_func(text)

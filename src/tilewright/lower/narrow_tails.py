@@ -127,6 +127,12 @@ class _Narrow:
             made = self.narrowed(s, inside, around) if s.kind in ("serial", "parallel") else None
             if made is not None:
                 return made
+            if (
+                s.kind == "parallel"
+                and isinstance(s.body, If)
+                and s.var not in free_vars(s.body.cond)
+            ):
+                return self.each_way(s, s.body, known, around)
             if s.kind == "parallel" and (parted := panels_of_batches(s, inside, self.taken)):
                 batch, panel = parted
                 inside = inside.bind(panel.var, *loop_range(panel))
@@ -143,6 +149,14 @@ class _Narrow:
             return self.go(c, known) if isinstance(c, Stmt) else c
 
         return s.map_children(inner)
+
+    def each_way(self, loop: For, choice: If, known: Facts, around: For | None) -> For:
+        """A parallel loop whose rounds all go the same way: the tiles of each are its own."""
+        then = self.go(loop.replace(body=choice.then), known, around).body
+        other = choice.other and self.go(loop.replace(body=choice.other), known, around).body
+        if then is choice.then and other is choice.other:
+            return loop
+        return loop.replace(body=If(choice.cond, then, other))
 
     def narrowed(self, loop: For, known: Facts, panel: For | None) -> For | None:
         """A loop over tiles; None if it has no tile that may be cut off. `panel`: the loop around
@@ -429,12 +443,12 @@ def _is_separable(body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> bo
     lanes = {n.var: as_int(n.extent) or 0 for n in loops}
     written: set[Buffer] = set()
     read: set[Buffer] = set()
-    for n, inside in _accesses(body, tile, False):
+    for n, inside, asked in _accesses(body, tile, False):
         if not isinstance(n, Load | Store):
             return False
         if n.buffer not in own:
             (written if isinstance(n, Store) else read).add(n.buffer)
-            if isinstance(n, Store) and not inside:
+            if isinstance(n, Store) and not (inside and asked):
                 return False
             continue
         place = [_round(known.affine(index), tile, known, lanes) for index in n.indices]
@@ -526,21 +540,29 @@ def _is_one_of(count: Var, chosen: Sequence[bool], among: Sequence[int]) -> Expr
     return found
 
 
-def _accesses(s: Any, tile: _Tile, inside: bool) -> Iterator[tuple[Node, bool]]:
+def _accesses(
+    s: Any, tile: _Tile, inside: bool, asked: bool = False
+) -> Iterator[tuple[Node, bool, bool]]:
     """Every access below `s`, what else forbids a separation, and whether it is in one of the
-    tile's loops."""
+    tile's loops and under its condition."""
     if isinstance(s, For):
         inside = inside or s.var in tile.loops
+    elif isinstance(s, If) and not asked and tile.guards.intersection(parts_of(s.cond)):
+        yield from _accesses(s.cond, tile, inside)
+        yield from _accesses(s.then, tile, inside, True)
+        if s.other is not None:
+            yield from _accesses(s.other, tile, inside)
+        return
     if isinstance(s, Load | Store):
-        yield s, inside
+        yield s, inside, asked
     elif isinstance(s, Eval):
         if not is_request(s):
-            yield s, inside
+            yield s, inside, asked
         return
     elif isinstance(s, Call) and s.name == "choose" and free_vars(s.args[0]) & tile.loops:
-        yield s, inside  # of several values, by a round that must be known
+        yield s, inside, asked  # of several values, by a round that must be known
     for c in s.children():
-        yield from _accesses(c, tile, inside)
+        yield from _accesses(c, tile, inside, asked)
 
 
 class _Window:
