@@ -14,7 +14,7 @@ import pytest
 
 from tilewright.codegen import host
 from tilewright.codegen.host import host_program
-from tilewright.codegen.host_steps import Branch, Check, Launch, Place, Repeat, is_straight
+from tilewright.codegen.host_steps import Branch, Check, Launch, Place, While, is_straight
 from tilewright.codegen.inprocess import aligned, map_image
 from tilewright.codegen.link import link
 from tilewright.codegen.llvm import emit
@@ -30,11 +30,6 @@ ADD = """
 def add(A: f32[n], B: f32[n], C: f32[n], n: i64):
     for i in parallel(0, n):
         C[i] = A[i] + B[i]
-"""
-COUNT_DOWN = """
-def count(A: i64[1], more: bool[1]):
-    A[0] = A[0] - 1
-    more[0] = A[0] > 0
 """
 
 
@@ -116,9 +111,11 @@ def test_one_function_takes_all_frames_of_a_size_apart() -> None:
 def test_programs_that_visit_elements_are_not_straight() -> None:
     launch = Launch(0, "k", 1, (Place("input"),))
     check = Check(Place("input"), i64, 1, 1, 0, 7, "gather")
-    assert is_straight([launch, Branch(Place("input"), (launch,), (launch,)), Repeat((launch,))])
+    loop, looking = (While((s,), *[Place("buffer")] * 3, (), (), *[Place("buffer")] * 2, 0)
+                     for s in (launch, check))  # fmt: skip
+    assert is_straight([launch, Branch(Place("input"), (launch,), (launch,)), loop])
     assert not is_straight([launch, check])
-    assert not is_straight([Branch(Place("input"), (), (Repeat((check,)),))])
+    assert not is_straight([Branch(Place("input"), (), (looking,))])
 
 
 def test_launches_with_symbolic_sizes() -> None:
@@ -157,17 +154,3 @@ def test_branch_takes_one_side() -> None:
         assert program.run([np.array([flag]), x], [out]) == 0
         np.testing.assert_array_equal(out, want)
     assert [k for k, _ in program.launched] == [0, 1, 1, 1]
-
-
-def test_repeat_counts_and_stops() -> None:
-    down = Launch(0, "count", 1, (Place("output", 0), Place("arena")))
-    loops = [
-        Repeat((down,), count=Var("m"), counter=Place("output", 1), rounds=Place("output", 2)),
-        Repeat((down,), condition=Place("arena"), rounds=Place("output", 3)),
-        Repeat((down,), count=Place("input", 0), condition=Place("arena")),
-    ]
-    program = Program([COUNT_DOWN], loops, symbols=["m"])
-    left, counter, rounds, more = (np.array([v], np.int64) for v in (10, -1, -1, -1))
-    outputs = [left, counter, rounds, more]
-    assert program.run([np.array([5], np.int64)], outputs, [3], aligned(8)) == 0
-    assert [int(v[0]) for v in outputs] == [0, 2, 3, 7]

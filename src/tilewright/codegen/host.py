@@ -20,8 +20,6 @@ from tilewright.codegen.host_steps import (
     Place,
     Provide,
     Renew,
-    Repeat,
-    Require,
     Size,
     Step,
     Together,
@@ -185,12 +183,10 @@ class _Main(_Sizes):
             self.while_loop(step)
         elif isinstance(step, Check):
             self.check(step)
-        elif isinstance(step, Require):
+        else:
             size, overflows = self.checked(step.size)
             negative = self.b.value(f"icmp slt i64 {size}, 0")
             self.stop_if(self.b.value(f"or i1 {negative}, {overflows}"), step.number + 1)
-        else:
-            self.repeat(step)
 
     def launch(self, step: Launch) -> None:
         self.fill(step, 0)
@@ -378,29 +374,6 @@ class _Main(_Sizes):
             lambda: run(step.then),
             (lambda: run(step.other)) if step.other else None,
         )
-
-    def repeat(self, step: Repeat) -> None:
-        if isinstance(step.count, Place):
-            limit = self.b.value(f"load i64, ptr {self.address(step.count)}, align 8")
-        else:
-            limit = str((1 << 63) - 1) if step.count is None else self.size(step.count)
-        rounds = self.alloca()
-        self.b.effect(f"store i64 0, ptr {rounds}, align 8")
-        with self.b.endless() as leave:
-            done = self.b.value(f"load i64, ptr {rounds}, align 8")
-            leave(self.b.value(f"icmp sge i64 {done}, {limit}"))
-            if step.condition is not None:
-                holds = self.holds(step.condition)
-                leave(self.b.value(f"xor i1 {holds}, true"))
-            if step.counter is not None:
-                self.b.effect(f"store i64 {done}, ptr {self.address(step.counter)}, align 8")
-            for s in step.body:
-                self.step(s)
-            more = self.b.value(f"add i64 {done}, 1")
-            self.b.effect(f"store i64 {more}, ptr {rounds}, align 8")
-        if step.rounds is not None:
-            total = self.b.value(f"load i64, ptr {rounds}, align 8")
-            self.b.effect(f"store i64 {total}, ptr {self.address(step.rounds)}, align 8")
 
     def while_loop(self, step: While) -> None:
         limit = self.held("i64", self.address(step.limit))

@@ -65,21 +65,6 @@ class Branch:
 
 
 @record
-class Repeat:
-    """Run `body` while fewer than `count` rounds were run and the bool at `condition` holds.
-
-    count: a size, the place of an i64, or None for no limit; counter: where the round's number is
-    stored (an i64) before each round; rounds: where the number of rounds is stored at the end.
-    """
-
-    body: tuple[Step, ...]
-    count: Size | Place | None = None
-    condition: Place | None = None
-    counter: Place | None = None
-    rounds: Place | None = None
-
-
-@record
 class Kept:
     """A state of a `While`: where the first one is, and the first of two buffers for the others, in
     turn. Its places are `Place("state", index)` and, in the body, `Place("next", index)`."""
@@ -171,7 +156,7 @@ class Check:
     what: str
 
 
-Step = Check | Launch | Together | Branch | Repeat | While | Renew | Measure | Provide | Require
+Step = Check | Launch | Together | Branch | While | Renew | Measure | Provide | Require
 MOST_MEASURED = 1 << 40
 
 
@@ -181,6 +166,6 @@ def is_straight(steps: Sequence[Step]) -> bool:
     inside = [
         s.then + s.other if isinstance(s, Branch) else s.body
         for s in steps
-        if isinstance(s, Branch | Repeat | While)
+        if isinstance(s, Branch | While)
     ]
     return not any(isinstance(s, Check) for s in steps) and all(map(is_straight, inside))

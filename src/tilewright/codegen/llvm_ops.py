@@ -2,8 +2,8 @@
 will not do.
 
 In: operand `Value`s of one shape. Out: a `Value`. `{t}` stands for the register type, `{m}` for its
-mangled name. Floats carry `contract` (a product may fuse with a sum) and nothing else: results do
-not depend on the optimiser.
+mangled name. Floats carry `contract` (a product may fuse with a sum) and nothing else. Whether LLVM
+does so depends on what is around; `Statements.multiply_add` fuses the sums of products itself.
 """
 
 from __future__ import annotations

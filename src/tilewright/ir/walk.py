@@ -268,7 +268,7 @@ def stores(root: Node) -> list[Store]:
 
 def blocks(root: Node) -> list[Block]:
     """Every block below `root`, in program order."""
-    return [n for n in statements(root) if n.__class__ is Block]  # type: ignore[misc]
+    return [n for n in statements(root) if isinstance(n, Block)]
 
 
 def names(root: Node) -> set[str]:

@@ -12,8 +12,7 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -23,7 +22,6 @@ from tilewright.ir.dtype import bool_, i64
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
-    Call,
     Cast,
     Const,
     Expr,
@@ -46,7 +44,6 @@ from tilewright.ir.stmt import (
     Seq,
     Stmt,
     Store,
-    annotated,
     seq,
 )
 from tilewright.ir.walk import free_vars, fresh, names, visit
@@ -58,7 +55,6 @@ from tilewright.lower.copies import (
     whole_numbers,
 )
 from tilewright.lower.covers import BUSY, covers, overlaps
-from tilewright.lower.lanes import FIRST_LANE_RUNS
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.panels_abreast import (
     REGROUPED,
@@ -68,7 +64,7 @@ from tilewright.lower.panels_abreast import (
     told_apart,
 )
 from tilewright.lower.partition_loops import BOUNDS
-from tilewright.support.node import Node
+from tilewright.lower.tile_windows import Tile, Window, is_separable
 
 Names = frozenset[Var]
 MOST_EDGES = 4  # rounds at the end of a row, each with code of its own
@@ -99,21 +95,6 @@ def narrow_tails(func: Func) -> Func:
     if body is func.body:
         return func
     return func.replace(body=own_memory(body, {b.name for b in func.buffers}))
-
-
-@dataclass
-class _Tile:
-    """Unrolled loops that stop together: `rest` elements are left, `unit` a round (1, or the lanes
-    of a vector inside), of at most `wide` rounds; `guards` are the conditions that say so. All but
-    the last `edges` of the elements are `free` of these choices, which come out true."""
-
-    rest: Affine
-    unit: int = 1
-    wide: int = 0
-    loops: set[Var] = field(default_factory=set[Var])
-    guards: set[Expr] = field(default_factory=set[Expr])
-    edges: int = 0
-    free: set[Expr] = field(default_factory=set[Expr])
 
 
 class _Narrow:
@@ -163,7 +144,7 @@ class _Narrow:
         it, with nothing else in it."""
         for tile in self.tiles(loop, known):
             own = {n.buffer for n in visit(loop.body) if isinstance(n, Alloc)}
-            if not _is_separable(loop.body, tile, own, known):
+            if not is_separable(loop.body, tile, own, known):
                 continue
             self.look_at_edges(loop.body, tile, known)
             if _may_repeat(loop.body, tile, own):
@@ -173,7 +154,7 @@ class _Narrow:
             return loop.replace(stop=self.stop(loop, tile, known), body=made)
         return None
 
-    def stop(self, loop: For, tile: _Tile, known: Facts) -> Expr:
+    def stop(self, loop: For, tile: Tile, known: Facts) -> Expr:
         """Where the loop ends: the tiles of a share of a row may be fewer than those of others."""
         step = tile.wide * tile.unit
         count = known.sum(tile.rest, known.affine(loop.var), step)
@@ -181,9 +162,9 @@ class _Narrow:
             return loop.stop
         return known.simplify(minimum(loop.stop, known.expr(count + (step - 1)) // const(step)))
 
-    def apart(self, body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> Stmt:
+    def apart(self, body: Stmt, tile: Tile, own: set[Buffer], known: Facts) -> Stmt:
         """A tile of which no round is taken twice."""
-        whole = _Window(tile, own, None).stmt(body)
+        whole = Window(tile, own, None).stmt(body)
         rest = Var(fresh("rest", self.taken))
         inside = tile.rest - tile.edges
         left = known.expr(inside + (tile.unit - 1)) // const(tile.unit)
@@ -192,7 +173,7 @@ class _Narrow:
         return If(enough, self.go(whole, known), seq(narrow, *self.edges(body, tile, own, known)))
 
     def overlapping(
-        self, loop: For, tile: _Tile, own: set[Buffer], known: Facts, panel: For | None
+        self, loop: For, tile: Tile, own: set[Buffer], known: Facts, panel: For | None
     ) -> Stmt:
         """A tile of sums. Where there are several in a row, the last one, if it is nearly whole,
         begins earlier than the one before it ends, and so does the last of two narrower ones that
@@ -204,7 +185,7 @@ class _Narrow:
         again, few, half = overlaps(tile.wide, sums, not abreast)
         if abreast or not (again or few) or not _are_numbered(loop, tile, own, known):
             enough = known.expr(tile.rest - tile.wide) >= const(0)
-            whole: Stmt = _Window(tile, own, None).stmt(loop.body)
+            whole: Stmt = Window(tile, own, None).stmt(loop.body)
             narrow = Let(rest, left, self.repeating(loop.body, tile, own, rest, known, panel))
             return If(enough, self.go(whole, known), narrow)
         wide, count = const(tile.wide), known.sum(tile.rest, known.affine(loop.var), tile.wide)
@@ -224,20 +205,20 @@ class _Narrow:
         else:
             narrow = Let(rest, left, self.repeating(loop.body, tile, own, rest, known, panel))
         earlier = Var(fresh("earlier", self.taken))
-        whole = _Window(tile, own, -earlier if again else None, tile.wide).stmt(loop.body)
+        whole = Window(tile, own, -earlier if again else None, tile.wide).stmt(loop.body)
         if again:
             by = known.expr(tile.rest * -1 + tile.wide)
             whole = Let(earlier, maximum(by, const(0)), whole)
         return If(loop.var < several, self.go(whole, known), narrow)
 
-    def steps(self, body: Stmt, tile: _Tile, own: set[Buffer], rest: Var) -> Stmt:
+    def steps(self, body: Stmt, tile: Tile, own: set[Buffer], rest: Var) -> Stmt:
         """The rounds that a last tile leaves over, in narrower tiles."""
         most = tile.wide - (tile.unit == 1)  # all vectors, if the last of them is cut
         steps = list[Stmt]()
         wide = 1 << most.bit_length() - 1
         while wide:
             at = Var(fresh("at", self.taken))
-            step = _Window(tile, own, at, wide).stmt(body)
+            step = Window(tile, own, at, wide).stmt(body)
             there = rest // const(wide) % const(2) > const(0)
             steps.append(If(there, Let(at, rest - rest % const(2 * wide), step)))
             wide //= 2
@@ -246,7 +227,7 @@ class _Narrow:
     def repeating(
         self,
         body: Stmt,
-        tile: _Tile,
+        tile: Tile,
         own: set[Buffer],
         rest: Var,
         known: Facts,
@@ -270,7 +251,7 @@ class _Narrow:
             most = max((n for tiles, n in found.values() if tiles[-1] == wide), default=0)
             again = Var(fresh("again", self.taken))
             back = [Var(fresh("back", self.taken)) for _ in range(most)]
-            step = _Window(tile, own, at, wide, back=back)
+            step = Window(tile, own, at, wide, back=back)
             step = step.stmt(body if wide * sums >= BUSY else quiet)
             if panel is not None:
                 several = BUSY // (wide * sums)
@@ -295,17 +276,17 @@ class _Narrow:
                 rounded = rounded + _if(rest >= const(r)) * step_up
         return Let(count, rounded, steps)
 
-    def edges(self, body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> list[Stmt]:
+    def edges(self, body: Stmt, tile: Tile, own: set[Buffer], known: Facts) -> list[Stmt]:
         """The last rounds that ask, those of them that are of this tile."""
         if not tile.edges:
             return []
         left, steps = Var(fresh("left", self.taken)), list[Stmt]()
         for n in range(tile.edges, 0, -1):
-            step = _Window(tile, own, known.expr(tile.rest - n), 1, asks=True).stmt(body)
+            step = Window(tile, own, known.expr(tile.rest - n), 1, asks=True).stmt(body)
             steps.append(If(all_of([left >= const(n), left < const(n + tile.wide)]), step))
         return [Let(left, known.expr(tile.rest), seq(*steps))]
 
-    def look_at_edges(self, body: Stmt, tile: _Tile, known: Facts) -> None:
+    def look_at_edges(self, body: Stmt, tile: Tile, known: Facts) -> None:
         """Find the choices in the body that all rounds but some last ones are free of."""
         if tile.unit > 1:
             return
@@ -324,7 +305,7 @@ class _Narrow:
 
         walk(body, known)
 
-    def edges_of(self, part: Expr, tile: _Tile, known: Facts) -> int | None:
+    def edges_of(self, part: Expr, tile: Tile, known: Facts) -> int | None:
         """How many of the last rounds may find a condition false, which becomes so along the tile;
         None if it does not, or if they may be many."""
         if not isinstance(part, Binary) or part.op not in BOUNDS or part.a.dtype is not i64:
@@ -339,9 +320,9 @@ class _Narrow:
         last = known.sum(others, tile.rest - 1, slope)
         return next((n for n in range(MOST_EDGES + 1) if known.nonnegative(last - n * slope)), None)
 
-    def tiles(self, loop: For, known: Facts) -> list[_Tile]:
+    def tiles(self, loop: For, known: Facts) -> list[Tile]:
         """The tiles that a loop walks: what its body unrolls under a condition on the loop."""
-        found: dict[Any, _Tile] = {}
+        found: dict[Any, Tile] = {}
 
         def walk(s: Stmt, unrolled: dict[Var, int], inner: Names, known: Facts) -> None:
             if isinstance(s, For):
@@ -371,7 +352,7 @@ class _Narrow:
         unrolled: dict[Var, int],
         inner: Names,
         known: Facts,
-        found: dict[Any, _Tile],
+        found: dict[Any, Tile],
     ) -> None:
         """Note a condition `u < rest` on an unrolled loop u, where `rest` is open, or `u * lanes +
         v < rest` with a lane v."""
@@ -396,25 +377,25 @@ class _Narrow:
             if any(isinstance(n, Load) for t in rest.terms for n in visit(t)):
                 continue
             name = frozenset(rest.terms.items()), rest.const, unit
-            tile = found.setdefault(name, _Tile(rest, unit))
+            tile = found.setdefault(name, Tile(rest, unit))
             if tile.wide in (0, count):
                 tile.wide = count
                 tile.loops.add(u)
                 tile.guards.add(part)
 
 
-def _asks(body: Stmt, tile: _Tile) -> bool:
+def _asks(body: Stmt, tile: Tile) -> bool:
     """Whether what is read depends on where a round is, as it does at the ends of windows."""
     return any(isinstance(n, Select) and free_vars(n.cond) & tile.loops for n in visit(body))
 
 
-def _may_repeat(body: Stmt, tile: _Tile, own: set[Buffer]) -> bool:
+def _may_repeat(body: Stmt, tile: Tile, own: set[Buffer]) -> bool:
     """May rounds be taken twice? Where they ask what to read, where one is would be a choice in
     itself."""
     return tile.unit == 1 and accumulates(body, own) and not _asks(body, tile)
 
 
-def _are_numbered(loop: For, tile: _Tile, own: set[Buffer], known: Facts) -> bool:
+def _are_numbered(loop: For, tile: Tile, own: set[Buffer], known: Facts) -> bool:
     """Whether tiles of a row are told by the loop alone, and all that they do by which elements
     they have, so that one of them may begin earlier."""
     of, rest = tile.rest.terms.get(loop.var), [t for t in tile.rest.terms if t != loop.var]
@@ -433,58 +414,6 @@ def _are_numbered(loop: For, tile: _Tile, own: set[Buffer], known: Facts) -> boo
         is_of_element(e, loop.var, tile.loops, tile.wide, known)
         for e in whole_numbers(loop.body, own)
     )
-
-
-def _is_separable(body: Stmt, tile: _Tile, own: set[Buffer], known: Facts) -> bool:
-    """Whether the rounds of a tile's loops may run in any groups, one after the other: they make
-    results of their own, from what no round makes but itself. `own` are the body's own buffers."""
-    places: dict[Buffer, list[tuple[int, int] | None]] = {}
-    loops = [n for n in visit(body) if isinstance(n, For) and n.kind == "vectorize"]
-    lanes = {n.var: as_int(n.extent) or 0 for n in loops}
-    written: set[Buffer] = set()
-    read: set[Buffer] = set()
-    for n, inside, asked in _accesses(body, tile, False):
-        if not isinstance(n, Load | Store):
-            return False
-        if n.buffer not in own:
-            (written if isinstance(n, Store) else read).add(n.buffer)
-            if isinstance(n, Store) and not (inside and asked):
-                return False
-            continue
-        place = [_round(known.affine(index), tile, known, lanes) for index in n.indices]
-        if _NEITHER in place or (isinstance(n, Store) and inside and not any(place)):
-            return False
-        if not _has_room(n.buffer, place, tile):
-            return False
-        if places.setdefault(n.buffer, place) != place:
-            return False
-    return not written & read
-
-
-_NEITHER = 0, 0
-
-
-def _has_room(buffer: Buffer, place: list[tuple[int, int] | None], tile: _Tile) -> bool:
-    """Does a buffer hold all rounds of a tile? An open size that is known to be small makes it
-    smaller: a tile that takes rounds twice would write beyond it."""
-    sizes = zip(buffer.shape, place, strict=True)
-    rounds = [(as_int(size), at) for size, at in sizes if at is not None]
-    return all(size is None or at[0] * (tile.wide - 1) + at[1] < size for size, at in rounds)
-
-
-def _round(
-    index: Affine, tile: _Tile, known: Facts, lanes: dict[Var, int]
-) -> tuple[int, int] | None:
-    """Of an index c * u + k, u the round of a tile's loop, c and k; None without a round. Beside a
-    round of a vector there may be its lane."""
-    rounds = [t for t in index.terms if known.variables(t) & tile.loops]
-    if not rounds:
-        return None
-    step = index.terms[rounds[0]]
-    others = [(t, c) for t, c in index.terms.items() if t != rounds[0]]
-    alone = all(c == 1 and isinstance(t, Var) and lanes.get(t) == step for t, c in others)
-    alone = alone and len(others) < 2
-    return (step, index.const) if alone and rounds[0] in tile.loops else _NEITHER
 
 
 def sums_of_a_round(body: Stmt, loops: set[Var], own: set[Buffer]) -> int:
@@ -538,89 +467,3 @@ def _is_one_of(count: Var, chosen: Sequence[bool], among: Sequence[int]) -> Expr
     for run in runs[1:]:
         found = Binary(BinaryOp.logical_or, found, run)
     return found
-
-
-def _accesses(
-    s: Any, tile: _Tile, inside: bool, asked: bool = False
-) -> Iterator[tuple[Node, bool, bool]]:
-    """Every access below `s`, what else forbids a separation, and whether it is in one of the
-    tile's loops and under its condition."""
-    if isinstance(s, For):
-        inside = inside or s.var in tile.loops
-    elif isinstance(s, If) and not asked and tile.guards.intersection(parts_of(s.cond)):
-        yield from _accesses(s.cond, tile, inside)
-        yield from _accesses(s.then, tile, inside, True)
-        if s.other is not None:
-            yield from _accesses(s.other, tile, inside)
-        return
-    if isinstance(s, Load | Store):
-        yield s, inside, asked
-    elif isinstance(s, Eval):
-        if not is_request(s):
-            yield s, inside, asked
-        return
-    elif isinstance(s, Call) and s.name == "choose" and free_vars(s.args[0]) & tile.loops:
-        yield s, inside, asked  # of several values, by a round that must be known
-    for c in s.children():
-        yield from _accesses(c, tile, inside, asked)
-
-
-class _Window:
-    """The rounds from `at` on, `wide` of them (at None: all), without the tile's conditions;
-    `asks`: with the choices that other rounds are free of. `back`: 0 or 1 each, by which the last
-    round, two and three rounds are earlier, to do what the one before them does. The body's own
-    buffers count from the window's first round."""
-
-    def __init__(
-        self,
-        tile: _Tile,
-        own: set[Buffer],
-        at: Expr | None,
-        wide: int = 0,
-        *,
-        asks: bool = False,
-        back: Sequence[Var] = (),
-    ) -> None:
-        self.tile, self.own, self.at, self.wide = tile, own, at, wide
-        self.back = back
-        self.keeps = at is not None and tile.unit > 1  # the last of its vectors may be cut
-        self.free = set[Expr]() if asks else tile.free
-
-    def stmt(self, s: Any) -> Any:
-        if isinstance(s, For) and s.var in self.tile.loops and self.at is not None:
-            return s.replace(stop=const(self.wide), body=self.stmt(s.body))
-        if isinstance(s, For) and s.kind == "vectorize" and self.keeps:
-            s = s.replace(annotations=annotated(s.annotations, FIRST_LANE_RUNS, True))
-        if isinstance(s, If) and not self.keeps:
-            left = [p for p in parts_of(s.cond) if p not in self.tile.guards]
-            then = self.stmt(s.then)
-            if not left:
-                return then
-            other = None if s.other is None else self.stmt(s.other)
-            return If(self.expr(all_of(left)), then, other)
-        if isinstance(s, Store) and s.buffer in self.own:
-            return s.replace(value=self.expr(s.value))
-
-        def inner(c: Any) -> Any:
-            return self.stmt(c) if isinstance(c, Stmt) else self.expr(c)
-
-        return s.map_children(inner)
-
-    def expr(self, e: Any) -> Any:
-        if isinstance(e, Select) and self.free:
-            left = [p for p in parts_of(e.cond) if p not in self.free]
-            if not left:
-                return self.expr(e.then)
-            e = Select(all_of(left), e.then, e.other)
-        if self.at is None:
-            return e.map_children(self.expr) if self.free else e
-        if isinstance(e, Var):
-            if e not in self.tile.loops:
-                return e
-            at = e + self.at
-            for n, back in enumerate(self.back):  # the last n + 1 rounds are earlier
-                at = at - back * ((e + n) // const(self.wide - 1))
-            return at
-        if isinstance(e, Load) and e.buffer in self.own:
-            return e
-        return e.map_children(self.expr)

@@ -14,9 +14,9 @@ from typing import Any
 
 from tilewright.arith.simplify import Facts
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Binary, BinaryOp, Expr, Load, Select, Var, as_int, const
+from tilewright.ir.expr import Binary, BinaryOp, Expr, Select, Var, as_int, const
 from tilewright.ir.stmt import Alloc, For, Func, If, Stmt
-from tilewright.ir.walk import free_vars, rewrite, visit
+from tilewright.ir.walk import free_vars, reads, rewrite, visit
 from tilewright.lower.copies import accumulates, own_memory, stores_of
 from tilewright.lower.lower_blocks import parts_of
 
@@ -57,8 +57,8 @@ def asked_of(body: Stmt, size: Var, known: Facts) -> tuple[Var, int] | None:
     found: set[int] = set()
     for n in visit(body):
         for part in parts_of(n.cond) if isinstance(n, Select) else ():
-            if any(isinstance(e, Load) for e in visit(part)):
-                continue  # it asks for what is read, not where
+            if reads(part):  # it asks for what is read, not where
+                continue
             if free_vars(part) & lanes and size in free_vars(part):
                 found |= {by for e in visit(part) if (by := _divisor(e, size, known))}
     if len(found) != 1 or max(found) > MOST_REMAINDERS:

@@ -259,20 +259,17 @@ def expand(n: Site) -> Value:
 
 def slice_(n: Site) -> Value:
     x, rank = n[0], n[0].rank
-    given = [k for k in range(1, 5) if n.optional(k) is not None]
-    known = [n[k].elements for k in given if as_int(n[k].elements) is not None]
-    count = known[0] if known else n[1].elements
+    given = [n[k].elements for k in range(1, 5) if n.optional(k) is not None]
+    count = next((size for size in given if as_int(size) is not None), given[0])
     firsts, lasts = any_vector(n, 1, count), any_vector(n, 2, count)
     if n.importer.in_kernel and is_known(n, 3) and (many := as_int(count)) is not None:
         along = n.numbers(3) if n.optional(3) is not None else range(many)
         return slice_within(n, x, firsts, lasts, [d % rank for d in along])
     axes = any_vector(n, 3, count) if n.optional(3) is not None else op(n, "arange", length=count)
-    one = numbers(n, [1])
-    steps = (
-        any_vector(n, 4, count)
-        if n.optional(4) is not None
-        else op(n, "expand", one, shape=(count,))
-    )
+    if n.optional(4) is not None:
+        steps = any_vector(n, 4, count)
+    else:
+        steps = op(n, "full", shape=(count,), value=1, of="i64")
     have, zero = dims(n, x), numbers(n, np.zeros(rank))
     step = spread(n, axes, steps, numbers(n, np.ones(rank)))
     most = op(n, "maximum", have, 1)  # a longer step takes the same places

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.arith.simplify import simplify
 from tilewright.ir.expr import Expr, const, maximum
-from tilewright.ir.stmt import Func
+from tilewright.ir.stmt import Buffer, Func
 from tilewright.schedule.locate import alloc_path, find_buffer, need, primitive
 from tilewright.schedule.primitives.set_scope import with_buffer
 
@@ -40,12 +40,7 @@ def storage_align(func: Func, buffer: str, axis: int, factor: int, offset: int =
         P2  the dimension is one of the buffer's, not the last
         P3  factor ≥ 1 and 0 ≤ offset < factor
     """
-    old = find_buffer(func, buffer)
-    remedy = "copy it first: s.cache_read or s.cache_write"
-    need("P1", alloc_path(func, old), func, buffer, f"'{buffer}' is a parameter", remedy)
-    inside = 0 <= axis < old.rank - 1
-    why = f"'{buffer}' has dimensions 0 to {old.rank - 1}, and the last is contiguous"
-    need("P2", inside, func, buffer, why, "name an outer dimension")
+    old = buffer_with_rows(func, buffer, axis)
     sane = factor >= 1 and 0 <= offset < factor
     need("P3", sane, func, buffer, "the factor and offset are no remainder class", "as in 32, 1")
     strides: list[Expr] = [const(1)]
@@ -55,3 +50,14 @@ def storage_align(func: Func, buffer: str, axis: int, factor: int, offset: int =
             least = maximum(least, old.strides[d])
         strides.insert(0, simplify(least + (offset - least) % factor if d == axis else least))
     return with_buffer(func, old, old.replace(strides=tuple(strides)))
+
+
+def buffer_with_rows(func: Func, name: str, axis: int) -> Buffer:
+    """The buffer whose rows along `axis` may lie elsewhere: P1 and P2 of its primitives."""
+    found = find_buffer(func, name)
+    remedy = "copy it first: s.cache_read or s.cache_write"
+    need("P1", alloc_path(func, found), func, name, f"'{name}' is a parameter", remedy)
+    inside = 0 <= axis < found.rank - 1
+    why = f"'{name}' has dimensions 0 to {found.rank - 1}, and the last is contiguous"
+    need("P2", inside, func, name, why, "name an outer dimension")
+    return found

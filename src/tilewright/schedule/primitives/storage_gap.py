@@ -5,8 +5,9 @@ from __future__ import annotations
 from tilewright.arith.simplify import simplify
 from tilewright.ir.expr import Expr, const
 from tilewright.ir.stmt import Func
-from tilewright.schedule.locate import alloc_path, find_buffer, need, primitive
+from tilewright.schedule.locate import need, primitive
 from tilewright.schedule.primitives.set_scope import with_buffer
+from tilewright.schedule.primitives.storage_align import buffer_with_rows
 
 
 @primitive("leave a gap of {gap} elements in dimension {axis} of '{buffer}'")
@@ -41,12 +42,7 @@ def storage_gap(func: Func, buffer: str, axis: int, gap: int) -> Func:
         P2  the dimension is one of the buffer's, not the last
         P3  gap ≥ 0
     """
-    old = find_buffer(func, buffer)
-    remedy = "copy it first: s.cache_read or s.cache_write"
-    need("P1", alloc_path(func, old), func, buffer, f"'{buffer}' is a parameter", remedy)
-    inside = 0 <= axis < old.rank - 1
-    why = f"'{buffer}' has dimensions 0 to {old.rank - 1}, and the last is contiguous"
-    need("P2", inside, func, buffer, why, "name an outer dimension")
+    old = buffer_with_rows(func, buffer, axis)
     need("P3", gap >= 0, func, buffer, "rows would overlap", "as in 16")
     strides: list[Expr] = [const(1)]
     for d in range(old.rank - 2, -1, -1):
