@@ -6,9 +6,9 @@ import pytest
 
 from tests.lower.programs import MATMUL, PADDED, TAIL, same_meaning
 from tilewright.arith.simplify import Facts
-from tilewright.ir.expr import Expr, Load, Select, Var, as_int, const
+from tilewright.ir.expr import Const, Expr, Load, Select, Var, as_int, const
 from tilewright.ir.parse import parse_func
-from tilewright.ir.stmt import For, Func, If, Seq
+from tilewright.ir.stmt import For, Func, If, Seq, Store
 from tilewright.ir.text import print_expr, print_func
 from tilewright.ir.verify import verify
 from tilewright.ir.walk import free_vars, visit
@@ -109,6 +109,24 @@ def rows(A: f32[n, 128], B: f32[n, 128], n: i64):
 """
     made, *_ = (partitioned(text, n=n) for n in (1, 0, 129))
     assert not any(isinstance(s, If) for s in visit(made.body))
+
+
+PLACE = "both // 2, both % 2 * 96 + i_o * 8 + i_i"
+FILLED = f"""
+def fill(A: f32[m, n], B: f32[m, 192], m: i64, n: i64):
+    for both in parallel(0, m * 2):
+        for i_o in serial(0, 12):
+            for i_i in vectorize(0, 8):
+                B[{PLACE}] = select(both % 2 * 96 + i_o * 8 + i_i < n, A[{PLACE}], 0.0)
+"""
+
+
+def test_shares_of_a_result_read_an_open_operand_up_to_its_end() -> None:
+    """One vector at most asks for lanes; the whole ones before it do not, those beyond read
+    nothing: a load whose lanes are all off takes as long as dozens."""
+    made, *_ = (partitioned(FILLED, n=n, m=2) for n in (5, 0, 8, 95, 96, 101, 192, 200))
+    stores = [s.value for s in visit(made.body) if isinstance(s, Store)]
+    assert [type(value) for value in stores] == [Load, Select, Const]
 
 
 FUSED = """
