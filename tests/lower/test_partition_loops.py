@@ -331,6 +331,26 @@ def test_a_fused_loop_knows_each_edge() -> None:
     assert {print_expr(c) for c in inner} == {"i < 2", "l < 6"}
 
 
+def test_nests_that_ask_nothing_are_not_copied() -> None:
+    """Whether a plane is outside is asked where it is padded; memory that begins to live after that
+    does not make what walks it a part of the question."""
+    made = partitioned("""
+def planes(A: f32[8, 8], B: f32[2, 6, 8]):
+    for f in parallel(0, 12):
+        P = alloc(f32[8], "global")
+        for y in serial(0, 8):
+            for u in unroll(0, 8):
+                P[y] = select(f % 6 >= 1 and y >= 1, A[f % 6 - 1, y - 1] + A[f % 6, u], 0.0)
+        H = alloc(f32[8], "global")
+        for y in serial(0, 8):
+            H[y] = P[y] * 2.0
+        for y in serial(0, 8):
+            B[f // 6, f % 6, y] = H[y] + P[y]
+""")
+    written = [n.buffer.name for n in visit(made.body) if isinstance(n, Store)]
+    assert written == ["P", "P", "P", "H", "B"]
+
+
 def test_a_loop_that_stops_sooner_near_an_end_is_known_to_be_no_longer() -> None:
     text = """
 def phases(A: f32[n, 16, 64], B: f32[n, 16, 64], n: i64):

@@ -354,8 +354,12 @@ class _Partition:
 
 
 def _is_nests(s: Stmt) -> TypeGuard[Seq]:
-    """Loop nests one after the other that share no registers, as the parts of a tile do."""
-    return isinstance(s, Seq) and all(isinstance(c, For) and c.kind == "serial" for c in s.stmts)
+    """Loop nests one after the other that share no registers, as the parts of a tile do; memory
+    may begin to live between them."""
+    return isinstance(s, Seq) and all(
+        _is_nests(c.body) if isinstance(c, Alloc) else isinstance(c, For) and c.kind == "serial"
+        for c in s.stmts
+    )
 
 
 def _range(s: For) -> tuple[Var, Expr, Expr]:
