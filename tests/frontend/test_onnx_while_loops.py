@@ -136,6 +136,30 @@ def test_convolutions_and_pools_in_a_loop() -> None:
     agree(proto, *((np.array(n), YES, f(1, 8, *s)) for n in (0, 1, 3) for s in ((5, 5), (9, 6))))
 
 
+def test_states_whose_rank_the_first_round_makes() -> None:
+    """A number stands for what there is not yet: one is never read, and one is added to rows."""
+    body = [
+        node("Add", "s x", "t"),
+        node("Neg", "t", "m"),
+        node("Cast", "i", "f", to=F),
+        node("Add", "x f", "row"),
+        node("ReduceMax", "t", "most", keepdims=0),
+        node("Less", "most six", "on"),
+    ]
+    grown = loop(body, [typed("s", F, "a"), typed("u", F, "b")],
+                 [typed("t", F, "a"), typed("m", F, "b"), typed("row", F, "k")],
+                 inputs="n go zero one", outputs="y z rows")  # fmt: skip
+    numbers = {"zero": 0.0, "one": 1.0, "six": 6.0}
+    numbers = [node("Constant", "", name, value_float=v) for name, v in numbers.items()]
+    proto = model([*numbers, grown], [typed("x", F, "k")], y=F, z=F, rows=F)
+    cases = [(np.array(rounds), YES, abs(f(k)) + 1) for rounds in (1, 2, 300) for k in (1, 5)]
+    agree(proto, *cases)
+    exe = compile_observed(import_onnx(proto), cache=False)
+    for rounds, go in ((0, YES), (3, NO)):
+        with pytest.raises(InputError, match="a first round"):
+            exe(np.array(rounds), go, f(5))
+
+
 def test_operators_that_are_kernels_themselves() -> None:
     body = [
         KEEP,

@@ -11,7 +11,7 @@ from tilewright.frontend.onnx.choice import either
 from tilewright.frontend.onnx.loops import (
     computed_once,
     length_of,
-    native_loop,
+    loop_of_the_run,
     native_scan,
     within,
 )
@@ -45,28 +45,28 @@ def loop(n: Site) -> Any:
     body = n.graph("body")
     for k in (0, 1):
         if n.optional(k) is not None and n[k] not in n.build.constants:
-            return native_loop(n, body)
+            return loop_of_the_run(n, body)
     count = None if n.optional(0) is None else int(n.scalar(0))
     runs = True if n.optional(1) is None else bool(n.scalar(1))
     if count is not None and count > LONGEST:
-        return native_loop(n, body)
+        return loop_of_the_run(n, body)
     state = [
         v if isinstance(v := n.optional(k), Sequence) else n[k] for k in range(2, len(n.inputs))
     ]
     stacked: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(state))]
     if stacked and (not runs or (count is not None and count < 1)):
-        return native_loop(n, body)  # it knows the shape of rows that there are none of
+        return loop_of_the_run(n, body)  # it knows the shape of rows that there are none of
     scope, rest = computed_once(n, body)
     rounds = 0
     while runs and (count is None or rounds < count):
         if rounds >= LONGEST:
-            return native_loop(n, body)
+            return loop_of_the_run(n, body)
         index = n.build.constant(np.asarray(rounds, np.int64))
         go = n.build.constant(np.asarray(True))
         with within(n, scope):
             made = n.importer.inline(rest, [index, go, *state])
         if made[0] not in n.build.constants:
-            return native_loop(n, body)
+            return loop_of_the_run(n, body)
         runs = bool(n.build.constants[made[0]].array.reshape(-1)[0])
         state = list(made[1 : 1 + len(state)])
         for rows, value in zip(stacked, made[1 + len(state) :], strict=True):

@@ -55,23 +55,66 @@ class Growing:
         return "sequence that grows"
 
 
-def native_loop(n: Site, body: GraphProto) -> Any:
+def loop_of_the_run(n: Site, body: GraphProto) -> Any:
+    """A loop whose rounds the run counts."""
+    made = tried(n, lambda: native_loop(n, body))
+    return made if isinstance(made, tuple) else after_the_first(n, body, made)
+
+
+def after_the_first(n: Site, body: GraphProto, refused: Exception) -> Any:
+    """A loop whose first round is written out: it makes other types of the states than they had
+    before it, a row of a number that only stands for one. That there is a first round is known, or
+    checked in the run. Raises `refused` where it changes no types."""
+    given = [n.optional(k) for k in range(2, len(n.inputs))]
+    scope, rest = computed_once(n, body)
+    start = [n.constant(0, "i64"), n.constant(np.asarray(True)), *given]
+    with within(n, scope):
+        on, *made = n.importer.inline(rest, start)
+    states, rows = made[: len(given)], made[len(given) :]
+    if not any(map(is_retyped, given, states)):
+        raise refused
+    limit, begins = n.optional(0), truth(n)
+    runs = op(n, "reshape", begins, shape=())
+    left = None
+    if limit is not None:
+        limit = op(n, "reshape", limit, shape=())
+        left = op(n, "sub", limit, n.constant(1, limit.dtype))
+        runs = op(n, "logical_and", runs, op(n, "greater", limit, 0))
+    begins = n.build.constants.get(runs)
+    if begins is None or not begins.array.all():
+        what = "a first round, without which its states have other types"
+        states = [ragged.checked(n, runs, v, what) for v in states]
+        rows = [ragged.checked(n, runs, v, what) for v in rows]
+    others = native_loop(n.standing_for("Loop", [left, on, *states], n.version), body, done=1)
+    ones = [op(n, "reshape", row, shape=(1, *row.shape)) for row in rows]
+    more = others[len(given) :]
+    joined = [n.apply("Concat", *pair, axis=0) for pair in zip(ones, more, strict=True)]
+    return (*others[: len(given)], *joined)
+
+
+def is_retyped(before: Any, after: Any) -> bool:
+    """Has a round made a tensor of another rank or element type of this state?"""
+    both = isinstance(before, Value) and isinstance(after, Value)
+    return both and (before.dtype, before.rank) != (after.dtype, after.rank)
+
+
+def native_loop(n: Site, body: GraphProto, done: int = 0) -> Any:
     """Rounds that the run counts: in one kernel, or where that cannot be as a loop of the host
-    program's."""
-    made = tried(n, lambda: kernel_loop(n, body))
+    program's. done: how many went before."""
+    made = tried(n, lambda: kernel_loop(n, body, done))
     if isinstance(made, tuple):
         return made
     limit = op(n, "reshape", n[0], shape=()) if n.optional(0) is not None else None
     go = op(n, "reshape", truth(n), shape=())
     given: list[Any] = [n.optional(k) for k in range(2, len(n.inputs))]
     states, rows = while_loop(
-        n, limit, go, given, list(body.input)[2:], lambda values: translated(n, body, values),
+        n, limit, go, given, list(body.input)[2:], lambda values: translated(n, body, values, done),
         lambda: limit and most_rounds(n, limit, go),
     )  # fmt: skip
     return (*states, *rows)
 
 
-def kernel_loop(n: Site, body: GraphProto) -> Any:
+def kernel_loop(n: Site, body: GraphProto, done: int) -> Any:
     """Rounds in one kernel: at most the trip count, while the condition holds."""
     trips, is_nested = trip_count(n, body), n.importer.in_kernel
     endless = trips is None
@@ -82,7 +125,7 @@ def kernel_loop(n: Site, body: GraphProto) -> Any:
     states = [n[k + 2] for k in range(len(given)) if k not in grows]
     limit, go = (n.build.emit("reshape", v, shape=()) if v.rank else v for v in (trips, truth(n)))
     inside = Body(n, [limit, go, *states])
-    made = inside.graph(lambda values: translated(n, body, values), grows)
+    made = inside.graph(lambda values: translated(n, body, values, done), grows)
     if endless and inside.is_steady:
         raise Refusal("nothing ends it: it has no trip count, and its condition always holds")
     length = None if endless else most_rounds(n, limit, go)
@@ -191,9 +234,12 @@ def side_by_side(n: Site, parts: list[Value]) -> Value:
     return op(n, "reshape", y, shape=(sizes.size(count * len(parts)), *rest))
 
 
-def translated(n: Site, body: GraphProto, given: list[Value]) -> tuple[Any, ...]:
-    """A body's outputs inside; what is the same in every round is computed once, outside."""
+def translated(n: Site, body: GraphProto, given: list[Value], done: int = 0) -> tuple[Any, ...]:
+    """A body's outputs inside; what is the same in every round is computed once, outside. done:
+    rounds before the first of these."""
     own = n.importer.body
+    if done:
+        given = [op(n, "add", given[0], n.constant(done, "i64")), *given[1:]]
     with outside(n), taken(n.build, own.runs):
         scope, rest = computed_once(n, body)
     with within(n, scope):
