@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from tilewright.arith.affine import Forms
 from tilewright.ir.expr import Load, Var, as_int
 from tilewright.ir.walk import free_vars, loads
+from tilewright.lower.bound_loops import BOUNDED
+from tilewright.schedule.locate import find_loop
 from tilewright.schedule.primitives.skip_zeros import padding
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import written
@@ -37,7 +39,8 @@ def skips_padding(schedule: Schedule, pad: str, *, line: bool = False) -> bool:
 
 
 def skip_padding(schedule: Schedule, anchor: str) -> None:
-    """Put the branches around the loops over taps."""
+    """Put the branches around the loops over taps. Loops that stay loops have bounds instead, and
+    tiles near the ends of the image no code of their own."""
     block = find(schedule, anchor)
     image = image_of(schedule, anchor).buffer.name
     reduced = [axis.value for axis in block.axes if axis.kind == "reduce"]
@@ -45,6 +48,8 @@ def skip_padding(schedule: Schedule, anchor: str) -> None:
     for loop in schedule.loops(anchor):
         if loop in driving:
             schedule.skip_zeros(image, loop)
+            if find_loop(schedule.func, loop).kind == "serial":
+                schedule.annotate(loop, BOUNDED, True)
 
 
 def image_of(schedule: Schedule, anchor: str) -> Load:
