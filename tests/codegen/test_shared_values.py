@@ -98,3 +98,25 @@ def test_whole_numbers_that_are_no_linear_form_are_read_once() -> None:
     machine = target("cpu")
     text = emit(lower(parse_func(WHOLE), machine), machine).text
     assert [text.count(f"load i64, ptr %p{n}") for n in (1, 2)] == [1, 1]
+
+
+def test_pieces_of_a_launch_do_not_wait_for_the_lanes_of_its_edges() -> None:
+    """A loop that threads share is not cut, so its edges are branches; their masks stay there."""
+    text = """
+def rows(A: f32[n], B: f32[n], n: i64):
+    for piece in parallel(0, (n + 15) // 16):
+        if piece * 16 + 16 <= n:
+            for i in vectorize(0, 16):
+                B[piece * 16 + i] = A[piece * 16 + i]
+        else:
+            for i in vectorize(0, 16):
+                if piece * 16 + i < n:
+                    B[piece * 16 + i] = A[piece * 16 + i]
+"""
+    machine = target("cpu")
+    before, _, behind = emit(lower(parse_func(text), machine), machine).text.rpartition(
+        "\n  br i1 %v"
+    )
+    _, body = before.split("phi i64", 1)
+    inside, _, edge = body.partition("\n  br i1")
+    assert "ssub.sat" not in inside and "ssub.sat" in edge + behind

@@ -2,8 +2,8 @@
 
 In: instructions one by one. Out: lines. The one idea: a *region* is the body of a loop or of a
 branch; a pure instruction is born in the outermost region where its operands exist (so invariants
-stand in front of loops without a pass that moves them), and the same instruction is never written
-twice where the first one is visible.
+stand in front of loops without a pass that moves them; `asked` tells of an exception), and the same
+instruction is never written twice where the first one is visible.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ class Region:
     """A loop or branch body: its lines, what is known in it, and where hoisted instructions go.
 
     writes: of a loop that surely runs and holds no other loop, the buffers it writes; loads of any
-    other buffer may stand in front of it. None: loads stay inside.
+    other buffer may stand in front of it. None: loads stay inside. is_piece: of a launch's loop,
+    whose edges are branches in it. is_arm: one side of a branch.
     """
 
-    __slots__ = ("hoist", "known", "lines", "places", "writes")
+    __slots__ = ("hoist", "is_arm", "is_piece", "known", "lines", "places", "writes")
 
     def __init__(self) -> None:
         self.lines: Lines = []
@@ -30,6 +31,7 @@ class Region:
         self.known: dict[str, str] = {}  # instruction → value
         self.places: dict[Any, Any] = {}  # what `llvm_memory` found here: addresses, loads, splats
         self.writes: set[str] | None = None
+        self.is_piece = self.is_arm = False
 
 
 class Carried:
@@ -114,6 +116,15 @@ class Builder:
         self.home[name] = at
         (region.lines if at == top else region.hoist).append(f"  {name} = {instruction}")
         return name
+
+    def asked(self, instruction: str, *operands: str) -> str:
+        """As `pure`, of what lanes are on: an edge of a launch needs dozens of such values, which a
+        piece inside does not wait for, so they stay on their side of a branch."""
+        at = max([self.home.get(o, 0) for o in operands])
+        if self.regions[at].is_piece:
+            while at + 1 < len(self.regions) and self.regions[at + 1].is_arm:
+                at += 1
+        return self.here(instruction, None, at)
 
     def reach(self, buffer: str, *operands: str) -> int:
         """The outermost region in which a load of `buffer` with these operands may stand."""
@@ -261,13 +272,15 @@ class Builder:
         """Run `then` if the i1 `condition` holds, else `other`."""
         yes, no, after = self.label(), self.label(), self.label()
         target = no if other is not None else after
-        with self.region(f"br i1 {condition}, label %{yes}, label %{target}"):
+        with self.region(f"br i1 {condition}, label %{yes}, label %{target}") as inner:
+            inner.is_arm = True
             self.begin(yes)
             self.arms.add(yes)
             then()
             self.effect(f"br label %{after}")
         if other is not None:
             inner = Region()
+            inner.is_arm = True
             self.regions[-1].lines.append(inner.lines)
             self.regions.append(inner)
             self.begin(no)

@@ -303,12 +303,17 @@ class Expressions:
             if flags in ({"all"}, {"none"}):
                 return constant(flags == {"all"}, bool_)
         x, y = right.scalar(self.b), left.scalar(self.b)
-        bound = x if y == "0" else self.b.call("i64", "llvm.ssub.sat.i64", [("i64", x), ("i64", y)])
-        bound = self.b.call("i64", "llvm.smax.i64", [("i64", bound), ("i64", str(low))])
+        bound = x if y == "0" else self.bounded("ssub.sat", x, y)
+        bound = self.bounded("smax", bound, str(low))
         bound = self.b.call("i64", "llvm.smin.i64", [("i64", bound), ("i64", str(high))])
         short = Value(self.b.pure(f"trunc i64 {bound} to i32", bound), i32)
         each = Value(vector_constant(list(offsets), i32), i32, self.lanes)
         return self.ops.binary(op, each, spread(self.b, short, self.lanes))
+
+    def bounded(self, function: str, a: str, b: str) -> str:
+        """An intrinsic of two i64 numbers, where lanes ask for it."""
+        self.b.declarations.add(f"declare i64 @llvm.{function}.i64(i64, i64)")
+        return self.b.asked(f"call i64 @llvm.{function}.i64(i64 {a}, i64 {b})", a, b)
 
     def load(self, e: Load) -> Value:
         where = e.indices[0]

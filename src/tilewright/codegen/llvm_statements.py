@@ -91,6 +91,7 @@ class Statements(Expressions):
         """The loop of a launch: parts [begin, end)."""
         start = self.index(stmt.start)
         with self.b.loop("%begin", "%end", surely=False) as variable:
+            self.b.regions[-1].is_piece = True
             moved = start.plus(Linear(0, {variable: 1}))
             assert moved is not None
             self.env[stmt.var.name] = moved
