@@ -47,6 +47,14 @@ def test_a_choice_between_sizes_is_a_size(build):
     assert list(build.sizes_in(goal)) == [1, n, 4]
 
 
+def test_the_greater_of_sizes_where_one_always_is(build):
+    n, m = build.symbol("n"), build.symbol("m")
+    pair = vector(build, n, n + 2, -1), vector(build, n, n, 8)
+    assert list(build.sizes_in(build.emit("maximum", *pair))) == [n, n + 2, 8]
+    assert list(build.sizes_in(build.emit("minimum", *pair))) == [n, n, -1]
+    assert build.sizes_in(build.emit("maximum", pair[0], vector(build, n, m, 8))) is None
+
+
 @pytest.mark.parametrize("of, most", [("f32", 1 << 24), ("f64", 1 << 53)])
 def test_sizes_held_as_floats(build, of, most):
     n = build.symbol("n")

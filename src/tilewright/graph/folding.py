@@ -55,6 +55,15 @@ def _is_less(a: Any, b: Any) -> bool | None:
     return False if _is_never_more(b, a) else None
 
 
+def _maximum(a: Any, b: Any) -> Any:
+    """The greater of two sizes; None if that depends on the inputs' sizes."""
+    return b if _is_never_more(a, b) else a if _is_never_more(b, a) else None
+
+
+def _minimum(a: Any, b: Any) -> Any:
+    return a if _is_never_more(a, b) else b if _is_never_more(b, a) else None
+
+
 _COMPARED = {  # what is asked of size expressions; NumPy does it on arrays of objects
     "equal": np.frompyfunc(_is_equal, 2, 1),
     "less": np.frompyfunc(_is_less, 2, 1),
@@ -67,6 +76,8 @@ _SYMBOLIC = {  # what is computed on size expressions; NumPy does it on arrays o
     "mul": np.multiply,
     "div": np.frompyfunc(_divided, 2, 1),
     "floormod": np.mod,
+    "maximum": np.frompyfunc(_maximum, 2, 1),
+    "minimum": np.frompyfunc(_minimum, 2, 1),
     "reshape": None,
     "transpose": None,
     "concat": None,
@@ -256,6 +267,8 @@ class Folding(Builder):
             known_now = all(v is not None for v in np.asarray(result, object).flat)
             return self.constant(np.asarray(result, bool), name or op, of) if known_now else None
         result = np.asarray(result, object)
+        if any(v is None for v in result.flat):
+            return None
         if of.is_float:
             return self._carry(op, inputs, attrs, name, result)
         return self.from_sizes(result, of, name or op)
