@@ -173,6 +173,9 @@ def test_operators_that_are_kernels_themselves() -> None:
                 inputs="n go s0", outputs="y")  # fmt: skip
     proto = model([*constants, best], [typed("s0", F, 1), typed("x", F, 10)], y=F)
     agree(proto, *((np.array(n), YES, f(1), f(10)) for n in ROUNDS))
+    exe = compile_observed(import_onnx(proto), cache=False)
+    times = exe.profile(np.array(3), YES, f(1), f(10), seconds=0).kernels
+    assert {3.0} <= {k.launches for k in times}  # kernels whose sizes only a round knows, too
 
 
 def test_loops_that_grow_inside_each_other_and_in_branches() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,13 +14,15 @@ from tilewright.graph.graph import Graph
 from tilewright.graph.passes.pipeline import optimise
 
 POOL = KernelPool(1)
-CASES = {  # space, attributes: how many pools there are then
+# Space, attributes: how many pools there are then
+CASES: dict[str, tuple[tuple[int, ...], dict[str, Any], int]] = {
     "large": ((11, 9), {"kernel": (5, 7), "pads": ((2, 2), (3, 3))}, 2),
     "steps": ((23, 21), {"kernel": (7, 9), "strides": (2, 1), "pads": ((3, 0), (0, 4))}, 2),
     "dilated": ((30, 44), {"kernel": (5, 5), "dilations": (2, 3)}, 2),
     "rounded up": ((21, 21), {"kernel": (8, 8), "strides": (2, 2), "ceil_mode": True}, 2),
     "three axes": ((8, 9, 10), {"kernel": (3, 5, 4), "pads": ((1, 1), (2, 2), (1, 2))}, 3),
     "three axes, one of single places": ((4, 19, 20), {"kernel": (1, 5, 5)}, 2),
+    "an axis of steps alone": ((20, 22, 11), {"kernel": (7, 7, 1), "strides": (1, 1, 3)}, 3),
     "small": ((12, 12), {"kernel": (3, 3)}, 1),
     "side by side": ((20, 20), {"kernel": (5, 5), "strides": (5, 5)}, 1),
     "nearly the whole image": ((12, 12), {"kernel": (11, 11)}, 1),
@@ -26,7 +30,7 @@ CASES = {  # space, attributes: how many pools there are then
 }  # fmt: skip
 
 
-def pooled(op: str, case: str, batch: int | None = 2, **more: bool) -> Graph:
+def pooled(op: str, case: str, batch: int | None = 2, **more: Any) -> Graph:
     space, attrs, _ = CASES[case]
     build = Builder("g")
     x = build.input("x", "f32", (build.symbol("n") if batch is None else batch, 5, *space))

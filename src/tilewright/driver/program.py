@@ -127,7 +127,7 @@ def assemble(
     with made_ahead(hosts, 1, len(hosts)) as objects:  # by LLVM, which leaves Python to this thread
         works = {f: _work(f) for f in dict.fromkeys(funcs)}
         infos = tuple(
-            _info(kernels[g.name].name, g, works[f], codes[0].own[g.name])
+            _info(kernels[g.name].name, g, works[f], codes[0].own[g.name], symbols)
             for g, f in zip(groups, funcs, strict=True)
         )
         entries = [ENTRY, SHAPES] if symbols else [ENTRY]
@@ -582,10 +582,16 @@ def _teams(fused: FusedGraph, groups: Sequence[FusedGroup]) -> list[list[int]]:
     return [[number[fused.groups[n].name] for n in team] for team in fused.together]
 
 
-def _info(name: str, group: FusedGroup, work: tuple[Expr, Expr], own: Own) -> abi.KernelInfo:
-    return abi.KernelInfo(
-        name,
-        tuple(group.ops),
-        dims(group.outputs[0].shape),
-        *(dim(sizes.size(substitute(sizes.size(amount), own))) for amount in work),
-    )
+def _info(
+    name: str, group: FusedGroup, work: tuple[Expr, Expr], own: Own, told: Sequence[Var]
+) -> abi.KernelInfo:
+    """A kernel as the manifest tells of it. told: the symbols that it knows; sizes of which each
+    round of a loop has others count as 1."""
+
+    def known(e: Expr) -> Expr:
+        rounds = dict.fromkeys(set(sizes.symbols([e])).difference(told), const(1))
+        return sizes.size(substitute(e, rounds))
+
+    amounts = (known(sizes.size(substitute(sizes.size(amount), own))) for amount in work)
+    shape = dims(tuple(map(known, group.outputs[0].shape)))
+    return abi.KernelInfo(name, tuple(group.ops), shape, *map(dim, amounts))

@@ -53,9 +53,9 @@ def _order(node: Node) -> Sequence[int]:
     if node.op not in _POOLS or (node.op == "avg_pool" and node.output.dtype not in (f32, f64)):
         return ()
     kernel = node["kernel"]
-    long = [d for d, size in enumerate(kernel) if size > 1]
-    sizes = zip(node.inputs[0].shape[2:], node.output.shape[2:], strict=True)
     steps = node["strides"] or (1,) * len(kernel)
+    own = [d for d, pair in enumerate(zip(kernel, steps, strict=True)) if pair != (1, 1)]
+    sizes = zip(node.inputs[0].shape[2:], node.output.shape[2:], strict=True)
     denser = [
         a / b if (a := as_int(before)) and (b := as_int(after)) else float(steps[d])
         for d, (before, after) in enumerate(sizes)
@@ -67,5 +67,5 @@ def _order(node: Node) -> Sequence[int]:
             kernel[axis] * prod(denser[d] for d in order[n + 1 :]) for n, axis in enumerate(order)
         )
 
-    best = min(permutations(long), key=reads)
+    best = min(permutations(own), key=reads)
     return best if reads(best) * GAIN <= prod(kernel) else ()
