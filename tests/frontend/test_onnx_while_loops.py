@@ -160,6 +160,27 @@ def test_states_whose_rank_the_first_round_makes() -> None:
             exe(np.array(rounds), go, f(5))
 
 
+def test_states_that_every_round_passes_on_are_computed_with_once() -> None:
+    """A weight that is carried through the rounds is read from around them, turned only once."""
+    body = [
+        node("Transpose", "w", "t", perm=[1, 0]),
+        node("MatMul", "s t", "m"),
+        node("Concat", "s m", "more", axis=0),
+        node("Identity", "w", "same"),
+        node("Identity", "same", "kept"),
+        KEEP,
+    ]
+    grown = loop(body, [typed("w", F, 3, 3), typed("s", F, None, 3)],
+                 [typed("kept", F, 3, 3), typed("more", F, None, 3)],
+                 inputs="n go weight x", outputs="v y")  # fmt: skip
+    given = [typed("weight", F, 3, 3), typed("x", F, "k", 3)]
+    proto = model([grown], given, v=F, y=F)
+    agree(proto, *((np.array(n), YES, f(3, 3), f(2, 3)) for n in (0, 1, 3)))
+    nodes = {node.op: node for node in import_onnx(proto).nodes}
+    assert "transpose" in nodes and nodes["while_loop"]["states"] == 1
+    assert " transpose(" not in nodes["while_loop"]["body"]
+
+
 def test_operators_that_are_kernels_themselves() -> None:
     body = [
         KEEP,

@@ -101,6 +101,8 @@ def is_retyped(before: Any, after: Any) -> bool:
 def native_loop(n: Site, body: GraphProto, done: int = 0) -> Any:
     """Rounds that the run counts: in one kernel, or where that cannot be as a loop of the host
     program's. done: how many went before."""
+    if same := passed_on(n, body):
+        return without_states(n, body, same, done)
     made = tried(n, lambda: kernel_loop(n, body, done))
     if isinstance(made, tuple):
         return made
@@ -112,6 +114,37 @@ def native_loop(n: Site, body: GraphProto, done: int = 0) -> Any:
         lambda: limit and most_rounds(n, limit, go),
     )  # fmt: skip
     return (*states, *rows)
+
+
+def passed_on(n: Site, body: GraphProto) -> list[int]:
+    """The states that every round gives as it got them."""
+    copies = {node.output[0]: node.input[0] for node in body.node if node.op_type == "Identity"}
+    found = []
+    for k, (before, after) in enumerate(zip(body.input[2:], body.output[1:], strict=False)):
+        name = after.name
+        while name in copies:
+            name = copies[name]
+        if name == before.name and n.optional(2 + k) is not None:
+            found.append(k)
+    return found
+
+
+def without_states(n: Site, body: GraphProto, same: list[int], done: int) -> Any:
+    """A loop some of whose states are the same in every round: what a body reads from around it,
+    so that what follows from them alone is computed once."""
+    left = [k for k in range(len(n.inputs) - 2) if k not in same]
+    rows = body.output[1 + len(n.inputs) - 2 :]
+    lean = GraphProto(
+        name=body.name, node=body.node, initializer=body.initializer,
+        sparse_initializer=body.sparse_initializer,
+        input=[*body.input[:2], *(body.input[2 + k] for k in left)],
+        output=[body.output[0], *(body.output[1 + k] for k in left), *rows],
+    )  # fmt: skip
+    given = [n.optional(0), n.optional(1), *(n.inputs[2 + k] for k in left)]
+    with within(n, {body.input[2 + k].name: n.inputs[2 + k] for k in same}):
+        made = native_loop(n.standing_for("Loop", given, n.version), lean, done)
+    states = dict(zip(left, made, strict=False)) | {k: n.inputs[2 + k] for k in same}
+    return (*(states[k] for k in sorted(states)), *made[len(left) :])
 
 
 def kernel_loop(n: Site, body: GraphProto, done: int) -> Any:
