@@ -222,6 +222,9 @@ CASES: dict[str, Case] = {
     "slice": image(node("Slice", "x s e a"), s=numbers(1, 1), e=numbers(-1, -1), a=numbers(2, 3)),
     "pad": image(node("Pad", "x p"), p=numbers(0, 0, 1, 2, 0, 0, 1, 2)),
     "pad, reflected": image(node("Pad", "x p", mode="reflect"), p=numbers(0, 0, 1, 1, 0, 0, 1, 1)),
+    "upper triangle": Case(
+        [node("Trilu", "x")], {"x": ("n", "t")}, [{"n": 128, "t": 256}, {"n": 61, "t": 83}], {}
+    ),
     "depth to space": image(node("DepthToSpace", "x", blocksize=2)),
     "gate of a row": Case(
         [node("Mul", "x v")],

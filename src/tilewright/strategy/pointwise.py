@@ -14,7 +14,7 @@ from tilewright.arith.prove import prove_divides
 from tilewright.arith.simplify import simplify
 from tilewright.ir.expr import Expr, Load, Var, as_int, const
 from tilewright.ir.stmt import Axis, Block, Store
-from tilewright.ir.walk import free_vars, loads, stores, substitute
+from tilewright.ir.walk import free_vars, loads, rewrite, stores, substitute
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import UNKNOWN_SIZE, instances, is_costly
@@ -47,12 +47,12 @@ def stream(
     loops = list(schedule.loops(name))
     while len(loops) > 1 and extent(schedule, loops[-1], 0) == 1:
         loops.pop()  # the rows of an image of one channel
-    groups = runs(block, len(loops)) if loops else []
+    lanes = vector_lanes(block, target)
+    groups = runs(block, len(loops), lanes) if loops else []
     own = [run for run in groups if block.axes[run[0]].kind != "ordered"]
     if not own:
         return  # one number, or one in each step of a recurrence
     *outer, inner = [fuse(schedule, [loops[d] for d in run]) for run in own]
-    lanes = vector_lanes(block, target)
     across = turned(schedule, find(schedule, name), outer, inner, lanes)
     rows = 1
     if across:
@@ -234,16 +234,27 @@ def vector_lanes(block: Block, target: Target) -> int:
     return target.lanes(bits)
 
 
-def runs(block: Block, count: int) -> list[list[int]]:
+def runs(block: Block, count: int, lanes: int = 1) -> list[list[int]]:
     """The first `count` axes in groups of neighbours that every access walks as one: it uses none
-    of them, or they are indices next to each other over dimensions of their own sizes."""
+    of them, or they are indices next to each other over dimensions of their own sizes. A value that
+    asks for one of them (the diagonal of a matrix) would divide for each of `lanes` elements,
+    unless these lie in one row."""
     accesses = [_without_ones(n) for n in (*loads(block.body), *stores(block.body))]
+    asked = _asked(block)
     groups = [[0]]
     for d in range(1, count):
         pair = block.axes[d - 1 : d + 1]
         one = all(a.kind == "spatial" for a in pair) and all(_as_one(n, pair) for n in accesses)
+        if asked & {a.var for a in pair} and not prove_divides(lanes, pair[1].extent):
+            one = False
         groups = [*groups[:-1], [*groups[-1], d]] if one else [*groups, [d]]
     return groups
+
+
+def _asked(block: Block) -> set[Var]:
+    """The variables that values of a block follow from, and not only places."""
+    values = [s.value for s in stores(block.body)]
+    return {v for e in values for v in free_vars(rewrite(e, (Load,), lambda n: const(0)))}
 
 
 @record
