@@ -160,6 +160,7 @@ CASES: dict[str, Case] = {
     "conv 1-D dilated": conv(64, 64, (3,), pads=[4, 4], dilations=[4]),
     "transposed 2x2 /2": deconv(64, 32, 2, strides=[2, 2]),
     "transposed 4x4 /2": deconv(64, 32, 4, strides=[2, 2], pads=[1, 1, 1, 1]),
+    "transposed 3x3 /2": deconv(64, 32, 3, strides=[2, 2], **same),
     "transposed 3x3": deconv(64, 32, 3, **same),
     # products
     "dense, open rows": Case([node("MatMul", "x w")], {"x": ("n", 256)}, ROWS, {"w": (256, 256)}),

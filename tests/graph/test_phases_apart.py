@@ -19,6 +19,10 @@ CASES = {  # kernel, strides, pads, image: the phases that are computed by thems
     "three phases": ((5, 4), (3, 2), ((1, 1), (1, 1)), (4, 7), 6),
     "in a row": ((1, 7), (1, 2), ((0, 0), (3, 2)), (1, 9), 2),
     "volumes": ((3, 3, 3), (2, 2, 2), ((1, 0),) * 3, (3, 4, 2), 8),
+    "a last place less": ((3, 3), (2, 2), ((1, 1), (1, 1)), (5, 6), 4),
+    "a first place more": ((3, 3), (2, 2), ((0, 0), (0, 0)), (5, 6), 4),
+    "two places less": ((5, 5), (3, 3), ((2, 2), (1, 1)), (1, 7), 9),
+    "equal phases, a place less": ((4, 4), (2, 2), ((1, 2), (2, 1)), (5, 6), 0),
     "equal phases": ((4, 4), (2, 2), ((1, 1), (1, 1)), (5, 6), 0),
     "a phase without taps": ((2, 2), (3, 3), ((0, 0), (0, 0)), (5, 6), 0),
 }
@@ -49,7 +53,18 @@ def test_what_few_channels_save_is_not_worth_a_pass():
     assert "conv_transpose_packed" in made
 
 
-@pytest.mark.parametrize("case", ["3 × 3", "three phases", "volumes"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "3 × 3",
+        "three phases",
+        "volumes",
+        "a last place less",
+        "a first place more",
+        "two places less",
+        "equal phases, a place less",
+    ],
+)
 @pytest.mark.parametrize("is_open", [False, True])
 def test_the_result(case, is_open):
     graph = transposed(case, (96, 24), is_open)

@@ -266,13 +266,13 @@ class _Layouts(PackedValues):
         one = (1,) * (x.rank - 2)
         strides = tuple(node["strides"]) or one
         plain_window = node["groups"] == 1 and (tuple(node["dilations"]) or one) == one
-        places = [sizes.size(s // k) for s, k in zip(shape[2:], strides, strict=True)]
-        # As many places for each phase, and a number more or less of them than the image has.
-        whole = all(
-            sizes.size(p * k) == s and as_int(sizes.size(p - own)) is not None
-            for p, k, s, own in zip(places, strides, shape[2:], x.shape[2:], strict=True)
+        places = [sizes.size((s + (k - 1)) // k) for s, k in zip(shape[2:], strides, strict=True)]
+        # A number more or less of places for each phase than the image has.
+        near = all(
+            as_int(sizes.size(p - own)) is not None
+            for p, own in zip(places, x.shape[2:], strict=True)
         )
-        if not (plain_window and whole) or (len(node.inputs) > 2 and bias is None):
+        if not (plain_window and near) or (len(node.inputs) > 2 and bias is None):
             return False
         begins = [before for before, _ in node["pads"] or ((0, 0),) * len(one)]
         ci, co = weights.shape[:2]
@@ -291,7 +291,11 @@ class _Layouts(PackedValues):
                 offsets=tuple(begins),
                 places=tuple(places),
             )
-        made = self.emit("reshape", made, shape=(shape[0], -(-co // ob), *shape[2:], ob))
+        whole = [sizes.size(p * k) for p, k in zip(places, strides, strict=True)]
+        made = self.emit("reshape", made, shape=(shape[0], -(-co // ob), *whole, ob))
+        if tuple(whole) != tuple(shape[2:]):  # the last phases may have a place less than the first
+            kept = (*made.shape[:2], *shape[2:], ob)
+            made = self.emit("slice", made, starts=(0,) * made.rank, shape=kept)
         if bias is not None:
             made = self.emit("add", made, self.per_channel(bias, Packing(ob), x.rank))
         self.made(node.output, made, Packing(ob))
