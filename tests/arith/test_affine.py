@@ -177,6 +177,14 @@ def test_digits_told_by_different_bases_are_joined() -> None:
     assert whole.terms == forms.affine(p % 49 * 4 + i).terms
 
 
+def test_a_remainder_that_is_told_by_another_form_of_its_quotient_joins_it() -> None:
+    g, i = Var("g"), Var("i")
+    forms = Forms({g: (0, 27), i: (0, 113)})
+    place = g % 14 * 114 + i  # of an image of 14 x 14 places, in runs of 114
+    walked = place // 196 * 196 + place // 14 % 14 * 14 + place % 14
+    assert forms.affine(walked).terms == forms.affine(place).terms
+
+
 def test_digits_multiplied_by_an_open_size_are_joined() -> None:
     f, n, h, w = (Var(name) for name in "fnhw")
     forms = Forms({f: (0, None), n: (1, None), h: (1, None), w: (1, None)})

@@ -81,6 +81,19 @@ def test_long_rows_of_tiles_that_nothing_cuts_evenly_are_no_runs(width: int, sha
     assert as_int(columns) == shared
 
 
+@pytest.mark.parametrize("space", [(8, 56, 56), (10, 33, 28)])
+def test_runs_of_a_volume_that_end_within_a_row_are_shared_by_threads(
+    space: tuple[int, int, int],
+) -> None:
+    image = te.placeholder((1, 4, *space, BLOCK))
+    filters = te.placeholder((4, 6, 6, 3, 4, BLOCK, BLOCK))
+    define = OPERATORS["winograd_packed"].define
+    made = define(image, filters, pads=((1, 1),) * 3, dilations=(1,) * 3)
+    machine = target("cpu -mcpu=znver3")
+    for threads in (2, 3, 4):  # one that a strategy gives up raises
+        default(te.func("conv", [image, filters], [made]), machine, threads, strict=True)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("width", "shared"), [(92, 6), (96, 96 + 2)])
 def test_runs_of_known_tiles_end_within_a_row_that_nothing_cuts_evenly(

@@ -76,8 +76,7 @@ def _step(
             continue
         if d2.base != d.base:
             if d2.l == 1 and d2.u == d.l and k2 * d.l == k:
-                low = forms.remainder(d.form, d.l)  # may be told by a base with less in it
-                if low.const == 0 and low.terms == {t2: 1}:  # l * (x // l) + x % l  =  x
+                if _leaves(forms, d, t2, d2):  # l * (x // l) + x % l  =  x
                     return (t, t2), forms.digit(d.form, 1, d.u) if d.u else d.form, k2
             elif d.l == d2.l == 1 and d.u and d2.u and k == k2 * d2.u:
                 both = forms.sum(d.form * d2.u, Affine({t2: 1}, 0))
@@ -97,3 +96,12 @@ def _step(
             if least == most:
                 return (t,), d.form - int(least), -by
     return None
+
+
+def _leaves(forms: Forms, d: Digit, rest: Expr, d2: Digit) -> bool:
+    """Is `rest`, a remainder of another base, what the quotient `d` leaves of its own?"""
+    low = forms.remainder(d.form, d.l)  # may be told by a base with less in it
+    if low.const == 0 and low.terms == {rest: 1}:
+        return True
+    apart = forms.remainder(forms.sum(d.form, d2.form, -1), d.l)
+    return not apart.terms and apart.const == 0
