@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.codegen import inprocess
 from tilewright.ir import interp
-from tilewright.ir.dtype import ALL, DType, i64
+from tilewright.ir.dtype import ALL, DType, f32, f64, i64
 from tilewright.ir.expr import (
     COMPARISONS,
     Binary,
@@ -145,6 +145,21 @@ def test_operators(of: DType, kind: str) -> None:
 @pytest.mark.parametrize("of", ALL, ids=str)
 def test_casts(of: DType, kind: str) -> None:
     check(of, [to for to in ALL if to is not of], kind)
+
+
+@pytest.mark.parametrize("of", [f32, f64], ids=str)
+def test_casts_to_i64_at_the_ends_of_its_halves(of: DType) -> None:
+    """Machines without the instruction convert 32 bits at a time."""
+    powers = 2.0 ** np.array([0, 1, 23, 31, 32, 33, 51, 52, 53, 62, 63, 64, 100], of.numpy)
+    near = [powers + 0.5, powers - 0.5, np.nextafter(powers, 0), np.nextafter(powers, np.inf)]
+    values = np.concatenate([[0.5, 0.75, 1.5, np.inf, np.nan], powers, *near]).astype(of.numpy)
+    values = np.resize(np.stack([values, -values]), 2 * COUNT)
+    func, _ = program(of, [i64], "vectorize")
+    for half in np.split(values, 2):
+        want, got = np.zeros(COUNT, np.int64), np.zeros(COUNT, np.int64)
+        interp.run(func, half, want)
+        inprocess.run(func, half, got, target="cpu")
+        same(got, want, i64, f"i64 of {of}")
 
 
 @pytest.mark.parametrize("of", ALL, ids=str)

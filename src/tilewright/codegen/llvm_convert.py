@@ -19,7 +19,7 @@ from tilewright.codegen.llvm_types import (
     register,
     vector,
 )
-from tilewright.ir.dtype import DType, bool_, f32, f64
+from tilewright.ir.dtype import DType, bool_, f32, f64, i64
 from tilewright.support.record import record
 
 
@@ -66,10 +66,11 @@ FORMATS = {
 
 
 class Convert:
-    """Conversions written into `builder`. `half`: the machine converts f16 itself."""
+    """Conversions written into `builder`. `half`: the machine converts f16 itself; `long`: vectors
+    of i64, too."""
 
-    def __init__(self, builder: Builder, half: bool) -> None:
-        self.b, self.half = builder, half
+    def __init__(self, builder: Builder, half: bool, long: bool = True) -> None:
+        self.b, self.half, self.long = builder, half, long
 
     def cast(self, value: Value, to: DType) -> Value:
         """`value` converted: floats round to nearest even, float → int truncates and saturates."""
@@ -140,10 +141,49 @@ class Convert:
         return self.b.pure(f"{how} {kind} {value.text}, {zero}", value.text)
 
     def float_to_int(self, value: Value, to: DType) -> Value:
+        if to is i64 and value.lanes and not self.long:
+            return Value(self.in_halves(self.float_to_float(value, f64)), i64, value.lanes)
         of, target = register(value.dtype, value.lanes), register(to, value.lanes)
         how = "fptosi" if to.is_signed else "fptoui"
         name = f"llvm.{how}.sat.{mangle(target)}.{mangle(of)}"
         return Value(self.b.call(target, name, [(of, value.text)]), to, value.lanes)
+
+    def in_halves(self, value: Value) -> str:
+        """A vector of f64 as i64: a half of 32 bits that is added to a power of two is the end of
+        the sum's bits."""
+        lanes, pure = value.lanes, self.b.pure
+        double, whole, flag = (vector(t, lanes) for t in ("double", "i64", "i1"))
+
+        def f(number: float) -> str:
+            return constant(number, f64, lanes).text
+
+        def i(number: int) -> str:
+            return constant(number, i64, lanes).text
+
+        def bits(text: str) -> str:
+            return pure(f"bitcast {double} {text} to {whole}", text)
+
+        def either(cond: str, then: str, other: str, kind: str) -> str:
+            return pure(f"select {flag} {cond}, {kind} {then}, {kind} {other}", cond, then, other)
+
+        least, beyond, half = -(2.0**63), 2.0**63, 2.0**32
+        x = value.text
+        inside = pure(f"fcmp ogt {double} {x}, {f(least)}", x)
+        x = either(inside, x, f(least), double)
+        x = self.b.call(double, f"llvm.trunc.{mangle(double)}", [(double, x)])
+        high = pure(f"fmul {double} {x}, {f(1 / half)}", x)
+        high = self.b.call(double, f"llvm.floor.{mangle(double)}", [(double, high)])
+        below = pure(f"fmul contract {double} {high}, {f(half)}", high)
+        low = pure(f"fsub contract {double} {x}, {below}", x, below)  # exact
+        high = bits(pure(f"fadd {double} {high}, {f(1.5 * 2.0**52)}", high))
+        low = bits(pure(f"fadd {double} {low}, {f(2.0**52)}", low))
+        high = pure(f"shl {whole} {high}, {i(32)}", high)
+        low = pure(f"and {whole} {low}, {i(0xFFFFFFFF)}", low)
+        made = pure(f"or {whole} {high}, {low}", high, low)
+        large = pure(f"fcmp oge {double} {value.text}, {f(beyond)}", value.text)
+        made = either(large, i(2**63 - 1), made, whole)
+        unordered = pure(f"fcmp uno {double} {value.text}, {f(0.0)}", value.text)
+        return either(unordered, i(0), made, whole)
 
     def float_to_float(self, value: Value, to: DType) -> Value:
         of, lanes = value.dtype, value.lanes

@@ -89,7 +89,8 @@ class Expressions:
         self.target = target
         self.b = Builder()
         half = target.triple.startswith("aarch64") or target.has("f16c")
-        self.convert = Convert(self.b, half)
+        long = not target.has("avx2") or target.has("avx512dq")
+        self.convert = Convert(self.b, half, long)
         self.ops = Operators(self.b, self.convert)
         self.memory = Memory(self.b, self.convert)
         self.env: dict[str, Linear | Value] = {}
