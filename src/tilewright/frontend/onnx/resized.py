@@ -163,12 +163,16 @@ def along(n: Site, f: Floats, x: Value, a: int, at: Value, scale: Value, kernel:
     build, count = n.build, at.shape[0]
     last = f("sub", f.size(x.shape[a]), 1.0)
 
-    def index(place: Value) -> Value:
-        held = f("minimum", f("maximum", place, 0.0), last)
-        return build.emit("cast", held, to="i64")
+    def whole(place: Value) -> Value:
+        return build.emit("cast", place, to="i64")
 
+    def not_before(index: Value) -> Value:
+        return build.emit("maximum", index, zero)
+
+    zero = build.constant(np.int64(0))
     if kernel.kind == "nearest":
-        return build.emit("gather", x, index(nearest(f, at, kernel.rounding)), axis=a)
+        index = not_before(whole(nearest(f, at, kernel.rounding)))
+        return build.emit("gather", x, index, axis=a)
     reach = {"linear": 1, "cubic": 2}[kernel.kind]
     shrink: Value | float = 1.0
     taps: Any = 2 * reach
@@ -188,7 +192,12 @@ def along(n: Site, f: Floats, x: Value, a: int, at: Value, scale: Value, kernel:
         weights = f("where", inside, weights, 0.0)
     if kernel.exclude or kernel.antialias:
         weights = f("div", weights, f("reduce_sum", weights, axes=(1,), keepdims=True))
-    return weighted(n, x, a, index(place), build.emit("cast", weights, to=x.dtype.name), taps)
+    if kernel.antialias:
+        index = whole(f("minimum", f("maximum", place, 0.0), last))
+    else:  # one number to convert for all taps; gathers clamp at the end
+        index = build.emit("add", whole(column[1]), build.constant(np.arange(taps) + (1 - reach)))
+        index = not_before(index)
+    return weighted(n, x, a, index, build.emit("cast", weights, to=x.dtype.name), taps)
 
 
 def weighted(n: Site, x: Value, a: int, index: Value, weights: Value, taps: Any) -> Value:
