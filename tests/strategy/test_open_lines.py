@@ -79,3 +79,34 @@ def test_few_columns_of_panels_and_batches(threads: int) -> None:
         (found,) = run(x)
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
         np.testing.assert_array_equal(run(x[1:2])[0], found[1:2])
+
+
+def filtered(width: str | int) -> Graph:
+    """One channel, a long filter."""
+    build = Builder("g")
+    size = build.symbol(width) if isinstance(width, str) else width
+    x = build.input("x", "f32", (1, 1, 1, size))
+    attrs: dict[str, Any] = ATTRS | {"pads": ((0, 0), (64, 64)), "strides": (1, 1)}
+    filters = np.random.default_rng(9).standard_normal((1, 1, 1, 129)).astype(np.float32)
+    return build.finish({"y": build.emit("conv", x, build.constant(filters), **attrs)})
+
+
+def test_one_open_row_has_the_tiles_of_a_fixed_one() -> None:
+    """Its vectors have one address, and hide the latency of each other's multiply-adds."""
+
+    def columns(width: str | int) -> int:
+        *_, jobs = kernel_jobs(prepare(filtered(width), AVX512, 3, []), AVX512, 1, Watch())
+        (made,) = [default(job.func, AVX512, 1, strict=True).func for job in jobs]
+        loops = [n for n in visit(made.body) if isinstance(n, For) and n.kind == "unroll"]
+        return max(as_int(n.extent) or 0 for n in loops if "x" in n.var.name.split("_")[0])
+
+    assert columns("w") == columns(16000) > 2
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_long_filters_over_one_row(threads: int) -> None:
+    run = compile_observed(filtered("w"), threads=threads, cache=False, pool=KernelPool(1))
+    fixed = {w: compile_observed(filtered(w), threads=1, cache=False) for w in (1, 61, 500)}
+    for width, other in fixed.items():
+        x = np.random.default_rng(width).standard_normal((1, 1, 1, width)).astype(np.float32)
+        np.testing.assert_allclose(run(x)[0], other(x)[0], rtol=1e-4, atol=1e-4)

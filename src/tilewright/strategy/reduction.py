@@ -139,12 +139,14 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     last = innermost(outer) if windows else piece
     if windows and extent(schedule, last, 1 if last == outer[0] else LARGE) == 1:
         last = piece  # of one row; a batch of open size may be one, too
-    side_by_side = abreast(block, target) if windows else target.vector_registers // 4
     asks = any(isinstance(n, Select) for n in visit(block.body))  # each place, at its ends
+    one_row = last == piece and all(extent(schedule, n) == 1 for n in outer)
+    one_row = one_row and not asks  # its tails cost little, and it may be long
+    side_by_side = abreast(block, target, one_row) if windows else target.vector_registers // 4
     count = extent(schedule, last, LARGE if in_rows or not (asks and windows) else 1)
     fit = heights(count, 1, target.vector_registers)
     rows = strip(count, side_by_side)
-    if not extent(schedule, last, 0) and walks_window(block):
+    if not extent(schedule, last, 0) and walks_window(block) and not one_row:
         rows = min(OPEN_ROWS, fit[-1])  # short tails; neighbours share a part of what they read
     beside = schedule.decide("columns", rows, fit)
     column = ""
@@ -191,16 +193,17 @@ def is_serial(schedule: Schedule, block: str, loop: str) -> bool:
     return loop in schedule.loops(block) and find_loop(schedule.func, loop).kind == "serial"
 
 
-def abreast(block: Block, target: Target) -> int:
-    """How many vectors of a window operator's results, of neighbouring rows or pixels, are taken
-    side by side: as many as leave registers for what they share. Where vectors lie along rows,
-    the taps of a plane are written out for rows that share what they read, if they are few."""
+def abreast(block: Block, target: Target, one_row: bool) -> int:
+    """How many vectors of a window operator's results, of neighbouring rows or pixels or of
+    `one_row` that asks nothing, are taken side by side: as many as leave registers for what they
+    share. Where vectors lie along rows, the taps of a plane are written out for rows that share
+    what they read, if they are few."""
     most = target.vector_registers // 4
     if not walks_window(block):
         return most
     spatial, reduced = ([a for a in block.axes if a.kind == k] for k in ("spatial", "reduce"))
     taps = prod(as_int(a.extent) or UNKNOWN for a in reduced[-2:])  # of a plane
-    if as_int(spatial[-1].extent) is None:  # each row has an address of its own
+    if as_int(spatial[-1].extent) is None and not one_row:  # each row has an address of its own
         most = target.vector_registers // 6
     return min(most, WRITTEN // taps) if 2 * taps <= WRITTEN else most
 
