@@ -222,6 +222,12 @@ CASES: dict[str, Case] = {
     ),
     "slice": image(node("Slice", "x s e a"), s=numbers(1, 1), e=numbers(-1, -1), a=numbers(2, 3)),
     "pad": image(node("Pad", "x p"), p=numbers(0, 0, 1, 2, 0, 0, 1, 2)),
+    "sum of padded images": image(
+        node("Pad", "x p", "q"),
+        node("ReduceSum", "q a", keepdims=0),
+        p=numbers(0, 0, 1, 2, 0, 0, 1, 2),
+        a=numbers(2, 3),
+    ),
     "pad, reflected": image(node("Pad", "x p", mode="reflect"), p=numbers(0, 0, 1, 1, 0, 0, 1, 1)),
     "upper triangle": Case(
         [node("Trilu", "x")], {"x": ("n", "t")}, [{"n": 128, "t": 256}, {"n": 61, "t": 83}], {}

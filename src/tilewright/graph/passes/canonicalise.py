@@ -331,6 +331,22 @@ def pad_in_window(edit: Edit, node: Node) -> Any:
     return edit.emit(node.op, before.inputs[0], *node.inputs[1:], **attrs, name=node.name)
 
 
+def pad_after_sum(edit: Edit, node: Node) -> Any:
+    """Zeros that a pad adds along the axes of a sum add nothing; others are added to its result."""
+    before = edit.producer(node.inputs[0], "pad")
+    if before is None or before["mode"] != "constant" or before["value"] != 0:
+        return None
+    low, high = sizes.static(before["before"]), sizes.static(before["after"])
+    if low is None or high is None:
+        return None
+    rank, axes = len(low), node["axes"]
+    along = {a % rank for a in (range(rank) if axes is None else axes)}
+    kept = [d for d in range(rank) if d not in along or node["keepdims"]]
+    sides = [tuple(0 if d in along else side[d] for d in kept) for side in (low, high)]
+    made = edit.emit("reduce_sum", before.inputs[0], **dict(node.attrs), name=node.name)
+    return edit.emit("pad", made, before=sides[0], after=sides[1]) if any(map(any, sides)) else made
+
+
 def transpose_in_matmul(edit: Edit, node: Node) -> Any:
     """A transposed operand whose last axis came from elsewhere is read transposed instead.
 
@@ -475,6 +491,7 @@ RULES: dict[str, list[Rule]] = {
     "conv": [pad_in_window],
     "avg_pool": [pad_in_window, whole_image],
     "max_pool": [whole_image],
+    "reduce_sum": [pad_after_sum],
     "matmul": [matmul_of_rows, number_out_of_matmul, transpose_in_matmul],
 }
 for _name in _ELEMENTWISE:
