@@ -93,24 +93,26 @@ def _asked(body: Stmt, var: Var) -> list[Expr]:
     """The conditions on `var`, and on nothing that the body binds, without which no store of it
     changes anything."""
     inner, asked = set[Var](), list[list[Expr]]()
-
-    def walk(s: Stmt, under: list[Expr]) -> bool:
-        if isinstance(s, Store):
-            asked.append([*under, *_needed(s)])
-            return True
-        if isinstance(s, If):
-            other = s.other is None or walk(s.other, under)
-            return other and walk(s.then, [*under, *parts_of(s.cond)])
-        if isinstance(s, For):
-            inner.add(s.var)
-        elif not isinstance(s, Seq | Alloc):
-            return False
-        return all(walk(c, under) for c in s.children() if isinstance(c, Stmt))
-
-    if not walk(body, []):
+    if not _collect(body, [], inner, asked):
         return []
     common = [p for p in asked[0] if all(p in other for other in asked)] if asked else []
     return [p for p in common if var in (used := free_vars(p)) and not used & inner]
+
+
+def _collect(s: Stmt, under: list[Expr], inner: set[Var], asked: list[list[Expr]]) -> bool:
+    """The conditions of each store, `under` those around, and the variables of loops inside;
+    whether there is nothing else."""
+    if isinstance(s, Store):
+        asked.append([*under, *_needed(s)])
+        return True
+    if isinstance(s, If):
+        other = s.other is None or _collect(s.other, under, inner, asked)
+        return other and _collect(s.then, [*under, *parts_of(s.cond)], inner, asked)
+    if isinstance(s, For):
+        inner.add(s.var)
+    elif not isinstance(s, Seq | Alloc):
+        return False
+    return all(_collect(c, under, inner, asked) for c in s.children() if isinstance(c, Stmt))
 
 
 def _needed(store: Store) -> list[Expr]:
