@@ -39,6 +39,10 @@ SUMS = frozenset(
     """.split()
 )
 
+# Operators whose results are none of them 0, but for rounding.
+POSITIVE = frozenset("_softmax exp sigmoid softplus".split())
+ABREAST = 64  # numbers that are added side by side, at least, in a long sum
+
 
 class Disturbed(TorchDispatchMode):
     """Runs every operator with its rounded results disturbed; `scale` 0 only watches."""
@@ -61,8 +65,10 @@ class Disturbed(TorchDispatchMode):
             return result
         operands = [x for x in tree_flatten(args)[0] if isinstance(x, torch.Tensor)]
         most = max(map(largest, operands), default=0.0) if name in SUMS else 0.0
-        most *= math.sqrt(terms(name, operands))  # about what a sum of numbers of any sign reaches
-        return tree_map(lambda x: self.move(x, most), result)
+        count = terms(name, operands)
+        most *= math.sqrt(count)  # about what a sum of numbers of any sign reaches
+        long, is_positive = math.sqrt(count / ABREAST), name in POSITIVE
+        return tree_map(lambda x: self.move(x, most, long, is_positive), result)
 
     def cast(self, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
         if before.is_floating_point() and not after.is_floating_point():
@@ -71,13 +77,19 @@ class Disturbed(TorchDispatchMode):
             return self.move(after, 0.0)
         return after
 
-    def move(self, x: Any, most: float) -> Any:
+    def move(self, x: Any, most: float, long: float = 1.0, is_positive: bool = False) -> Any:
+        """long: how many times as far a sum of numbers of one sign is as its last place, if more
+        than once. Numbers below the normal ones move by the least there is; so does 0 if
+        `is_positive`."""
         if not isinstance(x, torch.Tensor) or not x.is_floating_point():
             return x
         wide = x.double()
         units = torch.rand(x.shape, generator=self.random, dtype=torch.float64) * 2 - 1
-        by = torch.clamp(wide.abs(), min=most)
-        moved = wide + units * by * (self.scale * torch.finfo(x.dtype).eps)
+        kind = torch.finfo(x.dtype)
+        by = torch.clamp(wide.abs() * max(1.0, long), min=most)
+        by = by * (self.scale * kind.eps)
+        small = (wide.abs() < kind.tiny) & ((wide != 0) | is_positive)
+        moved = wide + units * torch.where(small, by.clamp(min=kind.tiny * kind.eps), by)
         return torch.where(torch.isfinite(by), moved, wide).to(x.dtype)
 
 

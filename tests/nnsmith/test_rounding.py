@@ -44,6 +44,24 @@ def test_another_order_of_a_long_product_with_a_vector_agrees(rows):
     assert differences(torch.matmul, [a, b], [found]) == []
 
 
+def test_a_long_product_of_one_sign_in_another_order_agrees():
+    a = torch.full((1 << 15,), 0.7424836265645346, dtype=torch.float64)
+    lanes = (a.numpy() * a.numpy()).reshape(-1, 64).cumsum(0)[-1]
+    assert differences(torch.dot, [a, a], [lanes.sum()]) == []
+    assert differences(torch.dot, [a, a], [lanes.sum() * (1 + 1e-10)])
+
+
+def test_shares_below_the_normal_halves_may_be_one_apart():
+    def ratio(x):
+        share = torch.softmax(x, 1)
+        return share / share
+
+    x = torch.tensor([[0.0, -17.8], [0.0, -17.3]], dtype=torch.float16)  # half of the least, about
+    for low in (np.float16(1.0), np.float16(np.nan)):
+        assert differences(ratio, [x], [np.array([[1, low], [1, low]], np.float16)]) == []
+    assert differences(ratio, [x], [np.full((2, 2), np.nan, np.float16)])
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64])
 def test_casts_beyond_an_integer_end_at_its_range(dtype):
     most, least = torch.iinfo(dtype).max, torch.iinfo(dtype).min
