@@ -69,10 +69,10 @@ def after_the_first(n: Site, body: GraphProto, refused: Exception) -> Any:
     scope, rest = computed_once(n, body)
     start = [n.constant(0, "i64"), n.constant(np.asarray(True)), *given]
     with within(n, scope):
-        on, *made = n.importer.inline(rest, start)
-    states, rows = made[: len(given)], made[len(given) :]
-    if not any(map(is_retyped, given, states)):
+        first = n.importer.attempt(lambda: n.importer.inline(rest, start))
+    if not isinstance(first, tuple) or not any(map(is_retyped, given, first[1:])):
         raise refused
+    on, *made = first
     limit, begins = n.optional(0), truth(n)
     runs = op(n, "reshape", begins, shape=())
     left = None
@@ -83,10 +83,10 @@ def after_the_first(n: Site, body: GraphProto, refused: Exception) -> Any:
     begins = n.build.constants.get(runs)
     if begins is None or not begins.array.all():
         what = "a first round, without which its states have other types"
-        states = [ragged.checked(n, runs, v, what) for v in states]
-        rows = [ragged.checked(n, runs, v, what) for v in rows]
+        made = [ragged.checked(n, runs, v, what) if isinstance(v, Value) else v for v in made]
+    states = made[: len(given)]
     others = native_loop(n.standing_for("Loop", [left, on, *states], n.version), body, done=1)
-    ones = [op(n, "reshape", row, shape=(1, *row.shape)) for row in rows]
+    ones = [op(n, "reshape", row, shape=(1, *row.shape)) for row in made[len(given) :]]
     more = others[len(given) :]
     joined = [n.apply("Concat", *pair, axis=0) for pair in zip(ones, more, strict=True)]
     return (*others[: len(given)], *joined)
