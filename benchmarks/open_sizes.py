@@ -283,7 +283,7 @@ CASES: dict[str, Case] = {
         [node("Resize", "x r s", mode="linear")],
         {"x": (1, 4, "w")},
         [{"w": 4801}, {"w": 997}],
-        {"r": np.zeros(0, np.float32), "s": np.array([1, 1, 1.5], np.float32)},
+        {"r": np.zeros(0, np.float32), "s": np.array([1, 1, 2], np.float32)},
     ),
     # recurrences
     "LSTM": rnn("LSTM", 4),
