@@ -89,7 +89,7 @@ class Expressions:
         self.target = target
         self.b = Builder()
         half = target.triple.startswith("aarch64") or target.has("f16c")
-        long = not target.has("avx2") or target.has("avx512dq")
+        long = not target.has("avx2") or target.has("avx512dq")  # or lane by lane on AVX2
         self.convert = Convert(self.b, half, long)
         self.ops = Operators(self.b, self.convert)
         self.memory = Memory(self.b, self.convert)

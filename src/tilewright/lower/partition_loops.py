@@ -375,10 +375,11 @@ def _loop_and_rest(s: Stmt) -> tuple[For | None, Sequence[Stmt]]:
 def _streams(s: For) -> bool:
     """Is it a loop around vectors that are made or read under a condition, as what threads share
     has?"""
-    vectors = _vectors_of(s)
-    if isinstance(vectors, Store):
-        vectors = next((n for n in visit(vectors.value) if isinstance(n, Select) and _reads(n)), s)
-    return s.kind == "serial" and isinstance(vectors, If | Select)
+    inner = _vectors_of(s)
+    asks = isinstance(inner, If)
+    if isinstance(inner, Store):
+        asks = any(isinstance(n, Select) and _reads(n) for n in visit(inner.value))
+    return s.kind == "serial" and asks
 
 
 def _vectors_of(s: For) -> Stmt:

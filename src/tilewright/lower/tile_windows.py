@@ -13,28 +13,10 @@ from typing import Any
 
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts
-from tilewright.ir.expr import (
-    Call,
-    Expr,
-    Load,
-    Select,
-    Var,
-    as_int,
-    const,
-)
-from tilewright.ir.stmt import (
-    Buffer,
-    Eval,
-    For,
-    If,
-    Stmt,
-    Store,
-    annotated,
-)
+from tilewright.ir.expr import Call, Expr, Load, Select, Var, as_int, const
+from tilewright.ir.stmt import Buffer, Eval, For, If, Stmt, Store, annotated
 from tilewright.ir.walk import free_vars, visit
-from tilewright.lower.copies import (
-    is_request,
-)
+from tilewright.lower.copies import is_request
 from tilewright.lower.lanes import FIRST_LANE_RUNS
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.support.node import Node

@@ -109,13 +109,16 @@ class Rounds:
                 return state, number if node.op_type == "Add" else -number
         return None
 
+    def passes_on(self, at: int) -> bool:
+        """Does every round give state `at` as it got it?"""
+        return self.states.get(self.through(self.results[1 + at], set())) == at
+
     def unchanged(self, name: str) -> Value | None:
         """A whole number that is the same in every round, as it is outside."""
         name = self.through(name, KEEP_ORDER)
         if name in self.states:
             at = self.states[name]
-            same = self.through(self.results[1 + at], set()) == name
-            return self.whole(self.n.optional(2 + at)) if same else None
+            return self.whole(self.n.optional(2 + at)) if self.passes_on(at) else None
         if name in self.scope:
             return self.whole(self.scope[name])
         if name in self.makers:

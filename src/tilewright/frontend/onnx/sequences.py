@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx import measured, ragged
-from tilewright.frontend.onnx.loops import Growing
+from tilewright.frontend.onnx.kernel_bodies import Growing
 from tilewright.frontend.onnx.registry import Maybe, Ragged, Refusal, Sequence, Site, translates
 from tilewright.frontend.onnx.tensors import axis, cut
 from tilewright.graph.graph import Value
