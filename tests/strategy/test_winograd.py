@@ -107,6 +107,18 @@ def test_runs_of_known_tiles_end_within_a_row_that_nothing_cuts_evenly(
     assert as_int(columns) == shared
 
 
+@pytest.mark.parametrize("channels", [16, 32, 64, 128])
+def test_threads_share_the_tiles_of_a_small_open_image(channels: int) -> None:
+    """25 tiles, 20 × 20, in runs that two threads take in turns."""
+    found = decisions(scheduled(channels, te.var("h"), te.var("w"), threads=2))
+    run = found["tiles"]
+    assert found["image"] == "run" and isinstance(run, int)
+    done = [0, 0]
+    for first in range(0, 25, run):
+        done[done.index(min(done))] += min(run, 25 - first)
+    assert max(done) <= 1.15 * 25 / 2
+
+
 def test_the_rows_of_a_dilated_open_tile_are_read_at_plain_places() -> None:
     """A leaky ReLU reads them twice, and both times by the same index."""
     image = te.placeholder((1, 4, te.var("h"), 64, BLOCK))

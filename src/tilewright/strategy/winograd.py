@@ -46,6 +46,7 @@ from tilewright.strategy.tiles import Weights, register_tile, tiled_cycles
 from tilewright.target.target import Target
 
 OPEN = 14  # tiles along each side of an open image, if it has no more along the other
+SHORT = 12  # tiles that threads take at once of an open image, which may have few
 LINE = 16  # numbers in a cache line
 AFAR = 2  # how much dearer an image is that other threads made, each a part of it
 EVEN = 1.1  # of its share: what a thread may have to do
@@ -208,6 +209,8 @@ def decide_runs(
     share = most
     if threads > 1:  # each has several runs
         share = min(most, -(-count * images // (threads * SHARES)))
+        if not (known or across):
+            share = min(share, SHORT)
     run = best_run(share)
     inside = stays(run_of_tiles(count, across, share)) or (known and stays(run))
     inside = schedule.decide("image", ways[0] if inside else "whole", ways) == "run"
