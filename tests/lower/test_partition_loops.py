@@ -443,3 +443,23 @@ def test_each_remainder_of_a_size_has_copies_of_its_own() -> None:
     func = parse_func(text + "    else:" + loop.format(other="1.0"))
     made = partition_loops(lower_blocks(func))
     assert not any(isinstance(n, Select) for n in visit(made.body))
+
+
+def test_sides_of_a_choice_of_sizes_ask_for_their_own_edges() -> None:
+    """In a launch, too, which is not cut: of what only the other side asks, there are no copies."""
+    side = """
+            for u in serial(0, 4):
+                for l in unroll(0, 8):
+                    B[f * 32 + u * 8 + l] = select({edge}, A[f * 32 + u * 8 + l], 0.0)
+"""
+    text = """
+def sides(A: f32[n * n * 32], B: f32[n * n * 32], n: i64):
+    for f in parallel(0, n * n):
+        if n % 2 >= 1:"""
+    text += side.format(edge="f % n * 32 + u * 8 + l >= 3") + "        else:"
+    made = partitioned(text + side.format(edge="f % n * 32 + u * 8 + l < n * 32 - 5"), n=2)
+    (choice,) = [n for n in visit(made.body) if isinstance(n, If) and "% 2" in print_expr(n.cond)]
+    assert choice.other is not None
+    for half in (choice.then, choice.other):
+        rounds = [n for n in visit(half) if isinstance(n, For) and n.var.name == "u"]
+        assert not all(any(isinstance(m, Select) for m in visit(n)) for n in rounds)

@@ -166,12 +166,33 @@ class _Partition:
         edges = (first is not None) + (last is not None)
         if edges and weight * edges <= self.budget:
             return self.parts(s, known, first, last)
-        if not edges and LIGHT <= weight <= self.budget:
-            conds = [known.expr(h) >= const(0) for h in hot]
-            if weight * len(conds) > self.budget:
-                conds = [all_of(conds)]
-            return s.replace(body=self.asked(s.body, conds, weight, inside))
+        if not edges and weight <= self.budget and (weight >= LIGHT or self.has_rounds(s.body)):
+            return s.replace(body=self.branched(s.var, s.body, hot, inside))
         return None
+
+    def has_rounds(self, body: Stmt) -> bool:
+        """Is it a run of an open row, for whose rounds one may ask once?"""
+        side = body.then if isinstance(body, If) else body
+        return bool(self.params) and isinstance(side, For) and side.kind == "serial"
+
+    def branched(self, var: Var, body: Stmt, hot: list[Affine], known: Facts) -> Stmt:
+        """The body of loop `var` under branches for conditions. Of one that is itself a branch for
+        sizes, each side asks for its own edges and may cost as much as the other: some sizes take
+        always that one."""
+        if isinstance(body, If) and body.other is not None and self.is_of_sizes(body.cond):
+            held, left, found = self.budget, self.budget, list[Stmt]()
+            for cond, side in ((body.cond, body.then), (_not(body.cond), body.other)):
+                self.budget, here = held, known.under(cond)
+                guards = [g for g in self.guards(side) if var in g.vars]
+                found.append(self.branched(var, side, _conditions(var, guards, here), here))
+                left = min(left, self.budget)
+            self.budget = left
+            return If(body.cond, found[0], found[1])
+        weight = stores_of(body)
+        conds = [known.expr(h) >= const(0) for h in hot]
+        if weight * len(conds) > self.budget:
+            conds = [all_of(conds)]
+        return self.asked(body, conds, weight, known)
 
     def asked(self, body: Stmt, conds: Sequence[Expr], weight: int, known: Facts) -> Stmt:
         """The body under a branch for each condition, so that a copy knows which of them fail: an

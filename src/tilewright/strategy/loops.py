@@ -18,6 +18,7 @@ from tilewright.schedule.schedule import Schedule
 
 PIECES = 16  # for each thread: the last one to be done keeps the others waiting for a sixteenth
 SHARES = 4  # pieces for each thread where they are of one length
+RUN = 16  # rounds of a piece of an open row
 UNKNOWN_PIECES = 64  # what a symbolic extent counts for that is not the outermost
 
 
@@ -140,12 +141,19 @@ def pieces(schedule: Schedule, loops: Sequence[str]) -> int:
 
 
 def parallel(
-    schedule: Schedule, loops: Sequence[str], threads: int, decision: str = "parallel"
+    schedule: Schedule,
+    loops: Sequence[str],
+    threads: int,
+    decision: str = "parallel",
+    *,
+    in_runs: bool = False,
 ) -> None:
     """Run nested loops in parallel: the fewest outer ones that give every thread enough pieces.
     `decision` names how many, 0 to run them one after another.
 
     An inner loop stays a loop: its indices cost an addition, those of a fused loop divisions.
+    in_runs: where the last of all is fused and open, a piece is several rounds of it, for which one
+    asks once whether the row's ends are among them.
     """
     there, count = present(loops), 0
     batch = [""] * (there[:1] != list(loops[:1]))  # of one
@@ -154,8 +162,11 @@ def parallel(
             break
         count += 1
     count = schedule.decide(decision, count, range(len(there) + 1))
-    if count:
-        schedule.parallel(fuse(schedule, there[:count]))
+    taken = there[:count]
+    if in_runs and taken and count == len(there) and not extent(schedule, taken[-1], 0):
+        taken[-1], _ = split(schedule, taken[-1], RUN)
+    if taken:
+        schedule.parallel(fuse(schedule, taken))
 
 
 def enough(schedule: Schedule, loops: Sequence[str], inner: str, threads: int) -> bool:

@@ -148,6 +148,9 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     rows = strip(count, side_by_side)
     if not extent(schedule, last, 0) and walks_window(block) and not one_row:
         rows = min(OPEN_ROWS, fit[-1])  # short tails; neighbours share a part of what they read
+    in_runs = asks and windows and threads > 1 and not extent(schedule, piece, 0)
+    if in_runs and last == piece:
+        rows = 1  # the rounds of a run wait for nothing, and have fewer kinds of ends
     beside = schedule.decide("columns", rows, fit)
     column = ""
     if beside > 1:
@@ -176,7 +179,8 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     unroll(schedule, column)
     vectorize(schedule, lane)
     if threads > 1 and is_worth_a_region([block], target):
-        parallel(schedule, outer[:3] if share else [*outer, piece], threads)
+        around = outer[:3] if share else [*outer, piece]
+        parallel(schedule, around, threads, in_runs=in_runs and not share)
 
 
 def is_apart(block: Block) -> bool:
@@ -401,11 +405,23 @@ def by_itself(schedule: Schedule, name: str, target: Target, threads: int) -> No
     if not rows_abreast(schedule, [name], spatial, target):
         alone = ordered + len(spatial) if spatial else 0
         vectorize_block(schedule, name, list(loops), target, alone=alone)
-    first, driven = schedule.loops(name)[0], axes_driven(find(schedule, name))
-    lane = find_loop(schedule.func, first).kind == "vectorize"
-    if threads > 1 and is_worth_a_region([block], target) and not lane:
-        if first in driven and driven[first].kind == "spatial":
-            schedule.parallel(first)
+    if threads > 1 and is_worth_a_region([block], target):
+        around = places(schedule, name)
+        if not has_windows(block) or extent(schedule, innermost(around[:1]), 0) >= threads:
+            around = around[:1]
+        parallel(schedule, around, threads, f"{name}.parallel", in_runs=len(around) > 1)
+
+
+def places(schedule: Schedule, name: str) -> list[str]:
+    """The outer loops around a block that walk its results, one after another: threads may share
+    them."""
+    driven, found = axes_driven(find(schedule, name)), list[str]()
+    for loop in schedule.loops(name):
+        walks = driven[loop].kind == "spatial" if loop in driven else extent(schedule, loop, 0) == 1
+        if not walks or find_loop(schedule.func, loop).kind != "serial":
+            break
+        found.append(loop)
+    return found
 
 
 def vectorize_block(

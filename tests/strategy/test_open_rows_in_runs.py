@@ -1,0 +1,64 @@
+"""Threads share one open row in runs of it, and a run away from the row's ends asks nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.arith.simplify import simplify
+from tilewright.driver.compile import kernel_jobs, prepare
+from tilewright.driver.observe import Watch
+from tilewright.graph import Builder
+from tilewright.graph.graph import Graph
+from tilewright.ir.expr import Select, Var, as_int, const
+from tilewright.ir.stmt import For, Func, If
+from tilewright.ir.walk import substitute, visit
+from tilewright.lower.pipeline import lower
+from tilewright.strategy.select import default
+from tilewright.target.target import target
+
+AVX2 = target("cpu -mcpu=znver3")
+
+
+def over_rows(op: str, sizes: tuple[Var, Var] | tuple[int, int]) -> Graph:
+    """Windows over (batch, 1, places)."""
+    build = Builder()
+    x = build.input("x", "f32", (sizes[0], 1, sizes[1]))
+    if op == "conv":
+        weights = np.random.default_rng(3).standard_normal((1, 1, 80)).astype(np.float32)
+        y = build.emit("conv", x, build.constant(weights), strides=(6,), pads=((37, 43),))
+    else:
+        y = build.emit(op, x, kernel=(5,), strides=(2,), pads=((2, 2),))
+    return build.finish({"y": y})
+
+
+def kernel(graph: Graph) -> Func:
+    *_, (job,) = kernel_jobs(prepare(graph, AVX2, 3), AVX2, 2, Watch())
+    return default(job.func, AVX2, 2, strict=True).func
+
+
+def test_threads_share_a_long_filter_over_one_row_of_an_open_batch() -> None:
+    batch, places = Var("batch"), Var("places")
+    func = kernel(over_rows("conv", (batch, places)))
+    shared = [n for n in visit(func.body) if isinstance(n, For) and n.kind == "parallel"]
+    assert shared
+    for loop in shared:
+        pieces = simplify(substitute(loop.extent, {batch: const(1), places: const(100_000)}))
+        assert (as_int(pieces) or 0) >= 4
+
+
+@pytest.mark.parametrize("op", ["avg_pool", "max_pool"])
+def test_runs_of_a_row_ask_nothing_away_from_its_ends(op: str) -> None:
+    func = lower(kernel(over_rows(op, (Var("batch"), Var("places")))), AVX2)
+    rounds = [n for n in visit(func.body) if isinstance(n, For) and n.kind == "serial"]
+    assert any(not any(isinstance(m, Select | If) for m in visit(n)) for n in rounds)
+
+
+@pytest.mark.parametrize("op", ["avg_pool", "max_pool", "conv"])
+def test_rows_in_runs_are_what_one_thread_makes(op: str) -> None:
+    run = tw.compile(over_rows(op, (Var("batch"), Var("places"))), threads=2, cache=False)
+    for batch, places in ((1, 1), (1, 2), (3, 16), (2, 257), (1, 511), (2, 4100)):
+        fixed = tw.compile(over_rows(op, (batch, places)), threads=1, cache=False)
+        x = np.random.default_rng(places).standard_normal((batch, 1, places), np.float32)
+        np.testing.assert_allclose(run(x)[0], fixed(x)[0], rtol=1e-5, atol=1e-5)
