@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.graph.rewriting import graph as parsed
 from tests.graph.rewriting import rewritten
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
@@ -32,7 +34,7 @@ def enlarged(build: Builder, x: Value, *sizes: int, kind: str = "linear") -> Val
     return resample(build, x, axes, Kernel(kind))
 
 
-def mixed(build: Builder, x: Value, channels: int, bias: bool = True, **attrs: object) -> Value:
+def mixed(build: Builder, x: Value, channels: int, bias: bool = True, **attrs: Any) -> Value:
     """A pointwise convolution."""
     groups = int(str(attrs.get("groups", 1)))
     kernel = (channels, x.static_shape[1] // groups, *(1 for _ in x.shape[2:]))  # type: ignore[index]
@@ -86,7 +88,7 @@ def test_levels_of_a_pyramid_are_mixed_each_at_its_size(plain):
 @pytest.mark.parametrize("plain", [True, False])
 def test_the_compiled_pyramid(plain):
     graph = pyramid(plain)
-    arrays = [numbers(*v.static_shape) for v in graph.inputs]
+    arrays = [numbers(*(v.static_shape or ())) for v in graph.inputs]
     wanted = evaluate(graph, arrays, precise=True)[0]
     found = compile_observed(graph, cache=False, pool=POOL)(*arrays)[0]
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
@@ -121,6 +123,26 @@ def test_repeats_are_of_packed_images():
     assert any(name.endswith("conv_add_relu") for name in kernels), kernels
 
 
+def test_open_images_that_are_doubled():
+    """Repeats of open sizes are views; the product sees a quarter of their pixels."""
+    before = parsed(
+        """
+        def g(x: f32[b, 64, h * 2, w * 2], y: f32[b, 64, h, w]):
+            weights = constant(f32[32, 128, 1, 1], 'weights')
+            r: f32[b, 64, h, 1, w, 1] = reshape(y, shape=(b, 64, h, 1, w, 1))
+            e: f32[b, 64, h, 2, w, 2] = expand(r, shape=(b, 64, h, 2, w, 2))
+            large: f32[b, 64, h * 2, w * 2] = reshape(e, shape=(b, 64, h * 2, w * 2))
+            c: f32[b, 128, h * 2, w * 2] = concat(large, x, axis=1)
+            z: f32[b, 32, h * 2, w * 2] = conv(c, weights)
+            return {'z': z}
+        """,
+        weights=numbers(32, 128, 1, 1),
+    )
+    after = rewritten(hoist_products, before, 1e-4)
+    heights = [n.inputs[0].shape[2] for n in after.nodes if n.op == "conv"]
+    assert heights == [v.shape[2] for v in before.inputs[::-1]]
+
+
 def test_a_sum_that_is_enlarged():
     """Its terms are no resize: the convolution sees the sum, not each of them."""
     build = Builder("g")
@@ -141,7 +163,7 @@ def stays(what: str) -> Graph:
         large = build.emit("mul", enlarged(build, x, 8, 8), build.input("s", "f32", (1, 1, 8, 8)))
     if what == "numbers for channels":
         large = build.emit("mul", large, build.constant(numbers(1, 32, 1, 1)))
-    attrs = {"groups": {"groups": 2}, "steps": {"strides": (2, 2)}}.get(what, {})
+    attrs: dict[str, Any] = {"groups": {"groups": 2}, "steps": {"strides": (2, 2)}}.get(what, {})
     if what == "padding":
         attrs = {"pads": ((1, 1), (1, 1))}
     channels = 1024 if what == "more channels than it saves" else 32

@@ -216,7 +216,7 @@ class _Layouts(PackedValues):
         *_, dy, dx = window["dilations"]
         tiled = not deep and all(map(self.never_negative, node.output.shape))
         if not (height and width) and tiled:
-            height, width = map(_likely, node.output.shape[2:])
+            height, width = map(likely_size, node.output.shape[2:])
         unit = set(window["strides"]) == {1} and lie.groups == 1
         whole = lie.image.block == self.lanes
         if not (unit and whole and height and width and all(deep)):
@@ -229,7 +229,7 @@ class _Layouts(PackedValues):
         for size, pads, taps, step in zip(
             node.inputs[0].shape[2:], window["pads"], shape[2:], window["dilations"], strict=True
         ):
-            met *= part_met(_likely(size), pads, taps, step)
+            met *= part_met(likely_size(size), pads, taps, step)
         taps, apart = prod(shape[2:-2]), window["dilations"][0]
         read = (planes + (taps - 1) * apart) / planes
         return winograd_tile(*of, self.costs, (dy, dx), met, taps, read)
@@ -503,6 +503,6 @@ _HANDLERS: dict[str, Callable[[Any, Node], bool]] = {
 }
 
 
-def _likely(size: Expr) -> int:
+def likely_size(size: Expr) -> int:
     """A size where each open one is `OPEN`."""
     return max(1, sizes.at(size, dict.fromkeys(free_vars(size), OPEN)))

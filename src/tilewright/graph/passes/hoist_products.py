@@ -19,11 +19,13 @@ import numpy as np
 from tilewright.graph.builder import Edit, Rule
 from tilewright.graph.graph import Constant, Graph, Node, Value
 from tilewright.graph.passes.canonicalise import operand
+from tilewright.graph.passes.choose_layouts import likely_size
 from tilewright.ir.dtype import f32, f64
 from tilewright.ir.expr import as_int
 
 MOVED = 64  # multiply-adds in the time that writing or reading a number of an image takes
 MOST_STEPS = 64  # operators of a resize
+_VIEWS = "reshape", "expand", "view_as"  # of all pixels of a channel, or more of them
 
 
 def hoist_products(graph: Graph) -> Graph:
@@ -41,7 +43,8 @@ class _Resize(NamedTuple):
 
 def _hoist(edit: Edit, node: Node) -> Any:
     weights = _pointwise(edit, node)
-    if weights is None or node.output.static_shape is None:
+    channels = as_int(node.output.shape[1])
+    if weights is None or channels is None:
         return None
     x, _, *bias = node.inputs
     joined = edit.producer(x, "concat")
@@ -49,7 +52,6 @@ def _hoist(edit: Edit, node: Node) -> Any:
         parts: tuple[Value, ...] = (x,)
     else:
         parts = joined.inputs
-    channels = node.output.static_shape[1]
     resized = {n: found for n, p in enumerate(parts) if (found := _resize(edit, p)) is not None}
     resized = {n: r for n, r in resized.items() if _pays(r, parts[n], channels, len(parts))}
     if not resized:
@@ -93,7 +95,7 @@ def _pointwise(edit: Edit, node: Node) -> Constant | None:
 
 def _resize(edit: Edit, large: Value) -> _Resize | None:
     """How `large` is made of an image of fewer pixels: of the one with the fewest."""
-    if large.static_shape is None or not _mixes(edit, edit.producer(large)):
+    if not _mixes(edit, edit.producer(large)):
         return None
     order = {v: n for n, v in enumerate(edit.made_by)}
     front, reads = {large}, {large: 1}  # values still to be made, and how often steps read each
@@ -123,12 +125,12 @@ def _resize(edit: Edit, large: Value) -> _Resize | None:
 
 def _mixes(edit: Edit, node: Node | None) -> bool:
     """Does the node make linear combinations of pixels, the same in each channel?"""
-    if node is None or node.output.static_shape is None or node.output.rank < 3:
+    if node is None or node.output.rank < 3:
         return False
     x = node.inputs[0]
     if node.op == "gather":
         return node["axis"] >= 2 and node.inputs[1] in edit.constants and x not in edit.constants
-    if node.op in ("reshape", "expand"):
+    if node.op in _VIEWS:
         return x.rank >= 3 and x.shape[:2] == node.output.shape[:2]
     if node.op == "add":
         return all(v.shape == node.output.shape and v not in edit.constants for v in node.inputs)
@@ -142,7 +144,14 @@ def _mixes(edit: Edit, node: Node | None) -> bool:
 
 
 def _pixels(value: Value) -> int:
-    return prod(value.static_shape[2:])  # type: ignore[index]
+    """How many; of an image of open size, how many are likely."""
+    return prod(map(likely_size, value.shape[2:]))
+
+
+def _image(value: Value) -> tuple[int, ...] | None:
+    """The sizes of an image; None where some are open."""
+    sizes = tuple(n for d in value.shape[2:] if (n := as_int(d)) is not None)
+    return sizes if len(sizes) == value.rank - 2 else None
 
 
 def _pays(resize: _Resize, large: Value, channels: int, parts: int) -> bool:
@@ -166,7 +175,7 @@ def _again(edit: Edit, resize: _Resize, source: Value, channels: int) -> Value:
     made = {resize.source: source}
     for node in resize.steps:
         attrs = dict(node.attrs)
-        if node.op in ("reshape", "expand"):
+        if node.op in _VIEWS:
             shape = node.output.shape
             attrs["shape"] = (shape[0], channels, *shape[2:])
         inputs = [made.get(v, v) for v in node.inputs]
@@ -177,10 +186,14 @@ def _again(edit: Edit, resize: _Resize, source: Value, channels: int) -> Value:
 def _places(edit: Edit, resize: _Resize) -> list[np.ndarray] | None:
     """Which row, column, … of the source each one of the result is, where a resize picks pixels;
     None where it computes them."""
-    small = resize.source.static_shape[2:]  # type: ignore[index]
+    small = _image(resize.source)
+    if small is None:
+        return None
     image = np.arange(prod(small)).reshape(small)
     for node in resize.steps:
-        shape = node.output.static_shape[2:]  # type: ignore[index]
+        shape = _image(node.output)
+        if shape is None:
+            return None
         if node.op == "gather":
             indices, axis = edit.content(node.inputs[1]), int(node["axis"]) - 2
             if indices is None:
