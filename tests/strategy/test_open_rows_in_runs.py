@@ -48,6 +48,13 @@ def test_threads_share_a_long_filter_over_one_row_of_an_open_batch() -> None:
         assert (as_int(pieces) or 0) >= 4
 
 
+def test_one_sum_is_no_region() -> None:
+    build = Builder()
+    x = build.input("x", "f32", (1, 100_000))
+    func = kernel(build.finish({"y": build.emit("reduce_sum", x, axes=(1,), keepdims=True)}))
+    assert not any(isinstance(n, For) and n.kind == "parallel" for n in visit(func.body))
+
+
 @pytest.mark.parametrize("op", ["avg_pool", "max_pool"])
 def test_runs_of_a_row_ask_nothing_away_from_its_ends(op: str) -> None:
     func = lower(kernel(over_rows(op, (Var("batch"), Var("places")))), AVX2)

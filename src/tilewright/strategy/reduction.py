@@ -406,9 +406,10 @@ def by_itself(schedule: Schedule, name: str, target: Target, threads: int) -> No
         alone = ordered + len(spatial) if spatial else 0
         vectorize_block(schedule, name, list(loops), target, alone=alone)
     if threads > 1 and is_worth_a_region([block], target):
-        around = places(schedule, name)
-        if not has_windows(block) or extent(schedule, innermost(around[:1]), 0) >= threads:
-            around = around[:1]
+        around, driven = places(schedule, name), axes_driven(find(schedule, name))
+        first, sizes = around[:1], [extent(schedule, n, 0) for n in around]
+        if not has_windows(block) or prod(sizes) == 1 or sizes[0] >= threads:
+            around = [n for n in first if n in driven]
         parallel(schedule, around, threads, f"{name}.parallel", in_runs=len(around) > 1)
 
 
