@@ -209,10 +209,10 @@ def decide_runs(
     share = most
     if threads > 1:  # each has several runs
         share = min(most, -(-count * images // (threads * SHARES)))
-        if not (known or across):
-            share = min(share, SHORT)
+    inside = stays(run_of_tiles(count, across, share)) or (known and stays(best_run(share)))
+    if threads > 1 and not (known or across):  # the image may have few tiles
+        share = min(share, SHORT)
     run = best_run(share)
-    inside = stays(run_of_tiles(count, across, share)) or (known and stays(run))
     inside = schedule.decide("image", ways[0] if inside else "whole", ways) == "run"
     if inside:
         others = [best_run((most << 2) >> n) for n in range(5)]
