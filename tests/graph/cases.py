@@ -32,6 +32,12 @@ def i(*shape: int, low: int = -5, high: int = 6, of: Any = np.int64) -> np.ndarr
     return _random.integers(low, high, shape).astype(of)
 
 
+def boxes(rows: int, count: int) -> np.ndarray:
+    """Least and greatest places along both axes [4, rows, count], of which many overlap."""
+    low = f(2, rows, count)
+    return np.concatenate([low, low + np.abs(f(2, rows, count))])
+
+
 def b(*shape: int) -> np.ndarray:
     """Booleans."""
     return _random.integers(0, 2, shape).astype(bool)
@@ -265,8 +271,12 @@ def _measured() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         ("places", [np.zeros(3, bool)], {}),
         ("chosen", [np.array(True), f(4, 3), f(2, 3)], {"length": 4}),
         ("chosen", [np.array(False), f(4), f(2)], {"length": 2}),
-        ("keep_apart", [b(2, 5, 5), b(2, 5), np.array([3])], {}),
-        ("keep_apart", [b(1, 4, 4), np.ones((1, 4), bool), np.array([1])], {}),
+        ("keep_apart", [boxes(2, 9), np.array([0.2], np.float32), b(2, 9), np.array([3])], {}),
+        (
+            "keep_apart",
+            [boxes(1, 4), np.zeros(1, np.float32), np.ones((1, 4), bool), np.array([1])],
+            {},
+        ),
         ("couple", [contests(3, 4)], {}),
         ("couple", [contests(2, 2)], {}),
     ]

@@ -26,13 +26,17 @@ def non_max_suppression(n: Site) -> Any:
     found = build.emit("gather_nd", boxes, flat, batch_dims=1)
     rows = sizes.size(batch * classes)
     corners = corners_of(n, f, build.emit("reshape", found, shape=(rows, count, 4)))
-    overlap = f("greater", iou(n, f, corners), given(n, 3))
+    rows_of = [build.emit("reshape", v, shape=(1, rows, count)) for v in corners]
+    boxed = build.emit("concat", *rows_of, axis=0)
+    most = n.optional(3)
+    most = f.number(0.0) if most is None else most
+    most = build.emit("reshape", most, shape=(1,))
     allowed = build.emit("full", shape=(rows, count), value=1, of="bool")
     if n.optional(4) is not None:
         rank = build.emit("reshape", ranked, shape=(rows, count))
         allowed = f("greater", rank, given(n, 4))
     limit = measured.vector(n, 2, 1) if n.optional(2) is not None else measured.numbers(n, [0])
-    kept, _ = build.emit("keep_apart", overlap, allowed, limit)
+    kept, _ = build.emit("keep_apart", boxed, most, allowed, limit)
     total = sizes.size(rows * count)
     places = measured.places_of(n, op(n, "reshape", kept, shape=(total,)))
     many = places.shape[0]
@@ -71,25 +75,6 @@ def corners_of(n: Site, f: Floats, boxes: Value) -> list[Value]:
         return [f("sub", b, h), f("sub", a, w), f("add", b, h), f("add", a, w)]
     least, most = "minimum", "maximum"
     return [f(least, a, c), f(least, b, d), f(most, a, c), f(most, b, d)]
-
-
-def iou(n: Site, f: Floats, corners: list[Value]) -> Value:
-    """Shared area over joint area, for each two boxes of a row."""
-    rows, count = corners[0].shape
-    down = [n.build.emit("reshape", v, shape=(rows, count, 1)) for v in corners]
-    across = [n.build.emit("reshape", v, shape=(rows, 1, count)) for v in corners]
-
-    def area(low_y: Value, low_x: Value, high_y: Value, high_x: Value) -> Value:
-        height, width = f("sub", high_y, low_y), f("sub", high_x, low_x)
-        return f("mul", f("maximum", height, 0.0), f("maximum", width, 0.0))
-
-    shared = area(
-        *[f("maximum", a, b) for a, b in zip(down[:2], across[:2], strict=True)],
-        *[f("minimum", a, b) for a, b in zip(down[2:], across[2:], strict=True)],
-    )
-    joint = f("sub", f("add", area(*down), area(*across)), shared)
-    some = f("greater", joint, 0.0)
-    return f("where", some, f("div", shared, f("where", some, joint, 1.0)), 0.0)
 
 
 @translates("Unique")
