@@ -408,6 +408,7 @@ def by_itself(schedule: Schedule, name: str, target: Target, threads: int) -> No
     if threads > 1 and is_worth_a_region([block], target):
         around, driven = places(schedule, name), axes_driven(find(schedule, name))
         first, sizes = around[:1], [extent(schedule, n, 0) for n in around]
+        # windows of few rows are shared along a row, too; one result is nobody's share
         if not has_windows(block) or prod(sizes) == 1 or sizes[0] >= threads:
             around = [n for n in first if n in driven]
         parallel(schedule, around, threads, f"{name}.parallel", in_runs=len(around) > 1)

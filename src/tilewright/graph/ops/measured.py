@@ -16,7 +16,7 @@ from tilewright.graph import sizes
 from tilewright.graph.operator import INJECTIVE, OPAQUE, Type, need, operator
 from tilewright.graph.ops.movement import Sizes, ravel, unravel
 from tilewright.ir.dtype import dtype
-from tilewright.ir.expr import Expr, Load, Var, as_int, const, maximum, minimum, select
+from tilewright.ir.expr import Expr, Load, Var, as_int, const
 from tilewright.ir.stmt import Buffer, For, If, Stmt, Store, seq
 
 MOST = 1 << 40  # a size beyond this is nobody's intention
@@ -162,78 +162,3 @@ def places(mask: Any) -> Any:
 
     i64 = dtype("i64")
     return te.extern([mask.shape, (sizes.size(1),)], [mask], body, dtype=[i64, i64], name="places")
-
-
-def _keep_apart_type(boxes: Any, most: Any, allowed: Any, limit: Any) -> list[Type]:
-    need(boxes.dtype.is_float and allowed.dtype.is_bool, "needs boxes and truth values")
-    need(len(boxes.shape) == 3 and len(allowed.shape) == 2, "needs rows of candidates")
-    rows, count = allowed.shape
-    need(boxes.shape == (sizes.size(4), rows, count), "needs four corners for each candidate")
-    need(most.dtype is boxes.dtype and most.shape == (sizes.size(1),), "needs one greatest overlap")
-    need(limit.dtype.name == "i64" and limit.shape == (sizes.size(1),), "the limit is one i64")
-    return [(allowed.dtype, allowed.shape), (dtype("i64"), (rows,))]
-
-
-def _keep_apart(
-    boxes: np.ndarray, most: np.ndarray, allowed: np.ndarray, limit: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    kept = np.zeros_like(allowed)
-    for r, i in np.ndindex(allowed.shape):
-        room = allowed[r, i] and kept[r].sum() < limit[0]
-        kept[r, i] = (
-            room and not (kept[r, :i] & (_overlap(boxes[:, r, :i], boxes[:, r, i]) > most[0])).any()
-        )
-    return kept, kept.sum(1)
-
-
-def _overlap(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Shared area over joint area of boxes a [4, count] and a box b [4]; nothing has no overlap."""
-    none = a.dtype.type(0)
-
-    def area(low: Any, high: Any) -> Any:
-        return np.maximum(high[0] - low[0], none) * np.maximum(high[1] - low[1], none)
-
-    shared = area(
-        [np.maximum(a[k], b[k]) for k in (0, 1)], [np.minimum(a[k], b[k]) for k in (2, 3)]
-    )
-    joint = area(a[:2], a[2:]) + area(b[:2], b[2:]) - shared
-    return np.divide(shared, joint, out=np.zeros_like(shared), where=joint > 0)
-
-
-@operator(fusion=OPAQUE, infer=_keep_apart_type, reference=_keep_apart)
-def keep_apart(boxes: Any, most: Any, allowed: Any, limit: Any) -> Any:
-    """Which boxes of each row stay, and how many: from first to last each that is allowed and
-    shares no more than `most` of the joint area with any that stays, at most `limit`. boxes
-    [4, rows, count]: least and greatest places along both axes.
-
-    Each is compared with those that stay only, of which there are few.
-    """
-
-    def body(inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:
-        (box, share, may, limits), (kept, count) = inputs, outputs
-        row, i, j, zero = Var("apart_row"), Var("apart_i"), Var("apart_j"), const(0)
-        so_far, here = Load(count, (row,)), Load(kept, (row, i))
-        a, b = ([Load(box, (const(k), row, n)) for k in range(4)] for n in (j, i))
-        none = const(0.0, box.dtype)
-
-        def area(low: list[Any], high: list[Any]) -> Expr:
-            return maximum(high[0] - low[0], none) * maximum(high[1] - low[1], none)
-
-        shared = area([maximum(a[k], b[k]) for k in (0, 1)], [minimum(a[k], b[k]) for k in (2, 3)])
-        joint = area(a[:2], a[2:]) + area(b[:2], b[2:]) - shared
-        # a quotient is greater than `most` only of a joint area; of none it is taken as 0
-        clash = select(joint > none, shared / joint, none) > Load(share, (zero,))
-        meets = If(
-            here & Load(kept, (row, j)), If(clash, Store(kept, (row, i), const(False, "bool")))
-        )
-        each = seq(
-            Store(kept, (row, i), Load(may, (row, i)) & (so_far < Load(limits, (zero,)))),
-            If(here, For(j, zero, i, "serial", meets)),
-            If(here, Store(count, (row,), so_far + 1)),
-        )
-        over_row = seq(Store(count, (row,), zero), For(i, zero, kept.shape[1], "serial", each))
-        return For(row, zero, kept.shape[0], "serial", over_row)
-
-    shapes = [allowed.shape, (allowed.shape[0],)]
-    types = [allowed.dtype, dtype("i64")]
-    return te.extern(shapes, [boxes, most, allowed, limit], body, dtype=types, name="keep_apart")

@@ -48,7 +48,6 @@ from tilewright.target.costs import COMMON, Costs
 
 RECURRENT = ("lstm", "gru", "rnn")
 LARGE = 256  # rows that a symbolic size stands for when a tile is chosen
-OPEN = 256  # what an open size of an input counts for where an algorithm is chosen
 FEW = 48  # rows of a product up to which packing its other operand in the run does not pay
 FEW_ACROSS = 12  # the same for an operand whose vectors would be gathered, if it is small
 SMALL = 8 << 10  # bytes of it up to which it is small
@@ -216,7 +215,7 @@ class _Layouts(PackedValues):
         *_, dy, dx = window["dilations"]
         tiled = not deep and all(map(self.never_negative, node.output.shape))
         if not (height and width) and tiled:
-            height, width = map(likely_size, node.output.shape[2:])
+            height, width = map(sizes.likely, node.output.shape[2:])
         unit = set(window["strides"]) == {1} and lie.groups == 1
         whole = lie.image.block == self.lanes
         if not (unit and whole and height and width and all(deep)):
@@ -229,7 +228,7 @@ class _Layouts(PackedValues):
         for size, pads, taps, step in zip(
             node.inputs[0].shape[2:], window["pads"], shape[2:], window["dilations"], strict=True
         ):
-            met *= part_met(likely_size(size), pads, taps, step)
+            met *= part_met(sizes.likely(size), pads, taps, step)
         taps, apart = prod(shape[2:-2]), window["dilations"][0]
         read = (planes + (taps - 1) * apart) / planes
         return winograd_tile(*of, self.costs, (dy, dx), met, taps, read)
@@ -501,8 +500,3 @@ _HANDLERS: dict[str, Callable[[Any, Node], bool]] = {
     "group_norm": _Layouts.instance_norm,
     **dict.fromkeys(RECURRENT, _Layouts.recurrent),
 }
-
-
-def likely_size(size: Expr) -> int:
-    """A size where each open one is `OPEN`."""
-    return max(1, sizes.at(size, dict.fromkeys(free_vars(size), OPEN)))

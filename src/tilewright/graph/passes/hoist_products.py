@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tilewright.graph import sizes
 from tilewright.graph.builder import Edit, Rule
 from tilewright.graph.graph import Constant, Graph, Node, Value
 from tilewright.graph.passes.canonicalise import operand
-from tilewright.graph.passes.choose_layouts import likely_size
 from tilewright.ir.dtype import f32, f64
 from tilewright.ir.expr import as_int
 
@@ -145,7 +145,7 @@ def _mixes(edit: Edit, node: Node | None) -> bool:
 
 def _pixels(value: Value) -> int:
     """How many; of an image of open size, how many are likely."""
-    return prod(map(likely_size, value.shape[2:]))
+    return prod(map(sizes.likely, value.shape[2:]))
 
 
 def _image(value: Value) -> tuple[int, ...] | None:
