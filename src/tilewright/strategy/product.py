@@ -162,12 +162,14 @@ def matmul(schedule: Schedule, target: Target, threads: int) -> None:
         raise ScheduleError(f"cannot tile '{name}'", "its result has less than two axes")
     *batch, i, j = axes
     count, width = (extent(schedule, loop, LARGE) for loop in (i, j))
+    # of open rows a few last ones are tiles that panels stand abreast in
+    first = "columns" if not extent(schedule, i, 0) and extent(schedule, j, 0) else "rows"
     lanes = row_lanes(find(schedule, name), width, target)
     rows, vectors = decide_tile(schedule, count, -(-width // lanes), target)
     tile, inner = split(schedule, i, rows)
     panel, several, lane = split(schedule, j, vectors, lanes)
     outer = [*batch, tile, panel]
-    if schedule.decide("outer", "rows", ("rows", "columns")) == "columns":
+    if schedule.decide("outer", first, ("rows", "columns")) == "columns":
         outer = [*batch, panel, tile]
     reorder(schedule, *outer, inner, several, lane)
     around = innermost(outer)

@@ -1,0 +1,62 @@
+"""Products of few open rows: their panels stand abreast, whatever their elements are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
+from tilewright.driver.kernels import KernelPool
+from tilewright.driver.observe import Watch
+from tilewright.graph import Builder
+from tilewright.graph.graph import Graph
+from tilewright.ir.expr import Load, as_int
+from tilewright.ir.stmt import For, Store
+from tilewright.ir.walk import free_vars, visit
+from tilewright.lower.pipeline import lower
+from tilewright.strategy.select import default
+from tilewright.target.target import target
+
+HASWELL = target("cpu -mcpu=haswell")
+
+
+def product(of: str, rows: str | int) -> Graph:
+    build = Builder()
+    size = build.symbol(rows) if isinstance(rows, str) else rows
+    x = build.input("x", of, (size, 64))
+    return build.finish({"y": build.emit("matmul", x, build.input("w", of, (64, 128)))})
+
+
+def rows_of_tiles(s: Any, rounds: tuple[For, ...] = ()) -> list[int]:
+    """How many numbers of the first operand one step of each reduction reads."""
+    if isinstance(s, For):
+        rounds = (*rounds, s)
+    if isinstance(s, Store):
+        read = {v for n in visit(s.value) if isinstance(n, Load) and n.buffer.name == "x0"
+                for i in n.indices for v in free_vars(i)}  # fmt: skip
+        apart = {v for i in s.indices for v in free_vars(i)}
+        counts = [as_int(r.extent) or 1 for r in rounds if r.kind == "unroll" and r.var in read]
+        steps = [as_int(r.extent) or 1 for r in rounds if r.kind == "unroll" and r.var not in apart]
+        return [int(np.prod(counts)) // int(np.prod(steps))] if read else []
+    return [n for c in s.children() for n in rows_of_tiles(c, rounds)]
+
+
+@pytest.mark.parametrize("of", ["f16", "f64"])
+def test_a_row_by_itself_is_one_row(of: str) -> None:
+    """Its panels stand abreast, where one of them took as long as several rows of it."""
+    *_, (job,) = kernel_jobs(prepare(product(of, "n"), HASWELL, 3), HASWELL, 1, Watch())
+    made = lower(default(job.func, HASWELL, 1, strict=True).func, HASWELL)
+    assert min(rows_of_tiles(made.body)) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_few_rows(threads: int) -> None:
+    run = compile_observed(product("f16", "n"), threads=threads, cache=False, pool=KernelPool(1))
+    rng = np.random.default_rng(threads)
+    w = rng.standard_normal((64, 128)).astype(np.float16)
+    for rows in (1, 2, 3, 5, 7, 13):
+        x = rng.standard_normal((rows, 64)).astype(np.float16)
+        wanted = x.astype(np.float32) @ w.astype(np.float32)
+        np.testing.assert_allclose(run(x, w)[0], wanted, rtol=2e-3, atol=2e-2)
