@@ -81,6 +81,23 @@ def test_products_of_many_rows_stay():
     assert merge_products(g) is g
 
 
+@pytest.mark.parametrize("width, products", [(128, 1), (127, 2)])
+def test_products_of_open_batches_merge_where_moving_them_is_little(width, products):
+    g = graph(
+        f"""
+        def g(x: f32[n, 128], y: f32[2, n, 128]):
+            w = constant(f32[128, {width}], "w")
+            a: f32[n, {width}] = matmul(x, w)
+            b: f32[2, n, {width}] = matmul(y, w)
+            c: f32[2, n, {width}] = add(a, b)
+            return {{"c": c}}
+        """,
+        w=f(128, width),
+    )
+    after = rewritten(merge_products, g, 1e-4)
+    assert ops(after).count("matmul") == products
+
+
 def test_equal_nodes_and_equal_constants_merge():
     same = f(300, 400)
     g = graph(

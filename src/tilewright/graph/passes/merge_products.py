@@ -3,18 +3,19 @@
 In: a graph. Out: the same model with fewer products. A product of one row reads the whole matrix
 for it, so the steps of an unrolled recurrence, or towers that share a layer, read it as often as
 there are of them; together they read it once. What is merged must not depend on each other; the
-nodes are put in an order in which all operands are there first.
+nodes are put in an order in which all operands are there first. An open number of rows may be a
+batch of one: it counts for that where many rows lose nothing either.
 """
 
 from __future__ import annotations
 
-from math import prod
-
+from tilewright.graph import sizes
 from tilewright.graph.builder import Edit
 from tilewright.graph.graph import Graph, Node, Value
 
 MOST_ROWS = 16  # of one product: with more the matrix is no longer what takes the time
 MOST_MERGED = 16  # of a group: more gain nothing, and their results would wait in memory for long
+WIDE = 128  # rows and columns of a matrix: to move its operands and results takes little beside it
 
 
 def merge_products(graph: Graph) -> Graph:
@@ -67,17 +68,18 @@ def _groups(graph: Graph) -> list[list[Node]]:
 
 
 def _rows(node: Node) -> int:
-    return prod(node.inputs[0].static_shape[:-1])  # type: ignore[index]
+    """How many rows a product has for each 1 that open sizes are, which may be a batch."""
+    rows = sizes.product(node.inputs[0].shape[:-1])
+    return sizes.at(rows, dict.fromkeys(sizes.symbols([rows]), 1))
 
 
 def _is_candidate(graph: Graph, node: Node) -> bool:
     if node.op != "matmul" or node["transpose_a"]:
         return False
     x, w = node.inputs
-    shape = x.static_shape
-    return (
-        w in graph.constants and w.rank == 2 and shape is not None and 0 < _rows(node) <= MOST_ROWS
-    )
+    if w not in graph.constants or w.rank != 2 or not 0 < _rows(node) <= MOST_ROWS:
+        return False
+    return x.static_shape is not None or min(map(sizes.likely, w.shape)) >= WIDE
 
 
 def _ordered(graph: Graph, group_of: dict[Node, list[Node]]) -> list[Node]:
@@ -109,15 +111,13 @@ def _merge(edit: Edit, group: list[Node]) -> None:
     rows: list[Value] = []
     for node in group:
         x = edit.replaced.get(node.inputs[0], node.inputs[0])
-        shape = x.static_shape
-        assert shape is not None
-        rows.append(edit.emit("reshape", x, shape=(prod(shape[:-1]), shape[-1])))
+        rows.append(edit.emit("reshape", x, shape=(sizes.product(x.shape[:-1]), x.shape[-1])))
     first = group[0]
     whole = edit.emit("concat", *rows, axis=0)
     made = edit.emit("matmul", whole, first.inputs[1], **dict(first.attrs))
-    start = 0
+    start = sizes.size(0)
     for node, part in zip(group, rows, strict=True):
-        count, width = part.static_shape[0], made.static_shape[1]
+        count, width = part.shape[0], made.shape[1]
         piece = edit.emit("slice", made, starts=(start, 0), shape=(count, width))
         edit.substitute(node.outputs, edit.emit("reshape", piece, shape=node.output.shape))
-        start += count
+        start = sizes.total([start, count])
