@@ -20,7 +20,7 @@ from tilewright.graph.operator import (
     operator,
 )
 from tilewright.graph.ops.movement import need_within, within
-from tilewright.graph.ops.sorting import loops, merge_sort, selection
+from tilewright.graph.ops.sorting import MOST_KEPT, loops, radix_sort, selection
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, Load, as_int, maximum, minimum, select
 from tilewright.ir.expr import const as constant
@@ -31,6 +31,7 @@ def _gather_nd_type(x: Any, indices: Any, *, batch_dims: int = 0) -> Type:
     need(indices.dtype.is_int, f"indices hold {indices.dtype}, not integers")
     depth = as_int(indices.shape[-1]) if len(indices.shape) else None
     need(depth is not None, "needs a known number of indices for each place")
+    assert depth is not None
     need(0 <= batch_dims < len(indices.shape), f"batch_dims {batch_dims} is out of range")
     need(batch_dims + depth <= len(x.shape), f"{depth} indices reach past rank {len(x.shape)}")
     need_same_shape(x.shape[:batch_dims], indices.shape[:batch_dims], "the batch axes differ")
@@ -248,7 +249,7 @@ def top_k(x: Any, *, k: Any, axis: int = -1, largest: bool = True) -> Any:
     by; many are sorted."""
     d = axis_of(axis, x.ndim)
     shape = _top_k_type(x, k=k, axis=axis, largest=largest)[0][1]
-    n, count = as_int(x.shape[d]), as_int(k)
-    few = count is not None and count <= 8 * (n or 256).bit_length()
-    made = selection(x, d, shape, largest) if few else merge_sort(x, d, shape, largest)
+    count = as_int(k)
+    few = count is not None and count <= MOST_KEPT
+    made = selection(x, d, shape, largest) if few else radix_sort(x, d, shape, largest)
     return made[:2]

@@ -1,4 +1,4 @@
-"""Sorting along an axis, in statements: a few kept in order, or all of them merged.
+"""Sorting along an axis, in statements: a few kept in order, or all of them by their digits.
 
 In: a tensor, an axis, the shape of the result, and whether the greatest come first. Out: values and
 indices (and buffers that the work needs). Both are stable: of equals the first comes first.
@@ -11,13 +11,15 @@ from typing import Any
 
 from tilewright import te
 from tilewright.graph import sizes
-from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Expr, Load, Var, as_int, eq, maximum, minimum, select
+from tilewright.ir.dtype import DType, f32, f64, i64, u32, u64
+from tilewright.ir.expr import Call, Expr, Load, Var, as_int, eq, maximum, minimum, select
 from tilewright.ir.expr import const as constant
 from tilewright.ir.stmt import Alloc, Buffer, For, If, Let, Stmt, Store, seq
 
 ZERO, ONE = constant(0), constant(1)
-MOST_LEVELS = 32  # of merging four runs each, for a length that only the run knows
+MOST_KEPT = 24  # in order while the rest passes by: more take longer than sorting
+BITS, DIGITS = 8, 256  # of a digit, and how many there are
+BATCH, LEAST_BATCH = 4, 256  # times the result, or so many, are sorted at once
 
 Places = Callable[[Expr], tuple[Expr, ...]]  # where an element along the axis lies
 
@@ -86,68 +88,156 @@ def selection(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
     return te.extern([shape, shape], [x], body, dtype=types, name="top_k")
 
 
-def merge_sort(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
-    """Runs of 1, 2, 4, … elements are merged in pairs, from one buffer into the other and back."""
+def radix_sort(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
+    """Whole numbers in the elements' order are sorted by one digit after the other, the last first;
+    a digit that all have alike is left out. So many steps for an element, whatever the rest are.
+
+    Of what is no more than a few times the result, all is sorted at once. Else what is read is
+    sorted whenever there is so much of it, and from then on only what comes before the last one
+    kept is.
+    """
+    kind, digits = _keys_of(x.dtype)
+    n, k = x.shape[axis], shape[axis]
+    most = maximum(k * BATCH, constant(LEAST_BATCH))
+    length, batch = as_int(n), as_int(most)
+    whole = length is not None and batch is not None and length <= batch * 2
+    held = most if batch is not None and not whole else n  # elements at once
 
     def body(inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:
-        (source,), (values, indices, *buffers) = inputs, outputs
-        n = source.shape[axis]
-        ours, theirs = buffers[:2], buffers[2:]
+        (source,), (values, indices, keys, places) = inputs, outputs
+        sort = _Digits(keys, places, digits)
 
         def row(full: Places) -> Stmt:
-            at, level, kept = Var("sort_at"), Var("sort_level"), Var("sort_kept")
-            width = Buffer("sort_width", (ONE,), i64, "local")
-            now = Load(width, (ZERO,))
-            begin = For(at, ZERO, n, "serial", seq(
-                Store(ours[0], (at,), Load(source, full(at))), Store(ours[1], (at,), at)
-            ))  # fmt: skip
-            twice = seq(
-                merged(ours, theirs, n, now, largest, "a"),
-                merged(theirs, ours, n, now * 2, largest, "b"),
-                Store(width, (ZERO,), now * 4),
+            at, kept = Var("sort_at"), Var("sort_kept")
+            key, place, end = Var("sort_key", kind), Var("sort_place"), Var("sort_end")
+            enter: Stmt = seq(
+                Store(keys, (end,), key),
+                Store(places, (end,), at),
+                sort.set_many(end - sort.now + 1),
             )
-            known = as_int(n)
-            rounds = MOST_LEVELS if known is None else ((max(known, 1) - 1).bit_length() + 1) // 2
-            sort = For(level, ZERO, constant(rounds), "serial", If(now < n, twice))
-            end = For(kept, ZERO, shape[axis], "serial", seq(
-                Store(values, full(kept), Load(ours[0], (kept,))),
-                Store(indices, full(kept), Load(ours[1], (kept,))),
-            ))  # fmt: skip
-            return Alloc(width, seq(begin, Store(width, (ZERO,), ONE), sort, end))
+            if not whole:
+                last = Load(keys, (sort.now + maximum(k - 1, ZERO),))
+                one = constant(1, kind)
+                cut = seq(
+                    sort.by_all("batch"),
+                    Store(sort.limit, (ZERO,), maximum(last, one) - one),
+                    sort.set_many(k),
+                )
+                enter = seq(enter, If(sort.many >= most, cut))
+            enter = Let(end, sort.now + sort.many, enter)
+            if not whole:
+                enter = If(key <= Load(sort.limit, (ZERO,)), enter)
+            leave = seq(
+                Store(values, full(kept), Load(source, full(place))),
+                Store(indices, full(kept), place),
+            )
+            found = Load(places, (sort.now + kept,))
+            steps = seq(
+                Store(sort.side, (ZERO,), ZERO),
+                Store(sort.limit, (ZERO,), ~constant(0, kind)),
+                sort.set_many(ZERO),
+                For(at, ZERO, n, "serial", Let(
+                    key, _key(Load(source, full(at)), kind, digits, largest), enter
+                )),
+                If(sort.many > ZERO, sort.by_all("rest")),
+                For(kept, ZERO, k, "serial", Let(place, found, leave)),
+            )  # fmt: skip
+            for own in sort.own:
+                steps = Alloc(own, steps)
+            return steps
 
         return along(source.shape, axis, row)
 
-    line = (x.shape[axis],)
-    types = [x.dtype, i64, *(x.dtype, i64) * 2]
-    return te.extern([shape, shape, *[line] * 4], [x], body, dtype=types, name="sort")
+    line = (sizes.size(held * 2),)
+    types = [x.dtype, i64, kind, i64]
+    return te.extern([shape, shape, line, line], [x], body, dtype=types, name="sort")
 
 
-def merged(
-    source: list[Buffer], goal: list[Buffer], n: Expr, width: Expr, largest: bool, name: str
-) -> Stmt:
-    """Neighbouring runs of `width` elements, in order, as runs of twice that."""
-    run, at = Var(f"sort_run_{name}"), Var(f"sort_out_{name}")
-    cells = [Buffer(f"sort_{side}_{name}", (ONE,), i64, "local") for side in ("left", "right")]
-    left, right = (Load(c, (ZERO,)) for c in cells)
-    start = run * width * 2
-    middle, end = minimum(start + width, n), minimum(start + width * 2, n)
-    a, b = (Load(source[0], (minimum(side, n - 1),)) for side in (left, right))
-    takes_right = (right < end) & ((left >= middle) | better(b, a, largest))
-    other, place = Var(f"sort_other_{name}"), Var(f"sort_place_{name}")
-    move = seq(
-        *(
-            Store(to, (start + at,), Load(of, (place,)))
-            for of, to in zip(source, goal, strict=True)
-        ),
-        Store(cells[0], (ZERO,), left + 1 - other),
-        Store(cells[1], (ZERO,), right + other),
-    )
-    step = Let(place, select(eq(other, ONE), right, left), move)
-    step = Let(other, select(takes_right, ONE, ZERO), step)
-    inner = For(at, ZERO, end - start, "serial", step)
-    begin = seq(Store(cells[0], (ZERO,), start), Store(cells[1], (ZERO,), middle))
-    pairs = (n + width * 2 - 1) // (width * 2)
-    body = seq(begin, inner)
-    for cell in cells:
-        body = Alloc(cell, body)
-    return For(run, ZERO, pairs, "serial", body)
+class _Digits:
+    """Sorting by digits, between the two halves of `keys` and `places`: `side` says where the half
+    begins that holds `many` of them now. `counts` tells how many have each digit, then where the
+    next one goes."""
+
+    def __init__(self, keys: Buffer, places: Buffer, digits: int) -> None:
+        self.keys, self.places, self.digits = keys, places, digits
+        self.half = keys.shape[0] // 2
+
+        def own(name: str, count: int = 1, of: DType = i64) -> Buffer:
+            return Buffer(f"sort_{name}", (constant(count),), of, "local")
+
+        self.counts, self.side = own("counts", digits * DIGITS), own("side")
+        self.total, self.length = own("total"), own("length")
+        self.limit = own("limit", of=keys.dtype)
+        self.own = [self.counts, self.side, self.total, self.length, self.limit]
+        self.now, self.many = Load(self.side, (ZERO,)), Load(self.length, (ZERO,))
+
+    def set_many(self, many: Expr) -> Stmt:
+        return Store(self.length, (ZERO,), many)
+
+    def cell(self, key: Expr, digit: Expr) -> Expr:
+        shifted = key >> (digit * BITS).astype(key.dtype)
+        return digit * DIGITS + (shifted & constant(DIGITS - 1, key.dtype)).astype(i64)
+
+    def by_all(self, name: str) -> Stmt:
+        zero, at, digit = (Var(f"sort_{n}_{name}") for n in ("zero", "each", "digit"))
+        key = Var(f"sort_of_{name}", self.keys.dtype)
+        cells = [self.cell(key, constant(d)) for d in range(self.digits)]
+        count = seq(*(Store(self.counts, (c,), Load(self.counts, (c,)) + 1) for c in cells))
+        alike = Load(self.counts, (self.cell(Load(self.keys, (self.now,)), digit),))
+        move = If(alike < self.many, self.by_one(digit, name))
+        return seq(
+            For(zero, ZERO, self.counts.shape[0], "serial", Store(self.counts, (zero,), ZERO)),
+            For(at, ZERO, self.many, "serial", Let(key, Load(self.keys, (self.now + at,)), count)),
+            For(digit, ZERO, constant(self.digits), "serial", move),
+        )
+
+    def by_one(self, digit: Expr, name: str) -> Stmt:
+        each, at, begins, cell = (
+            Var(f"sort_{n}_{name}") for n in ("value", "from", "begins", "cell")
+        )
+        many, goal = Var(f"sort_many_{name}"), Var(f"sort_to_{name}")
+        key = Var(f"sort_moved_{name}", self.keys.dtype)
+        total, other = Load(self.total, (ZERO,)), self.half - self.now
+        begin: Stmt = seq(
+            Store(self.counts, (begins,), total), Store(self.total, (ZERO,), total + many)
+        )
+        begin = Let(begins, digit * DIGITS + each, Let(many, Load(self.counts, (begins,)), begin))
+        move: Stmt = seq(
+            Store(self.counts, (cell,), goal + 1),
+            Store(self.keys, (other + goal,), key),
+            Store(self.places, (other + goal,), Load(self.places, (self.now + at,))),
+        )
+        for var, value in (
+            (goal, Load(self.counts, (cell,))),
+            (cell, self.cell(key, digit)),
+            (key, Load(self.keys, (self.now + at,))),
+        ):
+            move = Let(var, value, move)
+        return seq(
+            Store(self.total, (ZERO,), ZERO),
+            For(each, ZERO, constant(DIGITS), "serial", begin),
+            For(at, ZERO, self.many, "serial", move),
+            Store(self.side, (ZERO,), other),
+        )
+
+
+def _keys_of(of: DType) -> tuple[DType, int]:
+    """The unsigned numbers that elements are sorted as, and how many digits they have."""
+    bits = max(of.bits, 32) if of.is_float else of.bits  # narrow floats count as f32
+    return (u32 if bits <= 32 else u64), -(-bits // BITS)
+
+
+def _key(x: Expr, kind: DType, digits: int, largest: bool) -> Expr:
+    """A number that is less where `x` comes before: of a float its bits, turned if it is negative,
+    else only the first; -0 is 0, and what is no number (NaN) greater than all."""
+    if x.dtype.is_float:
+        wide = x.astype(f32 if kind is u32 else f64)
+        bits: Expr = Call("reinterpret", (wide,), kind)
+        top = constant(1 << (kind.bits - 1), kind)
+        key = select(bits >= top, ~bits, bits | top)
+        key = select(eq(wide, constant(0, wide.dtype)), top, key)
+        key = select(eq(wide, wide), key, ~constant(0, kind))
+    else:
+        least = -x.dtype.lowest if x.dtype.is_int else 0
+        key = x.astype(kind) + constant(int(least), kind)
+    return constant((1 << digits * BITS) - 1, kind) - key if largest else key

@@ -1,0 +1,71 @@
+"""Sorting: by digits of whole numbers in the elements' order, a few times the result at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
+from tilewright.driver.kernels import KernelPool
+from tilewright.driver.observe import Watch
+from tilewright.graph import OPERATORS, Builder
+from tilewright.graph.graph import Graph
+from tilewright.ir.dtype import dtype
+from tilewright.ir.expr import as_int
+from tilewright.ir.stmt import Alloc
+from tilewright.ir.walk import visit
+from tilewright.target.target import target
+
+HASWELL = target("cpu -mcpu=haswell")
+POOL = KernelPool(1)
+
+
+def sorted_rows(of: str, rows: int, length: int | str, k: int, largest: bool) -> Graph:
+    build = Builder()
+    size = build.symbol(length) if isinstance(length, str) else length
+    x = build.input("x", of, (rows, size))
+    values, places = build.emit("top_k", x, k=k, largest=largest)
+    return build.finish({"values": values, "places": places})
+
+
+def awkward(of: str, length: int) -> np.ndarray:
+    """Rows with equals, zeros of both signs, infinities, no numbers and the ends of the range."""
+    rng, kind = np.random.default_rng(length), dtype(of)
+    if kind.is_bool:
+        return rng.random((3, length)) < 0.3
+    if not kind.is_float:
+        ends = np.iinfo(kind.numpy)
+        wide = rng.integers(ends.min, ends.max, (3, length), kind.numpy, endpoint=True)
+        return np.where(rng.random((3, length)) < 0.3, kind.numpy.type(ends.max), wide)
+    x = np.round(rng.standard_normal((3, length)) * 20)
+    for special in (0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf):
+        x[:2][rng.random((2, length)) < 0.1] = special
+    x[2] = np.arange(length)  # each comes before, or after, all that were there
+    with np.errstate(all="ignore"):
+        return x.astype(kind.numpy)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize(
+    "of", ["f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i8", "u64", "u16", "bool"]
+)
+def test_every_kind_of_element(of: str, largest: bool) -> None:
+    """Some of many, and all: the same elements and places, bit by bit."""
+    for length, k in ((900, 40), (70, 70)):
+        run = compile_observed(
+            sorted_rows(of, 3, length, k, largest), threads=1, cache=False, pool=POOL
+        )
+        x = awkward(of, length)
+        wanted = OPERATORS["top_k"].reference(x, k=k, axis=-1, largest=largest)
+        for made, right in zip(run(x), wanted, strict=True):
+            assert np.ascontiguousarray(made).tobytes() == np.ascontiguousarray(right).tobytes()
+
+
+@pytest.mark.parametrize("length", ["n", 5000])
+def test_a_few_times_the_result_lie_in_memory(length: str | int) -> None:
+    *_, (job,) = kernel_jobs(
+        prepare(sorted_rows("f32", 1, length, 100, True), HASWELL, 3), HASWELL, 1, Watch()
+    )
+    own = [n.buffer for n in visit(job.func.body) if isinstance(n, Alloc)]
+    sizes = [as_int(b.shape[0]) for b in own if b.name.startswith("sort_")]
+    assert sizes and None not in sizes and max(filter(None, sizes)) < 5000
