@@ -53,6 +53,11 @@ def test_user_names_and_identifiers():
     assert graph.inputs[0].name == "in_1" and parse(str(graph)) == graph
 
 
+def test_one_output_named_several_times():
+    m = model([node("Relu", "x", "y")], [info("x", 3)], [info("y", 3), info("y", 3)])
+    assert same_as_onnxruntime(m, f(3)).output_names == ("y", "y_1")
+
+
 def test_initializers_that_are_inputs_are_constants():
     m = model([node("Add", "x w", "y")], [info("x", 3), info("w", 3)], [info("y", 3)], {"w": f(3)})
     assert import_onnx(m).input_names == ("x",)

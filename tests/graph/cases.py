@@ -277,6 +277,9 @@ def _measured() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
             [boxes(1, 4), np.zeros(1, np.float32), np.ones((1, 4), bool), np.array([1])],
             {},
         ),
+        ("row_order", [i(37, 3, low=0, high=2)], {}),
+        ("row_order", [np.where(b(9, 2), f(9, 2), np.float32("nan"))], {}),
+        ("row_order", [f(3, 0)], {}),
         ("couple", [contests(3, 4)], {}),
         ("couple", [contests(2, 2)], {}),
     ]

@@ -71,6 +71,7 @@ from tilewright.graph.graph import Graph, Value
 from tilewright.graph.operator import Unequal
 from tilewright.graph.settle import Names, read_settled
 from tilewright.ir.expr import as_int
+from tilewright.ir.walk import fresh
 from tilewright.support.errors import CompileError, ImportFault
 
 MOST_NODES = 200_000  # translated nodes, after functions and loops are expanded
@@ -165,9 +166,9 @@ class Importer:
                 made = in_pieces(Site(self, node, [], NEWEST), value)
             else:
                 made = outputs_of(self.build, entry.name, value)
-            if made.keys() & outputs.keys():
-                raise refuse(f"it has the output '{short(entry.name)}' twice")
-            outputs |= made
+            for name, output in made.items():
+                # Files may name one output several times
+                outputs[fresh(name, set(outputs))] = output
         if not outputs:
             raise refuse("it has no outputs")
         return self.build.finish(outputs)

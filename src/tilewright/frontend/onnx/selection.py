@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.arithmetic import Floats
-from tilewright.frontend.onnx.measured import op
+from tilewright.frontend.onnx.measured import I64, op
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
 from tilewright.frontend.onnx.tensors import axis
 from tilewright.graph import sizes
@@ -79,73 +79,52 @@ def corners_of(n: Site, f: Floats, boxes: Value) -> list[Value]:
 
 @translates("Unique")
 def unique(n: Site) -> Any:
-    """Equal slices once: in rising order, or in that of their first places.
-
-    Slices are ranked by comparing each two of them: for n slices n² comparisons.
-    """
+    """Equal slices once: in rising order, or in that of their first places."""
     x, at, build = n[0], n.int("axis"), n.build
     if at is None:
-        rows = build.emit("reshape", x, shape=(x.elements, 1))
-        along = 0
+        along, count = 0, x.elements
+        line = build.emit("reshape", x, shape=(count,))
+        ranked, order = build.emit("top_k", numbers_of(n, line), k=count, axis=0, largest=False)
     else:
-        d = axis(n, at, x.rank)
-        along = d
-        rows = build.emit("transpose", x, perm=(d, *(k for k in range(x.rank) if k != d)))
-        width = sizes.product(s for k, s in enumerate(x.shape) if k != d)
-        rows = build.emit("reshape", rows, shape=(x.shape[d], width))
-    count = rows.shape[0]
-    same, before = compared(n, rows)
-    place = op(n, "arange", length=count)
-    column = op(n, "reshape", place, shape=(count, 1))
-    earlier = op(n, "logical_and", same, op(n, "less", place, column))
-    first = op(n, "logical_not", op(n, "reduce_any", earlier, axes=(1,)))
-    leads = op(n, "less", place, column) if not n.flag("sorted", True) else before
-    counted = op(n, "logical_and", leads, op(n, "reshape", first, shape=(1, count)))
-    # the number of a slice: how many different ones stand before the first that equals it
-    rank = op(n, "reduce_sum", op(n, "cast", counted, to="i64"), axes=(1,))
-    owner = op(n, "argmax", op(n, "cast", same, to="i32"), axis=1)
-    number_of = op(n, "gather", rank, owner)
-    firsts = measured.places_of(n, first)
-    many = firsts.shape[0]
-    wanted = op(n, "reshape", op(n, "arange", length=many), shape=(many, 1))
-    is_of = op(n, "equal", wanted, op(n, "reshape", op(n, "gather", rank, firsts), shape=(1, many)))
-    across = op(n, "reshape", firsts, shape=(1, many))
-    ordered = op(n, "reduce_sum", measured.choose(n, is_of, across, 0), axes=(1,))
-    belongs = op(n, "equal", wanted, op(n, "reshape", number_of, shape=(1, count)))
-    counts = op(n, "reduce_sum", op(n, "cast", belongs, to="i64"), axes=(1,))
-    if at is None:
-        flat = build.emit("reshape", x, shape=(x.elements,))
-        return n.emit("gather", flat, ordered), ordered, number_of, counts
-    return n.emit("gather", x, ordered, axis=along), ordered, number_of, counts
+        along = axis(n, at, x.rank)
+        count, width = x.shape[along], sizes.product(s for k, s in enumerate(x.shape) if k != along)
+        line = build.emit("transpose", x, perm=(along, *(k for k in range(x.rank) if k != along)))
+        line = numbers_of(n, build.emit("reshape", line, shape=(count, width)))
+        order = build.emit("row_order", line)
+        ranked = build.emit("gather", line, order, axis=0)
+    places = op(n, "arange", length=count)
+    is_first = op(n, "logical_or", op(n, "equal", places, 0), differs_from_last(n, ranked))
+    begins = measured.places_of(n, is_first)
+    many = begins.shape[0]
+    rank = op(n, "sub", op(n, "cumsum", op(n, "cast", is_first, to="i64"), axis=0), 1)
+    number_of = build.emit("scatter_elements", rank, order, rank, axis=0)
+    ends = build.emit("concat", begins, build.from_sizes(np.array([count], object), I64), axis=0)
+    ends = build.emit("slice", ends, starts=(1,), shape=(many,))
+    counts = op(n, "sub", ends, begins)
+    firsts = build.emit("gather", order, begins, axis=0)  # of equals the first comes first
+    if not n.flag("sorted", True):
+        firsts, by_place = build.emit("top_k", firsts, k=many, axis=0, largest=False)
+        counts = build.emit("gather", counts, by_place, axis=0)
+        own = op(n, "arange", length=many)
+        renamed = build.emit("scatter_elements", own, by_place, own, axis=0)
+        number_of = build.emit("gather", renamed, number_of, axis=0)
+    x = build.emit("reshape", x, shape=(count,)) if at is None else x
+    return n.emit("gather", x, firsts, axis=along), firsts, number_of, counts
 
 
-def compared(n: Site, rows: Value) -> tuple[Value, Value]:
-    """For each two rows: are they equal; does the second stand before the first in order? NaN
-    equals NaN and is greater than all numbers, as in NumPy."""
-    build, (count, width) = n.build, rows.shape
-    if rows.dtype.is_bool:
-        rows = build.emit("cast", rows, to="u8")
-    a = build.emit("reshape", rows, shape=(count, 1, width))
-    b = build.emit("reshape", rows, shape=(1, count, width))
-    differs = build.emit("not_equal", a, b)
-    if rows.dtype.is_float:
-        both = op(n, "logical_and", op(n, "isnan", a), op(n, "isnan", b))
+def numbers_of(n: Site, x: Value) -> Value:
+    return n.build.emit("cast", x, to="u8") if x.dtype.is_bool else x
+
+
+def differs_from_last(n: Site, x: Value) -> Value:
+    """Is each element, or row, another than the one before? NaN equals NaN, as in NumPy."""
+    places = op(n, "arange", length=x.shape[0])
+    last = n.build.emit("gather", x, op(n, "maximum", op(n, "sub", places, 1), 0), axis=0)
+    differs = op(n, "not_equal", x, last)
+    if x.dtype.is_float:
+        both = op(n, "logical_and", op(n, "isnan", x), op(n, "isnan", last))
         differs = op(n, "logical_and", differs, op(n, "logical_not", both))
-    same = build.emit("logical_not", build.emit("reduce_any", differs, axes=(2,)))
-    where = build.emit("argmax", build.emit("cast", differs, to="i32"), axis=2)
-    flat = build.emit("reshape", rows, shape=(sizes.size(count * width),))
-    if sizes.lowest(flat.shape[0]) == 0:  # rows of no elements have one to be read
-        flat = build.emit("pad", flat, before=(0,), after=(1,))
-        where = op(n, "minimum", where, number(n, width))
-    places = op(n, "mul", op(n, "arange", length=count), number(n, width))
-    mine = op(n, "add", op(n, "reshape", places, shape=(count, 1)), where)
-    other = op(n, "add", op(n, "reshape", places, shape=(1, count)), where)
-    x, y = op(n, "gather", flat, other), op(n, "gather", flat, mine)
-    less = op(n, "less", x, y)
-    if rows.dtype.is_float:
-        only = op(n, "logical_and", op(n, "isnan", y), op(n, "logical_not", op(n, "isnan", x)))
-        less = op(n, "logical_or", less, only)
-    return same, less
+    return op(n, "reduce_any", differs, axes=(1,)) if x.rank == 2 else differs
 
 
 @translates("TensorScatter")

@@ -179,46 +179,16 @@ def unique_dim(n: Site, x: Value, dim: int, *_: Any, **named: Any) -> Any:
 
 
 def slices(n: Site, x: Value, axis: int, runs: bool) -> Any:
-    """`unique` of slices along an axis, in lexicographic order where not only runs are looked for:
-    a slice stands behind those that are less, and those before it that equal it."""
+    """`unique` of slices along an axis, in lexicographic order where not only runs are looked
+    for."""
     axis = axis_of(axis, x.rank)
     count = x.shape[axis]
     moved = n.transpose(x, (axis, *(d for d in range(x.rank) if d != axis)))
     rows = n.reshape(moved, (count, sizes.product(moved.shape[1:])))
     order = None
     if not runs:
-        place = lesser(n, n.cast(rows, "u8") if rows.dtype.is_bool else rows)
-        at = n.emit("arange", length=count)
-        order = n.emit("scatter_elements", at, place, at, axis=0)
+        order = n.emit("row_order", n.cast(rows, "u8") if rows.dtype.is_bool else rows)
         x, rows = (n.emit("gather", v, order, axis=d) for v, d in ((x, axis), (rows, 0)))
     earlier = n.emit("gather", rows, before(n, count), axis=0)
     same = n.emit("reduce_all", n.emit("equal", rows, earlier), axes=(1,))
     return counted(n, (count,), x, order, same, axis)
-
-
-def lesser(n: Site, rows: Value) -> Value:
-    """The place of each row in lexicographic order; of equals the first comes first. NaN is greater
-    than all numbers here, and equals itself."""
-    count, width = rows.shape
-    a, b = n.reshape(rows, (count, 1, width)), n.reshape(rows, (1, count, width))
-    differs = n.emit("not_equal", a, b)
-    if rows.dtype.is_float:
-        missing = n.emit("logical_and", n.emit("isnan", a), n.emit("isnan", b))
-        differs = n.emit("logical_and", differs, n.emit("logical_not", missing))
-    first = n.emit("argmax", n.cast(differs, "i32"), axis=2)  # 0 where nothing differs
-    at = n.emit("arange", length=count)
-    steps = n.emit("mul", at, n.build.from_sizes(np.array(width, object), dtype("i64")))
-    line = flat(n, rows)
-    mine, other = (
-        n.emit("gather", line, n.emit("add", n.reshape(steps, shape), first), axis=0)
-        for shape in ((count, 1), (1, count))
-    )
-    same = n.emit("logical_not", n.emit("reduce_any", differs, axes=(2,)))
-    tie = n.emit("less", n.reshape(at, (1, count)), n.reshape(at, (count, 1)))
-    less = n.emit("less", other, mine)
-    if rows.dtype.is_float:
-        number = n.emit("logical_not", n.emit("isnan", other))
-        last = n.emit("logical_and", n.emit("isnan", mine), number)
-        less = n.emit("logical_or", less, last)
-    ahead = n.emit("logical_or", less, n.emit("logical_and", same, tie))
-    return n.emit("reduce_sum", n.cast(ahead, "i64"), axes=(1,))
