@@ -18,6 +18,7 @@ from tilewright.strategy.work import (
     touched,
 )
 from tilewright.target.target import target
+from tilewright.te.program import program
 
 
 def counts(func: Func, **given: int) -> dict[str, int]:
@@ -70,6 +71,25 @@ def test_the_run_is_told_what_is_worth_a_region():
         spare = sizes.size(spare_time(doubled(n), machine))
         assert (sizes.at(spare, {n: size}) >= 0) is worth
     assert is_worth_a_region(blocks(doubled(n).body), machine)
+
+
+def test_what_is_written_in_loops_counts_their_rounds():
+    """Of the longest nest; a loop whose end is data goes round once."""
+    text = """
+def walk(x: f32[n], steps: i32[n], y: f32[n], n: i64):
+    for c in parallel(0, (n + 15) // 16):
+        for r in serial(0, min(16, n - c * 16)):
+            for d in serial(0, i64(steps[c * 16 + r])):
+                y[c * 16 + r] = x[c * 16 + r] + y[c * 16 + r]
+        y[c] = 0.0
+"""
+    n = te.var("n")
+    x, steps = te.placeholder((n,), name="x"), te.placeholder((n,), "i32", name="steps")
+    spare = sizes.size(spare_time(te.func("w", [x, steps], [program(text, [x, steps], "f32")]),
+                                  target("cpu")))  # fmt: skip
+    region = -sizes.at(spare, {n: 0})
+    assert region > 0
+    assert sizes.at(spare, {n: 320}) == 320 * 16 - region  # each a quarter of a cycle
 
 
 def test_results_of_unknown_length_have_parallel_pieces():

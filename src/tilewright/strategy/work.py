@@ -6,14 +6,26 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 
-from tilewright.ir.expr import Binary, Const, Expr, Load, Unary, Var, as_int, const, minimum
-from tilewright.ir.stmt import Block, Buffer, Func, Store
-from tilewright.ir.walk import blocks, free_vars, stores, visit
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    Load,
+    Unary,
+    Var,
+    as_int,
+    const,
+    minimum,
+)
+from tilewright.ir.stmt import Block, Buffer, For, Func, Stmt, Store
+from tilewright.ir.walk import blocks, free_vars, reads, stores, visit
 from tilewright.strategy.absorb import is_reduction, role
 from tilewright.target.target import Target
 
 BYTES_PER_CYCLE = 16  # of results at best: what takes less than a parallel region is not worth one
 FINE = 64  # parts of a cycle that are counted
+LARGE = 256  # rounds that a symbolic size stands for
 PRODUCTS = frozenset(
     "attention conv_packed conv_transpose_packed dense_packed depthwise_packed matmul "
     "pointwise_packed winograd_product".split()
@@ -82,7 +94,7 @@ def spare_time(func: Func, target: Target, found: Iterable[Block] | None = None)
     found = [*(blocks(func.body) if found is None else found)]
     counts: dict[tuple[Expr, ...], float] = {}
     for block in found:
-        extents = tuple(axis.extent for axis in block.axes)
+        extents = tuple(axis.extent for axis in block.axes) or _rounds(block.body, frozenset())
         known = prod(e.value for e in extents if isinstance(e, Const))
         if role(block) in PRODUCTS:
             each = 1 / (target.lanes(32) * target.costs.multiply_adds)
@@ -101,6 +113,25 @@ def spare_time(func: Func, target: Target, found: Iterable[Block] | None = None)
     for extents, cycles in counts.items():
         total = total + _product(extents, max(1, round(FINE * cycles)))
     return total
+
+
+def _rounds(s: Stmt, inside: frozenset[Var]) -> tuple[Expr, ...]:
+    """How often each loop of a statement's longest nest goes round, of which nothing else is known:
+    one whose end follows from another's round, or from data, counts once. `inside`: loops around.
+    """
+    if isinstance(s, For):
+        counted = _told(s.extent, inside)
+        return (*(() if counted is None else (counted,)), *_rounds(s.body, inside | {s.var}))
+    nests = [_rounds(c, inside) for c in s.children() if isinstance(c, Stmt)]
+    return max(nests, key=lambda n: prod(as_int(e) or LARGE for e in n), default=())
+
+
+def _told(extent: Expr, inside: frozenset[Var]) -> Expr | None:
+    """An extent, or the most that it may be, if sizes tell it."""
+    if isinstance(extent, Binary) and extent.op is BinaryOp.min:
+        sides = [e for e in (extent.a, extent.b) if _told(e, inside) is not None]
+        return extent if len(sides) == 2 else next(iter(sides), None)
+    return None if reads(extent) or free_vars(extent) & inside else extent
 
 
 def spare_times(func: Func, target: Target, launches: Sequence[Collection[str]]) -> list[Expr]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -57,32 +58,61 @@ def tree_leaves(x: T[n, f], nodes: i32[m, three], splits: T[m], roots: i32[t], d
                 leaf: i32[n, t],
                 n: i64, f: i64, m: i64, three: i64, t: i64, g: i64):
     for c in parallel(0, (n + ROWS - 1) // ROWS):
+        lacks = alloc(bool[ROWS], "local")
+        for s in serial(0, min(ROWS, n - c * ROWS)):
+            lacks[s] = False
+            for e in serial(0, ASKED):
+                lacks[s] = lacks[s] or x[c * ROWS + s, e] != x[c * ROWS + s, e]
         for b in serial(0, g):
-            for r in serial(c * ROWS, min(c * ROWS + ROWS, n)):
+            for r in serial(0, min(ROWS, n - c * ROWS)):
                 at = alloc(i64[GROUP], "local")
+                moved = alloc(i64[1], "local")
                 for k in unroll(0, GROUP):
                     at[k] = i64(roots[b * GROUP + k])
-                for d in serial(0, i64(depths[b])):
-                    for k in unroll(0, GROUP):
-                        code: i64 = i64(nodes[at[k], 0])
-                        value: T = x[r, code // CODES]
-                        split: T = splits[at[k]]
-                        at[k] = i64(nodes[at[k], select(TEST, 1, 2)])
+                moved[0] = 1
+                if not lacks[r]:
+                    WALK
+                else:
+                    WALK
                 for k in unroll(0, GROUP):
-                    leaf[r, b * GROUP + k] = i32(at[k])
+                    leaf[c * ROWS + r, b * GROUP + k] = i32(at[k])
 """
-ROWS = 64  # that a group of trees is walked for before the next: its nodes stay in the cache
+_WALK = """for d in serial(0, i64(depths[b])):
+                        if moved[0] != 0:
+                            moved[0] = 0
+                            for k in unroll(0, GROUP):
+                                code: i64 = i64(nodes[at[k], 0])
+                                value: T = x[c * ROWS + r, code // CODES]
+                                split: T = splits[at[k]]
+                                following: i64 = i64(nodes[at[k], select(TEST, 1, 2)])
+                                moved[0] = moved[0] | (following ^ at[k])
+                                at[k] = following"""
+ROWS = 16  # that a group of trees is walked for before the next: its nodes stay in the cache
 
 
-def _test(rules: tuple[int, ...]) -> str:
-    """Does a node's rule hold, where `rules` are all that occur?"""
-    held = []
+def _text(rules: tuple[int, ...]) -> str:
+    """The program, where `rules` are all that occur. Few rows lack a number, and only those ask
+    what a NaN does."""
+    plain = sorted({rule % MISSING for rule in rules})
+    asked = any(rule >= MISSING for rule in rules)
+    text = _LEAVES.replace("ASKED", "f" if asked else "0")
+    text = text.replace("WALK", _WALK.replace("TEST", _test(plain, MISSING)), 1)
+    other = _WALK.replace("TEST", _test(rules, CODES)) if asked else "moved[0] = 0"
+    text = text.replace("WALK", other)
+    for name, number in (("ROWS", ROWS), ("GROUP", GROUP), ("CODES", CODES)):
+        text = text.replace(name, str(number))
+    return text
+
+
+def _test(rules: Sequence[int], codes: int) -> str:
+    """Does a node's rule hold, where `rules` are all that occur, told apart modulo `codes`?"""
+    found = []
     for rule in rules:
         test = f"value {RULES[rule % MISSING]} split"
         if rule >= MISSING:
             test = f"({test} or value != value)"
-        held.append(test if len(rules) == 1 else f"code % CODES == {rule} and {test}")
-    return " or ".join(held)
+        found.append(test if len(rules) == 1 else f"code % {codes} == {rule} and {test}")
+    return " or ".join(found)
 
 
 @operator(fusion=OPAQUE, infer=_type, reference=_leaves)
@@ -94,9 +124,7 @@ def tree_leaves(
     A node has three numbers: its feature times CODES plus its rule (a place in RULES, which
     compares the feature with the node's split; MISSING more if a NaN follows it), the next node if
     the rule holds, and the next if not. A leaf leads to itself. Trees stand in groups of GROUP, of
-    which `depths` tells the steps; `rules` are the rules that occur.
+    which `depths` tells the most steps: those whose trees have all led to leaves take no more.
+    `rules` are the rules that occur.
     """
-    text = _LEAVES.replace("TEST", _test(rules))
-    for name, number in (("ROWS", ROWS), ("GROUP", GROUP), ("CODES", CODES)):
-        text = text.replace(name, str(number))
-    return program(text, [x, nodes, splits, roots, depths], x.dtype)
+    return program(_text(rules), [x, nodes, splits, roots, depths], x.dtype)
