@@ -11,7 +11,13 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright as tw
+from tilewright.driver.compile import kernel_jobs, prepare
+from tilewright.driver.observe import Watch
 from tilewright.frontend.onnx import import_onnx
+from tilewright.ir.expr import as_int
+from tilewright.ir.stmt import For
+from tilewright.ir.walk import visit
+from tilewright.target.target import target
 
 BATCH, CLASSES, COUNT = 2, 3, 60
 
@@ -65,3 +71,13 @@ def test_boxes_are_compared_with_those_that_stay() -> None:
     graph = import_onnx(suppression(count))
     sizes = [v.static_shape for n in graph.nodes for v in n.outputs]
     assert max(prod(s) for s in sizes if s is not None) <= BATCH * CLASSES * count * 4
+
+
+def test_threads_share_the_classes() -> None:
+    """The rows that are sorted and those that are compared do not know of each other."""
+    machine = target("cpu -mcpu=haswell")
+    *_, jobs = kernel_jobs(prepare(import_onnx(suppression()), machine, 3), machine, 2, Watch())
+    for name in ("top_k", "keep_apart"):
+        (job,) = [job for job in jobs if name in job.func.name]
+        loops = [n for n in visit(job.func.body) if isinstance(n, For) and n.kind == "parallel"]
+        assert [as_int(loop.extent) for loop in loops] == [BATCH * CLASSES]

@@ -12,7 +12,7 @@ from tilewright.graph import OPERATORS, Builder
 from tilewright.graph.graph import Graph
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import as_int
-from tilewright.ir.stmt import Alloc
+from tilewright.ir.stmt import Alloc, For
 from tilewright.ir.walk import visit
 from tilewright.target.target import target
 
@@ -69,3 +69,15 @@ def test_a_few_times_the_result_lie_in_memory(length: str | int) -> None:
     own = [n.buffer for n in visit(job.func.body) if isinstance(n, Alloc)]
     sizes = [as_int(b.shape[0]) for b in own if b.name.startswith("sort_")]
     assert sizes and None not in sizes and max(filter(None, sizes)) < 5000
+
+
+@pytest.mark.parametrize(("rows", "length", "k"), [(3, 200, 200), (3, 200, 4), (1, 200, 200)])
+def test_threads_share_the_lines(rows: int, length: int, k: int) -> None:
+    """Each has memory of its own; one line alone is no parallel loop."""
+    *_, (job,) = kernel_jobs(
+        prepare(sorted_rows("f32", rows, length, k, True), HASWELL, 3), HASWELL, 2, Watch()
+    )
+    shared = [n for n in visit(job.func.body) if isinstance(n, For) and n.kind == "parallel"]
+    assert len(shared) == (rows > 1)
+    own = {n.buffer.name for loop in shared for n in visit(loop.body) if isinstance(n, Alloc)}
+    assert ("sort_keys" in own) == (rows > 1 and k == length)

@@ -35,14 +35,19 @@ def loops(shape: Any, body: Any, name: str, in_vectors: bool = False) -> Stmt:
     return nest
 
 
-def along(shape: sizes.Shape, axis: int, row: Callable[[Places], Stmt]) -> Stmt:
-    """`row` for each line of a tensor along an axis."""
-
-    def line(*rest: Expr) -> Stmt:
-        return row(lambda at: (*rest[:axis], at, *rest[axis:]))
-
+def along(shape: sizes.Shape, axis: int, row: Callable[[Places], Stmt], apart: bool = True) -> Stmt:
+    """`row` for each line of a tensor along an axis. `apart`: threads may share the lines."""
     rest = (*shape[:axis], *shape[axis + 1 :])
-    return loops(rest, line, "sort_i") if rest else line()
+    lines = sizes.product(rest)
+    line = ZERO if as_int(lines) == 1 else Var("sort_line")
+    where, left = list[Expr](), line
+    for d in range(len(rest) - 1, -1, -1):
+        where.insert(0, left % rest[d] if d else left)
+        left = left // rest[d]
+    whole = row(lambda at: (*where[:axis], at, *where[axis:]))
+    if not isinstance(line, Var):
+        return whole
+    return For(line, ZERO, lines, "parallel" if apart else "serial", whole)
 
 
 def better(a: Expr, b: Expr, largest: bool) -> Expr:
@@ -94,7 +99,8 @@ def radix_sort(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
 
     Of what is no more than a few times the result, all is sorted at once. Else what is read is
     sorted whenever there is so much of it, and from then on only what comes before the last one
-    kept is.
+    kept is. Lines of which a known number lies in memory at once have memory of their own, and
+    threads share them.
     """
     kind, digits = _keys_of(x.dtype)
     n, k = x.shape[axis], shape[axis]
@@ -102,9 +108,16 @@ def radix_sort(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
     length, batch = as_int(n), as_int(most)
     whole = length is not None and batch is not None and length <= batch * 2
     held = most if batch is not None and not whole else n  # elements at once
+    line = (sizes.size(held * 2),)
+    several = as_int(sizes.product((*x.shape[:axis], *x.shape[axis + 1 :]))) != 1
+    apart = several and as_int(held) is not None
 
     def body(inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:
-        (source,), (values, indices, keys, places) = inputs, outputs
+        (source,), (values, indices, *buffers) = inputs, outputs
+        if apart:
+            buffers = [Buffer("sort_keys", line, kind, "local")]
+            buffers.append(Buffer("sort_places", line, i64, "local"))
+        keys, places = buffers
         sort = _Digits(keys, places, digits)
 
         def row(full: Places) -> Stmt:
@@ -142,15 +155,15 @@ def radix_sort(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
                 If(sort.many > ZERO, sort.by_all("rest")),
                 For(kept, ZERO, k, "serial", Let(place, found, leave)),
             )  # fmt: skip
-            for own in sort.own:
+            for own in (*sort.own, *(buffers if apart else ())):
                 steps = Alloc(own, steps)
             return steps
 
-        return along(source.shape, axis, row)
+        return along(source.shape, axis, row, apart)
 
-    line = (sizes.size(held * 2),)
-    types = [x.dtype, i64, kind, i64]
-    return te.extern([shape, shape, line, line], [x], body, dtype=types, name="sort")
+    more = [] if apart else [(line, kind), (line, i64)]
+    shapes, types = [shape, shape, *(s for s, _ in more)], [x.dtype, i64, *(t for _, t in more)]
+    return te.extern(shapes, [x], body, dtype=types, name="sort")
 
 
 class _Digits:

@@ -60,7 +60,7 @@ def keep_apart(boxes: Any, most: Any, allowed: Any, limit: Any) -> Any:
     shares no more than `most` of the joint area with any that stays, at most `limit`. boxes
     [4, rows, count]: least and greatest places along both axes.
 
-    Each is compared with those that stay only, of which there are few.
+    Each is compared with those that stay only, of which there are few. Threads share the rows.
     """
 
     def body(inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:
@@ -86,7 +86,7 @@ def keep_apart(boxes: Any, most: Any, allowed: Any, limit: Any) -> Any:
             If(here, Store(count, (row,), so_far + 1)),
         )
         over_row = seq(Store(count, (row,), zero), For(i, zero, kept.shape[1], "serial", each))
-        return For(row, zero, kept.shape[0], "serial", over_row)
+        return For(row, zero, kept.shape[0], "parallel", over_row)
 
     shapes = [allowed.shape, (allowed.shape[0],)]
     types = [allowed.dtype, dtype("i64")]
