@@ -65,6 +65,13 @@ def test_a_quotient_of_a_quotient_is_one() -> None:
     assert sizes.size((N // 4) // 2) == sizes.size(N // 8)
 
 
+def test_what_a_quotient_has_in_common_with_its_divisor_goes() -> None:
+    """So that sizes of an image that was made larger are told by what it was before."""
+    assert sizes.size((N // 4 * 2 + 3) // 4) == sizes.size((N + 4) // 8)
+    assert sizes.size((N * 6 + M * 4 + 7) // 8) == sizes.size((N * 3 + M * 2 + 3) // 4)
+    assert sizes.size((N * 2 - 1) // 4) == sizes.size((N - 1) // 2)
+
+
 def test_what_divides_without_remainder_divides() -> None:
     draw = random.Random(5)
     for _ in range(100):

@@ -345,6 +345,10 @@ def _divide(op: BinaryOp, a: Terms, b: Terms) -> Terms:
         if constant // divisor:
             whole[()] = constant // divisor
             rest = _sum(rest, {(): divisor * (constant // divisor)}, -1)
+        common = math.gcd(divisor, *(c for k, c in rest.items() if k))
+        if common > 1:  # (2 x + 3) // 4 = (x + 1) // 2
+            rest = {k: c // common for k, c in rest.items() if c // common}
+            return _sum(whole, _divide(op, rest, {(): divisor // common}), 1)
         nested = _quotient(rest) if op is BinaryOp.floordiv else None
         if nested is not None:  # (x // d + c) // m = (x + c d) // (d m)
             inside, d = nested
