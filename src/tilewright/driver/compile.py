@@ -35,6 +35,7 @@ from tilewright.graph.likely import likely_values
 from tilewright.graph.ops.loop import body_of
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.fuse import fuse
+from tilewright.graph.passes.one_row import one_row
 from tilewright.graph.passes.pipeline import LAST, NEEDED, PIPELINE, optimise
 from tilewright.graph.passes.plan_memory import plan_memory
 from tilewright.graph.passes.run_together import run_together
@@ -253,8 +254,9 @@ def prepare(
     opt_level: int,
     observers: Sequence[Observer] = (),
     winograd: bool = True,
+    is_body: bool = False,
 ) -> FusedGraph:
-    """The graph passes, up to groups that become kernels."""
+    """The graph passes, up to groups that become kernels. is_body: of a loop's rounds."""
     graph = optimise(graph, pipeline=PIPELINE if opt_level else NEEDED, observers=observers)
     if opt_level >= 2:
         vectors = machine.lanes(32), machine.vector_registers
@@ -264,16 +266,17 @@ def prepare(
             lambda g: choose_layouts(g, *vectors, *caches, machine.costs, winograd),
         )
         widen = ("widen_convolutions", widen_convolutions)
-        graph = optimise(graph, pipeline=[widen, layouts, *PIPELINE], observers=observers)
+        rows = ("one_row", one_row)
+        graph = optimise(graph, pipeline=[widen, rows, layouts, *PIPELINE], observers=observers)
     if opt_level:
         graph = optimise(graph, pipeline=LAST, observers=observers)
     start = time.perf_counter()
-    fused = fuse(graph)
+    fused = fuse(graph, is_body=is_body)
     for see in observers:
         see("fuse", graph, fused, time.perf_counter() - start)
     for group in fused.groups:
         if group.is_loop:
-            body = prepare(_rounds_of(graph, group.anchor), machine, opt_level, (), winograd)
+            body = prepare(_rounds_of(graph, group.anchor), machine, opt_level, (), winograd, True)
             fused.bodies[group.name] = body
             for part in [*body.parts()]:
                 part.bodies = {f"{group.name}.{name}": b for name, b in part.bodies.items()}

@@ -30,7 +30,7 @@ def model_steps() -> tuple[str, ...]:
     from tilewright.graph.passes.pipeline import LAST, PIPELINE  # compile workers need no graphs
 
     passes, last = (tuple(name for name, _ in steps) for steps in (PIPELINE, LAST))
-    layouts = "widen_convolutions", "choose_layouts"
+    layouts = "widen_convolutions", "one_row", "choose_layouts"
     return ("import", *passes, *layouts, *last, "fuse", "plan_memory", "host")
 
 

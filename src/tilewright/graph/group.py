@@ -27,6 +27,7 @@ class FusedGroup:
     constants that stand in the code (integers do not: they may be indices, and then one kernel
     serves all of them). why: for each node but the anchor, and for each input that another group
     makes, why. demand: the booleans, made before, that must be as said for the group to be needed.
+    joins: is it a choice of two values that are never both made, and so lie where its result does?
     """
 
     __slots__ = (
@@ -35,6 +36,7 @@ class FusedGroup:
         "embedded",
         "fusion",
         "inputs",
+        "joins",
         "name",
         "nodes",
         "outputs",
@@ -57,11 +59,13 @@ class FusedGroup:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.anchor, self.embedded, self.why = anchor, dict(embedded), dict(why)
         self.fusion: Fusion = OPERATORS[anchor.op].fusion
+        self.joins = False
 
     @property
     def is_view(self) -> bool:
-        """Is the result the input's memory under another shape, so that no code is needed?"""
-        return all(OPERATORS[n.op].view for n in self.nodes)
+        """Is the result in memory that others wrote, under another shape perhaps, so that no code
+        is needed?"""
+        return self.joins or all(OPERATORS[n.op].view for n in self.nodes)
 
     @property
     def is_loop(self) -> bool:

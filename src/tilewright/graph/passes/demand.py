@@ -33,6 +33,11 @@ def demand(graph: Graph) -> dict[Node, Demand]:
     }
 
 
+def are_apart(a: Demand, b: Demand) -> bool:
+    """Is what has these demands never needed both?"""
+    return any((value, not holds) in b for value, holds in a)
+
+
 def _is_work(node: Node) -> bool:
     """Does it touch so much that a test pays?"""
     if OPERATORS[node.op].view:

@@ -11,7 +11,8 @@ may join at once.
     injective  element-wise work, slices, transposes, gathers: any of these together
     opaque     alone
 Views (reshape) are no code and stay alone. What is needed under one condition joins nothing that is
-needed under another (`demand`), and conditions are results.
+needed under another (`demand`), and conditions are results. Of two values that
+one condition chooses between, and nobody else reads, one is made, where the choice's result lies.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.group import FusedGraph, FusedGroup, make_group
 from tilewright.graph.operator import BROADCAST, COMPLEX, INJECTIVE, OPAQUE, OPERATORS, REDUCTION
 from tilewright.graph.passes.attention import attention
-from tilewright.graph.passes.demand import demand
+from tilewright.graph.passes.demand import are_apart, demand
 from tilewright.graph.written_out import Written, load_of, written_out
 from tilewright.ir.expr import as_int
 
 MOST_INLINED = 128  # operations in one expression after everything was inlined
 MOST_WRITTEN = 2000  # nodes of that expression, where some operators read an input many times
+LOOPS = frozenset({"loop", "while_loop"})
 WINDOWED = frozenset(
     {"max_pool", "avg_pool", "lrn", "lrn_packed"}
 )  # read an input element many times
@@ -40,16 +42,17 @@ CHEAP = frozenset(
 )
 
 
-def fuse(graph: Graph) -> FusedGraph:
-    """Group the nodes of `graph` (see the module's opening)."""
-    return _Fusion(graph).run()
+def fuse(graph: Graph, *, is_body: bool = False) -> FusedGraph:
+    """Group the nodes of `graph` (see the module's opening). is_body: of a loop that the host
+    program runs."""
+    return _Fusion(graph, is_body).run()
 
 
 class _Fusion:
     """The state of one fusion: to which anchor each node belongs, and why."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, is_body: bool) -> None:
+        self.graph, self.is_body = graph, is_body
         self.users = graph.users()
         self.made_by = graph.producers()
         self.order = {n: i for i, n in enumerate(graph.nodes)}
@@ -63,6 +66,11 @@ class _Fusion:
 
     def run(self) -> FusedGraph:
         for node in self.graph.nodes:
+            if self.sides(node):
+                self.start(node)
+        for node in self.graph.nodes:
+            if node in self.group:
+                continue
             before = attention(node, self.made_by, self.users, self.kept)
             if (
                 before
@@ -112,6 +120,30 @@ class _Fusion:
             meets[node] = place
             depth[node] = depth[place] + 1
         return meets
+
+    def sides(self, node: Node) -> list[Node]:
+        """The two nodes that make what one boolean chooses between, where nobody else reads it and
+        the run never makes both: they may write it where the choice's result lies."""
+        if node.op != "where" or as_int(node.inputs[0].elements) != 1:
+            return []
+        out, makers = node.output, list[Node]()
+        measured = not set(self.graph.measured).isdisjoint(sizes.symbols(out.shape))
+        if measured or (self.is_body and out in self.graph.outputs):
+            return []
+        for value in node.inputs[1:]:
+            if value.shape != out.shape:
+                return []
+            alone = self.users[value] == [node]
+            maker = self.made_by.get(value)
+            while alone and maker is not None and OPERATORS[maker.op].view:
+                alone = value not in self.kept
+                user, value = maker, maker.inputs[0]
+                alone = alone and self.users[value] == [user]
+                maker = self.made_by.get(value)
+            if not alone or value in self.kept or maker is None or maker.op in LOOPS:
+                return []
+            makers.append(maker)
+        return makers if are_apart(*(self.demand[maker] for maker in makers)) else []
 
     def start(self, node: Node) -> None:
         self.group[node] = node
@@ -282,6 +314,7 @@ class _Fusion:
         groups: list[FusedGroup] = []
         taken: dict[str, int] = {}
         there = set(self.graph.inputs)
+        made_in: dict[Node, FusedGroup] = {}
         ready = sorted(
             (max(self.order[n] for n in nodes), anchor) for anchor, nodes in self._by_anchor()
         )
@@ -304,7 +337,11 @@ class _Fusion:
             name = f"{label}_{count}" if count else label
             asked = [x for x in self.demand[anchor] if x[0] in there]
             why = self.why[anchor]
-            groups.append(make_group(self.graph, name, nodes, outputs, anchor, why, asked))
+            group = make_group(self.graph, name, nodes, outputs, anchor, why, asked)
+            sides = [made_in[n] for n in self.sides(anchor)]
+            group.joins = bool(sides) and are_apart(*(s.demand for s in sides))
+            made_in.update(dict.fromkeys(nodes, group))
+            groups.append(group)
             there.update(outputs)
         return FusedGraph(self.graph, groups)
 

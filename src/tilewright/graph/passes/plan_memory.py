@@ -2,7 +2,8 @@
 
 In: a fused graph. Out: a `MemoryPlan`: each value's place (an input, an output, a constant or an
 offset in the one arena) and the arena's size. Values share arena bytes if their lives do not
-overlap; views share their base's place; an element-wise group writes over an input that dies in it.
+overlap; views share their base's place, values of which a run makes one that of the choice between
+them; an element-wise group writes over an input that dies in it.
 
 Values whose size is only known during the run (see `measure`) live outside the arena, in buffers
 that grow when they have to; here each gets the number of one that is free.
@@ -166,10 +167,15 @@ def _spoken_of(body: FusedGraph, workspace: Mapping[str, Expr | int]) -> dict[Va
 
 
 def _bases(fused: FusedGraph) -> dict[Value, Value]:
-    """For each view, the value whose memory it shows."""
+    """For each view, the value whose memory it shows; for what a group joins, its result."""
     bases: dict[Value, Value] = {}
     for group in fused.groups:
-        if group.is_view:
+        if group.joins:
+            for side in group.anchor.inputs[1:]:
+                made = bases.get(side, side)
+                bases[made] = group.outputs[0]
+                bases.update({v: group.outputs[0] for v, base in bases.items() if base is made})
+        elif group.is_view:
             source = group.nodes[0].inputs[0]
             bases[group.outputs[0]] = bases.get(source, source)
     return bases
@@ -198,17 +204,18 @@ def _pieces(
         if group.is_view:
             continue
         for value in group.outputs:
-            if value in places or is_measured(value, measured):
+            base = bases.get(value, value)
+            if base in places or is_measured(value, measured) or base in of_value:
                 continue
-            over = _dies_in(group, value, n, last, of_value, bases)
+            over = _dies_in(group, value, n, last, of_value, bases) if base is value else None
             if over is not None:
                 piece = over
                 piece.last = last[value]
             else:
-                piece = _piece(value.nbytes, team[0], last[value], scale, may_lack)
+                piece = _piece(value.nbytes, team[0], last[base], scale, may_lack)
                 pieces.append(piece)
-            piece.values.append(value)
-            of_value[value] = piece
+            piece.values.append(base)
+            of_value[base] = piece
     return pieces, of_value, of_group
 
 
