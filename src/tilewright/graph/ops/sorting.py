@@ -19,6 +19,7 @@ from tilewright.ir.stmt import Alloc, Buffer, For, If, Let, Stmt, Store, seq
 ZERO, ONE = constant(0), constant(1)
 MOST_KEPT = 24  # in order while the rest passes by: more take longer than sorting
 BITS, DIGITS = 8, 256  # of a digit, and how many there are
+LANES = 8  # of counts that are emptied at once
 BATCH, LEAST_BATCH = 4, 256  # times the result, or so many, are sorted at once
 
 Places = Callable[[Expr], tuple[Expr, ...]]  # where an element along the axis lies
@@ -192,14 +193,16 @@ class _Digits:
         return digit * DIGITS + (shifted & constant(DIGITS - 1, key.dtype)).astype(i64)
 
     def by_all(self, name: str) -> Stmt:
-        zero, at, digit = (Var(f"sort_{n}_{name}") for n in ("zero", "each", "digit"))
+        zero, lane, at, digit = (Var(f"sort_{n}_{name}") for n in ("zero", "lane", "each", "digit"))
+        empty = Store(self.counts, (zero * LANES + lane,), ZERO)
+        empty = For(lane, ZERO, constant(LANES), "vectorize", empty)
         key = Var(f"sort_of_{name}", self.keys.dtype)
         cells = [self.cell(key, constant(d)) for d in range(self.digits)]
         count = seq(*(Store(self.counts, (c,), Load(self.counts, (c,)) + 1) for c in cells))
         alike = Load(self.counts, (self.cell(Load(self.keys, (self.now,)), digit),))
         move = If(alike < self.many, self.by_one(digit, name))
         return seq(
-            For(zero, ZERO, self.counts.shape[0], "serial", Store(self.counts, (zero,), ZERO)),
+            For(zero, ZERO, constant(self.digits * DIGITS // LANES), "serial", empty),
             For(at, ZERO, self.many, "serial", Let(key, Load(self.keys, (self.now + at,)), count)),
             For(digit, ZERO, constant(self.digits), "serial", move),
         )
