@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.lower.programs import same_meaning
+from tests.lower.programs import arrays_for, same_meaning
 from tilewright.codegen.inprocess import load
+from tilewright.ir import interp
 from tilewright.ir.expr import Select, as_int
 from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import For, Func, If, Stmt, annotation
@@ -317,6 +318,60 @@ def test_loops_that_threads_share_stay() -> None:
     func = parse_func(POOL.replace("for o in serial", "for o in parallel"))
     assert overlap_tails(func) is func
     assert all(n.kind != "parallel" for n in visit(overlapped(POOL).body) if isinstance(n, For))
+
+
+TURNED = """
+def turned(A: f32[k, n, 5], B: f32[k, 5, n], k: i64, n: i64):
+    for f in parallel(0, k * ((n + 7) // 8)):
+        for c in serial(0, 5):
+            for v in vectorize(0, 8):
+                if f % ((n + 7) // 8) * 8 + v < n:
+                    B[f // ((n + 7) // 8), c, f % ((n + 7) // 8) * 8 + v] = A[f // ((n + 7) // 8), f % ((n + 7) // 8) * 8 + v, c]
+"""  # noqa: E501
+ALL_FUSED = """
+def fused(A: f32[k, n, 5], B: f32[k, 5, n], k: i64, n: i64):
+    for f in parallel(0, k * ((n + 3) // 4) * 5):
+        for v in vectorize(0, 4):
+            if f // 5 % ((n + 3) // 4) * 4 + v < n:
+                B[f // 5 // ((n + 3) // 4), f % 5, f // 5 % ((n + 3) // 4) * 4 + v] = A[f // 5 // ((n + 3) // 4), f // 5 % ((n + 3) // 4) * 4 + v, f % 5]
+"""  # noqa: E501
+ONE_ROW = """
+def row(A: f32[k, n + 2], B: f32[n], k: i64, n: i64):
+    for o in parallel(0, (n + 3) // 4):
+        for v in vectorize(0, 4):
+            if o * 4 + v < n:
+                B[o * 4 + v] = A[0, o * 4 + v + 1]
+"""
+
+
+@pytest.mark.parametrize("text", [TURNED, ALL_FUSED, ONE_ROW])
+def test_pieces_end_in_narrower_vectors(text: str) -> None:
+    """Where masks are no registers, and in no other piece's elements."""
+    func = parse_func(text)
+    assert overlap_tails(func) is func
+    made = overlap_tails(func, masks=False)
+    verify(made, "loops")
+    lanes = [n for n in visit(made.body) if isinstance(n, For) and n.kind == "vectorize"]
+    assert len(lanes) > 3 and not any(isinstance(n.body, If) for n in lanes)
+    for k, n in [(1, n) for n in SIZES] + [(3, 1), (3, 5), (3, 11), (2, 16)]:
+        same_meaning(func, made, k=k, n=n)
+        arrays = arrays_for(made, k=k, n=n)
+        interp.run(made, *arrays, symbols={"k": k, "n": n}, check_parallel=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("f // 5 % ((n + 3) // 4) * 4 + v, f % 5]", "f // 5 % ((n + 3) // 4) * 4 + v, f % 3]"),
+        ("A[f // 5 // ((n + 3) // 4)", "A[f // (((n + 3) // 4) * 5)"),  # told in another way
+        ("for f in parallel", "for f in serial"),
+    ],
+)
+def test_pieces_that_are_not_told_by_their_places_stay(old: str, new: str) -> None:
+    text = ALL_FUSED.replace(old, new)
+    assert text != ALL_FUSED
+    func = parse_func(text)
+    assert overlap_tails(func, masks=False) is func
 
 
 @pytest.mark.parametrize("text", [ROWS, ROWS_IN_PLACE])

@@ -119,6 +119,8 @@ class _Overlap:
         if isinstance(s, For):
             inside = known.bind(s.var, *loop_range(s))
             made = self.overlapped(s, inside) if s.kind == "serial" else None
+            if s.kind == "parallel" and not self.masks:
+                made = self.in_pieces(s, inside)
             if made is not None:
                 return made
             self.rows += 1
@@ -174,7 +176,8 @@ class _Overlap:
         last = _Last(tile, tile.lanes, known).go(body) if moves else self.last(body, tile, known)
         few: Stmt = s
         if not self.masks:
-            few = (self.few if moves else self.halves)(s, body, tile, known)
+            count = known.expr(tile.count)
+            few = self.few(body, tile, known, count) if moves else self.halves(s, body, tile, known)
         return If(several, seq(s.replace(stop=before, body=body), last), few)
 
     def held(self, last: Stmt, tile: _Tile, others: Stmt) -> Stmt:
@@ -195,15 +198,71 @@ class _Overlap:
         """What a loop does if it has one round at most."""
         return If(known.simplify(s.stop) > const(0), substitute(s.body, {s.var: const(0)}))
 
-    def few(self, s: For, body: Stmt, tile: _Tile, known: Facts) -> Stmt:
+    def few(self, body: Stmt, tile: _Tile, known: Facts, count: Expr, at: int = 0) -> Stmt:
         """Up to one vector of elements: the first and the last of them, of as many lanes as go in,
-        a power of two."""
-        count, wide = known.expr(tile.count), 1
-        made = If(count >= const(1), _Last(tile, 1, known, first=True).go(body))
+        a power of two. They begin with the row, or `at` so many for each vector before."""
+
+        def step(wide: int, first: bool) -> Stmt:
+            made = _Last(tile, wide, known, first=first)
+            if first and at:
+                made.start = Affine({tile.loop: at}, 0)
+            return made.go(body)
+
+        made, wide = If(count >= const(1), step(1, True)), 1
         while (wide := 2 * wide) < tile.lanes:
-            ends = [_Last(tile, wide, known, first=first).go(body) for first in (True, False)]
-            made = If(count >= const(wide), seq(*ends), made)
+            made = If(count >= const(wide), seq(step(wide, True), step(wide, False)), made)
         return made
+
+    def in_pieces(self, s: For, known: Facts) -> Stmt | None:
+        """A loop that threads share, of which each round moves one vector: the last of a row is
+        made of narrower ones, which reach into no other round."""
+        loop, of = self.along(s)
+        if loop is None:
+            return None
+        known = known.bind(loop.var, *loop_range(loop))
+        for var in of:
+            known = known if var == loop.var else known.bind(var, 0, None)
+        for inner in visit(loop.body):
+            if isinstance(inner, For):
+                known = known.bind(inner.var, *loop_range(inner))
+        tile = self.tile(loop, known) if _moves(loop.body) else None
+        if tile is None or tile.unrolled or _asks(loop.body, loop.var):
+            return None
+        if not self.may_repeat(loop.body, tile, set(), known, in_place=False):
+            return None
+        body = without_guards(loop.body, tile.guards)
+        left = known.expr(known.sum(tile.count, known.affine(loop.var), -tile.lanes))
+        few = self.few(body, tile, known, left, tile.lanes)
+        made = If(left >= const(tile.lanes), body, few)
+        return s.replace(body=substitute(made, of))
+
+    def along(self, s: For) -> tuple[For | None, dict[Var, Expr]]:
+        """The loop over vectors that a fused loop goes along, and what its variable and those of
+        the loops fused with it are."""
+        found = {
+            n for n in visit(s.body)
+            if isinstance(n, Binary) and n.op is BinaryOp.floormod and s.var in free_vars(n.a)
+            and as_int(n.b) is None
+        }  # fmt: skip
+        if not found:
+            return s.replace(kind="serial"), {}
+        vector = next(iter(found))
+        inside = vector.a  # what goes along each vector has been fused, too
+        apart = as_int(inside.b) if isinstance(inside, Binary) else 1
+        if len(found) > 1 or apart is None or inside not in (s.var, s.var // const(apart)):
+            return None, {}
+        parts = [vector, inside // vector.b, *([s.var % const(apart)] if apart > 1 else ())]
+        names = [Var(fresh(n, self.taken)) for n in ("vector", "row", "inside")][: len(parts)]
+        of = dict(zip(names, parts, strict=True))
+        new = dict(zip(parts, names, strict=True))
+
+        def renamed(n: Any) -> Any:
+            return new[n] if n in new else n.map_children(renamed)
+
+        body = renamed(s.body)
+        if s.var in free_vars(body):
+            return None, {}
+        return For(names[0], const(0), vector.b, "serial", body), of
 
     def halves(self, s: For, body: Stmt, tile: _Tile, known: Facts) -> Stmt:
         """Up to one vector of windows: where more than half its lanes are on, two vectors of half
