@@ -95,6 +95,41 @@ def test_bench_refuses_to_guess_inner_sizes(command, tmp_path):
     assert status == 0, said
 
 
+def test_sizes_that_only_share_a_name(tmp_path):
+    """As the states of a matting net do, which at first are one pixel."""
+    path = with_state(tmp_path / "state.onnx")
+    x, state = rows(3), np.ones((1, 1), np.float32)
+    with pytest.raises(tw.InputError, match=r"expected 3 = n(.|\n)*`shapes=` names them"):
+        tw.compile(path)(x, state)
+    for shapes in ({"state": ("m", None)}, {"x": (3, 8), "state": (1, 1)}):
+        exe = tw.compile(path, shapes=shapes)
+        np.testing.assert_array_equal(exe(x, state)[0], x + 1)
+    assert exe.inputs[1].shape == (1, 1)
+    named = tw.compile(path, shapes={"state": ("m", None)}, specialise=1)
+    for _ in range(2):
+        np.testing.assert_array_equal(named(x, state)[0], x + 1)
+    with pytest.raises(tw.CompileError, match="'1 2' is no name for a size"):
+        tw.compile(path, shapes={"x": ("1 2", 8)})
+
+
+def with_state(path):
+    """y = x + state, whose rows are called alike."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    shapes = {"x": ["n", 8], "state": ["n", 1]}
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "state"], ["y"])],
+        "state",
+        [helper.make_tensor_value_info(k, TensorProto.FLOAT, s) for k, s in shapes.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 8])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    onnx.save(model, path)
+    return path
+
+
 def square(path):
     """y = x · x of images whose sizes are all open."""
     import onnx

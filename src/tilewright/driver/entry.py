@@ -37,7 +37,7 @@ def compile(
     *,
     example_inputs: Sequence[Any] | None = None,
     dynamic_shapes: Any = None,
-    shapes: Mapping[str, int | Sequence[int | None]] | None = None,
+    shapes: Mapping[str, int | Sequence[int | str | None]] | None = None,
     specialise: int = 0,
     threads: int | None = None,
     opt_level: int = 3,
@@ -50,8 +50,10 @@ def compile(
     (with `example_inputs`, the arguments of its forward) or a Graph. dynamic_shapes: which sizes of
     a module's inputs stay open, as torch.export takes them. shapes: numbers for open sizes, by
     their names ({"height": 320}) or as the sizes of an input, None where one stays open
-    ({"image": (1, 3, None, 320)}). specialise: so many of the shapes that calls bring get code of
-    their own, compiled at the first call that brings them; other calls use the code for all sizes.
+    ({"image": (1, 3, None, 320)}), or text for a name of its own where an ONNX file gives one name
+    to sizes that differ ({"state": (None, "h", "w")}). specialise: so many of the shapes that calls
+    bring get code of their own, compiled at the first call that brings them; other calls use the
+    code for all sizes.
     target: see `tilewright targets`; a list makes a code variant for each, the widest first, and
     the first that a machine can run is picked when the artifact is loaded. threads: for which the
     code is planned and run (default: all cores). opt_level: 0 runs the model's operators one by
@@ -89,13 +91,13 @@ def _load_compiler() -> None:
         importlib.import_module("tilewright.frontend.onnx")
 
 
-def _read_shapes(shapes: Any) -> dict[str, int | tuple[int | None, ...]]:
+def _read_shapes(shapes: Any) -> dict[str, int | tuple[int | str | None, ...]]:
     """Sizes that a caller gives, in Python's numbers. Raises CompileError."""
-    found: dict[str, int | tuple[int | None, ...]] = {}
+    found: dict[str, int | tuple[int | str | None, ...]] = {}
     try:
         for name, given in dict(shapes or {}).items():
-            if hasattr(given, "__iter__"):
-                found[name] = tuple([None if n is None else operator.index(n) for n in given])
+            if given.__class__ is not str and hasattr(given, "__iter__"):
+                found[name] = tuple([_number_or_name(n) for n in given])
             else:
                 found[name] = operator.index(given)
     except (TypeError, ValueError):
@@ -105,6 +107,10 @@ def _read_shapes(shapes: Any) -> dict[str, int | tuple[int | None, ...]]:
             remedy='as in shapes={"height": 320} or shapes={"image": (1, 3, None, 320)}',
         ) from None
     return found
+
+
+def _number_or_name(given: Any) -> int | str | None:
+    return given if given is None or isinstance(given, str) else operator.index(given)
 
 
 def _compiled_before(

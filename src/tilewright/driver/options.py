@@ -22,7 +22,7 @@ class Options:
     target: str | Target | Sequence[str | Target] = "cpu"
     example_inputs: Sequence[Any] | None = None
     dynamic_shapes: Any = None
-    shapes: Mapping[str, int | Sequence[int | None]] | None = None
+    shapes: Mapping[str, int | Sequence[int | str | None]] | None = None
     threads: int | None = None
     opt_level: int = 3
     winograd: bool | None = None

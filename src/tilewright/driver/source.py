@@ -31,7 +31,7 @@ class Source:
     graph: Callable[[], Graph]
 
 
-Shapes = Mapping[str, int | Sequence[int | None]]
+Shapes = Mapping[str, int | Sequence[int | str | None]]
 
 
 def open_source(

@@ -21,7 +21,7 @@ from tilewright.graph.settle import renamed
 from tilewright.ir.expr import Expr, Var, as_int
 from tilewright.support.errors import CompileError
 
-Shapes = Mapping[str, int | Sequence[int | None]]  # a symbol's number, or an input's sizes
+Shapes = Mapping[str, int | Sequence[int | str | None]]  # a symbol's number, or an input's sizes
 
 
 def specialise(graph: Graph, shapes: Shapes) -> Graph:
@@ -56,7 +56,7 @@ def numbers_of(graph: Graph, shapes: Shapes) -> dict[str, int]:
 
 
 def _match(
-    graph: Graph, found: dict[str, int], name: str, value: Value, given: Sequence[int | None]
+    graph: Graph, found: dict[str, int], name: str, value: Value, given: Sequence[int | str | None]
 ) -> None:
     """Bind the symbols of an input by the sizes that it has."""
     asked = f"{name}={list(given)}"
@@ -66,6 +66,8 @@ def _match(
     for axis, (size, number) in enumerate(zip(value.shape, given, strict=True)):
         if number is None:
             continue
+        if isinstance(number, str):
+            raise CompileError(what, "only the sizes of an ONNX file get other names")
         line = sizes.linear(size)
         if line is None:
             if as_int(size) != number:

@@ -438,7 +438,10 @@ class Executable:
 
     def _refuse(self, why: str) -> InputError:
         takes = ", ".join(map(str, self.inputs)) or "no inputs"
-        return InputError(f"cannot run '{self.name}'", why, remedy=f"the model takes {takes}")
+        remedy = f"the model takes {takes}"
+        if re.search(r"expected \d+ = [a-z]", why):
+            remedy += "; where a file calls sizes alike that are not, `shapes=` names them"
+        return InputError(f"cannot run '{self.name}'", why, remedy=remedy)
 
     # ---- Measuring --------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ from tilewright.frontend.onnx.coded import (
     outputs_of,
 )
 from tilewright.frontend.onnx.files import TYPES, Source, dense, read, type_of
-from tilewright.frontend.onnx.given import Shapes, given_sizes
+from tilewright.frontend.onnx.given import Called, Shapes, given_sizes
 from tilewright.frontend.onnx.given import label as label_of
 from tilewright.frontend.onnx.messages import (
     AttributeProto,
@@ -89,7 +89,8 @@ def import_onnx(
     """The graph of an ONNX model: a path, bytes or a ModelProto.
 
     `shapes` gives numbers to open sizes by their name ({"batch": 1}), or the sizes of an input by
-    its name ({"image": (1, 3, None, 320)}); what it does not say stays open.
+    its name ({"image": (1, 3, None, 320)}); what it does not say stays open. Text in the place of
+    a number is a name: sizes are equal that have one name, which some files give to others, too.
     `structure` says of inputs that are sequences what shapes their tensors have, and of optional
     ones that are not there that they are None. A sequence x becomes the graph's inputs "x.0",
     "x.1", …; so do sequences among the outputs. One whose length the run finds becomes the outputs
@@ -98,9 +99,10 @@ def import_onnx(
     finds is its elements, with their shape in "x.shape". Raises ImportFault.
     """
     opened = read(source)
-    fixed, elements = given_sizes(opened.model.graph, shapes or {}), dict(structure or {})
+    fixed, called = given_sizes(opened.model.graph, shapes or {})
+    elements = dict(structure or {})
     try:
-        return read_settled(lambda names: Importer(opened, fixed, elements, names))
+        return read_settled(lambda names: Importer(opened, fixed, called, elements, names))
     except ImportFault:
         raise
     except CompileError as fault:
@@ -118,12 +120,13 @@ class Importer:
         self,
         source: Source,
         dims: dict[str, int],
+        called: Called,
         structure: dict[str, Any] | None = None,
         names: Names | None = None,
     ) -> None:
         self.structure = structure or {}
         self.source, self.model, self.folder = source, source.model, source.folder
-        self.dims = dims
+        self.dims, self.called = dims, called
         self.build = Folding(names=names)
         self.scopes: list[Scope] = [{"": None}]
         self.versions = {_domain(o.domain): o.version for o in self.model.opset_import}
@@ -203,8 +206,9 @@ class Importer:
         """Symbolic sizes take their names before values do."""
         for entry in self.model.graph.input:
             for n, dim in enumerate(entry.type.tensor_type.shape.dim):
-                name = label_of(entry, n)
-                if dim.dim_param == name and name not in self.dims and _number(dim) is None:
+                name = label_of(entry, n, self.called)
+                said = self.called.get((entry.name, n), dim.dim_param)
+                if said == name and name not in self.dims and _number(dim) is None:
                     self.build.symbol(name)
 
     def input(self, entry: ValueInfoProto) -> Any:
@@ -239,7 +243,7 @@ class Importer:
             raise ImportFault(f"cannot import {what}", f"it has rank {len(proto.shape.dim)}")
         shape = []
         for n, dim in enumerate(proto.shape.dim):
-            name = label_of(entry, n)
+            name = label_of(entry, n, self.called)
             if name in self.dims:
                 shape.append(sizes.size(self.dims[name]))
             elif (number := _number(dim)) is not None:
