@@ -55,6 +55,33 @@ def test_the_graph_has_no_gather() -> None:
     assert not {n.op for n in graph.nodes} & {"gather", "measure", "arange"}
 
 
+def asked_of_the_run(shape: tuple[Any, ...]):
+    """A model that keeps the first two sizes of x and takes the others from its input `hw`."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    hw = helper.make_tensor_value_info("hw", TensorProto.INT32, (2,))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    nodes = [
+        helper.make_node("Shape", ["x"], ["front"], start=0, end=2),
+        helper.make_node("Cast", ["hw"], ["whole"], to=TensorProto.INT64),
+        helper.make_node("Concat", ["front", "whole"], ["sizes"], axis=0),
+        helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear"),
+    ]
+    graph = helper.make_graph(nodes, "asked", [x, hw], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5, 7), ("n", "c", 5, "w")])
+def test_sizes_that_are_known_stay_so_beside_those_of_the_run(shape: tuple[Any, ...]) -> None:
+    model = asked_of_the_run(shape)
+    graph = open_source(model).graph()
+    (x, _), (y,) = graph.inputs, graph.outputs
+    assert y.shape[:2] == x.shape[:2]
+    gathers = [n for n in graph.nodes if n.op == "gather" and n.output.rank == 4]
+    assert {n["axis"] for n in gathers} == {2, 3}
+    values = np.random.default_rng(2).standard_normal((2, 3, 5, 7)).astype(np.float32)
+    same_as_onnxruntime(model, values, np.array([8, 4], np.int32))
+
+
 def test_crops_of_any_number_of_images():
     node = helper.make_node(
         "Resize", ["x", "roi", "s"], ["y"], mode="linear",

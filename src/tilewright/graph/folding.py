@@ -324,20 +324,22 @@ class Folding(Builder):
 
     def sources(self, value: Value, depth: int = 0) -> np.ndarray | None:
         """Where each element of an integer tensor comes from: (value, place) behind the operators
-        that only move elements, or a number."""
+        that only move elements, a size that is known, or a number."""
         shape = value.static_shape
         if shape is None or not value.dtype.is_int or math.prod(shape) > MOST_NAMED:
             return None
         constant = self.constants.get(value)
         if constant is not None:
             return constant.array.astype(object)
+        if value in self.known:
+            return self.known[value]
         node = self.made_by.get(value)
         if node is not None and node.op in _MOVES and depth < MOST_STEPS:
             inputs = [self.sources(v, depth + 1) for v in node.inputs]
             attrs = dict(node.attrs)
             is_known = not any(map(_symbolic, attrs.values()))
             if node.op == "gather" and inputs[1] is not None:  # by numbers alone
-                is_known = is_known and not any(isinstance(k, tuple) for k in inputs[1].flat)
+                is_known = is_known and all(isinstance(k, int) for k in inputs[1].flat)
             if all(v is not None for v in inputs) and is_known:
                 return np.asarray(_MOVES[node.op](*inputs, **attrs), object)
         made = np.empty(math.prod(shape), object)

@@ -54,9 +54,9 @@ def goal_of(
             factors = f("expand", f(how, factors, axes=(0,), keepdims=True), shape=(len(axes),))
             spans = f("mul", factors, old)
             new = f("floor", f("add", spans, 0.5))
-        known = n.build.sizes_in(asked)
-        if known is not None and policy == "stretch":
-            return Goal(sizes.shape(known.ravel().tolist()), factors, spans)
+        if policy == "stretch":  # as whole numbers: those that are known stay so beside others
+            whole = n.build.emit("reshape", asked, shape=(len(axes),))
+            return Goal(measured.measure(n, whole, "the new sizes"), factors, spans)
     whole = n.build.emit("cast", new, to="i64")
     return Goal(measured.measure(n, whole, "the new sizes"), factors, spans)
 
