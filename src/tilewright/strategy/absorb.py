@@ -117,9 +117,16 @@ def _reading(schedule: Schedule, name: str) -> list[Block]:
 
 def _is_table(block: Block, reading: Sequence[Block]) -> bool:
     """Is it long to compute, and needed far more often than it has values?"""
-    operators = sum(isinstance(n, Binary | Unary | Cast | Select) for n in visit(block.body))
+    inside = list(visit(block.body))
+    operators = sum(isinstance(n, Binary | Unary | Cast | Select) for n in inside)
+    is_long = operators >= LONG or any(isinstance(n, Cast) and _is_long(n) for n in inside)
     often = instances(block) * OFTEN
-    return operators >= LONG and all(instances(reader) >= often for reader in reading)
+    return is_long and all(instances(reader) >= often for reader in reading)
+
+
+def _is_long(cast: Cast) -> bool:
+    """Is it a float that becomes an index? Few machines have an instruction for vectors of that."""
+    return cast.a.dtype.is_float and cast.dtype.is_int and cast.dtype.bits == 64
 
 
 def _may_take(reader: Block, block: Block) -> bool:
