@@ -7,16 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright import te
+from tilewright.codegen import inprocess
 from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
 from tilewright.driver.kernels import KernelPool
 from tilewright.driver.observe import Watch
 from tilewright.graph import Builder
 from tilewright.graph.graph import Graph
-from tilewright.ir.expr import Load, as_int
+from tilewright.ir.expr import Load, Var, as_int
 from tilewright.ir.stmt import For, Store
 from tilewright.ir.walk import free_vars, visit
 from tilewright.lower.pipeline import lower
 from tilewright.strategy.select import default
+from tilewright.strategy.space import decisions
 from tilewright.target.target import target
 
 HASWELL = target("cpu -mcpu=haswell")
@@ -60,3 +63,29 @@ def test_few_rows(threads: int) -> None:
         x = rng.standard_normal((rows, 64)).astype(np.float16)
         wanted = x.astype(np.float32) @ w.astype(np.float32)
         np.testing.assert_allclose(run(x, w)[0], wanted, rtol=2e-3, atol=2e-2)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_few_rows_of_a_recurrence(threads: int) -> None:
+    """Of a step's rows the last few stand in tiles by themselves, too, with panels abreast."""
+    rows, steps = Var("rows"), Var("steps")
+    first, w = te.placeholder((rows, 64), "f32", "first"), te.placeholder((64, 128), "f32", "w")
+
+    def step(_: Any, state: Any) -> Any:
+        k = te.reduce_axis((0, 64), "k")
+        sums = te.compute((rows, 128), lambda b, j: te.sum(state[b, k] * w[k, j], k), name="sums")
+        return te.compute((rows, 64), lambda b, j: te.maximum(sums[b, j], sums[b, j + 64]))
+
+    func = te.func("f", [first, w], [te.scan(step, first, steps, stacks=False)])
+    made = default(func, target("cpu"), threads, strict=True)
+    assert decisions(made)["sums.order"] == "columns"
+    kernel = inprocess.load(made.func, target("cpu"))
+    rng = np.random.default_rng(threads)
+    weights = rng.standard_normal((64, 128)).astype(np.float32)
+    for count in (1, 2, 7):
+        x = rng.standard_normal((count, 64)).astype(np.float32)
+        got = np.empty_like(x)
+        kernel(x, weights, got, symbols={"rows": count, "steps": 2})
+        for _ in range(2):
+            x = np.maximum(*np.split(x @ weights, 2, axis=1))
+        np.testing.assert_allclose(got, x, rtol=1e-4, atol=1e-4)

@@ -7,7 +7,8 @@ vectors does not depend on lie the rows; so `rows × vectors` accumulators take 
 in any layout, tensors with any number of axes. An operand that lies across the vectors is copied
 first, so that it lies along them.
 
-    parallel other axes, rows in tiles, columns in tiles (columns first, if they are many)
+    parallel other axes, rows in tiles, columns in tiles (columns first, if they are many,
+    or in steps of open rows)
         init the tile; for every step: tile += number * vector
         what reads the result → memory
 """
@@ -109,6 +110,9 @@ def contraction(
     loops = in_any_order(schedule, result, by_axis(schedule, result))
     row, column = loops[tiled.row], loops[-1]
     others = [n for d, n in enumerate(loops[:-1]) if d != tiled.row]
+    # of open rows a few last ones are tiles that panels stand abreast in; a recurrence has few
+    step = any(a.kind == "ordered" for a in block.axes)
+    abreast = step and not extent(schedule, row, 0) and extent(schedule, column, 0)
     count, width = (extent(schedule, loop, LARGE) for loop in (row, column))
     lanes = min(vector_lanes(block, target), 1 << (width - 1).bit_length())
     depth = prod(as_int(a.extent) or LARGE for a in block.axes if a.kind == "reduce")
@@ -124,7 +128,8 @@ def contraction(
     panel, several, lane = split(schedule, column, vectors, lanes)
     sizes = [_bytes(b) for b in tiled.wide]
     far = 0 in sizes or sum(sizes) > target.cache(1).size // 2
-    order = schedule.decide(f"{of}order", "columns" if far else "rows", ("rows", "columns"))
+    order = "columns" if far or abreast else "rows"
+    order = schedule.decide(f"{of}order", order, ("rows", "columns"))
     outer = [*others, tile, panel] if order == "rows" else [*others, panel, tile]
     reorder(schedule, *outer, inner, several, lane)
     own = in_any_order(schedule, name, compute_inside(schedule, name, innermost(outer)))
