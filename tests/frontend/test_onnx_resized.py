@@ -82,6 +82,25 @@ def test_sizes_that_are_known_stay_so_beside_those_of_the_run(shape: tuple[Any, 
     same_as_onnxruntime(model, values, np.array([8, 4], np.int32))
 
 
+def test_axes_whose_factors_are_one_stay() -> None:
+    """As a matting net makes its image smaller by a number that a caller gives."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", 3, "h", "w"))
+    ratio = helper.make_tensor_value_info("ratio", TensorProto.FLOAT, (1,))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    front = helper.make_tensor("front", TensorProto.FLOAT, (2,), [1.0, 1.0])
+    nodes = [
+        helper.make_node("Concat", ["front", "ratio", "ratio"], ["scales"], axis=0),
+        helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear"),
+    ]
+    graph = helper.make_graph(nodes, "scaled", [x, ratio], [y], [front])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8)
+    made = open_source(model).graph()
+    assert made.outputs[0].shape[:2] == made.inputs[0].shape[:2]
+    values = np.random.default_rng(3).standard_normal((2, 3, 8, 12)).astype(np.float32)
+    for factor in (0.5, 1.0, 1.75):
+        same_as_onnxruntime(model, values, np.array([factor], np.float32))
+
+
 def test_crops_of_any_number_of_images():
     node = helper.make_node(
         "Resize", ["x", "roi", "s"], ["y"], mode="linear",

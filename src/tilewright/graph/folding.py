@@ -312,7 +312,7 @@ class Folding(Builder):
 
     def _named(self, value: Value) -> np.ndarray | None:
         """The elements of `value` by the names that `measure` gave them, if all have one."""
-        sources = self.sources(value)
+        sources = self.sources(value) if value.dtype.is_int else None
         if sources is None or sources.size > MOST_NAMED:
             return None
         made = np.empty(sources.size, object)
@@ -323,10 +323,10 @@ class Folding(Builder):
         return made.reshape(sources.shape)
 
     def sources(self, value: Value, depth: int = 0) -> np.ndarray | None:
-        """Where each element of an integer tensor comes from: (value, place) behind the operators
-        that only move elements, a size that is known, or a number."""
+        """Where each element of a small tensor of numbers comes from: (value, place) behind the
+        operators that only move elements, a size that is known, or a number."""
         shape = value.static_shape
-        if shape is None or not value.dtype.is_int or math.prod(shape) > MOST_NAMED:
+        if shape is None or math.prod(shape) > MOST_NAMED:
             return None
         constant = self.constants.get(value)
         if constant is not None:

@@ -58,7 +58,13 @@ def goal_of(
             whole = n.build.emit("reshape", asked, shape=(len(axes),))
             return Goal(measured.measure(n, whole, "the new sizes"), factors, spans)
     whole = n.build.emit("cast", new, to="i64")
-    return Goal(measured.measure(n, whole, "the new sizes"), factors, spans)
+    found = measured.measure(n, whole, "the new sizes")
+    told = None if scales is None else n.build.sources(scales)
+    if told is not None:  # axes that are known to stay stay beside those that the run resizes
+        stay = [factor == 1.0 for factor in told.ravel()]
+        kept = zip(stay, axes, found, strict=True)
+        found = tuple(n[0].shape[a] if stays else size for stays, a, size in kept)
+    return Goal(found, factors, spans)
 
 
 def exact_sizes(n: Site, axes: Sequence[int], scales: Value) -> tuple[Expr, ...] | None:
