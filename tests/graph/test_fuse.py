@@ -1,5 +1,7 @@
 """fuse: which nodes share a kernel, and why; the laws of groups."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -111,6 +113,49 @@ def test_a_diamond_of_element_wise_work_joins_as_one():
     fused = fuse(g)
     check_laws(fused)
     assert shown(fused) == ["matmul sigmoid tanh mul add"]
+
+
+def test_ways_from_several_inputs_join_where_they_meet():
+    g = graph(
+        """
+        def g(a: f32[8], b: f32[8], c: f32[8]):
+            x: f32[8] = exp(a)
+            y: f32[8] = exp(b)
+            u: f32[8] = sin(y)
+            z: f32[8] = add(x, u)
+            v: f32[8] = exp(c)
+            w: f32[8] = mul(z, v)
+            return {"v": v, "w": w}
+        """
+    )
+    fused = fuse(g)
+    check_laws(fused)
+    assert shown(fused) == ["exp", "exp exp sin add mul"]  # v is a result
+
+
+@pytest.mark.parametrize(
+    ("columns", "kernels"),
+    [(16, 2), (4, 2), (2, 1)],  # of which a row has eight
+)
+def test_rows_that_are_stretched_are_stored_first(columns: int, kernels: int):
+    g = graph(
+        f"""
+        def g(x: f32[9, 8], i: i64[6], j: i64[6], k: i64[{columns}], l: i64[{columns}]):
+            a: f32[6, 8] = gather(x, i)
+            b: f32[6, 8] = gather(x, j)
+            rows: f32[6, 8] = add(a, b)
+            c: f32[6, {columns}] = gather(rows, k, axis=1)
+            d: f32[6, {columns}] = gather(rows, l, axis=1)
+            y: f32[6, {columns}] = add(c, d)
+            return {{"y": y}}
+        """
+    )
+    fused = fuse(g)
+    check_laws(fused)
+    way = ["gather", "gather", "add"]
+    assert [list(group.ops) for group in fused.groups] == (
+        [way, way] if kernels == 2 else [way * 2]
+    )
 
 
 def test_reductions_take_what_feeds_them():
@@ -252,7 +297,8 @@ def test_laws_on_random_graphs(seed):
         operands = [
             values[int(n)] for n in random.integers(max(0, len(values) - 6), len(values), ops[op])
         ]
-        attrs = {"transpose": {"perm": (1, 0)}, "reshape": {"shape": (4, 4)}}.get(op, {})
+        given: dict[str, Any] = {"transpose": {"perm": (1, 0)}, "reshape": {"shape": (4, 4)}}
+        attrs = given.get(op, {})
         values.append(build.emit(op, *operands, **attrs))
     check_laws(fuse(build.finish([values[-1], values[-3]])))
 

@@ -94,6 +94,8 @@ class _Fusion:
                 if fusion is REDUCTION:
                     self.absorb_inputs(node)
                 self.absorb_users(node)
+                if kind is BROADCAST:
+                    self.absorb_inputs(node)  # the other ways to where its own one leads
         return self.finish()
 
     def post_dominators(self) -> dict[Node, Node | None]:
@@ -237,11 +239,45 @@ class _Fusion:
         for node in nodes:
             if node.op == "concat":
                 return "concat copies its inputs from where they are"
+            if self.repeats_loads(node, inside):
+                return f"{node.name} would load for each lane what makes {node.inputs[0].name}"
             for value in node.inputs:
                 maker = self.made_by.get(value)
                 if maker in inside and maker.op not in CHEAP and self.grows(value, node.output):  # type: ignore[union-attr]
                     return f"{maker.name} would be computed for each of {node.name}'s elements"  # type: ignore[union-attr]
         return self.too_large([*self.members[anchor], *nodes])
+
+    def repeats_loads(self, node: Node, inside: set[Node]) -> bool:
+        """Is it one of several gathers from rows that are made of several others? (The columns of
+        an image that is resized, after its rows.) Each would load all that a row is made of, and
+        one number of a row that is stored. Rows that are hardly read, since the image shrinks, are
+        not stored; where the columns are vectors (packed channels), only an image that grows is."""
+        if node.op != "gather":
+            return False
+        rows, axis = node.inputs[0], node["axis"]
+        alike = [u for u in self.users[rows] if u.op == "gather" and u["axis"] == axis]
+        if self.made_by.get(rows) not in inside or len(alike) < 2:
+            return False
+        by_lanes = axis % rows.rank == rows.rank - 1
+        made, kept = node.output.elements, rows.elements
+        spare = as_int(sizes.size(made * 2 - kept if by_lanes else made - kept * 2))
+        return spare is not None and spare >= 0 and self.rows_loaded(rows, inside) > 1
+
+    def rows_loaded(self, row: Value, inside: set[Node]) -> int:
+        """How many rows from outside of a group make one inside."""
+        found, seen, stack = 0, set[Node](), [self.made_by[row]]
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            for value in node.inputs:
+                maker = self.made_by.get(value)
+                if maker in inside:
+                    stack.append(maker)  # type: ignore[arg-type]
+                else:
+                    found += value.rank == row.rank and value.shape[-1] == row.shape[-1]
+        return found
 
     def grows(self, value: Value, result: Value) -> bool:
         """Does the result have more elements (each input element is read more than once)?"""
@@ -276,8 +312,9 @@ class _Fusion:
         return "each element follows from a few of its inputs'"
 
     def absorb_inputs(self, anchor: Node) -> None:
-        """Take in the injective nodes that only this group reads, from the anchor upwards."""
-        stack = list(anchor.inputs)
+        """Take in the injective nodes that only this group reads, from its nodes upwards."""
+        is_reduction = OPERATORS[anchor.op].fusion is REDUCTION
+        stack = [v for member in self.members[anchor] for v in member.inputs]
         while stack:
             value = stack.pop()
             node = self.made_by.get(value)
@@ -293,6 +330,8 @@ class _Fusion:
                 reason = "it is not always needed"
             elif entry.fusion not in (BROADCAST, INJECTIVE) or node.op == "concat":
                 reason = f"{node.op} is {entry.fusion.value}"
+            elif len(node.outputs) > 1:
+                reason = f"{node.op} has several outputs"
             elif any(self.group.get(u) is not anchor for u in self.users[value]):
                 reason = "others read it too"
             elif any(
@@ -300,7 +339,7 @@ class _Fusion:
                 for u in self.users[value]
             ):
                 reason = "it would be computed several times"
-            elif len(self.members[anchor]) >= MOST_INLINED // 8:
+            elif is_reduction and len(self.members[anchor]) >= MOST_INLINED // 8:
                 reason = "the group is large enough"
             else:
                 reason = self.too_large([*self.members[anchor], node])
