@@ -172,6 +172,22 @@ def test_batch_norm_alone_becomes_one_product_and_one_sum():
     assert ops(eliminate_dead(rewritten(fold_affine, build.finish([y]), 1e-4))) == ["mul", "add"]
 
 
+@pytest.mark.parametrize("of", [np.float32, np.float16])
+def test_batch_norm_of_computed_statistics_takes_any_layout(of):
+    """It is element-wise work, of packed channels, too, behind a convolution."""
+    build, kind = Builder(), np.dtype(of).name.replace("float", "f")
+    x = build.input("x", kind, (2, 16, 6, 6))
+    given = [build.input(k, kind, (16,)) for k in "sbmv"]
+    y = build.emit("conv", x, build.constant(f(16, 8, 3, 1).astype(of)), groups=2)
+    graph = build.finish([build.emit("batch_norm", y, *given)])
+    values = [f(2, 16, 6, 6).astype(of), *(np.abs(f(16)).astype(of) for _ in given)]
+    packed = choose_layouts(optimise(graph), 8)
+    assert ("conv_packed" in ops(packed)) == (of is np.float32)
+    (expected,), (found,) = (evaluate(g, values) for g in (graph, packed))
+    bound = 1e-4 if of is np.float32 else 1e-2
+    np.testing.assert_allclose(found, expected, rtol=bound, atol=bound)
+
+
 def test_a_convolution_with_two_users_keeps_its_weights():
     build = Builder()
     x = build.input("x", "f32", (1, 4, 5))

@@ -1,6 +1,7 @@
 """fold_affine: batch norms, and scales and shifts by constants, go into the weights before them.
 
-batch_norm(x)            → x · a + b                     with constants for each channel
+batch_norm(x)            → x · a + b                     with constants for each channel, or
+                           (x - mean) · gain + bias      with what the run computes
 (x · a) · b, (x + a) · b → x · (a b), x · b + (a b)      constants meet
 conv(x, w, c) · a        → conv(x, w a, c a)             conv_transpose and matmul too
 conv(x, w, c) + b        → conv(x, w, c + b)
@@ -14,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph.builder import Edit, Rule
-from tilewright.graph.graph import Constant, Graph, Node, Scaled
+from tilewright.graph.graph import Constant, Graph, Node, Scaled, Value
+from tilewright.graph.ops.elementwise import sum_type
 from tilewright.graph.passes.canonicalise import neutral, number, operand
 from tilewright.ir.expr import as_int
 
@@ -30,7 +32,7 @@ def batch_norm(edit: Edit, node: Node) -> Any:
     x = node.inputs[0]
     parts = [edit.content(v) for v in node.inputs[1:]]
     if any(p is None for p in parts):
-        return None
+        return _batch_norm_of_the_run(edit, node)
     scale, bias, mean, variance = (np.asarray(p, np.float64) for p in parts)  # type: ignore[arg-type]
     gain = scale / np.sqrt(variance + node["eps"])
     shift = bias - mean * gain
@@ -40,6 +42,25 @@ def batch_norm(edit: Edit, node: Node) -> Any:
     return edit.emit(
         "add", scaled, edit.constant(shift.reshape(shape).astype(of), "shift"), name=node.name
     )
+
+
+def _batch_norm_of_the_run(edit: Edit, node: Node) -> Any:
+    """Element-wise work, which any layout holds, on statistics as [channels, 1, …]."""
+    x, (channels,) = node.inputs[0], node.inputs[1].shape
+    wide = sum_type(x.dtype)
+
+    def cast(v: Value) -> Value:
+        return v if v.dtype.name == wide else edit.emit("cast", v, to=wide)
+
+    shape = (channels, *(1,) * (x.rank - 2))
+    scale, bias, mean, variance = (
+        edit.emit("reshape", cast(v), shape=shape) for v in node.inputs[1:]
+    )
+    eps = edit.constant(np.asarray(node["eps"], variance.dtype.numpy), "eps")
+    gain = edit.emit("div", scale, edit.emit("sqrt", edit.emit("add", variance, eps)))
+    scaled = edit.emit("mul", edit.emit("sub", cast(x), mean), gain)
+    made = edit.emit("add", scaled, bias, name=node.name)
+    return made if made.dtype is x.dtype else edit.emit("cast", made, to=x.dtype.name)
 
 
 def combine(edit: Edit, node: Node) -> Any:
