@@ -214,6 +214,33 @@ def test_inspect_shows_all_parts(command, model):
     assert "arena" not in printed
 
 
+def test_inspect_shows_the_kernels_of_loops(command, tmp_path):
+    """Those of a recurrence's rounds, too."""
+    path = recurrence(tmp_path / "recurrence.onnx", units=256)
+    status, printed, said = command("inspect", path, "--threads", 1, "--fused")
+    assert status == 0, said
+    assert "k0_dense" in printed and "sigmoid" in printed  # before the rounds, and in one
+
+
+def recurrence(path, units):
+    """A GRU of an open number of steps."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    weights = np.full((1, 3 * units, units), 0.01, np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("GRU", ["x", "w", "w"], ["y"], hidden_size=units)],
+        "recurrence",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["steps", 1, units])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    onnx.save(model, path)
+    return path
+
+
 @pytest.mark.parametrize(
     ("form", "sign"),
     {

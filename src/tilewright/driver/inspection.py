@@ -120,7 +120,8 @@ def show_model(
             _headed(console, "the graph as it was read", str(seen["import"]))
         elif part == "fused":
             _headed(console, "the groups, and why each edge is fused or cut", str(seen["fuse"]))
-            groups = [g for g in seen["fuse"].groups if not g.is_view]
+            every = (g for part in seen["fuse"].parts() for g in part.groups)
+            groups = [g for g in every if not g.is_view and not g.is_loop]
             console.print(tables.groups_table(kernels, groups))
         elif part == "memory":
             plan = seen["plan_memory"]
