@@ -341,6 +341,8 @@ class _Fusion:
                 reason = "it would be computed several times"
             elif is_reduction and len(self.members[anchor]) >= MOST_INLINED // 8:
                 reason = "the group is large enough"
+            elif not is_reduction and not node.output.dtype.is_float:
+                reason = "places are computed by themselves"
             else:
                 reason = self.too_large([*self.members[anchor], node])
             if reason:
