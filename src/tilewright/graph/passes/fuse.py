@@ -11,8 +11,8 @@ may join at once.
     injective  element-wise work, slices, transposes, gathers: any of these together
     opaque     alone
 Views (reshape) are no code and stay alone. What is needed under one condition joins nothing that is
-needed under another (`demand`), and conditions are results. Of two values that
-one condition chooses between, and nobody else reads, one is made, where the choice's result lies.
+needed under another (`demand`), and conditions are results. Of two values that one condition
+chooses between, and nobody else reads, one is made, where the choice's result lies.
 """
 
 from __future__ import annotations
@@ -273,8 +273,8 @@ class _Fusion:
             seen.add(node)
             for value in node.inputs:
                 maker = self.made_by.get(value)
-                if maker in inside:
-                    stack.append(maker)  # type: ignore[arg-type]
+                if maker is not None and maker in inside:
+                    stack.append(maker)
                 else:
                     found += value.rank == row.rank and value.shape[-1] == row.shape[-1]
         return found
@@ -342,6 +342,7 @@ class _Fusion:
             elif is_reduction and len(self.members[anchor]) >= MOST_INLINED // 8:
                 reason = "the group is large enough"
             elif not is_reduction and not node.output.dtype.is_float:
+                # chains of choices between sizes would be one expression, too deep to simplify
                 reason = "places are computed by themselves"
             else:
                 reason = self.too_large([*self.members[anchor], node])
