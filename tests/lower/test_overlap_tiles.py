@@ -34,6 +34,7 @@ FEW = ROWS.replace("98", "34").replace("25", "9")
 IN_PLACE = ROWS.replace("+ B[", "+ C[")
 OF_TILES = ROWS.replace("+ B[t * 4 + r]", "+ cast(f32, t)")
 OF_PLACES = ROWS.replace("+ B[t * 4 + r]", "+ cast(f32, r)")
+BESIDE = ROWS.replace("A[t * 4 + q, k]", "select(t * 4 + q + k < 98, A[t * 4 + q + k, k], 0.0)")
 NO_SUM = ROWS.replace("sums[q] + A", "A")
 # two shares of them; places are rows and columns of an image 14 wide, and memory is asked for ahead
 PLACE = "(share * 100 + t * 4 + {0}) // 14, (share * 100 + t * 4 + {0}) % 14"
@@ -82,9 +83,10 @@ def test_a_share_stops_where_rows_do() -> None:
     assert "for t in serial(0, min(25, " in print_func(overlapped(SHARES))
 
 
-@pytest.mark.parametrize("text", [FEW, IN_PLACE, OF_TILES, OF_PLACES, NO_SUM])
+@pytest.mark.parametrize("text", [FEW, IN_PLACE, OF_TILES, OF_PLACES, NO_SUM, BESIDE])
 def test_it_is_left_alone(text):
     """Few rows beside those that are computed twice; a result that is read; numbers that differ
-    from one tile to the other; and what may lie over its operand, for it does not reduce."""
+    from one tile to the other; what may lie over its operand, for it does not reduce; and taps
+    beside an image, of which the middle of a row must not ask."""
     func = parse_func(text)
     assert overlap_tiles(func) is func

@@ -4,7 +4,8 @@ In: stage "loops". Out: stage "loops". Rows in tiles of six leave some over; a t
 code of its own, a third of a kernel's. The one idea, as in `overlap_tails`: the last tile takes the
 last six, and computes some again that the one before it has computed, where these are few beside
 all. It stores the same numbers twice, which is legal where a kernel reduces in buffers of its own
-and nothing but the row says what is computed.
+and nothing but the row says what is computed. Tiles at whose ends taps lie beside an image stay as
+they are: their ends have code of their own in any case, and the middle asks nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Binary, Expr, Var, as_int, const, minimum
+from tilewright.ir.expr import Binary, Expr, Select, Var, as_int, const, minimum
 from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, Let, Stmt, Store
-from tilewright.ir.walk import free_vars, fresh, loads, names, reads, statements
+from tilewright.ir.walk import free_vars, fresh, loads, names, reads, statements, visit
 from tilewright.lower.copies import accumulates, is_of_element, is_request, whole_numbers
 from tilewright.lower.overlap_tails import conditions_of, without_guards
 from tilewright.lower.partition_loops import BOUNDS
@@ -148,6 +149,9 @@ def _may_repeat(body: Stmt, tiles: _Tiles, known: Facts) -> bool:
         return False
     if any(isinstance(s, Eval) and not is_request(s) for s in inside):
         return False
+    chosen = (n.cond for n in visit(body) if isinstance(n, Select))
+    if any(tiles.loop in free_vars(cond) for cond in chosen):
+        return False  # taps beside the image: `partition_loops` cuts where a tile has none
     return all(
         is_of_element(e, tiles.loop, tiles.inner, tiles.rows, known)
         for e in whole_numbers(body, own)
