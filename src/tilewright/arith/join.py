@@ -82,6 +82,9 @@ def _step(
                 both = forms.sum(d.form * d2.u, Affine({t2: 1}, 0))
                 if t2 not in both.terms:  # n * (x % m) + y  =  (n * x + y) % (n * m)
                     return (t, t2), forms.remainder(both, d.u * d2.u), k2
+            elif d2.l == 1 and d2.u and k == k2 * d2.u and _counts(forms, d, d2):
+                whole = forms.remainder(d2.form, d2.u * (d.u // d.l)) if d.u else d2.form
+                return (t, t2), whole, k2  # 48 * (x // 3) + (16 * x + y) % 48  =  16 * x + y
             continue
         if d2.l == d.u and k2 * d.l == k * d2.l:  # x % u // l + u/l * (x // u)  =  x // l
             return (t, t2), forms.digit(d.form, d.l, d2.u), k
@@ -104,4 +107,12 @@ def _leaves(forms: Forms, d: Digit, rest: Expr, d2: Digit) -> bool:
     if low.const == 0 and low.terms == {rest: 1}:
         return True
     apart = forms.remainder(forms.sum(d.form, d2.form, -1), d.l)
+    return not apart.terms and apart.const == 0
+
+
+def _counts(forms: Forms, d: Digit, rest: Digit) -> bool:
+    """Is `d` the quotient of which `rest` is the remainder, told by a base with less in it?"""
+    if rest.u is None:
+        return False
+    apart = forms.sum(forms.quotient(rest.form, rest.u), forms.digit(d.form, d.l, None), -1)
     return not apart.terms and apart.const == 0
