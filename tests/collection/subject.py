@@ -95,10 +95,17 @@ SIZES: dict[str, tuple[Sizes, Sizes]] = {
     "speechmos/Run*": ((1, 300), (1, 127)),
     "speechmos/plcmos*": ((1, 400), (1, 259)),
     "traceforge-title-model/decoder": ((1, 7, 40), (2, 12, 23)),
+    # An image and four states: at first of one pixel each, then of halves of the image's half
+    "video-matting/*": (
+        (1, 160, 224, *(1, 1, 1, 1) * 4),
+        (1, 192, 256, 1, 16, 48, 64, 1, 20, 24, 32, 1, 40, 12, 16, 1, 64, 6, 8),
+    ),
 }
+APART = ("video-matting/*",)  # files that call sizes of several inputs alike though they differ
 USUAL: tuple[Sizes, Sizes] = ((1, 40, 40), (3, 57, 57))
 RATE = 16000  # samples a second
-NUMBERS = {"sr": RATE, "dial": 320, "fh": 320, "fw": 320}  # what whole numbers of these names are
+# What numbers of these names are.
+NUMBERS = {"sr": RATE, "dial": 320, "fh": 320, "fw": 320, "downsample_ratio": 0.5}
 
 
 @dataclass(frozen=True)
@@ -137,11 +144,14 @@ def read(name: str, path: Path) -> Subject:
     graph = onnx.load(path, load_external_data=False).graph
     weights = {tensor.name for tensor in graph.initializer}
     inputs = []
+    is_apart = any(fnmatch.fnmatchcase(name, k) for k in APART)
     for entry in graph.input:
         if entry.name not in weights:
             tensor = entry.type.tensor_type
             shape = tuple(
-                d.dim_value if d.dim_value > 0 else named(d.dim_param, entry.name, axis)
+                d.dim_value
+                if d.dim_value > 0
+                else named("" if is_apart else d.dim_param, entry.name, axis)
                 for axis, d in enumerate(tensor.shape.dim)
             )
             inputs.append(
@@ -169,6 +179,8 @@ def values(
     random: np.random.Generator,
 ) -> np.ndarray:
     """Standard normal numbers for floats; for whole ones what the input's name or use says."""
+    if x.name in NUMBERS:
+        return np.full(shape, NUMBERS[x.name], x.dtype)
     if x.dtype.kind == "f":
         loud = 0.1 if longest >= RATE // 4 else 0.5  # sound is quiet
         return np.asarray(loud * random.standard_normal(shape), x.dtype)
@@ -176,8 +188,6 @@ def values(
         full = np.ones(shape, x.dtype)
         full[..., shape[-1] - shape[-1] // 4 :] = 0
         return full
-    if x.name in NUMBERS:
-        return np.full(shape, NUMBERS[x.name], x.dtype)
     if x.name.endswith(("_lens", "_lengths")):
         less = np.arange(np.prod(shape)).reshape(shape) * max(1, longest // 160)
         return (longest - less).astype(x.dtype)

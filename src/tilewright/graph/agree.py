@@ -35,6 +35,7 @@ def agree(
         if not any(s in v.shape for v in shown for s in open_sizes - {size}):
             (size,) = {a, b} - {size}  # the operator makes the other one itself
         return {v: viewed(build, v, (a, b), size) for v in shown}
+    build.compared.setdefault((a, b), build.about)
     one, other = build.size_vector(a), build.size_vector(b)
     none = build.constant(np.array([-1]), "none")
     same = build.emit("where", build.emit("equal", one, other), one, none)

@@ -120,6 +120,7 @@ class Folding(Builder):
         self.budget = Budget()
         self.found: set[Var] = set()  # symbols that a `measure` binds
         self.broadcasts: dict[Expr, set[Expr]] = {}  # sizes → the symbols that broadcast to each
+        self.compared: dict[tuple[Expr, Expr], str] = {}  # sizes that a run needs the same → where
         self.about = ""  # the node of the model that is being translated, for messages
         self.under: Value | None = None  # a bool: where it is false, what is built does not count
         self.branches = Branches(self.made_by.get)
@@ -136,6 +137,7 @@ class Folding(Builder):
     def require_equal(self, a: Expr, b: Expr, what: str) -> None:
         """No run is to start where two sizes that follow from the inputs' differ."""
         a, b = sorted((a, b), key=sizes.text)
+        self.compared.setdefault((a, b), self.about)
         size = sizes.size(minimum(sizes.size(a - b), sizes.size(b - a)))
         told = f"{what}, where {sizes.text(a)} has to be {sizes.text(b)}"
         self.required.setdefault(size, told)

@@ -72,6 +72,10 @@ class ScheduleWarning(UserWarning):
     """Kernels of a model took another schedule than their family's: they are right, and slower."""
 
 
+class SizeWarning(UserWarning):
+    """A model file calls sizes alike that differ: each input's are taken for its own."""
+
+
 class CacheWarning(UserWarning):
     """The cache's folder is not used: others than this user may write to it."""
 

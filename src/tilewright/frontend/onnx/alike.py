@@ -52,6 +52,9 @@ def alike(n: Site, values: Sequence[Value], own: int = 0) -> list[Value]:
         return list(values)
     if not open_axes or not all(left_to_the_run(n, met[d]) for d in open_axes):
         return list(values)
+    for d in open_axes:
+        first, *others = sorted(met[d], key=sizes.text)
+        n.build.compared.update({(first, other): n.build.about for other in others})
     shapes = [tuple(_along(v, d - rank - own) for d in open_axes) for v in values]
     padded = [n.build.from_sizes(np.array(s, object), I64) for s in shapes]
     goal = padded[0]
@@ -128,6 +131,7 @@ def broadcast(
         told = f"{sizes.text(s)} has to be 1 or {sizes.text(whole)}"
         told = f"the shape of the operands of {n.op} '{label}', where {told}"
         n.build.required.setdefault(fits, told)
+        n.build.compared.setdefault((s, whole), n.build.about)
     made = []
     for v in values:
         d = axis + v.rank

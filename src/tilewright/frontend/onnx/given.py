@@ -4,13 +4,14 @@ In: the model's inputs, and numbers by the names of sizes or sizes by the names 
 the model's own name of each size its number; a size without a name is called by its input and axis,
 as in `image_2`, and so is one whose name says nothing ("?", "unk__12"). And what sizes of an input
 are called instead: sizes of one name are equal, but some files give one name to others, too. They
-have names of their own where the caller says so, or gives several inputs different numbers.
+have names of their own where the caller says so, or gives several inputs different numbers, or
+where the model's operators contradict what the file says (`size_names`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.frontend.onnx.messages import GraphProto, TensorShapeProto, ValueInfoProto
 from tilewright.graph.builder import identifier
@@ -31,12 +32,7 @@ def label(entry: ValueInfoProto, axis: int, called: Called) -> str:
 def given_sizes(graph: GraphProto, shapes: Shapes) -> tuple[dict[str, int], Called]:
     """The number of each size that `shapes` speaks of, and the names that it gives. Raises
     ImportFault for what the model has not, and for what does not fit it."""
-    initialised = {t.name for t in graph.initializer}
-    inputs = {
-        e.name: e
-        for e in graph.input
-        if e.type.HasField("tensor_type") and e.name not in initialised
-    }
+    inputs = {e.name: e for e in _tensors(graph)}
     called: Called = {
         (name, axis): size
         for name, given in shapes.items()
@@ -45,13 +41,12 @@ def given_sizes(graph: GraphProto, shapes: Shapes) -> tuple[dict[str, int], Call
         if isinstance(size, str)
     }
     names: dict[str, set[str]] = {}  # as the caller may say it → what the size is called
-    for entry in inputs.values():
-        for axis, dim in enumerate(entry.type.tensor_type.shape.dim):
-            if _is_open(dim):
-                name = label(entry, axis, called)
-                own = dim.dim_param if (entry.name, axis) not in called else ""
-                for said in {name, identifier(name), own} - {""}:
-                    names.setdefault(said, set()).add(name)
+    for entry, axis in open_sizes(graph):
+        name = label(entry, axis, called)
+        declared = entry.type.tensor_type.shape.dim[axis].dim_param
+        own = declared if (entry.name, axis) not in called else ""
+        for said in {name, identifier(name), own} - {""}:
+            names.setdefault(said, set()).add(name)
     found: dict[str, int] = {}
     numbered = [name for name, given in shapes.items() if isinstance(given, int)]
     by_name = {one for name in numbered for one in names.get(name, ())}
@@ -106,15 +101,27 @@ def _bind(found: dict[str, int], name: str, number: int, what: str) -> None:
 
 def declared_shapes(graph: GraphProto) -> dict[str, tuple[int | str, ...]]:
     """The shape of each input that is a tensor; open sizes by their names."""
-    initialised = {t.name for t in graph.initializer}
     return {
         e.name: tuple(
             label(e, axis, {}) if _is_open(dim) else dim.dim_value
             for axis, dim in enumerate(e.type.tensor_type.shape.dim)
         )
-        for e in graph.input
-        if e.type.HasField("tensor_type") and e.name not in initialised
+        for e in _tensors(graph)
     }
+
+
+def _tensors(graph: GraphProto) -> list[ValueInfoProto]:
+    """The inputs that a caller gives as tensors."""
+    initialised = {t.name for t in graph.initializer}
+    return [e for e in graph.input if e.type.HasField("tensor_type") and e.name not in initialised]
+
+
+def open_sizes(graph: GraphProto) -> Iterator[tuple[ValueInfoProto, int]]:
+    """The inputs' open sizes: an input and an axis of it."""
+    for entry in _tensors(graph):
+        for axis, dim in enumerate(entry.type.tensor_type.shape.dim):
+            if _is_open(dim):
+                yield entry, axis
 
 
 def _is_open(dim: TensorShapeProto.Dimension) -> bool:

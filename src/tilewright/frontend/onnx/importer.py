@@ -7,7 +7,9 @@ scope of their own.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -63,6 +65,7 @@ from tilewright.frontend.onnx.registry import (
     translator,
 )
 from tilewright.frontend.onnx.registry import Sequence as Sequence_
+from tilewright.frontend.onnx.size_names import contradiction, shared_names, sizes_apart
 from tilewright.graph import sizes
 from tilewright.graph.bounds import Bounds, OutOfBounds, checked
 from tilewright.graph.builder import MOST_RANK, identifier
@@ -72,7 +75,7 @@ from tilewright.graph.operator import Unequal
 from tilewright.graph.settle import Names, read_settled
 from tilewright.ir.expr import as_int
 from tilewright.ir.walk import fresh
-from tilewright.support.errors import CompileError, ImportFault
+from tilewright.support.errors import CompileError, ImportFault, SizeWarning
 
 MOST_NODES = 200_000  # translated nodes, after functions and loops are expanded
 
@@ -90,7 +93,9 @@ def import_onnx(
 
     `shapes` gives numbers to open sizes by their name ({"batch": 1}), or the sizes of an input by
     its name ({"image": (1, 3, None, 320)}); what it does not say stays open. Text in the place of
-    a number is a name: sizes are equal that have one name, which some files give to others, too.
+    a number is a name: sizes are equal that have one name, which some files give to others, too;
+    where operators need sizes of several inputs to be what their common name denies, each input has
+    its own, and a SizeWarning says so.
     `structure` says of inputs that are sequences what shapes their tensors have, and of optional
     ones that are not there that they are None. A sequence x becomes the graph's inputs "x.0",
     "x.1", …; so do sequences among the outputs. One whose length the run finds becomes the outputs
@@ -99,14 +104,40 @@ def import_onnx(
     finds is its elements, with their shape in "x.shape". Raises ImportFault.
     """
     opened = read(source)
-    fixed, called = given_sizes(opened.model.graph, shapes or {})
-    elements = dict(structure or {})
+    proto = opened.model.graph
+    fixed, called = given_sizes(proto, shapes or {})
+    elements, shared = dict(structure or {}), shared_names(proto, called)
+
+    def reading(called: Called) -> tuple[Graph, str]:
+        readers: list[Importer] = []
+
+        def reader(names: Names) -> Importer:
+            readers.append(Importer(opened, fixed, called, elements, names))
+            return readers[-1]
+
+        graph, build = read_settled(reader), readers[-1].build
+        symbols = [build.symbol(name) for name in shared if name not in fixed]
+        return graph, contradiction(symbols, build.compared)
+
+    graph, fault = None, None
     try:
-        return read_settled(lambda names: Importer(opened, fixed, called, elements, names))
-    except ImportFault:
-        raise
-    except CompileError as fault:
-        raise refuse(fault.why, fault.what) from None
+        graph, doubt = reading(called)
+    except CompileError as raised:
+        fault, doubt = raised, raised.why
+    if shared and doubt:
+        with contextlib.suppress(CompileError):
+            graph, _ = reading(sizes_apart(proto, called))
+            told = "; ".join(f"'{name}' of {', '.join(of)}" for name, of in shared.items())
+            why = (
+                f"inputs have sizes of their own where the file calls them alike ({told}): {doubt}"
+            )
+            warnings.warn(why, SizeWarning, stacklevel=2)
+    if graph is not None:
+        return graph
+    assert fault is not None
+    if isinstance(fault, ImportFault):
+        raise fault
+    raise refuse(fault.why, fault.what) from None
 
 
 class Unknown(Exception):
@@ -406,13 +437,13 @@ class Importer:
         translate = translator(*key)
         assert translate is not None, f"nothing translates {key}"
         own = BROADCASTS.get(key)
-        if own is not None:
-            tensors = [v for v in site.inputs if isinstance(v, Value)]
-            if len(tensors) == len(site.inputs) > 1:
-                site.inputs = list[Value | None](alike(site, tensors, own))
         build, node = self.build, site.node
         before, build.about = build.about, f"{site.op} '{label(node)}'"
         try:
+            if own is not None:
+                tensors = [v for v in site.inputs if isinstance(v, Value)]
+                if len(tensors) == len(site.inputs) > 1:
+                    site.inputs = list[Value | None](alike(site, tensors, own))
             while True:  # each round leaves the inputs with fewer sizes
                 try:
                     return translate(site)

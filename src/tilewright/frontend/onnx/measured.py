@@ -248,9 +248,13 @@ def expand(n: Site) -> Value:
     fits = op(n, "logical_or", op(n, "logical_or", one, free), op(n, "equal", ours, padded))
     all_fit = op(n, "reduce_all", fits, axes=(0,))
     asked = measure(n, valid(n, all_fit, choose(n, free, ours, padded)), "the shape")
+    known = n.build.sizes_in(padded)
     shape = tuple(o if (as_int(o) or 0) > 1 else s for s, o in zip(asked, own, strict=True))
     for d, (size, have) in enumerate(zip(shape, own, strict=True)):
         if as_int(have) is None:  # one or as asked: the run knows
+            want = size if known is None else sizes.size(known[d])
+            if as_int(want) != 1:
+                n.build.compared.setdefault((have, want), n.build.about)
             places = op(n, "arange", length=size)
             last = op(n, "sub", counted(n, have), 1)
             x = op(n, "gather", x, op(n, "minimum", places, last), axis=d - rank + x.rank)
