@@ -170,6 +170,21 @@ def test_matmul_reads_a_transposed_operand():
     ]
 
 
+@pytest.mark.parametrize("turned", ["False", "True"])
+def test_one_column_of_a_transposed_operand_is_one_row(turned):
+    g = graph(
+        f"""
+        def g(x: f32[2, 7, 5], w: f32[{"1, 7" if turned == "True" else "7, 1"}]):
+            t: f32[2, 5, 7] = transpose(x, perm=(0, 2, 1))
+            y: f32[2, 5, 1] = matmul(t, w, transpose_b={turned})
+            return {{"y": y}}
+        """
+    )
+    after = rewritten(clean, g, 1e-5)
+    assert [op for op in ops(after) if op != "reshape"] == ["matmul"]
+    assert after.nodes[-2].output.shape[-2:] == after.nodes[-1].output.shape[:-3:-1]
+
+
 def test_views_move_behind_a_layer():
     g = graph(
         """

@@ -101,6 +101,25 @@ def test_a_transposed_left_operand_is_read_as_it_is_beside_a_small_one():
     assert laid_out(product((96, 64), (96, 64), transpose_a=True)) == ["matmul"]
 
 
+@pytest.mark.parametrize(
+    ("depth", "rows", "packed"),
+    [(64, None, False), (7, 40, False), (64, 40, False), (7, None, True)],
+)
+def test_a_product_of_one_column_reads_lines_as_vectors(depth, rows, packed):
+    """In a panel one lane of each vector would count."""
+    build, draw = Builder(), np.random.default_rng(4)
+    x = build.input("x", "f32", (build.symbol("n") if rows is None else rows, depth))
+    weights, bias = (draw.standard_normal(s).astype("f") for s in ((depth, 1), 1))
+    made = build.emit("matmul", x, build.constant(weights))
+    graph = build.finish([build.emit("add", made, build.constant(bias))])
+    assert ("dense_packed" in laid_out(graph)) == packed
+    run = compile_observed(graph, cache=False, pool=KernelPool(1), threads=2)
+    for count in (0, 1, 5, 40, 333) if rows is None else (rows,):
+        a = draw.standard_normal((count, depth)).astype("f")
+        wanted = a.astype(np.float64) @ weights + bias
+        np.testing.assert_allclose(run(a)[0], wanted, rtol=1e-4, atol=1e-4)
+
+
 def volumes() -> Graph:
     """A net over three axes: windows of taps along all, along some, of one place; a branch, a pool,
     a transposed convolution and a mean."""

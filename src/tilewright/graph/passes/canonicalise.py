@@ -369,6 +369,19 @@ def transpose_in_matmul(edit: Edit, node: Node) -> Any:
     return None
 
 
+def column_of_turned(edit: Edit, node: Node) -> Any:
+    """matmul(x, w, transpose_a=True) of one column is matmul(wᵀ, x): its one row lies along x's
+    lines, as vectors do."""
+    x, w = node.inputs
+    *batch, rows, columns = node.output.shape
+    if not node["transpose_a"] or columns != ONE or rows == ONE:
+        return None
+    if not node["transpose_b"]:
+        w = edit.emit("reshape", w, shape=(*w.shape[:-2], ONE, w.shape[-2]))
+    made = edit.emit("matmul", w, x)
+    return edit.emit("reshape", made, shape=(*batch, rows, ONE), name=node.name)
+
+
 def matmul_of_rows(edit: Edit, node: Node) -> Any:
     """matmul(reshape(x), w) that only merges x's rows is reshape(matmul(x, w)): the view moves
     on."""
@@ -492,7 +505,7 @@ RULES: dict[str, list[Rule]] = {
     "avg_pool": [pad_in_window, whole_image],
     "max_pool": [whole_image],
     "reduce_sum": [pad_after_sum],
-    "matmul": [matmul_of_rows, number_out_of_matmul, transpose_in_matmul],
+    "matmul": [matmul_of_rows, number_out_of_matmul, transpose_in_matmul, column_of_turned],
 }
 for _name in _ELEMENTWISE:
     RULES.setdefault(_name, []).extend([needless_expand, reshape_after])

@@ -53,6 +53,7 @@ FEW_ACROSS = 12  # the same for an operand whose vectors would be gathered, if i
 SMALL = 8 << 10  # bytes of it up to which it is small
 NEAR = 32 << 10  # bytes of it that stay close by as they are: a first-level cache
 TURNED = 96  # columns of weights from which turning the left operand pays for however few rows
+LINE = 8  # numbers of an open number of lines from which each is summed up by itself
 FAR = 4  # this part of the second-level cache taken by it, columns of the left one do not stay
 
 
@@ -331,6 +332,8 @@ class _Layouts(PackedValues):
         turned, size = bool(node["transpose_a"]), depth * many * 4
         rows = sizes.static(node.output.shape[len(batch) : -1])
         count = prod(rows) if rows is not None else LARGE
+        if wide == 1 and not turned and (rows is not None or depth >= LINE):
+            return False  # one lane of a panel would count: rows are vectors, as they lie
         few = count < FEW and (weights is None or many < TURNED)
         if turned and (few or size * FAR <= self.caches[1]):
             return False
