@@ -212,6 +212,14 @@ def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(y < 0, unit, np.power(x, np.maximum(y, 0)))
 
 
+def _mish(x: Expr) -> Expr:
+    """x tanh(log(1 + e^x)) by one exponential: tanh(log(1 + e)) is (e² + 2e) / (e² + 2e + 2), which
+    is 1 from e^20 on."""
+    e, two = te.exp(te.minimum(x, number(20, x))), number(2, x)
+    part = e * (e + two)
+    return x * (part / (part + two))
+
+
 for _name, _doc in {
     "exp": "e^x",
     "exp2": "2^x",
@@ -268,7 +276,7 @@ one_operand(
 )
 one_operand(
     "mish",
-    in_f32(lambda x: x * te.tanh(te_softplus(x))),
+    in_f32(_mish),
     lambda x: x * np.tanh(softplus(x)),
     "x tanh(softplus(x))",
 )
