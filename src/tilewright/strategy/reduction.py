@@ -324,19 +324,13 @@ def shared_columns(found: Sequence[Block], shared: int, target: Target) -> tuple
     reduces, and with it all axes that no block reduces; else (0, [])."""
     spatial = [[a for a in b.axes if a.kind == "spatial"] for b in found]
     rank = len(spatial[-1])
-    if (
-        len(found) == 1
-        or any(len(s) != rank for s in spatial)
-        or any(len(b.writes) > 1 for b in found)
-    ):
+    if len(found) == 1 or any(len(s) != rank for s in spatial):
         return 0, []
     common = [
         d for d in range(rank) if len({s[d].extent for s in spatial}) == 1 and keeps_to(found, d)
     ]
     trailing = [d for d in common if {*range(d, rank)} <= {*common}]
     kept = [*range(shared), *(d for d in trailing if d >= shared)]
-    if len(kept) == rank:
-        return 0, []
     width = min(vector_lanes(b, target) for b in found)
     for d in {rank - 1, shared - 1} & {*kept}:
         size = as_int(spatial[-1][d].extent)
@@ -381,9 +375,9 @@ def columns(
         driven = axes_driven(block)
         reduced = [n for n in own if driven[n].kind == "reduce"]
         *across, last = [n for n in own if n not in reduced]
-        (buffer,) = written(block)
-        if buffer not in schedule.func.buffers:
-            schedule.set_scope(buffer.name, "local")
+        for buffer in written(block):
+            if buffer not in schedule.func.buffers:
+                schedule.set_scope(buffer.name, "local")
         vectors, lane = schedule.split(last, (None, width))
         reorder(schedule, *across, *reduced, vectors, lane)
         if extent(schedule, vectors, 0):
