@@ -1,4 +1,4 @@
-"""Where the greatest number along an outer axis is, and what is done with that place: in vectors."""
+"""Where the greatest number along an outer axis is, and what is made of that place: in vectors."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ from tilewright.strategy.space import decisions
 from tilewright.strategy.winograd import LINE
 from tilewright.target.target import target
 
-CPU = target("cpu")
+# decisions depend on the machine
+CPU = target("cpu -mcpu=znver3 -caches=32768:64:1,524288:64:1,33554432:64:8")
 BLOCK = 8
 
 
