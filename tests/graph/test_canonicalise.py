@@ -42,6 +42,22 @@ RULES = {
         ["reshape"],
     ),
     "reshape to itself": ("y: f32[3] = reshape(x, shape=(3,))", "f32[3]", []),
+    "repetitions along two axes": (
+        "y: f32[4, 3, 15] = tile(x, repeats=(2, 1, 3))",
+        "f32[2, 3, 5]",
+        ["reshape", "expand", "reshape"],
+    ),
+    "repetitions of one element": (
+        "y: f32[2, 7] = tile(x, repeats=(1, 7))",
+        "f32[2, 1]",
+        ["expand"],
+    ),
+    "repetitions along an open axis": (
+        "y: f32[2 * n, 3] = tile(x, repeats=(2, 1))",
+        "f32[n, 3]",
+        ["reshape", "expand", "reshape"],
+    ),
+    "no repetitions": ("y: f32[2, 7] = tile(x, repeats=(1, 1))", "f32[2, 7]", []),
     "transposes that cancel": (
         "a: f32[3, 2] = transpose(x, perm=(1, 0)); y: f32[2, 3] = transpose(a, perm=(1, 0))",
         "f32[2, 3]",

@@ -205,7 +205,23 @@ def gather_along_one(edit: Edit, node: Node) -> Any:
 
 
 def tile(edit: Edit, node: Node) -> Any:
-    return node.inputs[0] if all(r == 1 for r in node["repeats"]) else None
+    """A known number of repetitions is an axis of its own: x is stretched along it, and rows are
+    copied whole, where the remainder of a place would be taken for each element."""
+    x, repeats = node.inputs[0], node["repeats"]
+    if any(as_int(r) is None for r in repeats):
+        return None
+    thin: list[Any] = []
+    wide: list[Any] = []
+    for size, count in zip(x.shape, repeats, strict=True):
+        if count != 1:
+            thin.append(1)
+            wide.append(count)
+        if count == 1 or size != ONE:
+            thin.append(size)
+            wide.append(size)
+    made = edit.emit("reshape", x, shape=tuple(thin))
+    made = edit.emit("expand", made, shape=tuple(wide))
+    return edit.emit("reshape", made, shape=node.output.shape, name=node.name)
 
 
 # broadcasting
