@@ -19,6 +19,7 @@ from tilewright.target.target import target
 
 POOL = KernelPool(1)
 AVX512 = target("cpu -mcpu=skylake-avx512")
+AVX2 = target("cpu -mcpu=haswell")
 SHAPES = [(40, 3), (16, 16), (3, 100, 7), (1, 33, 1, 5), (2, 50, 1, 1, 2), (5, 2, 17, 12)]
 OPS = {
     "softmax": {"axis": -1},
@@ -46,9 +47,20 @@ def test_a_lane_for_each_row(op, shape):
         func = lower(default(job.func, AVX512, 1, strict=True).func, AVX512)
         kinds = [(n.kind, as_int(n.extent)) for n in visit(func.body) if isinstance(n, For)]
         lanes = 8 if op == "argmax" else 16
-        if shape[-1] <= lanes:
+        if shape[-1] <= (15 if op == "softmax" else lanes):  # whose rows of 16 are a vector each
             assert all(size == lanes for kind, size in kinds if kind == "vectorize")
             assert sum(kind == "serial" and size != 1 for kind, size in kinds) < len(shape)
+
+
+@pytest.mark.parametrize("op", ["softmax", "reduce_mean"])
+@pytest.mark.parametrize("columns", [5, 8, 11, 15, 16, 17])
+def test_rows_of_a_vector_and_a_part_of_one_lie_side_by_side_where_no_mask_cuts_it(op, columns):
+    *_, jobs = kernel_jobs(prepare(graph(op, (40, columns)), AVX2, 3, []), AVX2, 1, Watch())
+    for job in jobs:
+        func = default(job.func, AVX2, 1, strict=True).func
+        loops = [n for n in visit(func.body) if isinstance(n, For)]
+        abreast = columns < 16 and not (op == "softmax" and columns == 8)
+        assert any(as_int(n.extent) == columns and n.kind == "unroll" for n in loops) == abreast
 
 
 @pytest.mark.parametrize("shape", [(3, 1, 9000, 7), (1, 3, 1, 9000, 1, 5)], ids=str)

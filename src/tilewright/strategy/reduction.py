@@ -289,7 +289,7 @@ def rows(
 def rows_abreast(
     schedule: Schedule, names: Sequence[str], outer: Sequence[str], target: Target
 ) -> list[str]:
-    """Take rows side by side, a lane for each, where they are too short to fill a vector
+    """Take rows side by side, a lane for each, where they are too short to fill vectors
     themselves: `outer` are the loops over rows of the last block. Gives the loops around a vector
     of rows; [] if rows are better taken one by one, and nothing was done."""
     found = [find(schedule, name) for name in names]
@@ -301,7 +301,11 @@ def rows_abreast(
     around = list(outer)
     while len(around) > 1 and extent(schedule, around[-1], 0) == 1:
         around.pop()
-    if lanes == 1 or not around or not extent(schedule, around[-1], 0) >= lanes >= longest:
+    most = lanes if target.has_masks else 2 * lanes - 1  # else what is left over goes one by one
+    whole = longest == lanes and sum(map(is_reduction, found)) > 1  # a row is loaded once, and full
+    if lanes == 1 or not around or extent(schedule, around[-1], 0) < lanes:
+        return []
+    if longest > most or whole:
         return []
     around[-1], _ = schedule.split(around[-1], (None, lanes))
     piece = around[-1]
