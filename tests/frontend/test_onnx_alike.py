@@ -4,11 +4,13 @@ what is left of an axis."""
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
+from tilewright.frontend.onnx import import_onnx
 from tilewright.support.errors import ImportFault, InputError
 
 
@@ -183,3 +185,51 @@ def test_batches_of_products_and_inputs_of_a_recurrence():
     )  # one matrix is taken three times, three numbers not
     with pytest.raises(InputError, match="RNN"):
         run(one, w, a, r)
+
+
+def gated():
+    """A gate of an image that the run resizes, and a state of its size or of one pixel."""
+    node, one = helper.make_node, helper.make_tensor("one", TensorProto.FLOAT, [2], [1, 1])
+    nodes = [
+        node("Concat", ["one", "ratio", "ratio"], ["scales"], axis=0),
+        node("Resize", ["x", "", "scales"], ["small"], mode="nearest"),
+        node("AveragePool", ["small"], ["half"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+        node("Shape", ["half"], ["shape"]),
+        node("Expand", ["state", "shape"], ["wide"]),
+        node("Concat", ["half", "wide"], ["both"], axis=1),
+        node("Concat", ["small", "mask"], ["masked"], axis=1),
+        node("Mul", ["small", "mask"], ["kept"]),
+        node("Mul", ["half", "wide"], ["gate"]),
+        node("Add", ["gate", "half"], ["sum"]),
+    ]
+    shapes = {"x": [1, 2, "h", "w"], "state": [1, "c", "p", "q"], "mask": [1, 2, "m", "k"]}
+    given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
+    given.append(helper.make_tensor_value_info("ratio", TensorProto.FLOAT, [1]))
+    names = ["both", "masked", "kept", "sum"]
+    made = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in names]
+    graph = helper.make_graph(nodes, "g", given, made, [one])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+def test_sizes_that_were_found_to_be_one_are_one():
+    whole = gated()
+    graph = import_onnx(whole)
+    asked = [node["what"] for node in graph.nodes if node.op == "measure"]
+    assert [what.rpartition(" of ")[2] for what in asked] == [
+        "Resize 'small'",
+        *["Concat 'masked'"] * 2,
+    ]
+    run = compile_observed(whole, cache=False, pool=KernelPool(1))
+    session = onnxruntime.InferenceSession(whole.SerializeToString())
+    draw = np.random.default_rng(5)
+    for state in ((1, 1, 1, 1), (1, 2, 3, 4)):
+        shapes = {"x": (1, 2, 12, 16), "state": state, "mask": (1, 2, 6, 8)}
+        feed = {k: draw.uniform(-1, 1, s).astype(np.float32) for k, s in shapes.items()}
+        feed["ratio"] = np.array([0.5], np.float32)
+        for found, wanted in zip(run(*feed.values()), session.run(None, feed), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    wrong = {"state": (1, 2, 3, 5), "mask": (1, 2, 6, 7)}
+    told = {"state": "the shape of Expand 'wide'", "mask": "the operands share of Concat 'masked'"}
+    for name, shape in wrong.items():
+        with pytest.raises(InputError, match=told[name]):
+            run(*{**feed, name: np.zeros(shape, np.float32)}.values())

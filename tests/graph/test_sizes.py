@@ -102,3 +102,18 @@ def test_what_is_cut_again_and_again_is_held_above_zero_once():
     assert size == sizes.size(maximum(sizes.size(n - 10), sizes.size(0)))
     longer = sizes.size(maximum(sizes.size(maximum(sizes.size(n - 3), sizes.size(0)) + 1), 2))
     assert [sizes.at(longer, {n: k}) for k in range(7)] == [2, 2, 2, 2, 2, 3, 4]
+
+
+def test_quotients_of_multiples() -> None:
+    """k · (e // (k m)) beside e // m: an image's half, doubled, covers it."""
+    draw = random.Random(9)
+    for _ in range(300):
+        k, m, e = draw.randint(1, 4), draw.randint(1, 5), drawn(draw, 2)
+        coarse = (e + draw.randint(0, 20)) // (k * m) * (k * draw.choice([-1, 1]))
+        size = sizes.size(coarse + e // m * draw.randint(-2, 2) + draw.randint(-2, 2))
+        low = sizes.lowest(size)
+        values = [sizes.at(size, {N: n, M: m}) for n in range(40) for m in (0, 1, 9)]
+        assert low is None or low <= min(values), sizes.text(size)
+    half, whole = sizes.size((N + 15) // 16 * 2), sizes.size((N + 7) // 8)
+    assert sizes.is_never_more(whole, half) and sizes.is_never_more(half, sizes.size(whole + 1))
+    assert not sizes.is_never_more(half, whole)

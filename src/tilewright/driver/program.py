@@ -344,7 +344,7 @@ def _steps(place: _Places, program: _Program, around: Mapping[Var, int]) -> list
         most.setdefault(s, graph.ranges.get(s.name, (0, abi.MOST_SYMBOL))[1])
     most |= dict.fromkeys(graph.measured, MOST_MEASURED)
     unbound = set(place.measured)  # sizes that no step has measured yet
-    done: set[Step] = set()  # checks of what several values follow from
+    done: set[tuple[Value, Step]] = set()  # checks of what several values follow from
     known = Facts({s: graph.ranges.get(s.name, (0, None)) for s in most})
     by_data = place.measured if place.around is None else {*most}
     huge = _may_be_huge(graph, most, by_data)
@@ -395,8 +395,9 @@ def _steps(place: _Places, program: _Program, around: Mapping[Var, int]) -> list
                     tells.append(node["what"])
                     bound(binds(node))
                 elif node.op == "check_bounds":
-                    checks = [s for s in _checks(node, place) if s not in done]
-                    done.update(checks)
+                    numbers = node.inputs[1]  # others may lie there at another time
+                    checks = [s for s in _checks(node, place) if (numbers, s) not in done]
+                    done.update((numbers, check) for check in checks)
                     steps += [((), check) for check in checks]
             continue
         launches = list(_launches(*program.of_func[group.name], group, program.code, place))

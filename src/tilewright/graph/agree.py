@@ -32,6 +32,7 @@ def agree(
     if build.from_inputs((a, b)):
         build.require_equal(a, b, what)
         size = simpler(a, b)
+        build.unify(a, b, size)
         if not any(s in v.shape for v in shown for s in open_sizes - {size}):
             (size,) = {a, b} - {size}  # the operator makes the other one itself
         return {v: viewed(build, v, (a, b), size) for v in shown}
@@ -47,6 +48,7 @@ def agree(
     build.emit("measure", same, symbols=(name,), what=what)
     (size,) = build.name_measured(same, [Var(name)])
     if number is None:
+        build.unify(a, b, size)
         return {v: viewed(build, v, (a, b), size) for v in shown}
     last = build.size_vector(size - 1)
     places = build.emit("minimum", build.emit("arange", length=number), last)

@@ -23,6 +23,7 @@ from tilewright.graph.operator import OPERATORS, Mismatch, Unequal
 from tilewright.graph.settle import Names, meet, renamed
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import Expr, Var, as_int, minimum
+from tilewright.ir.walk import substitute
 from tilewright.support.errors import CompileError
 
 SMALL = 1 << 20  # bytes that a folded constant may always take
@@ -120,6 +121,8 @@ class Folding(Builder):
         self.budget = Budget()
         self.found: set[Var] = set()  # symbols that a `measure` binds
         self.broadcasts: dict[Expr, set[Expr]] = {}  # sizes → the symbols that broadcast to each
+        self.viewed: dict[Value, Value] = {}  # values under what stands for their sizes now
+        self.same: dict[Expr, Expr] = {}  # sizes → what a check of the run bound them to since
         self.compared: dict[tuple[Expr, Expr], str] = {}  # sizes that a run needs the same → where
         self.about = ""  # the node of the model that is being translated, for messages
         self.under: Value | None = None  # a bool: where it is false, what is built does not count
@@ -186,6 +189,33 @@ class Folding(Builder):
         else:
             return None
         return self.emit("view_as", x, shape=shape, name=name)
+
+    def unify(self, a: Expr, b: Expr, bound: Expr) -> None:
+        """From here on `bound` stands for two sizes that a check of the run found to be the same:
+        what has it needs that check."""
+        if self.under is None and self.is_whole:
+            self.same.update({s: bound for s in (a, b) if as_int(s) is None and s != bound})
+
+    def unified(self, size: Expr) -> Expr:
+        """What stands for a size now."""
+        while self.same and as_int(size) is None:
+            now = self.same.get(size)
+            if now is None:
+                named = {s: self.same[s] for s in sizes.symbols([size]) if s in self.same}
+                now = sizes.size(substitute(size, named))
+            if now == size:
+                break
+            size = now
+        return size
+
+    def unified_value(self, v: Value) -> Value:
+        """v under the sizes that stand for its own now."""
+        shape = tuple([self.unified(s) for s in v.shape]) if self.same else v.shape
+        if shape == v.shape or v in self.constants:
+            return v
+        if v not in self.viewed or self.viewed[v].shape != shape:
+            self.viewed[v] = self.emit("view_as", v, shape=shape)
+        return self.viewed[v]
 
     def symbol(self, name: str) -> Any:
         """As Builder.symbol; what stands for it."""
@@ -304,13 +334,20 @@ class Folding(Builder):
         """The elements of a small integer tensor as ints and size expressions, if they are
         known."""
         if value in self.known:
-            return self.known[value]
+            return self._unified(self.known[value])
         constant = self.constants.get(value)
         if constant is None:
             return self._named(value) if self.measured else None
         if constant.array.size > MOST_SIZES or constant.array.dtype.kind not in "iu":
             return None
         return constant.array.astype(object)
+
+    def _unified(self, held: np.ndarray) -> np.ndarray:
+        if not self.same:
+            return held
+        made = np.empty(held.size, object)
+        made[:] = [self.unified(s) if isinstance(s, Expr) else s for s in held.flat]
+        return made.reshape(held.shape)
 
     def _named(self, value: Value) -> np.ndarray | None:
         """The elements of `value` by the names that `measure` gave them, if all have one."""

@@ -265,7 +265,22 @@ def _span(terms: Terms) -> tuple[float, float]:
             most = _span(_terms(atom.a))[1]
             plain = _span_of_terms(terms)
             return max(low, plain[0]), min(high - count * max(most, 0.0), plain[1])
+    for key, count in terms.items():  # k · (e // (k m)) is from e // m - (k - 1) to e // m
+        k = abs(count)
+        if k > 1 and len(key) == 1 and (divisor := _divisor(key[0])) and divisor % k == 0:
+            finer = _divide(BinaryOp.floordiv, _terms(key[0].a), {(): divisor // k})
+            rest = {other: c for other, c in terms.items() if other != key}
+            low, high = _span(_sum(rest, finer, count // k))
+            plain = _span_of_terms(terms)
+            less, more = (k - 1, 0) if count > 0 else (0, k - 1)
+            return max(low - less, plain[0]), min(high + more, plain[1])
     return _span_of_terms(terms)
+
+
+def _divisor(e: Expr) -> int:
+    """The number by which a quotient divides, rounding down; 0 of anything else."""
+    is_quotient = isinstance(e, Binary) and e.op is BinaryOp.floordiv
+    return max(as_int(e.b) or 0, 0) if is_quotient else 0
 
 
 def _is_below_zero(e: Expr) -> bool:

@@ -9,7 +9,7 @@ a matrix product): the run compares them. What can be told when compiling is lef
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -21,6 +21,7 @@ from tilewright.frontend.onnx.registry import Site
 from tilewright.graph import sizes
 from tilewright.graph.agree import agree, simpler
 from tilewright.graph.graph import Value
+from tilewright.graph.operator import broadcast_shape
 from tilewright.graph.settle import meet
 from tilewright.ir.expr import Expr, Var, as_int, maximum, minimum
 
@@ -55,6 +56,12 @@ def alike(n: Site, values: Sequence[Value], own: int = 0) -> list[Value]:
     for d in open_axes:
         first, *others = sorted(met[d], key=sizes.text)
         n.build.compared.update({(first, other): n.build.about for other in others})
+    told = {d: whole for d in open_axes if (whole := told_by(met[d])) is not None}
+    goals = {d - rank - own: whole for d, whole in told.items()}
+    values = [stretched(n, v, goals, "the shape of the operands") for v in values]
+    open_axes = [d for d in open_axes if d not in told]
+    if not open_axes:
+        return list(values)
     shapes = [tuple(_along(v, d - rank - own) for d in open_axes) for v in values]
     padded = [n.build.from_sizes(np.array(s, object), I64) for s in shapes]
     goal = padded[0]
@@ -158,6 +165,54 @@ def one_size(n: Site, values: Sequence[Value], axis: int, met: set[Expr]) -> lis
             v = op(n, "view_as", v, shape=(*v.shape[:d], whole, *v.shape[d + 1 :]))
         made.append(v)
     return made
+
+
+def told_by(met: set[Expr]) -> Expr | None:
+    """The size that sizes which meet broadcast to, as far as they say so themselves: a number, or
+    the only one that is made of others. That such a one is 1 and others are not happens to the
+    smallest of images only, and would cost all the others their kernels."""
+    numbers = {s for s in met if as_int(s) is not None}
+    made = numbers or {s for s in met if s.__class__ is not Var}
+    return next(iter(made)) if len(made) == 1 else None
+
+
+def stretched(n: Site, v: Value, goals: Mapping[int, Expr], what: str) -> Value:
+    """v with the sizes of `goals`, by axes counted from the last: those that it has there are 1 or
+    these, or the run ends."""
+    there = {d + v.rank: s for d, s in goals.items() if d + v.rank >= 0}
+    asked = {d: s for d, s in there.items() if v.shape[d] != s and as_int(v.shape[d]) != 1}
+    if not asked:
+        return v
+    have = n.build.from_sizes(np.array([v.shape[d] for d in asked], object), I64)
+    want = n.build.from_sizes(np.array([*asked.values()], object), I64)
+    fits = choose(n, op(n, "equal", have, 1), want, have)
+    v = n.importer.checked(fits, [(s, s) for s in asked.values()], f"{what} of {n.build.about}", v)
+    return op(n, "stretch", v, shape=tuple(asked.get(d, s) for d, s in enumerate(v.shape)))
+
+
+def expanded(n: Site, x: Value, goal: Sequence[Expr]) -> Value | None:
+    """x broadcast to sizes, where these and its own tell what that is; None if data decides."""
+    rank = max(x.rank, len(goal))
+    goal = (*[sizes.size(1)] * (rank - len(goal)), *goal)
+    of_data: dict[int, Expr] = {}
+    for d in range(-x.rank, 0):
+        met = {s for s in (x.shape[d], goal[d]) if as_int(s) != 1}
+        if len(met) < 2:
+            continue
+        n.build.compared.setdefault((x.shape[d], goal[d]), n.build.about)
+        whole, is_known = told_by(met), n.build.from_inputs(met)
+        if whole is None and is_known and all(s.__class__ is Var for s in met):
+            whole = either(n, met)
+        if whole is None or n.importer.in_kernel:
+            return None
+        if is_known:
+            (x,) = broadcast(n, [x], d, met, whole)
+        else:
+            of_data[d] = whole
+        goal = (*goal[: d + rank], whole, *goal[d + rank + 1 :])
+    x = stretched(n, x, of_data, "the shape")
+    shape = broadcast_shape(x.shape, goal)
+    return x if shape == x.shape else n.emit("expand", x, shape=shape)
 
 
 def whole_of(different: set[Expr]) -> Expr | None:

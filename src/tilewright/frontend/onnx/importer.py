@@ -440,6 +440,9 @@ class Importer:
         build, node = self.build, site.node
         before, build.about = build.about, f"{site.op} '{label(node)}'"
         try:
+            if build.same and not self.in_kernel:
+                one = build.unified_value
+                site.inputs = [one(v) if isinstance(v, Value) else v for v in site.inputs]
             if own is not None:
                 tensors = [v for v in site.inputs if isinstance(v, Value)]
                 if len(tensors) == len(site.inputs) > 1:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx import measured
-from tilewright.frontend.onnx.alike import agreed
+from tilewright.frontend.onnx.alike import agreed, expanded
 from tilewright.frontend.onnx.choice import either, held
 from tilewright.frontend.onnx.coded import CODED, constant_of, constant_text
 from tilewright.frontend.onnx.registry import Refusal, Site, translates
@@ -221,7 +221,8 @@ def expand(n: Site) -> Any:
     except Unequal as fault:
         if all(as_int(s) is not None for s in fault.sizes):
             raise Refusal(str(fault)) from None
-        return measured.expand(n)
+        made = expanded(n, x, sizes.shape(n.sizes(1)))
+        return measured.expand(n) if made is None else made
     except Mismatch as fault:
         raise Refusal(str(fault)) from None
     return x if goal == x.shape else n.emit("expand", x, shape=goal)
