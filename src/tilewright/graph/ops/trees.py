@@ -60,9 +60,11 @@ def tree_leaves(x: T[n, f], nodes: i32[m, three], splits: T[m], roots: i32[t], d
     for c in parallel(0, (n + ROWS - 1) // ROWS):
         lacks = alloc(bool[ROWS], "local")
         for s in serial(0, min(ROWS, n - c * ROWS)):
-            lacks[s] = False
+            lack = alloc(bool[1], "local")
+            lack[0] = False
             for e in serial(0, ASKED):
-                lacks[s] = lacks[s] or x[c * ROWS + s, e] != x[c * ROWS + s, e]
+                lack[0] = lack[0] or x[c * ROWS + s, e] != x[c * ROWS + s, e]
+            lacks[s] = lack[0]
         for b in serial(0, g):
             for r in serial(0, min(ROWS, n - c * ROWS)):
                 at = alloc(i64[GROUP], "local")
