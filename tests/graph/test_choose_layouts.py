@@ -120,6 +120,22 @@ def test_a_product_of_one_column_reads_lines_as_vectors(depth, rows, packed):
         np.testing.assert_allclose(run(a)[0], wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("columns", [40, 128, 144, 512])
+def test_rows_of_any_number_give_the_same_numbers(columns, threads):
+    """Whatever tiles they are in, with whichever panels."""
+    build, draw = Builder(), np.random.default_rng(6)
+    x = build.input("x", "f32", (build.symbol("n"), 48))
+    weights = draw.standard_normal((48, columns)).astype("f")
+    made = build.emit("matmul", x, build.constant(weights))
+    run = compile_observed(build.finish([made]), cache=False, pool=KernelPool(1), threads=threads)
+    rows = draw.standard_normal((33, 48)).astype("f")
+    whole = run(rows)[0]
+    np.testing.assert_allclose(whole, rows.astype(np.float64) @ weights, rtol=1e-4, atol=1e-4)
+    for count in range(33):
+        np.testing.assert_array_equal(run(rows[:count])[0], whole[:count])
+
+
 def volumes() -> Graph:
     """A net over three axes: windows of taps along all, along some, of one place; a branch, a pool,
     a transposed convolution and a mean."""

@@ -13,7 +13,7 @@ from tilewright.ir.stmt import For, Func, If
 from tilewright.ir.text import print_expr, print_func
 from tilewright.ir.verify import verify
 from tilewright.ir.walk import rewrite, substitute, visit
-from tilewright.lower.covers import covers, overlaps
+from tilewright.lower.covers import covers, overlaps, panels_beside
 from tilewright.lower.lower_blocks import lower_blocks
 from tilewright.lower.narrow_tails import narrow_tails
 from tilewright.lower.partition_loops import partition_loops
@@ -285,6 +285,17 @@ def test_a_tile_that_is_left_over_alone() -> None:
     one of four; where panels stand abreast, narrower tiles wait no longer."""
     assert [covers(6, 2, alone=True)[r][0] for r in range(1, 6)] == [(4,)] * 4 + [(5,)]
     assert [covers(6, 2)[r][0] for r in range(1, 6)] == [(1,), (2,), (4,), (4,), (4, 1)]
+
+
+@pytest.mark.parametrize(("wide", "sums"), [(14, 2), (7, 4), (9, 3), (28, 1)])
+def test_no_round_is_taken_twice_where_panels_stand_abreast(wide: int, sums: int) -> None:
+    """Registers for a large tile hold the sums of several panels' small ones, too."""
+    found = covers(wide, sums)
+    assert all(again == 0 for _, again in found.values())
+    assert found[3][0] == (3,) and found[5][0] == (3, 2)
+    for rounds in {w for tiles, _ in found.values() for w in tiles}:
+        together = rounds * sums * max(1, panels_beside(rounds, sums, wide))
+        assert 8 <= together <= wide * sums
 
 
 def test_the_only_tile_of_a_run() -> None:

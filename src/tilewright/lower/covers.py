@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import combinations
 
 BUSY = 8  # sums that keep a machine busy, none waiting for the one before it
+ROOMY = 3 * BUSY  # sums of a whole tile from which registers hold those of panels abreast, too
 MOST_AGAIN = 3  # rounds that a tile takes a second time: each has addresses of its own
 
 
@@ -20,7 +21,8 @@ def covers(
     least time, of decreasing width, each of them at most once, and how many rounds more they have.
     A tile of fewer sums than wait for each other takes as long as one of so many, and is no use
     `alone`, without panels that stand abreast. Tiles of `regrouped` rounds have sums enough, too;
-    with those of fewer they serve for what is wider."""
+    with those of fewer they serve for what is wider. Where panels stand abreast and there is room
+    for that, no tile waits, and one round takes as long as two, of which it reads the vectors."""
     busy = -(-BUSY // sums)
     least = next(n for n in (4, 2, 1) if n == 1 or (n <= busy and n < wide))
     widths = {1, *(1 << k for k in range(wide.bit_length()) if least <= 1 << k <= wide)}
@@ -32,6 +34,8 @@ def covers(
         widths = {4, wide - 1}
     elif least == 4:
         widths.add(max(widths) * 3 // 4 if max(widths) > least else 2)
+    if not alone and wide * sums >= ROOMY:
+        busy, widths = 2, {3, *(1 << k for k in range(wide.bit_length()) if 1 << k < wide)}
     tiles: dict[int, tuple[int, ...]] = {}  # of so many rounds together
     for n in range(len(widths), 0, -1):
         for chosen in combinations(sorted(widths, reverse=True), n):
@@ -43,6 +47,12 @@ def covers(
         best = min(fit, key=lambda n: (sum(max(w, busy) for w in tiles[n]), len(tiles[n]), n))
         found[r] = tiles[best], best - r
     return found
+
+
+def panels_beside(rounds: int, sums: int, wide: int) -> int:
+    """Of how many panels such a tile's sums keep a machine busy, if there is room for them."""
+    several = BUSY // (rounds * sums)
+    return several if wide * sums < ROOMY else -(-BUSY // (rounds * sums))
 
 
 def overlaps(wide: int, sums: int, alone: bool = False) -> tuple[int, int, int]:

@@ -54,7 +54,7 @@ from tilewright.lower.copies import (
     own_memory,
     whole_numbers,
 )
-from tilewright.lower.covers import BUSY, covers, overlaps
+from tilewright.lower.covers import BUSY, covers, overlaps, panels_beside
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.panels_abreast import (
     REGROUPED,
@@ -254,7 +254,7 @@ class _Narrow:
             step = Window(tile, own, at, wide, back=back)
             step = step.stmt(body if wide * sums >= BUSY else quiet)
             if panel is not None:
-                several = BUSY // (wide * sums)
+                several = panels_beside(wide, sums, tile.wide)
                 if regrouped and wide == REGROUPED:
                     step = panels_regrouped(step, *groups) or step
                 else:
