@@ -296,6 +296,8 @@ def test_no_round_is_taken_twice_where_panels_stand_abreast(wide: int, sums: int
     for rounds in {w for tiles, _ in found.values() for w in tiles}:
         together = rounds * sums * max(1, panels_beside(rounds, sums, wide))
         assert 8 <= together <= wide * sums
+    if sums > 2:  # as many as three rounds keep a machine busy with
+        assert covers(wide, sums, alone=True)[3][0] == (3,)
 
 
 def test_the_only_tile_of_a_run() -> None:

@@ -22,7 +22,8 @@ def covers(
     A tile of fewer sums than wait for each other takes as long as one of so many, and is no use
     `alone`, without panels that stand abreast. Tiles of `regrouped` rounds have sums enough, too;
     with those of fewer they serve for what is wider. Where panels stand abreast and there is room
-    for that, no tile waits, and one round takes as long as two, of which it reads the vectors."""
+    for that, no tile waits, and one round takes as long as two, of which it reads the vectors; nor
+    does one of three rounds `alone` where that is sums enough."""
     busy = -(-BUSY // sums)
     least = next(n for n in (4, 2, 1) if n == 1 or (n <= busy and n < wide))
     widths = {1, *(1 << k for k in range(wide.bit_length()) if least <= 1 << k <= wide)}
@@ -34,8 +35,9 @@ def covers(
         widths = {4, wide - 1}
     elif least == 4:
         widths.add(max(widths) * 3 // 4 if max(widths) > least else 2)
-    if not alone and wide * sums >= ROOMY:
-        busy, widths = 2, {3, *(1 << k for k in range(wide.bit_length()) if 1 << k < wide)}
+    if wide * sums >= ROOMY and (not alone or 3 * sums >= BUSY):
+        widths = {3, *(1 << k for k in range(wide.bit_length()) if 1 << k < wide)}
+        busy = busy if alone else 2
     tiles: dict[int, tuple[int, ...]] = {}  # of so many rounds together
     for n in range(len(widths), 0, -1):
         for chosen in combinations(sorted(widths, reverse=True), n):
