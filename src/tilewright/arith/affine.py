@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
+from typing import Any
 
 from tilewright.arith import division
 from tilewright.arith.interval import (
@@ -63,7 +64,10 @@ class Forms:
         self._bounds: dict[Expr, Interval] = {}
         self._ends: dict[Expr, tuple[Affine | None, Affine | None]] = {}
         self._whole: dict[int, tuple[Expr, Affine]] = {}  # of each expression that was asked for
-        self._memo: dict[int, tuple[Expr, Affine]] = {}  # of what is no sum, inside them
+        self._memo: dict[Expr, Affine] = {}  # of what is no sum, inside them
+        self._joined: dict[tuple[Any, int], Affine] = {}  # sums of terms with their digits joined
+        self._asked: dict[tuple[Any, int, int], bool] = {}  # what was proved, or was not
+        self._failed: dict[tuple[Any, int, int, int], int] = {}  # by how many steps it was tried
         self._effort = self._nesting = 0
         self.names = Names() if parent is None else parent.names
         if parent is not None:
@@ -100,7 +104,11 @@ class Forms:
         if 0 in terms.values():
             terms = {t: c for t, c in terms.items() if c}
         if (self.names.digits or self.names.whole) and (len(terms) > 1 or self.given):
-            return join(self, terms, const)
+            asked = tuple(terms.items()), const
+            found = self._joined.get(asked)
+            if found is None:
+                found = self._joined[asked] = join(self, terms, const)
+            return found
         return Affine(terms, const)
 
     def sum(self, a: Affine, b: Affine, k: int = 1) -> Affine:
@@ -129,10 +137,9 @@ class Forms:
             elif op is _ADD or op is _SUB:
                 const = self._collect(e.a, k, terms)
                 return const + self._collect(e.b, k if op is _ADD else -k, terms)
-        found = self._memo.get(id(e))
-        if found is None:
-            found = self._memo[id(e)] = (e, self._other(e))
-        form = found[1]
+        form = self._memo.get(e)
+        if form is None:
+            form = self._memo[e] = self._other(e)
         for t, c in form.terms.items():
             terms[t] = terms.get(t, 0) + k * c
         return k * form.const
@@ -431,11 +438,14 @@ class Forms:
             return True
         if hi < 0 or not form.terms or self._nesting == _MOST_NESTING:
             return False
-        outer, self._effort = self._effort, _EFFORT
-        self._nesting += 1  # to put a form together may ask for proofs again
-        proved = self._relax(form, 4)
-        self._nesting -= 1
-        self._effort = outer
+        asked = tuple(form.terms.items()), form.const, self._nesting
+        proved = self._asked.get(asked)
+        if proved is None:
+            outer, self._effort = self._effort, _EFFORT
+            self._nesting += 1  # to put a form together may ask for proofs again
+            proved = self._asked[asked] = self._relax(form, 4)
+            self._nesting -= 1
+            self._effort = outer
         return proved
 
     def _proved(self, form: Affine, depth: int) -> bool:
@@ -443,7 +453,17 @@ class Forms:
         if lo >= 0:
             return True
         self._effort -= 1
-        return hi >= 0 and depth > 0 and self._effort > 0 and self._relax(form, depth)
+        if hi < 0 or depth <= 0 or self._effort <= 0:
+            return False
+        asked = tuple(form.terms.items()), form.const, depth, self._nesting
+        left, spent = self._effort, self._failed.get(asked)
+        if spent is not None and spent < left:  # it would fail as it did before
+            self._effort -= spent
+            return False
+        proved = self._relax(form, depth)
+        if not proved and self._effort > 0:
+            self._failed[asked] = left - self._effort
+        return proved
 
     def _relax(self, form: Affine, depth: int) -> bool:
         """Replace one term by something below it (times its coefficient) and try again."""

@@ -223,6 +223,7 @@ class Facts(Forms):
         """form ≥ 0 holds: remember it, and what it says of each of its terms."""
         if len(form.terms) > 1:
             self.conditions = (*self.conditions, form)
+            self._unask()
         most = self.bounds(form)[1]
         if most == inf and len(form.terms) > 1:
             return
@@ -248,9 +249,16 @@ class Facts(Forms):
     def _forget(self) -> None:
         self._bounds.clear()
         self._ends.clear()
-        self._memo.clear()
         self._whole.clear()
+        self._joined.clear()
+        self._unask()
         self._chains.clear()
+
+    def _unask(self) -> None:
+        """What was not proved may be now."""
+        self._asked.clear()
+        self._failed.clear()
+        self._memo.clear()
 
     # ---- conditions
 

@@ -531,6 +531,8 @@ def _reads(e: Select) -> bool:
 def decided(e: Any, known: Facts) -> Any:
     """An expression, or the expressions of a statement, without the choices that are made
     already."""
+    if isinstance(e, Binary) and e.is_plain:
+        return e
     if isinstance(e, For):
         known = known.bind(e.var, *loop_range(e))
     if isinstance(e, Select):
