@@ -20,6 +20,8 @@ def main(
     opt_level: int = 3,
 ) -> None:
     chosen = [s for s in subjects() if s.name.startswith(only)]
+    if not chosen:
+        raise typer.BadParameter(f"no subject's name starts with '{only}'")
     each, total = max(1, count // len(chosen)), Counter[str]()
     for subject in chosen:
         failures = run_draws(subject, compiled(subject, opt_level), seed, 0, each)
