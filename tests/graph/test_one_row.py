@@ -37,8 +37,9 @@ def test_what_follows_element_by_element_is_on_both_sides():
     [
         SCORES.replace("[2, t, ", "[2, 5, "),
         SCORES.replace("[2, n, ", "[2, 9, ").replace(", n]", ", 9]"),
+        SCORES.replace("[2, t, ", "[2, n, "),
     ],
-    ids=["known rows", "known width"],
+    ids=["known rows", "known width", "as many columns as rows"],
 )
 def test_other_products_stay(text):
     before = graph(text)

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from tests.strategy.random_shapes import in_float64
+from tilewright.arith.simplify import simplify
 from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
 from tilewright.driver.kernels import KernelPool, compile_kernel
 from tilewright.driver.observe import Watch
 from tilewright.graph import Builder, Graph
 from tilewright.graph.graph import Value
-from tilewright.ir.expr import Var, as_int
+from tilewright.ir.expr import Var, as_int, const
 from tilewright.ir.stmt import Alloc, For, Func
-from tilewright.ir.walk import statements
+from tilewright.ir.walk import statements, substitute
 from tilewright.lower.pipeline import lower
 from tilewright.strategy.select import default, family
 from tilewright.target.target import target
@@ -111,6 +112,85 @@ def test_open_batch_and_number_of_queries() -> None:
     graph = attention(("n", 2), "t", 40, 16, 24)
     for n, t in ((1, 1), (3, 50), (2, 1030)):
         check(graph, *drawn(graph, n=n, t=t), threads=2)
+
+
+LENGTHS = (1, 2, 7, 16, 33, 197, 600)
+
+
+@pytest.mark.parametrize("case", ("heads", "batch", "many heads", "biases", "some queries"))
+@pytest.mark.parametrize("threads", (1, 2))
+def test_open_number_of_keys(case: str, threads: int) -> None:
+    graph = {
+        "heads": attention(("n", 4), "t", "t", 8, 8),
+        "batch": attention(("n",), "t", "t", 40, 24),
+        "many heads": attention((67,), "t", "t", 8, 16),
+        "biases": biased("n", 3, "t", 16),
+        "some queries": attention((2,), 100, "t", 16, 8),
+    }[case]
+    default(kernel(graph, threads=threads), target("cpu"), threads, strict=True)
+    run = compile_observed(graph, threads=threads, cache=False, pool=POOL)
+    for t in LENGTHS:
+        arrays = drawn(graph, n=1 + t % 3, t=t)
+        (found,) = run(*arrays)
+        expected = in_float64(graph, arrays)
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found.astype(np.float64), expected, 2e-5, 2e-5)
+
+
+def biased(batch: str, heads: int, rows: str, depth: int) -> Graph:
+    """Scores with a bias of each head and pair of rows, and a mask of each row of a batch."""
+    build = Builder("biased")
+    n, t = size(batch), size(rows)
+    q, k, v = (build.input(name, "f32", (n, heads, t, depth)) for name in "qkv")
+    x: Value = build.emit("matmul", q, k, transpose_b=True)
+    x = build.emit("add", x, build.input("bias", "f32", (heads, t, t)))
+    x = build.emit("add", x, build.input("mask", "f32", (n, 1, 1, t)))
+    weights = build.emit("softmax", x, axis=-1)
+    return build.finish({"y": build.emit("matmul", weights, v)})
+
+
+@pytest.mark.parametrize("lead", (("n", 3), ("n",), (12,)))
+def test_an_open_number_of_keys_gives_the_same_bits_for_any_threads(lead: tuple[Any, ...]) -> None:
+    graph = attention(lead, "t", "t", 24, 40)
+    runs = [compile_observed(graph, threads=n, cache=False, pool=POOL) for n in (1, 2, 3)]
+    for t in LENGTHS:
+        arrays = drawn(graph, n=2, t=t)
+        one, *others = (run(*arrays)[0] for run in runs)
+        for other in others:
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("threads", (1, 2))
+@pytest.mark.parametrize("lead", ((12,), ("n", 4), (64, 12)))
+def test_scores_of_an_open_number_of_keys_are_nowhere_in_memory(
+    lead: tuple[Any, ...], threads: int
+) -> None:
+    machine = target("cpu -mcpu=x86-64-v4")
+    func = kernel(attention(lead, "t", "t", 64, 64), str(machine), threads)
+    lowered = lower(default(func, machine, threads, strict=True).func, machine)
+    known = {p: const(4 if p.name == "n" else 2048) for p in func.params if isinstance(p, Var)}
+    elements = [
+        as_int(simplify(substitute(s.buffer.shape[0], known)))
+        for s in statements(lowered.body)
+        if isinstance(s, Alloc)
+    ]
+    assert None not in elements
+    heads = 4 * 4 if "n" in lead else int(np.prod(lead))
+    assert sum(n or 0 for n in elements) <= heads * 2048 * 2048 // 16
+
+
+def test_rows_of_an_open_number_of_scores_lie_an_odd_number_of_cache_lines_apart() -> None:
+    func = default(kernel(attention((2,), "t", "t", 8, 8)), target("cpu"), 1, strict=True).func
+    apart = [
+        s.buffer.strides[-2]
+        for s in statements(func.body)
+        if isinstance(s, Alloc) and s.buffer.strides is not None
+    ]
+    assert len(apart) == 2  # the scores and the weights
+    for stride in apart:
+        for t in (1, 33, 1000, 5120):
+            elements = as_int(simplify(substitute(stride, {Var("t"): const(t)})))
+            assert elements is not None and t <= elements < t + 32 and elements % 32 == 16
 
 
 @pytest.mark.parametrize("threads", (1, 2))

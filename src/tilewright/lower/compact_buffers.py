@@ -52,6 +52,7 @@ from tilewright.ir.walk import (
     statements,
     substitute,
 )
+from tilewright.lower.hoist_buffers import can_hoist
 from tilewright.lower.lower_blocks import lower_blocks, parts_of
 from tilewright.support.node import Node
 from tilewright.support.recursion import recursive
@@ -219,8 +220,10 @@ def _plan(buffer: Buffer, uses: list[_Access], home: int, params: set[Var]) -> _
         depth -= 1
     starts, shape = _shrink(buffer, uses, depth, params)
     if depth > home and any(as_int(extent) is None for extent in shape):
-        depth = home  # inside a loop, memory is planned at compile time
-        starts, shape = _shrink(buffer, uses, depth, params)
+        # it will be outside again, as large, for each thread: unless that is less than the whole
+        if shape == buffer.shape or not can_hoist(uses[0].loops[:depth], shape, params):
+            depth = home
+            starts, shape = _shrink(buffer, uses, depth, params)
     loops = uses[0].loops[:depth]
     made = buffer.replace(shape=shape, strides=_strides(buffer, shape))
     return _Plan(loops[-1].name if loops else None, made, starts)
@@ -317,7 +320,8 @@ def _surely_written(use: _Access, depth: int) -> Region | None:
 
 
 def _holds(outer: Region, inner: Region, known: Facts) -> bool:
-    for d in range(outer.buffer.rank):
+    """Whether all that is in `inner` is in `outer`; beyond the buffer, guards keep accesses out."""
+    for d, size in enumerate(outer.buffer.shape):
         if outer.starts[d] == inner.starts[d] and outer.extents[d] == inner.extents[d]:
             continue
         a, b = known.affine(outer.starts[d]), known.affine(inner.starts[d])
@@ -325,7 +329,8 @@ def _holds(outer: Region, inner: Region, known: Facts) -> bool:
         b_end = known.sum(b, known.affine(inner.extents[d]))
         if not known.nonnegative(known.sum(b, a, -1)):
             return False
-        if not known.nonnegative(known.sum(a_end, b_end, -1)):
+        ends = b_end, known.affine(size)
+        if not any(known.nonnegative(known.sum(a_end, end, -1)) for end in ends):
             return False
     return True
 

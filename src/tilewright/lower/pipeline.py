@@ -16,6 +16,7 @@ from tilewright.ir.walk import statements
 from tilewright.lower.bound_loops import bound_loops
 from tilewright.lower.compact_buffers import compact_buffers
 from tilewright.lower.flatten import flatten
+from tilewright.lower.hoist_buffers import hoist_buffers
 from tilewright.lower.insert_barriers import insert_barriers
 from tilewright.lower.legalize_vectors import legalize_vectors
 from tilewright.lower.narrow_tails import narrow_tails
@@ -75,6 +76,8 @@ CPU = (
     Pass("bound_loops", _always(bound_loops), "loops", "loops"),
     # while conditions are affine in loops of their own
     Pass("partition_loops", _always(partition_loops), "loops", "loops"),
+    # once tails are made, which tell buffers of a tile's own by where they stand
+    Pass("hoist_buffers", _always(hoist_buffers), "loops", "loops"),
     # one address for each access from here on
     Pass("flatten", _always(flatten), "loops", "flat"),
     # the conditions that partitioning decided fall, addresses become affine

@@ -13,7 +13,7 @@ from math import inf
 
 from tilewright.arith.affine import Affine, Forms
 from tilewright.arith.prove import prove_less_equal
-from tilewright.arith.region import cover_region
+from tilewright.arith.region import cover, cover_region
 from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.expr import Const, Expr, Var, as_int, const
 from tilewright.ir.stmt import Alloc, Block, Buffer, For, Func, If, Region, Seq, Stmt, Store
@@ -350,7 +350,8 @@ def _filled(region: Region, varying: Ranges, known: Facts) -> Region | None:
     extents: list[Expr] = []
     seen: set[Expr] = set()  # a loop that moves two dimensions fills no rectangle
     for start, extent in zip(region.starts, region.extents, strict=True):
-        form, reach = known.affine(start), as_int(extent)
+        form = known.affine(start)
+        reach: float | None = as_int(extent)
         for t, c in sorted(form.terms.items(), key=lambda item: abs(item[1])):
             if t not in varying:
                 continue
@@ -358,23 +359,36 @@ def _filled(region: Region, varying: Ranges, known: Facts) -> Region | None:
                 return None
             seen.add(t)
             low, high = known.term_bounds(t)
-            if reach is None or abs(c) > reach or high == inf:
+            if reach is None or abs(c) > reach or (high == inf and c < 0):
                 return None
             form = form - Affine({t: c}, 0) + int(c * (low if c > 0 else high))
-            reach += int(abs(c) * (high - low))
+            reach += abs(c) * (high - low)
         if any(free_vars(t) & varying.keys() for t in form.terms):
             return None
         starts.append(known.expr(form))
-        extents.append(extent if reach is None else const(reach))
+        if reach == inf:  # as far as an open loop runs
+            try:
+                _, (count,) = cover((start,), varying, known)
+            except ValueError:
+                return None
+            extents.append(count + (extent - 1))
+        else:
+            extents.append(extent if reach is None else const(int(reach)))
     return Region(region.buffer, tuple(starts), tuple(extents))
 
 
 def _holds(outer: Region, region: Region, known: Facts) -> bool:
-    """Does `outer` hold all of `region`?"""
+    """Does `outer` hold all of `region` that is in the buffer?"""
     return outer == region or all(
-        prove_less_equal(so, s, known) and prove_less_equal(s + e, so + eo, known)
-        for so, eo, s, e in zip(
-            outer.starts, outer.extents, region.starts, region.extents, strict=True
+        prove_less_equal(so, s, known)
+        and (prove_less_equal(s + e, so + eo, known) or prove_less_equal(size, so + eo, known))
+        for so, eo, s, e, size in zip(
+            outer.starts,
+            outer.extents,
+            region.starts,
+            region.extents,
+            outer.buffer.shape,
+            strict=True,
         )
     )
 

@@ -4,7 +4,7 @@ In: a schedule with two products and a softmax between them, and a machine. The 
 of a tile of queries against all keys stay in the second cache; so the whole matrix of scores, which
 is larger than all that goes in and comes out, is never in memory.
 
-    parallel batches, heads, tiles of queries
+    parallel batches, heads, tiles of queries (of an open number of keys: chunks of known number)
         a product in register tiles, scaled and masked on its way          → scores of the tile
         for each query: maximum, exponentials, their sum and shares of it  → weights of the tile
         a product in register tiles, and what follows it                   → memory
@@ -22,11 +22,14 @@ from tilewright.ir.walk import blocks, loads
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import absorb, is_reduction, readers, role, written
 from tilewright.strategy.loops import (
+    PIECES,
     by_axis,
     compute_inside,
     divisors,
+    enough,
     extent,
     find,
+    fuse,
     innermost,
     parallel,
     reorder,
@@ -46,6 +49,10 @@ HIGH = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # register tiles that a tile of queries m
 RAGGED = 2  # times as long takes a tile that is not full: not all of its code is free of conditions
 LEAST = 12  # queries of a tile for which there is always room
 BATCHES = 8  # that a symbolic size stands for
+ALIKE = 1.025  # the time of a tile to that of another that is about as good
+KEYS = 4096  # for which a tile of queries has room where their number is open
+LINE = 64  # bytes of a cache line
+CHUNKS = 4  # for each thread: they take about as long as one another
 
 
 def products(func: Func) -> list[str]:
@@ -79,9 +86,16 @@ def attention(schedule: Schedule, target: Target, threads: int) -> None:
     results = {stored(schedule, first): first, stored(schedule, second): second}
     (read,) = scores(schedule.func)
     names = [n for n in schedule.blocks() if n not in turned]
+    if open_keys(schedule):
+        rows_apart(schedule, read, names[names.index(second) - 1])
     softmax = names[names.index(read) + 1 : names.index(second)]
     *batch, query, _ = by_axis(schedule, names[-1])
-    tile, row = split(schedule, query, queries(schedule, [*batch, query], target, threads))
+    rows = queries(schedule, [*batch, query], target, threads)
+    in_chunks = threads > 1 and open_keys(schedule) and not extent(schedule, query, 0)
+    if in_chunks:
+        *batch, tile, row = chunks(schedule, batch, query, rows, threads)
+    else:
+        tile, row = split(schedule, query, rows)
     around = dict.fromkeys(names, tile)
     for name in reversed(names[names.index(first) :]):
         if name in (first, second):
@@ -97,8 +111,46 @@ def attention(schedule: Schedule, target: Target, threads: int) -> None:
         if name not in (first, second, *results):
             loops = schedule.loops(name)
             vectorize_block(schedule, name, loops[loops.index(around[name]) + 1 :], target)
-    if threads > 1:
+    if in_chunks:
+        schedule.parallel(batch[0])
+    elif threads > 1:
         parallel(schedule, [*batch, tile], threads)
+
+
+def open_keys(schedule: Schedule) -> bool:
+    """Is the number of keys open?"""
+    second = products(schedule.func)[1]
+    return as_int(find(schedule, second).axes[-1].extent) is None
+
+
+def rows_apart(schedule: Schedule, *names: str) -> None:
+    """Let rows of what blocks write begin at cache lines that a tile of them does not compete for:
+    an odd number of lines lies between any two."""
+    for name in names:
+        (buffer,) = written(find(schedule, name))
+        line = LINE * 8 // buffer.dtype.bits
+        schedule.storage_align(buffer.name, buffer.rank - 2, 2 * line, line)
+
+
+def chunks(
+    schedule: Schedule, batch: Sequence[str], query: str, rows: int, threads: int
+) -> list[str]:
+    """The loops around tiles of `rows` queries, of which the first is a known number of chunks for
+    threads to share, and those over tiles and rows: a chunk has the memory of one tile, whose size
+    the run decides. It is a head, or some of many, or one of every so many tiles of a head."""
+    known, most = [n for n in batch if extent(schedule, n, 0)], threads * PIECES
+    rest = [n for n in batch if n not in known]
+    if prod(extent(schedule, n) for n in known) > most:
+        longest = max(known, key=lambda n: extent(schedule, n))
+        fit = [n for n in divisors(extent(schedule, longest)) if n <= most]
+        rest += [n for n in known if n != longest]
+        around, longest = split(schedule, longest, fit[-1])
+        known, rest = [longest], [*rest, around]
+    heads = prod(extent(schedule, n) for n in known)
+    count = 1 if enough(schedule, ["", *known], query, threads) else -(-CHUNKS * threads // heads)
+    tile, chunk, row = split(schedule, query, count, rows)
+    reorder(schedule, *known, chunk, *rest, tile, row)
+    return [fuse(schedule, [*known, chunk]), *rest, tile, row]
 
 
 def stored(schedule: Schedule, product: str) -> str:
@@ -137,18 +189,21 @@ def in_registers(schedule: Schedule, product: str, result: str, tile: str, targe
 
 
 class Panels(NamedTuple):
-    """The second operand of a product: `count` panels of `wide` vectors, `depth` numbers deep."""
+    """The second operand of a product: `count` panels of `wide` vectors, `depth` numbers deep.
+    even: register tiles leave no vectors over, of which rows of open number would ask one by one.
+    """
 
     count: int
     wide: int
     lanes: int
     depth: int
     packed: bool
+    even: bool = False
 
     def groups(self, rows: int, target: Target) -> tuple[int, ...]:
         """The vectors that a register tile may be wide."""
         if not self.packed:
-            return GROUPS
+            return tuple(n for n in GROUPS if not self.even or self.wide % n == 0)
         return panel_groups(rows, self.wide, target.vector_registers, target.costs)
 
     def register_tile(self, rows: int, target: Target, exact: bool = False) -> tuple[int, int]:
@@ -170,12 +225,14 @@ class Panels(NamedTuple):
 
 def panels(product: Block, target: Target) -> Panels:
     """What a product multiplies its rows with."""
-    *_, outer, inner, depth = (as_int(a.extent) or LARGE for a in product.axes)
+    *_, panel, column, step = product.axes
+    inner, depth = (as_int(a.extent) or LARGE for a in (column, step))
+    outer = as_int(panel.extent) or -(-LARGE // inner)
     if role(product) == "dense_packed":
         lanes = min(target.lanes(32), inner)
         return Panels(outer, inner // lanes, lanes, depth, True)
     lanes = row_lanes(product, inner, target)
-    return Panels(1, -(-inner // lanes), lanes, depth, False)
+    return Panels(1, -(-inner // lanes), lanes, depth, False, as_int(step.extent) is None)
 
 
 def queries(schedule: Schedule, loops: Sequence[str], target: Target, threads: int) -> int:
@@ -184,26 +241,34 @@ def queries(schedule: Schedule, loops: Sequence[str], target: Target, threads: i
     Register tiles leave no row over, or they would read what another tile of queries makes (but for
     a tile of all queries). The model counts their cycles, those in which keys and values come from
     their cache for every tile, and those that threads wait for the last tile. The scores and the
-    weights of a tile take at most half of the second cache.
+    weights of a tile take at most half of the second cache. Of queries and keys that are both open
+    it knows the cycles of a whole tile alone; the highest of those about as good has fewest tails.
     """
     *batch, query = loops
     both = [panels(find(schedule, name), target) for name in products(schedule.func)]
-    count, keys = extent(schedule, query, LARGE), both[1].depth
+    count, are_open = extent(schedule, query, LARGE), open_keys(schedule)
+    keys = KEYS if are_open else both[1].depth
     second, costs = target.cache(1).size, target.costs
     come = sum(p.nbytes for p in both)
     come /= costs.second_cache if come <= second // 2 else costs.third_cache
     heads = prod(extent(schedule, n, BATCHES) for n in batch)
 
     def cycles(rows: int, tile: int) -> float:
-        return come + sum(p.cycles(rows, tile, target, tile < count) for p in both)
+        return sum(p.cycles(rows, tile, target, tile < count) for p in both)
 
     def time(tile: int) -> float:
         whole, left = divmod(count, tile)
-        rest = RAGGED * cycles(left, tile) if left else 0
-        total = heads * (whole * cycles(tile, tile) + rest)
-        return total / threads + (cycles(tile, tile) / 2 if threads > 1 else 0)
+        each = come + cycles(tile, tile)
+        rest = RAGGED * (come + cycles(left, tile)) if left else 0
+        total = heads * (whole * each + rest)
+        return total / threads + (each / 2 if threads > 1 else 0)
 
     most = min(count, max(LEAST, second // 2 // (2 * keys * 4)))
+    if are_open and not extent(schedule, query, 0):
+        fit = list(range(4, most + 1, 4))
+        each = {n: cycles(n, n) / n for n in fit}
+        best = max(n for n in fit if each[n] <= ALIKE * min(each.values()))
+        return schedule.decide("queries", best, fit)
     heights = {4, *(p.register_tile(count, target)[0] for p in both)}
     sizes = {h * n for h in heights for n in HIGH} | {*divisors(count)}
     fit = sorted(n for n in sizes if min(2, count) <= n <= most)

@@ -53,18 +53,15 @@ def attention(
 
 
 def is_tiled(anchor: Node) -> bool:
-    """Could a kernel go through the rows of the product's left operand in tiles?
-
-    It must know how many keys there are, to set memory for a tile aside. A single query has no
-    tile.
-    """
+    """Could a kernel go through the rows of the product's left operand in tiles? A single query has
+    no tile."""
     if anchor.op not in PRODUCTS or dict(anchor.attrs).get("transpose_a"):
         return False
     weights, result = anchor.inputs[0].shape, anchor.output.shape
     if weights[:-1] != result[:-1]:
         return False  # it would make the scores again for every batch of the values
     rows, keys, width = (as_int(n) for n in (*weights[-2:], result[-1]))
-    return keys is not None and width is not None and rows != 1 and min(keys, width) > 1
+    return width is not None and width > 1 and rows != 1 and keys != 1
 
 
 def _above(

@@ -44,14 +44,18 @@ def one_row(graph: Graph) -> Graph:
 
 
 def _is_open(graph: Graph, node: Node) -> bool:
-    """Is it a product of an open number of rows and a matrix of open width that the run makes?"""
+    """Is it a product of an open number of rows and a matrix of open width that the run makes?
+
+    Where both are one size, one row meets one column, and packing that is no work.
+    """
     if node.op != "matmul" or node["transpose_a"] or node.inputs[0].dtype is not f32:
         return False
     x, w = node.inputs
     rows, columns = node.output.shape[-2:]
     alike = x.rank == w.rank and x.shape[:-2] == w.shape[:-2]
     is_found = w not in graph.constants and as_int(x.shape[-1]) is not None
-    return alike and is_found and isinstance(rows, Var) and as_int(columns) is None
+    are_open = isinstance(rows, Var) and as_int(columns) is None and rows != columns
+    return alike and is_found and are_open
 
 
 def _followed(product: Node, users: Mapping[Value, Sequence[Node]]) -> list[Node]:
