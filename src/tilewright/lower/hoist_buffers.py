@@ -1,4 +1,4 @@
-"""hoist_buffers: a buffer of open size inside loops becomes one outside, a part for each thread.
+"""hoist_buffers: a buffer of open size inside loops becomes one outside, a part for each round.
 
 In: stage "loops". Out: stage "loops". The one idea: memory inside a loop is set aside when the code
 is made, memory outside of all loops by the run, which knows the sizes. Rounds of a serial loop
