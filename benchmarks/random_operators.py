@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -151,15 +152,13 @@ def main(
         model, arrays = case.model(), case.arrays({})
         exe = tw.compile(model, threads=threads, cache=False)
         session = ort.InferenceSession(model.SerializeToString(), options)
-        fed = dict(zip(case.inputs, arrays, strict=True))
-        ours: Any = exe(*arrays)
-        theirs: Any = session.run(None, fed)
-        found, wanted = np.asarray(ours[0], np.float64), np.asarray(theirs[0], np.float64)
+        ours: Callable[[], Any] = partial(exe, *arrays)
+        theirs: Callable[[], Any] = partial(
+            session.run, None, dict(zip(case.inputs, arrays, strict=True))
+        )
+        found, wanted = (np.asarray(call()[0], np.float64) for call in (ours, theirs))
         error = float(np.abs(found - wanted).max(initial=0) / max(1e-6, np.abs(wanted).max()))
-        took = [
-            (seconds(lambda: exe(*arrays)), seconds(lambda: session.run(None, fed)))
-            for _ in range(ROUNDS)
-        ]
+        took = [(seconds(ours), seconds(theirs)) for _ in range(ROUNDS)]
         us, peer = (min(t) for t in zip(*took, strict=True))
         ops = " ".join(n.op_type for n in case.nodes)
         sizes = ", ".join("×".join(map(str, s)) for s in case.inputs.values())
