@@ -8,7 +8,6 @@ turns with onnxruntime; the slowest beside it come last.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any
@@ -18,9 +17,8 @@ import onnxruntime as ort
 import typer
 
 import tilewright as tw
-from benchmarks.open_sizes import Case, node
+from benchmarks.open_sizes import Case, node, seconds_in_turns
 
-ROUNDS, SECONDS = 4, 0.012  # turns of each engine, and how long one is
 WORST = 15  # draws shown again at the end
 CHANNELS = (3, 8, 16, 17, 24, 30, 32, 40, 48, 64, 72, 96, 100, 128, 160, 192, 256, 320)
 Shape = tuple[int, ...]
@@ -127,16 +125,6 @@ FAMILIES: Sequence[Callable[[Draw], Case]] = (
 )  # fmt: skip
 
 
-def seconds(call: Callable[[], object]) -> float:
-    """The shortest run of a turn."""
-    least, end = float("inf"), time.perf_counter() + SECONDS
-    while time.perf_counter() < end:
-        start = time.perf_counter()
-        call()
-        least = min(least, time.perf_counter() - start)
-    return least
-
-
 def main(
     count: Annotated[int, typer.Option(help="draws")] = 100,
     seed: int = 0,
@@ -152,19 +140,16 @@ def main(
         model, arrays = case.model(), case.arrays({})
         exe = tw.compile(model, threads=threads, cache=False)
         session = ort.InferenceSession(model.SerializeToString(), options)
-        ours: Callable[[], Any] = partial(exe, *arrays)
-        theirs: Callable[[], Any] = partial(
-            session.run, None, dict(zip(case.inputs, arrays, strict=True))
-        )
+        fed = dict(zip(case.inputs, arrays, strict=True))
+        ours, theirs = partial[Any](exe, *arrays), partial[Any](session.run, None, fed)
         found, wanted = (np.asarray(call()[0], np.float64) for call in (ours, theirs))
         error = float(np.abs(found - wanted).max(initial=0) / max(1e-6, np.abs(wanted).max()))
-        took = [(seconds(ours), seconds(theirs)) for _ in range(ROUNDS)]
-        us, peer = (min(t) for t in zip(*took, strict=True))
+        own, peer = seconds_in_turns([ours, theirs])
         ops = " ".join(n.op_type for n in case.nodes)
         sizes = ", ".join("×".join(map(str, s)) for s in case.inputs.values())
-        line = f"{us / peer:5.2f} {us * 1e6:10,.1f} us {error:.0e}  #{number} {ops} {sizes}"
+        line = f"{own / peer:5.2f} {own * 1e6:10,.1f} us {error:.0e}  #{number} {ops} {sizes}"
         print(line, flush=True)
-        shown.append((us / peer, line))
+        shown.append((own / peer, line))
     print("\nslowest beside onnxruntime", *(line for _, line in sorted(shown)[-WORST:]), sep="\n")
 
 

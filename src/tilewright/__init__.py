@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # what type checkers and editors see of `_PUBLIC` and `_MODUL
     from tilewright.support.errors import InputError as InputError
     from tilewright.support.errors import ScheduleError as ScheduleError
     from tilewright.support.errors import ScheduleWarning as ScheduleWarning
+    from tilewright.support.errors import SizeWarning as SizeWarning
     from tilewright.support.errors import TilewrightError as TilewrightError
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ _PUBLIC = {  # name → the module that defines it
     "CompileError": "tilewright.support.errors",
     "ScheduleError": "tilewright.support.errors",
     "ScheduleWarning": "tilewright.support.errors",
+    "SizeWarning": "tilewright.support.errors",
     "InputError": "tilewright.support.errors",
     "ArtifactError": "tilewright.support.errors",
 }

@@ -31,6 +31,7 @@ NAMES = {
     "Executable",
     "te",
     "ScheduleWarning",
+    "SizeWarning",
 } | ERRORS
 TE = """
 Tensor abs acos acosh all any argmax argmin asin asinh atan atan2 atanh cast ceil choose compute

@@ -57,6 +57,11 @@ RULES = {
         "f32[n, 3]",
         ["reshape", "expand", "reshape"],
     ),
+    "none of either axis's repetitions": (
+        "y: f32[0, 6] = tile(x, repeats=(0, 2))",
+        "f32[1, 3]",
+        ["reshape", "expand", "reshape"],
+    ),
     "no repetitions": ("y: f32[2, 7] = tile(x, repeats=(1, 1))", "f32[2, 7]", []),
     "transposes that cancel": (
         "a: f32[3, 2] = transpose(x, perm=(1, 0)); y: f32[2, 3] = transpose(a, perm=(1, 0))",

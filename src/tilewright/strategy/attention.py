@@ -19,6 +19,7 @@ from typing import NamedTuple
 from tilewright.ir.expr import as_int
 from tilewright.ir.stmt import Block, Func
 from tilewright.ir.walk import blocks, loads
+from tilewright.schedule.primitives.prefetch import LINE
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import absorb, is_reduction, readers, role, written
 from tilewright.strategy.loops import (
@@ -51,7 +52,6 @@ LEAST = 12  # queries of a tile for which there is always room
 BATCHES = 8  # that a symbolic size stands for
 ALIKE = 1.025  # the time of a tile to that of another that is about as good
 KEYS = 4096  # for which a tile of queries has room where their number is open
-LINE = 64  # bytes of a cache line
 CHUNKS = 4  # for each thread: they take about as long as one another
 
 

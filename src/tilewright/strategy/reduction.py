@@ -303,9 +303,8 @@ def rows_abreast(
         around.pop()
     most = lanes if target.has_masks else 2 * lanes - 1  # else what is left over goes one by one
     whole = longest == lanes and sum(map(is_reduction, found)) > 1  # a row is loaded once, and full
-    if lanes == 1 or not around or extent(schedule, around[-1], 0) < lanes:
-        return []
-    if longest > most or whole:
+    fills = lanes > 1 and bool(around) and extent(schedule, around[-1], 0) >= lanes
+    if not fills or longest > most or whole:
         return []
     around[-1], _ = schedule.split(around[-1], (None, lanes))
     piece = around[-1]
