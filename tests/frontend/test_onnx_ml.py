@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnxruntime import InferenceSession
 
@@ -111,6 +111,60 @@ def test_many_trees_of_one_rule_and_missing_features(mode):
     m = model([node], {"x": x}, {"y": TensorProto.FLOAT})
     (theirs,) = InferenceSession(m.SerializeToString()).run(None, {"x": x})
     np.testing.assert_allclose(run(m, {"x": x})[0], theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("how", ["SUM", "MIN", "MAX"])
+def test_a_leaf_that_names_a_target_twice(how):
+    leaves = {"treeids": [0] * 6, "nodeids": [1, 2, 1, 2, 1, 2], "ids": [0, 1, 0, 1, 1, 0]}
+    attributes = {f"target_{k}": v for k, v in leaves.items()}
+    node = helper.make_node(
+        "TreeEnsembleRegressor", ["x"], ["y"], domain=ML, n_targets=2, aggregate_function=how,
+        nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[0, 0, 0],
+        nodes_modes=["BRANCH_NEQ", "LEAF", "LEAF"], nodes_values=[0.5, 0.0, 0.0],
+        nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0],
+        target_weights=[*map(float, random.normal(size=6))], **attributes,
+    )  # fmt: skip
+    x = np.array([[0.5], [np.nan], [np.inf], [-1]], np.float32)
+    m = model([node], {"x": x}, {"y": TensorProto.FLOAT})
+    (theirs,) = InferenceSession(m.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(run(m, {"x": x})[0], theirs, rtol=1e-6)
+
+
+def with_members(count, goes_round=False):
+    """The root asks whether a feature is one of so many numbers, below are 31 nodes."""
+    inner, leaves = 31, np.arange(33)
+    children = 2 * np.arange(inner)[:, None] + [1, 2]
+    is_leaf = children >= inner
+    yes, no = np.where(is_leaf, children - inner, children + 1).T.tolist()
+    yes_leaf, no_leaf = is_leaf.T.astype(int).tolist()
+    if goes_round:
+        yes[3] = 1
+    modes = np.array([6] + [0] * inner, np.uint8)
+    splits = np.array([0, *random.normal(size=inner)], np.float32)
+    return helper.make_node(
+        "TreeEnsemble", ["x"], ["y"], domain=ML, n_targets=1, tree_roots=[0],
+        nodes_featureids=[0, *[1] * inner], nodes_modes=numpy_helper.from_array(modes),
+        nodes_splits=numpy_helper.from_array(splits), nodes_truenodeids=[1, *yes],
+        nodes_falsenodeids=[32, *no], nodes_trueleafs=[0, *yes_leaf],
+        nodes_falseleafs=[1, *no_leaf], leaf_targetids=[0] * 33,
+        leaf_weights=numpy_helper.from_array(leaves.astype(np.float32)),
+        membership_values=numpy_helper.from_array(np.array([*range(count), np.nan], np.float32)),
+    )  # fmt: skip
+
+
+def test_all_members_lead_to_the_same_nodes():
+    x = random.normal(0, 1, (50, 2)).astype(np.float32)
+    x[:, 0] = random.integers(-3, 50, 50)
+    m = model([with_members(40)], {"x": x}, {"y": TensorProto.FLOAT}, ml=5)
+    (theirs,) = InferenceSession(m.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_array_equal(run(m, {"x": x})[0], theirs)
+
+
+def test_nodes_that_lead_round_are_no_tree():
+    x = np.zeros((1, 2), np.float32)
+    m = model([with_members(3, goes_round=True)], {"x": x}, {"y": TensorProto.FLOAT}, ml=5)
+    with pytest.raises(ImportFault, match="do not make up trees"):
+        run(m, {"x": x})
 
 
 def test_a_node_that_is_missing_is_named():

@@ -70,16 +70,9 @@ _FLOAT_PAIRS = (
 _SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0], np.float32)
 
 
-def _tree(feature: int, rule: int, yes: int, no: int) -> list[int]:
-    return [feature * 16 + rule, yes, no]
-
-
 TREES = (  # two inner nodes and three leaves; one leaf by itself
-    np.array(
-        [_tree(1, 0, 1, 2), _tree(0, 11, 3, 4), *(_tree(0, 0, k, k) for k in (2, 3, 4, 5))],
-        np.int32,
-    ),
-    np.array([0.5, -0.25, 0, 0, 0, 0], np.float32),
+    np.array([[16, 1], [11, 3], [0, 1], [0, 2], [0, 3], [0, 4]], np.int32),
+    np.array([0.5, -0.25, *[np.nan] * 4], np.float32),
     np.array([0, 5, 1, 5, 5, 5, 5, 0], np.int32),
     np.array([2], np.int32),
 )

@@ -21,13 +21,13 @@ HASWELL = target("cpu -mcpu=haswell")
 
 
 def chain(length: int) -> list[np.ndarray]:
-    """Trees that are chains: each node of the first leads to a leaf if its feature is small."""
-    at = np.arange(length)
-    inner = np.stack([np.where(at % 2, MISSING, 0), length + at, at + 1], 1)
-    own = np.arange(length, 2 * length)
-    nodes = np.vstack([inner, np.stack([0 * own, own, own], 1)]).astype(np.int32)
-    roots = np.zeros(GROUP, np.int32)
-    return [nodes, np.zeros(2 * length, np.float32), roots, np.array([length], np.int32)]
+    """Trees that are chains: each node leads to a leaf if its feature is small, or to the next."""
+    at = np.arange(2 * length + 1)
+    is_inner = (at % 2 == 0) & (at < 2 * length)
+    codes = np.where(is_inner & (at % 4 == 2), MISSING, 0)
+    nodes = np.stack([codes, np.where(is_inner, at + 1, at - 1)], 1).astype(np.int32)
+    splits = np.where(is_inner, 0, np.nan).astype(np.float32)
+    return [nodes, splits, np.zeros(GROUP, np.int32), np.array([length], np.int32)]
 
 
 def walked(rows: int, tables: list[np.ndarray], rules: tuple[int, ...]) -> Graph:

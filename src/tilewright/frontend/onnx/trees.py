@@ -20,8 +20,19 @@ RULES = {"BRANCH_LEQ": 0, "BRANCH_LT": 1, "BRANCH_GTE": 2, "BRANCH_GT": 3, "BRAN
          "BRANCH_NEQ": 5, "LEAF": 7}  # fmt: skip
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
-EQUAL, MEMBER, LEAF = 4, 6, 7
+EQUAL, UNEQUAL, MEMBER, LEAF = 4, 5, 6, 7
 MOST_WEIGHTS = 1 << 28
+
+
+class Walk(NamedTuple):
+    """Where walks through trees go: for each root its node, and for each inner node the two that
+    follow it side by side; tree by tree from the shallowest, level by level, as few lines of the
+    cache hold the first levels. `following` is the place of the first of the two, -1 at a leaf."""
+
+    nodes: np.ndarray
+    following: np.ndarray
+    roots: np.ndarray
+    depths: np.ndarray
 
 
 class Trees(NamedTuple):
@@ -39,35 +50,67 @@ class Trees(NamedTuple):
     targets: np.ndarray
     weights: np.ndarray
 
-    def depths(self) -> np.ndarray:
-        """The longest way from each root. Raises Refusal for what is no tree."""
-        depths, seen = np.zeros(len(self.roots), np.int32), 0
-        tree, level = np.arange(len(self.roots)), self.roots
-        for depth in itertools.count():
-            inner = (self.yes[level] != level) | (self.no[level] != level)
-            if not inner.any():
-                return depths
-            tree, level = tree[inner], level[inner]
-            depths[tree], seen = depth + 1, seen + len(level)
-            if seen > 2 * len(self.yes):
-                raise Refusal("its nodes do not make up trees")
-            level = np.concatenate([self.yes[level], self.no[level]])
-            tree = np.concatenate([tree, tree])
+    def is_inner(self) -> np.ndarray:
+        own = np.arange(len(self.yes))
+        return (self.yes != own) | (self.no != own)
+
+    def heights(self) -> np.ndarray:
+        """The longest way from each node to a leaf; -1 if a way leads round in a circle."""
+        parents = np.flatnonzero(self.is_inner())
+        goals = np.concatenate([self.yes[parents], self.no[parents]])
+        by_goal = np.argsort(goals, kind="stable")
+        parents = np.concatenate([parents, parents])[by_goal]
+        ends = np.cumsum(np.bincount(goals, minlength=len(self.yes)))
+        heights, waits = np.where(self.is_inner(), -1, 0), 2 * self.is_inner()
+        done = np.flatnonzero(heights == 0)
+        for height in itertools.count(1):
+            counts = ends[done] - np.where(done > 0, ends[done - 1], 0)
+            edges = np.arange(counts.sum()) + np.repeat(ends[done] - np.cumsum(counts), counts)
+            above, many = np.unique(parents[edges], return_counts=True)
+            waits[above] -= many
+            done = above[waits[above] == 0]
+            if not done.size:
+                return heights
+            heights[done] = height
         raise AssertionError
 
-    def table(self, of: Any) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
+    def walk(self) -> Walk:
+        """Where walks go. Raises Refusal for what is no tree."""
+        heights, pairs = self.heights(), np.full(len(self.yes), -1)
+        tree, level = np.arange(len(self.roots)), self.roots
+        trees, nodes, many = [tree], [level], len(tree)
+        while level.size:
+            met, first = np.unique(level, return_index=True)
+            first = np.sort(first[(heights[met] != 0) & (pairs[met] < 0)])
+            level, tree = level[first], np.repeat(tree[first], 2)
+            pairs[level] = many + 2 * np.arange(len(level))
+            level = np.stack([self.yes[level], self.no[level]], 1).ravel()
+            trees.append(tree)
+            nodes.append(level)
+            many += len(level)
+        node, depths = np.concatenate(nodes), heights[self.roots]
+        if heights[node].min(initial=0) < 0:
+            raise Refusal("its nodes do not make up trees")
+        order = np.argsort(depths, kind="stable")  # a group takes as many steps as its deepest
+        by_tree = np.argsort(np.argsort(order)[np.concatenate(trees)], kind="stable")
+        place, node = np.argsort(by_tree), node[by_tree]
+        following = np.where(pairs[node] < 0, -1, place[pairs[node]])
+        return Walk(node, following, place[order], depths[order])
+
+    def table(self, walk: Walk, of: Any) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
         """What `tree_leaves` walks: nodes, splits, and the rules that occur; a leaf of no tree
         comes last."""
-        inner = (self.yes != np.arange(len(self.yes))) | (self.no != np.arange(len(self.no)))
-        rules = self.rules + np.where(self.missing != 0, MISSING, 0)
-        present = np.unique(rules[inner])
-        rules = np.where(inner, rules, present[0] if present.size else 0)
-        columns = [np.where(inner, self.features, 0) * CODES + rules, self.yes, self.no]
-        last = len(self.yes)
-        extra = [present[0] if present.size else 0, last, last]
-        nodes = np.vstack([np.stack(columns, 1), extra]).astype(np.int32)
-        splits = np.append(self.splits, 0).astype(of.numpy)
-        return nodes, splits, tuple(present.tolist()) or (0,)
+        nodes, following = walk.nodes, walk.following
+        is_inner, own = following >= 0, np.arange(len(nodes))
+        rules = np.where(is_inner, (self.rules + MISSING * (self.missing != 0))[nodes], 0)
+        leaf = int(rules[is_inner].min(initial=MISSING)) % MISSING
+        codes = np.where(is_inner, self.features[nodes] * CODES + rules, leaf)
+        following = np.where(is_inner, following, own - (leaf != UNEQUAL))
+        last = [leaf, len(nodes) - (leaf != UNEQUAL)]
+        splits = np.append(np.where(is_inner, self.splits[nodes], math.nan), math.nan)
+        table = np.vstack([np.stack([codes, following], 1), last]).astype(np.int32)
+        present = np.unique(table[:, 0] % CODES)
+        return table, splits.astype(of.numpy), tuple(present.tolist())
 
     def scores(self, n: Site, x: Value, targets: int, how: str) -> Value:
         """[rows, targets]: the weights of the leaves that each row reaches, put together."""
@@ -75,23 +118,22 @@ class Trees(NamedTuple):
         features = int(self.features.max(initial=0))
         if self.features.min(initial=0) < 0 or (known and features >= known[1]):
             raise Refusal(f"a node asks for feature {features}")
-        if (len(self.yes) + 1) * targets > MOST_WEIGHTS or features >= (1 << 31) // CODES:
-            raise Refusal(f"{len(self.yes)} nodes with {targets} targets are too many")
+        walk = self.walk()
+        many = len(walk.nodes)
+        if (many + 1) * targets > MOST_WEIGHTS or features >= (1 << 31) // CODES:
+            raise Refusal(f"{many} nodes with {targets} targets are too many")
         astray = self.targets[(self.targets < 0) | (self.targets >= targets)]
         if astray.size:
             raise Refusal(f"a leaf has target {astray[0]} of {targets}")
         blank = {"MIN": math.inf, "MAX": -math.inf}.get(how, 0.0)
+        joined = {"MIN": np.minimum, "MAX": np.maximum}.get(how, np.add)
         weights = np.full((len(self.yes) + 1, targets), blank)
-        if blank:
-            weights[self.leaves, self.targets] = self.weights
-        else:
-            np.add.at(weights, (self.leaves, self.targets), self.weights)
-        depths = self.depths()
-        order = np.argsort(depths, kind="stable")  # a group takes as many steps as its deepest
-        none = np.full(-len(order) % GROUP, len(self.yes))
-        roots = np.concatenate([self.roots[order], none])
-        steps = np.append(depths[order], none * 0).reshape(-1, GROUP).max(1, initial=0)
-        nodes, splits, rules = self.table(of)
+        joined.at(weights, (self.leaves, self.targets), self.weights)
+        weights = weights[np.append(walk.nodes, -1)]
+        none = np.full(-len(walk.roots) % GROUP, many)
+        roots = np.concatenate([walk.roots, none])
+        steps = np.append(walk.depths, none * 0).reshape(-1, GROUP).max(1, initial=0)
+        nodes, splits, rules = self.table(walk, of)
         leaf = build.emit(
             "tree_leaves",
             x,

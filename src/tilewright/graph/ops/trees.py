@@ -25,7 +25,7 @@ def _type(
     need(x.dtype.is_float and len(x.shape) == 2, "needs rows of floats")
     whole = all(t.dtype is I32 for t in (nodes, roots, depths))
     need(whole, "nodes, roots and depths are i32")
-    need(len(nodes.shape) == 2 and nodes.shape[1] == sizes.size(3), "a node has three numbers")
+    need(len(nodes.shape) == 2 and nodes.shape[1] == sizes.size(2), "a node has two numbers")
     need(splits.dtype is x.dtype, f"splits are {splits.dtype}, features {x.dtype}")
     need(splits.shape == nodes.shape[:1], "needs a split for each node")
     need(len(roots.shape) == len(depths.shape) == 1, "roots and depths stand in vectors")
@@ -45,18 +45,18 @@ def _leaves(
     for r, t in np.ndindex(*leaf.shape):
         at = roots[t]
         for _ in range(depths[t // GROUP]):
-            code, yes, no = nodes[at]
+            code, following = nodes[at]
             value, rule = x[r, code // CODES], code % CODES
             holds = tests[rule % MISSING](value, splits[at])
-            at = yes if holds or (rule >= MISSING and value != value) else no
+            at = following + (not (holds or (rule >= MISSING and value != value)))
         leaf[r, t] = at
     return leaf
 
 
 _LEAVES = """
-def tree_leaves(x: T[n, f], nodes: i32[m, three], splits: T[m], roots: i32[t], depths: i32[g],
+def tree_leaves(x: T[n, f], nodes: i32[m, two], splits: T[m], roots: i32[t], depths: i32[g],
                 leaf: i32[n, t],
-                n: i64, f: i64, m: i64, three: i64, t: i64, g: i64):
+                n: i64, f: i64, m: i64, two: i64, t: i64, g: i64):
     for c in parallel(0, (n + ROWS - 1) // ROWS):
         lacks = alloc(bool[ROWS], "local")
         for s in serial(0, min(ROWS, n - c * ROWS)):
@@ -86,7 +86,7 @@ _WALK = """for d in serial(0, i64(depths[b])):
                                 code: i64 = i64(nodes[at[k], 0])
                                 value: T = x[c * ROWS + r, code // CODES]
                                 split: T = splits[at[k]]
-                                following: i64 = i64(nodes[at[k], select(TEST, 1, 2)])
+                                following: i64 = i64(nodes[at[k], 1]) + select(TEST, 0, 1)
                                 moved[0] = moved[0] | (following ^ at[k])
                                 at[k] = following"""
 ROWS = 16  # that a group of trees is walked for before the next: its nodes stay in the cache
@@ -123,10 +123,11 @@ def tree_leaves(
 ) -> Any:
     """The node that each row reaches in each tree: [rows, roots].
 
-    A node has three numbers: its feature times CODES plus its rule (a place in RULES, which
-    compares the feature with the node's split; MISSING more if a NaN follows it), the next node if
-    the rule holds, and the next if not. A leaf leads to itself. Trees stand in groups of GROUP, of
-    which `depths` tells the most steps: those whose trees have all led to leaves take no more.
-    `rules` are the rules that occur.
+    A node has two numbers: its feature times CODES plus its rule (a place in RULES, which compares
+    the feature with the node's split; MISSING more if a NaN follows it), and the first of two nodes
+    that stand side by side: that where the walk goes on if the rule holds, before that if it does
+    not. A leaf leads to itself, being one of the two: its split is NaN, to which no number but by
+    `!=` compares. Trees stand in groups of GROUP, of which `depths` tells the most steps: those
+    whose trees have all led to leaves take no more. `rules` are the rules that occur.
     """
     return program(_text(rules), [x, nodes, splits, roots, depths], x.dtype)
