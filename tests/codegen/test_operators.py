@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tilewright.codegen import inprocess
+from tilewright.codegen.llvm import emit
 from tilewright.ir import interp
 from tilewright.ir.dtype import ALL, DType, f32, f64, i64
 from tilewright.ir.expr import (
@@ -23,6 +24,8 @@ from tilewright.ir.expr import (
     const,
 )
 from tilewright.ir.stmt import Buffer, For, Func, Store, seq
+from tilewright.lower.pipeline import lower
+from tilewright.target.target import target
 
 B, U = BinaryOp, UnaryOp
 COUNT = 96
@@ -145,6 +148,16 @@ def test_operators(of: DType, kind: str) -> None:
 @pytest.mark.parametrize("of", ALL, ids=str)
 def test_casts(of: DType, kind: str) -> None:
     check(of, [to for to in ALL if to is not of], kind)
+
+
+@pytest.mark.parametrize("processor", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("of", [f32, f64], ids=str)
+def test_vectors_of_floats_become_whole_numbers_as_vectors(of: DType, processor: str) -> None:
+    """LLVM's own saturating conversions would take them lane by lane."""
+    machine = target(f"cpu -mcpu={processor}")
+    func, _ = program(of, [to for to in ALL if to.is_int], "vectorize")
+    text = emit(lower(func, machine), machine).text
+    assert "fptosi <" in text and ".sat." not in text
 
 
 @pytest.mark.parametrize("of", [f32, f64], ids=str)

@@ -67,10 +67,12 @@ FORMATS = {
 
 class Convert:
     """Conversions written into `builder`. `half`: the machine converts f16 itself; `long`: vectors
-    of i64, too."""
+    of i64, too; `saturates`: its vectors of floats become the nearest whole numbers there are."""
 
-    def __init__(self, builder: Builder, half: bool, long: bool = True) -> None:
-        self.b, self.half, self.long = builder, half, long
+    def __init__(
+        self, builder: Builder, half: bool, long: bool = True, saturates: bool = True
+    ) -> None:
+        self.b, self.half, self.long, self.saturates = builder, half, long, saturates
 
     def cast(self, value: Value, to: DType) -> Value:
         """`value` converted: floats round to nearest even, float → int truncates and saturates."""
@@ -143,10 +145,31 @@ class Convert:
     def float_to_int(self, value: Value, to: DType) -> Value:
         if to is i64 and value.lanes and not self.long:
             return Value(self.in_halves(self.float_to_float(value, f64)), i64, value.lanes)
+        if value.lanes and not self.saturates:
+            return Value(self.between_ends(value, to), to, value.lanes)
         of, target = register(value.dtype, value.lanes), register(to, value.lanes)
         how = "fptosi" if to.is_signed else "fptoui"
         name = f"llvm.{how}.sat.{mangle(target)}.{mangle(of)}"
         return Value(self.b.call(target, name, [(of, value.text)]), to, value.lanes)
+
+    def between_ends(self, value: Value, to: DType) -> str:
+        """A vector of floats as whole numbers, the ends chosen by comparison: LLVM's saturating
+        conversion is one of scalars on x86, lane by lane."""
+        x, lanes, pure = value.text, value.lanes, self.b.pure
+        real, whole = register(value.dtype, lanes), register(to, lanes)
+        least = -(1 << to.bits - 1) if to.is_signed else 0
+        beyond = least + (1 << to.bits)
+        made = self.op("fptosi" if to.is_signed else "fptoui", value, to)  # poison past the ends
+        for holds, number, end in (
+            ("oge", float(beyond), beyond - 1),
+            ("olt", float(least), least),
+            ("uno", 0.0, 0),
+        ):
+            bound = constant(number, f64 if value.dtype is f64 else f32, lanes).text
+            past = pure(f"fcmp {holds} {real} {x}, {bound}", x)
+            there = f"{whole} {constant(end, to, lanes).text}, {whole} {made}"
+            made = pure(f"select {vector('i1', lanes)} {past}, {there}", past, made)
+        return made
 
     def in_halves(self, value: Value) -> str:
         """A vector of f64 as i64: a half of 32 bits that is added to a power of two is the end of

@@ -46,6 +46,7 @@ from tilewright.ir.expr import (
 from tilewright.ir.stmt import Buffer
 from tilewright.ir.walk import loads, reads, visit
 from tilewright.support.errors import CompileError
+from tilewright.target.processors import architecture
 from tilewright.target.target import Target
 
 _UNSEEN: Any = object()
@@ -90,7 +91,8 @@ class Expressions:
         self.b = Builder()
         half = target.triple.startswith("aarch64") or target.has("f16c")
         long = not target.has("avx2") or target.has("avx512dq")  # or lane by lane on AVX2
-        self.convert = Convert(self.b, half, long)
+        saturates = architecture(target.triple) != "x86_64"
+        self.convert = Convert(self.b, half, long, saturates)
         self.ops = Operators(self.b, self.convert)
         self.memory = Memory(self.b, self.convert)
         self.env: dict[str, Linear | Value] = {}
