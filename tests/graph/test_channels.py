@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.graph.passes.channels import Channels, Packing, grouped, step_of
+from tilewright.graph.passes.channels import Channels, Packing, block_of, dense, grouped, step_of
 from tilewright.target.costs import COMMON, HALVES
 
 PLAIN = Packing(16)
@@ -30,6 +30,24 @@ def test_groups_are_filled_up_where_short_vectors_are_no_faster():
     assert whole == Channels(Packing(16, 14), Packing(16, 14), 8, 14)
     assert whole.group(336, 336) == (14, 32, 32)
     assert whole.filter_shape((336, 24, 3, 3)) == (28, 3, 3, 3, 8, 16)  # 24 numbers, not 32
+
+
+@pytest.mark.parametrize("channels", range(1, 130))
+def test_blocks_of_half_a_vector_where_they_save_a_quarter(channels):
+    """Where one unit makes a whole vector of two halves, 8 channels are one half and not a vector
+    that is half empty, 24 three and not four. Nowhere else."""
+    saves = channels <= 8 or 16 < channels <= 24
+    assert block_of(channels, 16, HALVES) == (8 if saves else 16)
+    assert block_of(channels, 16, COMMON) == 16
+    assert block_of(channels, 8, COMMON) == 8
+
+
+def test_images_and_results_have_blocks_of_their_own():
+    assert dense(24, 64, 16, costs=HALVES) == Channels(Packing(8), Packing(16), 8)
+    assert dense(64, 24, 16, costs=HALVES) == Channels(Packing(16), Packing(8), 16)
+    assert dense(8, 24, 16, costs=HALVES) == Channels(Packing(1), Packing(8), 1)
+    assert dense(8, 24, 16, Packing(8), HALVES) == Channels(Packing(8), Packing(8), 8)
+    assert dense(24, 24, 16) == Channels(Packing(16), Packing(16), 8)
 
 
 @pytest.mark.parametrize("costs", [HALVES, COMMON])

@@ -10,6 +10,8 @@ from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
 from tilewright.graph import Builder, Graph, Value, evaluate
 from tilewright.graph.passes.choose_layouts import choose_layouts
+from tilewright.ir.expr import as_int
+from tilewright.target.costs import HALVES
 
 CACHE = 128 << 10  # bytes of the second one
 
@@ -236,3 +238,43 @@ def test_packed_images_are_normalised_by_channel_as_they_are(size):
     made = ops(rewritten(lambda g: choose_layouts(g, 16, winograd=False), build.finish([y]), 1e-3))
     assert "group_norm" not in made and made.count("reduce_mean") == 4
     assert made.count("pack_channels") == made.count("unpack_channels") == 1
+
+
+def narrow() -> Graph:
+    """Images of 8 and of 24 channels between wide ones: Winograd's windows and others, windows of
+    each channel, a sum, phases of a transposed convolution."""
+    build, draw = Builder(), np.random.default_rng(9)
+
+    def conv(x: Value, *shape: int, groups: int = 1, stride: int = 1) -> Value:
+        weights = draw.standard_normal(shape).astype("f") / np.float32(np.prod(shape[1:]) ** 0.5)
+        attrs = {"pads": ((shape[2] // 2,) * 2,) * 2, "strides": (stride, stride)}
+        made = build.emit("conv", x, build.constant(weights), groups=groups, **attrs)
+        return build.emit("sigmoid", made)
+
+    x = build.input("x", "f32", (1, 8, 24, 28))
+    a = conv(conv(x, 64, 8, 3, 3), 24, 64, 3, 3)
+    b = conv(conv(a, 24, 1, 5, 5, groups=24), 24, 24, 1, 1)
+    c = conv(build.emit("add", a, b), 40, 24, 3, 3, stride=2)
+    w = build.constant(draw.standard_normal((40, 24, 4, 4)).astype("f") / 16)
+    d = build.emit("conv_transpose", c, w, strides=(2, 2), pads=((1, 1), (1, 1)))
+    return build.finish([conv(conv(d, 8, 24, 3, 3), 32, 8, 3, 3)])
+
+
+def test_narrow_images_have_blocks_of_half_a_vector():
+    """Where one unit makes a whole vector of two halves; they stay packed all the way."""
+    made = rewritten(lambda g: choose_layouts(g, 16, costs=HALVES), narrow(), 1e-4)
+    blocks = {v.shape[-1] for n in made.nodes for v in n.outputs if n.op.endswith("_packed")}
+    assert {as_int(b) for b in blocks} == {8, 16}
+    assert ops(made).count("unpack_channels") == 1
+    assert ops(made).count("winograd_packed") >= 3
+    whole = rewritten(lambda g: choose_layouts(g, 16), narrow(), 1e-4)
+    assert all(as_int(n.output.shape[-1]) == 16 for n in whole.nodes if n.op == "winograd_packed")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_narrow_images_give_what_plain_operators_give(threads):
+    graph = narrow()
+    x = np.random.default_rng(8).standard_normal((1, 8, 24, 28)).astype("f")
+    (wanted,) = evaluate(graph, [x], precise=True)
+    (found,) = compile_observed(graph, threads=threads, cache=False, pool=KernelPool(1))(x)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * abs(wanted).max())

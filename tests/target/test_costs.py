@@ -58,3 +58,8 @@ def test_faults_name_the_constant(told: str, why: str):
 
 def test_two_digits():
     assert [costs.rounded(v) for v in (0.9787, 4.001, 30.15, 1629.0)] == [0.98, 4.0, 30.0, 1600.0]
+
+
+def test_half_a_vector_takes_half_as_long_where_one_unit_makes_a_whole_one():
+    assert HALVES.of_halves == dataclasses.replace(COMMON, memory=6.0, transform=6.5)
+    assert (COMMON.of_halves, WIDE.of_halves) == (COMMON, WIDE)

@@ -70,7 +70,7 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     if not known:
         count = max(OPEN, OPEN * OPEN // (across or OPEN)) * (across or OPEN)
     lanes = min(target.lanes(32), block)
-    wide = block // lanes
+    wide, image_lanes = block // lanes, min(target.lanes(32), as_int(axes[-1].extent) or 1)
     inside, run, rows, vectors = decide_runs(
         schedule,
         target,
@@ -133,15 +133,16 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
         for loop in present((row or own_t, in_run)):
             schedule.annotate(loop, BOUNDED, True)
     reorder(schedule, own_c, own_z, row, own_t, own_i, own_j)
-    flat(schedule, spread, (own_i, own_j), own_b, lanes)
+    flat(schedule, spread, (own_i, own_j), own_b, image_lanes)
     around = innermost([*((n, tile) if inside else ()), own_c, own_z, own_t if by_tile else row])
     *_, own_y, own_i, own_x, own_b = compute_inside(schedule, half, around)
     reorder(schedule, own_y, own_x, own_i)
-    flat(schedule, half, (own_x, own_i) if by_tile else (own_i,), own_b, lanes)
+    flat(schedule, half, (own_x, own_i) if by_tile else (own_i,), own_b, image_lanes)
     if not inside and "pad" in named:
         *_, own_x, own_b = compute_inside(schedule, named["pad"], innermost([own_c, own_z, row]))
         columns = divisors(extent(schedule, own_x), COLUMNS)[-1]
-        flat(schedule, named["pad"], tuple(split(schedule, own_x, columns)[1:]), own_b, lanes)
+        columns = tuple(split(schedule, own_x, columns)[1:])
+        flat(schedule, named["pad"], columns, own_b, image_lanes)
     if threads > 1:
         if not inside:
             whole = [by_axis(schedule, spread)[0], own_c, own_z or row]

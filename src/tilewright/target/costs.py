@@ -40,6 +40,16 @@ class Costs:
     )
     region: float = _constant(4096.0, "cycles", "what is worth more than one thread")
 
+    @property
+    def of_halves(self) -> Costs:
+        """The same for half a vector: where one unit makes a whole one of two halves, it takes half
+        as long; elsewhere it takes as long."""
+        fast = max(1.0, min(2.0, UNITS / self.multiply_adds))
+        rates = "multiply_adds", "loads", "second_cache", "third_cache"
+        found = {name: getattr(self, name) * fast for name in rates}
+        found |= {name: getattr(self, name) / fast for name in ("latency", "loop", "transform")}
+        return replace(self, **found)
+
     def __post_init__(self) -> None:
         for name in NAMES:
             value = getattr(self, name)
@@ -49,6 +59,7 @@ class Costs:
 
 NAMES = tuple(f.name for f in fields(Costs))
 LEAST, MOST = 1e-3, 1e7  # what no machine is beyond
+UNITS = 2.0  # multiply-adds a cycle of vectors that are not full: a machine has two units for them
 COMMON = Costs()
 WIDE = replace(COMMON, memory=6.0, transform=13.0)  # vectors of 64 bytes; each moves twice as much
 # Halves of a vector are done one after the other there: whatever vectors do takes twice as long.

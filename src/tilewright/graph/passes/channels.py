@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.graph.ops.packed import in_blocks, pack
-from tilewright.target.costs import COMMON, Costs
+from tilewright.target.costs import COMMON, UNITS, Costs
 
 MOST_PADDING = 4  # times as many channels as there are: beyond, groups are not filled up
 SHORTEST = 4  # lanes of a vector
-NARROW = 2.0  # multiply-adds a cycle of vectors that are not full: a machine has two units for them
+HALF = 0.8  # of the time that blocks of whole vectors take: what blocks of halves may
 MOVED = 10.0  # cycles in which a vector of pixels is packed, or unpacked
 WORTH = 0.8  # of the time of a packed convolution: what a plain one may take
 SAVED = 0.5  # of the time of a convolution to few channels: what Winograd's tiles take
@@ -92,13 +92,31 @@ class Channels(NamedTuple):
         return Packing(self.step, max(1, self.image.groups // self.groups))
 
 
-def dense(ci: int, block: int, image: Packing | None = None) -> Channels:
+def block_of(channels: int, lanes: int, costs: Costs = COMMON) -> int:
+    """How many channels of an image a block had better have: a vector of them, or half of one where
+    fewer lanes then stay empty and half a vector takes less time.
+
+    It is the channels' number alone that tells, so that images that meet are packed alike."""
+
+    def cycles(block: int, costs: Costs) -> float:
+        return -(-channels // block) / costs.multiply_adds
+
+    half = lanes // 2
+    if half < SHORTEST or cycles(half, costs.of_halves) > HALF * cycles(lanes, costs):
+        return lanes
+    return half
+
+
+def dense(
+    ci: int, co: int, lanes: int, image: Packing | None = None, costs: Costs = COMMON
+) -> Channels:
     """Of a convolution without groups; of an image that is packed already, if one is given."""
-    if ci < block:
-        return Channels(Packing(1), Packing(block), 1)  # one number is broadcast: any layout does
-    if image is None or image.groups == 1:
-        return Channels(Packing(block), Packing(block), step_of(ci, block))
-    return Channels(image, Packing(block), block)
+    result = Packing(block_of(co, lanes, costs))
+    if image is None and ci < lanes:
+        return Channels(Packing(1), result, 1)  # one number is broadcast: any layout does
+    image = image or Packing(block_of(ci, lanes, costs))
+    step = step_of(ci, image.block) if image.groups == 1 else image.block
+    return Channels(image, result, step)
 
 
 def grouped(
@@ -115,7 +133,7 @@ def grouped(
         depth = lie.depth().padded(ci // lie.groups)
         sides = (lie.image, ci), (lie.result, co)
         moved = sum(p.padded(c) / lanes for p, c in sides if p.groups > 1)
-        rate = fast if lanes_alike == lanes else max(fast, NARROW)
+        rate = fast if lanes_alike == lanes else max(fast, UNITS)
         return vectors * depth * taps / rate + moved * costs.transform
 
     filled = Channels(
@@ -124,7 +142,7 @@ def grouped(
         step_of(sources, lanes),
         groups,
     )
-    one = dense(ci, lanes)
+    one = dense(ci, co, lanes, costs=costs)
     best = min((cycles(filled, lanes), 0, filled), (cycles(one, lanes), 1, one))
     alike = gcd(results, lanes)
     if alike >= min(SHORTEST, lanes):
@@ -144,13 +162,15 @@ def along_rows(
     plain for it. A result takes so many `steps`, packed ones fewer if in Winograd's `tiles`."""
     if co >= lanes:
         return False
-    if ci < lanes:
+    block = block_of(co, lanes, costs)
+    if ci < lanes and co < block:
         return not is_packed and (width is None or width >= max(ci, co))
     full = -(-width // lanes) * lanes / width if width else 1.0  # the last vector of a row is not
     rate = 1.0 if co == 1 else costs.multiply_adds  # one result: each step waits for a load
     moved = ci / lanes * MOVED
     plain = steps * co / lanes * full / rate + is_packed * moved
-    packed = steps * (SAVED if tiles else 1.0) / costs.multiply_adds
+    vector = costs if block == lanes else costs.of_halves
+    packed = steps * (SAVED if tiles else 1.0) / vector.multiply_adds
     return plain < WORTH * (packed + (not is_packed) * moved)
 
 

@@ -83,9 +83,8 @@ class _Layouts(PackedValues):
         costs: Costs,
         winograd: bool,
     ) -> None:
-        super().__init__(graph, lanes)
-        self.winograd, self.lanes = winograd, lanes
-        self.registers, self.caches, self.costs = registers, caches, costs
+        super().__init__(graph, lanes, costs)
+        self.winograd, self.registers, self.caches = winograd, registers, caches
         self.wanted = self.wishes()
         self.weights: dict[tuple[Any, ...], Value] = {}  # packed, by what they were packed from
 
@@ -146,7 +145,7 @@ class _Layouts(PackedValues):
         if groups == ci == co:
             if self.is_along_rows(node):
                 return False
-            packing = self.packed.get(x) or self.wanted.get(x) or Packing(self.lanes)
+            packing = self.packed.get(x) or self.wanted.get(x) or self.own_packing(ci)
             filters = self.constant(
                 packing.pack(weights.array.reshape(1, co, *weights.shape[2:]))[0], "w"
             )
@@ -157,11 +156,12 @@ class _Layouts(PackedValues):
                 return False
             if lie.groups != groups:
                 weights = Constant(dense_filter(weights.array, groups))
-            packing, edge = lie.result, self.winograd_edge(node, weights.shape, lie, window)
+            tiled = self.in_tiles(ci, lie)
+            packing, edge = lie.result, self.winograd_edge(node, weights.shape, tiled, window)
             if self.is_along_rows(node, edge):
                 return False
             if edge:
-                lie = lie._replace(step=self.lanes)
+                lie = tiled
             shape = lie.filter_shape(weights.shape)
 
             def packed(first: int = 0, last: int | None = None) -> np.ndarray:
@@ -202,8 +202,18 @@ class _Layouts(PackedValues):
         if groups > 1:
             return grouped(ci, co, groups, taps, self.lanes, self.costs)
         found = self.packed.get(x)
-        ready = found is not None and found.block == self.lanes and self.is_only_packed(x)
-        return dense(ci, self.lanes, found if ready else None)
+        ready = found is not None and self.is_only_packed(x)
+        return dense(ci, co, self.lanes, found if ready else None, self.costs)
+
+    def in_tiles(self, ci: int, lie: Channels) -> Channels:
+        """How channels lie for Winograd's tiles, which walk whole blocks of those of the image."""
+        image, own = lie.image, self.own_packing(ci)
+        image = own if image.block == 1 and own.block <= ci else image
+        return lie._replace(image=image, step=image.block)
+
+    def costs_of(self, packing: Packing) -> Costs:
+        """The machine's for vectors of a block."""
+        return self.costs if packing.block >= self.lanes else self.costs.of_halves
 
     def winograd_edge(
         self, node: Node, shape: tuple[int, ...], lie: Channels, window: dict[str, Any]
@@ -218,13 +228,12 @@ class _Layouts(PackedValues):
         if not (height and width) and tiled:
             height, width = map(sizes.likely, node.output.shape[2:])
         unit = set(window["strides"]) == {1} and lie.groups == 1
-        whole = lie.image.block == self.lanes
-        if not (unit and whole and height and width and all(deep)):
+        if not (unit and lie.image.block > 1 and height and width and all(deep)):
             return 0
         planes = prod(d or 1 for d in deep)
         rows = (images or 1) * planes * height  # an open batch pays if one image does
-        ci, co = lie._replace(step=self.lanes).depth().padded(shape[1]), lie.result.padded(shape[0])
-        of = rows, width, ci, co, self.lanes, self.registers, self.caches[1]
+        ci, co = lie.depth().padded(shape[1]), lie.result.padded(shape[0])
+        of = rows, width, ci, co, lie.result.block, self.registers, self.caches[1]
         met = 1.0
         for size, pads, taps, step in zip(
             node.inputs[0].shape[2:], window["pads"], shape[2:], window["dilations"], strict=True
@@ -232,7 +241,7 @@ class _Layouts(PackedValues):
             met *= part_met(sizes.likely(size), pads, taps, step)
         taps, apart = prod(shape[2:-2]), window["dilations"][0]
         read = (planes + (taps - 1) * apart) / planes
-        return winograd_tile(*of, self.costs, (dy, dx), met, taps, read)
+        return winograd_tile(*of, self.costs_of(lie.result), (dy, dx), met, taps, read)
 
     def never_negative(self, size: Expr) -> bool:
         """Whether a kernel knows that tiles of it are never less than none: however small what it
@@ -247,10 +256,11 @@ class _Layouts(PackedValues):
     def across(self, node: Node, packing: Packing) -> bool:
         """Whether tiles of a convolution's result had better span rows of the image."""
         _, channels, *planes, height, width = map(as_int, node.output.shape)
-        if not (channels and height and width and all(planes)) or packing.block != self.lanes:
+        if not (channels and height and width and all(planes)):
             return False
-        rows, vectors = height * prod(filter(None, planes)), packing.padded(channels) // self.lanes
-        return prefers_pixels(rows, width, vectors, self.registers, self.costs)
+        rows, vectors = height * prod(filter(None, planes)), packing.padded(channels)
+        of = rows, width, vectors // packing.block, self.registers
+        return prefers_pixels(*of, self.costs_of(packing))
 
     def per_channel(self, values: np.ndarray, packing: Packing, rank: int) -> Value:
         """One number a channel, shaped to broadcast against a packed image of plain rank `rank`."""
@@ -276,7 +286,8 @@ class _Layouts(PackedValues):
             return False
         begins = [before for before, _ in node["pads"] or ((0, 0),) * len(one)]
         ci, co = weights.shape[:2]
-        cb, ob = (self.lanes if ci >= self.lanes else 1), self.lanes
+        cb = self.own_packing(ci).block if ci >= self.lanes or self.is_only_packed(x) else 1
+        ob = self.own_packing(co).block
         apart = None
         if saves_steps(ci, weights.shape[2:], strides, self.costs):
             apart = phases_apart(weights, strides, begins, tuple(places), x.shape[2:])

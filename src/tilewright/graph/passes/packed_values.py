@@ -10,18 +10,24 @@ from typing import Any
 
 from tilewright.graph.builder import Edit
 from tilewright.graph.graph import Graph, Node, Value
-from tilewright.graph.passes.channels import Packing
+from tilewright.graph.passes.channels import Packing, block_of
 from tilewright.graph.passes.sought_layouts import channels_of, sought_packed
+from tilewright.target.costs import COMMON, Costs
 
 
 class PackedValues(Edit):
     """The edit, with the packed form of each value that has one."""
 
-    def __init__(self, graph: Graph, lanes: int) -> None:
+    def __init__(self, graph: Graph, lanes: int, costs: Costs = COMMON) -> None:
         super().__init__(graph)
+        self.lanes, self.costs = lanes, costs
         self.packed: dict[Value, Packing] = {}  # of each value of the old graph, its first one
         self.forms: dict[tuple[Value, Packing], Value] = {}  # and in which value it is so
-        self.sought = sought_packed(graph, lanes)
+        self.sought = sought_packed(graph, lanes, costs)
+
+    def own_packing(self, channels: int) -> Packing:
+        """That of so many channels which nothing has packed yet."""
+        return Packing(block_of(channels, self.lanes, self.costs))
 
     def plain(self, value: Value) -> Value:
         """The plain form of a value of the old graph."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 
 from tilewright.graph.graph import Graph, Node, Value
-from tilewright.graph.passes.channels import Packing
+from tilewright.graph.passes.channels import Packing, block_of
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import as_int
+from tilewright.target.costs import COMMON, Costs
 
 # Elementwise operators that keep padding channels finite, so that they may run on them.
 FINITE = frozenset(
@@ -22,9 +23,9 @@ FINITE = frozenset(
 POOLS = frozenset({"max_pool", "avg_pool"})
 
 
-def sought_packed(graph: Graph, lanes: int) -> dict[Value, Packing]:
+def sought_packed(graph: Graph, lanes: int, costs: Costs = COMMON) -> dict[Value, Packing]:
     """The values that nothing but packed convolutions reads, through what runs on any packing."""
-    packing, sought = Packing(lanes), {}
+    sought: dict[Value, Packing] = {}
     readers = Counter(v for node in graph.nodes for v in set(node.inputs))
     readers.update(graph.outputs)
     asked: Counter[Value] = Counter()  # readers that want it packed
@@ -43,6 +44,7 @@ def sought_packed(graph: Graph, lanes: int) -> dict[Value, Packing]:
         asked.update(set(asking))
         for value in asking:
             channels = channels_of(value) if is_image(value) and value.dtype is f32 else 0
+            packing = sought[node.output] if joins else Packing(block_of(channels, lanes, costs))
             full = channels > 0 and packing.is_full(channels)
             if full and asked[value] == readers[value]:
                 sought[value] = packing
