@@ -83,6 +83,14 @@ def least_weighted(
     return list(result.coef), error.max()
 
 
+def rest_of(f: Real) -> tuple[Real, Real]:
+    """(f(x) / x - 1) / x² as a function of x² (f odd), and its weight beside f."""
+    return (
+        lambda t: (f(np.sqrt(t)) / np.sqrt(t) - 1) / t,
+        lambda t: t * np.sqrt(t) / f(np.sqrt(t)),
+    )
+
+
 # name: function, weight, low, high, degree. Errors of erfc count as they are, of the others beside
 # the function's own value
 WEIGHTED: dict[str, tuple[Real, Real, float, float, int]] = {
@@ -95,6 +103,8 @@ WEIGHTED: dict[str, tuple[Real, Real, float, float, int]] = {
         -0.347, 0.347, 4,
     ),
     "LOG_ERFC": (lambda x: np.log(erfc(x)), erfc, 0.95, 4, 6),
+    "ATAN_TO_ONE": (*rest_of(np.arctan), 1e-6, 1, 8),
+    "ASIN_TO_HALF": (*rest_of(np.arcsin), 1e-6, 0.25, 4),
 }  # fmt: skip
 
 

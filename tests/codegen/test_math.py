@@ -159,6 +159,19 @@ def test_f64(name: str) -> None:
     check(name, "f64", results("f64", True)[name], *operands("f64"))
 
 
+@pytest.mark.parametrize("vectorized", [True, False], ids=["lanes", "scalar"])
+@pytest.mark.parametrize("name", ["asin", "acos", "atan"])
+def test_inverse_functions_in_one_precision(name: str, vectorized: bool) -> None:
+    """They do not compute in f64 on the way: densely where their parts meet."""
+    random = np.random.default_rng(11)
+    x = np.float32(random.uniform(-1, 1, 1 << 17))
+    x = np.concatenate([x, np.float32(random.uniform(0.49, 0.51, 1 << 12)), 1 / x[: 1 << 12]])
+    check(name, "f32", compiled([name], "f32", vectorized, x, x)[0], x, x)
+    if name != "atan":
+        outside = np.array([1.0000001, -1.0000001, 2, -np.inf] * LANES, np.float32)
+        assert np.isnan(compiled([name], "f32", vectorized, outside, outside)[0]).all()
+
+
 def test_samples_have_every_exponent() -> None:
     x, y = operands("f32")
     for sample in (x, y):

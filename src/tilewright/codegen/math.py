@@ -18,11 +18,14 @@ from math import inf, nan, pi
 from typing import Any
 
 from tilewright.codegen.coefficients import (
+    ASIN_TO_HALF,
     ATAN,
+    ATAN_TO_ONE,
     COSINE,
     ERF_SMALL,
     ERFCX,
     EXP_REST,
+    HALF_PI,
     HALF_PI_PARTS,
     LOG2_TAIL,
     LOG_ERFC,
@@ -399,7 +402,7 @@ def normal_tail(a: Expr) -> Expr:
     return exp(a * a * number(-0.5, a)) * scaled / (number(1.0, a) + a)
 
 
-# Trigonometry: all in f64 -----------------------------------------------------------------------
+# Trigonometry: in f64, but the inverses of f32 ------------------------------------------------
 
 
 def quadrant(x: Expr) -> tuple[Expr, Expr]:
@@ -479,6 +482,11 @@ def atan(x: Expr) -> Expr:
     one = number(1.0, x)
     steep = size > one
     t = select(steep, one / size, size)  # in [0, 1]
+    if x.dtype is f32:
+        square = t * t
+        rest = t * (square * polynomial(square, ATAN_TO_ONE))
+        value = select(steep, right_angle_less(t, rest), t + rest)
+        return copy_sign(select(is_nan(x), x, value), x)
     turned = t > number(0.41421356237309503, x)
     z = select(turned, (t - one) / (t + one), t)
     square = z * z
@@ -488,14 +496,45 @@ def atan(x: Expr) -> Expr:
     return copy_sign(select(is_nan(x), x, value), x)
 
 
+def right_angle_less(t: Expr, rest: Expr) -> Expr:
+    """π/2 - (t + rest) in f32, where rest is the small part."""
+    return number(HALF_PI[0], t) - (t + (rest - number(HALF_PI[1], t)))
+
+
+def half_angle(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """(|x| > 1/2, t, rest) with t + rest the inverse sine of |x| where |x| is at most 1/2, and half
+    of the inverse cosine beyond, all in f32."""
+    size, half = absolute(x), number(0.5, x)
+    steep = size > half
+    square = select(steep, fma(-half, size, half), size * size)
+    t = select(steep, root(square), size)
+    return steep, t, t * (square * polynomial(square, ASIN_TO_HALF))
+
+
 def asin(x: Expr) -> Expr:
     """The inverse sine."""
+    if x.dtype is f32:
+        steep, t, rest = half_angle(x)
+        two = number(2.0, x)
+        return copy_sign(select(steep, right_angle_less(two * t, two * rest), t + rest), x)
     one = number(1.0, x)
     return atan(x / root((one - x) * (one + x)))
 
 
 def acos(x: Expr) -> Expr:
     """The inverse cosine."""
+    if x.dtype is f32:
+        steep, t, rest = half_angle(x)
+        two, below = number(2.0, x), x < number(0.0, x)
+        t, rest = select(steep, two * t, t), select(steep, two * rest, rest)
+        # the angle from the nearer of 0 and π, or from π/2
+        whole = select(below, number(2 * HALF_PI[0], x), number(0.0, x))
+        less = select(below, number(2 * HALF_PI[1], x), number(0.0, x))
+        whole = select(steep, whole, number(HALF_PI[0], x))
+        less = select(steep, less, number(HALF_PI[1], x))
+        up = below ^ steep
+        t, rest = select(up, t, -t), select(up, rest, -rest)
+        return (whole + t) + (rest + less)
     one = number(1.0, x)
     return number(2.0, x) * atan(root((one - x) / (one + x)))
 
@@ -566,9 +605,9 @@ FUNCTIONS: dict[str, Callable[..., Expr]] = {
     "sin": sin,
     "cos": cos,
     "tan": tan,
-    "asin": in_f64(asin),
-    "acos": in_f64(acos),
-    "atan": in_f64(atan),
+    "asin": asin,
+    "acos": acos,
+    "atan": atan,
     "sinh": in_f64(sinh),
     "cosh": in_f64(cosh),
     "asinh": in_f64(asinh),
