@@ -15,6 +15,7 @@ from tilewright.codegen.host_steps import (
     MOST_MEASURED,
     Branch,
     Check,
+    Is,
     Launch,
     Measure,
     Place,
@@ -364,13 +365,18 @@ class _Main(_Sizes):
         byte = self.b.value(f"load i8, ptr {self.address(place)}, align 1")
         return self.b.value(f"icmp ne i8 {byte}, 0")
 
+    def is_number(self, of: Is) -> str:
+        """Whether a size is a number, an i1."""
+        return self.b.value(f"icmp eq i64 {self.size(of.size)}, {of.number}")
+
     def branch(self, step: Branch) -> None:
         def run(steps: tuple[Step, ...]) -> None:
             for s in steps:
                 self.step(s)
 
+        of = step.condition
         self.b.branch(
-            self.holds(step.condition),
+            self.is_number(of) if isinstance(of, Is) else self.holds(of),
             lambda: run(step.then),
             (lambda: run(step.other)) if step.other else None,
         )

@@ -56,10 +56,18 @@ class Together:
 
 
 @record
-class Branch:
-    """Run `then` if the bool at `condition` holds, else `other`."""
+class Is:
+    """Whether a size is this number."""
 
-    condition: Place
+    size: Size
+    number: int
+
+
+@record
+class Branch:
+    """Run `then` if the condition, or the bool that lies there, holds, else `other`."""
+
+    condition: Place | Is
     then: tuple[Step, ...]
     other: tuple[Step, ...] = ()
 

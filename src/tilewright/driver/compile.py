@@ -25,7 +25,8 @@ from tilewright.driver.identity import artifact_key, file_identity
 from tilewright.driver.kernels import Job, Kernel, KernelPool
 from tilewright.driver.observe import Watch, watch
 from tilewright.driver.own_sizes import Own, own_sizes
-from tilewright.driver.program import Code, assemble, workspaces
+from tilewright.driver.program import Code, Single, assemble, workspaces
+from tilewright.driver.single_batch import of_single_batch
 from tilewright.driver.source import Shapes, open_source
 from tilewright.driver.stages import Observer, Stages, asked
 from tilewright.graph.bounds import without_checks
@@ -336,6 +337,7 @@ def compile_graph(
             groups, funcs, own, unique, jobs = kernel_jobs(
                 fused, machines[0], threads, watch, found
             )
+            single = single_batches(fused, unique, jobs, found)
             for n, machine in enumerate(machines[1:], 1):
                 seen = watch.variant(n)
                 for job in jobs:
@@ -349,7 +351,8 @@ def compile_graph(
             for n, machine in enumerate(machines):
                 mine = kernels[n * len(unique) : (n + 1) * len(unique)]
                 of_group = {g.name: mine[unique[f]] for g, f in zip(groups, funcs, strict=True)}
-                codes.append(Code(machine, mine, of_group, own))
+                of_one = {name: (s, mine[unique[s.func]]) for name, s in single.items()}
+                codes.append(Code(machine, mine, of_group, own, of_one))
             plan = plan_memory(fused, workspace=workspaces(codes))
         see("plan_memory", plan)
 
@@ -406,6 +409,22 @@ def kernel_jobs(
     funcs = [f for f, _ in named]
     own = {g.name: sizes for g, (_, sizes) in zip(groups, named, strict=True)}
     return groups, funcs, own, unique, jobs
+
+
+def single_batches(
+    fused: FusedGraph, unique: dict[Func, int], jobs: list[Job], found: Callable[[Job], None]
+) -> dict[str, Single]:
+    """By the names of groups what they compute for a batch of one, where that has code of its own,
+    which joins the others: see `kernel_jobs`."""
+    made: dict[str, Single] = {}
+    for group, batch, of_one in of_single_batch(fused):
+        func, own = own_sizes(_func(of_one), fused.graph.measured, len(of_one.outputs))
+        if func not in unique:
+            n = unique[func] = len(unique)
+            jobs.append(replace(jobs[0], func=func.replace(name=_kernel_name(group, n))))
+            found(jobs[-1])
+        made[group.name] = Single(batch, func, own)
+    return made
 
 
 def _func(group: FusedGroup) -> Func:

@@ -21,6 +21,7 @@ from tilewright.codegen.host_steps import (
     Branch,
     Carried,
     Check,
+    Is,
     Kept,
     Launch,
     Measure,
@@ -63,28 +64,44 @@ PART = 4 << 20  # bytes of a weight that are made and written at a time, about
 
 
 @record
+class Single:
+    """What a group computes where the batch is one: its function, with what that has own names
+    for."""
+
+    batch: Var
+    func: Func
+    own: Own
+
+
+@record
 class Code:
     """What the kernels are on one machine: each once, and by the names of the groups. own: for each
-    group what its kernel has own names for."""
+    group what its kernel has own names for. of_one: other kernels of groups, for a batch of one."""
 
     machine: Target
     kernels: Sequence[Kernel]
     of_group: Mapping[str, Kernel]
     own: Mapping[str, Own]
+    of_one: Mapping[str, tuple[Single, Kernel]]
 
     @property
     def scratch_bytes(self) -> int:
         """Bytes that each thread needs."""
         return max((e.scratch_bytes for k in self.kernels for e in k.entries), default=0)
 
+    def versions(self) -> Iterator[tuple[str, Kernel, Own]]:
+        """The kernels of the groups, by their names, and what they have own names for."""
+        yield from ((name, kernel, self.own[name]) for name, kernel in self.of_group.items())
+        yield from ((name, kernel, one.own) for name, (one, kernel) in self.of_one.items())
+
 
 def workspaces(codes: Sequence[Code]) -> dict[str, Expr]:
     """Bytes that each group's kernel needs between its launches, on whichever machine."""
     most: dict[str, Expr] = {}
     for code in codes:
-        for name, kernel in code.of_group.items():
+        for name, kernel, own in code.versions():
             if kernel.workspace:
-                size = sizes.size(substitute(_workspace_bytes(kernel), code.own[name]))
+                size = sizes.size(substitute(_workspace_bytes(kernel), own))
                 most[name] = sizes.size(maximum(most[name], size)) if name in most else size
     return most
 
@@ -400,7 +417,10 @@ def _steps(place: _Places, program: _Program, around: Mapping[Var, int]) -> list
                     done.update((numbers, check) for check in checks)
                     steps += [((), check) for check in checks]
             continue
-        launches = list(_launches(*program.of_func[group.name], group, program.code, place))
+        number, func = program.of_func[group.name]
+        code = program.code
+        kernel, own = code.of_group[group.name], code.own[group.name]
+        launches = list(_launches(number, func, group, kernel, own, code.machine, place))
         provides = [s for s in launches if isinstance(s, Provide | Renew)]
         for node in group.nodes:
             for size, what in required_by(node, known):
@@ -410,8 +430,10 @@ def _steps(place: _Places, program: _Program, around: Mapping[Var, int]) -> list
         for step in provides:
             add(step)
         if group.name == team[-1]:
-            alone = len(team) == 1
-            ready = rows[group.name] if alone else (Together(tuple(rows[name] for name in team)),)
+            if len(team) > 1:
+                ready: tuple[Step, ...] = (Together(tuple(rows[name] for name in team)),)
+            else:
+                ready = _by_batch(number, group, code, place, rows[group.name])
             for step in ready:
                 add(step, group.demand)
     return _under_conditions(steps, place)
@@ -487,11 +509,28 @@ def _checks(node: Node, place: _Places) -> Iterator[Step]:
         yield Branch(place(only[0]), (check,)) if only else check
 
 
+def _by_batch(
+    number: int, group: FusedGroup, code: Code, place: _Places, launches: tuple[Launch, ...]
+) -> tuple[Step, ...]:
+    """The launches of one group's kernel, or of that for a batch of one, if there is one."""
+    if group.name not in code.of_one:
+        return launches
+    one, kernel = code.of_one[group.name]
+    steps = [*_launches(number, one.func, group, kernel, one.own, code.machine, place)]
+    alone = tuple(s for s in steps if isinstance(s, Launch))
+    return (Branch(Is(one.batch, 1), alone, launches),)
+
+
 def _launches(
-    number: int, func: Func, group: FusedGroup, code: Code, place: _Places
+    number: int,
+    func: Func,
+    group: FusedGroup,
+    kernel: Kernel,
+    own: Own,
+    machine: Target,
+    place: _Places,
 ) -> Iterator[Step]:
     """The launches of one group's kernel, after the memory that they need is there."""
-    kernel, own = code.of_group[group.name], code.own[group.name]
 
     def room(nbytes: Expr) -> Expr:
         """Where a branch is not taken, the sizes of what it would make may be anything."""
@@ -513,7 +552,7 @@ def _launches(
     some = own.get(SOME, _some_elements(group.outputs, place.measured))
     spare: list[Expr] = []
     if any(isinstance(p, Var) for p in func.params):
-        spare = spare_times(func, code.machine, [e.buffers for e in kernel.entries])
+        spare = spare_times(func, machine, [e.buffers for e in kernel.entries])
     for n, entry in enumerate(kernel.entries):
         buffers = tuple(places[b] for b in entry.buffers)
         symbols = tuple(own.get(Var(s), Var(s)) for s in entry.symbols)

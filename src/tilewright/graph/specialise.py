@@ -7,13 +7,14 @@ run would have measured follow where what they are measured from is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tilewright.graph import sizes
 from tilewright.graph.builder import without_dead
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Node, Value
+from tilewright.graph.group import FusedGroup
 from tilewright.graph.ops.loop import body_of, unseen
 from tilewright.graph.ops.measured import MOST
 from tilewright.graph.ops.while_loop import spoken_of
@@ -158,24 +159,35 @@ def _settled(node: Node, stands: Mapping[Var, Expr]) -> Iterator[tuple[str, Any]
             yield k, renamed(v, stands)
 
 
+def specialised_group(group: FusedGroup, numbers: Mapping[Var, int]) -> FusedGroup:
+    """A group with numbers for some of its symbols: its operators, as they are."""
+    stands: dict[Var, Expr] = {s: sizes.size(n) for s, n in numbers.items()}
+    return FusedGroup(
+        group.name,
+        [_node(n, stands) for n in group.nodes],
+        _values(group.inputs, stands),
+        _values(group.outputs, stands),
+        _node(group.anchor, stands),
+        dict(zip(_values(group.embedded, stands), group.embedded.values(), strict=True)),
+        group.why,
+        group.demand,
+    )
+
+
+def _node(n: Node, stands: Mapping[Var, Expr]) -> Node:
+    inputs, outputs = _values(n.inputs, stands), _values(n.outputs, stands)
+    return Node(n.op, inputs, tuple(_settled(n, stands)), outputs)
+
+
+def _values(old: Iterable[Value], stands: Mapping[Var, Expr]) -> tuple[Value, ...]:
+    return tuple([Value(v.name, v.dtype, renamed(v.shape, stands)) for v in old])
+
+
 def _within(body: Graph, stands: Mapping[Var, Expr]) -> Graph:
     """A loop's body with other sizes: its operators, as they are."""
-
-    def value(v: Value) -> Value:
-        return Value(v.name, v.dtype, renamed(v.shape, stands))
-
-    nodes = [
-        Node(
-            n.op,
-            tuple([value(v) for v in n.inputs]),
-            tuple(_settled(n, stands)),
-            tuple([value(v) for v in n.outputs]),
-        )
-        for n in body.nodes
-    ]
     return body.replace(
-        inputs=tuple(map(value, body.inputs)),
-        outputs=tuple(map(value, body.outputs)),
-        nodes=nodes,
+        inputs=_values(body.inputs, stands),
+        outputs=_values(body.outputs, stands),
+        nodes=[_node(n, stands) for n in body.nodes],
         required=[(renamed(size, stands), what) for size, what in body.required],
     )
