@@ -10,20 +10,24 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import tilewright as tw
 from tests.frontend.beside_onnxruntime import same_as_onnxruntime
+from tilewright.driver.compile import prepare
 from tilewright.driver.source import open_source
-from tilewright.frontend.onnx.resized import COORDINATES, repeats
+from tilewright.frontend.onnx.resized import COORDINATES, PERIODS, repeats
 from tilewright.graph import sizes
 from tilewright.graph.resample import ROUNDING, Kernel
+from tilewright.ir.dtype import f32, f64
 from tilewright.ir.expr import Var
+from tilewright.target.target import target
 
 WAYS = list(product(COORDINATES, ROUNDING, (2, 3, 4)))
 
 
-def resize(how: str, rounding: str, times: int):
+def resize(how: str, rounding: str, times: int, mode: str = "nearest"):
     """A model that resizes the rows of an image."""
     node = helper.make_node(
-        "Resize", ["x", "", "s"], ["y"], mode="nearest",
+        "Resize", ["x", "", "s"], ["y"], mode=mode,
         coordinate_transformation_mode=how, nearest_mode=rounding,
     )  # fmt: skip
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 1, "h", 2))
@@ -53,6 +57,26 @@ def test_other_sizes_are_not_repeated() -> None:
 def test_the_graph_has_no_gather() -> None:
     graph = open_source(resize("asymmetric", "floor", 2)).graph()
     assert not {n.op for n in graph.nodes} & {"gather", "measure", "arange"}
+
+
+@pytest.mark.parametrize("times", [2, 3, 4, 8])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("how", COORDINATES)
+def test_weights_come_again_with_each_row(how: str, mode: str, times: int) -> None:
+    model = resize(how, "floor", times, mode)
+    exe, random = tw.compile(model, cache=False), np.random.default_rng(times)
+    session: Any = ort.InferenceSession(model.SerializeToString())
+    for rows in (1, 2, 13):
+        x = random.standard_normal((1, 1, rows, 2), np.float32)
+        np.testing.assert_allclose(exe(x)[0], session.run(None, {"x": x})[0], rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("times", PERIODS)
+def test_weights_of_whole_multiples_take_no_arithmetic_of_floats(times: int) -> None:
+    graph = open_source(resize("half_pixel", "floor", times, "linear")).graph()
+    (group,) = prepare(graph, target("cpu"), 3).groups
+    assert not any(v.dtype is f64 for n in group.nodes for v in n.outputs)
+    assert all(v.dtype is f32 for v in group.inputs)  # whole numbers are part of the code
 
 
 def asked_of_the_run(shape: tuple[Any, ...]):

@@ -137,16 +137,17 @@ def test_ways_from_several_inputs_join_where_they_meet():
     ("columns", "kernels"),
     [(16, 2), (4, 2), (2, 1)],  # of which a row has eight
 )
-def test_rows_that_are_stretched_are_stored_first(columns: int, kernels: int):
+@pytest.mark.parametrize("n", ["6", "n"])
+def test_rows_that_are_stretched_are_stored_first(n: str, columns: int, kernels: int):
     g = graph(
         f"""
-        def g(x: f32[9, 8], i: i64[6], j: i64[6], k: i64[{columns}], l: i64[{columns}]):
-            a: f32[6, 8] = gather(x, i)
-            b: f32[6, 8] = gather(x, j)
-            rows: f32[6, 8] = add(a, b)
-            c: f32[6, {columns}] = gather(rows, k, axis=1)
-            d: f32[6, {columns}] = gather(rows, l, axis=1)
-            y: f32[6, {columns}] = add(c, d)
+        def g(x: f32[9, 8], i: i64[{n}], j: i64[{n}], k: i64[{columns}], l: i64[{columns}]):
+            a: f32[{n}, 8] = gather(x, i)
+            b: f32[{n}, 8] = gather(x, j)
+            rows: f32[{n}, 8] = add(a, b)
+            c: f32[{n}, {columns}] = gather(rows, k, axis=1)
+            d: f32[{n}, {columns}] = gather(rows, l, axis=1)
+            y: f32[{n}, {columns}] = add(c, d)
             return {{"y": y}}
         """
     )

@@ -14,9 +14,9 @@ import numpy as np
 
 from tilewright import te
 from tilewright.graph.graph import Graph, Node, Value
-from tilewright.graph.operator import OPAQUE, OPERATORS, Fusion
+from tilewright.graph.operator import BROADCAST, OPAQUE, OPERATORS, Fusion
 from tilewright.graph.text import node_lines
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import DType, i64
 from tilewright.ir.expr import Expr, const
 
 
@@ -188,13 +188,11 @@ def make_group(
     """A group of nodes: its inputs are what the nodes read and do not make. Single numbers are
     embedded, but for operators that read memory themselves."""
     made = {v for n in nodes for v in n.outputs}
-    stored = {v for n in nodes if OPERATORS[n.op].fusion is OPAQUE for v in n.inputs}
+    stored = {v for n in nodes for v in n.inputs if _is_stored(v, OPERATORS[n.op].fusion)}
     read = dict.fromkeys(v for n in nodes for v in n.inputs if v not in made)
     embedded = {}
     for v in read:
-        if v in stored:
-            continue
-        if v in graph.constants and set(v.static_shape or ()) <= {1} and not v.dtype.is_int:
+        if v in graph.constants and v not in stored and set(v.static_shape or ()) <= {1}:
             array = graph.array(v)
             embedded[v] = (
                 array.reshape(())[()].item()
@@ -203,3 +201,11 @@ def make_group(
             )
     inputs = [v for v in read if v not in embedded]
     return FusedGroup(name, nodes, inputs, outputs, anchor, embedded, why, demand)
+
+
+def _is_stored(number: Value, fusion: Fusion) -> bool:
+    """Does an operator read a constant from memory? Whole numbers stand in the code of arithmetic
+    on indices alone: layers that differ by codes and zero points share functions."""
+    if number.dtype.is_int:
+        return number.dtype is not i64 or fusion is not BROADCAST
+    return fusion is OPAQUE

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from tilewright.frontend.onnx.arithmetic import Floats
 from tilewright.frontend.onnx.registry import Refusal, Site
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
-from tilewright.graph.resample import ROUNDING, Kernel, repeated
+from tilewright.graph.resample import ROUNDING, Kernel, repeated, tables
 from tilewright.ir.expr import Expr, as_int
 
 
@@ -128,6 +129,7 @@ def nearest(f: Floats, at: Value, rounding: str) -> Value:
     return f("floor", f("add", at, 0.5))
 
 
+PERIODS = (2, 4, 8, 16)  # new places for each old one whose number and phase vectors tell cheaply
 CELLS = 8  # old places for which new ones are looked at: they repeat from one to the next
 COORDINATES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "half_pixel": lambda i, times: (i + 0.5) / times - 0.5,
@@ -138,17 +140,50 @@ COORDINATES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
 }
 
 
+def multiple(old: Expr, new: Expr, how: str) -> int:
+    """How many new places there are for each old one, where that is known and they lie alike
+    between any two; else 0."""
+    whole = as_int(sizes.size(new // old)) if as_int(old) != 0 else None
+    if how not in COORDINATES or not whole or as_int(sizes.size(new - old * whole)) != 0:
+        return 0
+    return whole
+
+
 def repeats(old: Expr, new: Expr, how: str, kernel: Kernel) -> int:
     """How often each of `old` places is repeated, where that is what resizing to the nearest of
     them does, whatever their number; else 0."""
-    whole = as_int(sizes.size(new // old)) if as_int(old) != 0 else None
-    if kernel.kind != "nearest" or how not in COORDINATES or not whole:
+    times = multiple(old, new, how)
+    if kernel.kind != "nearest" or not times:
         return 0
-    if as_int(sizes.size(new - old * whole)) != 0:
-        return 0
-    i = np.arange(CELLS * whole)
-    taps = ROUNDING[kernel.rounding](COORDINATES[how](i, whole))
-    return whole if (np.clip(taps, 0, CELLS - 1) == i // whole).all() else 0
+    i = np.arange(CELLS * times)
+    taps = ROUNDING[kernel.rounding](COORDINATES[how](i, times))
+    return times if (np.clip(taps, 0, CELLS - 1) == i // times).all() else 0
+
+
+def periodic(n: Site, x: Value, a: int, how: str, times: int, kernel: Kernel) -> Value:
+    """x with `times` as many places along `a`: weights come again with each old place, and where
+    taps lie follows from whole numbers."""
+    build, count = n.build, sizes.size(x.shape[a] * times)
+    at = COORDINATES[how](np.arange(2 * times), times)
+    taps, weights = tables(at + CELLS, 1.0, 3 * CELLS, kernel)  # all within the old places
+    assert weights is not None
+    taps -= CELLS
+    first = times - np.count_nonzero(taps[:, 0] == taps[0, 0])  # steps since the last old place
+    i = build.emit("arange", length=count)
+    old = build.emit("add", i, build.constant(np.int64(first)))
+    old = build.emit("div", old, build.constant(np.int64(times)))
+    phase = build.emit("floormod", i, build.constant(np.int64(times)))
+    shape = tuple(count if d == a else 1 for d in range(x.rank))
+    parts: list[Value] = []
+    for k in range(taps.shape[1]):
+        index = build.emit("add", old, build.constant(taps[0, k]))
+        index = build.emit(
+            "maximum", index, build.constant(np.int64(0))
+        )  # gathers clamp at the end
+        factors = build.constant(weights[:times, k].astype(x.dtype.numpy))
+        by = build.emit("reshape", build.emit("gather", factors, phase, axis=0), shape=shape)
+        parts.append(build.emit("mul", build.emit("gather", x, index, axis=a), by))
+    return reduce(lambda x, y: build.emit("add", x, y), parts)
 
 
 def weights_of(f: Floats, distance: Value, kernel: Kernel) -> Value:
@@ -258,6 +293,11 @@ def resize(n: Site, axes: Sequence[int], how: str, kernel: Kernel, given: Given)
         times = repeats(y.shape[a], goal.sizes[k], how, kernel)
         if times:
             y = repeated(n.build, y, a, times)
+            continue
+        times = multiple(y.shape[a], goal.sizes[k], how)
+        plain = kernel.kind != "nearest" and not (kernel.antialias or kernel.exclude)
+        if plain and times in PERIODS:
+            y = periodic(n, y, a, how, times, kernel)
             continue
         scale, old = f.element(goal.scales, k), f.size(y.shape[a])
         at = places(n, f, how, old, goal, k, window)

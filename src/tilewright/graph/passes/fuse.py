@@ -259,9 +259,9 @@ class _Fusion:
         if self.made_by.get(rows) not in inside or len(alike) < 2:
             return False
         by_lanes = axis % rows.rank == rows.rank - 1
-        made, kept = node.output.elements, rows.elements
-        spare = as_int(sizes.size(made * 2 - kept if by_lanes else made - kept * 2))
-        return spare is not None and spare >= 0 and self.rows_loaded(rows, inside) > 1
+        made, kept = sizes.likely(node.output.elements), sizes.likely(rows.elements)
+        spare = made * 2 - kept if by_lanes else made - kept * 2
+        return spare >= 0 and self.rows_loaded(rows, inside) > 1
 
     def rows_loaded(self, row: Value, inside: set[Node]) -> int:
         """How many rows from outside of a group make one inside."""
