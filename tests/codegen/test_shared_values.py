@@ -120,3 +120,23 @@ def rows(A: f32[n], B: f32[n], n: i64):
     _, body = before.split("phi i64", 1)
     inside, _, edge = body.partition("\n  br i1")
     assert "ssub.sat" not in inside and "ssub.sat" in edge + behind
+
+
+def test_pieces_of_a_launch_do_not_work_out_the_addresses_of_both_sides() -> None:
+    """Each side of a branch in a piece has its own: they follow from the piece, not from the other
+    side."""
+    text = """
+def lines(A: f32[n * 16], B: f32[n * 16], n: i64, m: i64):
+    for piece in parallel(0, n):
+        if m > 3:
+            for r in unroll(0, 4):
+                for i in vectorize(0, 4):
+                    B[piece * 16 + r * 4 + i] = A[piece * 16 + i * m + r * n]
+        else:
+            for i in vectorize(0, 16):
+                B[piece * 16 + i] = A[piece * 16 + i]
+"""
+    machine = target("cpu")
+    _, body = emit(lower(parse_func(text), machine), machine).text.split("phi i64", 1)
+    before, _, sides = body.partition("\n  br i1")
+    assert "getelementptr" not in before and "getelementptr" in sides

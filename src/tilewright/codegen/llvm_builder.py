@@ -118,8 +118,8 @@ class Builder:
         return name
 
     def asked(self, instruction: str, *operands: str) -> str:
-        """As `pure`, of what lanes are on: an edge of a launch needs dozens of such values, which a
-        piece inside does not wait for, so they stay on their side of a branch."""
+        """As `pure`, of addresses and what lanes are on: an edge of a launch needs dozens of such
+        values, which a piece inside does not wait for, so they stay on their side of a branch."""
         at = max([self.home.get(o, 0) for o in operands])
         if self.regions[at].is_piece:
             while at + 1 < len(self.regions) and self.regions[at + 1].is_arm:

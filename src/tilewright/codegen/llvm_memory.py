@@ -352,7 +352,7 @@ class Memory:
             had = levels.get(at)
             levels[at] = part if had is None else b.pure(f"add i64 {had}, {part}", had, part)
         for at in sorted(levels):
-            place = b.pure(
+            place = b.asked(
                 f"getelementptr {kind}, ptr {place}, i64 {levels[at]}", place, levels[at]
             )
         return place
@@ -366,7 +366,7 @@ class Memory:
             each = vector_constant([index.constant + o for o in index.offsets], i64)
         else:
             each = Linear(index.constant, {}, index.offsets, index.varying).value(b, lanes).text
-        return b.pure(f"getelementptr {kind}, ptr {place}, <{lanes} x i64> {each}", place, each)
+        return b.asked(f"getelementptr {kind}, ptr {place}, <{lanes} x i64> {each}", place, each)
 
     # -- between memory and registers --------------------------------------------------------------
 
