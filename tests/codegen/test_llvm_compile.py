@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -130,3 +131,22 @@ def test_text_that_is_no_module_is_a_fault() -> None:
     early = COPY.replace("br label %loop\nloop", "%z = add i64 %next, 1\n  br label %loop\nloop")
     with pytest.raises(InternalFault, match="does not dominate all uses"):
         llvm_compile.compile_object(early, X86)
+
+
+@pytest.mark.parametrize(
+    ("name", "calls", "inlined"),
+    [
+        ("exp", 24, True),
+        ("sigmoid", 16, True),
+        ("exp", 64, False),
+        ("sin", 4, True),
+        ("sin", 9, False),
+    ],
+)
+def test_short_functions_are_inlined_where_many_call_them(name, calls, inlined):
+    """A call costs all registers around it; long functions would fill the cache of code."""
+    value = " + ".join(f"{name}(A[i] * {n}.0)" for n in range(calls))
+    text = f"def k(A: f32[8], B: f32[8]):\n    for i in vectorize(0, 8):\n        B[i] = {value}\n"
+    emitted = emit(lower(parse_func(text), X86), X86).text
+    (kind,) = re.findall(rf'define internal .*tw.{name}\.f32\.v8"\(.*\) (#\d)', emitted)
+    assert kind == ("#1" if inlined else "#2")

@@ -153,6 +153,7 @@ def rows{n}(A: f32[8], B: f32[8]):
 
 
 def test_functions_are_inlined_as_if_a_kernel_were_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.codegen.llvm.MOST_LINES", 0)
     build, lanes = Builder("powers"), target("cpu").lanes(32)
     x = build.input("x", "f32", (4 * lanes,))
     many = x

@@ -26,7 +26,8 @@ ATTRIBUTES = (
     '"prefer-vector-width"="512" "stack-probe-size"="1048576"'
 )
 FUNCTIONS = ATTRIBUTES + " memory(none)"
-MOST_INLINE = 4  # calls of one function that are inlined; beyond, code size costs more than calls
+MOST_INLINE = 4  # calls of one function that are inlined, however long it is
+MOST_LINES = 800  # of code that more calls of one make: a call costs all registers around it
 
 
 @record
@@ -102,13 +103,14 @@ def module(
 ) -> Module:
     """Kernels and the mathematical functions they call. kernel, function: attributes of those.
 
-    A function (written with attributes #1) is inlined where few call it.
+    A function (written with attributes #1) is inlined where few call it, or where it is short.
     """
     whole = "\n".join([*kernels, *functions]) if functions else ""
     chosen: list[str] = []
     for text in functions:
         symbol = text[text.index("@") : text.index("(", text.index("@")) + 1]
-        inline = whole.count(symbol) - 1 <= MOST_INLINE
+        calls = whole.count(symbol) - 1
+        inline = calls <= MOST_INLINE or calls * text.count("\n") <= MOST_LINES
         chosen.append(text if inline else text.replace(" #1 {", " #2 {", 1))
     attributes = [
         f"attributes #0 = {{ {kernel} }}",
