@@ -215,13 +215,19 @@ def softmax(x: Any, *, axis: int = -1) -> Any:
     """Exponentials along `axis`, normalised to sum 1. Source: ONNX Softmax-13.
 
     A row is divided by its sum with one division, and as many products as it has numbers."""
-    top = over(x, (axis,), True, "softmax_max", te.max)
+    top = over(x, (axis,), True, "softmax_max", greatest_number)
     e = _exponentials(x, top, "softmax_exp")
     total = over(e, (axis,), True, "softmax_sum", te.sum)
     share = te.compute(total.shape, lambda *i: 1 / total[i], name="softmax_share")
     return te.compute(
         x.shape, lambda *i: (e[i] * _spread(share, i)).astype(x.dtype), name="softmax"
     )
+
+
+# Leaves NaN out, in one instruction: what exponentials are taken from is NaN all the same.
+greatest_number = te.reducer(
+    lambda a, b: te.if_then_else(b > a, b, a), lambda t: te.const(t.lowest, t), "max"
+)
 
 
 def _exponentials(x: Any, top: Any, name: str) -> Any:
@@ -243,13 +249,14 @@ def _log_softmax(x: np.ndarray, axis: int) -> np.ndarray:
 @operator(fusion=REDUCTION, infer=along, reference=keeping_dtype(_log_softmax))
 def log_softmax(x: Any, *, axis: int = -1) -> Any:
     """The logarithm of softmax, without its underflow."""
-    top, wide = over(x, (axis,), True, "log_softmax_max", te.max), sum_type(x.dtype)
+    top, wide = over(x, (axis,), True, "log_softmax_max", greatest_number), sum_type(x.dtype)
     e = _exponentials(x, top, "log_softmax_exp")
     total = over(e, (axis,), True, "log_softmax_sum", te.sum)
+    size = te.compute(total.shape, lambda *i: te.log(total[i]), name="log_softmax_log")
 
     def at(*i: Expr) -> Expr:
         moved = x[i].astype(wide) - _spread(top, i).astype(wide)
-        return (moved - te.log(_spread(total, i))).astype(x.dtype)
+        return (moved - _spread(size, i)).astype(x.dtype)
 
     return te.compute(x.shape, at, name="log_softmax")
 
