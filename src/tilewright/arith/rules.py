@@ -45,6 +45,7 @@ from tilewright.ir.expr import (
     select,
     unary,
 )
+from tilewright.support.generated import compiled
 
 ANY, INT, FLOAT = "any", "int", "float"
 
@@ -427,8 +428,8 @@ def head(e: Expr) -> Head:
     return e.op if isinstance(e, Binary | Unary) else e.__class__
 
 
-def _compile(rules: list[tuple[int, Rule]]) -> Callable[[Any], Expr | None]:
-    """One function that tries the rules, all of one head, in order."""
+def _compile(of: Head, rules: list[tuple[int, Rule]]) -> Callable[[Any], Expr | None]:
+    """One function that tries the rules, all of the head `of`, in order."""
     names: dict[str, Any] = {
         "Const": Const, "Binary": Binary, "Unary": Unary, "select_": _select, "operate": _operate,
         "operate_1": _operate_1, "const": const, "INTS": _INTS, "FLOATS": _FLOATS, "free": is_free,
@@ -438,7 +439,8 @@ def _compile(rules: list[tuple[int, Rule]]) -> Callable[[Any], Expr | None]:
     for number, rule in rules:
         _Matcher(number, rule, names, lines).write()
     lines.append("    return None")
-    exec(compile("\n".join(lines), "<rules>", "exec"), names)
+    name = of.__name__ if isinstance(of, type) else str(of)
+    exec(compiled("\n".join(lines), name, __file__), names)
     return names["rules"]
 
 
@@ -546,7 +548,7 @@ class _ByHead(dict[Head, Callable[[Any], Expr | None] | None]):
 
     def __missing__(self, of: Head) -> Callable[[Any], Expr | None] | None:
         rules = [(n, rule) for n, rule in enumerate(RULES) if head(rule.pattern) is of]
-        self[of] = _compile(rules) if rules else None
+        self[of] = _compile(of, rules) if rules else None
         return self[of]
 
 

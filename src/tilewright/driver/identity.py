@@ -57,7 +57,13 @@ def artifact_key(
     here = machine_identity() + measurements()
     winograd = knobs.WINOGRAD.read() if winograd is None else winograd
     asked = repr((sized, knobs.CHECK_INDICES.read(), winograd))
-    return make_key(identity, words, here, threads, opt_level, asked, __version__, fingerprint())
+    return make_key(identity, words, here, threads, opt_level, asked, __version__, _compiler())
+
+
+@lru_cache(maxsize=1)
+def _compiler() -> str:
+    """The compiler that this process has imported, which a later change of its files is not."""
+    return fingerprint()
 
 
 def file_identity(

@@ -15,6 +15,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
+from tilewright.support.generated import compiled
+
 if sys.version_info >= (3, 11):
     from typing import dataclass_transform
 else:
@@ -99,13 +101,15 @@ def _build(cls: type, not_children: tuple[str, ...]) -> type:
     scope: dict[str, Any] = {f"_default_{name}": value for name, value in defaults.items()}
     scope["_made"] = {}
     scope["Node"], scope["_same"] = Node, object()
-    exec(compile(source, f"<node {cls.__name__}>", "exec"), scope)
+    home = sys.modules[cls.__module__]
+    file = getattr(home, "__file__", None) or home.__name__  # what is typed in has no file
+    exec(compiled(source, cls.__name__, file), scope)
     for name in _GENERATED:
         if name in scope and name not in cls.__dict__:
             method = scope[name]
             method.__qualname__ = f"{cls.__qualname__}.{name}"
             setattr(made, name, method)
-    sys.modules[cls.__module__].__dict__[cls.__name__] = made
+    home.__dict__[cls.__name__] = made
     return made
 
 
