@@ -213,3 +213,14 @@ def test_digits_multiplied_by_an_open_size_are_joined() -> None:
         strided = image * (96 * (rows * w)) + plane % 96 * (rows * w) + row % rows * w + f % w
         assert forms.affine(walked).terms == forms.affine(strided).terms == {f: 1}
     assert forms.affine(plane % 96 * rows * w + row % rows * w).terms != {row: 1}  # images are left
+
+
+def test_a_product_is_one_term_and_is_put_in_order_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    forms = Forms(dict.fromkeys(VARS, (0, None)))
+    x, y, n = VARS[0], VARS[1], VARS[3]
+    orders = [(x, y, n), (n, y, x), (y, n, x)]
+    assert len({id(forms.multiply(factors)) for factors in orders}) == 1
+    asked: list[Expr] = []
+    monkeypatch.setattr("tilewright.arith.affine.text", lambda e: asked.append(e) or str(e))
+    assert len({id(forms.multiply(factors)) for factors in orders}) == 1
+    assert not asked

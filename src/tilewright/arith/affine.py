@@ -104,6 +104,11 @@ class Forms:
         if 0 in terms.values():
             terms = {t: c for t, c in terms.items() if c}
         if (self.names.digits or self.names.whole) and (len(terms) > 1 or self.given):
+            for t in terms:
+                if t.__class__ is not Var:
+                    break
+            else:  # nothing to join
+                return Affine(terms, const)
             asked = tuple(terms.items()), const
             found = self._joined.get(asked)
             if found is None:
@@ -310,15 +315,20 @@ class Forms:
         """The product of some terms as a term, the same one in whichever order they come."""
         if len(factors) == 1:
             return factors[0]
+        products = self.names.products
+        e = products.get(factors)
+        if e is not None:
+            return e
         name = tuple(sorted(factors, key=text))
-        e = self.names.products.get(name)
+        e = products.get(name)
         if e is None:
             e = factors[0]
             for f in factors[1:]:
                 e = Binary(_MUL, e, f)
-            self.names.products[name] = e
+            products[name] = e
             self.names.factors[e] = factors
             self._multiply_whole(e, factors)
+        products[factors] = e
         return e
 
     def _multiply_whole(self, e: Expr, factors: tuple[Expr, ...]) -> None:

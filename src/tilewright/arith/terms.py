@@ -74,7 +74,7 @@ class Names:
         self.digits: dict[Expr, Digit] = {}
         self.terms: dict[tuple[Expr, int, int | None], Expr] = {}  # base, l, u → digit
         self.factors: dict[Expr, tuple[Expr, ...]] = {}  # product → factors
-        self.products: dict[tuple[Expr, ...], Expr] = {}  # sorted factors → product
+        self.products: dict[tuple[Expr, ...], Expr] = {}  # factors, in any order → product
         self.whole: dict[Expr, tuple[Affine, Affine]] = {}  # r % n → (n * (r // n), r)
         self.rendered: dict[tuple[frozenset[tuple[Expr, int]], int], Expr] = {}
         self.variables: dict[Expr, frozenset[Var]] = {}

@@ -18,6 +18,7 @@ from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store
 from tilewright.ir.walk import (
     accesses,
     contains,
+    distinct,
     fresh,
     names,
     reads,
@@ -219,7 +220,7 @@ def _can_run_in_lanes(loop: For) -> bool:
             if not free and not is_lane_reduction(s):
                 return False
             return not contains(s.value, Call) or not any(
-                isinstance(n, Call) and n.name not in VALUES for n in visit(s.value)
+                isinstance(n, Call) and n.name not in VALUES for n in distinct([s.value])
             )
         if isinstance(s, Eval):
             return False

@@ -46,7 +46,7 @@ from tilewright.ir.stmt import (
     Store,
     seq,
 )
-from tilewright.ir.walk import free_vars, fresh, names, visit
+from tilewright.ir.walk import free_vars, fresh, names, statements, visit
 from tilewright.lower.copies import (
     accumulates,
     is_of_element,
@@ -143,7 +143,7 @@ class _Narrow:
         """A loop over tiles; None if it has no tile that may be cut off. `panel`: the loop around
         it, with nothing else in it."""
         for tile in self.tiles(loop, known):
-            own = {n.buffer for n in visit(loop.body) if isinstance(n, Alloc)}
+            own = {n.buffer for n in statements(loop.body) if isinstance(n, Alloc)}
             if not is_separable(loop.body, tile, own, known):
                 continue
             self.look_at_edges(loop.body, tile, known)

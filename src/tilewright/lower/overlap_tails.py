@@ -42,7 +42,17 @@ from tilewright.ir.stmt import (
     annotated,
     seq,
 )
-from tilewright.ir.walk import free_vars, fresh, names, substitute, visit
+from tilewright.ir.walk import (
+    distinct,
+    free_vars,
+    fresh,
+    loads,
+    names,
+    statements,
+    stores,
+    substitute,
+    visit,
+)
 from tilewright.lower.copies import (
     accumulates,
     chooses,
@@ -83,7 +93,7 @@ def overlap_tails(func: Func, *, masks: bool = True) -> Func:
     symbols = frozenset(p for p in func.params if isinstance(p, Var))
     if not symbols:
         return func
-    temporary = {n.buffer for n in visit(func.body) if isinstance(n, Alloc)}
+    temporary = {n.buffer for n in statements(func.body) if isinstance(n, Alloc)}
     overlap = _Overlap(symbols, masks, names(func), temporary)
     body = overlap.go(func.body, Facts(dict.fromkeys(symbols, (0, None))))
     if body is func.body:
@@ -145,10 +155,10 @@ class _Overlap:
 
     def overlapped(self, s: For, known: Facts) -> Stmt | None:
         """The loop with a whole last vector; None where it has none, or must not compute twice."""
-        for inner in visit(s.body):
+        for inner in statements(s.body):
             if isinstance(inner, For):
                 known = known.bind(inner.var, *loop_range(inner))
-        own = {n.buffer for n in visit(s.body) if isinstance(n, Alloc)}
+        own = {n.buffer for n in statements(s.body) if isinstance(n, Alloc)}
         moves = _moves(s.body)
         asks = _asks(s.body, s.var)
         apart = asks or _strides(s.body, known) or not self.masks
@@ -486,13 +496,13 @@ def _is_written_first(buffer: Buffer, s: Stmt) -> bool:
 
 def _asks(body: Stmt, loop: Var) -> bool:
     """Are there choices of what to read that depend on the vector, as at the ends of windows?"""
-    return any(isinstance(n, Select) and loop in free_vars(n.cond) for n in visit(body))
+    return any(isinstance(n, Select) and loop in free_vars(n.cond) for n in distinct([body]))
 
 
 def _strides(body: Stmt, known: Facts) -> bool:
     """Do lanes read elements that lie apart, as at the steps of windows?"""
-    lanes = [n.var for n in visit(body) if isinstance(n, For) and n.kind == "vectorize"]
-    indices = [i for n in visit(body) if isinstance(n, Load) for i in n.indices]
+    lanes = [n.var for n in statements(body) if isinstance(n, For) and n.kind == "vectorize"]
+    indices = [i for n in loads(body) for i in n.indices]
     return any(abs(known.affine(i).terms.get(v, 0)) > 1 for i in indices for v in lanes)
 
 
@@ -501,13 +511,13 @@ def _moves(body: Stmt) -> bool:
     an operand."""
     if not _is_one_store(body):
         return False
-    (store,) = [n for n in visit(body) if isinstance(n, Store)]
-    return all(n.buffer.shape != store.buffer.shape for n in visit(body) if isinstance(n, Load))
+    (store,) = stores(body)
+    return all(n.buffer.shape != store.buffer.shape for n in loads(body))
 
 
 def _is_one_store(body: Stmt) -> bool:
     """Does it store one element, in loops and under conditions?"""
-    kinds = [n for n in visit(body) if isinstance(n, Stmt) and not isinstance(n, For | If)]
+    kinds = [n for n in statements(body) if not isinstance(n, For | If)]
     return len(kinds) == 1 and isinstance(kinds[0], Store)
 
 

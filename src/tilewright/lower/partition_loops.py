@@ -33,7 +33,7 @@ from tilewright.ir.expr import (
     minimum,
 )
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, seq
-from tilewright.ir.walk import contains, free_vars, reads, visit
+from tilewright.ir.walk import contains, distinct, free_vars, reads, visit
 from tilewright.lower.copies import is_request, own_memory, stores_of
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.support.record import record
@@ -399,7 +399,7 @@ def _streams(s: For) -> bool:
     inner = _vectors_of(s)
     asks = isinstance(inner, If)
     if isinstance(inner, Store):
-        asks = any(isinstance(n, Select) and _reads(n) for n in visit(inner.value))
+        asks = any(isinstance(n, Select) and _reads(n) for n in distinct([inner.value]))
     return s.kind == "serial" and asks
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Expr, Select, Var
 from tilewright.ir.stmt import Alloc, For, Func, If, Stmt
-from tilewright.ir.walk import free_vars, reads, rewrite, visit
+from tilewright.ir.walk import distinct, free_vars, reads, rewrite
 from tilewright.lower.copies import own_memory, stores_of
 
 MOST_STORES = 24  # unrolled, of what has a copy
@@ -33,7 +33,9 @@ def split_choices(func: Func) -> Func:
     symbols = frozenset(p for p in func.params if isinstance(p, Var))
     if not symbols:
         return func
-    asked = {n.cond for n in visit(func.body) if isinstance(n, Select) and _is_by_size(n, symbols)}
+    asked = {
+        n.cond for n in distinct([func.body]) if isinstance(n, Select) and _is_by_size(n, symbols)
+    }
     if len(asked) != 1 or stores_of(func.body) > MOST_STORES:
         return func
     body = _split(func.body, *asked)

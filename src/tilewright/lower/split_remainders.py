@@ -16,7 +16,7 @@ from tilewright.arith.simplify import Facts
 from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Binary, BinaryOp, Expr, Select, Var, as_int, const
 from tilewright.ir.stmt import Alloc, For, Func, If, Stmt
-from tilewright.ir.walk import free_vars, reads, rewrite, visit
+from tilewright.ir.walk import distinct, free_vars, reads, rewrite, statements, visit
 from tilewright.lower.copies import accumulates, own_memory, stores_of
 from tilewright.lower.lower_blocks import parts_of
 
@@ -39,7 +39,7 @@ def split_remainders(func: Func) -> Func:
     symbols = [p for p in func.params if isinstance(p, Var)]
     if not symbols:
         return func
-    own = {n.buffer for n in visit(func.body) if isinstance(n, Alloc)}
+    own = {n.buffer for n in statements(func.body) if isinstance(n, Alloc)}
     if not accumulates(func.body, own):
         return func
     known = Facts(dict.fromkeys(symbols, (0, None)))
@@ -53,9 +53,9 @@ def split_remainders(func: Func) -> Func:
 
 def asked_of(body: Stmt, size: Var, known: Facts) -> tuple[Var, int] | None:
     """The size and the divisor, if what vectors read is told by quotients of the size by it."""
-    lanes = {n.var for n in visit(body) if isinstance(n, For) and n.kind == "vectorize"}
+    lanes = {n.var for n in statements(body) if isinstance(n, For) and n.kind == "vectorize"}
     found: set[int] = set()
-    for n in visit(body):
+    for n in distinct([body]):
         for part in parts_of(n.cond) if isinstance(n, Select) else ():
             if reads(part):  # it asks for what is read, not where
                 continue

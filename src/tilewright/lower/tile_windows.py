@@ -15,7 +15,7 @@ from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts
 from tilewright.ir.expr import Call, Expr, Load, Select, Var, as_int, const
 from tilewright.ir.stmt import Buffer, Eval, For, If, Stmt, Store, annotated
-from tilewright.ir.walk import free_vars, visit
+from tilewright.ir.walk import free_vars, statements
 from tilewright.lower.copies import is_request
 from tilewright.lower.lanes import FIRST_LANE_RUNS
 from tilewright.lower.lower_blocks import all_of, parts_of
@@ -41,7 +41,7 @@ def is_separable(body: Stmt, tile: Tile, own: set[Buffer], known: Facts) -> bool
     """Whether the rounds of a tile's loops may run in any groups, one after the other: they make
     results of their own, from what no round makes but itself. `own` are the body's own buffers."""
     places: dict[Buffer, list[tuple[int, int] | None]] = {}
-    loops = [n for n in visit(body) if isinstance(n, For) and n.kind == "vectorize"]
+    loops = [n for n in statements(body) if isinstance(n, For) and n.kind == "vectorize"]
     lanes = {n.var: as_int(n.extent) or 0 for n in loops}
     written: set[Buffer] = set()
     read: set[Buffer] = set()
