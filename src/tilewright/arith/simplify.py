@@ -176,7 +176,7 @@ class Facts(Forms):
         if type(cond) is Const:
             return self
         child = Facts(self.ranges, self)
-        child._assume(cond, True)
+        child._assume(cond, True, self)
         return child
 
     def during(self, cond: Expr, body: Stmt) -> Facts:
@@ -187,15 +187,16 @@ class Facts(Forms):
             return self.during(cond.a, body).during(cond.b, body)
         return self
 
-    def _assume(self, cond: Expr, holds: bool) -> None:
+    def _assume(self, cond: Expr, holds: bool, before: Facts) -> None:
+        """before: what was known before, which has worked out most of what the condition says."""
         if isinstance(cond, Unary) and cond.op is _NOT:
-            self._assume(cond.a, not holds)
+            self._assume(cond.a, not holds, before)
         elif isinstance(cond, Binary) and cond.op is (_AND if holds else _OR):
-            self._assume(cond.a, holds)
-            self._assume(cond.b, holds)
+            self._assume(cond.a, holds, before)
+            self._assume(cond.b, holds, self)
         elif isinstance(cond, Binary) and cond.op in COMPARISONS and cond.a.dtype is i64:
             op = cond.op if holds else _OPPOSITE[cond.op]
-            gap = self.sum(self.affine(cond.b), self.affine(cond.a), -1)  # b - a
+            gap = before.sum(before.affine(cond.b), before.affine(cond.a), -1)  # b - a
             if op is BinaryOp.eq:
                 self._learn(gap)
                 self._learn(-gap)
