@@ -81,3 +81,26 @@ def test_threads_share_the_lines(rows: int, length: int, k: int) -> None:
     assert len(shared) == (rows > 1)
     own = {n.buffer.name for loop in shared for n in visit(loop.body) if isinstance(n, Alloc)}
     assert ("sort_keys" in own) == (rows > 1 and k == length)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("of", ["f32", "i32", "u32"])
+@pytest.mark.parametrize(
+    ("shape", "axis", "k"),
+    [((17, 20), 1, 4), ((48, 9), 1, 6), ((3, 7, 11), 1, 3), ((5, 6, 40), 2, 12),
+     ((1, 30, 50), 1, 1), ((64, 40), 1, 20)],
+)  # fmt: skip
+def test_short_lines_side_by_side(of, shape, axis, k, largest) -> None:
+    """A lane for each: bit by bit what each alone gives, with equals and no numbers among them."""
+    build = Builder()
+    x = build.input("x", of, shape)
+    values, places = build.emit("top_k", x, k=k, axis=axis, largest=largest)
+    graph = build.finish({"values": values, "places": places})
+    given = np.resize(awkward(of, max(shape)), shape)
+    wanted = OPERATORS["top_k"].reference(given, k=k, axis=axis, largest=largest)
+    for threads in (1, 2):
+        *_, (job,) = kernel_jobs(prepare(graph, HASWELL, 3), HASWELL, threads, Watch())
+        assert any(isinstance(n, For) and n.kind == "vectorize" for n in visit(job.func.body))
+        run = compile_observed(graph, threads=threads, cache=False, pool=POOL)
+        for made, right in zip(run(given), wanted, strict=True):
+            assert np.ascontiguousarray(made).tobytes() == np.ascontiguousarray(right).tobytes()

@@ -20,7 +20,14 @@ from tilewright.graph.operator import (
     operator,
 )
 from tilewright.graph.ops.movement import need_within, within
-from tilewright.graph.ops.sorting import MOST_KEPT, loops, radix_sort, selection
+from tilewright.graph.ops.sorting import (
+    MOST_KEPT,
+    is_worth_lanes,
+    loops,
+    radix_sort,
+    selection,
+    selection_abreast,
+)
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, Load, as_int, maximum, minimum, select
 from tilewright.ir.expr import const as constant
@@ -251,5 +258,8 @@ def top_k(x: Any, *, k: Any, axis: int = -1, largest: bool = True) -> Any:
     shape = _top_k_type(x, k=k, axis=axis, largest=largest)[0][1]
     count = as_int(k)
     few = count is not None and count <= MOST_KEPT
-    made = selection(x, d, shape, largest) if few else radix_sort(x, d, shape, largest)
+    if count and is_worth_lanes(x, d, count):
+        made = selection_abreast(x, d, shape, largest)
+    else:
+        made = selection(x, d, shape, largest) if few else radix_sort(x, d, shape, largest)
     return made[:2]

@@ -7,17 +7,25 @@ indices (and buffers that the work needs). Both are stable: of equals the first 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import log
 from typing import Any
 
 from tilewright import te
 from tilewright.graph import sizes
-from tilewright.ir.dtype import DType, f32, f64, i64, u32, u64
+from tilewright.ir.dtype import DType, f32, f64, i32, i64, u32, u64
 from tilewright.ir.expr import Call, Expr, Load, Var, as_int, eq, maximum, minimum, select
 from tilewright.ir.expr import const as constant
 from tilewright.ir.stmt import Alloc, Buffer, For, If, Let, Stmt, Store, seq
 
 ZERO, ONE = constant(0), constant(1)
 MOST_KEPT = 24  # in order while the rest passes by: more take longer than sorting
+ABREAST = 16  # lines that are walked side by side
+IN_REGISTERS = 8  # places of them that are kept there
+# Cycles: of an element that passes by, of one that enters and for each place that others move up;
+# of sorting a line, and each element of it; of one of a line among others, and for each place in a
+# register, or not, where vectors have 32 bytes.
+PASSES, ENTERS, MOVES, SORTS, EACH = 4.0, 20.0, 3.0, 2500.0, 15.0
+GATHERED, KEPT, STORED = 1.5, 0.65, 1.25
 BITS, DIGITS = 8, 256  # of a digit, and how many there are
 LANES = 8  # of counts that are emptied at once
 BATCH, LEAST_BATCH = 4, 256  # times the result, or so many, are sorted at once
@@ -41,10 +49,7 @@ def along(shape: sizes.Shape, axis: int, row: Callable[[Places], Stmt], apart: b
     rest = (*shape[:axis], *shape[axis + 1 :])
     lines = sizes.product(rest)
     line = ZERO if as_int(lines) == 1 else Var("sort_line")
-    where, left = list[Expr](), line
-    for d in range(len(rest) - 1, -1, -1):
-        where.insert(0, left % rest[d] if d else left)
-        left = left // rest[d]
+    where = unravel(line, rest)
     whole = row(lambda at: (*where[:axis], at, *where[axis:]))
     if not isinstance(line, Var):
         return whole
@@ -92,6 +97,97 @@ def selection(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
 
     types = [x.dtype, i64]
     return te.extern([shape, shape], [x], body, dtype=types, name="top_k")
+
+
+def is_worth_lanes(x: Any, axis: int, k: int) -> bool:
+    """Whether lines had better be walked several at a time, each in a lane: without asking, every
+    place of what is kept takes a step for each element, and so pays for short lines only."""
+    n = as_int(x.shape[axis])
+    lines = as_int(sizes.product((*x.shape[:axis], *x.shape[axis + 1 :])))
+    if n is None or lines is None or lines < ABREAST or x.dtype.bits != 32:
+        return False
+    if k <= MOST_KEPT:
+        alone = n * PASSES + k * (1 + log(max(1.0, n / k))) * (ENTERS + k * MOVES)
+    else:
+        alone = SORTS + n * EACH
+    return n * (GATHERED + k * (KEPT if k <= IN_REGISTERS else STORED)) < alone
+
+
+def selection_abreast(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
+    """`selection` of as many lines side by side as a vector has lanes. The last ones are some of
+    those before again, where lines are no number of vectors."""
+    types = [x.dtype, i64]
+
+    def body(inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:
+        (source,), (values, indices) = inputs, outputs
+        n, k = source.shape[axis], as_int(shape[axis]) or 0
+        rest = (*source.shape[:axis], *source.shape[axis + 1 :])
+        lines = as_int(sizes.product(rest)) or 0
+        group, seen, lane = Var("sort_lines"), Var("sort_at"), Var("sort_lane")
+        line = minimum(group * ABREAST, constant(lines - ABREAST)) + lane
+        where = unravel(line, rest)
+        new = Buffer("sort_new", (constant(ABREAST),), x.dtype, "local")
+        kept = Buffer("sort_values", (constant(k), constant(ABREAST)), x.dtype, "local")
+        places = Buffer("sort_places", kept.shape, i32, "local")
+        read = Load(new, (lane,))
+
+        def full(at: Expr) -> tuple[Expr, ...]:
+            return *where[:axis], at, *where[axis:]
+
+        def in_lanes(body: Stmt) -> Stmt:
+            return For(lane, ZERO, constant(ABREAST), "vectorize", body)
+
+        def by_places(name: str, step: Callable[[Expr], Stmt]) -> Stmt:
+            slot = Var(f"sort_slot_{name}")
+            kind = "unroll" if k <= IN_REGISTERS else "serial"
+            return For(slot, ZERO, constant(k), kind, in_lanes(step(slot)))
+
+        def wins(slot: Expr) -> Expr:
+            return (seen <= slot) | better(read, Load(kept, (slot, lane)), largest)
+
+        def shift(step: Expr) -> Stmt:
+            slot = k - 1 - step
+            above = maximum(slot - 1, ZERO)
+            moves, enters = (slot > 0) & wins(above), wins(slot)
+
+            def chosen(of: Buffer, own: Expr) -> Expr:
+                there = select(enters, own, Load(of, (slot, lane)))
+                return select(moves, Load(of, (above, lane)), there)
+
+            return seq(  # indices first: the values decide
+                Store(places, (slot, lane), chosen(places, seen.astype(i32))),
+                Store(kept, (slot, lane), chosen(kept, read)),
+            )
+
+        def empty(slot: Expr) -> Stmt:
+            none = constant(0, x.dtype)
+            return seq(
+                Store(kept, (slot, lane), none), Store(places, (slot, lane), constant(0, i32))
+            )
+
+        def leave(slot: Expr) -> Stmt:
+            return seq(
+                Store(values, full(slot), Load(kept, (slot, lane))),
+                Store(indices, full(slot), Load(places, (slot, lane)).astype(i64)),
+            )
+
+        fetch = in_lanes(Store(new, (lane,), Load(source, full(seen))))
+        walk = For(seen, ZERO, n, "serial", seq(fetch, by_places("shift", shift)))
+        whole = seq(by_places("empty", empty), walk, by_places("leave", leave))
+        for own in (new, kept, places):
+            whole = Alloc(own, whole)
+        return For(group, ZERO, constant(-(-lines // ABREAST)), "parallel", whole)
+
+    return te.extern([shape, shape], [x], body, dtype=types, name="top_k")
+
+
+def unravel(line: Expr, shape: sizes.Shape) -> list[Expr]:
+    """Where a line lies, by its number among all."""
+    where: list[Expr] = []
+    for d in range(len(shape) - 1, -1, -1):
+        where.insert(0, line % shape[d] if d else line)
+        line = line // shape[d]
+    return where
 
 
 def radix_sort(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
