@@ -5,6 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
+from tilewright.driver.compile import compile_observed
+from tilewright.driver.kernels import KernelPool
 from tilewright.graph import Builder, Graph
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.passes.phases_as_channels import FEW, phases_as_channels
@@ -90,10 +92,36 @@ def test_one_axis_and_three():
     "before",
     [
         graph((1, 8, 4, 4), FEW + 1, 4, strides=(2, 2)),  # channels fill vectors by themselves
-        graph((1, 8, 4, 4), 3, 4),  # one phase
-        graph((1, 8, 4, 4), 2, 4, groups=2, strides=(2, 2)),
+        graph((1, 8, 4, 4), 1, 4, groups=8, strides=(2, 2)),  # each channel by itself
         graph((1, 8, 4, 4), 3, 3, strides=(2, 2), dilations=(2, 2)),
     ],
 )
 def test_others_stay(before):
     assert phases_as_channels(before) is before
+
+
+@pytest.mark.parametrize(("kernel", "pad"), [(1, 0), (2, 1), (3, 1), (5, 0)])
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_one_phase_is_a_plain_convolution(kernel, pad, groups):
+    before = graph((2, 8, 6, 5), 12, kernel, groups=groups, pads=((pad, pad), (0, 0)))
+    after = phases_as_channels(before)
+    assert operators(after) == ["conv"]
+    x = np.random.default_rng(kernel).standard_normal((2, 8, 6, 5)).astype(np.float32)
+    (want,), (got,) = evaluate(before, [x]), evaluate(after, [x])
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("kernel", "stride", "pad"), [(4, 2, 1), (3, 2, 1), (2, 2, 0), (5, 3, 1)])
+@pytest.mark.parametrize("groups", [2, 4])
+def test_groups_are_those_of_a_plain_convolution(kernel, stride, pad, groups, threads):
+    before = graph(
+        (2, 8, 6, 5), 12, kernel, groups=groups, strides=(stride,) * 2, pads=((pad, pad),) * 2
+    )
+    after = phases_as_channels(before)
+    assert operators(after)[0] == "conv" and after.nodes[0]["groups"] == groups
+    x = np.random.default_rng(kernel).standard_normal((2, 8, 6, 5)).astype(np.float32)
+    (want,), (got,) = evaluate(before, [x]), evaluate(after, [x])
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    run = compile_observed(before, threads=threads, cache=False, pool=KernelPool(1))
+    np.testing.assert_allclose(run(x)[0], want, rtol=1e-4, atol=1e-4)

@@ -3,7 +3,8 @@
 With stride s, the s places of the result that one place of the image begins lie in s phases, and
 all of them meet the same places of the image. Where there are few channels, each phase by itself
 would leave most of a vector empty; so the phases become channels of one plain convolution, and its
-result is then spread out to where they belong.
+result is then spread out to where they belong. So do those of groups, whose channels the plain
+convolution knows to lay out; the one phase of stride 1 is a plain convolution anyway.
 """
 
 from __future__ import annotations
@@ -24,27 +25,29 @@ FEW = 4  # channels: no vector of any machine is full of them
 
 
 def phases_as_channels(graph: Graph) -> Graph:
-    """Rewrite transposed convolutions to few channels, if there are any."""
-    if any(_is_narrow(graph, node) for node in graph.nodes):
+    """Rewrite transposed convolutions to few channels, in groups or of one phase."""
+    if any(_is_plain(graph, node) for node in graph.nodes):
         return Edit(graph, _RULES).run()
     return graph
 
 
-def _is_narrow(graph: Graph, node: Node) -> bool:
-    if node.op != "conv_transpose" or node["groups"] != 1 or max(node["dilations"] or (1,)) > 1:
+def _is_plain(graph: Graph, node: Node) -> bool:
+    if node.op != "conv_transpose" or max(node["dilations"] or (1,)) > 1:
         return False
     _, w, *bias = node.inputs
+    one_phase, groups = prod(node["strides"] or (1,)) == 1, node["groups"]
+    some = (as_int(w.shape[1]) or 9) <= FEW if groups == 1 else groups < (as_int(w.shape[0]) or 0)
     known = all(v in graph.constants for v in (w, *bias))
-    return known and prod(node["strides"] or (1,)) > 1 and (as_int(w.shape[1]) or 9) <= FEW
+    return known and (one_phase or some)
 
 
 def _together(edit: Edit, node: Node) -> Any:
-    if node.op != "conv_transpose" or not _is_narrow(edit.graph, node):
+    if node.op != "conv_transpose" or not _is_plain(edit.graph, node):
         return None
     x, w, *bias = node.inputs
-    weights = edit.graph.constants[w].array
-    ci, co, *kernel = weights.shape
-    rank = len(kernel)
+    weights, groups = edit.graph.constants[w].array, node["groups"]
+    ci, each, *kernel = weights.shape
+    rank, sources, co = len(kernel), ci // groups, each * groups
     strides = node["strides"] or (1,) * rank
     begins = [before for before, _ in node["pads"] or ((0, 0),) * rank]
     image, result = (v.shape[2:] for v in (x, node.output))
@@ -62,7 +65,7 @@ def _together(edit: Edit, node: Node) -> Any:
     ]
     if any(side < 0 for pad in pads for side in pad) or 0 in map(as_int, places):
         return None
-    filters = np.zeros((co, *strides, ci, *taps), weights.dtype)
+    filters = np.zeros((co, *strides, sources, *taps), weights.dtype)
     for phase in product(*map(range, strides)):
         part = weights[
             (
@@ -73,12 +76,16 @@ def _together(edit: Edit, node: Node) -> Any:
         ]
         last_first = tuple(slice(t - n, t) for t, n in zip(taps, part.shape[2:], strict=True))
         flipped = np.flip(part, tuple(range(2, 2 + rank)))
-        filters[(slice(None), *phase, slice(None), *last_first)] = np.moveaxis(flipped, 0, 1)
+        by_group = flipped.reshape(groups, sources, each, *part.shape[2:]).swapaxes(1, 2)
+        own = by_group.reshape(co, sources, *part.shape[2:])
+        filters[(slice(None), *phase, slice(None), *last_first)] = own
     phases = prod(strides)
-    inputs = [x, edit.constant(filters.reshape(co * phases, ci, *taps), "w")]
+    inputs = [x, edit.constant(filters.reshape(co * phases, sources, *taps), "w")]
     if bias:
         inputs.append(edit.constant(np.repeat(edit.graph.constants[bias[0]].array, phases), "b"))
-    made = edit.emit("conv", *inputs, pads=tuple(pads))
+    made = edit.emit("conv", *inputs, pads=tuple(pads), groups=groups)
+    if phases == 1:
+        return made
     made = edit.emit("reshape", made, shape=(x.shape[0], co, *strides, *places))
     mixed = [axis for d in range(rank) for axis in (2 + rank + d, 2 + d)]
     made = edit.emit("transpose", made, perm=(0, 1, *mixed))
