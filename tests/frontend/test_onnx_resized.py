@@ -71,6 +71,29 @@ def test_weights_come_again_with_each_row(how: str, mode: str, times: int) -> No
         np.testing.assert_allclose(exe(x)[0], session.run(None, {"x": x})[0], rtol=0, atol=2e-6)
 
 
+@pytest.mark.parametrize("machine", ["cpu", "cpu -mcpu=x86-64-v3"])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_columns_at_open_and_at_fixed_sizes(mode: str, machine: str) -> None:
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], mode=mode)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, "c", "h", "w"))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    scales = numpy_helper.from_array(np.array([1, 1, 2, 4], np.float32), "s")
+    graph = helper.make_graph([node], "columns", [x], [y], [scales])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8)
+    session: Any = ort.InferenceSession(model.SerializeToString())
+    exe = tw.compile(model, cache=False, target=machine)
+    random = np.random.default_rng(5)
+    for shape in [(1, 2, 3, w) for w in (*range(1, 20), 31, 33)]:
+        x = random.standard_normal(shape, np.float32)
+        wanted = session.run(None, {"x": x})[0]
+        np.testing.assert_allclose(exe(x)[0], wanted, rtol=0, atol=2e-6)
+        if shape[3] in (5, 16, 33):
+            fixed = tw.compile(
+                model, cache=False, target=machine, shapes=dict(zip("chw", shape[1:], strict=True))
+            )
+            np.testing.assert_allclose(fixed(x)[0], wanted, rtol=0, atol=2e-6)
+
+
 @pytest.mark.parametrize("times", PERIODS)
 def test_weights_of_whole_multiples_take_no_arithmetic_of_floats(times: int) -> None:
     graph = open_source(resize("half_pixel", "floor", times, "linear")).graph()

@@ -439,6 +439,8 @@ def _movement() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         ("gather", [f(5, 3), i(2, 2, low=-5, high=5)], {"axis": 0}),
         ("gather", [f(2, 5, 3), i(4, low=0, high=5, of=np.int32)], {"axis": 1}),
         ("gather", [f(2, 5), i(low=0, high=2)], {"axis": 0}),
+        ("sample", [f(2, 5)], {"axis": 1, "length": 11, "times": 2, "first": 1, "base": -1}),
+        ("sample", [f(3, 2)], {"axis": 0, "length": 4, "times": 4, "first": 3, "base": 1}),
         ("gather_elements", [f(3, 4), i(2, 4, low=-3, high=3)], {"axis": 0}),
         ("full", [], {"shape": (2, 3), "value": 1.5, "of": "f32"}),
         ("arange", [], {"length": 5, "start": 2, "step": 3, "of": "i64"}),

@@ -56,6 +56,20 @@ def sliced(A: f32[n + 2], B: f32[n], n: i64):
             if o * 4 + v < n:
                 B[o * 4 + v] = A[o * 4 + v + 1]
 """
+STRETCHED = """
+def stretched(A: f32[n], W: f32[2], B: f32[n * 2], n: i64):
+    for o in serial(0, (n * 2 + 3) // 4):
+        for v in vectorize(0, 4):
+            if o * 4 + v < n * 2:
+                B[o * 4 + v] = A[min(max(o * 2 + (v + 1) // 2 - 1, 0), n - 1)] * W[v % 2]
+"""
+HALVED = """
+def halved(A: f32[(n + 1) // 2 + 2], W: f32[2], B: f32[n], n: i64):
+    for o in serial(0, (n + 3) // 4):
+        for v in vectorize(0, 4):
+            if o * 4 + v < n:
+                B[o * 4 + v] = A[o * 2 + (v + 2) // 2] * W[(v + 1) % 2]
+"""  # n may be odd: the last vector begins at the second half of a pair
 PADDED = """
 def padded(A: f32[n], B: f32[n + 3], n: i64):
     for o in serial(0, (n + 6) // 4):
@@ -179,7 +193,7 @@ def test_windows(text: str) -> None:
         assert not [n for n in visit(last) if isinstance(n, Select) and "n" in print_expr(n.cond)]
 
 
-@pytest.mark.parametrize("text", [SLICED, PADDED, COUNTING, FOLDED, REFLECTED])
+@pytest.mark.parametrize("text", [SLICED, PADDED, COUNTING, FOLDED, REFLECTED, STRETCHED, HALVED])
 def test_what_is_moved_to_another_shape(text: str) -> None:
     """Its result never lies over its operand: more elements than lanes need no masks."""
     branch = branches(overlapped(text).body)[0]
@@ -188,7 +202,7 @@ def test_what_is_moved_to_another_shape(text: str) -> None:
     assert [n for n in visit(branch.other) if isinstance(n, If)]
 
 
-@pytest.mark.parametrize("text", [SLICED, PADDED, COUNTING, FOLDED, REFLECTED])
+@pytest.mark.parametrize("text", [SLICED, PADDED, COUNTING, FOLDED, REFLECTED, STRETCHED, HALVED])
 def test_few_elements_without_masks(text: str) -> None:
     """Up to one vector of them is made of narrower ones, none of which has a lane off."""
     made = overlapped(text, masks=False)
@@ -301,7 +315,17 @@ def branches(body: Stmt) -> list[If]:
     return [n for n in visit(body) if isinstance(n, If) and n.other is not None]
 
 
-@pytest.mark.parametrize("text", [OF_LANES, IN_PLACE, OPERAND], ids=["lanes", "place", "operand"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        OF_LANES,
+        IN_PLACE,
+        OPERAND,
+        HALVED.replace("o * 2 +", "o +"),  # not by which element it is
+        HALVED.replace("(v + 1) % 2", "v % 3 % 2"),
+        HALVED.replace("(v + 1) % 2", "v // 2"),
+    ],
+)
 def test_what_must_not_be_computed_twice(text: str) -> None:
     """A value that the lane tells, a result that is read, and an operand that may lie where the
     result does (nothing is reduced)."""

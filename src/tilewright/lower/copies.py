@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Binary, Expr, Load, Select, Unary, Var, as_int
+from tilewright.ir.expr import Binary, BinaryOp, Expr, Load, Select, Unary, Var, as_int, const
 from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Stmt, Store
 from tilewright.ir.walk import (
     contains,
@@ -25,6 +26,7 @@ from tilewright.ir.walk import (
     stores,
     visit,
 )
+from tilewright.support.record import record
 
 
 def accumulates(body: Stmt, own: set[Buffer]) -> bool:
@@ -51,24 +53,76 @@ def whole_numbers(s: Any, own: AbstractSet[Buffer]) -> Iterator[Expr]:
         yield from whole_numbers(c, own)
 
 
-def is_of_element(e: Expr, loop: Var, inner: AbstractSet[Var], rounds: int, known: Facts) -> bool:
+def is_of_element(
+    e: Expr,
+    loop: Var,
+    inner: AbstractSet[Var],
+    rounds: int,
+    known: Facts,
+    *,
+    quotients: bool = False,
+) -> bool:
     """Whether a number is told by which element a round is, `loop * rounds + round`, times
-    something, or whether a condition compares such numbers; `inner` are the loops over rounds."""
+    something, or whether a condition compares such numbers; `inner` are the loops over rounds.
+    quotients: an element may be divided by what divides `rounds`."""
 
     def all_are(e: Expr) -> bool:
         parts = [c for c in e.children() if isinstance(c, Expr)]
-        return all(is_of_element(c, loop, inner, rounds, known) for c in parts)
+        return all(is_of_element(c, loop, inner, rounds, known, quotients=quotients) for c in parts)
 
     if e.dtype is not i64:
         return isinstance(e, Binary | Unary) and e.dtype.is_bool and all_are(e)
     if chooses(e):  # simplified under its condition, a side says less of the element
         return all_are(e)
     form, mine = known.affine(e), {loop, *inner}
-    if not all(all_are(t) for t in form.terms if t not in mine and free_vars(t) & mine):
-        return False  # the least of several, a quotient
     apart = form.terms.get(loop, 0)
+    for t, c in form.terms.items():
+        if t in mine or not free_vars(t) & mine:
+            continue
+        part = split_quotient(t, loop, inner, rounds, known) if quotients else None
+        if part is None and not all_are(t):
+            return False  # the least of several, a quotient
+        apart -= c * part.apart if part is not None else 0
     used = [form.terms[v] * rounds for v in inner if v in form.terms]
     return used == ([apart] if apart else [])
+
+
+@record
+class SplitQuotient:
+    """`inside` op `by`, the part of lanes in (an element * k + c) op `by`; what the loop around
+    them adds is `apart` times its variable."""
+
+    op: BinaryOp
+    inside: Affine
+    slope: int  # k
+    by: int
+    apart: int
+
+    def moved(self, start: Affine, known: Facts) -> Affine:
+        """That of the elements from `start` on."""
+        whole = known.expr(known.sum(self.inside, start, self.slope))
+        return known.affine(Binary(self.op, whole, const(self.by)))
+
+
+def split_quotient(
+    t: Expr, loop: Var, inner: AbstractSet[Var], rounds: int, known: Facts
+) -> SplitQuotient | None:
+    """A quotient (or remainder) of elements, of which the affine form shows only the lanes' part:
+    (loop * 16 + lane + 1) // 2 is loop * 8 + (lane + 1) // 2."""
+    if not isinstance(t, Binary) or t.op not in (BinaryOp.floordiv, BinaryOp.floormod):
+        return None
+    by, inside = as_int(t.b), known.affine(t.a)
+    lanes = [v for v in inner if v in inside.terms]
+    if not by or by < 0 or len(lanes) != 1:
+        return None
+    rest = [x for x in inside.terms if x not in lanes]
+    if any(free_vars(x) & {loop, *inner} for x in rest):
+        return None
+    slope = inside.terms[lanes[0]]
+    if slope * rounds % by:
+        return None
+    apart = slope * rounds // by if t.op is BinaryOp.floordiv else 0
+    return SplitQuotient(t.op, inside, slope, by, apart)
 
 
 def chooses(e: Expr) -> bool:

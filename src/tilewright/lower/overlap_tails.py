@@ -54,10 +54,12 @@ from tilewright.ir.walk import (
     visit,
 )
 from tilewright.lower.copies import (
+    SplitQuotient,
     accumulates,
     chooses,
     is_of_element,
     own_memory,
+    split_quotient,
     stores_of,
     whole_numbers,
 )
@@ -106,7 +108,8 @@ def overlap_tails(func: Func, *, masks: bool = True) -> Func:
 @record
 class _Tile:
     """A loop over vectors of `lanes` elements of `count`, by the lanes of loops `inner`; `guards`
-    say where they end."""
+    say where they end. divides: what is made of elements may be numbered by quotients of theirs,
+    since no lane has memory of its own."""
 
     loop: Var
     lanes: int
@@ -114,6 +117,7 @@ class _Tile:
     inner: frozenset[Var]
     guards: frozenset[Expr]
     unrolled: bool
+    divides: bool
 
 
 class _Overlap:
@@ -370,7 +374,8 @@ class _Overlap:
         if len(found) != 1:
             return None
         (((_, _, lanes, unrolled), (count, vectors, guards)),) = found.items()
-        return _Tile(s.var, lanes, count, frozenset(vectors), frozenset(guards), unrolled)
+        divides = not any(isinstance(n, Alloc) for n in visit(s.body))
+        return _Tile(s.var, lanes, count, frozenset(vectors), frozenset(guards), unrolled, divides)
 
     def may_repeat(
         self, body: Stmt, tile: _Tile, own: set[Buffer], known: Facts, *, in_place: bool
@@ -389,7 +394,7 @@ class _Overlap:
         ):
             return False
         return all(
-            is_of_element(e, tile.loop, tile.inner, tile.lanes, known)
+            is_of_element(e, tile.loop, tile.inner, tile.lanes, known, quotients=tile.divides)
             for e in whole_numbers(body, own)
         )
 
@@ -556,18 +561,36 @@ class _Last:
         loop, lanes = self.tile.loop, self.tile.lanes
         if isinstance(s, For) and s.var in self.tile.inner:
             return s.replace(stop=const(self.wide), body=self.go(s.body))
-        if not isinstance(s, Expr) or s.dtype is not i64 or loop not in free_vars(s):
+        if not isinstance(s, Expr) or s.dtype is not i64 or not self.follows(s):
             return s.map_children(self.go)
         if chooses(s) or any(
             isinstance(n, Load) for n in visit(s)
         ):  # elements: sums of them say no places
             return s.map_children(self.go)
-        form = self.known.affine(s)
+        form, known = self.known.affine(s), self.known
+        parts = {t: part for t in form.terms if t != loop and (part := self.split(t))}
+        apart = form.terms.get(loop, 0) - sum(form.terms[t] * p.apart for t, p in parts.items())
         made = Affine({}, form.const)
         for t, c in form.terms.items():
-            moved = self.start if t == loop else self.known.affine(t.map_children(self.go))
-            made = self.known.sum(made, moved, c // lanes if t == loop else c)
-        return self.known.expr(made)
+            if t in parts:
+                made = known.sum(made, parts[t].moved(self.start, known), c)
+            elif t != loop:
+                made = known.sum(made, known.affine(t.map_children(self.go)), c)
+            elif apart:
+                made = known.sum(made, self.start, apart // lanes)
+        return known.expr(made)
+
+    def follows(self, e: Expr) -> bool:
+        """Does a number follow from which element it is, and not from the lane alone?"""
+        if self.tile.loop in free_vars(e):
+            return True
+        return any(isinstance(n, Expr) and self.split(n) for n in visit(e))
+
+    def split(self, e: Expr) -> SplitQuotient | None:
+        tile = self.tile
+        if not tile.divides or free_vars(e).isdisjoint(tile.inner):
+            return None
+        return split_quotient(e, tile.loop, tile.inner, tile.lanes, self.known)
 
 
 class _Narrower(_Last):

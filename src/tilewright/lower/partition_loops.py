@@ -9,7 +9,7 @@ code of its own. Copies of a body cost code, so they are paid from a budget.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, TypeGuard
@@ -33,7 +33,7 @@ from tilewright.ir.expr import (
     minimum,
 )
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, seq
-from tilewright.ir.walk import contains, distinct, free_vars, reads, visit
+from tilewright.ir.walk import contains, distinct, free_vars, loads, reads, stores, visit
 from tilewright.lower.copies import is_request, own_memory, stores_of
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.support.record import record
@@ -89,7 +89,7 @@ class _Partition:
             return known[1]
         found: list[_Guard] = []
         if isinstance(s, For):
-            inside = self.guards(s.body)
+            inside = [*self.guards(s.body), *(_clamps(s) if s.kind == "vectorize" else ())]
             found = [_Guard(g.cond, (s, *g.loops), g.vars, g.under) for g in inside]
         elif isinstance(s, Store | Eval):
             for n in visit(s.value) if contains(s.value, Select) else ():
@@ -372,6 +372,18 @@ class _Partition:
             conds.append(s.var < end)
         inside = known.bind(s.var, *loop_range(s))
         return s.replace(body=self.asked(s.body, conds, stores_of(s.body), inside))
+
+
+def _clamps(s: For) -> Iterator[_Guard]:
+    """Where lanes of a vectorised loop read within the ends of a row whatever they ask for: between
+    the ends they read as they lie, where else they would be gathered."""
+    places = [i for store in stores(s.body) for n in loads(store.value) for i in n.indices]
+    for m in dict.fromkeys(m for i in places for m in visit(i)):
+        if isinstance(m, Binary) and m.op in (BinaryOp.min, BinaryOp.max):
+            used = frozenset(free_vars(m))
+            if s.var in used and not reads(m):
+                cond = m.a <= m.b if m.op is BinaryOp.min else m.a >= m.b
+                yield _Guard(cond, (), used)
 
 
 def _is_nests(s: Stmt) -> TypeGuard[Seq]:

@@ -392,6 +392,31 @@ def gather(x: Any, indices: Any, *, axis: int = 0, trusted: bool = False) -> Any
     return te.compute(_gather_type(x, indices, axis=axis)[1], at, name="gather")
 
 
+def _sample_type(x: Any, *, axis: int, length: Any, times: int, first: int, base: int) -> Type:
+    d = axis_of(axis, len(x.shape))
+    need(times > 0, f"{times} elements for each step")
+    return x.dtype, (*x.shape[:d], sizes.size(length), *x.shape[d + 1 :])
+
+
+def _sampled(x: np.ndarray, axis: int, length: int, times: int, first: int, base: int) -> Any:
+    places = (np.arange(length) + first) // times + base
+    return np.take(x, places.clip(0, x.shape[axis] - 1), axis)
+
+
+@operator(fusion=INJECTIVE, infer=_sample_type, reference=_sampled)
+def sample(x: Any, *, axis: int, length: Any, times: int, first: int, base: int) -> Any:
+    """Slices of x along `axis`, the i-th at (i + first) // times + base, or the end of the axis
+    where that is outside."""
+    d = axis_of(axis, x.ndim)
+
+    def at(*i: Expr) -> Expr:
+        place = (i[d] + first) // times + base
+        return x[(*i[:d], te.minimum(te.maximum(place, 0), x.shape[d] - 1), *i[d + 1 :])]
+
+    shape = _sample_type(x, axis=axis, length=length, times=times, first=first, base=base)[1]
+    return te.compute(shape, at, name="sample")
+
+
 def need_within(x: Any, indices: Any, axis: int) -> None:
     """Indices along an axis of x are as many, along the others, as x has elements, or fewer."""
     need(len(indices.shape) == len(x.shape), "indices and data differ in rank")

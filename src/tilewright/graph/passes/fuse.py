@@ -252,10 +252,10 @@ class _Fusion:
         an image that is resized, after its rows.) Each would load all that a row is made of, and
         one number of a row that is stored. Rows that are hardly read, since the image shrinks, are
         not stored; where the columns are vectors (packed channels), only an image that grows is."""
-        if node.op != "gather":
+        if node.op not in ("gather", "sample"):
             return False
         rows, axis = node.inputs[0], node["axis"]
-        alike = [u for u in self.users[rows] if u.op == "gather" and u["axis"] == axis]
+        alike = [u for u in self.users[rows] if u.op == node.op and u["axis"] == axis]
         if self.made_by.get(rows) not in inside or len(alike) < 2:
             return False
         by_lanes = axis % rows.rank == rows.rank - 1

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.canonicalise import canonicalise
+from tilewright.graph.passes.compute_places import compute_places
 from tilewright.graph.passes.cut_taps import cut_taps
 from tilewright.graph.passes.eliminate import eliminate_common, eliminate_dead
 from tilewright.graph.passes.fold_affine import fold_affine
@@ -45,6 +46,7 @@ PIPELINE: tuple[Pass, ...] = (
 )
 NEEDED = PIPELINE[-1:]  # what is run even where nothing is optimised
 LAST: tuple[Pass, ...] = (
+    ("compute_places", compute_places),  # rules know resizes by their gathers; layouts are chosen
     ("trust_indices", trust_indices),  # no rule meets what it marks, and layouts are chosen
 )
 

@@ -1,0 +1,41 @@
+"""compute_places: rows that are resized by constant indices compute them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.graph.rewriting import ops, rewritten
+from tilewright.graph import Builder, Graph
+from tilewright.graph.passes.compute_places import LEAST, TIMES, compute_places, steps_of
+
+
+def gathered(indices: np.ndarray, axis: int = -1, shape: tuple[int, ...] = (2, 3, 20)) -> Graph:
+    build = Builder("g")
+    x = build.input("x", "f32", shape)
+    return build.finish({"y": build.emit("gather", x, build.constant(indices), axis=axis)})
+
+
+@pytest.mark.parametrize("times", TIMES)
+@pytest.mark.parametrize("base", [-2, -1, 0, 1])
+def test_steps_are_found(times: int, base: int) -> None:
+    for first in range(times):
+        indices = ((np.arange(20 * times) + first) // times + base).clip(0, 19)
+        found = steps_of(indices, 20)
+        assert found is not None
+        got = ((np.arange(20 * times) + found[1]) // found[0] + found[2]).clip(0, 19)
+        np.testing.assert_array_equal(got, indices)
+        assert ops(rewritten(compute_places, gathered(indices))) == ["sample"]
+
+
+def test_other_indices_stay() -> None:
+    steps = np.arange(40) // 2
+    broken = steps.copy()
+    broken[30] = 3
+    for indices in (broken, np.arange(60) // 3, steps[::-1].copy(), steps[: LEAST - 1]):
+        assert ops(rewritten(compute_places, gathered(indices))) == ["gather"]
+    assert ops(rewritten(compute_places, gathered(steps, axis=1, shape=(2, 20, 3)))) == ["gather"]
+
+
+def test_negative_indices_count_from_the_end() -> None:
+    assert ops(rewritten(compute_places, gathered(np.arange(40) // 2 - 20))) == ["sample"]
