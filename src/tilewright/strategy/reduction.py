@@ -479,9 +479,9 @@ def lane_of(
     axes = [driven[n] for n in reduced]
     sizes = [extent(schedule, n, 0) for n in reduced]
     one_run = len(reduced) > 1 and in_order(block, axes)
-    walked = [n for n in reversed(reduced) if contiguous(block, driven[n].var)]
     together = width
     while together >= min(SHORTEST, width):
+        walked = [n for n in reversed(reduced) if contiguous(block, driven[n].var, run=together)]
         uneven = sizes[-1] < 2 * together or sizes[-1] % (IN_FLIGHT * together)  # or open
         if one_run and uneven and (0 in sizes or prod(sizes) >= 2 * together):
             return fuse(schedule, reduced), together
