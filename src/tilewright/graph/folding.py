@@ -380,7 +380,12 @@ class Folding(Builder):
             if node.op == "gather" and inputs[1] is not None:  # by numbers alone
                 is_known = is_known and all(isinstance(k, int) for k in inputs[1].flat)
             if all(v is not None for v in inputs) and is_known:
-                return np.asarray(_MOVES[node.op](*inputs, **attrs), object)
+                moved = _MOVES[node.op](*inputs, **attrs)
+                if not shape:  # NumPy gives the element itself, and takes a tuple for an array
+                    made = np.empty(1, object)
+                    made[0] = moved[()] if isinstance(moved, np.ndarray) else moved
+                    return made.reshape(())
+                return np.asarray(moved, object)
         made = np.empty(math.prod(shape), object)
         for k in range(len(made)):
             made[k] = (value, k)
