@@ -32,7 +32,7 @@ def looked_up(rows):
 
 
 def test_floats_become_indices_once_for_many_readers():
-    for rows, stays in ((64, ["index", "y"]), (2, ["y"])):
+    for rows, stays in ((64, ["index", "y"]), (4, ["index", "y"]), (2, ["y"])):
         schedule = Schedule(looked_up(rows))
         absorb(schedule)
         assert [b.name for b in blocks(schedule.func.body)] == stays

@@ -26,6 +26,7 @@ CHEAP_UNARY = frozenset(
 )  # fmt: skip
 COSTLY_BINARY = frozenset({BinaryOp.pow, BinaryOp.atan2, BinaryOp.fmod, BinaryOp.div})
 LONG = 8  # operators: more than a load and what it waits for
+TABLE_OFTEN = 4  # times as often as there are values: then a long one is a table
 OFTEN = 16  # times as often as there are values: then storing them pays, cheap as they may be
 UNKNOWN_SIZE = 64  # what a symbolic size counts for in estimates
 
@@ -120,7 +121,7 @@ def _is_table(block: Block, reading: Sequence[Block]) -> bool:
     inside = list(visit(block.body))
     operators = sum(isinstance(n, Binary | Unary | Cast | Select) for n in inside)
     is_long = operators >= LONG or any(isinstance(n, Cast) and _is_long(n) for n in inside)
-    often = instances(block) * OFTEN
+    often = instances(block) * TABLE_OFTEN
     return is_long and all(instances(reader) >= often for reader in reading)
 
 
