@@ -95,6 +95,12 @@ def test_heads(kernel, channels, is_plain):
     assert ("conv" in made) is is_plain
 
 
+@pytest.mark.parametrize(("channels", "groups"), [(72, 3), (128, 4), (64, 2)])
+def test_groups_of_one_result_want_no_packed_image(channels, groups):
+    """That a packed convolution would want one does not make its image a packed one."""
+    assert chain((42, 37), channels, groups, kernel=1, groups=groups) == ["conv"]
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("is_open", [False, True])

@@ -85,6 +85,7 @@ class _Layouts(PackedValues):
     ) -> None:
         super().__init__(graph, lanes, costs)
         self.winograd, self.registers, self.caches = winograd, registers, caches
+        self.wanted: dict[Value, Packing] = {}
         self.wanted = self.wishes()
         self.weights: dict[tuple[Any, ...], Value] = {}  # packed, by what they were packed from
 
@@ -101,7 +102,7 @@ class _Layouts(PackedValues):
                 elif 1 < groups < channels:
                     co, _, *window = (as_int(n) or 0 for n in node.inputs[1].shape)
                     lie = co and self.channels(node.inputs[0], co, groups, prod(window))
-                    if lie:
+                    if lie and not self.is_along_rows(node):
                         wanted[node.inputs[0]] = lie.image
             elif node.op in FINITE | POOLS and node.output in wanted:
                 for value in node.inputs:
