@@ -29,6 +29,7 @@ from tilewright.graph.ops.elementwise import (
     same_float,
     sum_type,
 )
+from tilewright.graph.ops.running import in_strips, strips
 from tilewright.graph.sizes import product
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr
@@ -461,6 +462,8 @@ def _scanned(
     """combine() of all elements up to each along `axis`, one step of a scan for each place;
     accumulated in f32 at least."""
     d, wide = axis_of(axis, x.ndim), sum_type(x.dtype)
+    if strips(x.shape, d)[0]:
+        return in_strips(x, d, exclusive, reverse, combine, neutral, dtype(wide))
     rest = (*x.shape[:d], *x.shape[d + 1 :])
     length = x.shape[d]
     start = te.compute(rest, lambda *i: te.const(neutral, wide), name="running_start")

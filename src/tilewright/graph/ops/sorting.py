@@ -12,6 +12,7 @@ from typing import Any
 
 from tilewright import te
 from tilewright.graph import sizes
+from tilewright.graph.ops.movement import unravel
 from tilewright.ir.dtype import DType, f32, f64, i32, i64, u32, u64
 from tilewright.ir.expr import Call, Expr, Load, Var, as_int, eq, maximum, minimum, select
 from tilewright.ir.expr import const as constant
@@ -179,15 +180,6 @@ def selection_abreast(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> A
         return For(group, ZERO, constant(-(-lines // ABREAST)), "parallel", whole)
 
     return te.extern([shape, shape], [x], body, dtype=types, name="top_k")
-
-
-def unravel(line: Expr, shape: sizes.Shape) -> list[Expr]:
-    """Where a line lies, by its number among all."""
-    where: list[Expr] = []
-    for d in range(len(shape) - 1, -1, -1):
-        where.insert(0, line % shape[d] if d else line)
-        line = line // shape[d]
-    return where
 
 
 def radix_sort(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
