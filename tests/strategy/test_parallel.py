@@ -9,7 +9,7 @@ from tilewright.ir.expr import Var
 from tilewright.ir.walk import free_vars
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
-from tilewright.strategy.loops import parallel
+from tilewright.strategy.loops import fuse, parallel, pieces
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,13 @@ def test_open_columns_keep_a_loop_where_there_are_enough_even_pieces(
     parallel(schedule, schedule.loops("B"), 2)
     outer = find_loop(schedule.func, schedule.loops("B")[0])
     assert outer.kind == "parallel" and (w not in free_vars(outer.extent)) == apart
+
+
+@pytest.mark.parametrize("channels", [1, 6, 40])
+def test_a_batch_that_is_fused_with_channels_is_as_many_pieces_as_those(channels: int) -> None:
+    n = Var("n")
+    A = te.placeholder((n, channels, 35), name="A")
+    B = te.compute((n, channels, 35), lambda i, c, x: A[i, c, x] * 2.0, name="B")
+    schedule = Schedule(te.func("double", [A], [B]))
+    fused = fuse(schedule, schedule.loops("B")[:2])
+    assert pieces(schedule, [fused]) == channels

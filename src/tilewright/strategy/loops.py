@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from tilewright.ir.expr import Var, as_int
+from tilewright.ir.expr import Binary, BinaryOp, Expr, Var, as_int, const
 from tilewright.ir.stmt import Block
 from tilewright.ir.walk import free_vars
 from tilewright.schedule.locate import find_block, find_loop
@@ -135,9 +135,17 @@ def shared(
 
 def pieces(schedule: Schedule, loops: Sequence[str]) -> int:
     """Iterations of nested loops, as many as there surely are for threads to share: of a symbolic
-    extent the outermost counts for 1, for it may be a batch."""
-    counts = [extent(schedule, loop, 0) for loop in loops]
-    return prod(filter(None, counts)) * UNKNOWN_PIECES ** counts[1:].count(0)
+    extent the outermost counts for its known factor, for the rest may be a batch."""
+    extents = [find_loop(schedule.func, n).extent if n else const(1) for n in loops]
+    unknown = sum(as_int(size) is None for size in extents[1:])
+    return prod(map(_factor, extents)) * UNKNOWN_PIECES**unknown
+
+
+def _factor(extent: Expr) -> int:
+    """The number that a size is a multiple of, as its product shows."""
+    if isinstance(extent, Binary) and extent.op is BinaryOp.mul:
+        return _factor(extent.a) * _factor(extent.b)
+    return as_int(extent) or 1
 
 
 def parallel(
