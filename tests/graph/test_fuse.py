@@ -404,3 +404,26 @@ def test_what_reads_a_tensor_steps_over_a_view_to_a_move_only():
     line = build.emit("reshape", build.emit("neg", x), shape=(1, Var("n")))
     graph = build.finish({"mask": build.emit("less", line, ends)})
     assert [g.ops for g in fuse(graph).groups] == [("neg",), ("reshape",), ("less",)]
+
+
+def bilinear(channels: int, taps: int) -> Graph:
+    """Points of an image between its pixels: rows of channels are gathered, weighed and added."""
+    build = Builder()
+    x = build.input("x", "f32", (1, channels, 50))
+    flat = build.emit("transpose", x, perm=(0, 2, 1))
+    total = None
+    for n in range(taps):
+        place = build.input(f"at{n}", "i64", (1, 70, 1))
+        weight = build.input(f"by{n}", "f32", (1, 70, 1))
+        found = build.emit("mul", build.emit("gather_nd", flat, place, batch_dims=1), weight)
+        total = found if total is None else build.emit("add", total, found)
+    return build.finish({"y": build.emit("transpose", total, perm=(0, 2, 1))})
+
+
+@pytest.mark.parametrize(("channels", "taps", "kernels"), [(64, 4, 3), (3, 4, 1), (64, 1, 1)])
+def test_rows_that_are_gathered_several_times_are_read_in_one_piece(channels, taps, kernels):
+    fused = fuse(bilinear(channels, taps))
+    check_laws(fused)
+    assert len(fused.groups) == kernels
+    if kernels > 1:
+        assert shown(fused)[0] == shown(fused)[-1] == "transpose"

@@ -28,6 +28,7 @@ from tilewright.graph.passes.demand import are_apart, demand
 from tilewright.graph.written_out import Written, load_of, written_out
 from tilewright.ir.expr import as_int
 
+ROW = 16  # elements that are worth reading as they lie
 MOST_INLINED = 128  # operations in one expression after everything was inlined
 MOST_WRITTEN = 2000  # nodes of that expression, where some operators read an input many times
 LOOPS = frozenset({"loop", "while_loop"})
@@ -239,6 +240,8 @@ class _Fusion:
         for node in nodes:
             if node.op == "concat":
                 return "concat copies its inputs from where they are"
+            if self.parts_rows(node, inside):
+                return f"{node.name} would take rows apart that are read in one piece"
             if self.repeats_loads(node, inside):
                 return f"{node.name} would load for each lane what makes {node.inputs[0].name}"
             for value in node.inputs:
@@ -246,6 +249,24 @@ class _Fusion:
                 if maker in inside and maker.op not in CHEAP and self.grows(value, node.output):  # type: ignore[union-attr]
                     return f"{maker.name} would be computed for each of {node.name}'s elements"  # type: ignore[union-attr]
         return self.too_large([*self.members[anchor], *nodes])
+
+    def parts_rows(self, node: Node, inside: set[Node]) -> bool:
+        """Are rows gathered several times (the pixels around a point) that it moves before, or
+        after? They fill vectors as they lie; moved in one kernel with what reads them, each element
+        would be fetched from somewhere else."""
+        if node.op == "transpose":
+            tables = {n.inputs[0] for n in inside if n.op == "gather_nd"}
+        elif node.op == "gather_nd":
+            maker = self.made_by.get(node.inputs[0])
+            moved = maker is not None and maker in inside and maker.op == "transpose"
+            tables = {node.inputs[0]} if moved else set[Value]()
+        else:
+            return False
+        return any(
+            [u.op for u in self.users[table]].count("gather_nd") > 1
+            and (as_int(table.shape[-1]) or 0) >= ROW
+            for table in tables
+        )
 
     def repeats_loads(self, node: Node, inside: set[Node]) -> bool:
         """Is it one of several gathers from rows that are made of several others? (The columns of
