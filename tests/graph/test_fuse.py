@@ -411,7 +411,7 @@ def bilinear(channels: int, taps: int) -> Graph:
     build = Builder()
     x = build.input("x", "f32", (1, channels, 50))
     flat = build.emit("transpose", x, perm=(0, 2, 1))
-    total = None
+    total: Any = None
     for n in range(taps):
         place = build.input(f"at{n}", "i64", (1, 70, 1))
         weight = build.input(f"by{n}", "f32", (1, 70, 1))
