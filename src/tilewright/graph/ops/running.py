@@ -64,4 +64,4 @@ def in_strips(
         parts = sizes.size(sizes.product(shape[:axis]) * many)
         return For(part, const(0), parts, "parallel", Alloc(state, walk))
 
-    return te.extern([shape], [x], body, dtype=[x.dtype], name="running")
+    return te.extern([shape], [x], body, dtype=[x.dtype], name="running")[0]
