@@ -177,9 +177,8 @@ def periodic(n: Site, x: Value, a: int, how: str, times: int, kernel: Kernel) ->
     parts: list[Value] = []
     for k in range(taps.shape[1]):
         index = build.emit("add", old, build.constant(taps[0, k]))
-        index = build.emit(
-            "maximum", index, build.constant(np.int64(0))
-        )  # gathers clamp at the end
+        # the first place is asked for here; at the last one gathers clamp
+        index = build.emit("maximum", index, build.constant(np.int64(0)))
         factors = build.constant(weights[:times, k].astype(x.dtype.numpy))
         by = build.emit("reshape", build.emit("gather", factors, phase, axis=0), shape=shape)
         parts.append(build.emit("mul", build.emit("gather", x, index, axis=a), by))

@@ -51,17 +51,19 @@ class Trees(NamedTuple):
     weights: np.ndarray
 
     def is_inner(self) -> np.ndarray:
+        """Which nodes lead to others."""
         own = np.arange(len(self.yes))
         return (self.yes != own) | (self.no != own)
 
     def heights(self) -> np.ndarray:
         """The longest way from each node to a leaf; -1 if a way leads round in a circle."""
-        parents = np.flatnonzero(self.is_inner())
+        is_inner = self.is_inner()
+        parents = np.flatnonzero(is_inner)
         goals = np.concatenate([self.yes[parents], self.no[parents]])
         by_goal = np.argsort(goals, kind="stable")
         parents = np.concatenate([parents, parents])[by_goal]
         ends = np.cumsum(np.bincount(goals, minlength=len(self.yes)))
-        heights, waits = np.where(self.is_inner(), -1, 0), 2 * self.is_inner()
+        heights, waits = np.where(is_inner, -1, 0), 2 * is_inner
         done = np.flatnonzero(heights == 0)
         for height in itertools.count(1):
             counts = ends[done] - np.where(done > 0, ends[done - 1], 0)
@@ -120,8 +122,9 @@ class Trees(NamedTuple):
             raise Refusal(f"a node asks for feature {features}")
         walk = self.walk()
         many = len(walk.nodes)
-        if (many + 1) * targets > MOST_WEIGHTS or features >= (1 << 31) // CODES:
-            raise Refusal(f"{many} nodes with {targets} targets are too many")
+        most = max(many, len(self.yes))  # nodes that no way leads to have weights, too
+        if (most + 1) * targets > MOST_WEIGHTS or features >= (1 << 31) // CODES:
+            raise Refusal(f"{most} nodes with {targets} targets are too many")
         astray = self.targets[(self.targets < 0) | (self.targets >= targets)]
         if astray.size:
             raise Refusal(f"a leaf has target {astray[0]} of {targets}")
