@@ -26,6 +26,7 @@ from tilewright.lower.partition_loops import partition_loops
 from tilewright.lower.split_choices import split_choices
 from tilewright.lower.split_remainders import split_remainders
 from tilewright.lower.unify_threads import unify_threads
+from tilewright.lower.whole_stores import whole_stores
 from tilewright.support.collector import collector_paused
 from tilewright.support.record import record
 from tilewright.target.target import Target
@@ -61,6 +62,13 @@ CPU = (
     Pass("split_choices", _always(split_choices), "loops", "loops"),
     # likewise: where a row ends may follow from the remainder
     Pass("split_remainders", _always(split_remainders), "loops", "loops"),
+    # before the last vectors of other rows are moved to their ends
+    Pass(
+        "whole_stores",
+        lambda func, machine: whole_stores(func) if machine.has_masked_reads else func,
+        "loops",
+        "loops",
+    ),
     # before tiles around are made narrower, which copies what is in them
     Pass(
         "overlap_tails",

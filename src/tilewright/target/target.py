@@ -94,6 +94,11 @@ class Target:
         vectors, or branches, a store of some lanes takes a dozen cycles."""
         return self.kind != "cpu" or not self.features.isdisjoint(MASKED)
 
+    @property
+    def has_masked_reads(self) -> bool:
+        """Whether a processor reads some lanes of a vector, and zeros for the others, at once."""
+        return self.kind == "cpu" and not self.features.isdisjoint(MASKED | {"avx"})
+
     def scope(self, name: str) -> Scope:
         """The memory scope called `name`. Raises CompileError with the known ones."""
         for scope in self.scopes:
