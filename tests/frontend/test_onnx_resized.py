@@ -165,3 +165,25 @@ def test_crops_of_any_number_of_images():
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8),
         np.random.default_rng(1).standard_normal((3, 2, 5, 7)).astype(np.float32),
     )
+
+
+@pytest.mark.parametrize("scales", [(1, 1, 2, 2), (1, 1, 1, 3), (1, 1, 1.5, 2.25)])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("version", [7, 9])
+def test_the_forebear_at_open_sizes(version: int, mode: str, scales: tuple[float, ...]) -> None:
+    """Upsample with known factors, which stood in an attribute before they were an input."""
+    names, given, fixed = ["x"], {"scales": [*map(float, scales)]}, []
+    if version == 9:
+        names, given = ["x", "s"], {}
+        fixed = [numpy_helper.from_array(np.array(scales, np.float32), "s")]
+    node = helper.make_node("Upsample", names, ["y"], mode=mode, **given)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", 2, "h", "w"))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([node], "upsampled", [x], [y], fixed)
+    opset = helper.make_opsetid("", version)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=4)
+    exe, session = tw.compile(model, cache=False), ort.InferenceSession(model.SerializeToString())
+    for shape in ((1, 2, 5, 7), (3, 2, 1, 2), (2, 2, 12, 1), (1, 2, 9, 33)):
+        values = np.random.default_rng(shape[2]).standard_normal(shape, np.float32)
+        wanted: Any = session.run(None, {"x": values})[0]
+        np.testing.assert_allclose(exe(values)[0], wanted, rtol=0, atol=1e-5)

@@ -37,18 +37,19 @@ def upsample(n: Site) -> Any:
     scales = n.floats("scales") if n.version < 9 else tuple(map(float, n.array(1).ravel()))
     if scales is None or len(scales) != n[0].rank:
         raise Refusal("it needs a scale for each axis")
-    axes = []
     if any(not math.isfinite(s) or s <= 0 for s in scales):
         raise Refusal(f"its scales {list(scales)} are not positive")
-    whole = [math.floor(size * scale) for scale, size in zip(scales, known(n), strict=True)]
-    if max(whole, default=0) > LONGEST_TABLE and n.text("mode", "nearest") != "cubic":
-        kind = "nearest" if n.text("mode", "nearest") == "nearest" else "linear"
-        given, every = n.constant(np.asarray(scales, np.float32)), tuple(range(n[0].rank))
-        return resized.resize(n, every, "asymmetric", Kernel(kind, "floor"), (None, given, None))
+    shape, every = known(n), tuple(range(n[0].rank))
+    whole = [math.floor(size * scale) for scale, size in zip(scales, shape, strict=True)]
+    is_open = any(shape[d] < 0 for d in resized_axes(n, every, scales, None))
+    kind = n.text("mode", "nearest")
+    if (is_open or max(whole, default=0) > LONGEST_TABLE) and kind != "cubic":
+        kernel = Kernel("nearest" if kind == "nearest" else "linear", "floor")
+        return at_run_time(n, every, "asymmetric", kernel, scales, None)
+    axes = []
     for d, (scale, new) in enumerate(zip(scales, whole, strict=True)):
         if scale != 1:
             axes.append(Axis(d, np.arange(new) / scale, scale))
-    kind = n.text("mode", "nearest")
     if kind not in ("nearest", "linear", "bilinear"):
         raise Refusal(f"mode {kind!r} is not known")
     kernel = Kernel("nearest", "floor") if kind == "nearest" else Kernel("linear")
