@@ -72,7 +72,10 @@ def _rounds(
     def stacked(value: Value, rows: list[np.ndarray]) -> np.ndarray:
         shape = tuple(sizes.at(s, symbols) for s in value.shape)
         of = np.dtype(np.float64) if precise and value.dtype.is_float else value.dtype.numpy
-        return np.reshape(np.array(rows, of), shape)
+        whole = np.zeros(shape, of)
+        if rows:
+            whole[-len(rows) if node["reverse"] else 0 :][: len(rows)] = rows
+        return whole
 
     bind_sizes()
     while going and rounds < limit:

@@ -91,6 +91,7 @@ def while_loop(
     (condition, *states, *rows). symbols: sizes of the states that a round may change; they are in
     the shapes of the body's inputs, and those of the last states from here on. extents: the
     symbols from around it that its inputs do not show. length: where there are rows, how many
-    rounds there surely are. reverse: their rows stand from the last to the first.
+    rounds there are at most; rows of those that were not run hold anything. reverse: rows stand
+    from the last to the first.
     """
     raise NotImplementedError("the host program runs the rounds")

@@ -14,6 +14,7 @@ from tilewright.graph.passes.fold_affine import fold_affine
 from tilewright.graph.passes.fold_constants import fold_constants
 from tilewright.graph.passes.hoist_products import hoist_products
 from tilewright.graph.passes.merge_products import merge_products
+from tilewright.graph.passes.part_loops import part_loops
 from tilewright.graph.passes.phases_as_channels import phases_as_channels
 from tilewright.graph.passes.recognise import recognise
 from tilewright.graph.passes.separate_outputs import separate_outputs
@@ -30,6 +31,7 @@ PIPELINE: tuple[Pass, ...] = (
     ("eliminate_dead", eliminate_dead),  # frontends leave shape arithmetic behind
     ("eliminate_common", eliminate_common),  # patterns see one value where a model repeats it
     ("simplify_loops", simplify_loops),  # what they need not do meets all the rules below
+    ("part_loops", part_loops),  # rounds have no more to do than they will have
     ("recognise", recognise),  # while the model's own operators stand: later forms differ
     ("unroll_recurrences", unroll_recurrences),  # their products and sums meet the rules below
     ("canonicalise", canonicalise),  # views move aside, pads and transposes go into their users
