@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright
 from tests.driver.conftest import DIGITS
 from tilewright.codegen.llvm import MOST_INLINE
 from tilewright.codegen.llvm_compile import compile_object
@@ -84,9 +85,11 @@ def test_workers_run_nothing_that_lies_beside_a_model(tmp_path: Path) -> None:
         "    assert len(pool._processes) == 2\n"
         "print(exe.name)\n"
     )
+    found = {"PYTHONPATH": str(Path(tilewright.__file__).parents[1])}  # it may be a relative folder
     done = subprocess.run(
-        [sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+        [sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env=os.environ | found,
+    )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert not (tmp_path / "ran").exists()
 
