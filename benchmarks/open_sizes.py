@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -99,6 +99,12 @@ def deconv(ci: int, co: int, kernel: int, **attrs: Any) -> Case:
 
 def image(*nodes: onnx.NodeProto, channels: int = 64, **weights: Any) -> Case:
     return Case(nodes, {"x": (1, channels, "h", "w")}, IMAGES, weights)
+
+
+def window(op: str, **attrs: Any) -> Case:
+    """A pool of 3 × 3 of stride 2, of small images, too."""
+    pool = image(node(op, "x", kernel_shape=[3, 3], strides=[2, 2], **attrs))
+    return replace(pool, sizes=[*IMAGES, {"h": 28, "w": 28}, {"h": 14, "w": 14}])
 
 
 def packed(*nodes: onnx.NodeProto, **weights: Any) -> Case:
@@ -250,14 +256,10 @@ CASES: dict[str, Case] = {
     ),
     # windows
     "max pool 2x2": image(node("MaxPool", "x", kernel_shape=[2, 2], strides=[2, 2])),
-    "max pool 3x3": image(node("MaxPool", "x", kernel_shape=[3, 3], strides=[2, 2], **same)),
-    "max pool 3x3 SAME_UPPER": image(
-        node("MaxPool", "x", kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER")
-    ),
-    "mean pool 3x3": image(node("AveragePool", "x", kernel_shape=[3, 3], strides=[2, 2], **same)),
-    "mean pool 3x3 SAME_UPPER": image(
-        node("AveragePool", "x", kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER")
-    ),
+    "max pool 3x3": window("MaxPool", **same),
+    "max pool 3x3 SAME_UPPER": window("MaxPool", auto_pad="SAME_UPPER"),
+    "mean pool 3x3": window("AveragePool", **same),
+    "mean pool 3x3 SAME_UPPER": window("AveragePool", auto_pad="SAME_UPPER"),
     "global mean": image(node("GlobalAveragePool", "x")),
     "packed max pool": packed(
         node("MaxPool", "a", "z", kernel_shape=[3, 3], strides=[2, 2], **same)

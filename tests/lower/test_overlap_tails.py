@@ -188,7 +188,7 @@ def test_windows(text: str) -> None:
     assert "(n + 1) // 2 >= 5" in print_func(whole)
     rows = branches(whole.body)
     ends = [n for n in rows if n.other is not None and "% 2" in print_expr(n.cond)]
-    assert len(ends) == 2  # of a whole vector, and of one result that is left over
+    assert len(ends) == 3  # of a whole vector, of half a one, and of one result that is left over
     for last in ends:  # whether the last tap is there is asked once
         assert not [n for n in visit(last) if isinstance(n, Select) and "n" in print_expr(n.cond)]
 
@@ -211,16 +211,35 @@ def test_few_elements_without_masks(text: str) -> None:
     assert not [n for v in vectors for n in visit(v.body) if isinstance(n, If)]
 
 
+@pytest.mark.parametrize("masks", [True, False])
 @pytest.mark.parametrize("text", [POOL, COUNTED])
-def test_few_windows_without_masks(text: str) -> None:
+def test_few_windows(text: str, masks: bool) -> None:
     """Of more than half a vector of them, the first half and the last: no lane is off."""
-    branch = branches(overlapped(text, masks=False).body)[0]
+    branch = branches(overlapped(text, masks=masks).body)[0]
     half = branch.other
     assert isinstance(half, If)
     assert print_expr(half.cond) == "(n + 1) // 2 > 2"
     assert not [n for n in visit(half.then) if isinstance(n, If) and n.other is None]
     vectors = [n for n in visit(half.then) if isinstance(n, For) and n.kind == "vectorize"]
     assert {as_int(v.extent) for v in vectors} == {2}
+
+
+@pytest.mark.parametrize(("lanes", "widths"), [(8, [4]), (16, [8, 4])])
+def test_few_windows_of_wide_vectors(lanes: int, widths: list[int]) -> None:
+    """Fewer than half a vector are two quarters, down to a few lanes."""
+    text = POOL.replace("o * 8", f"o * {2 * lanes}").replace("o * 4", f"o * {lanes}")
+    text = text.replace("+ 3) // 4", f"+ {lanes - 1}) // {lanes}").replace(
+        "f32[4]", f"f32[{lanes}]"
+    )
+    few = branches(overlapped(text.replace("(0, 4)", f"(0, {lanes})")).body)[0].other
+    found = []
+    while isinstance(few, If):
+        vectors = [n for n in visit(few.then) if isinstance(n, For) and n.kind == "vectorize"]
+        (wide,) = {as_int(v.extent) for v in vectors}
+        assert print_expr(few.cond) == f"(n + 1) // 2 > {wide}"
+        found.append(wide)
+        few = few.other
+    assert found == widths
 
 
 def test_what_a_round_makes_anew() -> None:

@@ -73,6 +73,7 @@ IN_PLACE = "in_place"
 MOST_REMAINDERS = 3  # of which each has code of its own
 MOST_EDGES = 4  # elements at an end of a row that windows reach over
 LEAST_SUMS = 4  # of a narrower tile: fewer wait for each other
+FEW_LANES = 4  # of the narrowest vectors for windows, or half of all
 MOST_STORES = 24  # unrolled, of what may have several copies
 
 
@@ -189,9 +190,10 @@ class _Overlap:
             return If(several, self.held(last, tile, whole), self.one(s, known))
         last = _Last(tile, tile.lanes, known).go(body) if moves else self.last(body, tile, known)
         few: Stmt = s
-        if not self.masks:
-            count = known.expr(tile.count)
-            few = self.few(body, tile, known, count) if moves else self.halves(s, body, tile, known)
+        if not moves:
+            few = self.halves(s, body, tile, known)
+        elif not self.masks:
+            few = self.few(body, tile, known, known.expr(tile.count))
         return If(several, seq(s.replace(stop=before, body=body), last), few)
 
     def held(self, last: Stmt, tile: _Tile, others: Stmt) -> Stmt:
@@ -278,16 +280,17 @@ class _Overlap:
             return None, {}
         return For(names[0], const(0), vector.b, "serial", body), of
 
-    def halves(self, s: For, body: Stmt, tile: _Tile, known: Facts) -> Stmt:
-        """Up to one vector of windows: where more than half its lanes are on, two vectors of half
-        as many. The first reaches over no other end than the row's first, the last over its
-        last."""
-        wide = tile.lanes // 2
-        if wide < 2 or stores_of(body) > MOST_STORES:
+    def halves(self, s: For, body: Stmt, tile: _Tile, known: Facts, most: int = 0) -> Stmt:
+        """Up to one vector of windows, or `most` of them: where more than half its lanes are on,
+        two vectors of half as many; of fewer two of a quarter, if that is a few lanes. The first
+        reaches over no other end than the row's first, the last over its last."""
+        wide = (most or tile.lanes) // 2
+        if wide < max(2, min(FEW_LANES, tile.lanes // 2)) or stores_of(body) > MOST_STORES:
             return s
         first = _Last(tile, wide, known, first=True).go(body)
         last = _by_remainder(_Last(tile, wide, known).go(body), known)
-        return If(known.expr(tile.count) > const(wide), seq(first, last), s)
+        fewer = s if wide % 2 else self.halves(s, body, tile, known, wide)
+        return If(known.expr(tile.count) > const(wide), seq(first, last), fewer)
 
     def rounds(self, s: For, tile: _Tile, own: set[Buffer], known: Facts) -> Stmt | None:
         """The loop over tiles that are unrolled, and after it of the rounds that are left over as
