@@ -54,6 +54,18 @@ def double(A: f32[108], B: f32[108]):
     )
 
 
+def test_pieces_join_the_statements_around() -> None:
+    """Without masks a loop becomes several; a sequence in a sequence would be no program."""
+    text = """
+def two(A: f32[13], B: f32[13], C: f32[13]):
+    for i in vectorize(0, 13):
+        B[i] = A[i] + A[i]
+    for j in vectorize(0, 13):
+        C[j] = B[12 - j] + A[j]
+"""
+    assert extents(legalized(text, NEON)) == [("vectorize", 8), ("vectorize", 4)] * 2
+
+
 @pytest.mark.parametrize(
     ("machine", "count", "of", "loops"),
     [

@@ -72,6 +72,9 @@ class _Legalize:
             then = self.go(s.then, known.during(s.cond, s.then))
             other = None if s.other is None else self.go(s.other, known)
             return s if then is s.then and other is s.other else If(s.cond, then, other)
+        if isinstance(s, Seq):  # where a loop becomes several, they join those around them
+            made = [self.go(c, known) for c in s.stmts]
+            return s if all(a is b for a, b in zip(made, s.stmts, strict=True)) else seq(*made)
         if isinstance(s, Stmt):
             return s.map_children(lambda c: self.go(c, known) if isinstance(c, Stmt) else c)
         return s
