@@ -71,8 +71,13 @@ def scale(e: Any, call: Call) -> Value:
 
 
 def rounded(e: Any, call: Call) -> Value:
-    """The value itself, over which no product and sum are fused."""
+    """The value itself, over which no product and sum are fused. What makes machine code of a GPU's
+    text does not see the fence, but that the product itself may not be fused."""
+    outside = e.ops.fuses, e.evaluated
+    if e.target.kind != "cpu":
+        e.ops.fuses, e.evaluated = False, None
     value = e.eval(call.args[0])
+    e.ops.fuses, e.evaluated = outside
     kind = register(call.dtype, value.lanes)
     text = e.b.call(kind, f"llvm.arithmetic.fence.{mangle(kind)}", [(kind, value.text)])
     return Value(text, call.dtype, value.lanes)

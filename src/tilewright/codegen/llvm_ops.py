@@ -140,6 +140,7 @@ class Operators:
 
     def __init__(self, builder: Builder, convert: Convert) -> None:
         self.b, self.convert = builder, convert
+        self.fuses = True  # products with the sums that take them
 
     def binary(self, op: BinaryOp, a: Value, b: Value) -> Value:
         """`a op b` for two values of one dtype and one number of lanes."""
@@ -149,6 +150,8 @@ class Operators:
             (head, between, tail), declaration, of = plain
             if declaration:
                 self.b.declarations.add(declaration)
+            if not self.fuses:
+                head = head.replace(" contract", "")
             x, y = a.text, b.text
             return Value(self.b.pure(f"{head}{x}{between}{y}{tail}", x, y), of, lanes)
         special = SPECIAL.get((op, dtype.kind))
