@@ -11,12 +11,11 @@ from __future__ import annotations
 from tilewright.codegen.csource_dialect import Dialect, dialect
 from tilewright.codegen.csource_expressions import SUM, UNARY, Expressions, reads
 from tilewright.codegen.csource_functions import Functions
+from tilewright.codegen.launch import DeviceKernel, check_limits, grid_and_block, thread_extents
 from tilewright.codegen.llvm import Entry, pieces_of
-from tilewright.codegen.llvm_gpu import DeviceKernel
 from tilewright.codegen.llvm_statements import STACK_LIMIT
-from tilewright.ir.expr import Call, Expr, Load, Var, as_int, const, maximum
+from tilewright.ir.expr import Call, Load, Var, as_int, const
 from tilewright.ir.stmt import (
-    THREAD_AXES,
     Alloc,
     Buffer,
     Eval,
@@ -58,6 +57,8 @@ def emit_source(func: Func, target: Target) -> Source:
         name = f"{func.name}_{number}" if len(pieces) > 1 else func.name
         writer = _Kernel(language, functions, func, piece, workspace)
         text, launch = writer.device(name) if language.threads else writer.native(name)
+        if isinstance(launch, DeviceKernel):
+            check_limits(launch, target)
         texts.append(text)
         launches.append(launch)
     text = "\n".join([language.preamble, *functions.texts.values(), *texts]).lstrip("\n")
@@ -91,12 +92,7 @@ class _Kernel(Expressions):
             f"{'' if b.name in stored else 'const '}{language.memory(b.dtype)} *restrict "
             for b in self.buffers
         ]
-        self.extents: dict[str, Expr] = dict.fromkeys(THREAD_AXES, const(1))
-        for n in visit(piece):
-            if isinstance(n, For) and n.kind == "thread":
-                known = self.extents[n.thread]
-                more = n.extent if as_int(known) == 1 else maximum(known, n.extent)
-                self.extents[n.thread] = known if n.extent == known else more
+        self.extents = thread_extents(piece)
 
     # -- kernels -----------------------------------------------------------------------------------
 
@@ -109,10 +105,7 @@ class _Kernel(Expressions):
         ]
         integer = self.dialect.types["i64"]
         parameters += [f"const {integer} {self.symbol(s)}" for s in self.symbols]
-        grid, block = (
-            tuple(self.extents[f"{unit}Idx.{axis}"] for axis in "xyz")
-            for unit in ("block", "thread")
-        )
+        grid, block = grid_and_block(self.extents)
         self.run(self.piece)
         sizes = [as_int(e) for e in block]
         fixed = "" if None in sizes else f"__attribute__((reqd_work_group_size{(*sizes,)})) "

@@ -2,38 +2,33 @@
 
 In: a function in stage "vector" with thread loops, and a Target with a thread hierarchy. Out: text
 and the kernels' grids. Thread loops read the hardware's registers, shared buffers lie in on-chip
-memory, barriers are barriers.
+memory, barriers are barriers. A launch asks for the memory that a block shares: what a kernel may
+declare by itself ends at 48 KiB.
 """
 
 from __future__ import annotations
 
+from tilewright.codegen.launch import (
+    DeviceKernel,
+    SharedPlaces,
+    check_limits,
+    grid_and_block,
+    thread_extents,
+)
 from tilewright.codegen.llvm import module, pieces_of
 from tilewright.codegen.llvm_functions import definitions
 from tilewright.codegen.llvm_index import Linear
 from tilewright.codegen.llvm_math import Need
 from tilewright.codegen.llvm_statements import Statements
-from tilewright.codegen.llvm_types import memory
-from tilewright.ir.expr import Call, Expr, Load, Var, as_int, const, maximum
-from tilewright.ir.stmt import THREAD_AXES, Alloc, Buffer, Eval, For, Func, Stmt, Store
+from tilewright.ir.expr import Call, Load, Var, as_int
+from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, Stmt, Store
+from tilewright.ir.text import mark
 from tilewright.ir.walk import free_vars, visit
 from tilewright.support.errors import CompileError
 from tilewright.support.record import record
 from tilewright.target.target import Target
 
 _REGISTERS = {"blockIdx": "ctaid", "threadIdx": "tid"}
-
-
-@record
-class DeviceKernel:
-    """One launch: a grid of blocks of threads; arguments are the addresses of `buffers`, then i64
-    `symbols`.
-    """
-
-    symbol: str
-    grid: tuple[Expr, Expr, Expr]
-    block: tuple[Expr, Expr, Expr]
-    buffers: tuple[str, ...]
-    symbols: tuple[str, ...]
 
 
 @record
@@ -46,7 +41,8 @@ class EmittedDevice:
 
 
 def emit_device(func: Func, target: Target) -> EmittedDevice:
-    """LLVM text of a function in stage "vector" for an NVIDIA GPU."""
+    """LLVM text of a function in stage "vector" for an NVIDIA GPU. Raises CompileError for what it
+    cannot run: more threads or shared memory than it has, stores of elements that share a byte."""
     if not target.triple.startswith("nvptx"):
         raise CompileError(
             f"cannot generate device code for '{target.kind}'", "it is no NVIDIA GPU"
@@ -59,8 +55,9 @@ def emit_device(func: Func, target: Target) -> EmittedDevice:
     needs: set[Need] = set()
     for number, piece in enumerate(pieces):
         symbol = f"{func.name}_{number}" if len(pieces) > 1 else func.name
-        writer = _DeviceStatements(target, symbol, piece)
-        text, kernel = writer.kernel(func, workspace)
+        writer = _DeviceStatements(target, func, symbol, piece)
+        text, kernel = writer.kernel(workspace)
+        check_limits(kernel, target)
         texts += [*writer.globals, text]
         kernels.append(kernel)
         declarations |= writer.b.declarations
@@ -74,24 +71,21 @@ def emit_device(func: Func, target: Target) -> EmittedDevice:
 class _DeviceStatements(Statements):
     """Statements as one thread runs them."""
 
-    def __init__(self, target: Target, symbol: str, piece: Stmt) -> None:
-        super().__init__(target)
-        self.symbol, self.piece = symbol, piece
-        self.globals: list[str] = []
-        self.extents = dict.fromkeys(THREAD_AXES, const(1))
-        for n in visit(piece):
-            if isinstance(n, For) and n.kind == "thread":
-                known = self.extents[n.thread]
-                self.extents[n.thread] = (
-                    n.extent if as_int(known) == 1 else maximum(known, n.extent)
-                )
+    most_stack = 512 << 10  # bytes: what a thread may have
 
-    def kernel(self, func: Func, workspace: list[Buffer]) -> tuple[str, DeviceKernel]:
+    def __init__(self, target: Target, func: Func, symbol: str, piece: Stmt) -> None:
+        super().__init__(target)
+        self.func, self.symbol, self.piece = func, symbol, piece
+        self.extents = thread_extents(piece)
+        self.shared = SharedPlaces(piece, target.scope("shared").align)
+        self.globals: list[str] = []
+
+    def kernel(self, workspace: list[Buffer]) -> tuple[str, DeviceKernel]:
         """The text of the kernel, and its launch."""
         used = {n.buffer.name for n in visit(self.piece) if isinstance(n, Load | Store)}
-        buffers = [b.name for b in (*func.buffers, *workspace) if b.name in used]
+        buffers = [b.name for b in (*self.func.buffers, *workspace) if b.name in used]
         free = free_vars(self.piece)
-        symbols = [p.name for p in func.params if isinstance(p, Var) and p in free]
+        symbols = [p.name for p in self.func.params if isinstance(p, Var) and p in free]
         parameters = [f"ptr addrspace(1) noalias %g{n}" for n in range(len(buffers))]
         parameters += [f"i64 %s{n}" for n in range(len(symbols))]
         casts: list[str] = []
@@ -100,12 +94,18 @@ class _DeviceStatements(Statements):
             self.memory.pointers[name] = f"%p{n}"
         for n, name in enumerate(symbols):
             self.bind_scalar(name, f"%s{n}")
+        if self.shared.bytes:
+            name = f'@"{self.symbol}$shared"'
+            self.globals.append(f"{name} = external addrspace(3) global [0 x i8], align 16")
+            casts.append(f"  %shared = addrspacecast ptr addrspace(3) {name} to ptr")
         self.run(self.piece)
-        head = f'define ptx_kernel void @"{self.symbol}"({", ".join(parameters)}) #0 {{'
+        grid, block = grid_and_block(self.extents)
+        sizes = [as_int(e) for e in block]  # known, they tell how many registers a thread may take
+        fixed = "" if None in sizes else f' "nvvm.reqntid"="{",".join(map(str, sizes))}"'
+        head = f'define ptx_kernel void @"{self.symbol}"({", ".join(parameters)}) #0{fixed} {{'
         text = "\n".join([head, "entry:", *casts, self.b.text(), "  ret void", "}"])
-        sizes = [tuple(self.extents[f"{unit}.{axis}"] for axis in "xyz") for unit in _REGISTERS]
-        grid, block = sizes
-        return text, DeviceKernel(self.symbol, grid, block, tuple(buffers), tuple(symbols))
+        launch = self.symbol, grid, block, tuple(buffers), tuple(symbols), self.shared.bytes
+        return text, DeviceKernel(*launch)
 
     def loop(self, stmt: For) -> None:
         if stmt.kind != "thread":
@@ -125,21 +125,42 @@ class _DeviceStatements(Statements):
         return self.b.branch(inside, lambda: self.run(stmt.body))
 
     def alloc(self, stmt: Alloc) -> None:
-        if stmt.buffer.scope != "shared":
+        buffer = stmt.buffer
+        if buffer.scope == "local":
+            if buffer.dtype.nbytes(as_int(buffer.shape[0]) or 0) > self.most_stack:
+                raise self.refuse(
+                    f"cannot place buffer '{buffer.name}'",
+                    f"a thread of a GPU has {self.most_stack} bytes of its own",
+                    stmt,
+                    "compute smaller tiles",
+                )
             return super().alloc(stmt)
-        buffer, count = stmt.buffer, as_int(stmt.buffer.shape[0])
-        if count is None:
-            raise CompileError(
-                f"cannot place '{buffer.name}' in shared memory", "its size is not a constant"
+        if buffer.scope != "shared":
+            raise self.refuse(
+                f"cannot place buffer '{buffer.name}'",
+                f"a kernel of a GPU cannot allocate {buffer.scope} memory",
+                stmt,
+                'allocate it outside of thread loops, or set its scope to "shared" or "local"',
             )
-        name = f'@"{self.symbol}.{buffer.name}.{len(self.globals)}"'
-        elements = buffer.dtype.nbytes(count) * 8 // max(8, buffer.dtype.bits)
-        kind = f"[{elements} x {memory(buffer.dtype)}]"
-        self.globals.append(f"{name} = internal addrspace(3) global {kind} undef, align 16")
-        place = f"%sh{len(self.globals)}"
-        self.b.allocas.append(f"  {place} = addrspacecast ptr addrspace(3) {name} to ptr")
+        place = f"%m{len(self.b.allocas)}"
+        at = self.shared.of[id(stmt)]
+        self.b.allocas.append(f"  {place} = getelementptr i8, ptr %shared, i64 {at}")
         self.memory.pointers[buffer.name] = place
-        self.run(stmt.body)
+        return self.run(stmt.body)
+
+    def store(self, stmt: Store) -> None:
+        buffer = stmt.buffer
+        if buffer.dtype.is_packed and buffer.scope != "local":
+            raise self.refuse(
+                f"cannot store to '{buffer.name}'",
+                f"several {buffer.dtype} share a byte, which two threads may write at once",
+                stmt,
+                "store bytes",
+            )
+        super().store(stmt)
+
+    def refuse(self, what: str, why: str, place: Stmt, remedy: str) -> CompileError:
+        return CompileError(what, why, lambda: mark(self.func, place), remedy)
 
     def evaluate(self, stmt: Eval) -> None:
         if isinstance(stmt.value, Call) and stmt.value.name == "barrier.shared":

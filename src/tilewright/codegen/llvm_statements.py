@@ -46,6 +46,8 @@ STACK_LIMIT = 64 << 10  # bytes of one local buffer that may lie on the stack
 class Statements(Expressions):
     """Writes statements; expressions come from the class above."""
 
+    most_stack = STACK_LIMIT
+
     def __init__(self, target: Target) -> None:
         super().__init__(target)
         self.scratch_bytes = 0
@@ -336,7 +338,7 @@ class Statements(Expressions):
         size = buffer.dtype.nbytes(count) * lanes
         used = self.scratch_used
         name = f"%m{len(self.b.allocas)}"
-        if buffer.scope == "local" and size <= STACK_LIMIT:
+        if buffer.scope == "local" and size <= self.most_stack:
             total = count * lanes + self.overhang(stmt)
             self.b.allocas.append(f"  {name} = alloca [{total} x {memory(buffer.dtype)}], align 64")
             self.memory.private.add(buffer.name)

@@ -38,11 +38,13 @@ class Scope:
 
 @record
 class ThreadLimits:
-    """The thread hierarchy: most threads of a block, of each axis, and lanes that run in step."""
+    """The thread hierarchy: most threads of a block, of each axis, lanes that run in step, and most
+    blocks along each axis."""
 
     block: int
     axes: tuple[int, int, int]
     warp: int
+    grid: tuple[int, int, int]
 
 
 MASKED = frozenset({"avx512f", "sve", "v"})  # features of machines with registers of masks
@@ -280,11 +282,13 @@ ACCEL_SCOPES = (
     Scope("accel.acc", 64 << 10, 16),
 )
 
-# kinds of GPU: (shared memory in bytes, threads of a block, threads along each axis, lanes in step)
+# kinds of GPU: (shared memory in bytes, threads of a block, threads along each axis, lanes in step,
+# blocks along each axis)
+_MANY = (1 << 31) - 1
 _GPUS = {
-    "opencl": (32 << 10, 256, (256, 256, 256), 1),
-    "metal": (32 << 10, 1024, (1024, 1024, 1024), 32),
-    "cuda": (48 << 10, 1024, (1024, 1024, 64), 32),
+    "opencl": (32 << 10, 256, (256, 256, 256), 1, (_MANY, _MANY, _MANY)),
+    "metal": (32 << 10, 1024, (1024, 1024, 1024), 32, (_MANY, _MANY, _MANY)),
+    "cuda": (48 << 10, 1024, (1024, 1024, 64), 32, (_MANY, 65535, 65535)),
 }
 # CUDA: shared memory that a block may ask for, by compute capability
 _CUDA_SHARED = {
@@ -300,7 +304,7 @@ _CUDA_SHARED = {
 
 def _gpu(text: str, kind: str, options: dict[str, str]) -> Target:
     """A GPU: blocks of threads that share on-chip memory."""
-    shared, block, axes, warp = _GPUS[kind]
+    shared, block, axes, warp, grid = _GPUS[kind]
     features: set[str] = set()
     triple = cpu = ""
     if kind == "cuda":
@@ -330,7 +334,7 @@ def _gpu(text: str, kind: str, options: dict[str, str]) -> Target:
             Scope("local", align=16),
             Scope("warp"),
         ),
-        threads=ThreadLimits(block, axes, warp),
+        threads=ThreadLimits(block, axes, warp, grid),
     )
 
 
