@@ -133,7 +133,8 @@ def attention(heads: int = 4, depth: int = 64) -> Case:
         node("MatMul", "p v"),
     ]
     shape = ("n", heads, "t", depth)
-    return Case(nodes, dict.fromkeys(("q", "k", "v"), shape), BATCHES, {})
+    sizes: list[Sizes] = [*BATCHES, {"n": 1, "t": 48}, {"n": 1, "t": 17}, {"n": 1, "t": 7}]
+    return Case(nodes, dict.fromkeys(("q", "k", "v"), shape), sizes, {})
 
 
 same: dict[str, Any] = {"pads": [1, 1, 1, 1]}

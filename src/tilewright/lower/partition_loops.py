@@ -444,7 +444,7 @@ def _without_idle(s: For, known: Facts) -> For:
 
 def _stop(part: Expr, var: Var, inner: set[Var], known: Facts) -> Expr | None:
     """From which round of a loop on a condition fails in all rounds of those inside of it."""
-    form = _form(part, known)
+    form = form_of(part, known)
     step = 0 if form is None else form.terms.get(var, 0)
     if form is None or step >= 0:
         return None
@@ -501,7 +501,7 @@ def _conditions(var: Var, guards: list[_Guard], known: Facts) -> list[Affine]:
             if part in seen or not isinstance(part, Binary) or part.op not in BOUNDS:
                 continue
             seen.add(part)
-            form = _form(part, here)
+            form = form_of(part, here)
             if form is None:
                 continue
             least = _least(form, var, frozenset(f.var for f in guard.loops), here)
@@ -510,7 +510,7 @@ def _conditions(var: Var, guards: list[_Guard], known: Facts) -> list[Affine]:
     return list(found.values())
 
 
-def _form(part: Expr, known: Facts) -> Affine | None:
+def form_of(part: Expr, known: Facts) -> Affine | None:
     """What is ≥ 0 where a comparison of whole numbers holds; None for what is no such thing."""
     if not isinstance(part, Binary) or part.op not in BOUNDS or part.a.dtype is not i64:
         return None

@@ -16,6 +16,7 @@ from tilewright.ir.walk import statements
 from tilewright.lower.bound_loops import bound_loops
 from tilewright.lower.compact_buffers import compact_buffers
 from tilewright.lower.flatten import flatten
+from tilewright.lower.halve_panels import halve_panels
 from tilewright.lower.hoist_buffers import hoist_buffers
 from tilewright.lower.insert_barriers import insert_barriers
 from tilewright.lower.legalize_vectors import legalize_vectors
@@ -73,6 +74,13 @@ CPU = (
     Pass(
         "overlap_tails",
         lambda func, machine: overlap_tails(func, masks=machine.has_masks),
+        "loops",
+        "loops",
+    ),
+    # before tails of rows get code of their own, which half a panel has, too
+    Pass(
+        "halve_panels",
+        lambda func, machine: halve_panels(func) if machine.threads is None else func,
         "loops",
         "loops",
     ),

@@ -14,12 +14,11 @@ from typing import Any
 
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts, loop_range
-from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Binary, BinaryOp, Expr, Load, Select, Var, as_int, const
 from tilewright.ir.stmt import Alloc, Buffer, For, Func, If, Stmt, Store
 from tilewright.ir.walk import free_vars, loads, reads, replace_buffers, rewrite, statements, visit
 from tilewright.lower.lower_blocks import all_of, parts_of
-from tilewright.lower.partition_loops import BOUNDS
+from tilewright.lower.partition_loops import form_of
 from tilewright.support.record import record
 
 _WHOLE = (BinaryOp.floordiv, BinaryOp.floormod, BinaryOp.truncdiv, BinaryOp.truncmod)
@@ -118,12 +117,9 @@ def _is_total(value: Expr) -> bool:
 
 def _says(part: Expr, form: Affine, known: Facts) -> bool:
     """Does a condition hold just where a form is ≥ 0?"""
-    if not isinstance(part, Binary) or part.op not in BOUNDS or part.a.dtype is not i64:
-        return False
-    sign, more = BOUNDS[part.op]
-    said = known.sum(known.affine(part.b), known.affine(part.a), -1) * sign + more
-    apart = known.sum(said, form, -1)
-    return not apart.terms and not apart.const
+    said = form_of(part, known)
+    apart = None if said is None else known.sum(said, form, -1)
+    return apart is not None and not apart.terms and not apart.const
 
 
 def _changed(s: Any, whole: dict[int, _End]) -> Any:
