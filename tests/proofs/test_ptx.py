@@ -115,6 +115,8 @@ def test_ptx(lowered: Func) -> None:
     ):  # fmt: skip
         assert re.search(pattern, text), f"no {pattern} in:\n{text}"
     assert len(re.findall(r"bar(rier)?\.(cta\.)?sync", text)) == 2
+    # from the start of a row on, as the assembler must see to join neighbours
+    assert not re.findall(r"ld\.shared\.\S+\s+%r\d+, \[%rd\d+\+-", text)
 
 
 def test_tails_take_little_more_shared_memory() -> None:
@@ -178,3 +180,24 @@ def f(A: f32[64], B: f32[64]):
         T[t] = A[t]
         B[t] = T[t]
 """)
+
+
+@pytest.mark.parametrize(
+    ("of", "lanes", "row", "access"),
+    [
+        ("f32", 4, 256, "v4.b32"), ("f32", 4, 258, "v2.b32"), ("f32", 4, 257, "b32"),
+        ("f16", 8, 256, "v4.b32"), ("f64", 2, 256, "v2.b64"),
+    ],
+)  # fmt: skip
+def test_vectors_are_as_wide_as_their_places_are_known_to_allow(
+    of: str, lanes: int, row: int, access: str
+) -> None:
+    """Buffers start at multiples of 16 bytes; where rows do is a matter of their length."""
+    text = assembly(f"""
+def f(A: {of}[{4 * row}], B: {of}[{4 * row}]):
+    for b in thread("blockIdx.x", 0, 4):
+        for t in thread("threadIdx.x", 0, 32):
+            for v in vectorize(0, {lanes}):
+                B[b * {row} + t * {lanes} + v] = A[b * {row} + t * {lanes} + v]
+""")
+    assert set(re.findall(r"(?:ld|st)\.global\.(\S+)", text)) == {access}

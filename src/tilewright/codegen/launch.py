@@ -17,12 +17,13 @@ from tilewright.support.record import record
 from tilewright.target.target import Target
 
 Extents = tuple[Expr, Expr, Expr]
+STARTS = 16  # bytes at whose multiples buffers start: as many as one access takes
 
 
 @record
 class DeviceKernel:
-    """One launch: a grid of blocks of threads; arguments are the addresses of `buffers`, then i64
-    `symbols`. shared_bytes: memory that a block asks for when it is launched.
+    """One launch: a grid of blocks of threads; arguments are the addresses of `buffers` (multiples
+    of `STARTS`), then i64 `symbols`. shared_bytes: what a block asks for when it is launched.
     """
 
     symbol: str

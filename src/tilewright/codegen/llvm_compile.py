@@ -22,10 +22,14 @@ from tilewright.target.target import Target
 
 LEAST_ROOM = 32 << 20  # bytes that LLVM may need for any text, with its targets,
 ROOM_PER_BYTE = 256  # and for each byte of it
-LEFT_OUT = (
-    "disable-lsr",  # a fifth of LLVM's time for addresses that are as good without
-    "disable-post-ra",  # AMD: a twelfth for an order that processors find themselves
-)
+LEFT_OUT = {  # where that was measured
+    "x86_64": (
+        "disable-lsr",  # a fifth of LLVM's time for addresses that are as good without
+        "disable-post-ra",  # AMD: a twelfth for an order that processors find themselves
+    ),
+    # its addresses lie at odd distances, over which the assembler joins no loads of shared memory
+    "nvptx64": ("disable-lsr",),
+}
 
 
 @functools.lru_cache(maxsize=1)
@@ -79,7 +83,7 @@ _own = _Own()
 
 def _compiled(text: str, target: Target, quick: bool, is_object: bool) -> bytes:
     room(LEAST_ROOM + ROOM_PER_BYTE * len(text), "LLVM")  # it ends the process when it has none
-    chosen = LEFT_OUT if architecture(target.triple) == "x86_64" else ()  # where that was measured
+    chosen = LEFT_OUT.get(architecture(target.triple) or target.triple.split("-")[0], ())
     try:
         with options(chosen):
             return translated(text, *_own.generator(target, quick), is_object)

@@ -9,6 +9,7 @@ declare by itself ends at 48 KiB.
 from __future__ import annotations
 
 from tilewright.codegen.launch import (
+    STARTS,
     DeviceKernel,
     SharedPlaces,
     check_limits,
@@ -79,6 +80,7 @@ class _DeviceStatements(Statements):
         self.extents = thread_extents(piece)
         self.shared = SharedPlaces(piece, target.scope("shared").align)
         self.globals: list[str] = []
+        self.memory.starts = STARTS
 
     def kernel(self, workspace: list[Buffer]) -> tuple[str, DeviceKernel]:
         """The text of the kernel, and its launch."""

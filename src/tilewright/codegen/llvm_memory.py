@@ -8,6 +8,8 @@ nothing.
 
 from __future__ import annotations
 
+from math import gcd
+
 from tilewright.codegen.llvm_builder import Builder
 from tilewright.codegen.llvm_convert import Convert
 from tilewright.codegen.llvm_index import Linear, splat
@@ -44,6 +46,7 @@ class Memory:
         ] = {}  # how often a buffer was written, so that loads can be shared
         self.turned: dict[Place, str] = {}  # vectors across memory that are made already
         self.cells: dict[str, Cells] = {}  # of buffers that are values, not memory
+        self.starts = 1  # bytes at whose multiples buffers begin, where the machine asks
 
     # -- whole elements ----------------------------------------------------------------------------
 
@@ -81,7 +84,8 @@ class Memory:
         if stride == 1:
             place = self.address(buffer, index, loads=True)
             if mask is None:
-                text = self.read(buffer, f"load {kind}, ptr {place}, align {size}", place)
+                known = self.known_multiple(buffer, index)
+                text = self.read(buffer, f"load {kind}, ptr {place}, align {known}", place)
             else:
                 name, flag = f"llvm.masked.load.{mangle(kind)}.p0", vector("i1", lanes)
                 self.b.declarations.add(f"declare {kind} @{name}(ptr, {flag}, {kind})")
@@ -136,7 +140,8 @@ class Memory:
         if stride == 1:
             place = self.address(buffer, index)
             if mask is None:
-                return self.b.effect(f"store {kind} {text}, ptr {place}, align {size}")
+                known = self.known_multiple(buffer, index)
+                return self.b.effect(f"store {kind} {text}, ptr {place}, align {known}")
             if buffer.name in self.private:  # blend, so that the buffer can live in registers
                 old = self.b.value(f"load {kind}, ptr {place}, align {size}")
                 both = self.b.value(f"select {flag} {mask}, {kind} {text}, {kind} {old}")
@@ -329,6 +334,11 @@ class Memory:
         return self.b.here(
             f"getelementptr {memory(buffer.dtype)}, ptr {place}, i64 {first}", None, at
         )
+
+    def known_multiple(self, buffer: Buffer, index: Linear) -> int:
+        """Bytes of which the address of the first lane's element is a multiple."""
+        size, step = _align(buffer.dtype), gcd(index.first, *index.terms.values())
+        return max(size, min(self.starts, size * (step & -step) or self.starts))
 
     def base(self, buffer: Buffer, index: Linear) -> str:
         """The address that the terms of `index` give."""
