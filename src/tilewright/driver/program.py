@@ -60,7 +60,7 @@ from tilewright.support.record import record
 from tilewright.target.target import Target
 
 MOST_BYTES = 1 << 46  # of a tensor
-PART = 4 << 20  # bytes of a weight that are made and written at a time, about
+PART = 1 << 20  # bytes of a weight that are made and written at a time: about a core's own cache
 
 
 @record
