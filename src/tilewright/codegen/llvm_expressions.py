@@ -365,8 +365,11 @@ class Expressions:
         """a b + c, rounded once where the machine can."""
         lanes = max(a.lanes, b.lanes, c.lanes)
         kind = register(c.dtype, lanes)
-        wide = [spread(self.b, v, lanes) if lanes else v for v in (a, b, c)]
-        text = self.b.call(kind, f"llvm.fmuladd.{mangle(kind)}", [(kind, v.text) for v in wide])
+        if lanes:
+            a, b, c = spread(self.b, a, lanes), spread(self.b, b, lanes), spread(self.b, c, lanes)
+        name, x, y, z = f"llvm.fmuladd.{mangle(kind)}", a.text, b.text, c.text
+        self.b.declarations.add(f"declare {kind} @{name}({kind}, {kind}, {kind})")
+        text = self.b.pure(f"call {kind} @{name}({kind} {x}, {kind} {y}, {kind} {z})", x, y, z)
         return Value(text, c.dtype, lanes)
 
     def wide(self, e: Expr, lanes: int) -> Value:

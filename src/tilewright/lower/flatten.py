@@ -84,7 +84,8 @@ def _length(shape: tuple[Expr, ...], strides: tuple[Expr, ...]) -> Expr:
 
 
 def _offset(indices: tuple[Expr, ...], strides: tuple[Expr, ...]) -> Expr:
-    offset: Expr = const(0)
+    offset: Expr | None = None
     for index, stride in zip(indices, strides, strict=True):
-        offset = offset + index * stride
-    return offset
+        part = index * stride
+        offset = part if offset is None else offset + part
+    return const(0) if offset is None else offset

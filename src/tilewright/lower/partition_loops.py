@@ -42,6 +42,7 @@ BUDGET = 800  # stores (counted as often as they are unrolled) that copies may a
 LIGHT = 8  # a body of fewer stores is not worth a branch
 FEW = 8  # rounds beyond the end of what is read that are not worth code of their own
 
+_ENDS = (BinaryOp.min, BinaryOp.max)
 BOUNDS = {BinaryOp.lt: (1, -1), BinaryOp.le: (1, 0), BinaryOp.gt: (-1, -1), BinaryOp.ge: (-1, 0)}
 
 
@@ -81,6 +82,7 @@ class _Partition:
         self.params = params
         self.budget = BUDGET
         self.found: dict[int, tuple[Stmt, list[_Guard]]] = {}  # by identity of the statement
+        self.clamped: dict[int, tuple[Store, list[Binary]]] = {}  # likewise, see `clamps`
 
     def guards(self, s: Stmt) -> list[_Guard]:
         """Conditions of statements, of guarded reads and of the places that are read."""
@@ -89,7 +91,7 @@ class _Partition:
             return known[1]
         found: list[_Guard] = []
         if isinstance(s, For):
-            inside = [*self.guards(s.body), *(_clamps(s) if s.kind == "vectorize" else ())]
+            inside = [*self.guards(s.body), *(self.clamps(s) if s.kind == "vectorize" else ())]
             found = [_Guard(g.cond, (s, *g.loops), g.vars, g.under) for g in inside]
         elif isinstance(s, Store | Eval):
             for n in visit(s.value) if contains(s.value, Select) else ():
@@ -109,6 +111,24 @@ class _Partition:
                 found = [g for g in found if s.var not in g.vars]
         self.found[id(s)] = s, found
         return found
+
+    def clamps(self, s: For) -> Iterator[_Guard]:
+        """Where lanes of a vectorised loop read within the ends of a row whatever they ask for:
+        between the ends they read as they lie, where else they would be gathered."""
+        for m in dict.fromkeys(m for store in stores(s.body) for m in self.ends_of_rows(store)):
+            used = frozenset(free_vars(m))
+            if s.var in used and not reads(m):
+                cond = m.a <= m.b if m.op is BinaryOp.min else m.a >= m.b
+                yield _Guard(cond, (), used)
+
+    def ends_of_rows(self, store: Store) -> list[Binary]:
+        """The minima and maxima in the places that a store reads; copies of loops share it."""
+        known = self.clamped.get(id(store))
+        if known is None:
+            places = [i for n in loads(store.value) for i in n.indices]
+            ends = [m for i in places for m in visit(i) if isinstance(m, Binary) and m.op in _ENDS]
+            known = self.clamped[id(store)] = store, ends
+        return known[1]
 
     def is_cheap(self, s: If) -> bool:
         """Is it a branch around loops, in a function of open sizes? It is asked rarely, and a copy
@@ -372,18 +392,6 @@ class _Partition:
             conds.append(s.var < end)
         inside = known.bind(s.var, *loop_range(s))
         return s.replace(body=self.asked(s.body, conds, stores_of(s.body), inside))
-
-
-def _clamps(s: For) -> Iterator[_Guard]:
-    """Where lanes of a vectorised loop read within the ends of a row whatever they ask for: between
-    the ends they read as they lie, where else they would be gathered."""
-    places = [i for store in stores(s.body) for n in loads(store.value) for i in n.indices]
-    for m in dict.fromkeys(m for i in places for m in visit(i)):
-        if isinstance(m, Binary) and m.op in (BinaryOp.min, BinaryOp.max):
-            used = frozenset(free_vars(m))
-            if s.var in used and not reads(m):
-                cond = m.a <= m.b if m.op is BinaryOp.min else m.a >= m.b
-                yield _Guard(cond, (), used)
 
 
 def _is_nests(s: Stmt) -> TypeGuard[Seq]:
