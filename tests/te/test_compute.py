@@ -1,13 +1,16 @@
 """Building functions from tensor expressions: structure, names and what is refused."""
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from tilewright import te
 from tilewright.ir.expr import Expr
 from tilewright.ir.interp import run
-from tilewright.ir.stmt import Alloc, Block
-from tilewright.ir.walk import blocks
+from tilewright.ir.stmt import Alloc, Block, For
+from tilewright.ir.walk import blocks, statements
 from tilewright.support.errors import CompileError
 
 
@@ -118,3 +121,22 @@ def test_what_a_value_names_twice_is_looked_at_once() -> None:
     (block,) = blocks(f)
     assert [r.buffer.name for r in block.reads] == ["X"]
     assert [v.name for v in f.buffers] == ["X", "Y"]
+
+
+def test_axes_take_the_names_of_parameters() -> None:
+    def wrapped(i: Expr, j: Expr) -> Expr:
+        return i + j
+
+    @functools.wraps(wrapped)
+    def anything(*args: Expr, **kwargs: Expr) -> Expr:
+        return wrapped(*args, **kwargs)
+
+    def names(value: Callable[..., Expr]) -> list[str]:
+        func = te.func("f", [], [te.compute((4, 8), value, name="C")])
+        return [loop.name for loop in statements(func.body) if isinstance(loop, For)]
+
+    assert names(lambda *i: i[0] + i[1]) == ["i0", "i1"]
+    assert names(lambda *i, more=1: i[0] + more) == ["i0", "i1"]
+    assert names(lambda a, *i: a + i[0]) == ["a", "i0"]
+    assert names(lambda a, b: a + b) == ["a", "b"]
+    assert names(anything) == ["i", "j"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any
 
 from tilewright.ir.expr import Var, expr
@@ -48,8 +49,11 @@ def axis_vars(value: Callable[..., Any], rank: int) -> tuple[Var, ...]:
     """
     names: list[str] = []
     code = getattr(value, "__code__", None)
-    if code is not None and code.co_argcount == rank and not code.co_flags & 0x04:
+    if code is not None and code.co_argcount == rank and not code.co_flags & inspect.CO_VARARGS:
         return tuple([ComputeAxis(n) for n in code.co_varnames[:rank]])
+    if _takes_any(value):  # as most definitions of operators; a signature costs as much as they do
+        name = value.__code__.co_varnames[0]
+        return tuple([ComputeAxis(f"{name}{d}") for d in range(rank)])
     for parameter in inspect.signature(value).parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
             names += [f"{parameter.name}{d}" for d in range(rank - len(names))]
@@ -58,3 +62,12 @@ def axis_vars(value: Callable[..., Any], rank: int) -> tuple[Var, ...]:
     if len(names) != rank:
         raise TypeError(f"the function takes {len(names)} indices, the shape has {rank} dimensions")
     return tuple(ComputeAxis(n) for n in names)
+
+
+def _takes_any(value: Callable[..., Any]) -> bool:
+    """Is it a plain `lambda *i: …`?"""
+    if value.__class__ is not FunctionType or hasattr(value, "__wrapped__"):
+        return False
+    code, other = value.__code__, inspect.CO_VARKEYWORDS
+    plain = not code.co_argcount and not code.co_kwonlyargcount and not code.co_flags & other
+    return plain and bool(code.co_flags & inspect.CO_VARARGS)
