@@ -94,11 +94,13 @@ class Disturbed(TorchDispatchMode):
 
 
 def terms(name: str, operands: list[torch.Tensor]) -> int:
-    """How many products an element of a convolution or matrix product is the sum of."""
+    """How many products an element of the result is the sum of."""
     if name == "convolution":
         return operands[1][0].numel()
     if name in ("mv", "dot"):
         return operands[-1].numel()
+    if name == "upsample_bicubic2d":
+        return 16
     return operands[-1].shape[-2] if name in ("mm", "bmm", "addmm", "matmul") else 1
 
 
