@@ -228,6 +228,17 @@ def test_loaded_sizes_may_overflow() -> None:
     assert simplify((data * 4) // 4, RANGES) == data  # as an index it does not overflow
 
 
+def test_operands_of_and_are_read_whatever_the_others_say() -> None:
+    """`and` has no order: an index that keeps a read inside stays; comparisons are decided."""
+    text = """
+def f(A: f32[6], B: bool[6]):
+    for i in serial(0, 6):
+        B[i] = i > 0 and A[max(i - 1, 0)] > f32(1.0) and i > -1
+"""
+    made = print_func(simplify_func(parse_func(text)))
+    assert "i >= 1 and A[max(i - 1, 0)] > 1.0\n" in made
+
+
 def test_a_guard_is_known_inside_select() -> None:
     x = Var("x")
     a = Buffer("A", (expr(100),), f32)

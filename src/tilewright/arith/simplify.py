@@ -294,6 +294,8 @@ class Facts(Forms):
         for part in parts:
             found = known.condition(part)
             if type(found) is not Const:
+                if known is not self and loads(part):  # read whatever holds
+                    found = self.condition(part)
                 kept.append(found)
                 if part is not parts[-1]:  # after the last one nothing is asked
                     known = known.under(found if is_and else Unary(_NOT, found))
