@@ -59,6 +59,10 @@ def test_a_panel_of_one_vector() -> None:
         ("p * 8 + t * 4 + w < n", "p * 8 + t * 4 + w <= n - 3"),  # another end
         ("(n + 7) // 8):\n        S", "n // 8):\n        S"),  # whole panels alone
         ("unroll(0, 8)", "unroll(0, 7)"),  # sums that would wait for themselves
+        (
+            "        S = ",
+            '        T = alloc(f32[()], "local")\n        T[()] = 0.0\n        S = ',
+        ),  # a number
     ],
 )
 def test_what_stays(old: str, new: str) -> None:

@@ -90,6 +90,8 @@ def _panel(s: For, symbols: frozenset[Var], own: set[Buffer], known: Facts) -> _
     """The panel that a round of a loop computes; None if it is another loop."""
     found: dict[tuple[int, frozenset[tuple[Expr, int]], int], _Panel] = {}
     vectors: set[Var] = set()
+    if not all(b.rank for b in own):  # no part of a vector
+        return None
     for store, around, conds in _stores(s.body, (), ()):
         for f in around:
             known = known.bind(f.var, *loop_range(f))
