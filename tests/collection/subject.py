@@ -151,7 +151,7 @@ class Subject:
     def arrays(self, sizes: Mapping[str, int], likely: Mapping[str, tuple[int, int]]) -> list:
         """Random values; `likely` are the bounds of whole numbers that the compiler found."""
         random = np.random.default_rng(zlib.crc32(self.name.encode()))
-        longest = max(x.at(sizes)[-1] for x in self.inputs if x.shape)
+        longest = max((x.at(sizes)[-1] for x in self.inputs if x.shape), default=1)
         return [values(x, x.at(sizes), longest, likely.get(x.name), random) for x in self.inputs]
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from tilewright.arith.interval import Interval, node_bounds
 from tilewright.codegen.csource_dialect import Dialect
 from tilewright.codegen.csource_functions import BYTES, Functions
-from tilewright.codegen.math import FUNCTIONS, in_steps
+from tilewright.codegen.float_forms import in_steps
+from tilewright.codegen.math import FUNCTIONS
 from tilewright.ir.dtype import DType, f32, f64
 from tilewright.ir.expr import (
     COMPARISONS,

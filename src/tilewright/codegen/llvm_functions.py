@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import inspect
 
+from tilewright.codegen.float_forms import in_steps
 from tilewright.codegen.llvm_expressions import Expressions
 from tilewright.codegen.llvm_math import Need, symbol
 from tilewright.codegen.llvm_memory import spread
 from tilewright.codegen.llvm_types import Value, register
-from tilewright.codegen.math import FUNCTIONS, in_steps
+from tilewright.codegen.math import FUNCTIONS
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, Select, Var
 from tilewright.target.target import Target

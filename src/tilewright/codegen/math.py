@@ -13,38 +13,44 @@ arguments; the kernel of log after the description in fdlibm; polynomials from `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import inf, nan, pi
-from typing import Any
+from collections.abc import Callable
+from math import inf, nan
 
 from tilewright.codegen.coefficients import (
-    ASIN_TO_HALF,
-    ATAN,
-    ATAN_TO_ONE,
-    COSINE,
     ERF_SMALL,
     ERFCX,
     EXP_REST,
-    HALF_PI,
-    HALF_PI_PARTS,
     LOG2_TAIL,
     LOG_ERFC,
     LOG_TERMS,
     SCALED_TAIL,
-    SINE,
-    TWO_OVER_PI,
 )
-from tilewright.ir.dtype import DType, f32, f64, i32, i64, u32, u64
-from tilewright.ir.expr import (
-    Call,
-    Expr,
-    UnaryOp,
-    cast,
-    const,
-    eq,
-    select,
-    unary,
+from tilewright.codegen.float_forms import (
+    MANTISSA,
+    ROUNDER,
+    SMALLEST_NORMAL,
+    WHOLE,
+    absolute,
+    at_least,
+    at_most,
+    copy_sign,
+    fma,
+    in_f64,
+    is_inf,
+    is_nan,
+    number,
+    polynomial,
+    power_of_two,
+    reinterpret,
+    root,
+    scale,
+    scale_down,
+    short_polynomial,
+    whole,
 )
+from tilewright.codegen.trigonometry import acos, asin, atan, atan2, cos, sin, tan
+from tilewright.ir.dtype import f32, f64, u64
+from tilewright.ir.expr import Expr, UnaryOp, cast, const, eq, select, unary
 
 LOG2_E = 1.4426950408889634
 LN2 = 0.6931471805599453
@@ -53,150 +59,6 @@ LN2_PARTS = {
     f32: (0.693145751953125, 1.42860676533018690e-06),
     f64: (0.6931471803691238, 1.9082149292705877e-10),
 }
-MANTISSA = {f32: 23, f64: 52}
-BIAS = {f32: 127, f64: 1023}
-WHOLE = {f32: i32, f64: i64}  # the integer of a float's width
-BITS = {f32: u32, f64: u64}
-ROUNDER = {f32: 1.5 * 2.0**23, f64: 1.5 * 2.0**52}  # see `whole`
-ROUNDER_BITS = {f32: 0x4B400000, f64: 0x4338000000000000}
-LIFT = 64  # an f32 near 1 times 2^n is normal for -150 ≤ n ≤ 0 if it is 2^64 times as large
-SMALLEST_NORMAL = {f32: 1.1754943508222875e-38, f64: 2.2250738585072014e-308}
-
-
-# Tools ----------------------------------------------------------------------------------------
-
-
-def number(value: float, like: Expr) -> Expr:
-    """A constant of the dtype of `like`."""
-    return const(value, like.dtype)
-
-
-def fma(a: Expr, b: Expr, c: Expr) -> Expr:
-    """a b + c, rounded once where the machine can."""
-    return Call("fma", (a, b, c), a.dtype)
-
-
-def reinterpret(x: Expr, to: DType) -> Expr:
-    return Call("reinterpret", (x,), to)
-
-
-def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
-    """c0 + c1 x + c2 x² + …, by Horner's rule."""
-    result = number(coefficients[-1], x)
-    for c in reversed(coefficients[:-1]):
-        result = fma(result, x, number(c, x))
-    return result
-
-
-def short_polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
-    """The same in pairs, pairs of pairs, …: a shorter chain of operations (Estrin's scheme)."""
-    terms = [number(c, x) for c in coefficients]
-    power = x
-    while len(terms) > 1:
-        odd = terms[-1:] if len(terms) % 2 else []
-        pairs = zip(terms[::2], terms[1::2], strict=False)
-        terms = [fma(high, power, low) for low, high in pairs] + odd
-        power = power * power
-    return terms[0]
-
-
-def power_of_two(n: Expr, of: DType) -> Expr:
-    """2^n for a whole n in the range of normal exponents."""
-    return reinterpret((n + BIAS[of]) << MANTISSA[of], of)
-
-
-def scale(x: Expr, n: Expr) -> Expr:
-    """x 2^n, which may be denormal or infinite."""
-    return Call("scale", (x, n), x.dtype)
-
-
-def scale_down(x: Expr, n: Expr) -> Expr:
-    """`scale` of an x near 1 where n is at most 0 (and, in f32, at least -150)."""
-    return Call("scale_down", (x, n), x.dtype)
-
-
-def in_steps(e: Expr) -> Expr:
-    """An expression for a machine that has no instruction for `scale`: two products, of which only
-    the second one rounds. What is shared stays so."""
-
-    def stepped(name: str, x: Expr, n: Expr) -> Expr:
-        of = x.dtype
-        if name == "scale_down" and of is f32:
-            return x * power_of_two(n + LIFT, of) * number(2.0**-LIFT, x)
-        half = n >> 1
-        return x * power_of_two(half, of) * power_of_two(n - half, of)
-
-    made: dict[int, Expr] = {}
-
-    def go(e: Any) -> Any:
-        if not isinstance(e, Expr):
-            return e
-        if id(e) not in made:
-            inside = e.map_children(go)
-            if isinstance(inside, Call) and inside.name in ("scale", "scale_down"):
-                inside = stepped(inside.name, *inside.args)
-            made[id(e)] = inside
-        return made[id(e)]
-
-    return go(e)
-
-
-def copy_sign(size: Expr, sign: Expr) -> Expr:
-    """`size` (not negative, or of that sign already) with the sign of `sign`."""
-    bits = BITS[size.dtype]
-    top = const(1 << (bits.bits - 1), bits)
-    return reinterpret(reinterpret(size, bits) | (reinterpret(sign, bits) & top), size.dtype)
-
-
-def at_most(x: Expr, high: float) -> Expr:
-    """The smaller of the two; NaN stays NaN. (One instruction, unlike `minimum`.)"""
-    return select(x > number(high, x), number(high, x), x)
-
-
-def at_least(x: Expr, low: float) -> Expr:
-    """The larger of the two; NaN stays NaN."""
-    return select(x < number(low, x), number(low, x), x)
-
-
-def whole(above: Expr) -> tuple[Expr, Expr]:
-    """(n, the same as an integer) where `above` is a number plus ROUNDER and n that number rounded.
-
-    A sum that large has no bits left for a fraction; those that are left count whole numbers.
-    """
-    of = above.dtype
-    count = reinterpret(above, WHOLE[of]) - const(ROUNDER_BITS[of], WHOLE[of])
-    return above - number(ROUNDER[of], above), count
-
-
-def absolute(x: Expr) -> Expr:
-    return unary(UnaryOp.abs, x)
-
-
-def is_nan(x: Expr) -> Expr:
-    return unary(UnaryOp.isnan, x)
-
-
-def is_inf(x: Expr) -> Expr:
-    return unary(UnaryOp.isinf, x)
-
-
-def root(x: Expr) -> Expr:
-    return unary(UnaryOp.sqrt, x)
-
-
-def in_f64(function: Callable[..., Expr]) -> Callable[..., Expr]:
-    """A function that computes in f64 and rounds to the dtype of its operands."""
-
-    def one(x: Expr) -> Expr:
-        return cast(x.dtype, function(cast(f64, x)))
-
-    def two(x: Expr, y: Expr) -> Expr:
-        return cast(x.dtype, function(cast(f64, x), cast(f64, y)))
-
-    made = one if function.__code__.co_argcount == 1 else two
-    made.__name__, made.__doc__ = function.__name__, function.__doc__
-    return made
-
 
 # Exponentials and logarithms --------------------------------------------------------------------
 
@@ -400,155 +262,6 @@ def normal_tail(a: Expr) -> Expr:
     four = number(4.0, a)
     scaled = short_polynomial((a - four) / (a + four), SCALED_TAIL)
     return exp(a * a * number(-0.5, a)) * scaled / (number(1.0, a) + a)
-
-
-# Trigonometry: in f64, but the inverses of f32 ------------------------------------------------
-
-
-def quadrant(x: Expr) -> tuple[Expr, Expr]:
-    """(r, n): |x| = r + n π/2 (n a u64, of which the last two bits count), |r| ≤ π/4; x is f64."""
-    size = absolute(x)
-    n = unary(UnaryOp.round, size * number(2 / pi, x))
-    r = size
-    for part in HALF_PI_PARTS:
-        r = fma(n, number(-part, x), r)
-    return r, cast(u64, n)
-
-
-def huge_quadrant(x: Expr) -> tuple[Expr, Expr]:
-    """`quadrant` for an f32 of any size, r in f64: x 2/π modulo 4 in whole numbers.
-
-    With |x| = m 2^e (m of 24 bits), bits of 2/π of weight 4 2^-e and more cannot matter; the next
-    96 do.
-    """
-    bits = cast(u64, reinterpret(absolute(x), u32))
-    e = (bits >> 23) - 150
-    m = (bits & 0x7FFFFF) | 0x800000
-    start = e + 62  # of the window, among the bits of TWO_OVER_PI
-    word, shift = start >> 5, start & 31
-
-    def chosen(k: int) -> Expr:
-        found = const(TWO_OVER_PI[k], u64)
-        for w in range(1, 6):
-            found = select(eq(word, const(w, u64)), const(TWO_OVER_PI[w + k], u64), found)
-        return found
-
-    w0, w1, w2, w3 = (chosen(k) for k in range(4))
-    high = (((w0 << 32) | w1) << shift) | (w2 >> (const(32, u64) - shift))
-    low = ((w2 << shift) & 0xFFFFFFFF) | (w3 >> (const(32, u64) - shift))
-    turns = m * high + ((m * low) >> 32)  # in units of 2^-62
-    n = (turns + (1 << 61)) >> 62
-    rest = reinterpret(turns - (n << 62), i64)
-    r = cast(f64, rest) * const(pi / 2 * 2.0**-62, f64)
-    near = absolute(x) < number(0.78, x)
-    return select(near, cast(f64, absolute(x)), r), select(near, const(0, u64), n)
-
-
-def sine_cosine(x: Expr) -> tuple[Expr, Expr]:
-    """sin |x| and cos x, in f64."""
-    r, n = huge_quadrant(x) if x.dtype is f32 else quadrant(x)
-    square = r * r
-    s = fma(r, square * polynomial(square, SINE[1:]), r)
-    c = polynomial(square, COSINE)
-    odd = eq(n & 1, const(1, u64))
-    sine, cosine = select(odd, c, s), select(odd, s, c)
-    sine = select(eq(n & 2, const(2, u64)), -sine, sine)
-    cosine = select(eq((n + 1) & 2, const(2, u64)), -cosine, cosine)
-    bad = is_nan(x) | is_inf(x)
-    return select(bad, const(nan, f64), sine), select(bad, const(nan, f64), cosine)
-
-
-def sin(x: Expr) -> Expr:
-    """The sine."""
-    sine = cast(x.dtype, sine_cosine(x)[0])
-    return select(x < number(0.0, x), -sine, select(eq(x, number(0.0, x)), x, sine))
-
-
-def cos(x: Expr) -> Expr:
-    """The cosine."""
-    return cast(x.dtype, sine_cosine(x)[1])
-
-
-def tan(x: Expr) -> Expr:
-    """The tangent."""
-    sine, cosine = sine_cosine(x)
-    size = cast(x.dtype, sine / cosine)
-    return select(x < number(0.0, x), -size, select(eq(x, number(0.0, x)), x, size))
-
-
-def atan(x: Expr) -> Expr:
-    """The inverse tangent."""
-    size = absolute(x)
-    one = number(1.0, x)
-    steep = size > one
-    t = select(steep, one / size, size)  # in [0, 1]
-    if x.dtype is f32:
-        square = t * t
-        rest = t * (square * polynomial(square, ATAN_TO_ONE))
-        value = select(steep, right_angle_less(t, rest), t + rest)
-        return copy_sign(select(is_nan(x), x, value), x)
-    turned = t > number(0.41421356237309503, x)
-    z = select(turned, (t - one) / (t + one), t)
-    square = z * z
-    value = fma(z, polynomial(square, ATAN), z)
-    value = select(turned, value + number(pi / 4, x), value)
-    value = select(steep, number(pi / 2, x) - value, value)
-    return copy_sign(select(is_nan(x), x, value), x)
-
-
-def right_angle_less(t: Expr, rest: Expr) -> Expr:
-    """π/2 - (t + rest) in f32, where rest is the small part."""
-    return number(HALF_PI[0], t) - (t + (rest - number(HALF_PI[1], t)))
-
-
-def half_angle(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """(|x| > 1/2, t, rest) with t + rest the inverse sine of |x| where |x| is at most 1/2, and half
-    of the inverse cosine beyond, all in f32."""
-    size, half = absolute(x), number(0.5, x)
-    steep = size > half
-    square = select(steep, fma(-half, size, half), size * size)
-    t = select(steep, root(square), size)
-    return steep, t, t * (square * polynomial(square, ASIN_TO_HALF))
-
-
-def asin(x: Expr) -> Expr:
-    """The inverse sine."""
-    if x.dtype is f32:
-        steep, t, rest = half_angle(x)
-        two = number(2.0, x)
-        return copy_sign(select(steep, right_angle_less(two * t, two * rest), t + rest), x)
-    one = number(1.0, x)
-    return atan(x / root((one - x) * (one + x)))
-
-
-def acos(x: Expr) -> Expr:
-    """The inverse cosine."""
-    if x.dtype is f32:
-        steep, t, rest = half_angle(x)
-        two, below = number(2.0, x), x < number(0.0, x)
-        t, rest = select(steep, two * t, t), select(steep, two * rest, rest)
-        # the angle from the nearer of 0 and π, or from π/2
-        whole = select(below, number(2 * HALF_PI[0], x), number(0.0, x))
-        less = select(below, number(2 * HALF_PI[1], x), number(0.0, x))
-        whole = select(steep, whole, number(HALF_PI[0], x))
-        less = select(steep, less, number(HALF_PI[1], x))
-        up = below ^ steep
-        t, rest = select(up, t, -t), select(up, rest, -rest)
-        return (whole + t) + (rest + less)
-    one = number(1.0, x)
-    return number(2.0, x) * atan(root((one - x) / (one + x)))
-
-
-def atan2(y: Expr, x: Expr) -> Expr:
-    """The angle of the point (x, y), in [-π, π]."""
-    high, wide = absolute(y), absolute(x)
-    both = is_inf(y) & is_inf(x)
-    slope = select(both, number(1.0, x), high / wide)
-    slope = select(eq(high, number(0.0, x)) & eq(wide, number(0.0, x)), number(0.0, x), slope)
-    angle = atan(slope)
-    left = reinterpret(x, BITS[x.dtype]) >> (x.dtype.bits - 1)
-    angle = select(eq(left, const(1, left.dtype)), number(pi, x) - angle, angle)
-    return select(is_nan(x) | is_nan(y), x + y, copy_sign(angle, y))
 
 
 # Powers and remainders --------------------------------------------------------------------------
