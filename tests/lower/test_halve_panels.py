@@ -38,6 +38,11 @@ def product(A: f32[8, 5], B: f32[(n + 7) // 8, 5, 8], C: f32[8, n], n: i64):
                         C[h, p * 8 + t * 4 + w] = S[h, 0, (p * 8 + t * 4 + w) % 8]
 """
 
+NUMBER = """\
+        T = alloc(f32[()], "local")
+        T[()] = 0.0
+"""
+
 
 def test_a_panel_of_one_vector() -> None:
     """Its round has no second one, and computes what it computed before."""
@@ -59,10 +64,7 @@ def test_a_panel_of_one_vector() -> None:
         ("p * 8 + t * 4 + w < n", "p * 8 + t * 4 + w <= n - 3"),  # another end
         ("(n + 7) // 8):\n        S", "n // 8):\n        S"),  # whole panels alone
         ("unroll(0, 8)", "unroll(0, 7)"),  # sums that would wait for themselves
-        (
-            "        S = ",
-            '        T = alloc(f32[()], "local")\n        T[()] = 0.0\n        S = ',
-        ),  # a number
+        ("        S = ", f"{NUMBER}        S = "),  # no vector has a part of it
     ],
 )
 def test_what_stays(old: str, new: str) -> None:

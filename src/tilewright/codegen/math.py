@@ -4,11 +4,10 @@ In: operands of dtype f32 or f64. Out: an expression of additions, products, fus
 selects, moves of bits and `scale` by a power of two, so that one definition serves every vector
 length and machine. In f32 the error is at most 2 units in the last place for every argument,
 denormals and huge ones included; the harder functions compute in f64 on the way. In f64 it is a few
-units (of pow: up to a thousand), and sin, cos and tan are meant for arguments below 10^8. That of
-gelu is small beside its argument.
+units (of pow: up to a thousand). That of gelu is small beside its argument.
 
-Sources of the methods: argument reduction after Cody and Waite, and after Payne and Hanek for huge
-arguments; the kernel of log after the description in fdlibm; polynomials from `coefficients.py`.
+Sources of the methods: argument reduction after Cody and Waite; the kernel of log after the
+description in fdlibm; polynomials from `coefficients.py`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 In: operands of dtype f32 or f64. Out: an expression, as `math.py` says. They compute in f64, but
 for the inverses of f32; of f64, sin, cos and tan are meant for arguments below 10^8.
+
+Sources of the methods: argument reduction after Cody and Waite, and after Payne and Hanek for huge
+arguments; polynomials from `coefficients.py`.
 """
 
 from __future__ import annotations

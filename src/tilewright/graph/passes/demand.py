@@ -96,3 +96,8 @@ class _Demands:
             parts = [self.literals(v, holds) for v in node.inputs if as_int(v.elements) == 1]
             return frozenset[Literal]().union(*parts)
         return frozenset({(value, holds)})
+
+
+def conditional(graph: Graph) -> set[str]:
+    """The names of nodes that are not always needed."""
+    return {node.name for node, asked in demand(graph).items() if asked}

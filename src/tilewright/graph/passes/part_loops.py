@@ -17,7 +17,7 @@ from tilewright.graph.builder import Edit, Rule
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.ops.loop import body_of
 from tilewright.graph.ops.while_loop import spoken_of
-from tilewright.graph.passes.demand import demand
+from tilewright.graph.passes.demand import conditional
 from tilewright.ir.expr import as_int
 
 LEAST_WEIGHTS = 1 << 16  # that a round multiplies: a product of so many is worth the threads' while
@@ -35,7 +35,7 @@ class _Loops(Edit):
 
     @cached_property
     def conditional(self) -> set[str]:
-        return {node.name for node, asked in demand(self.graph).items() if asked}
+        return conditional(self.graph)
 
 
 def by_host(edit: Any, node: Node) -> Any:

@@ -22,7 +22,7 @@ from tilewright.graph import sizes
 from tilewright.graph.builder import Builder, Edit, Rule
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.ops.while_loop import spoken_of
-from tilewright.graph.passes.demand import demand
+from tilewright.graph.passes.demand import conditional
 from tilewright.graph.quantise import rounded
 from tilewright.ir.expr import as_int
 
@@ -48,7 +48,7 @@ class _Layers(Edit):
     def conditional(self) -> set[str]:
         """Those that are not always needed: rounds of the host program would be run all the
         same."""
-        return {node.name for node, asked in demand(self.graph).items() if asked}
+        return conditional(self.graph)
 
     @cached_property
     def beside(self) -> set[str]:
