@@ -188,6 +188,13 @@ def test_importing_the_compiler_inspects_and_compiles_little() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_importing_the_compiler_brings_no_modules_for_what_is_seldom_told() -> None:
+    code = "import numpy, sys, llvmlite.binding\nbefore = set(sys.modules)"
+    loaded = loaded_by(f"{code}\nimport tilewright.driver.compile, tilewright.frontend.onnx\n"
+                       "for name in before: sys.modules.pop(name, None)")  # fmt: skip
+    assert not loaded & {"tempfile", "random", "traceback", "signal"}
+
+
 def test_finding_a_compiled_model_starts_no_executors_and_no_compilers() -> None:
     code = "import numpy, sys\nbefore = set(sys.modules)\nimport tilewright.driver.entry"
     loaded = loaded_by(f"{code}\nfor name in before: sys.modules.pop(name, None)")

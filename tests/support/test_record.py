@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import threading
 from dataclasses import FrozenInstanceError, dataclass, field
 from typing import Any
 
@@ -119,3 +120,50 @@ def test_defining_one_compiles_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(AssertionError):
         Local()
+
+
+def test_fields_are_looked_at_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[type] = []
+
+    def told(**how: Any) -> Any:
+        return lambda cls: seen.append(cls) or dataclass(**how)(cls)  # type: ignore[func-returns-value]
+
+    monkeypatch.setattr("tilewright.support.record.dataclass", told)
+
+    @record
+    class Base:
+        value: list[int] = field(default_factory=list[int])
+
+    @record
+    class More(Base):
+        name: str = "m"
+
+    assert not seen
+    assert [f.name for f in dataclasses.fields(More)] == ["value", "name"]
+    assert dataclasses.is_dataclass(Base) and seen == [More, Base]
+    assert More() == More([]) and len(seen) == 2
+
+
+def test_threads_that_make_the_first_object_at_once_make_the_same() -> None:
+    for _ in range(20):
+
+        @record
+        class Fresh:
+            value: list[int] = field(default_factory=list[int])
+            name: str = field(default="n")
+
+        made: list[Any] = []
+        begin = threading.Barrier(4)
+
+        def make(
+            cls: Any = Fresh, begin: threading.Barrier = begin, made: list[Any] = made
+        ) -> None:
+            begin.wait()
+            made.append(cls())
+
+        threads = [threading.Thread(target=make) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [(one.value, one.name) for one in made] == [([], "n")] * 4

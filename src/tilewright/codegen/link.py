@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from tilewright.support.errors import InternalFault
 from tilewright.support.record import record
@@ -30,7 +29,7 @@ class CodeImage:
     entries: dict[str, int]
 
 
-@dataclass(slots=True)
+@record
 class _Section:
     name: str
     kind: int

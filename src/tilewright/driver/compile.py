@@ -11,7 +11,6 @@ import contextlib
 import io
 import os
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Hashable, Sequence
@@ -238,6 +237,8 @@ def _made(
 
 def _aside(write: Callable[[BinaryIO], None]) -> Any:
     """The artifact as a temporary file, or in memory where no folder has room for one."""
+    import tempfile
+
     with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
         file: Any = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".tw"))
         write(file)

@@ -17,12 +17,10 @@ import contextlib
 import hashlib
 import os
 import pickle
-import signal
 import struct
 import sys
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
@@ -486,6 +484,8 @@ def serve(parent: int) -> None:
 def _stopped(code: int, job: Job) -> Exception | None:
     """What becomes of the job of a worker that ended with `code`: None if it ended before it could
     begin, and the job is to be done elsewhere."""
+    import signal
+
     if code > 0:
         return None
     what = f"cannot compile kernel '{job.func.name}'"
@@ -498,5 +498,7 @@ def _portable(fault: Exception, job: Job) -> Exception:
     """The fault if it can be sent, else its text."""
     if memory := exhausted(f"cannot compile kernel '{job.func.name}'", fault):
         return memory
+    import traceback
+
     told = "".join(traceback.format_exception(fault))
     return InternalFault(f"compiling kernel {job.func.name} failed\n{told}")

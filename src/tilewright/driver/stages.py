@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 Observer = Callable[[str, Any, Any, float], None]  # step, program before, after, seconds
@@ -20,7 +19,6 @@ def _silent(stage: str, done: int, total: int) -> None:
     """The progress of who does not look."""
 
 
-@dataclass
 class Stages:
     """Seconds that each stage of a compilation took, in order.
 
@@ -29,11 +27,13 @@ class Stages:
     `clock` says there.
     """
 
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
-    progress: Progress = _silent
-    at: str = ""  # the stage that began last
-    clock: Callable[[], float] = time.perf_counter
-    _inside: float = 0.0  # seconds of stages that began inside the running one
+    def __init__(
+        self, progress: Progress = _silent, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.progress, self.clock = progress, clock
+        self.seconds: dict[str, float] = {}
+        self.at = ""  # the stage that began last
+        self._inside = 0.0  # seconds of stages that began inside the running one
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:

@@ -9,7 +9,7 @@ moves it in and cuts it down.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from typing import Any
 
@@ -55,6 +55,7 @@ from tilewright.ir.walk import (
 from tilewright.lower.hoist_buffers import can_hoist
 from tilewright.lower.lower_blocks import lower_blocks, parts_of
 from tilewright.support.node import Node
+from tilewright.support.record import record
 from tilewright.support.recursion import recursive
 
 
@@ -81,7 +82,7 @@ def compact_buffers(func: Func) -> Func:
     return bare.replace(body=_apply(_without(bare.body, dead), plans))
 
 
-@dataclass
+@record
 class _Access:
     """A region that a block (or statement) touches, in terms of the loops around it."""
 
@@ -94,7 +95,7 @@ class _Access:
     swept: dict[int, Region] = field(default_factory=dict[int, Region])  # by depth, see `_swept`
 
 
-@dataclass
+@record
 class _Plan:
     """Where a buffer lives (None: outside all loops), what is left of it, and where that begins."""
 
@@ -103,12 +104,12 @@ class _Plan:
     starts: tuple[Expr, ...]
 
 
-@dataclass
 class _Uses:
     """All accesses to allocated buffers, in program order, and the loops around each allocation."""
 
-    of: dict[Buffer, list[_Access]] = field(default_factory=dict[Buffer, list[_Access]])
-    homes: dict[Buffer, tuple[For, ...]] = field(default_factory=dict[Buffer, tuple[For, ...]])
+    def __init__(self) -> None:
+        self.of: dict[Buffer, list[_Access]] = {}
+        self.homes: dict[Buffer, tuple[For, ...]] = {}
 
     def walk(self, s: Stmt, loops: tuple[For, ...], known: Facts, guarded: bool) -> None:
         if isinstance(s, For):

@@ -8,7 +8,6 @@ body with a shorter loop that begins elsewhere, and without the conditions that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.arith.affine import Affine
@@ -22,19 +21,17 @@ from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.support.node import Node
 
 
-@dataclass
 class Tile:
     """Unrolled loops that stop together: `rest` elements are left, `unit` a round (1, or the lanes
     of a vector inside), of at most `wide` rounds; `guards` are the conditions that say so. All but
     the last `edges` of the elements are `free` of these choices, which come out true."""
 
-    rest: Affine
-    unit: int = 1
-    wide: int = 0
-    loops: set[Var] = field(default_factory=set[Var])
-    guards: set[Expr] = field(default_factory=set[Expr])
-    edges: int = 0
-    free: set[Expr] = field(default_factory=set[Expr])
+    def __init__(self, rest: Affine, unit: int = 1) -> None:
+        self.rest, self.unit = rest, unit
+        self.wide = self.edges = 0
+        self.loops: set[Var] = set()
+        self.guards: set[Expr] = set()
+        self.free: set[Expr] = set()
 
 
 def is_separable(body: Stmt, tile: Tile, own: set[Buffer], known: Facts) -> bool:

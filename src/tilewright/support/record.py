@@ -3,7 +3,8 @@
 In: a class whose annotations are its fields. Out: what `dataclass(frozen=True)` makes of it, for
 `dataclasses.fields` and `replace` too. A dataclass compiles the text of six methods when its module
 is imported, 0.3 ms for each class, used or not. Here five of them are functions for all records,
-and the constructor's text is compiled when the first object is made.
+the constructor's text is compiled when the first object is made, and the fields are looked at when
+somebody asks for them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import operator
 import sys
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
+from functools import cache
+from threading import RLock
 from typing import Any, TypeVar
 
 if sys.version_info >= (3, 11):
@@ -26,21 +29,21 @@ C = TypeVar("C")
 def record(cls: type[C]) -> type[C]:
     """Make `cls` a record (see the module's opening). Fields take part in all methods; a method
     that the class defines itself stays."""
-    made: Any = dataclass(init=False, repr=False, eq=False)(cls)
-    listed = fields(made)
-    values = _values(tuple(f.name for f in listed))
+    made: Any = cls
+    made.__dataclass_fields__ = _Fields(made)
 
     def __init__(self: Any, *args: Any, **given: Any) -> None:
-        made.__init__ = _constructor(made, listed)
+        made.__init__ = _constructor(made, fields(made))
         made.__init__(self, *args, **given)
 
     def __eq__(self: Any, other: object) -> Any:
-        return (
-            values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
-        )
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        values = _values(made)
+        return values(self) == values(other)
 
     def __hash__(self: Any) -> int:
-        return hash(values(self))
+        return hash(_values(made)(self))
 
     methods = (__init__, __eq__, __hash__, __repr__, __setattr__, __delattr__)
     for method in methods:
@@ -49,7 +52,27 @@ def record(cls: type[C]) -> type[C]:
     return made
 
 
-def _values(names: tuple[str, ...]) -> Callable[[Any], Any]:
+class _Fields:
+    """Stands in a class for its fields until they are asked for: then the class becomes a
+    dataclass, once, whichever thread asks."""
+
+    __slots__ = ("of",)
+    lock = RLock()  # the fields of a class ask for those of its bases
+
+    def __init__(self, of: type) -> None:
+        self.of = of
+
+    def __get__(self, one: object, kind: type) -> Any:
+        with self.lock:
+            if self.of.__dict__["__dataclass_fields__"] is self:
+                dataclass(init=False, repr=False, eq=False)(self.of)
+        return self.of.__dict__["__dataclass_fields__"]
+
+
+@cache
+def _values(cls: Any) -> Callable[[Any], Any]:
+    """What gives the values of all fields of an object."""
+    names = [f.name for f in fields(cls)]
     return operator.attrgetter(*names) if names else lambda one: ()
 
 

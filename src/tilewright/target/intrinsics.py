@@ -11,7 +11,6 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright import te
@@ -146,14 +145,12 @@ def difference(block: Block, wanted: Intrinsic) -> str:
     return "\n".join(difflib.unified_diff(there, here, wanted.name, block.name, lineterm="", n=1))
 
 
-@dataclass
 class _Finder:
     """One comparison: the tiles found so far."""
 
-    wanted: Intrinsic
-    known: Facts
-    moving: set[Var]
-    tiles: dict[Buffer, Tile] = field(default_factory=dict[Buffer, Tile])
+    def __init__(self, wanted: Intrinsic, known: Facts, moving: set[Var]) -> None:
+        self.wanted, self.known, self.moving = wanted, known, moving
+        self.tiles: dict[Buffer, Tile] = {}
 
     def same(self, own: Any, like: Any) -> None:
         """Compare two statements or expressions. Raises Mismatch."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -91,7 +90,7 @@ class Maybe:
         return f"optional({held})"
 
 
-@dataclass(frozen=True, eq=False)
+@record
 class Choice:
     """One of two tensors of different ranks, each perhaps a choice itself: `then` where the
     condition (a bool) holds."""
