@@ -36,3 +36,22 @@ def test_floats_become_indices_once_for_many_readers():
         schedule = Schedule(looked_up(rows))
         absorb(schedule)
         assert [b.name for b in blocks(schedule.func.body)] == stays
+
+
+def in_blocks(channels):
+    """The roots of channels in blocks of 16, the last one filled with zeros."""
+    x = te.placeholder((channels, 7), "f32", "x")
+    root = te.compute((channels, 7), lambda c, j: te.sqrt(x[c, j]), name="root")
+
+    def packed(b, j, lane):
+        channel = b * 16 + lane
+        return te.select(channel < channels, root[channel, j], 0.0)
+
+    return te.func("in_blocks", [x], [te.compute((-(-channels // 16), 7, 16), packed, name="y")])
+
+
+def test_costly_values_are_made_where_a_last_block_is_filled():
+    for channels, stays in ((128, ["y"]), (129, ["y"]), (33, ["root", "y"])):
+        schedule = Schedule(in_blocks(channels))
+        absorb(schedule)
+        assert [b.name for b in blocks(schedule.func.body)] == stays
