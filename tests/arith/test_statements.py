@@ -229,7 +229,7 @@ def f(A: f32[64], B: f32[64], n: i64):
         == """
 def f(A: f32[64], B: f32[64], n: i64):
     for y in serial(0, 2):
-        if n // 4 < (n + 3) // 4:
+        if n % 4 >= 1:
             x: i64 = n // 4
             for v in vectorize(0, 4):
                 if x * 4 + v < n:

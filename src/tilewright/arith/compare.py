@@ -1,8 +1,9 @@
 """compare: comparisons of index expressions, decided or in canonical shape.
 
 In: two i64 expressions. Out: a constant, or a comparison between sums without a common factor,
-negative terms moved across, constants on the right. The one idea: a < b asks for the sign of the
-form b - a - 1, and a form that moves in steps of g is as good as its g-th part.
+negative terms moved across, constants on the right, and no quotient that stands alone. The one
+idea: a < b asks for the sign of the form b - a - 1, and a form that moves in steps of g is as good
+as its g-th part.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from math import gcd
 from tilewright.arith.affine import Forms
 from tilewright.arith.terms import Affine, split_exactly
 from tilewright.ir.dtype import bool_, i64
-from tilewright.ir.expr import Binary, BinaryOp, Const, Expr
+from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, as_int
 
 _TRUE, _FALSE = Const(True, bool_), Const(False, bool_)
 
@@ -34,6 +35,9 @@ def _inequality(forms: Forms, form: Affine) -> Expr:
     if forms.nonnegative(-form - 1):
         return _FALSE
     form = coarsest(forms, form)
+    plain = _without_quotients(forms, form)
+    if plain is not None:
+        return _inequality(forms, plain)
     small = Affine({t: -c for t, c in form.terms.items() if c < 0}, 0)
     large = Affine({t: c for t, c in form.terms.items() if c > 0}, 0)
     if not small.terms:
@@ -59,6 +63,27 @@ def coarsest(forms: Forms, form: Affine) -> Affine:
     if g > 1:
         return Affine({t: c // g for t, c in form.terms.items()}, form.const // g)
     return form
+
+
+def _without_quotients(forms: Forms, form: Affine) -> Affine | None:
+    """What is ≥ 0 just where a form of quotients is: n // 4 ≥ 2 where n ≥ 8, n // 4 ≤ 2 where
+    n ≤ 11, and n // 4 < (n + 3) // 4 where n // 4 * 4 < n; None for other forms."""
+    if not 1 <= len(form.terms) <= 2:
+        return None
+    found: dict[int, tuple[Expr, Affine, int]] = {}  # by coefficient: what is divided by what
+    for t, c in form.terms.items():
+        by = as_int(t.b) if isinstance(t, Binary) and t.op is BinaryOp.floordiv else None
+        if not isinstance(t, Binary) or by is None or by < 1 or abs(c) != 1 or c in found:
+            return None
+        found[c] = t, forms.affine(t.a), by
+    if len(found) == 1:
+        ((c, (_, inside, by)),) = found.items()
+        return inside * c + form.const * by + (by - 1 if c < 0 else 0)
+    (_, above, by), (quotient, below, its) = found[1], found[-1]
+    apart = forms.sum(above, below, -1)
+    if by != its or apart.terms or apart.const != by - 1 or form.const != -1:
+        return None
+    return forms.sum(below, Affine({quotient: 1}, 0), -by) - 1
 
 
 def _equality(forms: Forms, op: BinaryOp, form: Affine) -> Expr:
