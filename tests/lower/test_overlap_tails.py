@@ -426,6 +426,7 @@ def test_rows_hold_their_last_vector(text: str) -> None:
     assert not [n for n in visit(branch.then) if isinstance(n, If)]
     assert annotation(made, IN_PLACE_NOTE, False)
     assert overlap_tails(parse_func(text)) == parse_func(text)
+    assert overlap_tails(parse_func(text), holds=True) == made  # where their stores take longer
 
 
 def test_vectors_of_several_rows_are_not_held() -> None:

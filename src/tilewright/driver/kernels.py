@@ -33,7 +33,9 @@ from tilewright.driver.observe import Watch
 from tilewright.driver.stages import Observer, Stages
 from tilewright.ir.stmt import Buffer, Func, annotation
 from tilewright.ir.verify import verify
+from tilewright.lower.join_versions import join_versions
 from tilewright.lower.pipeline import Pass, lower
+from tilewright.strategy.narrow_rows import narrow_rows
 from tilewright.strategy.select import default
 from tilewright.support.collector import collector_paused
 from tilewright.support.errors import InternalFault, MemoryFault
@@ -129,8 +131,11 @@ def write(job: Job, observers: Sequence[Observer] = ()) -> Written:
         check(job.func, "blocks", after="te")
         check(scheduled, "blocks", after="schedule", before=job.func)
     see("schedule", job.func, scheduled, stages.seconds["schedule"])
+    with stages("versions"):
+        narrow = narrow_rows(job.func, machine, job.threads)
+        both = narrow and join_versions(narrow.cond, narrow.func, scheduled)
     with stages("lower"):
-        lowered = lower(scheduled, machine, verify=check, observers=[passed])
+        lowered = lower(both or scheduled, machine, verify=check, observers=[passed])
     with stages("emit"):
         emitted = emit(lowered, machine)
     see("emit", None, emitted.text, stages.seconds["emit"])

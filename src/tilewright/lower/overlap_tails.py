@@ -77,11 +77,13 @@ FEW_LANES = 4  # of the narrowest vectors for windows, or half of all
 MOST_STORES = 24  # unrolled, of what may have several copies
 
 
-def overlap_tails(func: Func, *, masks: bool = True) -> Func:
+def overlap_tails(func: Func, *, masks: bool = True, holds: bool = False) -> Func:
     """Let the last vector of windows over an open extent end where that does.
 
     Without `masks` a vector of which some lanes are off takes longer than several whole ones: up to
-    one vector of elements that are only moved is made of narrower vectors, too.
+    one vector of elements that are only moved is made of narrower vectors, too. `holds`: a store of
+    some lanes takes longer than one of all, so that the last vector is held wherever it may be, as
+    it is without masks.
 
     rewrite:
         for i_o in serial(0, (n + 3) // 4):             if n >= 5:
@@ -97,7 +99,7 @@ def overlap_tails(func: Func, *, masks: bool = True) -> Func:
     if not symbols:
         return func
     temporary = {n.buffer for n in statements(func.body) if isinstance(n, Alloc)}
-    overlap = _Overlap(symbols, masks, names(func), temporary)
+    overlap = _Overlap(symbols, masks, holds or not masks, names(func), temporary)
     body = overlap.go(func.body, Facts(dict.fromkeys(symbols, (0, None))))
     if body is func.body:
         return func
@@ -123,9 +125,15 @@ class _Tile:
 
 class _Overlap:
     def __init__(
-        self, symbols: frozenset[Var], masks: bool, taken: set[str], temporary: set[Buffer]
+        self,
+        symbols: frozenset[Var],
+        masks: bool,
+        may_hold: bool,
+        taken: set[str],
+        temporary: set[Buffer],
     ) -> None:
         self.symbols, self.masks, self.taken = symbols, masks, taken
+        self.may_hold = may_hold
         self.temporary = temporary  # memory of the function's own
         self.rows = 0  # loops around
         self.holds = False  # some values from their operands' places until those are written over
@@ -168,7 +176,8 @@ class _Overlap:
         asks = _asks(s.body, s.var)
         apart = asks or _strides(s.body, known) or not self.masks
         windows = apart and accumulates(s.body, own)
-        holds = not (moves or windows or self.masks) and self.rows > 0 and _is_one_store(s.body)
+        holds = self.may_hold and not (moves or windows) and self.rows > 0
+        holds = holds and _is_one_store(s.body)
         if not (moves or windows or holds):
             return None
         tile = self.tile(s, known)

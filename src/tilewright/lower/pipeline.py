@@ -73,7 +73,9 @@ CPU = (
     # before tiles around are made narrower, which copies what is in them
     Pass(
         "overlap_tails",
-        lambda func, machine: overlap_tails(func, masks=machine.has_masks),
+        lambda func, machine: overlap_tails(
+            func, masks=machine.has_masks, holds=machine.costs.has_halves
+        ),
         "loops",
         "loops",
     ),

@@ -50,6 +50,11 @@ class Costs:
         found |= {name: getattr(self, name) / fast for name in ("latency", "loop", "transform")}
         return replace(self, **found)
 
+    @property
+    def has_halves(self) -> bool:
+        """Whether half a vector takes much less time than a whole one."""
+        return self.multiply_adds <= GAIN * self.of_halves.multiply_adds
+
     def __post_init__(self) -> None:
         for name in NAMES:
             value = getattr(self, name)
@@ -60,6 +65,7 @@ class Costs:
 NAMES = tuple(f.name for f in fields(Costs))
 LEAST, MOST = 1e-3, 1e7  # what no machine is beyond
 UNITS = 2.0  # multiply-adds a cycle of vectors that are not full: a machine has two units for them
+GAIN = 0.8  # of a whole vector's time, at most, is much less
 COMMON = Costs()
 WIDE = replace(COMMON, memory=6.0, transform=13.0)  # vectors of 64 bytes; each moves twice as much
 # Halves of a vector are done one after the other there: whatever vectors do takes twice as long.
