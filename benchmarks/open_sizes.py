@@ -208,6 +208,19 @@ CASES: dict[str, Case] = {
     "sum along an open axis": Case(
         [node("ReduceSum", "x a", keepdims=0)], {"x": ("n", "t", 64)}, BATCHES, {"a": numbers(1)}
     ),
+    "top 5 of open rows": Case(
+        [helper.make_node("TopK", ["x", "k"], ["y", "i"], axis=-1)],
+        {"x": ("n", "t")},
+        [{"n": 16, "t": 300}, {"n": 64, "t": 50}],
+        {"k": numbers(5)},
+    ),
+    "running sums of open rows": Case(
+        [node("CumSum", "x a")],
+        {"x": ("n", "t")},
+        [{"n": 64, "t": 200}, {"n": 17, "t": 33}],
+        {"a": np.array(1, np.int64)},
+    ),
+    "greatest of columns": image(node("ReduceMax", "x", axes=[2], keepdims=0)),
     "sum of open rows": Case(
         [node("ReduceSum", "x a", keepdims=0)], {"x": ("n", "t")}, BATCHES, {"a": numbers(1)}
     ),
@@ -241,6 +254,12 @@ CASES: dict[str, Case] = {
     "pad, reflected": image(node("Pad", "x p", mode="reflect"), p=numbers(0, 0, 1, 1, 0, 0, 1, 1)),
     "upper triangle": Case(
         [node("Trilu", "x")], {"x": ("n", "t")}, [{"n": 128, "t": 256}, {"n": 61, "t": 83}], {}
+    ),
+    "space to depth": Case(
+        [node("SpaceToDepth", "x", blocksize=2)],
+        {"x": (1, 32, "h", "w")},
+        [{"h": 28, "w": 40}, {"h": 64, "w": 64}],
+        {},
     ),
     "depth to space": image(node("DepthToSpace", "x", blocksize=2)),
     "gate of a row": Case(

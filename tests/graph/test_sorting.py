@@ -104,3 +104,39 @@ def test_short_lines_side_by_side(of, shape, axis, k, largest) -> None:
         run = compile_observed(graph, threads=threads, cache=False, pool=POOL)
         for made, right in zip(run(given), wanted, strict=True):
             assert np.ascontiguousarray(made).tobytes() == np.ascontiguousarray(right).tobytes()
+
+
+LENGTHS = [0, 1, 2, 7, 15, 16, 17, 33, 50, 64, 100, 300]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("of", "largest"), [("f32", True), ("i32", False)])
+@pytest.mark.parametrize("k", [1, 5, 12, 30])
+@pytest.mark.parametrize("axis", [1, 2])
+def test_any_number_of_lines_from_one_compilation(axis, k, of, largest, threads) -> None:
+    """The run asks whether lines stand side by side: bit by bit what each alone gives."""
+    build = Builder()
+    x = build.input("x", of, (build.symbol("n"), build.symbol("h"), build.symbol("w")))
+    values, places = build.emit("top_k", x, k=k, axis=axis, largest=largest)
+    run = compile_observed(
+        build.finish({"values": values, "places": places}), threads=threads, cache=False, pool=POOL
+    )
+    for length in (n for n in LENGTHS if n >= k):
+        for n, lines in ((1, 1), (1, 15), (2, 8), (3, 7), (5, 10), (1, 16), (0, 5)):
+            shape = (n, lines, length) if axis == 2 else (n, length, lines)
+            given = np.resize(awkward(of, max(length, lines)), shape)
+            wanted = OPERATORS["top_k"].reference(given, k=k, axis=axis, largest=largest)
+            for made, right in zip(run(given), wanted, strict=True):
+                assert np.ascontiguousarray(made).tobytes() == np.ascontiguousarray(right).tobytes()
+
+
+def test_open_lines_have_lanes_and_code_for_one() -> None:
+    """Both in one loop, which threads share; of one known line there is no code for several."""
+    for rows, both in (("n", True), (1, False)):
+        build = Builder()
+        first = build.symbol(rows) if isinstance(rows, str) else rows
+        x = build.input("x", "f32", (first, build.symbol("t")))
+        graph = build.finish([build.emit("top_k", x, k=5)[0]])
+        *_, (job,) = kernel_jobs(prepare(graph, HASWELL, 3), HASWELL, 2, Watch())
+        loops = [n.kind for n in visit(job.func.body) if isinstance(n, For)]
+        assert loops.count("parallel") == both and ("vectorize" in loops) == both

@@ -22,11 +22,11 @@ from tilewright.graph.operator import (
 from tilewright.graph.ops.movement import need_within, within
 from tilewright.graph.ops.sorting import (
     MOST_KEPT,
+    ONE,
     is_worth_lanes,
     loops,
     radix_sort,
     selection,
-    selection_abreast,
 )
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, Load, as_int, maximum, minimum, select
@@ -258,8 +258,5 @@ def top_k(x: Any, *, k: Any, axis: int = -1, largest: bool = True) -> Any:
     shape = _top_k_type(x, k=k, axis=axis, largest=largest)[0][1]
     count = as_int(k)
     few = count is not None and count <= MOST_KEPT
-    if count and is_worth_lanes(x, d, count):
-        made = selection_abreast(x, d, shape, largest)
-    else:
-        made = selection(x, d, shape, largest) if few else radix_sort(x, d, shape, largest)
-    return made[:2]
+    kept = few or is_worth_lanes(x, d, shape[d]) == ONE
+    return (selection if kept else radix_sort)(x, d, shape, largest)[:2]

@@ -6,11 +6,14 @@ indices (and buffers that the work needs). Both are stable: of equals the first 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
+from functools import cache, partial
 from math import log
 from typing import Any
 
 from tilewright import te
+from tilewright.arith.simplify import simplify
 from tilewright.graph import sizes
 from tilewright.graph.ops.movement import unravel
 from tilewright.ir.dtype import DType, f32, f64, i32, i64, u32, u64
@@ -21,12 +24,13 @@ from tilewright.ir.stmt import Alloc, Buffer, For, If, Let, Stmt, Store, seq
 ZERO, ONE = constant(0), constant(1)
 MOST_KEPT = 24  # in order while the rest passes by: more take longer than sorting
 ABREAST = 16  # lines that are walked side by side
+SQUARE = 8  # elements of each that are read at once
 IN_REGISTERS = 8  # places of them that are kept there
 # Cycles: of an element that passes by, of one that enters and for each place that others move up;
 # of sorting a line, and each element of it; of one of a line among others, and for each place in a
 # register, or not, where vectors have 32 bytes.
 PASSES, ENTERS, MOVES, SORTS, EACH = 4.0, 20.0, 3.0, 2500.0, 15.0
-GATHERED, KEPT, STORED = 1.5, 0.65, 1.25
+GATHERED, KEPT, STORED = 0.5, 0.65, 1.25
 BITS, DIGITS = 8, 256  # of a digit, and how many there are
 LANES = 8  # of counts that are emptied at once
 BATCH, LEAST_BATCH = 4, 256  # times the result, or so many, are sorted at once
@@ -47,14 +51,18 @@ def loops(shape: Any, body: Any, name: str, in_vectors: bool = False) -> Stmt:
 
 def along(shape: sizes.Shape, axis: int, row: Callable[[Places], Stmt], apart: bool = True) -> Stmt:
     """`row` for each line of a tensor along an axis. `apart`: threads may share the lines."""
-    rest = (*shape[:axis], *shape[axis + 1 :])
-    lines = sizes.product(rest)
+    lines = sizes.product((*shape[:axis], *shape[axis + 1 :]))
     line = ZERO if as_int(lines) == 1 else Var("sort_line")
-    where = unravel(line, rest)
-    whole = row(lambda at: (*where[:axis], at, *where[axis:]))
+    whole = row(_in_line(line, shape, axis))
     if not isinstance(line, Var):
         return whole
     return For(line, ZERO, lines, "parallel" if apart else "serial", whole)
+
+
+def _in_line(line: Expr, shape: sizes.Shape, axis: int) -> Places:
+    """Where the elements of one line along an axis lie."""
+    where = unravel(line, (*shape[:axis], *shape[axis + 1 :]))
+    return lambda at: (*where[:axis], at, *where[axis:])
 
 
 def better(a: Expr, b: Expr, largest: bool) -> Expr:
@@ -66,120 +74,162 @@ def better(a: Expr, b: Expr, largest: bool) -> Expr:
 
 
 def selection(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
-    """Each element that beats the last one kept moves up to its place among them: n steps, and k
-    for each that is kept on the way."""
+    """A few of each line are kept in order while the rest passes by."""
 
     def body(inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:
         (source,), (values, indices) = inputs, outputs
-        n, k = source.shape[axis], shape[axis]
-
-        def row(full: Places) -> Stmt:
-            seen, step = Var("sort_at"), Var("sort_step")
-            new, last = Load(source, full(seen)), minimum(seen, k - 1)
-            place = last - step
-            here, above = full(place), full(maximum(place - 1, ZERO))
-            free = eq(place, seen)  # nothing is kept there yet
-            moves = (place > 0) & better(new, Load(values, above), largest)
-            enters = free | better(new, Load(values, here), largest)
-
-            def chosen(kept: Buffer, own: Expr) -> Expr:
-                return select(moves, Load(kept, above), select(enters, own, Load(kept, here)))
-
-            shift = seq(  # indices first: the values decide
-                Store(indices, here, chosen(indices, seen)),
-                Store(values, here, chosen(values, new)),
-            )
-            beaten = Load(values, full(maximum(k - 1, ZERO)))
-            wanted = (seen < k) | better(new, beaten, largest)
-            insert = For(step, ZERO, last + 1, "serial", shift)
-            return For(seen, ZERO, n, "serial", If(wanted, insert))
-
-        return along(source.shape, axis, row)
+        work = source, values, indices, axis, largest
+        return _by_lines(*work, partial(_selected, *work))
 
     types = [x.dtype, i64]
     return te.extern([shape, shape], [x], body, dtype=types, name="top_k")
 
 
-def is_worth_lanes(x: Any, axis: int, k: int) -> bool:
-    """Whether lines had better be walked several at a time, each in a lane: without asking, every
-    place of what is kept takes a step for each element, and so pays for short lines only."""
-    n = as_int(x.shape[axis])
-    lines = as_int(sizes.product((*x.shape[:axis], *x.shape[axis + 1 :])))
-    if n is None or lines is None or lines < ABREAST or x.dtype.bits != 32:
-        return False
-    if k <= MOST_KEPT:
-        alone = n * PASSES + k * (1 + log(max(1.0, n / k))) * (ENTERS + k * MOVES)
-    else:
-        alone = SORTS + n * EACH
-    return n * (GATHERED + k * (KEPT if k <= IN_REGISTERS else STORED)) < alone
+def _by_lines(
+    source: Buffer,
+    values: Buffer,
+    indices: Buffer,
+    axis: int,
+    largest: bool,
+    row: Callable[[Places], Stmt],
+    apart: bool = True,
+) -> Stmt:
+    """`row` for each line, as `along` has it, or as many lines side by side as a vector has lanes,
+    where that pays: what an open size decides the run asks."""
+    shape, side_by_side = source.shape, is_worth_lanes(source, axis, values.shape[axis])
+    if side_by_side == ZERO:
+        return along(shape, axis, row, apart)
+    part, lines = Var("sort_part"), sizes.product((*shape[:axis], *shape[axis + 1 :]))
+    groups = (lines + ABREAST - 1) // ABREAST
+    abreast = _selected_abreast(source, values, indices, axis, largest, part)
+    if side_by_side == ONE:
+        return For(part, ZERO, groups, "parallel", abreast)
+    parts = lines - side_by_side * (lines - groups)
+    body = If(side_by_side > 0, abreast, row(_in_line(part, shape, axis)))
+    return For(part, ZERO, parts, "parallel", body)
 
 
-def selection_abreast(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
-    """`selection` of as many lines side by side as a vector has lanes. The last ones are some of
-    those before again, where lines are no number of vectors."""
-    types = [x.dtype, i64]
+def is_worth_lanes(x: Any, axis: int, k: Expr) -> Expr:
+    """Whether (1 or 0) lines had better be walked several at a time, each in a lane: without
+    asking, every place of what is kept takes a step for each element, and so pays for short lines
+    only."""
+    lines, count = sizes.product((*x.shape[:axis], *x.shape[axis + 1 :])), as_int(k)
+    longest = _longest_abreast(count) if count and x.dtype.bits == 32 else -1
+    if longest < (count or 0):
+        return ZERO
+    spare = longest - x.shape[axis]
+    several, short = (minimum(maximum(e + 1, ZERO), ONE) for e in (lines - ABREAST, spare))
+    return simplify(several * short)
 
-    def body(inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:
-        (source,), (values, indices) = inputs, outputs
-        n, k = source.shape[axis], as_int(shape[axis]) or 0
-        rest = (*source.shape[:axis], *source.shape[axis + 1 :])
-        lines = as_int(sizes.product(rest)) or 0
-        group, seen, lane = Var("sort_lines"), Var("sort_at"), Var("sort_lane")
-        line = minimum(group * ABREAST, constant(lines - ABREAST)) + lane
-        where = unravel(line, rest)
-        new = Buffer("sort_new", (constant(ABREAST),), x.dtype, "local")
-        kept = Buffer("sort_values", (constant(k), constant(ABREAST)), x.dtype, "local")
-        places = Buffer("sort_places", kept.shape, i32, "local")
-        read = Load(new, (lane,))
 
-        def full(at: Expr) -> tuple[Expr, ...]:
-            return *where[:axis], at, *where[axis:]
+@cache
+def _longest_abreast(k: int) -> int:
+    """How long lines may be, k of which are kept, to be walked several at a time."""
 
-        def in_lanes(body: Stmt) -> Stmt:
-            return For(lane, ZERO, constant(ABREAST), "vectorize", body)
+    def is_faster(n: int) -> bool:
+        if k <= MOST_KEPT:
+            alone = n * PASSES + k * (1 + log(max(1.0, n / k))) * (ENTERS + k * MOVES)
+        else:
+            alone = SORTS + n * EACH
+        return n * (GATHERED + k * (KEPT if k <= IN_REGISTERS else STORED)) < alone
 
-        def by_places(name: str, step: Callable[[Expr], Stmt]) -> Stmt:
-            slot = Var(f"sort_slot_{name}")
-            kind = "unroll" if k <= IN_REGISTERS else "serial"
-            return For(slot, ZERO, constant(k), kind, in_lanes(step(slot)))
+    return bisect_left(range(1 << 30), True, key=lambda n: not is_faster(n)) - 1
 
-        def wins(slot: Expr) -> Expr:
-            return (seen <= slot) | better(read, Load(kept, (slot, lane)), largest)
 
-        def shift(step: Expr) -> Stmt:
-            slot = k - 1 - step
-            above = maximum(slot - 1, ZERO)
-            moves, enters = (slot > 0) & wins(above), wins(slot)
+def _selected(
+    source: Buffer, values: Buffer, indices: Buffer, axis: int, largest: bool, full: Places
+) -> Stmt:
+    """Of one line: each element that beats the last one kept moves up to its place among them, n
+    steps, and k for each that is kept on the way."""
+    n, k = source.shape[axis], values.shape[axis]
+    seen, step = Var("sort_at"), Var("sort_step")
+    new, last = Load(source, full(seen)), minimum(seen, k - 1)
+    place = last - step
+    here, above = full(place), full(maximum(place - 1, ZERO))
+    free = eq(place, seen)  # nothing is kept there yet
+    moves = (place > 0) & better(new, Load(values, above), largest)
+    enters = free | better(new, Load(values, here), largest)
 
-            def chosen(of: Buffer, own: Expr) -> Expr:
-                there = select(enters, own, Load(of, (slot, lane)))
-                return select(moves, Load(of, (above, lane)), there)
+    def chosen(kept: Buffer, own: Expr) -> Expr:
+        return select(moves, Load(kept, above), select(enters, own, Load(kept, here)))
 
-            return seq(  # indices first: the values decide
-                Store(places, (slot, lane), chosen(places, seen.astype(i32))),
-                Store(kept, (slot, lane), chosen(kept, read)),
-            )
+    shift = seq(  # indices first: the values decide
+        Store(indices, here, chosen(indices, seen)),
+        Store(values, here, chosen(values, new)),
+    )
+    beaten = Load(values, full(maximum(k - 1, ZERO)))
+    wanted = (seen < k) | better(new, beaten, largest)
+    insert = For(step, ZERO, last + 1, "serial", shift)
+    return For(seen, ZERO, n, "serial", If(wanted, insert))
 
-        def empty(slot: Expr) -> Stmt:
-            none = constant(0, x.dtype)
-            return seq(
-                Store(kept, (slot, lane), none), Store(places, (slot, lane), constant(0, i32))
-            )
 
-        def leave(slot: Expr) -> Stmt:
-            return seq(
-                Store(values, full(slot), Load(kept, (slot, lane))),
-                Store(indices, full(slot), Load(places, (slot, lane)).astype(i64)),
-            )
+def _selected_abreast(
+    source: Buffer, values: Buffer, indices: Buffer, axis: int, largest: bool, group: Expr
+) -> Stmt:
+    """Of as many lines side by side as a vector has lanes. The last ones are some of those before
+    again, where lines are no number of vectors."""
+    n, k = source.shape[axis], as_int(values.shape[axis]) or 0
+    rest = (*source.shape[:axis], *source.shape[axis + 1 :])
+    block, column, lane = Var("sort_block"), Var("sort_column"), Var("sort_lane")
+    seen, many = block * SQUARE + column, minimum(constant(SQUARE), n - block * SQUARE)
+    line = minimum(group * ABREAST, sizes.product(rest) - ABREAST) + lane
+    where = unravel(line, rest)
+    new = Buffer("sort_new", (constant(SQUARE), constant(ABREAST)), source.dtype, "local")
+    kept = Buffer("sort_values", (constant(k), constant(ABREAST)), source.dtype, "local")
+    places = Buffer("sort_places", kept.shape, i32, "local")
+    passing = Load(new, (column, lane))
 
-        fetch = in_lanes(Store(new, (lane,), Load(source, full(seen))))
-        walk = For(seen, ZERO, n, "serial", seq(fetch, by_places("shift", shift)))
-        whole = seq(by_places("empty", empty), walk, by_places("leave", leave))
-        for own in (new, kept, places):
-            whole = Alloc(own, whole)
-        return For(group, ZERO, constant(-(-lines // ABREAST)), "parallel", whole)
+    def full(at: Expr) -> tuple[Expr, ...]:
+        return *where[:axis], at, *where[axis:]
 
-    return te.extern([shape, shape], [x], body, dtype=types, name="top_k")
+    def in_lanes(body: Stmt) -> Stmt:
+        return For(lane, ZERO, constant(ABREAST), "vectorize", body)
+
+    def by_places(name: str, step: Callable[[Expr], Stmt]) -> Stmt:
+        slot = Var(f"sort_slot_{name}")
+        kind = "unroll" if k <= IN_REGISTERS else "serial"
+        return For(slot, ZERO, constant(k), kind, in_lanes(step(slot)))
+
+    def wins(slot: Expr) -> Expr:
+        return (seen <= slot) | better(passing, Load(kept, (slot, lane)), largest)
+
+    def shift(step: Expr) -> Stmt:
+        slot = k - 1 - step
+        above = maximum(slot - 1, ZERO)
+        moves, enters = (slot > 0) & wins(above), wins(slot)
+
+        def chosen(of: Buffer, own: Expr) -> Expr:
+            there = select(enters, own, Load(of, (slot, lane)))
+            return select(moves, Load(of, (above, lane)), there)
+
+        return seq(  # indices first: the values decide
+            Store(places, (slot, lane), chosen(places, seen.astype(i32))),
+            Store(kept, (slot, lane), chosen(kept, passing)),
+        )
+
+    def empty(slot: Expr) -> Stmt:
+        none = constant(0, source.dtype)
+        return seq(Store(kept, (slot, lane), none), Store(places, (slot, lane), constant(0, i32)))
+
+    def leave(slot: Expr) -> Stmt:
+        return seq(
+            Store(values, full(slot), Load(kept, (slot, lane))),
+            Store(indices, full(slot), Load(places, (slot, lane)).astype(i64)),
+        )
+
+    def fetch(kind: str, count: Expr) -> Stmt:
+        at = Var(f"sort_{kind}")
+        moved = Store(new, (at, lane), Load(source, full(block * SQUARE + at)))
+        return For(at, ZERO, count, kind, in_lanes(moved))
+
+    square = constant(SQUARE)
+    read = If(many >= SQUARE, fetch("unroll", square), fetch("serial", many))
+    pass_by = For(column, ZERO, many, "serial", by_places("shift", shift))
+    walk = For(block, ZERO, (n + SQUARE - 1) // SQUARE, "serial", seq(read, pass_by))
+    whole = seq(by_places("empty", empty), walk, by_places("leave", leave))
+    for own in (new, kept, places):
+        whole = Alloc(own, whole)
+    return whole
 
 
 def radix_sort(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
@@ -248,7 +298,7 @@ def radix_sort(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
                 steps = Alloc(own, steps)
             return steps
 
-        return along(source.shape, axis, row, apart)
+        return _by_lines(source, values, indices, axis, largest, row, apart)
 
     more = [] if apart else [(line, kind), (line, i64)]
     shapes, types = [shape, shape, *(s for s, _ in more)], [x.dtype, i64, *(t for _, t in more)]
