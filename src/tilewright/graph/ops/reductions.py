@@ -29,7 +29,7 @@ from tilewright.graph.ops.elementwise import (
     same_float,
     sum_type,
 )
-from tilewright.graph.ops.running import in_strips, strips
+from tilewright.graph.ops.running import in_lines, in_strips
 from tilewright.graph.sizes import product
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr
@@ -459,36 +459,11 @@ def _running(combine: Any, neutral: int) -> Callable[..., Any]:
 def _scanned(
     x: Any, axis: int, exclusive: bool, reverse: bool, combine: Callable[..., Expr], neutral: int
 ) -> Any:
-    """combine() of all elements up to each along `axis`, one step of a scan for each place;
-    accumulated in f32 at least."""
+    """combine() of all elements up to each along `axis`, accumulated in f32 at least."""
     d, wide = axis_of(axis, x.ndim), sum_type(x.dtype)
-    if strips(x.shape, d)[0]:
-        return in_strips(x, d, exclusive, reverse, combine, neutral, dtype(wide))
-    rest = (*x.shape[:d], *x.shape[d + 1 :])
-    length = x.shape[d]
-    start = te.compute(rest, lambda *i: te.const(neutral, wide), name="running_start")
-
-    def step(t: Expr, s: Any) -> Any:
-        at = length - 1 - t if reverse else t
-        return te.compute(
-            rest,
-            lambda *i: combine(s[i], x[(*i[:d], at, *i[d:])].astype(wide)),
-            name="running_step",
-        )
-
-    sums = te.scan(step, start, length, name="running")
-    if d == 0 and wide is x.dtype and not (exclusive or reverse):
-        return sums  # as they lie
-
-    def result(*i: Expr) -> Expr:
-        t = length - 1 - i[d] if reverse else i[d]
-        others = (*i[:d], *i[d + 1 :])
-        if not exclusive:
-            return sums[(t, *others)].astype(x.dtype)
-        before = sums[(te.maximum(t - 1, 0), *others)]
-        return te.select(t > 0, before, te.const(neutral, wide)).astype(x.dtype)
-
-    return te.compute(x.shape, result, name="running_result")
+    if d == x.ndim - 1:
+        return in_lines(x, exclusive, reverse, combine, neutral, dtype(wide))
+    return in_strips(x, d, exclusive, reverse, combine, neutral, dtype(wide))
 
 
 @operator(fusion=OPAQUE, infer=_running_type, reference=_running(np.add, 0))
