@@ -76,15 +76,21 @@ def node(op: str, inputs: str, output: str = "y", **attrs: Any) -> onnx.NodeProt
     return helper.make_node(op, inputs.split(), [output], **attrs)
 
 
-def conv(ci: int, co: int, kernel: Sequence[int], **attrs: Any) -> Case:
-    """A convolution, bias and ReLU of open height and width (or open length)."""
-    group, axes = attrs.get("group", 1), ["h", "w"][2 - len(kernel) :]
+def conv(
+    ci: int, co: int, kernel: Sequence[int], sizes: list[Sizes] | None = None, **attrs: Any
+) -> Case:
+    """A convolution, bias and ReLU of open length, of open height and width, or of open depth,
+    too."""
+    group, axes = attrs.get("group", 1), ["d", "h", "w"][3 - len(kernel) :]
     weights = {"w": (co, ci // group, *kernel), "b": (co,)}
     nodes = [node("Conv", "x w b", "c", **attrs), node("Relu", "c")]
-    return Case(nodes, {"x": (1, ci, *axes)}, IMAGES if len(kernel) == 2 else LENGTHS, weights)
+    sizes = sizes or [LENGTHS, IMAGES, VOLUMES][len(kernel) - 1]
+    return Case(nodes, {"x": (1, ci, *axes)}, sizes, weights)
 
 
 LENGTHS: list[Sizes] = [{"w": 1024}, {"w": 997}, {"w": 61}]
+VOLUMES: list[Sizes] = [{"d": 8, "h": 20, "w": 24}, {"d": 5, "h": 14, "w": 17}]
+SMALL: list[Sizes] = [{"h": 14, "w": 14}, {"h": 10, "w": 19}, {"h": 7, "w": 7}]
 
 
 def deconv(ci: int, co: int, kernel: int, **attrs: Any) -> Case:
@@ -162,6 +168,10 @@ CASES: dict[str, Case] = {
         IMAGES,
         {"w": (64, 32, 3, 3), "v": (32, 64, 3, 3)},
     ),
+    "conv 3x3 of 256 channels": conv(256, 256, (3, 3), SMALL, **same),
+    "conv 3-D": conv(16, 32, (3, 3, 3), pads=[1] * 6),
+    "conv 3-D 1x3x3": conv(16, 32, (1, 3, 3), pads=[0, 1, 1] * 2),
+    "conv 3-D /2": conv(16, 32, (3, 3, 3), strides=[2, 2, 2], pads=[1] * 6),
     "conv 1-D": conv(64, 64, (3,), pads=[1, 1]),
     "conv 1-D unpadded": conv(64, 64, (5,)),
     "conv 1-D dilated": conv(64, 64, (3,), pads=[4, 4], dilations=[4]),

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 import tilewright as tw
@@ -51,6 +52,56 @@ def test_convolutions_over_three_axes_take_it(taps: tuple[int, ...], stride: int
         exact = conv.double()(x.double()).numpy()
     got = np.asarray(tw.compile(conv.float(), example_inputs=(x,), cache=False)(x))
     np.testing.assert_allclose(got.reshape(exact.shape), exact, atol=1e-5)
+
+
+VOLUMES = [
+    *((5, 14, 17), (8, 20, 24), (1, 1, 1), (0, 4, 4), (3, 0, 5), (3, 5, 0)),
+    *((2, 3, 7), (33, 5, 1), (1, 33, 20), (7, 7, 7), (2, 1, 33), (17, 14, 3)),
+]
+
+
+@pytest.mark.parametrize("open_axes", ["dhw", "d", "dh", "hw", "w"])
+@pytest.mark.parametrize(("taps", "dilation"), [((3, 3, 3), 1), ((1, 3, 3), 1), ((2, 3, 3), 2)])
+def test_one_compilation_takes_volumes_of_any_size(
+    taps: tuple[int, ...], dilation: int, open_axes: str
+) -> None:
+    """Batches of one and three, the same bits on one and two threads."""
+    random = np.random.default_rng([*map(ord, open_axes), *taps])
+    w, b = (random.standard_normal(s).astype(np.float32) for s in ((24, 32, *taps), (24,)))
+    w /= w[0].size ** 0.5
+    pads = [dilation * (k // 2) for k in taps]
+    conv = helper.make_node(
+        "Conv", ["x", "w", "b"], ["y"], pads=[*pads, *pads], dilations=[dilation] * 3
+    )
+    known = dict(zip("dhw", (3, 14, 17), strict=True))
+    own = [a if a in open_axes else known[a] for a in "dhw"]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", 32, *own))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    weights = [numpy_helper.from_array(a, name) for name, a in (("w", w), ("b", b))]
+    graph = helper.make_graph([conv], "volumes", [x], [y], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    assert "winograd_packed" in ops(prepare(open_source(model).graph(), target(LINE), 3).graph)
+    one, two = (tw.compile(model, threads=n, cache=False) for n in (1, 2))
+    for batch in (1, 3):
+        for volume in VOLUMES:
+            sizes = [s if a in open_axes else known[a] for s, a in zip(volume, "dhw", strict=True)]
+            image = random.standard_normal((batch, 32, *sizes)).astype(np.float32)
+            of = (torch.tensor(v, dtype=torch.float64) for v in (image, w, b))
+            exact = of_volume(*of, pads, dilation)
+            found = np.asarray(one(image)[0])
+            np.testing.assert_allclose(found, exact, atol=2e-5)
+            np.testing.assert_array_equal(found, two(image)[0])
+
+
+def of_volume(
+    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, pads: list[int], dilation: int
+) -> np.ndarray:
+    """PyTorch's result, which takes no axis without places."""
+    if 0 in x.shape:
+        taps = zip(x.shape[2:], w.shape[2:], pads, strict=True)
+        sizes = [max(0, n + 2 * p - (k - 1) * dilation) for n, k, p in taps]
+        return np.broadcast_to(b.reshape(-1, 1, 1, 1).numpy(), (len(x), len(w), *sizes))
+    return nn.functional.conv3d(x, w, b, padding=pads, dilation=dilation).numpy()
 
 
 def test_the_cache_tells_them_apart(monkeypatch: pytest.MonkeyPatch) -> None:

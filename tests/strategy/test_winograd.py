@@ -73,6 +73,23 @@ def test_tiles_of_a_row_share_the_first_half_of_their_transform(
     assert as_int(columns) == width + 2
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("sizes", [("d", "h", "w"), ("d", 20, 24), (8, "h", "w"), (8, "h", 24)])
+def test_open_volumes_are_padded_and_transformed_plane_by_plane(
+    sizes: tuple[int | str, ...], threads: int
+) -> None:
+    """Of one block of channels; threads may share a padded copy of which each makes planes."""
+    space = tuple(te.var(n) if isinstance(n, str) else n for n in sizes)
+    image = te.placeholder((1, 4, *space, BLOCK))
+    filters = te.placeholder((4, 6, 6, 3, 4, BLOCK, BLOCK))
+    define = OPERATORS["winograd_packed"].define
+    made = define(image, filters, pads=((1, 1),) * 3, dilations=(1,) * 3)
+    func = default(te.func("conv", [image, filters], [made]), CPU, threads, strict=True).func
+    kept = buffers(compact_buffers(func))
+    assert [as_int(n) for n in kept["half"].shape[:3]] == [1] * 3
+    assert threads > 1 or [as_int(n) for n in kept["pad"].shape[:3]] == [1] * 3
+
+
 @pytest.mark.parametrize(("width", "shared"), [(52, 52 + 2), (68, 6), (80, 80 + 2)])
 def test_long_rows_of_tiles_that_nothing_cuts_evenly_are_no_runs(width: int, shared: int) -> None:
     """13, 17 and 20 tiles: of the first a run has several rows."""

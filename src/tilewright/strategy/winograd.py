@@ -66,7 +66,7 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     known = as_int(axes[4].extent) is not None
     depth = prod(as_int(a.extent) or 1 for a in axes[6:])
     across, dy, dx = (annotation(find(schedule, product), k, 1) for k in ("across", "dy", "dx"))
-    plane = annotation(find(schedule, product), "plane", 0)
+    deep = len(find(schedule, result).axes) > 5  # planes of an image
     if not known:
         count = max(OPEN, OPEN * OPEN // (across or OPEN)) * (across or OPEN)
     lanes = min(target.lanes(32), block)
@@ -80,7 +80,7 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
         edge,
         depth,
         known,
-        ("whole",) if plane else ("run", "whole"),
+        ("whole",) if deep else ("run", "whole"),
     )
     by_tile = not across or (inside and run % across != 0 and across % run != 0)
     if inside and "pad" in named:
@@ -122,30 +122,29 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
         schedule.storage_align(image.name, 2, 2 * LINE, LINE)
 
     at = innermost([n, tile]) if inside else ""
-    _, own_i, own_j, own_c, own_t, own_b = (
+    _, own_i, own_j, own_c, *own_z, own_t, own_b = (
         compute_inside(schedule, spread, at) if at else by_axis(schedule, spread)
     )
-    own_z, own_t = split(schedule, own_t, plane) if plane else ("", own_t)
     row = ""
-    if not (known or plane):
-        if across and (run > across or not inside):
+    if not known:
+        if across and not deep and (run > across or not inside):
             row, own_t = split(schedule, own_t, across)
         for loop in present((row or own_t, in_run)):
             schedule.annotate(loop, BOUNDED, True)
-    reorder(schedule, own_c, own_z, row, own_t, own_i, own_j)
+    reorder(schedule, own_c, *own_z, row, own_t, own_i, own_j)
     flat(schedule, spread, (own_i, own_j), own_b, image_lanes)
-    around = innermost([*((n, tile) if inside else ()), own_c, own_z, own_t if by_tile else row])
+    around = innermost([*((n, tile) if inside else ()), own_c, *own_z, own_t if by_tile else row])
     *_, own_y, own_i, own_x, own_b = compute_inside(schedule, half, around)
     reorder(schedule, own_y, own_x, own_i)
     flat(schedule, half, (own_x, own_i) if by_tile else (own_i,), own_b, image_lanes)
     if not inside and "pad" in named:
-        *_, own_x, own_b = compute_inside(schedule, named["pad"], innermost([own_c, own_z, row]))
+        *_, own_x, own_b = compute_inside(schedule, named["pad"], innermost([own_c, *own_z, row]))
         columns = divisors(extent(schedule, own_x), COLUMNS)[-1]
         columns = tuple(split(schedule, own_x, columns)[1:])
         flat(schedule, named["pad"], columns, own_b, image_lanes)
     if threads > 1:
         if not inside:
-            whole = [by_axis(schedule, spread)[0], own_c, own_z or row]
+            whole = [by_axis(schedule, spread)[0], own_c, *(own_z or [row])]
             parallel(schedule, whole, threads, "image.parallel")
         parallel(schedule, [n, tile] if inside else order, threads)
 

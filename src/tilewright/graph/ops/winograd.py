@@ -208,20 +208,19 @@ def winograd_packed(
     )
     whole: Any = (*around, (top, bottom), (left, right))  # numbers, or of open sizes
     image = padded_image(x, whole)
-    plane = high * wide  # tiles of it; tile t of plane z is number z * plane + t
+    plane = high * wide  # tiles of it; tile t of plane z of the result is number z * plane + t
     half = _half(image, d, (high, wide), (dy, dx))
     by_tile = is_by_tile(deep, (high, wide))
 
-    def element(n: Expr, i: Expr, j: Expr, c: Expr, t: Expr, b: Expr) -> Expr:
-        z = (t // plane,) if deep else ()
+    def element(n: Expr, i: Expr, j: Expr, c: Expr, *at: Expr) -> Expr:
+        *z, t, b = at
         if by_tile:
-            tile = (*z, t % plane) if deep else (t,)
-            return _row(d, j, lambda k: half[(n, c, *tile, i, k, b)])
-        row = (*z, t // wide % high) if deep else (t // wide,)
-        return _row(d, j, lambda k: half[(n, c, *row, i, _pixel(t % wide, k, m, dx), b)])
+            return _row(d, j, lambda k: half[(n, c, *z, t, i, k, b)])
+        x = t % wide
+        return _row(d, j, lambda k: half[(n, c, *z, t // wide, i, _pixel(x, k, m, dx), b)])
 
     spread = te.compute(
-        (n, a, a, inner, sizes.product((*image.shape[2:-3], plane)), cb),
+        (n, a, a, inner, *image.shape[2:-3], plane, cb),
         element,
         name="spread",
         attrs={"role": "winograd_spread"},
@@ -229,18 +228,27 @@ def winograd_packed(
     rc, ri = te.reduce_axis(inner, "rc"), te.reduce_axis(cb, "ri")
     taps = [te.reduce_axis(size, "rz") for size in planes]
     count = sizes.product((*results, plane))
-    ahead = [r * (plane * step) for r, step in zip(taps, apart, strict=True)]
-    given = {"across": 0 if by_tile else as_int(wide), "dy": dy, "dx": dx}
-    if deep:
-        given["plane"] = as_int(plane) or 0
+
+    def read(t: Expr) -> tuple[Expr, ...]:
+        """The tile, or for each tap of tile t the one that many planes further on."""
+        if not deep:
+            return (t,)
+        ahead = [r * step for r, step in zip(taps, apart, strict=True)]
+        return sum(ahead, t // plane), t % plane
+
     product = te.compute(
         (n, blocks, a, a, count, ob),
         lambda n, o, i, j, t, b: te.sum(
-            spread[n, i, j, rc, sum(ahead, t), ri] * w[(o, i, j, *taps, rc, ri, b)],
+            spread[(n, i, j, rc, *read(t), ri)] * w[(o, i, j, *taps, rc, ri, b)],
             [*taps, rc, ri],
         ),
         name="product",
-        attrs={"role": "winograd_product", **given},
+        attrs={
+            "role": "winograd_product",
+            "across": 0 if by_tile else as_int(wide),
+            "dy": dy,
+            "dx": dx,
+        },
     )
     gathered = te.compute(
         (n, blocks, count, m, a, ob),

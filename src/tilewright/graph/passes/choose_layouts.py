@@ -225,9 +225,8 @@ class _Layouts(PackedValues):
             return 0
         images, _, *deep, height, width = map(as_int, node.output.shape)
         *_, dy, dx = window["dilations"]
-        tiled = not deep and all(map(self.never_negative, node.output.shape))
-        if not (height and width) and tiled:
-            height, width = map(sizes.likely, node.output.shape[2:])
+        if None in (*deep, height, width) and all(map(self.never_negative, node.output.shape)):
+            *deep, height, width = map(sizes.likely, node.output.shape[2:])
         unit = set(window["strides"]) == {1} and lie.groups == 1
         if not (unit and lie.image.block > 1 and height and width and all(deep)):
             return 0
