@@ -15,17 +15,19 @@ from tilewright.arith.terms import Affine, split_exactly
 from tilewright.ir.dtype import bool_, i64
 from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, as_int
 
+_EQ, _NE = BinaryOp.eq, BinaryOp.ne
+_LT, _LE, _GT, _GE = BinaryOp.lt, BinaryOp.le, BinaryOp.gt, BinaryOp.ge
 _TRUE, _FALSE = Const(True, bool_), Const(False, bool_)
 
 
 def compare(forms: Forms, op: BinaryOp, a: Expr, b: Expr) -> Expr:
     """A comparison of i64 expressions: a constant if decided, else in canonical shape."""
-    if op is BinaryOp.gt or op is BinaryOp.ge:
+    if op is _GT or op is _GE:
         a, b = b, a
-    if op is BinaryOp.eq or op is BinaryOp.ne:
+    if op is _EQ or op is _NE:
         return _equality(forms, op, forms.sum(forms.affine(a), forms.affine(b), -1))
     gap = forms.sum(forms.affine(b), forms.affine(a), -1)
-    return _inequality(forms, gap - 1 if op is BinaryOp.lt or op is BinaryOp.gt else gap)
+    return _inequality(forms, gap - 1 if op is _LT or op is _GT else gap)
 
 
 def _inequality(forms: Forms, form: Affine) -> Expr:
@@ -41,12 +43,12 @@ def _inequality(forms: Forms, form: Affine) -> Expr:
     small = Affine({t: -c for t, c in form.terms.items() if c < 0}, 0)
     large = Affine({t: c for t, c in form.terms.items() if c > 0}, 0)
     if not small.terms:
-        return Binary(BinaryOp.ge, forms.expr(large), Const(-form.const, i64))
+        return Binary(_GE, forms.expr(large), Const(-form.const, i64))
     if form.const == 0 and large.terms:
-        return Binary(BinaryOp.le, forms.expr(small), forms.expr(large))
+        return Binary(_LE, forms.expr(small), forms.expr(large))
     if form.const < -1 and large.terms:
-        return Binary(BinaryOp.lt, forms.expr(small - (form.const + 1)), forms.expr(large))
-    return Binary(BinaryOp.lt, forms.expr(small), forms.expr(large + (form.const + 1)))
+        return Binary(_LT, forms.expr(small - (form.const + 1)), forms.expr(large))
+    return Binary(_LT, forms.expr(small), forms.expr(large + (form.const + 1)))
 
 
 def coarsest(forms: Forms, form: Affine) -> Affine:

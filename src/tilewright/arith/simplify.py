@@ -52,14 +52,9 @@ from tilewright.ir.stmt import (
 from tilewright.ir.walk import contains, free_vars, loads, reads, refold, statements, substitute
 
 _AND, _OR, _NOT = BinaryOp.logical_and, BinaryOp.logical_or, UnaryOp.logical_not
-_OPPOSITE = {
-    BinaryOp.lt: BinaryOp.ge,
-    BinaryOp.ge: BinaryOp.lt,
-    BinaryOp.le: BinaryOp.gt,
-    BinaryOp.gt: BinaryOp.le,
-    BinaryOp.eq: BinaryOp.ne,
-    BinaryOp.ne: BinaryOp.eq,
-}
+_EQ, _NE = BinaryOp.eq, BinaryOp.ne
+_LT, _LE, _GT, _GE = BinaryOp.lt, BinaryOp.le, BinaryOp.gt, BinaryOp.ge
+_OPPOSITE = {_LT: _GE, _GE: _LT, _LE: _GT, _GT: _LE, _EQ: _NE, _NE: _EQ}
 _DECIDABLE = COMPARISONS | {BinaryOp.min, BinaryOp.max}
 _WRITTEN_OUT = ("unroll", "vectorize")
 _REMOVABLE = ("serial", "unroll", "vectorize")  # loop kinds that mean nothing when they run once
@@ -197,15 +192,15 @@ class Facts(Forms):
         elif isinstance(cond, Binary) and cond.op in COMPARISONS and cond.a.dtype is i64:
             op = cond.op if holds else _OPPOSITE[cond.op]
             gap = before.sum(before.affine(cond.b), before.affine(cond.a), -1)  # b - a
-            if op is BinaryOp.eq:
+            if op is _EQ:
                 self._learn(gap)
                 self._learn(-gap)
-            elif op is BinaryOp.ne:
+            elif op is _NE:
                 self._exclude(gap)
-            elif op is BinaryOp.lt or op is BinaryOp.le:
-                self._learn(gap - (op is BinaryOp.lt))
-            elif op is BinaryOp.gt or op is BinaryOp.ge:
-                self._learn(-gap - (op is BinaryOp.gt))
+            elif op is _LT or op is _LE:
+                self._learn(gap - (op is _LT))
+            elif op is _GT or op is _GE:
+                self._learn(-gap - (op is _GT))
         else:
             self.given[cond] = (int(holds), int(holds))
 

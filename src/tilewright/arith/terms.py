@@ -11,6 +11,8 @@ from math import gcd
 from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp, Var
 
+_ADD, _SUB, _MUL = BinaryOp.add, BinaryOp.sub, BinaryOp.mul
+
 
 class Affine:
     """A sum of terms with coefficients, none of them 0, and a constant. Never changed once made."""
@@ -85,23 +87,21 @@ def render(form: Affine) -> Expr:
     e: Expr | None = None
     for t, c in form.terms.items():
         if c > 0:
-            part = t if c == 1 else Binary(BinaryOp.mul, t, Const(c, i64))
-            e = part if e is None else Binary(BinaryOp.add, e, part)
+            part = t if c == 1 else Binary(_MUL, t, Const(c, i64))
+            e = part if e is None else Binary(_ADD, e, part)
     const = form.const
     if e is None and const > 0:
         e, const = Const(const, i64), 0
     for t, c in form.terms.items():
         if c < 0:
             if e is None:
-                e = Unary(UnaryOp.neg, t) if c == -1 else Binary(BinaryOp.mul, t, Const(c, i64))
+                e = Unary(UnaryOp.neg, t) if c == -1 else Binary(_MUL, t, Const(c, i64))
             else:
-                e = Binary(
-                    BinaryOp.sub, e, t if c == -1 else Binary(BinaryOp.mul, t, Const(-c, i64))
-                )
+                e = Binary(_SUB, e, t if c == -1 else Binary(_MUL, t, Const(-c, i64)))
     assert e is not None
     if const > 0:
-        return Binary(BinaryOp.add, e, Const(const, i64))
-    return Binary(BinaryOp.sub, e, Const(-const, i64)) if const else e
+        return Binary(_ADD, e, Const(const, i64))
+    return Binary(_SUB, e, Const(-const, i64)) if const else e
 
 
 def split(a: Affine, c: int) -> tuple[Affine, Affine]:

@@ -50,9 +50,10 @@ from tilewright.target.processors import architecture
 from tilewright.target.target import Target
 
 _UNSEEN: Any = object()
-_LINEAR = frozenset(
-    {BinaryOp.add, BinaryOp.sub, BinaryOp.mul, BinaryOp.floordiv, BinaryOp.floormod}
-)
+_ADD, _SUB, _MUL = BinaryOp.add, BinaryOp.sub, BinaryOp.mul
+_FLOORDIV, _FLOORMOD = BinaryOp.floordiv, BinaryOp.floormod
+_AND, _OR = BinaryOp.logical_and, BinaryOp.logical_or
+_LINEAR = frozenset({_ADD, _SUB, _MUL, _FLOORDIV, _FLOORMOD})
 
 
 class Arithmetic:
@@ -147,7 +148,7 @@ class Expressions:
 
     def linear(self, e: Binary) -> Linear:
         """As `index`, of a sum, product, quotient or remainder."""
-        if e.op is not BinaryOp.floordiv and e.op is not BinaryOp.floormod:
+        if e.op is not _FLOORDIV and e.op is not _FLOORMOD:
             total = self.sum(e)
             if total is not None:
                 return total
@@ -157,7 +158,7 @@ class Expressions:
             return made
         values = a.value(self.b, self.lanes), b.value(self.b, self.lanes)
         made = _term(self.arithmetic(e.op, *values))
-        if e.op is BinaryOp.floormod and b.is_constant and b.constant > 0:
+        if e.op is _FLOORMOD and b.is_constant and b.constant > 0:
             self.remainders |= dict.fromkeys(made.terms, b.constant)
         return made
 
@@ -238,7 +239,7 @@ class Expressions:
     def binary(self, e: Binary) -> Value:
         if e.op in COMPARISONS and e.a.dtype is i64:
             return self.compare(e)
-        if e.op is BinaryOp.logical_and or e.op is BinaryOp.logical_or:
+        if e.op is _AND or e.op is _OR:
             return self.logical(e)
         return self.arithmetic(e.op, self.eval(e.a), self.eval(e.b))
 
@@ -261,13 +262,13 @@ class Expressions:
     def logical(self, e: Binary) -> Value:
         a = self.eval(e.a)
         if a.const is not None:
-            return self.eval(e.b) if a.const == (e.op is BinaryOp.logical_and) else a
+            return self.eval(e.b) if a.const == (e.op is _AND) else a
         b = self.eval(e.b)
         if b.const is not None:
-            return a if b.const == (e.op is BinaryOp.logical_and) else b
+            return a if b.const == (e.op is _AND) else b
         here, there = known_lanes(a.text), known_lanes(b.text)
         if here and there:
-            both = all if e.op is BinaryOp.logical_and else any
+            both = all if e.op is _AND else any
             on = [both(lane) for lane in zip(here, there, strict=True)]
             if len(set(on)) == 1:
                 return constant(on[0], bool_)
@@ -499,10 +500,10 @@ def linear_parts(e: Any, factor: int, into: list[tuple[Expr, int]]) -> int:
     if e.__class__ is Const:
         return e.value * factor
     if e.__class__ is Binary:
-        if e.op is BinaryOp.add or e.op is BinaryOp.sub:
-            sign = 1 if e.op is BinaryOp.add else -1
+        if e.op is _ADD or e.op is _SUB:
+            sign = 1 if e.op is _ADD else -1
             return linear_parts(e.a, factor, into) + linear_parts(e.b, factor * sign, into)
-        if e.op is BinaryOp.mul:
+        if e.op is _MUL:
             if e.b.__class__ is Const:
                 return linear_parts(e.a, factor * e.b.value, into)
             if e.a.__class__ is Const:
@@ -512,12 +513,12 @@ def linear_parts(e: Any, factor: int, into: list[tuple[Expr, int]]) -> int:
 
 
 def _combine(op: BinaryOp, a: Linear, b: Linear) -> Linear | None:
-    if op is BinaryOp.add:
+    if op is _ADD:
         return a.plus(b)
-    if op is BinaryOp.sub:
+    if op is _SUB:
         return a.plus(b, -1)
-    if op is BinaryOp.mul:
+    if op is _MUL:
         if b.is_constant:
             return a.times(b.constant)
         return b.times(a.constant) if a.is_constant else None
-    return a.divided(b.constant, op is BinaryOp.floormod) if b.is_constant else None
+    return a.divided(b.constant, op is _FLOORMOD) if b.is_constant else None

@@ -15,6 +15,7 @@ from tilewright.ir.expr import Binary, BinaryOp, Call, Const, Expr, Load, Select
 from tilewright.ir.stmt import For, If, Seq, Store
 from tilewright.ir.walk import free_vars
 
+_ADD, _SUB, _MUL = BinaryOp.add, BinaryOp.sub, BinaryOp.mul
 BLOCK = 16  # bytes that machines interleave without a table of places
 FEW_STEPS = 2  # exchanges that the code generator may try to join: of more it finds nothing, in a
 # search so long that a copy's code took twice the time
@@ -68,12 +69,12 @@ def slope(e: Expr, var: Var) -> int | None:
     if e.__class__ is Var or e.__class__ is Const:
         return 0
     if isinstance(e, Binary):
-        if e.op is BinaryOp.add or e.op is BinaryOp.sub:
+        if e.op is _ADD or e.op is _SUB:
             a, b = slope(e.a, var), slope(e.b, var)
             if a is None or b is None:
                 return None
-            return a + b if e.op is BinaryOp.add else a - b
-        if e.op is BinaryOp.mul and isinstance(e.b, Const):
+            return a + b if e.op is _ADD else a - b
+        if e.op is _MUL and isinstance(e.b, Const):
             a = slope(e.a, var)
             return None if a is None else a * e.b.value
     return None if var in free_vars(e) else 0

@@ -21,6 +21,7 @@ Shape = tuple[Expr, ...]
 SizeLike = Expr | int
 
 OPEN = 256  # what an open size counts for where an algorithm is chosen
+_WHOLE = (int, np.integer)
 MOST_KNOWN = 1 << 16  # entries of the caches below
 _constants: dict[int, Const] = {}
 
@@ -37,10 +38,10 @@ def _known(number: int) -> Const:
 
 def size(value: SizeLike) -> Expr:
     """`value` as an i64 expression in normal form. Raises TypeError for what is no whole number."""
-    if value.__class__ is int or isinstance(value, int | np.integer):
-        return _known(int(value))
-    if value.__class__ is Const and value.dtype is i64:
+    if value.__class__ is Const and value.dtype is i64:  # as most are
         return _known(value.value)
+    if value.__class__ is int or isinstance(value, _WHOLE):
+        return _known(int(value))
     if value.__class__ is Var and value.dtype is i64:
         return value
     if isinstance(value, Expr) and value.dtype is i64:

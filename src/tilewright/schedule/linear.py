@@ -13,6 +13,8 @@ from typing import Any
 from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Var, const
 from tilewright.schedule.domain import End
 
+_ADD, _SUB, _MUL = BinaryOp.add, BinaryOp.sub, BinaryOp.mul
+
 Terms = dict[Var, int]
 Known = Mapping[Var, tuple[End, End]]  # ranges of variables
 
@@ -33,11 +35,11 @@ def _collect(e: Any, k: int, terms: Terms) -> int | None:
         return k * e.value
     if kind is Binary:
         op = e.op
-        if op is BinaryOp.add or op is BinaryOp.sub:
+        if op is _ADD or op is _SUB:
             a = _collect(e.a, k, terms)
-            b = _collect(e.b, k if op is BinaryOp.add else -k, terms)
+            b = _collect(e.b, k if op is _ADD else -k, terms)
             return None if a is None or b is None else a + b
-        if op is BinaryOp.mul and e.b.__class__ is Const:
+        if op is _MUL and e.b.__class__ is Const:
             return _collect(e.a, k * e.b.value, terms)
     return None
 
