@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
+from tests.parameters.guard import Guarded
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
 from tilewright.driver.source import open_source
@@ -26,8 +27,97 @@ CASES = {
 }  # fmt: skip
 
 
+MANY = [(1, 1), (2, 3), (3, 2), (5, 7), (7, 7), (4, 8), (9, 9), (14, 14), (3, 15), (6, 16), (5, 17)]
+MANY += [
+    (28, 28),
+    (3, 31),
+    (4, 32),
+    (33, 33),
+    (5, 35),
+    (2, 48),
+    (56, 56),
+    (3, 63),
+    (6, 65),
+    (61, 83),
+]
+WINDOWS = {
+    "max 3 / 2": ("MaxPool", {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    "max 3 / 2, SAME": ("MaxPool", {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+    "max 2 / 2": ("MaxPool", {"strides": [2, 2], "kernel_shape": [2, 2]}),
+    "max 5 / 3, apart": (
+        "MaxPool",
+        {"strides": [1, 3], "kernel_shape": [2, 5], "dilations": [2, 2], "pads": [1, 3, 1, 3]},
+    ),
+    "mean 3 / 2": ("AveragePool", {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    "mean 3 / 2, SAME": ("AveragePool", {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+    "mean 3 / 2, SAME low": ("AveragePool", {"strides": [2, 2], "auto_pad": "SAME_LOWER"}),
+    "mean 4 / 3": (
+        "AveragePool",
+        {"strides": [3, 3], "kernel_shape": [4, 4], "pads": [1, 2, 2, 1], "count_include_pad": 1},
+    ),
+}
+
+
+def reference(x: np.ndarray, op: str, attrs: dict[str, Any]) -> np.ndarray:
+    """A pool of f64, window by window."""
+    kernel, strides = attrs.get("kernel_shape", [3, 3]), attrs["strides"]
+    apart = attrs.get("dilations", [1, 1])
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, apart, strict=True)]
+    pads = list(attrs.get("pads", [0] * 4))
+    if "auto_pad" in attrs:
+        for d in range(2):
+            size = x.shape[2 + d]
+            whole = max(0, (-(-size // strides[d]) - 1) * strides[d] + spans[d] - size)
+            less, more = whole // 2, whole - whole // 2
+            first, last = (more, less) if attrs["auto_pad"] == "SAME_LOWER" else (less, more)
+            pads[d], pads[2 + d] = first, last
+    wide = [(0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])]
+    padded = np.pad(x.astype(np.float64), wide, constant_values=np.nan)
+    counts = [(padded.shape[2 + d] - spans[d]) // strides[d] + 1 for d in range(2)]
+    if min(counts) < 1:
+        return np.zeros((*x.shape[:2], *(max(0, c) for c in counts)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, spans, axis=(2, 3))
+    taps = windows[:, :, :: strides[0], :: strides[1], :: apart[0], :: apart[1]]
+    if op == "MaxPool":
+        return np.nanmax(taps, axis=(4, 5))
+    if attrs.get("count_include_pad"):
+        return np.nansum(taps, axis=(4, 5)) / np.prod(kernel)
+    return np.nanmean(taps, axis=(4, 5))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_many_sizes_of_one_compilation(name: str, threads: int) -> None:
+    """Images of any size are read within their memory, which ends or begins with a page of nobody;
+    results do not depend on where that is."""
+    op, attrs = WINDOWS[name]
+    run = compile_observed(pool(op, **attrs), cache=False, threads=threads, pool=KernelPool(1))
+    held, random = Guarded(), np.random.default_rng()
+    for h, w in MANY:
+        x = random.standard_normal((1, 2, h, w)).astype(np.float32)
+        wanted = reference(x, op, attrs)
+        if wanted.size == 0:
+            continue
+        found = [np.array(run(held.hold(x, at_end))[0]) for at_end in (True, False)]
+        np.testing.assert_allclose(found[0], wanted, rtol=1e-5, atol=1e-6, err_msg=f"{h}x{w}")
+        np.testing.assert_array_equal(found[1], found[0])
+
+
+def test_one_and_two_threads_agree() -> None:
+    """In every bit."""
+    for op, attrs in WINDOWS.values():
+        made = pool(op, **attrs)
+        one, two = (
+            compile_observed(made, cache=False, threads=t, pool=KernelPool(1)) for t in (1, 2)
+        )
+        for h, w in ((14, 14), (7, 33), (28, 28), (61, 83), (120, 121)):
+            x = np.random.default_rng().standard_normal((1, 2, h, w)).astype(np.float32)
+            np.testing.assert_array_equal(one(x)[0], two(x)[0])
+
+
 def pool(op: str, h: str | int = "h", w: str | int = "w", **attrs: Any) -> onnx.ModelProto:
-    node = helper.make_node(op, ["x"], ["y"], kernel_shape=[3, 3], **attrs)
+    attrs = {"kernel_shape": [3, 3], **attrs}
+    node = helper.make_node(op, ["x"], ["y"], **attrs)
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2, h, w])
     made = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph([node], "g", [given], [made])

@@ -8,6 +8,7 @@ nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd
 
 from tilewright.codegen.llvm_builder import Builder
@@ -57,6 +58,9 @@ class Memory:
         """
         cells = self.cells.get(buffer.name)
         if cells is not None:
+            if lanes and index.stride not in (0, 1):
+                places = [index.constant + o for o in index.offsets or ()]
+                return Value(self.across(cells, buffer.dtype, places), buffer.dtype, lanes)
             return cells.get(index.first) or Value("poison", buffer.dtype, lanes)
         if self.turned:
             return self.loaded(buffer, index, lanes, mask)
@@ -177,6 +181,28 @@ class Memory:
         self.b.effect(
             f"call void @{name}({kind} {text}, {pointers} align {size} {places}, {flag} {every})"
         )
+
+    def across(self, cells: Cells, dtype: DType, places: Sequence[int]) -> str:
+        """Lanes that lie apart in a buffer of vectors that are values. Where one lane alone comes
+        from a third vector, the others are those of the tap that begins a step earlier."""
+        lanes = len(places)
+        used = [at for at in cells if any(at <= p < at + lanes for p in places)]
+        earlier = (2 * places[0] - places[1], *places[:-1])
+        if len(used) > 2 and all(0 <= p < used[-1] for p in earlier):
+            made = self.across(cells, dtype, earlier)
+            order = [*range(1, lanes), lanes + places[-1] - used[-1]]
+            return self.shuffled(made, cells[used[-1]].text, dtype, order)
+        made = "poison"
+        for at in used:
+            order = [p - at + lanes if at <= p < at + lanes else n for n, p in enumerate(places)]
+            made = self.shuffled(made, cells[at].text, dtype, order)
+        return made
+
+    def shuffled(self, a: str, b: str, dtype: DType, order: list[int]) -> str:
+        """Lanes of two vectors, as many as these have."""
+        kind, lanes = memory(dtype, len(order)), vector_constant(order, i32)
+        text = f"shufflevector {kind} {a}, {kind} {b}, <{len(order)} x i32> {lanes}"
+        return self.b.pure(text, a, b)
 
     def blended(self, buffer: Buffer, old: Value, new: Value, mask: str | None) -> Value:
         """What a cell holds after a store under a mask."""

@@ -1,14 +1,15 @@
 """Local buffers that are values, not memory.
 
 In: an allocation, and the statements that use it. Out: its *cells*, each the one vector or number
-that unrolled loops read and write at a known place, as values that loops and branches hand on (phi
+that unrolled loops write at a known place, as values that loops and branches hand on (phi
 instructions). LLVM would find as much, but it would have to read a load and a store for each use.
+Lanes that lie apart are chosen from several cells.
 """
 
 from __future__ import annotations
 
 from tilewright.codegen.llvm_expressions import linear_parts
-from tilewright.codegen.llvm_memory import Cells
+from tilewright.codegen.llvm_memory import MOST_COVER, Cells
 from tilewright.codegen.llvm_types import SMALL_FLOATS, Value
 from tilewright.ir.expr import Expr, Var, as_int
 from tilewright.ir.stmt import Alloc, Buffer, Eval, For, If, Let, Stmt, Store
@@ -30,7 +31,7 @@ def cells_of(stmt: Alloc) -> Cells | None:
     (lanes,) = found.lanes if len(found.lanes) == 1 else (0,)
     step = max(1, lanes)
     uneven = len(found.lanes) > 1 or any(n % step for n in found.steps)
-    if uneven or count > MOST_CELLS * step:
+    if uneven or (found.across and count > MOST_COVER * lanes) or count > MOST_CELLS * step:
         return None
     empty = Value("poison", dtype, lanes)
     return dict.fromkeys(range(0, count, step), empty)  # the last one may reach beyond
@@ -38,12 +39,13 @@ def cells_of(stmt: Alloc) -> Cells | None:
 
 class _Accesses:
     """What is known of a buffer's accesses: how many lanes they have (0: one number), and by how
-    much their places differ."""
+    much their places differ. Vectors whose lanes lie apart may be read `across` cells."""
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
         self.lanes: set[int] = set()
         self.steps: set[int] = set()
+        self.across = False
         self.unrolled: dict[Var, int] = {}  # where they start
 
     def all_known(self, s: Stmt, lane: For | None) -> bool:
@@ -67,24 +69,30 @@ class _Accesses:
 
     def reads_known(self, e: Expr, lane: For | None) -> bool:
         return all(
-            self.is_known(n.indices[0], lane) for n in loads(e) if n.buffer.name == self.buffer.name
+            self.is_known(n.indices[0], lane, reads=True)
+            for n in loads(e)
+            if n.buffer.name == self.buffer.name
         )
 
     def uses(self, e: Expr) -> bool:
         return any(n.buffer.name == self.buffer.name for n in loads(e))
 
-    def is_known(self, index: Expr, lane: For | None) -> bool:
+    def is_known(self, index: Expr, lane: For | None, *, reads: bool = False) -> bool:
         parts: list[tuple[Expr, int]] = []
-        first, along = linear_parts(index, 1, parts), 0
+        first, along, steps = linear_parts(index, 1, parts), 0, set[int]()
         for e, c in parts:
             if lane is not None and e == lane.var:
                 along += c
                 first += c * (as_int(lane.start) or 0)
             elif isinstance(e, Var) and e in self.unrolled:
                 first += c * self.unrolled[e]
-                self.steps.add(c)
+                steps.add(c)
             else:
                 return False
-        self.steps.add(first)
-        self.lanes.add(as_int(lane.extent) or 0 if lane is not None and along else 0)
+        lanes = as_int(lane.extent) or 0 if lane is not None and along else 0
+        self.lanes.add(lanes)
+        if reads and along > 1:
+            self.across = True
+            return True
+        self.steps |= {first, *steps}
         return along in (0, 1)

@@ -66,6 +66,7 @@ from tilewright.lower.copies import (
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.narrow_tails import sums_of_a_round
 from tilewright.lower.partition_loops import BOUNDS
+from tilewright.lower.stage_rows import stages
 from tilewright.support.record import record
 
 # of a function: results may lie over operands, and no read of one may move behind a store
@@ -77,13 +78,16 @@ FEW_LANES = 4  # of the narrowest vectors for windows, or half of all
 MOST_STORES = 24  # unrolled, of what may have several copies
 
 
-def overlap_tails(func: Func, *, masks: bool = True, holds: bool = False) -> Func:
+def overlap_tails(
+    func: Func, *, masks: bool = True, holds: bool = False, staged: bool = False
+) -> Func:
     """Let the last vector of windows over an open extent end where that does.
 
     Without `masks` a vector of which some lanes are off takes longer than several whole ones: up to
     one vector of elements that are only moved is made of narrower vectors, too. `holds`: a store of
     some lanes takes longer than one of all, so that the last vector is held wherever it may be, as
-    it is without masks.
+    it is without masks. Where rows are `staged` (stage_rows), taps ask nothing, and vectors of
+    which some lanes are off are no slower.
 
     rewrite:
         for i_o in serial(0, (n + 3) // 4):             if n >= 5:
@@ -99,7 +103,7 @@ def overlap_tails(func: Func, *, masks: bool = True, holds: bool = False) -> Fun
     if not symbols:
         return func
     temporary = {n.buffer for n in statements(func.body) if isinstance(n, Alloc)}
-    overlap = _Overlap(symbols, masks, holds or not masks, names(func), temporary)
+    overlap = _Overlap(symbols, masks, holds or not masks, staged, names(func), temporary)
     body = overlap.go(func.body, Facts(dict.fromkeys(symbols, (0, None))))
     if body is func.body:
         return func
@@ -129,10 +133,11 @@ class _Overlap:
         symbols: frozenset[Var],
         masks: bool,
         may_hold: bool,
+        staged: bool,
         taken: set[str],
         temporary: set[Buffer],
     ) -> None:
-        self.symbols, self.masks, self.taken = symbols, masks, taken
+        self.symbols, self.masks, self.staged, self.taken = symbols, masks, staged, taken
         self.may_hold = may_hold
         self.temporary = temporary  # memory of the function's own
         self.rows = 0  # loops around
@@ -197,12 +202,17 @@ class _Overlap:
             whole = s.replace(stop=before, body=body)
             last = _Last(tile, tile.lanes, known).go(body)
             return If(several, self.held(last, tile, whole), self.one(s, known))
-        last = _Last(tile, tile.lanes, known).go(body) if moves else self.last(body, tile, known)
+        last, count = _Last(tile, tile.lanes, known).go(body), known.expr(tile.count)
         few: Stmt = s
         if not moves:
-            few = self.halves(s, body, tile, known)
+            staged = self.staged and stages(s.body, known)
+            last = self.last(last, body, tile, known, staged)
+            if staged:
+                few = _by_width(tile, lambda n: _Narrower(tile, n, known).loop(s), count)
+            else:
+                few = self.halves(s, body, tile, known)
         elif not self.masks:
-            few = self.few(body, tile, known, known.expr(tile.count))
+            few = self.few(body, tile, known, count)
         return If(several, seq(s.replace(stop=before, body=body), last), few)
 
     def held(self, last: Stmt, tile: _Tile, others: Stmt) -> Stmt:
@@ -348,15 +358,18 @@ class _Overlap:
                     most = max(most, _edges_of(part, tile, known))
         return most
 
-    def last(self, body: Stmt, tile: _Tile, known: Facts) -> Stmt:
+    def last(self, whole: Stmt, body: Stmt, tile: _Tile, known: Facts, staged: bool) -> Stmt:
         """The last vector, or where one element is left over that alone; code for each remainder
-        that decides which taps they have."""
-        whole = _Last(tile, tile.lanes, known).go(body)
+        that decides which taps they have. Where none asks, of few elements a narrower one."""
         if stores_of(body) > MOST_STORES:
             return whole
-        single = _Last(tile, 1, known).go(body)
         beyond = known.expr(tile.count - 1) % const(tile.lanes)
-        return If(beyond > const(0), _by_remainder(whole, known), _by_remainder(single, known))
+        if staged:
+            several = _by_width(tile, lambda n: _Last(tile, n, known).go(body), beyond + 1)
+        else:
+            several = _by_remainder(whole, known)
+        single = _by_remainder(_Last(tile, 1, known).go(body), known)
+        return If(beyond > const(0), several, single)
 
     def tile(self, s: For, known: Facts) -> _Tile | None:
         """The vectors that a loop walks, if all that its body does is under one condition on their
@@ -441,6 +454,16 @@ def _edges_of(part: Expr, tile: _Tile, known: Facts) -> int:
         end = known.sum(end, tile.count - 1, slope)
     found = (n for n in range(MOST_EDGES + 1) if known.nonnegative(end + n * abs(slope)))
     return next(found, MOST_EDGES + 1) if slope else MOST_EDGES + 1
+
+
+def _by_width(tile: _Tile, made: Callable[[int], Stmt], count: Expr) -> Stmt:
+    """What is made for the narrowest vectors, from a few lanes on, that hold `count` elements."""
+    wide = min(FEW_LANES, tile.lanes)
+    found = made(wide)
+    while wide < tile.lanes:
+        inside, wide = count <= const(wide), 2 * wide
+        found = If(inside, found, made(wide))
+    return found
 
 
 def _not(cond: Expr) -> Expr:

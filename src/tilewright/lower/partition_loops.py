@@ -505,14 +505,19 @@ def _conditions(var: Var, guards: list[_Guard], known: Facts) -> list[Affine]:
             if guard.cond in asked:
                 continue
             asked.add(guard.cond)
-        for part in parts_of(here.condition(guard.cond)):
+        inner = frozenset(f.var for f in guard.loops)
+        lanes = frozenset(f.var for f in guard.loops if f.kind == "vectorize")
+        parts = parts_of(here.condition(guard.cond))
+        for part in parts if len(parts) > 1 else ():  # lanes that are always off ask nothing
+            here = here.under(part) if free_vars(part) <= lanes else here
+        for part in parts:
             if part in seen or not isinstance(part, Binary) or part.op not in BOUNDS:
                 continue
             seen.add(part)
             form = form_of(part, here)
             if form is None:
                 continue
-            least = _least(form, var, frozenset(f.var for f in guard.loops), here)
+            least = _least(form, var, inner, here)
             if least is not None:  # the nests of one tile ask the same, of inner loops of their own
                 found.setdefault((frozenset(least.terms.items()), least.const), least)
     return list(found.values())

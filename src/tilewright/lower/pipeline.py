@@ -26,6 +26,7 @@ from tilewright.lower.overlap_tiles import overlap_tiles
 from tilewright.lower.partition_loops import partition_loops
 from tilewright.lower.split_choices import split_choices
 from tilewright.lower.split_remainders import split_remainders
+from tilewright.lower.stage_rows import stage_rows
 from tilewright.lower.unify_threads import unify_threads
 from tilewright.lower.whole_stores import whole_stores
 from tilewright.support.collector import collector_paused
@@ -62,7 +63,12 @@ CPU = (
     # before vectors are moved to the end of a row, whose places one side may tell by divisions
     Pass("split_choices", _always(split_choices), "loops", "loops"),
     # likewise: where a row ends may follow from the remainder
-    Pass("split_remainders", _always(split_remainders), "loops", "loops"),
+    Pass(
+        "split_remainders",
+        lambda func, machine: split_remainders(func, staged=machine.has_mask_registers),
+        "loops",
+        "loops",
+    ),
     # before the last vectors of other rows are moved to their ends
     Pass(
         "whole_stores",
@@ -74,8 +80,18 @@ CPU = (
     Pass(
         "overlap_tails",
         lambda func, machine: overlap_tails(
-            func, masks=machine.has_masks, holds=machine.costs.has_halves
+            func,
+            masks=machine.has_masks,
+            holds=machine.costs.has_halves,
+            staged=machine.has_mask_registers,
         ),
+        "loops",
+        "loops",
+    ),
+    # once the last vectors are whole; before loops are cut for what each element asks
+    Pass(
+        "stage_rows",
+        lambda func, machine: stage_rows(func) if machine.has_mask_registers else func,
         "loops",
         "loops",
     ),

@@ -19,14 +19,16 @@ from tilewright.ir.stmt import Alloc, For, Func, If, Stmt
 from tilewright.ir.walk import distinct, free_vars, reads, rewrite, statements, visit
 from tilewright.lower.copies import accumulates, own_memory, stores_of
 from tilewright.lower.lower_blocks import parts_of
+from tilewright.lower.stage_rows import stages
 
 MOST_REMAINDERS = 3  # of which each has code of its own
 MOST_STORES = 96  # unrolled, of all of them together
 _DIGITS = (BinaryOp.floordiv, BinaryOp.floormod)
 
 
-def split_remainders(func: Func) -> Func:
-    """Give windows code for each remainder of an open size that tells where they begin.
+def split_remainders(func: Func, *, staged: bool = False) -> Func:
+    """Give windows code for each remainder of an open size that tells where they begin. Where rows
+    are `staged` (stage_rows), no tap asks for it.
 
     rewrite:
         …: max(…, select(v * 2 + r - ((n + 1) // 2 + (1 - n) // 2) >= 0, …
@@ -43,6 +45,8 @@ def split_remainders(func: Func) -> Func:
     if not accumulates(func.body, own):
         return func
     known = Facts(dict.fromkeys(symbols, (0, None)))
+    if staged and stages(func.body, known):
+        return func
     asked = [a for size in symbols if (a := asked_of(func.body, size, known)) is not None]
     if len(asked) != 1 or stores_of(func.body) * asked[0][1] > MOST_STORES:
         return func

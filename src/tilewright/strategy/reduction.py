@@ -130,6 +130,7 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     """
     block = find(schedule, name)
     width = vector_lanes(block, target)
+    along = [a.var for a in block.axes if a.kind == "spatial"][-1]
     anchor = split_off_result(schedule, name)
     *outer, inner = by_axis(schedule, anchor.result)
     width = min(width, extent(schedule, inner, width))
@@ -147,7 +148,9 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     fit = heights(count, 1, target.vector_registers)
     rows = strip(count, side_by_side)
     if not extent(schedule, last, 0) and walks_window(block) and not one_row:
-        rows = min(OPEN_ROWS, fit[-1])  # short tails; neighbours share a part of what they read
+        # short tails; neighbours share a part of what they read, if that is not read at once
+        staged = target.has_mask_registers and not contiguous(block, along)
+        rows = 1 if staged else min(OPEN_ROWS, fit[-1])
     in_runs = asks and windows and threads > 1 and not extent(schedule, piece, 0)
     if in_runs and last == piece:
         rows = 1  # the rounds of a run wait for nothing, and have fewer kinds of ends

@@ -94,7 +94,12 @@ class Target:
     def has_masks(self) -> bool:
         """Whether a vector with some lanes off costs what a whole one does: where masks are plain
         vectors, or branches, a store of some lanes takes a dozen cycles."""
-        return self.kind != "cpu" or not self.features.isdisjoint(MASKED)
+        return self.kind != "cpu" or self.has_mask_registers
+
+    @property
+    def has_mask_registers(self) -> bool:
+        """Whether a processor reads and writes some lanes of a vector in no more time than all."""
+        return self.kind == "cpu" and not self.features.isdisjoint(MASKED)
 
     @property
     def has_masked_reads(self) -> bool:
