@@ -58,6 +58,7 @@ _OPPOSITE = {_LT: _GE, _GE: _LT, _LE: _GT, _GT: _LE, _EQ: _NE, _NE: _EQ}
 _DECIDABLE = COMPARISONS | {BinaryOp.min, BinaryOp.max}
 _WRITTEN_OUT = ("unroll", "vectorize")
 _REMOVABLE = ("serial", "unroll", "vectorize")  # loop kinds that mean nothing when they run once
+_OPERATORS = frozenset({Binary, Unary, Cast, Call})
 _NOTHING = Seq(())
 
 
@@ -362,7 +363,7 @@ class Facts(Forms):
             other = self.under(Unary(_NOT, cond)).value(e.other)
             same = cond is e.cond and then is e.then and other is e.other
             return e if same else select(cond, then, other)
-        if isinstance(e, Binary | Unary | Cast | Call):
+        if e.__class__ in _OPERATORS:
             return refold(e, e.map_children(self.value))
         return e
 

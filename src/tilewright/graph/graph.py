@@ -354,11 +354,16 @@ def tensor_type(name: Any, shape: Iterable[sizes.SizeLike]) -> tuple[DType, tupl
     return dtype(name), sizes.shape(shape)
 
 
+_PLAIN = frozenset({bool, str, int})  # as most values of attributes are
+
+
 def plain(value: Any) -> Any:
     """An attribute value in the form in which graphs keep it: hashable, NaN as the one
     `math.nan`."""
-    if value is None or isinstance(value, bool | str):
+    if value is None or value.__class__ in _PLAIN or isinstance(value, str):
         return value
+    if isinstance(value, tuple | list):
+        return tuple([plain(v) for v in value])
     if isinstance(value, int | np.integer):
         return int(value)
     if isinstance(value, float | np.floating):
@@ -368,6 +373,4 @@ def plain(value: Any) -> Any:
     if isinstance(value, Expr):
         reduced = sizes.size(value)
         return getattr(reduced, "value", reduced)
-    if isinstance(value, tuple | list):
-        return tuple([plain(v) for v in value])
     raise TypeError(f"an attribute cannot hold {value!r}")

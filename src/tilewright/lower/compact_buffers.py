@@ -387,7 +387,7 @@ def _without(stmt: Stmt, buffers: set[Buffer]) -> Stmt:
     def go(again: Any, s: Any) -> Any:
         if isinstance(s, Alloc) and s.buffer in buffers:
             return again(s.body)
-        if not isinstance(s, Stmt) or isinstance(s, Block | Store):
+        if not isinstance(s, Stmt) or s.__class__ is Block or s.__class__ is Store:
             return s
         if isinstance(s, Seq):
             made = [again(c) for c in s.stmts]

@@ -40,8 +40,9 @@ def accumulates(body: Stmt, own: set[Buffer]) -> bool:
 def whole_numbers(s: Any, own: AbstractSet[Buffer]) -> Iterator[Expr]:
     """The whole numbers that a statement works with, but where they tell places in buffers of its
     own, or only ask for memory ahead."""
-    if isinstance(s, Load | Store) and s.buffer in own:
-        if isinstance(s, Store):
+    kind = s.__class__
+    if (kind is Load or kind is Store) and s.buffer in own:
+        if kind is Store:
             yield from whole_numbers(s.value, own)
         return
     if isinstance(s, Expr) and s.dtype is i64 and not reads(s):

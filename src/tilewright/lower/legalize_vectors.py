@@ -173,7 +173,7 @@ def _widest(s: For) -> int:
     @recursive
     def look(again: Any, e: Any) -> None:
         nonlocal widest
-        if not isinstance(e, Const | Var):
+        if e.__class__ is not Const and e.__class__ is not Var:
             bits = 32 if e.dtype.is_float and e.dtype.bits < 32 else e.dtype.bits
             widest = max(widest, bits)
         if isinstance(e, Load):

@@ -63,7 +63,7 @@ class _Overlap:
         self.taken: set[str] = set()
 
     def go(self, s: Stmt, known: Facts) -> Stmt:
-        if isinstance(s, Store | Eval):
+        if s.__class__ is Store or s.__class__ is Eval:
             return s
         if isinstance(s, For):
             inside = known.bind(s.var, *loop_range(s))

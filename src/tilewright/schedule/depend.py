@@ -93,7 +93,8 @@ def accesses_of(s: Stmt) -> Iterator[Access]:
         yield from (Access(s, r, False, values) for r in s.reads)
         yield from (Access(s, r, True, values) for r in s.writes)
         return
-    if isinstance(s, Seq | Alloc):
+    kind = s.__class__
+    if kind is Seq or kind is Alloc:
         return
     if isinstance(s, Store):
         yield Access(s, _point(s.buffer, s.indices), True, {})

@@ -38,6 +38,8 @@ from tilewright.support.errors import ScheduleError
 from tilewright.support.node import Node
 from tilewright.support.recursion import recursive
 
+_OF_BUFFERS = frozenset({Load, Store, Region, Alloc})
+
 Path = tuple[Stmt, ...]  # from the function's body (first) to the statement in question (last)
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -505,7 +507,7 @@ def copy_afresh(func: Func, stmt: S) -> S:
             return n.replace(var=renamed[n.var])
         if kind is Block:
             return n.replace(name=fresh(n.name, block_set))
-        if isinstance(n, Load | Store | Region | Alloc) and n.buffer in moved:
+        if kind in _OF_BUFFERS and n.buffer in moved:
             return n.replace(buffer=moved[n.buffer])
         return n
 

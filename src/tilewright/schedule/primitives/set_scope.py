@@ -76,11 +76,12 @@ def with_buffer(func: Func, old: Buffer, new: Buffer) -> Func:
 
     @recursive
     def go(again: Any, stmt: Any) -> Any:
-        if isinstance(stmt, Block):
+        kind = stmt.__class__
+        if kind is Block:
             return replace_buffers(stmt, {old: new}) if access.names(stmt, old) else stmt
-        if isinstance(stmt, Alloc) and stmt.buffer == old:
+        if kind is Alloc and stmt.buffer == old:
             return Alloc(new, again(stmt.body))
-        if isinstance(stmt, For | Seq | Alloc):
+        if kind is For or kind is Seq or kind is Alloc:
             return map_inner(stmt, again)
         return replace_buffers(stmt, {old: new})
 
