@@ -13,11 +13,12 @@ from tilewright.ir.stmt import For, Func, If
 from tilewright.ir.text import print_expr, print_func
 from tilewright.ir.verify import verify
 from tilewright.ir.walk import rewrite, substitute, visit
-from tilewright.lower.covers import covers, overlaps, panels_beside
+from tilewright.lower.covers import busy_sums, covers, overlaps, panels_beside
 from tilewright.lower.lower_blocks import lower_blocks
 from tilewright.lower.narrow_tails import narrow_tails
 from tilewright.lower.partition_loops import partition_loops
 from tilewright.lower.pipeline import simplify
+from tilewright.target.target import target
 
 SIZES = (0, 1, 2, 3, 5, 6, 7, 8, 12, 13, 27)
 
@@ -264,13 +265,14 @@ def test_rounds_that_ask_where_they_are_are_not_taken_twice() -> None:
     assert "count" in print_func(narrowed(TILE)) and "count" not in print_func(asking)
 
 
+@pytest.mark.parametrize("keep", [4, 8])
 @pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize("sums", [1, 2, 3, 4, 6, 12])
 @pytest.mark.parametrize("wide", range(2, 32))
-def test_narrower_tiles_cover_every_rest(wide: int, sums: int, alone: bool) -> None:
+def test_narrower_tiles_cover_every_rest(wide: int, sums: int, alone: bool, keep: int) -> None:
     """With no more rounds taken again than the last tile has; as many rounds are always the same
     tiles, and together they are little more code than a whole one."""
-    found = covers(wide, sums, alone)
+    found = covers(wide, sums, alone, keep=keep)
     assert [*found] == [*range(1, wide)]
     assert all(sum(tiles) == r + again for r, (tiles, again) in found.items())
     assert all(again < tiles[-1] for tiles, again in found.values())
@@ -298,6 +300,15 @@ def test_no_round_is_taken_twice_where_panels_stand_abreast(wide: int, sums: int
         assert 8 <= together <= wide * sums
     if sums > 2:  # as many as three rounds keep a machine busy with
         assert covers(wide, sums, alone=True)[3][0] == (3,)
+
+
+def test_one_unit_waits_for_fewer_sums() -> None:
+    """A machine that makes whole vectors of two halves has three rounds of two sums to do, where
+    two units would wait: it takes no fourth one."""
+    lines = ("cpu -mcpu=znver4", "cpu -mcpu=skylake-avx512", "cpu -mcpu=haswell")
+    assert [busy_sums(target(line).costs) for line in lines] == [4, 8, 8]
+    assert covers(14, 2, alone=True)[3] == ((4,), 1)
+    assert covers(14, 2, alone=True, keep=4)[3] == ((3,), 0)
 
 
 def test_the_only_tile_of_a_run() -> None:

@@ -9,13 +9,21 @@ from __future__ import annotations
 
 from itertools import combinations
 
-BUSY = 8  # sums that keep a machine busy, none waiting for the one before it
-ROOMY = 3 * BUSY  # sums of a whole tile from which registers hold those of panels abreast, too
+from tilewright.target.costs import Costs
+
+LATENCY = 4  # cycles that a sum waits for the one before it
+BUSY = 2 * LATENCY  # sums that keep two units busy, none waiting for the one before it
+ROOMY = 3  # as many as are busy, of a whole tile: registers hold those of panels abreast, too
 MOST_AGAIN = 3  # rounds that a tile takes a second time: each has addresses of its own
 
 
+def busy_sums(costs: Costs) -> int:
+    """How many sums keep a machine busy."""
+    return max(1, round(LATENCY * costs.multiply_adds))
+
+
 def covers(
-    wide: int, sums: int, alone: bool = False, regrouped: int = 0
+    wide: int, sums: int, alone: bool = False, regrouped: int = 0, keep: int = BUSY
 ) -> dict[int, tuple[tuple[int, ...], int]]:
     """For each number of rounds that a tile of `wide` may leave over: the narrower tiles that take
     least time, of decreasing width, each of them at most once, and how many rounds more they have.
@@ -23,8 +31,9 @@ def covers(
     `alone`, without panels that stand abreast. Tiles of `regrouped` rounds have sums enough, too;
     with those of fewer they serve for what is wider. Where panels stand abreast and there is room
     for that, no tile waits, and one round takes as long as two, of which it reads the vectors; nor
-    does one of three rounds `alone` where that is sums enough."""
-    busy = -(-BUSY // sums)
+    does one of three rounds `alone` where that is sums enough. `keep`: the sums that keep a machine
+    busy."""
+    busy = -(-keep // sums)
     least = next(n for n in (4, 2, 1) if n == 1 or (n <= busy and n < wide))
     widths = {1, *(1 << k for k in range(wide.bit_length()) if least <= 1 << k <= wide)}
     if wide == 4:  # which no rest fills
@@ -35,7 +44,7 @@ def covers(
         widths = {4, wide - 1}
     elif least == 4:
         widths.add(max(widths) * 3 // 4 if max(widths) > least else 2)
-    if wide * sums >= ROOMY and (not alone or 3 * sums >= BUSY):
+    if wide * sums >= ROOMY * keep and (not alone or 3 * sums >= keep):
         widths = {3, *(1 << k for k in range(wide.bit_length()) if 1 << k < wide)}
         busy = busy if alone else 2
     tiles: dict[int, tuple[int, ...]] = {}  # of so many rounds together
@@ -51,17 +60,17 @@ def covers(
     return found
 
 
-def panels_beside(rounds: int, sums: int, wide: int) -> int:
+def panels_beside(rounds: int, sums: int, wide: int, keep: int = BUSY) -> int:
     """Of how many panels such a tile's sums keep a machine busy, if there is room for them."""
-    several = BUSY // (rounds * sums)
-    return several if wide * sums < ROOMY else -(-BUSY // (rounds * sums))
+    several = keep // (rounds * sums)
+    return several if wide * sums < ROOMY * keep else -(-keep // (rounds * sums))
 
 
-def overlaps(wide: int, sums: int, alone: bool = False) -> tuple[int, int, int]:
+def overlaps(wide: int, sums: int, alone: bool = False, keep: int = BUSY) -> tuple[int, int, int]:
     """Of rows with several tiles: how many rounds a whole last tile may take a second time and take
     less time than narrower ones for what is left over; and up to how many that are left over take
     less time, with those of a whole tile, in two narrower ones of how many rounds."""
-    busy, found = -(-BUSY // sums), covers(wide, sums, alone)
+    busy, found = -(-keep // sums), covers(wide, sums, alone, keep=keep)
 
     def time(*tiles: int) -> int:
         return sum(max(w, busy) for w in tiles)

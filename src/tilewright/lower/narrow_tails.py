@@ -70,8 +70,9 @@ Names = frozenset[Var]
 MOST_EDGES = 4  # rounds at the end of a row, each with code of its own
 
 
-def narrow_tails(func: Func) -> Func:
-    """Compute the last tile of an open extent in tiles of 2^k rounds.
+def narrow_tails(func: Func, keep: int = BUSY) -> Func:
+    """Compute the last tile of an open extent in tiles of 2^k rounds, where `keep` sums keep the
+    machine busy.
 
     rewrite:
         for i_o in serial(0, (n + 3) // 4):         for i_o in serial(0, (n + 3) // 4):
@@ -90,7 +91,7 @@ def narrow_tails(func: Func) -> Func:
     symbols = frozenset(p for p in func.params if isinstance(p, Var))
     if not symbols:
         return func
-    narrow = _Narrow(symbols, names(func))
+    narrow = _Narrow(symbols, names(func), keep)
     body = narrow.go(func.body, Facts(dict.fromkeys(symbols, (0, None))))
     if body is func.body:
         return func
@@ -98,8 +99,8 @@ def narrow_tails(func: Func) -> Func:
 
 
 class _Narrow:
-    def __init__(self, symbols: Names, taken: set[str]) -> None:
-        self.symbols, self.taken = symbols, taken
+    def __init__(self, symbols: Names, taken: set[str], keep: int) -> None:
+        self.symbols, self.taken, self.keep = symbols, taken, keep
 
     def go(self, s: Any, known: Facts, around: For | None = None) -> Any:
         """`around`: the loop around this one, with nothing else in it."""
@@ -182,7 +183,7 @@ class _Narrow:
         rest = Var(fresh("rest", self.taken))
         sums = sums_of_a_round(loop.body, tile.loops, own)
         abreast = _has_several(panel)  # no sum waits there
-        again, few, half = overlaps(tile.wide, sums, not abreast)
+        again, few, half = overlaps(tile.wide, sums, not abreast, self.keep)
         if abreast or not (again or few) or not _are_numbered(loop, tile, own, known):
             enough = known.expr(tile.rest - tile.wide) >= const(0)
             whole: Stmt = Window(tile, own, None).stmt(loop.body)
@@ -238,9 +239,10 @@ class _Narrow:
         where that makes fewer tiles. `first`: where they begin."""
         sums = sums_of_a_round(body, tile.loops, own)
         quiet = without_requests(body)
-        groups = panel, sums, tile.loops, own, known, self.taken
+        groups = panel, sums, tile.loops, own, known, self.taken, self.keep
         regrouped = sums == 2 and 4 < tile.wide < 8 and panels_regrouped(quiet, *groups)
-        found = covers(tile.wide, sums, not _has_several(panel), REGROUPED if regrouped else 0)
+        few = REGROUPED if regrouped else 0
+        found = covers(tile.wide, sums, not _has_several(panel), few, self.keep)
         counts = {0: (), **{r + again: tiles for r, (tiles, again) in found.items()}}
         among, count = [*counts], Var(fresh("count", self.taken))
         made: list[tuple[Stmt, Var, Expr]] = []  # a tile, and where the next one begins
@@ -252,9 +254,9 @@ class _Narrow:
             again = Var(fresh("again", self.taken))
             back = [Var(fresh("back", self.taken)) for _ in range(most)]
             step = Window(tile, own, at, wide, back=back)
-            step = step.stmt(body if wide * sums >= BUSY else quiet)
+            step = step.stmt(body if wide * sums >= self.keep else quiet)
             if panel is not None:
-                several = panels_beside(wide, sums, tile.wide)
+                several = panels_beside(wide, sums, tile.wide, self.keep)
                 if regrouped and wide == REGROUPED:
                     step = panels_regrouped(step, *groups) or step
                 else:

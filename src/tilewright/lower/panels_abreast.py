@@ -82,13 +82,14 @@ def panels_regrouped(
     own: set[Buffer],
     known: Facts,
     taken: set[str],
+    keep: int = BUSY,
 ) -> Stmt | None:
     """What some rounds of loop `panel` do by `tile` of REGROUPED rounds, each for `sums` vectors,
     in the first of them, in tiles of as many vectors as keep a machine busy: where all that it says
     of a vector is which of all panels' it is. `rounds`: the tile's loops over rounds."""
     if panel is None:
         return None
-    wide = -(-BUSY // REGROUPED)
+    wide = -(-keep // REGROUPED)
     count = lcm(sums, wide) // sums
     tiles = count * sums // wide
     group = Var(fresh("group", taken))

@@ -15,6 +15,7 @@ from tilewright.ir.stmt import Alloc, Block, Func
 from tilewright.ir.walk import statements
 from tilewright.lower.bound_loops import bound_loops
 from tilewright.lower.compact_buffers import compact_buffers
+from tilewright.lower.covers import busy_sums
 from tilewright.lower.flatten import flatten
 from tilewright.lower.halve_panels import halve_panels
 from tilewright.lower.hoist_buffers import hoist_buffers
@@ -105,7 +106,12 @@ CPU = (
     # before tails get code of their own
     Pass("overlap_tiles", _always(overlap_tiles), "loops", "loops"),
     # once buffers count from their tile on; conditions that it drops need no copies
-    Pass("narrow_tails", _always(narrow_tails), "loops", "loops"),
+    Pass(
+        "narrow_tails",
+        lambda func, machine: narrow_tails(func, busy_sums(machine.costs)),
+        "loops",
+        "loops",
+    ),
     # before loops around are cut for what these loops ask
     Pass("bound_loops", _always(bound_loops), "loops", "loops"),
     # while conditions are affine in loops of their own
