@@ -142,7 +142,7 @@ def fused(A: f32[64, 80], B: f32[64, 80]):
 
 def test_a_condition_that_follows_from_another_costs_no_copy() -> None:
     """The budget is left for the last share, which is cut where its tiles are whole no more."""
-    whole, rest = print_func(partitioned(FUSED)).split("        if share >= 6:\n")
+    whole, rest = print_func(partitioned(FUSED)).split("        if share // 2 >= 3:\n")
     assert "if" not in whole
     assert "if i_i < 4" in rest
 

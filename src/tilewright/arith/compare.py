@@ -1,9 +1,9 @@
 """compare: comparisons of index expressions, decided or in canonical shape.
 
 In: two i64 expressions. Out: a constant, or a comparison between sums without a common factor,
-negative terms moved across, constants on the right, and no quotient that stands alone. The one
-idea: a < b asks for the sign of the form b - a - 1, and a form that moves in steps of g is as good
-as its g-th part.
+negative terms moved across, constants on the right, and of sizes rather than of how many parts they
+have. The one idea: a < b asks for the sign of the form b - a - 1, and a form that moves in steps of
+g is as good as its g-th part.
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ def coarsest(forms: Forms, form: Affine) -> Affine:
 
 
 def _without_quotients(forms: Forms, form: Affine) -> Affine | None:
-    """What is ≥ 0 just where a form of quotients is: n // 4 ≥ 2 where n ≥ 8, n // 4 ≤ 2 where
-    n ≤ 11, and n // 4 < (n + 3) // 4 where n // 4 * 4 < n; None for other forms."""
+    """What is ≥ 0 just where a form of quotients is: (n + 3) // 4 ≥ 2 where n ≥ 5, (n + 3) // 4 ≤ 2
+    where n ≤ 8, and n // 4 < (n + 3) // 4 where n // 4 * 4 < n. None for other forms: n // 4 of
+    loops that were fused is a number of its own, of which more is known than of n."""
     if not 1 <= len(form.terms) <= 2:
         return None
     found: dict[int, tuple[Expr, Affine, int]] = {}  # by coefficient: what is divided by what
@@ -80,6 +81,8 @@ def _without_quotients(forms: Forms, form: Affine) -> Affine | None:
         found[c] = t, forms.affine(t.a), by
     if len(found) == 1:
         ((c, (_, inside, by)),) = found.items()
+        if inside.const % by != by - 1 or by == 1:
+            return None
         return inside * c + form.const * by + (by - 1 if c < 0 else 0)
     (_, above, by), (quotient, below, its) = found[1], found[-1]
     apart = forms.sum(above, below, -1)
