@@ -94,7 +94,7 @@ SMALL: list[Sizes] = [{"h": 14, "w": 14}, {"h": 10, "w": 19}, {"h": 7, "w": 7}]
 
 
 def deconv(ci: int, co: int, kernel: int, **attrs: Any) -> Case:
-    weights = {"w": (ci, co, kernel, kernel), "b": (co,)}
+    weights = {"w": (ci, co // attrs.get("group", 1), kernel, kernel), "b": (co,)}
     return Case(
         [node("ConvTranspose", "x w b", **attrs)],
         {"x": (1, ci, "h", "w")},
@@ -179,6 +179,8 @@ CASES: dict[str, Case] = {
     "transposed 4x4 /2": deconv(64, 32, 4, strides=[2, 2], pads=[1, 1, 1, 1]),
     "transposed 3x3 /2": deconv(64, 32, 3, strides=[2, 2], **same),
     "transposed 3x3": deconv(64, 32, 3, **same),
+    "transposed 4x4 /2 to 3 channels": deconv(64, 3, 4, strides=[2, 2], **same),
+    "transposed depthwise 4x4 /2": deconv(32, 32, 4, group=32, strides=[2, 2], **same),
     # products
     "dense, open rows": Case([node("MatMul", "x w")], {"x": ("n", 256)}, ROWS, {"w": (256, 256)}),
     "dense, open batch and rows": Case(

@@ -180,6 +180,7 @@ def _packed() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     made += [("depthwise_packed", [f(1, 2, 5, 6, 4), f(2, 3, 2, 4)], apart)]
     taps = {"strides": (2, 2), "offsets": (1, 0), "places": (3, 3)}
     made += [("conv_transpose_packed", [f(1, 2, 3, 3, 4), f(1, 2, 2, 2, 2, 2, 4, 4)], taps)]
+    made += [("depthwise_transpose_packed", [f(2, 2, 3, 3, 4), f(2, 2, 2, 2, 2, 4)], taps)]
     deep = {"strides": (1, 2, 1), "pads": ((1, 0), (1, 1), (0, 2)), "dilations": (1, 1, 2)}
     flat = {"strides": (2, 1, 1), "pads": ((0, 0),) * 3, "dilations": (1, 1, 1)}
     made += [("conv_packed", [f(1, 2, 3, 5, 6, 4), f(3, 2, 2, 3, 2, 4, 4)], deep)]
@@ -190,6 +191,7 @@ def _packed() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     taps = {"strides": (2, 1, 2), "offsets": (1, 0, 0), "places": (3, 2, 3)}
     image = f(1, 2, 3, 2, 3, 4)
     made += [("conv_transpose_packed", [image, f(1, 2, 1, 2, 2, 2, 1, 2, 4, 4)], taps)]
+    made += [("depthwise_transpose_packed", [image, f(2, 2, 1, 2, 2, 1, 2, 4)], taps)]
     made += [("dense_packed", [f(2, 3, 5), f(2, 5, 4)], {"channels": c}) for c in (8, 6)]
     made += [("dense_packed", [f(2, 3, 3, 5), f(2, 3, 2, 5, 4)], {"channels": 7})]
     made += [("conv_packed", [f(1, 3, 5, 6, 4), f(3, 3, 2, 3, 2, 4)], apart | {"group": (2, 6, 6)})]

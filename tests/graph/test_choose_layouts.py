@@ -240,6 +240,20 @@ def test_packed_images_are_normalised_by_channel_as_they_are(size):
     assert made.count("pack_channels") == made.count("unpack_channels") == 1
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+def test_transposed_depthwise_convolutions_stay_packed_between_others(is_open):
+    build, draw = Builder(), np.random.default_rng(9)
+    size = (build.symbol("h"), build.symbol("w")) if is_open else (9, 12)
+    x = build.input("x", "f32", (1, 24, *size))
+    w = build.constant(draw.standard_normal((24, 24, 1, 1), np.float32))
+    each = build.constant(draw.standard_normal((24, 1, 4, 4), np.float32))
+    y = build.emit("conv", x, w)
+    y = build.emit("conv_transpose", y, each, strides=(2, 2), pads=((1, 1), (1, 1)), groups=24)
+    made = choose_layouts(build.finish([build.emit("conv", y, w)]), 8)
+    assert "depthwise_transpose_packed" in ops(made)
+    assert ops(made).count("pack_channels") == ops(made).count("unpack_channels") == 1
+
+
 def narrow() -> Graph:
     """Images of 8 and of 24 channels between wide ones: Winograd's windows and others, windows of
     each channel, a sum, phases of a transposed convolution."""

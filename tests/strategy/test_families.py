@@ -19,7 +19,8 @@ from tilewright import te
 from tilewright.codegen import inprocess
 from tilewright.graph.builder import Builder, complete
 from tilewright.graph.operator import OPERATORS
-from tilewright.graph.ops.packed import pack, pack_dense, pack_transposed
+from tilewright.graph.ops.packed import pack, pack_dense
+from tilewright.graph.ops.packed_transposed import pack_transposed, pack_transposed_each
 from tilewright.graph.ops.winograd import pack_winograd
 from tilewright.graph.passes.channels import Channels, Packing
 from tilewright.graph.passes.choose_layouts import choose_layouts
@@ -281,6 +282,24 @@ def test_transposed_convolution(stride):
         "conv_transpose_packed", pack(random(1, 20, 5, 6), 16),
         pack_transposed(weights, (stride, stride), 16, 16), strides=(stride, stride),
         offsets=(1, 1), places=(5, 6),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("channels", "kernel", "strides", "offsets", "more"),
+    [
+        (32, (4, 4), (2, 2), (1, 1), (0, 0)),
+        (20, (2, 2), (2, 2), (0, 0), (0, 0)),
+        (16, (5, 3), (3, 2), (1, 0), (1, 1)),
+        (48, (2, 3), (3, 1), (0, 1), (0, 0)),  # a phase without taps, one phase
+    ],
+)
+def test_transposed_depthwise(channels, kernel, strides, offsets, more, threads):
+    check(
+        "depthwise_transpose_packed", pack(random(1, channels, 5, 19), 16),
+        pack_transposed_each(random(channels, 1, *kernel), strides, 16), threads=threads, relu=True,
+        strides=strides, offsets=offsets, places=(5 + more[0], 19 + more[1]),
     )  # fmt: skip
 
 

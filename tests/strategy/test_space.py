@@ -10,7 +10,8 @@ import pytest
 
 from tests.schedule.programs import matmul
 from tests.strategy.test_families import check, random
-from tilewright.graph.ops.packed import pack, pack_dense, pack_transposed
+from tilewright.graph.ops.packed import pack, pack_dense
+from tilewright.graph.ops.packed_transposed import pack_transposed
 from tilewright.graph.ops.winograd import pack_winograd
 from tilewright.graph.passes.channels import Channels, Packing
 from tilewright.schedule.schedule import Schedule

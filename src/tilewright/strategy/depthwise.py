@@ -94,6 +94,50 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
         parallel(schedule, [n, c] if alone else [n, c, *deep, y], threads)
 
 
+def depthwise_transposed(schedule: Schedule, target: Target, threads: int) -> None:
+    """depthwise_transpose_packed: (N, C/b, [places, sz,] rows, sy, columns, sx, b); each phase is a
+    depthwise convolution over the image with zeros around, a copy that is small beside the result.
+    """
+    name = next(
+        b.name for b in blocks(schedule.func.body) if role(b) == "depthwise_transpose_packed"
+    )
+    anchor = split_off_result(schedule, name)
+    n, c, *space, i = by_axis(schedule, anchor.result)
+    (*deep, y, x), phases = space[::2], space[1::2]
+    planes = extent(schedule, n) * extent(schedule, c)
+    shared = planes % threads > 0 and planes < threads * PLANES
+    width, block = extent(schedule, x, LARGE), extent(schedule, i)
+    lanes, registers = min(target.lanes(32), block), target.vector_registers
+    vectors = schedule.decide("vectors", block // lanes, divisors(block // lanes))
+    fit = heights(width, vectors, registers)
+    most = max(1, min(STRIP, registers - 4) // vectors)
+    columns = schedule.decide("columns", strip(width, min(most, fit[-1])), fit)
+    ways = ("whole", "channels") if c else ("whole",)
+    pad = schedule.decide("pad", "whole" if shared else ways[-1], ways) if anchor.pad else ""
+    if anchor.pad is not None and pad == "whole":
+        stream(schedule, anchor.pad, target, threads)
+    x_outer, x_inner = split(schedule, x, columns)
+    piece, several, lane = (
+        ("", *split(schedule, i, lanes))
+        if vectors * lanes == block
+        else split(schedule, i, vectors, lanes)
+    )
+    outer = [n, c, *deep, y, *phases, x_outer, piece]
+    reorder(schedule, *outer, x_inner, several, lane)
+    own = compute_inside(schedule, anchor.block, innermost(outer))
+    (_, _, *own_space, own_i), reduced = own[: 3 + len(space)], own[3 + len(space) :]
+    fill_registers(
+        schedule, anchor.block, (own_space[-4], own_space[-2]), own_i, reduced, lanes, written=1
+    )
+    unroll(schedule, x_inner, several)
+    vectorize(schedule, lane)
+    if anchor.pad is not None and pad == "channels":
+        own_i = compute_inside(schedule, anchor.pad, c)[-1]
+        vectorize_inner(schedule, own_i, block, lanes)
+    if threads > 1:
+        parallel(schedule, [n, c] if pad == "channels" else [n, c, *deep, y], threads)
+
+
 def decide_pad(schedule: Schedule, pad: str | None, cheap: bool, shared: bool, channel: str) -> str:
     """Where the padded copy is made, decision "pad": "none" reads the image itself, the pick where
     that is `cheap` in code; "whole" copies all of it first, "channels" a channel block when its

@@ -17,7 +17,7 @@ from tilewright.strategy.absorb import absorb, is_reduction, role
 from tilewright.strategy.attention import attention, scores
 from tilewright.strategy.chains import shorten_chains
 from tilewright.strategy.convolution import convolution, transposed
-from tilewright.strategy.depthwise import depthwise
+from tilewright.strategy.depthwise import depthwise, depthwise_transposed
 from tilewright.strategy.generic import generic
 from tilewright.strategy.pointwise import pointwise
 from tilewright.strategy.product import dense, matmul, pointwise_product
@@ -35,6 +35,7 @@ FAMILIES: dict[str, Family] = {
     "conv_transpose_packed": transposed,
     "dense_packed": dense,
     "depthwise_packed": depthwise,
+    "depthwise_transpose_packed": depthwise_transposed,
     "matmul": matmul,
     "pointwise": pointwise,
     "pointwise_packed": pointwise_product,

@@ -27,8 +27,8 @@ BYTES_PER_CYCLE = 16  # of results at best: what takes less than a parallel regi
 FINE = 64  # parts of a cycle that are counted
 LARGE = 256  # rounds that a symbolic size stands for
 PRODUCTS = frozenset(
-    "attention conv_packed conv_transpose_packed dense_packed depthwise_packed matmul "
-    "pointwise_packed winograd_product".split()
+    "attention conv_packed conv_transpose_packed dense_packed depthwise_packed "
+    "depthwise_transpose_packed matmul pointwise_packed winograd_product".split()
 )  # roles of blocks whose every instance is a multiply-add in registers
 
 

@@ -262,7 +262,7 @@ def _every(x: te.Tensor, size: Sequence[Expr], strides: Sequence[int]) -> te.Ten
     return _image((*x.shape[:2], *size, x.shape[-1]), element, "kept", "pad")
 
 
-def _taps(kernel: Sequence[Expr]) -> list[Any]:
+def taps_over(kernel: Sequence[Expr]) -> list[Any]:
     """The axes that are reduced over a window."""
     names = ("rz", "ry", "rx")[3 - len(kernel) :]
     return [te.reduce_axis(size, name) for size, name in zip(kernel, names, strict=True)]
@@ -298,7 +298,7 @@ def conv_packed(
         reduced, taps = [], [0] * len(kernel)
     else:
         image = padded_image(x, pads)
-        reduced = taps = _taps(kernel)
+        reduced = taps = taps_over(kernel)
     groups, sources, results = group or (1, 0, 0)
     exceeds = groups * results < (as_int(blocks * ob) or 0)
 
@@ -359,123 +359,13 @@ def depthwise_packed(
     _, *kernel, _ = w.shape
     shape = (*x.shape[:2], *_window(x.shape, kernel, strides, pads, dilations), x.shape[-1])
     image = padded_image(x, pads)
-    taps = _taps(kernel)
+    taps = taps_over(kernel)
 
     def element(n: Expr, c: Expr, at: Places, i: Expr) -> Expr:
         seen = [y * s + r * d for y, s, r, d in zip(at, strides, taps, dilations, strict=True)]
         return te.sum(image[(n, c, *seen, i)] * w[(c, *taps, i)], taps)
 
     return _image(shape, element, "depthwise", "depthwise_packed")
-
-
-# Transposed convolution ---------------------------------------------------------------------
-
-
-def _phases(kernel: int, stride: int) -> int:
-    """Taps of the kernel that meet one output phase."""
-    return -(-kernel // stride)
-
-
-def pack_transposed(weights: np.ndarray, strides: Sequence[int], cb: int, ob: int) -> np.ndarray:
-    """(Ci, Co, *K) → (Co/ob, *strides, Ci/cb, *taps, cb, ob), the taps of each phase together.
-
-    Tap r of phase p is kernel row p + r * stride; taps beyond the kernel are zeros.
-    """
-    ci, co, *kernel = weights.shape
-    taps = [_phases(k, s) for k, s in zip(kernel, strides, strict=True)]
-    whole = [r * s for r, s in zip(taps, strides, strict=True)]
-    full = np.zeros((-(-ci // cb) * cb, -(-co // ob) * ob, *whole), weights.dtype)
-    full[(slice(ci), slice(co), *map(slice, kernel))] = weights
-    pairs = [size for pair in zip(taps, strides, strict=True) for size in pair]
-    split = full.reshape(full.shape[0] // cb, cb, full.shape[1] // ob, ob, *pairs)
-    rows, phases = range(4, 4 + len(pairs), 2), range(5, 4 + len(pairs), 2)
-    return np.ascontiguousarray(split.transpose(2, *phases, 0, *rows, 1, 3))
-
-
-def _transpose_type(
-    x: Any, w: Any, *, strides: Sequence[int], offsets: Sequence[int], places: Sequence[int]
-) -> Type:
-    rank = len(strides)
-    need(rank in (2, 3), f"slides windows over 2 or 3 axes, not {rank}")
-    need(
-        x.rank == rank + 3 and w.rank == 2 * rank + 4,
-        f"takes a packed image of rank {rank + 3} and weights of rank {2 * rank + 4}",
-    )
-    need(x.shape[-1] == w.shape[-2], "the channel blocks of image and weights differ")
-    size = sizes.shape(n for pair in zip(places, strides, strict=True) for n in pair)
-    return x.dtype, (x.shape[0], w.shape[0], *size, w.shape[-1])
-
-
-def _transpose_reference(
-    x: np.ndarray,
-    w: np.ndarray,
-    strides: Sequence[int],
-    offsets: Sequence[int],
-    places: Sequence[int],
-) -> np.ndarray:
-    rank = len(strides)
-    taps = w.shape[2 + rank : 2 + 2 * rank]
-    pairs = [n for pair in zip(places, strides, strict=True) for n in pair]
-    out = np.zeros((x.shape[0], w.shape[0], *pairs, w.shape[-1]), x.dtype)
-    for pixel in np.ndindex(*(p * s for p, s in zip(places, strides, strict=True))):
-        at = [divmod(y + o, s) for y, o, s in zip(pixel, offsets, strides, strict=True)]
-        own = [n for y, s in zip(pixel, strides, strict=True) for n in divmod(y, s)]
-        for tap in np.ndindex(*taps):
-            source = [m - r for (m, _), r in zip(at, tap, strict=True)]
-            if all(0 <= m < size for m, size in zip(source, x.shape[2:-1], strict=True)):
-                filters = w[(slice(None), *(p for _, p in at), slice(None), *tap)]
-                image = x[(slice(None), slice(None), *source)]
-                out[(slice(None), slice(None), *own)] += np.einsum("nci,ocik->nok", image, filters)
-    return out
-
-
-@operator(fusion=COMPLEX, infer=_transpose_type, reference=_transpose_reference)
-def conv_transpose_packed(
-    x: te.Tensor,
-    w: te.Tensor,
-    *,
-    strides: Sequence[int],
-    offsets: Sequence[int],
-    places: Sequence[Expr],
-) -> te.Tensor:
-    """Transposed convolution without the zeros between the pixels: one small convolution for each
-    phase.
-
-    x: (N, Ci/cb, [D,] H, W, cb); w as `pack_transposed` gives it; result (N, Co/ob, *S, ob), where
-    S has two axes for each of the image's, as many `places` and as many phases as its stride: in
-    row-major order that is an image of places * strides pixels. Pixel (Y, X) takes tap r of phase
-    (Y + offset) % stride from image row (Y + offset) // stride - r.
-    """
-    rank = len(strides)
-    n, ci, *size, cb = x.shape
-    co, *_, ob = (d if d.__class__ is int else as_int(d) for d in w.shape)
-    taps = [as_int(d) or 0 for d in w.shape[2 + rank : 2 + 2 * rank]]
-    # rows of zeros so that every tap of every phase reads inside the image
-    pads = []
-    for count, own, s, o, t in zip(places, size, strides, offsets, taps, strict=True):
-        more = as_int(sizes.size(count - own)) or 0
-        pads.append((t - 1, max(0, more + (s - 1 + o) // s)))
-    image = padded_image(x, pads)
-    rc, ri = te.reduce_axis(ci, "rc"), te.reduce_axis(cb, "ri")
-    reduced = _taps(taps)
-
-    def element(b: Expr, o: Expr, *at: Expr) -> Expr:
-        *pairs, i = at
-        phases = [p + off for p, off in zip(pairs[1::2], offsets, strict=True)]
-        source = [
-            y + p // s + (t - 1) - r
-            for y, p, s, t, r in zip(pairs[::2], phases, strides, taps, reduced, strict=True)
-        ]
-        own = [p % s for p, s in zip(phases, strides, strict=True)]
-        value = image[(b, rc, *source, ri)]
-        return te.sum(value * w[(o, *own, rc, *reduced, ri, i)], [rc, *reduced, ri])
-
-    return te.compute(
-        (n, co, *(n for pair in zip(places, strides, strict=True) for n in pair), ob),
-        element if rank == 3 else lambda b, o, y, p, z, q, i: element(b, o, y, p, z, q, i),
-        name="conv_transpose",
-        attrs={"role": "conv_transpose_packed"},
-    )
 
 
 # Matrix product with one operand in panels -----------------------------------------------------

@@ -19,7 +19,8 @@ from tilewright.arith.simplify import Facts
 from tilewright.graph import sizes
 from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value
 from tilewright.graph.operator import BROADCAST, OPERATORS
-from tilewright.graph.ops.packed import pack_dense, pack_transposed
+from tilewright.graph.ops.packed import pack_dense
+from tilewright.graph.ops.packed_transposed import pack_transposed, pack_transposed_each
 from tilewright.graph.ops.recurrent import pack_recurrent, packed_recurrent
 from tilewright.graph.ops.winograd import TAPS, pack_winograd
 from tilewright.graph.passes.channels import (
@@ -275,7 +276,8 @@ class _Layouts(PackedValues):
         bias = self.content(node.inputs[2]) if len(node.inputs) > 2 else None
         one = (1,) * (x.rank - 2)
         strides = tuple(node["strides"]) or one
-        plain_window = node["groups"] == 1 and (tuple(node["dilations"]) or one) == one
+        each = 1 < node["groups"] == weights.shape[0] == channels_of(node.output)  # depthwise
+        plain_window = (each or node["groups"] == 1) and (tuple(node["dilations"]) or one) == one
         places = [sizes.size((s + (k - 1)) // k) for s, k in zip(shape[2:], strides, strict=True)]
         # A number more or less of places for each phase than the image has.
         near = all(
@@ -285,23 +287,23 @@ class _Layouts(PackedValues):
         if not (plain_window and near) or (len(node.inputs) > 2 and bias is None):
             return False
         begins = [before for before, _ in node["pads"] or ((0, 0),) * len(one)]
-        ci, co = weights.shape[:2]
+        ci, co = weights.shape[0], weights.shape[1] * node["groups"]
         cb = self.own_packing(ci).block if ci >= self.lanes or self.is_only_packed(x) else 1
         ob = self.own_packing(co).block
+        window = {"strides": strides, "offsets": tuple(begins), "places": tuple(places)}
         apart = None
-        if saves_steps(ci, weights.shape[2:], strides, self.costs):
+        if not each and saves_steps(ci, weights.shape[2:], strides, self.costs):
             apart = phases_apart(weights, strides, begins, tuple(places), x.shape[2:])
         if apart is not None:
             made = self.together([self.of_phase(x, phase) for phase in apart], strides)
+        elif each:
+            filters = self.constant(pack_transposed_each(weights, strides, ob), "w")
+            image = self.pack(x, Packing(ob))
+            made = self.emit("depthwise_transpose_packed", image, filters, **window)
         else:
-            made = self.emit(
-                "conv_transpose_packed",
-                self.pack(x, Packing(cb)),
-                self.constant(pack_transposed(weights, strides, cb, ob), "w"),
-                strides=strides,
-                offsets=tuple(begins),
-                places=tuple(places),
-            )
+            filters = self.constant(pack_transposed(weights, strides, cb, ob), "w")
+            image = self.pack(x, Packing(cb))
+            made = self.emit("conv_transpose_packed", image, filters, **window)
         whole = [sizes.size(p * k) for p, k in zip(places, strides, strict=True)]
         made = self.emit("reshape", made, shape=(shape[0], -(-co // ob), *whole, ob))
         if tuple(whole) != tuple(shape[2:]):  # the last phases may have a place less than the first

@@ -4,7 +4,8 @@ With stride s, the s places of the result that one place of the image begins lie
 all of them meet the same places of the image. Where there are few channels, each phase by itself
 would leave most of a vector empty; so the phases become channels of one plain convolution, and its
 result is then spread out to where they belong. So do those of groups, whose channels the plain
-convolution knows to lay out; the one phase of stride 1 is a plain convolution anyway.
+convolution knows to lay out, but for depthwise ones of many channels, which fill vectors as they
+are; the one phase of stride 1 is a plain convolution anyway.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def _is_plain(graph: Graph, node: Node) -> bool:
         return False
     _, w, *bias = node.inputs
     one_phase, groups = prod(node["strides"] or (1,)) == 1, node["groups"]
-    some = (as_int(w.shape[1]) or 9) <= FEW if groups == 1 else groups < (as_int(w.shape[0]) or 0)
+    ci, each = (as_int(d) or 0 for d in w.shape[:2])
+    some = 0 < each * groups <= FEW if groups in (1, ci) else True
     known = all(v in graph.constants for v in (w, *bias))
     return known and (one_phase or some)
 
