@@ -73,6 +73,20 @@ def test_tiles_of_a_row_share_the_first_half_of_their_transform(
     assert as_int(columns) == width + 2
 
 
+@pytest.mark.parametrize(("machine", "least"), [("skylake-avx512", 6), ("znver4", 6)])
+def test_register_tiles_leave_some_rows_of_a_small_open_image(machine: str, least: int) -> None:
+    """16 tiles, 14 × 14, of 256 channels: what one or two rows do waits for their weights."""
+    image = te.placeholder((1, 16, te.var("h"), te.var("w"), 16))
+    filters = te.placeholder((16, 6, 6, 16, 16, 16))
+    conv = OPERATORS["winograd_packed"].define(image, filters, pads=((1, 1), (1, 1)))
+    caches = "-caches=32768:64:1,1048576:64:1,33554432:64:8"
+    cpu = target(f"cpu -mcpu={machine} {caches}")
+    found = decisions(default(te.func("conv", [image, filters], [conv]), cpu, strict=True))
+    rows = found["rows"]
+    assert found["image"] == "whole" and isinstance(rows, int)
+    assert 16 % rows == 0 or 16 % rows >= least
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("sizes", [("d", "h", "w"), ("d", 20, 24), (8, "h", "w"), (8, "h", 24)])
 def test_open_volumes_are_padded_and_transformed_plane_by_plane(

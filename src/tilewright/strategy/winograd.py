@@ -45,6 +45,7 @@ from tilewright.strategy.registers import decide_tile, fill_registers, multiples
 from tilewright.strategy.tiles import Weights, register_tile, tiled_cycles
 from tilewright.target.target import Target
 
+LIKELY = 4, 16, 49, 196  # tiles of an open image: of 7, 14, 28 and 56 pixels along each side
 OPEN = 14  # tiles along each side of an open image, if it has no more along the other
 SHORT = 12  # tiles that threads take at once of an open image, which may have few
 LINE = 16  # numbers in a cache line
@@ -228,7 +229,8 @@ def decide_runs(
     least = -(-count * edge * edge * vectors * lanes * 4 // half_cache)
     pieces = images * -(-groups * wide // vectors)
     runs = even_parts(pieces, threads, least, count // WORTH_A_PANEL)
-    share = whole_tiles(-(-count // runs), groups * wide, target, fits, weights)
+    likely = () if known else LIKELY
+    share = whole_tiles(-(-count // runs), groups * wide, target, fits, weights, likely)
     rows, vectors = decide_tile(
         schedule, share, groups * wide, target, fits, exact=True, weights=weights
     )
@@ -249,13 +251,21 @@ def even_parts(pieces: int, threads: int, least: int, most: int) -> int:
 
 
 def whole_tiles(
-    share: int, vectors: int, target: Target, fits: tuple[int, ...], weights: Weights | None = None
+    share: int,
+    vectors: int,
+    target: Target,
+    fits: tuple[int, ...],
+    weights: Weights | None = None,
+    likely: tuple[int, ...] = (),
 ) -> int:
     """So many tiles of the image, or a few more if register tiles then leave no row over and take
-    less time."""
+    less time; where only the run knows how many there are, for each of `likely` numbers of them."""
+    registers, costs = target.vector_registers, target.costs
 
     def cycles(rows: int) -> float:
-        return cycles_of_a_run(rows, vectors, target, fits, weights)
+        tile = register_tile(rows, vectors, registers, fits, True, costs, weights)
+        of_each = (tiled_cycles(n, vectors, *tile, costs, weights) / n for n in likely)
+        return sum(of_each) if likely else tiled_cycles(rows, vectors, *tile, costs, weights)
 
     return min(range(share, share + WORTH_A_PANEL), key=cycles)
 
