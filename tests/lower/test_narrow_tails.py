@@ -7,13 +7,19 @@ from itertools import product
 import pytest
 
 from tests.lower.programs import same_meaning
-from tilewright.ir.expr import Select, as_int
+from tilewright.ir.expr import Binary, BinaryOp, Select, as_int
 from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import For, Func, If
 from tilewright.ir.text import print_expr, print_func
 from tilewright.ir.verify import verify
 from tilewright.ir.walk import rewrite, substitute, visit
-from tilewright.lower.covers import busy_sums, covers, overlaps, panels_beside
+from tilewright.lower.covers import (
+    busy_sums,
+    covers,
+    covers_of_vectors,
+    overlaps,
+    panels_beside,
+)
 from tilewright.lower.lower_blocks import lower_blocks
 from tilewright.lower.narrow_tails import narrow_tails
 from tilewright.lower.partition_loops import partition_loops
@@ -63,6 +69,7 @@ def sums(A: f32[n], B: f32[n], n: i64):
                         B[o * 12 + e * 4 + x] = acc[e * 4 + x]
 """
 PAIRS = VECTORS.replace("12", "8").replace("+ 11", "+ 7").replace("0, 3)", "0, 2)")
+OCTETS = VECTORS.replace("12", "32").replace("+ 11", "+ 31").replace("0, 3)", "0, 8)")
 BOTH = """
 def sums(A: f32[n, n], B: f32[n, n], n: i64):
     for p in serial(0, (n + 2) // 3):
@@ -216,12 +223,25 @@ def sums(A: f32[n], B: f32[n], n: i64):
     assert unrolled(narrowed(text)) == [4, 2, 1]
 
 
-@pytest.mark.parametrize(("text", "widths"), [(VECTORS, [3, 2, 1]), (PAIRS, [2, 2, 1])])
+@pytest.mark.parametrize(
+    ("text", "widths"),
+    [(VECTORS, [3, 3, 2, 1]), (PAIRS, [2, 2, 1]), (OCTETS, [8, 8, 6, 5, 4, 3, 2, 1])],
+)
 def test_vectors_of_which_the_last_is_cut(text: str, widths: list[int]) -> None:
     """All vectors may be needed, and the last of them still not be whole."""
     made = narrowed(text)
     assert unrolled(made)[::3] == widths
     assert print_func(made).count("first_lane_runs=True") == 3 * (len(widths) - 1)
+
+
+def test_only_vectors_that_may_be_the_last_ask() -> None:
+    """Of as many as there are the last one, of one more the last two, which are the same."""
+    made = narrowed(OCTETS)
+    for n in (29, 31, 32, 33, 61):
+        same_meaning(lower_blocks(parse_func(OCTETS)), made, n=n)
+    asked = [n for n in visit(made.body) if isinstance(n, Binary) and n.op is BinaryOp.logical_or]
+    whole = [as_int(n.a.b) for n in asked if isinstance(n.a, Binary)]
+    assert whole[::3] == [6, 5, 4, 3, 2, 1]  # the only vector always asks
 
 
 @pytest.mark.parametrize(
@@ -280,6 +300,14 @@ def test_narrower_tiles_cover_every_rest(wide: int, sums: int, alone: bool, keep
     assert all(together[r + again] == tiles for r, (tiles, again) in found.items())
     used = {w for tiles, _ in found.values() for w in tiles}
     assert sum(used) <= 2.6 * wide
+
+
+@pytest.mark.parametrize("wide", range(2, 20))
+def test_one_tile_covers_vectors(wide: int) -> None:
+    """With one of them taken again at most."""
+    found = covers_of_vectors(wide)
+    assert [*found] == [*range(1, wide + 1)]
+    assert all(tiles == (r + again,) and again < 2 for r, (tiles, again) in found.items())
 
 
 def test_a_tile_that_is_left_over_alone() -> None:

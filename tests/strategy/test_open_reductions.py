@@ -70,3 +70,25 @@ def test_columns_of_open_rows_are_one_vector() -> None:
     lanes = [s for s in statements(lower(scheduled.func, machine).body) if isinstance(s, For)]
     whole, *_ = [s for s in lanes if s.kind == "vectorize"]
     assert not [s for s in statements(whole.body) if isinstance(s, If)]
+
+
+@pytest.mark.parametrize("machine", ["cpu", "cpu -mcpu=haswell"])
+@pytest.mark.parametrize("op", ["reduce_max", "reduce_sum"])
+@pytest.mark.parametrize("axis", [1, 2])
+def test_columns_of_any_width_from_one_compilation(axis: int, op: str, machine: str) -> None:
+    """All but the last of the vectors that a row leaves over are whole; on one thread and two."""
+    build = Builder("m")
+    x = build.input("x", "f32", (3, build.symbol("c"), build.symbol("h"), build.symbol("w")))
+    graph = build.finish({"y": build.emit(op, x, axes=(axis,))})
+    runs = [
+        compile_observed(graph, target(machine), threads=n, cache=False, pool=KernelPool(1))
+        for n in (1, 2)
+    ]
+    rng = np.random.default_rng(5)
+    for width in (0, 1, 2, 7, 15, 16, 17, 33, 50, 64, 65, 79, 81, 97, 100, 113, 127, 128, 129, 300):
+        given = rng.standard_normal((3, 3, 5, width)).astype(np.float32)
+        given[rng.random(given.shape) < 0.01] = np.nan
+        reference = np.max if op == "reduce_max" else np.sum
+        one, two = (run(given)[0] for run in runs)
+        np.testing.assert_allclose(one, reference(given, axis), rtol=1e-5, atol=1e-5)
+        assert one.tobytes() == two.tobytes()

@@ -60,6 +60,15 @@ def covers(
     return found
 
 
+def covers_of_vectors(wide: int) -> dict[int, tuple[tuple[int, ...], int]]:
+    """The same of rounds that are vectors of sums, of which all may be left over, if the last is
+    cut: one tile, which takes one of them again at most. Each that may be the last has a mask."""
+    widths = [*range(1, min(wide, BUSY - 2) + 1), *range(BUSY, wide + 1, 2)]
+    widths = widths if wide in widths else [*widths, wide]
+    least = {r: next(w for w in widths if w >= r) for r in range(1, wide + 1)}
+    return {r: ((w,), w - r) for r, w in least.items()}
+
+
 def panels_beside(rounds: int, sums: int, wide: int, keep: int = BUSY) -> int:
     """Of how many panels such a tile's sums keep a machine busy, if there is room for them."""
     several = keep // (rounds * sums)

@@ -54,7 +54,7 @@ from tilewright.lower.copies import (
     own_memory,
     whole_numbers,
 )
-from tilewright.lower.covers import BUSY, covers, overlaps, panels_beside
+from tilewright.lower.covers import BUSY, covers, covers_of_vectors, overlaps, panels_beside
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.panels_abreast import (
     REGROUPED,
@@ -148,7 +148,7 @@ class _Narrow:
             if not is_separable(loop.body, tile, own, known):
                 continue
             self.look_at_edges(loop.body, tile, known)
-            if _may_repeat(loop.body, tile, own):
+            if tile.unit == 1 and _may_repeat(loop.body, tile, own):
                 made = self.overlapping(loop, tile, own, known, panel)
             else:
                 made = self.apart(loop.body, tile, own, known)
@@ -170,7 +170,11 @@ class _Narrow:
         inside = tile.rest - tile.edges
         left = known.expr(inside + (tile.unit - 1)) // const(tile.unit)
         enough = known.expr(inside - tile.wide * tile.unit) >= const(0)
-        narrow = Let(rest, maximum(left, const(0)), self.steps(body, tile, own, rest))
+        if _may_repeat(body, tile, own):  # vectors, the last of which are the same one
+            narrow = self.repeating(body, tile, own, rest, known, None)
+        else:
+            narrow = self.steps(body, tile, own, rest)
+        narrow = Let(rest, maximum(left, const(0)), narrow)
         return If(enough, self.go(whole, known), seq(narrow, *self.edges(body, tile, own, known)))
 
     def overlapping(
@@ -241,8 +245,11 @@ class _Narrow:
         quiet = without_requests(body)
         groups = panel, sums, tile.loops, own, known, self.taken, self.keep
         regrouped = sums == 2 and 4 < tile.wide < 8 and panels_regrouped(quiet, *groups)
-        few = REGROUPED if regrouped else 0
-        found = covers(tile.wide, sums, not _has_several(panel), few, self.keep)
+        if tile.unit > 1:
+            found = covers_of_vectors(tile.wide)
+        else:
+            few = REGROUPED if regrouped else 0
+            found = covers(tile.wide, sums, not _has_several(panel), few, self.keep)
         counts = {0: (), **{r + again: tiles for r, (tiles, again) in found.items()}}
         among, count = [*counts], Var(fresh("count", self.taken))
         made: list[tuple[Stmt, Var, Expr]] = []  # a tile, and where the next one begins
@@ -394,7 +401,7 @@ def _asks(body: Stmt, tile: Tile) -> bool:
 def _may_repeat(body: Stmt, tile: Tile, own: set[Buffer]) -> bool:
     """May rounds be taken twice? Where they ask what to read, where one is would be a choice in
     itself."""
-    return tile.unit == 1 and accumulates(body, own) and not _asks(body, tile)
+    return accumulates(body, own) and not _asks(body, tile)
 
 
 def _are_numbered(loop: For, tile: Tile, own: set[Buffer], known: Facts) -> bool:

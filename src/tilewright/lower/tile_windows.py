@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts
-from tilewright.ir.expr import Call, Expr, Load, Select, Var, as_int, const
+from tilewright.ir.expr import Binary, BinaryOp, Call, Expr, Load, Select, Var, as_int, const
 from tilewright.ir.stmt import Buffer, Eval, For, If, Stmt, Store, annotated
 from tilewright.ir.walk import free_vars, statements
 from tilewright.lower.copies import is_request
@@ -137,6 +137,10 @@ class Window:
             return s.replace(stop=const(self.wide), body=self.stmt(s.body))
         if isinstance(s, For) and s.kind == "vectorize" and self.keeps:
             s = s.replace(annotations=annotated(s.annotations, FIRST_LANE_RUNS, True))
+        if isinstance(s, If) and self.keeps and self.tile.guards.intersection(parts_of(s.cond)):
+            cond = all_of([self.of_last(p) for p in parts_of(s.cond)])
+            other = None if s.other is None else self.stmt(s.other)
+            return If(cond, self.stmt(s.then), other)
         if isinstance(s, If) and not self.keeps:
             left = [p for p in parts_of(s.cond) if p not in self.tile.guards]
             then = self.stmt(s.then)
@@ -151,6 +155,14 @@ class Window:
             return self.stmt(c) if isinstance(c, Stmt) else self.expr(c)
 
         return s.map_children(inner)
+
+    def of_last(self, part: Expr) -> Expr:
+        """A condition that only the last of some vectors asks: those before it are whole."""
+        made, whole = self.expr(part), self.wide - 1 - len(self.back)
+        if part not in self.tile.guards or whole < 1:
+            return made
+        (loop,) = free_vars(part) & self.tile.loops
+        return Binary(BinaryOp.logical_or, loop < const(whole), made)
 
     def expr(self, e: Any) -> Any:
         if isinstance(e, Select) and self.free:
