@@ -53,9 +53,9 @@ def stream(
     if not own:
         return  # one number, or one in each step of a recurrence
     *outer, inner = [fuse(schedule, [loops[d] for d in run]) for run in own]
-    across = turned(schedule, find(schedule, name), outer, inner, lanes)
+    across = turned(schedule, find(schedule, name), outer, inner)
     rows = 1
-    if across:
+    if across and 2 * extent(schedule, inner, lanes) >= lanes:  # else vectors would be short
         rows = schedule.decide(f"{name}.square", *squares(extent(schedule, across, lanes), lanes))
     if rows > 1:
         several, row = schedule.split(across, (None, rows))
@@ -82,10 +82,14 @@ def stream(
     vectorize_inner(schedule, inner, count, lanes, f"{name}.flight", costly=costly)
     if outer and rows == 1 and count is not None and count <= lanes:
         most = 2 * UNROLLED_VECTORS
-        values = divisors(extent(schedule, outer[-1], most), most)
+        is_open = bool(across) and extent(schedule, across, 0) == 0
+        along = across if is_open else outer[-1]  # whose squares have tails
+        values = divisors(extent(schedule, along, most), most)
         columns = schedule.decide(f"{name}.columns", values[-1], values)
         if columns > 1:
-            outer[-1], column = schedule.split(outer[-1], (None, columns))
+            several, column = schedule.split(along, (None, columns))
+            outer = [several if loop == along else loop for loop in outer]
+            schedule.reorder(*outer, column)
             schedule.unroll(column)
     if worth and rows == 1 and places is not None:
         outer = shares_first(schedule, name, outer, threads, places)
@@ -121,11 +125,9 @@ def shares_first(
     return [share, *outer[:at]]
 
 
-def turned(schedule: Schedule, block: Block, outer: Sequence[str], inner: str, lanes: int) -> str:
+def turned(schedule: Schedule, block: Block, outer: Sequence[str], inner: str) -> str:
     """The loop that walks what is read as it lies, where the vectors' loop walks across it; "" if
-    there is none, or vectors would be short."""
-    if 2 * extent(schedule, inner, lanes) < lanes:
-        return ""
+    there is none."""
     across = set(axes_of(block, inner))
     for load in loads(block.body):
         ends = [free_vars(i) for i in reversed(_without_ones(load).indices)]

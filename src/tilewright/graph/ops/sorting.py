@@ -24,6 +24,7 @@ from tilewright.ir.stmt import Alloc, Buffer, For, If, Let, Stmt, Store, seq
 ZERO, ONE = constant(0), constant(1)
 MOST_KEPT = 24  # in order while the rest passes by: more take longer than sorting
 ABREAST = 16  # lines that are walked side by side
+VECTOR = 16  # elements of a row of open length that run together
 SQUARE = 8  # elements of each that are read at once
 IN_REGISTERS = 8  # places of them that are kept there
 # Cycles: of an element that passes by, of one that enters and for each place that others move up;
@@ -42,10 +43,18 @@ def loops(shape: Any, body: Any, name: str, in_vectors: bool = False) -> Stmt:
     """A nest of loops over `shape` around body(*indices), one after the other; `in_vectors`: those
     of the last axis may run together."""
     names = [Var(f"{name}{d}") for d in range(len(shape))]
-    nest = body(*names)
-    for d, (v, extent) in reversed(list(enumerate(zip(names, shape, strict=True)))):
-        together = in_vectors and d == len(names) - 1 and (as_int(extent) or 0) > 1
-        nest = For(v, constant(0), extent, "vectorize" if together else "serial", nest)
+    if in_vectors and shape and as_int(shape[-1]) is None:
+        vector, lane = names[-1], Var(f"{name}_lane")
+        at = vector * VECTOR + lane
+        nest: Stmt = If(at < shape[-1], body(*names[:-1], at))
+        nest = For(lane, ZERO, constant(VECTOR), "vectorize", nest)
+        shape = (*shape[:-1], (shape[-1] + VECTOR - 1) // VECTOR)
+    else:
+        nest = body(*names)
+        if in_vectors and shape and (as_int(shape[-1]) or 0) > 1:
+            nest = For(names.pop(), ZERO, shape[-1], "vectorize", nest)
+    for v, extent in reversed([*zip(names, shape, strict=False)]):
+        nest = For(v, ZERO, extent, "serial", nest)
     return nest
 
 
