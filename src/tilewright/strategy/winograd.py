@@ -45,7 +45,7 @@ from tilewright.strategy.registers import decide_tile, fill_registers, multiples
 from tilewright.strategy.tiles import Weights, register_tile, tiled_cycles
 from tilewright.target.target import Target
 
-LIKELY = 4, 16, 49, 196  # tiles of an open image: of 7, 14, 28 and 56 pixels along each side
+LIKELY = 4, 16, 25, 49, 100, 196  # tiles of an open image: of 7, 14, 20, 28, 40 and 56 pixels
 OPEN = 14  # tiles along each side of an open image, if it has no more along the other
 SHORT = 12  # tiles that threads take at once of an open image, which may have few
 LINE = 16  # numbers in a cache line
