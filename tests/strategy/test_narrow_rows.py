@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from tests.parameters.guard import Guarded
+from tilewright.driver import kernels
 from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
-from tilewright.driver.kernels import KernelPool
+from tilewright.driver.kernels import KernelPool, with_versions
 from tilewright.driver.observe import Watch
 from tilewright.graph.builder import Builder
 from tilewright.graph.graph import Graph, Value
-from tilewright.ir.expr import as_int
-from tilewright.ir.stmt import For
+from tilewright.ir.expr import Expr, as_int
+from tilewright.ir.stmt import For, Func
 from tilewright.ir.text import print_expr
 from tilewright.ir.walk import statements
 from tilewright.lower.join_versions import join_versions
@@ -94,12 +95,30 @@ def test_which_rows_are_short(op: str, below: int, threads: int) -> None:
     """Three vectors, or two where values cost more than to read them; threads share both versions
     alike."""
     *_, (job,) = kernel_jobs(prepare(graph(op), HALVES, 3, []), HALVES, threads, Watch())
-    narrow = narrow_rows(job.func, HALVES, threads)
+    narrow = narrow_rows(job.func, HALVES)
     assert narrow is not None and print_expr(narrow.cond) == f"t < {below}"
-    loops = [s for s in statements(narrow.func.body) if isinstance(s, For)]
+    version = narrow.schedule(threads)
+    loops = [s for s in statements(version.body) if isinstance(s, For)]
     assert {as_int(s.extent) for s in loops if s.kind == "vectorize"} <= {4, 8}
     usual = default(job.func, HALVES, threads, strict=True).func
-    assert join_versions(narrow.cond, narrow.func, usual) is not None
+    assert join_versions(narrow.cond, version, usual) is not None
+
+
+def test_threads_that_cannot_share_both_run_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else two threads would add short rows in the order of long ones, one thread would not."""
+    jobs = [
+        kernel_jobs(prepare(graph("sum"), HALVES, 3, []), HALVES, threads, Watch())[-1][0]
+        for threads in (1, 2)
+    ]
+    alone, shared = (default(job.func, HALVES, job.threads).func for job in jobs)
+    wanted = with_versions(jobs[0], alone, HALVES)
+    assert wanted is not None and with_versions(jobs[1], shared, HALVES) != wanted
+
+    def refuse(cond: Expr, where: Func, others: Func) -> Func | None:
+        return join_versions(cond, where, others) if others == alone else None
+
+    monkeypatch.setattr(kernels, "join_versions", refuse)
+    assert with_versions(jobs[1], shared, HALVES) == wanted
 
 
 def test_other_kernels_have_one_version() -> None:
@@ -115,7 +134,7 @@ def test_other_kernels_have_one_version() -> None:
         "turned": build.emit("transpose", x, perm=(2, 1, 0)),
     }
     *_, jobs = kernel_jobs(prepare(build.finish(made), HALVES, 3, []), HALVES, 1, Watch())
-    assert [narrow_rows(job.func, HALVES, 1) for job in jobs] == [None] * len(jobs)
+    assert [narrow_rows(job.func, HALVES) for job in jobs] == [None] * len(jobs)
     *_, (job,) = kernel_jobs(prepare(graph("mean"), HALVES, 3, []), HALVES, 1, Watch())
     for name in ("haswell", "skylake-avx512"):
-        assert narrow_rows(job.func, target(f"cpu -mcpu={name}"), 1) is None
+        assert narrow_rows(job.func, target(f"cpu -mcpu={name}")) is None

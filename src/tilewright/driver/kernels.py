@@ -23,6 +23,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -38,12 +39,12 @@ from tilewright.lower.pipeline import Pass, lower
 from tilewright.strategy.narrow_rows import narrow_rows
 from tilewright.strategy.select import default
 from tilewright.support.collector import collector_paused
-from tilewright.support.errors import InternalFault, MemoryFault
+from tilewright.support.errors import InternalFault, MemoryFault, ScheduleError
 from tilewright.support.handover import short_turns
 from tilewright.support.interpreter import isolated
 from tilewright.support.memory import REMEDY, exhausted
 from tilewright.support.record import record
-from tilewright.target.target import target
+from tilewright.target.target import Target, target
 
 if TYPE_CHECKING:
     import subprocess
@@ -132,8 +133,7 @@ def write(job: Job, observers: Sequence[Observer] = ()) -> Written:
         check(scheduled, "blocks", after="schedule", before=job.func)
     see("schedule", job.func, scheduled, stages.seconds["schedule"])
     with stages("versions"):
-        narrow = narrow_rows(job.func, machine, job.threads)
-        both = narrow and join_versions(narrow.cond, narrow.func, scheduled)
+        both = with_versions(job, scheduled, machine)
     with stages("lower"):
         lowered = lower(both or scheduled, machine, verify=check, observers=[passed])
     with stages("emit"):
@@ -141,6 +141,25 @@ def write(job: Job, observers: Sequence[Observer] = ()) -> Written:
     see("emit", None, emitted.text, stages.seconds["emit"])
     fallback = annotation(scheduled, "fallback", "")
     return Written(job, emitted, stages.seconds, watchers, fallback, *_by_content(emitted, job))
+
+
+def with_versions(job: Job, scheduled: Func, machine: Target) -> Func | None:
+    """The kernel together with its version for short rows; None where it has none. Each adds in an
+    order of its own, and the same sizes choose the same one for any number of threads: where those
+    cannot share both alike, one thread runs them."""
+    narrow = narrow_rows(job.func, machine)
+    if narrow is None:
+        return None
+
+    def both(whole: Func, threads: int) -> Func | None:
+        with suppress(ScheduleError):
+            return join_versions(narrow.cond, narrow.schedule(threads), whole)
+        return None
+
+    made = both(scheduled, job.threads)
+    if made is None and job.threads > 1:
+        made = both(default(job.func, machine, 1).func, 1)
+    return made
 
 
 def _by_content(emitted: Emitted, job: Job) -> tuple[str, Module, tuple[Entry, ...]]:

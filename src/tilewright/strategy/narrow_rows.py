@@ -1,7 +1,7 @@
 """narrow_rows: rows of few elements have a version of half vectors.
 
-In: a function in stage "blocks" and a machine. Out: its schedule for half as long vectors, and
-below which size its rows are better off with it; None where they never are. A row of open length
+In: a function in stage "blocks" and a machine. Out: below which size its rows are better off with a
+schedule for half as long vectors, and that; None where they never are. A row of open length
 ends with a vector of which some lanes are off; where rows are short, that vector is most of them.
 The one idea: a machine that makes each vector of two halves takes half as long for one of them, so
 that a row of 17 elements is three halves, not two wholes; and where rows are known to be short,
@@ -22,7 +22,6 @@ from tilewright.strategy.contiguous import contiguous
 from tilewright.strategy.pointwise import runs, vector_lanes
 from tilewright.strategy.reduction import has_windows, is_open_row
 from tilewright.strategy.select import family, scheduled
-from tilewright.support.errors import ScheduleError
 from tilewright.support.record import record
 from tilewright.target.target import Target
 
@@ -33,14 +32,20 @@ COSTLY = 2  # likewise, where a value costs more than to read it
 
 @record
 class Narrow:
-    """A version of a function, and when it is the better one."""
+    """When a function is better off with a version for short rows, and the machine of half as long
+    vectors that it is for."""
 
     cond: Expr
     func: Func
+    target: Target
+
+    def schedule(self, threads: int) -> Func:
+        """The version. Raises ScheduleError where its strategy is refused a step."""
+        return scheduled(self.func, self.target, threads, _one_vector).func
 
 
-def narrow_rows(func: Func, target: Target, threads: int) -> Narrow | None:
-    """The version of `func` for short rows; None if it has none."""
+def narrow_rows(func: Func, target: Target) -> Narrow | None:
+    """The version of `func` for short rows; None if it has none, with whatever threads."""
     symbols = any(isinstance(p, Var) for p in func.params)
     if not symbols or not target.has_masks or not target.costs.has_halves:
         return None
@@ -60,11 +65,7 @@ def narrow_rows(func: Func, target: Target, threads: int) -> Narrow | None:
     half = replace(target, vector_bytes=target.vector_bytes // 2, costs=target.costs.of_halves)
     along = [b for b in found if any(a.extent == length for a in b.axes)]
     most = COSTLY if any(map(is_costly, along)) else SHORT
-    try:
-        version = scheduled(func, half, threads, _one_vector).func
-    except ScheduleError:
-        return None
-    return Narrow(length < const(most * lanes), version)
+    return Narrow(length < const(most * lanes), func, half)
 
 
 def _one_vector(name: str, own: Plain, values: tuple[Plain, ...]) -> Plain:
