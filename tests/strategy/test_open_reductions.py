@@ -92,3 +92,15 @@ def test_columns_of_any_width_from_one_compilation(axis: int, op: str, machine: 
         one, two = (run(given)[0] for run in runs)
         np.testing.assert_allclose(one, reference(given, axis), rtol=1e-5, atol=1e-5)
         assert one.tobytes() == two.tobytes()
+
+
+@pytest.mark.parametrize(("op", "vectors"), [("exp", 1), ("abs", 8)])
+def test_functions_of_open_columns_go_one_vector_at_a_time(op: str, vectors: int) -> None:
+    """They take longer than a sum waits for the one before it."""
+    machine = target("cpu -mcpu=skylake-avx512")
+    build = Builder("m")
+    x = build.input("x", "f32", (1, 8, build.symbol("h"), build.symbol("w")))
+    graph = build.finish({"y": build.emit("reduce_sum", build.emit(op, x), axes=(2,))})
+    *_, (job,) = kernel_jobs(prepare(graph, machine, 3, []), machine, 1, Watch())
+    made = default(job.func, machine, 1, strict=True).trace.decisions
+    assert made["columns"].value == vectors

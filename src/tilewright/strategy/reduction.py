@@ -20,7 +20,7 @@ from tilewright.ir.walk import blocks, free_vars, loads, stores, visit
 from tilewright.lower.bound_loops import BOUNDED
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
-from tilewright.strategy.absorb import OFTEN, instances, is_reduction, written
+from tilewright.strategy.absorb import OFTEN, instances, is_costly, is_reduction, written
 from tilewright.strategy.contiguous import STEP, contiguous
 from tilewright.strategy.contraction import contraction, tiling
 from tilewright.strategy.convolution import split_off_result
@@ -154,6 +154,8 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     in_runs = asks and windows and threads > 1 and not extent(schedule, piece, 0)
     if in_runs and last == piece:
         rows = 1  # the rounds of a run wait for nothing, and have fewer kinds of ends
+    if not windows and not extent(schedule, last, 0) and is_costly(block):
+        rows = 1  # a function takes longer than a sum waits, and each copy has calls of its own
     beside = schedule.decide("columns", rows, fit)
     column = ""
     if beside > 1:
