@@ -25,6 +25,7 @@ from tilewright.lower.narrow_tails import narrow_tails
 from tilewright.lower.overlap_tails import overlap_tails
 from tilewright.lower.overlap_tiles import overlap_tiles
 from tilewright.lower.partition_loops import partition_loops
+from tilewright.lower.read_lines import read_lines
 from tilewright.lower.split_choices import split_choices
 from tilewright.lower.split_remainders import split_remainders
 from tilewright.lower.stage_rows import stage_rows
@@ -122,6 +123,13 @@ CPU = (
     Pass("flatten", _always(flatten), "loops", "flat"),
     # the conditions that partitioning decided fall, addresses become affine
     Pass("simplify", _always(simplify), "flat", "flat"),
+    # once addresses are affine: remainders by few lines say no more than whose turn it is
+    Pass(
+        "read_lines",
+        lambda func, machine: read_lines(func) if machine.threads is None else func,
+        "flat",
+        "flat",
+    ),
     # last: the lanes are the machine's
     Pass("legalize_vectors", legalize_vectors, "flat", "vector"),
 )

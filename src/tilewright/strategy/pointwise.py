@@ -8,13 +8,13 @@ that walks what is read as it lies, into squares; what is left is cut into paral
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import gcd, lcm, prod
 
 from tilewright.arith.prove import prove_divides
 from tilewright.arith.simplify import simplify
-from tilewright.ir.expr import Expr, Load, Var, as_int, const
+from tilewright.ir.expr import Binary, BinaryOp, Expr, Load, Var, as_int, const
 from tilewright.ir.stmt import Axis, Block, Store
-from tilewright.ir.walk import free_vars, loads, rewrite, stores, substitute
+from tilewright.ir.walk import free_vars, loads, rewrite, stores, substitute, visit
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import UNKNOWN_SIZE, instances, is_costly
@@ -23,6 +23,7 @@ from tilewright.strategy.work import block_bits, is_worth_a_region
 from tilewright.support.record import record
 from tilewright.target.target import Target
 
+MOST_TURNS = 4  # vectors after which lanes are on the lines of the first again
 UNROLLED_VECTORS = 4  # independent vectors in flight
 LONG = 8  # rounds of so many that an open loop has where they are worth their tail
 ROWS = 2  # the axis of a packed image along which threads share it
@@ -67,19 +68,21 @@ def stream(
     count = as_int(find_loop(schedule.func, inner).extent)
     worth = threads > 1 and is_worth_a_region([block], target)
     few = pieces_of(schedule, outer, count) < threads * 2
-    if worth and few and count is not None and count >= lanes * threads * 2:
-        most = count // lanes
+    turns = turns_of(schedule, name, inner, lanes)
+    step = lanes * turns
+    if worth and few and count is not None and count >= step * threads * 2:
+        most = count // step
         values = sorted({min(threads * each, most) for each in (1, 2, PIECES, 8)})
         cut = schedule.decide(f"{name}.pieces", min(threads * PIECES, most), values)
-        chunk = -(-count // (cut * lanes)) * lanes
+        chunk = -(-count // (cut * step)) * step
         piece, inner = schedule.split(inner, (None, chunk))
         outer.append(piece)
         count = chunk
     elif worth and few and count is None:
-        piece, inner = schedule.split(inner, (None, OPEN_PIECE))
+        piece, inner = schedule.split(inner, (None, OPEN_PIECE // step * step))
         outer.append(piece)
     costly = is_costly(find(schedule, name))
-    vectorize_inner(schedule, inner, count, lanes, f"{name}.flight", costly=costly)
+    vectorize_inner(schedule, inner, count, lanes, f"{name}.flight", costly=costly, turns=turns)
     if outer and rows == 1 and count is not None and count <= lanes:
         most = 2 * UNROLLED_VECTORS
         is_open = bool(across) and extent(schedule, across, 0) == 0
@@ -147,6 +150,19 @@ def squares(count: int, lanes: int) -> tuple[int, tuple[int, ...]]:
     return min(count, lanes), tuple(sorted(values))
 
 
+def turns_of(schedule: Schedule, name: str, inner: str, lanes: int) -> int:
+    """After how many vectors the lanes take turns at the lines they read as they did in the first,
+    where a remainder of the loop's number says whose turn it is; 1 if none does."""
+    block = find(schedule, name)
+    across, turns = set(axes_of(block, inner)), 1
+    for load in loads(block.body):
+        for n in visit(load):
+            if isinstance(n, Binary) and n.op is BinaryOp.floormod and across & free_vars(n.a):
+                count = as_int(n.b) or 1
+                turns = lcm(turns, count // gcd(count, lanes))
+    return turns if turns <= MOST_TURNS else 1
+
+
 def in_order(schedule: Schedule, block: Block, outer: list[str], target: Target) -> list[str]:
     """The outer loops in the order of what is written, or of what is read: decision "order". Of
     what does not stay in the second cache, reads that walk on are fetched ahead of their time;
@@ -187,11 +203,13 @@ def vectorize_inner(
     decision: str = "",
     *,
     costly: bool = False,
+    turns: int = 1,
 ) -> None:
     """Cut a loop into vectors, several in flight if it is long; short loops become one masked
     vector. count: iterations, None if open. `decision` names how many are in flight. What is
     `costly` keeps a machine busy with one, and the tails of several, where the size does not tell
-    that there are none, would each call its functions: so often that none is inlined.
+    that there are none, would each call its functions: so often that none is inlined. Of so many
+    vectors, `turns`, the lanes take turns, so that each of them has lines of its own.
     """
     if lanes == 1 or count == 1:
         return
@@ -207,6 +225,9 @@ def vectorize_inner(
     if costly and count is None and own > 1:
         no_tails = prove_divides(own * lanes, find_loop(schedule.func, loop).extent)
         own = own if no_tails else 1
+    if turns > 1 and (count is None or count > turns * lanes):
+        own = turns
+        values = sorted({*values, turns})
     several = own
     if decision:
         several = schedule.decide(decision, own, values)
