@@ -18,6 +18,9 @@ CASES = {  # in which lanes, and where each reads
     "folded back": ("j < 13", "select(j >= 3, j - 3, 3 - j)"),
     "folded back twice": ("j < 13", "select(j >= 3, select(j < 9, j - 3, 14 - j), 3 - j)"),
     "few": ("j < 2", "j * 7"),
+    "held at the start": ("j < 13", "max((j + 1) // 2 - 1, 0)"),
+    "held at the end": ("j < 13", "min((j + 1) // 2 + 3, 8)"),
+    "held at both": ("j < 13", "min(max(j - 2, 0), 7)"),
 }
 
 

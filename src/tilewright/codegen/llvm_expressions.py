@@ -15,7 +15,7 @@ from typing import Any
 
 from tilewright.codegen.llvm_builder import Builder
 from tilewright.codegen.llvm_convert import Convert
-from tilewright.codegen.llvm_index import Linear, Offsets, choice, sum_offsets
+from tilewright.codegen.llvm_index import Linear, Offsets, choice, end_of, sum_offsets
 from tilewright.codegen.llvm_intrinsics import INTRINSICS
 from tilewright.codegen.llvm_memory import Memory, spread
 from tilewright.codegen.llvm_ops import Operators
@@ -54,6 +54,7 @@ _ADD, _SUB, _MUL = BinaryOp.add, BinaryOp.sub, BinaryOp.mul
 _FLOORDIV, _FLOORMOD = BinaryOp.floordiv, BinaryOp.floormod
 _AND, _OR = BinaryOp.logical_and, BinaryOp.logical_or
 _LINEAR = frozenset({_ADD, _SUB, _MUL, _FLOORDIV, _FLOORMOD})
+_ENDS: dict[BinaryOp, Callable[[int, int], int]] = {BinaryOp.min: min, BinaryOp.max: max}
 
 
 class Arithmetic:
@@ -125,6 +126,8 @@ class Expressions:
             return known if known.__class__ is Linear else _term(known)
         if e.__class__ is Select:
             return self.chosen(e) or _term(self.eval(e))
+        if e.__class__ is Binary and e.op in _ENDS and self.lanes:
+            return self.held(e) or _term(self.eval(e))
         if e.__class__ is not Binary or e.op not in _LINEAR:
             return _term(self.eval(e))
         known = self.arithmetics.get(id(e), _UNSEEN)
@@ -169,6 +172,11 @@ class Expressions:
             return self.index(e.then if cond.const else e.other)
         on = known_lanes(cond.text)
         return choice(on, self.index(e.then), self.index(e.other)) if on else None
+
+    def held(self, e: Binary) -> Linear | None:
+        """The lesser or greater of two places that are known distances apart in every lane, as
+        where a row ends; None if the run decides."""
+        return end_of(_ENDS[e.op], self.index(e.a), self.index(e.b), self.lanes)
 
     def sum(self, e: Expr) -> Linear | None:
         """A sum of multiples, whose shape is looked up once; None if a part varies oddly."""

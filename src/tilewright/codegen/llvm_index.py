@@ -8,6 +8,7 @@ gather), and which part changes in which loop.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tilewright.codegen.llvm_builder import Builder
@@ -128,11 +129,31 @@ class Linear:
 
 def choice(on: list[bool], then: Linear, other: Linear) -> Linear | None:
     """`then` in the lanes that are `on`, else `other`; None if more than offsets differ."""
-    if then.terms != other.terms or then.varying or other.varying:
+    sides = _beside(then, other, len(on))
+    if sides is None:
         return None
-    sides = [[form.constant + o for o in form.offsets or (0,) * len(on)] for form in (then, other)]
     offsets, constant = _settled([a if lane else b for lane, a, b in zip(on, *sides, strict=True)])
     return Linear(constant, then.terms, offsets)
+
+
+def end_of(end: Callable[[int, int], int], one: Linear, other: Linear, lanes: int) -> Linear | None:
+    """The lesser or greater (`end`) in each lane; None if more than offsets differ."""
+    sides = _beside(one, other, lanes)
+    if sides is None:
+        return None
+    offsets, constant = _settled(list(map(end, *sides)))
+    return Linear(constant, one.terms, offsets)
+
+
+def _beside(one: Linear, other: Linear, lanes: int) -> tuple[list[int], list[int]] | None:
+    """Each lane's numbers of two forms, without the terms; None if more than offsets differ."""
+    if one.terms != other.terms or one.varying or other.varying:
+        return None
+
+    def each(form: Linear) -> list[int]:
+        return [form.constant + o for o in form.offsets or (0,) * lanes]
+
+    return each(one), each(other)
 
 
 def _steps(start: int, step: int, count: int) -> range:
