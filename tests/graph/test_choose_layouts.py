@@ -292,3 +292,19 @@ def test_narrow_images_give_what_plain_operators_give(threads):
     (wanted,) = evaluate(graph, [x], precise=True)
     (found,) = compile_observed(graph, threads=threads, cache=False, pool=KernelPool(1))(x)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * abs(wanted).max())
+
+
+@pytest.mark.parametrize(
+    ("size", "between", "packed"),
+    [(48, True, True), (48, False, False), (8, False, True), (None, False, True)],
+)
+def test_large_results_of_known_size_are_packed_where_they_are_read_so(size, between, packed):
+    """To unpack what left the second cache takes longer than packing it saves."""
+    build, draw = Builder(), np.random.default_rng(9)
+    x = build.input("x", "f32", (1, 32, *((size,) * 2 if size else map(build.symbol, "hw"))))
+    each = build.constant(draw.standard_normal((32, 1, 4, 4), np.float32))
+    y = build.emit("conv_transpose", x, each, strides=(2, 2), pads=((1, 1), (1, 1)), groups=32)
+    if between:
+        y = build.emit("conv", y, build.constant(draw.standard_normal((32, 32, 1, 1), np.float32)))
+    made = ops(choose_layouts(build.finish([y]), 8))
+    assert ("depthwise_transpose_packed" in made) == packed

@@ -277,6 +277,8 @@ class _Layouts(PackedValues):
         one = (1,) * (x.rank - 2)
         strides = tuple(node["strides"]) or one
         each = 1 < node["groups"] == weights.shape[0] == channels_of(node.output)  # depthwise
+        if each and not self.is_worth_packing(node.output):
+            return False
         plain_window = (each or node["groups"] == 1) and (tuple(node["dilations"]) or one) == one
         places = [sizes.size((s + (k - 1)) // k) for s, k in zip(shape[2:], strides, strict=True)]
         # A number more or less of places for each phase than the image has.
@@ -313,6 +315,14 @@ class _Layouts(PackedValues):
             made = self.emit("add", made, self.per_channel(bias, Packing(ob), x.rank))
         self.made(node.output, made, Packing(ob))
         return True
+
+    def is_worth_packing(self, result: Value) -> bool:
+        """Is the result of a transposed depthwise convolution read as it is packed, or unpacked
+        while it is still near? As an image of open size it takes twice as long unpacked."""
+        count = [as_int(size) for size in result.shape]
+        if None in count or result in self.sought:
+            return True
+        return 2 * 4 * prod(map(int, filter(None, count))) <= self.caches[1]
 
     def of_phase(self, x: Value, phase: Phase) -> Value:
         """One phase of a transposed convolution, packed."""
