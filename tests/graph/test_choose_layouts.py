@@ -301,7 +301,8 @@ def test_narrow_images_give_what_plain_operators_give(threads):
 def test_large_results_of_known_size_are_packed_where_they_are_read_so(size, between, packed):
     """To unpack what left the second cache takes longer than packing it saves."""
     build, draw = Builder(), np.random.default_rng(9)
-    x = build.input("x", "f32", (1, 32, *((size,) * 2 if size else map(build.symbol, "hw"))))
+    sides = (size, size) if size else (build.symbol("h"), build.symbol("w"))
+    x = build.input("x", "f32", (1, 32, *sides))
     each = build.constant(draw.standard_normal((32, 1, 4, 4), np.float32))
     y = build.emit("conv_transpose", x, each, strides=(2, 2), pads=((1, 1), (1, 1)), groups=32)
     if between:
