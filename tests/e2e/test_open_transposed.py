@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
 from tilewright.graph import Builder, Graph
-
-torch = pytest.importorskip("torch")
 
 POOL = KernelPool(1)
 SIZES = [(1, 1), (2, 3), (3, 2), (5, 5), (7, 14), (14, 7), (17, 33), (33, 17), (6, 50)]

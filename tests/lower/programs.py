@@ -65,6 +65,22 @@ def matmul(A: f32[10, 12], B: f32[12, 7], C: f32[10, 7]):
                         C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
 """
 
+POOL = """
+def pool(A: f32[n], B: f32[n], n: i64):
+    for o in serial(0, ((n + 1) // 2 + 3) // 4):
+        with alloc(f32[4], "local") as most:
+            for z in vectorize(0, 4):
+                if o * 4 + z < (n + 1) // 2:
+                    most[z] = -9.0
+            for r in unroll(0, 3):
+                for v in vectorize(0, 4):
+                    if o * 4 + v < (n + 1) // 2:
+                        most[v] = max(most[v], select(o * 8 + v * 2 + r >= 1 and o * 8 + v * 2 + r <= n, A[o * 8 + v * 2 + r - 1], -9.0))
+            for w in vectorize(0, 4):
+                if o * 4 + w < (n + 1) // 2:
+                    B[o * 4 + w] = most[w]
+"""  # noqa: E501
+
 
 def arrays_for(func: Func, seed: int = 0, **symbols: int) -> list[Any]:
     """Inputs of small whole numbers; what the function writes starts as nonsense."""

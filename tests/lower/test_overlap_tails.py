@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.lower.programs import arrays_for, same_meaning
+from tests.lower.programs import POOL, arrays_for, same_meaning
 from tilewright.codegen.inprocess import load
 from tilewright.ir import interp
 from tilewright.ir.expr import Select, as_int
@@ -21,21 +21,6 @@ from tilewright.lower.pipeline import simplify
 
 SIZES = (0, 1, 2, 3, 7, 8, 9, 10, 15, 16, 17, 18, 33)
 
-POOL = """
-def pool(A: f32[n], B: f32[n], n: i64):
-    for o in serial(0, ((n + 1) // 2 + 3) // 4):
-        with alloc(f32[4], "local") as most:
-            for z in vectorize(0, 4):
-                if o * 4 + z < (n + 1) // 2:
-                    most[z] = -9.0
-            for r in unroll(0, 3):
-                for v in vectorize(0, 4):
-                    if o * 4 + v < (n + 1) // 2:
-                        most[v] = max(most[v], select(o * 8 + v * 2 + r >= 1 and o * 8 + v * 2 + r <= n, A[o * 8 + v * 2 + r - 1], -9.0))
-            for w in vectorize(0, 4):
-                if o * 4 + w < (n + 1) // 2:
-                    B[o * 4 + w] = most[w]
-"""  # noqa: E501
 COUNTED = POOL.replace(
     "= most[w]", "= most[w] / cast(f32, min(o * 8 + w * 2 + 2, n) - max(o * 8 + w * 2 - 1, 0))"
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lower.programs import same_meaning
+from tests.lower.programs import POOL, same_meaning
 from tilewright.ir.expr import Select, as_int
 from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import Alloc, For, Func, If
@@ -18,21 +18,6 @@ from tilewright.lower.stage_rows import stage_rows
 
 SIZES = (0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 18, 33)
 
-POOL = """
-def pool(A: f32[n], B: f32[n], n: i64):
-    for o in serial(0, ((n + 1) // 2 + 3) // 4):
-        with alloc(f32[4], "local") as most:
-            for z in vectorize(0, 4):
-                if o * 4 + z < (n + 1) // 2:
-                    most[z] = -9.0
-            for r in unroll(0, 3):
-                for v in vectorize(0, 4):
-                    if o * 4 + v < (n + 1) // 2:
-                        most[v] = max(most[v], select(o * 8 + v * 2 + r >= 1 and o * 8 + v * 2 + r <= n, A[o * 8 + v * 2 + r - 1], -9.0))
-            for w in vectorize(0, 4):
-                if o * 4 + w < (n + 1) // 2:
-                    B[o * 4 + w] = most[w]
-"""  # noqa: E501
 SUM = POOL.replace("max(most[v], ", "(most[v] + ").replace("-9.0", "0.0")
 WEIGHED = SUM.replace("0.0))", "0.0) * W[r])").replace("A: f32[n], ", "A: f32[n], W: f32[3], ")
 BARE = """

@@ -47,7 +47,14 @@ def pack_transposed_each(weights: np.ndarray, strides: Sequence[int], block: int
     return packed.reshape(*packed.shape[:at], *packed.shape[at + 1 : -2], block)
 
 
-def _phase_type(x: Any, w: Any, places: Sequence[int], strides: Sequence[int]) -> Type:
+def _phase_type(x: Any, w: Any, places: Sequence[int], strides: Sequence[int], lead: int) -> Type:
+    """The image of all phases; `lead`: axes of the weights that are neither phases nor taps."""
+    rank = len(strides)
+    need(rank in (2, 3), f"slides windows over 2 or 3 axes, not {rank}")
+    need(
+        x.rank == rank + 3 and w.rank == 2 * rank + lead,
+        f"takes a packed image of rank {rank + 3} and weights of rank {2 * rank + lead}",
+    )
     size = sizes.shape(n for pair in zip(places, strides, strict=True) for n in pair)
     return x.dtype, (x.shape[0], w.shape[0], *size, w.shape[-1])
 
@@ -55,27 +62,17 @@ def _phase_type(x: Any, w: Any, places: Sequence[int], strides: Sequence[int]) -
 def _transpose_type(
     x: Any, w: Any, *, strides: Sequence[int], offsets: Sequence[int], places: Sequence[int]
 ) -> Type:
-    rank = len(strides)
-    need(rank in (2, 3), f"slides windows over 2 or 3 axes, not {rank}")
-    need(
-        x.rank == rank + 3 and w.rank == 2 * rank + 4,
-        f"takes a packed image of rank {rank + 3} and weights of rank {2 * rank + 4}",
-    )
+    made = _phase_type(x, w, places, strides, 4)
     need(x.shape[-1] == w.shape[-2], "the channel blocks of image and weights differ")
-    return _phase_type(x, w, places, strides)
+    return made
 
 
 def _transpose_each_type(
     x: Any, w: Any, *, strides: Sequence[int], offsets: Sequence[int], places: Sequence[int]
 ) -> Type:
-    rank = len(strides)
-    need(rank in (2, 3), f"slides windows over 2 or 3 axes, not {rank}")
-    need(
-        x.rank == rank + 3 and w.rank == 2 * rank + 2,
-        f"takes a packed image of rank {rank + 3} and weights of rank {2 * rank + 2}",
-    )
+    made = _phase_type(x, w, places, strides, 2)
     need(x.shape[1] == w.shape[0] and x.shape[-1] == w.shape[-1], "the channel blocks differ")
-    return _phase_type(x, w, places, strides)
+    return made
 
 
 def _transpose_reference(
