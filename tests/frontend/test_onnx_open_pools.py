@@ -8,13 +8,15 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.parameters.guard import Guarded
-from tilewright.driver.compile import compile_observed
+from tilewright.driver.compile import compile_observed, prepare
 from tilewright.driver.kernels import KernelPool
 from tilewright.driver.source import open_source
+from tilewright.target.target import target
 
+WIDE = target("cpu -mcpu=x86-64-v4")
 SPACE = [(7, 9), (6, 5), (1, 12)]
 CASES = {
     "mean": ("AveragePool", {"auto_pad": "SAME_UPPER", "strides": [2, 3]}),
@@ -149,6 +151,36 @@ def test_taps_that_lie_apart() -> None:
         np.testing.assert_allclose(run(x)[0], wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_counts_of_taps_are_no_pool() -> None:
-    graph = open_source(pool("AveragePool", auto_pad="SAME_UPPER", strides=[2, 2])).graph()
-    assert [node.op for node in graph.nodes].count("avg_pool") == 1
+def test_means_of_padded_images_are_one_kernel() -> None:
+    """The pool itself knows which of its taps lie in the image."""
+    fused = prepare(
+        open_source(pool("AveragePool", auto_pad="SAME_UPPER", strides=[2, 2])).graph(), WIDE, 3
+    )
+    assert [[node.op for node in group.nodes] for group in fused.groups] == [["pad", "avg_pool"]]
+
+
+@pytest.mark.parametrize("auto", ["SAME_UPPER", "SAME_LOWER"])
+def test_means_between_packed_convolutions(auto: str) -> None:
+    """Images of a run's padding lie packed, too, and sequences and volumes are padded alike."""
+    random = np.random.default_rng()
+    for rank in (1, 2, 3):
+        axes = ["d", "h", "w"][-rank:]
+        w = random.standard_normal((32, 4, *[1] * rank)).astype(np.float32)
+        nodes = [
+            helper.make_node("Conv", ["x", "w"], ["a"]),
+            helper.make_node(
+                "AveragePool", ["a"], ["z"],
+                kernel_shape=[3] * rank, strides=[2] * rank, auto_pad=auto,
+            ),
+            helper.make_node("Relu", ["z"], ["y"]),
+        ]  # fmt: skip
+        given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, *axes])
+        made = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+        graph = helper.make_graph(nodes, "g", [given], [made], [numpy_helper.from_array(w, "w")])
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+        run = compile_observed(proto, cache=False, pool=KernelPool(1))
+        session = ort.InferenceSession(proto.SerializeToString())
+        for _ in range(3):
+            x = random.standard_normal((1, 4, *random.integers(3, 20, rank))).astype(np.float32)
+            (wanted,) = map(np.asarray, session.run(None, {"x": x}))
+            np.testing.assert_allclose(run(x)[0], wanted, rtol=1e-5, atol=1e-6)

@@ -386,6 +386,8 @@ def _pooling() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         made += [("max_pool", [f(1, 2, 6, 5)], attrs), ("avg_pool", [f(1, 2, 6, 5)], attrs)]
         made += [("avg_pool", [f(1, 2, 6, 5)], {**attrs, "count_pads": True})]
         made += [("max_pool_index", [i(1, 2, 6, 5, low=0, high=4)], attrs)]
+        inside = {**attrs, "inside": ((1, 4), (2, 5))}
+        made += [("avg_pool", [np.arange(60, dtype="f4").reshape(1, 2, 6, 5)], inside)]
     made += [
         ("max_pool_index", [f(2, 2, 7)], {"kernel": (3,)}),
         ("max_pool_index", [np.full((1, 1, 4), -np.inf, np.float32)], {"kernel": (2,)}),

@@ -162,6 +162,20 @@ def test_pad_goes_into_convolution_and_average():
     assert after.nodes[0]["pads"] == ((2, 2), (1, 2)) and after.nodes[1]["count_pads"] is True
 
 
+@pytest.mark.parametrize(("inside", "left"), [("((1, 6), (1, 6))", 1), ("((1, 6), (0, 6))", 2)])
+def test_a_mean_that_does_not_count_zeros_takes_the_pad_that_adds_them(inside, left):
+    g = graph(
+        f"""
+        def g(x: f32[1, 2, 5, 5]):
+            a: f32[1, 2, 7, 7] = pad(x, before=(0, 0, 1, 1), after=(0, 0, 1, 1))
+            y: f32[1, 2, 3, 3] = avg_pool(a, kernel=(3, 3), strides=(2, 2), inside={inside})
+            return {{"y": y}}
+        """
+    )
+    after = rewritten(clean, g)
+    assert len(after.nodes) == left and not after.nodes[-1]["count_pads"]
+
+
 def test_a_pad_with_values_stays_before_a_convolution():
     g = graph(
         """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from tilewright.frontend.onnx import measured
@@ -36,42 +35,16 @@ def pool(n: Site) -> Any:
 
 
 def average_pool(n: Site, kernel: tuple[int, ...]) -> Value:
-    """The mean of each window. Where x comes padded, the mean of all its taps is made the mean of
-    those in x by a factor, of how many there are."""
+    """The mean of each window, of what is in x where x comes padded."""
     count = n.flag("count_include_pad")
     x, attrs = padded_alike(n, n[0], kernel, 0.0)
     attrs = {**attrs, "kernel": kernel, "ceil_mode": n.flag("ceil_mode")}
     if x is n[0] or count:
         return n.emit("avg_pool", x, **attrs, count_pads=count)
-    y = n.build.emit("avg_pool", x, **attrs)
-    total: Value | None = None
-    for d, k in enumerate(kernel):
-        size = y.shape[2 + d]
-        there = taps_inside(n, d, size, k, attrs["strides"][d], attrs["dilations"][d])
-        if d + 1 < len(kernel):
-            there = n.build.emit("reshape", there, shape=(size, *(1,) * (len(kernel) - d - 1)))
-        total = there if total is None else op(n, "mul", total, there)
-    assert total is not None
-    of = n[0].dtype
-    inside = n.build.emit("cast", total, to=of.name)
-    factor = n.build.emit("div", n.constant(float(prod(kernel)), of), inside)
-    return n.emit("mul", y, factor)
-
-
-def taps_inside(n: Site, d: int, count: Any, kernel: int, stride: int, dilation: int) -> Value:
-    """How many taps of each of `count` windows lie in x along space axis `d`, which SAME padding
-    lengthens: one at least."""
-    size = n[0].shape[2 + d]
-    before, _ = same_pads(size, kernel, stride, dilation, n.text("auto_pad"))
-
-    def taps_before(place: Any) -> Value:
-        """How many of as many as are wanted begin before a place that is so far from the first."""
-        start = sizes.size(place + (dilation - 1))
-        far = op(n, "arange", length=count, start=start, step=-stride)
-        return far if dilation == 1 else measured.floordiv(n, far, measured.numbers(n, dilation))
-
-    ended = op(n, "minimum", taps_before(size + before), kernel)
-    return op(n, "maximum", op(n, "sub", ended, op(n, "maximum", taps_before(before), 0)), 1)
+    steps = zip(n[0].shape[2:], kernel, attrs["strides"], attrs["dilations"], strict=True)
+    firsts = [same_pads(*axis, n.text("auto_pad"))[0] for axis in steps]
+    inside = [(f, sizes.size(f + s)) for f, s in zip(firsts, n[0].shape[2:], strict=True)]
+    return n.emit("avg_pool", x, **attrs, inside=tuple(inside))
 
 
 def whole_places(n: Site, x: Value, index: Value) -> Value:

@@ -15,6 +15,8 @@ from tilewright.graph.ops.linear import Pads, axis_name, convolved, named, padde
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, as_int
 
+Sides = tuple[tuple[sizes.SizeLike, sizes.SizeLike], ...]  # (first, end) along each space axis
+
 
 def pooled(
     size: Expr, kernel: int, stride: int, pad: tuple[int, int], dilation: int, ceil_mode: bool
@@ -41,8 +43,11 @@ def _pool_type(
     dilations: tuple[int, ...] = (),
     ceil_mode: bool = False,
     count_pads: bool = False,
+    inside: Sides = (),
 ) -> Type:
     strides, pads, dilations = window(x, kernel, strides, pads, dilations)
+    need(len(inside) in (0, len(kernel)), f"has {len(inside)} sides for {len(kernel)} space axes")
+    need(not (inside and count_pads), "either counts pads or does not")
     space = [
         pooled(*a, ceil_mode)
         for a in zip(x.shape[2:], kernel, strides, pads, dilations, strict=True)
@@ -126,41 +131,35 @@ def max_pool(
     return te.compute(shape, named(at, len(kernel)), name="max_pool")
 
 
-def _counts(
-    size: int,
-    out: int,
-    kernel: int,
-    stride: int,
-    pad: tuple[int, int],
-    dilation: int,
-    count_pads: bool,
-) -> np.ndarray:
-    """How many places each window along one axis counts."""
-    starts = np.arange(out) * stride - pad[0]
-    places = starts[:, None] + np.arange(kernel) * dilation
-    low, high = (-pad[0], size + pad[1]) if count_pads else (0, size)
+def _counts(out: int, kernel: int, stride: int, dilation: int, low: int, high: int) -> np.ndarray:
+    """How many places from `low` to `high` each window along one axis counts, the first of which
+    begins at 0."""
+    places = np.arange(out)[:, None] * stride + np.arange(kernel) * dilation
     return ((places >= low) & (places < high)).sum(1)
 
 
-def _avg_pool(x, *, kernel, strides, pads, dilations, ceil_mode, count_pads):  # type: ignore[no-untyped-def]
+def _avg_pool(x, *, kernel, strides, pads, dilations, ceil_mode, count_pads, inside):  # type: ignore[no-untyped-def]
     strides, pads, dilations = window(x, kernel, strides, pads, dilations)
     whole = whole_pads(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)
     rank = len(kernel)
     views = windows(np.pad(x, ((0, 0), (0, 0), *whole)), kernel, strides, dilations)
     total = views.sum(axis=tuple(range(2 + rank, 2 + 2 * rank)))
-    for d in range(rank):
-        count = _counts(
-            x.shape[2 + d],
-            total.shape[2 + d],
-            kernel[d],
-            strides[d],
-            pads[d],
-            dilations[d],
-            count_pads,
-        )
+    counted = _counted(x.shape[2:], pads, count_pads, inside)
+    for d, ((low, high), (before, _)) in enumerate(zip(counted, pads, strict=True)):
+        ends = low + before, high + before
+        count = _counts(total.shape[2 + d], kernel[d], strides[d], dilations[d], *ends)
         counts = np.maximum(count, 1).reshape((-1,) + (1,) * (rank - 1 - d))
         total = total / counts.astype(x.dtype)
     return total
+
+
+def _counted(space: Sequence[Any], pads: Pads, count_pads: bool, inside: Sides) -> list[Any]:
+    """From which place to which of x a mean counts, along each axis."""
+    if inside:
+        return list(inside)
+    if not count_pads:
+        return [(0, size) for size in space]
+    return [(-before, size + after) for size, (before, after) in zip(space, pads, strict=True)]
 
 
 @operator(fusion=REDUCTION, infer=_pool_type, reference=keeping_dtype(_avg_pool))
@@ -173,15 +172,18 @@ def avg_pool(
     dilations: tuple[int, ...] = (),
     ceil_mode: bool = False,
     count_pads: bool = False,
+    inside: Sides = (),
 ) -> Any:
-    """The mean of each window; `count_pads`: padded zeros count as values. Source: ONNX
+    """The mean of each window; `count_pads`: padded zeros count as values. Where x comes with zeros
+    around that do not, `inside` says from which place to which it counts. Source: ONNX
     AveragePool-19."""
     strides, pads, dilations = window(x, kernel, strides, pads, dilations)
     shape = _pool_type(
         x, kernel=kernel, strides=strides, pads=pads, dilations=dilations, ceil_mode=ceil_mode
     )[1]
     whole = whole_pads(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)
-    rank, space = len(kernel), x.shape[2:]
+    rank = len(kernel)
+    counted = _counted(x.shape[2:], pads, count_pads, inside)
     zeros = padded(x, whole, te.const(0, x.dtype), "avg_pool_pad")
     ks, taps = window_axes(kernel)
 
@@ -194,39 +196,21 @@ def avg_pool(
 
     def mean(*i: Expr) -> Expr:
         count: Expr = te.const(1)
-        for d in range(rank):
-            count = count * _window_count(
-                i[2 + d],
-                space[d],
-                kernel[d],
-                strides[d],
-                pads[d],
-                whole[d],
-                dilations[d],
-                count_pads,
+        for d, (at, (low, high)) in enumerate(zip(i[2:], counted, strict=True)):
+            cut = (0, whole[d][1] - pads[d][1]) if count_pads else inside or whole[d]
+            start = at * strides[d] - pads[d][0]
+            count = count * (
+                _window_count(start, kernel[d], dilations[d], sizes.size(low), sizes.size(high))
+                if any(cut) and kernel[d] > 1
+                else kernel[d]
             )
         return (sums[i] / count.astype(acc)).astype(x.dtype)
 
     return te.compute(shape, named(mean, rank), name="avg_pool")
 
 
-def _window_count(
-    at: Expr,
-    size: Expr,
-    kernel: int,
-    stride: int,
-    pad: Any,
-    whole: Any,
-    dilation: int,
-    count_pads: bool,
-) -> Expr:
-    """How many places the window at `at` counts along one axis: a constant where no window is
-    cut."""
-    before, after = (0, whole[1] - pad[1]) if count_pads else whole
-    if not before and not after:
-        return te.const(kernel)
-    start = at * stride - pad[0]
-    low, high = (te.const(-pad[0]), size + pad[1]) if count_pads else (te.const(0), size)
+def _window_count(start: Expr, kernel: int, dilation: int, low: Expr, high: Expr) -> Expr:
+    """How many places from `low` to `high` the window from `start` on counts along one axis."""
     skipped = te.maximum(low - start, 0)
     skipped = (skipped + (dilation - 1)) // dilation  # the first tap at or after `low`
     end = te.minimum((high - start + (dilation - 1)) // dilation, kernel)  # the taps before `high`

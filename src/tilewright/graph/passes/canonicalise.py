@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.graph import sizes
 from tilewright.graph.builder import Edit, Rule
-from tilewright.graph.graph import Graph, Node, Value
+from tilewright.graph.graph import Graph, Node, Value, plain
 from tilewright.graph.operator import BROADCAST, ONE, OPERATORS, broadcast_shape
 from tilewright.graph.ops.movement import aligned_axes
 from tilewright.ir.expr import as_int
@@ -323,7 +323,7 @@ def whole_image(edit: Edit, node: Node) -> Any:
     covered = tuple(as_int(size) for size in x.shape[2:]) == tuple(node["kernel"])
     once = all(size == ONE for size in node.output.shape[2:])
     whole = covered and once and not any(a or b for a, b in pads)
-    if not whole or (node.op == "avg_pool" and not x.dtype.is_float):
+    if not whole or (node.op == "avg_pool" and (node["inside"] or not x.dtype.is_float)):
         return None
     op = "reduce_mean" if node.op == "avg_pool" else "reduce_max"
     return edit.emit(op, x, axes=tuple(range(2, x.rank)), keepdims=True, name=node.name)
@@ -339,11 +339,14 @@ def pad_in_window(edit: Edit, node: Node) -> Any:
         return None
     if node.op == "avg_pool" and not node["count_pads"] and any(a or b for a, b in node["pads"]):
         return None
-    attrs = dict(node.attrs)
+    attrs, image = dict(node.attrs), before.inputs[0].shape
+    inside = tuple((a, sizes.size(s + a)) for a, s in zip(low[2:], image[2:], strict=True))
+    if node.op == "avg_pool" and node["inside"] and plain(node["inside"]) != plain(inside):
+        return None
     own = attrs["pads"] or ((0, 0),) * (len(low) - 2)
     attrs["pads"] = tuple((a + low[d], b + high[d]) for d, (a, b) in enumerate(own, 2))
     if node.op == "avg_pool":
-        attrs["count_pads"] = True
+        attrs |= {"count_pads": not node["inside"], "inside": ()}
     return edit.emit(node.op, before.inputs[0], *node.inputs[1:], **attrs, name=node.name)
 
 

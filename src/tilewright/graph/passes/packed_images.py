@@ -30,7 +30,7 @@ def pool(edit: PackedValues, node: Node) -> bool:
     if not is_image(x) or x not in edit.packed:
         return False
     attrs = dict(node.attrs)
-    one = {"kernel": 1, "strides": 1, "dilations": 1, "pads": (0, 0)}
+    one = {"kernel": 1, "strides": 1, "dilations": 1, "pads": (0, 0), "inside": (0, 1)}
     for name, value in one.items():
         if attrs.get(name):
             attrs[name] = (*attrs[name], value)

@@ -19,7 +19,7 @@ from tilewright.graph.operator import ONE
 from tilewright.graph.passes.canonicalise import RULES
 from tilewright.ir.dtype import f32
 
-_NEUTRAL = {"kernel": 1, "strides": 1, "dilations": 1, "pads": (0, 0), "extra": 0}
+_NEUTRAL = {"kernel": 1, "strides": 1, "dilations": 1, "pads": (0, 0), "extra": 0, "inside": (0, 1)}
 _WINDOWS = ("conv", "conv_transpose", "max_pool", "avg_pool")
 
 
