@@ -4,8 +4,8 @@ import pytest
 
 from tests.schedule.programs import argmax, conv2d, matmul
 from tilewright.ir.parse import parse_func
-from tilewright.ir.stmt import For
-from tilewright.ir.walk import visit
+from tilewright.ir.stmt import For, If
+from tilewright.ir.walk import statements, visit
 from tilewright.schedule import Schedule
 from tilewright.schedule.locate import find_loop
 
@@ -79,6 +79,40 @@ def test_what_fetches_ahead_may_stand_between(same_result):
     s.decompose_reduction("C", "k_o")
     s.prefetch("A", "k_i", 2)
     s.cascade_reduction("C", "k_o")
+    same_result(start, s.func)
+
+
+def test_a_branch_may_stand_between(same_result):
+    start = parse_func(
+        """\
+def f(A: f32[9, 6], C: f32[6]):
+    P = alloc(f32[12, 6], "global")
+    for p in serial(0, 12):
+        for q in serial(0, 6):
+            with block("P"):
+                vp = spatial(12, p)
+                vq = spatial(6, q)
+                reads(A[vp - 2, vq])
+                writes(P[vp, vq])
+                P[vp, vq] = select(vp >= 2 and vp < 11, A[vp - 2, vq], 0.0)
+    for k_o in serial(0, 3):
+        for k_i in serial(0, 4):
+            for i in serial(0, 6):
+                with block("C"):
+                    vi = spatial(6, i)
+                    vk = reduce(12, k_o * 4 + k_i)
+                    reads(P[vk, vi])
+                    writes(C[vi])
+                    with init():
+                        C[vi] = 0.0
+                    C[vi] = C[vi] + P[vk, vi] * 2.0
+"""
+    )
+    s = Schedule(start)
+    s.decompose_reduction("C", "k_o")
+    s.skip_zeros("P", "k_i")
+    s.cascade_reduction("C", "k_o")
+    assert any(isinstance(n, If) for n in statements(s.func.body))
     same_result(start, s.func)
 
 

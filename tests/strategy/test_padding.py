@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tilewright import te
 from tilewright.graph import OPERATORS
-from tilewright.ir.walk import stores
+from tilewright.ir.expr import Var, as_int
+from tilewright.ir.stmt import For
+from tilewright.ir.walk import statements, stores
 from tilewright.lower.pipeline import lower
 from tilewright.strategy.select import default
 from tilewright.target.target import target
@@ -23,3 +25,20 @@ def test_a_dilated_convolution_has_no_code_for_ends_of_the_image() -> None:
     made = default(te.func("conv", [image, weights], [result]), MACHINE, 2, strict=True)
     lowered = lower(made.func, MACHINE)
     assert len([s for s in stores(lowered.body) if s.buffer == lowered.params[-1]]) == 2
+
+
+def test_of_an_open_volume_rows_and_planes_of_taps_have_bounds() -> None:
+    """So have those of an open image: it may be small, and much of what it is read with padding."""
+    d, h, w = (Var(name) for name in "dhw")
+    image = te.placeholder((1, 1, d, h, w, 16), name="image")
+    weights = te.placeholder((2, 1, 3, 3, 3, 16, 16), name="weights")
+    result = OPERATORS["conv_packed"].define(
+        image, weights, strides=(2, 2, 2), pads=((1, 1),) * 3, dilations=(1, 1, 1)
+    )
+    made = default(te.func("conv", [image, weights], [result]), MACHINE, 2, strict=True)
+    assert made.trace.decisions["padding"].value == "rows"
+    loops = [n for n in statements(lower(made.func, MACHINE).body) if isinstance(n, For)]
+    taps = {name: [f for f in loops if f.name == name] for name in ("rz", "ry", "rx")}
+    assert all(taps.values())
+    for name, found in taps.items():
+        assert all((as_int(f.extent) is None) == (name != "rx") for f in found)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 from math import prod
 
-from tilewright.ir.stmt import Block
+from tilewright.ir.stmt import Block, If
 from tilewright.ir.walk import blocks, free_vars
+from tilewright.schedule.locate import block_path
 from tilewright.schedule.primitives.cascade_reduction import sum_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import is_reduction, role
@@ -40,10 +41,13 @@ def shorten(schedule: Schedule, block: Block, longest: int) -> None:
     """The sum of one block in levels of about `longest` numbers each.
 
     An open loop around which no other sums is cut into blocks; one that has others around it is a
-    row, and each row has accumulators of its own.
+    row, and each row has accumulators of its own. Of a loop whose rounds a branch leaves out (taps
+    in the padding) a sum takes one at least.
     """
     name, chain = block.name, summing(schedule, block.name)
-    counts = [extent(schedule, loop, 0) for loop in chain]
+    branches = [s.cond for s in block_path(schedule.func, name) if isinstance(s, If)]
+    asked = {v.name for cond in branches for v in free_vars(cond)}
+    counts = [1 if loop in asked else extent(schedule, loop, 0) for loop in chain]
     if all(counts) and prod(counts) <= longest:
         return
     if block.init is not None:

@@ -36,7 +36,7 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
-from tilewright.strategy.padding import columns_met, skip_padding, skips_padding
+from tilewright.strategy.padding import columns_met, skip_padding, skipped_padding
 from tilewright.strategy.pointwise import COLUMNS, ROWS, stream
 from tilewright.strategy.registers import decide_spatial_tile, fill_registers, multiples, weights_on
 from tilewright.support.record import record
@@ -80,8 +80,8 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
     if anchor.pad is not None:
         stream(schedule, anchor.pad, target, threads, places=COLUMNS if line else ROWS)
     lanes = lanes_of(schedule, name, target)
-    skips = anchor.pad is not None and skips_padding(schedule, anchor.pad, line=line)
-    met = columns_met(schedule, name) if skips else ()
+    skips = skipped_padding(schedule, anchor.pad, line=line) if anchor.pad else "add"
+    met = columns_met(schedule, name) if skips == "skip" else ()
     o, y, x, tile = cut_tile(schedule, name, (o, y, x, i), target, lanes, met)
     band, y = blocked(schedule, "band", y)
     share, rows = "", [*planes, y]
@@ -99,8 +99,8 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
         reduced = [*taps, channel, inner]
     fill_registers(schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes, written=1)
     fetch_ahead(schedule, target, anchor.block, o)
-    if skips:
-        skip_padding(schedule, name)
+    if skips != "add":
+        skip_padding(schedule, name, skips)
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:

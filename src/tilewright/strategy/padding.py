@@ -22,33 +22,42 @@ from tilewright.strategy.loops import find
 MUCH = 1 / 4  # of an axis: a branch for each tap costs something too
 
 
-def skips_padding(schedule: Schedule, pad: str, *, line: bool = False) -> bool:
-    """Whether taps in the padding that block `pad` makes are left out, decision "padding"; the pick
-    where an axis has much of it, as an open `line` may have: one of one place meets one tap."""
+def skipped_padding(schedule: Schedule, pad: str, *, line: bool = False) -> str:
+    """Which taps in the padding that block `pad` makes are left out, decision "padding": none
+    ("add"), those above, below, before and behind the image ("rows"), all ("skip").
+
+    The pick are all where a known axis has much padding, as an open `line` may have: one of one
+    place meets one tap. So may planes and rows, if only the run knows how many there are: their
+    loops over taps just have bounds.
+    """
     (buffer,) = written(find(schedule, pad))
     own = "add"
     for axis, bounds in (padding(schedule.func, buffer.name) or {}).items():
-        size = as_int(buffer.shape[axis]) or 0
+        size = as_int(buffer.shape[axis])
         ends = zip(bounds, (0, size), strict=True)
         low, high = (n if end is None else as_int(end) for end, n in ends)
-        open_line = line and not size
-        much = size and None not in (low, high) and (high or 0) - (low or 0) < (1 - MUCH) * size
-        if open_line or much:
+        if size is None and axis < len(buffer.shape) - 2 and own == "add":
+            own = "rows"
+        if line and size is None:
             own = "skip"
-    return schedule.decide("padding", own, ("add", "skip")) == "skip"
+        elif size is not None and low is not None and high is not None:
+            own = "skip" if high - low < (1 - MUCH) * size else own
+    return schedule.decide("padding", own, ("add", "rows", "skip"))
 
 
-def skip_padding(schedule: Schedule, anchor: str) -> None:
-    """Put the branches around the loops over taps. Loops that stay loops have bounds instead, and
-    tiles near the ends of the image no code of their own."""
-    block = find(schedule, anchor)
-    image = image_of(schedule, anchor).buffer.name
-    reduced = [axis.value for axis in block.axes if axis.kind == "reduce"]
+def skip_padding(schedule: Schedule, anchor: str, which: str) -> None:
+    """Put the branches around the loops over taps that are left out, as `skipped_padding` has it.
+    Loops that stay loops have bounds instead, and tiles near the ends of the image no code of their
+    own; of rows and planes others add zeros."""
+    block, image = find(schedule, anchor), image_of(schedule, anchor)
+    across = free_vars(image.indices[-2]) if which == "rows" else frozenset[Var]()
+    reduced = [a.value for a in block.axes if a.kind == "reduce" and a.var not in across]
     driving = {v.name for value in reduced for v in free_vars(value)}
     for loop in schedule.loops(anchor):
-        if loop in driving:
-            schedule.skip_zeros(image, loop)
-            if find_loop(schedule.func, loop).kind == "serial":
+        stays = find_loop(schedule.func, loop).kind == "serial"
+        if loop in driving and (stays or which != "rows"):
+            schedule.skip_zeros(image.buffer.name, loop)
+            if stays:
                 schedule.annotate(loop, BOUNDED, True)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.ir.expr import Binary, BinaryOp, Load, Var, const
 from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, For, Func, If, Seq, Stmt, Store, seq
-from tilewright.ir.walk import free_vars, fresh, loads, replace_buffers, statements
+from tilewright.ir.walk import free_vars, fresh, loads, reads, replace_buffers, statements
 from tilewright.schedule.access import fresh_buffer, point
 from tilewright.schedule.depend import uses
 from tilewright.schedule.locate import (
@@ -72,7 +72,7 @@ def cascade_reduction(func: Func, block: str, loop: str, scope: str = "local") -
     needs:
         P1  the block adds to one buffer, and its init is a block of its own
         P2  the loop is around the block, in no block of its own, and drives the sum alone
-        P3  between the loop and the block there are loops only, and what fetches ahead
+        P3  between the loop and the block there are loops, branches and what fetches ahead only
         P4  no bound of those loops reads a loop of the sum among them
     """
     path = block_path(func, block)
@@ -91,7 +91,8 @@ def cascade_reduction(func: Func, block: str, loop: str, scope: str = "local") -
     assert chosen is not None
     at = next(n for n, s in enumerate(path) if s is chosen)
     for s in path[at + 1 : -1]:
-        alone = isinstance(s, For) or (isinstance(s, Seq) and _only_fetches(s, path))
+        branch = isinstance(s, If) and s.other is None and not reads(s.cond)
+        alone = isinstance(s, For) or branch or (isinstance(s, Seq) and _only_fetches(s, path))
         need("P3", alone, func, s, "other statements stand around it", "move them away first")
     inner = [s for s in path[at + 1 : -1] if isinstance(s, For)]
     for f in inner:
