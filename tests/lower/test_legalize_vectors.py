@@ -167,6 +167,22 @@ def scale(A: f32[n], B: f32[n], n: i64):
     assert annotation(loop, FIRST_LANE_RUNS) is None
 
 
+def test_first_lane_runs_where_a_condition_does_not_hold() -> None:
+    func = parse_func("""
+def scale(A: f32[n], B: f32[n], n: i64):
+    if n < 5:
+        for i in serial(0, n):
+            B[i] = A[i]
+    else:
+        for j in vectorize(0, 16):
+            if j < n - 4:
+                B[j] = A[j]
+""")
+    made = legalize_vectors(func, target(AVX512))
+    (loop,) = [n for n in visit(made.body) if isinstance(n, For) and n.kind == "vectorize"]
+    assert annotation(loop, FIRST_LANE_RUNS) is True
+
+
 def test_a_let_is_not_the_loop_before_it() -> None:
     """What is known of a loop's counter says nothing of a let of the same name behind the loop: the
     last, partial round may have no first lane, and what it stores then lies beyond the end."""

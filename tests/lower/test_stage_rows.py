@@ -63,11 +63,15 @@ def test_a_row_is_read_once(text: str) -> None:
         ]
 
 
-@pytest.mark.parametrize(("text", "first"), [(POOL, True), (SUM, False)])
-def test_the_greatest_of_a_row_is_found_first(text: str, first: bool) -> None:
-    """Sums keep their order."""
-    made = [n.buffer.name for n in visit(staged(text).body) if isinstance(n, Alloc)]
-    assert ("part" in made) == first
+@pytest.mark.parametrize(("text", "lanes"), [(POOL, 4), (SUM, 12), (WEIGHED, 12)])
+def test_the_greatest_of_a_row_is_found_first(text: str, lanes: int) -> None:
+    """Sums keep their order: of them each tap is chosen."""
+    (part,) = [
+        n.buffer
+        for n in visit(staged(text).body)
+        if isinstance(n, Alloc) and n.buffer.name == "part"
+    ]
+    assert as_int(part.shape[0]) == lanes
 
 
 def test_few_windows_have_narrow_vectors() -> None:

@@ -13,7 +13,20 @@ from typing import Any
 from tilewright.arith.prove import can_prove
 from tilewright.arith.simplify import Facts, let_range, loop_range
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Binary, Call, Cast, Const, Expr, Load, Select, Var, as_int, const
+from tilewright.ir.expr import (
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+    as_int,
+    const,
+)
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, annotated, seq
 from tilewright.ir.walk import (
     accesses,
@@ -70,7 +83,9 @@ class _Legalize:
             return s if body is s.body else s.replace(body=body)
         if isinstance(s, If):
             then = self.go(s.then, known.during(s.cond, s.then))
-            other = None if s.other is None else self.go(s.other, known)
+            other = s.other
+            if other is not None:
+                other = self.go(other, known.during(Unary(UnaryOp.logical_not, s.cond), other))
             return s if then is s.then and other is s.other else If(s.cond, then, other)
         if isinstance(s, Seq):  # where a loop becomes several, they join those around them
             made = [self.go(c, known) for c in s.stmts]

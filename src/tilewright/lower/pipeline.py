@@ -14,6 +14,7 @@ from tilewright.arith.simplify import simplify_func
 from tilewright.ir.stmt import Alloc, Block, Func
 from tilewright.ir.walk import statements
 from tilewright.lower.bound_loops import bound_loops
+from tilewright.lower.carry_rows import carry_rows
 from tilewright.lower.compact_buffers import compact_buffers
 from tilewright.lower.covers import busy_sums
 from tilewright.lower.flatten import flatten
@@ -123,6 +124,13 @@ CPU = (
     Pass("flatten", _always(flatten), "loops", "flat"),
     # the conditions that partitioning decided fall, addresses become affine
     Pass("simplify", _always(simplify), "flat", "flat"),
+    # once the conditions of rows are decided, and rows are told by their addresses
+    Pass(
+        "carry_rows",
+        lambda func, machine: carry_rows(func) if machine.has_mask_registers else func,
+        "flat",
+        "flat",
+    ),
     # once addresses are affine: remainders by few lines say no more than whose turn it is
     Pass(
         "read_lines",

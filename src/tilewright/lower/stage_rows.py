@@ -140,14 +140,18 @@ class _Stage:
         return For(element, const(0), lanes, "vectorize", Store(row, (element + start,), value))
 
     def combined(self, s: For, own: Load) -> Stmt:
-        """The loop over taps. The greatest (or least) of a row's taps waits for no other row: it is
-        found first, in whatever order that is the same number."""
+        """The loop over taps, which are chosen before. The greatest (or least) of a row's taps
+        waits for no other row: it is found first, in whatever order that is the same number."""
         (store,) = stores(s)
         found = lane_reduction(store)
-        if found is None or found[0] not in _ENDS or found[1] != own:
-            return s
         first = {s.var: const(0)}
         loop = next(n for n in statements(s) if isinstance(n, For) and n.kind == "vectorize")
+        if found is None or found[0] not in _ENDS or found[1] != own:
+            size = const((as_int(s.extent) or 0) * (as_int(loop.extent) or 0))
+            part = Buffer(fresh("part", self.taken), (size,), own.dtype, "local")
+            place = Load(part, (s.var * loop.extent + loop.var,))
+            choose = s.replace(body=loop.replace(body=Store(part, place.indices, own)))
+            return Alloc(part, seq(choose, _with(s, own, place)))
         part = Buffer(fresh("part", self.taken), (loop.extent,), own.dtype, "local")
         place = Load(part, (loop.var,))
         begin = Store(part, place.indices, substitute(own, first))
