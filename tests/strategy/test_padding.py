@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tilewright import te
 from tilewright.graph import OPERATORS
 from tilewright.ir.expr import Var, as_int
@@ -27,10 +29,10 @@ def test_a_dilated_convolution_has_no_code_for_ends_of_the_image() -> None:
     assert len([s for s in stores(lowered.body) if s.buffer == lowered.params[-1]]) == 2
 
 
-def test_of_an_open_volume_rows_and_planes_of_taps_have_bounds() -> None:
-    """So have those of an open image: it may be small, and much of what it is read with padding."""
-    d, h, w = (Var(name) for name in "dhw")
-    image = te.placeholder((1, 1, d, h, w, 16), name="image")
+@pytest.mark.parametrize("sizes", [[Var(name) for name in "dhw"], [9, 14, 17]], ids=str)
+def test_rows_and_planes_of_taps_have_bounds(sizes) -> None:
+    """A volume may be small, and much of what it is read with padding."""
+    image = te.placeholder((1, 1, *sizes, 16), name="image")
     weights = te.placeholder((2, 1, 3, 3, 3, 16, 16), name="weights")
     result = OPERATORS["conv_packed"].define(
         image, weights, strides=(2, 2, 2), pads=((1, 1),) * 3, dilations=(1, 1, 1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from math import prod
 
-from tilewright.ir.stmt import Block, If
+from tilewright.ir.stmt import Block, If, annotation
 from tilewright.ir.walk import blocks, free_vars
 from tilewright.schedule.locate import block_path
 from tilewright.schedule.primitives.cascade_reduction import sum_of
@@ -22,6 +22,7 @@ from tilewright.support.errors import ScheduleError
 
 LONGEST = 128  # numbers that one accumulator takes: as many as sums in pairs begin with
 OF_PRODUCTS = 512  # of products, whose tiles fill the registers: another level costs 72 in 12,000
+SPARSE = "sparse"  # a sum of which branches leave many rounds out
 MOST_VALUES = 1024  # that get another accumulator: more would not stay in registers, or near them
 
 
@@ -41,11 +42,12 @@ def shorten(schedule: Schedule, block: Block, longest: int) -> None:
     """The sum of one block in levels of about `longest` numbers each.
 
     An open loop around which no other sums is cut into blocks; one that has others around it is a
-    row, and each row has accumulators of its own. Of a loop whose rounds a branch leaves out (taps
-    in the padding) a sum takes one at least.
+    row, and each row has accumulators of its own. Of a loop that a SPARSE sum has a branch in one
+    round counts.
     """
     name, chain = block.name, summing(schedule, block.name)
-    branches = [s.cond for s in block_path(schedule.func, name) if isinstance(s, If)]
+    around = block_path(schedule.func, name) if annotation(block, SPARSE) else ()
+    branches = [s.cond for s in around if isinstance(s, If)]
     asked = {v.name for cond in branches for v in free_vars(cond)}
     counts = [1 if loop in asked else extent(schedule, loop, 0) for loop in chain]
     if all(counts) and prod(counts) <= longest:

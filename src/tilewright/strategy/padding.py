@@ -17,6 +17,7 @@ from tilewright.schedule.locate import find_loop
 from tilewright.schedule.primitives.skip_zeros import padding
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import written
+from tilewright.strategy.chains import SPARSE
 from tilewright.strategy.loops import find
 
 MUCH = 1 / 4  # of an axis: a branch for each tap costs something too
@@ -27,8 +28,7 @@ def skipped_padding(schedule: Schedule, pad: str, *, line: bool = False) -> str:
     ("add"), those above, below, before and behind the image ("rows"), all ("skip").
 
     The pick are all where a known axis has much padding, as an open `line` may have: one of one
-    place meets one tap. So may planes and rows, if only the run knows how many there are: their
-    loops over taps just have bounds.
+    place meets one tap. Else rows and planes, whose loops over taps just have bounds.
     """
     (buffer,) = written(find(schedule, pad))
     own = "add"
@@ -36,7 +36,7 @@ def skipped_padding(schedule: Schedule, pad: str, *, line: bool = False) -> str:
         size = as_int(buffer.shape[axis])
         ends = zip(bounds, (0, size), strict=True)
         low, high = (n if end is None else as_int(end) for end, n in ends)
-        if size is None and axis < len(buffer.shape) - 2 and own == "add":
+        if axis < len(buffer.shape) - 2 and own == "add":
             own = "rows"
         if line and size is None:
             own = "skip"
@@ -49,6 +49,8 @@ def skip_padding(schedule: Schedule, anchor: str, which: str) -> None:
     """Put the branches around the loops over taps that are left out, as `skipped_padding` has it.
     Loops that stay loops have bounds instead, and tiles near the ends of the image no code of their
     own; of rows and planes others add zeros."""
+    if which == "skip":
+        schedule.annotate(anchor, SPARSE, True)
     block, image = find(schedule, anchor), image_of(schedule, anchor)
     across = free_vars(image.indices[-2]) if which == "rows" else frozenset[Var]()
     reduced = [a.value for a in block.axes if a.kind == "reduce" and a.var not in across]
