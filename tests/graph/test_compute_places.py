@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.graph.rewriting import ops, rewritten
-from tilewright.graph import Builder, Graph
+from tilewright.graph import Builder, Graph, sizes
 from tilewright.graph.passes.compute_places import LEAST, TIMES, compute_places, steps_of
 
 
@@ -35,6 +35,15 @@ def test_other_indices_stay() -> None:
     for indices in (broken, np.arange(60) // 3, steps[::-1].copy(), steps[: LEAST - 1]):
         assert ops(rewritten(compute_places, gathered(indices))) == ["gather"]
     assert ops(rewritten(compute_places, gathered(steps, axis=1, shape=(2, 20, 3)))) == ["gather"]
+
+
+@pytest.mark.parametrize("indices", [np.arange(10) * 2, np.arange(5) * 3 + 4, np.arange(-20, 0, 4)])
+def test_lines_with_steps_are_slices(indices: np.ndarray) -> None:
+    (node,) = rewritten(compute_places, gathered(indices)).nodes
+    assert node.op == "slice" and node.output.shape[-1] == sizes.size(len(indices))
+    beyond = np.append(indices, indices[-1] + 40)
+    for other in (indices[::-1].copy(), np.append(indices[1:], indices[0]), beyond):
+        assert ops(rewritten(compute_places, gathered(other))) == ["gather"]
 
 
 def test_negative_indices_count_from_the_end() -> None:

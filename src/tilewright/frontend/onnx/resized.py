@@ -131,7 +131,9 @@ def nearest(f: Floats, at: Value, rounding: str) -> Value:
 
 PERIODS = (2, 4, 8, 16)  # new places for each old one whose number and phase vectors tell cheaply
 CELLS = 8  # old places for which new ones are looked at: they repeat from one to the next
-COORDINATES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+MOST_STEP = 16  # old places for each new one; of more, vectors have one each to load
+STEADY = ("half_pixel", "asymmetric", "tf_half_pixel_for_nn")  # whatever is left at the end
+COORDINATES: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "half_pixel": lambda i, times: (i + 0.5) / times - 0.5,
     "half_pixel_symmetric": lambda i, times: (i + 0.5) / times - 0.5,
     "pytorch_half_pixel": lambda i, times: (i + 0.5) / times - 0.5,
@@ -183,6 +185,46 @@ def periodic(n: Site, x: Value, a: int, how: str, times: int, kernel: Kernel) ->
         by = build.emit("reshape", build.emit("gather", factors, phase, axis=0), shape=shape)
         parts.append(build.emit("mul", build.emit("gather", x, index, axis=a), by))
     return reduce(lambda x, y: build.emit("add", x, y), parts)
+
+
+def shrinks(n: Site, old: Expr, new: Expr, how: str, scales: Value | None, k: int) -> int:
+    """How many old places there are for each new one, where the run is told so and they lie alike
+    around each; else 0."""
+    constant = None if scales is None else n.build.constants.get(scales)
+    if constant is None or how not in STEADY:
+        return 0
+    scale = Fraction(float(constant.array.ravel()[k]))
+    by = scale.denominator if scale.numerator == 1 else 0
+    return by if by and by <= MOST_STEP and sizes.size(old // by) == new else 0
+
+
+def every(n: Site, x: Value, a: int, how: str, by: int, kernel: Kernel) -> Value:
+    """x with one place along `a` for each `by`: the same weights for all, of old places that lie
+    `by` apart."""
+    build, count = n.build, sizes.size(x.shape[a] // by)
+    i = CELLS  # of those whose taps lie within the old places
+    at = COORDINATES[how](np.array([i]), 1 / by)
+    taps, weights = tables(at, 1.0, 2 * i * by, kernel)
+    weights = np.ones(taps.shape) if weights is None else weights
+    total: Value | None = None
+    for first, weight in zip(taps[0] - i * by, weights[0], strict=True):
+        if not weight:
+            continue
+        if 0 <= first < by:
+            side = [(0, 1)] * x.rank
+            side[a] = int(first), by
+            starts, steps = zip(*side, strict=True)
+            shape = (*x.shape[:a], count, *x.shape[a + 1 :])
+            part = build.emit("slice", x, starts=starts, shape=shape, steps=steps)
+        else:  # at the last one gathers clamp
+            index = build.emit("arange", length=count, start=int(first), step=by)
+            index = build.emit("maximum", index, build.constant(np.int64(0)))
+            part = build.emit("gather", x, index, axis=a)
+        if weight != 1:
+            part = build.emit("mul", part, build.constant(x.dtype.numpy.type(weight)))
+        total = part if total is None else build.emit("add", total, part)
+    assert total is not None
+    return total
 
 
 def weights_of(f: Floats, distance: Value, kernel: Kernel) -> Value:
@@ -297,6 +339,10 @@ def resize(n: Site, axes: Sequence[int], how: str, kernel: Kernel, given: Given)
         plain = kernel.kind != "nearest" and not (kernel.antialias or kernel.exclude)
         if plain and times in PERIODS:
             y = periodic(n, y, a, how, times, kernel)
+            continue
+        by = shrinks(n, y.shape[a], goal.sizes[k], how, scales, k)
+        if by and not (kernel.antialias or kernel.exclude):
+            y = every(n, y, a, how, by, kernel)
             continue
         scale, old = f.element(goal.scales, k), f.size(y.shape[a])
         at = places(n, f, how, old, goal, k, window)
