@@ -32,6 +32,11 @@ CASES = {
     "volumes": (16, 8, 1, (2, 2, 2), (2, 2, 2), (0, 0, 0), (0, 0, 0), (1, 1, 1)),
     "volumes, depthwise": (16, 1, 16, (2, 4, 4), (1, 2, 2), (0, 1, 1), (0, 0, 0), (1, 1, 1)),
     "lines, depthwise": (16, 1, 16, (4,), (2,), (1,), (0,), (1,)),
+    "few channels of one image": (64, 3, 1, (4, 4), (2, 2), (1, 1), (0, 0), (1, 1)),
+    "few channels of one image, unequal taps": (32, 2, 1, (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
+    "few channels of one image, no pads": (32, 4, 1, (4, 3), (2, 2), (0, 0), (0, 0), (1, 1)),
+    "few channels of one line": (32, 2, 1, (4,), (2,), (1,), (0,), (1,)),
+    "few channels of one volume": (32, 1, 1, (2, 4, 3), (1, 2, 2), (0, 1, 1), (0, 0, 0), (1, 1, 1)),
     "lines, few channels": (32, 2, 1, (7,), (3,), (2,), (0,), (1,)),
 }
 
@@ -40,7 +45,8 @@ def transposed(case: str, weights: np.ndarray, bias: np.ndarray) -> Graph:
     channels, _, groups, kernel, strides, pads, extra, dilations = CASES[case]
     build = Builder("g")
     space = [build.symbol(f"s{d}") for d in range(len(kernel))]
-    x = build.input("x", "f32", (build.symbol("n"), channels, *space))
+    images = 1 if "of one" in case else build.symbol("n")
+    x = build.input("x", "f32", (images, channels, *space))
     y = build.emit(
         "conv_transpose", x, build.constant(weights), build.constant(bias), strides=strides,
         pads=tuple((p, p) for p in pads), extra=extra, dilations=dilations, groups=groups,
@@ -57,7 +63,8 @@ def test_every_size(case):
     graph = transposed(case, weights, bias)
     one, two = (compile_observed(graph, cache=False, pool=POOL, threads=t) for t in (1, 2))
     convolve = getattr(torch.nn.functional, f"conv_transpose{len(kernel)}d")
-    for n, size in ((n, size) for n in (1, 3) for size in SIZES):
+    batches = (1,) if "of one" in case else (1, 3)
+    for n, size in ((n, size) for n in batches for size in SIZES):
         size = {1: size[1:], 2: size, 3: (3, *size)}[len(kernel)]
         spans = zip(size, strides, kernel, dilations, pads, extra, strict=True)
         if any((m - 1) * s + (k - 1) * d + 1 + e - 2 * p <= 0 for m, s, k, d, p, e in spans):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,29 +43,69 @@ def _is_plain(graph: Graph, node: Node) -> bool:
     return known and (one_phase or some)
 
 
+class Phases(NamedTuple):
+    """Along each axis: strides, taps of a phase (at most), the place of the first result, and how
+    many places a phase has and how many more than the image that is."""
+
+    strides: tuple[int, ...]
+    taps: tuple[int, ...]
+    first: tuple[int, ...]
+    places: tuple[Any, ...]
+    more: tuple[int, ...]
+
+
+def phases_of(node: Node) -> Phases | None:
+    """The phases of a transposed convolution; None where they are empty, or only the run knows how
+    much longer than the image they are.
+
+    Place Y of the result is phase (Y + begin) % s of place u = (Y + begin) // s, and sums up tap
+    phase + s t of the kernel times place u - t of the image.
+    """
+    x, w, *_ = node.inputs
+    kernel = [as_int(d) or 0 for d in w.shape[2:]]
+    strides = tuple(node["strides"]) or (1,) * len(kernel)
+    begins = _begins(node)
+    first = tuple(b // s for b, s in zip(begins, strides, strict=True))
+    image, result = (v.shape[2:] for v in (x, node.output))
+    places = tuple(
+        sizes.size((n - 1 + b) // s - u + 1)
+        for n, b, s, u in zip(result, begins, strides, first, strict=True)
+    )
+    more = [as_int(sizes.size(m - n)) for m, n in zip(places, image, strict=True)]
+    if any(m is None for m in more) or 0 in map(as_int, places):
+        return None
+    taps = tuple(-(-k // s) for k, s in zip(kernel, strides, strict=True))
+    return Phases(strides, taps, first, places, tuple(m or 0 for m in more))
+
+
+def _begins(node: Node) -> list[int]:
+    return [before for before, _ in node["pads"] or ((0, 0),) * (node.inputs[0].rank - 2)]
+
+
+def interleave(edit: Edit, node: Node, made: Any, phases: Phases, name: str) -> Any:
+    """The result of transposed convolution `node` from its phases (N, co, *strides, *places)."""
+    rank, strides, places = len(phases.strides), phases.strides, phases.places
+    mixed = [axis for d in range(rank) for axis in (2 + rank + d, 2 + d)]
+    made = edit.emit("transpose", made, perm=(0, 1, *mixed))
+    whole = tuple(sizes.size(m * s) for m, s in zip(places, strides, strict=True))
+    made = edit.emit("reshape", made, shape=(*node.output.shape[:2], *whole))
+    starts = (0, 0, *(b % s for b, s in zip(_begins(node), strides, strict=True)))
+    return edit.emit("slice", made, starts=starts, shape=node.output.shape, name=name)
+
+
 def _together(edit: Edit, node: Node) -> Any:
     if node.op != "conv_transpose" or not _is_plain(edit.graph, node):
+        return None
+    phases = phases_of(node)
+    if phases is None:
         return None
     x, w, *bias = node.inputs
     weights, groups = edit.graph.constants[w].array, node["groups"]
     ci, each, *kernel = weights.shape
     rank, sources, co = len(kernel), ci // groups, each * groups
-    strides = node["strides"] or (1,) * rank
-    begins = [before for before, _ in node["pads"] or ((0, 0),) * rank]
-    image, result = (v.shape[2:] for v in (x, node.output))
-    # Place Y of the result is phase (Y + begin) % s of place u = (Y + begin) // s, and sums up tap
-    # phase + s t of the kernel times place u - t of the image.
-    taps = [-(-k // s) for k, s in zip(kernel, strides, strict=True)]
-    first = [b // s for b, s in zip(begins, strides, strict=True)]
-    places = [
-        sizes.size((n - 1 + b) // s - u + 1)
-        for n, b, s, u in zip(result, begins, strides, first, strict=True)
-    ]
-    pads = [  # -1: who knows
-        (t - 1 - u, -1 if (end := as_int(sizes.size(m - n + u))) is None else end)
-        for t, u, m, n in zip(taps, first, places, image, strict=True)
-    ]
-    if any(side < 0 for pad in pads for side in pad) or 0 in map(as_int, places):
+    strides, taps, first, places, more = phases
+    pads = tuple((t - 1 - u, m + u) for t, u, m in zip(taps, first, more, strict=True))
+    if any(side < 0 for pad in pads for side in pad):
         return None
     filters = np.zeros((co, *strides, sources, *taps), weights.dtype)
     for phase in product(*map(range, strides)):
@@ -81,20 +121,15 @@ def _together(edit: Edit, node: Node) -> Any:
         by_group = flipped.reshape(groups, sources, each, *part.shape[2:]).swapaxes(1, 2)
         own = by_group.reshape(co, sources, *part.shape[2:])
         filters[(slice(None), *phase, slice(None), *last_first)] = own
-    phases = prod(strides)
-    inputs = [x, edit.constant(filters.reshape(co * phases, sources, *taps), "w")]
+    count = prod(strides)
+    inputs = [x, edit.constant(filters.reshape(co * count, sources, *taps), "w")]
     if bias:
-        inputs.append(edit.constant(np.repeat(edit.graph.constants[bias[0]].array, phases), "b"))
-    made = edit.emit("conv", *inputs, pads=tuple(pads), groups=groups)
-    if phases == 1:
+        inputs.append(edit.constant(np.repeat(edit.graph.constants[bias[0]].array, count), "b"))
+    made = edit.emit("conv", *inputs, pads=pads, groups=groups)
+    if count == 1:
         return made
     made = edit.emit("reshape", made, shape=(x.shape[0], co, *strides, *places))
-    mixed = [axis for d in range(rank) for axis in (2 + rank + d, 2 + d)]
-    made = edit.emit("transpose", made, perm=(0, 1, *mixed))
-    whole = tuple(sizes.size(m * s) for m, s in zip(places, strides, strict=True))
-    made = edit.emit("reshape", made, shape=(x.shape[0], co, *whole))
-    starts = (0, 0, *(b % s for b, s in zip(begins, strides, strict=True)))
-    return edit.emit("slice", made, starts=starts, shape=node.output.shape, name=node.name)
+    return interleave(edit, node, made, phases, node.name)
 
 
 _RULES: dict[str, list[Rule]] = {**RULES, "conv_transpose": [_together]}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.canonicalise import canonicalise
+from tilewright.graph.passes.col2im import col2im
 from tilewright.graph.passes.compute_places import compute_places
 from tilewright.graph.passes.cut_taps import cut_taps
 from tilewright.graph.passes.eliminate import eliminate_common, eliminate_dead
@@ -37,6 +38,7 @@ PIPELINE: tuple[Pass, ...] = (
     ("canonicalise", canonicalise),  # views move aside, pads and transposes go into their users
     ("fold_affine", fold_affine),  # convolutions and what scales them are now neighbours
     ("hoist_products", hoist_products),  # and have their weights and bias
+    ("col2im", col2im),  # their weights and bias are what they will be
     ("phases_as_channels", phases_as_channels),  # their weights and bias are what they will be
     ("cut_taps", cut_taps),  # convolutions have taken in pads; less is left to the next ones
     ("two_axes", two_axes),  # convolutions have taken in what is along channels
