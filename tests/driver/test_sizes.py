@@ -70,6 +70,20 @@ def test_code_for_the_first_shapes_that_calls_bring(path):
     assert isinstance(fixed, tw.Executable)
 
 
+def test_a_model_in_memory_is_read_for_the_shapes_that_calls_bring():
+    """One row beside two: code for all sizes takes them to be the same, as they nearly always
+    are."""
+    proto = fine_and_coarse()
+    exe = tw.compile(proto, specialise=3)
+    for count in (2, 4, 1, 8):
+        x = rows(count)
+        wanted = x[::2] + np.tile(x[::4], (2, 1))
+        np.testing.assert_array_equal(exe(x)[0], wanted)
+    assert len(exe.special) == 3
+    with pytest.raises(tw.InputError, match="in code for fixed sizes, one of them may be 1"):
+        exe.general(rows(2))
+
+
 def test_bench_asks_for_sizes(path, command, monkeypatch):
     status, _, said = command("bench", path, "--against", "none", "--seconds", "0.02")
     assert status == 0, said  # a batch may be of one
@@ -110,6 +124,30 @@ def test_sizes_that_only_share_a_name(tmp_path):
         np.testing.assert_array_equal(named(x, state)[0], x + 1)
     with pytest.raises(tw.CompileError, match="'1 2' is no name for a size"):
         tw.compile(path, shapes={"x": ("1 2", 8)})
+
+
+def fine_and_coarse():
+    """Every other row of x, plus every fourth twice over."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    numbers = {"first": [0], "end": [1 << 40], "two": [2], "times": [2, 1]}
+    nodes = [
+        helper.make_node("Slice", ["x", "first", "end", "first", "two"], ["fine"]),
+        helper.make_node("Slice", ["fine", "first", "end", "first", "two"], ["coarse"]),
+        helper.make_node("Tile", ["coarse", "times"], ["twice"]),
+        helper.make_node("Add", ["fine", "twice"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "pyramid",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 8])],
+        [numpy_helper.from_array(np.array(v), k) for k, v in numbers.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.checker.check_model(model)
+    return model
 
 
 def with_state(path):

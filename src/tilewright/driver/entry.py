@@ -52,8 +52,8 @@ def compile(
     their names ({"height": 320}) or as the sizes of an input, None where one stays open
     ({"image": (1, 3, None, 320)}), or text for a name of its own where an ONNX file gives one name
     to sizes that differ ({"state": (None, "h", "w")}). specialise: so many of the shapes that calls
-    bring get code of their own, compiled at the first call that brings them; other calls use the
-    code for all sizes.
+    bring get code of their own, compiled at the first call that brings them (an ONNX model is read
+    again for that, and has to stay what it is); other calls use the code for all sizes.
     target: see `tilewright targets`; a list makes a code variant for each, the widest first, and
     the first that a machine can run is picked when the artifact is loaded. threads: for which the
     code is planned and run (default: all cores). opt_level: 0 runs the model's operators one by

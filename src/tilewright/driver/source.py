@@ -56,7 +56,7 @@ def open_source(
         return Source(None, len(source.nodes) > 20, lambda: graph)
     if isinstance(source, str | os.PathLike):
         return _file(Path(os.fspath(source)), identity, shapes)
-    if type(source).__module__.partition(".")[0] == "onnx":
+    if is_onnx(source):
         return Source(None, True, lambda: _onnx(source, shapes))
     if "torch" in kinds:
         return Source(None, True, lambda: _torch(source, example_inputs, shapes, dynamic_shapes))
@@ -64,6 +64,14 @@ def open_source(
         "cannot compile this object",
         f"it is a {type(source).__module__}.{type(source).__qualname__}",
         remedy="give the path of a model file, an onnx.ModelProto, a torch.nn.Module or a Graph",
+    )
+
+
+def is_onnx(source: Any) -> bool:
+    """Is it an ONNX model, in a file or not? Only such a one is read for the sizes that are given;
+    of others, what was read for all sizes gets numbers."""
+    return (
+        isinstance(source, str | os.PathLike) or type(source).__module__.partition(".")[0] == "onnx"
     )
 
 

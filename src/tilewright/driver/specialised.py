@@ -107,9 +107,9 @@ def compile_specialised(source: Any, most: int, options: Options) -> Executable 
         raise CompileError(
             f"cannot compile with specialise={most!r}", "it is a number of shapes, 0 or more"
         )
-    if not isinstance(source, str) and not hasattr(source, "__fspath__"):  # read it once
-        from tilewright.driver.source import open_source
+    from tilewright.driver.source import is_onnx, open_source
 
+    if not is_onnx(source):  # read it once
         asked = options.example_inputs, None, options.shapes, options.dynamic_shapes
         source = open_source(source, *asked).graph()
         options = replace(options, example_inputs=None, shapes=None, dynamic_shapes=None)

@@ -137,13 +137,14 @@ class Folding(Builder):
         """Do sizes follow from those of the inputs, in every run, and not from data?"""
         return self.under is None and self.found.isdisjoint(sizes.symbols(given))
 
-    def require_equal(self, a: Expr, b: Expr, what: str) -> None:
-        """No run is to start where two sizes that follow from the inputs' differ."""
+    def require_equal(self, a: Expr, b: Expr, what: str, more: str = "") -> None:
+        """No run is to start where two sizes that follow from the inputs' differ. more: what else
+        to say then."""
         a, b = sorted((a, b), key=sizes.text)
         self.compared.setdefault((a, b), self.about)
         size = sizes.size(minimum(sizes.size(a - b), sizes.size(b - a)))
         told = f"{what}, where {sizes.text(a)} has to be {sizes.text(b)}"
-        self.required.setdefault(size, told)
+        self.required.setdefault(size, f"{told} ({more})" if more else told)
 
     def emit(self, op: str, *inputs: Value, name: str | Sequence[str] = "", **attrs: Any) -> Any:
         """As Builder.emit; a constant comes back where the result is known."""

@@ -56,7 +56,7 @@ def alike(n: Site, values: Sequence[Value], own: int = 0) -> list[Value]:
     for d in open_axes:
         first, *others = sorted(met[d], key=sizes.text)
         n.build.compared.update({(first, other): n.build.about for other in others})
-    told = {d: whole for d in open_axes if (whole := told_by(met[d])) is not None}
+    told = {d: whole for d in open_axes if (whole := told_by(n, met[d])) is not None}
     goals = {d - rank - own: whole for d, whole in told.items()}
     values = [stretched(n, v, goals, "the shape of the operands") for v in values]
     open_axes = [d for d in open_axes if d not in told]
@@ -157,7 +157,8 @@ def one_size(n: Site, values: Sequence[Value], axis: int, met: set[Expr]) -> lis
     for other in others:
         whole = simpler(whole, other)
     for s in met - {whole}:
-        n.build.require_equal(whole, s, f"the shape of the operands of {n.op} '{label}'")
+        what = f"the shape of the operands of {n.op} '{label}'"
+        n.build.require_equal(whole, s, what, "in code for fixed sizes, one of them may be 1")
     made = []
     for v in values:
         if v.rank + axis >= 0 and v.shape[axis] in met - {whole}:
@@ -167,12 +168,15 @@ def one_size(n: Site, values: Sequence[Value], axis: int, met: set[Expr]) -> lis
     return made
 
 
-def told_by(met: set[Expr]) -> Expr | None:
+def told_by(n: Site, met: set[Expr]) -> Expr | None:
     """The size that sizes which meet broadcast to, as far as they say so themselves: a number, or
     the only one that is made of others. That such a one is 1 and others are not happens to the
-    smallest of images only, and would cost all the others their kernels."""
+    smallest of images only, and would cost all the others their kernels. Where data decides them
+    all, kernels know none of them, and nothing is told."""
     numbers = {s for s in met if as_int(s) is not None}
     made = numbers or {s for s in met if s.__class__ is not Var}
+    if not numbers and all(not n.build.found.isdisjoint(sizes.symbols([s])) for s in met):
+        return None
     return next(iter(made)) if len(made) == 1 else None
 
 
@@ -200,7 +204,7 @@ def expanded(n: Site, x: Value, goal: Sequence[Expr]) -> Value | None:
         if len(met) < 2:
             continue
         n.build.compared.setdefault((x.shape[d], goal[d]), n.build.about)
-        whole, is_known = told_by(met), n.build.from_inputs(met)
+        whole, is_known = told_by(n, met), n.build.from_inputs(met)
         if whole is None and is_known and all(s.__class__ is Var for s in met):
             whole = either(n, met)
         if whole is None or n.importer.in_kernel:
