@@ -50,7 +50,11 @@ def tile(A: f32[4, 6], B: f32[4, 8], C: f32[6, 8]):
 
 def plain(text: str) -> str:
     """What another user of llvmlite gets."""
-    machine = llvm_compile.machine(X86)
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    found = llvm.Target.from_triple(X86.triple)
+    options = {"cpu": X86.cpu, "features": X86.llvm_features, "opt": 3}
+    machine = found.create_target_machine(reloc="pic", codemodel="small", **options)
     return machine.emit_assembly(llvm.parse_assembly(text))
 
 

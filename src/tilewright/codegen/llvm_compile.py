@@ -1,4 +1,4 @@
-"""LLVM text → object code, assembly or optimised text, through llvmlite.
+"""LLVM text → object code or assembly, through the library of llvmlite.
 
 The pass list was chosen by measurement: the emitter already hoists, unrolls, vectorises and shares,
 so what remains is to bring local buffers into registers and to tidy up. The code generator's own
@@ -7,14 +7,13 @@ passes are fixed but for those that an option leaves out (docs/decisions/030).
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import re
 import threading
-from typing import Any
-
-import llvmlite.binding as llvm
 
 from tilewright.codegen.llvm_library import options, translated
+from tilewright.support import llvm
 from tilewright.support.errors import InternalFault
 from tilewright.support.memory import room
 from tilewright.target.processors import architecture
@@ -30,44 +29,56 @@ LEFT_OUT = {  # where that was measured
     # its addresses lie at odd distances, over which the assembler joins no loads of shared memory
     "nvptx64": ("disable-lsr",),
 }
+PASSES = ("AlwaysInliner", "SROA", "InstCombine", "SimplifyCFG")
+_starting = threading.Lock()
 
 
 @functools.lru_cache(maxsize=1)
 def _initialize() -> None:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
+    for part in ("TargetInfos", "Targets", "TargetMCs", "AsmPrinters"):
+        llvm.function(f"LLVMPY_InitializeAll{part}")()
 
 
-def machine(target: Target, level: int = 3) -> Any:
+def machine(target: Target, level: int = 3) -> llvm.Owned:
     """LLVM's code generator for a target, at a level of optimisation from 0 to 3: not for several
     threads at once."""
-    _initialize()
-    found = llvm.Target.from_triple(target.triple)
+    with _starting:
+        _initialize()
+    with llvm.told() as fault:
+        found = llvm.function("LLVMPY_GetTargetFromTriple")(
+            target.triple.encode(), ctypes.byref(fault)
+        )
+        if not found:
+            raise RuntimeError(llvm.words(fault))
     features = target.llvm_features if target.kind == "cpu" else ""
-    return found.create_target_machine(
-        cpu=target.cpu, features=features, opt=level, reloc="pic", codemodel="small"
+    told = (target.triple, target.cpu, features)
+    made = llvm.function("LLVMPY_CreateTargetMachine")(
+        found, *map(str.encode, told), level, b"pic", b"small", False, False, b""
     )
+    if not made:
+        raise RuntimeError(f"LLVM makes no code for {told}")
+    return llvm.Owned(made, "LLVMPY_DisposeTargetMachine")
 
 
-def _generator(target: Target, quick: bool) -> tuple[Any, Any, Any]:
+def _generator(target: Target, quick: bool) -> tuple[llvm.Owned, ...]:
     made = machine(target, 0 if quick else 3)
     return made, *_passes(made, quick)
 
 
-def _passes(machine: Any, quick: bool) -> tuple[Any, Any]:
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    options.loop_vectorization = False
-    options.slp_vectorization = False
-    options.loop_unrolling = False
-    options.loop_interleaving = False
-    builder = llvm.create_pass_builder(machine, options)
-    passes = llvm.create_new_module_pass_manager()
-    if quick:
-        return passes, builder
-    passes.add_always_inliner_pass()
-    passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
-    passes.add_simplify_cfg_pass()
+def _passes(machine: llvm.Owned, quick: bool) -> tuple[llvm.Owned, llvm.Owned]:
+    """The passes before the code generator's, and what they are run with."""
+    tuning = llvm.Owned(
+        llvm.function("LLVMPY_CreatePipelineTuningOptions")(),
+        "LLVMPY_DisposePipelineTuningOptions",
+    )
+    builder = llvm.Owned(
+        llvm.function("LLVMPY_CreatePassBuilder")(machine, tuning), "LLVMPY_DisposePassBuilder"
+    )
+    passes = llvm.Owned(
+        llvm.function("LLVMPY_CreateNewModulePassManager")(), "LLVMPY_DisposeNewModulePassManger"
+    )
+    for name in () if quick else PASSES:
+        llvm.function(f"LLVMPY_module_Add{name}Pass")(passes)
     return passes, builder
 
 

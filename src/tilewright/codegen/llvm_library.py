@@ -1,9 +1,9 @@
-"""LLVM's functions as several threads call them: without llvmlite's lock.
+"""LLVM as several threads call it.
 
 llvmlite lets one thread at a time into LLVM, because modules that share a context must not be used
 at once. Modules here have a context each, and each thread a code generator, as LLVM asks for; then
-it does run in several threads. The functions are those of llvmlite's library, with the prototypes
-that llvmlite gives them. LLVM's options belong to the process and are set under a lock of ours.
+it does run in several threads. LLVM's options belong to the process and are set under a lock of
+ours.
 """
 
 from __future__ import annotations
@@ -14,67 +14,41 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from llvmlite.binding import ffi
+from tilewright.support.llvm import function, told, words
 
-_name: str = ffi.lib._name  # pyright: ignore[reportPrivateUsage]
-_long = ctypes.CDLL(_name)  # lets other threads have the interpreter meanwhile
-_short = ctypes.PyDLL(_name)  # keeps it: getting it back would take longer than the call
-
-
-def _function(name: str, library: ctypes.CDLL = _short) -> Any:
-    known: Any = getattr(ffi.lib, name)
-    own = getattr(library, name)
-    own.argtypes, own.restype = known.argtypes, known.restype
-    return own
-
-
-_parse = _function("LLVMPY_ParseAssembly", _long)
-_verify = _function("LLVMPY_VerifyModule", _long)
-_run = _function("LLVMPY_RunNewModulePassManager", _long)
-_emit = _function("LLVMPY_TargetMachineEmitToMemory", _long)
-_dispose_module = _function("LLVMPY_DisposeModule", _long)
-_create_context = _function("LLVMPY_ContextCreate")
-_dispose_context = _function("LLVMPY_ContextDispose")
-_buffer_start = _function("LLVMPY_GetBufferStart")
-_buffer_size = _function("LLVMPY_GetBufferSize")
-_dispose_buffer = _function("LLVMPY_DisposeMemoryBuffer")
-_dispose_string = _function("LLVMPY_DisposeString")
-_set_option = _function("LLVMPY_SetCommandLine")
-
-
-@contextmanager
-def _told() -> Generator[ctypes.c_char_p]:
-    """Where LLVM leaves a message, for the block that reads it."""
-    message = ctypes.c_char_p(None)
-    try:
-        yield message
-    finally:
-        if message:
-            _dispose_string(message)
-
-
-def _text(message: ctypes.c_char_p) -> str:
-    return (message.value or b"").decode(errors="replace")
+# these let other threads have the interpreter meanwhile
+_parse = function("LLVMPY_ParseAssembly", lets_others=True)
+_verify = function("LLVMPY_VerifyModule", lets_others=True)
+_run = function("LLVMPY_RunNewModulePassManager", lets_others=True)
+_emit = function("LLVMPY_TargetMachineEmitToMemory", lets_others=True)
+_dispose_module = function("LLVMPY_DisposeModule", lets_others=True)
+# and these are short
+_create_context = function("LLVMPY_ContextCreate")
+_dispose_context = function("LLVMPY_ContextDispose")
+_buffer_start = function("LLVMPY_GetBufferStart")
+_buffer_size = function("LLVMPY_GetBufferSize")
+_dispose_buffer = function("LLVMPY_DisposeMemoryBuffer")
+_set_option = function("LLVMPY_SetCommandLine")
 
 
 def translated(text: str, machine: Any, passes: Any, builder: Any, is_object: bool) -> bytes:
     """The object code of a module (or its assembly) after `passes`. machine, passes, builder:
-    llvmlite's, of the calling thread alone. Raises RuntimeError if the text is no module."""
+    of the calling thread alone. Raises RuntimeError if the text is no module."""
     context = _create_context()
     try:
-        with _told() as message:
+        with told() as message:
             module = _parse(context, text.encode(), ctypes.byref(message))
             if not module:
-                raise RuntimeError(f"LLVM IR parsing error\n{_text(message)}")
+                raise RuntimeError(f"LLVM IR parsing error\n{words(message)}")
         try:
-            with _told() as message:
+            with told() as message:
                 if _verify(module, ctypes.byref(message)):
-                    raise RuntimeError(_text(message))
+                    raise RuntimeError(words(message))
             _run(passes, module, builder)
-            with _told() as message:
+            with told() as message:
                 buffer = _emit(machine, module, int(is_object), ctypes.byref(message))
                 if not buffer:
-                    raise RuntimeError(_text(message))
+                    raise RuntimeError(words(message))
         finally:
             _dispose_module(module)
     finally:

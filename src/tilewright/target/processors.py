@@ -10,6 +10,8 @@ import functools
 import os
 from pathlib import Path
 
+from tilewright.support.llvm import says
+
 _V1 = "sse sse2"
 _V2 = _V1 + " sse3 ssse3 sse4.1 sse4.2 popcnt"
 _V3 = _V2 + " avx avx2 fma f16c bmi bmi2 lzcnt movbe"
@@ -124,11 +126,10 @@ def vectors(have: frozenset[str]) -> tuple[int, int]:
 @functools.lru_cache(maxsize=1)
 def host() -> tuple[str, str, frozenset[str]]:
     """This machine: LLVM's processor name, its triple, its features. Loads LLVM."""
-    import llvmlite.binding as llvm
-
-    triple = llvm.get_default_triple()
-    cpu = llvm.get_host_cpu_name()
-    have = frozenset(f for f, on in llvm.get_host_cpu_features().items() if on) & KNOWN_FEATURES
+    triple = says("LLVMPY_GetDefaultTargetTriple")
+    cpu = says("LLVMPY_GetHostCPUName")
+    told_on = says("LLVMPY_GetHostCPUFeatures").split(",")
+    have = frozenset(f[1:] for f in told_on if f.startswith("+")) & KNOWN_FEATURES
     told = features(cpu, triple)
     if told is None:  # newer than our table: say what it has, under the name that runs everywhere
         cpu = generic(triple)

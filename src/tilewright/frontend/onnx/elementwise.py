@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import ml_dtypes
-
 from tilewright.frontend.onnx.coded import Coded
 from tilewright.frontend.onnx.registry import MAIN, TRANSLATORS, Site, translates
 from tilewright.frontend.onnx.small_floats import codes, floats, format_of
@@ -70,8 +68,7 @@ def cast(n: Site) -> Any:
         return codes(n, x, format)
     to = n[1].dtype if n.op == "CastLike" else n.dtype("to")
     if to.is_float and to.bits == 8 and x.dtype.bits > 8 and n.flag("saturate", True):
-        most = float(ml_dtypes.finfo(to.numpy).max)
-        x = n.build.emit("clip", x, low=-most, high=most)
+        x = n.build.emit("clip", x, low=-to.largest, high=to.largest)
     if to.is_packed and x.dtype.is_float:  # what does not fit wraps
         x = n.build.emit("cast", x, to="i32")
     return x if x.dtype is to else n.emit("cast", x, to=to.name)

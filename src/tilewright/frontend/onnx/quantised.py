@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from tilewright.frontend.onnx.alike import alike
@@ -85,8 +84,7 @@ def quantised(
 
 
 def saturated(n: Site, y: Value, of: DType) -> Value:
-    most = float(ml_dtypes.finfo(of.numpy).max)
-    return n.build.emit("clip", y, low=-most, high=most)
+    return n.build.emit("clip", y, low=-of.largest, high=of.largest)
 
 
 @translates("QuantizeLinear")
