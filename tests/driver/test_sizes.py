@@ -75,6 +75,7 @@ def test_a_model_in_memory_is_read_for_the_shapes_that_calls_bring():
     are."""
     proto = fine_and_coarse()
     exe = tw.compile(proto, specialise=3)
+    assert isinstance(exe, Specialised)
     for count in (2, 4, 1, 8):
         x = rows(count)
         wanted = x[::2] + np.tile(x[::4], (2, 1))

@@ -203,7 +203,7 @@ OF_INPUTS = {
 }  # fmt: skip
 
 
-def rows_beside(proto, counts):
+def rows_beside(proto, counts) -> tuple[dict[str, np.ndarray], Any]:
     """So many rows, the first positive, and what onnxruntime gives; None: it refuses them."""
     draw = np.random.default_rng(counts).standard_normal
     feed = {name: draw((n, 3)).astype(np.float32) for name, n in zip("ab", counts, strict=True)}
@@ -211,7 +211,7 @@ def rows_beside(proto, counts):
         x[0] = abs(x[0])
     options = ort.SessionOptions()
     options.log_severity_level = 4
-    session = ort.InferenceSession(proto.SerializeToString(), options)
+    session: Any = ort.InferenceSession(proto.SerializeToString(), options)
     try:
         return feed, session.run(None, feed)[0]
     except Exception:  # of a type of its own
