@@ -212,7 +212,9 @@ def sized(model: Any, program: Any) -> Any:
         str(s): count
         for shape, ours in zip(input_shapes(program), taken, strict=False)
         for s, t in zip(shape, ours, strict=True)
-        if isinstance(s, torch.SymInt) and (count := as_int(t)) is not None
+        if isinstance(s, torch.SymInt)
+        and not s.node.expr.is_number
+        and (count := as_int(t)) is not None
     }
     return import_onnx(model, shapes=dims) if dims else model
 
