@@ -8,6 +8,8 @@ this, the round hands it on, and only the first round makes it for itself.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.arith.simplify import simplify
@@ -48,7 +50,7 @@ def carry_rows(func: Func) -> Func:
                 B[y] = B[y] + row[0]                      kept[(r_3 - 1) * 4 + e] = A[…]
                                                       B[y] = B[y] + kept[(r_3 - 1) * 4]
     """
-    body = _carried(func.body, names(func))
+    body = _carried(func.body, functools.cache(lambda: names(func)))
     return func if body is func.body else func.replace(body=body)
 
 
@@ -68,12 +70,12 @@ class _Rows:
     conds: tuple[Expr, ...]
 
 
-def _carried(s: Any, taken: set[str]) -> Any:
+def _carried(s: Any, taken: Callable[[], set[str]]) -> Any:
     if not isinstance(s, Stmt) or isinstance(s, Store):
         return s
     rows = _rows_of(s) if isinstance(s, For) and s.kind == "serial" else None
     if rows is not None and isinstance(s, For):
-        return _handed_on(s, rows, taken)
+        return _handed_on(s, rows, taken())
 
     def inner(c: Any) -> Any:
         return _carried(c, taken)
