@@ -70,17 +70,3 @@ def test_what_llvm_made_is_disposed_of_once(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_text_of_llvms_is_read() -> None:
     assert llvm.says("LLVMPY_GetHostCPUName") == llvmlite.binding.get_host_cpu_name()
     assert llvm.says("LLVMPY_GetDefaultTargetTriple") == llvmlite.binding.get_default_triple()
-
-
-def test_the_library_is_loaded_beside_other_work() -> None:
-    code = """
-from pathlib import Path
-from tilewright.support import llvm
-llvm.load_ahead().join()
-assert llvm.load_ahead() is llvm.load_ahead()
-assert not llvm._library.cache_info().currsize
-if Path("/proc/self/maps").exists():
-    assert "llvmlite" in Path("/proc/self/maps").read_text()
-assert llvm.says("LLVMPY_GetDefaultTargetTriple")
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -24,7 +24,6 @@ from tilewright.support import knobs
 from tilewright.support.cache import Cache
 from tilewright.support.collector import collector_paused
 from tilewright.support.errors import CompileError
-from tilewright.support.llvm import load_ahead
 from tilewright.support.memory import memory_told
 
 if TYPE_CHECKING:
@@ -78,7 +77,6 @@ def compile(
             found, identity = _compiled_before(source, options, stages)
             if found is not None:
                 return found
-        load_ahead()
         with collector_paused():
             from tilewright.driver.compile import compile_observed
 
@@ -88,7 +86,6 @@ def compile(
 def _load_compiler() -> None:
     """Import what compiling a file needs: a file whose content is not known is seldom in the cache,
     and Python imports on one core while others hash."""
-    load_ahead()
     with collector_paused(), contextlib.suppress(ImportError):  # what is missing is told later
         importlib.import_module("tilewright.driver.compile")
         importlib.import_module("tilewright.frontend.onnx")

@@ -14,9 +14,8 @@ import importlib
 import importlib.util
 import os
 import sys
-import threading
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 COMPARED = ("0.50.",)  # releases of llvmlite that declare what PROTOTYPES says
@@ -92,34 +91,13 @@ def _is_compared() -> bool:
 
 @functools.lru_cache(maxsize=2)
 def _library(lets_others: bool) -> ctypes.CDLL:
-    path = _path()
-    if not path:
-        raise ModuleNotFoundError("No module named 'llvmlite'", name="llvmlite")
-    return ctypes.CDLL(path) if lets_others else ctypes.PyDLL(path)
-
-
-@functools.lru_cache(maxsize=1)
-def _path() -> str:
-    """Where the library is; "" without llvmlite."""
     found = importlib.util.find_spec("llvmlite")
     if found is None or not found.submodule_search_locations:
-        return ""
+        raise ModuleNotFoundError("No module named 'llvmlite'", name="llvmlite")
     names = {"win32": "llvmlite.dll", "darwin": "libllvmlite.dylib"}
     folder = found.submodule_search_locations[0]
-    return os.path.join(folder, "binding", names.get(sys.platform, "libllvmlite.so"))
-
-
-@functools.lru_cache(maxsize=1)
-def load_ahead() -> threading.Thread | None:
-    """Have the system load the library beside what Python imports next. It takes 6 ms, in which
-    `ctypes.CDLL` would keep the interpreter; what fails here fails again where it is told."""
-    if os.name != "posix" or not _path():
-        return None
-    load = ctypes.CDLL(None).dlopen
-    thread = threading.Thread(target=load, args=(os.fsencode(_path()), os.RTLD_NOW), daemon=True)
-    with suppress(RuntimeError):  # no memory for one
-        thread.start()
-    return thread
+    path = os.path.join(folder, "binding", names.get(sys.platform, "libllvmlite.so"))
+    return ctypes.CDLL(path) if lets_others else ctypes.PyDLL(path)
 
 
 @contextmanager
