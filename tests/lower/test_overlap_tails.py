@@ -8,7 +8,7 @@ import pytest
 from tests.lower.programs import POOL, arrays_for, same_meaning
 from tilewright.codegen.inprocess import load
 from tilewright.ir import interp
-from tilewright.ir.expr import Select, as_int
+from tilewright.ir.expr import Binary, BinaryOp, Select, as_int
 from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import For, Func, If, Stmt, annotation
 from tilewright.ir.text import print_expr, print_func
@@ -194,6 +194,19 @@ def test_few_elements_without_masks(text: str) -> None:
     vectors = [n for n in visit(made.body) if isinstance(n, For) and n.kind == "vectorize"]
     assert {as_int(v.extent) for v in vectors} == {1, 2, 4}
     assert not [n for v in vectors for n in visit(v.body) if isinstance(n, If)]
+
+
+@pytest.mark.parametrize("ahead", [-1, 0, 1, 2])
+def test_rows_are_long_enough_for_lanes_to_be_held_at_one_end(ahead: int) -> None:
+    """The first vector's at the row's first element, the last one's at its last."""
+    func = parse_func(STRETCHED.replace("// 2 - 1,", f"// 2 + {ahead},").replace("+ -1", "- 1"))
+    made = simplify(partition_loops(overlap_tails(func)))
+    for n in SIZES:
+        same_meaning(func, made, n=n)
+    (whole,) = [n.then for n in visit(made.body) if isinstance(n, If) and n.other is not None][:1]
+    vectors = [n for n in visit(whole) if isinstance(n, For) and n.kind == "vectorize"]
+    for vector, ends in ((vectors[0], BinaryOp.min), (vectors[-1], BinaryOp.max)):
+        assert not [n for n in visit(vector) if isinstance(n, Binary) and n.op is ends]
 
 
 @pytest.mark.parametrize("masks", [True, False])

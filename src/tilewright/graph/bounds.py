@@ -16,10 +16,11 @@ from tilewright.graph.builder import Builder, Edit
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.ops.checks import outside
-from tilewright.ir.expr import Expr, as_int
+from tilewright.ir.expr import Expr, Var, as_int, maximum, minimum
 
 MOST_FOLLOWED = 16  # operators that a range is followed through
 Range = tuple[Expr, Expr]  # least and most, both included
+ANYTHING: Range = Var("<lowest>"), Var("<highest>")  # of which nothing is known
 Bounds = Sequence[tuple[Expr, Expr]]  # for each column of indices, or one for all
 
 
@@ -63,10 +64,14 @@ def checked(
     return build.emit("check_bounds", *given, least=least, most=most, what=what)
 
 
-def are_within(build: Builder, numbers: Value, bounds: Bounds, what: str | None = None) -> bool:
+def are_within(
+    build: Builder, numbers: Value, bounds: Bounds, what: str | None = None,
+    some_of: Expr | None = None,
+) -> bool:  # fmt: skip
     """Do the numbers surely lie within? Raises OutOfBounds, where `what` is given, for a constant
-    that surely does not."""
+    that surely does not. some_of: a size that is at least 1 where any number is read."""
     known = _facts(build, bounds)
+    known = known if some_of is None else known.under(some_of >= 1)
     constant = build.constants.get(numbers)
     if constant is None:
         found = range_of(build, numbers)
@@ -205,6 +210,26 @@ def _floormod(node: Node, value: Value, of: Of) -> Range | None:
     return (sizes.size(0), sizes.size(by[1] - 1)) if by and known else None
 
 
+def _extreme(node: Node, value: Value, of: Of) -> Range | None:
+    """Of the lesser or greater of two, or of a number and 0."""
+    choose = minimum if node.op == "minimum" else maximum
+    first = of(0) or ANYTHING
+    second = (of(1) or ANYTHING) if len(node.inputs) > 1 else (sizes.size(0), sizes.size(0))
+
+    def end(k: int) -> Expr:
+        for a, b in ((first, second), (second, first)):
+            if a[k] in ANYTHING:  # the other says all that is known, or nothing
+                return b[k] if (a[k] == ANYTHING[1]) is (choose is minimum) else a[k]
+        return sizes.size(choose(first[k], second[k]))
+
+    return end(0), end(1)
+
+
+def _size_values(node: Node, value: Value, of: Of) -> Range | None:
+    (one,) = node["values"] if len(node["values"]) == 1 else (None,)
+    return None if one is None else (sizes.size(one), sizes.size(one))
+
+
 def _clip(node: Node, value: Value, of: Of) -> Range | None:
     low, high = as_int(node["low"]), as_int(node["high"])
     return None if low is None or high is None else (sizes.size(low), sizes.size(high))
@@ -230,4 +255,8 @@ _RULES: Mapping[str, Rule] = {
     "where": _where,
     "floormod": _floormod,
     "clip": _clip,
+    "minimum": _extreme,
+    "maximum": _extreme,
+    "relu": _extreme,
+    "size_values": _size_values,
 }

@@ -12,6 +12,7 @@ into another shape does not lie over its operand either.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
 from typing import Any
 
 from tilewright.arith.affine import Affine
@@ -75,6 +76,7 @@ MOST_REMAINDERS = 3  # of which each has code of its own
 MOST_EDGES = 4  # elements at an end of a row that windows reach over
 LEAST_SUMS = 4  # of a narrower tile: fewer wait for each other
 FEW_LANES = 4  # of the narrowest vectors for windows, or half of all
+_HELD = (BinaryOp.max, BinaryOp.min)
 MOST_STORES = 24  # unrolled, of what may have several copies
 
 
@@ -211,8 +213,10 @@ class _Overlap:
                 few = _by_width(tile, lambda n: _Narrower(tile, n, known).loop(s), count)
             else:
                 few = self.halves(s, body, tile, known)
-        elif not self.masks:
-            few = self.few(body, tile, known, count)
+        else:
+            first = substitute(body, {tile.loop: const(0)})
+            several = all_of([several, *_decide([first, last], tile, known.under(several))])
+            few = few if self.masks else self.few(body, tile, known, count)
         return If(several, seq(s.replace(stop=before, body=body), last), few)
 
     def held(self, last: Stmt, tile: _Tile, others: Stmt) -> Stmt:
@@ -454,6 +458,29 @@ def _edges_of(part: Expr, tile: _Tile, known: Facts) -> int:
         end = known.sum(end, tile.count - 1, slope)
     found = (n for n in range(MOST_EDGES + 1) if known.nonnegative(end + n * abs(slope)))
     return next(found, MOST_EDGES + 1) if slope else MOST_EDGES + 1
+
+
+def _decide(vectors: Sequence[Stmt], tile: _Tile, known: Facts) -> list[Expr]:
+    """Conditions under which vectors know for all their lanes whether an index is held, where that
+    is so but for a few elements more than there have to be: lanes near one end of a row are not
+    held at the other."""
+    found: dict[Expr, None] = {}
+    held = [n for s in vectors for n in visit(s) if isinstance(n, Binary) and n.op in _HELD]
+    for n in dict.fromkeys(held):
+        if n.dtype is not i64:
+            continue
+        gap = known.sum(known.affine(n.b), known.affine(n.a), -1)
+        lanes = {t: c for t, c in gap.terms.items() if free_vars(t) & tile.inner}
+        rest = Affine({t: c for t, c in gap.terms.items() if t not in lanes}, gap.const)
+        low, high = known.bounds(Affine(lanes, 0))
+        if not lanes or not rest.terms or inf in (-low, high):
+            continue
+        ends = rest + int(low), -(rest + int(high))
+        if any(known.nonnegative(end) for end in ends):
+            continue
+        near = [end for end in ends if known.nonnegative(end + MOST_EDGES)]
+        found.update((known.expr(end) >= const(0), None) for end in near[:1])
+    return list(found)
 
 
 def _by_width(tile: _Tile, made: Callable[[int], Stmt], count: Expr) -> Stmt:

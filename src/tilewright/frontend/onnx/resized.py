@@ -248,12 +248,14 @@ def along(n: Site, f: Floats, x: Value, a: int, at: Value, scale: Value, kernel:
     def whole(place: Value) -> Value:
         return build.emit("cast", place, to="i64")
 
-    def not_before(index: Value) -> Value:
-        return build.emit("maximum", index, zero)
+    def held(index: Value) -> Value:
+        return build.emit("minimum", build.emit("maximum", index, zero), end)
 
-    zero = build.constant(np.int64(0))
+    zero, ends = build.constant(np.int64(0)), np.empty((), object)
+    ends[()] = x.shape[a] - 1
+    end = build.from_sizes(ends, measured.I64)
     if kernel.kind == "nearest":
-        index = not_before(whole(nearest(f, at, kernel.rounding)))
+        index = held(whole(nearest(f, at, kernel.rounding)))
         return build.emit("gather", x, index, axis=a)
     reach = {"linear": 1, "cubic": 2}[kernel.kind]
     shrink: Value | float = 1.0
@@ -276,9 +278,9 @@ def along(n: Site, f: Floats, x: Value, a: int, at: Value, scale: Value, kernel:
         weights = f("div", weights, f("reduce_sum", weights, axes=(1,), keepdims=True))
     if kernel.antialias:
         index = whole(f("minimum", f("maximum", place, 0.0), last))
-    else:  # one number to convert for all taps; gathers clamp at the end
+    else:  # one number to convert for all taps
         index = build.emit("add", whole(column[1]), build.constant(np.arange(taps) + (1 - reach)))
-        index = not_before(index)
+        index = held(index)
     return weighted(n, x, a, index, build.emit("cast", weights, to=x.dtype.name), taps)
 
 

@@ -355,11 +355,11 @@ def _index_dtype(indices: Any) -> None:
     need(indices.dtype.is_int, f"indices hold {indices.dtype}, not integers")
 
 
-def within(index: Expr, size: Expr, trusted: bool = False) -> Expr:
-    """An index as i64: negative ones count from the end, and no index leaves the axis (which those
-    that are trusted do not anyway)."""
+def within(index: Expr, size: Expr, trusted: bool = False, from_start: bool = False) -> Expr:
+    """An index as i64: negative ones count from the end (where not all do `from_start`), and no
+    index leaves the axis (which those that are trusted do not anyway)."""
     index = index.astype("i64")
-    index = te.select(index < 0, index + size, index)
+    index = index if from_start else te.select(index < 0, index + size, index)
     return index if trusted else te.minimum(te.maximum(index, 0), size - 1)
 
 
@@ -368,7 +368,9 @@ def _clamped(indices: np.ndarray, size: int) -> np.ndarray:
     return np.clip(np.where(indices < 0, indices + size, indices), 0, size - 1)
 
 
-def _gather_type(x: Any, indices: Any, *, axis: int = 0, trusted: bool = False) -> Type:
+def _gather_type(
+    x: Any, indices: Any, *, axis: int = 0, trusted: bool = False, from_start: bool = False
+) -> Type:
     d = axis_of(axis, len(x.shape))
     _index_dtype(indices)
     return x.dtype, (*x.shape[:d], *indices.shape, *x.shape[d + 1 :])
@@ -377,16 +379,20 @@ def _gather_type(x: Any, indices: Any, *, axis: int = 0, trusted: bool = False) 
 @operator(
     fusion=INJECTIVE,
     infer=_gather_type,
-    reference=lambda x, indices, axis, trusted: np.take(x, _clamped(indices, x.shape[axis]), axis),
+    reference=lambda x, indices, axis, trusted, from_start: np.take(
+        x, _clamped(indices, x.shape[axis]), axis
+    ),
 )
-def gather(x: Any, indices: Any, *, axis: int = 0, trusted: bool = False) -> Any:
+def gather(
+    x: Any, indices: Any, *, axis: int = 0, trusted: bool = False, from_start: bool = False
+) -> Any:
     """Slices of x along `axis` at `indices`; negative ones count from the end, those outside are
-    clamped. trusted: none is outside."""
+    clamped. trusted: none is outside; from_start: none is negative."""
     d = axis_of(axis, x.ndim)
     width = len(indices.shape)
 
     def at(*i: Expr) -> Expr:
-        index = within(indices[i[d : d + width]], x.shape[d], trusted)
+        index = within(indices[i[d : d + width]], x.shape[d], trusted, from_start)
         return x[(*i[:d], index, *i[d + width :])]
 
     return te.compute(_gather_type(x, indices, axis=axis)[1], at, name="gather")
@@ -428,7 +434,9 @@ def need_within(x: Any, indices: Any, axis: int) -> None:
         )
 
 
-def _gather_elements_type(x: Any, indices: Any, *, axis: int = 0, trusted: bool = False) -> Type:
+def _gather_elements_type(
+    x: Any, indices: Any, *, axis: int = 0, trusted: bool = False, from_start: bool = False
+) -> Type:
     axis_of(axis, len(x.shape))
     _index_dtype(indices)
     need_within(x, indices, axis)
@@ -438,15 +446,18 @@ def _gather_elements_type(x: Any, indices: Any, *, axis: int = 0, trusted: bool 
 @operator(
     fusion=INJECTIVE,
     infer=_gather_elements_type,
-    reference=lambda x, indices, axis, trusted: _take_elements(x, indices, axis),
+    reference=lambda x, indices, axis, trusted, from_start: _take_elements(x, indices, axis),
 )
-def gather_elements(x: Any, indices: Any, *, axis: int = 0, trusted: bool = False) -> Any:
+def gather_elements(
+    x: Any, indices: Any, *, axis: int = 0, trusted: bool = False, from_start: bool = False
+) -> Any:
     """y[i] = x[i with its entry on `axis` replaced by indices[i]], as `gather` takes indices.
     Source: ONNX GatherElements."""
     d = axis_of(axis, x.ndim)
 
     def at(*i: Expr) -> Expr:
-        return x[(*i[:d], within(indices[i], x.shape[d], trusted), *i[d + 1 :])]
+        place = within(indices[i], x.shape[d], trusted, from_start)
+        return x[(*i[:d], place, *i[d + 1 :])]
 
     return te.compute(indices.shape, at, name="gather_elements")
 
