@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 
@@ -19,3 +20,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     return min(os.cpu_count() or 1, MOST_PROCESSES)
+
+
+@pytest.fixture(autouse=True)
+def llvm_text_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of kernels too. Tests that need no LLVM do not load it for this."""
+    if (kernels := sys.modules.get("tilewright.driver.kernels")) is not None:
+        monkeypatch.setattr(kernels, "VERIFY", True)

@@ -75,6 +75,19 @@ def test_passes_are_left_out_for_x86(
     assert llvm_compile.compile_assembly(text, machine) != without
 
 
+def test_passes_that_find_nothing_do_not_run() -> None:
+    """What they leave is the same code, so their times are asked for."""
+    llvm.set_time_passes(True)
+    try:
+        llvm_compile.compile_object(COPY, target("cpu -mtriple=x86_64-unknown-linux-gnu"))
+    finally:
+        told = llvm.report_and_reset_timings()
+        llvm.set_time_passes(False)
+    assert "Register Coalescer" in told and "\n" in told
+    for name in ("Optimize selects", "Constant Hoisting", " Machine Loop Invariant Code Motion"):
+        assert name not in told.replace("Early Machine Loop", "")
+
+
 def test_options_are_as_they_were_for_others() -> None:
     before = plain(COPY)
     assert llvm_compile.compile_assembly(COPY, X86) != before
@@ -135,6 +148,8 @@ def test_text_that_is_no_module_is_a_fault() -> None:
     early = COPY.replace("br label %loop\nloop", "%z = add i64 %next, 1\n  br label %loop\nloop")
     with pytest.raises(InternalFault, match="does not dominate all uses"):
         llvm_compile.compile_object(early, X86)
+    with pytest.raises(InternalFault, match="expected instruction opcode"):
+        llvm_compile.compile_object(COPY.replace("ret void", "oops"), X86, verify=False)
 
 
 @pytest.mark.parametrize(

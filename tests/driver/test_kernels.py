@@ -110,9 +110,9 @@ def texts_for_llvm(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that kernels are compiled from, one by one."""
     texts: list[str] = []
 
-    def seen(text: str, machine: Any) -> bytes:
+    def seen(text: str, machine: Any, *, verify: bool) -> bytes:
         texts.append(text)
-        return compile_object(text, machine)
+        return compile_object(text, machine, verify=verify)
 
     monkeypatch.setattr(kernels, "compile_object", seen)
     return texts
@@ -257,7 +257,7 @@ def test_what_is_stopped_while_jobs_come_ends_its_thread(monkeypatch: pytest.Mon
 
 
 def test_faults_of_both_halves_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise InternalFault("no")
 
     for half in ("emit", "compile_object"):

@@ -25,6 +25,10 @@ LEFT_OUT = {  # where that was measured
     "x86_64": (
         "disable-lsr",  # a fifth of LLVM's time for addresses that are as good without
         "disable-post-ra",  # AMD: a twelfth for an order that processors find themselves
+        # a fifteenth for three that find nothing to do in what the emitter writes
+        "disable-select-optimize",
+        "disable-constant-hoisting",
+        "disable-postra-machine-licm",
     ),
     # its addresses lie at odd distances, over which the assembler joins no loads of shared memory
     "nvptx64": ("disable-lsr",),
@@ -92,12 +96,15 @@ class _Own(threading.local):
 _own = _Own()
 
 
-def _compiled(text: str, target: Target, quick: bool, is_object: bool) -> bytes:
+def _compiled(
+    text: str, target: Target, *, quick: bool = False, is_object: bool = True, verify: bool = True
+) -> bytes:
     room(LEAST_ROOM + ROOM_PER_BYTE * len(text), "LLVM")  # it ends the process when it has none
     chosen = LEFT_OUT.get(architecture(target.triple) or target.triple.split("-")[0], ())
     try:
         with options(chosen):
-            return translated(text, *_own.generator(target, quick), is_object)
+            own = _own.generator(target, quick)
+            return translated(text, *own, is_object=is_object, verify=verify)
     except RuntimeError as fault:
         raise InternalFault(
             f"LLVM refused the text it was given: {_excerpt(text, fault)}"
@@ -111,12 +118,13 @@ def _excerpt(text: str, fault: RuntimeError) -> str:
     return f"{fault}\n" + "\n".join(text.splitlines()[max(0, at - 8) : at + 2])
 
 
-def compile_object(text: str, target: Target, quick: bool = False) -> bytes:
+def compile_object(text: str, target: Target, quick: bool = False, *, verify: bool = True) -> bytes:
     """A relocatable object. Several threads may compile at once. quick: as it is written, in an
-    eighth of the time, for code that runs seldom."""
-    return _compiled(text, target, quick, is_object=True)
+    eighth of the time, for code that runs seldom. verify: see that the text is a program, which
+    takes a fiftieth of the time; without, LLVM believes what it could read."""
+    return _compiled(text, target, quick=quick, verify=verify)
 
 
 def compile_assembly(text: str, target: Target) -> str:
     """The same code as assembly text."""
-    return _compiled(text, target, quick=False, is_object=False).decode()
+    return _compiled(text, target, is_object=False).decode()

@@ -31,9 +31,12 @@ _dispose_buffer = function("LLVMPY_DisposeMemoryBuffer")
 _set_option = function("LLVMPY_SetCommandLine")
 
 
-def translated(text: str, machine: Any, passes: Any, builder: Any, is_object: bool) -> bytes:
+def translated(
+    text: str, machine: Any, passes: Any, builder: Any, *, is_object: bool, verify: bool
+) -> bytes:
     """The object code of a module (or its assembly) after `passes`. machine, passes, builder:
-    of the calling thread alone. Raises RuntimeError if the text is no module."""
+    of the calling thread alone. Raises RuntimeError if the text is no module; of values that are
+    used where they are not known only `verify` tells."""
     context = _create_context()
     try:
         with told() as message:
@@ -41,9 +44,10 @@ def translated(text: str, machine: Any, passes: Any, builder: Any, is_object: bo
             if not module:
                 raise RuntimeError(f"LLVM IR parsing error\n{words(message)}")
         try:
-            with told() as message:
-                if _verify(module, ctypes.byref(message)):
-                    raise RuntimeError(words(message))
+            if verify:
+                with told() as message:
+                    if _verify(module, ctypes.byref(message)):
+                        raise RuntimeError(words(message))
             _run(passes, module, builder)
             with told() as message:
                 buffer = _emit(machine, module, int(is_object), ctypes.byref(message))

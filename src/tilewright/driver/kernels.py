@@ -54,6 +54,7 @@ IMPORTED = ("tilewright", "numpy", "ml_dtypes", "llvmlite", "typing_extensions")
 HERE = 2  # cores that this process uses: a thread that writes, and one in LLVM
 MOST = 6  # processes beside it
 BATCH = 80_000  # characters of text from which on LLVM gets it: 1 ms of its 20 is for a module
+VERIFY = False  # LLVM text also where nobody asks for it, as tests do: 2 % of LLVM's time
 PATIENCE = 0.5  # seconds between a worker's looks at whether it is still wanted
 
 
@@ -186,7 +187,9 @@ def _digest(text: str, size: int) -> str:
 def translate(batch: Sequence[Written]) -> list[Kernel]:
     """The second half of `compile_kernel`: LLVM's, for kernels of one target."""
     began = time.thread_time()
-    code = compile_object(joined([w.content for w in batch]).text, target(batch[0].job.target))
+    text, machine = joined([w.content for w in batch]).text, target(batch[0].job.target)
+    verify = VERIFY or any(w.job.watch.verify for w in batch)
+    code = compile_object(text, machine, verify=verify)
     each = (time.thread_time() - began) / max(1, sum(map(len, batch)))  # empty ones have no code
     for one in batch:
         one.seconds["llvm"] = each * len(one)
