@@ -120,7 +120,8 @@ def contraction(
         count = min(
             count, BODY // depth
         )  # few steps are unrolled whole, while memory is waited for
-    weights, of = weights_on(target, lanes, deep(block)), f"{name}."
+    read, taps = deep(block)
+    weights, of = weights_on(target, lanes, read, taps=taps), f"{name}."
     rows, vectors = decide_tile(
         schedule, count, -(-width // lanes), target, of=of, weights=weights
     )  # fmt: skip
@@ -148,16 +149,17 @@ def in_any_order(schedule: Schedule, name: str, loops: list[str]) -> list[str]:
     return [n for n, axis in zip(loops, axes, strict=True) if axis.kind != "ordered"]
 
 
-def deep(block: Block) -> int:
-    """How many vectors the steps of a reduction read of memory for one vector of results: the taps
-    of a window along the vectors read the same ones."""
+def deep(block: Block) -> tuple[int, int]:
+    """How many vectors the steps of a reduction read of memory for one vector of results, and how
+    many steps read each: the taps of a window along the vectors read the same ones."""
     column = [a.var for a in block.axes if a.kind == "spatial"][-1]
     beside = {
         v for n in loads(block.body) for i in n.indices if column in free_vars(i)
         for v in free_vars(i)
     }  # fmt: skip
-    reduced = [a for a in block.axes if a.kind == "reduce" and a.var not in beside]
-    return prod(as_int(a.extent) or LARGE for a in reduced)
+    steps = [(a.var, as_int(a.extent) or LARGE) for a in block.axes if a.kind == "reduce"]
+    vectors = prod(n for v, n in steps if v not in beside)
+    return vectors, prod(n for _, n in steps) // vectors
 
 
 def _bytes(buffer: Buffer) -> int:

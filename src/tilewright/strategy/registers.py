@@ -51,10 +51,12 @@ def row_lanes(product: Block, width: int, target: Target) -> int:
     return min(target.lanes(max(32, block_bits(product))), 1 << (width - 1).bit_length())
 
 
-def weights_on(target: Target, lanes: int, depth: int, alike: int = 0, apart: int = 0) -> Weights:
+def weights_on(
+    target: Target, lanes: int, depth: int, alike: int = 0, apart: int = 0, taps: int = 1
+) -> Weights:
     """What tiles read of the weights, beside the caches of `target`; see `Weights`."""
     caches = target.cache(0).size, target.cache(1).size
-    return Weights.beside(lanes, depth, *caches, alike, apart)
+    return Weights.beside(lanes, depth, *caches, alike, apart, taps)
 
 
 def decide_tile(

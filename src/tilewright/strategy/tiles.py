@@ -27,8 +27,9 @@ SECOND_TILE = 1.03  # what it must gain to have a tile of another size for the v
 class Weights(NamedTuple):
     """What tiles read of the weights: bytes of a vector, how many vectors deep the reduction is,
     and bytes that stay in the first and in the second cache; of how many neighbouring vectors the
-    weights meet the same numbers of the image (0: of all); and how many bytes the rows of that lie
-    apart (0: those of a vector)."""
+    weights meet the same numbers of the image (0: of all); how many bytes the rows of that lie
+    apart (0: those of a vector); and of how many steps the first one alone reads from afar (taps
+    along a row: the next ones read neighbours)."""
 
     vector: int
     depth: int
@@ -36,21 +37,29 @@ class Weights(NamedTuple):
     second: int
     alike: int = 0
     apart: int = 0
+    taps: int = 1
 
     @staticmethod
     def beside(
-        lanes: int, depth: int, first: int, second: int, alike: int = 0, apart: int = 0
+        lanes: int,
+        depth: int,
+        first: int,
+        second: int,
+        alike: int = 0,
+        apart: int = 0,
+        taps: int = 1,
     ) -> Weights:
         """Of f32 in vectors of `lanes`, on a machine with caches of so many bytes, an eighth of
         which is left to what else a tile touches."""
-        return Weights(lanes * 4, depth, first * 7 // 8, second * 7 // 8, alike, apart)
+        return Weights(lanes * 4, depth, first * 7 // 8, second * 7 // 8, alike, apart, taps)
 
     def cycles(self, group: int, costs: Costs = COMMON) -> float:
         """Cycles in which a vector comes where every tile reads `group` of them, all deep."""
         panel = group * self.vector * self.depth
         if panel <= self.first:
             return 0.0
-        return self.vector / (costs.second_cache if panel <= self.second else costs.third_cache)
+        rate = costs.second_cache if panel <= self.second else costs.third_cache
+        return self.vector / rate / self.taps
 
     def most_rows(self) -> int:
         """How many rows a tile may walk along at once: lines of rows that lie a multiple of WAY

@@ -21,7 +21,7 @@ MOST_PADDING = 4  # times as many channels as there are: beyond, groups are not 
 SHORTEST = 4  # lanes of a vector
 HALF = 0.8  # of the time that blocks of whole vectors take: what blocks of halves may
 MOVED = 10.0  # cycles in which a vector of pixels is packed, or unpacked
-WORTH = 0.8  # of the time of a packed convolution: what a plain one may take
+WORTH = 0.9  # of the time of a packed convolution: what a plain one may take
 SAVED = 0.5  # of the time of a convolution to few channels: what Winograd's tiles take
 TILE = 8  # vectors that a step of a reduction works on, of a tile on the small side
 
