@@ -29,6 +29,7 @@ LEFT_OUT = {  # where that was measured
         "disable-select-optimize",
         "disable-constant-hoisting",
         "disable-postra-machine-licm",
+        "disable-copyprop",  # a fiftieth for copies that processors rename
     ),
     # its addresses lie at odd distances, over which the assembler joins no loads of shared memory
     "nvptx64": ("disable-lsr",),
