@@ -200,7 +200,11 @@ def _as(a: Any, b: Any) -> Any:
     if a.__class__ is not b.__class__ or len(mine) != len(its):
         return b
     each = iter(mine)
-    return b.map_children(lambda c: _as(next(each), c))
+
+    def inner(c: Any) -> Any:
+        return _as(next(each), c)
+
+    return b.map_children(inner)
 
 
 def _vectors(buffer: Buffer, made: Stmt) -> int:
