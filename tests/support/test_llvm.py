@@ -39,7 +39,7 @@ def test_prototypes_are_those_of_llvmlite(name: str) -> None:
         assert list(map(like, takes)) == list(map(like, known))
 
 
-def test_another_release_has_what_llvmlite_declares(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_release_has_what_llvmlite_declares() -> None:
     code = """
 import llvmlite
 llvmlite.__version__ = "9.9.9"
