@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.export import Dim
 
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
+from tilewright.support.errors import ImportFault
 
 
 def replaced(x):
@@ -16,7 +20,16 @@ def replaced(x):
     return y
 
 
+def in_windows(x):
+    """Padded to whole windows of 2 x 3, whose number the model divides for in floating point."""
+    height, width = math.ceil(x.shape[0] / 2), math.ceil(x.shape[1] / 3)
+    y = F.pad(x, (0, width * 3 - x.shape[1], 0, height * 2 - x.shape[0]))
+    return y.reshape(height, 2, width, 3).transpose(1, 2).reshape(height * width, 6)
+
+
 CASES = {
+    "windows-of-quotients": in_windows,
+    "whole-of-quotient": lambda x: x[: math.floor(x.shape[0] / 4)] * math.floor(x.shape[1] / 3),
     "tile": lambda x: x.repeat(1, x.shape[0]),
     "eye": lambda x: torch.eye(x.shape[1]) + x[:1],
     "eye-of-two": lambda x: torch.eye(x.shape[0], x.shape[1]) * x,
@@ -59,3 +72,21 @@ def test_open_sizes(name):
         wanted = wanted if isinstance(wanted, tuple) else (wanted,)
         for found, right in zip(run(x), wanted, strict=True):
             torch.testing.assert_close(torch.as_tensor(found), right, rtol=1e-5, atol=1e-6)
+
+
+class Root(torch.nn.Module):
+    def forward(self, x):
+        y = x[: math.floor(torch.sym_sqrt(x.shape[0]))]
+        return F.scaled_dot_product_attention(y, y, y)
+
+
+def test_what_follows_from_what_is_refused_says_nothing_of_its_own():
+    """Of the size of y nothing is known, were it only how many axes there are."""
+    with pytest.raises(ImportFault, match="sqrt.*is computed in floating point"):
+        compile_observed(
+            Root(),
+            example_inputs=(torch.randn(9, 4, 8),),
+            dynamic_shapes=({0: Dim.AUTO},),
+            cache=False,
+            pool=KernelPool(1),
+        )

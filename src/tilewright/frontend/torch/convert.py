@@ -104,8 +104,13 @@ def _expression(e: Any, symbols: Mapping[str, Expr]) -> Any:
 
 
 def _scaled(e: Any, symbols: Mapping[str, Expr]) -> Any:
-    """A size times a floating-point factor, made whole: what `scale_factor=1.5` gives."""
+    """A size times a floating-point factor, made whole: what `scale_factor=1.5` gives; or divided
+    by a number, as in `math.ceil(height / 2)`, which is exact below 2⁵³."""
     (product,) = e.args
+    if type(product).__name__ == "IntTrueDiv" and product.args[1].is_Integer:
+        size, by = _expression(product.args[0], symbols), int(product.args[1])
+        if by > 0:
+            return (size + (by - 1 if type(e).__name__ == "CeilToInt" else 0)) // by
     factor, rest = product.as_coeff_Mul()
     if type(rest).__name__ == "ToFloat" and factor > 0:
         found = simple_factor(float(factor))

@@ -435,6 +435,9 @@ class Importer:
             raise
         except CompileError as fault:
             self.refused.append((node, Refusal(f"{fault.what}: {fault.why}")))
+        except Exception:  # of a value that stands for what was refused
+            if not self.refused:
+                raise
         several = isinstance(fake, tuple | list)
         made = [self.stand_in(f) for f in (fake if several else (fake,))]
         return made if several else made[0]
