@@ -56,12 +56,12 @@ def machine(target: Target, level: int = 3) -> llvm.Owned:
         if not found:
             raise RuntimeError(llvm.words(fault))
     features = target.llvm_features if target.kind == "cpu" else ""
-    told = (target.triple, target.cpu, features)
+    asked = (target.triple, target.cpu, features)
     made = llvm.function("LLVMPY_CreateTargetMachine")(
-        found, *map(str.encode, told), level, b"pic", b"small", False, False, b""
+        found, *map(str.encode, asked), level, b"pic", b"small", False, False, b""
     )
     if not made:
-        raise RuntimeError(f"LLVM makes no code for {told}")
+        raise RuntimeError(f"LLVM makes no code for {asked}")
     return llvm.Owned(made, "LLVMPY_DisposeTargetMachine")
 
 

@@ -4,7 +4,12 @@ and a sum of what lies shifted.
 Where the kernel is wider than the stride, the windows that pixels begin overlap. As a convolution
 of phases (`phases_as_channels`) each place of the result gathers what overlaps there, over a padded
 image and with taps of zeros where phases have fewer than others. The product has neither, and its
-rows are all pixels in one run; a second kernel then adds up to a few neighbours for each place.
+rows are all pixels in one run; a second kernel then adds up to a few neighbours for each place,
+phase by phase. (The operator `col2im` takes any windows, and asks each tap of each place whether it
+falls there.)
+
+In: a graph whose weights are known. Out: the same with a product, slices, pads and sums for each
+such convolution.
 """
 
 from __future__ import annotations
