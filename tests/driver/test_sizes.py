@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -81,8 +84,28 @@ def test_a_model_in_memory_is_read_for_the_shapes_that_calls_bring():
         wanted = x[::2] + np.tile(x[::4], (2, 1))
         np.testing.assert_array_equal(exe(x)[0], wanted)
     assert len(exe.special) == 3
-    with pytest.raises(tw.InputError, match="in code for fixed sizes, one of them may be 1"):
-        exe.general(rows(2))
+
+
+def test_one_beside_others_has_code_of_its_own(tmp_path):
+    """Code for all sizes takes ⌈n / 2⌉ and 2 · ⌈n / 4⌉ to be the same, as they nearly always
+    are; 1 and 2 are not. What nobody can compile for them says so."""
+    path = tmp_path / "fine.onnx"
+    path.write_bytes(fine_and_coarse().SerializeToString())
+    executables = [tw.compile(path), tw.compile(fine_and_coarse())]
+    for exe in executables:
+        for count in (4, 2, 8, 1, 2):
+            x = rows(count)
+            wanted = x[::2] + np.tile(x[::4], (2, 1))
+            np.testing.assert_array_equal(exe(x)[0], wanted)
+            np.testing.assert_array_equal(copy.copy(exe)(x=x)[0], wanted)
+            out = np.empty_like(wanted)
+            exe.run_into([out], [x])
+            np.testing.assert_array_equal(out, wanted)
+        assert all(k.launches for k in exe.profile(rows(2), seconds=0.01).kernels)
+        with pytest.raises(tw.InputError, match="in code for fixed sizes, one of them may be 1"):
+            exe(rows(5))  # 3 rows beside 4
+        with pytest.raises(tw.InputError, match="in code for fixed sizes, one of them may be 1"):
+            pickle.loads(pickle.dumps(exe))(rows(2))
 
 
 def test_bench_asks_for_sizes(path, command, monkeypatch):

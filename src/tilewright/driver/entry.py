@@ -53,7 +53,8 @@ def compile(
     ({"image": (1, 3, None, 320)}), or text for a name of its own where an ONNX file gives one name
     to sizes that differ ({"state": (None, "h", "w")}). specialise: so many of the shapes that calls
     bring get code of their own, compiled at the first call that brings them (an ONNX model is read
-    again for that, and has to stay what it is); other calls use the code for all sizes.
+    again for that, and has to stay what it is); other calls use the code for all sizes. Sizes that
+    this one cannot broadcast get code of their own in any case.
     target: see `tilewright targets`; a list makes a code variant for each, the widest first, and
     the first that a machine can run is picked when the artifact is loaded. threads: for which the
     code is planned and run (default: all cores). opt_level: 0 runs the model's operators one by
@@ -70,17 +71,21 @@ def compile(
         from tilewright.driver.specialised import compile_specialised
 
         return compile_specialised(source, specialise, options)
-    stages, identity = Stages(), None
+    stages, made, identity = Stages(), None, None
     options = replace(options, shapes=_read_shapes(shapes))
     with memory_told(asked(source), stages.when):
         if cache and dynamic_shapes is None and opt_level in range(4):
-            found, identity = _compiled_before(source, options, stages)
-            if found is not None:
-                return found
-        with collector_paused():
-            from tilewright.driver.compile import compile_observed
+            made, identity = _compiled_before(source, options, stages)
+        if made is None:
+            with collector_paused():
+                from tilewright.driver.compile import compile_observed
 
-        return compile_observed(source, **vars(options), stages=stages, identity=identity)
+            made = compile_observed(source, **vars(options), stages=stages, identity=identity)
+    if made.manifest.notes.get("not_for_all"):
+        from tilewright.driver.specialised import code_alone
+
+        made.code_for = code_alone(source, options, [t.name for t in made.inputs])
+    return made
 
 
 def _load_compiler() -> None:

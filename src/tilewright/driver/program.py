@@ -56,6 +56,7 @@ from tilewright.runtime import abi
 from tilewright.runtime.tensor import pack
 from tilewright.strategy.work import flops, spare_times, touched
 from tilewright.support.ahead import made_ahead
+from tilewright.support.errors import ONE_MAY_BE_1
 from tilewright.support.record import record
 from tilewright.target.target import Target
 
@@ -166,6 +167,7 @@ def assemble(
             "arena_bytes": plan.typical_bytes,
             "targets": [str(code.machine) for code in codes],
             **({"measured": tells} if tells else {}),
+            **({"not_for_all": True} if any(ONE_MAY_BE_1 in t for t in (*texts, *tells)) else {}),
             **({"fallbacks": told} if (told := fallbacks(codes)) else {}),
             **({"together": teams} if (teams := _teams(fused, groups)) else {}),
         },

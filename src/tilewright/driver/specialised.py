@@ -8,19 +8,21 @@ copy of the packed weights, hence the bound.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from tilewright.driver.entry import compile
 from tilewright.driver.options import Options
-from tilewright.runtime.executor import Executable
+from tilewright.runtime.executor import Executable, Shapes
 from tilewright.support.errors import CompileError
 
-Sizes = tuple[tuple[int, ...], ...]  # the shape of each input
+MOST_ALONE = 8  # shapes
 
 
 class Specialised:
@@ -31,13 +33,13 @@ class Specialised:
     """
 
     def __init__(
-        self, general: Executable, remake: Callable[[Sizes], Executable], most: int
+        self, general: Executable, remake: Callable[[Shapes], Executable], most: int
     ) -> None:
         self.general, self.most = general, most
-        self.special: dict[Sizes, Executable] = {}
+        self.special: dict[Shapes, Executable] = {}
         self._remake = remake
         self._lock = threading.Lock()
-        self._refused: set[Sizes] = set()  # shapes that have no code of their own
+        self._refused: set[Shapes] = set()  # shapes that have no code of their own
 
     def __call__(self, *arrays: Any, **named: Any) -> list[Any]:
         """As `Executable.__call__`. The first call with shapes that are new compiles for them."""
@@ -71,7 +73,7 @@ class Specialised:
                     found = self._make(shapes)
         return found or self.general
 
-    def _fits(self, shapes: Sizes) -> bool:
+    def _fits(self, shapes: Shapes) -> bool:
         """May the model take these shapes? What it refuses, `general` refuses in its own words."""
         declared = [t.shape for t in self.general.inputs]
         return (
@@ -84,7 +86,7 @@ class Specialised:
             )
         )
 
-    def _make(self, shapes: Sizes) -> Executable | None:
+    def _make(self, shapes: Shapes) -> Executable | None:
         try:
             self.special[shapes] = self._remake(shapes)
         except CompileError:  # the sizes do not fit each other, or only the run can tell them
@@ -116,10 +118,30 @@ def compile_specialised(source: Any, most: int, options: Options) -> Executable 
     general: Any = compile(source, **vars(options))
     if all(symbol.measured for symbol in general.manifest.symbols):
         return general
-    names = [t.name for t in general.inputs]
+    return Specialised(general, _remake(source, options, [t.name for t in general.inputs]), most)
 
-    def remake(shapes: Sizes) -> Any:
+
+def code_alone(
+    source: Any, options: Options, names: Sequence[str]
+) -> Callable[[Shapes], Executable | None]:
+    """What compiles a model for shapes that its code for all sizes does not take, and keeps that
+    code for the last few of them; None where they do not fit either. names: of its inputs."""
+    remake = _remake(source, options, names)
+
+    @lru_cache(MOST_ALONE)
+    def code_for(shapes: Shapes) -> Executable | None:
+        with contextlib.suppress(CompileError):
+            return remake(shapes)
+        return None
+
+    return code_for
+
+
+def _remake(source: Any, options: Options, names: Sequence[str]) -> Callable[[Shapes], Any]:
+    """What compiles the model for the shapes of its inputs."""
+
+    def remake(shapes: Shapes) -> Any:
         fixed = {**(options.shapes or {}), **dict(zip(names, shapes, strict=True))}
         return compile(source, **vars(replace(options, shapes=fixed)))
 
-    return Specialised(general, remake, most)
+    return remake

@@ -15,7 +15,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,14 @@ from tilewright.runtime.tensor import (
 )
 from tilewright.support import knobs
 from tilewright.support.cache import replace_file
-from tilewright.support.errors import InputError, MemoryFault
+from tilewright.support.errors import ONE_MAY_BE_1, BroadcastFault, InputError, MemoryFault
 from tilewright.support.memory import exhausted, memory_told
 
 _INPUT, _PROGRAM = 4, 6  # of tw_status
 _DENSE = 0x101  # of NumPy's array flags: C-contiguous, aligned to elements
 _WORDS = ctypes.sizeof(abi.Tensor) // 8  # a tw_tensor as 8-byte words: data, shape, rank and dtype
+Shapes = tuple[tuple[int, ...], ...]  # of each input
+
 _NOTHING = np.empty(0)  # in the place of outputs that the session holds
 
 
@@ -103,6 +105,7 @@ class Executable:
         self._measured = [i for i, t in enumerate(self.outputs) if is_measured(t, self.manifest)]
         self._sizes_of = {i: ctypes.c_int64 * len(self.outputs[i].shape) for i in self._measured}
         self.compile_stages: Any = None  # what compiling took, if this process compiled it
+        self.code_for: Callable[[Shapes], Executable | None] | None = None  # these alone; if it can
         self._forget()
         self._open_session(count)
         _living.add(self)
@@ -218,6 +221,9 @@ class Executable:
         """
         try:
             return self._call(arrays, named)
+        except BroadcastFault as fault:
+            arrays = self._in_order(arrays, named)
+            return self._code_for(arrays, fault)(*arrays)
         except MemoryFault:
             raise
         except MemoryError as fault:
@@ -254,6 +260,8 @@ class Executable:
         the right dtypes and shapes that do not overlap the inputs."""
         try:
             self._call_into(outputs, inputs)
+        except BroadcastFault as fault:
+            self._code_for(inputs, fault).run_into(outputs, inputs)
         except MemoryFault:
             raise
         except MemoryError as fault:
@@ -276,10 +284,20 @@ class Executable:
                 if array.flags.num & _DENSE != _DENSE or not array.flags.writeable:
                     raise self._refuse(f"output {i} '{infos[i].name}' is not dense and writable")
                 if array.shape != self._outputs.shapes[i]:
+                    if self.code_for:  # does a run take the sizes that this shape follows from?
+                        keep += self._allocate()
+                        self._run()
                     raise self._wrong_shape("output", i, array, self._outputs.shapes[i])
                 self._outputs.words[_WORDS * i] = address_of(array)
             self._run()
         del keep
+
+    def _code_for(self, arrays: Sequence[Any], fault: BroadcastFault) -> Executable:
+        """The code for these sizes alone, of inputs in order, that runs what this code refuses."""
+        found = self.code_for and self.code_for(tuple([tuple(np.shape(x)) for x in arrays]))
+        if found is None:
+            raise fault
+        return found
 
     def _in_order(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         names = self._inputs.names
@@ -417,15 +435,14 @@ class Executable:
         return self._refuse(f"{what} {i} '{name}': shape is [{given}], expected [{wanted}]")
 
     def _failure(self, status: int) -> Exception:
-        told = re.fullmatch(r"the model's program stopped with code (\d+)", lib.tw_error().decode())
+        said = lib.tw_error().decode()
+        told = re.fullmatch(r"the model's program stopped with code (\d+)", said)
         measured = self.manifest.notes.get("measured", [])
         if status == _PROGRAM and told and 0 < int(told[1]) <= len(measured):
-            return self._refuse(self._told(measured[int(told[1]) - 1]))
-        return (
-            self._refuse(lib.tw_error().decode())
-            if status == _INPUT
-            else error(status, f"cannot run '{self.name}'")
-        )
+            said = self._told(measured[int(told[1]) - 1])
+        elif status != _INPUT:
+            return error(status, f"cannot run '{self.name}'")
+        return self._refuse(said, BroadcastFault if ONE_MAY_BE_1 in said else InputError)
 
     def _exhausted(self, fault: MemoryError) -> Exception:
         return exhausted(f"cannot run '{self.name}'", fault) or fault
@@ -436,12 +453,14 @@ class Executable:
         found = [f"{k} = {v}" for k, v in self._symbols().items() if k in words and v >= 0]
         return f"{what}: these values do not fit" + (f" ({', '.join(found)})" if found else "")
 
-    def _refuse(self, why: str) -> InputError:
+    def _refuse(self, why: str, kind: type[InputError] = InputError) -> InputError:
         takes = ", ".join(map(str, self.inputs)) or "no inputs"
         remedy = f"the model takes {takes}"
         if re.search(r"expected \d+ = [a-z]", why):
             remedy += "; where a file calls sizes alike that are not, `shapes=` names them"
-        return InputError(f"cannot run '{self.name}'", why, remedy=remedy)
+        if kind is BroadcastFault:
+            remedy += "; compiled for these alone (`shapes=`) it runs them, if they fit each other"
+        return kind(f"cannot run '{self.name}'", why, remedy=remedy)
 
     # ---- Measuring --------------------------------------------------------------------------
 
@@ -452,7 +471,11 @@ class Executable:
         and compare it with `machine` (measured if None)."""
         runner = copy.copy(self)  # of its own session: other callers' runs are not counted
         machine = machine or runner.roofline()
-        runner(*arrays, **named)
+        try:
+            runner._call(arrays, named)
+        except BroadcastFault as fault:
+            arrays = self._in_order(arrays, named)
+            return self._code_for(arrays, fault).profile(*arrays, seconds=seconds, machine=machine)
         self._check(lib.tw_profile(runner._session, 1))
         runs, start = 0, time.perf_counter()
         while runs < 3 or time.perf_counter() - start < seconds:

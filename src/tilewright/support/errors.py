@@ -92,6 +92,14 @@ class InputError(UserFault):
     """The arrays given to an executable do not fit its inputs."""
 
 
+# What the words of a check say where code for fixed sizes takes what code for all sizes does not.
+ONE_MAY_BE_1 = "in code for fixed sizes, one of them may be 1"
+
+
+class BroadcastFault(InputError):
+    """Code for all sizes does not broadcast these; code for them alone does."""
+
+
 class ArtifactError(UserFault):
     """An artifact file is damaged, truncated, hostile or made for another machine."""
 

@@ -24,6 +24,7 @@ from tilewright.graph.graph import Value
 from tilewright.graph.operator import broadcast_shape
 from tilewright.graph.settle import meet
 from tilewright.ir.expr import Expr, Var, as_int, maximum, minimum
+from tilewright.support.errors import ONE_MAY_BE_1
 
 BROADCASTS = {  # and how many of their operands' last axes are not broadcast
     ("", op): 2 if op == "MatMul" else 0
@@ -136,7 +137,7 @@ def broadcast(
         is_whole = minimum(sizes.size(whole - s), sizes.size(s - whole))
         fits = sizes.size(maximum(is_one, is_whole))
         told = f"{sizes.text(s)} has to be 1 or {sizes.text(whole)}"
-        told = f"the shape of the operands of {n.op} '{label}', where {told}"
+        told = f"the shape of the operands of {n.op} '{label}', where {told}{_or_else(n, whole)}"
         n.build.required.setdefault(fits, told)
         n.build.compared.setdefault((s, whole), n.build.about)
     made = []
@@ -158,7 +159,7 @@ def one_size(n: Site, values: Sequence[Value], axis: int, met: set[Expr]) -> lis
         whole = simpler(whole, other)
     for s in met - {whole}:
         what = f"the shape of the operands of {n.op} '{label}'"
-        n.build.require_equal(whole, s, what, "in code for fixed sizes, one of them may be 1")
+        n.build.require_equal(whole, s, what, ONE_MAY_BE_1)
     made = []
     for v in values:
         if v.rank + axis >= 0 and v.shape[axis] in met - {whole}:
@@ -190,8 +191,16 @@ def stretched(n: Site, v: Value, goals: Mapping[int, Expr], what: str) -> Value:
     have = n.build.from_sizes(np.array([v.shape[d] for d in asked], object), I64)
     want = n.build.from_sizes(np.array([*asked.values()], object), I64)
     fits = choose(n, op(n, "equal", have, 1), want, have)
-    v = n.importer.checked(fits, [(s, s) for s in asked.values()], f"{what} of {n.build.about}", v)
+    what = f"{what} of {n.build.about}"
+    what += next((also for s in asked.values() if (also := _or_else(n, s))), "")
+    v = n.importer.checked(fits, [(s, s) for s in asked.values()], what, v)
     return op(n, "stretch", v, shape=tuple(asked.get(d, s) for d, s in enumerate(v.shape)))
+
+
+def _or_else(n: Site, whole: Expr) -> str:
+    """What to say besides where a size is taken for that of the result though it may be 1."""
+    is_known = as_int(whole) is not None or whole in n.build.broadcasts
+    return "" if is_known else f" ({ONE_MAY_BE_1})"
 
 
 def expanded(n: Site, x: Value, goal: Sequence[Expr]) -> Value | None:
