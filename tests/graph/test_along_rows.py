@@ -19,7 +19,7 @@ from tilewright.ir.stmt import Alloc
 from tilewright.ir.walk import blocks, visit
 from tilewright.lower.pipeline import lower
 from tilewright.strategy.absorb import is_reduction
-from tilewright.strategy.contraction import tiling
+from tilewright.strategy.cpu.contraction import tiling
 from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions
 from tilewright.target.target import target

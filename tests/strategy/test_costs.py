@@ -9,9 +9,9 @@ from tilewright import te
 from tilewright.driver.compile import prepare
 from tilewright.graph.builder import Builder
 from tilewright.graph.operator import OPERATORS
+from tilewright.strategy.cpu.tiles import Weights, register_tile, spatial_tile, winograd_tile
 from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions
-from tilewright.strategy.tiles import Weights, register_tile, spatial_tile, winograd_tile
 from tilewright.target.costs import COMMON, NAMES, Costs
 from tilewright.target.target import target
 

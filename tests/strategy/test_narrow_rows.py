@@ -20,7 +20,7 @@ from tilewright.ir.stmt import For, Func
 from tilewright.ir.text import print_expr
 from tilewright.ir.walk import statements
 from tilewright.lower.join_versions import join_versions
-from tilewright.strategy.narrow_rows import narrow_rows
+from tilewright.strategy.cpu.narrow_rows import narrow_rows
 from tilewright.strategy.select import default
 from tilewright.target.target import target
 

@@ -14,7 +14,7 @@ from tilewright.ir.expr import const
 from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import For
 from tilewright.ir.walk import blocks, visit
-from tilewright.strategy.contiguous import contiguous
+from tilewright.strategy.cpu.contiguous import contiguous
 from tilewright.strategy.select import default
 from tilewright.target.target import target
 

@@ -15,8 +15,8 @@ from tilewright.graph.ops.packed_transposed import pack_transposed
 from tilewright.graph.ops.winograd import pack_winograd
 from tilewright.graph.passes.channels import Channels, Packing
 from tilewright.schedule.schedule import Schedule
+from tilewright.strategy.cpu.tiles import heights
 from tilewright.strategy.space import decisions, point, sample
-from tilewright.strategy.tiles import heights
 from tilewright.target.target import target
 
 WINDOW = {"strides": (1, 1), "pads": ((1, 1), (1, 1)), "dilations": (1, 1)}

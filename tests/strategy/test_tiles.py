@@ -9,10 +9,8 @@ from tilewright.driver.compile import kernel_jobs, prepare
 from tilewright.driver.observe import Watch
 from tilewright.graph import Builder
 from tilewright.lower.pipeline import lower
-from tilewright.strategy.product import panel_groups
-from tilewright.strategy.select import default
-from tilewright.strategy.space import decisions
-from tilewright.strategy.tiles import (
+from tilewright.strategy.cpu.product import panel_groups
+from tilewright.strategy.cpu.tiles import (
     Weights,
     panel_vectors,
     prefers_pixels,
@@ -22,7 +20,9 @@ from tilewright.strategy.tiles import (
     tiled_cycles,
     winograd_tile,
 )
-from tilewright.strategy.winograd import even_parts, whole_tiles
+from tilewright.strategy.cpu.winograd import even_parts, whole_tiles
+from tilewright.strategy.select import default
+from tilewright.strategy.space import decisions
 from tilewright.target.costs import HALVES, WIDE
 from tilewright.target.target import target
 

@@ -15,9 +15,9 @@ from tilewright.ir.walk import loads, visit
 from tilewright.lower.compact_buffers import compact_buffers
 from tilewright.lower.pipeline import lower
 from tilewright.schedule.schedule import Schedule
+from tilewright.strategy.cpu.winograd import LINE
 from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions
-from tilewright.strategy.winograd import LINE
 from tilewright.target.target import target
 
 # decisions depend on the machine

@@ -36,7 +36,7 @@ from tilewright.ir.stmt import Buffer, Func, annotation
 from tilewright.ir.verify import verify
 from tilewright.lower.join_versions import join_versions
 from tilewright.lower.pipeline import Pass, lower
-from tilewright.strategy.narrow_rows import narrow_rows
+from tilewright.strategy.cpu.narrow_rows import narrow_rows
 from tilewright.strategy.select import default
 from tilewright.support.collector import collector_paused
 from tilewright.support.errors import InternalFault, MemoryFault, ScheduleError

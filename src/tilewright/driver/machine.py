@@ -25,8 +25,8 @@ from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import Func
 from tilewright.ir.walk import stores
 from tilewright.runtime.executor import default_threads
+from tilewright.strategy.cpu.tiles import register_tile, tiled_cycles
 from tilewright.strategy.select import default
-from tilewright.strategy.tiles import register_tile, tiled_cycles
 from tilewright.target.costs import COMMON, changed, rounded
 from tilewright.target.target import Target
 

@@ -14,16 +14,16 @@ from tilewright.ir.stmt import Func, annotated
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Chooser, Schedule
 from tilewright.strategy.absorb import absorb, is_reduction, role
-from tilewright.strategy.attention import attention, scores
 from tilewright.strategy.chains import shorten_chains
-from tilewright.strategy.convolution import convolution, transposed
-from tilewright.strategy.depthwise import depthwise, depthwise_transposed
-from tilewright.strategy.generic import generic
-from tilewright.strategy.pointwise import pointwise
-from tilewright.strategy.product import dense, matmul, pointwise_product
-from tilewright.strategy.reduction import reduction
-from tilewright.strategy.response import response
-from tilewright.strategy.winograd import winograd
+from tilewright.strategy.cpu.attention import attention, scores
+from tilewright.strategy.cpu.convolution import convolution, transposed
+from tilewright.strategy.cpu.depthwise import depthwise, depthwise_transposed
+from tilewright.strategy.cpu.generic import generic
+from tilewright.strategy.cpu.pointwise import pointwise
+from tilewright.strategy.cpu.product import dense, matmul, pointwise_product
+from tilewright.strategy.cpu.reduction import reduction
+from tilewright.strategy.cpu.response import response
+from tilewright.strategy.cpu.winograd import winograd
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 

@@ -43,8 +43,8 @@ from tilewright.graph.passes.sought_layouts import (
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import Expr, as_int
 from tilewright.ir.walk import free_vars
-from tilewright.strategy.padding import part_met
-from tilewright.strategy.tiles import Weights, panel_vectors, prefers_pixels, winograd_tile
+from tilewright.strategy.cpu.padding import part_met
+from tilewright.strategy.cpu.tiles import Weights, panel_vectors, prefers_pixels, winograd_tile
 from tilewright.target.costs import COMMON, Costs
 
 RECURRENT = ("lstm", "gru", "rnn")

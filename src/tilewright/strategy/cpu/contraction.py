@@ -23,7 +23,15 @@ from tilewright.ir.stmt import Block, Buffer
 from tilewright.ir.walk import free_vars, loads
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import is_reduction, readers, written
-from tilewright.strategy.contiguous import STEP, runs_along
+from tilewright.strategy.cpu.contiguous import STEP, runs_along
+from tilewright.strategy.cpu.pointwise import stream, vector_lanes
+from tilewright.strategy.cpu.registers import (
+    BODY,
+    INNER_STEPS,
+    decide_tile,
+    fill_registers,
+    weights_on,
+)
 from tilewright.strategy.loops import (
     by_axis,
     compute_inside,
@@ -36,8 +44,6 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
-from tilewright.strategy.pointwise import stream, vector_lanes
-from tilewright.strategy.registers import BODY, INNER_STEPS, decide_tile, fill_registers, weights_on
 from tilewright.strategy.work import is_worth_a_region
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target

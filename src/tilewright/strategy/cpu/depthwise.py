@@ -17,7 +17,11 @@ from tilewright.lower.bound_loops import BOUNDED
 from tilewright.lower.partition_loops import BUDGET
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role
-from tilewright.strategy.convolution import LARGE, split_off_result
+from tilewright.strategy.cpu.convolution import LARGE, split_off_result
+from tilewright.strategy.cpu.padding import image_of
+from tilewright.strategy.cpu.pointwise import stream, vectorize_inner
+from tilewright.strategy.cpu.registers import fill_registers
+from tilewright.strategy.cpu.tiles import heights, strip
 from tilewright.strategy.loops import (
     by_axis,
     compute_inside,
@@ -31,10 +35,6 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
-from tilewright.strategy.padding import image_of
-from tilewright.strategy.pointwise import stream, vectorize_inner
-from tilewright.strategy.registers import fill_registers
-from tilewright.strategy.tiles import heights, strip
 from tilewright.target.target import Target
 
 PLANES = 4  # for each thread, so that the last one does not keep the others waiting for long

@@ -22,6 +22,11 @@ from tilewright.ir.walk import blocks, loads
 from tilewright.schedule.primitives.prefetch import LINE
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import absorb, is_reduction, readers, role, written
+from tilewright.strategy.cpu.pointwise import stream
+from tilewright.strategy.cpu.product import LARGE, panel_groups
+from tilewright.strategy.cpu.reduction import vectorize_block
+from tilewright.strategy.cpu.registers import decide_tile, fill_registers, row_lanes
+from tilewright.strategy.cpu.tiles import register_tile, tiled_cycles
 from tilewright.strategy.loops import (
     PIECES,
     by_axis,
@@ -38,11 +43,6 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
-from tilewright.strategy.pointwise import stream
-from tilewright.strategy.product import LARGE, panel_groups
-from tilewright.strategy.reduction import vectorize_block
-from tilewright.strategy.registers import decide_tile, fill_registers, row_lanes
-from tilewright.strategy.tiles import register_tile, tiled_cycles
 from tilewright.target.target import Target
 
 GROUPS = (1, 2, 3, 4, 5, 6)  # vectors that a register tile may be wide

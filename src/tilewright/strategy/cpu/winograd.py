@@ -23,7 +23,10 @@ from tilewright.ir.walk import blocks
 from tilewright.lower.bound_loops import BOUNDED
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role, written
-from tilewright.strategy.ahead import fetch_ahead
+from tilewright.strategy.cpu.ahead import fetch_ahead
+from tilewright.strategy.cpu.pointwise import ROWS, stream
+from tilewright.strategy.cpu.registers import decide_tile, fill_registers, multiples, weights_on
+from tilewright.strategy.cpu.tiles import Weights, register_tile, tiled_cycles
 from tilewright.strategy.loops import (
     SHARES,
     by_axis,
@@ -40,9 +43,6 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
-from tilewright.strategy.pointwise import ROWS, stream
-from tilewright.strategy.registers import decide_tile, fill_registers, multiples, weights_on
-from tilewright.strategy.tiles import Weights, register_tile, tiled_cycles
 from tilewright.target.target import Target
 
 LIKELY = 4, 16, 25, 49, 100, 196  # tiles of an open image: of 7, 14, 20, 28, 40 and 56 pixels

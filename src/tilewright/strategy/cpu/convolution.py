@@ -21,7 +21,15 @@ from tilewright.ir.stmt import annotation
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role, written
-from tilewright.strategy.ahead import fetch_ahead
+from tilewright.strategy.cpu.ahead import fetch_ahead
+from tilewright.strategy.cpu.padding import columns_met, skip_padding, skipped_padding
+from tilewright.strategy.cpu.pointwise import COLUMNS, ROWS, stream
+from tilewright.strategy.cpu.registers import (
+    decide_spatial_tile,
+    fill_registers,
+    multiples,
+    weights_on,
+)
 from tilewright.strategy.loops import (
     blocked,
     by_axis,
@@ -36,9 +44,6 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
-from tilewright.strategy.padding import columns_met, skip_padding, skipped_padding
-from tilewright.strategy.pointwise import COLUMNS, ROWS, stream
-from tilewright.strategy.registers import decide_spatial_tile, fill_registers, multiples, weights_on
 from tilewright.support.record import record
 from tilewright.target.target import Target
 

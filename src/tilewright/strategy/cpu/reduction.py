@@ -21,9 +21,17 @@ from tilewright.lower.bound_loops import BOUNDED
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import OFTEN, instances, is_costly, is_reduction, written
-from tilewright.strategy.contiguous import STEP, contiguous
-from tilewright.strategy.contraction import contraction, tiling
-from tilewright.strategy.convolution import split_off_result
+from tilewright.strategy.cpu.contiguous import STEP, contiguous
+from tilewright.strategy.cpu.contraction import contraction, tiling
+from tilewright.strategy.cpu.convolution import split_off_result
+from tilewright.strategy.cpu.pointwise import (
+    runs,
+    stream,
+    vector_lanes,
+    vectorize_inner,
+)
+from tilewright.strategy.cpu.registers import fill_registers
+from tilewright.strategy.cpu.tiles import heights, strip
 from tilewright.strategy.loops import (
     by_axis,
     compute_inside,
@@ -38,14 +46,6 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
-from tilewright.strategy.pointwise import (
-    runs,
-    stream,
-    vector_lanes,
-    vectorize_inner,
-)
-from tilewright.strategy.registers import fill_registers
-from tilewright.strategy.tiles import heights, strip
 from tilewright.strategy.work import is_worth_a_region
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target

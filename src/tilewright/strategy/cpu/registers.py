@@ -12,6 +12,13 @@ from math import prod
 
 from tilewright.ir.stmt import Block
 from tilewright.schedule.schedule import Schedule
+from tilewright.strategy.cpu.tiles import (
+    Weights,
+    heights,
+    register_tile,
+    spatial_cycles,
+    spatial_tile,
+)
 from tilewright.strategy.loops import (
     by_axis,
     divisors,
@@ -21,13 +28,6 @@ from tilewright.strategy.loops import (
     split,
     unroll,
     vectorize,
-)
-from tilewright.strategy.tiles import (
-    Weights,
-    heights,
-    register_tile,
-    spatial_cycles,
-    spatial_tile,
 )
 from tilewright.strategy.work import block_bits
 from tilewright.target.target import Target

@@ -18,9 +18,9 @@ from tilewright.ir.walk import blocks, contains
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace import Plain
 from tilewright.strategy.absorb import absorb, is_copy, is_costly, is_reduction
-from tilewright.strategy.contiguous import contiguous
-from tilewright.strategy.pointwise import runs, vector_lanes
-from tilewright.strategy.reduction import has_windows, is_open_row
+from tilewright.strategy.cpu.contiguous import contiguous
+from tilewright.strategy.cpu.pointwise import runs, vector_lanes
+from tilewright.strategy.cpu.reduction import has_windows, is_open_row
 from tilewright.strategy.select import family, scheduled
 from tilewright.support.record import record
 from tilewright.target.target import Target

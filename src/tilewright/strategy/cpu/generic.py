@@ -15,10 +15,10 @@ from tilewright.ir.walk import free_vars
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import absorb, is_reduction
-from tilewright.strategy.contraction import contraction
+from tilewright.strategy.cpu.contraction import contraction
+from tilewright.strategy.cpu.pointwise import stream, vector_lanes
+from tilewright.strategy.cpu.reduction import by_itself
 from tilewright.strategy.loops import extent, find, split
-from tilewright.strategy.pointwise import stream, vector_lanes
-from tilewright.strategy.reduction import by_itself
 from tilewright.strategy.work import is_worth_a_region
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target

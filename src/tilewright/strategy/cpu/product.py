@@ -18,8 +18,17 @@ from tilewright.ir.stmt import annotation
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role
-from tilewright.strategy.ahead import fetch_ahead
-from tilewright.strategy.convolution import is_spread, lanes_of, split_off_result
+from tilewright.strategy.cpu.ahead import fetch_ahead
+from tilewright.strategy.cpu.convolution import is_spread, lanes_of, split_off_result
+from tilewright.strategy.cpu.pointwise import ROWS, stream
+from tilewright.strategy.cpu.registers import (
+    decide_tile,
+    fill_registers,
+    multiples,
+    row_lanes,
+    weights_on,
+)
+from tilewright.strategy.cpu.tiles import WIDEST, register_tile, tiled_cycles
 from tilewright.strategy.loops import (
     PIECES,
     blocked,
@@ -37,15 +46,6 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
-from tilewright.strategy.pointwise import ROWS, stream
-from tilewright.strategy.registers import (
-    decide_tile,
-    fill_registers,
-    multiples,
-    row_lanes,
-    weights_on,
-)
-from tilewright.strategy.tiles import WIDEST, register_tile, tiled_cycles
 from tilewright.support.errors import ScheduleError
 from tilewright.target.costs import COMMON, Costs
 from tilewright.target.target import Target

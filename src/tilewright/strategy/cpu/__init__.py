@@ -1,0 +1,1 @@
+"""The strategies of processors, a file for each family."""
