@@ -16,8 +16,8 @@ from tilewright.codegen.inprocess import aligned, launch, map_image
 from tilewright.codegen.link import CodeImage, link
 from tilewright.codegen.llvm import Entry, emit
 from tilewright.codegen.llvm_compile import compile_object
-from tilewright.ir.expr import as_int
-from tilewright.ir.stmt import Buffer, Func
+from tilewright.ir.expr import Buffer, as_int
+from tilewright.ir.stmt import Func
 from tilewright.ir.walk import stores
 from tilewright.lower.pipeline import lower
 from tilewright.target.target import Target

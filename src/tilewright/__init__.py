@@ -24,10 +24,10 @@ if TYPE_CHECKING:  # what type checkers and editors see of `_PUBLIC` and `_MODUL
     from tilewright.support.errors import ScheduleWarning as ScheduleWarning
     from tilewright.support.errors import SizeWarning as SizeWarning
     from tilewright.support.errors import TilewrightError as TilewrightError
-
-__version__ = "0.1.0"
+    from tilewright.support.version import __version__ as __version__
 
 _PUBLIC = {  # name → the module that defines it
+    "__version__": "tilewright.support.version",
     "compile": "tilewright.driver.entry",
     "build": "tilewright.driver.build",
     "Schedule": "tilewright.schedule.schedule",
@@ -44,7 +44,7 @@ _PUBLIC = {  # name → the module that defines it
 }
 _MODULES = {"te": "tilewright.te"}
 
-__all__ = ["__version__", *_PUBLIC, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [*_PUBLIC, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -37,7 +37,6 @@ class Import:
     line: int
     module: str  # as written, with the imported name where that may be a module
     inside_function: bool
-    for_types: bool  # under `if TYPE_CHECKING`
 
     @property
     def room(self) -> str:
@@ -54,20 +53,19 @@ class Import:
 
 
 def imports_in(file: Path) -> Iterator[Import]:
-    def walk(node: ast.AST, function: bool, types: bool) -> Iterator[Import]:
+    def walk(node: ast.AST, function: bool) -> Iterator[Import]:
         for n in ast.iter_child_nodes(node):
             if isinstance(n, ast.Import):
                 for name in n.names:
-                    yield Import(file, n.lineno, name.name, function, types)
+                    yield Import(file, n.lineno, name.name, function)
             elif isinstance(n, ast.ImportFrom):
                 module = "." * n.level + (n.module or "")
                 for name in n.names:
-                    yield Import(file, n.lineno, f"{module}.{name.name}", function, types)
+                    yield Import(file, n.lineno, f"{module}.{name.name}", function)
             is_function = isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-            is_types = isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)
-            yield from walk(n, function or is_function, types or is_types)
+            yield from walk(n, function or is_function)
 
-    yield from walk(ast.parse(file.read_text()), False, False)
+    yield from walk(ast.parse(file.read_text()), False)
 
 
 FILES = sorted(f for room in ROOMS for f in (ROOT / room).rglob("*.py"))
@@ -92,16 +90,10 @@ def test_a_room_imports_only_rooms_above_it() -> None:
     refused([i for i in IMPORTS if is_fault(i)])
 
 
-def test_the_root_is_imported_for_nothing_but_its_version_and_rooms() -> None:
-    allowed = {"tilewright.__version__"}
+def test_the_root_is_imported_by_no_room() -> None:
+    """`from tilewright import te` imports the room te."""
     refused(
-        [
-            i
-            for i in IMPORTS
-            if i.module.split(".")[0] == "tilewright"
-            and i.target not in ROOMS
-            and i.module not in allowed
-        ]
+        [i for i in IMPORTS if i.module.split(".")[0] == "tilewright" and i.target not in ROOMS]
     )
 
 
@@ -127,12 +119,13 @@ def test_only_optional_third_parties_are_imported_inside_functions() -> None:
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
+    """Imports for type checkers and inside functions count: a circle of what files know is one,
+    whenever it is closed."""
     files = {_module(f): f for f in FILES}
     graph: dict[str, set[str]] = {name: set() for name in files}
     for i in IMPORTS:
-        if not i.for_types and not i.inside_function:
-            parent = i.module.rpartition(".")[0]
-            graph[_module(i.file)].add(i.module if i.module in files else parent)
+        parent = i.module.rpartition(".")[0]
+        graph[_module(i.file)].add(i.module if i.module in files else parent)
     done: set[str] = set()
 
     def visit(name: str, path: tuple[str, ...]) -> None:

@@ -13,6 +13,7 @@ from tilewright.ir.dtype import DType, bool_, f32, i8, i32, i64, u8, u64
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
+    Buffer,
     Cast,
     Const,
     Expr,
@@ -22,7 +23,6 @@ from tilewright.ir.expr import (
     UnaryOp,
     Var,
 )
-from tilewright.ir.stmt import Buffer
 
 WHOLE = (
     BinaryOp.add, BinaryOp.sub, BinaryOp.mul, BinaryOp.floordiv, BinaryOp.floormod,

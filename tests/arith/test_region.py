@@ -11,9 +11,9 @@ from index_programs import Undefined, evaluate, random_index
 from tilewright.arith.region import clip, cover, cover_region, signature, touched, union
 from tilewright.arith.simplify import Facts, simplify
 from tilewright.ir.dtype import f32
-from tilewright.ir.expr import Expr, Load, Var, const, expr
+from tilewright.ir.expr import Buffer, Expr, Load, Var, const, expr
 from tilewright.ir.parse import parse_expr, parse_func
-from tilewright.ir.stmt import Block, Buffer, For, Region
+from tilewright.ir.stmt import Block, For, Region
 from tilewright.ir.text import print_expr, print_region
 from tilewright.ir.walk import blocks, statements
 

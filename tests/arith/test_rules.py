@@ -25,6 +25,7 @@ from tilewright.ir.dtype import (
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
+    Buffer,
     Cast,
     Const,
     Expr,
@@ -39,7 +40,6 @@ from tilewright.ir.expr import (
     select,
     wrap,
 )
-from tilewright.ir.stmt import Buffer
 from tilewright.ir.walk import free_vars, rewrite_expr
 
 CONSTANTS = ("c", "d", "k")

@@ -21,6 +21,7 @@ from tilewright.ir.dtype import bool_, f32, i8, i32
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
+    Buffer,
     Cast,
     Const,
     Expr,
@@ -33,7 +34,6 @@ from tilewright.ir.expr import (
     expr,
 )
 from tilewright.ir.parse import parse_expr, parse_func
-from tilewright.ir.stmt import Buffer
 from tilewright.ir.text import print_expr, print_func
 
 RANGES = {

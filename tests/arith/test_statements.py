@@ -15,6 +15,7 @@ from tilewright.ir.dtype import DType, f32, i8, i32, i64
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
+    Buffer,
     Cast,
     Expr,
     Load,
@@ -29,7 +30,7 @@ from tilewright.ir.expr import (
     minimum,
 )
 from tilewright.ir.parse import parse_func
-from tilewright.ir.stmt import Buffer, For, Func, If, Let, Stmt, Store, seq
+from tilewright.ir.stmt import For, Func, If, Let, Stmt, Store, seq
 from tilewright.ir.text import print_func
 from tilewright.ir.walk import rewrite_expr, visit
 

@@ -15,6 +15,7 @@ from tilewright.ir.expr import (
     COMPARISONS,
     Binary,
     BinaryOp,
+    Buffer,
     Cast,
     Load,
     Select,
@@ -23,7 +24,7 @@ from tilewright.ir.expr import (
     Var,
     const,
 )
-from tilewright.ir.stmt import Buffer, For, Func, Store, seq
+from tilewright.ir.stmt import For, Func, Store, seq
 from tilewright.lower.pipeline import lower
 from tilewright.target.target import target
 

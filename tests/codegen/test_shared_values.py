@@ -10,9 +10,8 @@ from tilewright.codegen import inprocess, llvm_functions
 from tilewright.codegen.llvm import emit
 from tilewright.codegen.llvm_expressions import Expressions
 from tilewright.codegen.llvm_memory import Memory
-from tilewright.ir.expr import Binary, Expr
+from tilewright.ir.expr import Binary, Buffer, Expr
 from tilewright.ir.parse import parse_func
-from tilewright.ir.stmt import Buffer
 from tilewright.lower.pipeline import lower
 from tilewright.target.target import target
 

@@ -16,6 +16,7 @@ from tilewright.ir.dtype import DType, i8, i32, i64, u8, u64
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
+    Buffer,
     Cast,
     Const,
     Expr,
@@ -29,7 +30,7 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.interp import InterpError, run
 from tilewright.ir.parse import parse_func
-from tilewright.ir.stmt import Axis, Block, Buffer, For, Func, Let, Store
+from tilewright.ir.stmt import Axis, Block, For, Func, Let, Store
 
 WHOLE = (i64, i32, i8, u8, u64)
 OPS = (

@@ -16,6 +16,7 @@ from tilewright.ir.dtype import ALL, bool_, dtype, f8e4m3, f16, f32, i1, i4, i8,
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
+    Buffer,
     Cast,
     Load,
     Select,
@@ -34,7 +35,7 @@ from tilewright.ir.expr import (
     wrap,
 )
 from tilewright.ir.parse import parse_func
-from tilewright.ir.stmt import Buffer, Eval, For, Seq, Store, annotated, annotation, loop, seq
+from tilewright.ir.stmt import Eval, For, Seq, Store, annotated, annotation, loop, seq
 from tilewright.ir.walk import (
     accesses,
     blocks,

@@ -14,8 +14,10 @@ from tilewright.ir.dtype import ALL, DType, bool_, f16, f32, i64, u8
 from tilewright.ir.expr import (
     COMPARISONS,
     PREDICATES,
+    SCOPES,
     Binary,
     BinaryOp,
+    Buffer,
     Call,
     Cast,
     Const,
@@ -29,12 +31,10 @@ from tilewright.ir.expr import (
 from tilewright.ir.parse import ParseError, parse_expr, parse_func, parse_module, parse_stmt
 from tilewright.ir.stmt import (
     LOOP_KINDS,
-    SCOPES,
     THREAD_AXES,
     Alloc,
     Axis,
     Block,
-    Buffer,
     Eval,
     For,
     Func,

@@ -10,6 +10,7 @@ from tilewright.ir.dtype import bool_, f32, i32, i64, u8
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
+    Buffer,
     Const,
     Expr,
     Load,
@@ -20,20 +21,7 @@ from tilewright.ir.expr import (
     const,
 )
 from tilewright.ir.parse import parse_func
-from tilewright.ir.stmt import (
-    Alloc,
-    Axis,
-    Block,
-    Buffer,
-    Eval,
-    For,
-    Func,
-    If,
-    Let,
-    Region,
-    Seq,
-    Store,
-)
+from tilewright.ir.stmt import Alloc, Axis, Block, Eval, For, Func, If, Let, Region, Seq, Store
 from tilewright.ir.verify import ALLOWS, STAGES, verify
 from tilewright.support.errors import VerifyError
 

@@ -8,8 +8,8 @@ import pytest
 from tilewright.arith.affine import Forms
 from tilewright.arith.simplify import simplify
 from tilewright.ir.dtype import f32
-from tilewright.ir.expr import Var, as_int, const
-from tilewright.ir.stmt import Buffer, Region
+from tilewright.ir.expr import Buffer, Var, as_int, const
+from tilewright.ir.stmt import Region
 from tilewright.ir.walk import free_vars, substitute
 from tilewright.schedule import depend
 from tilewright.schedule.depend import apart

@@ -9,8 +9,8 @@ import pytest
 from tilewright import te
 from tilewright.arith.simplify import simplify
 from tilewright.graph.operator import OPERATORS
-from tilewright.ir.expr import Expr, as_int
-from tilewright.ir.stmt import Alloc, Buffer, Func, Store
+from tilewright.ir.expr import Buffer, Expr, as_int
+from tilewright.ir.stmt import Alloc, Func, Store
 from tilewright.ir.walk import loads, visit
 from tilewright.lower.compact_buffers import compact_buffers
 from tilewright.lower.pipeline import lower

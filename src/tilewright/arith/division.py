@@ -8,19 +8,16 @@ whether it stays below the divisor.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from tilewright.arith.algebra import Algebra
 from tilewright.arith.terms import ZERO, Affine, take
 from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Binary, BinaryOp, Const, Expr
 
-if TYPE_CHECKING:
-    from tilewright.arith.affine import Forms
-
 _FLOORDIV, _FLOORMOD = BinaryOp.floordiv, BinaryOp.floormod
 
 
-def floordiv(forms: Forms, a: Affine, b: Affine) -> Affine:
+def floordiv(forms: Algebra, a: Affine, b: Affine) -> Affine:
     """a // b."""
     if not b.terms:
         if b.const == 0:
@@ -36,7 +33,7 @@ def floordiv(forms: Forms, a: Affine, b: Affine) -> Affine:
     return forms.sum(whole, forms.term(Binary(_FLOORDIV, forms.expr(rest), forms.expr(b))))
 
 
-def floormod(forms: Forms, a: Affine, b: Affine) -> Affine:
+def floormod(forms: Algebra, a: Affine, b: Affine) -> Affine:
     """a % b."""
     if not b.terms:
         if b.const == 0:
@@ -59,7 +56,7 @@ def floormod(forms: Forms, a: Affine, b: Affine) -> Affine:
     return form
 
 
-def _split(forms: Forms, a: Affine, b: Affine) -> tuple[Affine, Affine]:
+def _split(forms: Algebra, a: Affine, b: Affine) -> tuple[Affine, Affine]:
     """a = q * b + r where q takes the terms of `a` that the first term of `b` divides."""
     lead, k = max(b.terms.items(), key=lambda tc: len(forms.names.factors.get(tc[0], (1,))))
     parts = forms.names.factors.get(lead, (lead,))
@@ -78,35 +75,35 @@ def _split(forms: Forms, a: Affine, b: Affine) -> tuple[Affine, Affine]:
     return whole, forms.sum(a, forms.product(whole, b), -1)
 
 
-def truncdiv(forms: Forms, a: Affine, b: Affine) -> Affine:
+def truncdiv(forms: Algebra, a: Affine, b: Affine) -> Affine:
     """a / b rounded towards zero."""
     if forms.nonnegative(a) and forms.nonnegative(b - 1):
         return floordiv(forms, a, b)
     return forms.operator(BinaryOp.truncdiv, a, b)
 
 
-def truncmod(forms: Forms, a: Affine, b: Affine) -> Affine:
+def truncmod(forms: Algebra, a: Affine, b: Affine) -> Affine:
     """What `truncdiv` leaves."""
     if forms.nonnegative(a) and forms.nonnegative(b - 1):
         return floormod(forms, a, b)
     return forms.operator(BinaryOp.truncmod, a, b)
 
 
-def shift_left(forms: Forms, a: Affine, b: Affine) -> Affine:
+def shift_left(forms: Algebra, a: Affine, b: Affine) -> Affine:
     """a << b."""
     if not b.terms and 0 <= b.const < 63:
         return a * (1 << b.const)
     return forms.operator(BinaryOp.shl, a, b)
 
 
-def shift_right(forms: Forms, a: Affine, b: Affine) -> Affine:
+def shift_right(forms: Algebra, a: Affine, b: Affine) -> Affine:
     """a >> b, which rounds down."""
     if not b.terms and 0 <= b.const < 63:
         return forms.quotient(a, 1 << b.const)
     return forms.operator(BinaryOp.shr, a, b)
 
 
-def bit_and(forms: Forms, a: Affine, b: Affine) -> Affine:
+def bit_and(forms: Algebra, a: Affine, b: Affine) -> Affine:
     """a & b; a mask of low bits is a remainder."""
     if not a.terms:
         a, b = b, a
@@ -115,7 +112,7 @@ def bit_and(forms: Forms, a: Affine, b: Affine) -> Affine:
     return forms.operator(BinaryOp.bit_and, a, b)
 
 
-FORMS: dict[BinaryOp, Callable[[Forms, Affine, Affine], Affine]] = {
+FORMS: dict[BinaryOp, Callable[[Algebra, Affine, Affine], Affine]] = {
     _FLOORDIV: floordiv,
     _FLOORMOD: floormod,
     BinaryOp.truncdiv: truncdiv,

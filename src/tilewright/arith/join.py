@@ -1,22 +1,18 @@
 """Digits of one base that fit together join: (f // 56) * 56 + f % 56 is f.
 
-In: the terms of a form and the `Forms` that knows what they stand for. Out: the form without the
+In: the terms of a form and the forms that know what they stand for. Out: the form without the
 digits that make a shorter one, multiplied by a number or by the same term.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tilewright.arith.algebra import Algebra
 from tilewright.arith.interval import UNKNOWN
 from tilewright.arith.terms import Affine, Digit, add_terms
 from tilewright.ir.expr import Expr, Var
 
-if TYPE_CHECKING:
-    from tilewright.arith.affine import Forms
 
-
-def join(forms: Forms, terms: dict[Expr, int], const: int) -> Affine:
+def join(forms: Algebra, terms: dict[Expr, int], const: int) -> Affine:
     """Put digits of one base together."""
     digits = forms.names.digits
     for t, k in terms.items():
@@ -39,7 +35,7 @@ def join(forms: Forms, terms: dict[Expr, int], const: int) -> Affine:
     return _join_multiples(forms, terms, const) if forms.names.factors else Affine(terms, const)
 
 
-def _join_multiples(forms: Forms, terms: dict[Expr, int], const: int) -> Affine:
+def _join_multiples(forms: Algebra, terms: dict[Expr, int], const: int) -> Affine:
     """Put digits of one base together that are multiplied by the same: n * (x % l) and
     n * l * (x // l) make n * x."""
     multiples: dict[Expr, dict[Expr, int]] = {}  # by what digits are multiplied by
@@ -65,7 +61,7 @@ def _join_multiples(forms: Forms, terms: dict[Expr, int], const: int) -> Affine:
 
 
 def _step(
-    forms: Forms, terms: dict[Expr, int], t: Expr, k: int, d: Digit
+    forms: Algebra, terms: dict[Expr, int], t: Expr, k: int, d: Digit
 ) -> tuple[tuple[Expr, ...], Affine, int] | None:
     """Terms to take away, and the form and its coefficient to add instead."""
     for t2, k2 in terms.items():
@@ -101,7 +97,7 @@ def _step(
     return None
 
 
-def _leaves(forms: Forms, d: Digit, rest: Expr, d2: Digit) -> bool:
+def _leaves(forms: Algebra, d: Digit, rest: Expr, d2: Digit) -> bool:
     """Is `rest`, a remainder of another base, what the quotient `d` leaves of its own?"""
     low = forms.remainder(d.form, d.l)  # may be told by a base with less in it
     if low.const == 0 and low.terms == {rest: 1}:
@@ -110,7 +106,7 @@ def _leaves(forms: Forms, d: Digit, rest: Expr, d2: Digit) -> bool:
     return not apart.terms and apart.const == 0
 
 
-def _counts(forms: Forms, d: Digit, rest: Digit) -> bool:
+def _counts(forms: Algebra, d: Digit, rest: Digit) -> bool:
     """Is `d` the quotient of which `rest` is the remainder, told by a base with less in it?"""
     if rest.u is None:
         return False

@@ -19,22 +19,19 @@ from tilewright.arith.interval import Ranges
 from tilewright.arith.simplify import Facts, facts, loop_range
 from tilewright.arith.terms import Affine
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Load, Select, Unary, UnaryOp, Var
-from tilewright.ir.stmt import (
-    Alloc,
-    Axis,
-    Block,
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
     Buffer,
-    Eval,
-    For,
-    If,
-    Let,
-    Region,
-    Seq,
-    Stmt,
-    Store,
-    seq,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
 )
+from tilewright.ir.stmt import Alloc, Axis, Block, Eval, For, If, Let, Region, Seq, Stmt, Store, seq
 from tilewright.ir.walk import loads, substitute
 
 Rectangle = tuple[tuple[Expr, ...], tuple[Expr, ...]]  # starts, extents

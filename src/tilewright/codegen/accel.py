@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.expr import Call, Const, Expr, Load, Var, as_int, const
-from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, If, Seq, Stmt
+from tilewright.ir.expr import Buffer, Call, Const, Expr, Load, Var, as_int, const
+from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Seq, Stmt
 from tilewright.ir.text import print_stmt
 from tilewright.ir.walk import substitute
 from tilewright.lower.call_intrinsics import call_intrinsics

@@ -14,19 +14,8 @@ from tilewright.codegen.csource_functions import Functions
 from tilewright.codegen.launch import DeviceKernel, check_limits, grid_and_block, thread_extents
 from tilewright.codegen.llvm import Entry, pieces_of
 from tilewright.codegen.llvm_statements import STACK_LIMIT
-from tilewright.ir.expr import Call, Load, Var, as_int, const
-from tilewright.ir.stmt import (
-    Alloc,
-    Buffer,
-    Eval,
-    For,
-    Func,
-    If,
-    Let,
-    Seq,
-    Stmt,
-    Store,
-)
+from tilewright.ir.expr import Buffer, Call, Load, Var, as_int, const
+from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store
 from tilewright.ir.text import mark
 from tilewright.ir.walk import free_vars, fresh, visit
 from tilewright.support.errors import CompileError

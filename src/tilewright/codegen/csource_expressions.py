@@ -23,6 +23,7 @@ from tilewright.ir.expr import (
     COMPARISONS,
     Binary,
     BinaryOp,
+    Buffer,
     Call,
     Cast,
     Const,
@@ -34,7 +35,6 @@ from tilewright.ir.expr import (
     Var,
     as_selects,
 )
-from tilewright.ir.stmt import Buffer
 from tilewright.ir.walk import visit
 from tilewright.support.errors import CompileError
 from tilewright.support.node import Node

@@ -19,8 +19,8 @@ from tilewright.codegen.link import CodeImage, link
 from tilewright.codegen.llvm import Emitted, Entry, emit
 from tilewright.codegen.llvm_compile import compile_object
 from tilewright.ir.dtype import DType
-from tilewright.ir.expr import Var, const
-from tilewright.ir.stmt import Buffer, Func
+from tilewright.ir.expr import Buffer, Var, const
+from tilewright.ir.stmt import Func
 from tilewright.ir.walk import substitute
 from tilewright.lower.pipeline import lower
 from tilewright.support.errors import InputError

@@ -14,8 +14,8 @@ from tilewright.codegen.llvm_builder import Builder
 from tilewright.codegen.llvm_functions import definitions
 from tilewright.codegen.llvm_math import Need
 from tilewright.codegen.llvm_statements import Statements
-from tilewright.ir.expr import Expr, Var, as_int, const
-from tilewright.ir.stmt import Alloc, Buffer, For, Func, Seq, Stmt, annotation, seq
+from tilewright.ir.expr import Buffer, Expr, Var, as_int, const
+from tilewright.ir.stmt import Alloc, For, Func, Seq, Stmt, annotation, seq
 from tilewright.ir.walk import accesses, free_vars
 from tilewright.lower.overlap_tails import IN_PLACE
 from tilewright.support.record import record

@@ -33,6 +33,7 @@ from tilewright.ir.expr import (
     COMPARISONS,
     Binary,
     BinaryOp,
+    Buffer,
     Call,
     Cast,
     Const,
@@ -43,7 +44,6 @@ from tilewright.ir.expr import (
     Var,
     fold_int,
 )
-from tilewright.ir.stmt import Buffer
 from tilewright.ir.walk import loads, reads, visit
 from tilewright.support.errors import CompileError
 from tilewright.target.processors import architecture

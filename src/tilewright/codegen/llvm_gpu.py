@@ -21,8 +21,8 @@ from tilewright.codegen.llvm_functions import definitions
 from tilewright.codegen.llvm_index import Linear
 from tilewright.codegen.llvm_math import Need
 from tilewright.codegen.llvm_statements import Statements
-from tilewright.ir.expr import Call, Load, Var, as_int
-from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, Stmt, Store
+from tilewright.ir.expr import Buffer, Call, Load, Var, as_int
+from tilewright.ir.stmt import Alloc, Eval, For, Func, Stmt, Store
 from tilewright.ir.text import mark
 from tilewright.ir.walk import free_vars, visit
 from tilewright.support.errors import CompileError

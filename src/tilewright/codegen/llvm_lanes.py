@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Var, as_int
-from tilewright.ir.stmt import Alloc, Buffer, Eval, For, If, Let, Seq, Stmt, Store
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Var, as_int
+from tilewright.ir.stmt import Alloc, Eval, For, If, Let, Seq, Stmt, Store
 from tilewright.ir.walk import accesses, free_vars, loads, statements, substitute
 
 _LANE = Var("lane", i64)  # stands for the variable of any vectorised loop

@@ -27,7 +27,7 @@ from tilewright.codegen.llvm_types import (
     vector_constant,
 )
 from tilewright.ir.dtype import DType, bool_, i32, i64, u8
-from tilewright.ir.stmt import Buffer
+from tilewright.ir.expr import Buffer
 
 MOST_COVER = 4  # vectors that are loaded to choose one from
 Cells = dict[int, Value]  # what elements of a buffer hold, by the first of a vector

@@ -11,8 +11,8 @@ from __future__ import annotations
 from tilewright.codegen.llvm_expressions import linear_parts
 from tilewright.codegen.llvm_memory import MOST_COVER, Cells
 from tilewright.codegen.llvm_types import SMALL_FLOATS, Value
-from tilewright.ir.expr import Expr, Var, as_int
-from tilewright.ir.stmt import Alloc, Buffer, Eval, For, If, Let, Stmt, Store
+from tilewright.ir.expr import Buffer, Expr, Var, as_int
+from tilewright.ir.stmt import Alloc, Eval, For, If, Let, Stmt, Store
 from tilewright.ir.walk import loads
 
 MOST_CELLS = 128  # of a buffer; of more the machine keeps some in memory anyway

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import io
 
-from tilewright import __version__
 from tilewright.codegen.host import ENTRY, SHAPES, host_program
 from tilewright.codegen.host_steps import Launch, Place
 from tilewright.codegen.link import link
 from tilewright.codegen.llvm import emit
 from tilewright.codegen.llvm_compile import compile_object
 from tilewright.graph import sizes
-from tilewright.ir.expr import Expr, Var, const, maximum
-from tilewright.ir.stmt import Buffer, Func
+from tilewright.ir.expr import Buffer, Expr, Var, const, maximum
+from tilewright.ir.stmt import Func
 from tilewright.ir.walk import stores
 from tilewright.lower.pipeline import lower
 from tilewright.runtime import abi
@@ -27,6 +26,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.work import flops
 from tilewright.support.errors import CompileError
 from tilewright.support.memory import memory_told
+from tilewright.support.version import __version__
 from tilewright.target.target import Target
 from tilewright.target.target import target as read_target
 

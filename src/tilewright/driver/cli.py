@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.syntax import Syntax
 
-from tilewright import __version__
 from tilewright.support.errors import InputError, TilewrightError
+from tilewright.support.version import __version__
 
 app = typer.Typer(
     help="A deep-learning compiler: models in, small fast native modules out.",

@@ -70,7 +70,7 @@ def compile(
     if specialise:
         from tilewright.driver.specialised import compile_specialised
 
-        return compile_specialised(source, specialise, options)
+        return compile_specialised(source, specialise, options, compile)
     stages, made, identity = Stages(), None, None
     options = replace(options, shapes=_read_shapes(shapes))
     with memory_told(asked(source), stages.when):
@@ -84,7 +84,8 @@ def compile(
     if made.manifest.notes.get("not_for_all"):
         from tilewright.driver.specialised import code_alone
 
-        made.code_for = code_alone(source, options, [t.name for t in made.inputs])
+        names = [t.name for t in made.inputs]
+        made.code_for = code_alone(source, options, names, compile)
     return made
 
 

@@ -26,11 +26,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from tilewright import __version__
 from tilewright.support import knobs
 from tilewright.support.ahead import made_ahead
 from tilewright.support.cache import Cache, make_key
 from tilewright.support.handover import short_turns
+from tilewright.support.version import __version__
 
 LONGEST = 1024  # bytes of a name
 LARGE = 1 << 20  # bytes from which reading a file again costs more than remembering it

@@ -32,7 +32,8 @@ from tilewright.codegen.llvm import Emitted, Entry, Module, emit, joined
 from tilewright.codegen.llvm_compile import compile_assembly, compile_object
 from tilewright.driver.observe import Watch
 from tilewright.driver.stages import Observer, Stages
-from tilewright.ir.stmt import Buffer, Func, annotation
+from tilewright.ir.expr import Buffer
+from tilewright.ir.stmt import Func, annotation
 from tilewright.ir.verify import verify
 from tilewright.lower.join_versions import join_versions
 from tilewright.lower.pipeline import Pass, lower

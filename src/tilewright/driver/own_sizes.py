@@ -27,6 +27,7 @@ from tilewright.ir.dtype import i64
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
+    Buffer,
     Const,
     Expr,
     Load,
@@ -35,7 +36,7 @@ from tilewright.ir.expr import (
     maximum,
     minimum,
 )
-from tilewright.ir.stmt import Buffer, Func
+from tilewright.ir.stmt import Func
 from tilewright.ir.walk import free_vars, names, refold, replace_buffers, substitute, visit
 
 Own = dict[Var, Expr]

@@ -13,7 +13,6 @@ from itertools import groupby, islice
 
 import numpy as np
 
-from tilewright import __version__
 from tilewright.arith.simplify import Facts
 from tilewright.codegen.host import ENTRY, SHAPES, host_program
 from tilewright.codegen.host_steps import (
@@ -58,6 +57,7 @@ from tilewright.strategy.work import flops, spare_times, touched
 from tilewright.support.ahead import made_ahead
 from tilewright.support.errors import ONE_MAY_BE_1
 from tilewright.support.record import record
+from tilewright.support.version import __version__
 from tilewright.target.target import Target
 
 MOST_BYTES = 1 << 46  # of a tensor

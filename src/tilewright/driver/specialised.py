@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.driver.entry import compile
 from tilewright.driver.options import Options
 from tilewright.runtime.executor import Executable, Shapes
 from tilewright.support.errors import CompileError
 
 MOST_ALONE = 8  # shapes
+Compile = Callable[..., Any]  # `tilewright.compile`
 
 
 class Specialised:
@@ -102,9 +102,11 @@ class Specialised:
         return f"<Specialised {self.general!r}, {len(self.special)} of {self.most} shapes>"
 
 
-def compile_specialised(source: Any, most: int, options: Options) -> Executable | Specialised:
+def compile_specialised(
+    source: Any, most: int, options: Options, compile: Compile
+) -> Executable | Specialised:
     """As `compile`, with code for up to `most` shapes that calls bring. A model without open sizes
-    is compiled as ever. Raises CompileError."""
+    is compiled as ever. compile: `tilewright.compile`, which asks for this. Raises CompileError."""
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise CompileError(
             f"cannot compile with specialise={most!r}", "it is a number of shapes, 0 or more"
@@ -118,15 +120,16 @@ def compile_specialised(source: Any, most: int, options: Options) -> Executable 
     general: Any = compile(source, **vars(options))
     if all(symbol.measured for symbol in general.manifest.symbols):
         return general
-    return Specialised(general, _remake(source, options, [t.name for t in general.inputs]), most)
+    names = [t.name for t in general.inputs]
+    return Specialised(general, _remake(source, options, names, compile), most)
 
 
 def code_alone(
-    source: Any, options: Options, names: Sequence[str]
+    source: Any, options: Options, names: Sequence[str], compile: Compile
 ) -> Callable[[Shapes], Executable | None]:
     """What compiles a model for shapes that its code for all sizes does not take, and keeps that
     code for the last few of them; None where they do not fit either. names: of its inputs."""
-    remake = _remake(source, options, names)
+    remake = _remake(source, options, names, compile)
 
     @lru_cache(MOST_ALONE)
     def code_for(shapes: Shapes) -> Executable | None:
@@ -137,7 +140,9 @@ def code_alone(
     return code_for
 
 
-def _remake(source: Any, options: Options, names: Sequence[str]) -> Callable[[Shapes], Any]:
+def _remake(
+    source: Any, options: Options, names: Sequence[str], compile: Compile
+) -> Callable[[Shapes], Any]:
     """What compiles the model for the shapes of its inputs."""
 
     def remake(shapes: Shapes) -> Any:

@@ -1,4 +1,4 @@
-"""Expressions: shapes, indices and values are one language.
+"""Expressions and the buffers they load from: shapes, indices and values are one language.
 
 Eight node classes; which operation a node does is an enum inside it. Python's operators build nodes
 and fold constants and the neutral elements of whole numbers on the way (nothing more: `arith`
@@ -16,13 +16,10 @@ import enum
 import operator
 import struct
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.ir.dtype import DType, bool_, dtype, f32, i64
 from tilewright.support.node import Node, node
-
-if TYPE_CHECKING:
-    from tilewright.ir.stmt import Buffer
 
 
 class BinaryOp(enum.Enum):
@@ -114,6 +111,7 @@ class UnaryOp(enum.Enum):
 
 
 PREDICATES = frozenset({UnaryOp.isnan, UnaryOp.isinf, UnaryOp.logical_not})
+SCOPES = ("global", "shared", "local", "warp")  # of buffers; targets add scopes by name
 
 
 class Expr(Node):
@@ -275,6 +273,25 @@ class Select(Expr):
 
     def derive(self) -> None:
         self.dtype = self.then.dtype
+
+
+@node
+class Buffer(Node):
+    """A dense array in a memory scope. `strides` in elements; None means row-major.
+
+    leaf: loads and stores refer to it, they do not contain it, so `map_children` never visits it.
+    """
+
+    leaf = True
+    name: str
+    shape: tuple[Expr, ...]
+    dtype: DType
+    scope: str = "global"
+    strides: tuple[Expr, ...] | None = None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
 
 
 @node

@@ -24,6 +24,7 @@ from tilewright.ir.expr import (
     COMPARISONS,
     Binary,
     BinaryOp,
+    Buffer,
     Call,
     Cast,
     Const,
@@ -44,20 +45,7 @@ from tilewright.ir.memory import (
     misfit,
 )
 from tilewright.ir.race import Clock, Tracked
-from tilewright.ir.stmt import (
-    THREAD_AXES,
-    Alloc,
-    Block,
-    Buffer,
-    Eval,
-    For,
-    Func,
-    If,
-    Let,
-    Seq,
-    Stmt,
-    Store,
-)
+from tilewright.ir.stmt import THREAD_AXES, Alloc, Block, Eval, For, Func, If, Let, Seq, Stmt, Store
 from tilewright.ir.text import mark, print_expr
 from tilewright.ir.walk import visit
 from tilewright.support.node import Node

@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tilewright.ir import scalar
-from tilewright.ir.stmt import Buffer, Func
+from tilewright.ir.expr import Buffer
+from tilewright.ir.stmt import Func
 from tilewright.support.errors import UserFault
 
 

@@ -18,6 +18,7 @@ from tilewright.ir.dtype import DType, bool_, f32, i64
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
+    Buffer,
     Call,
     Cast,
     Const,
@@ -37,7 +38,6 @@ from tilewright.ir.stmt import (
     Annotations,
     Axis,
     Block,
-    Buffer,
     Eval,
     For,
     Func,

@@ -1,4 +1,4 @@
-"""Statements, buffers and functions: what a program does, and to what memory.
+"""Statements and functions: what a program does, and to what memory.
 
 Eight statement classes. Loop, block and buffer names are unique in a Func and are the handles by
 which schedules speak of them. A `Block` is one computation over its axes, detached from the loops
@@ -10,37 +10,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir.dtype import DType
-from tilewright.ir.expr import Const, Expr, Var, expr
+from tilewright.ir.expr import Buffer, Const, Expr, Var, expr
 from tilewright.support.node import Node, node
 
 LOOP_KINDS = ("serial", "parallel", "vectorize", "unroll", "thread", "vthread", "pipeline")
 AXIS_KINDS = ("spatial", "reduce", "ordered")
 THREAD_AXES = tuple(f"{unit}Idx.{axis}" for unit in ("block", "thread") for axis in "xyz")
-SCOPES = ("global", "shared", "local", "warp")  # targets add accelerator scopes by name
 
 Annotations = tuple[
     tuple[str, Any], ...
 ]  # sorted (key, value) pairs; values are int, float, str or bool
-
-
-@node
-class Buffer(Node):
-    """A dense array in a memory scope. `strides` in elements; None means row-major.
-
-    leaf: loads and stores refer to it, they do not contain it, so `map_children` never visits it.
-    """
-
-    leaf = True
-    name: str
-    shape: tuple[Expr, ...]
-    dtype: DType
-    scope: str = "global"
-    strides: tuple[Expr, ...] | None = None
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
 
 
 @node

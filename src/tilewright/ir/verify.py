@@ -14,6 +14,7 @@ from tilewright.ir.dtype import DType, bool_, i64
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
+    Buffer,
     Call,
     Cast,
     Const,
@@ -33,7 +34,6 @@ from tilewright.ir.stmt import (
     Alloc,
     Annotations,
     Block,
-    Buffer,
     Eval,
     For,
     Func,

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from tilewright.ir.expr import (
     Binary,
+    Buffer,
     Call,
     Cast,
     Const,
@@ -25,20 +26,7 @@ from tilewright.ir.expr import (
     select,
     unary,
 )
-from tilewright.ir.stmt import (
-    Alloc,
-    Axis,
-    Block,
-    Buffer,
-    Eval,
-    For,
-    Func,
-    Let,
-    Region,
-    Seq,
-    Stmt,
-    Store,
-)
+from tilewright.ir.stmt import Alloc, Axis, Block, Eval, For, Func, Let, Region, Seq, Stmt, Store
 from tilewright.support.node import Node
 
 N = TypeVar("N", bound=Node)

@@ -14,8 +14,8 @@ from typing import Any
 
 from tilewright.arith.simplify import simplify
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Expr, Load, Var, as_int, const
-from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, If, Seq, Stmt, Store, seq
+from tilewright.ir.expr import Buffer, Expr, Load, Var, as_int, const
+from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Seq, Stmt, Store, seq
 from tilewright.ir.walk import (
     contains,
     free_vars,

@@ -20,6 +20,7 @@ from tilewright.arith.simplify import Facts, loop_range, simplify
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
+    Buffer,
     Const,
     Expr,
     Load,
@@ -29,20 +30,7 @@ from tilewright.ir.expr import (
     as_int,
     const,
 )
-from tilewright.ir.stmt import (
-    Alloc,
-    Block,
-    Buffer,
-    For,
-    Func,
-    If,
-    Let,
-    Region,
-    Seq,
-    Stmt,
-    Store,
-    seq,
-)
+from tilewright.ir.stmt import Alloc, Block, For, Func, If, Let, Region, Seq, Stmt, Store, seq
 from tilewright.ir.walk import (
     accesses,
     free_vars,

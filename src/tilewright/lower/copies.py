@@ -14,8 +14,19 @@ from typing import Any
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Binary, BinaryOp, Expr, Load, Select, Unary, Var, as_int, const
-from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Stmt, Store
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    Var,
+    as_int,
+    const,
+)
+from tilewright.ir.stmt import Alloc, Eval, For, Stmt, Store
 from tilewright.ir.walk import (
     contains,
     free_vars,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir.expr import Expr, Load, as_int, const
-from tilewright.ir.stmt import Alloc, Buffer, Func, Store
+from tilewright.ir.expr import Buffer, Expr, Load, as_int, const
+from tilewright.ir.stmt import Alloc, Func, Store
 from tilewright.ir.walk import rewrite
 
 VECTOR = 16  # elements of the rows of local buffers come in multiples of this

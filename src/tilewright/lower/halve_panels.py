@@ -14,8 +14,8 @@ from typing import Any
 
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts, loop_range
-from tilewright.ir.expr import Expr, Load, Var, as_int, const
-from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, If, Let, Stmt, Store, seq
+from tilewright.ir.expr import Buffer, Expr, Load, Var, as_int, const
+from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, fresh, names, statements, substitute, visit
 from tilewright.lower.copies import accumulates, is_request, own_memory
 from tilewright.lower.covers import BUSY

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.arith.simplify import simplify
-from tilewright.ir.expr import Expr, Load, Var, as_int
-from tilewright.ir.stmt import Alloc, Buffer, For, Func, Seq, Stmt, Store, seq
+from tilewright.ir.expr import Buffer, Expr, Load, Var, as_int
+from tilewright.ir.stmt import Alloc, For, Func, Seq, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, rewrite, statements
 
 

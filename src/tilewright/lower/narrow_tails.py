@@ -22,6 +22,7 @@ from tilewright.ir.dtype import bool_, i64
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
+    Buffer,
     Cast,
     Const,
     Expr,
@@ -33,19 +34,7 @@ from tilewright.ir.expr import (
     maximum,
     minimum,
 )
-from tilewright.ir.stmt import (
-    Alloc,
-    Buffer,
-    Eval,
-    For,
-    Func,
-    If,
-    Let,
-    Seq,
-    Stmt,
-    Store,
-    seq,
-)
+from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, fresh, names, statements, visit
 from tilewright.lower.copies import (
     accumulates,

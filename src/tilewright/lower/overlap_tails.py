@@ -21,6 +21,7 @@ from tilewright.ir.dtype import i64
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
+    Buffer,
     Expr,
     Load,
     Select,
@@ -30,19 +31,7 @@ from tilewright.ir.expr import (
     as_int,
     const,
 )
-from tilewright.ir.stmt import (
-    Alloc,
-    Buffer,
-    Eval,
-    For,
-    Func,
-    If,
-    Seq,
-    Stmt,
-    Store,
-    annotated,
-    seq,
-)
+from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Seq, Stmt, Store, annotated, seq
 from tilewright.ir.walk import (
     distinct,
     free_vars,

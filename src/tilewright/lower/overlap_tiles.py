@@ -15,8 +15,8 @@ from typing import Any
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Binary, Expr, Select, Var, as_int, const, minimum
-from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, Let, Stmt, Store
+from tilewright.ir.expr import Binary, Buffer, Expr, Select, Var, as_int, const, minimum
+from tilewright.ir.stmt import Alloc, Eval, For, Func, Let, Stmt, Store
 from tilewright.ir.walk import free_vars, fresh, loads, names, reads, statements, visit
 from tilewright.lower.copies import accumulates, is_of_element, is_request, whole_numbers
 from tilewright.lower.overlap_tails import conditions_of, without_guards

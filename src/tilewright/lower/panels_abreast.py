@@ -17,8 +17,8 @@ from typing import Any
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Binary, BinaryOp, Cast, Expr, Load, Var, as_int, const
-from tilewright.ir.stmt import Alloc, Buffer, For, If, Let, Seq, Stmt, Store, seq
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Cast, Expr, Load, Var, as_int, const
+from tilewright.ir.stmt import Alloc, For, If, Let, Seq, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, fresh, reads, substitute, visit
 from tilewright.lower.copies import is_of_element
 from tilewright.lower.covers import BUSY

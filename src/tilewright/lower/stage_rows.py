@@ -14,8 +14,19 @@ from typing import Any
 
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts, loop_range
-from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Load, Select, Var, as_int, const
-from tilewright.ir.stmt import Alloc, Buffer, For, Func, If, Stmt, Store, seq
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Var,
+    as_int,
+    const,
+)
+from tilewright.ir.stmt import Alloc, For, Func, If, Stmt, Store, seq
 from tilewright.ir.walk import (
     free_vars,
     fresh,

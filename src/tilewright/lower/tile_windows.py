@@ -12,8 +12,19 @@ from typing import Any
 
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts
-from tilewright.ir.expr import Binary, BinaryOp, Call, Expr, Load, Select, Var, as_int, const
-from tilewright.ir.stmt import Buffer, Eval, For, If, Stmt, Store, annotated
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Call,
+    Expr,
+    Load,
+    Select,
+    Var,
+    as_int,
+    const,
+)
+from tilewright.ir.stmt import Eval, For, If, Stmt, Store, annotated
 from tilewright.ir.walk import free_vars, statements
 from tilewright.lower.copies import is_request
 from tilewright.lower.lanes import FIRST_LANE_RUNS

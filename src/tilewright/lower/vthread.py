@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir.expr import Call, Expr, Load, as_int, const
-from tilewright.ir.stmt import Alloc, Buffer, Eval, For, Func, If, Seq, Stmt, Store, seq
+from tilewright.ir.expr import Buffer, Call, Expr, Load, as_int, const
+from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Seq, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, substitute, visit
 from tilewright.support.errors import CompileError
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts, loop_range
-from tilewright.ir.expr import Binary, BinaryOp, Expr, Load, Select, Var, as_int, const
-from tilewright.ir.stmt import Alloc, Buffer, For, Func, If, Stmt, Store
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Select, Var, as_int, const
+from tilewright.ir.stmt import Alloc, For, Func, If, Stmt, Store
 from tilewright.ir.walk import free_vars, loads, reads, replace_buffers, rewrite, statements, visit
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.partition_loops import form_of

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from tilewright.arith.prove import can_prove
 from tilewright.arith.region import touched
 from tilewright.arith.simplify import Facts
-from tilewright.ir.expr import Call, Const, Expr, Load, Var
-from tilewright.ir.stmt import Alloc, Block, Buffer, For, Func, If, Region, Seq, Stmt, seq
+from tilewright.ir.expr import Buffer, Call, Const, Expr, Load, Var
+from tilewright.ir.stmt import Alloc, Block, For, Func, If, Region, Seq, Stmt, seq
 from tilewright.ir.walk import fresh, loads, reads, statements
 from tilewright.schedule import locate
 from tilewright.schedule.domain import conditions, ranges_at

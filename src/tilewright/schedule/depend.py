@@ -15,8 +15,8 @@ from tilewright.arith.affine import Affine, Forms
 from tilewright.arith.prove import prove_less_equal
 from tilewright.arith.region import cover, cover_region
 from tilewright.arith.simplify import Facts, loop_range
-from tilewright.ir.expr import Const, Expr, Var, as_int, const
-from tilewright.ir.stmt import Alloc, Block, Buffer, For, Func, If, Region, Seq, Stmt, Store
+from tilewright.ir.expr import Buffer, Const, Expr, Var, as_int, const
+from tilewright.ir.stmt import Alloc, Block, For, Func, If, Region, Seq, Stmt, Store
 from tilewright.ir.walk import free_vars, loads, statements, substitute
 from tilewright.schedule.determine import follows, heavy, plainly_follows
 from tilewright.schedule.domain import Ranges, conditions, conjunction, ranges_at

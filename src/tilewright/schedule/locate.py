@@ -15,12 +15,11 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from tilewright.ir.expr import Expr, Load, Var
+from tilewright.ir.expr import Buffer, Expr, Load, Var
 from tilewright.ir.stmt import (
     Alloc,
     Axis,
     Block,
-    Buffer,
     Eval,
     For,
     Func,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tilewright.ir.expr import Const, Var
-from tilewright.ir.stmt import Alloc, Block, Buffer, For, Func, Let, Seq, Stmt
+from tilewright.ir.expr import Buffer, Const, Var
+from tilewright.ir.stmt import Alloc, Block, For, Func, Let, Seq, Stmt
 from tilewright.ir.walk import statements
 from tilewright.schedule.depend import accesses_of, carried, private_to
 from tilewright.schedule.locate import (

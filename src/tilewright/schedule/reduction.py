@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Load, Var, const
-from tilewright.ir.stmt import Block, Buffer, Let, Seq, Stmt, Store, seq
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Load, Var, const
+from tilewright.ir.stmt import Block, Let, Seq, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, loads, refold, stores
 from tilewright.support.record import record
 

@@ -13,8 +13,8 @@ from math import inf
 from tilewright.arith import region as regions
 from tilewright.arith.prove import can_prove
 from tilewright.arith.simplify import Facts, loop_range
-from tilewright.ir.expr import Binary, BinaryOp, Expr, Var, as_int, const, minimum
-from tilewright.ir.stmt import Axis, Block, Buffer, For, Func, Region
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Var, as_int, const, minimum
+from tilewright.ir.stmt import Axis, Block, For, Func, Region
 from tilewright.ir.walk import free_vars
 from tilewright.schedule import access, index_map, linear
 from tilewright.schedule.depend import driven

@@ -11,8 +11,8 @@ import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from math import prod
 
-from tilewright.ir.expr import Binary, BinaryOp, Cast, Load, Select, Unary, UnaryOp, as_int
-from tilewright.ir.stmt import Block, Buffer, Func, annotation
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Cast, Load, Select, Unary, UnaryOp, as_int
+from tilewright.ir.stmt import Block, Func, annotation
 from tilewright.ir.walk import blocks, stores, visit
 from tilewright.schedule.locate import find_block
 from tilewright.schedule.schedule import Schedule

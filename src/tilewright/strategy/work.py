@@ -9,6 +9,7 @@ from math import prod
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
+    Buffer,
     Const,
     Expr,
     Load,
@@ -18,7 +19,7 @@ from tilewright.ir.expr import (
     const,
     minimum,
 )
-from tilewright.ir.stmt import Block, Buffer, For, Func, Stmt, Store
+from tilewright.ir.stmt import Block, For, Func, Stmt, Store
 from tilewright.ir.walk import blocks, free_vars, reads, stores, visit
 from tilewright.strategy.absorb import is_reduction, role
 from tilewright.target.target import Target

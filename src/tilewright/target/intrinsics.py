@@ -19,6 +19,7 @@ from tilewright.arith.simplify import Facts
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
+    Buffer,
     Call,
     Cast,
     Const,
@@ -28,7 +29,7 @@ from tilewright.ir.expr import (
     Var,
     as_int,
 )
-from tilewright.ir.stmt import Block, Buffer, For, Func, Stmt, Store
+from tilewright.ir.stmt import Block, For, Func, Stmt, Store
 from tilewright.ir.text import print_expr, print_stmt
 from tilewright.ir.walk import free_vars, substitute
 from tilewright.support.errors import CompileError

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tilewright.arith.simplify import Facts
-from tilewright.ir.expr import Binary, Const, Expr, Load, Var, const
-from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, For, Func, Let, Region, Stmt, Store, seq
+from tilewright.ir.expr import Binary, Buffer, Const, Expr, Load, Var, const
+from tilewright.ir.stmt import Alloc, Axis, Block, For, Func, Let, Region, Stmt, Store, seq
 from tilewright.ir.walk import distinct, free_vars, fresh, reads, refold, visit
 from tilewright.support.errors import CompileError
 from tilewright.support.recursion import recursive

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from tilewright.ir.expr import Expr, Var
+from tilewright.ir.expr import Buffer, Expr, Var
 from tilewright.ir.parse import parse_func
-from tilewright.ir.stmt import Alloc, Buffer, For, Func, Let, Stmt
+from tilewright.ir.stmt import Alloc, For, Func, Let, Stmt
 from tilewright.ir.walk import fresh, replace_buffers, substitute
 from tilewright.te.tensor import Tensor, extern
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from tilewright.ir.dtype import DType, i64
 from tilewright.ir.dtype import dtype as to_dtype
-from tilewright.ir.expr import Expr, Var, expr
-from tilewright.ir.stmt import Annotations, Buffer, Stmt
+from tilewright.ir.expr import Buffer, Expr, Var, expr
+from tilewright.ir.stmt import Annotations, Stmt
 from tilewright.ir.walk import distinct
 from tilewright.support.node import node
 

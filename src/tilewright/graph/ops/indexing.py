@@ -29,9 +29,9 @@ from tilewright.graph.ops.sorting import (
     selection,
 )
 from tilewright.ir.dtype import dtype
-from tilewright.ir.expr import Expr, Load, as_int, maximum, minimum, select
+from tilewright.ir.expr import Buffer, Expr, Load, as_int, maximum, minimum, select
 from tilewright.ir.expr import const as constant
-from tilewright.ir.stmt import Buffer, Stmt, Store, seq
+from tilewright.ir.stmt import Stmt, Store, seq
 
 
 def _gather_nd_type(x: Any, indices: Any, *, batch_dims: int = 0) -> Type:

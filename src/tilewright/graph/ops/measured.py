@@ -16,8 +16,8 @@ from tilewright.graph import sizes
 from tilewright.graph.operator import INJECTIVE, OPAQUE, Type, need, operator
 from tilewright.graph.ops.movement import Sizes, ravel, unravel
 from tilewright.ir.dtype import dtype
-from tilewright.ir.expr import Expr, Load, Var, as_int, const
-from tilewright.ir.stmt import Buffer, For, If, Stmt, Store, seq
+from tilewright.ir.expr import Buffer, Expr, Load, Var, as_int, const
+from tilewright.ir.stmt import For, If, Stmt, Store, seq
 
 MOST = 1 << 40  # a size beyond this is nobody's intention
 

@@ -14,8 +14,8 @@ from tilewright import te
 from tilewright.graph.operator import OPAQUE, Type, need, operator
 from tilewright.graph.ops.sorting import ONE, ZERO, better
 from tilewright.ir.dtype import dtype, i64
-from tilewright.ir.expr import Expr, Load, Var, as_int, const, eq, minimum, select
-from tilewright.ir.stmt import Alloc, Buffer, For, If, Let, Stmt, Store, seq
+from tilewright.ir.expr import Buffer, Expr, Load, Var, as_int, const, eq, minimum, select
+from tilewright.ir.stmt import Alloc, For, If, Let, Stmt, Store, seq
 
 MOST_LEVELS = 32  # of merging four runs each, for a length that only the run knows
 FIRST, LATER = const(1), const(2)  # how a row compares with another; 0 while they are alike

@@ -15,8 +15,8 @@ from tilewright import te
 from tilewright.graph import sizes
 from tilewright.graph.ops.movement import unravel
 from tilewright.ir.dtype import DType
-from tilewright.ir.expr import Expr, Load, Var, as_int, const
-from tilewright.ir.stmt import Alloc, Buffer, For, If, Let, Stmt, Store, seq
+from tilewright.ir.expr import Buffer, Expr, Load, Var, as_int, const
+from tilewright.ir.stmt import Alloc, For, If, Let, Stmt, Store, seq
 
 LANES, VECTORS, OPEN_VECTORS = 16, 8, 4  # of a strip
 ABREAST = (LANES, 4, 1)  # lines that go by at once: as many as there may be

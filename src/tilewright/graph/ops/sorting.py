@@ -17,9 +17,9 @@ from tilewright.arith.simplify import simplify
 from tilewright.graph import sizes
 from tilewright.graph.ops.movement import unravel
 from tilewright.ir.dtype import DType, f32, f64, i32, i64, u32, u64
-from tilewright.ir.expr import Call, Expr, Load, Var, as_int, eq, maximum, minimum, select
+from tilewright.ir.expr import Buffer, Call, Expr, Load, Var, as_int, eq, maximum, minimum, select
 from tilewright.ir.expr import const as constant
-from tilewright.ir.stmt import Alloc, Buffer, For, If, Let, Stmt, Store, seq
+from tilewright.ir.stmt import Alloc, For, If, Let, Stmt, Store, seq
 
 ZERO, ONE = constant(0), constant(1)
 MOST_KEPT = 24  # in order while the rest passes by: more take longer than sorting

@@ -14,8 +14,8 @@ from tilewright import te
 from tilewright.graph import sizes
 from tilewright.graph.operator import OPAQUE, Type, need, operator
 from tilewright.ir.dtype import dtype
-from tilewright.ir.expr import Expr, Load, Var, const, maximum, minimum, select
-from tilewright.ir.stmt import Buffer, For, If, Stmt, Store, seq
+from tilewright.ir.expr import Buffer, Expr, Load, Var, const, maximum, minimum, select
+from tilewright.ir.stmt import For, If, Stmt, Store, seq
 
 
 def _keep_apart_type(boxes: Any, most: Any, allowed: Any, limit: Any) -> list[Type]:

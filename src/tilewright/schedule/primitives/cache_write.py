@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tilewright.arith.simplify import Facts
-from tilewright.ir.stmt import Alloc, Buffer, For, Func, seq
+from tilewright.ir.expr import Buffer
+from tilewright.ir.stmt import Alloc, For, Func, seq
 from tilewright.ir.walk import replace_buffers
 from tilewright.schedule import access, nest, spans
 from tilewright.schedule.domain import ranges_at

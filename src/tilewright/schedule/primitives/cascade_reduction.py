@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir.expr import Binary, BinaryOp, Load, Var, const
-from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, For, Func, If, Seq, Stmt, Store, seq
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Load, Var, const
+from tilewright.ir.stmt import Alloc, Axis, Block, For, Func, If, Seq, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, fresh, loads, reads, replace_buffers, statements
 from tilewright.schedule.access import fresh_buffer, point
 from tilewright.schedule.depend import uses

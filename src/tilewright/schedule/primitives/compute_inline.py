@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.arith.simplify import Facts
-from tilewright.ir.expr import Call, Expr, Load, Var
-from tilewright.ir.stmt import Alloc, Block, Buffer, For, Func, Stmt, Store
+from tilewright.ir.expr import Buffer, Call, Expr, Load, Var
+from tilewright.ir.stmt import Alloc, Block, For, Func, Stmt, Store
 from tilewright.ir.walk import refold, statements, substitute
 from tilewright.schedule import access, index_map
 from tilewright.schedule.domain import ranges_at

@@ -7,8 +7,8 @@ from typing import Any
 from tilewright.arith import region
 from tilewright.arith.prove import can_prove
 from tilewright.arith.simplify import Facts
-from tilewright.ir.expr import Expr, Load, Var, as_int, const
-from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, For, Func, Region, Seq, Stmt, Store, seq
+from tilewright.ir.expr import Buffer, Expr, Load, Var, as_int, const
+from tilewright.ir.stmt import Alloc, Axis, Block, For, Func, Region, Seq, Stmt, Store, seq
 from tilewright.ir.walk import fresh
 from tilewright.schedule import access, locate, spans
 from tilewright.schedule.domain import conditions, conjunction, ranges_at

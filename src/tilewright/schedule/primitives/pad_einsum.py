@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir.expr import Binary, BinaryOp, Cast, Expr, Load, Var, ceildiv, const, select
-from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, For, Func, Store, seq
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Cast,
+    Expr,
+    Load,
+    Var,
+    ceildiv,
+    const,
+    select,
+)
+from tilewright.ir.stmt import Alloc, Axis, Block, For, Func, Store, seq
 from tilewright.ir.walk import fresh, replace_buffers
 from tilewright.schedule import access, nest, spans
 from tilewright.schedule.domain import ZERO, conjunction

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tilewright.arith.prove import can_prove
 from tilewright.arith.simplify import Facts
-from tilewright.ir.expr import Load, Var
-from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, For, Func, Region, Store, seq
+from tilewright.ir.expr import Buffer, Load, Var
+from tilewright.ir.stmt import Alloc, Axis, Block, For, Func, Region, Store, seq
 from tilewright.ir.walk import free_vars, fresh, rewrite, statements, substitute
 from tilewright.schedule import access, nest, spans
 from tilewright.schedule.domain import ranges_at

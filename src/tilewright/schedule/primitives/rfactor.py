@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilewright.ir.expr import Expr, Load, Var
-from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, For, Func, If, Stmt, seq
+from tilewright.ir.expr import Buffer, Expr, Load, Var
+from tilewright.ir.stmt import Alloc, Axis, Block, For, Func, If, Stmt, seq
 from tilewright.ir.walk import free_vars, fresh, substitute
 from tilewright.schedule.access import point
 from tilewright.schedule.depend import uses

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir.stmt import Alloc, Block, Buffer, For, Func, Seq
+from tilewright.ir.expr import Buffer
+from tilewright.ir.stmt import Alloc, Block, For, Func, Seq
 from tilewright.ir.walk import replace_buffers
 from tilewright.schedule import access
 from tilewright.schedule.locate import (

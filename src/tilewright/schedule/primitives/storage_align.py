@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilewright.arith.simplify import simplify
-from tilewright.ir.expr import Expr, const, maximum
-from tilewright.ir.stmt import Buffer, Func
+from tilewright.ir.expr import Buffer, Expr, const, maximum
+from tilewright.ir.stmt import Func
 from tilewright.schedule.locate import alloc_path, find_buffer, need, primitive
 from tilewright.schedule.primitives.set_scope import with_buffer
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from tilewright.arith import region
 from tilewright.arith.simplify import Facts
-from tilewright.ir.expr import Call, Expr, Load, Var, const
-from tilewright.ir.stmt import Alloc, Axis, Block, Buffer, For, Func, Region, Stmt, Store, seq
+from tilewright.ir.expr import Buffer, Call, Expr, Load, Var, const
+from tilewright.ir.stmt import Alloc, Axis, Block, For, Func, Region, Stmt, Store, seq
 from tilewright.ir.walk import fresh, statements
 from tilewright.schedule import access, index_map, locate, nest
 from tilewright.schedule.domain import ranges_at

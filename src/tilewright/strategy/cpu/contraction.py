@@ -18,8 +18,8 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from tilewright.ir.expr import Load, Var, as_int
-from tilewright.ir.stmt import Block, Buffer
+from tilewright.ir.expr import Buffer, Load, Var, as_int
+from tilewright.ir.stmt import Block
 from tilewright.ir.walk import free_vars, loads
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import is_reduction, readers, written
