@@ -3,11 +3,17 @@
 import numpy as np
 import pytest
 
+from tilewright import te
 from tilewright.codegen.llvm import emit
 from tilewright.codegen.llvm_compile import compile_assembly
 from tilewright.driver.compile import kernel_jobs, prepare
 from tilewright.driver.observe import Watch
 from tilewright.graph import Builder
+from tilewright.graph.operator import OPERATORS
+from tilewright.ir.dtype import bf16, dtype, f32, f64
+from tilewright.ir.expr import as_int
+from tilewright.ir.stmt import For
+from tilewright.ir.walk import visit
 from tilewright.lower.pipeline import lower
 from tilewright.strategy.cpu.product import panel_groups
 from tilewright.strategy.cpu.tiles import (
@@ -244,3 +250,25 @@ def test_steps_of_few_vectors_stand_together(rows, several):
     *_, jobs = kernel_jobs(prepare(graph, AVX512, 3), AVX512, 1, Watch())
     (made,) = [d for job in jobs if "steps" in (d := decisions(default(job.func, AVX512)))]
     assert (made["steps"] != 1) == several
+
+
+def test_bytes_are_those_of_the_type():
+    """A panel of weights stays in a cache if its bytes do."""
+    single, double, half = (
+        Weights.beside(16, 512, 48 << 10, 1 << 20, apart=of.nbytes(512), of=of)
+        for of in (f32, f64, bf16)
+    )
+    assert (half.vector, single.vector, double.vector) == (32, 64, 128)
+    assert single.cycles(1) == half.cycles(2) == 0 < double.cycles(1)
+
+
+@pytest.mark.parametrize("of", ["f32", "f64"])
+def test_lanes_are_counted_for_the_type_of_the_sums(of: str):
+    """A vector of a packed product is one register, whatever it holds."""
+    x, w = te.placeholder((64, 32), of, "x"), te.placeholder((4, 32, 32), of, "w")
+    y = OPERATORS["dense_packed"].define(x, w, channels=128)
+    func = default(te.func("product", [x, w], [y]), AVX512).func
+    vectors = {
+        as_int(s.extent) for s in visit(func.body) if isinstance(s, For) and s.kind == "vectorize"
+    }
+    assert vectors == {AVX512.lanes(dtype(of).bits)}

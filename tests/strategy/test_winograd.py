@@ -14,8 +14,8 @@ from tilewright.ir.stmt import Alloc, Func, Store
 from tilewright.ir.walk import loads, visit
 from tilewright.lower.compact_buffers import compact_buffers
 from tilewright.lower.pipeline import lower
+from tilewright.schedule.primitives.prefetch import LINE
 from tilewright.schedule.schedule import Schedule
-from tilewright.strategy.cpu.winograd import LINE
 from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions
 from tilewright.target.target import target
@@ -57,8 +57,8 @@ def test_planes_are_an_odd_number_of_lines_apart(
     made = scheduled(channels, height, width)
     kept = buffers(compact_buffers(made.func))
     for name, axis in (("spread", 2), ("product", 3)):
-        strides = kept[name].strides
-        assert strides and as_int(simplify(strides[axis] % (2 * LINE))) == LINE, name
+        strides, line = kept[name].strides, LINE * 8 // kept[name].dtype.bits
+        assert strides and as_int(simplify(strides[axis] % (2 * line))) == line, name
 
 
 @pytest.mark.parametrize("channels", [32, 512])

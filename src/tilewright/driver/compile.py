@@ -40,6 +40,7 @@ from tilewright.graph.passes.pipeline import LAST, NEEDED, PIPELINE, optimise
 from tilewright.graph.passes.plan_memory import plan_memory
 from tilewright.graph.passes.run_together import run_together
 from tilewright.graph.passes.widen_convolutions import widen_convolutions
+from tilewright.ir.dtype import f32
 from tilewright.ir.stmt import Func
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import write_artifact
@@ -261,7 +262,7 @@ def prepare(
     """The graph passes, up to groups that become kernels. is_body: of a loop's rounds."""
     graph = optimise(graph, pipeline=PIPELINE if opt_level else NEEDED, observers=observers)
     if opt_level >= 2:
-        vectors = machine.lanes(32), machine.vector_registers
+        vectors = machine.lanes(f32.bits), machine.vector_registers
         caches = machine.cache(0).size, machine.cache(1).size
         layouts = (
             "choose_layouts",

@@ -20,6 +20,7 @@ from tilewright import te
 from tilewright.codegen.inprocess import aligned
 from tilewright.driver.build import build
 from tilewright.graph.operator import OPERATORS
+from tilewright.ir.dtype import f32
 from tilewright.ir.expr import as_int
 from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import Func
@@ -94,7 +95,7 @@ def measure(
     progress(1.0)
     cycle = made["clock"].seconds / made["clock"].count
     each = {name: probe.seconds / probe.count / cycle for name, probe in made.items()}
-    found = constants(each, target.lanes(32), target.vector_registers, threads)
+    found = constants(each, target.lanes(f32.bits), target.vector_registers, threads)
     return {name: rounded(value) for name, value in found.items()}
 
 
@@ -106,7 +107,7 @@ def constants(each: Cycles, lanes: int, registers: int, threads: int) -> dict[st
         "loads": 2 / (each["long"] + each["wide"]),
     }
     read = ("second_cache", "third_cache", "memory")
-    found |= {name: lanes * 4 / each[name] for name in read if name in each}
+    found |= {name: f32.nbytes(lanes) / each[name] for name in read if name in each}
     if "winograd" in each:
         count, costs = TILES**2, changed(COMMON, found)
         rows, vectors = register_tile(count, 2, registers, costs=costs)
@@ -121,7 +122,7 @@ def constants(each: Cycles, lanes: int, registers: int, threads: int) -> dict[st
 def probes(target: Target) -> dict[str, tuple[Func, int]]:
     """The kernels of one thread, each with how much it does: additions, multiply-adds of vectors,
     loads, vectors of weights, vectors that are transformed."""
-    lanes = target.lanes(32)
+    lanes = target.lanes(f32.bits)
     caches = [cache.size for cache in target.caches]
     made = {
         "clock": (clock(), 2 * CHAIN),
@@ -174,7 +175,7 @@ def chains(X: f32[{lanes}], R: f32[{count}, {lanes}]):
 
 def tile(rows: int, vectors: int, size: int, lanes: int) -> tuple[Func, int]:
     """A product's register tile of rows × vectors over `size` bytes of weights, several times."""
-    depth = size // (vectors * lanes * 4) or 1
+    depth = size // f32.nbytes(vectors * lanes) or 1
     times = -(-STEPS // (depth * vectors))
     text = f"""
 def tile(
@@ -202,7 +203,7 @@ def tile(
 
 def winograd(target: Target) -> tuple[Func, int]:
     """Winograd's convolution of two vectors of channels to as many, as its strategy has it."""
-    lanes, taps, image = target.lanes(32), EDGE + 2, TILES * EDGE
+    lanes, taps, image = target.lanes(f32.bits), EDGE + 2, TILES * EDGE
     x = te.placeholder((1, 2, image, image, lanes), name="x")
     w = te.placeholder((2, taps, taps, 2, lanes, lanes), name="w")
     y = OPERATORS["winograd_packed"].define(x, w, pads=((1, 1), (1, 1)))

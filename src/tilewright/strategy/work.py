@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 
+from tilewright.ir.dtype import DType, f32
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
@@ -20,10 +21,11 @@ from tilewright.ir.expr import (
     minimum,
 )
 from tilewright.ir.stmt import Block, For, Func, Stmt, Store
-from tilewright.ir.walk import blocks, free_vars, reads, stores, visit
+from tilewright.ir.walk import blocks, free_vars, loads, reads, stores, visit
 from tilewright.strategy.absorb import is_reduction, role
 from tilewright.target.target import Target
 
+ADDED = 4  # bytes of results that take as long as a number that is added to a sum
 BYTES_PER_CYCLE = 16  # of results at best: what takes less than a parallel region is not worth one
 FINE = 64  # parts of a cycle that are counted
 LARGE = 256  # rounds that a symbolic size stands for
@@ -66,14 +68,27 @@ def touched(func: Func) -> dict[Buffer, Expr]:
     }
 
 
-def block_bits(block: Block) -> int:
-    """Bits of an instance's widest stored element."""
-    return max((s.buffer.dtype.bits for s in stores(block.body)), default=32)
+def stored_type(block: Block) -> DType:
+    """The dtype of the widest element that an instance stores: of a sum, the one in which it is
+    accumulated."""
+    return max((s.buffer.dtype for s in stores(block.body)), key=_bits, default=f32)
+
+
+def operand_type(block: Block) -> DType:
+    """The dtype of the widest element that an instance reads beside what it stores."""
+    own = {s.buffer for s in stores(block.body)}
+    read = (n.buffer.dtype for n in loads(block.body) if n.buffer not in own)
+    return max(read, key=_bits, default=stored_type(block))
+
+
+def _bits(of: DType) -> int:
+    return of.bits
 
 
 def bytes_made(block: Block) -> int:
-    """What an instance counts for: the bytes that it stores, or one number that it adds."""
-    return 4 if is_reduction(block) else max(1, block_bits(block) // 8)
+    """What an instance counts for: the bytes that it stores, or what one number that it adds takes
+    as long as."""
+    return ADDED if is_reduction(block) else stored_type(block).nbytes(1)
 
 
 def is_worth_a_region(found: Iterable[Block], target: Target) -> bool:
@@ -98,7 +113,7 @@ def spare_time(func: Func, target: Target, found: Iterable[Block] | None = None)
         extents = tuple(axis.extent for axis in block.axes) or _rounds(block.body, frozenset())
         known = prod(e.value for e in extents if isinstance(e, Const))
         if role(block) in PRODUCTS:
-            each = 1 / (target.lanes(32) * target.costs.multiply_adds)
+            each = 1 / (target.lanes(stored_type(block).bits) * target.costs.multiply_adds)
         else:
             each = bytes_made(block) / BYTES_PER_CYCLE
         unknown = tuple(e for e in extents if not isinstance(e, Const))

@@ -40,7 +40,7 @@ from tilewright.graph.passes.sought_layouts import (
     channels_of,
     is_image,
 )
-from tilewright.ir.dtype import f32
+from tilewright.ir.dtype import DType, f32
 from tilewright.ir.expr import Expr, as_int
 from tilewright.ir.walk import free_vars
 from tilewright.strategy.cpu.padding import part_met
@@ -242,7 +242,8 @@ class _Layouts(PackedValues):
             met *= part_met(sizes.likely(size), pads, taps, step)
         taps, apart = prod(shape[2:-2]), window["dilations"][0]
         read = (planes + (taps - 1) * apart) / planes
-        return winograd_tile(*of, self.costs_of(lie.result), (dy, dx), met, taps, read)
+        costs, dtype = self.costs_of(lie.result), node.output.dtype
+        return winograd_tile(*of, costs, (dy, dx), met, taps, read, dtype)
 
     def never_negative(self, size: Expr) -> bool:
         """Whether a kernel knows that tiles of it are never less than none: however small what it
@@ -322,7 +323,7 @@ class _Layouts(PackedValues):
         count = [as_int(size) for size in result.shape]
         if None in count or result in self.sought:
             return True
-        return 2 * 4 * prod(map(int, filter(None, count))) <= self.caches[1]
+        return 2 * result.dtype.nbytes(prod(map(int, filter(None, count)))) <= self.caches[1]
 
     def of_phase(self, x: Value, phase: Phase) -> Value:
         """One phase of a transposed convolution, packed."""
@@ -352,7 +353,7 @@ class _Layouts(PackedValues):
         many = LARGE if wide is None else wide
         if batch and (weights is not None or tuple(batch) != x.shape[:-2]):
             return False
-        turned, size = bool(node["transpose_a"]), depth * many * 4
+        turned, size = bool(node["transpose_a"]), w.dtype.nbytes(depth * many)
         rows = sizes.static(node.output.shape[len(batch) : -1])
         count = prod(rows) if rows is not None else LARGE
         if wide == 1 and not turned and (rows is not None or depth >= LINE):
@@ -367,8 +368,7 @@ class _Layouts(PackedValues):
         if weights is None and (as_it_is or 0 in (as_int(s) for s in w.shape)):
             return False
         vectors = None if wide is None else -(-wide // self.lanes)
-        near = Weights.beside(self.lanes, depth, *self.caches, apart=depth * 4)
-        block = self.lanes * panel_vectors(count, vectors, self.registers, near, self.costs)
+        block = self.panel(w.dtype, depth, count, vectors)
         packed = (
             self.pack_in_run(w, block, transposed)
             if weights is None
@@ -380,6 +380,13 @@ class _Layouts(PackedValues):
             left = self.emit("transpose", left, perm=(*lead, outer, inner))
         self.replaced[node.output] = self.emit("dense_packed", left, packed, channels=columns)
         return True
+
+    def panel(self, of: DType, depth: int, rows: int, vectors: int | None) -> int:
+        """How many columns a panel of weights has, which are `depth` deep and `vectors` wide (None:
+        only the run knows), in a product of so many rows."""
+        apart = of.nbytes(depth)
+        near = Weights.beside(self.lanes, depth, *self.caches, apart=apart, of=of)
+        return self.lanes * panel_vectors(rows, vectors, self.registers, near, self.costs)
 
     def pack_in_run(self, w: Value, block: int, transposed: bool) -> Value:
         """What `pack_dense` does, for an operand that the run computes."""
@@ -433,9 +440,8 @@ class _Layouts(PackedValues):
         rows, hidden = weights.shape
         block = hidden
         if hidden > self.lanes:
-            near = Weights.beside(self.lanes, hidden, *self.caches, apart=hidden * 4)
             count, vectors = as_int(h.shape[0]) or LARGE, -(-hidden // self.lanes)
-            most = panel_vectors(count, vectors, self.registers, near, self.costs)
+            most = self.panel(w.dtype, hidden, count, vectors) // self.lanes
             fitting = [n for n in (most, most - 1) if n and vectors % n == 0]  # zeros fill none
             block = self.lanes * (fitting or [most])[0]
         panels = self.later(

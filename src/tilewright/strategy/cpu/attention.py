@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
+from tilewright.ir.dtype import DType
 from tilewright.ir.expr import as_int
 from tilewright.ir.stmt import Block, Func
 from tilewright.ir.walk import blocks, loads
@@ -43,6 +44,7 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
+from tilewright.strategy.work import operand_type, stored_type
 from tilewright.target.target import Target
 
 GROUPS = (1, 2, 3, 4, 5, 6)  # vectors that a register tile may be wide
@@ -189,7 +191,8 @@ def in_registers(schedule: Schedule, product: str, result: str, tile: str, targe
 
 
 class Panels(NamedTuple):
-    """The second operand of a product: `count` panels of `wide` vectors, `depth` numbers deep.
+    """The second operand of a product: `count` panels of `wide` vectors, `depth` numbers deep, of
+    dtype `of`.
     even: register tiles leave no vectors over, of which rows of open number would ask one by one.
     """
 
@@ -197,6 +200,7 @@ class Panels(NamedTuple):
     wide: int
     lanes: int
     depth: int
+    of: DType
     packed: bool
     even: bool = False
 
@@ -220,19 +224,20 @@ class Panels(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes of all panels."""
-        return self.count * self.wide * self.lanes * self.depth * 4
+        return self.of.nbytes(self.count * self.wide * self.lanes * self.depth)
 
 
 def panels(product: Block, target: Target) -> Panels:
     """What a product multiplies its rows with."""
     *_, panel, column, step = product.axes
+    of = operand_type(product)
     inner, depth = (as_int(a.extent) or LARGE for a in (column, step))
     outer = as_int(panel.extent) or -(-LARGE // inner)
     if role(product) == "dense_packed":
-        lanes = min(target.lanes(32), inner)
-        return Panels(outer, inner // lanes, lanes, depth, True)
+        lanes = min(target.lanes(stored_type(product).bits), inner)
+        return Panels(outer, inner // lanes, lanes, depth, of, True)
     lanes = row_lanes(product, inner, target)
-    return Panels(1, -(-inner // lanes), lanes, depth, False, as_int(step.extent) is None)
+    return Panels(1, -(-inner // lanes), lanes, depth, of, False, as_int(step.extent) is None)
 
 
 def queries(schedule: Schedule, loops: Sequence[str], target: Target, threads: int) -> int:
@@ -263,7 +268,8 @@ def queries(schedule: Schedule, loops: Sequence[str], target: Target, threads: i
         total = heads * (whole * each + rest)
         return total / threads + (each / 2 if threads > 1 else 0)
 
-    most = min(count, max(LEAST, second // 2 // (2 * keys * 4)))
+    row = stored_type(find(schedule, products(schedule.func)[0])).nbytes(keys)  # of scores
+    most = min(count, max(LEAST, second // 2 // (2 * row)))
     if are_open and not extent(schedule, query, 0):
         fit = list(range(4, most + 1, 4))
         each = {n: cycles(n, n) / n for n in fit}

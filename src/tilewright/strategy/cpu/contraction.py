@@ -127,7 +127,8 @@ def contraction(
             count, BODY // depth
         )  # few steps are unrolled whole, while memory is waited for
     read, taps = deep(block)
-    weights, of = weights_on(target, lanes, read, taps=taps), f"{name}."
+    dtype = max((b.dtype for b in tiled.wide), key=lambda d: d.bits)
+    weights, of = weights_on(target, dtype, lanes, read, taps=taps), f"{name}."
     rows, vectors = decide_tile(
         schedule, count, -(-width // lanes), target, of=of, weights=weights
     )  # fmt: skip

@@ -44,6 +44,7 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
+from tilewright.strategy.work import operand_type, stored_type
 from tilewright.support.record import record
 from tilewright.target.target import Target
 
@@ -159,7 +160,7 @@ def lanes_of(schedule: Schedule, anchor: str, target: Target) -> int:
     that read the same channels of the image."""
     work = find(schedule, anchor)
     *_, block = (as_int(a.extent) or 1 for a in work.axes if a.kind == "spatial")
-    return min(target.lanes(32), gcd(block, annotation(work, "alike", 0)))
+    return min(target.lanes(stored_type(work).bits), gcd(block, annotation(work, "alike", 0)))
 
 
 def cut_tile(
@@ -182,7 +183,8 @@ def cut_tile(
     wide = block // lanes
     work = find(schedule, anchor)
     depth = prod(as_int(a.extent) or 1 for a in work.axes if a.kind == "reduce")
-    weights = weights_on(target, lanes, depth, annotation(work, "alike", 0) // lanes)
+    alike = annotation(work, "alike", 0) // lanes
+    weights = weights_on(target, operand_type(work), lanes, depth, alike)
     rows, columns, vectors = decide_spatial_tile(
         schedule, height, width, groups * wide, target, multiples(wide), weights, met
     )

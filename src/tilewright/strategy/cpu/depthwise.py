@@ -35,6 +35,7 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
+from tilewright.strategy.work import stored_type
 from tilewright.target.target import Target
 
 PLANES = 4  # for each thread, so that the last one does not keep the others waiting for long
@@ -49,7 +50,8 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     planes = extent(schedule, n) * extent(schedule, c)
     shared = planes % threads > 0 and planes < threads * PLANES  # too few for every thread
     height, width, block = extent(schedule, y), extent(schedule, x, LARGE), extent(schedule, i)
-    lanes, registers = min(target.lanes(32), block), target.vector_registers
+    lanes = min(target.lanes(stored_type(find(schedule, name)).bits), block)
+    registers = target.vector_registers
     vectors = schedule.decide("vectors", block // lanes, divisors(block // lanes))
     fit = heights(width, vectors, registers)
     most = max(1, min(STRIP, registers - 4) // vectors)
@@ -107,7 +109,8 @@ def depthwise_transposed(schedule: Schedule, target: Target, threads: int) -> No
     planes = extent(schedule, n) * extent(schedule, c)
     shared = planes % threads > 0 and planes < threads * PLANES
     width, block = extent(schedule, x, LARGE), extent(schedule, i)
-    lanes, registers = min(target.lanes(32), block), target.vector_registers
+    lanes = min(target.lanes(stored_type(find(schedule, name)).bits), block)
+    registers = target.vector_registers
     vectors = schedule.decide("vectors", block // lanes, divisors(block // lanes))
     fit = heights(width, vectors, registers)
     most = max(1, min(STRIP, registers - 4) // vectors)

@@ -19,7 +19,7 @@ from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import UNKNOWN_SIZE, instances, is_costly
 from tilewright.strategy.loops import divisors, extent, find, fuse, parallel, pieces, shared
-from tilewright.strategy.work import block_bits, is_worth_a_region
+from tilewright.strategy.work import is_worth_a_region, stored_type
 from tilewright.support.record import record
 from tilewright.target.target import Target
 
@@ -182,7 +182,7 @@ def in_order(schedule: Schedule, block: Block, outer: list[str], target: Target)
     as_read = sorted(outer, key=lambda loop: walked[loop])
     if as_read == outer:
         return outer
-    far = 2 * instances(block) * block_bits(block) // 8 > target.cache(1).size
+    far = 2 * stored_type(block).nbytes(instances(block)) > target.cache(1).size
     order = "read" if far else "written"
     if schedule.decide(f"{block.name}.order", order, ("written", "read")) == "written":
         return outer

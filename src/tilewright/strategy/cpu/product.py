@@ -46,6 +46,7 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
+from tilewright.strategy.work import operand_type, stored_type
 from tilewright.support.errors import ScheduleError
 from tilewright.target.costs import COMMON, Costs
 from tilewright.target.target import Target
@@ -62,14 +63,15 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
     anchor = split_off_result(schedule, product.name)
     *lead, column = by_axis(schedule, anchor.result)
     batch, lead = lead[:batched], lead[batched:]
-    lanes = min(target.lanes(32), block)
+    lanes = min(target.lanes(stored_type(product).bits), block)
     wide = block // lanes
     panel, vector, lane = split(schedule, column, wide, lanes)
     row = fuse(schedule, lead)
     count = extent(schedule, row, LARGE)
     groups = panel_groups(count, wide, target.vector_registers, target.costs)
     depth = as_int(product.axes[-1].extent) or LARGE
-    weights = weights_on(target, lanes, depth, apart=depth * 4)
+    of = operand_type(product)
+    weights = weights_on(target, of, lanes, depth, apart=of.nbytes(depth))
     rows, vectors = decide_tile(schedule, count, wide, target, groups, weights=weights)
     piece, vector = split(schedule, vector, vectors) if vectors < wide else ("", vector)
     tile, inner = split(schedule, row, rows)
@@ -109,6 +111,7 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     reduced = [as_int(a.extent) or 1 for a in find(schedule, name).axes if a.kind == "reduce"]
     depth = reduced[0] * reduced[-1]  # channels: neighbouring pixels share what taps read
     block = as_int(find(schedule, name).axes[3].extent) or 1
+    of = operand_type(find(schedule, name))
     anchor = split_off_result(schedule, name)
     if anchor.pad is not None:
         stream(schedule, anchor.pad, target, threads, places=ROWS)
@@ -118,12 +121,12 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     lanes = lanes_of(schedule, name, target)
     wide = block // lanes
     fits = tuple(v for v in multiples(wide) if groups * wide % v == 0)
-    stays = max(1, target.cache(1).size // 2 // (depth * 4))  # pixels whose input stays there
+    stays = max(1, target.cache(1).size // 2 // of.nbytes(depth))  # pixels whose input stays there
     share = divisors(count, stays)[-1]
     if share * 4 < stays:
         share = count  # no even parts: in one
     registers, costs = target.vector_registers, target.costs
-    weights = weights_on(target, lanes, depth)
+    weights = weights_on(target, of, lanes, depth)
     rows, vectors = register_tile(share, groups * wide, registers, fits, False, costs, weights)
     few = count // share * (groups * wide // vectors) < threads * PIECES
     if threads > 1 and (few or share % rows):  # pieces must be enough, and whole tiles each

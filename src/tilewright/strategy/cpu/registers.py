@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from tilewright.ir.dtype import DType
 from tilewright.ir.stmt import Block
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.cpu.tiles import (
@@ -29,7 +30,7 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
-from tilewright.strategy.work import block_bits
+from tilewright.strategy.work import stored_type
 from tilewright.target.target import Target
 
 MOST_STEPS = 32  # of a reduction that are written out: a bound on the size of the code
@@ -48,15 +49,22 @@ def row_lanes(product: Block, width: int, target: Target) -> int:
     """The lanes of a vector of rows of `width` sums, of which many may lie one after another: a
     vector that reached into the next row would keep all of them out of registers, and so would
     one of f64 that takes two."""
-    return min(target.lanes(max(32, block_bits(product))), 1 << (width - 1).bit_length())
+    return min(target.lanes(max(32, stored_type(product).bits)), 1 << (width - 1).bit_length())
 
 
 def weights_on(
-    target: Target, lanes: int, depth: int, alike: int = 0, apart: int = 0, taps: int = 1
+    target: Target,
+    of: DType,
+    lanes: int,
+    depth: int,
+    alike: int = 0,
+    apart: int = 0,
+    taps: int = 1,
 ) -> Weights:
-    """What tiles read of the weights, beside the caches of `target`; see `Weights`."""
+    """What tiles read of the weights, which are of dtype `of`, beside the caches of `target`; see
+    `Weights`."""
     caches = target.cache(0).size, target.cache(1).size
-    return Weights.beside(lanes, depth, *caches, alike, apart, taps)
+    return Weights.beside(lanes, depth, *caches, alike, apart, taps, of)
 
 
 def decide_tile(

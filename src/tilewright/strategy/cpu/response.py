@@ -14,22 +14,25 @@ from tilewright.strategy.loops import (
     by_axis,
     compute_inside,
     extent,
+    find,
     innermost,
     parallel,
     reorder,
     split,
     vectorize,
 )
+from tilewright.strategy.work import stored_type
 from tilewright.target.target import Target
 
 
 def response(schedule: Schedule, target: Target, threads: int) -> None:
     """lrn_packed: (N, C/b, H, W, b)."""
     squares = next(b.name for b in blocks(schedule.func.body) if role(b) == "squares")
+    of = stored_type(find(schedule, squares))
     n, c, y, x, i = by_axis(schedule, schedule.blocks()[-1])
-    pixel = (extent(schedule, c) + 2) * extent(schedule, i) * 4
+    pixel = of.nbytes((extent(schedule, c) + 2) * extent(schedule, i))
     most = max(1, target.cache(1).size // 4 // pixel)
-    lanes = min(target.lanes(32), extent(schedule, i))
+    lanes = min(target.lanes(of.bits), extent(schedule, i))
     width = extent(schedule, x)
     values = sorted({max(1, min((most << 2) >> n, width)) for n in range(6)})
     x, in_x = split(schedule, x, schedule.decide("pixels", min(most, width), values))

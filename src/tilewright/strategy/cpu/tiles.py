@@ -13,6 +13,7 @@ from functools import lru_cache
 from math import gcd, prod
 from typing import NamedTuple
 
+from tilewright.ir.dtype import DType, f32
 from tilewright.target.costs import COMMON, Costs
 
 WIDEST = 6  # vectors of a tile
@@ -48,10 +49,12 @@ class Weights(NamedTuple):
         alike: int = 0,
         apart: int = 0,
         taps: int = 1,
+        of: DType = f32,
     ) -> Weights:
-        """Of f32 in vectors of `lanes`, on a machine with caches of so many bytes, an eighth of
-        which is left to what else a tile touches."""
-        return Weights(lanes * 4, depth, first * 7 // 8, second * 7 // 8, alike, apart, taps)
+        """Of dtype `of` in vectors of `lanes`, on a machine with caches of so many bytes, an eighth
+        of which is left to what else a tile touches."""
+        vector = of.nbytes(lanes)
+        return Weights(vector, depth, first * 7 // 8, second * 7 // 8, alike, apart, taps)
 
     def cycles(self, group: int, costs: Costs = COMMON) -> float:
         """Cycles in which a vector comes where every tile reads `group` of them, all deep."""
@@ -276,12 +279,13 @@ def winograd_tile(
     met: float = 1.0,
     deep: int = 1,
     planes: float = 1.0,
+    of: DType = f32,
 ) -> int:
     """The edge of the tiles in which Winograd's 3×3 convolution of ci to co channels takes the
     least modelled time for rows × columns results; 0 where the plain one takes less. Pixels of a
     tile are `dilations` apart; the plain convolution takes the part `met` of its steps. `deep`: so
     many taps along another axis, along which the image has `planes` times as many planes as the
-    result.
+    result. `of`: the dtype of image and weights.
 
     The model: multiply-adds in register tiles, the machine's `transform` for each vector of a
     transformed tile, there or back, and meanwhile weights that do not fit the second cache (`l2`
@@ -298,13 +302,13 @@ def winograd_tile(
         tile = register_tile(count, vectors, registers, costs=costs)
         multiply = taps * deep * ci * tiled_cycles(count, vectors, *tile, costs)
         transforms = taps * count * (ci * planes + co) * costs.transform / lanes
-        image = taps * count * ci * planes * 4
+        image = taps * planes * of.nbytes(count * ci)
         again = 2 * image if deep > 1 and image > l2 else 0.0  # it is stored whole, and read again
         return beside(multiply + transforms, taps, again)
 
     def beside(work: float, taps: int, again: float = 0.0) -> float:
         """Cycles of work while weights, and an image `again`, come from memory."""
-        weights = taps * deep * ci * co * 4
+        weights = of.nbytes(taps * deep * ci * co)
         rate = costs.memory if weights > LARGE * l2 else costs.third_cache
         come = (weights / rate if weights > l2 // 2 else 0.0) + again / costs.memory
         return max(work, come) + costs.in_the_way * min(work, come)

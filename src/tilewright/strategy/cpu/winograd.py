@@ -17,10 +17,12 @@ from __future__ import annotations
 
 from math import prod
 
+from tilewright.ir.dtype import DType
 from tilewright.ir.expr import as_int
-from tilewright.ir.stmt import annotation
+from tilewright.ir.stmt import Buffer, annotation
 from tilewright.ir.walk import blocks
 from tilewright.lower.bound_loops import BOUNDED
+from tilewright.schedule.primitives.prefetch import LINE
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role, written
 from tilewright.strategy.cpu.ahead import fetch_ahead
@@ -43,12 +45,12 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
+from tilewright.strategy.work import stored_type
 from tilewright.target.target import Target
 
 LIKELY = 4, 16, 25, 49, 100, 196  # tiles of an open image: of 7, 14, 20, 28, 40 and 56 pixels
 OPEN = 14  # tiles along each side of an open image, if it has no more along the other
 SHORT = 12  # tiles that threads take at once of an open image, which may have few
-LINE = 16  # numbers in a cache line
 AFAR = 2  # how much dearer an image is that other threads made, each a part of it
 EVEN = 1.1  # of its share: what a thread may have to do
 APART = 0.9  # of the time of runs of whole rows: what tile by tile may take
@@ -70,14 +72,16 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     deep = len(find(schedule, result).axes) > 5  # planes of an image
     if not known:
         count = max(OPEN, OPEN * OPEN // (across or OPEN)) * (across or OPEN)
-    lanes = min(target.lanes(32), block)
-    wide, image_lanes = block // lanes, min(target.lanes(32), as_int(axes[-1].extent) or 1)
+    of = stored_type(find(schedule, product))
+    lanes = min(target.lanes(of.bits), block)
+    wide, image_lanes = block // lanes, min(target.lanes(of.bits), as_int(axes[-1].extent) or 1)
     inside, run, rows, vectors = decide_runs(
         schedule,
         target,
         threads,
         (images, count, across),
         (groups, wide, lanes),
+        of,
         edge,
         depth,
         known,
@@ -116,11 +120,12 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     vectorize(schedule, lane)
 
     (image,) = written(find(schedule, spread))
-    spaced(schedule, buffer.name, 3, run * block)
+    spaced(schedule, buffer, 3, run * block)
     if inside:
-        spaced(schedule, image.name, 2, depth * run)
+        spaced(schedule, image, 2, depth * run)
     else:
-        schedule.storage_align(image.name, 2, 2 * LINE, LINE)
+        line = LINE * 8 // image.dtype.bits
+        schedule.storage_align(image.name, 2, 2 * line, line)
 
     at = innermost([n, tile]) if inside else ""
     _, own_i, own_j, own_c, *own_z, own_t, own_b = (
@@ -165,6 +170,7 @@ def decide_runs(
     threads: int,
     tiles: tuple[int, int, int],
     channels: tuple[int, int, int],
+    of: DType,
     edge: int,
     depth: int,
     known: bool,
@@ -174,15 +180,16 @@ def decide_runs(
     tiles in a run ("tiles"), and the register tile.
 
     tiles: images, tiles of one, tiles across, or 0 if a run may end anywhere in a row of them;
-    channels: groups of them, vectors of a group, lanes; depth: channels of the image. known: is the
+    channels: groups of them, vectors of a group, lanes; of: their dtype; depth: channels of the
+    image. known: is the
     number of tiles. ways: what "image" may be.
     """
     (images, count, across), (groups, wide, lanes) = tiles, channels
     registers = target.vector_registers
     fits = tuple(v for v in multiples(wide) if groups * wide % v == 0)
-    weights = weights_on(target, lanes, depth)
+    weights = weights_on(target, of, lanes, depth)
     half_cache = target.cache(1).size // 2
-    most = half_cache // (edge * edge * depth * 4)
+    most = half_cache // of.nbytes(edge * edge * depth)
     every, image = groups * wide * lanes * depth, depth * count * images
     if threads > 1:
         image *= AFAR
@@ -226,7 +233,7 @@ def decide_runs(
         tile = decide_tile(schedule, run, groups * wide, target, fits, even, weights=weights)
         return inside, run, *tile
     _, vectors = register_tile(count, groups * wide, registers, fits, False, target.costs, weights)
-    least = -(-count * edge * edge * vectors * lanes * 4 // half_cache)
+    least = -(-of.nbytes(count * edge * edge * vectors * lanes) // half_cache)
     pieces = images * -(-groups * wide // vectors)
     runs = even_parts(pieces, threads, least, count // WORTH_A_PANEL)
     likely = () if known else LIKELY
@@ -345,14 +352,15 @@ def flat(schedule: Schedule, name: str, unrolled: tuple[str, ...], block: str, l
     vectorize(schedule, lane)
 
 
-def spaced(schedule: Schedule, buffer: str, axis: int, kept: int) -> None:
+def spaced(schedule: Schedule, buffer: Buffer, axis: int, kept: int) -> None:
     """Let the planes along an axis of a buffer, of which `kept` numbers are in use at a time, begin
     on cache sets of their own.
 
     A tile touches one place in every plane; planes that lie a power of two apart would put all
     those in one set. An odd number of cache lines between them puts no two there.
     """
-    schedule.storage_gap(buffer, axis, (LINE - kept) % (2 * LINE))
+    line = LINE * 8 // buffer.dtype.bits
+    schedule.storage_gap(buffer.name, axis, (line - kept) % (2 * line))
 
 
 def run_of_tiles(count: int, across: int, most: int) -> int:
