@@ -20,7 +20,6 @@ from tilewright.ir.walk import substitute, visit
 Shape = tuple[Expr, ...]
 SizeLike = Expr | int
 
-OPEN = 256  # what an open size counts for where an algorithm is chosen
 _WHOLE = (int, np.integer)
 MOST_KNOWN = 1 << 16  # entries of the caches below
 _constants: dict[int, Const] = {}
@@ -103,11 +102,6 @@ def at(value: SizeLike, values: Mapping[Var, int]) -> int:
         missing = ", ".join(v.name for v in symbols([value]) if v not in values)
         raise ValueError(f"size {text(value)} needs values for {missing}")
     return number
-
-
-def likely(value: SizeLike) -> int:
-    """A number to weigh costs by: that of a size whose symbols are `OPEN`, at least 1."""
-    return max(1, at(value, dict.fromkeys(symbols([value]), OPEN)))
 
 
 def greatest(value: SizeLike, most: Mapping[Var, int]) -> int:

@@ -11,7 +11,8 @@ import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from math import prod
 
-from tilewright.ir.expr import Binary, BinaryOp, Buffer, Cast, Load, Select, Unary, UnaryOp, as_int
+from tilewright.arith.estimate import IMAGE, estimate
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Cast, Load, Select, Unary, UnaryOp
 from tilewright.ir.stmt import Block, Func, annotation
 from tilewright.ir.walk import blocks, stores, visit
 from tilewright.schedule.locate import find_block
@@ -29,7 +30,6 @@ LONG = 8  # operators: more than a load and what it waits for
 TABLE_OFTEN = 4  # times as often as there are values: then a long one is a table
 ALIKE = 1.25  # times as often: no more than the lanes that fill a last block, and a pass less
 OFTEN = 16  # times as often as there are values: then storing them pays, cheap as they may be
-UNKNOWN_SIZE = 64  # what a symbolic size counts for in estimates
 
 
 def role(block: Block) -> str:
@@ -62,8 +62,8 @@ def is_copy(block: Block) -> bool:
 
 
 def instances(block: Block) -> int:
-    """How often the block runs; symbolic sizes count as UNKNOWN_SIZE."""
-    return prod(UNKNOWN_SIZE if (n := as_int(a.extent)) is None else n for a in block.axes)
+    """How often the block runs; open sizes count as those of images."""
+    return prod(estimate(a.extent, IMAGE) for a in block.axes)
 
 
 def written(block: Block) -> set[Buffer]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from tilewright.arith.estimate import BATCH, IMAGE, estimate
 from tilewright.ir.expr import Binary, BinaryOp, Expr, Var, as_int, const
 from tilewright.ir.stmt import Block
 from tilewright.ir.walk import free_vars
@@ -19,7 +20,6 @@ from tilewright.schedule.schedule import Schedule
 PIECES = 16  # for each thread: the last one to be done keeps the others waiting for a sixteenth
 SHARES = 4  # pieces for each thread where they are of one length
 RUN = 16  # rounds of a piece of an open row
-UNKNOWN_PIECES = 64  # what a symbolic extent counts for that is not the outermost
 
 
 def find(schedule: Schedule, name: str) -> Block:
@@ -138,14 +138,14 @@ def pieces(schedule: Schedule, loops: Sequence[str]) -> int:
     extent the outermost counts for its known factor, for the rest may be a batch."""
     extents = [find_loop(schedule.func, n).extent if n else const(1) for n in loops]
     unknown = sum(as_int(size) is None for size in extents[1:])
-    return prod(map(_factor, extents)) * UNKNOWN_PIECES**unknown
+    return prod(map(_factor, extents)) * IMAGE**unknown
 
 
 def _factor(extent: Expr) -> int:
     """The number that a size is a multiple of, as its product shows."""
     if isinstance(extent, Binary) and extent.op is BinaryOp.mul:
         return _factor(extent.a) * _factor(extent.b)
-    return as_int(extent) or 1
+    return estimate(extent, BATCH)
 
 
 def parallel(

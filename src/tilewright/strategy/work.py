@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 
+from tilewright.arith.estimate import estimate
 from tilewright.ir.dtype import DType, f32
 from tilewright.ir.expr import (
     Binary,
@@ -28,7 +29,6 @@ from tilewright.target.target import Target
 ADDED = 4  # bytes of results that take as long as a number that is added to a sum
 BYTES_PER_CYCLE = 16  # of results at best: what takes less than a parallel region is not worth one
 FINE = 64  # parts of a cycle that are counted
-LARGE = 256  # rounds that a symbolic size stands for
 PRODUCTS = frozenset(
     "attention conv_packed conv_transpose_packed dense_packed depthwise_packed "
     "depthwise_transpose_packed matmul pointwise_packed winograd_product".split()
@@ -139,7 +139,7 @@ def _rounds(s: Stmt, inside: frozenset[Var]) -> tuple[Expr, ...]:
         counted = _told(s.extent, inside)
         return (*(() if counted is None else (counted,)), *_rounds(s.body, inside | {s.var}))
     nests = [_rounds(c, inside) for c in s.children() if isinstance(c, Stmt)]
-    return max(nests, key=lambda n: prod(as_int(e) or LARGE for e in n), default=())
+    return max(nests, key=lambda n: prod(map(estimate, n)), default=())
 
 
 def _told(extent: Expr, inside: frozenset[Var]) -> Expr | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arith.estimate import SEQUENCE, estimate, estimate_by_symbols
 from tilewright.arith.simplify import Facts
 from tilewright.graph import sizes
 from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value
@@ -48,7 +49,6 @@ from tilewright.strategy.cpu.tiles import Weights, panel_vectors, prefers_pixels
 from tilewright.target.costs import COMMON, Costs
 
 RECURRENT = ("lstm", "gru", "rnn")
-LARGE = 256  # rows that a symbolic size stands for when a tile is chosen
 FEW = 48  # rows of a product up to which packing its other operand in the run does not pay
 FEW_ACROSS = 12  # the same for an operand whose vectors would be gathered, if it is small
 SMALL = 8 << 10  # bytes of it up to which it is small
@@ -227,7 +227,7 @@ class _Layouts(PackedValues):
         images, _, *deep, height, width = map(as_int, node.output.shape)
         *_, dy, dx = window["dilations"]
         if None in (*deep, height, width) and all(map(self.never_negative, node.output.shape)):
-            *deep, height, width = map(sizes.likely, node.output.shape[2:])
+            *deep, height, width = map(estimate_by_symbols, node.output.shape[2:])
         unit = set(window["strides"]) == {1} and lie.groups == 1
         if not (unit and lie.image.block > 1 and height and width and all(deep)):
             return 0
@@ -239,7 +239,7 @@ class _Layouts(PackedValues):
         for size, pads, taps, step in zip(
             node.inputs[0].shape[2:], window["pads"], shape[2:], window["dilations"], strict=True
         ):
-            met *= part_met(sizes.likely(size), pads, taps, step)
+            met *= part_met(estimate_by_symbols(size), pads, taps, step)
         taps, apart = prod(shape[2:-2]), window["dilations"][0]
         read = (planes + (taps - 1) * apart) / planes
         costs, dtype = self.costs_of(lie.result), node.output.dtype
@@ -350,12 +350,12 @@ class _Layouts(PackedValues):
         depth, wide = as_int(depth), as_int(columns)
         if depth is None or (wide is None and weights is not None) or x.dtype is not f32:
             return False
-        many = LARGE if wide is None else wide
+        many = SEQUENCE if wide is None else wide
         if batch and (weights is not None or tuple(batch) != x.shape[:-2]):
             return False
         turned, size = bool(node["transpose_a"]), w.dtype.nbytes(depth * many)
         rows = sizes.static(node.output.shape[len(batch) : -1])
-        count = prod(rows) if rows is not None else LARGE
+        count = prod(rows) if rows is not None else SEQUENCE
         if wide == 1 and not turned and (rows is not None or depth >= LINE):
             return False  # one lane of a panel would count: rows are vectors, as they lie
         few = count < FEW and (weights is None or many < TURNED)
@@ -440,7 +440,7 @@ class _Layouts(PackedValues):
         rows, hidden = weights.shape
         block = hidden
         if hidden > self.lanes:
-            count, vectors = as_int(h.shape[0]) or LARGE, -(-hidden // self.lanes)
+            count, vectors = estimate(h.shape[0]), -(-hidden // self.lanes)
             most = self.panel(w.dtype, hidden, count, vectors) // self.lanes
             fitting = [n for n in (most, most - 1) if n and vectors % n == 0]  # zeros fill none
             block = self.lanes * (fitting or [most])[0]

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tilewright.arith.estimate import estimate_by_symbols
 from tilewright.graph import sizes
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.group import FusedGraph, FusedGroup, make_group
@@ -280,7 +281,7 @@ class _Fusion:
         if self.made_by.get(rows) not in inside or len(alike) < 2:
             return False
         by_lanes = axis % rows.rank == rows.rank - 1
-        made, kept = sizes.likely(node.output.elements), sizes.likely(rows.elements)
+        made, kept = estimate_by_symbols(node.output.elements), estimate_by_symbols(rows.elements)
         spare = made * 2 - kept if by_lanes else made - kept * 2
         return spare >= 0 and self.rows_loaded(rows, inside) > 1
 

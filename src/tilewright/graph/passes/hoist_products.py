@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewright.graph import sizes
+from tilewright.arith.estimate import estimate_by_symbols
 from tilewright.graph.builder import Edit, Rule
 from tilewright.graph.graph import Constant, Graph, Node, Value
 from tilewright.graph.passes.canonicalise import operand
@@ -145,7 +145,7 @@ def _mixes(edit: Edit, node: Node | None) -> bool:
 
 def _pixels(value: Value) -> int:
     """How many; of an image of open size, how many are likely."""
-    return prod(map(sizes.likely, value.shape[2:]))
+    return prod(map(estimate_by_symbols, value.shape[2:]))
 
 
 def _image(value: Value) -> tuple[int, ...] | None:

@@ -9,6 +9,7 @@ batch of one: it counts for that where many rows lose nothing either.
 
 from __future__ import annotations
 
+from tilewright.arith.estimate import estimate_by_symbols
 from tilewright.graph import sizes
 from tilewright.graph.builder import Edit
 from tilewright.graph.graph import Graph, Node, Value
@@ -79,7 +80,7 @@ def _is_candidate(graph: Graph, node: Node) -> bool:
     x, w = node.inputs
     if w not in graph.constants or w.rank != 2 or not 0 < _rows(node) <= MOST_ROWS:
         return False
-    return x.static_shape is not None or min(map(sizes.likely, w.shape)) >= WIDE
+    return x.static_shape is not None or min(map(estimate_by_symbols, w.shape)) >= WIDE
 
 
 def _ordered(graph: Graph, group_of: dict[Node, list[Node]]) -> list[Node]:

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import accumulate
 
+from tilewright.arith.estimate import SEQUENCE
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.graph.group import FusedGraph, FusedGroup
@@ -32,7 +33,6 @@ from tilewright.support.node import node
 ALIGN = 64  # bytes
 TRIES, WORK = 64, 1_000_000  # at most: placements after the first, and pieces looked at in them
 GOOD = 1.02  # a total this near to the largest live set is not improved further
-TYPICAL = 128  # the value of a symbol for which values are first placed
 
 
 @node
@@ -125,7 +125,7 @@ def plan_memory(
     """Plan the arena. `workspace` gives bytes that a group needs while it runs, by the group's
     name; `label` is in the names of the offsets."""
     graph = fused.graph
-    scale = dict.fromkeys(graph.symbols, TYPICAL) | dict(typical or {})
+    scale = dict.fromkeys(graph.symbols, SEQUENCE) | dict(typical or {})
     places = {v: Place("input", sizes.size(n)) for n, v in enumerate(graph.inputs)}
     places.update((v, Place("constant", sizes.size(n))) for n, v in enumerate(graph.constants))
     bases = _bases(fused)
@@ -163,7 +163,7 @@ def _spoken_of(body: FusedGraph, workspace: Mapping[str, Expr | int]) -> dict[Va
     """The symbols of a loop's body, which may be those around it, with typical values."""
     spoken: list[Expr | int] = [s for v in body.graph.values for s in v.shape]
     spoken += [workspace.get(g.name, 0) for g in body.groups]
-    return dict.fromkeys(sizes.symbols(spoken), TYPICAL)
+    return dict.fromkeys(sizes.symbols(spoken), SEQUENCE)
 
 
 def _bases(fused: FusedGraph) -> dict[Value, Value]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from math import prod
 
+from tilewright.arith.estimate import BATCH, estimate
 from tilewright.ir.expr import as_int
 from tilewright.schedule.locate import find_buffer, find_loop, loop_path
 from tilewright.schedule.primitives.prefetch import LINE, ROUNDS, read_inside
@@ -43,7 +44,7 @@ def fetch_ahead(schedule: Schedule, target: Target, anchor: str, panel: str) -> 
     near = target.cache(1).size // 2
     bits = weights.dtype.bits
     whole, part = (
-        prod(as_int(n) or 1 for n in s) * bits // 8 for s in (weights.shape, read.extents)
+        prod(estimate(n, BATCH) for n in s) * bits // 8 for s in (weights.shape, read.extents)
     )
     steps, lines = prod(n or 1 for n in counts), part / LINE
     shared = lines <= MOST_REQUESTS * steps and steps <= MOST_STEPS * lines

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
+from tilewright.arith.estimate import BATCH, SEQUENCE, estimate
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import as_int
 from tilewright.ir.stmt import Block, Func
@@ -24,7 +25,7 @@ from tilewright.schedule.primitives.prefetch import LINE
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import absorb, is_reduction, readers, role, written
 from tilewright.strategy.cpu.pointwise import stream
-from tilewright.strategy.cpu.product import LARGE, panel_groups
+from tilewright.strategy.cpu.product import panel_groups
 from tilewright.strategy.cpu.reduction import vectorize_block
 from tilewright.strategy.cpu.registers import decide_tile, fill_registers, row_lanes
 from tilewright.strategy.cpu.tiles import register_tile, tiled_cycles
@@ -51,7 +52,6 @@ GROUPS = (1, 2, 3, 4, 5, 6)  # vectors that a register tile may be wide
 HIGH = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # register tiles that a tile of queries may be high
 RAGGED = 2  # times as long takes a tile that is not full: not all of its code is free of conditions
 LEAST = 12  # queries of a tile for which there is always room
-BATCHES = 8  # that a symbolic size stands for
 ALIKE = 1.025  # the time of a tile to that of another that is about as good
 KEYS = 4096  # for which a tile of queries has room where their number is open
 CHUNKS = 4  # for each thread: they take about as long as one another
@@ -173,7 +173,7 @@ def in_registers(schedule: Schedule, product: str, result: str, tile: str, targe
     loops, shape = schedule.loops(result), panels(find(schedule, product), target)
     *_, row, column = by_axis(schedule, result, loops[loops.index(tile) + 1 :])
     count, of = extent(schedule, row), f"{product}."
-    groups, apart = shape.groups(count, target), extent(schedule, tile, LARGE) > 1
+    groups, apart = shape.groups(count, target), extent(schedule, tile, SEQUENCE) > 1
     rows, vectors = decide_tile(schedule, count, shape.wide, target, groups, apart, of)
     packed = role(find(schedule, product)) == "dense_packed"
     panel, vector, lane = split(schedule, column, shape.wide if packed else vectors, shape.lanes)
@@ -231,8 +231,8 @@ def panels(product: Block, target: Target) -> Panels:
     """What a product multiplies its rows with."""
     *_, panel, column, step = product.axes
     of = operand_type(product)
-    inner, depth = (as_int(a.extent) or LARGE for a in (column, step))
-    outer = as_int(panel.extent) or -(-LARGE // inner)
+    inner, depth = (estimate(a.extent) for a in (column, step))
+    outer = as_int(panel.extent) or -(-SEQUENCE // inner)
     if role(product) == "dense_packed":
         lanes = min(target.lanes(stored_type(product).bits), inner)
         return Panels(outer, inner // lanes, lanes, depth, of, True)
@@ -251,12 +251,12 @@ def queries(schedule: Schedule, loops: Sequence[str], target: Target, threads: i
     """
     *batch, query = loops
     both = [panels(find(schedule, name), target) for name in products(schedule.func)]
-    count, are_open = extent(schedule, query, LARGE), open_keys(schedule)
+    count, are_open = extent(schedule, query, SEQUENCE), open_keys(schedule)
     keys = KEYS if are_open else both[1].depth
     second, costs = target.cache(1).size, target.costs
     come = sum(p.nbytes for p in both)
     come /= costs.second_cache if come <= second // 2 else costs.third_cache
-    heads = prod(extent(schedule, n, BATCHES) for n in batch)
+    heads = prod(extent(schedule, n, BATCH) for n in batch)
 
     def cycles(rows: int, tile: int) -> float:
         return sum(p.cycles(rows, tile, target, tile < count) for p in both)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
+from tilewright.arith.estimate import SEQUENCE, estimate
 from tilewright.ir.expr import Buffer, Load, Var, as_int
 from tilewright.ir.stmt import Block
 from tilewright.ir.walk import free_vars, loads
@@ -48,7 +49,6 @@ from tilewright.strategy.work import is_worth_a_region
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 
-LARGE = 256  # rows or columns that a symbolic size stands for
 FEW = 2  # rows: so many use what is read twice
 MANY = 16  # rows: as many pay for a copy of what they share
 
@@ -69,7 +69,7 @@ def tiling(block: Block, target: Target, few: int = FEW) -> Tiling | None:
     if len(spatial) < 2 or len(block.writes) != 1 or block.where is not None:
         return None
     column = spatial[-1].var
-    sizes = [as_int(a.extent) or LARGE for a in spatial]
+    sizes = [estimate(a.extent) for a in spatial]
     own = written(block)
     read = [n for n in set(loads(block.body)) if n.buffer not in own]
     wide = [n for n in read if column in _used(n)]
@@ -77,7 +77,7 @@ def tiling(block: Block, target: Target, few: int = FEW) -> Tiling | None:
     rows = [d for d, a in enumerate(spatial[:-1]) if a.var not in known]
     if not wide or not rows or 2 * sizes[-1] < vector_lanes(block, target):
         return None
-    row = max(reversed(rows), key=lambda d: min(sizes[d], LARGE))
+    row = max(reversed(rows), key=lambda d: min(sizes[d], SEQUENCE))
     across = [n for n in wide if not runs_along(n, column, STEP)]
     if sizes[row] < (MANY if across else few) or len(across) > 1:
         return None
@@ -119,9 +119,9 @@ def contraction(
     # of open rows a few last ones are tiles that panels stand abreast in; a recurrence has few
     step = any(a.kind == "ordered" for a in block.axes)
     abreast = step and not extent(schedule, row, 0) and extent(schedule, column, 0)
-    count, width = (extent(schedule, loop, LARGE) for loop in (row, column))
+    count, width = (extent(schedule, loop, SEQUENCE) for loop in (row, column))
     lanes = min(vector_lanes(block, target), 1 << (width - 1).bit_length())
-    depth = prod(as_int(a.extent) or LARGE for a in block.axes if a.kind == "reduce")
+    depth = prod(estimate(a.extent) for a in block.axes if a.kind == "reduce")
     if depth <= INNER_STEPS:
         count = min(
             count, BODY // depth
@@ -164,7 +164,7 @@ def deep(block: Block) -> tuple[int, int]:
         v for n in loads(block.body) for i in n.indices if column in free_vars(i)
         for v in free_vars(i)
     }  # fmt: skip
-    steps = [(a.var, as_int(a.extent) or LARGE) for a in block.axes if a.kind == "reduce"]
+    steps = [(a.var, estimate(a.extent)) for a in block.axes if a.kind == "reduce"]
     vectors = prod(n for v, n in steps if v not in beside)
     return vectors, prod(n for _, n in steps) // vectors
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import gcd, prod
 
-from tilewright.ir.expr import as_int
+from tilewright.arith.estimate import BATCH, IMAGE, estimate
 from tilewright.ir.stmt import annotation
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
@@ -48,7 +48,6 @@ from tilewright.strategy.work import operand_type, stored_type
 from tilewright.support.record import record
 from tilewright.target.target import Target
 
-LARGE = 64  # columns that a symbolic size stands for
 MUCH_MORE = 3  # times as many numbers
 
 
@@ -116,17 +115,17 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
 
 def is_line(schedule: Schedule, rows: Sequence[str]) -> bool:
     """Whether an image with these loops over rows is one row: threads then share its columns."""
-    return all(extent(schedule, loop, LARGE) == 1 for loop in rows)
+    return all(extent(schedule, loop, IMAGE) == 1 for loop in rows)
 
 
 def is_spread(schedule: Schedule, anchor: str) -> bool:
     """Whether threads share the places of the image, so that each reads all weights, and not the
     weights, so that each reads the whole image: where weights are not much more."""
     work = find(schedule, anchor)
-    sizes = [(as_int(a.extent) or 1, a.kind) for a in work.axes]
+    sizes = [(estimate(a.extent, BATCH), a.kind) for a in work.axes]
     _, groups, *_, block = (size for size, kind in sizes if kind == "spatial")
     weights = groups * block * prod(size for size, kind in sizes if kind == "reduce")
-    touched = sum(prod(as_int(d) or 1 for d in b.shape) for b in schedule.func.buffers)
+    touched = sum(prod(estimate(d, BATCH) for d in b.shape) for b in schedule.func.buffers)
     return weights <= MUCH_MORE * (touched - weights)
 
 
@@ -159,7 +158,7 @@ def lanes_of(schedule: Schedule, anchor: str, target: Target) -> int:
     """How many neighbouring channels of a result fill a vector: those of a block, or of them those
     that read the same channels of the image."""
     work = find(schedule, anchor)
-    *_, block = (as_int(a.extent) or 1 for a in work.axes if a.kind == "spatial")
+    *_, block = (estimate(a.extent, BATCH) for a in work.axes if a.kind == "spatial")
     return min(target.lanes(stored_type(work).bits), gcd(block, annotation(work, "alike", 0)))
 
 
@@ -179,10 +178,10 @@ def cut_tile(
     """
     o, y, x, i = loops
     groups, height, block = (extent(schedule, loop) for loop in (o, y, i))
-    width = extent(schedule, x, LARGE)
+    width = extent(schedule, x, IMAGE)
     wide = block // lanes
     work = find(schedule, anchor)
-    depth = prod(as_int(a.extent) or 1 for a in work.axes if a.kind == "reduce")
+    depth = prod(estimate(a.extent, BATCH) for a in work.axes if a.kind == "reduce")
     alike = annotation(work, "alike", 0) // lanes
     weights = weights_on(target, operand_type(work), lanes, depth, alike)
     rows, columns, vectors = decide_spatial_tile(

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir.expr import Load, Select, as_int
+from tilewright.arith.estimate import IMAGE, estimate
+from tilewright.ir.expr import Load, Select
 from tilewright.ir.walk import blocks, free_vars, stores
 from tilewright.lower.bound_loops import BOUNDED
 from tilewright.lower.partition_loops import BUDGET
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role
-from tilewright.strategy.cpu.convolution import LARGE, split_off_result
+from tilewright.strategy.cpu.convolution import split_off_result
 from tilewright.strategy.cpu.padding import image_of
 from tilewright.strategy.cpu.pointwise import stream, vectorize_inner
 from tilewright.strategy.cpu.registers import fill_registers
@@ -49,7 +50,7 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     n, c, *deep, y, x, i = by_axis(schedule, anchor.result)
     planes = extent(schedule, n) * extent(schedule, c)
     shared = planes % threads > 0 and planes < threads * PLANES  # too few for every thread
-    height, width, block = extent(schedule, y), extent(schedule, x, LARGE), extent(schedule, i)
+    height, width, block = extent(schedule, y), extent(schedule, x, IMAGE), extent(schedule, i)
     lanes = min(target.lanes(stored_type(find(schedule, name)).bits), block)
     registers = target.vector_registers
     vectors = schedule.decide("vectors", block // lanes, divisors(block // lanes))
@@ -57,7 +58,7 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     most = max(1, min(STRIP, registers - 4) // vectors)
     columns = schedule.decide("columns", strip(width, min(most, fit[-1])), fit)
     rows = schedule.decide("rows", 1, divisors(height, fit[-1] // columns))
-    taps = as_int(find(schedule, name).axes[-1].extent) or LARGE  # of a row, written out
+    taps = estimate(find(schedule, name).axes[-1].extent, IMAGE)  # of a row, written out
     known = extent(schedule, y, 0) > 0 and extent(schedule, x, 0) > 0
     copies = 3 if width > columns else 1  # of a strip: for the ends and the middle of a row
     flat = rows == 1  # taps of a row are rows of the image all together, or none
@@ -108,7 +109,7 @@ def depthwise_transposed(schedule: Schedule, target: Target, threads: int) -> No
     (*deep, y, x), phases = space[::2], space[1::2]
     planes = extent(schedule, n) * extent(schedule, c)
     shared = planes % threads > 0 and planes < threads * PLANES
-    width, block = extent(schedule, x, LARGE), extent(schedule, i)
+    width, block = extent(schedule, x, IMAGE), extent(schedule, i)
     lanes = min(target.lanes(stored_type(find(schedule, name)).bits), block)
     registers = target.vector_registers
     vectors = schedule.decide("vectors", block // lanes, divisors(block // lanes))

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import gcd, lcm, prod
 
+from tilewright.arith.estimate import IMAGE, estimate_by_symbols
 from tilewright.arith.prove import prove_divides
-from tilewright.arith.simplify import simplify
 from tilewright.ir.expr import Binary, BinaryOp, Expr, Load, Var, as_int, const
 from tilewright.ir.stmt import Axis, Block, Store
-from tilewright.ir.walk import free_vars, loads, rewrite, stores, substitute, visit
+from tilewright.ir.walk import free_vars, loads, rewrite, stores, visit
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
-from tilewright.strategy.absorb import UNKNOWN_SIZE, instances, is_costly
+from tilewright.strategy.absorb import instances, is_costly
 from tilewright.strategy.loops import divisors, extent, find, fuse, parallel, pieces, shared
 from tilewright.strategy.work import is_worth_a_region, stored_type
 from tilewright.support.record import record
@@ -105,7 +105,7 @@ def pieces_of(schedule: Schedule, outer: Sequence[str], count: int | None) -> in
     extents count for many where a piece of the elements would be short."""
     if count is None or count >= 2 * OPEN_PIECE:
         return pieces(schedule, outer)
-    return prod(extent(schedule, loop, UNKNOWN_SIZE) for loop in outer)
+    return prod(extent(schedule, loop, IMAGE) for loop in outer)
 
 
 def shares_first(
@@ -120,7 +120,7 @@ def shares_first(
     if not along:
         return outer
     at = outer.index(along)
-    others = prod(extent(schedule, n, UNKNOWN_SIZE) for n in outer[:at])
+    others = prod(extent(schedule, n, IMAGE) for n in outer[:at])
     share, inner = shared(schedule, along, threads, others, decision=f"{name}.share")
     if not share:
         return outer
@@ -240,12 +240,9 @@ def vectorize_inner(
 
 
 def _likely_extent(schedule: Schedule, loop: str) -> int:
-    """Iterations of an open loop where each size is UNKNOWN_SIZE; 0 for a piece of one."""
+    """Iterations of an open loop where each size is an image's; 0 for a piece of one."""
     count = find_loop(schedule.func, loop).extent
-    if as_int(count) is not None:
-        return 0
-    known = simplify(substitute(count, dict.fromkeys(free_vars(count), const(UNKNOWN_SIZE))))
-    return as_int(known) or 0
+    return estimate_by_symbols(count, IMAGE) if as_int(count) is None else 0
 
 
 def vector_lanes(block: Block, target: Target) -> int:

@@ -13,7 +13,7 @@ cache while the rows go by.
 
 from __future__ import annotations
 
-from tilewright.ir.expr import as_int
+from tilewright.arith.estimate import BATCH, SEQUENCE, estimate
 from tilewright.ir.stmt import annotation
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
@@ -51,14 +51,13 @@ from tilewright.support.errors import ScheduleError
 from tilewright.target.costs import COMMON, Costs
 from tilewright.target.target import Target
 
-LARGE = 256  # rows that a symbolic size stands for
 WORTH_CUTTING = 0.9  # of the time of a whole panel's tiles
 
 
 def dense(schedule: Schedule, target: Target, threads: int) -> None:
     """dense_packed: (batch,) rows × (N/b, b)."""
     product = next(b for b in blocks(schedule.func.body) if role(b) == "dense_packed")
-    *_, block = (as_int(a.extent) or 1 for a in product.axes if a.kind == "spatial")
+    *_, block = (estimate(a.extent, BATCH) for a in product.axes if a.kind == "spatial")
     batched = annotation(product, "batch", 0)
     anchor = split_off_result(schedule, product.name)
     *lead, column = by_axis(schedule, anchor.result)
@@ -67,9 +66,9 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
     wide = block // lanes
     panel, vector, lane = split(schedule, column, wide, lanes)
     row = fuse(schedule, lead)
-    count = extent(schedule, row, LARGE)
+    count = extent(schedule, row, SEQUENCE)
     groups = panel_groups(count, wide, target.vector_registers, target.costs)
-    depth = as_int(product.axes[-1].extent) or LARGE
+    depth = estimate(product.axes[-1].extent)
     of = operand_type(product)
     weights = weights_on(target, of, lanes, depth, apart=of.nbytes(depth))
     rows, vectors = decide_tile(schedule, count, wide, target, groups, weights=weights)
@@ -108,16 +107,16 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     by.
     """
     name = next(b.name for b in blocks(schedule.func.body) if role(b) == "pointwise_packed")
-    reduced = [as_int(a.extent) or 1 for a in find(schedule, name).axes if a.kind == "reduce"]
+    reduced = [estimate(a.extent, BATCH) for a in find(schedule, name).axes if a.kind == "reduce"]
     depth = reduced[0] * reduced[-1]  # channels: neighbouring pixels share what taps read
-    block = as_int(find(schedule, name).axes[3].extent) or 1
+    block = estimate(find(schedule, name).axes[3].extent, BATCH)
     of = operand_type(find(schedule, name))
     anchor = split_off_result(schedule, name)
     if anchor.pad is not None:
         stream(schedule, anchor.pad, target, threads, places=ROWS)
     n, o, *pixels, i = by_axis(schedule, anchor.result)
     pixel = fuse(schedule, pixels)
-    groups, count = extent(schedule, o), extent(schedule, pixel, LARGE)
+    groups, count = extent(schedule, o), extent(schedule, pixel, SEQUENCE)
     lanes = lanes_of(schedule, name, target)
     wide = block // lanes
     fits = tuple(v for v in multiples(wide) if groups * wide % v == 0)
@@ -164,7 +163,7 @@ def matmul(schedule: Schedule, target: Target, threads: int) -> None:
     if len(axes) < 2:  # by a vector, inside a loop
         raise ScheduleError(f"cannot tile '{name}'", "its result has less than two axes")
     *batch, i, j = axes
-    count, width = (extent(schedule, loop, LARGE) for loop in (i, j))
+    count, width = (extent(schedule, loop, SEQUENCE) for loop in (i, j))
     # of open rows a few last ones are tiles that panels stand abreast in
     first = "columns" if not extent(schedule, i, 0) and extent(schedule, j, 0) else "rows"
     lanes = row_lanes(find(schedule, name), width, target)

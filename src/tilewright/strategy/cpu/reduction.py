@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from tilewright.arith.estimate import IMAGE, SEQUENCE, estimate
 from tilewright.ir.expr import Select, Var, as_int, const
 from tilewright.ir.stmt import Axis, Block
 from tilewright.ir.walk import blocks, free_vars, loads, stores, visit
@@ -51,8 +52,6 @@ from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 
 ONE = const(1)
-LARGE = 64  # places side by side that an open size stands for
-UNKNOWN = (1 << 16) - 1  # an open size: long, and no multiple of anything
 WRITTEN = 112  # multiply-adds written out for rows that share what they read
 SHORTEST = 4  # lanes: numbers that are combined one by one
 OPEN_ROWS = 2  # of an image of open height whose windows vectors walk along, side by side
@@ -138,13 +137,13 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     in_rows = walks_window(block) or not extent(schedule, inner, 0)  # open: no channels of a block
     piece, lane = split(schedule, inner, width)
     last = innermost(outer) if windows else piece
-    if windows and extent(schedule, last, 1 if last == outer[0] else LARGE) == 1:
+    if windows and extent(schedule, last, 1 if last == outer[0] else IMAGE) == 1:
         last = piece  # of one row; a batch of open size may be one, too
     asks = any(isinstance(n, Select) for n in visit(block.body))  # each place, at its ends
     one_row = last == piece and all(extent(schedule, n) == 1 for n in outer)
     one_row = one_row and not asks  # its tails cost little, and it may be long
     side_by_side = abreast(block, target, one_row) if windows else target.vector_registers // 4
-    count = extent(schedule, last, LARGE if in_rows or not (asks and windows) else 1)
+    count = extent(schedule, last, IMAGE if in_rows or not (asks and windows) else 1)
     fit = heights(count, 1, target.vector_registers)
     rows = strip(count, side_by_side)
     if not extent(schedule, last, 0) and walks_window(block) and not one_row:
@@ -211,7 +210,7 @@ def abreast(block: Block, target: Target, one_row: bool) -> int:
     if not walks_window(block):
         return most
     spatial, reduced = ([a for a in block.axes if a.kind == k] for k in ("spatial", "reduce"))
-    taps = prod(as_int(a.extent) or UNKNOWN for a in reduced[-2:])  # of a plane
+    taps = prod(estimate(a.extent) for a in reduced[-2:])  # of a plane
     if as_int(spatial[-1].extent) is None and not one_row:  # each row has an address of its own
         most = target.vector_registers // 6
     return min(most, WRITTEN // taps) if 2 * taps <= WRITTEN else most
@@ -299,10 +298,7 @@ def rows_abreast(
     of rows; [] if rows are better taken one by one, and nothing was done."""
     found = [find(schedule, name) for name in names]
     lanes = min(vector_lanes(b, target) for b in found)
-    longest = max(
-        prod(UNKNOWN if (n := as_int(a.extent)) is None else n for a in b.axes[len(outer) :])
-        for b in found
-    )
+    longest = max(prod(estimate(a.extent) for a in b.axes[len(outer) :]) for b in found)
     around = list(outer)
     while len(around) > 1 and extent(schedule, around[-1], 0) == 1:
         around.pop()
@@ -367,7 +363,7 @@ def columns(
     in_row = IN_ROW if target.has_masks else 1  # else a row's last strip is a whole one, again
     beside = in_row if row else IN_FLIGHT
     strip = schedule.decide("strip", beside, (1, IN_ROW, IN_FLIGHT, 8)) * width
-    if extent(schedule, inside[along], UNKNOWN) > strip:
+    if extent(schedule, inside[along], SEQUENCE) > strip:
         piece, inside[along] = schedule.split(inside[along], (None, strip))
         outer.append(piece)
     reorder(schedule, *outer, *[n for n in inside if n not in outer])
@@ -492,7 +488,7 @@ def lane_of(
             return fuse(schedule, reduced), together
         gathered = reversed(reduced) if together == width else ()
         for name in (*walked, *gathered):
-            if extent(schedule, name, UNKNOWN) >= 2 * together:
+            if extent(schedule, name, SEQUENCE) >= 2 * together:
                 return name, together
         together //= 2
     return "", width
@@ -504,9 +500,9 @@ def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int, alone:
 
     Decision "flight": how many vectors of partial results there are.
     """
-    size = extent(schedule, loop, UNKNOWN)
-    values = list(range(1, min(8, size // (2 * width)) + 1))
-    even = [f for f in values if f >= IN_FLIGHT and size % (f * width) == 0]
+    size = extent(schedule, loop, 0)
+    values = list(range(1, min(8, (size or SEQUENCE) // (2 * width)) + 1))
+    even = [f for f in values if f >= IN_FLIGHT and size and size % (f * width) == 0]
     beside = IN_ROW if is_open_row(find(schedule, name)) else IN_FLIGHT
     flight = min(even[0] if even else beside, values[-1])
     flight = schedule.decide(f"{name}.flight", flight, values)

@@ -13,11 +13,11 @@ from functools import lru_cache
 from math import gcd, prod
 from typing import NamedTuple
 
+from tilewright.arith.estimate import VECTORS
 from tilewright.ir.dtype import DType, f32
 from tilewright.target.costs import COMMON, Costs
 
 WIDEST = 6  # vectors of a tile
-LIKELY = 2, 4, 16  # vectors of an open number of columns
 WAY = 4096  # bytes of a first cache within which no two lines compete
 LARGE = 2  # times the second cache: what does not stay in the third while a net's other layers run
 WORTH = 0.9  # of the time of a convolution that leaves taps out: what Winograd's may take
@@ -163,7 +163,7 @@ def panel_vectors(
     all panels are of one width, so that zeros fill the last one up and are multiplied like the
     rest. Ties go to the wider. `vectors`: None if only the run knows, which may have few as well as
     many."""
-    likely = LIKELY if vectors is None else (vectors,)
+    likely = VECTORS if vectors is None else (vectors,)
 
     def cycles(wide: int) -> tuple[float, int]:
         total = 0.0

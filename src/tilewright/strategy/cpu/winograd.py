@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from math import prod
 
+from tilewright.arith.estimate import BATCH, TILES, TILES_ALONG, estimate
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import as_int
 from tilewright.ir.stmt import Buffer, annotation
@@ -48,8 +49,6 @@ from tilewright.strategy.loops import (
 from tilewright.strategy.work import stored_type
 from tilewright.target.target import Target
 
-LIKELY = 4, 16, 25, 49, 100, 196  # tiles of an open image: of 7, 14, 20, 28, 40 and 56 pixels
-OPEN = 14  # tiles along each side of an open image, if it has no more along the other
 SHORT = 12  # tiles that threads take at once of an open image, which may have few
 AFAR = 2  # how much dearer an image is that other threads made, each a part of it
 EVEN = 1.1  # of its share: what a thread may have to do
@@ -65,16 +64,17 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     result = schedule.blocks()[-1]
     product, spread, half = (named[f"winograd_{r}"] for r in ("product", "spread", "half"))
     axes = find(schedule, product).axes
-    images, groups, edge, _, count, block = (as_int(a.extent) or 1 for a in axes[:6])
+    images, groups, edge, _, count, block = (estimate(a.extent, BATCH) for a in axes[:6])
     known = as_int(axes[4].extent) is not None
-    depth = prod(as_int(a.extent) or 1 for a in axes[6:])
+    depth = prod(estimate(a.extent, BATCH) for a in axes[6:])
     across, dy, dx = (annotation(find(schedule, product), k, 1) for k in ("across", "dy", "dx"))
     deep = len(find(schedule, result).axes) > 5  # planes of an image
     if not known:
-        count = max(OPEN, OPEN * OPEN // (across or OPEN)) * (across or OPEN)
+        along = across or TILES_ALONG
+        count = max(TILES_ALONG, TILES_ALONG**2 // along) * along
     of = stored_type(find(schedule, product))
     lanes = min(target.lanes(of.bits), block)
-    wide, image_lanes = block // lanes, min(target.lanes(of.bits), as_int(axes[-1].extent) or 1)
+    wide, image_lanes = block // lanes, min(target.lanes(of.bits), estimate(axes[-1].extent, BATCH))
     inside, run, rows, vectors = decide_runs(
         schedule,
         target,
@@ -236,7 +236,7 @@ def decide_runs(
     least = -(-of.nbytes(count * edge * edge * vectors * lanes) // half_cache)
     pieces = images * -(-groups * wide // vectors)
     runs = even_parts(pieces, threads, least, count // WORTH_A_PANEL)
-    likely = () if known else LIKELY
+    likely = () if known else TILES
     share = whole_tiles(-(-count // runs), groups * wide, target, fits, weights, likely)
     rows, vectors = decide_tile(
         schedule, share, groups * wide, target, fits, exact=True, weights=weights
