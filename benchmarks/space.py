@@ -35,7 +35,8 @@ from tilewright.frontend.onnx import import_onnx
 from tilewright.ir.expr import as_int
 from tilewright.ir.stmt import Func
 from tilewright.schedule.schedule import Schedule
-from tilewright.strategy.select import default, family
+from tilewright.strategy.roles import family
+from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions, sample
 from tilewright.target.target import target
 

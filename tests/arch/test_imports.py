@@ -23,12 +23,14 @@ ROOMS = (
     "lower",
     "codegen",
     "strategy",
+    "backend",
     "graph",
     "tune",
     "frontend",
     "driver",
 )
-APART = ({"schedule", "lower"}, {"graph", "tune"})  # side by side: neither imports the other
+# Side by side: neither imports the other.
+APART = ({"schedule", "lower"}, {"graph", "tune"}, {"graph", "backend"})
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,8 @@ def test_importing_the_compiler_inspects_and_compiles_little() -> None:
         "import inspect, numpy, sys\n"
         "seen = []\n"
         "inspect.signature = lambda f: seen.append(f)\n"
-        "import tilewright.driver.compile\n"
+        "import tilewright.driver.compile, tilewright.backend.cpu\n"
+        "import tilewright.strategy.cpu.families\n"
         "from tilewright.arith import rules\n"
         "assert len(seen) < 5, seen\n"
         "assert len(rules._COMPILED) < 10, list(rules._COMPILED)\n"
@@ -183,11 +186,19 @@ def test_importing_the_compiler_inspects_and_compiles_little() -> None:
 
 def test_importing_the_compiler_brings_no_modules_for_what_is_seldom_told() -> None:
     code = "import numpy, sys\nbefore = set(sys.modules)"
-    loaded = loaded_by(f"{code}\nimport tilewright.driver.compile, tilewright.frontend.onnx\n"
-                       "for name in before: sys.modules.pop(name, None)")  # fmt: skip
+    modules = "driver.compile", "frontend.onnx", "backend.cpu", "strategy.cpu.families"
+    code += "".join(f"\nimport tilewright.{name}" for name in modules)
+    loaded = loaded_by(f"{code}\nfor name in before: sys.modules.pop(name, None)")
     assert "tilewright.codegen.llvm_compile" in loaded
     assert not loaded & {"tempfile", "random", "traceback", "signal"}
     assert not loaded & {"llvmlite.binding", "ml_dtypes"}  # 20 ms and 5
+
+
+def test_compiling_for_processors_loads_no_other_backend() -> None:
+    code = "from tilewright.backend.backend import backend_of\nbackend_of('cpu').strategies"
+    loaded = loaded_by(code)
+    assert "tilewright.backend.cpu" in loaded
+    assert not loaded & {"tilewright.backend.gpu", "tilewright.codegen.csource"}
 
 
 def test_finding_a_compiled_model_starts_no_executors_and_no_compilers() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright.codegen.csource import emit_source
+from tilewright.codegen.csource_dialect import OPENCL as OPENCL_C
 from tilewright.codegen.launch import SharedPlaces
 from tilewright.codegen.llvm_gpu import emit_device
 from tilewright.ir.parse import parse_func
@@ -80,9 +81,9 @@ def test_launches_beyond_the_limits_are_refused(func: Func, told: str) -> None:
 
 def test_limits_are_those_of_the_machine_and_axis() -> None:
     emit_device(lower(simple(blocks=65536, axis="x"), CUDA), CUDA)
-    emit_source(lower(simple(threads=256, blocks=65536), OPENCL), OPENCL)
+    emit_source(lower(simple(threads=256, blocks=65536), OPENCL), OPENCL, OPENCL_C)
     with pytest.raises(CompileError, match="512 threads in a block, at most 256 can be had"):
-        emit_source(lower(simple(threads=512), OPENCL), OPENCL)
+        emit_source(lower(simple(threads=512), OPENCL), OPENCL, OPENCL_C)
 
 
 def shared(count: int) -> Func:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tilewright.backend.backend import native_of
 from tilewright.driver import cli
 from tilewright.support import knobs
+from tilewright.target.target import target
 
 DIGITS = Path(cli.__file__).parent / "demo/digits.onnx"
 
@@ -75,3 +79,9 @@ def command(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
         return int(end.value.code or 0), printed.out, printed.err
 
     return call
+
+
+def native(monkeypatch: pytest.MonkeyPatch, module: Any, **changed: Any) -> None:
+    """Let a module find these parts in the place of those that make code for processors."""
+    made = replace(native_of(target("cpu")), **changed)
+    monkeypatch.setattr(module, "native_of", lambda machine: made)

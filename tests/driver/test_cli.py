@@ -314,6 +314,8 @@ def test_opt_makes_code_for_other_machines(command, tmp_path):
         assert (status, errors) == (0, "") and sign in printed
     status, _, errors = command("opt", "scale.txt", "-p", "assembly", "--target", "opencl")
     assert status == 1 and "its code is source" in errors
+    status, _, errors = command("opt", "scale.txt", "-p", "emit", "--target", "metal")
+    assert status == 1 and "cannot generate code for 'metal'" in errors and "cuda" in errors
 
 
 def test_opt_shows_every_step(command, tmp_path):
@@ -345,7 +347,7 @@ def test_opt_reads_standard_input(command, monkeypatch):
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ("paint", "cannot apply 'paint': there is no such step\n  passes: compact_buffers,"),
+        ("paint", "there is no such step for 'cpu'\n  passes: compact_buffers,"),
         ("split(i, 0)", "cannot split loop 'i' by 0"),
         ("split(q, 2)", "there is no loop 'q'"),
         ("split()", "cannot apply 'split'"),

@@ -12,7 +12,8 @@ import pytest
 import tilewright as tw
 import tilewright.driver.compile as compile_module
 import tilewright.driver.program as program_module
-from tests.driver.conftest import DIGITS, dense, expected
+from tests.driver.conftest import DIGITS, dense, expected, native
+from tilewright.codegen.llvm_compile import compile_object
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
 from tilewright.frontend.onnx import import_onnx
@@ -266,13 +267,13 @@ def test_a_slice_beyond_its_operand_is_refused_when_it_runs() -> None:
 
 
 def test_host_programs_are_compiled_as_they_are_unless_they_check_indices(monkeypatch) -> None:
-    make, seen = program_module.compile_object, list[bool]()
+    seen = list[bool]()
 
-    def compile_object(text, machine, quick=False):
+    def see(text, machine, quick=False):
         seen.append(quick)
-        return make(text, machine, quick)
+        return compile_object(text, machine, quick)
 
-    monkeypatch.setattr(program_module, "compile_object", compile_object)
+    native(monkeypatch, program_module, compile_object=see)
     for checked in (False, True):
         build = Builder("rows")
         table, rows = build.input("table", "f32", (5, 3)), build.input("rows", "i64", (4,))

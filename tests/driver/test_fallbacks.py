@@ -3,12 +3,16 @@ compiled, in the artifact, by `inspect` and by `bench`."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import tilewright as tw
 from tests.driver.conftest import expected
 from tilewright.strategy import select
+from tilewright.strategy.cpu import families
+from tilewright.strategy.roles import ROLES
 from tilewright.support.errors import ScheduleError
 
 WHY = "cannot unroll loop 'p_init': its extent is not a constant"
@@ -21,7 +25,8 @@ def refusing(monkeypatch):
     def refuse(*_):
         raise ScheduleError("cannot unroll loop 'p_init'", "its extent is not a constant")
 
-    monkeypatch.setattr(select, "FAMILIES", dict.fromkeys(select.FAMILIES, refuse))
+    refusing = replace(families.CPU, families=dict.fromkeys(ROLES, refuse))
+    monkeypatch.setattr(select, "strategies_of", lambda kind: refusing)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import tilewright
-from tests.driver.conftest import DIGITS
+from tests.driver.conftest import DIGITS, native
 from tilewright.codegen.llvm import MOST_INLINE
 from tilewright.codegen.llvm_compile import compile_object
 from tilewright.driver import kernels
@@ -114,7 +114,7 @@ def texts_for_llvm(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         texts.append(text)
         return compile_object(text, machine, verify=verify)
 
-    monkeypatch.setattr(kernels, "compile_object", seen)
+    native(monkeypatch, kernels, compile_object=seen)
     return texts
 
 
@@ -262,7 +262,7 @@ def test_faults_of_both_halves_are_raised(monkeypatch: pytest.MonkeyPatch) -> No
 
     for half in ("emit", "compile_object"):
         with monkeypatch.context() as patch, pytest.raises(InternalFault, match=r"^no"):
-            patch.setattr(kernels, half, fail)
+            native(patch, kernels, **{half: fail})
             program(KernelPool(2))
 
 
@@ -270,7 +270,7 @@ def test_what_stops_it_is_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(kernels, "emit", interrupt)
+    native(monkeypatch, kernels, emit=interrupt)
     with pytest.raises(KeyboardInterrupt):
         program(KernelPool(2))
 

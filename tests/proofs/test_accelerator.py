@@ -10,7 +10,8 @@ import pytest
 
 import tilewright.te as te
 from tests.proofs.accel_model import Deadlock, Machine, Race, ticks
-from tilewright.codegen.accel import UNITS, Program, compile_program
+from tilewright.backend.accel import ACCEL
+from tilewright.codegen.accel import UNITS, Program
 from tilewright.ir import interp
 from tilewright.ir.stmt import Func
 from tilewright.ir.verify import verify
@@ -54,7 +55,9 @@ def schedule(func: Func, threads: int) -> Schedule:
 
 
 def program(m: int, n: int, depth: int, threads: int) -> Program:
-    return compile_program(schedule(matmul(m, n, depth), threads).func, target("accel"))
+    made = ACCEL.code(schedule(matmul(m, n, depth), threads).func, target("accel"))
+    assert isinstance(made, Program)
+    return made
 
 
 def arrays(m: int, n: int, depth: int, seed: int) -> dict[str, np.ndarray]:
@@ -172,7 +175,7 @@ def test_a_race_also_shows_in_the_result() -> None:
 
 def test_what_is_not_tensorized_is_refused() -> None:
     with pytest.raises(CompileError, match="no instruction of it"):
-        compile_program(matmul(32, 32, 32), target("accel"))
+        ACCEL.code(matmul(32, 32, 32), target("accel"))
 
 
 def test_tiles_that_do_not_fit_are_refused() -> None:
@@ -189,4 +192,4 @@ def test_memory_that_is_not_there_is_refused() -> None:
     s.reorder(k_o, s.loops(b)[2], k_i, j_i)
     s.tensorize(k_i, "accel.load_weight")
     with pytest.raises(CompileError, match=r"cannot place memory in accel\.weight"):
-        compile_program(s.func, target("accel"))
+        ACCEL.code(s.func, target("accel"))

@@ -15,6 +15,7 @@ from tests.codegen.test_operators import COUNT, operands, operators_of, program,
 from tests.proofs.test_ptx import K, M, N, scheduled
 from tilewright import te
 from tilewright.codegen.csource import Source, emit_source
+from tilewright.codegen.csource_dialect import OPENCL
 from tilewright.codegen.inprocess import pack
 from tilewright.ir import interp
 from tilewright.ir.dtype import ALL, dtype
@@ -40,7 +41,7 @@ def on_device(func: Func, *arrays: Array, **symbols: int) -> Source:
     except (cl.Error, StopIteration):
         pytest.skip("no OpenCL device: the package pocl-opencl-icd is not installed")
     lowered = lower(func, MACHINE, verify=verify)
-    source = emit_source(lowered, MACHINE)
+    source = emit_source(lowered, MACHINE, OPENCL)
     context = cl.Context([device])
     queue = cl.CommandQueue(context)
     built = cl.Program(context, source.text).build()
@@ -94,7 +95,7 @@ def test_interpreter_agrees() -> None:
 
 
 def test_source_is_cooperative() -> None:
-    source = emit_source(lower(scheduled(), MACHINE), MACHINE)
+    source = emit_source(lower(scheduled(), MACHINE), MACHINE, OPENCL)
     (kernel,) = source.launches
     assert [int(e.value) for e in (*kernel.grid, *kernel.block)] == [2, 2, 1, 8, 8, 1]
     text = source.text

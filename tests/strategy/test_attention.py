@@ -18,7 +18,8 @@ from tilewright.ir.expr import Var, as_int, const
 from tilewright.ir.stmt import Alloc, For, Func
 from tilewright.ir.walk import statements, substitute
 from tilewright.lower.pipeline import lower
-from tilewright.strategy.select import default, family
+from tilewright.strategy.roles import family
+from tilewright.strategy.select import default
 from tilewright.target.target import target
 
 POOL = KernelPool(1)  # compiles in this process

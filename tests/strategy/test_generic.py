@@ -3,6 +3,8 @@ in vectors, on threads and right, and the function says that it fell back, and w
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,8 @@ from tilewright.ir.stmt import For, annotation
 from tilewright.ir.walk import statements
 from tilewright.schedule.locate import find_loop
 from tilewright.strategy import select
+from tilewright.strategy.cpu import families
+from tilewright.strategy.roles import ROLES
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import target
 
@@ -87,7 +91,8 @@ def test_numbers_of_a_channel_do_not_lie_across_its_vectors(size):
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", CASES)
 def test_a_refused_strategy_falls_back(name, threads, monkeypatch):
-    monkeypatch.setattr(select, "FAMILIES", dict.fromkeys(select.FAMILIES, refused))
+    refusing = replace(families.CPU, families=dict.fromkeys(ROLES, refused))
+    monkeypatch.setattr(select, "strategies_of", lambda kind: refusing)
     make, shapes, sizes = CASES[name]
     func, reference = make()
     arrays = [RNG.standard_normal(s).astype(np.float32) for s in shapes]
@@ -103,7 +108,8 @@ def test_a_refused_strategy_falls_back(name, threads, monkeypatch):
 
 
 def test_it_runs_on_all_threads(monkeypatch):
-    monkeypatch.setattr(select, "FAMILIES", dict.fromkeys(select.FAMILIES, refused))
+    refusing = replace(families.CPU, families=dict.fromkeys(ROLES, refused))
+    monkeypatch.setattr(select, "strategies_of", lambda kind: refusing)
     for func, _ in (matmul(256, 64, 256), softmax(512, 512), window(512, 512)):
         made = select.default(func, CPU, 2)
         blocks = made.blocks()

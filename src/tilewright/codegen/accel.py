@@ -1,10 +1,10 @@
 """The accelerator's program: one stream of instructions with tokens between its units.
 
-In: a function in stage "blocks" whose blocks are tensorized by the intrinsics of `target/accel.py`.
-Out: a `Program`: instructions on tiles of memories, in order, each saying from which units it takes
-a token before it starts and to which it gives one when it is done. The one idea: the stream's order
-is one legal order; the units may leave it only where no conflict of addresses forbids, and each
-conflict across units that nothing else orders is a token.
+In: a function in stage "loops", of calls of the intrinsics of `target/accel.py`. Out: a `Program`:
+instructions on tiles of memories, in order, each saying from which units it takes a token before it
+starts and to which it gives one when it is done. The one idea: the stream's order is one legal
+order; the units may leave it only where no conflict of addresses forbids, and each conflict across
+units that nothing else orders is a token.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ from tilewright.ir.expr import Buffer, Call, Const, Expr, Load, Var, as_int, con
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Seq, Stmt
 from tilewright.ir.text import print_stmt
 from tilewright.ir.walk import substitute
-from tilewright.lower.call_intrinsics import call_intrinsics
-from tilewright.lower.compact_buffers import compact_buffers
 from tilewright.lower.flatten import row_major
-from tilewright.lower.vthread import inject_vthreads
 from tilewright.support.errors import CompileError
 from tilewright.support.record import record
 from tilewright.target.accel import TILE
@@ -81,8 +78,13 @@ class Program:
     instructions: tuple[Instruction, ...]
     memories: Mapping[str, int]
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """An instruction a line."""
         return "\n".join(_line(n, i) for n, i in enumerate(self.instructions))
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def _line(n: int, i: Instruction) -> str:
@@ -92,11 +94,11 @@ def _line(n: int, i: Instruction) -> str:
     return f"{n:4} {i.unit:8}{waits} {i.op} {tiles}{then}"
 
 
-def compile_program(func: Func, machine: Target) -> Program:
-    """The program of a scheduled function. Raises CompileError for what cannot be done."""
-    calls = call_intrinsics(func, RULES)
+def emit_program(func: Func, machine: Target) -> Program:
+    """The program of a function in stage "loops" whose blocks are calls of instructions. Raises
+    CompileError for what cannot be done."""
     emitter = _Emitter(machine)
-    emitter.run(inject_vthreads(compact_buffers(calls)).body, {})
+    emitter.run(func.body, {})
     return Program(func.name, synchronize(emitter.made), emitter.used)
 
 

@@ -1,6 +1,6 @@
 """From a function in stage "flat" or "vector" to source in a language of the C family.
 
-In: a Func and a Target whose kind has a dialect. Out: `Source`: text, what to launch, and the
+In: a Func, a Target and a dialect. Out: `Source`: text, what to launch, and the
 workspace. The one idea: a kernel is what one thread runs; where the language has threads, thread
 loops become indices, and elsewhere each top-level parallel loop is an entry of the native call
 convention (`Entry`). Vectorised loops stay loops, which the language's compiler may vectorise.
@@ -8,7 +8,7 @@ convention (`Entry`). Vectorised loops stay loops, which the language's compiler
 
 from __future__ import annotations
 
-from tilewright.codegen.csource_dialect import Dialect, dialect
+from tilewright.codegen.csource_dialect import Dialect
 from tilewright.codegen.csource_expressions import SUM, UNARY, Expressions, reads
 from tilewright.codegen.csource_functions import Functions
 from tilewright.codegen.launch import DeviceKernel, check_limits, grid_and_block, thread_extents
@@ -34,9 +34,8 @@ class Source:
     workspace: tuple[Buffer, ...]  # global buffers that live between launches
 
 
-def emit_source(func: Func, target: Target) -> Source:
+def emit_source(func: Func, target: Target, language: Dialect) -> Source:
     """Source of a function in stage "flat" or "vector"."""
-    language = dialect(target.kind)
     functions = Functions(language)
     workspace: list[Buffer] = []
     pieces = pieces_of(func.body, workspace)

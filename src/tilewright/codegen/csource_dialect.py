@@ -1,6 +1,6 @@
 """The languages of the C family, as tables.
 
-In: the kind of a target. Out: its `Dialect`: how types, memory, threads and functions are written.
+In: nothing. Out: a `Dialect` for each: how types, memory, threads and functions are written.
 The emitter asks the table and never the name of the language.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import field
 
 from tilewright.ir.dtype import DType
-from tilewright.support.errors import CompileError
 from tilewright.support.record import record
 
 
@@ -101,15 +100,3 @@ C99 = Dialect(
     reserved=frozenset([*_KEYWORDS, *_USED, *LIBM, *(f"{f}f" for f in (*LIBM, *_USED)),
                         *"scratch begin end main memcpy y0 y1 yn j0 j1 jn gamma".split()]),
 )  # fmt: skip
-DIALECTS = {"opencl": OPENCL, "c": C99}
-
-
-def dialect(kind: str) -> Dialect:
-    """The dialect of a kind of target. Raises CompileError with the known ones."""
-    if kind not in DIALECTS:
-        raise CompileError(
-            f"cannot write source for '{kind}'",
-            "there is no C dialect of that name",
-            remedy=f"known: {', '.join(DIALECTS)}",
-        )
-    return DIALECTS[kind]

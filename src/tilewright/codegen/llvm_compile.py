@@ -55,8 +55,7 @@ def machine(target: Target, level: int = 3) -> llvm.Owned:
         )
         if not found:
             raise RuntimeError(llvm.words(fault))
-    features = target.llvm_features if target.kind == "cpu" else ""
-    asked = (target.triple, target.cpu, features)
+    asked = (target.triple, target.cpu, target.llvm_features)
     made = llvm.function("LLVMPY_CreateTargetMachine")(
         found, *map(str.encode, asked), level, b"pic", b"small", False, False, b""
     )

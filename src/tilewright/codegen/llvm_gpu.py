@@ -126,6 +126,9 @@ class _DeviceStatements(Statements):
         )
         return self.b.branch(inside, lambda: self.run(stmt.body))
 
+    def cells(self, stmt: Alloc) -> None:
+        """None: LLVM itself makes registers of what a thread has for its own."""
+
     def alloc(self, stmt: Alloc) -> None:
         buffer = stmt.buffer
         if buffer.scope == "local":

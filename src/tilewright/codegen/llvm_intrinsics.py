@@ -71,10 +71,10 @@ def scale(e: Any, call: Call) -> Value:
 
 
 def rounded(e: Any, call: Call) -> Value:
-    """The value itself, over which no product and sum are fused. What makes machine code of a GPU's
-    text does not see the fence, but that the product itself may not be fused."""
+    """The value itself, over which no product and sum are fused. What translates LLVM's text again
+    does not see the fence, but that the product itself may not be fused."""
     outside = e.ops.fuses, e.evaluated
-    if e.target.kind != "cpu":
+    if e.target.is_translated_again:
         e.ops.fuses, e.evaluated = False, None
     value = e.eval(call.args[0])
     e.ops.fuses, e.evaluated = outside

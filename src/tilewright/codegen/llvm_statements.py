@@ -330,7 +330,7 @@ class Statements(Expressions):
             raise CompileError(
                 f"cannot place buffer '{buffer.name}'", "its size inside a loop is not a constant"
             )
-        cells = None if self.lanes or self.target.kind != "cpu" else self.cells(stmt)
+        cells = None if self.lanes else self.cells(stmt)
         if cells is not None:
             return self.valued(stmt, cells)
         if self.lanes:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import io
 
+from tilewright.backend.backend import backend_of, native_of
 from tilewright.codegen.host import ENTRY, SHAPES, host_program
 from tilewright.codegen.host_steps import Launch, Place
 from tilewright.codegen.link import link
-from tilewright.codegen.llvm import emit
-from tilewright.codegen.llvm_compile import compile_object
 from tilewright.graph import sizes
 from tilewright.ir.expr import Buffer, Expr, Var, const, maximum
 from tilewright.ir.stmt import Func
@@ -24,7 +23,6 @@ from tilewright.runtime.artifact import write_artifact
 from tilewright.runtime.executor import Executable
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.work import flops
-from tilewright.support.errors import CompileError
 from tilewright.support.memory import memory_told
 from tilewright.support.version import __version__
 from tilewright.target.target import Target
@@ -37,7 +35,7 @@ def build(
     """Compile one function for a CPU.
 
     The buffers that the function writes are its outputs, the others its inputs, in the order of its
-    parameters. Raises CompileError for targets that are not CPUs.
+    parameters. Raises CompileError for machines whose code no host program calls: all but CPUs.
     """
     func = func.func if isinstance(func, Schedule) else func
     with memory_told(f"cannot build '{func.name}'"):
@@ -46,16 +44,11 @@ def build(
 
 def _build(func: Func, target: str | Target, threads: int | None) -> Executable:
     machine = read_target(target)
-    if machine.kind != "cpu":
-        raise CompileError(
-            f"cannot build '{func.name}' for '{machine.kind}'",
-            "functions that run here are built for CPUs",
-            remedy="for OpenCL C source, use tilewright.codegen.csource.emit_source(func, target)",
-        )
+    native = native_of(machine, f"cannot build '{func.name}'")
     written = {s.buffer.name for s in stores(func.body)}
     inputs = [b for b in func.buffers if b.name not in written]
     outputs = [b for b in func.buffers if b.name in written]
-    emitted = emit(lower(func, machine), machine)
+    emitted = native.emit(lower(func, machine, backend_of(machine).pipeline), machine)
     places = {b.name: Place("input", index=n) for n, b in enumerate(inputs)}
     places.update((b.name, Place("output", index=n)) for n, b in enumerate(outputs))
     arena: Expr = const(0)
@@ -76,7 +69,7 @@ def _build(func: Func, target: str | Target, threads: int | None) -> Executable:
     symbols = [p for p in func.params if isinstance(p, Var)]
     shapes = [b.shape for b in outputs] if symbols else None
     text = host_program(launches, machine, [s.name for s in symbols], shapes, sizes.size(arena))
-    objects = [compile_object(emitted.text, machine), compile_object(text, machine)]
+    objects = [native.compile_object(one, machine) for one in (emitted.text, text)]
     image = link(objects, [ENTRY, SHAPES] if symbols else [ENTRY])
     touched = sizes.size(0)
     for buffer in func.buffers:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tilewright import te
+from tilewright.backend.backend import backend_of
 from tilewright.driver.identity import artifact_key, file_identity
 from tilewright.driver.kernels import Job, Kernel, KernelPool
 from tilewright.driver.observe import Watch, watch
@@ -164,7 +165,7 @@ def _machines(targets: Targets) -> tuple[Target, ...]:
         )
     machines = tuple(read_target(one) for one in listed)
     for machine in machines:
-        if machine.kind != "cpu":
+        if backend_of(machine).native is None:
             raise CompileError(
                 f"cannot compile a model for '{machine.kind}'",
                 "whole models run on CPUs; other targets compile single functions",

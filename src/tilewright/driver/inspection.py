@@ -11,13 +11,14 @@ from typing import Any
 
 from rich.console import Console
 
+from tilewright.backend.backend import backend_of
 from tilewright.driver.compile import compile_graph, kernel_jobs, prepare
 from tilewright.driver.kernels import Job, KernelPool, compile_kernel
 from tilewright.driver.observe import Watch, text_of
 from tilewright.driver.report import tables
 from tilewright.driver.report.progress import compiling
 from tilewright.driver.source import Shapes, open_source
-from tilewright.lower.pipeline import CPU, STAGES
+from tilewright.lower.pipeline import STAGES
 from tilewright.runtime.executor import default_threads, load
 from tilewright.schedule.trace import Trace
 from tilewright.strategy.select import default
@@ -67,7 +68,9 @@ def kernel_text(job: Job, stage: str) -> str:
 
     compile_kernel(job, [keep])
     last = {"schedule": "schedule", "llvm": "emit", "asm": "assembly"}
-    last |= {stage: p.name for stage in STAGES for p in CPU if p.gives == stage}
+    machine = read_target(job.target)
+    passes = [p for p in backend_of(machine).pipeline if p.fits(machine)]
+    last |= {stage: p.name for stage in STAGES for p in passes if p.gives == stage}
     return text_of(seen[last[stage]])
 
 

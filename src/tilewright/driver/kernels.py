@@ -28,8 +28,8 @@ from dataclasses import field, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tilewright.codegen.llvm import Emitted, Entry, Module, emit, joined
-from tilewright.codegen.llvm_compile import compile_assembly, compile_object
+from tilewright.backend.backend import backend_of, native_of
+from tilewright.codegen.llvm import Emitted, Entry, Module, joined
 from tilewright.driver.observe import Watch
 from tilewright.driver.stages import Observer, Stages
 from tilewright.ir.expr import Buffer
@@ -37,7 +37,6 @@ from tilewright.ir.stmt import Func, annotation
 from tilewright.ir.verify import verify
 from tilewright.lower.join_versions import join_versions
 from tilewright.lower.pipeline import Pass, lower
-from tilewright.strategy.cpu.narrow_rows import narrow_rows
 from tilewright.strategy.select import default
 from tilewright.support.collector import collector_paused
 from tilewright.support.errors import InternalFault, MemoryFault, ScheduleError
@@ -114,7 +113,7 @@ def compile_kernel(job: Job, observers: Sequence[Observer] = ()) -> Kernel:
 @collector_paused()
 def write(job: Job, observers: Sequence[Observer] = ()) -> Written:
     """The first half of `compile_kernel`: Python's."""
-    machine = target(job.target)
+    machine, backend = target(job.target), backend_of(job.target)
     stages = Stages(clock=time.thread_time)
     watchers = job.watch.trail(job.func.name), *observers
     check = verify if job.watch.verify else None
@@ -137,9 +136,9 @@ def write(job: Job, observers: Sequence[Observer] = ()) -> Written:
     with stages("versions"):
         both = with_versions(job, scheduled, machine)
     with stages("lower"):
-        lowered = lower(both or scheduled, machine, verify=check, observers=[passed])
+        lowered = lower(both or scheduled, machine, backend.pipeline, check, [passed])
     with stages("emit"):
-        emitted = emit(lowered, machine)
+        emitted = native_of(machine).emit(lowered, machine)
     see("emit", None, emitted.text, stages.seconds["emit"])
     fallback = annotation(scheduled, "fallback", "")
     return Written(job, emitted, stages.seconds, watchers, fallback, *_by_content(emitted, job))
@@ -149,7 +148,7 @@ def with_versions(job: Job, scheduled: Func, machine: Target) -> Func | None:
     """The kernel together with its version for short rows; None where it has none. Each adds in an
     order of its own, and the same sizes choose the same one for any number of threads: where those
     cannot share both alike, one thread runs them."""
-    narrow = narrow_rows(job.func, machine)
+    narrow = backend_of(machine).strategies.short_rows(job.func, machine)
     if narrow is None:
         return None
 
@@ -190,7 +189,7 @@ def translate(batch: Sequence[Written]) -> list[Kernel]:
     began = time.thread_time()
     text, machine = joined([w.content for w in batch]).text, target(batch[0].job.target)
     verify = VERIFY or any(w.job.watch.verify for w in batch)
-    code = compile_object(text, machine, verify=verify)
+    code = native_of(machine).compile_object(text, machine, verify=verify)
     each = (time.thread_time() - began) / max(1, sum(map(len, batch)))  # empty ones have no code
     for one in batch:
         one.seconds["llvm"] = each * len(one)
@@ -202,8 +201,13 @@ def _kernel(written: Written, code: bytes) -> Kernel:
     job, text = written.job, written.emitted.text
     took = written.seconds.setdefault("llvm", 0.0)
     for watcher in written.watchers:
-        watcher("assembly", None, lambda: compile_assembly(text, target(job.target)), took)
+        watcher("assembly", None, lambda: _assembly(text, target(job.target)), took)
     return written.kernel(code)
+
+
+def _assembly(text: str, machine: Target) -> str:
+    assembly = backend_of(machine).assembly
+    return assembly(text, machine) if assembly else text
 
 
 class KernelPool:

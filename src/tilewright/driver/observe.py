@@ -16,20 +16,21 @@ from typing import Any
 
 from tilewright.ir.stmt import Func
 from tilewright.ir.text import print_func
-from tilewright.lower.pipeline import CPU
+from tilewright.lower.pipeline import PIPELINE
 from tilewright.support import knobs
 from tilewright.support.errors import TilewrightError, UserFault, VerifyError
 from tilewright.support.record import record
 
-KERNEL_STEPS = ("te", "schedule", *(p.name for p in CPU), "emit", "assembly")
+KERNEL_STEPS = ("te", "schedule", *(p.name for p in PIPELINE), "emit", "assembly")
 _SUFFIX = {"emit": ".ll", "host": ".ll", "assembly": ".s"}
 
 
 def model_steps() -> tuple[str, ...]:
     """The steps of a model; those of each kernel are `KERNEL_STEPS`."""
-    from tilewright.graph.passes.pipeline import LAST, PIPELINE  # compile workers need no graphs
+    from tilewright.graph.passes import pipeline  # compile workers need no graphs
 
-    passes, last = (tuple(name for name, _ in steps) for steps in (PIPELINE, LAST))
+    parts = pipeline.PIPELINE, pipeline.LAST
+    passes, last = (tuple(name for name, _ in steps) for steps in parts)
     layouts = "widen_convolutions", "one_row", "choose_layouts"
     return ("import", *passes, *layouts, *last, "fuse", "plan_memory", "host")
 

@@ -11,10 +11,7 @@ import ast
 import re
 from typing import Any
 
-from tilewright.codegen.csource import emit_source
-from tilewright.codegen.llvm import emit
-from tilewright.codegen.llvm_compile import compile_assembly
-from tilewright.codegen.llvm_gpu import emit_device
+from tilewright.backend.backend import backend_of
 from tilewright.graph.graph import Graph
 from tilewright.graph.parse import parse as parse_graph
 from tilewright.graph.passes.fuse import fuse
@@ -22,7 +19,7 @@ from tilewright.graph.passes.pipeline import PIPELINE
 from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import Func
 from tilewright.ir.verify import verify
-from tilewright.lower.pipeline import CPU, GPU, lower, stage_of
+from tilewright.lower.pipeline import lower, stage_of
 from tilewright.schedule.schedule import PRIMITIVES, replay
 from tilewright.schedule.trace import Step, Trace
 from tilewright.support.errors import CompileError
@@ -66,13 +63,14 @@ def apply(program: Any, step: str, machine: Target) -> Any:
     if name in PRIMITIVES:
         args, named = _arguments(step, arguments or "")
         return replay(program, Trace((Step(name, args, named),))).func
-    passes = {p.name: p for p in (*CPU, *GPU)}
+    pipeline = backend_of(machine).pipeline
+    passes = {p.name: p for p in pipeline if p.fits(machine)}
     if name in passes:
         one = passes[name]
         verify(program, one.takes)
         return lower(program, machine, (one,), verify=verify)
     if name == "lower":
-        return lower(program, machine, verify=verify)
+        return lower(program, machine, pipeline, verify=verify)
     if name == "verify":
         verify(program, stage_of(program))
         return program
@@ -80,7 +78,7 @@ def apply(program: Any, step: str, machine: Target) -> Any:
         return _code(program, machine, name == "assembly")
     raise CompileError(
         f"cannot apply '{name}'",
-        "there is no such step",
+        f"there is no such step for '{machine.kind}'",
         remedy=f"passes: {', '.join(passes)}, lower, verify, emit, assembly; primitives, with "
         f"their arguments: {', '.join(sorted(PRIMITIVES))}",
     )
@@ -88,20 +86,17 @@ def apply(program: Any, step: str, machine: Target) -> Any:
 
 def _code(func: Func, machine: Target, assembly: bool) -> str:
     """LLVM's text, or source in the machine's language; or the assembly that LLVM makes."""
-    lowered = lower(func, machine, verify=verify)
-    if machine.kind == "cpu":
-        text = emit(lowered, machine).text
-    elif machine.kind == "cuda":
-        text = emit_device(lowered, machine).text
-    elif not assembly:
-        return emit_source(lowered, machine).text
-    else:
+    backend = backend_of(machine)
+    text = backend.code(func, machine, verify).text
+    if not assembly:
+        return text
+    if backend.assembly is None:
         raise CompileError(
             f"cannot make assembly for '{machine.kind}'",
             "its code is source, which is compiled where it runs",
             remedy="use emit",
         )
-    return compile_assembly(text, machine) if assembly else text
+    return backend.assembly(text, machine)
 
 
 def _graph_pass(graph: Graph, name: str) -> Any:

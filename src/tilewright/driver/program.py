@@ -14,6 +14,7 @@ from itertools import groupby, islice
 import numpy as np
 
 from tilewright.arith.simplify import Facts
+from tilewright.backend.backend import native_of
 from tilewright.codegen.host import ENTRY, SHAPES, host_program
 from tilewright.codegen.host_steps import (
     MOST_MEASURED,
@@ -35,7 +36,6 @@ from tilewright.codegen.host_steps import (
     is_straight,
 )
 from tilewright.codegen.link import link
-from tilewright.codegen.llvm_compile import compile_object
 from tilewright.driver.build import aligned_bytes, dim, dims, info, variant
 from tilewright.driver.kernels import Kernel
 from tilewright.driver.own_sizes import SOME, Own, some_elements
@@ -140,6 +140,7 @@ def assemble(
         tells = []
         steps = _steps(places, _Program(of_func, code, symbols, tells), {})
         texts.append(_host_text(graph, steps, code.machine, plan))
+        compile_object = native_of(code.machine).compile_object
         hosts.append(partial(compile_object, texts[-1], code.machine, quick=is_straight(steps)))
     kernels = codes[0].of_group
     with made_ahead(hosts, 1, len(hosts)) as objects:  # by LLVM, which leaves Python to this thread

@@ -1,8 +1,8 @@
 """The passes that every function goes through, in one tuple, each with the reason why it stands
 where it stands.
 
-In: a Func in any stage and a Target. Out: the Func in stage "vector". Timing, printing and
-verifying observe.
+In: a Func in any stage and a Target. Out: the Func in stage "vector". A pass that not every machine
+needs says what a machine must have for it. Timing, printing and verifying observe.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ Observer = Callable[["Pass", Func, Func, float], None]
 
 @record
 class Pass:
-    """A rewrite from stage `takes` to stage `gives`."""
+    """A rewrite from stage `takes` to stage `gives`, for the machines that it `fits`."""
 
     name: str
     run: Callable[[Func, Target], Func]
     takes: str
     gives: str
+    fits: Callable[[Target], bool] = lambda machine: True
 
 
 def simplify(func: Func) -> Func:
@@ -60,7 +61,22 @@ def _always(run: Callable[[Func], Func]) -> Callable[[Func, Target], Func]:
     return lambda func, machine: run(func)
 
 
-CPU = (
+def _has_thread_axes(machine: Target) -> bool:
+    return machine.threads is not None
+
+
+def _has_no_thread_axes(machine: Target) -> bool:
+    return machine.threads is None
+
+
+def _has_mask_registers(machine: Target) -> bool:
+    return machine.has_mask_registers
+
+
+# For all machines whose code is loops, of threads or not; what differs a machine's features tell.
+PIPELINE = (
+    # before buffers are compacted, which must see what one thread owns
+    Pass("unify_threads", _always(unify_threads), "blocks", "blocks", _has_thread_axes),
     # regions are known only while blocks stand; lowers blocks on the way out
     Pass("compact_buffers", _always(compact_buffers), "blocks", "loops"),
     # before vectors are moved to the end of a row, whose places one side may tell by divisions
@@ -75,9 +91,10 @@ CPU = (
     # before the last vectors of other rows are moved to their ends
     Pass(
         "whole_stores",
-        lambda func, machine: whole_stores(func) if machine.has_masked_reads else func,
+        _always(whole_stores),
         "loops",
         "loops",
+        lambda machine: machine.has_masked_reads,
     ),
     # before tiles around are made narrower, which copies what is in them
     Pass(
@@ -92,19 +109,9 @@ CPU = (
         "loops",
     ),
     # once the last vectors are whole; before loops are cut for what each element asks
-    Pass(
-        "stage_rows",
-        lambda func, machine: stage_rows(func) if machine.has_mask_registers else func,
-        "loops",
-        "loops",
-    ),
+    Pass("stage_rows", _always(stage_rows), "loops", "loops", _has_mask_registers),
     # before tails of rows get code of their own, which half a panel has, too
-    Pass(
-        "halve_panels",
-        lambda func, machine: halve_panels(func) if machine.threads is None else func,
-        "loops",
-        "loops",
-    ),
+    Pass("halve_panels", _always(halve_panels), "loops", "loops", _has_no_thread_axes),
     # before tails get code of their own
     Pass("overlap_tiles", _always(overlap_tiles), "loops", "loops"),
     # once buffers count from their tile on; conditions that it drops need no copies
@@ -125,29 +132,13 @@ CPU = (
     # the conditions that partitioning decided fall, addresses become affine
     Pass("simplify", _always(simplify), "flat", "flat"),
     # once the conditions of rows are decided, and rows are told by their addresses
-    Pass(
-        "carry_rows",
-        lambda func, machine: carry_rows(func) if machine.has_mask_registers else func,
-        "flat",
-        "flat",
-    ),
+    Pass("carry_rows", _always(carry_rows), "flat", "flat", _has_mask_registers),
     # once addresses are affine: remainders by few lines say no more than whose turn it is
-    Pass(
-        "read_lines",
-        lambda func, machine: read_lines(func) if machine.threads is None else func,
-        "flat",
-        "flat",
-    ),
+    Pass("read_lines", _always(read_lines), "flat", "flat", _has_no_thread_axes),
+    # after simplify, which may remove what would have been waited for
+    Pass("insert_barriers", _always(insert_barriers), "flat", "flat", _has_thread_axes),
     # last: the lanes are the machine's
     Pass("legalize_vectors", legalize_vectors, "flat", "vector"),
-)
-GPU = (
-    # before buffers are compacted, which must see what one thread owns
-    Pass("unify_threads", _always(unify_threads), "blocks", "blocks"),
-    *CPU[:-1],
-    # after simplify, which may remove what would have been waited for
-    Pass("insert_barriers", _always(insert_barriers), "flat", "flat"),
-    CPU[-1],
 )
 
 
@@ -155,16 +146,14 @@ GPU = (
 def lower(
     func: Func,
     machine: Target,
-    pipeline: tuple[Pass, ...] | None = None,
+    pipeline: tuple[Pass, ...] = PIPELINE,
     verify: Callable[..., None] | None = None,
     observers: Iterable[Observer] = (),
 ) -> Func:
-    """Run the passes from the stage that `func` is in; by default those of the machine's kind."""
-    if pipeline is None:
-        pipeline = CPU if machine.threads is None else GPU
+    """Run the passes that fit the machine, from the stage that `func` is in."""
     stage = stage_of(func)
     for p in pipeline:
-        if STAGES.index(p.takes) < STAGES.index(stage):
+        if STAGES.index(p.takes) < STAGES.index(stage) or not p.fits(machine):
             continue
         before, start = func, time.thread_time()
         func = p.run(before, machine)

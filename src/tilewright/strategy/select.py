@@ -1,60 +1,64 @@
 """Select: which strategy schedules a function.
 
 In: a function in stage "blocks" and a machine. Out: its default schedule. A function has at most
-one anchor, the block whose operator's definition gave it a role; its family schedules the whole.
-One with two products is an attention; others are reductions or pointwise.
+one anchor, the block whose operator's definition gave it a role; the family of that role schedules
+the whole, each kind of machine with families of its own. One with two products is an attention;
+others are reductions or pointwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from tilewright.ir.expr import as_int
 from tilewright.ir.stmt import Func, annotated
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Chooser, Schedule
-from tilewright.strategy.absorb import absorb, is_reduction, role
+from tilewright.strategy.absorb import absorb
 from tilewright.strategy.chains import shorten_chains
-from tilewright.strategy.cpu.attention import attention, scores
-from tilewright.strategy.cpu.convolution import convolution, transposed
-from tilewright.strategy.cpu.depthwise import depthwise, depthwise_transposed
-from tilewright.strategy.cpu.generic import generic
-from tilewright.strategy.cpu.pointwise import pointwise
-from tilewright.strategy.cpu.product import dense, matmul, pointwise_product
-from tilewright.strategy.cpu.reduction import reduction
-from tilewright.strategy.cpu.response import response
-from tilewright.strategy.cpu.winograd import winograd
+from tilewright.strategy.roles import family, scores
 from tilewright.support.errors import ScheduleError
-from tilewright.target.target import Target
+from tilewright.support.record import record
+from tilewright.target.target import KINDS, Target, named
 
 Family = Callable[[Schedule, Target, int], None]
 
-FAMILIES: dict[str, Family] = {
-    "attention": attention,
-    "conv_packed": convolution,
-    "conv_transpose_packed": transposed,
-    "dense_packed": dense,
-    "depthwise_packed": depthwise,
-    "depthwise_transpose_packed": depthwise_transposed,
-    "matmul": matmul,
-    "pointwise": pointwise,
-    "pointwise_packed": pointwise_product,
-    "reduction": reduction,
-    "squares": response,
-    "winograd_product": winograd,
-}
+
+@record
+class Strategies:
+    """How a kind of machine schedules functions. families: by role; generic: what any function can
+    have, which gives the names of the blocks that it left alone (None: nothing); short_rows: a
+    version that is better where rows turn out to be short, or None."""
+
+    families: Mapping[str, Family]
+    generic: Callable[[Schedule, Target, int], list[str]] | None = None
+    short_rows: Callable[[Func, Target], Any] = lambda func, target: None
 
 
-def family(func: Func) -> str:
-    """The family that schedules a function: "attention", the role of its anchor, "reduction" or
-    "pointwise". The steps of a recurrence have no anchor: none of their blocks is alone."""
-    found = blocks(func.body)
-    plain = "reduction" if any(is_reduction(b) for b in found) else "pointwise"
-    if any(axis.kind == "ordered" for b in found for axis in b.axes):
-        return plain
-    if scores(func):
-        return "attention"
-    return next((role(b) for b in found if role(b) in FAMILIES), plain)
+NONE = Strategies({})
+
+
+def strategies_of(kind: str) -> Strategies:
+    """The strategies for machines of a kind."""
+    text = KINDS[kind].strategies
+    return named(text) if text else NONE
+
+
+class NoStrategy(ScheduleError):
+    """A kind of machine has no strategy for functions of a role."""
+
+
+def _family(func: Func, target: Target) -> Family:
+    """What schedules the function. Raises NoStrategy where the machine's kind has nothing."""
+    role, families = family(func), strategies_of(target.kind).families
+    if role not in families:
+        raise NoStrategy(
+            f"cannot schedule '{func.name}' for '{target.kind}'",
+            f"there is no strategy for the role '{role}' on such machines",
+            remedy="schedule it yourself, with the primitives of tw.Schedule",
+        )
+    return families[role]
 
 
 def default(func: Func, target: Target, threads: int = 1, *, strict: bool = False) -> Schedule:
@@ -62,12 +66,15 @@ def default(func: Func, target: Target, threads: int = 1, *, strict: bool = Fals
 
     Where a primitive refuses what a strategy wants, the function runs on one thread; where that is
     refused too, it takes the generic schedule. Its annotation "fallback" says which, and why.
-    `strict` raises the ScheduleError instead.
+    `strict` raises the ScheduleError instead; so does a machine without a strategy for it.
     """
+    generic = strategies_of(target.kind).generic
     try:
         return scheduled(func, target, threads)
+    except NoStrategy:
+        raise
     except ScheduleError as fault:
-        if strict:
+        if strict or generic is None:
             raise
         why = f"{fault.what}: {fault.why}"
     if threads > 1:
@@ -96,6 +103,6 @@ def scheduled(func: Func, target: Target, threads: int, choose: Chooser | None =
     if any(as_int(axis.extent) == 0 for b in blocks(func.body) for axis in b.axes):
         return schedule
     absorb(schedule, keep=scores(schedule.func))
-    FAMILIES[family(schedule.func)](schedule, target, threads)
+    _family(schedule.func, target)(schedule, target, threads)
     shorten_chains(schedule)
     return schedule

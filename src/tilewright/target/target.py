@@ -9,8 +9,10 @@ back, so that caches, artifacts and tuning records can carry a machine as text.
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from tilewright.support.errors import CompileError
 from tilewright.support.record import record
@@ -119,8 +121,15 @@ class Target:
         )
 
     @property
+    def is_translated_again(self) -> bool:
+        """Whether another compiler makes machine code of what LLVM writes, as of PTX."""
+        return self.triple.startswith("nvptx")
+
+    @property
     def llvm_features(self) -> str:
-        """The features as LLVM's comma-separated list."""
+        """The features as LLVM's comma-separated list; of processors, whose names are LLVM's."""
+        if self.kind != "cpu":
+            return ""
         return ",".join(
             [f"+{f}" for f in sorted(self.features)] + [f"-{f}" for f in sorted(self.lacks)]
         )
@@ -144,7 +153,7 @@ def _read(text: str) -> Target:
     kind, *words = text.split() or [""]
     if kind not in KINDS:
         raise _fault(text, f"there is no kind of machine '{kind}'", f"known: {', '.join(KINDS)}")
-    make, known = KINDS[kind]
+    known = KINDS[kind].options
     options: dict[str, str] = {}
     for word in words:
         key, _, value = word.lstrip("-").partition("=")
@@ -156,7 +165,7 @@ def _read(text: str) -> Target:
             told = ", ".join(f"-{k}" for k in known) or "none"
             raise _fault(text, f"'{kind}' has no option '-{key}'", f"its options: {told}")
         options[key] = value
-    return make(text, kind, options)
+    return KINDS[kind].describe(text, kind, options)
 
 
 def _line(kind: str, options: dict[str, str]) -> str:
@@ -348,11 +357,34 @@ def _accel(text: str, kind: str, options: dict[str, str]) -> Target:
     return Target(kind, (), cores=1, scopes=ACCEL_SCOPES)
 
 
-KINDS: dict[str, tuple[Callable[[str, str, dict[str, str]], Target], tuple[str, ...]]] = {
-    "cpu": (_cpu, ("mcpu", "mtriple", "mattr", "cores", "caches", "vector", "costs")),
-    "c": (_c, ("cores",)),
-    "opencl": (_gpu, ("shared", "block", "cores")),
-    "metal": (_gpu, ("shared", "block", "cores")),
-    "cuda": (_gpu, ("arch", "shared", "block", "cores")),
-    "accel": (_accel, ()),
+@record
+class Kind:
+    """A kind of machine: what reads its line, the options that it has, and the names of what is
+    made for it elsewhere, as "module:name": its `Strategies` ("": none yet) and its `Backend`."""
+
+    describe: Callable[[str, str, dict[str, str]], Target]
+    options: tuple[str, ...]
+    strategies: str
+    backend: str
+
+
+_CPU = ("mcpu", "mtriple", "mattr", "cores", "caches", "vector", "costs")
+_LOOPS = "tilewright.strategy.cpu.families:CPU"  # of processors, whose code is loops
+_GPU = "shared", "block", "cores"
+_BACKEND = "tilewright.backend."
+# A new kind is a line here, and what the line names.
+KINDS: dict[str, Kind] = {
+    "cpu": Kind(_cpu, _CPU, _LOOPS, _BACKEND + "cpu:CPU"),
+    "c": Kind(_c, ("cores",), _LOOPS, _BACKEND + "c:C"),
+    "opencl": Kind(_gpu, _GPU, "", _BACKEND + "gpu:OPENCL"),
+    "metal": Kind(_gpu, _GPU, "", _BACKEND + "gpu:METAL"),
+    "cuda": Kind(_gpu, ("arch", *_GPU), "", _BACKEND + "gpu:CUDA"),
+    "accel": Kind(_accel, (), "", _BACKEND + "accel:ACCEL"),
 }
+
+
+@functools.cache
+def named(text: str) -> Any:
+    """What "module:name" names."""
+    module, _, name = text.partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -142,13 +142,14 @@ def fallbacks_tables(manifest: abi.Manifest) -> list[Table]:
 
 def targets_table() -> Table:
     """The kinds of machines, their options and what can be made for them."""
-    from tilewright.target.target import KINDS  # showing a run's results does without machines
+    # showing a run's results does without machines
+    from tilewright.backend.backend import backend_of_kind
+    from tilewright.target.target import KINDS
 
     made = table("targets", "kind", "options", "what is compiled for it", left=3)
-    whole = "whole models, single functions"
-    for kind, (_, options) in KINDS.items():
-        words = " ".join(f"-{option}=…" for option in options)
-        made.add_row(kind, words, whole if kind == "cpu" else "single functions")
+    for kind, about in KINDS.items():
+        words = " ".join(f"-{option}=…" for option in about.options)
+        made.add_row(kind, words, backend_of_kind(kind).compiles)
     return made
 
 

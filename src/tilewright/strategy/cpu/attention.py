@@ -19,8 +19,8 @@ from typing import NamedTuple
 from tilewright.arith.estimate import BATCH, SEQUENCE, estimate
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import as_int
-from tilewright.ir.stmt import Block, Func
-from tilewright.ir.walk import blocks, loads
+from tilewright.ir.stmt import Block
+from tilewright.ir.walk import blocks
 from tilewright.schedule.primitives.prefetch import LINE
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import absorb, is_reduction, readers, role, written
@@ -45,6 +45,7 @@ from tilewright.strategy.loops import (
     unroll,
     vectorize,
 )
+from tilewright.strategy.roles import products, scores
 from tilewright.strategy.work import operand_type, stored_type
 from tilewright.target.target import Target
 
@@ -55,26 +56,6 @@ LEAST = 12  # queries of a tile for which there is always room
 ALIKE = 1.025  # the time of a tile to that of another that is about as good
 KEYS = 4096  # for which a tile of queries has room where their number is open
 CHUNKS = 4  # for each thread: they take about as long as one another
-
-
-def products(func: Func) -> list[str]:
-    """The blocks that are matrix products, in order."""
-    return [b.name for b in blocks(func.body) if role(b) in ("dense_packed", "matmul")]
-
-
-def scores(func: Func) -> set[str]:
-    """The block that makes what the softmax of an attention reads, in a set; none elsewhere: two
-    products without a reduction between them are the body of a loop."""
-    if len(products(func)) != 2:
-        return set()
-    found = blocks(func.body)
-    names = [b.name for b in found]
-    first, second = (names.index(name) for name in products(func))
-    highest = next((b for b in found[first + 1 : second] if is_reduction(b)), None)
-    if highest is None:
-        return set()
-    read = {n.buffer for n in loads(highest.body)} - written(highest)
-    return {b.name for b in found if written(b) & read}
 
 
 def attention(schedule: Schedule, target: Target, threads: int) -> None:

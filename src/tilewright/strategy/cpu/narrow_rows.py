@@ -21,7 +21,8 @@ from tilewright.strategy.absorb import absorb, is_copy, is_costly, is_reduction
 from tilewright.strategy.cpu.contiguous import contiguous
 from tilewright.strategy.cpu.pointwise import runs, vector_lanes
 from tilewright.strategy.cpu.reduction import has_windows, is_open_row
-from tilewright.strategy.select import family, scheduled
+from tilewright.strategy.roles import family
+from tilewright.strategy.select import scheduled
 from tilewright.support.record import record
 from tilewright.target.target import Target
 

@@ -1,0 +1,1 @@
+"""One record for each kind of machine: what compiling for it takes."""
