@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright.graph import OPERATORS
+from tilewright.ir.dtype import dtype
 
 
 class Case(NamedTuple):
@@ -94,7 +95,10 @@ def body(i: i64[()], go: bool[()], x: f32[2], by: f32[2]):
 
 def cases() -> list[Case]:
     """All of them."""
-    return [Case(op, tuple(arrays), attrs) for op, arrays, attrs in _elementwise() + _others()]
+    return [
+        Case(op, tuple(arrays), attrs)
+        for op, arrays, attrs in _elementwise() + _others() + _typed()
+    ]
 
 
 def _elementwise() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
@@ -332,6 +336,51 @@ def _series() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
 def evaluated(op: str, *arrays: np.ndarray) -> Any:
     """What an operator's reference makes of arrays."""
     return OPERATORS[op].reference(*arrays)
+
+
+def _small(*shape: int, of: str = "i8") -> np.ndarray:
+    """All that an integer of few bits may be, or small floats."""
+    kind = dtype(of)
+    if kind.is_float:
+        return f(*shape).astype(kind.numpy)
+    return i(*shape, low=int(kind.lowest), high=int(kind.highest) + 1, of=kind.numpy)
+
+
+def _many(count: int) -> np.ndarray:
+    """Integers of 32 bits."""
+    return i(count, low=-(10**6), high=10**6, of=np.int32)
+
+
+_turned = {"transpose_a": True, "transpose_b": True}
+
+
+def _typed() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
+    """Products and convolutions whose sums or results are of another dtype than operands."""
+    return [
+        ("reduce_mean", [_small(3, 40, of="u8")], {"axes": (1,)}),
+        ("reduce_mean", [i(3, 40, low=90, high=128, of=np.int8)], {"axes": (0,)}),
+        ("matmul", [_small(3, 7), _small(7, 5, of="u8")], {"out_dtype": "i32"}),
+        ("matmul", [_small(3, 7), _small(7, 5)], {}),
+        ("matmul", [_small(4, 3), _small(5, 4)], _turned | {"acc_dtype": "i32", "out_dtype": "i8"}),
+        ("matmul", [_small(3, 7, of="bf16"), _small(7, 5, of="bf16")], {"out_dtype": "f32"}),
+        ("matmul", [_small(3, 7, of="f16"), _small(7, 1, of="f16")], {"acc_dtype": "f32"}),
+        ("conv", [_small(1, 3, 6, 5, of="u8"), _small(4, 3, 3, 2), _many(4)], {"out_dtype": "i32"}),
+        (
+            "conv",
+            [_small(1, 2, 5, 4, of="bf16"), _small(2, 1, 2, 2, of="bf16")],
+            {"groups": 2, "out_dtype": "f32", "pads": ((1, 0), (0, 1))},
+        ),
+        (
+            "conv_transpose",
+            [_small(1, 3, 3, 3), _small(3, 2, 2, 2, of="u8"), _many(2)],
+            {"strides": (2, 1), "out_dtype": "i32"},
+        ),
+        (
+            "conv_transpose",
+            [_small(1, 2, 4, of="f16"), _small(2, 2, 3, of="f16")],
+            {"strides": (2,), "out_dtype": "f32"},
+        ),
+    ]
 
 
 def _linear() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:

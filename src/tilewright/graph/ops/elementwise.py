@@ -139,8 +139,11 @@ def keeping_dtype(reference: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def sum_type(of: DType) -> str:
-    """The dtype in which sums of `of` are accumulated."""
-    return "f32" if of.is_float and of.bits < 32 else of.name
+    """The dtype in which sums of `of` are accumulated, of 32 bits at least: small floats are then
+    rounded once, and sums of small integers do not wrap before they are divided."""
+    if of.bits >= 32 or of.is_bool:
+        return of.name
+    return "f32" if of.is_float else "i32" if of.is_signed else "u32"
 
 
 def narrowed(x: Any, of: DType) -> Any:

@@ -2,6 +2,11 @@
 
 Convolutions of any rank: x is [batch, channels, *space], weights are [out channels, channels /
 groups, *kernel].
+
+Each has `acc_dtype`, the dtype in which sums are accumulated, and `out_dtype`, that of the result.
+Where neither is given, operands and result are of one dtype, and small floats are accumulated in
+f32. With one of them, the operands may be integers of two dtypes: i8 × u8 → i32. Elements are
+converted when they are multiplied; no operand is stored in the dtype of the sums.
 """
 
 from __future__ import annotations
@@ -15,33 +20,97 @@ from tilewright import te
 from tilewright.graph import sizes
 from tilewright.graph.operator import COMPLEX, Type, broadcast_shape, need, need_same, operator
 from tilewright.graph.ops.elementwise import element, narrowed, sum_type
+from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import Expr, as_int
 
 Pads = tuple[tuple[int, int], ...]  # (before, after) for each space axis
 
 
-def _matmul_type(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = False) -> Type:
+def product_types(a: DType, b: DType, acc_dtype: str, out_dtype: str) -> tuple[DType, DType]:
+    """The dtypes (of the sums, of the result) of products of `a` and `b`; "": as the operands have
+    it. Raises Mismatch where the sums do not hold what is added, or the result is of another kind.
+    """
+    if not (acc_dtype or out_dtype):
+        need(a is b, f"operands have dtypes {a} and {b}")
+        return dtype(sum_type(a)), a
+    need(a is b or (a.is_int and b.is_int), f"operands have dtypes {a} and {b}")
+    out = dtype(out_dtype or acc_dtype)
+    wider = max(a, b, out, key=lambda of: of.bits)
+    acc = dtype(acc_dtype or sum_type(wider))
+    need(not a.is_bool, "has no sums of booleans")
+    need(
+        acc.is_float == a.is_float == out.is_float and not acc.is_bool and not out.is_bool,
+        f"products of {a} cannot be accumulated in {acc} and stored as {out}",
+    )
+    need(acc.bits >= max(a.bits, b.bits), f"sums in {acc} do not hold products of {a} and {b}")
+    return acc, out
+
+
+def is_of_one_type(node: Any) -> bool:
+    """Are the operands and the result of a product or convolution of one dtype? Passes that put
+    numbers from behind it into its operands, or the other way, ask."""
+    return not (node["acc_dtype"] or node["out_dtype"])
+
+
+def types_of(node: Any) -> dict[str, str]:
+    """The attributes of a product or convolution that name dtypes."""
+    return {name: node[name] for name in ("acc_dtype", "out_dtype")}
+
+
+def _wide(x: np.ndarray, acc: DType, out: DType) -> np.ndarray:
+    """An operand as references add its products up: floats in f64 where the result is wider than
+    they are."""
+    exact = acc.is_float and out.bits > x.dtype.itemsize * 8
+    return x.astype(np.float64 if exact else acc.numpy, copy=False)
+
+
+def _matmul_type(
+    a: Any,
+    b: Any,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    acc_dtype: str = "",
+    out_dtype: str = "",
+) -> Type:
     need(len(a.shape) >= 2 and len(b.shape) >= 2, "needs matrices (rank 2 or more)")
-    need(a.dtype is b.dtype, f"operands have dtypes {a.dtype} and {b.dtype}")
+    _, of = product_types(a.dtype, b.dtype, acc_dtype, out_dtype)
     m, k = a.shape[-2:][:: -1 if transpose_a else 1]
     k2, n = b.shape[-2:][:: -1 if transpose_b else 1]
     need_same(k, k2, f"the inner sizes are {sizes.text(k)} and {sizes.text(k2)}")
-    return a.dtype, (*broadcast_shape(a.shape[:-2], b.shape[:-2]), m, n)
+    return of, (*broadcast_shape(a.shape[:-2], b.shape[:-2]), m, n)
 
 
-def _matmul(a: np.ndarray, b: np.ndarray, transpose_a: bool, transpose_b: bool) -> np.ndarray:
+def _matmul(
+    a: np.ndarray,
+    b: np.ndarray,
+    transpose_a: bool,
+    transpose_b: bool,
+    acc_dtype: str = "",
+    out_dtype: str = "",
+) -> np.ndarray:
+    acc, out = product_types(dtype(a.dtype), dtype(b.dtype), acc_dtype, out_dtype)
     a = a.swapaxes(-1, -2) if transpose_a else a
     b = b.swapaxes(-1, -2) if transpose_b else b
-    if a.dtype.kind not in "fiu" or a.dtype == np.float16:  # ml_dtypes
-        return np.matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
-    return np.matmul(a, b)
+    made = np.matmul(_wide(a, acc, out), _wide(b, acc, out))
+    return made.astype(out.numpy, copy=False)
 
 
 @operator(fusion=COMPLEX, infer=_matmul_type, reference=_matmul)
-def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = False) -> Any:
+def matmul(
+    a: Any,
+    b: Any,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    acc_dtype: str = "",
+    out_dtype: str = "",
+) -> Any:
     """The matrix product over the last two axes, the others broadcast. x Wᵀ is matmul(x, W,
     transpose_b=True)."""
-    _, shape = _matmul_type(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+    acc, out = product_types(a.dtype, b.dtype, acc_dtype, out_dtype)
+    types = {"acc_dtype": acc_dtype, "out_dtype": out_dtype}
+    _, shape = _matmul_type(a, b, transpose_a=transpose_a, transpose_b=transpose_b, **types)
     rows, columns = as_int(shape[-2]), as_int(shape[-1])
     dots = (rows == 1 and transpose_b) or (columns == 1 and not transpose_a)  # of lines in memory
     if transpose_b and not dots:
@@ -52,14 +121,14 @@ def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = Fal
         *batch, m, n = i
         left = element(a, (*batch, k, m) if transpose_a else (*batch, m, k))
         right = element(b, (*batch, n, k) if transpose_b else (*batch, k, n))
-        return te.sum(left.astype(sums) * right.astype(sums), k)
+        return te.sum(left.astype(acc) * right.astype(acc), k)
 
-    sums, attrs = sum_type(a.dtype), {"role": "" if dots else "matmul"}
+    attrs = {"role": "" if dots else "matmul"}
     if len(shape) == 2:
         y = te.compute(shape, lambda i, j: at(i, j), name="matmul", attrs=attrs)
     else:
         y = te.compute(shape, at, name="matmul", attrs=attrs)
-    return narrowed(y, a.dtype)
+    return narrowed(y, out)
 
 
 def turned(b: Any) -> Any:
@@ -114,16 +183,18 @@ def _conv_type(
     pads: Pads = (),
     dilations: tuple[int, ...] = (),
     groups: int = 1,
+    acc_dtype: str = "",
+    out_dtype: str = "",
 ) -> Type:
     kernel = kernel_of(w)
     strides, pads, dilations = window(x, kernel, strides, pads, dilations)
-    need(x.dtype is w.dtype, f"input and weights have dtypes {x.dtype} and {w.dtype}")
+    _, of = product_types(x.dtype, w.dtype, acc_dtype, out_dtype)
     _need_groups(x.shape[1], w.shape[1], w.shape[0], groups)
     if bias is not None:
         _need_entries(bias, w.shape[0])
-        need(bias.dtype is x.dtype, f"its bias holds {bias.dtype}, its input {x.dtype}")
+        need(bias.dtype is of, f"its bias holds {bias.dtype}, its result {of}")
     space = [convolved(*a) for a in zip(x.shape[2:], kernel, strides, pads, dilations, strict=True)]
-    return x.dtype, (x.shape[0], w.shape[0], *space)
+    return of, (x.shape[0], w.shape[0], *space)
 
 
 def _need_entries(bias: Any, channels: Expr) -> None:
@@ -146,8 +217,12 @@ def _need_groups(channels: Expr, each: Expr, outputs: Expr, groups: int) -> None
     )
 
 
-def _conv(x, w, bias=None, *, strides, pads, dilations, groups):  # type: ignore[no-untyped-def]
+def _conv(  # type: ignore[no-untyped-def]
+    x, w, bias=None, *, strides, pads, dilations, groups, acc_dtype="", out_dtype=""
+):
     rank = w.ndim - 2
+    acc, out_type = product_types(dtype(x.dtype), dtype(w.dtype), acc_dtype, out_dtype)
+    x, w = (_wide(v, acc, out_type) for v in (x, w))
     strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
     x = np.pad(x, ((0, 0), (0, 0), *(pads or ((0, 0),) * rank)))
     views = windows(x, w.shape[2:], strides, dilations)  # [n, c, *out, *kernel]
@@ -158,9 +233,7 @@ def _conv(x, w, bias=None, *, strides, pads, dilations, groups):  # type: ignore
     if each_in == 1 and each_out == 1:
         kernel_axes = "uvwxyz"[:rank]
         space = "abdefg"[:rank]
-        wide = np.result_type(x, np.float32) if x.dtype.itemsize < 4 else x.dtype
-        parts = (v.astype(wide, copy=False) for v in (views, w[:, 0]))
-        y = np.einsum(f"nc{space}{kernel_axes},c{kernel_axes}->nc{space}", *parts)
+        y = np.einsum(f"nc{space}{kernel_axes},c{kernel_axes}->nc{space}", views, w[:, 0])
     else:
         for g in range(groups):
             part = np.moveaxis(views[:, g * each_in : (g + 1) * each_in], 1, 1 + rank)
@@ -168,7 +241,7 @@ def _conv(x, w, bias=None, *, strides, pads, dilations, groups):  # type: ignore
             weights = w[g * each_out : (g + 1) * each_out].reshape(each_out, -1)
             made = (columns @ weights.T).reshape(n, *out, each_out)
             y[:, g * each_out : (g + 1) * each_out] = np.moveaxis(made, -1, 1)
-    y = y.astype(x.dtype, copy=False)
+    y = y.astype(out_type.numpy, copy=False)
     return y if bias is None else y + bias.reshape((-1,) + (1,) * rank)
 
 
@@ -215,12 +288,16 @@ def conv(
     pads: Pads = (),
     dilations: tuple[int, ...] = (),
     groups: int = 1,
+    acc_dtype: str = "",
+    out_dtype: str = "",
 ) -> Any:
     """Cross-correlation of x with w over the space axes, in `groups` independent groups of
     channels."""
     kernel = kernel_of(w)
+    acc, out = product_types(x.dtype, w.dtype, acc_dtype, out_dtype)
+    types = {"acc_dtype": acc_dtype, "out_dtype": out_dtype}
     _, shape = _conv_type(
-        x, w, bias, strides=strides, pads=pads, dilations=dilations, groups=groups
+        x, w, bias, strides=strides, pads=pads, dilations=dilations, groups=groups, **types
     )
     strides, pads, dilations = window(x, kernel, strides, pads, dilations)
     x = padded(x, pads, te.const(0, x.dtype), "conv_pad")
@@ -234,12 +311,11 @@ def conv(
         group = o // each_out if groups > 1 else te.const(0)
         place = [y * s + k * d for y, s, k, d in zip(space, strides, ks, dilations, strict=True)]
         channel = group if one_channel else group * w.shape[1] + c
-        weight = w[(o, 0 if one_channel else c, *ks)].astype(sums)
-        value = x[(n, channel, *place)].astype(sums)
+        weight = w[(o, 0 if one_channel else c, *ks)].astype(acc)
+        value = x[(n, channel, *place)].astype(acc)
         return te.sum(value * weight, ks if one_channel else [c, *ks])
 
-    sums = sum_type(x.dtype)
-    y = narrowed(te.compute(shape, named(at, len(kernel)), name="conv"), x.dtype)
+    y = narrowed(te.compute(shape, named(at, len(kernel)), name="conv"), out)
     if bias is None:
         return y
     return te.compute(shape, named(lambda *i: y[i] + bias[i[1]], len(kernel)), name="conv_bias")
@@ -271,11 +347,13 @@ def _transposed_type(
     dilations: tuple[int, ...] = (),
     extra: tuple[int, ...] = (),
     groups: int = 1,
+    acc_dtype: str = "",
+    out_dtype: str = "",
 ) -> Type:
     kernel = kernel_of(w)
     strides, pads, dilations = window(x, kernel, strides, pads, dilations)
     extra = extra or (0,) * len(kernel)
-    need(x.dtype is w.dtype, f"input and weights have dtypes {x.dtype} and {w.dtype}")
+    _, of = product_types(x.dtype, w.dtype, acc_dtype, out_dtype)
     need_same(
         x.shape[1],
         w.shape[0],
@@ -289,6 +367,7 @@ def _transposed_type(
     outputs = sizes.size(w.shape[1] * groups)
     if bias is not None:
         _need_entries(bias, outputs)
+        need(bias.dtype is of, f"its bias holds {bias.dtype}, its result {of}")
     space = []
     for s, k, stride, pad, d, e in zip(
         x.shape[2:], kernel, strides, pads, dilations, extra, strict=True
@@ -298,11 +377,15 @@ def _transposed_type(
         known = as_int(size)
         need(known is None or known >= 0, "the pads take away more than there is")
         space.append(size)
-    return x.dtype, (x.shape[0], outputs, *space)
+    return of, (x.shape[0], outputs, *space)
 
 
-def _transposed(x, w, bias=None, *, strides, pads, dilations, extra, groups):  # type: ignore[no-untyped-def]
+def _transposed(  # type: ignore[no-untyped-def]
+    x, w, bias=None, *, strides, pads, dilations, extra, groups, acc_dtype="", out_dtype=""
+):
     rank = w.ndim - 2
+    acc, out = product_types(dtype(x.dtype), dtype(w.dtype), acc_dtype, out_dtype)
+    x, w = (_wide(v, acc, out) for v in (x, w))
     strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
     pads, extra = pads or ((0, 0),) * rank, extra or (0,) * rank
     full = [
@@ -323,7 +406,7 @@ def _transposed(x, w, bias=None, *, strides, pads, dilations, extra, groups):  #
             made = np.moveaxis(np.tensordot(part, weights, axes=([1], [0])), -1, 1)
             y[(slice(None), slice(g * each_out, (g + 1) * each_out), *where)] += made
     cut = tuple(slice(a, f - b) for (a, b), f in zip(pads, full, strict=True))
-    y = y[(slice(None), slice(None), *cut)]
+    y = y[(slice(None), slice(None), *cut)].astype(out.numpy, copy=False)
     return y if bias is None else y + bias.reshape((-1,) + (1,) * rank)
 
 
@@ -338,6 +421,8 @@ def conv_transpose(
     dilations: tuple[int, ...] = (),
     extra: tuple[int, ...] = (),
     groups: int = 1,
+    acc_dtype: str = "",
+    out_dtype: str = "",
 ) -> Any:
     """The gradient of a convolution by its input; w is [channels, out channels / groups, *kernel].
 
@@ -346,9 +431,10 @@ def conv_transpose(
     on an inserted zero. `extra` adds places at the end (ONNX: output_padding).
     """
     kernel = kernel_of(w)
-    _, shape = _transposed_type(
-        x, w, bias, strides=strides, pads=pads, dilations=dilations, extra=extra, groups=groups
-    )
+    acc, out = product_types(x.dtype, w.dtype, acc_dtype, out_dtype)
+    attrs: dict[str, Any] = {"strides": strides, "pads": pads, "dilations": dilations}
+    attrs |= {"acc_dtype": acc_dtype, "out_dtype": out_dtype}
+    _, shape = _transposed_type(x, w, bias, extra=extra, groups=groups, **attrs)
     strides, pads, dilations = window(x, kernel, strides, pads, dilations)
     rank = len(kernel)
     each_in, each_out = sizes.size(w.shape[0] // groups), w.shape[1]
@@ -381,13 +467,12 @@ def conv_transpose(
                 inside = inside & te.eq(reached % strides[d], 0)
             inside = inside & (at >= 0) & (at < x.shape[2 + d])
             source.append(at)
-        weight = w[(group * each_in + c, o % each_out, *tap)].astype(sums)
-        value = x[(n, group * each_in + c, *source)].astype(sums) * weight
-        return te.sum(te.select(inside, value, te.const(0, sums)), [c, *ks])
+        weight = w[(group * each_in + c, o % each_out, *tap)].astype(acc)
+        value = x[(n, group * each_in + c, *source)].astype(acc) * weight
+        return te.sum(te.select(inside, value, te.const(0, acc)), [c, *ks])
 
-    sums = sum_type(x.dtype)
     parts = te.compute((*shape[:2], *phases, *quotients), phase, name="conv_transpose_phases")
-    parts = narrowed(parts, x.dtype)
+    parts = narrowed(parts, out)
 
     def at(*i: Expr) -> Expr:
         n, o, *space = i

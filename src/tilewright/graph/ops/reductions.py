@@ -147,7 +147,9 @@ def reduce_mean(x: Any, *, axes: Axes = None, keepdims: bool = False) -> Any:
         return te.compute(
             total.shape, lambda *i: (total[i] / count.astype(wide)).astype(x.dtype), name="mean"
         )
-    return te.compute(total.shape, lambda *i: total[i] // count.astype(x.dtype), name="mean")
+    return te.compute(
+        total.shape, lambda *i: (total[i] // count.astype(wide)).astype(x.dtype), name="mean"
+    )
 
 
 def _index_type(x: Any, *, axis: int = 0, keepdims: bool = False, last: bool = False) -> Type:

@@ -16,6 +16,7 @@ from tilewright.graph import sizes
 from tilewright.graph.builder import Edit, Rule
 from tilewright.graph.graph import Graph, Node, Value, plain
 from tilewright.graph.operator import BROADCAST, ONE, OPERATORS, broadcast_shape
+from tilewright.graph.ops.linear import is_of_one_type, types_of
 from tilewright.graph.ops.movement import aligned_axes
 from tilewright.ir.expr import as_int
 
@@ -397,7 +398,7 @@ def column_of_turned(edit: Edit, node: Node) -> Any:
         return None
     if not node["transpose_b"]:
         w = edit.emit("reshape", w, shape=(*w.shape[:-2], ONE, w.shape[-2]))
-    made = edit.emit("matmul", w, x)
+    made = edit.emit("matmul", w, x, **types_of(node))
     return edit.emit("reshape", made, shape=(*batch, rows, ONE), name=node.name)
 
 
@@ -420,6 +421,8 @@ def number_out_of_matmul(edit: Edit, node: Node) -> Any:
     instead. Not of small floats: models scale before the product so that it does not overflow, and
     each step's rounding shows."""
     if node.output.dtype.is_float and node.output.dtype.bits < 32:
+        return None
+    if not is_of_one_type(node):
         return None
     for n in (0, 1):
         before = edit.producer(node.inputs[n], "mul")

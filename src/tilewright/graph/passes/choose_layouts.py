@@ -20,6 +20,7 @@ from tilewright.arith.simplify import Facts
 from tilewright.graph import sizes
 from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value
 from tilewright.graph.operator import BROADCAST, OPERATORS
+from tilewright.graph.ops.linear import is_of_one_type
 from tilewright.graph.ops.packed import pack_dense
 from tilewright.graph.ops.packed_transposed import pack_transposed, pack_transposed_each
 from tilewright.graph.ops.recurrent import pack_recurrent, packed_recurrent
@@ -132,7 +133,7 @@ class _Layouts(PackedValues):
         x, w = node.inputs[:2]
         weights = self.known(w)
         ci = channels_of(x)
-        if weights is None or x.dtype is not f32 or not is_image(x) or not ci:
+        if weights is None or not _is_f32(node) or not is_image(x) or not ci:
             return False
         bias = self.content(node.inputs[2]) if len(node.inputs) > 2 else None
         if len(node.inputs) > 2 and bias is None:
@@ -271,7 +272,7 @@ class _Layouts(PackedValues):
     def conv_transpose(self, node: Node) -> bool:
         x, w = node.inputs[:2]
         weights = self.content(w)
-        if weights is None or x.dtype is not f32 or not is_image(x):
+        if weights is None or not _is_f32(node) or not is_image(x):
             return False
         shape = node.output.shape
         bias = self.content(node.inputs[2]) if len(node.inputs) > 2 else None
@@ -348,7 +349,7 @@ class _Layouts(PackedValues):
         weights, transposed = self.constants.get(w), bool(node["transpose_b"])
         *batch, depth, columns = w.shape[:-2] + (w.shape[:-3:-1] if transposed else w.shape[-2:])
         depth, wide = as_int(depth), as_int(columns)
-        if depth is None or (wide is None and weights is not None) or x.dtype is not f32:
+        if depth is None or (wide is None and weights is not None) or not _is_f32(node):
             return False
         many = SEQUENCE if wide is None else wide
         if batch and (weights is not None or tuple(batch) != x.shape[:-2]):
@@ -522,6 +523,11 @@ class _Layouts(PackedValues):
         if full.shape[1:2] == (1,):
             return self.constant(full.reshape(*full.shape, 1), "c")
         return self.constant(packing.pack(full), "c")
+
+
+def _is_f32(node: Node) -> bool:
+    """Is it a product or convolution of f32 alone? Others have no packed kernels."""
+    return is_of_one_type(node) and node.output.dtype is f32
 
 
 _HANDLERS: dict[str, Callable[[Any, Node], bool]] = {

@@ -20,6 +20,7 @@ from typing import Any
 from tilewright.graph import sizes
 from tilewright.graph.builder import Edit, Rule
 from tilewright.graph.graph import Graph, Node
+from tilewright.graph.ops.linear import is_of_one_type
 from tilewright.graph.passes.canonicalise import RULES
 from tilewright.graph.passes.phases_as_channels import FEW, interleave, phases_of
 from tilewright.ir.dtype import f32
@@ -41,7 +42,7 @@ def _overlaps(graph: Graph, node: Node) -> bool:
     if node.op != "conv_transpose" or node["groups"] > 1 or max(node["dilations"] or (1,)) > 1:
         return False
     x, w, *bias = node.inputs
-    if x.dtype is not f32 or as_int(x.shape[0]) != 1:
+    if x.dtype is not f32 or not is_of_one_type(node) or as_int(x.shape[0]) != 1:
         return False
     if any(v not in graph.constants for v in (w, *bias)):
         return False

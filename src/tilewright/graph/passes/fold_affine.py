@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.graph.builder import Edit, Rule
 from tilewright.graph.graph import Constant, Graph, Node, Scaled, Value
 from tilewright.graph.ops.elementwise import sum_type
+from tilewright.graph.ops.linear import is_of_one_type
 from tilewright.graph.passes.canonicalise import neutral, number, operand
 from tilewright.ir.expr import as_int
 
@@ -118,6 +119,8 @@ def into_convolution(edit: Edit, node: Node) -> Any:
     if bias is None:
         return None
     if node.op == "mul":
+        if not is_of_one_type(before):
+            return None  # the weights do not hold what the result does
         w = edit.constant(scaled_weights(before, weights, per_channel), w.name)
         bias = bias * per_channel
     else:
@@ -161,7 +164,7 @@ def into_matmul(edit: Edit, node: Node) -> Any:
         return None
     x, array, _ = found
     before = edit.producer(x, "matmul")
-    if before is None or not edit.only(x):
+    if before is None or not edit.only(x) or not is_of_one_type(before):
         return None
     w = edit.content(before.inputs[1])
     if w is None or w.ndim != 2 or array.size not in (1, as_int(x.shape[-1])):
@@ -177,8 +180,8 @@ def into_matmul(edit: Edit, node: Node) -> Any:
 def scale_before(edit: Edit, node: Node) -> Any:
     """conv(x · s, w) → conv(x, w s): one number s; padding zeros stay zeros."""
     before = edit.producer(node.inputs[0], "mul")
-    if before is None or not edit.only(before.output):
-        return None
+    if before is None or not edit.only(before.output) or not is_of_one_type(node):
+        return None  # what is multiplied first is rounded, or wraps, first
     found, weights = operand(edit, before), edit.content(node.inputs[1])
     if found is None or weights is None or (by := number(edit, found[2])) is None:
         return None

@@ -19,6 +19,7 @@ import numpy as np
 from tilewright.arith.estimate import estimate_by_symbols
 from tilewright.graph.builder import Edit, Rule
 from tilewright.graph.graph import Constant, Graph, Node, Value
+from tilewright.graph.ops.linear import is_of_one_type
 from tilewright.graph.passes.canonicalise import operand
 from tilewright.ir.dtype import f32, f64
 from tilewright.ir.expr import as_int
@@ -81,7 +82,7 @@ def _hoist(edit: Edit, node: Node) -> Any:
 def _pointwise(edit: Edit, node: Node) -> Constant | None:
     """The weights [Co, Ci, 1, …] of a convolution of single pixels that reads all of them, once
     each."""
-    if node.op != "conv" or node.output.dtype not in (f32, f64):
+    if node.op != "conv" or node.output.dtype not in (f32, f64) or not is_of_one_type(node):
         return None
     w = edit.known(node.inputs[1])
     if w is None or w.shape[1] != as_int(node.inputs[0].shape[1]) or prod(w.shape[2:]) != 1:
@@ -279,7 +280,7 @@ def _linear(edit: Edit, image: Value) -> _Linear | None:
             return None
         shift = np.broadcast_to(array.ravel(), width)
     product = edit.producer(value, "matmul")
-    if product is None or not edit.only(value):
+    if product is None or not edit.only(value) or not is_of_one_type(product):
         return None
     x, b = product.inputs
     matrix = edit.content(b)

@@ -9,6 +9,8 @@ batch of one: it counts for that where many rows lose nothing either.
 
 from __future__ import annotations
 
+from typing import Any
+
 from tilewright.arith.estimate import estimate_by_symbols
 from tilewright.graph import sizes
 from tilewright.graph.builder import Edit
@@ -44,7 +46,7 @@ def _groups(graph: Graph) -> list[list[Node]]:
     made_by = graph.producers()
     candidates = {node: n for n, node in enumerate(graph.nodes) if _is_candidate(graph, node)}
     before: dict[Node, int] = {}  # as bits: the candidates that a node follows from
-    found: dict[tuple[Value, bool], list[tuple[list[Node], int]]] = {}
+    found: dict[tuple[Any, ...], list[tuple[list[Node], int]]] = {}
     for node in graph.nodes:
         above = 0
         for value in node.inputs:
@@ -56,7 +58,7 @@ def _groups(graph: Graph) -> list[list[Node]]:
             continue
         bit = 1 << candidates[node]
         before[node] |= bit
-        alike = found.setdefault((node.inputs[1], bool(node["transpose_b"])), [])
+        alike = found.setdefault((node.inputs[1], node.inputs[0].dtype, node.attrs), [])
         rows = _rows(node)
         for n, (group, bits) in enumerate(alike):
             if not bits & above and sum(map(_rows, group)) + rows <= MOST_MERGED:

@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.graph.builder import Edit
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.operator import BROADCAST, OPERATORS
+from tilewright.graph.ops.linear import is_of_one_type
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import Expr, Var, as_int
 
@@ -48,7 +49,9 @@ def _is_open(graph: Graph, node: Node) -> bool:
 
     Where both are one size, one row meets one column, and packing that is no work.
     """
-    if node.op != "matmul" or node["transpose_a"] or node.inputs[0].dtype is not f32:
+    if node.op != "matmul" or node["transpose_a"] or not is_of_one_type(node):
+        return False
+    if node.inputs[0].dtype is not f32:
         return False
     x, w = node.inputs
     rows, columns = node.output.shape[-2:]

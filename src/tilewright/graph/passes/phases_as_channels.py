@@ -19,6 +19,7 @@ import numpy as np
 from tilewright.graph import sizes
 from tilewright.graph.builder import Edit, Rule
 from tilewright.graph.graph import Graph, Node
+from tilewright.graph.ops.linear import types_of
 from tilewright.graph.passes.canonicalise import RULES
 from tilewright.ir.expr import as_int
 
@@ -125,7 +126,7 @@ def _together(edit: Edit, node: Node) -> Any:
     inputs = [x, edit.constant(filters.reshape(co * count, sources, *taps), "w")]
     if bias:
         inputs.append(edit.constant(np.repeat(edit.graph.constants[bias[0]].array, count), "b"))
-    made = edit.emit("conv", *inputs, pads=pads, groups=groups)
+    made = edit.emit("conv", *inputs, pads=pads, groups=groups, **types_of(node))
     if count == 1:
         return made
     made = edit.emit("reshape", made, shape=(x.shape[0], co, *strides, *places))

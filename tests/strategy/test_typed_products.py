@@ -1,0 +1,33 @@
+"""A sample of `python -m tests.strategy.typed_products`, and what its reading of loops sees."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.strategy.typed_products import FAMILIES, TYPES, draw_case, judge, kernels, widened
+from tilewright.graph import Builder
+
+
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_few_shapes(family: str, types: str) -> None:
+    for number in range(3):
+        case = draw_case(number, 7, family, types)
+        assert judge(case, threads=1 + number % 2) == "", f"case {number}\n{case[0]}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_many_shapes(family: str, types: str) -> None:
+    for number in range(500):
+        case = draw_case(number, 8, family, types)
+        assert judge(case, threads=1 + number % 3) == "", f"case {number}\n{case[0]}"
+
+
+def test_a_widened_operand_is_seen() -> None:
+    build = Builder("widened")
+    x, w = build.input("x", "i8", (20, 40)), build.input("w", "i32", (40, 30))
+    wide = build.emit("cast", x, to="i32")
+    graph = build.finish({"y": build.emit("matmul", wide, w)})
+    assert widened(graph, kernels(graph, 1))
