@@ -8,6 +8,7 @@ become masks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from tilewright.codegen.llvm_builder import Builder
@@ -26,6 +27,8 @@ ATTRIBUTES = (
     '"prefer-vector-width"="512" "stack-probe-size"="1048576"'
 )
 FUNCTIONS = ATTRIBUTES + " memory(none)"
+# a vector of lanes that are not alike: one of 64 bytes lies where nothing tells it from others
+LONG = re.compile(r"<\d\d x (?!i1>)\w+> <\w+ ([^,]+), \w+ (?!\1,)")
 MOST_INLINE = 4  # calls of one function that are inlined, however long it is
 MOST_LINES = 800  # of code that more calls of one make: a call costs all registers around it
 
@@ -60,6 +63,11 @@ class Module:
     def text(self) -> str:
         """The whole."""
         return "\n".join([*self.head, *self.kernels, *self.functions, self.attributes])
+
+    @property
+    def has_long_constants(self) -> bool:
+        """Might its object be one that cannot be taken apart?"""
+        return any(map(LONG.search, (*self.kernels, *self.functions)))
 
 
 @record
@@ -122,12 +130,20 @@ def module(
 
 
 def joined(modules: Sequence[Module]) -> Module:
-    """One module of several for one target. Kernels have names of their own; functions that are
-    called the same are the same."""
+    """One module of several for one target, whose object can be taken apart: each function has a
+    section of its own. Kernels have names of their own; functions that are called the same are the
+    same."""
     head = dict.fromkeys(line for m in modules for line in m.head)
-    kernels = tuple(k for m in modules for k in m.kernels)
-    functions = dict.fromkeys(f for m in modules for f in m.functions)
-    return Module(tuple(head), kernels, tuple(functions), modules[0].attributes)
+    kernels = tuple(_apart(k) for m in modules for k in m.kernels)
+    functions = tuple(map(_apart, dict.fromkeys(f for m in modules for f in m.functions)))
+    return Module(tuple(head), kernels, functions, modules[0].attributes)
+
+
+def _apart(text: str) -> str:
+    """A function's text, with a section of its own."""
+    start = text.index('@"') + 2
+    symbol, head = text[start : text.index('"', start)], text.index(" {\n")
+    return f'{text[:head]} section ".text.{symbol}"{text[head:]}'
 
 
 def pieces_of(stmt: Stmt, workspace: list[Buffer]) -> list[Stmt]:

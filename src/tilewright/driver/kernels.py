@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tilewright.backend.backend import backend_of, native_of
 from tilewright.codegen.llvm import Emitted, Entry, Module, joined
+from tilewright.codegen.objects import EMPTY, Object, part, read
 from tilewright.driver.observe import Watch
 from tilewright.driver.stages import Observer, Stages
 from tilewright.ir.expr import Buffer
@@ -70,11 +71,12 @@ class Job:
 
 @record
 class Kernel:
-    """A compiled function: object code (that of others may be in it), what to launch in order, the
-    memory it needs. fallback: if its family's strategy did not schedule it, what did, and why."""
+    """A compiled function: its code, whatever it was compiled together with, what to launch in
+    order, the memory it needs. fallback: if its family's strategy did not schedule it, what did,
+    and why."""
 
     name: str
-    code: bytes
+    code: Object
     entries: tuple[Entry, ...]
     workspace: tuple[Buffer, ...]
     seconds: dict[str, float] = field(default_factory=dict[str, float])  # by stage
@@ -99,7 +101,7 @@ class Written:
         """Characters of its text."""
         return sum(map(len, (*self.content.kernels, *self.content.functions)))
 
-    def kernel(self, code: bytes) -> Kernel:
+    def kernel(self, code: Object) -> Kernel:
         """The kernel whose code this is."""
         made = self.entries, self.emitted.workspace, self.seconds
         return Kernel(self.job.func.name, code, *made, self.fallback)
@@ -185,18 +187,25 @@ def _digest(text: str, size: int) -> str:
 
 
 def translate(batch: Sequence[Written]) -> list[Kernel]:
-    """The second half of `compile_kernel`: LLVM's, for kernels of one target."""
+    """The second half of `compile_kernel`: LLVM's, for kernels of one target. One whose code cannot
+    be told from that of others is translated alone."""
     began = time.thread_time()
     text, machine = joined([w.content for w in batch]).text, target(batch[0].job.target)
     verify = VERIFY or any(w.job.watch.verify for w in batch)
-    code = native_of(machine).compile_object(text, machine, verify=verify)
+    whole = read(native_of(machine).compile_object(text, machine, verify=verify))
     each = (time.thread_time() - began) / max(1, sum(map(len, batch)))  # empty ones have no code
+    made: list[Kernel] = []
     for one in batch:
-        one.seconds["llvm"] = each * len(one)
-    return [_kernel(one, code) for one in batch]
+        one.seconds["llvm"] = one.seconds.get("llvm", 0.0) + each * len(one)
+        own = part(whole, [e.symbol for e in one.entries])
+        if own is None and len(batch) > 1:
+            made += translate([one])
+        else:
+            made.append(_kernel(one, own or whole))
+    return made
 
 
-def _kernel(written: Written, code: bytes) -> Kernel:
+def _kernel(written: Written, code: Object) -> Kernel:
     """What was written, with its code, shown to who watches."""
     job, text = written.job, written.emitted.text
     took = written.seconds.setdefault("llvm", 0.0)
@@ -401,7 +410,7 @@ class Work:
                 if isinstance(one, Exception):
                     self.end(n, one)
                     continue
-                self._announced[n] = one.kernel(b"")
+                self._announced[n] = one.kernel(EMPTY)
                 if self._first.setdefault(one.symbol, n) != n:
                     self._again.append((n, one))
                 else:
@@ -410,9 +419,12 @@ class Work:
     def _append(self, n: int, one: Written) -> None:
         if self._batch and self._batch[0][1].job.target != one.job.target:
             self._hand_over()
+        self._pending += len(one)
+        if one.content.has_long_constants:
+            self._batches.put([(n, one)])
+            return
         self._batch.append((n, one))
         self._size += len(one)
-        self._pending += len(one)
         if self._size >= BATCH:
             self._one_more_translates()
             self._hand_over()

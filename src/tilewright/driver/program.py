@@ -187,8 +187,8 @@ def _linked(
     machine: Target, kernels: Sequence[Kernel], host: bytes, entries: Sequence[str]
 ) -> abi.Variant:
     """The kernels and the host program of one machine as a code variant."""
-    own = dict.fromkeys(k.code for k in kernels)  # kernels may share their code
-    image = link([*own, host], entries)
+    own = {k.entries[0].symbol: k.code for k in kernels if k.entries}  # some share their code
+    image = link([*own.values(), host], entries)
     return variant(machine, image.bytes, image.entries[ENTRY], image.entries.get(SHAPES))
 
 
