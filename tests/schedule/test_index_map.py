@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewright.arith import linear
 from tilewright.ir.expr import Const, Expr, Var, as_int, const
 from tilewright.ir.parse import parse_expr
 from tilewright.ir.walk import substitute
-from tilewright.schedule import index_map, linear
+from tilewright.schedule import index_map
 
 MAPS = [
     ("x y", (6, 4), "y, x"),

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tilewright.arith.linear import slope
 from tilewright.codegen.llvm_builder import Builder
-from tilewright.ir.expr import Binary, BinaryOp, Call, Const, Expr, Load, Select, Var, as_int
+from tilewright.ir.expr import BinaryOp, Call, Expr, Load, Select, as_int
 from tilewright.ir.stmt import For, If, Seq, Store
 from tilewright.ir.walk import free_vars
 
@@ -60,24 +61,6 @@ def _may_turn(index: Expr, rounds: For, vectors: For, cover: int) -> bool:
     lanes = as_int(vectors.extent) or 0
     near = stride is not None and abs(stride) * (lanes - 1) < cover * lanes
     return step in (1, None) and not near
-
-
-def slope(e: Expr, var: Var) -> int | None:
-    """What one more of a variable adds to a sum of multiples; None where that is not plain."""
-    if e is var:
-        return 1
-    if e.__class__ is Var or e.__class__ is Const:
-        return 0
-    if isinstance(e, Binary):
-        if e.op is _ADD or e.op is _SUB:
-            a, b = slope(e.a, var), slope(e.b, var)
-            if a is None or b is None:
-                return None
-            return a + b if e.op is _ADD else a - b
-        if e.op is _MUL and isinstance(e.b, Const):
-            a = slope(e.a, var)
-            return None if a is None else a * e.b.value
-    return None if var in free_vars(e) else 0
 
 
 def _guarded(e: Expr, guards: Guards) -> Iterator[tuple[Load, Guards]]:

@@ -14,6 +14,7 @@ from math import inf
 from typing import Any
 
 from tilewright.arith.affine import Affine
+from tilewright.arith.coverage import is_quotient, reach
 from tilewright.arith.interval import Ranges
 from tilewright.arith.region import cover, cover_region, union
 from tilewright.arith.simplify import Facts, loop_range, simplify
@@ -282,24 +283,22 @@ def _surely_written(use: _Access, depth: int) -> Region | None:
     if any(free_vars(e) & moving for f in use.loops for e in (f.start, f.stop)):
         return None
     for start, extent in zip(use.region.starts, use.region.extents, strict=True):
-        span: float | None = as_int(extent)
-        if span is None:
+        width = as_int(extent)
+        if width is None:
             return None
         steps: list[tuple[int, float]] = []
         for t, c in use.known.affine(start).terms.items():
             used = use.known.variables(t) & moving
             lo, hi = use.known.term_bounds(t)
-            digit = isinstance(t, Binary) and t.op in (BinaryOp.floordiv, BinaryOp.floormod)
+            digit = is_quotient(t)
             if used and not digit and (used & seen or not isinstance(t, Var)):
                 return None
             if used:
                 steps.append((abs(c), hi - lo))
             if not digit:
                 seen |= used
-        for step, times in sorted(steps):  # each step at most as long as what is covered already
-            if times and step > span:
-                return None
-            span += step * times
+        if reach(width, steps) is None:
+            return None
     try:
         starts, counts = cover(use.region.starts, varying, use.known)
     except ValueError:

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from tilewright.arith.affine import Affine
+from tilewright.arith.coverage import is_quotient
 from tilewright.arith.simplify import Facts
 from tilewright.ir.dtype import i64
 from tilewright.ir.expr import (
@@ -121,7 +122,7 @@ def split_quotient(
 ) -> SplitQuotient | None:
     """A quotient (or remainder) of elements, of which the affine form shows only the lanes' part:
     (loop * 16 + lane + 1) // 2 is loop * 8 + (lane + 1) // 2."""
-    if not isinstance(t, Binary) or t.op not in (BinaryOp.floordiv, BinaryOp.floormod):
+    if not isinstance(t, Binary) or not is_quotient(t):
         return None
     by, inside = as_int(t.b), known.affine(t.a)
     lanes = [v for v in inner if v in inside.terms]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright.arith.coverage import is_quotient
 from tilewright.arith.simplify import Facts
 from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Binary, BinaryOp, Expr, Select, Var, as_int, const
@@ -23,7 +24,6 @@ from tilewright.lower.stage_rows import stages
 
 MOST_REMAINDERS = 3  # of which each has code of its own
 MOST_STORES = 96  # unrolled, of all of them together
-_DIGITS = (BinaryOp.floordiv, BinaryOp.floormod)
 
 
 def split_remainders(func: Func, *, staged: bool = False) -> Func:
@@ -72,7 +72,7 @@ def asked_of(body: Stmt, size: Var, known: Facts) -> tuple[Var, int] | None:
 
 def _divisor(e: Any, size: Var, known: Facts) -> int | None:
     """The constant by which the size, or its negative, and a constant are divided."""
-    if not isinstance(e, Binary) or e.op not in _DIGITS or e.dtype is not i64:
+    if not isinstance(e, Binary) or not is_quotient(e) or e.dtype is not i64:
         return None
     by = as_int(e.b)
     if by is None or by < 2:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import gcd
 
 from tilewright.arith.affine import Affine, Forms
+from tilewright.arith.coverage import tells
 from tilewright.arith.terms import split
 from tilewright.ir.expr import Binary, BinaryOp, Expr, Var
 from tilewright.ir.walk import free_vars
@@ -38,7 +39,7 @@ def plainly_follows(var: Var, values: Sequence[Expr], inside: set[Var], forms: F
     """As `follows`, of sums in which `var` is a term, or digits of it are; False for others."""
     if any(value is var for value in values):
         return True
-    digits: list[tuple[int, int]] = []  # l and u of var % u // l, 0 for no u
+    digits: list[tuple[int, int | None]] = []  # l and u of var % u // l
     for value in values:
         if var not in forms.variables(value):
             continue
@@ -48,16 +49,8 @@ def plainly_follows(var: Var, values: Sequence[Expr], inside: set[Var], forms: F
             if t == var:
                 return True
             if digit is not None and digit.base == var:
-                digits.append((digit.l, digit.u or 0))
-    known, width = 1, _width(forms, var)  # the remainder of var by so much is known
-    while known <= width:
-        following = [u for l, u in digits if known % l == 0]
-        if 0 in following:
-            return True
-        if max(following, default=0) <= known:
-            return False
-        known = max(following)
-    return True
+                digits.append((digit.l, digit.u))
+    return tells(digits, _width(forms, var))
 
 
 def heavy(forms: Forms, terms: Mapping[Expr, int], rest: float) -> Iterator[Expr]:
@@ -194,15 +187,7 @@ class _Determination:
         moving = [(abs(c), t) for t, c in base.terms.items() if free_vars(t) & self.inside]
         width = _span(self.forms, moving)
         fitting = [d for d in self.digits if _is_zero(self.gap(d.base, base, d.high))]
-        at = 1  # the base's remainder by this is known
-        while width >= at:
-            following = [d.high for d in fitting if at % d.low == 0]
-            if 0 in following:
-                return True
-            if max(following, default=0) <= at:
-                return False
-            at = max(following)
-        return True
+        return tells([(d.low, d.high or None) for d in fitting], width)
 
 
 def _is_zero(form: Affine) -> bool:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tilewright.arith import linear
 from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.expr import Buffer, Expr, Load, Var, as_int
 from tilewright.ir.stmt import Axis, Block, For, Func, Let, Stmt, Store
 from tilewright.ir.walk import free_vars, fresh, statements, substitute
-from tilewright.schedule import access, linear, locate
+from tilewright.schedule import access, locate
 from tilewright.schedule.domain import conjunction, guard, ranges_at
 from tilewright.schedule.spans import ZERO, Span
 

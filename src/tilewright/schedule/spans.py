@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 
+from tilewright.arith import linear
 from tilewright.arith import region as regions
+from tilewright.arith.coverage import is_digit, reach
 from tilewright.arith.prove import can_prove
 from tilewright.arith.simplify import Facts, loop_range
-from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Var, as_int, const, minimum
+from tilewright.ir.expr import Buffer, Expr, Var, as_int, const, minimum
 from tilewright.ir.stmt import Axis, Block, For, Func, Region
 from tilewright.ir.walk import free_vars
-from tilewright.schedule import access, index_map, linear
+from tilewright.schedule import access, index_map
 from tilewright.schedule.depend import driven
 from tilewright.schedule.domain import Ranges, ranges_at
 from tilewright.schedule.locate import Path, the_block
@@ -96,26 +98,18 @@ def is_exact(func: Func, path: Path, depth: int, buffer: Buffer) -> bool:
         if quick is None:
             known = known or Facts(ranges_at(func, path[:-1]))
         terms = quick[0] if quick is not None else known.affine(start).terms  # type: ignore[union-attr]
-        steps: list[tuple[int, int | None]] = []
+        steps: list[tuple[int, float]] = []
         for term, factor in terms.items():
             if isinstance(term, Var) and term in moving:
                 if term in seen:
                     return False
                 seen.add(term)
-                steps.append((abs(factor), as_int(moving[term].extent)))
+                steps.append((abs(factor), _times(moving[term])))
             elif free_vars(term) & moving.keys():
                 return False
-        if steps and not _is_contiguous(as_int(extent), steps):
+        width = as_int(extent)
+        if steps and reach(inf if width is None else width, steps) is None:
             return False
-    return True
-
-
-def _is_contiguous(reach: int | None, steps: list[tuple[int, int | None]]) -> bool:
-    """Whether an interval of `reach` elements, moved in steps of some sizes, leaves no gaps."""
-    for factor, count in sorted(steps, key=lambda s: s[0]):
-        if reach is None or factor > reach:
-            return False
-        reach = None if count is None else reach + factor * (count - 1)
     return True
 
 
@@ -151,27 +145,24 @@ def _covers(axis: Axis, loops: Mapping[Var, For], known: Facts) -> bool:
     quick, limit = linear.linear(axis.value), as_int(axis.extent)
     ends = None if quick is None else linear.extremes(*quick, moving)
     if quick is not None and ends is not None and limit is not None:
-        counts = [(abs(k), as_int(loops[v].extent)) for v, k in quick[0].items() if k]
-        return ends[0] <= 0 and ends[1] >= limit - 1 and _is_contiguous(1, counts)
+        counts = [(abs(k), _times(loops[v])) for v, k in quick[0].items() if k]
+        return ends[0] <= 0 and ends[1] >= limit - 1 and reach(1, counts) is not None
     form = known.affine(axis.value)
-    steps: list[tuple[int, int | None]] = []
+    steps: list[tuple[int, float]] = []
     for term, factor in form.terms.items():
-        if not isinstance(term, Var) and not _is_digit(term):
+        if not is_digit(term):
             return False
         low, high = known.term_bounds(term)
-        steps.append((abs(factor), None if high == inf or low == -inf else int(high - low) + 1))
+        steps.append((abs(factor), high - low))
     (start,), (extent,) = regions.cover([axis.value], moving, known, (axis.extent,))
     whole = can_prove(start <= 0, known) and can_prove(start + extent >= axis.extent, known)
-    return whole and _is_contiguous(1, steps)
+    return whole and reach(1, steps) is not None
 
 
-def _is_digit(term: Expr) -> bool:
-    """Whether a term is a quotient, a remainder or both, of a loop by constants: without gaps."""
-    while isinstance(term, Binary) and term.op in (BinaryOp.floordiv, BinaryOp.floormod):
-        if as_int(term.b) is None:
-            return False
-        term = term.a
-    return isinstance(term, Var)
+def _times(loop: For) -> float:
+    """How often a loop's variable steps on; inf if only the run knows."""
+    count = as_int(loop.extent)
+    return inf if count is None else max(0, count - 1)
 
 
 def spans(block: Block, own: Region, needed: Region, known: Facts) -> dict[Var, Span]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilewright.arith import linear
 from tilewright.arith.prove import can_prove
 from tilewright.arith.simplify import Facts
 from tilewright.ir.expr import Buffer, Expr, Var
 from tilewright.ir.stmt import Block, For, Func, Region, Stmt
 from tilewright.ir.walk import free_vars
-from tilewright.schedule import access, linear, locate, nest, spans
+from tilewright.schedule import access, locate, nest, spans
 from tilewright.schedule.domain import conditions, ranges_at
 from tilewright.schedule.locate import (
     Path,

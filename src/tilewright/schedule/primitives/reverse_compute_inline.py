@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.arith import linear
 from tilewright.arith.prove import can_prove
 from tilewright.arith.simplify import Facts
 from tilewright.ir.expr import Buffer, Expr, Load
 from tilewright.ir.stmt import Block, Func, Store
 from tilewright.ir.walk import refold, substitute
-from tilewright.schedule import access, index_map, linear, spans
+from tilewright.schedule import access, index_map, spans
 from tilewright.schedule.domain import conditions, conjunction, ranges_at
 from tilewright.schedule.locate import (
     Path,

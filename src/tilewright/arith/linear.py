@@ -1,4 +1,4 @@
-"""Quick answers about plain sums of variables; `arith` answers everything else.
+"""Quick answers about plain sums of variables; `affine` answers everything else.
 
 In: index expressions and constant ranges. Out: their terms, bounds and what they decide, or None
 where an expression is no such sum. The one idea: nearly all indices in a schedule are
@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tilewright.arith.interval import End
 from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Var, const
-from tilewright.schedule.domain import End
+from tilewright.ir.walk import free_vars
 
 _ADD, _SUB, _MUL = BinaryOp.add, BinaryOp.sub, BinaryOp.mul
 
@@ -42,6 +43,25 @@ def _collect(e: Any, k: int, terms: Terms) -> int | None:
         if op is _MUL and e.b.__class__ is Const:
             return _collect(e.a, k * e.b.value, terms)
     return None
+
+
+def slope(e: Expr, var: Var) -> int | None:
+    """What one more of a variable adds to a sum, whose other terms may be anything without it; None
+    where that is not plain."""
+    if e is var:
+        return 1
+    if e.__class__ is Var or e.__class__ is Const:
+        return 0
+    if isinstance(e, Binary):
+        if e.op is _ADD or e.op is _SUB:
+            a, b = slope(e.a, var), slope(e.b, var)
+            if a is None or b is None:
+                return None
+            return a + b if e.op is _ADD else a - b
+        if e.op is _MUL and isinstance(e.b, Const):
+            a = slope(e.a, var)
+            return None if a is None else a * e.b.value
+    return None if var in free_vars(e) else 0
 
 
 def extremes(terms: Mapping[Var, int], rest: int, ranges: Known) -> tuple[int, int] | None:
