@@ -15,7 +15,7 @@ CALLS = {
     " winograd=None, cache=True)",
     "build": "(func, target='cpu', *, threads=None)",
     "load": "(source, threads=None, *, verify=None)",
-    "Schedule": "(func, decisions=None, choose=None)",
+    "Schedule": "(func, choose=None)",
     "Executable.__call__": "(self, *arrays, **named)",
     "Executable.save": "(self, path, kind='artifact', *, sign=None)",
     "Executable.profile": "(self, *arrays, seconds=0.5, machine=None, **named)",

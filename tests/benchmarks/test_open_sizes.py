@@ -99,8 +99,8 @@ def test_a_recurrence_keeps_sums_in_registers(name: str) -> None:
     jobs = kernel_jobs(fused, WIDE, 1, Watch())[-1]
     (kernel,) = [j.func for j in jobs if j.func.name.endswith(name.lower())]
     made = decisions(default(kernel, WIDE, 1, strict=True))
-    assert made[f"{name.lower()}_matmul.rows"] == 6
-    assert made[f"{name.lower()}_matmul.vectors"] == 4
+    assert made[f"{name.lower()}_matmul.tile_m"] == 6
+    assert made[f"{name.lower()}_matmul.tile_n"] == 4 * WIDE.lanes(32)
 
 
 @pytest.mark.parametrize("name", ["conv 3x3", "conv 3x3 dilated", "two convs unpadded"])
@@ -112,7 +112,7 @@ def test_open_images_take_winograds_convolution(name: str) -> None:
     for job in kernel_jobs(fused, WIDE, 2, Watch())[-1]:
         schedule = default(job.func, WIDE, 2, strict=True)
         if "winograd" in job.func.name:
-            assert decisions(schedule)["image"] == "run"
+            assert decisions(schedule)["spread.compute_at"] == "tiles"
             lowered = lower(schedule.func, WIDE)
             sizes = {n.buffer.name: n.buffer.shape for n in visit(lowered.body) if is_alloc(n)}
             for part in ("half", "spread", "product"):

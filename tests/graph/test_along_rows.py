@@ -139,7 +139,7 @@ def test_one_pixel_is_summed_up_at_a_time():
 def test_what_lies_side_by_side(height, taps, beside):
     """Rows that share what they read, while all taps fit; vectors of a row that is alone."""
     made = alone((1, 1, height, 512), (1, 1, *taps), (1, 1), ())
-    assert decisions(default(made, MACHINE, strict=True))["columns"] == beside
+    assert decisions(default(made, MACHINE, strict=True))["conv.tile_m"] == beside
 
 
 def test_columns_of_open_images():
@@ -149,7 +149,7 @@ def test_columns_of_open_images():
         pads = tuple((n // 2, n // 2) for n in taps)
         made = alone((1, 1, h, w), (1, 1, *taps), (1, 1), pads)
         found = decisions(default(made, MACHINE, strict=True))
-        assert int(found["columns"]) > 1
+        assert int(found["conv.tile_m"]) > 1
 
 
 def alone(image, filters, strides, pads):

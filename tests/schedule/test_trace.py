@@ -1,20 +1,19 @@
-"""Traces: plain JSON, decisions that a tuner changes, replay."""
+"""Traces: plain JSON, replay; decisions, which others may take."""
 
 import json
-import pickle
 
 import pytest
 
 from tests.schedule.programs import matmul
-from tilewright.schedule import Decided, Schedule, Step, Trace, replay
-from tilewright.support.errors import ScheduleError
+from tilewright.schedule import Schedule, Step, Trace, replay
+from tilewright.support.errors import InternalFault, ScheduleError
 
 
-def tiled(func, decisions=None):
-    """A schedule with two decisions, one of them used through arithmetic as well."""
-    s = Schedule(func, decisions)
-    m = s.decide("tile_m", 2, among=[2, 3, 4])
-    kind = s.decide("outer", "parallel", among=["parallel", "unroll"])
+def tiled(func, answers=None):
+    """A schedule with two decisions; `answers` are taken in their place."""
+    s = Schedule(func, lambda name, pick, values: (answers or {}).get(name, pick))
+    m = s.decide("C.tile_m", 2, [2, 3, 4])
+    kind = s.decide("C.outer", "parallel", ["parallel", "unroll"])
     s.split("i", (None, m))
     s.split("j", (None, m * 2))
     s.annotate("i_o", "kind", kind)
@@ -24,8 +23,8 @@ def tiled(func, decisions=None):
 def test_json_is_plain():
     trace = tiled(matmul().func).trace
     raw = json.loads(trace.to_json())
-    assert raw["decisions"]["tile_m"] == {"value": 2, "among": [2, 3, 4]}
-    assert raw["steps"][0] == ["split", ["i", [None, {"decision": "tile_m"}]], {}]
+    assert raw["decisions"] == {"C.tile_m": 2, "C.outer": "parallel"}
+    assert raw["steps"][0] == ["split", ["i", [None, 2]], {}]
     assert raw["steps"][1] == ["split", ["j", [None, 4]], {}]
 
 
@@ -44,34 +43,28 @@ def test_named_arguments_are_kept(replays):
     assert s.trace.steps[0] == Step("rfactor", ("C",), (("loop", "k"), ("dim", 0)))
 
 
-def test_mutate_changes_the_steps_that_follow_the_decision():
-    start = matmul(9, 9, 9).func
-    s = replay(start, tiled(start).trace.mutate("tile_m", 3))
-    assert "for i_i in serial(0, 3)" in s.show()
-    assert "for j_i in serial(0, 4)" in s.show()  # came by arithmetic: it does not follow
-    assert s.trace.decisions["tile_m"].value == 3
-
-
 def test_same_code_with_other_decisions():
-    s = tiled(matmul(9, 9, 9).func, {"tile_m": 4})
+    s = tiled(matmul(9, 9, 9).func, {"C.tile_m": 4})
     assert "for i_i in serial(0, 4)" in s.show() and "for j_i in serial(0, 8)" in s.show()
-
-
-def test_mutated_words():
-    start = matmul().func
-    s = replay(start, tiled(start).trace.mutate("outer", "unroll"))
-    assert 'kind="unroll"' in s.show()
-
-
-@pytest.mark.parametrize(("name", "value"), [("tile_m", 5), ("tile_k", 2)])
-def test_mutate_refuses(name, value):
-    with pytest.raises(ScheduleError, match="cannot"):
-        tiled(matmul().func).trace.mutate(name, value)
 
 
 def test_decision_outside_its_values():
     with pytest.raises(ScheduleError, match="it may be one of 2, 3, 4"):
-        tiled(matmul().func, {"tile_m": 7})
+        tiled(matmul().func, {"C.tile_m": 7})
+
+
+def test_a_decision_is_taken_once():
+    s = tiled(matmul().func)
+    with pytest.raises(InternalFault, match=r"'C\.tile_m' is taken twice"):
+        s.decide("C.tile_m", 2, [2, 3])
+
+
+@pytest.mark.parametrize("values", [[], [3, 4]])
+def test_a_pick_is_among_its_values(values):
+    with pytest.raises(InternalFault, match="picks 2, which is none of its"):
+        Schedule(matmul().func).decide("C.tile_m", 2, values)
+    with pytest.raises(InternalFault):  # whoever answers
+        Schedule(matmul().func, lambda name, pick, of: 3).decide("C.tile_m", 2, values)
 
 
 @pytest.mark.parametrize(
@@ -111,8 +104,3 @@ def test_a_refused_step_leaves_the_schedule_as_it_was():
 def test_arguments_that_json_cannot_say():
     with pytest.raises(TypeError, match="numbers, words and lists"):
         Schedule(matmul().func).split("i", {4})
-
-
-def test_decided_numbers_survive_pickling():
-    n = pickle.loads(pickle.dumps(Decided(3, "tile")))
-    assert n == 3 and n.name == "tile"

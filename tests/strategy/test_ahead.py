@@ -34,7 +34,7 @@ def product(rows: int, depth: int, columns: int) -> Schedule:
 def test_asked_for_where_it_pays(rows, columns, ahead):
     """Not for one row, which reads everything once, nor for weights that stay near."""
     made = product(rows, 512, columns)
-    assert decisions(made)["ahead"] == ahead
+    assert decisions(made)["dense.prefetch"] == ahead
     assert ("prefetch(w[" in made.show()) == bool(ahead)
 
 
@@ -43,7 +43,7 @@ def test_the_first_tiles_of_unknown_rows_ask():
     w = te.placeholder((64, 64, 64), "f32", "w")
     func = te.func("f", [x, w], [OPERATORS["dense_packed"].define(x, w, channels=4096)])
     made = default(func, WIDE, strict=True)
-    assert decisions(made)["ahead"] == 1
+    assert decisions(made)["dense.prefetch"] == 1
     assert "prefetch(w[" in made.show()
 
 
@@ -51,5 +51,6 @@ def test_it_is_a_decision():
     x = te.placeholder((36, 64), "f32", "x")
     w = te.placeholder((4, 64, 64), "f32", "w")
     func = te.func("f", [x, w], [OPERATORS["dense_packed"].define(x, w, channels=256)])
-    assert "prefetch(w[" in point(func, WIDE, 1, {"ahead": 1}).show()
-    assert all(decisions(point(func, WIDE, 1, {"ahead": n}))["ahead"] == n for n in (0, 1))
+    assert "prefetch(w[" in point(func, WIDE, 1, {"dense.prefetch": 1}).show()
+    for n in (0, 1):
+        assert decisions(point(func, WIDE, 1, {"dense.prefetch": n}))["dense.prefetch"] == n

@@ -96,7 +96,7 @@ def test_a_strategy_counts_with_the_target():
     func = te.func("conv", [x, w], [y])
     vectors = [
         decisions(default(func, target(f"{LINE} -costs=third_cache:{rate},second_cache:{rate}")))[
-            "vectors"
+            "conv.tile_n"
         ]
         for rate in (4, 64)
     ]

@@ -30,7 +30,7 @@ def test_costly_functions_are_inlined(rows: str | int, flight: int) -> None:
     graph = build.finish({"y": build.emit("sigmoid", x)})
     *_, (job,) = kernel_jobs(prepare(graph, machine, 3, []), machine, 1, Watch())
     scheduled = default(job.func, machine, 1, strict=True)
-    in_flight = [v for k, v in decisions(scheduled).items() if k.endswith(".flight")]
+    in_flight = [v for k, v in decisions(scheduled).items() if k.endswith(".interleave")]
     assert in_flight == [flight]
     made = emit(lower(scheduled.func, machine), machine)
     assert made.module.functions

@@ -55,7 +55,7 @@ def test_rows_are_shorter_than_planes(axes: tuple[int, ...], vectors: int) -> No
     graph = build.finish({"y": build.emit("reduce_sum", x, axes=axes)})
     *_, (job,) = kernel_jobs(prepare(graph, machine, 3, []), machine, 1, Watch())
     made = default(job.func, machine, 1, strict=True).trace.decisions
-    assert [d.value for name, d in made.items() if name.endswith("flight")] == [vectors]
+    assert [v for name, v in made.items() if name.endswith(".interleave")] == [vectors]
 
 
 def test_columns_of_open_rows_are_one_vector() -> None:
@@ -66,7 +66,7 @@ def test_columns_of_open_rows_are_one_vector() -> None:
     graph = build.finish({"y": build.emit("softmax", x, axis=2)})
     *_, (job,) = kernel_jobs(prepare(graph, machine, 3, []), machine, 1, Watch())
     scheduled = default(job.func, machine, 1, strict=True)
-    assert scheduled.trace.decisions["strip"].value == 1
+    assert scheduled.trace.decisions["softmax.tile_n"] == machine.lanes(32)
     lanes = [s for s in statements(lower(scheduled.func, machine).body) if isinstance(s, For)]
     whole, *_ = [s for s in lanes if s.kind == "vectorize"]
     assert not [s for s in statements(whole.body) if isinstance(s, If)]
@@ -103,4 +103,4 @@ def test_functions_of_open_columns_go_one_vector_at_a_time(op: str, vectors: int
     graph = build.finish({"y": build.emit("reduce_sum", build.emit(op, x), axes=(2,))})
     *_, (job,) = kernel_jobs(prepare(graph, machine, 3, []), machine, 1, Watch())
     made = default(job.func, machine, 1, strict=True).trace.decisions
-    assert made["columns"].value == vectors
+    assert made["sum.tile_m"] == vectors

@@ -38,7 +38,7 @@ def test_rows_and_planes_of_taps_have_bounds(sizes) -> None:
         image, weights, strides=(2, 2, 2), pads=((1, 1),) * 3, dilations=(1, 1, 1)
     )
     made = default(te.func("conv", [image, weights], [result]), MACHINE, 2, strict=True)
-    assert made.trace.decisions["padding"].value == "rows"
+    assert made.trace.decisions["pad.skip_zeros"] == "rows"
     loops = [n for n in statements(lower(made.func, MACHINE).body) if isinstance(n, For)]
     taps = {name: [f for f in loops if f.name == name] for name in ("rz", "ry", "rx")}
     assert all(taps.values())

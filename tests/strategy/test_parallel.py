@@ -22,7 +22,7 @@ def test_open_columns_keep_a_loop_where_there_are_enough_even_pieces(
     A = te.placeholder((n, channels, w), name="A")
     B = te.compute((n, channels, w), lambda i, c, x: A[i, c, x] * 2.0, name="B")
     schedule = Schedule(te.func("double", [A], [B]))
-    parallel(schedule, schedule.loops("B"), 2)
+    parallel(schedule, schedule.loops("B"), 2, "B.parallel")
     outer = find_loop(schedule.func, schedule.loops("B")[0])
     assert outer.kind == "parallel" and (w not in free_vars(outer.extent)) == apart
 

@@ -13,6 +13,7 @@ from tilewright.ir.expr import Var, as_int, const
 from tilewright.ir.stmt import For
 from tilewright.ir.walk import substitute, visit
 from tilewright.schedule.locate import find_loop
+from tilewright.strategy.loops import pieces
 from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions
 from tilewright.target.target import target
@@ -31,10 +32,11 @@ def image_through(weights, size, pooled=False, **attrs):
 
 
 def schedules(graph, threads):
-    """The schedules of a graph's kernels that decide on a share of their own."""
+    """The schedules of a graph's kernels that decide on chunks of an image."""
     *_, jobs = kernel_jobs(prepare(graph, AVX512, 3), AVX512, threads, Watch())
     found = [default(job.func, AVX512, threads, strict=True) for job in jobs]
-    return [s for s in found if "share" in decisions(s)]
+    anchors = "conv.chunk_m", "max_pool.chunk_m"
+    return [s for s in found if any(name in decisions(s) for name in anchors)]
 
 
 CASES = {
@@ -53,8 +55,7 @@ def test_shares_of_an_image_are_outside(case, threads):
     for schedule in found:
         outer = find_loop(schedule.func, schedule.loops(schedule.blocks()[-1])[0])
         assert outer.kind == "parallel"
-        share = schedule.trace.decisions["share"]
-        assert -(-max(share.among) // share.value) >= threads
+        assert pieces(schedule, [outer.name]) >= threads
 
 
 @pytest.mark.parametrize("op", ["conv", "relu", "softmax"])
@@ -101,8 +102,8 @@ def test_one_thread_has_no_share():
 @pytest.mark.parametrize(("channels", "size", "spread"), [(64, 56, True), (1024, 7, False)])
 def test_many_weights_are_shared_instead(channels, size, spread):
     (schedule,) = schedules(image_through((channels, channels, 1, 1), size), 2)
-    share = decisions(schedule)["share"]
-    tiles = -(-(size * size) // decisions(schedule)["rows"])
+    found = decisions(schedule)
+    share, tiles = found["conv.chunk_m"], -(-(size * size) // found["conv.tile_m"])
     assert (share < tiles) == spread
 
 

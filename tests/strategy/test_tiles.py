@@ -222,22 +222,24 @@ def product_of(channels: int, size: int, window: int) -> dict:
     graph = build.finish({"y": build.emit("conv", x, build.constant(weights), pads=pads)})
     *_, jobs = kernel_jobs(prepare(graph, AVX512, 3), AVX512, 1, Watch())
     found = [decisions(default(job.func, AVX512, strict=True)) for job in jobs]
-    return next(d for d in found if "vectors" in d)
+    return next(d for d in found if {"product.tile_n", "conv.tile_n"} & {*d})
 
 
 @pytest.mark.parametrize(("channels", "size"), [(256, 14), (128, 28), (96, 17)])
 def test_winograd_computes_hardly_more_tiles_than_there_are(channels, size):
     """In tiles of four by four results: 16, 49 and 25."""
     there, made = (-(-size // 4)) ** 2, product_of(channels, size, 3)
-    assert made["tiles"] % made["rows"] == 0
-    assert there <= -(-there // made["tiles"]) * made["tiles"] <= there + 3
+    run = made["product.block_m"]
+    assert run % made["product.tile_m"] == 0
+    assert there <= -(-there // run) * run <= there + 3
 
 
 def test_a_deep_1x1_convolution_reads_weights_that_stay_near():
     """Four vectors of 1024 channels are a quarter of a megabyte, read again for every few pixels;
     with two, twice as many pixels share each of them."""
     deep, shallow = product_of(1024, 7, 1), product_of(64, 7, 1)
-    assert deep["vectors"] < shallow["vectors"] and deep["rows"] > shallow["rows"]
+    assert deep["conv.tile_n"] < shallow["conv.tile_n"]
+    assert deep["conv.tile_m"] > shallow["conv.tile_m"]
 
 
 @pytest.mark.parametrize(("rows", "several"), [(1, True), (128, False)])
@@ -248,8 +250,8 @@ def test_steps_of_few_vectors_stand_together(rows, several):
     weights = build.constant(rng.standard_normal((96, 64), np.float32))
     graph = build.finish({"y": build.emit("matmul", x, weights)})
     *_, jobs = kernel_jobs(prepare(graph, AVX512, 3), AVX512, 1, Watch())
-    (made,) = [d for job in jobs if "steps" in (d := decisions(default(job.func, AVX512)))]
-    assert (made["steps"] != 1) == several
+    (made,) = [d for job in jobs if "dense.unroll" in (d := decisions(default(job.func, AVX512)))]
+    assert (made["dense.unroll"] != 1) == several
 
 
 def test_bytes_are_those_of_the_type():

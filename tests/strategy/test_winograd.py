@@ -43,7 +43,7 @@ def buffers(func: Func) -> dict[str, Buffer]:
 def test_an_image_that_is_transformed_whole_is_padded_channel_by_channel(threads: int) -> None:
     size = 16
     made = scheduled(512, size, size, threads)
-    assert decisions(made)["image"] == "whole"
+    assert decisions(made)["spread.compute_at"] == "root"
     pad = buffers(lower(made.func, CPU))["pad"]
     assert prod(as_int(d) or 0 for d in pad.shape) == (size + 2) ** 2 * BLOCK
 
@@ -82,8 +82,8 @@ def test_register_tiles_leave_some_rows_of_a_small_open_image(machine: str, leas
     caches = "-caches=32768:64:1,1048576:64:1,33554432:64:8"
     cpu = target(f"cpu -mcpu={machine} {caches}")
     found = decisions(default(te.func("conv", [image, filters], [conv]), cpu, strict=True))
-    rows = found["rows"]
-    assert found["image"] == "whole" and isinstance(rows, int)
+    rows = found["product.tile_m"]
+    assert found["spread.compute_at"] == "root" and isinstance(rows, int)
     assert 16 % rows == 0 or 16 % rows >= least
 
 
@@ -108,7 +108,7 @@ def test_open_volumes_are_padded_and_transformed_plane_by_plane(
 def test_long_rows_of_tiles_that_nothing_cuts_evenly_are_no_runs(width: int, shared: int) -> None:
     """13, 17 and 20 tiles: of the first a run has several rows."""
     made = scheduled(32, te.var("h"), width)
-    assert decisions(made)["image"] == "run"
+    assert decisions(made)["spread.compute_at"] == "tiles"
     *_, columns, _ = buffers(compact_buffers(made.func))["half"].shape
     assert as_int(columns) == shared
 
@@ -134,7 +134,8 @@ def test_runs_of_known_tiles_end_within_a_row_that_nothing_cuts_evenly(
     """23 and 24 tiles: register tiles of six rows, and each tile of 23 is transformed by itself."""
     made = scheduled(64, 128, width, threads)
     found = decisions(made)
-    assert (found["image"], found["tiles"], found["rows"]) == ("run", 24, 6)
+    assert (found["product.block_m"], found["product.tile_m"]) == (24, 6)
+    assert found["spread.compute_at"] == "tiles"
     *_, columns, _ = buffers(compact_buffers(made.func))["half"].shape
     assert as_int(columns) == shared
 
@@ -143,8 +144,8 @@ def test_runs_of_known_tiles_end_within_a_row_that_nothing_cuts_evenly(
 def test_threads_share_the_tiles_of_a_small_open_image(channels: int) -> None:
     """25 tiles, 20 × 20, in runs that two threads take in turns."""
     found = decisions(scheduled(channels, te.var("h"), te.var("w"), threads=2))
-    run = found["tiles"]
-    assert found["image"] == "run" and isinstance(run, int)
+    run = found["product.block_m"]
+    assert found["spread.compute_at"] == "tiles" and isinstance(run, int)
     done = [0, 0]
     for first in range(0, 25, run):
         done[done.index(min(done))] += min(run, 25 - first)

@@ -76,7 +76,7 @@ def kernel_text(job: Job, stage: str) -> str:
 
 def trace_text(trace: Trace) -> str:
     """A trace as the calls that made it."""
-    lines = [f"# {name} = {d.value!r}" for name, d in trace.decisions.items()]
+    lines = [f"# {name} = {value!r}" for name, value in trace.decisions.items()]
     for step in trace.steps:
         words = [*map(_plain, step.args), *(f"{k}={_plain(v)}" for k, v in step.named)]
         lines.append(f"s.{step.primitive}({', '.join(words)})")

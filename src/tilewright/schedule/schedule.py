@@ -47,13 +47,19 @@ from tilewright.schedule.primitives.transform_layout import transform_layout
 from tilewright.schedule.primitives.unroll import unroll
 from tilewright.schedule.primitives.vectorize import vectorize
 from tilewright.schedule.primitives.vthread import vthread
-from tilewright.schedule.trace import Decision, Plain, Step, Trace, check_among, decided, frozen
-from tilewright.support.errors import ScheduleError
+from tilewright.schedule.trace import Plain, Step, Trace, frozen
+from tilewright.support.errors import InternalFault, ScheduleError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T", bound=Plain)
 
-Chooser = Callable[[str, Plain, tuple[Plain, ...]], Plain]  # (name, own pick, its values) -> value
+Chooser = Callable[[str, Any, tuple[Any, ...]], Any]  # (name, own pick, its values) -> value
+
+
+def own_pick(name: str, pick: Any, values: tuple[Any, ...]) -> Any:
+    """What the code that asks would take itself."""
+    return pick
 
 
 @overload
@@ -86,17 +92,12 @@ PRIMITIVES: dict[str, Callable[..., Func | tuple[Func, Any]]] = {}
 class Schedule:
     """A function under rewriting. Handles are names: `s.split("i", 32)` gives ("i_o", "i_i")."""
 
-    def __init__(
-        self,
-        func: Func,
-        decisions: dict[str, Plain] | None = None,
-        choose: Chooser | None = None,
-    ) -> None:
-        """`decisions` sets values for `decide` to find, `choose` answers it for the others: a tuner
-        runs the same code with its own answers."""
+    def __init__(self, func: Func, choose: Chooser | None = None) -> None:
+        """`choose` answers `decide` in place of the code that asks: a tuner runs the same code with
+        its own answers."""
         self.func: Func = func
-        self.choose = choose
-        self.trace: Trace = Trace((), {n: Decision(v) for n, v in (decisions or {}).items()})
+        self.choose: Chooser = choose or own_pick
+        self.trace: Trace = Trace()
 
     def take(self, step: Step) -> Any:
         """Apply one step; gives what the primitive gives besides the function."""
@@ -111,19 +112,26 @@ class Schedule:
         self.trace = self.trace.then(step)
         return given
 
-    def decide(self, name: str, value: Any, among: Iterable[Plain] = ()) -> Any:
-        """A named choice: `value`, unless the schedule was given another. It is one of `among`.
+    def decide(self, name: str, pick: T, values: Iterable[T]) -> T:
+        """A named choice among `values`: `pick`, unless `choose` answers otherwise.
 
-        What is returned may be passed to primitives; their steps follow the decision if it changes.
+        A name is `<block>.<what>`: for which block it is, and the field's word for what is decided.
+        Raises ScheduleError for an answer that is not among the values, InternalFault where the
+        code that asks is wrong: a name that was decided already, a pick that is not among them.
         """
-        values, given = tuple(among), self.trace.decisions.get(name)
-        if given is not None:
-            value = given.value
-        elif self.choose is not None:
-            value = self.choose(name, value, values)
-        check_among(name, value, values)
-        self.trace = self.trace.decide(name, Decision(value, values))
-        return decided(value, name)
+        values = tuple(values)
+        if name in self.trace.decisions:
+            raise InternalFault(f"decision '{name}' is taken twice")
+        if pick not in values:
+            raise InternalFault(f"decision '{name}' picks {pick}, which is none of its {values}")
+        value = self.choose(name, pick, values)
+        if not values.count(value):
+            raise ScheduleError(
+                f"cannot set decision '{name}' to {value}",
+                f"it may be one of {', '.join(map(str, values))}",
+            )
+        self.trace = self.trace.decide(name, value)
+        return value
 
     def loops(self, block: str | None = None) -> tuple[str, ...]:
         """The loops above a block, outermost first; without a block, all loops in program order."""

@@ -94,11 +94,11 @@ def divisors(size: int, most: int = 0) -> tuple[int, ...]:
     return tuple(d for d in range(1, min(size, most or size) + 1) if size % d == 0)
 
 
-def blocked(schedule: Schedule, name: str, loop: str) -> tuple[str, str]:
-    """A loop as (a loop over blocks, the loop inside a block); decision `name` is how long a block
-    is, and the pick is the whole loop, which has no loop over blocks."""
+def blocked(schedule: Schedule, decision: str, loop: str) -> tuple[str, str]:
+    """A loop as (a loop over blocks, the loop inside a block); `decision` is how long a block is,
+    and the pick is the whole loop, which has no loop over blocks."""
     count = extent(schedule, loop)
-    size = schedule.decide(name, count, divisors(count))
+    size = schedule.decide(decision, count, divisors(count))
     if size == count:
         return "", loop
     outer, inner = split(schedule, loop, size)
@@ -106,27 +106,22 @@ def blocked(schedule: Schedule, name: str, loop: str) -> tuple[str, str]:
 
 
 def shared(
-    schedule: Schedule,
-    loop: str,
-    threads: int,
-    others: int,
-    *,
-    wanted: bool = True,
-    decision: str = "share",
+    schedule: Schedule, decision: str, loop: str, threads: int, others: int, *, wanted: bool = True
 ) -> tuple[str, str]:
-    """The loop over the places of an image as a loop over shares, some for each thread, and the
-    loop inside a share; the first is "" where it is not cut. `others`: pieces that a share has;
-    `wanted`: whether to cut it, if there is no other `decision` on how long a share is.
+    """The loop over the places of an image as a loop over chunks, some for each thread, and the
+    loop inside a chunk; the first is "" where it is not cut. `decision` is how long a chunk is;
+    `others`: pieces that a chunk has; `wanted`: whether the pick is to cut the loop.
 
-    With shares outside, a thread meets in one kernel after another the same places of the image: it
+    With chunks outside, a thread meets in one kernel after another the same places of the image: it
     finds them in its own cache. Where cores have no cache in common, what another thread made is as
     far away as memory.
     """
     count = extent(schedule, loop)
     if threads == 1 or count < threads:
         return "", loop
-    size = -(-count // min(count, threads * max(1, -(-SHARES // others))))
-    size = schedule.decide(decision, size if wanted else count, sorted({size, count}))
+    sizes = {n: -(-count // min(count, threads * n)) for n in range(1, SHARES + 1)}
+    pick = sizes[max(1, -(-SHARES // others))] if wanted else count
+    size = schedule.decide(decision, pick, sorted({*sizes.values(), count}))
     if size == count:
         return "", loop
     outer, inner = split(schedule, loop, size)
@@ -152,7 +147,7 @@ def parallel(
     schedule: Schedule,
     loops: Sequence[str],
     threads: int,
-    decision: str = "parallel",
+    decision: str,
     *,
     in_runs: bool = False,
 ) -> None:

@@ -39,4 +39,4 @@ def point(func: Func, target: Target, threads: int, wanted: dict[str, Plain]) ->
 
 def decisions(schedule: Schedule) -> dict[str, Plain]:
     """What a schedule decided, by name: its coordinates in the space."""
-    return {name: decision.value for name, decision in schedule.trace.decisions.items()}
+    return dict(schedule.trace.decisions)

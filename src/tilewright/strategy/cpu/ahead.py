@@ -24,7 +24,7 @@ MOST_STEPS = 16  # a request: with more, the first of so many tiles is little of
 
 def fetch_ahead(schedule: Schedule, target: Target, anchor: str, panel: str) -> None:
     """Ask for what the next iteration of loop `panel` reads of the anchor's last operand, its
-    weights: decision "ahead", 1 where they lie beyond the second cache and some tiles share them.
+    weights: decision "prefetch", 1 where they lie beyond the second cache and tiles share them.
     """
     weights = find_buffer(schedule.func, find(schedule, anchor).reads[-1].buffer.name)
     loops = schedule.loops(anchor)
@@ -49,5 +49,5 @@ def fetch_ahead(schedule: Schedule, target: Target, anchor: str, panel: str) -> 
     steps, lines = prod(n or 1 for n in counts), part / LINE
     shared = lines <= MOST_REQUESTS * steps and steps <= MOST_STEPS * lines
     worth = part <= near < whole and shared
-    if schedule.decide("ahead", int(worth), (0, 1)):
+    if schedule.decide(f"{anchor}.prefetch", int(worth), (0, 1)):
         schedule.prefetch(weights.name, panel, 1, over=below[-1].name)

@@ -12,7 +12,7 @@ is larger than all that goes in and comes out, is never in memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -25,10 +25,10 @@ from tilewright.schedule.primitives.prefetch import LINE
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import absorb, is_reduction, readers, role, written
 from tilewright.strategy.cpu.pointwise import stream
-from tilewright.strategy.cpu.product import panel_groups
+from tilewright.strategy.cpu.product import panel_groups, panel_parts
 from tilewright.strategy.cpu.reduction import vectorize_block
-from tilewright.strategy.cpu.registers import decide_tile, fill_registers, row_lanes
-from tilewright.strategy.cpu.tiles import register_tile, tiled_cycles
+from tilewright.strategy.cpu.registers import GROUPS, decide_tile, fill_registers, row_lanes
+from tilewright.strategy.cpu.tiles import register_tile, tallest, tiled_cycles
 from tilewright.strategy.loops import (
     PIECES,
     by_axis,
@@ -49,7 +49,6 @@ from tilewright.strategy.roles import products, scores
 from tilewright.strategy.work import operand_type, stored_type
 from tilewright.target.target import Target
 
-GROUPS = (1, 2, 3, 4, 5, 6)  # vectors that a register tile may be wide
 HIGH = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # register tiles that a tile of queries may be high
 RAGGED = 2  # times as long takes a tile that is not full: not all of its code is free of conditions
 LEAST = 12  # queries of a tile for which there is always room
@@ -73,7 +72,7 @@ def attention(schedule: Schedule, target: Target, threads: int) -> None:
         rows_apart(schedule, read, names[names.index(second) - 1])
     softmax = names[names.index(read) + 1 : names.index(second)]
     *batch, query, _ = by_axis(schedule, names[-1])
-    rows = queries(schedule, [*batch, query], target, threads)
+    rows = queries(schedule, names[-1], [*batch, query], target, threads)
     in_chunks = threads > 1 and open_keys(schedule) and not extent(schedule, query, 0)
     if in_chunks:
         *batch, tile, row = chunks(schedule, batch, query, rows, threads)
@@ -97,7 +96,7 @@ def attention(schedule: Schedule, target: Target, threads: int) -> None:
     if in_chunks:
         schedule.parallel(batch[0])
     elif threads > 1:
-        parallel(schedule, [*batch, tile], threads)
+        parallel(schedule, [*batch, tile], threads, f"{names[-1]}.parallel")
 
 
 def open_keys(schedule: Schedule) -> bool:
@@ -153,11 +152,13 @@ def in_registers(schedule: Schedule, product: str, result: str, tile: str, targe
     one panel of the second operand, then by the next."""
     loops, shape = schedule.loops(result), panels(find(schedule, product), target)
     *_, row, column = by_axis(schedule, result, loops[loops.index(tile) + 1 :])
-    count, of = extent(schedule, row), f"{product}."
+    count, lanes = extent(schedule, row), shape.lanes
     groups, apart = shape.groups(count, target), extent(schedule, tile, SEQUENCE) > 1
-    rows, vectors = decide_tile(schedule, count, shape.wide, target, groups, apart, of)
+    rows, vectors = decide_tile(
+        schedule, product, count, shape.wide, lanes, target, groups, apart, among=shape.parts
+    )
     packed = role(find(schedule, product)) == "dense_packed"
-    panel, vector, lane = split(schedule, column, shape.wide if packed else vectors, shape.lanes)
+    panel, vector, lane = split(schedule, column, shape.wide if packed else vectors, lanes)
     piece = ""
     if packed and vectors < shape.wide:
         piece, vector = split(schedule, vector, vectors)
@@ -166,7 +167,7 @@ def in_registers(schedule: Schedule, product: str, result: str, tile: str, targe
     *own, k = compute_inside(schedule, product, innermost([tile, panel, piece, strip]))
     *_, height, width = own
     across = own[-3:-1] if packed else [height]
-    fill_registers(schedule, product, across, width, (k,), shape.lanes, of=of)
+    fill_registers(schedule, product, across, width, (k,), lanes)
     unroll(schedule, inner, vector)
     vectorize(schedule, lane)
 
@@ -185,10 +186,17 @@ class Panels(NamedTuple):
     packed: bool
     even: bool = False
 
-    def groups(self, rows: int, target: Target) -> tuple[int, ...]:
+    @property
+    def parts(self) -> tuple[int, ...]:
         """The vectors that a register tile may be wide."""
+        if self.packed:
+            return panel_parts(self.wide)
+        return tuple(n for n in GROUPS if not self.even or self.wide % n == 0)
+
+    def groups(self, rows: int, target: Target) -> tuple[int, ...]:
+        """The vectors that a register tile is best wide."""
         if not self.packed:
-            return tuple(n for n in GROUPS if not self.even or self.wide % n == 0)
+            return self.parts
         return panel_groups(rows, self.wide, target.vector_registers, target.costs)
 
     def register_tile(self, rows: int, target: Target, exact: bool = False) -> tuple[int, int]:
@@ -221,8 +229,11 @@ def panels(product: Block, target: Target) -> Panels:
     return Panels(1, -(-inner // lanes), lanes, depth, of, False, as_int(step.extent) is None)
 
 
-def queries(schedule: Schedule, loops: Sequence[str], target: Target, threads: int) -> int:
-    """How many queries a tile takes: decision "queries", the number with the least modelled time.
+def queries(
+    schedule: Schedule, result: str, loops: Sequence[str], target: Target, threads: int
+) -> int:
+    """How many queries a tile of block `result` takes: decision "tile_m", the number with the least
+    modelled time.
 
     Register tiles leave no row over, or they would read what another tile of queries makes (but for
     a tile of all queries). The model counts their cycles, those in which keys and values come from
@@ -255,8 +266,13 @@ def queries(schedule: Schedule, loops: Sequence[str], target: Target, threads: i
         fit = list(range(4, most + 1, 4))
         each = {n: cycles(n, n) / n for n in fit}
         best = max(n for n in fit if each[n] <= ALIKE * min(each.values()))
-        return schedule.decide("queries", best, fit)
-    heights = {4, *(p.register_tile(count, target)[0] for p in both)}
-    sizes = {h * n for h in heights for n in HIGH} | {*divisors(count)}
-    fit = sorted(n for n in sizes if min(2, count) <= n <= most)
-    return schedule.decide("queries", min(fit, key=time), fit)
+        return schedule.decide(f"{result}.tile_m", best, fit)
+
+    def sizes(heights: Iterable[int]) -> list[int]:
+        """Tiles of a few register tiles of such heights, or with no query left over."""
+        fit = {h * n for h in heights for n in HIGH} | {*divisors(count)}
+        return sorted(n for n in fit if min(2, count) <= n <= most)
+
+    pick = min(sizes({4, *(p.register_tile(count, target)[0] for p in both)}), key=time)
+    any_height = range(1, max(4, tallest(1, target.vector_registers)) + 1)
+    return schedule.decide(f"{result}.tile_m", pick, sizes(any_height))

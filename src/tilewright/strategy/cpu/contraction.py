@@ -128,25 +128,25 @@ def contraction(
         )  # few steps are unrolled whole, while memory is waited for
     read, taps = deep(block)
     dtype = max((b.dtype for b in tiled.wide), key=lambda d: d.bits)
-    weights, of = weights_on(target, dtype, lanes, read, taps=taps), f"{name}."
+    weights = weights_on(target, dtype, lanes, read, taps=taps)
     rows, vectors = decide_tile(
-        schedule, count, -(-width // lanes), target, of=of, weights=weights
-    )  # fmt: skip
+        schedule, name, count, -(-width // lanes), lanes, target, weights=weights
+    )
     tile, inner = split(schedule, row, rows)
     panel, several, lane = split(schedule, column, vectors, lanes)
     sizes = [_bytes(b) for b in tiled.wide]
     far = 0 in sizes or sum(sizes) > target.cache(1).size // 2
     order = "columns" if far or abreast else "rows"
-    order = schedule.decide(f"{of}order", order, ("rows", "columns"))
+    order = schedule.decide(f"{name}.order", order, ("rows", "columns"))
     outer = [*others, tile, panel] if order == "rows" else [*others, panel, tile]
     reorder(schedule, *outer, inner, several, lane)
     own = in_any_order(schedule, name, compute_inside(schedule, name, innermost(outer)))
     high, wide, reduced = own[tiled.row], own[spatial - 1], own[spatial:]
-    fill_registers(schedule, name, (high,), wide, reduced, lanes, written=1, of=of)
+    fill_registers(schedule, name, (high,), wide, reduced, lanes, written=1)
     unroll(schedule, inner, several)
     vectorize(schedule, lane)
     if worth:
-        parallel(schedule, outer, threads, f"{of}parallel")
+        parallel(schedule, outer, threads, f"{name}.parallel")
     return {*schedule.blocks()} - before | {name, result}
 
 

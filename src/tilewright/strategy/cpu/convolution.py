@@ -85,32 +85,34 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
     if anchor.pad is not None:
         stream(schedule, anchor.pad, target, threads, places=COLUMNS if line else ROWS)
     lanes = lanes_of(schedule, name, target)
-    skips = skipped_padding(schedule, anchor.pad, line=line) if anchor.pad else "add"
-    met = columns_met(schedule, name) if skips == "skip" else ()
+    skips = skipped_padding(schedule, anchor.pad, line=line) if anchor.pad else "none"
+    met = columns_met(schedule, name) if skips == "all" else ()
     o, y, x, tile = cut_tile(schedule, name, (o, y, x, i), target, lanes, met)
-    band, y = blocked(schedule, "band", y)
+    band, y = blocked(schedule, f"{name}.block_h", y)
     share, rows = "", [*planes, y]
     if not band:
         spread, others = is_spread(schedule, name), extent(schedule, o)
+        chunk = f"{name}.chunk_m"
         if line:
-            share, x = shared(schedule, x, threads, others, wanted=spread)
+            share, x = shared(schedule, chunk, x, threads, others, wanted=spread)
         else:
-            share, rows[0] = shared(schedule, rows[0], threads, others, wanted=spread)
+            share, rows[0] = shared(schedule, chunk, rows[0], threads, others, wanted=spread)
     reorder(schedule, n, share, band, o, *rows, x, *tile)
     own = compute_inside(schedule, anchor.block, innermost([n, share, band, o, *rows, x]))
     (_, own_o, *_, own_y, own_x, own_i), reduced = own[: 5 + len(planes)], own[5 + len(planes) :]
-    if schedule.decide("reduction", "channels", ("channels", "taps")) == "taps":
+    if schedule.decide(f"{name}.order", "channels", ("channels", "taps")) == "taps":
         channel, *taps, inner = reduced
         reduced = [*taps, channel, inner]
     fill_registers(schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes, written=1)
     fetch_ahead(schedule, target, anchor.block, o)
-    if skips != "add":
+    if skips != "none":
         skip_padding(schedule, name, skips)
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:
         alone = [n, band, o, *rows, *[x] * line]
-        parallel(schedule, [n, share, o] if share else alone, threads)
+        around = [n, share, o] if share else alone
+        parallel(schedule, around, threads, f"{name}.parallel")
 
 
 def is_line(schedule: Schedule, rows: Sequence[str]) -> bool:
@@ -151,7 +153,8 @@ def transposed(schedule: Schedule, target: Target, threads: int) -> None:
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:
-        parallel(schedule, around if line else around[:-1], threads)
+        outer = around if line else around[:-1]
+        parallel(schedule, outer, threads, f"{name}.parallel")
 
 
 def lanes_of(schedule: Schedule, anchor: str, target: Target) -> int:
@@ -185,7 +188,7 @@ def cut_tile(
     alike = annotation(work, "alike", 0) // lanes
     weights = weights_on(target, operand_type(work), lanes, depth, alike)
     rows, columns, vectors = decide_spatial_tile(
-        schedule, height, width, groups * wide, target, multiples(wide), weights, met
+        schedule, anchor, height, width, groups * wide, lanes, target, multiples(wide), weights, met
     )
     o_outer, o_inner = split(schedule, o, vectors // wide)
     y_outer, y_inner = split(schedule, y, rows)

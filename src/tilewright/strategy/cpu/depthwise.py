@@ -21,7 +21,7 @@ from tilewright.strategy.absorb import role
 from tilewright.strategy.cpu.convolution import split_off_result
 from tilewright.strategy.cpu.padding import image_of
 from tilewright.strategy.cpu.pointwise import stream, vectorize_inner
-from tilewright.strategy.cpu.registers import fill_registers
+from tilewright.strategy.cpu.registers import decide_columns, fill_registers
 from tilewright.strategy.cpu.tiles import heights, strip
 from tilewright.strategy.loops import (
     by_axis,
@@ -52,12 +52,12 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     shared = planes % threads > 0 and planes < threads * PLANES  # too few for every thread
     height, width, block = extent(schedule, y), extent(schedule, x, IMAGE), extent(schedule, i)
     lanes = min(target.lanes(stored_type(find(schedule, name)).bits), block)
-    registers = target.vector_registers
-    vectors = schedule.decide("vectors", block // lanes, divisors(block // lanes))
+    wide, registers = block // lanes, target.vector_registers
+    vectors = decide_columns(schedule, name, wide, divisors(wide), lanes)
     fit = heights(width, vectors, registers)
     most = max(1, min(STRIP, registers - 4) // vectors)
-    columns = schedule.decide("columns", strip(width, min(most, fit[-1])), fit)
-    rows = schedule.decide("rows", 1, divisors(height, fit[-1] // columns))
+    columns = schedule.decide(f"{name}.tile_w", strip(width, min(most, fit[-1])), fit)
+    rows = schedule.decide(f"{name}.tile_h", 1, divisors(height, fit[-1] // columns))
     taps = estimate(find(schedule, name).axes[-1].extent, IMAGE)  # of a row, written out
     known = extent(schedule, y, 0) > 0 and extent(schedule, x, 0) > 0
     copies = 3 if width > columns else 1  # of a strip: for the ends and the middle of a row
@@ -68,9 +68,9 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
         copies *= 3 ** (1 + len(deep))  # for the ends and the middle of the other axes
     cheap = copies * vectors * columns * rows * (taps + 2) <= BUDGET  # 2: it begins, it is stored
     pad = decide_pad(schedule, anchor.pad, cheap, shared, c)
-    if anchor.pad is not None and pad == "whole":
+    if anchor.pad is not None and pad == "root":
         stream(schedule, anchor.pad, target, threads)
-    if anchor.pad is not None and pad == "none" and known and not flat:
+    if anchor.pad is not None and pad == "inline" and known and not flat:
         schedule.compute_inline(anchor.pad)
     y, y_inner = split(schedule, y, rows) if rows > 1 else (y, "")
     x_outer, x_inner = split(schedule, x, columns)
@@ -84,7 +84,7 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
     count = 5 + len(deep)
     (*_, own_y, own_x, own_i), reduced = own[:count], own[count:]
     fill_registers(schedule, anchor.block, (own_y, own_x), own_i, reduced, lanes, written=1)
-    if anchor.pad is not None and pad == "none" and (flat or not known):
+    if anchor.pad is not None and pad == "inline" and (flat or not known):
         skip_rows(schedule, name, reduced)
         schedule.compute_inline(anchor.pad)
     unroll(schedule, y_inner, x_inner, several)
@@ -93,8 +93,9 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
         own_i = compute_inside(schedule, anchor.pad, c)[-1]
         vectorize_inner(schedule, own_i, block, lanes)
     if threads > 1:
-        alone = pad == "channels" or (pad == "none" and not shared)
-        parallel(schedule, [n, c] if alone else [n, c, *deep, y], threads)
+        alone = pad == "channels" or (pad == "inline" and not shared)
+        around = [n, c] if alone else [n, c, *deep, y]
+        parallel(schedule, around, threads, f"{name}.parallel")
 
 
 def depthwise_transposed(schedule: Schedule, target: Target, threads: int) -> None:
@@ -111,14 +112,13 @@ def depthwise_transposed(schedule: Schedule, target: Target, threads: int) -> No
     shared = planes % threads > 0 and planes < threads * PLANES
     width, block = extent(schedule, x, IMAGE), extent(schedule, i)
     lanes = min(target.lanes(stored_type(find(schedule, name)).bits), block)
-    registers = target.vector_registers
-    vectors = schedule.decide("vectors", block // lanes, divisors(block // lanes))
+    wide, registers = block // lanes, target.vector_registers
+    vectors = decide_columns(schedule, name, wide, divisors(wide), lanes)
     fit = heights(width, vectors, registers)
     most = max(1, min(STRIP, registers - 4) // vectors)
-    columns = schedule.decide("columns", strip(width, min(most, fit[-1])), fit)
-    ways = ("whole", "channels") if c else ("whole",)
-    pad = schedule.decide("pad", "whole" if shared else ways[-1], ways) if anchor.pad else ""
-    if anchor.pad is not None and pad == "whole":
+    columns = schedule.decide(f"{name}.tile_w", strip(width, min(most, fit[-1])), fit)
+    pad = decide_pad(schedule, anchor.pad, False, shared, c, may_inline=False)
+    if anchor.pad is not None and pad == "root":
         stream(schedule, anchor.pad, target, threads)
     x_outer, x_inner = split(schedule, x, columns)
     piece, several, lane = (
@@ -139,20 +139,30 @@ def depthwise_transposed(schedule: Schedule, target: Target, threads: int) -> No
         own_i = compute_inside(schedule, anchor.pad, c)[-1]
         vectorize_inner(schedule, own_i, block, lanes)
     if threads > 1:
-        parallel(schedule, [n, c] if pad == "channels" else [n, c, *deep, y], threads)
+        around = [n, c] if pad == "channels" else [n, c, *deep, y]
+        parallel(schedule, around, threads, f"{name}.parallel")
 
 
-def decide_pad(schedule: Schedule, pad: str | None, cheap: bool, shared: bool, channel: str) -> str:
-    """Where the padded copy is made, decision "pad": "none" reads the image itself, the pick where
-    that is `cheap` in code; "whole" copies all of it first, "channels" a channel block when its
-    turn comes, which leaves threads idle where few blocks are `shared` among them."""
+def decide_pad(
+    schedule: Schedule,
+    pad: str | None,
+    cheap: bool,
+    shared: bool,
+    channel: str,
+    *,
+    may_inline: bool = True,
+) -> str:
+    """Where the padded copy is made, decision "compute_at": "inline" reads the image itself, the
+    pick where that is `cheap` in code; "root" copies all of it first, "channels" a channel block
+    when its turn comes, which leaves threads idle where few blocks are `shared` among them."""
     if pad is None:
-        return "whole"
+        return "root"
     values = [s.value for s in stores(find(schedule, pad).body)]
     moves = all(isinstance(v, Select) and isinstance(v.then, Load) for v in values)  # cheap to ask
-    ways = ["none"] * moves + ["whole"] + ["channels"] * bool(channel)
-    pick = "whole" if shared else ways[-1]
-    return schedule.decide("pad", "none" if moves and cheap else pick, ways)
+    moves = moves and may_inline
+    ways = ["inline"] * moves + ["root"] + ["channels"] * bool(channel)
+    pick = "root" if shared else ways[-1]
+    return schedule.decide(f"{pad}.compute_at", "inline" if moves and cheap else pick, ways)
 
 
 def skip_rows(schedule: Schedule, anchor: str, taps: Sequence[str]) -> None:

@@ -71,7 +71,7 @@ def narrow_rows(func: Func, target: Target) -> Narrow | None:
 
 def _one_vector(name: str, own: Plain, values: tuple[Plain, ...]) -> Plain:
     """Short rows have no vectors in flight beside each other."""
-    return 1 if name.endswith(".flight") and 1 in values else own
+    return 1 if name.endswith(".interleave") and 1 in values else own
 
 
 def _reduced(block: Block) -> Expr | None:

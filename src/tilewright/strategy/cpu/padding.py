@@ -24,32 +24,32 @@ MUCH = 1 / 4  # of an axis: a branch for each tap costs something too
 
 
 def skipped_padding(schedule: Schedule, pad: str, *, line: bool = False) -> str:
-    """Which taps in the padding that block `pad` makes are left out, decision "padding": none
-    ("add"), those above, below, before and behind the image ("rows"), all ("skip").
+    """Which taps in the padding that block `pad` makes are left out, decision "skip_zeros":
+    "none", those above, below, before and behind the image ("rows"), "all".
 
     The pick are all where a known axis has much padding, as an open `line` may have: one of one
     place meets one tap. Else rows and planes, whose loops over taps just have bounds.
     """
     (buffer,) = written(find(schedule, pad))
-    own = "add"
+    own = "none"
     for axis, bounds in (padding(schedule.func, buffer.name) or {}).items():
         size = as_int(buffer.shape[axis])
         ends = zip(bounds, (0, size), strict=True)
         low, high = (n if end is None else as_int(end) for end, n in ends)
-        if axis < len(buffer.shape) - 2 and own == "add":
+        if axis < len(buffer.shape) - 2 and own == "none":
             own = "rows"
         if line and size is None:
-            own = "skip"
+            own = "all"
         elif size is not None and low is not None and high is not None:
-            own = "skip" if high - low < (1 - MUCH) * size else own
-    return schedule.decide("padding", own, ("add", "rows", "skip"))
+            own = "all" if high - low < (1 - MUCH) * size else own
+    return schedule.decide(f"{pad}.skip_zeros", own, ("none", "rows", "all"))
 
 
 def skip_padding(schedule: Schedule, anchor: str, which: str) -> None:
     """Put the branches around the loops over taps that are left out, as `skipped_padding` has it.
     Loops that stay loops have bounds instead, and tiles near the ends of the image no code of their
     own; of rows and planes others add zeros."""
-    if which == "skip":
+    if which == "all":
         schedule.annotate(anchor, SPARSE, True)
     block, image = find(schedule, anchor), image_of(schedule, anchor)
     across = free_vars(image.indices[-2]) if which == "rows" else frozenset[Var]()

@@ -57,7 +57,7 @@ def stream(
     across = turned(schedule, find(schedule, name), outer, inner)
     rows = 1
     if across and 2 * extent(schedule, inner, lanes) >= lanes:  # else vectors would be short
-        rows = schedule.decide(f"{name}.square", *squares(extent(schedule, across, lanes), lanes))
+        rows = schedule.decide(f"{name}.tile_m", *squares(extent(schedule, across, lanes), lanes))
     if rows > 1:
         several, row = schedule.split(across, (None, rows))
         vectors, inner = schedule.split(inner, (None, lanes))
@@ -72,9 +72,8 @@ def stream(
     step = lanes * turns
     if worth and few and count is not None and count >= step * threads * 2:
         most = count // step
-        values = sorted({min(threads * each, most) for each in (1, 2, PIECES, 8)})
-        cut = schedule.decide(f"{name}.pieces", min(threads * PIECES, most), values)
-        chunk = -(-count // (cut * step)) * step
+        chunks = {n: -(-count // (min(threads * n, most) * step)) * step for n in (1, 2, PIECES, 8)}
+        chunk = schedule.decide(f"{name}.chunk_n", chunks[PIECES], sorted({*chunks.values()}))
         piece, inner = schedule.split(inner, (None, chunk))
         outer.append(piece)
         count = chunk
@@ -82,13 +81,13 @@ def stream(
         piece, inner = schedule.split(inner, (None, OPEN_PIECE // step * step))
         outer.append(piece)
     costly = is_costly(find(schedule, name))
-    vectorize_inner(schedule, inner, count, lanes, f"{name}.flight", costly=costly, turns=turns)
+    vectorize_inner(schedule, inner, count, lanes, f"{name}.interleave", costly=costly, turns=turns)
     if outer and rows == 1 and count is not None and count <= lanes:
         most = 2 * UNROLLED_VECTORS
         is_open = bool(across) and extent(schedule, across, 0) == 0
         along = across if is_open else outer[-1]  # whose squares have tails
         values = divisors(extent(schedule, along, most), most)
-        columns = schedule.decide(f"{name}.columns", values[-1], values)
+        columns = schedule.decide(f"{name}.unroll", values[-1], values)
         if columns > 1:
             several, column = schedule.split(along, (None, columns))
             outer = [several if loop == along else loop for loop in outer]
@@ -121,7 +120,7 @@ def shares_first(
         return outer
     at = outer.index(along)
     others = prod(extent(schedule, n, IMAGE) for n in outer[:at])
-    share, inner = shared(schedule, along, threads, others, decision=f"{name}.share")
+    share, inner = shared(schedule, f"{name}.chunk_m", along, threads, others)
     if not share:
         return outer
     schedule.reorder(share, *outer[:at], inner, *outer[at + 1 :])

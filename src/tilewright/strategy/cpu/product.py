@@ -71,10 +71,13 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
     depth = estimate(product.axes[-1].extent)
     of = operand_type(product)
     weights = weights_on(target, of, lanes, depth, apart=of.nbytes(depth))
-    rows, vectors = decide_tile(schedule, count, wide, target, groups, weights=weights)
+    rows, vectors = decide_tile(
+        schedule, product.name, count, wide, lanes, target, groups, weights=weights,
+        among=panel_parts(wide),
+    )  # fmt: skip
     piece, vector = split(schedule, vector, vectors) if vectors < wide else ("", vector)
     tile, inner = split(schedule, row, rows)
-    part, tile = blocked(schedule, "part", tile)
+    part, tile = blocked(schedule, f"{product.name}.block_m", tile)
     reorder(schedule, *batch, part, panel, piece, tile, inner, vector, lane)
     around = [*batch, part, panel, piece, tile]
     *_, m, o, i, k = compute_inside(schedule, anchor.block, innermost(around))
@@ -83,11 +86,16 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
     unroll(schedule, inner, vector)
     vectorize(schedule, lane)
     if threads > 1:
-        parallel(schedule, around, threads)
+        parallel(schedule, around, threads, f"{product.name}.parallel")
+
+
+def panel_parts(wide: int) -> tuple[int, ...]:
+    """The vectors that a tile may take of a panel `wide` vectors wide."""
+    return tuple(dict.fromkeys((*divisors(wide, WIDEST), wide)))
 
 
 def panel_groups(rows: int, wide: int, registers: int, costs: Costs = COMMON) -> tuple[int, ...]:
-    """The vectors that a tile may take of a panel `wide` vectors wide: all of them, but for a panel
+    """The vectors that a tile best takes of a panel `wide` vectors wide: all of them, but for one
     that was packed for a machine of wider vectors or more registers, and is a waste of these."""
     whole, parts = (wide,), tuple(divisors(wide, WIDEST))
     if wide > WIDEST:
@@ -130,27 +138,29 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     few = count // share * (groups * wide // vectors) < threads * PIECES
     if threads > 1 and (few or share % rows):  # pieces must be enough, and whole tiles each
         share = count
-    share = schedule.decide("pixels", share, divisors(count))
+    share = schedule.decide(f"{name}.block_m", share, divisors(count))
     apart = threads > 1 and share < count  # then tiles must not reach into the next part
     rows, vectors = decide_tile(
-        schedule, share, groups * wide, target, fits, exact=apart, weights=weights
+        schedule, name, share, groups * wide, lanes, target, fits, exact=apart, weights=weights
     )
     o_outer, o_inner = split(schedule, o, vectors // wide)
     part, pixel = split(schedule, pixel, share) if share < count else ("", pixel)
     tile, inner = split(schedule, pixel, rows)
     if not part:
         spread = is_spread(schedule, name)
-        part, tile = shared(schedule, tile, threads, extent(schedule, o_outer), wanted=spread)
+        others = extent(schedule, o_outer)
+        part, tile = shared(schedule, f"{name}.chunk_m", tile, threads, others, wanted=spread)
     several, lane = split(schedule, i, lanes)
     reorder(schedule, n, part, o_outer, tile, inner, o_inner, several, lane)
-    around = innermost([n, part, o_outer, tile])
-    _, own_o, own_p, own_i, *reduced = compute_inside(schedule, anchor.block, around)
+    inside = innermost([n, part, o_outer, tile])
+    _, own_o, own_p, own_i, *reduced = compute_inside(schedule, anchor.block, inside)
     fill_registers(schedule, anchor.block, (own_p, own_o), own_i, reduced, lanes, written=1)
     fetch_ahead(schedule, target, anchor.block, o_outer)
     unroll(schedule, inner, o_inner, several)
     vectorize(schedule, lane)
     if threads > 1:
-        parallel(schedule, [n, part, o_outer] if part else [n, o_outer, tile], threads)
+        around = [n, part, o_outer] if part else [n, o_outer, tile]
+        parallel(schedule, around, threads, f"{name}.parallel")
 
 
 def matmul(schedule: Schedule, target: Target, threads: int) -> None:
@@ -167,11 +177,11 @@ def matmul(schedule: Schedule, target: Target, threads: int) -> None:
     # of open rows a few last ones are tiles that panels stand abreast in
     first = "columns" if not extent(schedule, i, 0) and extent(schedule, j, 0) else "rows"
     lanes = row_lanes(find(schedule, name), width, target)
-    rows, vectors = decide_tile(schedule, count, -(-width // lanes), target)
+    rows, vectors = decide_tile(schedule, name, count, -(-width // lanes), lanes, target)
     tile, inner = split(schedule, i, rows)
     panel, several, lane = split(schedule, j, vectors, lanes)
     outer = [*batch, tile, panel]
-    if schedule.decide("outer", first, ("rows", "columns")) == "columns":
+    if schedule.decide(f"{name}.order", first, ("rows", "columns")) == "columns":
         outer = [*batch, panel, tile]
     reorder(schedule, *outer, inner, several, lane)
     around = innermost(outer)
@@ -180,4 +190,4 @@ def matmul(schedule: Schedule, target: Target, threads: int) -> None:
     unroll(schedule, inner, several)
     vectorize(schedule, lane)
     if threads > 1:
-        parallel(schedule, outer, threads)
+        parallel(schedule, outer, threads, f"{name}.parallel")

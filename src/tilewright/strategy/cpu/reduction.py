@@ -155,7 +155,7 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
         rows = 1  # the rounds of a run wait for nothing, and have fewer kinds of ends
     if not windows and not extent(schedule, last, 0) and is_costly(block):
         rows = 1  # a function takes longer than a sum waits, and each copy has calls of its own
-    beside = schedule.decide("columns", rows, fit)
+    beside = schedule.decide(f"{name}.tile_m", rows, fit)
     column = ""
     if beside > 1:
         tile, column = split(schedule, last, beside)
@@ -168,7 +168,7 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     share = ""
     if windows and len(outer) == 4:
         n, c, y, x = outer
-        share, y = shared(schedule, y, threads, extent(schedule, c))
+        share, y = shared(schedule, f"{name}.chunk_m", y, threads, extent(schedule, c))
         if share:
             outer = [n, share, c, y, x]
             reorder(schedule, *outer, piece, column, lane)
@@ -184,7 +184,8 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     vectorize(schedule, lane)
     if threads > 1 and is_worth_a_region([block], target):
         around = outer[:3] if share else [*outer, piece]
-        parallel(schedule, around, threads, in_runs=in_runs and not share)
+        in_runs = in_runs and not share
+        parallel(schedule, around, threads, f"{name}.parallel", in_runs=in_runs)
 
 
 def is_apart(block: Block) -> bool:
@@ -287,7 +288,7 @@ def rows(
             inside = [n for n in schedule.loops(name) if n not in outer]
             vectorize_block(schedule, name, inside, target)
     if threads > 1 and is_worth_a_region([find(schedule, n) for n in names], target):
-        parallel(schedule, outer, threads)
+        parallel(schedule, outer, threads, f"{names[-1]}.parallel")
 
 
 def rows_abreast(
@@ -362,7 +363,8 @@ def columns(
     row = several and not extent(schedule, inside[along], 0)
     in_row = IN_ROW if target.has_masks else 1  # else a row's last strip is a whole one, again
     beside = in_row if row else IN_FLIGHT
-    strip = schedule.decide("strip", beside, (1, IN_ROW, IN_FLIGHT, 8)) * width
+    strips = [n * width for n in (1, IN_ROW, IN_FLIGHT, 8)]
+    strip = schedule.decide(f"{names[-1]}.tile_n", beside * width, strips)
     if extent(schedule, inside[along], SEQUENCE) > strip:
         piece, inside[along] = schedule.split(inside[along], (None, strip))
         outer.append(piece)
@@ -388,7 +390,7 @@ def columns(
             schedule.unroll(vectors)
         schedule.vectorize(lane)
     if threads > 1 and is_worth_a_region([find(schedule, n) for n in names], target):
-        parallel(schedule, outer, threads)
+        parallel(schedule, outer, threads, f"{names[-1]}.parallel")
 
 
 def by_itself(schedule: Schedule, name: str, target: Target, threads: int) -> None:
@@ -436,7 +438,8 @@ def vectorize_block(
     width = vector_lanes(block, target)
     if not is_reduction(block):
         loop = fuse(schedule, last_run(block, inside))
-        vectorize_inner(schedule, loop, extent(schedule, loop, 0) or None, width, f"{name}.flight")
+        count = extent(schedule, loop, 0) or None
+        vectorize_inner(schedule, loop, count, width, f"{name}.interleave")
         return
     driven = axes_driven(block)
     reduced = [n for n in inside if n in driven and driven[n].kind == "reduce"]
@@ -498,14 +501,14 @@ def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int, alone:
     """Reduce in `width` partial results side by side, then combine them. With so many loops `alone`
     around it, the partial results of one result are all that is kept.
 
-    Decision "flight": how many vectors of partial results there are.
+    Decision "interleave": how many vectors of partial results there are.
     """
     size = extent(schedule, loop, 0)
     values = list(range(1, min(8, (size or SEQUENCE) // (2 * width)) + 1))
     even = [f for f in values if f >= IN_FLIGHT and size and size % (f * width) == 0]
     beside = IN_ROW if is_open_row(find(schedule, name)) else IN_FLIGHT
     flight = min(even[0] if even else beside, values[-1])
-    flight = schedule.decide(f"{name}.flight", flight, values)
+    flight = schedule.decide(f"{name}.interleave", flight, values)
     around, inner = schedule.split(loop, (None, flight * width))
     try:
         partial = schedule.rfactor(name, inner)

@@ -2,12 +2,13 @@
 
 In: a schedule whose anchor has an epilogue that stores its result. Out: the same with the tile's
 loops unrolled, its lanes vectorised and the reduction around them. The decisions are the sizes of
-the tile and how many steps of the reduction are written out one after another.
+the tile and how many steps of the reduction are written out one after another. What they may be
+follows from the registers of the machine; what they are, from a model of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 from tilewright.ir.dtype import DType
@@ -37,6 +38,7 @@ MOST_STEPS = 32  # of a reduction that are written out: a bound on the size of t
 INNER_STEPS = 16  # of them along one loop
 BODY = 192  # vectors that are computed between two jumps: more do not stay in the decoded cache
 ALIKE = 1.02  # the time of one tile to that of another that is about as good
+GROUPS = (1, 2, 3, 4, 5, 6)  # vectors that a tile may be wide
 FEW = 24  # up to so many are worth it for any loop: a jump after each few hides less of memory
 
 
@@ -69,37 +71,54 @@ def weights_on(
 
 def decide_tile(
     schedule: Schedule,
+    block: str,
     rows: int,
     vectors: int,
+    lanes: int,
     target: Target,
-    groups: tuple[int, ...] = (1, 2, 3, 4, 5, 6),
+    groups: tuple[int, ...] = GROUPS,
     exact: bool = False,
-    of: str = "",
     weights: Weights | None = None,
+    *,
+    among: tuple[int, ...] = (),
+    uneven: int = 0,
 ) -> tuple[int, int]:
-    """(rows, vectors) of the tile for a result of rows × vectors: decisions "vectors" and "rows",
-    after the prefix `of` where a kernel has several products.
+    """(rows, vectors) of the tile of `block`, whose result is rows × vectors of `lanes`: decisions
+    "tile_n" (in columns) and "tile_m".
 
-    The other arguments are those of `register_tile`, which picks them.
+    The other arguments are those of `register_tile`, which picks them. `among`: the vectors that a
+    tile may be wide, where `groups` are those that are worth looking at; `uneven`: tiles may
+    have any height that so many rows allow, although the pick is to be `exact`.
     """
     registers, costs = target.vector_registers, target.costs
-    _, group = register_tile(rows, vectors, registers, groups, exact, costs, weights)
-    group = schedule.decide(f"{of}vectors", group, within(groups, vectors))
-    height, _ = register_tile(rows, vectors, registers, (int(group),), exact, costs, weights)
-    return schedule.decide(f"{of}rows", height, heights(rows, group, registers, exact)), group
+    _, pick = register_tile(rows, vectors, registers, groups, exact, costs, weights)
+    group = decide_columns(schedule, block, pick, within(among or groups, vectors), lanes)
+    pick, _ = register_tile(rows, vectors, registers, (group,), exact, costs, weights)
+    may = heights(uneven or rows, group, registers, exact and not uneven)
+    return schedule.decide(f"{block}.tile_m", pick, may), group
+
+
+def decide_columns(
+    schedule: Schedule, block: str, pick: int, groups: Iterable[int], lanes: int
+) -> int:
+    """How many vectors a tile is wide: decision "tile_n", in columns."""
+    return schedule.decide(f"{block}.tile_n", pick * lanes, [g * lanes for g in groups]) // lanes
 
 
 def decide_spatial_tile(
     schedule: Schedule,
+    block: str,
     height: int,
     width: int,
     vectors: int,
+    lanes: int,
     target: Target,
     groups: tuple[int, ...],
     weights: Weights | None = None,
     met: tuple[float, ...] = (),
 ) -> tuple[int, int, int]:
-    """(rows, columns, vectors) of the tile of an image: decisions "vectors", "columns", "rows".
+    """(rows, columns, vectors) of the tile of an image: decisions "tile_n" (in channels), "tile_w"
+    and "tile_h" of `block`.
 
     The arguments are those of `spatial_tile`, which picks them; `met` is for tiles of one, two, …
     columns the part of their steps that are not left out: of columns about as good it picks those
@@ -110,20 +129,20 @@ def decide_spatial_tile(
     def tile(groups: tuple[int, ...], widths: tuple[int, ...] = ()) -> tuple[int, int, int]:
         return spatial_tile(height, width, vectors, registers, groups, widths, weights, costs)
 
-    *_, group = tile(groups)
-    group = schedule.decide("vectors", group, within(groups, vectors))
-    _, columns, _ = tile((int(group),))
+    *_, pick = tile(groups)
+    group = decide_columns(schedule, block, pick, within(groups, vectors), lanes)
+    _, columns, _ = tile((group,))
     if met:
 
         def cycles(wide: int) -> float:
-            return spatial_cycles(height, width, vectors, (1, wide, int(group)), weights, costs)
+            return spatial_cycles(height, width, vectors, (1, wide, group), weights, costs)
 
         near = [c for c in heights(width, group, registers) if cycles(c) <= ALIKE * cycles(columns)]
         columns = min(reversed(near), key=lambda c: met[c - 1], default=columns)
-    columns = schedule.decide("columns", columns, heights(width, group, registers))
-    rows, *_ = tile((int(group),), (int(columns),))
+    columns = schedule.decide(f"{block}.tile_w", columns, heights(width, group, registers))
+    rows, *_ = tile((group,), (columns,))
     most = heights(height * width, group, registers)[-1] // columns
-    return schedule.decide("rows", rows, range(1, min(height, most) + 1)), columns, group
+    return schedule.decide(f"{block}.tile_h", rows, range(1, min(height, most) + 1)), columns, group
 
 
 def within(groups: tuple[int, ...], vectors: int) -> tuple[int, ...]:
@@ -139,14 +158,12 @@ def fill_registers(
     reduced: Sequence[str],
     lanes: int,
     written: int = 0,
-    of: str = "",
 ) -> None:
     """The anchor inside its tile: the reduction outside, the tile's loops unrolled, the lanes a
     vector.
 
     tile: its loops over the tile, `block`: over a block of channels, which is cut into vectors; ""
     is no loop. `written`: so many of the inner reduction loops are written out, if they are short.
-    `of` stands before the names of decisions.
     """
     several, lane = split(schedule, block, lanes)
     unrolled = present([*tile, several])
@@ -162,15 +179,16 @@ def fill_registers(
         vectorize(schedule, own[-1] if own else "")
         size = prod(extent(schedule, n) for n in unrolled)
         short = present(reduced[len(reduced) - written :])
-        write_out(schedule, around, short, size, of)
+        write_out(schedule, name, around, short, size)
     unroll(schedule, *unrolled)
     vectorize(schedule, lane)
 
 
 def write_out(
-    schedule: Schedule, reduced: Sequence[str], short: Sequence[str], size: int, of: str = ""
+    schedule: Schedule, name: str, reduced: Sequence[str], short: Sequence[str], size: int
 ) -> None:
-    """Write several steps of a nest of reduction loops one after another: decision "steps".
+    """Write several steps of a nest of reduction loops around block `name` one after another:
+    decision "unroll".
 
     Whole inner loops are written out, and a part of the next one. The pick are those of `short`,
     the innermost loops, that leave the code small; a step computes `size` vectors, and several
@@ -185,12 +203,12 @@ def write_out(
         if loop in short and values[-1] * size <= BODY:
             own = values[-1]
     own = max(v for v in values if v == own or v * size <= FEW)
-    values = [v for v in values if v <= max(own, MOST_STEPS)]
-    steps = schedule.decide(f"{of}steps", own, values)
+    values = [v for v in values if v <= MOST_STEPS or v * size <= BODY]
+    steps = schedule.decide(f"{name}.unroll", own, values)
     for loop in reversed(reduced):
         if steps == 1:
             return
         count = extent(schedule, loop)
-        part = min(int(steps), count)
+        part = min(steps, count)
         unroll(schedule, loop if part == count else split(schedule, loop, part)[1])
         steps //= part

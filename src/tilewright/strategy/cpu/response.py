@@ -35,7 +35,7 @@ def response(schedule: Schedule, target: Target, threads: int) -> None:
     lanes = min(target.lanes(of.bits), extent(schedule, i))
     width = extent(schedule, x)
     values = sorted({max(1, min((most << 2) >> n, width)) for n in range(6)})
-    x, in_x = split(schedule, x, schedule.decide("pixels", min(most, width), values))
+    x, in_x = split(schedule, x, schedule.decide(f"{squares}.block_m", min(most, width), values))
     several, lane = split(schedule, i, lanes)
     reorder(schedule, n, y, x, c, in_x, several, lane)
     vectorize(schedule, lane)
@@ -45,4 +45,4 @@ def response(schedule: Schedule, target: Target, threads: int) -> None:
     reorder(schedule, own_c, own_x, several, lane)
     vectorize(schedule, lane)
     if threads > 1:
-        parallel(schedule, [n, y], threads)
+        parallel(schedule, [n, y], threads, f"{squares}.parallel")

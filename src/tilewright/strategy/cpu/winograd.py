@@ -53,6 +53,7 @@ SHORT = 12  # tiles that threads take at once of an open image, which may have f
 AFAR = 2  # how much dearer an image is that other threads made, each a part of it
 EVEN = 1.1  # of its share: what a thread may have to do
 APART = 0.9  # of the time of runs of whole rows: what tile by tile may take
+AT_MOST = 4  # times the tiles whose part of the image stays in the cache
 COLUMNS = 8  # of a padded image that are written at once, at most
 UNEVEN = 1.3  # of the time of tiles that leave rows over: what those that leave none may take
 WORTH_A_PANEL = 4  # tiles in a run: each run reads all weights of its panel
@@ -77,6 +78,8 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     wide, image_lanes = block // lanes, min(target.lanes(of.bits), estimate(axes[-1].extent, BATCH))
     inside, run, rows, vectors = decide_runs(
         schedule,
+        product,
+        spread,
         target,
         threads,
         (images, count, across),
@@ -85,7 +88,7 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
         edge,
         depth,
         known,
-        ("whole",) if deep else ("run", "whole"),
+        ("root",) if deep else ("tiles", "root"),
     )
     by_tile = not across or (inside and run % across != 0 and across % run != 0)
     if inside and "pad" in named:
@@ -151,8 +154,8 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     if threads > 1:
         if not inside:
             whole = [by_axis(schedule, spread)[0], own_c, *(own_z or [row])]
-            parallel(schedule, whole, threads, "image.parallel")
-        parallel(schedule, [n, tile] if inside else order, threads)
+            parallel(schedule, whole, threads, f"{spread}.parallel")
+        parallel(schedule, [n, tile] if inside else order, threads, f"{product}.parallel")
 
 
 def in_tiles(schedule: Schedule, loop: str, size: int, dilation: int) -> list[str]:
@@ -166,6 +169,8 @@ def in_tiles(schedule: Schedule, loop: str, size: int, dilation: int) -> list[st
 
 def decide_runs(
     schedule: Schedule,
+    product: str,
+    spread: str,
     target: Target,
     threads: int,
     tiles: tuple[int, int, int],
@@ -176,13 +181,12 @@ def decide_runs(
     known: bool,
     ways: tuple[str, ...],
 ) -> tuple[bool, int, int, int]:
-    """Whether a run's part of the image is transformed when its turn comes (decision "image"), the
-    tiles in a run ("tiles"), and the register tile.
+    """Whether a run's part of the image is transformed when its turn comes (decision "compute_at"
+    of block `spread`), the tiles in a run ("block_m" of `product`), and the register tile.
 
     tiles: images, tiles of one, tiles across, or 0 if a run may end anywhere in a row of them;
     channels: groups of them, vectors of a group, lanes; of: their dtype; depth: channels of the
-    image. known: is the
-    number of tiles. ways: what "image" may be.
+    image. known: is the number of tiles. ways: what "compute_at" may be.
     """
     (images, count, across), (groups, wide, lanes) = tiles, channels
     registers = target.vector_registers
@@ -221,16 +225,20 @@ def decide_runs(
     if threads > 1 and not (known or across):  # the image may have few tiles
         share = min(share, SHORT)
     run = best_run(share)
-    inside = schedule.decide("image", ways[0] if inside else "whole", ways) == "run"
+    way = schedule.decide(f"{spread}.compute_at", ways[0] if inside else "root", ways)
+    inside = way == "tiles"
     if inside:
-        others = [best_run((most << 2) >> n) for n in range(5)]
-        run = schedule.decide("tiles", run, dict.fromkeys((run, *others)))
+        values = runs_of_tiles(count, 0 if known else across, AT_MOST * max(1, most))
+        run = schedule.decide(f"{product}.block_m", run, values)
         exact, over = (
             cycles_of_a_run(run, groups * wide, target, fits, weights, exact=exact)
             for exact in (True, False)
         )
         even = known or exact <= UNEVEN * over
-        tile = decide_tile(schedule, run, groups * wide, target, fits, even, weights=weights)
+        tile = decide_tile(
+            schedule, product, run, groups * wide, lanes, target, fits, even, weights,
+            uneven=0 if known else run,
+        )  # fmt: skip
         return inside, run, *tile
     _, vectors = register_tile(count, groups * wide, registers, fits, False, target.costs, weights)
     least = -(-of.nbytes(count * edge * edge * vectors * lanes) // half_cache)
@@ -239,11 +247,11 @@ def decide_runs(
     likely = () if known else TILES
     share = whole_tiles(-(-count // runs), groups * wide, target, fits, weights, likely)
     rows, vectors = decide_tile(
-        schedule, share, groups * wide, target, fits, exact=True, weights=weights
+        schedule, product, share, groups * wide, lanes, target, fits, True, weights, uneven=count
     )
-    counts = dict.fromkeys((runs, *(max(1, (runs << 2) >> n) for n in range(5))))
-    values = dict.fromkeys(-(-count // (n * rows)) * rows for n in counts)
-    return inside, schedule.decide("tiles", next(iter(values)), values), rows, vectors
+    values = range(rows, count + rows, rows)
+    run = schedule.decide(f"{product}.block_m", -(-count // (runs * rows)) * rows, values)
+    return inside, run, rows, vectors
 
 
 def even_parts(pieces: int, threads: int, least: int, most: int) -> int:
@@ -361,6 +369,13 @@ def spaced(schedule: Schedule, buffer: Buffer, axis: int, kept: int) -> None:
     """
     line = LINE * 8 // buffer.dtype.bits
     schedule.storage_gap(buffer.name, axis, (line - kept) % (2 * line))
+
+
+def runs_of_tiles(count: int, across: int, most: int) -> list[int]:
+    """The numbers of tiles, at most so many, that a run may have: any, or whole rows of `across`
+    and even parts of one."""
+    runs = range(1, min(count, most) + 1)
+    return [n for n in runs if not across or n % across == 0 or across % n == 0]
 
 
 def run_of_tiles(count: int, across: int, most: int) -> int:
