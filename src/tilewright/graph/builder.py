@@ -150,7 +150,7 @@ class Builder:
         except Mismatch as fault:
             shown = ", ".join(repr(v)[:LONGEST] for v in inputs[:MOST_SHOWN]) or "no inputs"
             shown += f" and {len(inputs) - MOST_SHOWN} more" if len(inputs) > MOST_SHOWN else ""
-            given = ", ".join(f"{k}={v}" for k, v in attrs.items())[:LONGEST]
+            given = ", ".join(f"{k}={v}" for k, v in attrs.items() if v != "")[:LONGEST]
             raise CompileError(
                 f"cannot apply {op}",
                 f"it {fault}" if str(fault).startswith("takes") else str(fault),

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.frontend.torch.agreement import agree, drawn
+from tests.frontend.torch.agreement import agree, drawn, native
+from tilewright.frontend.torch import import_torch
 
 
 def test_products() -> None:
@@ -22,6 +23,30 @@ def test_products() -> None:
                 torch.addbmm(x[0][:, :4], x, y)]  # fmt: skip
 
     agree(f, drawn(2, 3, 5), drawn(2, 5, 4, seed=1), drawn(6, 5, seed=2), drawn(5, seed=3))
+
+
+def test_products_of_integers_are_added_up_in_i32() -> None:
+    whole = torch.Generator().manual_seed(4)
+    x, y = (
+        torch.randint(-128, 128, shape, generator=whole, dtype=torch.int8)
+        for shape in ((33, 40), (40, 24))
+    )
+    agree(torch._int_mm, x, y)
+
+
+def test_products_of_small_floats_that_are_not_rounded() -> None:
+    """PyTorch has them for GPUs alone: beside its product of f32."""
+    x, y = drawn(5, 40).bfloat16(), drawn(40, 7, seed=1).bfloat16()
+
+    class Product(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return torch.mm(x, y, out_dtype=torch.float32)
+
+    graph = import_torch(Product(), (x, y))
+    assert [node.op for node in graph.nodes] == ["matmul"]
+    given = [v.view(torch.uint16).numpy().view(graph.inputs[0].dtype.numpy) for v in (x, y)]
+    (found,) = native(graph, *given)
+    torch.testing.assert_close(torch.as_tensor(found), x.float() @ y.float())
 
 
 CONVOLUTIONS = [

@@ -18,7 +18,6 @@ from tilewright.frontend.onnx.contrib import (
 from tilewright.frontend.onnx.contrib_attention import attention_of
 from tilewright.frontend.onnx.quantised import (
     as_type,
-    centred,
     dequantised,
     integer_product,
     qlinear_conv,
@@ -111,9 +110,7 @@ def gemm(n: Site) -> Any:
     """alpha a b + c in integers, then scaled: floats, or quantised where there is a scale for y.
     Zero points and scales of b may be many: one for each column of the product."""
     turned = n.flag("transB")
-    a, b = centred(n, n[0], n.optional(2), lambda s: (s, 1)), n[3]
-    b = centred(n, b, n.optional(5), lambda s: (s, 1) if turned else (1, s))
-    y = n.build.emit("matmul", a, b, transpose_a=n.flag("transA"), transpose_b=turned)
+    y = integer_product(n, n[0], n[3], n.optional(2), n.optional(5), n.flag("transA"), turned)
     y = y if n.optional(6) is None else n.build.emit("add", y, n[6])
     y = scaled(n, as_type(n, y, n[1].dtype), n[1], n[4])
     if n.float("alpha", 1.0) != 1.0:

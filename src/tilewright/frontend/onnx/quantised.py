@@ -1,4 +1,5 @@
-"""Translators of ONNX quantised operators, on integers widened to i32 and floats.
+"""Translators of ONNX quantised operators, on integers, whose products are added up in i32, and
+floats.
 
 A number q stands for (q - zero point) · scale; scale and zero point are one for a tensor, one for
 each place along an axis, or one for each block of an axis.
@@ -113,23 +114,85 @@ def dequantize_linear(n: Site) -> Any:
     return as_type(n, y, n.dtype("output_dtype") if n.int("output_dtype", 0) else n[1].dtype)
 
 
-def centred(n: Site, x: Value, zero: Value | None, shape: Any) -> Value:
-    """x - zero as i32; `shape` says how a vector of zero points broadcasts."""
-    wide = as_type(n, x, dtype("i32"))
+def shifted(n: Site, x: Value, zero: Value | None, shape: Any) -> tuple[Value, Value | None]:
+    """(x, its zero point): a constant without one, in the smallest integers that hold it."""
     if zero is None or is_zero(n, zero):
-        return wide
+        return x, None
+    found, at = (n.build.constants.get(v) for v in (x, zero))
+    if found is None or at is None or not x.dtype.is_int:
+        return x, zero
+    offset = at.array.astype(np.int64)
+    offset = offset.reshape(() if offset.size == 1 else shape(-1) if offset.ndim == 1 else at.shape)
+    moved = found.array.astype(np.int64) - offset
+    for of in (dtype("i8"), dtype("u8"), dtype("i16")):
+        if not moved.size or (of.lowest <= moved.min() and moved.max() <= of.highest):
+            return n.constant(moved.astype(of.numpy)), None
+    return x, zero
+
+
+def zero_point(n: Site, zero: Value, shape: Any, of: DType) -> Value:
+    """A zero point in the dtype of sums; `shape` says how a vector of them broadcasts."""
     if zero.elements == sizes.size(1):
         zero = n.build.emit("reshape", zero, shape=())
     elif zero.rank == 1:
         zero = n.build.emit("reshape", zero, shape=shape(zero.shape[0]))
-    return together(n, "sub", wide, as_type(n, zero, dtype("i32")))
+    return as_type(n, zero, of)
 
 
-def integer_product(n: Site, a: Value, b: Value, za: Value | None, zb: Value | None) -> Value:
+def sums_of(x: Value) -> DType:
+    """The dtype in which products of quantised numbers are added up."""
+    return dtype("f32" if x.dtype.is_float else "i32")
+
+
+def rows(size: Any) -> tuple[Any, ...]:
+    """How one number for each row of a matrix broadcasts."""
+    return size, 1
+
+
+def columns(size: Any) -> tuple[Any, ...]:
+    """How one number for each column of a matrix broadcasts."""
+    return 1, size
+
+
+def integer_product(
+    n: Site,
+    a: Value,
+    b: Value,
+    za: Value | None,
+    zb: Value | None,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> Value:
+    """(a - za) (b - zb), added up in i32: a b - (sums of the rows of a - za) zb - za (sums of the
+    columns of b), so that nothing of the size of an operand is stored in i32.
+    """
     if a.rank < 2 or b.rank < 2:
         raise Refusal("its operands must be matrices")
-    left = centred(n, a, za, lambda s: (s, 1))
-    return n.build.emit("matmul", left, centred(n, b, zb, lambda s: (1, s)))
+    of, each_row = sums_of(a), columns if transpose_a else rows
+    a, za = shifted(n, a, za, each_row)
+    b, zb = shifted(n, b, zb, rows if transpose_b else columns)
+    y = n.build.emit(
+        "matmul", a, b, transpose_a=transpose_a, transpose_b=transpose_b, out_dtype=of.name
+    )
+    if zb is not None:
+        wide = as_type(n, a, of)
+        if za is not None:
+            wide = together(n, "sub", wide, zero_point(n, za, each_row, of))
+        total = lines(n, wide, -2 if transpose_a else -1, -1)
+        taken = together(n, "mul", total, zero_point(n, zb, columns, of))
+        y = together(n, "sub", y, taken)
+    if za is not None:
+        total = lines(n, as_type(n, b, of), -1 if transpose_b else -2, -2)
+        taken = together(n, "mul", total, zero_point(n, za, rows, of))
+        y = together(n, "sub", y, taken)
+    return y
+
+
+def lines(n: Site, x: Value, axis: int, at: int) -> Value:
+    """The sums along one of a matrix's last two axes, as its axis `at` of one element."""
+    total = n.build.emit("reduce_sum", x, axes=(x.rank + axis,))
+    *batch, size = total.shape
+    return n.build.emit("reshape", total, shape=(*batch, *((1, size) if at == -2 else (size, 1))))
 
 
 @translates("MatMulInteger")
@@ -152,11 +215,51 @@ def qlinear_matmul(n: Site) -> Any:
 
 
 def integer_convolution(n: Site, x: Value, w: Value, zx: Value | None, zw: Value | None) -> Value:
-    """The zero point of x is taken off before padding, so that pads stand for 0."""
+    """(x - zx) convolved with (w - zw), added up in i32; pads stand for 0, so x is padded with zx.
+    What zx adds is the convolution of as many zx as a window has with w; what zw adds is zw times
+    a convolution with ones.
+    """
+    of, groups = sums_of(x), n.int("group", 1) or 1
     space = (1,) * (w.rank - 2)
-    left = centred(n, x, zx, lambda s: (1, s, *space))
-    right = centred(n, w, zw, lambda s: (s, 1, *space))
-    return n.build.emit("conv", left, right, **window(n, x, kernel_of(w)), groups=n.int("group", 1))
+    w, zw = shifted(n, w, zw, lambda size: (size, 1, *space))
+    attrs = window(n, x, kernel_of(w))
+    zx = None if zx is None or is_zero(n, zx) else zx
+    at: Value | None = None
+    if zx is not None:
+        zx = zero_point(n, zx, lambda size: (1, size, *space), x.dtype)
+        x, attrs["pads"] = padded_with(n, x, zx, attrs["pads"]), ((0, 0),) * len(space)
+        at = n.build.emit("expand", zx, shape=(1, x.shape[1], *w.shape[2:]))
+
+    def convolved(weights: Value) -> Value:
+        y = n.build.emit("conv", x, weights, **attrs, groups=groups, out_dtype=of.name)
+        if at is None:
+            return y
+        taken = n.build.emit("conv", at, weights, groups=groups, out_dtype=of.name)
+        return n.build.emit("sub", y, taken)
+
+    y = convolved(w)
+    if zw is None:
+        return y
+    outputs = w.shape[0] if groups > 1 else 1  # of one group all are the same
+    ones = n.build.emit("full", shape=(outputs, *w.shape[1:]), value=1, of=w.dtype.name)
+    zw = zero_point(n, zw, lambda size: (1, size, *space), of)
+    return together(n, "sub", y, together(n, "mul", convolved(ones), zw))
+
+
+def padded_with(n: Site, x: Value, zero: Value, pads: Any) -> Value:
+    """An image with its zero point around it."""
+    if not any(side for pad in pads for side in pad):
+        return x
+    before, after = ((0, 0, *sides) for sides in zip(*pads, strict=True))
+    known = n.build.constants.get(zero)
+    if known is not None and known.array.size == 1:
+        value = known.array.item()
+        return n.build.emit("pad", x, before=before, after=after, value=value)
+    image = n.build.emit("full", shape=(1, 1, *x.shape[2:]), value=True, of="bool")
+    inside, around = (
+        n.build.emit("pad", v, before=before, after=after, value=0) for v in (image, x)
+    )
+    return n.build.emit("where", inside, around, zero)
 
 
 @translates("ConvInteger")

@@ -32,7 +32,19 @@ def matmul(n: Site, a: Value, b: Value) -> Any:
     return n.reshape(product(n, a, b), n.shape)
 
 
-def product(n: Site, a: Value, b: Value, transpose_b: bool = False) -> Value:
+@translates("_int_mm.default")
+def integer_matmul(n: Site, a: Value, b: Value) -> Any:
+    """A product of i8, added up in i32."""
+    return product(n, a, b, out_dtype="i32")
+
+
+@translates("mm.dtype", "bmm.dtype")
+def matmul_as(n: Site, a: Value, b: Value, out_dtype: Any) -> Any:
+    """A product of small floats that is not rounded to their dtype."""
+    return product(n, a, b, out_dtype=n.of.name)
+
+
+def product(n: Site, a: Value, b: Value, transpose_b: bool = False, out_dtype: str = "") -> Value:
     left = n.reshape(a, (1, *a.shape)) if a.rank == 1 else a
     if b.rank == 1:
         b = n.reshape(b, (1, *b.shape) if transpose_b else (*b.shape, 1))
@@ -42,9 +54,10 @@ def product(n: Site, a: Value, b: Value, transpose_b: bool = False) -> Value:
             False,
         )
     if left.dtype.is_bool:  # is there a place where both hold?
-        y = n.emit("matmul", n.cast(left, "i32"), n.cast(b, "i32"), transpose_b=transpose_b)
+        left, b = (n.cast(v, "u8") for v in (left, b))
+        y = n.emit("matmul", left, b, transpose_b=transpose_b, out_dtype="i32")
         return n.cast(y, "bool")
-    return n.emit("matmul", left, b, transpose_b=transpose_b)
+    return n.emit("matmul", left, b, transpose_b=transpose_b, out_dtype=out_dtype)
 
 
 @translates("linear.default")
