@@ -30,7 +30,7 @@ ROOMS = (
     "driver",
 )
 # Side by side: neither imports the other.
-APART = ({"schedule", "lower"}, {"graph", "tune"}, {"graph", "backend"})
+APART = ({"schedule", "lower"}, {"graph", "tune"}, {"graph", "backend"}, {"graph", "strategy"})
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.pipeline import optimise
 from tilewright.ir.expr import const, maximum
 from tilewright.runtime.artifact import write_artifact
+from tilewright.strategy.cpu.layouts import Layouts
 from tilewright.support.errors import CompileError, InputError, InternalFault
 
 X = np.random.default_rng(1).standard_normal((2, 8), np.float32)
@@ -73,7 +74,7 @@ def test_images_of_symbolic_sizes():
         y = build.emit("relu", build.emit("conv", y, w, groups=groups, **over))
     y = build.emit("add", y, build.emit("reduce_mean", y, axes=(2, 3), keepdims=True))
     graph = build.finish([y])
-    packed = [n.op for n in choose_layouts(graph, 8).nodes if n.op.endswith("_packed")]
+    packed = [n.op for n in choose_layouts(graph, Layouts(32)).nodes if n.op.endswith("_packed")]
     assert packed == ["conv_packed", "depthwise_packed", "conv_packed"]
     exe = tw.compile(graph, threads=1)
     for sizes in (1, 5, 7), (2, 33, 30), (3, 16, 1):
@@ -109,7 +110,9 @@ def test_sequences_of_symbolic_length():
         weights = [] if shape is None else [build.constant(rng.standard_normal(shape, np.float32))]
         y = build.emit("relu", build.emit(op, y, *weights, **window))
     graph = build.finish([y])
-    packed = [n.op for n in choose_layouts(optimise(graph), 8).nodes if n.op.endswith("_packed")]
+    packed = [
+        n.op for n in choose_layouts(optimise(graph), Layouts(32)).nodes if n.op.endswith("_packed")
+    ]
     assert packed == ["conv_packed", "conv_transpose_packed", "depthwise_packed"]
     exe = tw.compile(graph, threads=1)
     for length in (3, 8, 61):

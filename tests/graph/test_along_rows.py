@@ -20,6 +20,7 @@ from tilewright.ir.walk import blocks, visit
 from tilewright.lower.pipeline import lower
 from tilewright.strategy.absorb import is_reduction
 from tilewright.strategy.cpu.contraction import tiling
+from tilewright.strategy.cpu.layouts import Layouts
 from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions
 from tilewright.target.target import target
@@ -63,7 +64,9 @@ def convolution(case: str, is_open: bool = False) -> Graph:
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("is_open", [False, True])
 def test_nothing_is_packed(case, is_open):
-    operators = [node.op for node in choose_layouts(convolution(case, is_open), LANES).nodes]
+    operators = [
+        node.op for node in choose_layouts(convolution(case, is_open), Layouts(4 * LANES)).nodes
+    ]
     assert operators == ["conv", "relu"]
 
 
@@ -74,7 +77,7 @@ def chain(space, *channels, kernel=3, groups=1):
     for ci, co in pairwise(channels):
         w = build.constant(draw.standard_normal((co, ci // groups, kernel, kernel), np.float32))
         x = build.emit("conv", x, w, pads=((kernel // 2,) * 2,) * 2, groups=groups)
-    return [node.op for node in choose_layouts(build.finish({"y": x}), LANES).nodes]
+    return [node.op for node in choose_layouts(build.finish({"y": x}), Layouts(4 * LANES)).nodes]
 
 
 def test_short_rows_and_packed_images():

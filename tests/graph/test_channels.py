@@ -3,10 +3,27 @@
 import numpy as np
 import pytest
 
-from tilewright.graph.passes.channels import Channels, Packing, block_of, dense, grouped, step_of
+from tilewright.graph.builder import Builder
+from tilewright.graph.passes import channels as of_channels
+from tilewright.graph.passes.channels import Channels, Packing
+from tilewright.graph.passes.choose_layouts import choose_layouts
+from tilewright.ir.dtype import f32
+from tilewright.ir.expr import as_int
+from tilewright.strategy.cpu.layouts import Layouts
 from tilewright.target.costs import COMMON, HALVES
 
 PLAIN = Packing(16)
+
+
+def grouped(ci, co, groups, taps, lanes, costs):
+    """How the channels lie where processors pick; None for a plain convolution."""
+    policy = Layouts(4 * lanes, costs=costs)
+    own, ways = of_channels.grouped(ci, co, groups, taps, policy)
+    return ways.get(own)
+
+
+def block_of(channels, lanes, costs):
+    return Layouts(4 * lanes, costs=costs).block(channels, f32)
 
 
 @pytest.mark.parametrize(
@@ -42,12 +59,18 @@ def test_blocks_of_half_a_vector_where_they_save_a_quarter(channels):
     assert block_of(channels, 8, COMMON) == 8
 
 
-def test_images_and_results_have_blocks_of_their_own():
-    assert dense(24, 64, 16, costs=HALVES) == Channels(Packing(8), Packing(16), 8)
-    assert dense(64, 24, 16, costs=HALVES) == Channels(Packing(16), Packing(8), 16)
-    assert dense(8, 24, 16, costs=HALVES) == Channels(Packing(1), Packing(8), 1)
-    assert dense(8, 24, 16, Packing(8), HALVES) == Channels(Packing(8), Packing(8), 8)
-    assert dense(24, 24, 16) == Channels(Packing(16), Packing(16), 8)
+@pytest.mark.parametrize(
+    ("ci", "co", "costs", "blocks"),
+    [(24, 64, HALVES, (8, 16)), (64, 24, HALVES, (16, 8)), (8, 24, HALVES, (1, 8)),
+     (24, 24, COMMON, (16, 16))],
+)  # fmt: skip
+def test_images_and_results_have_blocks_of_their_own(ci, co, costs, blocks):
+    build = Builder("g")
+    x = build.input("x", "f32", (1, ci, 9, 9))
+    y = build.emit("conv", x, build.constant(np.ones((co, ci, 2, 2), np.float32)))
+    made = choose_layouts(build.finish([y]), Layouts(64, costs=costs))
+    (conv,) = (node for node in made.nodes if node.op == "conv_packed")
+    assert (as_int(conv.inputs[0].shape[-1]), as_int(conv.output.shape[-1])) == blocks
 
 
 @pytest.mark.parametrize("costs", [HALVES, COMMON])
@@ -83,7 +106,7 @@ def test_many_thin_groups_stay_plain():
     ("channels", "step"), [(16, 16), (24, 8), (40, 8), (20, 4), (18, 2), (47, 16), (17, 1), (1, 1)]
 )
 def test_steps_leave_few_channels_over(channels, step):
-    assert step_of(channels, 16) == step
+    assert Layouts(64).step(channels, 16) == step
 
 
 def test_a_filter_holds_the_weights_and_zeros():

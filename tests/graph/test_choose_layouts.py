@@ -11,6 +11,7 @@ from tilewright.driver.kernels import KernelPool
 from tilewright.graph import Builder, Graph, Value, evaluate
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.ir.expr import as_int
+from tilewright.strategy.cpu.layouts import Layouts
 from tilewright.target.costs import HALVES
 
 CACHE = 128 << 10  # bytes of the second one
@@ -23,7 +24,9 @@ def product(a: tuple[int, ...], b: tuple[int, ...], **attrs: bool) -> Graph:
 
 
 def laid_out(before: Graph) -> list[str]:
-    return ops(rewritten(lambda g: choose_layouts(g, 16, second_cache=CACHE), before, 1e-4))
+    return ops(
+        rewritten(lambda g: choose_layouts(g, Layouts(64, second_cache=CACHE)), before, 1e-4)
+    )
 
 
 @pytest.mark.parametrize(
@@ -235,7 +238,9 @@ def test_packed_images_are_normalised_by_channel_as_they_are(size):
     y = build.emit("add", y, build.constant(np.float32(100)))
     y = build.emit("group_norm", y, numbers(32), numbers(32), groups=32)
     y = build.emit("conv", y, numbers(32, 32, *(1,) * rank))
-    made = ops(rewritten(lambda g: choose_layouts(g, 16, winograd=False), build.finish([y]), 1e-3))
+    made = ops(
+        rewritten(lambda g: choose_layouts(g, Layouts(64), winograd=False), build.finish([y]), 1e-3)
+    )
     assert "group_norm" not in made and made.count("reduce_mean") == 4
     assert made.count("pack_channels") == made.count("unpack_channels") == 1
 
@@ -249,7 +254,7 @@ def test_transposed_depthwise_convolutions_stay_packed_between_others(is_open):
     each = build.constant(draw.standard_normal((24, 1, 4, 4), np.float32))
     y = build.emit("conv", x, w)
     y = build.emit("conv_transpose", y, each, strides=(2, 2), pads=((1, 1), (1, 1)), groups=24)
-    made = choose_layouts(build.finish([build.emit("conv", y, w)]), 8)
+    made = choose_layouts(build.finish([build.emit("conv", y, w)]), Layouts(32))
     assert "depthwise_transpose_packed" in ops(made)
     assert ops(made).count("pack_channels") == ops(made).count("unpack_channels") == 1
 
@@ -276,12 +281,12 @@ def narrow() -> Graph:
 
 def test_narrow_images_have_blocks_of_half_a_vector():
     """Where one unit makes a whole vector of two halves; they stay packed all the way."""
-    made = rewritten(lambda g: choose_layouts(g, 16, costs=HALVES), narrow(), 1e-4)
+    made = rewritten(lambda g: choose_layouts(g, Layouts(64, costs=HALVES)), narrow(), 1e-4)
     blocks = {v.shape[-1] for n in made.nodes for v in n.outputs if n.op.endswith("_packed")}
     assert {as_int(b) for b in blocks} == {8, 16}
     assert ops(made).count("unpack_channels") == 1
     assert ops(made).count("winograd_packed") >= 3
-    whole = rewritten(lambda g: choose_layouts(g, 16), narrow(), 1e-4)
+    whole = rewritten(lambda g: choose_layouts(g, Layouts(64)), narrow(), 1e-4)
     assert all(as_int(n.output.shape[-1]) == 16 for n in whole.nodes if n.op == "winograd_packed")
 
 
@@ -307,5 +312,5 @@ def test_large_results_of_known_size_are_packed_where_they_are_read_so(size, bet
     y = build.emit("conv_transpose", x, each, strides=(2, 2), pads=((1, 1), (1, 1)), groups=32)
     if between:
         y = build.emit("conv", y, build.constant(draw.standard_normal((32, 32, 1, 1), np.float32)))
-    made = ops(choose_layouts(build.finish([y]), 8))
+    made = ops(choose_layouts(build.finish([y]), Layouts(32)))
     assert ("depthwise_transpose_packed" in made) == packed

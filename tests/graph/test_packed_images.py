@@ -9,6 +9,7 @@ from tests.graph.rewriting import ops, rewritten
 from tilewright.graph import Builder, Graph, Value
 from tilewright.graph.passes.canonicalise import canonicalise
 from tilewright.graph.passes.choose_layouts import choose_layouts
+from tilewright.strategy.cpu.layouts import Layouts
 
 
 def filters(build: Builder, *shape: int) -> Value:
@@ -17,7 +18,7 @@ def filters(build: Builder, *shape: int) -> Value:
 
 
 def laid_out(before: Graph) -> list[str]:
-    return ops(rewritten(lambda g: choose_layouts(g, 16), before, 1e-4))
+    return ops(rewritten(lambda g: choose_layouts(g, Layouts(64)), before, 1e-4))
 
 
 @pytest.mark.parametrize(

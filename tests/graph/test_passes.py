@@ -18,6 +18,7 @@ from tilewright.graph.passes.recognise import recognise
 from tilewright.graph.passes.separate_outputs import separate_outputs
 from tilewright.graph.passes.unroll_recurrences import unroll_recurrences
 from tilewright.ir.expr import Var
+from tilewright.strategy.cpu.layouts import Layouts
 
 random = np.random.default_rng(7)
 
@@ -181,7 +182,7 @@ def test_batch_norm_of_computed_statistics_takes_any_layout(of):
     y = build.emit("conv", x, build.constant(f(16, 8, 3, 1).astype(of)), groups=2)
     graph = build.finish([build.emit("batch_norm", y, *given)])
     values = [f(2, 16, 6, 6).astype(of), *(np.abs(f(16)).astype(of) for _ in given)]
-    packed = choose_layouts(optimise(graph), 8)
+    packed = choose_layouts(optimise(graph), Layouts(32))
     assert ("conv_packed" in ops(packed)) == (of is np.float32)
     (expected,), (found,) = (evaluate(g, values) for g in (graph, packed))
     bound = 1e-4 if of is np.float32 else 1e-2
@@ -364,7 +365,7 @@ def test_weights_of_open_recurrences_are_packed_in_panels_of_a_gate(op, hidden, 
     rest = [build.constant(f(hidden))] if op == "gru" else []
     weights = build.constant(f(gates * hidden, hidden))
     graph = build.finish(list(build.emit(op, x, weights, *rest, *states)))
-    after = choose_layouts(graph, 16)
+    after = choose_layouts(graph, Layouts(64))
     (node,) = [n for n in after.nodes if n.op == op]
     panels = gates * -(-hidden // block)
     assert sizes.static(node.inputs[1].shape) == (panels, hidden, block)

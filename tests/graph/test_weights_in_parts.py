@@ -12,6 +12,7 @@ from tilewright.graph.graph import Constant, Deferred, Scaled
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.eliminate import eliminate_common
 from tilewright.graph.passes.fold_affine import fold_affine
+from tilewright.strategy.cpu.layouts import Layouts
 
 draw = np.random.default_rng(7).standard_normal
 
@@ -56,7 +57,7 @@ def product(transposed: bool) -> Graph:
     ],
 )
 def test_parts_are_the_whole(graph: Graph, op: str) -> None:
-    made = choose_layouts(graph, 16, winograd=op.startswith("winograd"))
+    made = choose_layouts(graph, Layouts(64), winograd=op.startswith("winograd"))
     (node,) = [n for n in made.nodes if n.op == op]
     constant = made.constants[node.inputs[1]]
     assert isinstance(constant, Deferred)

@@ -52,10 +52,12 @@ class ObjectCompiler(Protocol):
 class Native:
     """What makes code that the host program calls: whole models and `tw.build` are made of it.
     emit: text of a lowered function; compile_object: code of that text, with an entry for each of
-    its launches; load: compiles a function into this process."""
+    its launches; layouts: what whole models ask (graph/layout_policy.py says what); load: compiles
+    a function into this process."""
 
     emit: Callable[[Func, Target], Emitted]
     compile_object: ObjectCompiler
+    layouts: Callable[[Target], Any]
     load: Callable[[Func, Target], Runnable]
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tilewright import te
-from tilewright.backend.backend import backend_of
+from tilewright.backend.backend import backend_of, native_of
 from tilewright.driver.identity import artifact_key, file_identity
 from tilewright.driver.kernels import Job, Kernel, KernelPool
 from tilewright.driver.observe import Watch, watch
@@ -32,6 +32,7 @@ from tilewright.driver.stages import Observer, Stages, asked
 from tilewright.graph.bounds import without_checks
 from tilewright.graph.graph import Graph, Node
 from tilewright.graph.group import FusedGraph, FusedGroup, computation, group_func
+from tilewright.graph.layout_policy import Decisions
 from tilewright.graph.likely import likely_values
 from tilewright.graph.ops.loop import body_of
 from tilewright.graph.passes.choose_layouts import choose_layouts
@@ -41,7 +42,6 @@ from tilewright.graph.passes.pipeline import LAST, NEEDED, PIPELINE, optimise
 from tilewright.graph.passes.plan_memory import plan_memory
 from tilewright.graph.passes.run_together import run_together
 from tilewright.graph.passes.widen_convolutions import widen_convolutions
-from tilewright.ir.dtype import f32
 from tilewright.ir.stmt import Func
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import write_artifact
@@ -259,15 +259,17 @@ def prepare(
     observers: Sequence[Observer] = (),
     winograd: bool = True,
     is_body: bool = False,
+    decisions: Decisions | None = None,
 ) -> FusedGraph:
-    """The graph passes, up to groups that become kernels. is_body: of a loop's rounds."""
+    """The graph passes, up to groups that become kernels. is_body: of a loop's rounds. decisions:
+    who chooses in the machine's place, and what was decided."""
+    decisions = decisions or Decisions()
     graph = optimise(graph, pipeline=PIPELINE if opt_level else NEEDED, observers=observers)
     if opt_level >= 2:
-        vectors = machine.lanes(f32.bits), machine.vector_registers
-        caches = machine.cache(0).size, machine.cache(1).size
+        policy = native_of(machine, "cannot compile a model").layouts(machine)
         layouts = (
             "choose_layouts",
-            lambda g: choose_layouts(g, *vectors, *caches, machine.costs, winograd),
+            lambda g: choose_layouts(g, policy, winograd=winograd, decisions=decisions),
         )
         widen = ("widen_convolutions", widen_convolutions)
         rows = ("one_row", one_row)
@@ -280,7 +282,8 @@ def prepare(
         see("fuse", graph, fused, time.perf_counter() - start)
     for group in fused.groups:
         if group.is_loop:
-            body = prepare(_rounds_of(graph, group.anchor), machine, opt_level, (), winograd, True)
+            rounds, within = _rounds_of(graph, group.anchor), decisions.of_body(group.name)
+            body = prepare(rounds, machine, opt_level, (), winograd, True, within)
             fused.bodies[group.name] = body
             for part in [*body.parts()]:
                 part.bodies = {f"{group.name}.{name}": b for name, b in part.bodies.items()}
@@ -311,9 +314,11 @@ def compile_graph(
     watch: Watch | None = None,
     observers: Sequence[Observer] = (),
     winograd: bool | None = None,
+    decisions: Decisions | None = None,
 ) -> abi.Program:
     """A graph as a program that an artifact can hold, with a code variant for each machine. The
-    first machine decides on layouts and fusion, so that all variants share weights and arena."""
+    first machine decides on layouts and fusion, so that all variants share weights and arena;
+    `decisions`: as `prepare` takes them."""
     stages, watch = stages or Stages(), watch or Watch()
     watchers = (watch.trail(), *observers)
 
@@ -328,7 +333,8 @@ def compile_graph(
     likely = likely_values(graph)
     seen = [stages.observe("passes"), *watchers]
     with stages("passes"):
-        fused = run_together(prepare(graph, machines[0], opt_level, seen, winograd), threads)
+        given = machines[0], opt_level, seen, winograd, False, decisions
+        fused = run_together(prepare(graph, *given), threads)
         release_pages()  # weights that were folded into others, or read to be looked at
     with (pool or KernelPool()).work() as work:
 

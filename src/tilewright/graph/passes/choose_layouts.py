@@ -1,17 +1,23 @@
 """choose_layouts: put convolutions and products on packed layouts, and keep values packed between
 them.
 
-In: a graph of plain operators and the number of vector lanes. Out: the same model with packed
+In: a graph of plain operators and a machine's layout policy. Out: the same model with packed
 operators, constants packed, and conversions only where a packed value meets an operator that does
 not know packing. The one idea: a value may exist in two forms, plain and packed; each form is made
-when somebody first asks for it.
+when somebody first asks for it. What is legal is found first; what then is done are decisions:
+
+    <value>.layout      channels of a block
+    <value>.algorithm   of the operator that makes it: "plain", "packed", "winograd 2", "phases", …
+    <value>.groups      how a grouped convolution's channels lie
+    <value>.across      do tiles of a convolution span rows of the image?
+    <value>.panel       vectors of a panel of a product's weights
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,77 +25,80 @@ from tilewright.arith.estimate import SEQUENCE, estimate, estimate_by_symbols
 from tilewright.arith.simplify import Facts
 from tilewright.graph import sizes
 from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value
+from tilewright.graph.layout_policy import Decisions, LayoutPolicy, P
 from tilewright.graph.operator import BROADCAST, OPERATORS
 from tilewright.graph.ops.linear import is_of_one_type
 from tilewright.graph.ops.packed import pack_dense
 from tilewright.graph.ops.packed_transposed import pack_transposed, pack_transposed_each
 from tilewright.graph.ops.recurrent import pack_recurrent, packed_recurrent
-from tilewright.graph.ops.winograd import TAPS, pack_winograd
-from tilewright.graph.passes.channels import (
-    Channels,
-    Packing,
-    along_rows,
-    dense,
-    dense_filter,
-    grouped,
-)
+from tilewright.graph.ops.winograd import POINTS, TAPS, pack_winograd
+from tilewright.graph.passes.channels import Channels, Packing, dense, dense_filter, grouped
 from tilewright.graph.passes.packed_images import IMAGES
 from tilewright.graph.passes.packed_values import PackedValues
-from tilewright.graph.passes.phases_apart import Phase, phases_apart, saves_steps
+from tilewright.graph.passes.phases_apart import Phase, phases_apart
 from tilewright.graph.passes.sought_layouts import (
     FINITE,
     POOLS,
     channels_of,
     is_image,
 )
-from tilewright.ir.dtype import DType, f32
+from tilewright.ir.dtype import f32
 from tilewright.ir.expr import Expr, as_int
 from tilewright.ir.walk import free_vars
-from tilewright.strategy.cpu.padding import part_met
-from tilewright.strategy.cpu.tiles import Weights, panel_vectors, prefers_pixels, winograd_tile
-from tilewright.target.costs import COMMON, Costs
 
 RECURRENT = ("lstm", "gru", "rnn")
-FEW = 48  # rows of a product up to which packing its other operand in the run does not pay
-FEW_ACROSS = 12  # the same for an operand whose vectors would be gathered, if it is small
-SMALL = 8 << 10  # bytes of it up to which it is small
-NEAR = 32 << 10  # bytes of it that stay close by as they are: a first-level cache
-TURNED = 96  # columns of weights from which turning the left operand pays for however few rows
-LINE = 8  # numbers of an open number of lines from which each is summed up by itself
-FAR = 4  # this part of the second-level cache taken by it, columns of the left one do not stay
 
 
 def choose_layouts(
     graph: Graph,
-    lanes: int,
-    registers: int = 32,
-    first_cache: int = 32 << 10,
-    second_cache: int = 512 << 10,
-    costs: Costs = COMMON,
+    policy: LayoutPolicy,
+    *,
     winograd: bool = True,
+    decisions: Decisions | None = None,
 ) -> Graph:
-    """Packed layouts for vectors of `lanes` f32 and a machine with `registers` vector registers,
-    caches of so many bytes, and these constants. `winograd`: may convolutions be Winograd's?"""
-    return _Layouts(graph, lanes, registers, (first_cache, second_cache), costs, winograd).run()
+    """Packed layouts as `policy` picks them, or whoever chooses for `decisions`, which keeps what
+    was decided. `winograd`: may convolutions be Winograd's?"""
+    return _Layouts(graph, policy, winograd, decisions or Decisions()).run()
+
+
+class _Convolution(NamedTuple):
+    """A convolution that may be packed. window: its strides, pads and dilations."""
+
+    node: Node
+    weights: Constant
+    bias: np.ndarray | None
+    window: dict[str, Any]
+    ci: int
+    co: int
+
+    @property
+    def groups(self) -> int:
+        return self.node["groups"]
+
+    @property
+    def is_depthwise(self) -> bool:
+        return self.groups == self.ci == self.co
+
+    @property
+    def taps(self) -> int:
+        return prod(self.weights.shape[2:])
 
 
 class _Layouts(PackedValues):
-    """The edit, and what it knows of the machine."""
+    """The edit."""
 
     def __init__(
-        self,
-        graph: Graph,
-        lanes: int,
-        registers: int,
-        caches: tuple[int, int],
-        costs: Costs,
-        winograd: bool,
+        self, graph: Graph, policy: LayoutPolicy, winograd: bool, decisions: Decisions
     ) -> None:
-        super().__init__(graph, lanes, costs)
-        self.winograd, self.registers, self.caches = winograd, registers, caches
+        super().__init__(graph, policy, decisions)
+        self.winograd = winograd
         self.wanted: dict[Value, Packing] = {}
         self.wanted = self.wishes()
         self.weights: dict[tuple[Any, ...], Value] = {}  # packed, by what they were packed from
+
+    def decide(self, node: Node, what: str, own: P, legal: Sequence[P]) -> P:
+        """A decision on an operator, called by its first result."""
+        return self.decisions.decide(f"{node.outputs[0].name}.{what}", own, legal)
 
     def wishes(self) -> dict[Value, Packing]:
         """The packing that a grouped convolution wants of a value, seen through what runs on any
@@ -103,9 +112,11 @@ class _Layouts(PackedValues):
                     wanted.setdefault(node.inputs[0], wanted[node.output])
                 elif 1 < groups < channels:
                     co, _, *window = (as_int(n) or 0 for n in node.inputs[1].shape)
-                    lie = co and self.channels(node.inputs[0], co, groups, prod(window))
-                    if lie and not self.is_along_rows(node):
-                        wanted[node.inputs[0]] = lie.image
+                    own, ways = "plain", dict[str, Channels]()
+                    if co:
+                        own, ways = grouped(channels, co, groups, prod(window), self.policy)
+                    if own != "plain" and not self.is_along_rows(node):
+                        wanted[node.inputs[0]] = ways[own].image
             elif node.op in FINITE | POOLS and node.output in wanted:
                 for value in node.inputs:
                     if value.shape == node.output.shape or node.op in POOLS:
@@ -130,66 +141,108 @@ class _Layouts(PackedValues):
     # Operators ------------------------------------------------------------------------------
 
     def conv(self, node: Node) -> bool:
-        x, w = node.inputs[:2]
-        weights = self.known(w)
-        ci = channels_of(x)
-        if weights is None or not _is_f32(node) or not is_image(x) or not ci:
+        found = self.as_packable(node)
+        if found is None:
             return False
+        lie = self.depthwise(found) if found.is_depthwise else self.channels(found)
+        if lie is None:
+            return False
+        edges = {} if found.is_depthwise else self.winograd_edges(found, lie)
+        own = max(edges.values(), default=0)
+        names = {"plain": 0, "packed": 0} | {f"winograd {e}": e for e in edges}
+        pick = "plain" if self.is_along_rows(node, own) else f"winograd {own}" if own else "packed"
+        algorithm = self.decide(node, "algorithm", pick, (*names,))
+        if algorithm == "plain":
+            return False
+        if found.is_depthwise:
+            made = self.run_depthwise(found, lie)
+        elif edge := names[algorithm]:
+            made = self.run_winograd(found, self.in_tiles(found, lie), edge)
+        else:
+            made = self.run_direct(found, lie)
+        if found.bias is not None:
+            rank = node.output.rank
+            made = self.emit("add", made, self.per_channel(found.bias, lie.result, rank))
+        self.made(node.output, made, lie.result)
+        return True
+
+    def as_packable(self, node: Node) -> _Convolution | None:
+        """A convolution as packed ones take it; None for one that cannot be packed."""
+        x, w = node.inputs[:2]
+        weights, ci = self.known(w), channels_of(x)
+        if weights is None or not _is_f32(node) or not is_image(x) or not ci:
+            return None
         bias = self.content(node.inputs[2]) if len(node.inputs) > 2 else None
         if len(node.inputs) > 2 and bias is None:
-            return False
-        co, groups = weights.shape[0], node["groups"]
+            return None
         one = (1,) * (x.rank - 2)
         window = {
             "strides": tuple(node["strides"]) or one,
             "pads": tuple(node["pads"]) or tuple((0, 0) for _ in one),
             "dilations": tuple(node["dilations"]) or one,
         }
-        if groups == ci == co:
-            if self.is_along_rows(node):
-                return False
-            packing = self.packed.get(x) or self.wanted.get(x) or self.own_packing(ci)
-            filters = self.constant(
-                packing.pack(weights.array.reshape(1, co, *weights.shape[2:]))[0], "w"
-            )
-            made = self.emit("depthwise_packed", self.pack(x, packing), filters, **window)
-        else:
-            lie = self.channels(x, co, groups, prod(weights.shape[2:]))
-            if lie is None:
-                return False
-            if lie.groups != groups:
-                weights = Constant(dense_filter(weights.array, groups))
-            tiled = self.in_tiles(ci, lie)
-            packing, edge = lie.result, self.winograd_edge(node, weights.shape, tiled, window)
-            if self.is_along_rows(node, edge):
-                return False
-            if edge:
-                lie = tiled
-            shape = lie.filter_shape(weights.shape)
+        return _Convolution(node, weights, bias, window, ci, weights.shape[0])
 
-            def packed(first: int = 0, last: int | None = None) -> np.ndarray:
-                block = lie.result.block
-                own = weights.rows(first * block, None if last is None else last * block)
-                filters = lie.pack_filter(own)
-                return pack_winograd(filters, edge) if edge else filters
+    def depthwise(self, of: _Convolution) -> Channels:
+        """How the channels of a depthwise convolution lie: as those of its image do."""
+        x = of.node.inputs[0]
+        packing = self.packed.get(x) or self.wanted.get(x) or self.own_packing(x, of.ci)
+        return Channels(packing, packing, 1, of.groups)
 
-            if edge:
-                shape = (shape[0], edge + 2, edge + 2, *shape[2:-4], shape[1], *shape[-2:])
-            rows = packed if lie.result.groups == 1 else None  # blocks hold neighbouring channels
-            filters = self.later((w, groups, lie, edge), packed, weights.dtype, shape, rows)
-            image = self.pack(x, lie.image)
-            if edge:
-                own = {name: window[name] for name in ("pads", "dilations")}
-                made = self.emit("winograd_packed", image, filters, **own)
-            else:
-                group, across = lie.group(ci, co), self.across(node, packing)
-                made = self.emit(
-                    "conv_packed", image, filters, group=group, across=across, **window
-                )
-        if bias is not None:
-            made = self.emit("add", made, self.per_channel(bias, packing, x.rank))
-        self.made(node.output, made, packing)
-        return True
+    def run_depthwise(self, of: _Convolution, lie: Channels) -> Value:
+        """Each channel by itself: its filter's taps are packed as an image is."""
+        taps = of.weights.array.reshape(1, of.co, *of.weights.shape[2:])
+        filters = self.constant(lie.image.pack(taps)[0], "w")
+        return self.emit(
+            "depthwise_packed", self.pack(of.node.inputs[0], lie.image), filters, **of.window
+        )
+
+    def run_direct(self, of: _Convolution, lie: Channels) -> Value:
+        """Tap by tap."""
+        weights = self.filter_of(of, lie)
+        shape = lie.filter_shape(weights.shape)
+        filters = self.packed_filter(of, lie, weights, shape, lie.pack_filter, 0)
+        group, across = lie.group(of.ci, of.co), self.across(of.node, lie.result)
+        image = self.pack(of.node.inputs[0], lie.image)
+        return self.emit("conv_packed", image, filters, group=group, across=across, **of.window)
+
+    def run_winograd(self, of: _Convolution, lie: Channels, edge: int) -> Value:
+        """In tiles with this edge."""
+        weights = self.filter_of(of, lie)
+        shape = lie.filter_shape(weights.shape)
+        shape = (shape[0], edge + 2, edge + 2, *shape[2:-4], shape[1], *shape[-2:])
+
+        def packed(rows: np.ndarray) -> np.ndarray:
+            return pack_winograd(lie.pack_filter(rows), edge)
+
+        filters = self.packed_filter(of, lie, weights, shape, packed, edge)
+        own = {name: of.window[name] for name in ("pads", "dilations")}
+        return self.emit("winograd_packed", self.pack(of.node.inputs[0], lie.image), filters, **own)
+
+    def filter_of(self, of: _Convolution, lie: Channels) -> Constant:
+        """The weights of a convolution whose channels lie so: of as many groups."""
+        if lie.groups == of.groups:
+            return of.weights
+        return Constant(dense_filter(of.weights.array, of.groups))
+
+    def packed_filter(
+        self,
+        of: _Convolution,
+        lie: Channels,
+        weights: Constant,
+        shape: tuple[int, ...],
+        pack: Callable[[np.ndarray], np.ndarray],
+        edge: int,
+    ) -> Value:
+        """Packed weights, block by block of results if those are neighbouring channels."""
+
+        def packed(first: int = 0, last: int | None = None) -> np.ndarray:
+            block = lie.result.block
+            return pack(weights.rows(first * block, None if last is None else last * block))
+
+        rows = packed if lie.result.groups == 1 else None
+        key = of.node.inputs[1], of.groups, lie, edge
+        return self.later(key, packed, weights.dtype, shape, rows)
 
     def is_along_rows(self, node: Node, edge: int = 0) -> bool:
         """Whether a convolution (of Winograd's tiles with this edge) had better stay plain."""
@@ -197,54 +250,60 @@ class _Layouts(PackedValues):
         steps, width = prod(as_int(n) or 1 for n in w.shape[1:]), as_int(node.output.shape[-1])
         of = channels_of(x), channels_of(node.output), steps, width
         is_packed = self.is_only_packed(x) or x in self.wanted
-        return along_rows(*of, self.lanes, is_packed, edge > 0, self.costs)
+        return self.policy.is_along_rows(*of, is_packed=is_packed, in_tiles=edge > 0, of=f32)
 
-    def channels(self, x: Value, co: int, groups: int, taps: int) -> Channels | None:
-        """How the channels of a convolution of `x` lie; None where it had better stay plain."""
-        ci = channels_of(x)
-        if groups > 1:
-            return grouped(ci, co, groups, taps, self.lanes, self.costs)
-        found = self.packed.get(x)
-        ready = found is not None and self.is_only_packed(x)
-        return dense(ci, co, self.lanes, found if ready else None, self.costs)
+    def channels(self, of: _Convolution) -> Channels | None:
+        """How the channels of a convolution lie; None where it stays plain."""
+        x, result = of.node.inputs[0], of.node.output
+        image: Packing | None = None
+        if of.groups > 1:
+            own, ways = grouped(of.ci, of.co, of.groups, of.taps, self.policy)
+            way = self.decide(of.node, "groups", own, ("plain", *ways))
+            if way != "one":
+                return ways.get(way)
+        elif self.is_only_packed(x):
+            image = self.packed[x]
+        if image is None:  # one number is broadcast: any layout does
+            image = Packing(1) if of.ci < self.lanes else self.own_packing(x, of.ci)
+        return dense(of.ci, self.own_packing(result, of.co), image, self.policy)
 
-    def in_tiles(self, ci: int, lie: Channels) -> Channels:
+    def in_tiles(self, of: _Convolution, lie: Channels) -> Channels:
         """How channels lie for Winograd's tiles, which walk whole blocks of those of the image."""
-        image, own = lie.image, self.own_packing(ci)
-        image = own if image.block == 1 and own.block <= ci else image
+        image = lie.image
+        if image.block == 1:
+            own = self.own_packing(of.node.inputs[0], of.ci)
+            image = own if own.block <= of.ci else image
         return lie._replace(image=image, step=image.block)
 
-    def costs_of(self, packing: Packing) -> Costs:
-        """The machine's for vectors of a block."""
-        return self.costs if packing.block >= self.lanes else self.costs.of_halves
-
-    def winograd_edge(
-        self, node: Node, shape: tuple[int, ...], lie: Channels, window: dict[str, Any]
-    ) -> int:
-        """The edge of the tiles for Winograd's convolution with filters of this shape; 0 where it
-        does not apply or pay."""
-        if not self.winograd or shape[-2:] != (3, 3):
-            return 0
+    def winograd_edges(self, of: _Convolution, lie: Channels) -> dict[int, int]:
+        """The edges that Winograd's tiles may have for a convolution, each with what of it the
+        policy picks: itself, or 0."""
+        node, window = of.node, of.window
+        shape = self.filter_of_shape(of, lie)
+        unit = set(window["strides"]) == {1} and lie.groups == 1
+        if not (self.winograd and unit and shape[-2:] == (3, 3)):
+            return {}
         images, _, *deep, height, width = map(as_int, node.output.shape)
-        *_, dy, dx = window["dilations"]
         if None in (*deep, height, width) and all(map(self.never_negative, node.output.shape)):
             *deep, height, width = map(estimate_by_symbols, node.output.shape[2:])
-        unit = set(window["strides"]) == {1} and lie.groups == 1
-        if not (unit and lie.image.block > 1 and height and width and all(deep)):
-            return 0
+        if not (height and width and all(deep)):
+            return {}
+        tiled = self.in_tiles(of, lie)
+        if tiled.image.block == 1:
+            return {}
         planes = prod(d or 1 for d in deep)
         rows = (images or 1) * planes * height  # an open batch pays if one image does
-        ci, co = lie.depth().padded(shape[1]), lie.result.padded(shape[0])
-        of = rows, width, ci, co, lie.result.block, self.registers, self.caches[1]
-        met = 1.0
-        for size, pads, taps, step in zip(
-            node.inputs[0].shape[2:], window["pads"], shape[2:], window["dilations"], strict=True
-        ):
-            met *= part_met(estimate_by_symbols(size), pads, taps, step)
-        taps, apart = prod(shape[2:-2]), window["dilations"][0]
-        read = (planes + (taps - 1) * apart) / planes
-        costs, dtype = self.costs_of(lie.result), node.output.dtype
-        return winograd_tile(*of, costs, (dy, dx), met, taps, read, dtype)
+        ci, co = tiled.depth().padded(shape[1]), lie.result.padded(shape[0])
+        sides = map(estimate_by_symbols, node.inputs[0].shape[2:])
+        axes = [*zip(sides, window["pads"], shape[2:], window["dilations"], strict=True)]
+        of_tiles = rows, width, ci, co, lie.result.block, axes, planes, node.output.dtype
+        own = self.policy.winograd_edge(*of_tiles)
+        return {edge: own * (edge == own) for edge in POINTS}
+
+    def filter_of_shape(self, of: _Convolution, lie: Channels) -> tuple[int, ...]:
+        """The shape of `filter_of`."""
+        co, each, *window = of.weights.shape
+        return (co, each * of.groups // lie.groups, *window)
 
     def never_negative(self, size: Expr) -> bool:
         """Whether a kernel knows that tiles of it are never less than none: however small what it
@@ -257,13 +316,13 @@ class _Layouts(PackedValues):
         return of_one and high == inf and set(self.graph.measured).isdisjoint(free_vars(size))
 
     def across(self, node: Node, packing: Packing) -> bool:
-        """Whether tiles of a convolution's result had better span rows of the image."""
+        """Whether tiles of a convolution's result span rows of the image."""
         _, channels, *planes, height, width = map(as_int, node.output.shape)
         if not (channels and height and width and all(planes)):
             return False
         rows, vectors = height * prod(filter(None, planes)), packing.padded(channels)
-        of = rows, width, vectors // packing.block, self.registers
-        return prefers_pixels(*of, self.costs_of(packing))
+        own = self.policy.is_across(rows, width, vectors // packing.block, packing.block)
+        return self.decide(node, "across", own, (False, True))
 
     def per_channel(self, values: np.ndarray, packing: Packing, rank: int) -> Value:
         """One number a channel, shaped to broadcast against a packed image of plain rank `rank`."""
@@ -279,8 +338,6 @@ class _Layouts(PackedValues):
         one = (1,) * (x.rank - 2)
         strides = tuple(node["strides"]) or one
         each = 1 < node["groups"] == weights.shape[0] == channels_of(node.output)  # depthwise
-        if each and not self.is_worth_packing(node.output):
-            return False
         plain_window = (each or node["groups"] == 1) and (tuple(node["dilations"]) or one) == one
         places = [sizes.size((s + (k - 1)) // k) for s, k in zip(shape[2:], strides, strict=True)]
         # A number more or less of places for each phase than the image has.
@@ -292,19 +349,29 @@ class _Layouts(PackedValues):
             return False
         begins = [before for before, _ in node["pads"] or ((0, 0),) * len(one)]
         ci, co = weights.shape[0], weights.shape[1] * node["groups"]
-        cb = self.own_packing(ci).block if ci >= self.lanes or self.is_only_packed(x) else 1
-        ob = self.own_packing(co).block
         window = {"strides": strides, "offsets": tuple(begins), "places": tuple(places)}
         apart = None
-        if not each and saves_steps(ci, weights.shape[2:], strides, self.costs):
+        if not each:
             apart = phases_apart(weights, strides, begins, tuple(places), x.shape[2:])
-        if apart is not None:
-            made = self.together([self.of_phase(x, phase) for phase in apart], strides)
+        own = "packed"
+        if each and not self.is_worth_packing(node.output):
+            own = "plain"
+        elif apart and self.policy.saves_steps(ci, weights.shape[2:], strides):
+            own = "phases"
+        legal = ("plain", "packed", "phases") if apart else ("plain", "packed")
+        algorithm = self.decide(node, "algorithm", own, legal)
+        if algorithm == "plain":
+            return False
+        ob = self.own_packing(node.output, co).block
+        if apart and algorithm == "phases":
+            made = self.together([self.of_phase(node, phase) for phase in apart], strides)
         elif each:
             filters = self.constant(pack_transposed_each(weights, strides, ob), "w")
             image = self.pack(x, Packing(ob))
             made = self.emit("depthwise_transpose_packed", image, filters, **window)
         else:
+            many = ci >= self.lanes or self.is_only_packed(x)
+            cb = self.own_packing(x, ci).block if many else 1
             filters = self.constant(pack_transposed(weights, strides, cb, ob), "w")
             image = self.pack(x, Packing(cb))
             made = self.emit("conv_transpose_packed", image, filters, **window)
@@ -324,13 +391,17 @@ class _Layouts(PackedValues):
         count = [as_int(size) for size in result.shape]
         if None in count or result in self.sought:
             return True
-        return 2 * result.dtype.nbytes(prod(map(int, filter(None, count)))) <= self.caches[1]
+        return self.policy.stays_near(result.dtype.nbytes(prod(map(int, filter(None, count)))))
 
-    def of_phase(self, x: Value, phase: Phase) -> Value:
+    def of_phase(self, node: Node, phase: Phase) -> Value:
         """One phase of a transposed convolution, packed."""
-        lie, one = self.channels(x, len(phase.weights), 1, 1), (1,) * (x.rank - 2)
-        assert lie is not None, "only groups may better stay plain"
+        x, one = node.inputs[0], (1,) * (node.output.rank - 2)
         window = {"strides": one, "pads": phase.pads, "dilations": one}
+        weights = Constant(phase.weights)
+        lie = self.channels(
+            _Convolution(node, weights, None, window, channels_of(x), len(phase.weights))
+        )
+        assert lie is not None, "only groups may better stay plain"
         filters = self.constant(lie.pack_filter(phase.weights), "w")
         return self.emit("conv_packed", self.pack(x, lie.image), filters, across=False, **window)
 
@@ -351,25 +422,27 @@ class _Layouts(PackedValues):
         depth, wide = as_int(depth), as_int(columns)
         if depth is None or (wide is None and weights is not None) or not _is_f32(node):
             return False
-        many = SEQUENCE if wide is None else wide
         if batch and (weights is not None or tuple(batch) != x.shape[:-2]):
             return False
-        turned, size = bool(node["transpose_a"]), w.dtype.nbytes(depth * many)
-        rows = sizes.static(node.output.shape[len(batch) : -1])
-        count = prod(rows) if rows is not None else SEQUENCE
-        if wide == 1 and not turned and (rows is not None or depth >= LINE):
-            return False  # one lane of a panel would count: rows are vectors, as they lie
-        few = count < FEW and (weights is None or many < TURNED)
-        if turned and (few or size * FAR <= self.caches[1]):
+        if weights is None and 0 in (as_int(s) for s in w.shape):
             return False
-        if transposed:
-            as_it_is = count == 1 or (count < FEW_ACROSS and size <= SMALL)
-        else:
-            as_it_is = count < FEW or size <= NEAR
-        if weights is None and (as_it_is or 0 in (as_int(s) for s in w.shape)):
+        rows, turned = sizes.static(node.output.shape[len(batch) : -1]), bool(node["transpose_a"])
+        count = None if rows is None else prod(rows)
+        is_packed = self.policy.is_packed_product(
+            count,
+            depth,
+            wide,
+            is_known=weights is not None,
+            turned=turned,
+            transposed=transposed,
+            of=w.dtype,
+        )
+        pick = "packed" if is_packed else "plain"
+        if self.decide(node, "algorithm", pick, ("plain", "packed")) == "plain":
             return False
         vectors = None if wide is None else -(-wide // self.lanes)
-        block = self.panel(w.dtype, depth, count, vectors)
+        panel = self.policy.panel(SEQUENCE if count is None else count, vectors, depth, w.dtype)
+        block = self.lanes * self.decide(node, "panel", panel, self.policy.panels(vectors))
         packed = (
             self.pack_in_run(w, block, transposed)
             if weights is None
@@ -381,13 +454,6 @@ class _Layouts(PackedValues):
             left = self.emit("transpose", left, perm=(*lead, outer, inner))
         self.replaced[node.output] = self.emit("dense_packed", left, packed, channels=columns)
         return True
-
-    def panel(self, of: DType, depth: int, rows: int, vectors: int | None) -> int:
-        """How many columns a panel of weights has, which are `depth` deep and `vectors` wide (None:
-        only the run knows), in a product of so many rows."""
-        apart = of.nbytes(depth)
-        near = Weights.beside(self.lanes, depth, *self.caches, apart=apart, of=of)
-        return self.lanes * panel_vectors(rows, vectors, self.registers, near, self.costs)
 
     def pack_in_run(self, w: Value, block: int, transposed: bool) -> Value:
         """What `pack_dense` does, for an operand that the run computes."""
@@ -441,10 +507,11 @@ class _Layouts(PackedValues):
         rows, hidden = weights.shape
         block = hidden
         if hidden > self.lanes:
-            count, vectors = estimate(h.shape[0]), -(-hidden // self.lanes)
-            most = self.panel(w.dtype, hidden, count, vectors) // self.lanes
+            vectors = -(-hidden // self.lanes)
+            most = self.policy.panel(estimate(h.shape[0]), vectors, hidden, w.dtype)
             fitting = [n for n in (most, most - 1) if n and vectors % n == 0]  # zeros fill none
-            block = self.lanes * (fitting or [most])[0]
+            own = (fitting or [most])[0]
+            block = self.lanes * self.decide(node, "panel", own, self.policy.panels(vectors))
         panels = self.later(
             (w, block, "recurrent"),
             lambda: pack_recurrent(weights.array, block),

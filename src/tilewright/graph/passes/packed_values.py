@@ -10,24 +10,29 @@ from typing import Any
 
 from tilewright.graph.builder import Edit
 from tilewright.graph.graph import Graph, Node, Value
-from tilewright.graph.passes.channels import Packing, block_of
+from tilewright.graph.layout_policy import Decisions, LayoutPolicy
+from tilewright.graph.passes.channels import Packing
 from tilewright.graph.passes.sought_layouts import channels_of, sought_packed
-from tilewright.target.costs import COMMON, Costs
+from tilewright.ir.dtype import f32
 
 
 class PackedValues(Edit):
     """The edit, with the packed form of each value that has one."""
 
-    def __init__(self, graph: Graph, lanes: int, costs: Costs = COMMON) -> None:
+    def __init__(self, graph: Graph, policy: LayoutPolicy, decisions: Decisions) -> None:
         super().__init__(graph)
-        self.lanes, self.costs = lanes, costs
+        self.policy, self.decisions, self.lanes = policy, decisions, policy.lanes(f32)
+        self.own: dict[Value, Packing] = {}  # decided for values that nothing has packed
         self.packed: dict[Value, Packing] = {}  # of each value of the old graph, its first one
         self.forms: dict[tuple[Value, Packing], Value] = {}  # and in which value it is so
-        self.sought = sought_packed(graph, lanes, costs)
+        self.sought = sought_packed(graph, policy)
 
-    def own_packing(self, channels: int) -> Packing:
-        """That of so many channels which nothing has packed yet."""
-        return Packing(block_of(channels, self.lanes, self.costs))
+    def own_packing(self, value: Value, channels: int) -> Packing:
+        """That of a value of so many channels which nothing has packed yet."""
+        if value not in self.own:
+            own, legal = self.policy.block(channels, f32), self.policy.blocks(f32)
+            self.own[value] = Packing(self.decisions.decide(f"{value.name}.layout", own, legal))
+        return self.own[value]
 
     def plain(self, value: Value) -> Value:
         """The plain form of a value of the old graph."""

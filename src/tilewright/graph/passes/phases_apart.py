@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,6 @@ import numpy as np
 from tilewright.graph import sizes
 from tilewright.graph.sizes import Shape
 from tilewright.ir.expr import as_int
-from tilewright.target.costs import Costs
 
 
 class Phase(NamedTuple):
@@ -56,14 +54,5 @@ def phases_apart(
             taken.append(slice(own, None, s))
         part = weights[(slice(None), slice(None), *taken)]
         turned = np.flip(part, tuple(range(2, part.ndim)))
-        apart.append(Phase(np.ascontiguousarray(turned.swapaxes(0, 1)), tuple(pads)))
+        apart.append(Phase(turned.swapaxes(0, 1), tuple(pads)))
     return apart
-
-
-def saves_steps(ci: int, kernel: Sequence[int], strides: Sequence[int], costs: Costs) -> bool:
-    """Whether the steps that the phases save, each by itself, are more than what bringing the
-    results together takes: for a vector of the result."""
-    phases = prod(strides)
-    together = prod(-(-k // s) for k, s in zip(kernel, strides, strict=True))
-    saved = ci * (together - prod(kernel) / phases) / costs.multiply_adds
-    return saved > 2 * costs.transform

@@ -1,6 +1,6 @@
 """sought_layouts: which values had better be packed, as those who read them tell.
 
-In: a graph of plain operators and the number of vector lanes, before any layout is chosen. Out: the
+In: a graph of plain operators and a layout policy, before any layout is chosen. Out: the
 packing of each value that nothing but packed convolutions and pools reads, through operators that
 run on any packing: whoever makes such a value may as well make it packed.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 
 from tilewright.graph.graph import Graph, Node, Value
-from tilewright.graph.passes.channels import Packing, block_of
+from tilewright.graph.layout_policy import LayoutPolicy
+from tilewright.graph.passes.channels import Packing
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import as_int
-from tilewright.target.costs import COMMON, Costs
 
 # Elementwise operators that keep padding channels finite, so that they may run on them.
 FINITE = frozenset(
@@ -23,7 +23,7 @@ FINITE = frozenset(
 POOLS = frozenset({"max_pool", "avg_pool"})
 
 
-def sought_packed(graph: Graph, lanes: int, costs: Costs = COMMON) -> dict[Value, Packing]:
+def sought_packed(graph: Graph, policy: LayoutPolicy) -> dict[Value, Packing]:
     """The values that nothing but packed convolutions reads, through what runs on any packing."""
     sought: dict[Value, Packing] = {}
     readers = Counter(v for node in graph.nodes for v in set(node.inputs))
@@ -44,7 +44,7 @@ def sought_packed(graph: Graph, lanes: int, costs: Costs = COMMON) -> dict[Value
         asked.update(set(asking))
         for value in asking:
             channels = channels_of(value) if is_image(value) and value.dtype is f32 else 0
-            packing = sought[node.output] if joins else Packing(block_of(channels, lanes, costs))
+            packing = sought[node.output] if joins else Packing(policy.block(channels, f32))
             full = channels > 0 and packing.is_full(channels)
             if full and asked[value] == readers[value]:
                 sought[value] = packing
