@@ -46,3 +46,27 @@ def test_what_an_open_size_counts_for_is_asked_of_arith_estimate() -> None:
             if guess is not None and is_guess(guess) and name not in OPEN:
                 found.append(f"{name}:{n.lineno} {ast.unparse(n)}")
     assert not found, "\n".join(found)
+
+
+ACTIVATIONS = {"graph/passes/unroll_recurrences.py"}  # attributes of recurrences, no operators
+
+
+def test_facts_about_operators_stand_in_their_entries() -> None:
+    """No set of operators' names elsewhere: a trait of `graph.operator` says what they share.
+    Tables of a pass, by name, say what it does to each; two names are said where they matter."""
+    from tilewright.graph.operator import OPERATORS
+
+    def words(n: ast.AST) -> list[str]:
+        if isinstance(n, ast.Set | ast.Tuple | ast.List):
+            return [str(e.value) if isinstance(e, ast.Constant) else "" for e in n.elts]
+        whole = isinstance(n, ast.Constant) and isinstance(n.value, str)
+        return n.value.split() if whole else []  # type: ignore[attr-defined, union-attr]
+
+    found = [
+        f"{name}:{n.lineno} {words(n)}"  # type: ignore[attr-defined]
+        for name, tree in trees("graph", "driver")
+        if not name.startswith("graph/ops/") and name not in ACTIVATIONS
+        for n in ast.walk(tree)
+        if len(words(n)) > 2 and OPERATORS.keys() >= set(words(n))
+    ]
+    assert not found, "\n".join(found)

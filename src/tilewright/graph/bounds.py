@@ -15,6 +15,7 @@ from tilewright.graph import sizes
 from tilewright.graph.builder import Builder, Edit
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Node, Value
+from tilewright.graph.operator import MOVES, having
 from tilewright.graph.ops.checks import outside
 from tilewright.ir.expr import Expr, Var, as_int, maximum, minimum
 
@@ -242,9 +243,8 @@ def _check_bounds(node: Node, value: Value, of: Of) -> Range | None:
     return of(0)
 
 
-_KEEP = "reshape view_as transpose expand slice tile copy flip gather gather_elements gather_nd"
 _RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(_KEEP.split(), _same),
+    **dict.fromkeys(having(MOVES), _same),
     "check_bounds": _check_bounds,
     "arange": _arange,
     "argmax": _positions,

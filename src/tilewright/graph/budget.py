@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph.graph import Constant, Deferred, Scaled, Value
+from tilewright.graph.operator import STRIDED, WINDOW, having
 
 FREE = 1 << 12  # bytes that a result may take uncounted: its node takes about as much
 FLOOR = 64 << 20  # bytes that folding may make of any model
@@ -101,7 +102,7 @@ def between(
 ) -> int:
     """Bytes that a reference needs beside inputs and result, where they may be far more: broadcast
     inputs written out, padded images and their windows."""
-    total = 0 if op in _MOVING else sum(a.nbytes - held(a) for a in arrays)
+    total = 0 if op in _VIEWS else sum(a.nbytes - held(a) for a in arrays)
     if op not in _WINDOWS:
         return total
     x, pads = arrays[0], attrs["pads"] or ()
@@ -128,5 +129,5 @@ def products(
     return 0
 
 
-_WINDOWS = ("conv", "conv_transpose", "max_pool", "avg_pool", "max_pool_index", "col2im")
-_MOVING = ("reshape", "transpose", "expand", "slice")  # views of broadcast inputs are as small
+_WINDOWS = having(WINDOW)
+_VIEWS = having(STRIDED)  # of broadcast inputs are as small

@@ -19,7 +19,7 @@ from tilewright.graph.branches import Branches, Met
 from tilewright.graph.budget import Budget, taken
 from tilewright.graph.builder import Builder, complete
 from tilewright.graph.graph import Constant, Node, Value, binds, tensor_type
-from tilewright.graph.operator import OPERATORS, Mismatch, Unequal
+from tilewright.graph.operator import HOST, MOVES, OPERATORS, Mismatch, Unequal, having
 from tilewright.graph.settle import Names, meet, renamed
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import Expr, Var, as_int, minimum
@@ -92,13 +92,13 @@ _SYMBOLIC = {  # what is computed on size expressions; NumPy does it on arrays o
 } | _COMPARED
 
 # What keeps whole numbers that are held as floats for a while: TensorFlow's shapes do that.
-_CARRIES = frozenset("cast reshape transpose concat slice gather".split())
+_CARRIES = having(MOVES)
+_OF_HOST = having(HOST)
 MOST_EXACT = {"f64": 1 << 53, "f32": 1 << 24}  # up to here every whole number is a float
 
-_MOVES = {
-    name: OPERATORS[name].reference
-    for name in ("reshape", "transpose", "concat", "slice", "gather", "view_as")
-} | {"cast": lambda x, to: x}
+_MOVES = {name: OPERATORS[name].reference for name in _CARRIES - {"check_bounds"}} | {
+    "cast": lambda x, to: x
+}
 
 
 class Folding(Builder):
@@ -436,7 +436,7 @@ def fold(
 ) -> Constant | None:
     """What `op` makes of constants; None if that is not known yet, not one tensor, or too large to
     keep. is_wanted: only the budget says what is too large."""
-    if op in ("measure", "check_bounds", "while_loop"):  # the run binds its symbols, or ends there
+    if op in _OF_HOST:
         return None
     if len(outputs) != 1 or outputs[0].static_shape is None or any(map(_symbolic, attrs.values())):
         return None

@@ -9,11 +9,10 @@ and a mask leaves everything in.
 from __future__ import annotations
 
 from tilewright.graph.graph import Graph, Node, Value
+from tilewright.graph.operator import MOVES, having
 from tilewright.ir.expr import Expr, as_int
 
-MOVES = frozenset(
-    "reshape view_as transpose cast expand slice concat flip tile pad check_bounds".split()
-)
+CARRIES = having(MOVES) | {"pad"}
 TABLES = {"gather": 1, "one_hot": 0}  # operator → which input is looked up
 MOST = 1 << 31
 Span = tuple[int, int]
@@ -43,13 +42,13 @@ def _span(graph: Graph, users: dict[Value, list[Node]], value: Value) -> Span | 
     while reached:
         v = reached.pop()
         for node in users[v]:
-            if node.op in MOVES:
+            if node.op in TABLES and node.inputs[TABLES[node.op]] is v:
+                number = as_int(node["depth"] if node.op == "one_hot" else _along(node))
+                rows += [number] if number else []
+            elif node.op in CARRIES:
                 fresh = [o for o in node.outputs if o not in seen]
                 reached += fresh
                 seen.update(fresh)
-            elif node.op in TABLES and node.inputs[TABLES[node.op]] is v:
-                number = as_int(node["depth"] if node.op == "one_hot" else _along(node))
-                rows += [number] if number else []
             elif node.op == "equal":
                 named += [n for other in node.inputs for n in _numbers(graph, other)]
     if rows:

@@ -4,7 +4,8 @@
 operator's name, its positional parameters are tensors, its keyword-only parameters are attributes
 with their defaults, its docstring is the documentation. The decorator's arguments add the type
 rule, the NumPy reference and the fusion class. What is not a tensor expression (it is only ever
-replaced by others) has no definition.
+replaced by others) has no definition. What passes ask of operators of all kinds is a `Trait`: no
+set of names stands elsewhere.
 """
 
 from __future__ import annotations
@@ -30,6 +31,25 @@ class Fusion(enum.Enum):
 
 
 BROADCAST, INJECTIVE, REDUCTION, COMPLEX, OPAQUE = Fusion
+
+
+class Trait(enum.Flag):
+    """What passes ask of an operator beside its types and its fusion."""
+
+    CHEAP = enum.auto()  # computing it again takes no longer than storing and reading it
+    FINITE = enum.auto()  # makes finite numbers of finite ones, so that it may run on padding
+    MOVES = enum.auto()  # each number it gives is one of its inputs'
+    SHAPED = enum.auto()  # the input's elements in order, maybe repeated, in the `shape` given
+    STRIDED = enum.auto()  # the reference's result is a view of its input
+    WINDOW = enum.auto()  # slides a window over an image
+    POOL = enum.auto()  # … that has no weights
+    WEIGHTED = enum.auto()  # multiplies its input by matrices
+    RECURRENT = enum.auto()  # … in steps that wait for one another
+    HOST = enum.auto()  # the host program does it: it binds symbols, or ends the run
+
+
+NO_TRAIT = Trait(0)
+CHEAP, FINITE, MOVES, SHAPED, STRIDED, WINDOW, POOL, WEIGHTED, RECURRENT, HOST = Trait
 
 
 Type = tuple[DType, tuple[Expr, ...]]
@@ -65,6 +85,7 @@ class Operator:
         "most_inputs",
         "name",
         "reference",
+        "traits",
         "view",
     )
 
@@ -75,10 +96,11 @@ class Operator:
         infer: Callable[..., Any],
         reference: Callable[..., Any],
         view: bool,
+        traits: Trait = NO_TRAIT,
     ) -> None:
         self.name = define.__name__.rstrip("_")
         self.define, self.infer, self.reference = define, infer, reference
-        self.fusion, self.view = fusion, view
+        self.fusion, self.view, self.traits = fusion, view, traits
         code = define.__code__  # what inspect.signature reads, in a tenth of its time
         tensors, keywords = code.co_argcount, code.co_kwonlyargcount
         self.least_inputs = tensors - len(define.__defaults__ or ())
@@ -124,16 +146,24 @@ def operator(
     infer: Callable[..., Any],
     reference: Callable[..., Any],
     view: bool = False,
+    traits: Trait = NO_TRAIT,
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Register the decorated te definition as an operator (see the module's opening)."""
 
     def register(define: Callable[..., Any]) -> Operator:
-        entry = Operator(define, fusion, infer, reference, view)
+        entry = Operator(define, fusion, infer, reference, view, traits)
         assert entry.name not in OPERATORS, f"operator {entry.name} is declared twice"
         OPERATORS[entry.name] = entry
         return entry
 
     return register
+
+
+def having(trait: Trait) -> frozenset[str]:
+    """The names of the operators that have a trait. Ask once all are registered (graph/ops)."""
+    found = frozenset(name for name, entry in OPERATORS.items() if trait in entry.traits)
+    assert found, f"no operator is registered that has {trait}; import tilewright.graph.ops first"
+    return found
 
 
 def need(condition: bool, why: str) -> None:

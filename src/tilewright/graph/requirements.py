@@ -98,12 +98,14 @@ def _of_top_k(node: Node) -> Iterator[Alternatives]:
     yield (node.inputs[0].shape[node["axis"]] - sizes.size(node["k"]),)
 
 
-_INDEXED = "gather gather_nd scatter_nd stretch".split()
 _RULES: Mapping[str, Callable[[Node], Iterator[Alternatives]]] = {
     "slice": _of_slice,
     "pad": _of_pad,
     "top_k": _of_top_k,
-    **dict.fromkeys(_INDEXED, _of_index),
+    "gather": _of_index,
+    "gather_nd": _of_index,
+    "scatter_nd": _of_index,
+    "stretch": _of_index,
     "gather_elements": _of_elements,
     "scatter_elements": _of_elements,
 }

@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 
 from tilewright import te
-from tilewright.graph.operator import OPAQUE, Type, need, operator
+from tilewright.graph.operator import (
+    HOST,
+    MOVES,
+    OPAQUE,
+    Type,
+    need,
+    operator,
+)
 from tilewright.graph.ops.movement import Sizes
 from tilewright.ir.expr import as_int
 from tilewright.support.errors import InputError
@@ -51,7 +58,9 @@ def outside(what: str, index: int, least: int, most: int) -> str:
     return f"{what}: index {index} is not from {least} to {most}"
 
 
-@operator(fusion=OPAQUE, infer=_check_bounds_type, reference=_check_bounds, view=True)
+@operator(
+    fusion=OPAQUE, infer=_check_bounds_type, reference=_check_bounds, view=True, traits=MOVES | HOST
+)
 def check_bounds(
     x: Any, numbers: Any, only: Any = None, *, least: Sizes, most: Sizes, what: str
 ) -> Any:

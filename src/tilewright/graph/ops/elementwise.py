@@ -17,8 +17,13 @@ import numpy as np
 from tilewright import te
 from tilewright.graph.operator import (
     BROADCAST,
+    CHEAP,
+    FINITE,
+    MOVES,
+    NO_TRAIT,
     ONE,
     Operator,
+    Trait,
     Type,
     broadcast_shape,
     need,
@@ -89,6 +94,7 @@ def one_operand(
     reference: Callable[..., Any],
     doc: str,
     infer: Callable[..., Type] = same_float,
+    traits: Trait = NO_TRAIT,
 ) -> Operator:
     """Register y[i] = value(x[i])."""
 
@@ -96,7 +102,8 @@ def one_operand(
         return te.compute(x.shape, lambda *i: value(x[i]), name=name)
 
     define.__name__, define.__doc__ = name, doc
-    return operator(fusion=BROADCAST, infer=infer, reference=keeping_dtype(reference))(define)
+    reference = keeping_dtype(reference)
+    return operator(fusion=BROADCAST, infer=infer, reference=reference, traits=traits)(define)
 
 
 def in_f32(value: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
@@ -116,6 +123,7 @@ def two_operands(
     reference: Callable[..., Any],
     doc: str,
     infer: Callable[..., Type] = broadcast,
+    traits: Trait = NO_TRAIT,
 ) -> Operator:
     """Register z[i] = value(x[i], y[i])."""
 
@@ -124,7 +132,7 @@ def two_operands(
         return te.compute(shape, lambda *i: value(element(x, i), element(y, i)), name=name)
 
     define.__name__, define.__doc__ = name, doc
-    return operator(fusion=BROADCAST, infer=infer, reference=reference)(define)
+    return operator(fusion=BROADCAST, infer=infer, reference=reference, traits=traits)(define)
 
 
 def keeping_dtype(reference: Callable[..., Any]) -> Callable[..., Any]:
@@ -236,7 +244,6 @@ for _name, _doc in {
     "tan": "tangent",
     "sinh": "hyperbolic sine",
     "cosh": "hyperbolic cosine",
-    "tanh": "hyperbolic tangent",
     "ceil": "rounded up",
     "floor": "rounded down",
     "trunc": "rounded towards zero",
@@ -250,8 +257,8 @@ for _name in ("asin", "acos", "atan", "asinh", "acosh", "atanh"):
         _quietly(getattr(np, _name.replace("a", "arc", 1))),
         f"inverse of {_name[1:]}",
     )
-one_operand("neg", lambda x: -x, np.negative, "-x", same)
-one_operand("abs", te.abs, np.abs, "absolute value", same)
+one_operand("neg", lambda x: -x, np.negative, "-x", same, traits=CHEAP | FINITE)
+one_operand("abs", te.abs, np.abs, "absolute value", same, traits=CHEAP | FINITE)
 one_operand("sign", te.sign, np.sign, "-1, 0 or 1", same)
 one_operand(
     "rounded",
@@ -261,21 +268,31 @@ one_operand(
 )
 one_operand("rsqrt", te.rsqrt, _quietly(lambda x: 1 / np.sqrt(x)), "1 / sqrt(x)")
 one_operand("reciprocal", lambda x: number(1, x) / x, _quietly(lambda x: 1 / x), "1 / x")
-one_operand("erf", te.erf, erf, "error function")
-one_operand("sigmoid", te.sigmoid, sigmoid, "1 / (1 + e^-x)")
-one_operand("relu", lambda x: te.maximum(x, zero(x)), lambda x: np.maximum(x, 0), "max(x, 0)", same)
+one_operand("erf", te.erf, erf, "error function", traits=FINITE)
+one_operand("tanh", te.tanh, _quietly(np.tanh), "hyperbolic tangent", traits=FINITE)
+one_operand("sigmoid", te.sigmoid, sigmoid, "1 / (1 + e^-x)", traits=FINITE)
+one_operand(
+    "relu",
+    lambda x: te.maximum(x, zero(x)),
+    lambda x: np.maximum(x, 0),
+    "max(x, 0)",
+    same,
+    traits=CHEAP | FINITE,
+)
 one_operand(
     "silu",
     in_f32(lambda x: x * te.sigmoid(x)),
     lambda x: x * sigmoid(x),
     "x sigmoid(x), also called swish",
+    traits=FINITE,
 )
-one_operand("softplus", in_f32(te_softplus), softplus, "log(1 + e^x)")
+one_operand("softplus", in_f32(te_softplus), softplus, "log(1 + e^x)", traits=FINITE)
 one_operand(
     "softsign",
     in_f32(lambda x: x / (te.abs(x) + number(1, x))),
     lambda x: x / (1 + np.abs(x)),
     "x / (1 + |x|)",
+    traits=FINITE,
 )
 one_operand(
     "mish",
@@ -292,8 +309,9 @@ one_operand(
     ),
     lambda x: x * (np.clip(x + 3, 0, 6) / 6),
     "x hard_sigmoid(x) with slope 1/6. Source: ONNX HardSwish",
+    traits=FINITE,
 )
-one_operand("logical_not", lambda x: ~x, np.logical_not, "not x", logic)
+one_operand("logical_not", lambda x: ~x, np.logical_not, "not x", logic, traits=CHEAP)
 one_operand("bit_not", lambda x: ~x, np.invert, "every bit flipped", broadcast_bits)
 one_operand("isnan", te.isnan, np.isnan, "is x not a number?", truth)
 
@@ -325,24 +343,30 @@ def _fmod(x: Expr, y: Expr) -> Expr:
     return te.fmod(x, y) if x.dtype.is_float else truncmod(x, y)
 
 
-two_operands("add", lambda x, y: x + y, np.add, "x + y")
-two_operands("sub", lambda x, y: x - y, np.subtract, "x - y")
-two_operands("mul", lambda x, y: x * y, _quietly(np.multiply), "x y")
+two_operands("add", lambda x, y: x + y, np.add, "x + y", traits=CHEAP | FINITE)
+two_operands("sub", lambda x, y: x - y, np.subtract, "x - y", traits=CHEAP | FINITE)
+two_operands("mul", lambda x, y: x * y, _quietly(np.multiply), "x y", traits=CHEAP | FINITE)
 two_operands("div", _divide, _truncated, "x / y; integers round towards zero. Source: ONNX Div")
 two_operands("floormod", _floormod, _quietly(np.mod), "x modulo y with the sign of y", broadcast)
 two_operands("fmod", _fmod, _quietly(np.fmod), "x modulo y with the sign of x, as C's fmod")
 two_operands("pow", _power, _quietly(_pow), "x to the power y; integers: exact where it fits")
 two_operands("atan2", te.atan2, np.arctan2, "the angle of the point (y, x)", broadcast_float)
-two_operands("minimum", te.minimum, np.minimum, "the lesser; NaN if either is")
-two_operands("maximum", te.maximum, np.maximum, "the greater; NaN if either is")
-two_operands("equal", te.eq, np.equal, "x = y", comparison)
-two_operands("not_equal", te.ne, np.not_equal, "x ≠ y", comparison)
-two_operands("less", lambda x, y: x < y, np.less, "x < y", comparison)
-two_operands("less_equal", lambda x, y: x <= y, np.less_equal, "x ≤ y", comparison)
-two_operands("greater", lambda x, y: x > y, np.greater, "x > y", comparison)
-two_operands("greater_equal", lambda x, y: x >= y, np.greater_equal, "x ≥ y", comparison)
-two_operands("logical_and", lambda x, y: x & y, np.logical_and, "x and y", logic)
-two_operands("logical_or", lambda x, y: x | y, np.logical_or, "x or y", logic)
+two_operands(
+    "minimum", te.minimum, np.minimum, "the lesser; NaN if either is", traits=CHEAP | FINITE
+)
+two_operands(
+    "maximum", te.maximum, np.maximum, "the greater; NaN if either is", traits=CHEAP | FINITE
+)
+two_operands("equal", te.eq, np.equal, "x = y", comparison, traits=CHEAP)
+two_operands("not_equal", te.ne, np.not_equal, "x ≠ y", comparison, traits=CHEAP)
+two_operands("less", lambda x, y: x < y, np.less, "x < y", comparison, traits=CHEAP)
+two_operands("less_equal", lambda x, y: x <= y, np.less_equal, "x ≤ y", comparison, traits=CHEAP)
+two_operands("greater", lambda x, y: x > y, np.greater, "x > y", comparison, traits=CHEAP)
+two_operands(
+    "greater_equal", lambda x, y: x >= y, np.greater_equal, "x ≥ y", comparison, traits=CHEAP
+)
+two_operands("logical_and", lambda x, y: x & y, np.logical_and, "x and y", logic, traits=CHEAP)
+two_operands("logical_or", lambda x, y: x | y, np.logical_or, "x or y", logic, traits=CHEAP)
 two_operands("logical_xor", te.ne, np.logical_xor, "either x or y", logic)
 two_operands("bit_and", lambda x, y: x & y, np.bitwise_and, "bitwise and", broadcast_bits)
 two_operands("bit_or", lambda x, y: x | y, np.bitwise_or, "bitwise or", broadcast_bits)
@@ -368,6 +392,7 @@ def each(x: Any, value: Callable[[Expr], Expr], name: str) -> Any:
     fusion=BROADCAST,
     infer=same_float,
     reference=keeping_dtype(lambda x, alpha: np.where(x < 0, x * alpha, x)),
+    traits=FINITE,
 )
 def leaky_relu(x: Any, *, alpha: float = 0.01) -> Any:
     """x, times `alpha` where it is negative."""
@@ -380,6 +405,7 @@ def leaky_relu(x: Any, *, alpha: float = 0.01) -> Any:
     reference=keeping_dtype(
         lambda x, alpha: np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
     ),
+    traits=FINITE,
 )
 def elu(x: Any, *, alpha: float = 1.0) -> Any:
     """x, or alpha (e^x - 1) where x is negative."""
@@ -396,6 +422,7 @@ def elu(x: Any, *, alpha: float = 1.0) -> Any:
     reference=keeping_dtype(
         lambda x, alpha, gamma: gamma * np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
     ),
+    traits=FINITE,
 )
 def selu(x: Any, *, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805) -> Any:
     """gamma times elu(x, alpha)."""
@@ -426,6 +453,7 @@ def celu(x: Any, *, alpha: float = 1.0) -> Any:
     fusion=BROADCAST,
     infer=same_float,
     reference=keeping_dtype(lambda x, alpha, beta: np.clip(x * alpha + beta, 0, 1)),
+    traits=FINITE,
 )
 def hard_sigmoid(x: Any, *, alpha: float = 0.2, beta: float = 0.5) -> Any:
     """alpha x + beta, held within 0 and 1."""
@@ -472,7 +500,7 @@ def _clip(x: np.ndarray, low: float | None, high: float | None) -> np.ndarray:
     return x if high is None else np.minimum(x, np.asarray(high, x.dtype))
 
 
-@operator(fusion=BROADCAST, infer=same, reference=_clip)
+@operator(fusion=BROADCAST, infer=same, reference=_clip, traits=CHEAP | FINITE)
 def clip(x: Any, *, low: float | None = None, high: float | None = None) -> Any:
     """x held within [low, high]; None is no bound."""
 
@@ -500,7 +528,7 @@ def _cast(x: np.ndarray, to: str) -> np.ndarray:
     return x.astype(goal.numpy)
 
 
-@operator(fusion=BROADCAST, infer=_cast_type, reference=_cast)
+@operator(fusion=BROADCAST, infer=_cast_type, reference=_cast, traits=CHEAP | MOVES)
 def cast(x: Any, *, to: str) -> Any:
     """x converted to dtype `to` (float → int truncates and saturates, NaN → 0; int → int wraps)."""
     return each(x, lambda v: v.astype(to), "cast")
@@ -534,7 +562,7 @@ def _where_type(condition: Any, x: Any, y: Any) -> Type:
     return x.dtype, broadcast_shape(condition.shape, x.shape, y.shape)
 
 
-@operator(fusion=BROADCAST, infer=_where_type, reference=np.where)
+@operator(fusion=BROADCAST, infer=_where_type, reference=np.where, traits=CHEAP)
 def where(condition: Any, x: Any, y: Any) -> Any:
     """x where the condition holds, else y."""
     shape = broadcast_shape(condition.shape, x.shape, y.shape)

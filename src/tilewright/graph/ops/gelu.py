@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 
 from tilewright import te
-from tilewright.graph.operator import BROADCAST, operator
+from tilewright.graph.operator import (
+    BROADCAST,
+    FINITE,
+    operator,
+)
 from tilewright.graph.ops.elementwise import each, in_f32, keeping_dtype, number, same_float
 from tilewright.ir.expr import Expr
 
@@ -24,7 +28,7 @@ def _gelu(x: np.ndarray, tanh: bool) -> np.ndarray:
     return 0.5 * wide * np.asarray(_erfc(-wide / math.sqrt(2)), np.float64)
 
 
-@operator(fusion=BROADCAST, infer=same_float, reference=keeping_dtype(_gelu))
+@operator(fusion=BROADCAST, infer=same_float, reference=keeping_dtype(_gelu), traits=FINITE)
 def gelu(x: Any, *, tanh: bool = False) -> Any:
     """x times the normal distribution's probability below x; `tanh`: by its usual approximation."""
 

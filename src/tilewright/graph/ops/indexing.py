@@ -12,6 +12,7 @@ from tilewright import te
 from tilewright.graph import sizes
 from tilewright.graph.operator import (
     INJECTIVE,
+    MOVES,
     OPAQUE,
     Type,
     axis_of,
@@ -61,7 +62,7 @@ def _gather_nd(x: np.ndarray, indices: np.ndarray, batch_dims: int) -> np.ndarra
     return made.reshape((*batch, *indices.shape[batch_dims:-1], *x.shape[batch_dims + depth :]))
 
 
-@operator(fusion=INJECTIVE, infer=_gather_nd_type, reference=_gather_nd)
+@operator(fusion=INJECTIVE, infer=_gather_nd_type, reference=_gather_nd, traits=MOVES)
 def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0) -> Any:
     """Slices of x at the places that the last axis of `indices` lists. Source: ONNX GatherND."""
     depth = as_int(indices.shape[-1]) or 0

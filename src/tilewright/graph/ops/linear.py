@@ -18,7 +18,16 @@ import numpy as np
 
 from tilewright import te
 from tilewright.graph import sizes
-from tilewright.graph.operator import COMPLEX, Type, broadcast_shape, need, need_same, operator
+from tilewright.graph.operator import (
+    COMPLEX,
+    WEIGHTED,
+    WINDOW,
+    Type,
+    broadcast_shape,
+    need,
+    need_same,
+    operator,
+)
 from tilewright.graph.ops.elementwise import element, narrowed, sum_type
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import Expr, as_int
@@ -96,7 +105,7 @@ def _matmul(
     return made.astype(out.numpy, copy=False)
 
 
-@operator(fusion=COMPLEX, infer=_matmul_type, reference=_matmul)
+@operator(fusion=COMPLEX, infer=_matmul_type, reference=_matmul, traits=WEIGHTED)
 def matmul(
     a: Any,
     b: Any,
@@ -278,7 +287,7 @@ def padded(x: Any, pads: Pads, value: Any, name: str) -> Any:
     return te.compute((*x.shape[:2], *space), at, name=name)
 
 
-@operator(fusion=COMPLEX, infer=_conv_type, reference=_conv)
+@operator(fusion=COMPLEX, infer=_conv_type, reference=_conv, traits=WINDOW | WEIGHTED)
 def conv(
     x: Any,
     w: Any,
@@ -410,7 +419,7 @@ def _transposed(  # type: ignore[no-untyped-def]
     return y if bias is None else y + bias.reshape((-1,) + (1,) * rank)
 
 
-@operator(fusion=COMPLEX, infer=_transposed_type, reference=_transposed)
+@operator(fusion=COMPLEX, infer=_transposed_type, reference=_transposed, traits=WINDOW | WEIGHTED)
 def conv_transpose(
     x: Any,
     w: Any,

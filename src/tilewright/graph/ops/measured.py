@@ -13,7 +13,16 @@ import numpy as np
 
 from tilewright import te
 from tilewright.graph import sizes
-from tilewright.graph.operator import INJECTIVE, OPAQUE, Type, need, operator
+from tilewright.graph.operator import (
+    HOST,
+    INJECTIVE,
+    MOVES,
+    OPAQUE,
+    SHAPED,
+    Type,
+    need,
+    operator,
+)
 from tilewright.graph.ops.movement import Sizes, ravel, unravel
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Buffer, Expr, Load, Var, as_int, const
@@ -32,7 +41,9 @@ def _measure_type(x: Any, *, symbols: tuple[str, ...], what: str = "") -> Type:
     return x.dtype, x.shape
 
 
-@operator(fusion=OPAQUE, infer=_measure_type, reference=lambda x, symbols, what: x, view=True)
+@operator(
+    fusion=OPAQUE, infer=_measure_type, reference=lambda x, symbols, what: x, view=True, traits=HOST
+)
 def measure(x: Any, *, symbols: tuple[str, ...], what: str = "") -> Any:
     """Let `symbols` be the elements of x from here on; a view of x.
 
@@ -52,6 +63,7 @@ def _view_as_type(x: Any, *, shape: Sizes) -> Type:
     infer=_view_as_type,
     reference=lambda x, shape: np.resize(x, shape),  # where nobody reads it, x may hold others
     view=True,
+    traits=MOVES | SHAPED,
 )
 def view_as(x: Any, *, shape: Sizes) -> Any:
     """The elements of x in row-major order under a shape that holds as many; a view."""

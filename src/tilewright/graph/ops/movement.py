@@ -12,9 +12,13 @@ from tilewright import te
 from tilewright.graph import sizes
 from tilewright.graph.operator import (
     BROADCAST,
+    CHEAP,
     INJECTIVE,
+    MOVES,
     ONE,
     OPAQUE,
+    SHAPED,
+    STRIDED,
     Type,
     axis_of,
     broadcast_shape,
@@ -48,6 +52,7 @@ def _show(shape: Sizes) -> str:
     infer=_reshape_type,
     reference=lambda x, shape: np.reshape(x, shape),
     view=True,
+    traits=CHEAP | MOVES | SHAPED | STRIDED,
 )
 def reshape(x: Any, *, shape: Sizes) -> Any:
     """The same elements in row-major order under another shape; a view of the same memory."""
@@ -105,7 +110,7 @@ def unravel(flat: Expr, shape: Sizes) -> tuple[Expr, ...]:
     return tuple(reversed(place))
 
 
-@operator(fusion=BROADCAST, infer=same, reference=lambda x: x)
+@operator(fusion=BROADCAST, infer=same, reference=lambda x: x, traits=CHEAP | MOVES)
 def copy(x: Any) -> Any:
     """x in memory of its own; stands before outputs that would otherwise share memory."""
     return te.compute(x.shape, lambda *i: x[i], name="copy")
@@ -119,7 +124,12 @@ def _transpose_type(x: Any, *, perm: tuple[int, ...]) -> Type:
     return x.dtype, tuple([x.shape[p] for p in perm])
 
 
-@operator(fusion=INJECTIVE, infer=_transpose_type, reference=lambda x, perm: np.transpose(x, perm))
+@operator(
+    fusion=INJECTIVE,
+    infer=_transpose_type,
+    reference=lambda x, perm: np.transpose(x, perm),
+    traits=CHEAP | MOVES | STRIDED,
+)
 def transpose(x: Any, *, perm: tuple[int, ...]) -> Any:
     """Axis d of the result is axis perm[d] of x."""
     shape = tuple(x.shape[p] for p in perm)
@@ -137,7 +147,10 @@ def _expand_type(x: Any, *, shape: Sizes) -> Type:
 
 
 @operator(
-    fusion=INJECTIVE, infer=_expand_type, reference=lambda x, shape: np.broadcast_to(x, shape)
+    fusion=INJECTIVE,
+    infer=_expand_type,
+    reference=lambda x, shape: np.broadcast_to(x, shape),
+    traits=MOVES | SHAPED | STRIDED,
 )
 def expand(x: Any, *, shape: Sizes) -> Any:
     """x broadcast to `shape`."""
@@ -184,7 +197,10 @@ def _concat_type(*xs: Any, axis: int) -> Type:
 
 
 @operator(
-    fusion=INJECTIVE, infer=_concat_type, reference=lambda *xs, axis: np.concatenate(xs, axis)
+    fusion=INJECTIVE,
+    infer=_concat_type,
+    reference=lambda *xs, axis: np.concatenate(xs, axis),
+    traits=MOVES,
 )
 def concat(first: Any, *rest: Any, axis: int) -> Any:
     """The inputs one after the other along `axis`."""
@@ -240,7 +256,7 @@ def _slice(x: np.ndarray, starts: Sizes, shape: Sizes, steps: Any = ()) -> np.nd
     return x
 
 
-@operator(fusion=INJECTIVE, infer=_slice_type, reference=_slice)
+@operator(fusion=INJECTIVE, infer=_slice_type, reference=_slice, traits=CHEAP | MOVES | STRIDED)
 def slice_(x: Any, *, starts: Sizes, shape: Sizes, steps: Sizes = ()) -> Any:
     """`shape` places of x, from `starts` on, every `steps`-th (default 1; negative: backwards)."""
     steps = steps or (1,) * x.ndim
@@ -342,7 +358,12 @@ def _tile_type(x: Any, *, repeats: Sizes) -> Type:
     return x.dtype, sizes.shape(s * r for s, r in zip(x.shape, repeats, strict=True))
 
 
-@operator(fusion=INJECTIVE, infer=_tile_type, reference=lambda x, repeats: np.tile(x, repeats))
+@operator(
+    fusion=INJECTIVE,
+    infer=_tile_type,
+    reference=lambda x, repeats: np.tile(x, repeats),
+    traits=MOVES,
+)
 def tile(x: Any, *, repeats: Sizes) -> Any:
     """x repeated along each axis."""
     shape = _tile_type(x, repeats=repeats)[1]
@@ -382,6 +403,7 @@ def _gather_type(
     reference=lambda x, indices, axis, trusted, from_start: np.take(
         x, _clamped(indices, x.shape[axis]), axis
     ),
+    traits=MOVES,
 )
 def gather(
     x: Any, indices: Any, *, axis: int = 0, trusted: bool = False, from_start: bool = False
@@ -447,6 +469,7 @@ def _gather_elements_type(
     fusion=INJECTIVE,
     infer=_gather_elements_type,
     reference=lambda x, indices, axis, trusted, from_start: _take_elements(x, indices, axis),
+    traits=MOVES,
 )
 def gather_elements(
     x: Any, indices: Any, *, axis: int = 0, trusted: bool = False, from_start: bool = False
@@ -494,6 +517,7 @@ def _arange_type(*, length: Any, start: float = 0, step: float = 1, of: str = "i
     reference=lambda length, start, step, of: (start + step * np.arange(length)).astype(
         dtype(of).numpy
     ),
+    traits=CHEAP,
 )
 def arange(*, length: Any, start: float = 0, step: float = 1, of: str = "i64") -> Any:
     """start, start + step, …: `length` numbers of dtype `of`."""

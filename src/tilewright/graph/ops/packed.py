@@ -15,7 +15,14 @@ import numpy as np
 
 from tilewright import te
 from tilewright.graph import sizes
-from tilewright.graph.operator import COMPLEX, INJECTIVE, Type, need, operator
+from tilewright.graph.operator import (
+    CHEAP,
+    COMPLEX,
+    INJECTIVE,
+    Type,
+    need,
+    operator,
+)
 from tilewright.graph.ops.movement import ravel, unravel
 from tilewright.ir.expr import Expr, as_int, const, minimum
 
@@ -58,6 +65,7 @@ def in_blocks(array: np.ndarray, block: int, groups: int = 1) -> np.ndarray:
     fusion=INJECTIVE,
     infer=_pack_type,
     reference=lambda x, block, groups=1: pack(x, block, groups),
+    traits=CHEAP,
 )
 def pack_channels(x: te.Tensor, *, block: int, groups: int = 1) -> te.Tensor:
     """(N, C, *S) → (N, groups*ceil(C/groups/block), *S, block); missing channels are zeros.
@@ -101,6 +109,7 @@ def unpack(array: np.ndarray, channels: int, groups: int = 1) -> np.ndarray:
     fusion=INJECTIVE,
     infer=_unpack_type,
     reference=lambda x, channels, groups=1: unpack(x, channels, groups),
+    traits=CHEAP,
 )
 def unpack_channels(x: te.Tensor, *, channels: int, groups: int = 1) -> te.Tensor:
     """The way back from `pack_channels`: (N, blocks, *S, block) → (N, channels, *S)."""

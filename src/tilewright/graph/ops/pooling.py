@@ -9,7 +9,14 @@ import numpy as np
 
 from tilewright import te
 from tilewright.graph import sizes
-from tilewright.graph.operator import REDUCTION, Type, need, operator
+from tilewright.graph.operator import (
+    POOL,
+    REDUCTION,
+    WINDOW,
+    Type,
+    need,
+    operator,
+)
 from tilewright.graph.ops.elementwise import keeping_dtype, sum_type
 from tilewright.graph.ops.linear import Pads, axis_name, convolved, named, padded, window, windows
 from tilewright.ir.dtype import dtype
@@ -105,7 +112,7 @@ def _max_pool_type(
     )
 
 
-@operator(fusion=REDUCTION, infer=_max_pool_type, reference=_max_pool)
+@operator(fusion=REDUCTION, infer=_max_pool_type, reference=_max_pool, traits=WINDOW | POOL)
 def max_pool(
     x: Any,
     *,
@@ -162,7 +169,9 @@ def _counted(space: Sequence[Any], pads: Pads, count_pads: bool, inside: Sides) 
     return [(-before, size + after) for size, (before, after) in zip(space, pads, strict=True)]
 
 
-@operator(fusion=REDUCTION, infer=_pool_type, reference=keeping_dtype(_avg_pool))
+@operator(
+    fusion=REDUCTION, infer=_pool_type, reference=keeping_dtype(_avg_pool), traits=WINDOW | POOL
+)
 def avg_pool(
     x: Any,
     *,

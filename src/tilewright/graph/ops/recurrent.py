@@ -16,7 +16,15 @@ import numpy as np
 
 from tilewright import te
 from tilewright.graph import sizes
-from tilewright.graph.operator import OPAQUE, Type, need, need_same_shape, operator
+from tilewright.graph.operator import (
+    OPAQUE,
+    RECURRENT,
+    WEIGHTED,
+    Type,
+    need,
+    need_same_shape,
+    operator,
+)
 from tilewright.graph.ops.activations import for_arrays, for_kernels, need_activations
 from tilewright.graph.ops.elementwise import sigmoid
 from tilewright.graph.quantise import MOST
@@ -232,7 +240,7 @@ def _rounded_state(h: Any, t: Expr, order: _Steps) -> Any:
     return te.compute(h.shape, value, name="lstm_rounded")
 
 
-@operator(fusion=OPAQUE, infer=_lstm_type, reference=_lstm)
+@operator(fusion=OPAQUE, infer=_lstm_type, reference=_lstm, traits=WEIGHTED | RECURRENT)
 def lstm(
     gates: Any, weights: Any, h: Any, c: Any, peephole: Any = None, lengths: Any = None, *,
     reverse: bool = False, clip: float | None = None, activations: tuple[str, ...] = (),
@@ -312,7 +320,7 @@ def _gru(gates, weights, bias, h, lengths=None, *, reverse, reset_after, clip, a
     return _run(gates, [h], lengths, reverse, step)
 
 
-@operator(fusion=OPAQUE, infer=_gru_type, reference=_gru)
+@operator(fusion=OPAQUE, infer=_gru_type, reference=_gru, traits=WEIGHTED | RECURRENT)
 def gru(
     gates: Any, weights: Any, bias: Any, h: Any, lengths: Any = None, *,
     reverse: bool = False, reset_after: bool = True, clip: float | None = None,
@@ -384,7 +392,7 @@ def _rnn(gates, weights, h, lengths=None, *, reverse, clip, activation):  # type
     return _run(gates, [h], lengths, reverse, step)
 
 
-@operator(fusion=OPAQUE, infer=_rnn_type, reference=_rnn)
+@operator(fusion=OPAQUE, infer=_rnn_type, reference=_rnn, traits=WEIGHTED | RECURRENT)
 def rnn(
     gates: Any, weights: Any, h: Any, lengths: Any = None, *,
     reverse: bool = False, clip: float | None = None, activation: str = "tanh",

@@ -11,7 +11,13 @@ from typing import Any, NoReturn
 
 from tilewright.graph import sizes
 from tilewright.graph.graph import Graph, Node, Value
-from tilewright.graph.operator import OPAQUE, Type, need, operator
+from tilewright.graph.operator import (
+    HOST,
+    OPAQUE,
+    Type,
+    need,
+    operator,
+)
 from tilewright.graph.ops.loop import ONE, Sizes, body_of, unseen
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, Var
@@ -72,7 +78,7 @@ def _by_evaluate(*values: Any, **attrs: Any) -> NoReturn:
     raise NotImplementedError("`evaluate` runs the rounds: it knows the symbols around them")
 
 
-@operator(fusion=OPAQUE, infer=_while_type, reference=_by_evaluate)
+@operator(fusion=OPAQUE, infer=_while_type, reference=_by_evaluate, traits=HOST)
 def while_loop(
     limit: Any,
     go: Any,

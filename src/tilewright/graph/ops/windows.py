@@ -10,7 +10,13 @@ import numpy as np
 
 from tilewright import te
 from tilewright.graph import sizes
-from tilewright.graph.operator import REDUCTION, Type, need, operator
+from tilewright.graph.operator import (
+    REDUCTION,
+    WINDOW,
+    Type,
+    need,
+    operator,
+)
 from tilewright.graph.ops.linear import Pads, axis_name, named, padded, window, windows
 from tilewright.graph.ops.movement import Sizes, ravel
 from tilewright.graph.ops.pooling import max_pool, whole_pads, window_axes
@@ -42,7 +48,7 @@ def _index(x, *, kernel, strides, pads, dilations, ceil_mode):  # type: ignore[n
     return np.take_along_axis(place.reshape(flat), best[..., None], -1)[..., 0]
 
 
-@operator(fusion=REDUCTION, infer=_index_type, reference=_index)
+@operator(fusion=REDUCTION, infer=_index_type, reference=_index, traits=WINDOW)
 def max_pool_index(
     x: Any,
     *,
@@ -130,7 +136,7 @@ def _col2im(x, *, image, block, strides, pads, dilations):  # type: ignore[no-un
     return y[(slice(None), slice(None), *cut)]
 
 
-@operator(fusion=REDUCTION, infer=_col2im_type, reference=_col2im)
+@operator(fusion=REDUCTION, infer=_col2im_type, reference=_col2im, traits=WINDOW)
 def col2im(
     x: Any,
     *,

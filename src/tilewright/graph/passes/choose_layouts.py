@@ -26,7 +26,7 @@ from tilewright.arith.simplify import Facts
 from tilewright.graph import sizes
 from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value
 from tilewright.graph.layout_policy import Decisions, LayoutPolicy, P
-from tilewright.graph.operator import BROADCAST, OPERATORS
+from tilewright.graph.operator import BROADCAST, OPERATORS, RECURRENT, having
 from tilewright.graph.ops.linear import is_of_one_type
 from tilewright.graph.ops.packed import pack_dense
 from tilewright.graph.ops.packed_transposed import pack_transposed, pack_transposed_each
@@ -37,7 +37,7 @@ from tilewright.graph.passes.packed_images import IMAGES
 from tilewright.graph.passes.packed_values import PackedValues
 from tilewright.graph.passes.phases_apart import Phase, phases_apart
 from tilewright.graph.passes.sought_layouts import (
-    FINITE,
+    KEEPS_FINITE,
     POOLS,
     channels_of,
     is_image,
@@ -46,7 +46,7 @@ from tilewright.ir.dtype import f32
 from tilewright.ir.expr import Expr, as_int
 from tilewright.ir.walk import free_vars
 
-RECURRENT = ("lstm", "gru", "rnn")
+RECURRENCES = having(RECURRENT)
 
 
 def choose_layouts(
@@ -117,7 +117,7 @@ class _Layouts(PackedValues):
                         own, ways = grouped(channels, co, groups, prod(window), self.policy)
                     if own != "plain" and not self.is_along_rows(node):
                         wanted[node.inputs[0]] = ways[own].image
-            elif node.op in FINITE | POOLS and node.output in wanted:
+            elif node.op in KEEPS_FINITE | POOLS and node.output in wanted:
                 for value in node.inputs:
                     if value.shape == node.output.shape or node.op in POOLS:
                         wanted.setdefault(value, wanted[node.output])
@@ -562,7 +562,7 @@ class _Layouts(PackedValues):
         if not leading:
             return False
         packing = self.packed[leading[0]]
-        if not packing.is_full(channels_of(out)) and node.op not in FINITE:
+        if not packing.is_full(channels_of(out)) and node.op not in KEEPS_FINITE:
             return False
         forms: list[Value] = []
         for value in node.inputs:
@@ -603,5 +603,5 @@ _HANDLERS: dict[str, Callable[[Any, Node], bool]] = {
     "conv_transpose": _Layouts.conv_transpose,
     "matmul": _Layouts.matmul,
     "group_norm": _Layouts.instance_norm,
-    **dict.fromkeys(RECURRENT, _Layouts.recurrent),
+    **dict.fromkeys(RECURRENCES, _Layouts.recurrent),
 }

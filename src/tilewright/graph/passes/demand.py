@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tilewright.graph.graph import Graph, Node, Value
-from tilewright.graph.operator import OPERATORS
+from tilewright.graph.operator import HOST, OPERATORS, having
 from tilewright.ir.expr import as_int
 
 Literal = tuple[Value, bool]  # a boolean of one element, and what it must be
 Demand = tuple[Literal, ...]  # all of these; the outer ones first
+_OF_HOST = having(HOST)
 CHOICES = ("where", "chosen")  # condition, what it chooses, the other
 MUCH = 1024  # elements: worth a test
 
@@ -56,8 +57,8 @@ class _Demands:
         for node in reversed(graph.nodes):
             asked = [self.of_value[v] for v in node.outputs if v in self.of_value]
             here = frozenset[Literal]().union(*asked[:1]).intersection(*asked)
-            if node.op in ("measure", "check_bounds", "while_loop"):
-                here = frozenset()  # the host program's own steps
+            if node.op in _OF_HOST:
+                here = frozenset()
             self.of_node[node] = here
             self.read(node, here)
 

@@ -15,9 +15,9 @@ from tilewright.graph.budget import Budget
 from tilewright.graph.builder import Edit
 from tilewright.graph.folding import fold
 from tilewright.graph.graph import Graph, Node
-from tilewright.graph.operator import OPERATORS
+from tilewright.graph.operator import OPERATORS, WEIGHTED, having
 
-WEIGHTED = ("conv", "conv_transpose", "matmul", "lstm", "gru", "rnn")
+LONG = having(WEIGHTED)
 
 
 def fold_constants(graph: Graph) -> Graph:
@@ -37,7 +37,7 @@ def weights_of(graph: Graph) -> set[str]:
             stable.add(node)
     wanted: set[Node] = set()
     for node in reversed(graph.nodes):
-        if node in wanted or (node.op in WEIGHTED and node not in stable):
+        if node in wanted or (node.op in LONG and node not in stable):
             wanted.update(made_by[v] for v in node.inputs if made_by.get(v) in stable)
     return {node.name for node in wanted}
 

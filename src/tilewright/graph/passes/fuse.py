@@ -23,7 +23,17 @@ from tilewright.arith.estimate import estimate_by_symbols
 from tilewright.graph import sizes
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.group import FusedGraph, FusedGroup, make_group
-from tilewright.graph.operator import BROADCAST, COMPLEX, INJECTIVE, OPAQUE, OPERATORS, REDUCTION
+from tilewright.graph.operator import (
+    BROADCAST,
+    CHEAP,
+    COMPLEX,
+    INJECTIVE,
+    OPAQUE,
+    OPERATORS,
+    POOL,
+    REDUCTION,
+    having,
+)
 from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.demand import are_apart, demand
 from tilewright.graph.written_out import Written, load_of, written_out
@@ -33,15 +43,8 @@ ROW = 16  # elements that are worth reading as they lie
 MOST_INLINED = 128  # operations in one expression after everything was inlined
 MOST_WRITTEN = 2000  # nodes of that expression, where some operators read an input many times
 LOOPS = frozenset({"loop", "while_loop"})
-WINDOWED = frozenset(
-    {"max_pool", "avg_pool", "lrn", "lrn_packed"}
-)  # read an input element many times
-CHEAP = frozenset(
-    "add sub mul neg abs minimum maximum relu clip cast where equal not_equal less less_equal"
-    " greater"
-    " greater_equal logical_and logical_or logical_not copy"
-    " reshape transpose slice pack_channels unpack_channels arange".split()
-)
+READ_OFTEN = having(POOL) | {"lrn", "lrn_packed"}  # each element of their input
+RECOMPUTED = having(CHEAP)
 
 
 def fuse(graph: Graph, *, is_body: bool = False) -> FusedGraph:
@@ -247,7 +250,11 @@ class _Fusion:
                 return f"{node.name} would load for each lane what makes {node.inputs[0].name}"
             for value in node.inputs:
                 maker = self.made_by.get(value)
-                if maker in inside and maker.op not in CHEAP and self.grows(value, node.output):  # type: ignore[union-attr]
+                if (
+                    maker in inside
+                    and maker.op not in RECOMPUTED
+                    and self.grows(value, node.output)
+                ):  # type: ignore[union-attr]
                     return f"{maker.name} would be computed for each of {node.name}'s elements"  # type: ignore[union-attr]
         return self.too_large([*self.members[anchor], *nodes])
 
@@ -344,7 +351,7 @@ class _Fusion:
                 continue
             entry = OPERATORS[node.op]
             reason = ""
-            if anchor.op in WINDOWED and not _is_open_pad(node):
+            if anchor.op in READ_OFTEN and not _is_open_pad(node):
                 reason = f"{anchor.op} reads each element many times"
             elif entry.view:
                 reason = "a view needs no code"
@@ -357,7 +364,7 @@ class _Fusion:
             elif any(self.group.get(u) is not anchor for u in self.users[value]):
                 reason = "others read it too"
             elif any(
-                u is not anchor and node.op not in CHEAP and self.grows(value, u.output)
+                u is not anchor and node.op not in RECOMPUTED and self.grows(value, u.output)
                 for u in self.users[value]
             ):
                 reason = "it would be computed several times"

@@ -19,6 +19,7 @@ import numpy as np
 from tilewright.arith.estimate import estimate_by_symbols
 from tilewright.graph.builder import Edit, Rule
 from tilewright.graph.graph import Constant, Graph, Node, Value
+from tilewright.graph.operator import SHAPED, having
 from tilewright.graph.ops.linear import is_of_one_type
 from tilewright.graph.passes.canonicalise import operand
 from tilewright.ir.dtype import f32, f64
@@ -26,7 +27,7 @@ from tilewright.ir.expr import as_int
 
 MOVED = 64  # multiply-adds in the time that writing or reading a number of an image takes
 MOST_STEPS = 64  # operators of a resize
-_VIEWS = "reshape", "expand", "view_as"  # of all pixels of a channel, or more of them
+_VIEWS = having(SHAPED)  # of all pixels of a channel, or more of them
 
 
 def hoist_products(graph: Graph) -> Graph:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tilewright.graph.graph import Node
+from tilewright.graph.operator import OPERATORS
 from tilewright.graph.passes.channels import Packing
 from tilewright.graph.passes.packed_values import PackedValues
 from tilewright.graph.passes.sought_layouts import (
@@ -22,7 +23,7 @@ from tilewright.graph.passes.sought_layouts import (
 )
 from tilewright.ir.expr import as_int
 
-REDUCTIONS = ("reduce_mean", "reduce_sum", "reduce_max", "reduce_min", "reduce_prod")
+REDUCTIONS = tuple(name for name in OPERATORS if name.startswith("reduce_"))
 
 
 def pool(edit: PackedValues, node: Node) -> bool:

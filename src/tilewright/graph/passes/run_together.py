@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from tilewright.graph.builder import symbols_of
 from tilewright.graph.graph import Value, binds
 from tilewright.graph.group import FusedGraph, FusedGroup
+from tilewright.graph.operator import RECURRENT, having
 from tilewright.ir.expr import Var
 
-SERIAL = frozenset(("lstm", "gru", "rnn", "loop"))
+SERIAL = having(RECURRENT) | {"loop"}
 
 
 def run_together(fused: FusedGraph, threads: int) -> FusedGraph:

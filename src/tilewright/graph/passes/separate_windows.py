@@ -14,12 +14,13 @@ from typing import Any
 
 from tilewright.graph.builder import Edit
 from tilewright.graph.graph import Graph, Node
+from tilewright.graph.operator import POOL, having
 from tilewright.graph.passes.canonicalise import RULES
 from tilewright.ir.dtype import f32, f64
 from tilewright.ir.expr import as_int
 
 GAIN = 2  # so many times fewer numbers are read, at least
-_POOLS = ("max_pool", "avg_pool")
+_POOLS = having(POOL)
 
 
 def separate_windows(graph: Graph) -> Graph:

@@ -12,10 +12,11 @@ from collections.abc import Iterable
 
 from tilewright.graph.builder import Edit, without_dead
 from tilewright.graph.graph import Graph, Node, Value
+from tilewright.graph.operator import CHEAP, having
 from tilewright.graph.ops.loop import body_of, unseen
 from tilewright.graph.passes.eliminate import eliminate_common
 
-ARITHMETIC = {"add", "sub", "minimum", "maximum", "relu", "cast", "reshape", "copy"}  # of indices
+ARITHMETIC = having(CHEAP)  # of indices
 
 
 def simplify_loops(graph: Graph) -> Graph:

@@ -11,16 +11,12 @@ from collections import Counter
 
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.layout_policy import LayoutPolicy
+from tilewright.graph.operator import FINITE, POOL, having
 from tilewright.graph.passes.channels import Packing
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import as_int
 
-# Elementwise operators that keep padding channels finite, so that they may run on them.
-FINITE = frozenset(
-    "add sub mul relu clip sigmoid tanh silu hard_swish hard_sigmoid leaky_relu elu selu gelu abs"
-    " neg erf minimum maximum softplus softsign".split()
-)
-POOLS = frozenset({"max_pool", "avg_pool"})
+KEEPS_FINITE, POOLS = having(FINITE), having(POOL)
 
 
 def sought_packed(graph: Graph, policy: LayoutPolicy) -> dict[Value, Packing]:
@@ -37,7 +33,7 @@ def sought_packed(graph: Graph, policy: LayoutPolicy) -> dict[Value, Packing]:
         joins = node.op == "concat" and node["axis"] % node.output.rank == 1
         if packs or (wanted and moves):
             asking = node.inputs[:1]
-        elif wanted and (joins or node.op in FINITE):
+        elif wanted and (joins or node.op in KEEPS_FINITE):
             asking = node.inputs
         else:
             continue

@@ -15,12 +15,12 @@ from typing import Any
 from tilewright.graph import sizes
 from tilewright.graph.builder import Edit, Rule
 from tilewright.graph.graph import Graph, Node
-from tilewright.graph.operator import ONE
+from tilewright.graph.operator import ONE, WINDOW, having
 from tilewright.graph.passes.canonicalise import RULES
 from tilewright.ir.dtype import f32
 
 _NEUTRAL = {"kernel": 1, "strides": 1, "dilations": 1, "pads": (0, 0), "extra": 0, "inside": (0, 1)}
-_WINDOWS = ("conv", "conv_transpose", "max_pool", "avg_pool")
+_WINDOWS = sorted(having(WINDOW) - {"max_pool_index", "col2im"})
 
 
 def two_axes(graph: Graph) -> Graph:
