@@ -359,6 +359,8 @@ def _typed() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     return [
         ("reduce_mean", [_small(3, 40, of="u8")], {"axes": (1,)}),
         ("reduce_mean", [i(3, 40, low=90, high=128, of=np.int8)], {"axes": (0,)}),
+        ("reduce_mean", [_many(50) * 2000], {}),
+        ("reduce_mean", [i(6, 5, low=-9, high=1, of=np.int32)], {"axes": (1,), "keepdims": True}),
         ("matmul", [_small(3, 7), _small(7, 5, of="u8")], {"out_dtype": "i32"}),
         ("matmul", [_small(3, 7), _small(7, 5)], {}),
         ("matmul", [_small(4, 3), _small(5, 4)], _turned | {"acc_dtype": "i32", "out_dtype": "i8"}),

@@ -32,7 +32,7 @@ from tilewright.graph.ops.elementwise import (
 from tilewright.graph.ops.running import in_lines, in_strips
 from tilewright.graph.sizes import product
 from tilewright.ir.dtype import dtype
-from tilewright.ir.expr import Expr
+from tilewright.ir.expr import Expr, truncdiv
 
 Axes = tuple[int, ...] | None
 
@@ -132,15 +132,17 @@ def _mean(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
     wide = np.dtype(np.float64) if x.dtype == np.float64 else np.dtype(np.float32)
     with np.errstate(all="ignore"):
         if x.dtype.kind in "iu":
-            count = x.size // max(1, np.sum(x, axis=axes).size)
-            return (np.sum(x, axis=axes, keepdims=keepdims) // max(1, count)).astype(x.dtype)
+            total = np.sum(x, axis=axes, keepdims=keepdims)  # in 64 bits
+            count = max(1, x.size // max(1, total.size))
+            return (np.sign(total) * (np.abs(total) // count)).astype(x.dtype)
         return np.mean(x, axis=axes, keepdims=keepdims, dtype=wide).astype(x.dtype)
 
 
 @operator(fusion=REDUCTION, infer=reduced, reference=_mean)
 def reduce_mean(x: Any, *, axes: Axes = None, keepdims: bool = False) -> Any:
-    """The mean over `axes`; accumulated in f32 at least."""
-    wide = sum_type(x.dtype)
+    """The mean over `axes`; accumulated in f32 at least, of integers in 64 bits and rounded towards
+    zero. Source: ONNX ReduceMean as onnxruntime has it"""
+    wide = sum_type(x.dtype) if x.dtype.is_float else "i64" if x.dtype.is_signed else "u64"
     total = over(x, axes, keepdims, "mean_sum", lambda v, k: te.sum(v.astype(wide), k))
     count = _count(x, axes)
     if x.dtype.is_float:
@@ -148,7 +150,7 @@ def reduce_mean(x: Any, *, axes: Axes = None, keepdims: bool = False) -> Any:
             total.shape, lambda *i: (total[i] / count.astype(wide)).astype(x.dtype), name="mean"
         )
     return te.compute(
-        total.shape, lambda *i: (total[i] // count.astype(wide)).astype(x.dtype), name="mean"
+        total.shape, lambda *i: truncdiv(total[i], count.astype(wide)).astype(x.dtype), name="mean"
     )
 
 
