@@ -25,7 +25,8 @@ from benchmarks import pages
 from tilewright.driver.compile import kernel_jobs, prepare
 from tilewright.driver.observe import Watch
 from tilewright.driver.source import open_source
-from tilewright.strategy.select import default
+from tilewright.strategy.select import default, fallback
+from tilewright.strategy.space import decisions
 from tilewright.target.target import target
 
 LEAST, SECONDS = 8, 0.15  # rounds, and seconds for both together, of each measurement
@@ -332,8 +333,8 @@ def fallbacks(model: onnx.ModelProto, threads: int) -> list[str]:
     """Why kernels of a model have no schedule of their family."""
     machine = target("cpu")
     jobs = kernel_jobs(prepare(open_source(model).graph(), machine, 3), machine, threads, Watch())
-    found = [default(job.func, machine, threads).func.annotations for job in jobs[-1]]
-    return [str(dict(a)["fallback"]) for a in found if "fallback" in dict(a)]
+    points = [(job.func, decisions(default(job.func, machine, threads))) for job in jobs[-1]]
+    return [why for f, point in points if (why := fallback(f, machine, threads, point))]
 
 
 def seconds_in_turns(calls: Sequence[partial[Any]]) -> list[float]:

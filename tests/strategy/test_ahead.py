@@ -6,7 +6,7 @@ from tilewright import te
 from tilewright.graph.operator import OPERATORS
 from tilewright.schedule import Schedule
 from tilewright.strategy.select import default
-from tilewright.strategy.space import decisions, point
+from tilewright.strategy.space import decisions, partial
 from tilewright.target.target import target
 
 WIDE = target("cpu -mcpu=znver4")  # 1 MB of second cache, vectors of 64 bytes
@@ -51,6 +51,6 @@ def test_it_is_a_decision():
     x = te.placeholder((36, 64), "f32", "x")
     w = te.placeholder((4, 64, 64), "f32", "w")
     func = te.func("f", [x, w], [OPERATORS["dense_packed"].define(x, w, channels=256)])
-    assert "prefetch(w[" in point(func, WIDE, 1, {"dense.prefetch": 1}).show()
+    assert "prefetch(w[" in partial(func, WIDE, 1, {"dense.prefetch": 1}).show()
     for n in (0, 1):
-        assert decisions(point(func, WIDE, 1, {"dense.prefetch": n}))["dense.prefetch"] == n
+        assert decisions(partial(func, WIDE, 1, {"dense.prefetch": n}))["dense.prefetch"] == n

@@ -11,12 +11,13 @@ import pytest
 from tilewright import te
 from tilewright.codegen import inprocess
 from tilewright.ir.expr import Var
-from tilewright.ir.stmt import For, annotation
+from tilewright.ir.stmt import For
 from tilewright.ir.walk import statements
 from tilewright.schedule.locate import find_loop
 from tilewright.strategy import select
 from tilewright.strategy.cpu import families
 from tilewright.strategy.roles import ROLES
+from tilewright.strategy.space import decisions
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import target
 
@@ -97,7 +98,7 @@ def test_a_refused_strategy_falls_back(name, threads, monkeypatch):
     func, reference = make()
     arrays = [RNG.standard_normal(s).astype(np.float32) for s in shapes]
     made = select.default(func, CPU, threads)
-    told = annotation(made.func, "fallback")
+    told = select.fallback(func, CPU, threads, decisions(made))
     assert told == "the generic schedule, cannot unroll loop 'p': its extent is not a constant"
     want = reference(*[a.astype(np.float64) for a in arrays])
     out = np.full(want.shape, np.nan, np.float32)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.parameters.guard import Guarded
-from tilewright.driver import kernels
+from tilewright.driver import versions
 from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
-from tilewright.driver.kernels import KernelPool, with_versions
+from tilewright.driver.kernels import KernelPool
 from tilewright.driver.observe import Watch
 from tilewright.graph.builder import Builder
 from tilewright.graph.graph import Graph, Value
@@ -97,7 +97,7 @@ def test_which_rows_are_short(op: str, below: int, threads: int) -> None:
     *_, (job,) = kernel_jobs(prepare(graph(op), HALVES, 3, []), HALVES, threads, Watch())
     narrow = narrow_rows(job.func, HALVES)
     assert narrow is not None and print_expr(narrow.cond) == f"t < {below}"
-    version = narrow.schedule(threads)
+    version = narrow.schedule(threads).func
     loops = [s for s in statements(version.body) if isinstance(s, For)]
     assert {as_int(s.extent) for s in loops if s.kind == "vectorize"} <= {4, 8}
     usual = default(job.func, HALVES, threads, strict=True).func
@@ -110,15 +110,17 @@ def test_threads_that_cannot_share_both_run_neither(monkeypatch: pytest.MonkeyPa
         kernel_jobs(prepare(graph("sum"), HALVES, 3, []), HALVES, threads, Watch())[-1][0]
         for threads in (1, 2)
     ]
-    alone, shared = (default(job.func, HALVES, job.threads).func for job in jobs)
-    wanted = with_versions(jobs[0], alone, HALVES)
-    assert wanted is not None and with_versions(jobs[1], shared, HALVES) != wanted
+    alone = default(jobs[0].func, HALVES, 1).func
+    wanted, shared = (versions.versions(job.func, HALVES, job.threads).joined for job in jobs)
+    assert wanted is not None and shared != wanted
 
     def refuse(cond: Expr, where: Func, others: Func) -> Func | None:
         return join_versions(cond, where, others) if others == alone else None
 
-    monkeypatch.setattr(kernels, "join_versions", refuse)
-    assert with_versions(jobs[1], shared, HALVES) == wanted
+    monkeypatch.setattr(versions, "join_versions", refuse)
+    made = versions.versions(jobs[1].func, HALVES, 2)
+    assert made.joined == wanted
+    assert {made.point[n] for n in ("strategy", "short_rows.strategy")} == {"one_thread"}
 
 
 def test_other_kernels_have_one_version() -> None:

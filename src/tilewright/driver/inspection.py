@@ -18,10 +18,10 @@ from tilewright.driver.observe import Watch, text_of
 from tilewright.driver.report import tables
 from tilewright.driver.report.progress import compiling
 from tilewright.driver.source import Shapes, open_source
+from tilewright.driver.versions import versions
 from tilewright.lower.pipeline import STAGES
 from tilewright.runtime.executor import default_threads, load
 from tilewright.schedule.trace import Trace
-from tilewright.strategy.select import default
 from tilewright.support import knobs
 from tilewright.support.errors import CompileError
 from tilewright.target.target import target as read_target
@@ -60,7 +60,9 @@ def kernel_text(job: Job, stage: str) -> str:
     if stage == "te":
         return text_of(job.func)
     if stage == "trace":
-        return trace_text(default(job.func, read_target(job.target), job.threads).trace)
+        return trace_text(
+            versions(job.func, read_target(job.target), job.threads, job.point).schedule.trace
+        )
     seen: dict[str, Any] = {}
 
     def keep(step: str, before: Any, after: Any, seconds: float) -> None:

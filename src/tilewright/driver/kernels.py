@@ -23,7 +23,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import field, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -33,14 +32,15 @@ from tilewright.codegen.llvm import Emitted, Entry, Module, joined
 from tilewright.codegen.objects import EMPTY, Object, part, read
 from tilewright.driver.observe import Watch
 from tilewright.driver.stages import Observer, Stages
+from tilewright.driver.versions import versions
 from tilewright.ir.expr import Buffer
-from tilewright.ir.stmt import Func, annotation
+from tilewright.ir.stmt import Func
 from tilewright.ir.verify import verify
-from tilewright.lower.join_versions import join_versions
 from tilewright.lower.pipeline import Pass, lower
-from tilewright.strategy.select import default
+from tilewright.schedule.trace import Plain
+from tilewright.strategy.select import fallback
 from tilewright.support.collector import collector_paused
-from tilewright.support.errors import InternalFault, MemoryFault, ScheduleError
+from tilewright.support.errors import InternalFault, MemoryFault
 from tilewright.support.handover import short_turns
 from tilewright.support.interpreter import isolated
 from tilewright.support.memory import REMEDY, exhausted
@@ -61,25 +61,28 @@ PATIENCE = 0.5  # seconds between a worker's looks at whether it is still wanted
 
 @record
 class Job:
-    """A function to compile, and for what."""
+    """A function to compile, and for what. point: of its space, see `versions`; None is the
+    strategies' own."""
 
     func: Func
     target: str
     threads: int
     watch: Watch = field(default_factory=Watch)
+    point: dict[str, Plain] | None = None
 
 
 @record
 class Kernel:
     """A compiled function: its code, whatever it was compiled together with, what to launch in
-    order, the memory it needs. fallback: if its family's strategy did not schedule it, what did,
-    and why."""
+    order, the memory it needs. point: names its schedule. fallback: if its family's strategy did
+    not schedule it, what did, and why."""
 
     name: str
     code: Object
     entries: tuple[Entry, ...]
     workspace: tuple[Buffer, ...]
     seconds: dict[str, float] = field(default_factory=dict[str, float])  # by stage
+    point: dict[str, Plain] = field(default_factory=dict[str, Plain])
     fallback: str = ""
 
 
@@ -92,6 +95,7 @@ class Written:
     emitted: Emitted
     seconds: dict[str, float]
     watchers: tuple[Observer, ...]
+    point: dict[str, Plain]
     fallback: str
     symbol: str
     content: Module
@@ -104,7 +108,7 @@ class Written:
     def kernel(self, code: Object) -> Kernel:
         """The kernel whose code this is."""
         made = self.entries, self.emitted.workspace, self.seconds
-        return Kernel(self.job.func.name, code, *made, self.fallback)
+        return Kernel(self.job.func.name, code, *made, self.point, self.fallback)
 
 
 def compile_kernel(job: Job, observers: Sequence[Observer] = ()) -> Kernel:
@@ -130,39 +134,20 @@ def write(job: Job, observers: Sequence[Observer] = ()) -> Written:
 
     see("te", None, job.func)
     with stages("schedule"):
-        scheduled = default(job.func, machine, job.threads).func
+        made = versions(job.func, machine, job.threads, job.point)
+        scheduled = made.schedule.func
     if check:
         check(job.func, "blocks", after="te")
         check(scheduled, "blocks", after="schedule", before=job.func)
     see("schedule", job.func, scheduled, stages.seconds["schedule"])
-    with stages("versions"):
-        both = with_versions(job, scheduled, machine)
     with stages("lower"):
-        lowered = lower(both or scheduled, machine, backend.pipeline, check, [passed])
+        lowered = lower(made.func, machine, backend.pipeline, check, [passed])
     with stages("emit"):
         emitted = native_of(machine).emit(lowered, machine)
     see("emit", None, emitted.text, stages.seconds["emit"])
-    fallback = annotation(scheduled, "fallback", "")
-    return Written(job, emitted, stages.seconds, watchers, fallback, *_by_content(emitted, job))
-
-
-def with_versions(job: Job, scheduled: Func, machine: Target) -> Func | None:
-    """The kernel together with its version for short rows; None where it has none. Each adds in an
-    order of its own, and the same sizes choose the same one for any number of threads: where those
-    cannot share both alike, one thread runs them."""
-    narrow = backend_of(machine).strategies.short_rows(job.func, machine)
-    if narrow is None:
-        return None
-
-    def both(whole: Func, threads: int) -> Func | None:
-        with suppress(ScheduleError):
-            return join_versions(narrow.cond, narrow.schedule(threads), whole)
-        return None
-
-    made = both(scheduled, job.threads)
-    if made is None and job.threads > 1:
-        made = both(default(job.func, machine, 1).func, 1)
-    return made
+    told = fallback(job.func, machine, job.threads, made.point)
+    content = _by_content(emitted, job)
+    return Written(job, emitted, stages.seconds, watchers, made.point, told, *content)
 
 
 def _by_content(emitted: Emitted, job: Job) -> tuple[str, Module, tuple[Entry, ...]]:

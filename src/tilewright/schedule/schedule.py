@@ -124,12 +124,13 @@ class Schedule:
             raise InternalFault(f"decision '{name}' is taken twice")
         if pick not in values:
             raise InternalFault(f"decision '{name}' picks {pick}, which is none of its {values}")
-        value = self.choose(name, pick, values)
-        if not values.count(value):
+        answer = self.choose(name, pick, values)
+        if answer not in values:
             raise ScheduleError(
-                f"cannot set decision '{name}' to {value}",
+                f"cannot set decision '{name}' to {answer}",
                 f"it may be one of {', '.join(map(str, values))}",
             )
+        value = values[values.index(answer)]  # what equals it may be of another type
         self.trace = self.trace.decide(name, value)
         return value
 

@@ -9,12 +9,14 @@ others are reductions or pointwise.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from tilewright.ir.expr import as_int
-from tilewright.ir.stmt import Func, annotated
+from tilewright.ir.stmt import Func
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Chooser, Schedule
+from tilewright.schedule.trace import Plain
 from tilewright.strategy.absorb import absorb
 from tilewright.strategy.chains import shorten_chains
 from tilewright.strategy.roles import family, scores
@@ -22,17 +24,21 @@ from tilewright.support.errors import ScheduleError
 from tilewright.support.record import record
 from tilewright.target.target import KINDS, Target, named
 
+FAMILY, ONE_THREAD, GENERIC = "family", "one_thread", "generic"  # values of decision "strategy"
+LOOPS = "loops"  # the value of an "algorithm" that is none
+
 Family = Callable[[Schedule, Target, int], None]
 
 
 @record
 class Strategies:
     """How a kind of machine schedules functions. families: by role; generic: what any function can
-    have, which gives the names of the blocks that it left alone (None: nothing); short_rows: a
+    have, which decides for each block by what "algorithm", LOOPS if by none (None: nothing);
+    short_rows: a
     version that is better where rows turn out to be short, or None."""
 
     families: Mapping[str, Family]
-    generic: Callable[[Schedule, Target, int], list[str]] | None = None
+    generic: Family | None = None
     short_rows: Callable[[Func, Target], Any] = lambda func, target: None
 
 
@@ -65,44 +71,61 @@ def default(func: Func, target: Target, threads: int = 1, *, strict: bool = Fals
     """The default schedule of `func` on `target`, for `threads` threads.
 
     Where a primitive refuses what a strategy wants, the function runs on one thread; where that is
-    refused too, it takes the generic schedule. Its annotation "fallback" says which, and why.
-    `strict` raises the ScheduleError instead; so does a machine without a strategy for it.
+    refused too, it takes the generic schedule. Its decision "strategy" says which; `fallback` says
+    why. `strict` raises the ScheduleError instead; so does a machine without a strategy for it.
     """
-    generic = strategies_of(target.kind).generic
     try:
         return scheduled(func, target, threads)
     except NoStrategy:
         raise
-    except ScheduleError as fault:
-        if strict or generic is None:
+    except ScheduleError:
+        if strict or strategies_of(target.kind).generic is None:
             raise
-        why = f"{fault.what}: {fault.why}"
     if threads > 1:
-        try:
-            return scheduled(_falling_back(func, f"one thread, {why}"), target, 1)
-        except ScheduleError:
-            pass  # then it was not for the threads
-    schedule = Schedule(func)
-    left = generic(schedule, target, threads)
-    text = "the generic schedule" + (f" (plain loops: {', '.join(left)})" if left else "")
-    schedule.func = _falling_back(schedule.func, f"{text}, {why}")
-    shorten_chains(schedule)
-    return schedule
+        with suppress(ScheduleError):  # then it was not for the threads
+            return scheduled(func, target, threads, strategy=ONE_THREAD)
+    return scheduled(func, target, threads, strategy=GENERIC)
 
 
-def _falling_back(func: Func, why: str) -> Func:
-    return func.replace(annotations=annotated(func.annotations, "fallback", why))
+def scheduled(
+    func: Func,
+    target: Target,
+    threads: int,
+    choose: Chooser | None = None,
+    strategy: str = FAMILY,
+) -> Schedule:
+    """`func` as a strategy schedules it; what is empty stays as it was written.
 
-
-def scheduled(func: Func, target: Target, threads: int, choose: Chooser | None = None) -> Schedule:
-    """`func` scheduled by the family of its anchor; what is empty stays as it was written.
-
+    Decision "strategy", of which `strategy` is the pick: the family of its anchor ("family"), the
+    same as if for one thread ("one_thread"), or the schedule that every function has ("generic").
     `choose` takes the decisions in the strategies' place.
     """
-    schedule = Schedule(func, choose=choose)
+    schedule = Schedule(func, choose)
     if any(as_int(axis.extent) == 0 for b in blocks(func.body) for axis in b.axes):
         return schedule
-    absorb(schedule, keep=scores(schedule.func))
-    _family(schedule.func, target)(schedule, target, threads)
+    of = strategies_of(target.kind)
+    ways = [FAMILY, *[ONE_THREAD] * (threads > 1), *[GENERIC] * (of.generic is not None)]
+    way = schedule.decide("strategy", strategy, ways)
+    if way == GENERIC and of.generic is not None:
+        of.generic(schedule, target, threads)
+    else:
+        absorb(schedule, keep=scores(schedule.func))
+        _family(schedule.func, target)(schedule, target, threads if way == FAMILY else 1)
     shorten_chains(schedule)
     return schedule
+
+
+def fallback(func: Func, target: Target, threads: int, point: Mapping[str, Plain]) -> str:
+    """If a point of `func` has another strategy than its family's, which was refused a step: which,
+    and why; else ""."""
+    way = point.get("strategy", FAMILY)
+    if way == FAMILY:
+        return ""
+    loops = [n.removesuffix(".algorithm") for n, v in point.items() if v == LOOPS]
+    told = "one thread" if way == ONE_THREAD else "the generic schedule"
+    told += f" (plain loops: {', '.join(loops)})" if loops else ""
+    try:
+        scheduled(func, target, threads)
+    except ScheduleError as fault:
+        return f"{told}, {fault.what}: {fault.why}"
+    return ""

@@ -1,14 +1,14 @@
 """Generic: a schedule for any function, where the strategy of its family is refused a step.
 
 In: a schedule in which nothing was done yet, and a machine. Out: every block in vectors and, where
-it is worth a parallel region, on all threads; and which blocks were left as loops over numbers. The
-one idea: each block has a list of ways, from the best on, and takes the first that every primitive
-agrees to; what a refused one did is undone.
+it is worth a parallel region, on all threads. The one idea: each block has a list of ways, from the
+best on, and takes the first that every primitive agrees to, if it has none of its own choice; what
+is left are loops over numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tilewright.ir.expr import Var
 from tilewright.ir.walk import free_vars
@@ -19,6 +19,7 @@ from tilewright.strategy.cpu.contraction import contraction
 from tilewright.strategy.cpu.pointwise import stream, vector_lanes
 from tilewright.strategy.cpu.reduction import by_itself
 from tilewright.strategy.loops import extent, find, split
+from tilewright.strategy.select import LOOPS
 from tilewright.strategy.work import is_worth_a_region
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
@@ -26,18 +27,25 @@ from tilewright.target.target import Target
 Way = Callable[[Schedule, str, Target, int], object]
 
 
-def generic(schedule: Schedule, target: Target, threads: int) -> list[str]:
-    """Schedule every block by itself. Gives the names of those that no way took."""
+def generic(schedule: Schedule, target: Target, threads: int) -> None:
+    """Schedule every block by itself: decision "algorithm" is the way that it takes, or LOOPS."""
     attempt(schedule, absorb)
-    left: list[str] = []
     for name in schedule.blocks():
         if any(find_loop(schedule.func, loop).kind != "serial" for loop in schedule.loops(name)):
             continue  # another block has taken it along
-        block = find(schedule, name)
-        ways = REDUCTION if is_reduction(block) else POINTWISE
-        if not any(attempt(schedule, way, name, target, threads) for way in ways):
-            left.append(name)
-    return left
+        ways = REDUCTION if is_reduction(find(schedule, name)) else POINTWISE
+        pick = first_legal(schedule, ways, name, target, threads)
+        chosen = schedule.decide(f"{name}.algorithm", pick, (*ways, LOOPS))
+        if chosen != LOOPS:
+            ways[chosen](schedule, name, target, threads)
+
+
+def first_legal(
+    schedule: Schedule, ways: Mapping[str, Way], name: str, target: Target, threads: int
+) -> str:
+    """The first way of a block that is legal with its own decisions; LOOPS if none is."""
+    trial = Schedule(schedule.func)
+    return next((n for n, w in ways.items() if attempt(trial, w, name, target, threads)), LOOPS)
 
 
 def attempt(schedule: Schedule, way: Callable[..., object], *args: object) -> bool:
@@ -81,5 +89,10 @@ def on_one_thread(way: Way) -> Way:
     return lambda schedule, name, target, threads: way(schedule, name, target, 1)
 
 
-POINTWISE: tuple[Way, ...] = (stream, plain_vectors, on_one_thread(stream))
-REDUCTION: tuple[Way, ...] = (contraction, by_itself, plain_vectors, on_one_thread(by_itself))
+POINTWISE: dict[str, Way] = {
+    "stream": stream, "vectors": plain_vectors, "stream_on_one_thread": on_one_thread(stream)
+}  # fmt: skip
+REDUCTION: dict[str, Way] = {
+    "register_tiles": contraction, "rows": by_itself, "vectors": plain_vectors,
+    "rows_on_one_thread": on_one_thread(by_itself),
+}  # fmt: skip

@@ -11,18 +11,18 @@ little is left of what long ones ask.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from tilewright.ir.expr import Expr, Select, Var, as_int, const
 from tilewright.ir.stmt import Block, Func
 from tilewright.ir.walk import blocks, contains
-from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.trace import Plain
+from tilewright.schedule.schedule import Chooser, Schedule
 from tilewright.strategy.absorb import absorb, is_copy, is_costly, is_reduction
 from tilewright.strategy.cpu.contiguous import contiguous
 from tilewright.strategy.cpu.pointwise import runs, vector_lanes
 from tilewright.strategy.cpu.reduction import has_windows, is_open_row
 from tilewright.strategy.roles import family
-from tilewright.strategy.select import scheduled
+from tilewright.strategy.select import FAMILY, scheduled
 from tilewright.support.record import record
 from tilewright.target.target import Target
 
@@ -40,9 +40,17 @@ class Narrow:
     func: Func
     target: Target
 
-    def schedule(self, threads: int) -> Func:
-        """The version. Raises ScheduleError where its strategy is refused a step."""
-        return scheduled(self.func, self.target, threads, _one_vector).func
+    def schedule(
+        self, threads: int, choose: Chooser | None = None, strategy: str = FAMILY
+    ) -> Schedule:
+        """The version; see `scheduled`."""
+
+        def chosen(name: str, pick: Any, values: tuple[Any, ...]) -> Any:
+            """Short rows have no vectors in flight beside each other."""
+            own = 1 if name.endswith(".interleave") and 1 in values else pick
+            return choose(name, own, values) if choose else own
+
+        return scheduled(self.func, self.target, threads, chosen, strategy)
 
 
 def narrow_rows(func: Func, target: Target) -> Narrow | None:
@@ -67,11 +75,6 @@ def narrow_rows(func: Func, target: Target) -> Narrow | None:
     along = [b for b in found if any(a.extent == length for a in b.axes)]
     most = COSTLY if any(map(is_costly, along)) else SHORT
     return Narrow(length < const(most * lanes), func, half)
-
-
-def _one_vector(name: str, own: Plain, values: tuple[Plain, ...]) -> Plain:
-    """Short rows have no vectors in flight beside each other."""
-    return 1 if name.endswith(".interleave") and 1 in values else own
 
 
 def _reduced(block: Block) -> Expr | None:

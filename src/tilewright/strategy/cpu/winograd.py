@@ -247,8 +247,9 @@ def decide_runs(
     likely = () if known else TILES
     share = whole_tiles(-(-count // runs), groups * wide, target, fits, weights, likely)
     rows, vectors = decide_tile(
-        schedule, product, share, groups * wide, lanes, target, fits, True, weights, uneven=count
-    )
+        schedule, product, share, groups * wide, lanes, target, fits, True, weights,
+        uneven=count + WORTH_A_PANEL,
+    )  # fmt: skip
     values = range(rows, count + rows, rows)
     run = schedule.decide(f"{product}.block_m", -(-count // (runs * rows)) * rows, values)
     return inside, run, rows, vectors
