@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from tilewright.ir.dtype import DType
-from tilewright.support.errors import CompileError
+from tilewright.support.errors import CompileError, InternalFault
 
 P = TypeVar("P", int, str, bool)
 Choose = Callable[[str, int | str | bool, tuple[int | str | bool, ...]], int | str | bool]
@@ -133,7 +133,8 @@ class Decisions:
         if len(legal) < 2:
             return own
         name = self.within + name
-        assert name not in self.taken, f"'{name}' is decided twice"
+        if name in self.taken:
+            raise InternalFault(f"decision '{name}' is taken twice")
         value = own if self.choose is None else self.choose(name, own, tuple(legal))
         if value not in legal:
             raise CompileError(
