@@ -1,4 +1,4 @@
-"""What the layout pass decides can be decided otherwise: another legal graph, the same results."""
+"""What a graph's passes decide can be decided otherwise: another graph, the same results."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tilewright.driver.kernels import KernelPool
 from tilewright.graph import Builder, Graph, evaluate
 from tilewright.graph.layout_policy import Decisions
 from tilewright.graph.passes.choose_layouts import choose_layouts
+from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.sought_layouts import channels_of
 from tilewright.runtime.artifact import write_artifact
 from tilewright.runtime.executor import Executable
@@ -101,6 +102,15 @@ def volume() -> Graph:
 MODELS = {f.__name__: f for f in (residual, in_groups, transposed, products, recurrent, volume)}
 
 
+def compiled(graph: Graph, decisions: Decisions) -> Executable:
+    """The model for this machine, with other answers."""
+    with KernelPool(1) as pool:
+        program = compile_graph(graph, [target("cpu")], 1, pool=pool, decisions=decisions)
+    file = io.BytesIO()
+    write_artifact(program, file)
+    return Executable(file.getvalue(), 1)
+
+
 def at_random(seed: int) -> Decisions:
     numbers = random.Random(seed)
     return Decisions(lambda name, own, legal: numbers.choice(legal))
@@ -129,13 +139,8 @@ def test_random_answers_compile_and_run(name: str) -> None:
     (want,) = evaluate(graph, arrays)
     for seed in range(6):
         decisions = at_random(100 + seed)
-        with KernelPool(1) as pool:
-            machines = [target("cpu")]
-            program = compile_graph(graph, machines, 1, pool=pool, decisions=decisions)
+        (got,) = compiled(graph, decisions)(*arrays)
         assert decisions.taken
-        file = io.BytesIO()
-        write_artifact(program, file)
-        (got,) = Executable(file.getvalue(), 1)(*arrays)
         np.testing.assert_allclose(got, want, rtol=0, atol=2e-4 * np.abs(want).max())
 
 
@@ -196,3 +201,37 @@ def test_the_policy_is_asked() -> None:
     made = rewritten(lambda g: choose_layouts(g, Small(64)), residual(), 1e-3)
     assert "winograd_packed" not in ops(made) and "conv_packed" in ops(made)
     assert {n["block"] for n in made.nodes if n.op == "pack_channels"} <= {8}
+
+
+def attention() -> Graph:
+    m = Model(2, 24, 16)
+    q, k, v = (m.build.emit("matmul", m.value, m.weights(16, 16)) for _ in "qkv")
+    m.value = m.build.emit("matmul", q, k, transpose_b=True)
+    m.apply("softmax", axis=-1)
+    m.value = m.build.emit("matmul", m.value, v)
+    return m.apply("relu").finish()
+
+
+def softmax() -> Graph:
+    m = Model(6, 40)
+    return m.apply("gelu").apply("softmax", axis=-1).apply("neg").finish()
+
+
+@pytest.mark.parametrize("make", [residual, products, attention, softmax])
+def test_all_that_is_fused_may_be_cut(make) -> None:
+    """The kernels are then single operators, and compute the same."""
+    graph = make()
+
+    def cut(name, own, legal):
+        return False if name.endswith((".fused", ".attention")) else own
+
+    own, decisions = fuse(graph), Decisions(cut)
+    cuts = fuse(graph, decisions=decisions)
+    assert any(len(g.nodes) > 1 for g in own.groups)
+    assert all(len(g.nodes) == 1 for g in cuts.groups)
+    assert "so it was decided" in str(cuts)
+    assert set(decisions.taken.values()) == {False}
+    arrays = random_inputs(graph)
+    (want,) = evaluate(graph, arrays)
+    got = compiled(graph, Decisions(cut))(*arrays)[0]
+    np.testing.assert_allclose(got, want, rtol=0, atol=2e-4 * np.abs(want).max())

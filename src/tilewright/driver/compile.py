@@ -277,7 +277,7 @@ def prepare(
     if opt_level:
         graph = optimise(graph, pipeline=LAST, observers=observers)
     start = time.perf_counter()
-    fused = fuse(graph, is_body=is_body)
+    fused = fuse(graph, is_body=is_body, decisions=decisions)
     for see in observers:
         see("fuse", graph, fused, time.perf_counter() - start)
     for group in fused.groups:

@@ -12,7 +12,9 @@ may join at once.
     opaque     alone
 Views (reshape) are no code and stay alone. What is needed under one condition joins nothing that is
 needed under another (`demand`), and conditions are results. Of two values that one condition
-chooses between, and nobody else reads, one is made, where the choice's result lies.
+chooses between, and nobody else reads, one is made, where the choice's result lies. What may join
+does so by decision `<value>.fused`, of what is then not stored; three operators are an attention by
+`<value>.attention`.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from tilewright.arith.estimate import estimate_by_symbols
 from tilewright.graph import sizes
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.group import FusedGraph, FusedGroup, make_group
+from tilewright.graph.layout_policy import Decisions
 from tilewright.graph.operator import (
     BROADCAST,
     CHEAP,
@@ -42,22 +45,24 @@ from tilewright.ir.expr import as_int
 ROW = 16  # elements that are worth reading as they lie
 MOST_INLINED = 128  # operations in one expression after everything was inlined
 MOST_WRITTEN = 2000  # nodes of that expression, where some operators read an input many times
+DECIDED = "so it was decided"  # why something is cut
 LOOPS = frozenset({"loop", "while_loop"})
 READ_OFTEN = having(POOL) | {"lrn", "lrn_packed"}  # each element of their input
 RECOMPUTED = having(CHEAP)
 
 
-def fuse(graph: Graph, *, is_body: bool = False) -> FusedGraph:
+def fuse(graph: Graph, *, is_body: bool = False, decisions: Decisions | None = None) -> FusedGraph:
     """Group the nodes of `graph` (see the module's opening). is_body: of a loop that the host
     program runs."""
-    return _Fusion(graph, is_body).run()
+    return _Fusion(graph, is_body, decisions or Decisions()).run()
 
 
 class _Fusion:
     """The state of one fusion: to which anchor each node belongs, and why."""
 
-    def __init__(self, graph: Graph, is_body: bool) -> None:
-        self.graph, self.is_body = graph, is_body
+    def __init__(self, graph: Graph, is_body: bool, decisions: Decisions) -> None:
+        self.graph, self.is_body, self.decisions = graph, is_body, decisions
+        self.fused: dict[Node, bool] = {}  # decided for what a node makes
         self.users = graph.users()
         self.made_by = graph.producers()
         self.order = {n: i for i, n in enumerate(graph.nodes)}
@@ -81,6 +86,7 @@ class _Fusion:
                 before
                 and self.group.keys().isdisjoint((node, *before))
                 and self.alike(node, before)
+                and self.decisions.decide(f"{node.name}.attention", True, (True, False))
             ):
                 self.start(node)
                 before.sort(key=self.order.__getitem__)
@@ -152,6 +158,13 @@ class _Fusion:
             makers.append(maker)
         return makers if are_apart(*(self.demand[maker] for maker in makers)) else []
 
+    def is_fused(self, node: Node) -> bool:
+        """Is what a node makes, and may be made where it is read, made there?"""
+        if node not in self.fused:
+            name = f"{node.name}.fused"
+            self.fused[node] = self.decisions.decide(name, True, (True, False))
+        return self.fused[node]
+
     def start(self, node: Node) -> None:
         self.group[node] = node
         self.members[node] = [node]
@@ -177,6 +190,8 @@ class _Fusion:
             if between is None:
                 return
             reason = self.refusal(anchor, between)
+            if not reason and not self.is_fused(last):
+                reason = DECIDED
             if reason:
                 self.why[anchor][f"{goal.name} ({goal.op}) is cut"] = reason
                 return
@@ -375,6 +390,8 @@ class _Fusion:
                 reason = "places are computed by themselves"
             else:
                 reason = self.too_large([*self.members[anchor], node])
+            if not reason and not self.is_fused(node):
+                reason = DECIDED
             if reason:
                 self.why[anchor][f"{node.name} ({node.op}) is cut"] = reason
                 continue
