@@ -12,7 +12,6 @@ into another shape does not lie over its operand either.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import inf
 from typing import Any
 
 from tilewright.arith.affine import Affine
@@ -44,28 +43,30 @@ from tilewright.ir.walk import (
     visit,
 )
 from tilewright.lower.copies import (
-    SplitQuotient,
     accumulates,
-    chooses,
     is_of_element,
     own_memory,
-    split_quotient,
     stores_of,
     whole_numbers,
+)
+from tilewright.lower.last_elements import (
+    MOST_EDGES,
+    Last,
+    Narrower,
+    Tile,
+    decided_ends,
+    edges_of,
 )
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.narrow_tails import sums_of_a_round
 from tilewright.lower.partition_loops import BOUNDS
 from tilewright.lower.stage_rows import stages
-from tilewright.support.record import record
 
 # of a function: results may lie over operands, and no read of one may move behind a store
 IN_PLACE = "in_place"
 MOST_REMAINDERS = 3  # of which each has code of its own
-MOST_EDGES = 4  # elements at an end of a row that windows reach over
 LEAST_SUMS = 4  # of a narrower tile: fewer wait for each other
 FEW_LANES = 4  # of the narrowest vectors for windows, or half of all
-_HELD = (BinaryOp.max, BinaryOp.min)
 MOST_STORES = 24  # unrolled, of what may have several copies
 
 
@@ -101,21 +102,6 @@ def overlap_tails(
     notes = annotated(func.annotations, IN_PLACE, True) if overlap.holds else func.annotations
     body = own_memory(body, {b.name for b in func.buffers})
     return func.replace(body=body, annotations=notes)
-
-
-@record
-class _Tile:
-    """A loop over vectors of `lanes` elements of `count`, by the lanes of loops `inner`; `guards`
-    say where they end. divides: what is made of elements may be numbered by quotients of theirs,
-    since no lane has memory of its own."""
-
-    loop: Var
-    lanes: int
-    count: Affine
-    inner: frozenset[Var]
-    guards: frozenset[Expr]
-    unrolled: bool
-    divides: bool
 
 
 class _Overlap:
@@ -191,24 +177,24 @@ class _Overlap:
             if tile.unrolled or len(others) != 1:  # one vector is held: of several rows the last
                 return None
             whole = s.replace(stop=before, body=body)
-            last = _Last(tile, tile.lanes, known).go(body)
+            last = Last(tile, tile.lanes, known).go(body)
             return If(several, self.held(last, tile, whole), self.one(s, known))
-        last, count = _Last(tile, tile.lanes, known).go(body), known.expr(tile.count)
+        last, count = Last(tile, tile.lanes, known).go(body), known.expr(tile.count)
         few: Stmt = s
         if not moves:
             staged = self.staged and stages(s.body, known)
             last = self.last(last, body, tile, known, staged)
             if staged:
-                few = _by_width(tile, lambda n: _Narrower(tile, n, known).loop(s), count)
+                few = _by_width(tile, lambda n: Narrower(tile, n, known).loop(s), count)
             else:
                 few = self.halves(s, body, tile, known)
         else:
             first = substitute(body, {tile.loop: const(0)})
-            several = all_of([several, *_decide([first, last], tile, known.under(several))])
+            several = all_of([several, *decided_ends([first, last], tile, known.under(several))])
             few = few if self.masks else self.few(body, tile, known, count)
         return If(several, seq(s.replace(stop=before, body=body), last), few)
 
-    def held(self, last: Stmt, tile: _Tile, others: Stmt) -> Stmt:
+    def held(self, last: Stmt, tile: Tile, others: Stmt) -> Stmt:
         """The last vector's values are computed before the others are stored, which may lie over
         what they are computed from, and are stored after them."""
         (store,) = [n for n in visit(last) if isinstance(n, Store)]
@@ -226,12 +212,12 @@ class _Overlap:
         """What a loop does if it has one round at most."""
         return If(known.simplify(s.stop) > const(0), substitute(s.body, {s.var: const(0)}))
 
-    def few(self, body: Stmt, tile: _Tile, known: Facts, count: Expr, at: int = 0) -> Stmt:
+    def few(self, body: Stmt, tile: Tile, known: Facts, count: Expr, at: int = 0) -> Stmt:
         """Up to one vector of elements: the first and the last of them, of as many lanes as go in,
         a power of two. They begin with the row, or `at` so many for each vector before."""
 
         def step(wide: int, first: bool) -> Stmt:
-            made = _Last(tile, wide, known, first=first)
+            made = Last(tile, wide, known, first=first)
             if first and at:
                 made.start = Affine({tile.loop: at}, 0)
             return made.go(body)
@@ -292,19 +278,19 @@ class _Overlap:
             return None, {}
         return For(names[0], const(0), vector.b, "serial", body), of
 
-    def halves(self, s: For, body: Stmt, tile: _Tile, known: Facts, most: int = 0) -> Stmt:
+    def halves(self, s: For, body: Stmt, tile: Tile, known: Facts, most: int = 0) -> Stmt:
         """Up to one vector of windows, or `most` of them: where more than half its lanes are on,
         two vectors of half as many; of fewer two of a quarter, if that is a few lanes. The first
         reaches over no other end than the row's first, the last over its last."""
         wide = (most or tile.lanes) // 2
         if wide < max(2, min(FEW_LANES, tile.lanes // 2)) or stores_of(body) > MOST_STORES:
             return s
-        first = _Last(tile, wide, known, first=True).go(body)
-        last = _by_remainder(_Last(tile, wide, known).go(body), known)
+        first = Last(tile, wide, known, first=True).go(body)
+        last = _by_remainder(Last(tile, wide, known).go(body), known)
         fewer = s if wide % 2 else self.halves(s, body, tile, known, wide)
         return If(known.expr(tile.count) > const(wide), seq(first, last), fewer)
 
-    def rounds(self, s: For, tile: _Tile, own: set[Buffer], known: Facts) -> Stmt | None:
+    def rounds(self, s: For, tile: Tile, own: set[Buffer], known: Facts) -> Stmt | None:
         """The loop over tiles that are unrolled, and after it of the rounds that are left over as
         few as a narrower tile has. Only the first tile and the last ones are at ends of windows."""
         edges = self.edges(s.body, tile, known)
@@ -317,7 +303,7 @@ class _Overlap:
         inside = known.expr(tile.count - edges)
 
         def step(wide: int, but: int = 0) -> Stmt:
-            return _by_remainder(_Last(tile, wide, known, but=but).go(body), known)
+            return _by_remainder(Last(tile, wide, known, but=but).go(body), known)
 
         def fewer(wide: int) -> Stmt:
             """Of rows of less than `wide` rounds and an edge."""
@@ -325,11 +311,11 @@ class _Overlap:
                 -(wide - 1 + edges) // 2
             )  # its first tile, which leaves no more than that over
             if half >= wide or half * sums < LEAST_SUMS:
-                return _Narrower(tile, wide, known).loop(s)
+                return Narrower(tile, wide, known).loop(s)
             beyond, ends = inside - const(half - edges), step(half)
             for narrow in (w for w in widths if edges <= w < half):
                 ends = If(beyond <= const(narrow), step(narrow), ends)
-            first = _Last(tile, half, known, first=True).go(body)
+            first = Last(tile, half, known, first=True).go(body)
             return If(inside >= const(half), seq(first, ends), fewer(half))
 
         left = inside % const(tile.lanes) + edges
@@ -342,29 +328,29 @@ class _Overlap:
         whole = s.replace(stop=inside // const(tile.lanes), body=body)
         return If(inside >= const(tile.lanes), seq(whole, last), fewer(tile.lanes))
 
-    def edges(self, body: Stmt, tile: _Tile, known: Facts) -> int:
+    def edges(self, body: Stmt, tile: Tile, known: Facts) -> int:
         """How many elements at an end may be asked whether what they read is there: at least 1."""
         most = 1
         for n in visit(body):
             for part in parts_of(n.cond) if isinstance(n, Select) else ():
                 if free_vars(part) & (tile.inner | {tile.loop}):
-                    most = max(most, _edges_of(part, tile, known))
+                    most = max(most, edges_of(part, tile, known))
         return most
 
-    def last(self, whole: Stmt, body: Stmt, tile: _Tile, known: Facts, staged: bool) -> Stmt:
+    def last(self, whole: Stmt, body: Stmt, tile: Tile, known: Facts, staged: bool) -> Stmt:
         """The last vector, or where one element is left over that alone; code for each remainder
         that decides which taps they have. Where none asks, of few elements a narrower one."""
         if stores_of(body) > MOST_STORES:
             return whole
         beyond = known.expr(tile.count - 1) % const(tile.lanes)
         if staged:
-            several = _by_width(tile, lambda n: _Last(tile, n, known).go(body), beyond + 1)
+            several = _by_width(tile, lambda n: Last(tile, n, known).go(body), beyond + 1)
         else:
             several = _by_remainder(whole, known)
-        single = _by_remainder(_Last(tile, 1, known).go(body), known)
+        single = _by_remainder(Last(tile, 1, known).go(body), known)
         return If(beyond > const(0), several, single)
 
-    def tile(self, s: For, known: Facts) -> _Tile | None:
+    def tile(self, s: For, known: Facts) -> Tile | None:
         """The vectors that a loop walks, if all that its body does is under one condition on their
         lanes and what the taps of windows are asked."""
         found: dict[tuple[Any, int, int, bool], tuple[Affine, set[Var], set[Expr]]] = {}
@@ -393,10 +379,10 @@ class _Overlap:
             return None
         (((_, _, lanes, unrolled), (count, vectors, guards)),) = found.items()
         divides = not any(isinstance(n, Alloc) for n in visit(s.body))
-        return _Tile(s.var, lanes, count, frozenset(vectors), frozenset(guards), unrolled, divides)
+        return Tile(s.var, lanes, count, frozenset(vectors), frozenset(guards), unrolled, divides)
 
     def may_repeat(
-        self, body: Stmt, tile: _Tile, own: set[Buffer], known: Facts, *, in_place: bool
+        self, body: Stmt, tile: Tile, own: set[Buffer], known: Facts, *, in_place: bool
     ) -> bool:
         """Whether what is computed and where it is stored follows from which element it is.
         `in_place`: elements may be read where they are stored."""
@@ -416,7 +402,7 @@ class _Overlap:
             for e in whole_numbers(body, own)
         )
 
-    def is_made_anew(self, buffer: Buffer, body: Stmt, tile: _Tile, known: Facts) -> bool:
+    def is_made_anew(self, buffer: Buffer, body: Stmt, tile: Tile, known: Facts) -> bool:
         """Is it memory of the function's own, of which a round writes the part of its element
         before it reads that?"""
         if buffer not in self.temporary or not _is_written_first(buffer, body):
@@ -434,45 +420,7 @@ class _Overlap:
         return len(found) == 1
 
 
-def _edges_of(part: Expr, tile: _Tile, known: Facts) -> int:
-    """How many elements at an end may find a condition false: all others find it true."""
-    if not isinstance(part, Binary) or part.op not in BOUNDS or part.a.dtype is not i64:
-        return MOST_EDGES + 1
-    sign, more = BOUNDS[part.op]
-    form = known.sum(known.affine(part.b), known.affine(part.a), -1) * sign + more
-    slope = form.terms.get(tile.loop, 0) // tile.lanes
-    others = {t: c for t, c in form.terms.items() if t not in tile.inner | {tile.loop}}
-    end = Affine(others, form.const)
-    if slope < 0:
-        end = known.sum(end, tile.count - 1, slope)
-    found = (n for n in range(MOST_EDGES + 1) if known.nonnegative(end + n * abs(slope)))
-    return next(found, MOST_EDGES + 1) if slope else MOST_EDGES + 1
-
-
-def _decide(vectors: Sequence[Stmt], tile: _Tile, known: Facts) -> list[Expr]:
-    """Conditions under which vectors know for all their lanes whether an index is held, where that
-    is so but for a few elements more than there have to be: lanes near one end of a row are not
-    held at the other."""
-    found: dict[Expr, None] = {}
-    held = [n for s in vectors for n in visit(s) if isinstance(n, Binary) and n.op in _HELD]
-    for n in dict.fromkeys(held):
-        if n.dtype is not i64:
-            continue
-        gap = known.sum(known.affine(n.b), known.affine(n.a), -1)
-        lanes = {t: c for t, c in gap.terms.items() if free_vars(t) & tile.inner}
-        rest = Affine({t: c for t, c in gap.terms.items() if t not in lanes}, gap.const)
-        low, high = known.bounds(Affine(lanes, 0))
-        if not lanes or not rest.terms or inf in (-low, high):
-            continue
-        ends = rest + int(low), -(rest + int(high))
-        if any(known.nonnegative(end) for end in ends):
-            continue
-        near = [end for end in ends if known.nonnegative(end + MOST_EDGES)]
-        found.update((known.expr(end) >= const(0), None) for end in near[:1])
-    return list(found)
-
-
-def _by_width(tile: _Tile, made: Callable[[int], Stmt], count: Expr) -> Stmt:
+def _by_width(tile: Tile, made: Callable[[int], Stmt], count: Expr) -> Stmt:
     """What is made for the narrowest vectors, from a few lanes on, that hold `count` elements."""
     wide = min(FEW_LANES, tile.lanes)
     found = made(wide)
@@ -596,61 +544,3 @@ def without_guards(s: Stmt, guards: frozenset[Expr]) -> Stmt:
             return without_guards(s.then, guards)
         s = s.replace(cond=all_of(left))
     return s.map_children(lambda c: without_guards(c, guards) if isinstance(c, Stmt) else c)
-
-
-class _Last:
-    """The last `wide` elements of a tile in front of the last `but`, or its `first`, all its lanes
-    or fewer: `loop * lanes` becomes `count - but - wide`, or 0."""
-
-    def __init__(
-        self, tile: _Tile, wide: int, known: Facts, *, first: bool = False, but: int = 0
-    ) -> None:
-        self.tile, self.wide, self.known = tile, wide, known
-        self.start = Affine({}, 0) if first else tile.count - wide - but
-
-    def go(self, s: Any) -> Any:
-        loop, lanes = self.tile.loop, self.tile.lanes
-        if isinstance(s, For) and s.var in self.tile.inner:
-            return s.replace(stop=const(self.wide), body=self.go(s.body))
-        if not isinstance(s, Expr) or s.dtype is not i64 or not self.follows(s):
-            return s.map_children(self.go)
-        if chooses(s) or any(
-            isinstance(n, Load) for n in visit(s)
-        ):  # elements: sums of them say no places
-            return s.map_children(self.go)
-        form, known = self.known.affine(s), self.known
-        parts = {t: part for t in form.terms if t != loop and (part := self.split(t))}
-        apart = form.terms.get(loop, 0) - sum(form.terms[t] * p.apart for t, p in parts.items())
-        made = Affine({}, form.const)
-        for t, c in form.terms.items():
-            if t in parts:
-                made = known.sum(made, parts[t].moved(self.start, known), c)
-            elif t != loop:
-                made = known.sum(made, known.affine(t.map_children(self.go)), c)
-            elif apart:
-                made = known.sum(made, self.start, apart // lanes)
-        return known.expr(made)
-
-    def follows(self, e: Expr) -> bool:
-        """Does a number follow from which element it is, and not from the lane alone?"""
-        if self.tile.loop in free_vars(e):
-            return True
-        return any(isinstance(n, Expr) and self.split(n) for n in visit(e))
-
-    def split(self, e: Expr) -> SplitQuotient | None:
-        tile = self.tile
-        if not tile.divides or free_vars(e).isdisjoint(tile.inner):
-            return None
-        return split_quotient(e, tile.loop, tile.inner, tile.lanes, self.known)
-
-
-class _Narrower(_Last):
-    """Tiles of `wide` elements in the place of those there are."""
-
-    def __init__(self, tile: _Tile, wide: int, known: Facts) -> None:
-        super().__init__(tile, wide, known)
-        self.start = Affine({tile.loop: wide}, 0)
-
-    def loop(self, s: For) -> For:
-        stop = self.known.expr(self.tile.count + (self.wide - 1)) // const(self.wide)
-        return s.replace(stop=self.known.simplify(stop), body=self.go(s.body))
