@@ -15,10 +15,12 @@ from tilewright.backend.backend import backend_of, backend_of_kind
 from tilewright.driver.kernels import Job, compile_kernel
 from tilewright.graph.group import group_func
 from tilewright.graph.passes.fuse import fuse
+from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import Func
 from tilewright.strategy.roles import ROLES, family
 from tilewright.strategy.select import NoStrategy, default
 from tilewright.strategy.space import sample
+from tilewright.support.errors import CompileError
 from tilewright.target.target import KINDS, target
 
 WITHOUT = ("opencl", "metal", "cuda", "accel")  # nobody has written strategies for these yet
@@ -141,3 +143,29 @@ def test_only_backends_and_machines_ask_for_the_kind() -> None:
 )
 def test_asking_is_found(line: str, found: bool) -> None:
     assert bool([*asks_for_the_kind(line)]) is found
+
+
+def test_stages_that_nothing_lowers_are_refused() -> None:
+    """They would run one by one under the name of a schedule that overlaps them."""
+    func = parse_func(
+        "def f(A: f32[8], B: f32[8]):\n"
+        "    T = alloc(f32[8], 'global')\n"
+        "    for i in serial(0, 8):\n"
+        "        with block('T'):\n"
+        "            vi = spatial(8, i)\n"
+        "            reads(A[vi])\n"
+        "            writes(T[vi])\n"
+        "            T[vi] = A[vi]\n"
+        "        with block('B'):\n"
+        "            ui = spatial(8, i)\n"
+        "            reads(T[ui])\n"
+        "            writes(B[ui])\n"
+        "            B[ui] = T[ui]\n".replace("'", '"')
+    )
+    s = tw.Schedule(func)
+    s.software_pipeline("i", [0, 1])
+    for kind in ("cpu", "cuda", "opencl"):
+        with pytest.raises(CompileError, match="nothing lowers its stages"):
+            backend_of(kind).code(s.func, target(kind))
+    with pytest.raises(CompileError, match="double_buffer or prefetch"):
+        tw.build(s)

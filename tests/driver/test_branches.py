@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
+from onnx import helper, numpy_helper
 
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
@@ -11,6 +14,8 @@ from tilewright.graph import Builder, evaluate
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.fuse import fuse
 from tilewright.runtime.profile import Roofline
+
+BOOL, FLOAT, INT64 = (getattr(onnx.TensorProto, t) for t in ("BOOL", "FLOAT", "INT64"))
 
 
 def two_layers(shared: bool = False) -> Graph:
@@ -140,3 +145,49 @@ def test_choices_inside_of_choices():
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
             profile = exe.profile(*arrays, seconds=0.0, machine=Roofline(1, 1))
             assert sum(k.launches for k in profile if "dense_packed" in k.ops) == p
+
+
+def if_of_onnx(rounds: int) -> onnx.ModelProto:
+    """relu(|x| w), or so many rounds of tanh(x w), as `If` of ONNX."""
+
+    def graph(name, nodes, result, constants=(), inputs=(), more=()):
+        infos = [*more, helper.make_tensor_value_info(result, FLOAT, None)]
+        return helper.make_graph(nodes, name, inputs, infos, constants)
+
+    def value(name, kind, shape):
+        return helper.make_tensor_value_info(name, kind, shape)
+
+    node = helper.make_node
+    then = graph("then", [node("Abs", ["x"], ["a"]), node("MatMul", ["a", "w"], ["b"]),
+                          node("Relu", ["b"], ["y0"])], "y0")  # fmt: skip
+    body = graph(
+        "body",
+        [node("MatMul", ["s", "w"], ["q"]), node("Tanh", ["q"], ["s1"]),
+         node("Identity", ["go"], ["on"])],
+        "s1",
+        inputs=[value("i", INT64, ()), value("go", BOOL, ()), value("s", FLOAT, ("n", 64))],
+        more=[value("on", BOOL, ())],
+    )  # fmt: skip
+    count = numpy_helper.from_array(np.array(rounds), "count")
+    loop = node("Loop", ["count", "", "x"], ["y1"], body=body)
+    other = graph("other", [loop], "y1", [count])
+    weights = np.random.default_rng(2).standard_normal((64, 64)).astype(np.float32) / 8
+    branch = node("If", ["c"], ["y"], then_branch=then, else_branch=other)
+    inputs = [value("x", FLOAT, ("n", 64)), value("c", BOOL, ())]
+    whole = graph("g", [branch], "y", [numpy_helper.from_array(weights, "w")], inputs)
+    return helper.make_model(whole, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@pytest.mark.parametrize("rounds", [3, 300])  # written one behind the other, and one kernel
+def test_an_if_of_onnx_launches_the_kernels_of_one_side(rounds):
+    model = if_of_onnx(rounds)
+    exe = compile_observed(model, threads=1, cache=False)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    x = np.random.default_rng().standard_normal((7, 64)).astype(np.float32)
+    counts = {}
+    for c in (True, False):
+        wanted = session.run(None, {"x": x, "c": np.array(c)})
+        np.testing.assert_allclose(exe(x, np.array(c))[0], wanted[0], rtol=1e-4, atol=1e-4)
+        profile = exe.profile(x, np.array(c), seconds=0.0, machine=Roofline(1, 1))
+        counts[c] = {k.name for k in profile if k.launches and k.ops != ("where",)}
+    assert counts[True] and counts[False] and not counts[True] & counts[False]

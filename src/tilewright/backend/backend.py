@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from tilewright.codegen.llvm import Emitted
-from tilewright.ir.stmt import Func
+from tilewright.ir.stmt import For, Func
+from tilewright.ir.walk import statements
 from tilewright.lower.pipeline import PIPELINE, Pass, lower
 from tilewright.strategy.select import Strategies, strategies_of
 from tilewright.support.errors import CompileError
@@ -97,7 +98,22 @@ class Backend:
                 "such machines are described, and nothing writes code for them yet",
                 remedy=f"there is code for {', '.join(k for k in KINDS if writes_code(k))}",
             )
-        return self.emit(lower(func, machine, self.pipeline, verify), machine)
+        return self.emit(self.lowered(func, machine, verify), machine)
+
+    def lowered(
+        self, func: Func, machine: Target, verify: Callable[..., None] | None = None
+    ) -> Func:
+        """A scheduled function after the last pass of the pipeline. Raises CompileError for loops
+        whose iterations are to overlap: no kind of machine here runs them so, and a schedule that
+        asks for it would be measured as if it did."""
+        for s in statements(func.body):
+            if isinstance(s, For) and s.kind == "pipeline":
+                raise CompileError(
+                    f"cannot compile '{func.name}' with the pipeline loop '{s.name}'",
+                    f"nothing lowers its stages for '{self.kind}': they would run one by one",
+                    remedy="fetch ahead with double_buffer or prefetch, and leave the loop serial",
+                )
+        return lower(func, machine, self.pipeline, verify)
 
 
 def backend_of(machine: Target | str) -> Backend:

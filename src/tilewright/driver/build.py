@@ -17,7 +17,6 @@ from tilewright.graph import sizes
 from tilewright.ir.expr import Buffer, Expr, Var, const, maximum
 from tilewright.ir.stmt import Func
 from tilewright.ir.walk import stores
-from tilewright.lower.pipeline import lower
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import write_artifact
 from tilewright.runtime.executor import Executable
@@ -35,7 +34,8 @@ def build(
     """Compile one function for a CPU.
 
     The buffers that the function writes are its outputs, the others its inputs, in the order of its
-    parameters. Raises CompileError for machines whose code no host program calls: all but CPUs.
+    parameters. Raises CompileError for machines whose code no host program calls: all but CPUs,
+    and for what `Backend.lowered` refuses.
     """
     func = func.func if isinstance(func, Schedule) else func
     with memory_told(f"cannot build '{func.name}'"):
@@ -48,7 +48,7 @@ def _build(func: Func, target: str | Target, threads: int | None) -> Executable:
     written = {s.buffer.name for s in stores(func.body)}
     inputs = [b for b in func.buffers if b.name not in written]
     outputs = [b for b in func.buffers if b.name in written]
-    emitted = native.emit(lower(func, machine, backend_of(machine).pipeline), machine)
+    emitted = native.emit(backend_of(machine).lowered(func, machine), machine)
     places = {b.name: Place("input", index=n) for n, b in enumerate(inputs)}
     places.update((b.name, Place("output", index=n)) for n, b in enumerate(outputs))
     arena: Expr = const(0)

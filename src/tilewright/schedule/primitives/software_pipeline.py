@@ -21,7 +21,8 @@ def software_pipeline(
 
     In step t each statement works on iteration t minus its stage; `order` says in which order
     the statements run within a step (default: as they stand). Buffers that live inside the loop
-    get as many copies as the stages need.
+    get as many copies as the stages need. No kind of machine has code for that yet: compiling
+    refuses it (`Backend.lowered`), the interpreter runs the iterations one by one.
 
     rewrite: software_pipeline("i", [0, 1])
         for i in serial(0, 8):
