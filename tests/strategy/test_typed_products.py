@@ -25,9 +25,10 @@ def test_many_shapes(family: str, types: str) -> None:
         assert judge(case, threads=1 + number % 3) == "", f"case {number}\n{case[0]}"
 
 
-def test_a_widened_operand_is_seen() -> None:
-    build = Builder("widened")
-    x, w = build.input("x", "i8", (20, 40)), build.input("w", "i32", (40, 30))
+@pytest.mark.parametrize("op", ["matmul", "conv_transpose"])
+def test_a_widened_operand_is_seen(op: str) -> None:
+    build, space = Builder("widened"), () if op == "matmul" else (5,)
+    x, w = build.input("x", "i8", (20, 40, *space)), build.input("w", "i32", (40, 30, *space))
     wide = build.emit("cast", x, to="i32")
-    graph = build.finish({"y": build.emit("matmul", wide, w)})
+    graph = build.finish({"y": build.emit(op, wide, w)})
     assert widened(graph, kernels(graph, 1))

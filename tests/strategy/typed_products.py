@@ -21,9 +21,9 @@ from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
 from tilewright.driver.kernels import KernelPool
 from tilewright.driver.observe import Watch
 from tilewright.graph import Builder, Graph
-from tilewright.ir.dtype import dtype
-from tilewright.ir.expr import Expr, as_int
-from tilewright.ir.stmt import Alloc, Func
+from tilewright.ir.dtype import DType, dtype
+from tilewright.ir.expr import Binary, BinaryOp, Cast, Expr, as_int
+from tilewright.ir.stmt import Alloc, Func, Store
 from tilewright.ir.walk import visit
 from tilewright.lower.pipeline import lower
 from tilewright.strategy.select import default
@@ -149,15 +149,28 @@ def kernels(graph: Graph, threads: int) -> list[tuple[Func, Func]]:
 
 
 def widened(graph: Graph, found: list[tuple[Func, Func]]) -> list[str]:
-    """The buffers in memory that are of the dtype of the sums and have the sizes of an operand, in
-    any order: none may, but for a result or a bias that happens to have them."""
-    y = graph.outputs[0]
-    looked_for = {_sizes(v.shape) for v in graph.nodes[0].inputs[:2]} - {_sizes(y.shape)}
+    """The buffers in memory that hold an operand, or a part of one, in the dtype of the sums: what
+    is stored there was converted and not multiplied, or they have the sizes of an operand, in any
+    order. (Phases of a transposed convolution may have those too.)"""
+    node, y = graph.nodes[0], graph.outputs[0]
+    narrow = {v.dtype for v in node.inputs[:2]}
+    copies = [s for _, loops in found for s in visit(loops.body) if isinstance(s, Store)]
+    copies = [s.buffer for s in copies if s.buffer.dtype is y.dtype and _is_copy(s.value, narrow)]
     buffers = [b for func, _ in found for b in func.buffers]
     for _, loops in found:
         buffers += [s.buffer for s in visit(loops.body) if isinstance(s, Alloc)]
-    wide = [_sizes(b.shape) for b in buffers if b.dtype is y.dtype and b.scope == "global"]
-    return [str(sizes) for sizes in wide if len(sizes) > 1 and sizes in looked_for]
+    looked_for = {_sizes(v.shape) for v in node.inputs[:2]} - {_sizes(y.shape)}
+    if node.op != "conv_transpose":
+        wide = [b for b in buffers if b.dtype is y.dtype and len(_sizes(b.shape)) > 1]
+        copies += [b for b in wide if _sizes(b.shape) in looked_for]
+    return [b.name for b in copies if b.scope == "global"]
+
+
+def _is_copy(value: Expr, of: set[DType]) -> bool:
+    """Is a value converted from one of these dtypes, and not multiplied?"""
+    inside = [*visit(value)]
+    converted = any(isinstance(n, Cast) and n.a.dtype in of for n in inside)
+    return converted and not any(isinstance(n, Binary) and n.op is BinaryOp.mul for n in inside)
 
 
 def _sizes(shape: tuple[Expr, ...]) -> tuple[int, ...]:

@@ -35,18 +35,22 @@ def test_products_of_integers_are_added_up_in_i32() -> None:
 
 
 def test_products_of_small_floats_that_are_not_rounded() -> None:
-    """PyTorch has them for GPUs alone: beside its product of f32."""
-    x, y = drawn(5, 40).bfloat16(), drawn(40, 7, seed=1).bfloat16()
+    """PyTorch has them for GPUs alone: beside its products of f32."""
+    x, y, z = drawn(5, 40).bfloat16(), drawn(40, 7, seed=1).bfloat16(), drawn(5, 7, seed=2)
 
-    class Product(nn.Module):
-        def forward(self, x: Tensor, y: Tensor) -> Tensor:
-            return torch.mm(x, y, out_dtype=torch.float32)
+    class Products(nn.Module):
+        def forward(self, x: Tensor, y: Tensor, z: Tensor) -> list[Tensor]:
+            of = torch.float32
+            return [torch.mm(x, y, out_dtype=of), torch.bmm(x[None], y[None], out_dtype=of)[0],
+                    torch.addmm(z, x, y, out_dtype=of, beta=2, alpha=3)]  # fmt: skip
 
-    graph = import_torch(Product(), (x, y))
-    assert [node.op for node in graph.nodes] == ["matmul"]
-    given = [v.view(torch.uint16).numpy().view(graph.inputs[0].dtype.numpy) for v in (x, y)]
-    (found,) = native(graph, *given)
-    torch.testing.assert_close(torch.as_tensor(found), x.float() @ y.float())
+    graph = import_torch(Products(), (x, y, z))
+    small = graph.inputs[0].dtype.numpy
+    given = [v.view(torch.uint16).numpy().view(small) for v in (x, y)]
+    expected = x.float() @ y.float()
+    one, batch, more = map(torch.as_tensor, native(graph, *given, z.numpy()))
+    for found, want in ((one, expected), (batch, expected), (more, 2 * z + 3 * expected)):
+        torch.testing.assert_close(found, want)
 
 
 CONVOLUTIONS = [

@@ -121,9 +121,10 @@ def shifted(n: Site, x: Value, zero: Value | None, shape: Any) -> tuple[Value, V
     found, at = (n.build.constants.get(v) for v in (x, zero))
     if found is None or at is None or not x.dtype.is_int:
         return x, zero
-    offset = at.array.astype(np.int64)
+    wide = np.int16 if x.dtype.bits == 8 else np.int32
+    offset = at.array.astype(wide)
     offset = offset.reshape(() if offset.size == 1 else shape(-1) if offset.ndim == 1 else at.shape)
-    moved = found.array.astype(np.int64) - offset
+    moved = found.array.astype(wide) - offset
     for of in (dtype("i8"), dtype("u8"), dtype("i16")):
         if not moved.size or (of.lowest <= moved.min() and moved.max() <= of.highest):
             return n.constant(moved.astype(of.numpy)), None
@@ -219,7 +220,7 @@ def integer_convolution(n: Site, x: Value, w: Value, zx: Value | None, zw: Value
     What zx adds is the convolution of as many zx as a window has with w; what zw adds is zw times
     a convolution with ones.
     """
-    of, groups = sums_of(x), n.int("group", 1) or 1
+    of, groups = sums_of(x), n.int("group", 1)
     space = (1,) * (w.rank - 2)
     w, zw = shifted(n, w, zw, lambda size: (size, 1, *space))
     attrs = window(n, x, kernel_of(w))
@@ -240,7 +241,7 @@ def integer_convolution(n: Site, x: Value, w: Value, zx: Value | None, zw: Value
     y = convolved(w)
     if zw is None:
         return y
-    outputs = w.shape[0] if groups > 1 else 1  # of one group all are the same
+    outputs = 1 if groups == 1 else w.shape[0]  # of one group all are the same
     ones = n.build.emit("full", shape=(outputs, *w.shape[1:]), value=1, of=w.dtype.name)
     zw = zero_point(n, zw, lambda size: (1, size, *space), of)
     return together(n, "sub", y, together(n, "mul", convolved(ones), zw))

@@ -72,6 +72,19 @@ def addmm(n: Site, x: Value, a: Value, b: Value, *, beta: Any = 1, alpha: Any = 
     """beta x + alpha a b."""
     y = product(n, a, b)
     y = reduced(n, "sum", y, 0) if n.op == "addbmm" else n.reshape(y, n.shape)
+    return added(n, y, x, beta, alpha)
+
+
+@translates("addmm.dtype", "baddbmm.dtype")
+def addmm_as(
+    n: Site, x: Value, a: Value, b: Value, out_dtype: Any, *, beta: Any = 1, alpha: Any = 1
+) -> Any:
+    """beta x + alpha a b, of small floats that are not rounded to their dtype."""
+    return added(n, product(n, a, b, out_dtype=n.of.name), n.cast(x, n.of), beta, alpha)
+
+
+def added(n: Site, y: Value, x: Value, beta: Any, alpha: Any) -> Value:
+    """beta x + alpha y; x is not read where beta is 0."""
     y = scaled(n, y, alpha)
     return y if beta == 0 else n.emit("add", y, scaled(n, x, beta))
 
