@@ -24,9 +24,7 @@ def product(a: tuple[int, ...], b: tuple[int, ...], **attrs: bool) -> Graph:
 
 
 def laid_out(before: Graph) -> list[str]:
-    return ops(
-        rewritten(lambda g: choose_layouts(g, Layouts(64, second_cache=CACHE)), before, 1e-4)
-    )
+    return ops(rewritten(lambda g: choose_layouts(g, Layouts(64, l2=CACHE)), before, 1e-4))
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def grouped(
     image = Packing(1 if ci < lanes else policy.block(ci, of))  # one is broadcast: any layout does
     ways = {  # of equals the first
         "in place": (Channels(plain, plain, gcd(sources, lanes), groups), gcd(results, lanes)),
-        "filled": (
+        "padded": (
             Channels(
                 Packing.of(ci, lanes, groups),
                 Packing.of(co, lanes, groups),
@@ -113,7 +113,7 @@ def grouped(
             ),
             lanes,
         ),
-        "one": (dense(ci, result, image, policy), lanes),
+        "dense": (dense(ci, result, image, policy), lanes),
     }
 
     def cycles(lie: Channels, alike: int) -> float:

@@ -259,7 +259,7 @@ class _Layouts(PackedValues):
         if of.groups > 1:
             own, ways = grouped(of.ci, of.co, of.groups, of.taps, self.policy)
             way = self.decide(of.node, "groups", own, ("plain", *ways))
-            if way != "one":
+            if way != "dense":
                 return ways.get(way)
         elif self.is_only_packed(x):
             image = self.packed[x]

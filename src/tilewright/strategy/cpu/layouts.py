@@ -41,12 +41,12 @@ FAR = 4  # this part of the second-level cache taken by it, columns of the left 
 @record
 class Layouts:
     """The layout policy of processors with vectors of so many bytes, so many vector registers, and
-    caches of so many bytes."""
+    L1 and L2 of so many bytes."""
 
     vector_bytes: int
     registers: int = 32
-    first_cache: int = 32 << 10
-    second_cache: int = 512 << 10
+    l1: int = 32 << 10
+    l2: int = 512 << 10
     costs: Costs = COMMON
 
     @staticmethod
@@ -132,7 +132,7 @@ class Layouts:
         taps = prod(taps for *_, taps, _ in axes[:-2])
         *_, (_, _, _, dy), (_, _, _, dx) = axes
         read = (planes + (taps - 1) * axes[0][-1]) / planes
-        given = rows, width, sources, results, block, self.registers, self.second_cache
+        given = rows, width, sources, results, block, self.registers, self.l2
         return winograd_tile(*given, self._of(block, of), (dy, dx), met, taps, read, of)
 
     def is_across(self, rows: int, width: int, vectors: int, block: int) -> bool:
@@ -148,8 +148,8 @@ class Layouts:
         return saved > 2 * self.costs.transform
 
     def stays_near(self, nbytes: int) -> bool:
-        """In half of the second-level cache."""
-        return 2 * nbytes <= self.second_cache
+        """In half of L2."""
+        return 2 * nbytes <= self.l2
 
     def is_packed_product(
         self,
@@ -168,7 +168,7 @@ class Layouts:
         count, many = (SEQUENCE if n is None else n for n in (rows, columns))
         size = of.nbytes(depth * many)
         few = count < FEW and (not is_known or many < TURNED)
-        if turned and (few or size * FAR <= self.second_cache):
+        if turned and (few or size * FAR <= self.l2):
             return False
         if is_known:
             return True
@@ -182,7 +182,7 @@ class Layouts:
 
     def panel(self, rows: int, vectors: int | None, depth: int, of: DType) -> int:
         """See `panel_vectors`."""
-        caches, apart = (self.first_cache, self.second_cache), of.nbytes(depth)
+        caches, apart = (self.l1, self.l2), of.nbytes(depth)
         near = Weights.beside(self.lanes(of), depth, *caches, apart=apart, of=of)
         return panel_vectors(rows, vectors, self.registers, near, self.costs)
 
