@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 
 # Each process of `-n auto` imports PyTorch and compiles models: some two gigabytes.
 MOST_PROCESSES = 8
+_numbers = itertools.count()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,6 +22,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     return min(os.cpu_count() or 1, MOST_PROCESSES)
+
+
+@pytest.fixture(autouse=True)
+def cache_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """No test finds what another one, which may have changed the compiler, has compiled."""
+    folder = tmp_path_factory.getbasetemp() / f"cache-{next(_numbers)}"
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(folder))
 
 
 @pytest.fixture(autouse=True)

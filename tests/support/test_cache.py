@@ -64,6 +64,50 @@ def test_the_least_recently_used_goes_first(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [BIG]  # kept: it was just asked for
 
 
+def test_many_values_are_kept_at_once(tmp_path, monkeypatch):
+    """Old ones go once in a sixteenth of the limit: every time where it is small."""
+    values = {key: key.encode() * 100 for key in (A, B, C)}
+    cache = Cache(tmp_path / "cache", 1 << 40)
+    monkeypatch.setattr(Cache, "_evict", None)  # it is not asked: once in 5 million times
+    cache.store_all(values)
+    cache.store_all({})
+    assert {key: cache.fetch_bytes(key) for key in values} == values
+    monkeypatch.undo()
+    small = Cache(tmp_path / "cache", 5000)
+    small.store_all({D: bytes(4100)})
+    assert [path.name for path in small.folder.iterdir()] == [D]
+
+
+def test_a_value_in_the_place_of_another_is_damage(tmp_path):
+    cache = Cache(tmp_path, 1 << 20)
+    cache.store_all({A: b"a", B: b"b"})
+    os.replace(cache.path(A), cache.path(B))
+    assert cache.fetch_bytes(B) is None
+
+
+def test_a_full_disk_keeps_what_there_was(tmp_path, monkeypatch):
+    cache = Cache(tmp_path, 1 << 20)
+    cache.store_all({A: b"a"})
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    cache.store_all({B: b"b"})
+    assert [path.name for path in tmp_path.iterdir()] == [A] and cache.fetch_bytes(A) == b"a"
+
+
+def test_a_folder_in_one_that_others_can_write_to_is_not_used(tmp_path):
+    (tmp_path / "kernels").mkdir(0o700)
+    cache = Cache(tmp_path / "kernels", 1 << 20, within=tmp_path)
+    cache.store_all({A: b"a"})
+    tmp_path.chmod(0o777)
+    with pytest.warns(CacheWarning, match="somebody else may write"):
+        assert cache.fetch_bytes(A) is None
+    tmp_path.chmod(0o700)
+    assert cache.fetch_bytes(A) == b"a"
+
+
 def test_a_writer_that_fails_leaves_nothing(tmp_path):
     cache = Cache(tmp_path, 1 << 20)
 

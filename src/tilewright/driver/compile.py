@@ -22,7 +22,8 @@ from typing import Any, BinaryIO
 from tilewright import te
 from tilewright.backend.backend import backend_of, native_of
 from tilewright.driver.identity import artifact_key, file_identity
-from tilewright.driver.kernels import Job, Kernel, KernelPool
+from tilewright.driver.kernel_cache import KernelCache
+from tilewright.driver.kernels import Job, Kernel, KernelPool, nothing
 from tilewright.driver.observe import Watch, watch
 from tilewright.driver.own_sizes import Own, own_sizes
 from tilewright.driver.program import Code, Single, assemble, workspaces
@@ -91,6 +92,7 @@ def compile_observed(
             f"cannot compile with opt_level={opt_level!r}", "it is a whole number from 0 to 3"
         )
     seen = watch()
+    is_unseen = not observers and not seen.is_on
     stages = stages or Stages()
     with memory_told(asked(source), stages.when):
         with stages("identify"):
@@ -99,7 +101,7 @@ def compile_observed(
             asked_for = target, count, opt_level, shapes, winograd
             key = artifact_key(opened.identity or "", *asked_for)
         made: Executable | None = None
-        if store is not None and identity is None and not observers and not seen.is_on:
+        if store is not None and identity is None and is_unseen:
             with stages("load"):
                 made = store.fetch(key, lambda path: Executable(path, count))
         if made is None:
@@ -110,8 +112,8 @@ def compile_observed(
                 with stages("import"):
                     graph = opened.graph()
                 name = Path(source).stem if isinstance(source, str | os.PathLike) else graph.name
-                told = workers, stages, seen.named(name), observers
-                return compile_graph(graph, machines, count, opt_level, *told, winograd)
+                told = opt_level, workers, stages, seen.named(name), observers, winograd
+                return compile_graph(graph, machines, count, *told, cache=cache and is_unseen)
 
             def is_unchanged() -> bool:
                 return store is None or file_identity(Path(source), store) == opened.identity
@@ -315,10 +317,12 @@ def compile_graph(
     observers: Sequence[Observer] = (),
     winograd: bool | None = None,
     decisions: Decisions | None = None,
+    cache: bool = False,
 ) -> abi.Program:
     """A graph as a program that an artifact can hold, with a code variant for each machine. The
     first machine decides on layouts and fusion, so that all variants share weights and arena;
-    `decisions`: as `prepare` takes them."""
+    `decisions`: as `prepare` takes them. cache: take kernels from the cache, and leave there what
+    it lacks."""
     stages, watch = stages or Stages(), watch or Watch()
     watchers = (watch.trail(), *observers)
 
@@ -336,7 +340,8 @@ def compile_graph(
         given = machines[0], opt_level, seen, winograd, False, decisions
         fused = run_together(prepare(graph, *given), threads)
         release_pages()  # weights that were folded into others, or read to be looked at
-    with (pool or KernelPool()).work() as work:
+    known = KernelCache() if cache else None
+    with (pool or KernelPool()).work(known=known.fetch if known else nothing) as work:
 
         def found(job: Job) -> None:
             with stages("kernels"):
@@ -370,7 +375,11 @@ def compile_graph(
                 return work.finish()
 
         with stages("host"):
-            program, texts = assemble(fused, groups, funcs, codes, plan, finished)
+            program, texts = assemble(fused, groups, funcs, codes, plan, finished, known)
+    if known:
+        stages.notes["kernels"] = f"{known.known} of {count} known"
+        with stages("kernels"):
+            known.keep(work.results)
     if likely:
         program.manifest.notes["likely"] = likely
     for kernel in kernels:

@@ -57,11 +57,11 @@ def artifact_key(
     here = machine_identity() + measurements()
     winograd = knobs.WINOGRAD.read() if winograd is None else winograd
     asked = repr((sized, knobs.CHECK_INDICES.read(), winograd))
-    return make_key(identity, words, here, threads, opt_level, asked, __version__, _compiler())
+    return make_key(identity, words, here, threads, opt_level, asked, __version__, compiler())
 
 
 @lru_cache(maxsize=1)
-def _compiler() -> str:
+def compiler() -> str:
     """The compiler that this process has imported, which a later change of its files is not."""
     return fingerprint()
 
@@ -213,6 +213,14 @@ def fingerprint(root: str = os.path.dirname(os.path.dirname(os.path.abspath(__fi
     """Changes whenever a Python file of this package does: an old compiler's results are not
     found."""
     found: list[tuple[str, int, int]] = []
+    for file in python_files(root):
+        status = file.stat()
+        found.append((file.path.removeprefix(root), status.st_mtime_ns, status.st_size))
+    return make_key(repr(sorted(found)))
+
+
+def python_files(root: str) -> Iterator[os.DirEntry[str]]:
+    """Those in a folder and in all folders below it."""
     waiting = [root]
     while waiting:
         with os.scandir(waiting.pop()) as listing:
@@ -220,7 +228,4 @@ def fingerprint(root: str = os.path.dirname(os.path.dirname(os.path.abspath(__fi
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
                 elif entry.name.endswith(".py"):
-                    status = entry.stat()
-                    name = entry.path.removeprefix(root)
-                    found.append((name, status.st_mtime_ns, status.st_size))
-    return make_key(repr(sorted(found)))
+                    yield entry

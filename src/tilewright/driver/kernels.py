@@ -111,6 +111,10 @@ class Written:
         return Kernel(self.job.func.name, code, *made, self.point, self.fallback)
 
 
+def nothing(job: Job) -> Kernel | None:
+    """What is known of a job where nothing is."""
+
+
 def compile_kernel(job: Job, observers: Sequence[Observer] = ()) -> Kernel:
     """Schedule, lower and generate one function. `observers` see each step (`KERNEL_STEPS`)."""
     return translate([write(job, observers)])[0]
@@ -245,9 +249,13 @@ class KernelPool:
                 work.add(job)
             return work.finish()
 
-    def work(self, done: Callable[[int], None] = lambda count: None) -> Work:
+    def work(
+        self,
+        done: Callable[[int], None] = lambda count: None,
+        known: Callable[[Job], Kernel | None] = nothing,
+    ) -> Work:
         """Jobs that come one by one: a context manager, see `Work`."""
-        return Work(self, done)
+        return Work(self, done, known)
 
     @property
     def processes(self) -> Sequence[subprocess.Popen[bytes]]:
@@ -276,6 +284,7 @@ class KernelPool:
 
 class Work:
     """The jobs of a model, and what comes of each: a Kernel or an exception. A context manager.
+    known: gives the kernels of jobs that were compiled before.
 
     What is added while LLVM has too little to do is written at once, so that it starts before all
     jobs are known; the others wait for `finish`. Kernels of one content are translated once, and
@@ -283,13 +292,18 @@ class Work:
     but the jobs, so that neither does the code.
     """
 
-    def __init__(self, pool: KernelPool, done: Callable[[int], None]) -> None:
-        self.pool, self.done = pool, done
+    def __init__(
+        self,
+        pool: KernelPool,
+        done: Callable[[int], None],
+        known: Callable[[Job], Kernel | None],
+    ) -> None:
+        self.pool, self.done, self.known = pool, done, known
         self.jobs: list[Job] = []
         self.results: list[Any] = []
         self._lock = threading.Lock()
         self._waiting: deque[int] = deque()  # jobs that nobody has taken yet
-        self._arrived: dict[int, Written | Exception] = {}  # what comes after one that is missing
+        self._arrived: dict[int, Any] = {}  # what comes after one that is missing
         self._next = 0  # the first job that has not arrived
         self._batch: list[tuple[int, Written]] = []  # what LLVM gets next,
         self._size = 0  # its characters,
@@ -306,7 +320,11 @@ class Work:
         self.jobs.append(job)
         self.results.append(None)
         self._announced.append(None)
-        self._waiting.append(len(self.jobs) - 1)
+        n = len(self.jobs) - 1
+        if (kernel := self.known(job)) is not None:
+            self.arrive(n, kernel)
+            return
+        self._waiting.append(n)
         if self.pool.workers > 1 and not self.pool.most:
             while self._waiting and self._pending < BATCH:
                 self._write(self._waiting.popleft())
@@ -315,7 +333,7 @@ class Work:
         """The kernels of all jobs once they are written, without their code, which LLVM goes on to
         make. Raises what a job raised."""
         self._write_all()
-        if self.jobs and not self._translators and self.pool.workers > 1:
+        if self._pending and not self._translators and self.pool.workers > 1:
             self._one_more_translates()
         self._raise_faults()
         return [kernel for kernel in self._announced if kernel is not None]
@@ -344,7 +362,7 @@ class Work:
         """Write what is not written, and let LLVM have it."""
         if self._next == len(self.jobs) and not self._batch:
             return
-        if len(self.jobs) > 1:
+        if len(self._waiting) > 1:
             self.pool.start()
         feeders = [
             threading.Thread(target=_feed, args=(p, self), daemon=True) for p in self.pool.processes
@@ -384,15 +402,16 @@ class Work:
             one = fault
         self.arrive(n, one)
 
-    def arrive(self, n: int, one: Written | Exception) -> None:
+    def arrive(self, n: int, one: Written | Kernel | Exception) -> None:
         """Take what was written for a job, or why it was not: when those before it are there, it
-        is put to what LLVM gets next."""
+        is put to what LLVM gets next. A kernel that was known needs nothing."""
         with self._lock:
             self._arrived[n] = one
             while self._next in self._arrived:
                 n, one = self._next, self._arrived.pop(self._next)
                 self._next += 1
-                if isinstance(one, Exception):
+                if not isinstance(one, Written):
+                    self._announced[n] = one if isinstance(one, Kernel) else None
                     self.end(n, one)
                     continue
                 self._announced[n] = one.kernel(EMPTY)

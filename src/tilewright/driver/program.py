@@ -35,6 +35,7 @@ from tilewright.codegen.host_steps import (
 from tilewright.codegen.link import link
 from tilewright.driver.allocation import Allocation
 from tilewright.driver.build import aligned_bytes, dim, dims, info, variant
+from tilewright.driver.kernel_cache import KernelCache
 from tilewright.driver.kernels import Kernel
 from tilewright.driver.own_sizes import SOME, Own, some_elements
 from tilewright.graph import sizes
@@ -123,9 +124,11 @@ def assemble(
     codes: Sequence[Code],
     plan: MemoryPlan,
     finished: Callable[[], Sequence[Kernel]],
+    known: KernelCache | None = None,
 ) -> tuple[abi.Program, list[str]]:
     """The program, and the text of each variant's host program. finished: what gives the kernels of
-    `codes`, one machine's after another's, with their code, which is made meanwhile."""
+    `codes`, one machine's after another's, with their code, which is made meanwhile. known: has
+    host programs too."""
     graph, places = fused.graph, Allocation(fused, plan)
     symbols = (*graph.symbols, *graph.measured)
     texts: list[str] = []
@@ -137,6 +140,8 @@ def assemble(
         steps = _steps(places, _Program(of_func, code, symbols, tells), {})
         texts.append(_host_text(graph, steps, code.machine, plan))
         compile_object = native_of(code.machine).compile_object
+        if known is not None:
+            compile_object = partial(known.object, compile_object)
         hosts.append(partial(compile_object, texts[-1], code.machine, quick=is_straight(steps)))
     kernels = codes[0].of_group
     with made_ahead(hosts, 1, len(hosts)) as objects:  # by LLVM, which leaves Python to this thread

@@ -32,6 +32,7 @@ class Stages:
     ) -> None:
         self.progress, self.clock = progress, clock
         self.seconds: dict[str, float] = {}
+        self.notes: dict[str, str] = {}  # what there is to say of a stage, by its name
         self.at = ""  # the stage that began last
         self._inside = 0.0  # seconds of stages that began inside the running one
 
@@ -83,9 +84,13 @@ class Stages:
 
     def __str__(self) -> str:
         return "\n".join(
-            f"{'    ' * depth + name:<28}{seconds * 1e3:9.1f} ms"
+            f"{'    ' * depth + name:<28}{seconds * 1e3:9.1f} ms{self.note(depth, name)}"
             for depth, name, seconds in self.rows()
         )
+
+    def note(self, depth: int, name: str) -> str:
+        """What there is to say in a row, after a space and in brackets; else nothing."""
+        return f"  ({self.notes[name]})" if depth == 0 and name in self.notes else ""
 
 
 def asked(source: Any) -> str:

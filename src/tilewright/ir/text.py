@@ -373,7 +373,8 @@ class _Printer:
             text = f"{e.buffer.name}[{self.indices(e.indices)}]"
         else:
             text = self.call_like(e)
-        text = self.signed(e, text)
+        if self.target is not None:
+            text = self.signed(e, text)
         return f"({text})" if own < level else text
 
     def call_like(self, e: Any) -> str:

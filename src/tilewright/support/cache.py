@@ -15,7 +15,7 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -58,6 +58,24 @@ def replace_file(path: Path, private: bool = False) -> Generator[BinaryIO]:
         raise
 
 
+def replace_bytes(path: Path, value: bytes) -> None:
+    """`replace_file` with these bytes, for this user alone."""
+    name = os.path.join(path.parent, f".{os.urandom(8).hex()}.part")
+    handle = os.open(name, NEW, 0o600)
+    try:
+        try:
+            rest = memoryview(value)
+            while rest:
+                rest = rest[os.write(handle, rest) :]
+        finally:
+            os.close(handle)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
 def is_own(status: os.stat_result) -> bool:
     """Could only this user (or root) have written to a file or folder?"""
     if not hasattr(os, "geteuid"):
@@ -65,13 +83,22 @@ def is_own(status: os.stat_result) -> bool:
     return status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o022
 
 
+def _check(key: str, value: bytes) -> bytes:
+    """What tells that a value is whole, and that of this key."""
+    return hashlib.blake2b(key.encode() + value, digest_size=_CHECK_BYTES).digest()
+
+
 class Cache:
     """Entries in one folder, together at most `limit` bytes."""
 
-    def __init__(self, folder: Path | None = None, limit: int | None = None) -> None:
-        """folder, limit: as the knobs say unless given."""
+    def __init__(
+        self, folder: Path | None = None, limit: int | None = None, within: Path | None = None
+    ) -> None:
+        """folder, limit: as the knobs say unless given. within: a folder around it, which is to be
+        trusted like it."""
         self.folder = folder or knobs.cache_folder()
         self.limit = limit or knobs.CACHE_MB.read() << 20
+        self.within = within
 
     def path(self, key: str) -> Path:
         """Where the entry of that key is or would be."""
@@ -120,15 +147,17 @@ class Cache:
     def is_trusted(self) -> bool:
         """Is the folder one that only this user (or root) can write to? Warns if it is not. Raises
         OSError where there is none."""
-        if is_own(self.folder.stat()):
-            return True
-        warnings.warn(
-            f"the cache in '{self.folder}' is not used: somebody else may write to it "
-            f"(chmod go-w '{self.folder}' if it is yours, or name another in TILEWRIGHT_CACHE_DIR)",
-            CacheWarning,
-            stacklevel=2,
-        )
-        return False
+        for folder in filter(None, (self.within, self.folder)):
+            if not is_own(folder.stat()):
+                warnings.warn(
+                    f"the cache in '{folder}' is not used: somebody else may write to it "
+                    f"(chmod go-w '{folder}' if it is yours, or name another in "
+                    "TILEWRIGHT_CACHE_DIR)",
+                    CacheWarning,
+                    stacklevel=2,
+                )
+                return False
+        return True
 
     def fetch_bytes(self, key: str) -> bytes | None:
         """A value kept by `store_bytes`, or None."""
@@ -136,16 +165,32 @@ class Cache:
         def opener(path: Path) -> bytes:
             data = path.read_bytes()
             check, value = data[:_CHECK_BYTES], data[_CHECK_BYTES:]
-            if check != hashlib.blake2b(value, digest_size=_CHECK_BYTES).digest():
-                raise ValueError("damaged")
+            if check != _check(key, value):
+                raise ValueError("damaged, or another's")
             return value
 
         return self.fetch(key, opener)
 
     def store_bytes(self, key: str, value: bytes) -> None:
         """Keep a value, guarded by a hash."""
-        check = hashlib.blake2b(value, digest_size=_CHECK_BYTES).digest()
-        self.store(key, lambda file: file.write(check + value))
+        self.store(key, lambda file: file.write(_check(key, value) + value))
+
+    def store_all(self, values: Mapping[str, bytes]) -> None:
+        """Keep several small values, each as `store_bytes` does. To look for old ones takes longer
+        than to keep these, so that it is done about once for each sixteenth of the limit that
+        comes in."""
+        try:
+            if values:
+                self._make_folder()
+                if not self.is_trusted():
+                    return
+            for key, value in values.items():
+                replace_bytes(self.path(key), _check(key, value) + value)
+        except OSError:
+            return
+        drawn = int.from_bytes(os.urandom(4), "little") % (self.limit // 16 + 1)
+        if drawn < sum(map(len, values.values())):
+            self._evict()
 
     def clear(self) -> None:
         """Remove every entry."""
@@ -169,7 +214,7 @@ class Cache:
                     found.append((status.st_mtime_ns, status.st_size, Path(entry.path)))
         return found
 
-    def _evict(self, newest: Path) -> None:
+    def _evict(self, newest: Path | None = None) -> None:
         entries = sorted(self._entries())
         total = sum(size for _, size, _ in entries)
         for _, size, path in entries:

@@ -90,9 +90,15 @@ THREADS: Knob[int | None] = Knob(
     "TILEWRIGHT_THREADS", _count, None, "1 or more", "threads of a model, unless the caller says"
 )
 CACHE_DIR: Knob[Path | None] = Knob(
-    "TILEWRIGHT_CACHE_DIR", _path, None, "a folder", "where compiled models are kept"
+    "TILEWRIGHT_CACHE_DIR", _path, None, "a folder", "where compiled models and kernels are kept"
 )
-CACHE_MB = Knob("TILEWRIGHT_CACHE_MB", _count, 4096, "1 or more", "size of that folder at most")
+CACHE_MB = Knob(
+    "TILEWRIGHT_CACHE_MB",
+    _count,
+    4096,
+    "1 or more",
+    "size of that folder's models at most; kernels take up to an eighth of it beside them",
+)
 CHECK_INDICES = Knob(
     "TILEWRIGHT_CHECK_INDICES",
     _flag,
@@ -125,6 +131,11 @@ ALL: tuple[Knob[Any], ...] = (
 def cache_folder() -> Path:
     """Where the cache lives: `TILEWRIGHT_CACHE_DIR`, else the user's cache folder (XDG)."""
     return CACHE_DIR.read() or _default_cache()
+
+
+def kernel_folder() -> Path:
+    """Where the kernels of models are kept: a folder of the cache's."""
+    return cache_folder() / "kernels"
 
 
 def machine_folder() -> Path:

@@ -91,13 +91,23 @@ def _is_compared() -> bool:
 
 @functools.lru_cache(maxsize=2)
 def _library(lets_others: bool) -> ctypes.CDLL:
+    return ctypes.CDLL(_path()) if lets_others else ctypes.PyDLL(_path())
+
+
+def _path() -> str:
     found = importlib.util.find_spec("llvmlite")
     if found is None or not found.submodule_search_locations:
         raise ModuleNotFoundError("No module named 'llvmlite'", name="llvmlite")
     names = {"win32": "llvmlite.dll", "darwin": "libllvmlite.dylib"}
     folder = found.submodule_search_locations[0]
-    path = os.path.join(folder, "binding", names.get(sys.platform, "libllvmlite.so"))
-    return ctypes.CDLL(path) if lets_others else ctypes.PyDLL(path)
+    return os.path.join(folder, "binding", names.get(sys.platform, "libllvmlite.so"))
+
+
+def release() -> str:
+    """What tells this LLVM from others, without loading it: llvmlite's release, and how long the
+    library is."""
+    version = importlib.import_module("llvmlite").__version__
+    return f"{version} {os.stat(_path()).st_size}"
 
 
 @contextmanager

@@ -44,6 +44,7 @@ def stages_table(stages: Stages, parts: bool = False) -> Table:
     for depth, name, seconds in stages.rows():
         if depth == 0 or parts:
             style = "bold" if name == "total" else "" if depth == 0 else "dim"
+            name += stages.note(depth, name)
             made.add_row("  " * depth + name, f"{seconds * 1e3:.1f}", style=style)
     return made
 
