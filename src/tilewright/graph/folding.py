@@ -9,7 +9,8 @@ graph.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -255,6 +256,19 @@ class Folding(Builder):
         if self.names is not None and self.branches.inside:
             symbols = sizes.symbols([s for v in self.inputs for s in v.shape])
             self.branches.meet(meet(a, b, symbols, self.hints))
+
+    @contextmanager
+    def taken(self, condition: Value, holds: bool = True) -> Iterator[Met]:
+        """What is built in here counts only where the condition (a bool) is as said. Gives the
+        sizes of inputs that it turns out to need to be one."""
+        before = self.under
+        own = condition if holds else self.emit("logical_not", condition)
+        self.under = own if before is None else self.emit("logical_and", before, own)
+        try:
+            with self.branches.enter(condition, holds) as met:
+                yield met
+        finally:
+            self.under = before
 
     def need(self, met: Met) -> None:
         """Sizes are needed to be so wherever what is being built counts."""

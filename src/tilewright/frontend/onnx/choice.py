@@ -10,8 +10,7 @@ be asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,25 +19,10 @@ from tilewright.frontend.onnx import ragged
 from tilewright.frontend.onnx.registry import Choice, Maybe, Ragged, Refusal, Site
 from tilewright.frontend.onnx.registry import Sequence as Sequence_
 from tilewright.graph.branches import Fact, Met
-from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
 from tilewright.runtime.formats import ELEMENTS, SHAPE
 from tilewright.support.errors import ImportFault
-
-
-@contextmanager
-def taken(build: Folding, condition: Value, holds: bool = True) -> Iterator[Met]:
-    """What is built in here counts only where the condition (a bool) is as said. Gives the sizes of
-    inputs that it turns out to need to be one."""
-    before = build.under
-    own = condition if holds else build.emit("logical_not", condition)
-    build.under = own if before is None else build.emit("logical_and", before, own)
-    try:
-        with build.branches.enter(condition, holds) as met:
-            yield met
-    finally:
-        build.under = before
 
 
 def either(n: Site, condition: Value, sides: Sequence[Callable[[], tuple[Any, ...]]]) -> Any:
@@ -50,7 +34,7 @@ def either(n: Site, condition: Value, sides: Sequence[Callable[[], tuple[Any, ..
     made: list[Any] = []
     needs: list[Met] = []
     for side, holds in zip(sides, (True, False), strict=True):
-        with taken(n.build, condition, holds) as met:
+        with n.build.taken(condition, holds) as met:
             made.append(n.importer.attempt(side))
         needs.append(met)
     refused = [v if isinstance(v, ImportFault | Refusal) else None for v in made]
@@ -78,7 +62,7 @@ def only_side(
 ) -> tuple[Any, ...] | None:
     """The values of the side that is taken wherever this counts. They keep the check alive by which
     that is so: None if they are none that can."""
-    with taken(n.build, condition, holds) as met:
+    with n.build.taken(condition, holds) as met:
         values = sides[not holds]()
     if fact is not None:
         if not any(isinstance(v, Value | Choice) for v in values):

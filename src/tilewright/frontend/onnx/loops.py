@@ -17,7 +17,6 @@ import numpy as np
 
 from tilewright.frontend.onnx import measured, ragged
 from tilewright.frontend.onnx.bodies import outside
-from tilewright.frontend.onnx.choice import taken
 from tilewright.frontend.onnx.coded import constant_of
 from tilewright.frontend.onnx.counted import Rounds
 from tilewright.frontend.onnx.kernel_bodies import Body
@@ -246,7 +245,7 @@ def translated(n: Site, body: GraphProto, given: list[Value], done: int = 0) -> 
     own = n.importer.body
     if done:
         given = [op(n, "add", given[0], n.constant(done, "i64")), *given[1:]]
-    with outside(n), taken(n.build, own.runs):
+    with outside(n), n.build.taken(own.runs):
         scope, rest = computed_once(n, body)
     with within(n, scope):
         return n.importer.inline(rest, given)

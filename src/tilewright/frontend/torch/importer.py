@@ -22,6 +22,7 @@ from torch.export.graph_signature import (
 )
 from torch.utils import _pytree as pytree
 
+from tilewright.frontend.torch.branches import chosen, everywhere, is_check, is_cond
 from tilewright.frontend.torch.complex import COMPLEX, PARTS, Complex, involves, joined, parted
 from tilewright.frontend.torch.convert import Refusal, array, of_torch, size_of
 from tilewright.frontend.torch.guards import remainders
@@ -49,7 +50,6 @@ UPDATING = (  # in training: running statistics, which the schema may hide
 MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 MISDESCRIBED = ("aten.unique_consecutive.default",)  # of `dim` < 0 PyTorch gives a wrong rank
 ITEMS = ("aten.item.default", "aten._local_scalar_dense.default")
-CHECKS = ("aten._linalg_check_errors.default",)  # raise an exception, or do nothing
 DEEPEST = 3  # decompositions whose results are decomposed again
 EXPRESS = (
     "express what they do with other operators, or add translators to tilewright.frontend.torch"
@@ -173,12 +173,8 @@ def is_known(node: torch.fx.Node) -> bool:
         or node.target is operator.getitem
         or _is_size(node)
         or is_check(node)
+        or is_cond(node)
     )
-
-
-def is_check(node: torch.fx.Node) -> bool:
-    """Does the node only look for bad numbers? Here they show in the results; nothing raises."""
-    return str(node.target) == "with_effects" and str(node.args[1]) in CHECKS
 
 
 class Importer:
@@ -211,12 +207,8 @@ class Importer:
         for node in nodes:
             if node.op == "placeholder":
                 self.made[node] = self.placeholder(node)
-            elif node.op == "get_attr":
-                self.made[node] = self.constant(
-                    node, operator.attrgetter(node.target)(self.program.graph_module)
-                )
-            elif node.op == "call_function":
-                self.made[node] = self.translate(node)
+            else:
+                self.read(node)
         self.report_refused()
         outputs = self.outputs(nodes[-1])
         for value in [*self.state, *self.seeds]:  # follow the arguments
@@ -225,9 +217,17 @@ class Importer:
                 listed.append(listed.pop(place))
         return self.build.finish(outputs)
 
+    def read(self, node: torch.fx.Node) -> None:
+        """Take a node that is no argument."""
+        if node.op == "get_attr":
+            content = operator.attrgetter(node.target)(node.graph.owning_module)
+            self.made[node] = self.constant(node, content)
+        elif node.op == "call_function":
+            self.made[node] = self.translate(node)
+
     def check_supported(self, nodes: Sequence[torch.fx.Node]) -> None:
         """Refuse, in one error, all operators that no translator knows."""
-        for node in nodes:
+        for node in everywhere(nodes):
             if not is_known(node):
                 why = "complex numbers are not supported here"
                 if str(node.target) not in TRANSLATORS:
@@ -417,6 +417,8 @@ class Importer:
             site = Site(self.build, node, self.symbols, self.seed)
             args = torch.fx.map_arg(node.args, self.made.__getitem__)
             kwargs = torch.fx.map_arg(node.kwargs, self.made.__getitem__)
+            if is_cond(node):
+                return chosen(site, args[0], args[3], self.made, self.read)
             plain = functional(node.target)
             name = plain or str(node.target)
             table = COMPLEX if involves(args, fake) else TRANSLATORS
