@@ -149,10 +149,11 @@ def parallel(
     threads: int,
     decision: str,
     *,
+    worth: bool = True,
     in_runs: bool = False,
 ) -> None:
-    """Run nested loops in parallel: the fewest outer ones that give every thread enough pieces.
-    `decision` names how many, 0 to run them one after another.
+    """Run nested loops in parallel: the fewest outer ones that give every thread enough pieces, or
+    none where it is not `worth` a parallel region. `decision` names how many.
 
     An inner loop stays a loop: its indices cost an addition, those of a fused loop divisions.
     in_runs: where the last of all is fused and open, a piece is several rounds of it, for which one
@@ -164,7 +165,7 @@ def parallel(
         if count and enough(schedule, [*batch, *there[:count]], there[count], threads):
             break
         count += 1
-    count = schedule.decide(decision, count, range(len(there) + 1))
+    count = schedule.decide(decision, count if worth else 0, range(len(there) + 1))
     taken = there[:count]
     if in_runs and taken and count == len(there) and not extent(schedule, taken[-1], 0):
         taken[-1], _ = split(schedule, taken[-1], RUN)

@@ -110,7 +110,7 @@ def contraction(
     if tiled.across is not None:
         lay_along(schedule, name, tiled.across.name, target, threads)
         block = find(schedule, name)
-    worth = threads > 1 and is_worth_a_region([block], target)
+    worth = is_worth_a_region([block], target)
     spatial = sum(a.kind == "spatial" for a in block.axes)
     result = result_of(schedule, name)
     loops = in_any_order(schedule, result, by_axis(schedule, result))
@@ -145,8 +145,8 @@ def contraction(
     fill_registers(schedule, name, (high,), wide, reduced, lanes, written=1)
     unroll(schedule, inner, several)
     vectorize(schedule, lane)
-    if worth:
-        parallel(schedule, outer, threads, f"{name}.parallel")
+    if threads > 1:
+        parallel(schedule, outer, threads, f"{name}.parallel", worth=worth)
     return {*schedule.blocks()} - before | {name, result}
 
 

@@ -70,9 +70,10 @@ def plain_vectors(schedule: Schedule, name: str, target: Target, threads: int) -
     }
     loops = [n for n, found in driven.items() if found == {"spatial"}]
     long = [n for n in loops if extent(schedule, n, 0) != 1]
-    worth = threads > 1 and is_worth_a_region([block], target)
-    if worth and len(long) > 1:
-        attempt(schedule, Schedule.parallel, long[0])
+    if threads > 1 and len(long) > 1:
+        worth = is_worth_a_region([block], target)
+        if schedule.decide(f"{name}.parallel", int(worth), (0, 1)):
+            attempt(schedule, Schedule.parallel, long[0])
     *_, inner = long or [""]
     lanes, count = vector_lanes(block, target), extent(schedule, inner, 0)
     if inner and lanes > 1:

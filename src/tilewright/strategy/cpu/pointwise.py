@@ -66,18 +66,20 @@ def stream(
         schedule.unroll(row)
     outer = in_order(schedule, block, outer, target)
     count = as_int(find_loop(schedule.func, inner).extent)
-    worth = threads > 1 and is_worth_a_region([block], target)
+    worth = is_worth_a_region([block], target)
     few = pieces_of(schedule, outer, count) < threads * 2
     turns = turns_of(schedule, name, inner, lanes)
     step = lanes * turns
-    if worth and few and count is not None and count >= step * threads * 2:
+    if threads > 1 and few and count is not None and count >= step * threads * 2:
         most = count // step
         chunks = {n: -(-count // (min(threads * n, most) * step)) * step for n in (1, 2, PIECES, 8)}
-        chunk = schedule.decide(f"{name}.chunk_n", chunks[PIECES], sorted({*chunks.values()}))
-        piece, inner = schedule.split(inner, (None, chunk))
-        outer.append(piece)
-        count = chunk
-    elif worth and few and count is None:
+        pick, values = chunks[PIECES] if worth else count, sorted({*chunks.values(), count})
+        chunk = schedule.decide(f"{name}.chunk_n", pick, values)
+        if chunk < count:
+            piece, inner = schedule.split(inner, (None, chunk))
+            outer.append(piece)
+            count = chunk
+    elif threads > 1 and worth and few and count is None:
         piece, inner = schedule.split(inner, (None, OPEN_PIECE // step * step))
         outer.append(piece)
     costly = is_costly(find(schedule, name))
@@ -93,10 +95,10 @@ def stream(
             outer = [several if loop == along else loop for loop in outer]
             schedule.reorder(*outer, column)
             schedule.unroll(column)
-    if worth and rows == 1 and places is not None:
-        outer = shares_first(schedule, name, outer, threads, places)
-    if worth:
-        parallel(schedule, outer, threads, f"{name}.parallel")
+    if rows == 1 and places is not None:
+        outer = shares_first(schedule, name, outer, threads, places, worth)
+    if threads > 1:
+        parallel(schedule, outer, threads, f"{name}.parallel", worth=worth)
 
 
 def pieces_of(schedule: Schedule, outer: Sequence[str], count: int | None) -> int:
@@ -108,7 +110,7 @@ def pieces_of(schedule: Schedule, outer: Sequence[str], count: int | None) -> in
 
 
 def shares_first(
-    schedule: Schedule, name: str, outer: list[str], threads: int, places: int
+    schedule: Schedule, name: str, outer: list[str], threads: int, places: int, worth: bool
 ) -> list[str]:
     """The loops to run in parallel with shares of axis `places` outside, where a loop walks it and
     nothing else."""
@@ -120,7 +122,7 @@ def shares_first(
         return outer
     at = outer.index(along)
     others = prod(extent(schedule, n, IMAGE) for n in outer[:at])
-    share, inner = shared(schedule, f"{name}.chunk_m", along, threads, others)
+    share, inner = shared(schedule, f"{name}.chunk_m", along, threads, others, wanted=worth)
     if not share:
         return outer
     schedule.reorder(share, *outer[:at], inner, *outer[at + 1 :])

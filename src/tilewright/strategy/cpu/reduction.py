@@ -182,10 +182,10 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
         schedule.annotate(taps[0], BOUNDED, True)
     unroll(schedule, column)
     vectorize(schedule, lane)
-    if threads > 1 and is_worth_a_region([block], target):
+    if threads > 1:
         around = outer[:3] if share else [*outer, piece]
-        in_runs = in_runs and not share
-        parallel(schedule, around, threads, f"{name}.parallel", in_runs=in_runs)
+        in_runs, worth = in_runs and not share, is_worth_a_region([block], target)
+        parallel(schedule, around, threads, f"{name}.parallel", worth=worth, in_runs=in_runs)
 
 
 def is_apart(block: Block) -> bool:
@@ -287,8 +287,9 @@ def rows(
         for name in names:
             inside = [n for n in schedule.loops(name) if n not in outer]
             vectorize_block(schedule, name, inside, target)
-    if threads > 1 and is_worth_a_region([find(schedule, n) for n in names], target):
-        parallel(schedule, outer, threads, f"{names[-1]}.parallel")
+    if threads > 1:
+        worth = is_worth_a_region([find(schedule, n) for n in names], target)
+        parallel(schedule, outer, threads, f"{names[-1]}.parallel", worth=worth)
 
 
 def rows_abreast(
@@ -389,8 +390,9 @@ def columns(
         if extent(schedule, vectors, 0):
             schedule.unroll(vectors)
         schedule.vectorize(lane)
-    if threads > 1 and is_worth_a_region([find(schedule, n) for n in names], target):
-        parallel(schedule, outer, threads, f"{names[-1]}.parallel")
+    if threads > 1:
+        worth = is_worth_a_region([find(schedule, n) for n in names], target)
+        parallel(schedule, outer, threads, f"{names[-1]}.parallel", worth=worth)
 
 
 def by_itself(schedule: Schedule, name: str, target: Target, threads: int) -> None:
@@ -405,13 +407,14 @@ def by_itself(schedule: Schedule, name: str, target: Target, threads: int) -> No
     if not rows_abreast(schedule, [name], spatial, target):
         alone = ordered + len(spatial) if spatial else 0
         vectorize_block(schedule, name, list(loops), target, alone=alone)
-    if threads > 1 and is_worth_a_region([block], target):
+    if threads > 1:
         around, driven = places(schedule, name), axes_driven(find(schedule, name))
         first, sizes = around[:1], [extent(schedule, n, 0) for n in around]
         # windows of few rows are shared along a row, too; one result is nobody's share
         if not has_windows(block) or prod(sizes) == 1 or sizes[0] >= threads:
             around = [n for n in first if n in driven]
-        parallel(schedule, around, threads, f"{name}.parallel", in_runs=len(around) > 1)
+        worth, in_runs = is_worth_a_region([block], target), len(around) > 1
+        parallel(schedule, around, threads, f"{name}.parallel", worth=worth, in_runs=in_runs)
 
 
 def places(schedule: Schedule, name: str) -> list[str]:
