@@ -28,6 +28,7 @@ CHILD = """
 import resource, sys
 import numpy as np
 import tilewright as tw
+import tilewright.backend.cpu
 import tilewright.driver.compile
 from tilewright.graph import Builder
 

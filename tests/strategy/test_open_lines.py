@@ -59,7 +59,9 @@ def test_lines_of_any_width(threads: int, stride: int) -> None:
     attrs = ATTRS | {"strides": (1, stride)}
     for width in (1, 2, 3, 14, 15, 16, 61):
         x = np.random.default_rng(width).standard_normal((1, 32, 1, width)).astype(np.float32)
-        wanted = OPERATORS["conv"].reference(x.astype(np.float64), FILTERS, **attrs)
+        wanted = OPERATORS["conv"].reference(
+            x.astype(np.float64), FILTERS.astype(np.float64), **attrs
+        )
         np.testing.assert_allclose(run(x)[0], wanted, rtol=1e-4, atol=1e-4)
 
 
@@ -75,7 +77,9 @@ def test_few_columns_of_panels_and_batches(threads: int) -> None:
     run = compile_observed(graph, threads=threads, cache=False, pool=KernelPool(1))
     for width in (1, 2, 3, 4, 5, 9):
         x = np.random.default_rng(width).standard_normal((3, 32, 1, width)).astype(np.float32)
-        wanted = OPERATORS["conv"].reference(x.astype(np.float64), filters, **attrs)
+        wanted = OPERATORS["conv"].reference(
+            x.astype(np.float64), filters.astype(np.float64), **attrs
+        )
         (found,) = run(x)
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
         np.testing.assert_array_equal(run(x[1:2])[0], found[1:2])

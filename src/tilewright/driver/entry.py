@@ -95,6 +95,8 @@ def _load_compiler() -> None:
     with collector_paused(), contextlib.suppress(ImportError):  # what is missing is told later
         importlib.import_module("tilewright.driver.compile")
         importlib.import_module("tilewright.frontend.onnx")
+        backend = importlib.import_module("tilewright.backend.backend")
+        _ = backend.backend_of_kind("cpu").strategies  # where whole models run
 
 
 def _read_shapes(shapes: Any) -> dict[str, int | tuple[int | str | None, ...]]:
