@@ -1,6 +1,9 @@
 """ONNX models into graphs: `import_onnx`. One file for each family of operators fills the table;
 those that few models use are in `seldom`."""
 
+from functools import partial
+from importlib import import_module
+
 from tilewright.frontend.onnx import (
     elementwise,
     images,
@@ -17,6 +20,7 @@ from tilewright.frontend.onnx import (
     windows,
 )
 from tilewright.frontend.onnx.importer import import_onnx
+from tilewright.frontend.onnx.registry import LATER
 
 __all__ = [
     "elementwise",
@@ -34,3 +38,5 @@ __all__ = [
     "vision",
     "windows",
 ]
+
+LATER.append(partial(import_module, "tilewright.frontend.onnx.seldom"))

@@ -8,7 +8,6 @@ a reason. `translator` finds what is registered.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -26,6 +25,7 @@ from tilewright.support.record import record
 
 Translator = Callable[["Site"], Any]
 TRANSLATORS: dict[tuple[str, str], Translator] = {}
+LATER: list[Callable[[], object]] = []  # what registers those that are seldom needed
 
 MAIN = ""  # the domain ai.onnx
 OLDEST, NEWEST = 1, 28  # its versions that the translators know
@@ -45,7 +45,8 @@ def translates(*names: str, domain: str = MAIN) -> Callable[[Translator], Transl
 def translator(domain: str, name: str) -> Translator | None:
     """The translator of an operator, None where there is none."""
     if (domain, name) not in TRANSLATORS:
-        importlib.import_module("tilewright.frontend.onnx.seldom")
+        for register in LATER:
+            register()
     return TRANSLATORS.get((domain, name))
 
 

@@ -1,6 +1,6 @@
 """The families of operators that few models use; importing this module registers them.
 
-`registry.translator` does so when an operator is not among the others: most models are read without
+The package does so when an operator is not among the others: most models are read without
 these, whose import takes as long as reading a small one. None of them replaces what another file
 registers.
 """
