@@ -14,7 +14,7 @@ from tilewright.ir.expr import as_int
 from tilewright.strategy.cpu.layouts import Layouts
 from tilewright.target.costs import HALVES
 
-CACHE = 128 << 10  # bytes of the second one
+CACHE = 128 << 10  # bytes of L2
 
 
 def product(a: tuple[int, ...], b: tuple[int, ...], **attrs: bool) -> Graph:
@@ -302,7 +302,7 @@ def test_narrow_images_give_what_plain_operators_give(threads):
     [(48, True, True), (48, False, False), (8, False, True), (None, False, True)],
 )
 def test_large_results_of_known_size_are_packed_where_they_are_read_so(size, between, packed):
-    """To unpack what left the second cache takes longer than packing it saves."""
+    """To unpack what left L2 takes longer than packing it saves."""
     build, draw = Builder(), np.random.default_rng(9)
     sides = (size, size) if size else (build.symbol("h"), build.symbol("w"))
     x = build.input("x", "f32", (1, 32, *sides))

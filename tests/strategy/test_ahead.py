@@ -9,7 +9,7 @@ from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions, partial
 from tilewright.target.target import target
 
-WIDE = target("cpu -mcpu=znver4")  # 1 MB of second cache, vectors of 64 bytes
+WIDE = target("cpu -mcpu=znver4")  # 1 MB of L2, vectors of 64 bytes
 
 
 def product(rows: int, depth: int, columns: int) -> Schedule:

@@ -25,7 +25,7 @@ def edge(costs: Costs, size: int = 7, channels: int = 512) -> int:
 
 def small_image(costs: Costs, depth: int) -> int:
     """The vectors of weights that a tile of 4 × 4 pixels reads, each `depth` deep."""
-    weights = Weights(vector=64, depth=depth, first=28 << 10, second=896 << 10)
+    weights = Weights(vector=64, depth=depth, l1=28 << 10, l2=896 << 10)
     return spatial_tile(4, 4, 32, 32, weights=weights, costs=costs)[-1]
 
 
@@ -53,13 +53,13 @@ MOVES = [
     ("memory", 1.0, 6.0, edge),
     ("multiply_adds", 4.0, 1.0, edge),  # slower products are worth more transforms
     ("transform", 20.0, 10.0, lambda c: edge(c, 28, 16)),
-    ("second_cache", 4.0, 64.0, lambda c: small_image(c, 1024)),
-    ("third_cache", 16.0, 64.0, lambda c: small_image(c, 4096)),
+    ("l2", 4.0, 64.0, lambda c: small_image(c, 1024)),
+    ("l3", 16.0, 64.0, lambda c: small_image(c, 4096)),
     ("latency", 4.0, 16.0, accumulators),
     ("loop", 1.0, 16.0, lambda c: accumulators(c, 1000, 48)),
     ("loads", 1.5, 4.0, lambda c: unevenness(c, 1000, 48)),
-    ("in_the_way", 0.25, 0.01, lambda c: unevenness(c, 128, 12)),
-    ("region", 4096.0, 1000.0, is_parallel),
+    ("overlap_penalty", 0.25, 0.01, lambda c: unevenness(c, 128, 12)),
+    ("fork_join", 4096.0, 1000.0, is_parallel),
 ]
 
 
@@ -83,7 +83,7 @@ def test_the_graph_has_winograd_where_the_machine_of_the_line_gains_by_it():
         return {n.op for n in prepare(graph, target(f"{LINE} -costs={costs}"), 3).graph.nodes}
 
     kinds = {"conv_packed", "winograd_packed"}
-    assert ops("usual") & kinds == {"winograd_packed"}
+    assert ops("default") & kinds == {"winograd_packed"}
     assert ops("transform:40") & kinds == {"conv_packed"}
 
 
@@ -95,9 +95,7 @@ def test_a_strategy_counts_with_the_target():
     )
     func = te.func("conv", [x, w], [y])
     vectors = [
-        decisions(default(func, target(f"{LINE} -costs=third_cache:{rate},second_cache:{rate}")))[
-            "conv.tile_n"
-        ]
+        decisions(default(func, target(f"{LINE} -costs=l3:{rate},l2:{rate}")))["conv.tile_n"]
         for rate in (4, 64)
     ]
     slow, fast = (v for v in vectors if isinstance(v, int))

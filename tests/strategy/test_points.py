@@ -155,8 +155,8 @@ def test_what_a_decision_may_be_does_not_follow_from_a_model_of_costs() -> None:
         return found
 
     lines = ["cpu -mcpu=skylake-avx512 -cores=2 -costs=" + c for c in (
-        "usual", "loads:0.5,multiply_adds:4.0,region:9.0e6",
-        "second_cache:4.0,third_cache:2.0,transform:9.0,region:10.0",
+        "default", "loads:0.5,multiply_adds:4.0,fork_join:9.0e6",
+        "l2:4.0,l3:2.0,transform:9.0,fork_join:10.0",
     )]  # fmt: skip
     for name in FAMILIES:
         for number in range(2):

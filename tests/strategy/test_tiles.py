@@ -102,8 +102,8 @@ def test_winograd_of_planes_where_it_pays(rows, columns, channels, taps, planes,
 
 def test_a_tile_reads_no_more_weights_than_stay_near():
     """4096 deep, the weights of six vectors of 64 bytes are 1.5 MB, of two half a megabyte: four
-    rows of four columns would read the six from the third cache in each of four tiles."""
-    deep = Weights(vector=64, depth=4096, first=28 << 10, second=896 << 10)
+    rows of four columns would read the six from L3 in each of four tiles."""
+    deep = Weights(vector=64, depth=4096, l1=28 << 10, l2=896 << 10)
     assert spatial_tile(4, 4, 32, 32) == (1, 4, 6)
     rows, columns, vectors = spatial_tile(4, 4, 32, 32, weights=deep)
     assert rows > 1 and columns == 4 and vectors * 64 * 4096 <= 896 << 10
@@ -138,7 +138,7 @@ def test_panels_of_a_common_width_are_filled():
     assert 48 % panel_vectors(128, 48, 32, near) == 0
 
 
-def test_a_tile_takes_no_more_rows_than_the_first_cache_has_ways_for():
+def test_a_tile_takes_no_more_rows_than_l1_has_ways_for():
     """Rows of 3072 numbers are three times 4096 bytes apart: their lines meet in one set."""
     far, near = (Weights.beside(16, d, 32 << 10, 1 << 20, apart=d * 4) for d in (3072, 776))
     assert far.most_rows() == 7 < near.most_rows()
@@ -147,7 +147,7 @@ def test_a_tile_takes_no_more_rows_than_the_first_cache_has_ways_for():
 
 
 def test_weights_come_at_the_rate_of_the_cache_that_holds_them():
-    weights = Weights(vector=64, depth=100, first=8_000, second=20_000)
+    weights = Weights(vector=64, depth=100, l1=8_000, l2=20_000)
     assert weights.cycles(1) == 0
     assert 0 < weights.cycles(2) == weights.cycles(3) < weights.cycles(4)
 

@@ -65,7 +65,7 @@ def doubled(*shape: object) -> Func:
 def test_the_run_is_told_what_is_worth_a_region():
     """At the sizes where code for fixed ones gets threads, the code for open ones runs on them."""
     machine, n = target("cpu"), te.var("n")
-    least = int(machine.costs.region) * 4  # f32 of as many results as a region takes to start
+    least = int(machine.costs.fork_join) * 4  # f32 of as many results as a fork-join takes to start
     for size, worth in ((least, True), (least - 16, False)):
         assert is_worth_a_region(blocks(doubled(size).body), machine) is worth
         spare = sizes.size(spare_time(doubled(n), machine))

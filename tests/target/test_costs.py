@@ -23,7 +23,7 @@ def test_wide_vectors_of_one_port_cost_twice_as_much():
 
 
 def test_the_text_gives_the_constants_back():
-    own = dataclasses.replace(COMMON, loads=0.1 + 0.2, region=1700.0)
+    own = dataclasses.replace(COMMON, loads=0.1 + 0.2, fork_join=1700.0)
     assert costs.written(COMMON, COMMON) == ""
     assert costs.read(COMMON, costs.written(own, COMMON)) == own
 
@@ -33,7 +33,7 @@ def test_a_target_carries_constants():
     read = target("cpu -mcpu=haswell -costs=memory:20,loads:1")
     assert read.costs == dataclasses.replace(COMMON, memory=20.0, loads=1.0)
     assert target(str(read)) == read != plain
-    assert target("cpu -mcpu=haswell -costs=usual") == plain
+    assert target("cpu -mcpu=haswell -costs=default") == plain
     assert target(f"cpu -mcpu=haswell -costs=memory:{COMMON.memory}") == plain
     assert read.processor == plain.processor == target("cpu -mcpu=haswell -cores=4").processor
 

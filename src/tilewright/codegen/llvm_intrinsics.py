@@ -40,7 +40,7 @@ def reinterpret(e: Any, call: Call) -> Value:
 
 
 def prefetch(e: Any, call: Call) -> Value:
-    """Ask for the line that an element lies in, into the first cache or the one that is named; a
+    """Ask for the line that an element lies in, into L1 or the one that is named; a
     hint, so that a wrong address does no harm."""
     place, *cache = call.args
     assert isinstance(place, Load)

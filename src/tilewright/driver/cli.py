@@ -444,33 +444,33 @@ def targets() -> None:
 
 @app.command()
 def machine(
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Measure them, and use them from now on.")
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Calibrate them, and use them from now on.")
     ] = False,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Use those of a machine that nobody measured again.")
+        bool, typer.Option("--forget", help="Use those of a machine that nobody calibrated again.")
     ] = False,
 ) -> None:
-    """Show the constants by which schedules are chosen for this machine, or measure them.
+    """Show the constants by which schedules are chosen for this machine, or calibrate them.
 
-    Measuring takes about ten seconds on every core; the machine had better be idle. What is found
+    Calibration takes about ten seconds on every core; the machine had better be idle. What is found
     is kept in the cache's folder, and models are compiled with it from then on.
     """
-    from tilewright.driver.machine import measure as measured
+    from tilewright.driver.calibrate import calibrate as calibrated
     from tilewright.driver.report.progress import counting
     from tilewright.driver.report.tables import costs_table
-    from tilewright.target.measured import fetch
+    from tilewright.target.calibration import fetch
     from tilewright.target.target import keep_costs, target
 
-    if measure and forget:
-        raise typer.BadParameter("it is the opposite of --measure", param_hint="--forget")
-    here = target("cpu -costs=usual")
-    found = None if measure or forget else fetch(here.processor)
+    if calibrate and forget:
+        raise typer.BadParameter("it is the opposite of --calibrate", param_hint="--forget")
+    here = target("cpu -costs=default")
+    found = None if calibrate or forget else fetch(here.processor)
     if forget:
         keep_costs(here, None)
-    if measure:
-        with counting(console, "measuring this machine", 100) as bar:
-            found = measured(
+    if calibrate:
+        with counting(console, "calibrating this machine", 100) as bar:
+            found = calibrated(
                 here, progress=lambda part: bar.update(bar.task_ids[0], completed=100 * part)
             )
         path = keep_costs(here, found)
@@ -478,7 +478,7 @@ def machine(
         console.print(kept, markup=False, soft_wrap=True)
     console.print(costs_table(here.costs, found))
     if found is None:
-        console.print("Nobody measured this machine; `tilewright machine --measure` does.")
+        console.print("Nobody calibrated this machine; `tilewright machine --calibrate` does.")
 
 
 @app.command()

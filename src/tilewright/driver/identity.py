@@ -54,7 +54,7 @@ def artifact_key(
     sized = sorted((k, v if isinstance(v, int) else tuple(v)) for k, v in (shapes or {}).items())
     targets = [target] if isinstance(target, str) or not isinstance(target, Sequence) else target
     words = "; ".join(map(str, targets))
-    here = machine_identity() + measurements()
+    here = machine_identity() + calibrations()
     winograd = knobs.WINOGRAD.read() if winograd is None else winograd
     asked = repr((sized, knobs.CHECK_INDICES.read(), winograd))
     return make_key(identity, words, here, threads, opt_level, asked, __version__, compiler())
@@ -199,8 +199,8 @@ def machine_identity() -> str:
     return "\n".join(line for line in lines if line.startswith(kept))
 
 
-def measurements() -> str:
-    """Changes with what was measured of machines: other constants may pick other schedules."""
+def calibrations() -> str:
+    """Changes with what was calibrated of machines: other constants may pick other schedules."""
     found: list[tuple[str, bytes]] = []
     with contextlib.suppress(OSError):
         for path in sorted(knobs.machine_folder().iterdir()):

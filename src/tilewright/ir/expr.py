@@ -311,7 +311,7 @@ class Call(Expr):
     """An intrinsic by name: reinterpret, prefetch, address_of (of a Load), a tensor intrinsic, …
 
     A name may have parts: "barrier.shared" is written barrier("shared"), others as they are. A call
-    for effect is i64. prefetch(A[i], 2) asks for a line into the second cache, prefetch(A[i]) into
+    for effect is i64. prefetch(A[i], 2) asks for a line into L2, prefetch(A[i]) into
     the first. choose(i, x0, x1, …) is x_i, and the last x from there on (see `choose`).
     rounded(x) is x, which no multiply-add takes in unrounded. again(x, t) is x; where that does not
     hold, no later round of the loop over t does anything: it may end.

@@ -100,7 +100,7 @@ def is_worth_a_region(found: Iterable[Block], target: Target) -> bool:
         if None in extents:
             return True
         size += prod(filter(None, extents)) * bytes_made(block)
-    return size >= target.costs.region * BYTES_PER_CYCLE
+    return size >= target.costs.fork_join * BYTES_PER_CYCLE
 
 
 def spare_time(func: Func, target: Target, found: Iterable[Block] | None = None) -> Expr:
@@ -124,8 +124,8 @@ def spare_time(func: Func, target: Target, found: Iterable[Block] | None = None)
             for b in func.buffers
             if None not in (n := [as_int(e) for e in b.shape])
         ]
-        counts[()] = counts.get((), 0.0) + sum(fixed) / target.costs.second_cache
-    total: Expr = const(-round(FINE * target.costs.region))
+        counts[()] = counts.get((), 0.0) + sum(fixed) / target.costs.l2
+    total: Expr = const(-round(FINE * target.costs.fork_join))
     for extents, cycles in counts.items():
         total = total + _product(extents, max(1, round(FINE * cycles)))
     return total

@@ -139,5 +139,5 @@ def kernel_folder() -> Path:
 
 
 def machine_folder() -> Path:
-    """Where what was measured of machines is kept: a folder of the cache's."""
+    """Where what was calibrated of machines is kept: a folder of the cache's."""
     return cache_folder() / "machines"

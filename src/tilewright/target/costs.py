@@ -2,7 +2,7 @@
 
 In: a processor's name and the width of its vectors, or a text. Out: a frozen `Costs`, ten numbers
 in cycles of one core. The one idea: the model is the same for all machines, and what differs
-between them stands in one place; a target carries it, and its line says what is not usual.
+between them stands in one place; a target carries it, and its line says what is not the default.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tilewright.support.record import record
 from tilewright.target.processors import ONE_WIDE_PORT
 
 
-def _constant(usual: float, unit: str, decides: str) -> float:
-    return field(default=usual, metadata={"unit": unit, "decides": decides})
+def _constant(default: float, unit: str, decides: str) -> float:
+    return field(default=default, metadata={"unit": unit, "decides": decides})
 
 
 @record
@@ -26,26 +26,22 @@ class Costs:
     multiply_adds: float = _constant(2.0, "vectors a cycle", "tiles; where Winograd pays")
     latency: float = _constant(4.0, "cycles", "least accumulators of a tile")
     loads: float = _constant(1.5, "loads a cycle", "how square a tile is")
-    second_cache: float = _constant(
-        24.0, "bytes a cycle", "tiles whose weights leave the first cache"
-    )
-    third_cache: float = _constant(
-        16.0, "bytes a cycle", "tiles whose weights leave the second cache"
-    )
+    l2: float = _constant(24.0, "bytes a cycle", "tiles whose weights leave L1")
+    l3: float = _constant(16.0, "bytes a cycle", "tiles whose weights leave L2")
     memory: float = _constant(5.0, "bytes a cycle", "the edge of Winograd's tiles")
-    in_the_way: float = _constant(0.25, "of the shorter", "tiles: loads beside multiply-adds")
+    overlap_penalty: float = _constant(0.25, "of the shorter", "tiles: loads beside multiply-adds")
     loop: float = _constant(1.0, "cycles a step", "tiles: many small against few large")
     transform: float = _constant(
         8.0, "cycles a vector", "where Winograd pays, the edge of its tiles"
     )
-    region: float = _constant(4096.0, "cycles", "what is worth more than one thread")
+    fork_join: float = _constant(4096.0, "cycles", "what is worth more than one thread")
 
     @property
     def of_halves(self) -> Costs:
         """The same for half a vector: where one unit makes a whole one of two halves, it takes half
         as long; elsewhere it takes as long."""
         fast = max(1.0, min(2.0, UNITS / self.multiply_adds))
-        rates = "multiply_adds", "loads", "second_cache", "third_cache"
+        rates = "multiply_adds", "loads", "l2", "l3"
         found = {name: getattr(self, name) * fast for name in rates}
         found |= {name: getattr(self, name) / fast for name in ("latency", "loop", "transform")}
         return replace(self, **found)
@@ -69,13 +65,11 @@ GAIN = 0.8  # of a whole vector's time, at most, is much less
 COMMON = Costs()
 WIDE = replace(COMMON, memory=6.0, transform=13.0)  # vectors of 64 bytes; each moves twice as much
 # Halves of a vector are done one after the other there: whatever vectors do takes twice as long.
-HALVES = replace(
-    WIDE, multiply_adds=1.0, latency=8.0, loads=0.75, second_cache=12.0, third_cache=8.0, loop=2.0
-)
+HALVES = replace(WIDE, multiply_adds=1.0, latency=8.0, loads=0.75, l2=12.0, l3=8.0, loop=2.0)
 
 
-def usual(cpu: str, vector_bytes: int) -> Costs:
-    """The costs of a machine that nobody measured."""
+def default(cpu: str, vector_bytes: int) -> Costs:
+    """The costs of a machine that nobody calibrated."""
     if vector_bytes < 64:
         return COMMON
     return HALVES if cpu in ONE_WIDE_PORT else WIDE

@@ -16,7 +16,7 @@ from typing import Any
 
 from tilewright.support.errors import CompileError
 from tilewright.support.record import record
-from tilewright.target import costs, measured, processors
+from tilewright.target import calibration, costs, processors
 from tilewright.target.costs import COMMON, Costs
 
 
@@ -76,7 +76,7 @@ class Target:
     @property
     def processor(self) -> str:
         """The line without what may change from one run to another on the same machine: how many
-        cores there are to use, and what was measured."""
+        cores there are to use, and what was calibrated."""
         kept = {k: v for k, v in self.options if k not in ("cores", "costs")}
         return _line(self.kind, kept)
 
@@ -174,13 +174,13 @@ def _line(kind: str, options: dict[str, str]) -> str:
 
 def keep_costs(machine: Target, found: Mapping[str, float] | None) -> Path | None:
     """Let "cpu" be the machine with these constants from now on, in this process and in others;
-    None: with those of a machine that nobody measured. Gives the file, None where none could be
+    None: with those of a machine that nobody calibrated. Gives the file, None where none could be
     written."""
     path = None
     if found is None:
-        measured.forget(machine.processor)
+        calibration.forget(machine.processor)
     else:
-        path = measured.keep(machine.processor, found)
+        path = calibration.keep(machine.processor, found)
     _read.cache_clear()
     return path
 
@@ -200,8 +200,8 @@ def _number(text: str, options: dict[str, str], key: str, default: int) -> int:
 def _cpu(text: str, kind: str, options: dict[str, str]) -> Target:
     """A processor that LLVM knows: this machine unless a name or a triple is given.
 
-    `-costs=loads:0.9,…` gives constants of the model, `-costs=usual` those of machines that nobody
-    measured; without it, this machine has what was measured of it.
+    `-costs=loads:0.9,…` gives constants of the model, `-costs=default` those of machines that
+    nobody calibrated; without it, this machine has what was calibrated of it.
     """
     is_here = "mcpu" not in options and "mtriple" not in options
     if not is_here:
@@ -233,13 +233,13 @@ def _cpu(text: str, kind: str, options: dict[str, str]) -> Target:
     if "vector" in options:
         width = _number(text, options, "vector", width)
         said["vector"] = str(width)
-    usual = own = costs.usual(cpu, width)
+    default = own = costs.default(cpu, width)
     if is_here and "costs" not in options:
-        own = costs.changed(usual, measured.fetch(_line(kind, said)) or {})
-    elif options.get("costs", "usual") != "usual":
-        own = _read_costs(text, usual, options["costs"])
-    if own != usual:
-        said["costs"] = costs.written(own, usual)
+        own = costs.changed(default, calibration.fetch(_line(kind, said)) or {})
+    elif options.get("costs", "default") != "default":
+        own = _read_costs(text, default, options["costs"])
+    if own != default:
+        said["costs"] = costs.written(own, default)
     said["cores"] = str(cores)
     return Target(
         kind=kind,
@@ -256,11 +256,11 @@ def _cpu(text: str, kind: str, options: dict[str, str]) -> Target:
     )
 
 
-def _read_costs(text: str, usual: Costs, told: str) -> Costs:
+def _read_costs(text: str, default: Costs, told: str) -> Costs:
     try:
-        return costs.read(usual, told)
+        return costs.read(default, told)
     except ValueError as fault:
-        remedy = "write name:number, as in loads:1.5, or usual"
+        remedy = "write name:number, as in loads:1.5, or default"
         raise _fault(text, str(fault), remedy) from fault
 
 

@@ -154,16 +154,16 @@ def targets_table() -> Table:
     return made
 
 
-def costs_table(usual: Any, found: Mapping[str, float] | None) -> Table:
-    """The constants of the analytic model: of a machine that nobody measured, and of this one."""
-    made = table("the model's constants", "constant", "usual", "measured", "unit", "decides")
+def costs_table(default: Any, found: Mapping[str, float] | None) -> Table:
+    """The constants of the analytic model: of a machine that nobody calibrated, and of this one."""
+    made = table("the model's constants", "constant", "default", "calibrated", "unit", "decides")
     for column in made.columns[3:]:
         column.justify = "left"
     made.columns[4].no_wrap = False
-    for constant in dataclasses.fields(usual):
+    for constant in dataclasses.fields(default):
         name, told = constant.name, constant.metadata
         own = f"{found[name]:g}" if found and name in found else "-"
-        value = f"{getattr(usual, name):g}"
+        value = f"{getattr(default, name):g}"
         made.add_row(name, value, own, told["unit"], told["decides"])
     return made
 

@@ -35,7 +35,7 @@ def prefetch(func: Func, buffer: str, loop: str, distance: int, over: str = "") 
     """Ask, at the start of each iteration, for what a later one reads of a buffer.
 
     One request is made for each line of 64 bytes; the requests change no result. They are made at
-    once, for the first cache, or spread evenly `over` the iterations of an inner loop, for the
+    once, for L1, or spread evenly `over` the iterations of an inner loop, for the
     second: so a panel comes while the one before it is in use, and nothing waits for it.
 
     rewrite: prefetch("A", "i", 2)

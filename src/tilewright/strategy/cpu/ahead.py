@@ -2,7 +2,7 @@
 
 In: a schedule whose anchor walks panels of weights, each used by several register tiles. Out: the
 same with requests for the next panel spread over the steps of the reduction. The one idea: weights
-that lie beyond the second cache reach the first tile of a panel as fast as memory gives them, and
+that lie beyond L2 reach the first tile of a panel as fast as memory gives them, and
 the others as fast as they multiply; asked for in time, they come while the others work.
 """
 
@@ -24,7 +24,7 @@ MOST_STEPS = 16  # a request: with more, the first of so many tiles is little of
 
 def fetch_ahead(schedule: Schedule, target: Target, anchor: str, panel: str) -> None:
     """Ask for what the next iteration of loop `panel` reads of the anchor's last operand, its
-    weights: decision "prefetch", 1 where they lie beyond the second cache and tiles share them.
+    weights: decision "prefetch", 1 where they lie beyond L2 and tiles share them.
     """
     weights = find_buffer(schedule.func, find(schedule, anchor).reads[-1].buffer.name)
     loops = schedule.loops(anchor)

@@ -1,7 +1,7 @@
 """Attention strategy: a few queries at a time, from their scores to their results.
 
 In: a schedule with two products and a softmax between them, and a machine. The one idea: the scores
-of a tile of queries against all keys stay in the second cache; so the whole matrix of scores, which
+of a tile of queries against all keys stay in L2; so the whole matrix of scores, which
 is larger than all that goes in and comes out, is never in memory.
 
     parallel batches, heads, tiles of queries (of an open number of keys: chunks of known number)
@@ -238,16 +238,16 @@ def queries(
     Register tiles leave no row over, or they would read what another tile of queries makes (but for
     a tile of all queries). The model counts their cycles, those in which keys and values come from
     their cache for every tile, and those that threads wait for the last tile. The scores and the
-    weights of a tile take at most half of the second cache. Of queries and keys that are both open
+    weights of a tile take at most half of L2. Of queries and keys that are both open
     it knows the cycles of a whole tile alone; the highest of those about as good has fewest tails.
     """
     *batch, query = loops
     both = [panels(find(schedule, name), target) for name in products(schedule.func)]
     count, are_open = extent(schedule, query, SEQUENCE), open_keys(schedule)
     keys = KEYS if are_open else both[1].depth
-    second, costs = target.cache(1).size, target.costs
-    come = sum(p.nbytes for p in both)
-    come /= costs.second_cache if come <= second // 2 else costs.third_cache
+    l2, costs = target.cache(1).size, target.costs
+    transfer = sum(p.nbytes for p in both)
+    transfer /= costs.l2 if transfer <= l2 // 2 else costs.l3
     heads = prod(extent(schedule, n, BATCH) for n in batch)
 
     def cycles(rows: int, tile: int) -> float:
@@ -255,13 +255,13 @@ def queries(
 
     def time(tile: int) -> float:
         whole, left = divmod(count, tile)
-        each = come + cycles(tile, tile)
-        rest = RAGGED * (come + cycles(left, tile)) if left else 0
+        each = transfer + cycles(tile, tile)
+        rest = RAGGED * (transfer + cycles(left, tile)) if left else 0
         total = heads * (whole * each + rest)
         return total / threads + (each / 2 if threads > 1 else 0)
 
     row = stored_type(find(schedule, products(schedule.func)[0])).nbytes(keys)  # of scores
-    most = min(count, max(LEAST, second // 2 // (2 * row)))
+    most = min(count, max(LEAST, l2 // 2 // (2 * row)))
     if are_open and not extent(schedule, query, 0):
         fit = list(range(4, most + 1, 4))
         each = {n: cycles(n, n) / n for n in fit}

@@ -32,10 +32,10 @@ TILE = 8  # vectors that a step of a reduction works on, of a tile on the small 
 FEW = 48  # rows of a product up to which packing its other operand in the run does not pay
 FEW_ACROSS = 12  # the same for an operand whose vectors would be gathered, if it is small
 SMALL = 8 << 10  # bytes of it up to which it is small
-NEAR = 32 << 10  # bytes of it that stay close by as they are: a first-level cache
+NEAR = 32 << 10  # bytes of it that stay close by as they are: an L1
 TURNED = 96  # columns of weights from which turning the left operand pays for however few rows
 LINE = 8  # numbers of an open number of lines from which each is summed up by itself
-FAR = 4  # this part of the second-level cache taken by it, columns of the left one do not stay
+FAR = 4  # this part of L2 taken by it, columns of the left one do not stay
 
 
 @record

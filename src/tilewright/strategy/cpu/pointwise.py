@@ -166,7 +166,7 @@ def turns_of(schedule: Schedule, name: str, inner: str, lanes: int) -> int:
 
 def in_order(schedule: Schedule, block: Block, outer: list[str], target: Target) -> list[str]:
     """The outer loops in the order of what is written, or of what is read: decision "order". Of
-    what does not stay in the second cache, reads that walk on are fetched ahead of their time;
+    what does not stay in L2, reads that walk on are fetched ahead of their time;
     writes wait for nobody."""
     block = find(schedule, block.name)
     read = set(loads(block.body))

@@ -111,7 +111,7 @@ def panel_groups(rows: int, wide: int, registers: int, costs: Costs = COMMON) ->
 def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     """pointwise_packed: (N, Co/ob, pixels, ob), a convolution whose pixels form one axis.
 
-    Pixels are taken in parts whose input stays in the second cache while all panels of weights go
+    Pixels are taken in parts whose input stays in L2 while all panels of weights go
     by.
     """
     name = next(b.name for b in blocks(schedule.func.body) if role(b) == "pointwise_packed")

@@ -1,7 +1,7 @@
 """Response strategy: a strip of pixels, its squares and then its results, block by block.
 
 In: a schedule whose anchor holds the squares of all channels of a pixel, as `lrn_packed` makes it.
-The one idea: a strip's squares stay in the first cache, and memory is read and written in runs of
+The one idea: a strip's squares stay in L1, and memory is read and written in runs of
 the strip's pixels.
 """
 

@@ -18,8 +18,8 @@ from tilewright.ir.dtype import DType, f32
 from tilewright.target.costs import COMMON, Costs
 
 WIDEST = 6  # vectors of a tile
-WAY = 4096  # bytes of a first cache within which no two lines compete
-LARGE = 2  # times the second cache: what does not stay in the third while a net's other layers run
+WAY = 4096  # bytes of an L1 within which no two lines compete
+LARGE = 2  # times L2: what does not stay in L3 while a net's other layers run
 WORTH = 0.9  # of the time of a convolution that leaves taps out: what Winograd's may take
 ADDRESSES = 1.1  # times as long may tiles within rows take: pixels across have an address each
 SECOND_TILE = 1.03  # what it must gain to have a tile of another size for the vectors left over
@@ -27,15 +27,15 @@ SECOND_TILE = 1.03  # what it must gain to have a tile of another size for the v
 
 class Weights(NamedTuple):
     """What tiles read of the weights: bytes of a vector, how many vectors deep the reduction is,
-    and bytes that stay in the first and in the second cache; of how many neighbouring vectors the
+    and bytes that stay in L1 and in L2; of how many neighbouring vectors the
     weights meet the same numbers of the image (0: of all); how many bytes the rows of that lie
-    apart (0: those of a vector); and of how many steps the first one alone reads from afar (taps
+    apart (0: those of a vector); and of how many steps the first one alone waits for (taps
     along a row: the next ones read neighbours)."""
 
     vector: int
     depth: int
-    first: int
-    second: int
+    l1: int
+    l2: int
     alike: int = 0
     apart: int = 0
     taps: int = 1
@@ -44,8 +44,8 @@ class Weights(NamedTuple):
     def beside(
         lanes: int,
         depth: int,
-        first: int,
-        second: int,
+        l1: int,
+        l2: int,
         alike: int = 0,
         apart: int = 0,
         taps: int = 1,
@@ -54,34 +54,35 @@ class Weights(NamedTuple):
         """Of dtype `of` in vectors of `lanes`, on a machine with caches of so many bytes, an eighth
         of which is left to what else a tile touches."""
         vector = of.nbytes(lanes)
-        return Weights(vector, depth, first * 7 // 8, second * 7 // 8, alike, apart, taps)
+        return Weights(vector, depth, l1 * 7 // 8, l2 * 7 // 8, alike, apart, taps)
 
     def cycles(self, group: int, costs: Costs = COMMON) -> float:
-        """Cycles in which a vector comes where every tile reads `group` of them, all deep."""
+        """Cycles that the transfer of a vector takes where every tile reads `group` of them, all
+        deep."""
         panel = group * self.vector * self.depth
-        if panel <= self.first:
+        if panel <= self.l1:
             return 0.0
-        rate = costs.second_cache if panel <= self.second else costs.third_cache
+        rate = costs.l2 if panel <= self.l2 else costs.l3
         return self.vector / rate / self.taps
 
     def most_rows(self) -> int:
         """How many rows a tile may walk along at once: lines of rows that lie a multiple of WAY
-        apart all compete for the same places of the first cache."""
+        apart all compete for the same places of L1."""
         places = WAY // gcd(WAY, self.apart or self.vector)
-        return max(1, self.first // WAY * places)
+        return max(1, self.l1 // WAY * places)
 
 
 def step_cycles(
-    rows: int, vectors: int, afar: float = 0.0, costs: Costs = COMMON, alike: int = 0
+    rows: int, vectors: int, transfer: float = 0.0, costs: Costs = COMMON, alike: int = 0
 ) -> float:
     """Cycles that one step of the reduction takes for a tile of rows × vectors accumulators; a
-    vector of weights comes in `afar` cycles from where it lies. `alike`: so many neighbouring
+    vector of weights takes `transfer` cycles from where it lies. `alike`: so many neighbouring
     vectors meet the same number of a row; 0 is all of them."""
     multiply = rows * vectors / costs.multiply_adds
     numbers = rows * (vectors // gcd(vectors, alike) if alike else 1)
-    load = max((numbers + vectors) / costs.loads, vectors * afar)
+    load = max((numbers + vectors) / costs.loads, vectors * transfer)
     longer, shorter = max(multiply, load), min(multiply, load)
-    return max(longer + costs.in_the_way * shorter, costs.latency) + costs.loop
+    return max(longer + costs.overlap_penalty * shorter, costs.latency) + costs.loop
 
 
 def tiled_cycles(
@@ -93,11 +94,11 @@ def tiled_cycles(
     weights: Weights | None = None,
 ) -> float:
     """Cycles a step for rows × vectors accumulators in tiles of tile × group, tails included."""
-    afar = weights.cycles(group, costs) if weights else 0.0
+    transfer = weights.cycles(group, costs) if weights else 0.0
     total = 0.0
     for height, times_high in _pieces(rows, tile):
         for width, times_wide in _pieces(vectors, group):
-            total += times_high * times_wide * step_cycles(height, width, afar, costs)
+            total += times_high * times_wide * step_cycles(height, width, transfer, costs)
     return total
 
 
@@ -186,12 +187,12 @@ def spatial_cycles(
 ) -> float:
     """Cycles a step for an image in tiles of (rows, columns, vectors), tails included."""
     rows, columns, group = tile
-    afar, alike = (weights.cycles(group, costs), weights.alike) if weights else (0.0, 0)
+    transfer, alike = (weights.cycles(group, costs), weights.alike) if weights else (0.0, 0)
     cycles = 0.0
     for high, rarely in _pieces(height, rows):
         for wide, times in _pieces(width, columns):
             for deep, often in _pieces(vectors, group):
-                step = step_cycles(high * wide, deep, afar, costs, alike)
+                step = step_cycles(high * wide, deep, transfer, costs, alike)
                 cycles += rarely * times * often * step
     return cycles
 
@@ -288,8 +289,8 @@ def winograd_tile(
     result. `of`: the dtype of image and weights.
 
     The model: multiply-adds in register tiles, the machine's `transform` for each vector of a
-    transformed tile, there or back, and meanwhile weights that do not fit the second cache (`l2`
-    bytes) come anew from the third, or from memory.
+    transformed tile, there or back, and meanwhile weights that do not fit L2 (`l2` bytes) come anew
+    from L3, or from memory.
     """
     vectors = -(-co // lanes)
 
@@ -309,9 +310,9 @@ def winograd_tile(
     def beside(work: float, taps: int, again: float = 0.0) -> float:
         """Cycles of work while weights, and an image `again`, come from memory."""
         weights = of.nbytes(taps * deep * ci * co)
-        rate = costs.memory if weights > LARGE * l2 else costs.third_cache
-        come = (weights / rate if weights > l2 // 2 else 0.0) + again / costs.memory
-        return max(work, come) + costs.in_the_way * min(work, come)
+        rate = costs.memory if weights > LARGE * l2 else costs.l3
+        transfer = (weights / rate if weights > l2 // 2 else 0.0) + again / costs.memory
+        return max(work, transfer) + costs.overlap_penalty * min(work, transfer)
 
     def plain(steps: float) -> float:
         return beside(9 * deep * ci * steps, 9) * (met if met == 1 else WORTH * met)

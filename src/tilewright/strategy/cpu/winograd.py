@@ -2,7 +2,7 @@
 
 In: a schedule whose anchor is the product of a Winograd convolution, and a machine. The one idea:
 the products of one panel of channels and a run of tiles are made and transformed back before the
-next panel's, so that they never leave the second cache; the transformed image either stays there
+next panel's, so that they never leave L2; the transformed image either stays there
 too while all panels go by (runs of tiles outside), or is made whole first, and the weights stay
 (panels outside): whatever moves fewer bytes.
 

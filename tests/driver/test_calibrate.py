@@ -1,5 +1,5 @@
-"""`tilewright machine`: what the kernels of the measurement compute, what they say of this machine,
-and that what was measured is shown, kept and part of what compiled models are known by."""
+"""`tilewright machine`: what the kernels of the calibration compute, what they say of this machine,
+and that what was calibrated is shown, kept and part of what compiled models are known by."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import tilewright as tw
 from tests.driver.conftest import expected
 from tilewright.codegen.llvm import emit
 from tilewright.codegen.llvm_compile import compile_object
+from tilewright.driver import calibrate as calibration
 from tilewright.driver import identity
-from tilewright.driver import machine as measurement
 from tilewright.driver.build import build
-from tilewright.driver.machine import Probe, constants, measure, probes, regions, tile
+from tilewright.driver.calibrate import Probe, calibrate, constants, probes, regions, tile
 from tilewright.lower.pipeline import lower
 from tilewright.support import knobs
 from tilewright.target.costs import COMMON, NAMES, changed
@@ -34,7 +34,7 @@ def targets():
 
 @pytest.mark.parametrize(("rows", "vectors"), [(8, 1), (1, 8), (1, 4), (3, 2)])
 def test_a_tile_is_a_product(rows, vectors, monkeypatch):
-    monkeypatch.setattr(measurement, "STEPS", 100)
+    monkeypatch.setattr(calibration, "STEPS", 100)
     lanes = target("cpu").lanes(32)
     func, read = tile(rows, vectors, 7 * vectors * lanes * 4, lanes)
     times = read // (7 * vectors)
@@ -48,12 +48,12 @@ def test_a_tile_is_a_product(rows, vectors, monkeypatch):
 
 
 def test_regions_compute_the_same_side_by_side(monkeypatch):
-    monkeypatch.setattr(measurement, "REGIONS", 3)
+    monkeypatch.setattr(calibration, "REGIONS", 3)
     key = np.array([5], np.int64)
     wanted = build(regions("serial"), threads=1)(key)[0][..., 0]
     np.testing.assert_array_equal(build(regions("parallel"), threads=3)(key)[0][..., 0], wanted)
     value = 2
-    for n in range(measurement.PIECE):
+    for n in range(calibration.PIECE):
         value = (value + n) ^ 5
     assert (wanted[:, 2] == value).all()
 
@@ -77,12 +77,12 @@ def test_constants_are_what_kernels_take():
     assert found == {"multiply_adds": 2.0, "latency": 4.0, "loads": 1.6, "memory": 8.0}
     each |= {"winograd": 18.0, "parallel": 4000.0, "serial": 6000.0}
     found = constants(each, 16, 32, 2)
-    assert (found["transform"], found["region"]) == (8.0, 1000.0)  # 10 cycles are products
+    assert (found["transform"], found["fork_join"]) == (8.0, 1000.0)  # 10 cycles are products
 
 
-def test_measuring_this_machine():
+def test_calibrating_this_machine():
     parts: list[float] = []
-    found = measure(target("cpu"), 0.2, parts.append)
+    found = calibrate(target("cpu"), 0.2, parts.append)
     assert found.keys() <= {*NAMES} and {"multiply_adds", "latency", "memory"} <= found.keys()
     changed(COMMON, found)  # none is beyond what a machine can be
     assert found["latency"] * found["multiply_adds"] >= 0.5
@@ -97,23 +97,23 @@ def test_a_turn_keeps_the_shortest_time():
     assert 0 < probe.seconds <= first < 1
 
 
-def test_the_command_measures_keeps_shows_and_forgets(command, monkeypatch):
+def test_the_command_calibrates_keeps_shows_and_forgets(command, monkeypatch):
     status, printed, _ = command("machine")
-    assert status == 0 and "Nobody measured this machine" in printed
+    assert status == 0 and "Nobody calibrated this machine" in printed
     assert all(name in printed for name in NAMES)
-    monkeypatch.setattr(measurement, "measure", lambda here, progress: FOUND)
-    status, printed, _ = command("machine", "--measure")
+    monkeypatch.setattr(calibration, "calibrate", lambda here, progress: FOUND)
+    status, printed, _ = command("machine", "--calibrate")
     assert status == 0 and "123" in printed and "Nobody" not in printed
     (path,) = knobs.machine_folder().iterdir()
     assert str(path) in printed and json.loads(path.read_text())["costs"] == FOUND
     assert "123" in command("machine")[1]
     assert "transform:123.0" in command("targets")[1]
     assert "Nobody" in command("machine", "--forget")[1] and not path.exists()
-    assert target("cpu") == target("cpu -costs=usual")
-    assert command("machine", "--measure", "--forget")[0] == 2
+    assert target("cpu") == target("cpu -costs=default")
+    assert command("machine", "--calibrate", "--forget")[0] == 2
 
 
-def test_what_was_measured_is_part_of_what_a_model_is_known_by(model):
+def test_what_was_calibrated_is_part_of_what_a_model_is_known_by(model):
     def key() -> str:
         return identity.artifact_key("model", "cpu", 1, 3)
 

@@ -1,8 +1,8 @@
-"""Measured: what was found out about this very machine, kept in the user's cache folder.
+"""Calibration: what was found out about this very machine, kept in the user's cache folder.
 
 In: a machine's line (without its costs and cores), and constants by name. Out: the constants kept
 for that line, or None. The one idea: a file says for which machine, and by which version of the
-measurement, it was made; one that is damaged or for another machine is as good as none, and that is
+calibration, it was made; one that is damaged or for another machine is as good as none, and that is
 said.
 """
 
@@ -19,11 +19,11 @@ from tilewright.support import knobs
 from tilewright.support.cache import Cache, make_key
 from tilewright.target.costs import COMMON, changed
 
-VERSION = 1  # of the measurement: what another one found says nothing here
+VERSION = 2  # of the calibration: what another one found says nothing here
 
 
-class MeasurementWarning(UserWarning):
-    """What was measured of this machine cannot be used."""
+class CalibrationWarning(UserWarning):
+    """What was calibrated of this machine cannot be used."""
 
 
 def place(line: str) -> Path:
@@ -32,7 +32,7 @@ def place(line: str) -> Path:
 
 
 def fetch(line: str) -> dict[str, float] | None:
-    """The constants measured of that machine; None, with a warning, if they are not what `keep`
+    """The constants calibrated of that machine; None, with a warning, if they are not what `keep`
     wrote."""
     data = _kept().fetch(_key(line), Path.read_bytes)
     if data is None:
@@ -41,8 +41,8 @@ def fetch(line: str) -> dict[str, float] | None:
         return _constants(json.loads(data), line)
     except (ValueError, RecursionError) as fault:
         warnings.warn(
-            f"{place(line)} is ignored: {fault}. `tilewright machine --measure` writes it anew",
-            MeasurementWarning,
+            f"{place(line)} is ignored: {fault}. `tilewright machine --calibrate` writes it anew",
+            CalibrationWarning,
             stacklevel=2,
         )
         return None
@@ -55,7 +55,7 @@ def keep(line: str, found: Mapping[str, float]) -> Path | None:
 
 
 def forget(line: str) -> None:
-    """Let that machine be one that nobody measured."""
+    """Let that machine be one that nobody calibrated."""
     with contextlib.suppress(OSError):
         place(line).unlink()
 

@@ -1,4 +1,4 @@
-"""Measuring a machine: the constants of the analytic model, from code that this compiler generates.
+"""Calibration: the constants of the analytic model, from code that this compiler generates.
 
 In: the target "cpu" as it is on this machine. Out: constants of `Costs`. The one idea: each
 constant is what one small kernel takes, in cycles; a cycle is what one of a chain of additions
@@ -75,7 +75,7 @@ class Probe:
             self.seconds = min(self.seconds, time.perf_counter() - start)
 
 
-def measure(
+def calibrate(
     target: Target,
     seconds: float = SECONDS,
     progress: Callable[[float], object] = lambda done: None,
@@ -106,7 +106,7 @@ def constants(each: Cycles, lanes: int, registers: int, threads: int) -> dict[st
         "latency": each["latency"],
         "loads": 2 / (each["long"] + each["wide"]),
     }
-    read = ("second_cache", "third_cache", "memory")
+    read = ("l2", "l3", "memory")
     found |= {name: f32.nbytes(lanes) / each[name] for name in read if name in each}
     if "winograd" in each:
         count, costs = TILES**2, changed(COMMON, found)
@@ -115,7 +115,7 @@ def constants(each: Cycles, lanes: int, registers: int, threads: int) -> dict[st
         products /= 4 * count  # for each vector that is transformed
         found["transform"] = max(1.0, each["winograd"] - products)
     if "parallel" in each:
-        found["region"] = max(100.0, each["parallel"] - each["serial"] / threads)
+        found["fork_join"] = max(100.0, each["parallel"] - each["serial"] / threads)
     return found
 
 
@@ -133,9 +133,7 @@ def probes(target: Target) -> dict[str, tuple[Func, int]]:
         func, read = tile(rows, vectors, caches[0] // 2, lanes)
         made[name] = func, read // vectors * (rows + vectors)
     # From a cache comes what is as many times larger than the one before as it is smaller.
-    for name, (small, large) in zip(
-        ("second_cache", "third_cache"), pairwise(caches), strict=False
-    ):
+    for name, (small, large) in zip(("l2", "l3"), pairwise(caches), strict=False):
         made[name] = tile(*STREAM, isqrt(small * large), lanes)
     made["memory"] = tile(*STREAM, min(4 * caches[-1], MOST_READ), lanes)
     if lanes > 1:
