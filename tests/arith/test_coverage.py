@@ -8,8 +8,8 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.arith.coverage import is_digit, is_quotient, reach, tells
-from tilewright.ir.expr import Var
+from tilewright.arith.coverage import is_digit, is_quotient, reach, tells, values_of
+from tilewright.ir.expr import Expr, Var, const
 
 STEPS = st.lists(st.tuples(st.integers(1, 12), st.integers(0, 3)), max_size=3)
 
@@ -55,6 +55,37 @@ def test_digits_tell_where_each_begins_where_others_end() -> None:
     assert tells([(1, 2), (2, 8), (8, None)], 100)
     assert not tells([(4, None), (1, 2)], 100)
     assert tells([(1, 8)], 7) and not tells([(1, 8)], 8)
+
+
+@given(
+    st.lists(st.tuples(st.integers(-3, 9), st.integers(0, 6)), min_size=1, max_size=2),
+    st.integers(-4, 4),
+    st.lists(st.tuples(st.booleans(), st.integers(1, 6)), max_size=2),
+)
+def test_values_between_the_ends_are_all_taken(
+    sums: list[tuple[int, int]], first: int, digits: list[tuple[bool, int]]
+) -> None:
+    loops = [Var(f"v{n}") for n in range(len(sums))]
+    e: Expr = const(first)
+    for v, (k, _) in zip(loops, sums, strict=True):
+        e = e + v * k
+    taken = {
+        first + sum(n * k for n, (k, _) in zip(now, sums, strict=True))
+        for now in product(*(range(last + 1) for _, last in sums))
+    }
+    for is_quotient_, by in digits:
+        e = e // by if is_quotient_ else e % by
+        taken = {n // by if is_quotient_ else n % by for n in taken}
+    found = values_of(e, {v: (0, last) for v, (_, last) in zip(loops, sums, strict=True)})
+    assert found is None or taken == {*range(found[0], found[1] + 1)}
+
+
+def test_remainders_that_others_shift_leave_values_out() -> None:
+    o, i = Var("o"), Var("i")
+    assert values_of((o + i) % 4, {i: (0, 1)}) is None  # 3 and 0, for one o
+    assert values_of((i + 3) % 4, {i: (0, 2)}) is None  # 3, 0 and 1
+    assert values_of((i + 3) % 4, {i: (0, 3)}) == (0, 3)
+    assert values_of(i * 8 // 4, {i: (0, 3)}) is None
 
 
 def test_digits() -> None:

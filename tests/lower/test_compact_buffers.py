@@ -192,6 +192,37 @@ def gaps(A: f32[2, 4], B: f32[2, 8]):
     assert isinstance(made.body, Alloc)
 
 
+def test_a_ring_that_turns_is_not_written_whole() -> None:
+    """Each round writes two of four elements, not the same ones; the others are of earlier ones."""
+    func = parse_func("""
+def ring(A: f32[4, 2], B: f32[4, 4]):
+    T = alloc(f32[4])
+    for o in serial(0, 4):
+        for i in serial(0, 4):
+            with block("Z", where=o < 1):
+                vi_1 = spatial(4, i)
+                writes(T[vi_1])
+                T[vi_1] = 0.0
+        for i_1 in serial(0, 2):
+            with block("T"):
+                vo = ordered(4, o)
+                vi = spatial(2, i_1)
+                reads(A[vo, vi])
+                writes(T[(vo + vi) % 4])
+                T[(vo + vi) % 4] = A[vo, vi]
+        for j in serial(0, 4):
+            with block("B"):
+                wo = spatial(4, o)
+                wj = spatial(4, j)
+                reads(T[wj])
+                writes(B[wo, wj])
+                B[wo, wj] = T[wj]
+""")
+    made = compact_buffers(func)
+    same_meaning(func, made)
+    assert isinstance(made.body, Alloc)
+
+
 def test_unused_buffer_goes() -> None:
     assert (
         compacted("""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import inf
 
+from tilewright.arith.linear import Known, extremes, linear
 from tilewright.ir.expr import Binary, BinaryOp, Expr, Var, as_int
 
 _DIGITS = (BinaryOp.floordiv, BinaryOp.floormod)
@@ -40,6 +41,32 @@ def is_digit(e: Expr) -> bool:
             return False
         e = e.a
     return isinstance(e, Var)
+
+
+def values_of(e: Expr, ranges: Known) -> tuple[int, int] | None:
+    """The first and the last value of `e` where it takes all between them while the variables of
+    `ranges` run: of a sum of such variables, and of quotients and remainders of it. None if it may
+    leave some out, or depends on others."""
+    if isinstance(e, Binary) and e.op in _DIGITS:
+        by, within = as_int(e.b), values_of(e.a, ranges)
+        if by is None or by <= 0 or within is None:
+            return None
+        low, high = within
+        if e.op is BinaryOp.floordiv:
+            return low // by, high // by
+        if high - low + 1 >= by:
+            return 0, by - 1
+        return (low % by, high % by) if low // by == high // by else None  # it begins anew between
+    sum_ = linear(e)
+    if sum_ is None or not sum_[0].keys() <= ranges.keys():
+        return None
+    steps: list[tuple[int, float]] = []
+    for v, k in sum_[0].items():
+        ends = extremes({v: 1}, 0, ranges)
+        if ends is None:
+            return None
+        steps.append((abs(k), ends[1] - ends[0]))
+    return None if reach(1, steps) is None else extremes(*sum_, ranges)
 
 
 def tells(digits: Sequence[tuple[int, int | None]], width: float) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import field
 from math import inf
 
 from tilewright.arith.affine import Affine
-from tilewright.arith.coverage import is_quotient, reach
+from tilewright.arith.coverage import reach, values_of
 from tilewright.arith.interval import Ranges
 from tilewright.arith.region import cover, cover_region, union
 from tilewright.arith.simplify import Facts, loop_range, simplify
@@ -271,15 +271,14 @@ def _surely_written(use: _Access, depth: int) -> Region | None:
             return None
         steps: list[tuple[int, float]] = []
         for t, c in use.known.affine(start).terms.items():
-            used = use.known.variables(t) & moving
-            lo, hi = use.known.term_bounds(t)
-            digit = is_quotient(t)
-            if used and not digit and (used & seen or not isinstance(t, Var)):
+            if not use.known.variables(t) & moving:
+                continue
+            ends = use.known.term_bounds(t) if isinstance(t, Var) else values_of(t, varying)
+            if ends is None or t in seen:
                 return None
-            if used:
-                steps.append((abs(c), hi - lo))
-            if not digit:
-                seen |= used
+            steps.append((abs(c), ends[1] - ends[0]))
+            if isinstance(t, Var):
+                seen.add(t)
         if reach(width, steps) is None:
             return None
     try:
