@@ -189,7 +189,7 @@ def test_labels_there_and_back():
 
 
 @pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
-def test_grams(mode):
+def test_ngrams(mode):
     pool = [0, 1, 2, 3, 0, 0, 1, 2, 2, 1, 3]
     node = helper.make_node(
         "TfIdfVectorizer", ["x"], ["y"], mode=mode, min_gram_length=1, max_gram_length=3,
@@ -200,7 +200,7 @@ def test_grams(mode):
     agree([node], {"x": x}, {"y": TensorProto.FLOAT})
 
 
-def test_grams_of_open_rows():
+def test_ngrams_of_open_rows():
     node = helper.make_node(
         "TfIdfVectorizer", ["x"], ["y"], mode="TF", min_gram_length=1, max_gram_length=3,
         max_skip_count=2, ngram_counts=[0, 2, 4], ngram_indexes=[0, 1, 2, 3],
@@ -217,7 +217,7 @@ def test_grams_of_open_rows():
         np.testing.assert_array_equal(exe(x)[0], peer.run(None, {"x": x})[0])
 
 
-def test_grams_of_words():
+def test_ngrams_of_words():
     node = helper.make_node(
         "TfIdfVectorizer", ["x"], ["y"], mode="TF", min_gram_length=1, max_gram_length=2,
         max_skip_count=0, ngram_counts=[0, 2], ngram_indexes=[0, 1, 2],

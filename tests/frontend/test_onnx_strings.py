@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
 from tilewright.frontend.onnx import import_onnx
-from tilewright.frontend.onnx.regular import compile_pattern
+from tilewright.frontend.onnx.regex import compile_pattern
 from tilewright.graph import parse
 from tilewright.support.errors import ImportFault, InputError
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx.measured import I64, choose, counted, measure, op, valid
+from tilewright.frontend.onnx.registry import NodeContext
 from tilewright.frontend.onnx.registry import Sequence as Elements
-from tilewright.frontend.onnx.registry import Site
 from tilewright.graph import sizes
 from tilewright.graph.agree import agree, simpler
 from tilewright.graph.graph import Value
@@ -33,7 +33,7 @@ BROADCASTS = {  # and how many of their operands' last axes are not broadcast
 }
 
 
-def alike(n: Site, values: Sequence[Value], own: int = 0) -> list[Value]:
+def alike(n: NodeContext, values: Sequence[Value], own: int = 0) -> list[Value]:
     """The values, stretched along the axes where sizes of the run differ from others. own: how many
     of the last axes are not broadcast."""
     shapes = [v.shape[: max(0, v.rank - own)] for v in values]
@@ -84,7 +84,7 @@ def _along(v: Value, axis: int) -> Expr:
     return v.shape[axis] if v.rank + axis >= 0 else sizes.size(1)
 
 
-def agreed(n: Site, a: Expr, b: Expr) -> bool:
+def agreed(n: NodeContext, a: Expr, b: Expr) -> bool:
     """Give the node's inputs one size for a and b, which the run finds to be the same or refuses;
     False if they never are, no input shows them, or they may differ from round to round."""
     label = n.node.output[0] if n.node.output else n.op
@@ -104,7 +104,9 @@ def agreed(n: Site, a: Expr, b: Expr) -> bool:
     return bool(made)
 
 
-def of_inputs(n: Site, values: Sequence[Value], axis: int, met: set[Expr]) -> Sequence[Value]:
+def of_inputs(
+    n: NodeContext, values: Sequence[Value], axis: int, met: set[Expr]
+) -> Sequence[Value]:
     """The values under one size where they have several that the inputs decide: sizes that inputs
     have by themselves, beside others of them or a number, may differ where all but one are 1;
     others have to be the same."""
@@ -116,7 +118,7 @@ def of_inputs(n: Site, values: Sequence[Value], axis: int, met: set[Expr]) -> Se
     return one_size(n, values, axis, met) if left_to_the_run(n, met) else values
 
 
-def either(n: Site, symbols: set[Expr]) -> Expr:
+def either(n: NodeContext, symbols: set[Expr]) -> Expr:
     """The size that broadcasting these symbols gives, each of which is 1 or that: the greatest of
     them, but 0 where one is."""
     named = sorted(symbols, key=sizes.text)
@@ -127,7 +129,7 @@ def either(n: Site, symbols: set[Expr]) -> Expr:
 
 
 def broadcast(
-    n: Site, values: Sequence[Value], axis: int, met: set[Expr], whole: Expr
+    n: NodeContext, values: Sequence[Value], axis: int, met: set[Expr], whole: Expr
 ) -> list[Value]:
     """The values stretched to the size that broadcasting gives; runs in which one of theirs is
     neither that nor 1 do not start."""
@@ -149,7 +151,7 @@ def broadcast(
     return made
 
 
-def one_size(n: Site, values: Sequence[Value], axis: int, met: set[Expr]) -> list[Value]:
+def one_size(n: NodeContext, values: Sequence[Value], axis: int, met: set[Expr]) -> list[Value]:
     """The values under one size where they have several that the inputs decide; runs in which these
     differ do not start."""
     label = n.node.name or n.node.output[0]
@@ -169,7 +171,7 @@ def one_size(n: Site, values: Sequence[Value], axis: int, met: set[Expr]) -> lis
     return made
 
 
-def told_by(n: Site, met: set[Expr]) -> Expr | None:
+def told_by(n: NodeContext, met: set[Expr]) -> Expr | None:
     """The size that sizes which meet broadcast to, as far as they say so themselves: a number, or
     the only one that is made of others. That such a one is 1 and others are not happens to the
     smallest of images only, and would cost all the others their kernels. Where data decides them
@@ -181,7 +183,7 @@ def told_by(n: Site, met: set[Expr]) -> Expr | None:
     return next(iter(made)) if len(made) == 1 else None
 
 
-def stretched(n: Site, v: Value, goals: Mapping[int, Expr], what: str) -> Value:
+def stretched(n: NodeContext, v: Value, goals: Mapping[int, Expr], what: str) -> Value:
     """v with the sizes of `goals`, by axes counted from the last: those that it has there are 1 or
     these, or the run ends."""
     there = {d + v.rank: s for d, s in goals.items() if d + v.rank >= 0}
@@ -197,13 +199,13 @@ def stretched(n: Site, v: Value, goals: Mapping[int, Expr], what: str) -> Value:
     return op(n, "stretch", v, shape=tuple(asked.get(d, s) for d, s in enumerate(v.shape)))
 
 
-def _or_else(n: Site, whole: Expr) -> str:
+def _or_else(n: NodeContext, whole: Expr) -> str:
     """What to say besides where a size is taken for that of the result though it may be 1."""
     is_known = as_int(whole) is not None or whole in n.build.broadcasts
     return "" if is_known else f" ({ONE_MAY_BE_1})"
 
 
-def expanded(n: Site, x: Value, goal: Sequence[Expr]) -> Value | None:
+def expanded(n: NodeContext, x: Value, goal: Sequence[Expr]) -> Value | None:
     """x broadcast to sizes, where these and its own tell what that is; None if data decides."""
     rank = max(x.rank, len(goal))
     goal = (*[sizes.size(1)] * (rank - len(goal)), *goal)
@@ -240,7 +242,7 @@ def whole_of(different: set[Expr]) -> Expr | None:
     return firsts[0] if firsts else None
 
 
-def left_to_the_run(n: Site, different: set[Expr]) -> bool:
+def left_to_the_run(n: NodeContext, different: set[Expr]) -> bool:
     """Does a size among these depend on data, or do no sizes of the inputs make them one?"""
     if not n.build.from_inputs(different):
         return True
@@ -250,7 +252,7 @@ def left_to_the_run(n: Site, different: set[Expr]) -> bool:
     return any(not meet(first, other, symbols, n.build.hints) for other in apart)
 
 
-def _stretched(n: Site, v: Value, goal: Sequence[tuple[int, Expr]], rank: int) -> Value:
+def _stretched(n: NodeContext, v: Value, goal: Sequence[tuple[int, Expr]], rank: int) -> Value:
     """v with each size along those axes as asked: its own, or its one element again and again."""
     for d, size in goal:
         axis = d - rank + v.rank

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx import measured
-from tilewright.frontend.onnx.registry import Site
+from tilewright.frontend.onnx.registry import NodeContext
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import Expr
 
@@ -15,7 +15,7 @@ from tilewright.ir.expr import Expr
 class Floats:
     """Operators on float tensors and numbers, all of one dtype."""
 
-    def __init__(self, n: Site, of: str = "f64") -> None:
+    def __init__(self, n: NodeContext, of: str = "f64") -> None:
         self.n, self.dtype = n, of
 
     def __call__(self, op: str, *operands: Value | float, **attrs: Any) -> Value:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from tilewright.frontend.onnx.measured import op
-from tilewright.frontend.onnx.registry import Choice, Maybe, Ragged, Refusal, Sequence, Site
+from tilewright.frontend.onnx.registry import Choice, Maybe, NodeContext, Ragged, Refusal, Sequence
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Value
 
@@ -22,7 +22,7 @@ class Inside:
 
     in_kernel: bool
 
-    def __init__(self, n: Site, given: list[Value]) -> None:
+    def __init__(self, n: NodeContext, given: list[Value]) -> None:
         self.n, self.outer = n, n.build
         self.inner = Folding("body", is_whole=not self.in_kernel)
         self.inner.budget = n.build.budget
@@ -90,7 +90,7 @@ class Inside:
 
 
 @contextmanager
-def outside(n: Site) -> Iterator[None]:
+def outside(n: NodeContext) -> Iterator[None]:
     """What is built in here stands around the body that is being translated."""
     importer = n.importer
     inner, inside = importer.build, importer.body

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx import ragged
-from tilewright.frontend.onnx.registry import Choice, Maybe, Ragged, Refusal, Site
+from tilewright.frontend.onnx.registry import Choice, Maybe, NodeContext, Ragged, Refusal
 from tilewright.frontend.onnx.registry import Sequence as Sequence_
 from tilewright.graph.branches import Fact, Met
 from tilewright.graph.graph import Value
@@ -25,7 +25,7 @@ from tilewright.runtime.formats import ELEMENTS, SHAPE
 from tilewright.support.errors import ImportFault
 
 
-def either(n: Site, condition: Value, sides: Sequence[Callable[[], tuple[Any, ...]]]) -> Any:
+def either(n: NodeContext, condition: Value, sides: Sequence[Callable[[], tuple[Any, ...]]]) -> Any:
     """The values that the first side gives where the condition holds, else those of the other.
     Raises what refuses both."""
     known = n.build.branches.known(condition)
@@ -54,7 +54,7 @@ def either(n: Site, condition: Value, sides: Sequence[Callable[[], tuple[Any, ..
 
 
 def only_side(
-    n: Site,
+    n: NodeContext,
     condition: Value,
     sides: Sequence[Callable[[], tuple[Any, ...]]],
     holds: bool,
@@ -73,7 +73,7 @@ def only_side(
 
 
 def asserted(
-    n: Site, condition: Value, holds: bool, values: tuple[Any, ...], fault: Any
+    n: NodeContext, condition: Value, holds: bool, values: tuple[Any, ...], fault: Any
 ) -> tuple[Any, ...]:
     """The values, each of which tells the run to stop where the condition is not as said, because
     what it would need then was refused: nobody knows which of them is read."""
@@ -87,7 +87,7 @@ def asserted(
     return tuple(held(n, condition, v, what) if isinstance(v, Value) else v for v in values)
 
 
-def held(n: Site, condition: Value, x: Value, what: str) -> Value:
+def held(n: NodeContext, condition: Value, x: Value, what: str) -> Value:
     """x; the run stops where the condition does not hold."""
     number = n.build.emit("cast", condition, to="i64")
     only = [] if n.build.under is None else [n.build.under]
@@ -95,7 +95,7 @@ def held(n: Site, condition: Value, x: Value, what: str) -> Value:
     return checked(n, x, n.build.branches.facts[-1])
 
 
-def checked(n: Site, x: Any, fact: Fact) -> Any:
+def checked(n: NodeContext, x: Any, fact: Fact) -> Any:
     """x, if it is a tensor under the check of the fact: the run stops where that does not hold."""
     if isinstance(x, Choice):
         return Choice(x.condition, checked(n, x.then, fact), checked(n, x.other, fact))
@@ -104,7 +104,7 @@ def checked(n: Site, x: Any, fact: Fact) -> Any:
     return n.build.emit("check_bounds", x, *fact.check, least=(1,), most=(1,), what=fact.what)
 
 
-def merged(n: Site, condition: Value, then: Any, other: Any, name: str) -> Any:
+def merged(n: NodeContext, condition: Value, then: Any, other: Any, name: str) -> Any:
     """What the condition chooses of two values: tensors, sequences, or optional ones."""
     if then is other:
         return then
@@ -138,7 +138,7 @@ def merged(n: Site, condition: Value, then: Any, other: Any, name: str) -> Any:
     return ragged.merged_tensor(n, condition, then, other)
 
 
-def in_pieces(n: Site, value: Choice) -> dict[str, Value]:
+def in_pieces(n: NodeContext, value: Choice) -> dict[str, Value]:
     """What the graph gives for a tensor whose rank the run chooses: its elements, and its shape
     with -1 for axes that it lacks."""
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.frontend.onnx.files import array_of
 from tilewright.frontend.onnx.messages import TensorProto
-from tilewright.frontend.onnx.registry import Maybe, Ragged, Refusal, Sequence, Site
+from tilewright.frontend.onnx.registry import Maybe, NodeContext, Ragged, Refusal, Sequence
 from tilewright.graph import sizes
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Value
@@ -239,22 +239,22 @@ def sharing(build: Folding, texts: list[Text]) -> list[Text]:
     return made
 
 
-def moved(site: Site, translate: Callable[[Site], Any]) -> Any:
+def moved(context: NodeContext, translate: Callable[[NodeContext], Any]) -> Any:
     """What an operator that moves elements makes of coded ones."""
-    given = site.inputs
+    given = context.inputs
     texts = [v for v in given if isinstance(v, Text)]
     formats = {v.format for v in given if isinstance(v, Coded)}
     if len(formats) + bool(texts) > 1:
         raise Refusal("its inputs hold elements of different types")
     if texts:
-        shared = iter(sharing(site.build, texts))
+        shared = iter(sharing(context.build, texts))
         given = [next(shared) if isinstance(v, Text) else v for v in given]
         table = next(v.table for v in given if isinstance(v, Text))
-        site.inputs = [v.rows if isinstance(v, Text) else v for v in given]
+        context.inputs = [v.rows if isinstance(v, Text) else v for v in given]
     else:
-        site.inputs = [v.codes if isinstance(v, Coded) else v for v in given]
-    made = translate(site)
-    if site.op in MEASURES:
+        context.inputs = [v.codes if isinstance(v, Coded) else v for v in given]
+    made = translate(context)
+    if context.op in MEASURES:
         return made
 
     def wrapped(v: Value) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
 from tilewright.graph.bounds import from_start
 from tilewright.graph.graph import Value
@@ -18,12 +18,12 @@ from tilewright.ir.expr import as_int
 DOMAIN = "com.microsoft"
 
 
-def channels_first(n: Site, x: Value) -> Value:
+def channels_first(n: NodeContext, x: Value) -> Value:
     """[batch, …, channels] → [batch, channels, …]"""
     return n.build.emit("transpose", x, perm=(0, x.rank - 1, *range(1, x.rank - 1)))
 
 
-def channels_last(n: Site, x: Value) -> Value:
+def channels_last(n: NodeContext, x: Value) -> Value:
     """[batch, channels, …] → [batch, …, channels]: the output."""
     return n.emit("transpose", x, perm=(0, *range(2, x.rank), 1))
 
@@ -32,7 +32,7 @@ def channels_last(n: Site, x: Value) -> Value:
 
 
 @translates("Gelu", "BiasGelu", "FastGelu", domain=DOMAIN)
-def gelu(n: Site) -> Any:
+def gelu(n: NodeContext) -> Any:
     """By erf; FastGelu by tanh. A bias is added first."""
     x, bias = n[0], n.optional(1)
     x = x if bias is None else n.build.emit("add", x, bias)
@@ -40,7 +40,7 @@ def gelu(n: Site) -> Any:
 
 
 @translates("QuickGelu", domain=DOMAIN)
-def quick_gelu(n: Site) -> Any:
+def quick_gelu(n: NodeContext) -> Any:
     """x · sigmoid(alpha x)"""
     x = n[0]
     scaled = n.build.emit("mul", x, n.constant(n.float("alpha", 1.702), x.dtype))
@@ -51,7 +51,7 @@ def quick_gelu(n: Site) -> Any:
 
 
 @translates("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=DOMAIN)
-def skip_norm(n: Site) -> Any:
+def skip_norm(n: NodeContext) -> Any:
     """The norm of input + skip (+ bias), and that sum."""
     simple = n.op == "SkipSimplifiedLayerNormalization"
     x, scale, beta = n[0], n[2], None if simple else n.optional(3)
@@ -62,7 +62,9 @@ def skip_norm(n: Site) -> Any:
     return results(n, y, None, None, total)
 
 
-def normalised(n: Site, x: Value, scale: Value, beta: Value | None, simple: bool = False) -> Value:
+def normalised(
+    n: NodeContext, x: Value, scale: Value, beta: Value | None, simple: bool = False
+) -> Value:
     """Over the last axis."""
     eps = n.float("epsilon", 1e-12)
     if simple:
@@ -70,7 +72,7 @@ def normalised(n: Site, x: Value, scale: Value, beta: Value | None, simple: bool
     return n.emit("layer_norm", x, *([scale] if beta is None else [scale, beta]), eps=eps)
 
 
-def results(n: Site, *made: Value | None) -> Any:
+def results(n: NodeContext, *made: Value | None) -> Any:
     """As many outputs as the node has. Raises Refusal where one is wanted that is not made."""
     names = list(n.node.output)
     for k, name in enumerate(names):
@@ -81,14 +83,19 @@ def results(n: Site, *made: Value | None) -> Any:
 
 
 @translates("EmbedLayerNormalization", domain=DOMAIN)
-def embed_norm(n: Site) -> Any:
+def embed_norm(n: NodeContext) -> Any:
     """The norm of word, position and segment embeddings; how many words count; their sum."""
     total, counted = embedded(n, n[2], n[3], n.optional(4), n.optional(7), n.optional(8))
     return results(n, normalised(n, total, n[5], n[6]), counted, total)
 
 
 def embedded(
-    n: Site, words: Value, places: Value, kinds: Value | None, mask: Value | None, at: Value | None
+    n: NodeContext,
+    words: Value,
+    places: Value,
+    kinds: Value | None,
+    mask: Value | None,
+    at: Value | None,
 ) -> tuple[Value, Value]:
     """The sum of the embeddings of words (input 0), of where they stand (0, 1, … or `at`) and of
     their segments (input 1); and how many words of each row the mask counts, i32."""
@@ -113,7 +120,7 @@ def embedded(
 
 
 @translates("RotaryEmbedding", "MRotaryEmbedding", domain=DOMAIN)
-def rotary(n: Site) -> Any:
+def rotary(n: NodeContext) -> Any:
     """Pairs of numbers of each head turned by the angle of their position; or (MRotary) by that of
     one of three positions, of which each pair has its own."""
     x, places = n[0], n[1]
@@ -144,7 +151,7 @@ def rotary(n: Site) -> Any:
     return n.emit("reshape", y, shape=x.shape)
 
 
-def of_three(n: Site, table: Value, places: Value, half: int) -> Value:
+def of_three(n: NodeContext, table: Value, places: Value, half: int) -> Value:
     """[B, S, half] of a table [most, half]: each column at one of the positions [3, B, S], in three
     sections, or in turn with what is left of the first behind them."""
     sections = n.ints("mrope_section", ())
@@ -169,14 +176,16 @@ def of_three(n: Site, table: Value, places: Value, half: int) -> Value:
     return n.build.emit("where", n.constant(which == 2), parts[2], y)
 
 
-def turned(n: Site, x: Value, places: Value, cos: Value, sin: Value, interleaved: bool) -> Value:
+def turned(
+    n: NodeContext, x: Value, places: Value, cos: Value, sin: Value, interleaved: bool
+) -> Value:
     """x[B, S, N, D], its first 2·width(cos) numbers turned by the angles at places[B, S]."""
     return turned_by(
         n, x, [n.build.emit("gather", t, places, axis=0) for t in (cos, sin)], interleaved
     )
 
 
-def turned_by(n: Site, x: Value, angle: list[Value], interleaved: bool) -> Value:
+def turned_by(n: NodeContext, x: Value, angle: list[Value], interleaved: bool) -> Value:
     """x[B, S, N, D], its first 2 H numbers turned by angles: their cosines and sines [B, S, H]."""
     *lead, half = angle[0].shape
     angle, build = [n.build.emit("reshape", t, shape=(*lead, 1, half)) for t in angle], n.build
@@ -208,7 +217,7 @@ def turned_by(n: Site, x: Value, angle: list[Value], interleaved: bool) -> Value
 
 
 @translates("MatMulNBits", domain=DOMAIN)
-def matmul_few_bits(n: Site) -> Any:
+def matmul_few_bits(n: NodeContext) -> Any:
     """x · Wᵀ; W, of 2, 4 or 8 bits in blocks along its rows, is unpacked when compiling."""
     x, bias = n[0], n.optional(5)
     weights = n.constant(unpacked(n).astype(x.dtype.numpy))
@@ -216,7 +225,7 @@ def matmul_few_bits(n: Site) -> Any:
     return y if bias is None else n.emit("add", y, bias)
 
 
-def unpacked(n: Site) -> np.ndarray:
+def unpacked(n: NodeContext) -> np.ndarray:
     """The weights [N, K] as f32."""
     rows, columns, block, bits = n.int("N"), n.int("K"), n.int("block_size"), n.int("bits", 4)
     if None in (rows, columns, block) or bits not in (2, 4, 8) or block < 1:

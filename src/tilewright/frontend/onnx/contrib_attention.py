@@ -12,34 +12,34 @@ import numpy as np
 
 from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.contrib import DOMAIN, results, turned
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
 from tilewright.graph.bounds import from_start
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import BinaryOp, Expr, as_int, binary
 
 
-def heads_of(n: Site, x: Value, count: int) -> Value:
+def heads_of(n: NodeContext, x: Value, count: int) -> Value:
     """[B, S, N·H] → [B, N, S, H]"""
     depth = sizes.size(x.shape[2] // count)
     y = n.build.emit("reshape", x, shape=(*x.shape[:2], count, depth))
     return n.build.emit("transpose", y, perm=(0, 2, 1, 3))
 
 
-def joined(n: Site, x: Value) -> Value:
+def joined(n: NodeContext, x: Value) -> Value:
     """[B, N, S, H] → [B, S, N·H]: the output."""
     batch, heads, length, depth = x.shape
     y = n.build.emit("transpose", x, perm=(0, 2, 1, 3))
     return n.emit("reshape", y, shape=(batch, length, sizes.size(heads * depth)))
 
 
-def after(n: Site, past: Value | None, x: Value) -> Value:
+def after(n: NodeContext, past: Value | None, x: Value) -> Value:
     """x along the third axis behind what was there before."""
     return x if past is None else n.build.emit("concat", past, x, axis=2)
 
 
 def attend(
-    n: Site, q: Value, k: Value, v: Value, scale: float, masks: list[Value],
+    n: NodeContext, q: Value, k: Value, v: Value, scale: float, masks: list[Value],
     sink: Value | None = None,
 ) -> Value:  # fmt: skip
     """softmax(q kᵀ · scale + masks) v. Queries [B, M, G, S, H] may share keys [B, M, 1, T, H]. A
@@ -62,14 +62,14 @@ def attend(
     return emit("matmul", weights, v)
 
 
-def scale_of(n: Site, q: Value) -> float:
+def scale_of(n: NodeContext, q: Value) -> float:
     given, depth = n.float("scale", 0.0), as_int(q.shape[-1])
     if not given and depth is None:
         raise Refusal("it needs a known size of its heads, or a scale")
     return given or 1 / float(np.sqrt(depth))
 
 
-def places(n: Site, length: Expr, shape: tuple[int, ...], start: Any = 0) -> Value:
+def places(n: NodeContext, length: Expr, shape: tuple[int, ...], start: Any = 0) -> Value:
     """start, start + 1, … along one axis of `shape`, which has -1 there."""
     steps = n.build.emit("arange", length=length)
     if as_int(start) != 0:
@@ -79,12 +79,12 @@ def places(n: Site, length: Expr, shape: tuple[int, ...], start: Any = 0) -> Val
     return n.build.emit("reshape", steps, shape=tuple(length if s == -1 else s for s in shape))
 
 
-def hidden_where(n: Site, shown: Value, like: Value, by: float) -> Value:
+def hidden_where(n: NodeContext, shown: Value, like: Value, by: float) -> Value:
     """0 where it is shown, else `by`: a mask to be added."""
     return n.build.emit("where", shown, n.constant(0.0, like.dtype), n.constant(by, like.dtype))
 
 
-def causal(n: Site, q: Value, length: Expr, total: Expr, window: int = -1) -> Value:
+def causal(n: NodeContext, q: Value, length: Expr, total: Expr, window: int = -1) -> Value:
     """Hides what comes later, and what is `window` places back or more."""
     row = places(n, length, (-1, 1), sizes.size(total - length))
     column = places(n, total, (1, -1))
@@ -95,7 +95,7 @@ def causal(n: Site, q: Value, length: Expr, total: Expr, window: int = -1) -> Va
     return hidden_where(n, shown, q, float(np.finfo(np.float32).min) / 2)
 
 
-def padding(n: Site, mask: Value, q: Value, total: Expr) -> Value:
+def padding(n: NodeContext, mask: Value, q: Value, total: Expr) -> Value:
     """Hides keys by a mask [B, T] or [B, S, T] of 0 and 1, by lengths [B], or by ends and starts
     [2·B]."""
     emit, batch, by = n.build.emit, q.shape[0], n.float("mask_filter_value", -10000.0)
@@ -120,7 +120,7 @@ def padding(n: Site, mask: Value, q: Value, total: Expr) -> Value:
 
 
 @translates("Attention", domain=DOMAIN)
-def attention(n: Site) -> Any:
+def attention(n: NodeContext) -> Any:
     """One product makes queries, keys and values; the cache holds keys, then values."""
     y = n.build.emit("matmul", n[0], n[1])
     y = y if n.optional(2) is None else n.build.emit("add", y, n[2])
@@ -128,7 +128,7 @@ def attention(n: Site) -> Any:
 
 
 def attention_of(
-    n: Site, y: Value, mask: Value | None, past: Value | None, bias: Value | None
+    n: NodeContext, y: Value, mask: Value | None, past: Value | None, bias: Value | None
 ) -> Any:
     """Of queries, keys and values side by side in y[B, S, 3·N·H]."""
     emit, heads = n.build.emit, n.int("num_heads")
@@ -159,7 +159,9 @@ def attention_of(
     return results(n, made, present)
 
 
-def masks_of(n: Site, q: Value, k: Value, mask: Value | None, bias: Value | None) -> list[Value]:
+def masks_of(
+    n: NodeContext, q: Value, k: Value, mask: Value | None, bias: Value | None
+) -> list[Value]:
     length, total = q.shape[2], k.shape[2]
     masks = [] if bias is None else [bias]
     if mask is not None:
@@ -170,7 +172,7 @@ def masks_of(n: Site, q: Value, k: Value, mask: Value | None, bias: Value | None
 
 
 @translates("MultiHeadAttention", domain=DOMAIN)
-def multi_head_attention(n: Site) -> Any:
+def multi_head_attention(n: NodeContext) -> Any:
     """Queries, keys and values come as they are, with one bias for the three."""
     heads, q, k, v, bias = n.int("num_heads"), n[0], n.optional(1), n.optional(2), n.optional(3)
     if not heads or k is None or v is None or q.rank != 3:
@@ -190,7 +192,7 @@ def multi_head_attention(n: Site) -> Any:
 
 
 @translates("DecoderMaskedMultiHeadAttention", domain=DOMAIN)
-def decoder_attention(n: Site) -> Any:
+def decoder_attention(n: NodeContext) -> Any:
     """One query a sequence: of keys apart [B, N, T, H], or of those in a buffer, where the new one
     goes to the place that `past_sequence_length` tells."""
     heads, q, k, v = n.int("num_heads"), n[0], n.optional(1), n.optional(2)
@@ -236,7 +238,7 @@ def decoder_attention(n: Site) -> Any:
 
 
 @translates("GroupQueryAttention", domain=DOMAIN)
-def group_query_attention(n: Site) -> Any:
+def group_query_attention(n: NodeContext) -> Any:
     """Causal; several heads of queries share one of keys. What comes out as the cache is what went
     in with the new keys behind those of each sequence (it has `seqlens_k` + 1 with the new ones):
     in the buffer, if there is room, else behind it."""
@@ -284,7 +286,7 @@ def group_query_attention(n: Site) -> Any:
     return results(n, joined(n, y), k, v)
 
 
-def apart(n: Site, heads: int, few: int) -> tuple[Value, Value, Value]:
+def apart(n: NodeContext, heads: int, few: int) -> tuple[Value, Value, Value]:
     """Queries, keys and values, which one tensor may hold side by side."""
     q, k, v = n[0], n.optional(1), n.optional(2)
     if k is not None and v is not None:
@@ -297,7 +299,7 @@ def apart(n: Site, heads: int, few: int) -> tuple[Value, Value, Value]:
     return parts[0], parts[1], parts[2]
 
 
-def first_new(n: Site, counts: Value, length: Expr, total: Expr) -> Value:
+def first_new(n: NodeContext, counts: Value, length: Expr, total: Expr) -> Value:
     """Where the new keys of each sequence go, [B, 1]: behind those that it has, and first if all
     are new."""
     op = measured.op
@@ -308,7 +310,7 @@ def first_new(n: Site, counts: Value, length: Expr, total: Expr) -> Value:
     return op(n, "maximum", measured.choose(n, all_new, 0, old), 0)
 
 
-def within(n: Site, old: Value, new: Value, start: Value, room: Expr) -> Value:
+def within(n: NodeContext, old: Value, new: Value, start: Value, room: Expr) -> Value:
     """A cache [B, N, room, H] that holds the old keys of each sequence, the new ones behind them
     from `start` on, then zeros."""
     op, (batch, _, length, _), have = measured.op, new.shape, old.shape[2]
@@ -327,7 +329,7 @@ def within(n: Site, old: Value, new: Value, start: Value, room: Expr) -> Value:
     return op(n, "transpose", found, perm=(0, 2, 1, 3))
 
 
-def seen(n: Site, q: Value, start: Value, total: Expr, window: int) -> Value:
+def seen(n: NodeContext, q: Value, start: Value, total: Expr, window: int) -> Value:
     """Hides what comes after a query at its place, and what is `window` places before it or more:
     [B, 1, 1, S, total]."""
     op, (batch, length) = measured.op, (q.shape[0], q.shape[2])
@@ -341,7 +343,7 @@ def seen(n: Site, q: Value, start: Value, total: Expr, window: int) -> Value:
     return hidden_where(n, shown, q, float(np.finfo(np.float32).min) / 2)
 
 
-def sink_of(n: Site, q: Value, heads: int, few: int) -> Value | None:
+def sink_of(n: NodeContext, q: Value, heads: int, few: int) -> Value | None:
     """The score of nothing: 0, or one for each head."""
     sink = n.optional(11)
     if sink is not None:
@@ -356,14 +358,14 @@ def grouped(bias: Value, heads: int, few: int) -> tuple[int, int]:
     return (1, 1) if as_int(bias.shape[1]) == 1 else (few, heads // few)
 
 
-def length_of(n: Site, size: Expr) -> Value:
+def length_of(n: NodeContext, size: Expr) -> Value:
     made = np.empty((1,), object)
     made[0] = size
     return n.build.from_sizes(made, measured.I64)
 
 
 @translates("SparseAttention", domain=DOMAIN)
-def sparse_attention(n: Site) -> Any:
+def sparse_attention(n: NodeContext) -> Any:
     """Causal, over the blocks of keys that a layout shows to each block of queries; heads take the
     layouts in turn, and several heads of queries share one of keys."""
     emit, heads, few = n.build.emit, n.int("num_heads"), n.int("kv_num_heads")
@@ -397,7 +399,7 @@ def sparse_attention(n: Site) -> Any:
 
 
 def shown_blocks(
-    n: Site, q: Value, row: Value, room: Expr, block: int, heads: int, few: int
+    n: NodeContext, q: Value, row: Value, room: Expr, block: int, heads: int, few: int
 ) -> Value:
     """Hides the blocks of keys that a layout does not show to the block of the query at row[B, S]:
     [B, few, heads / few, S, room]. The layouts are compressed rows: ends and columns."""

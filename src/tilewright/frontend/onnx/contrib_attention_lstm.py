@@ -14,7 +14,7 @@ from tilewright.frontend.onnx.contrib import DOMAIN
 from tilewright.frontend.onnx.loops import within
 from tilewright.frontend.onnx.measured import op
 from tilewright.frontend.onnx.messages import GraphProto
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
 
@@ -22,7 +22,7 @@ REVERSES = {"forward": (False,), "reverse": (True,), "bidirectional": (False, Tr
 
 
 @translates("AttnLSTM", domain=DOMAIN)
-def attention_lstm(n: Site) -> Any:
+def attention_lstm(n: NodeContext) -> Any:
     """Each direction by itself; then their results side by side."""
     names = {a.lower() for a in n.texts("activations") or ()}
     usual = names <= {"sigmoid", "tanh"} and (n.texts("activations") or ())[::3] != ("tanh",)
@@ -40,7 +40,7 @@ def attention_lstm(n: Site) -> Any:
     return tuple(op(n, "concat", made[k], made[k + 3], axis=a) for k, a in enumerate(axes))
 
 
-def one_direction(n: Site, d: int, reverse: bool) -> tuple[Value, Value, Value]:
+def one_direction(n: NodeContext, d: int, reverse: bool) -> tuple[Value, Value, Value]:
     """All states [T, B, H], the last one and the last cell [B, H]."""
     x, (length, batch, width), hidden = n[0], n[0].shape, n[2].shape[-1]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.frontend.onnx.contrib import DOMAIN
 from tilewright.frontend.onnx.measured import choose, counted, op
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import as_int
@@ -30,7 +30,7 @@ BOOK = np.array(
 class Bytes:
     """Blocks of bytes [R, blocks, size], and what is read in them; all results [R, blocks, …]."""
 
-    def __init__(self, n: Site, content: Value) -> None:
+    def __init__(self, n: NodeContext, content: Value) -> None:
         self.n, self.content = n, content
 
     def cut(self, start: int, count: int) -> Value:
@@ -174,7 +174,7 @@ FORMATS: dict[int, tuple[int, int, Callable[[Bytes], Value]]] = {  # bytes, numb
 
 
 @translates("GatherPacked", domain=DOMAIN)
-def gather_packed(n: Site) -> Any:
+def gather_packed(n: NodeContext) -> Any:
     """Rows of a table [rows, bytes]; an index outside finds the first one."""
     table, indices, kind, depth = n[0], n[1], n.int("packed_type", -1), n.int("K", 0)
     if kind not in FORMATS:

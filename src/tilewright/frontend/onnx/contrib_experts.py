@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.frontend.onnx.contrib import DOMAIN, results, split_bits
 from tilewright.frontend.onnx.measured import op
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
@@ -30,21 +30,21 @@ class Layer:
     weights: Value
     bias: Value | None
 
-    def of(self, n: Site, chosen: Value) -> Layer:
+    def of(self, n: NodeContext, chosen: Value) -> Layer:
         """Of the experts at these indices [count] alone."""
         bias = None if self.bias is None else op(n, "gather", self.bias, chosen, axis=0)
         return Layer(op(n, "gather", self.weights, chosen, axis=0), bias)
 
 
 @translates("MoE", domain=DOMAIN)
-def experts(n: Site) -> Any:
+def experts(n: NodeContext) -> Any:
     """Layers of experts with constant or computed weights."""
     layers = [None if n.optional(k) is None else Layer(n[k], n.optional(k + 1)) for k in (2, 4, 6)]
     return mixture(n, layers, None)
 
 
 @translates("QMoE", domain=DOMAIN)
-def experts_of_few_bits(n: Site) -> Any:
+def experts_of_few_bits(n: NodeContext) -> Any:
     """The same; weights of 4 or 8 bits are unpacked when compiling."""
     layers = [
         None if n.optional(k) is None else Layer(unpacked(n, k, name), n.optional(k + 2))
@@ -53,7 +53,7 @@ def experts_of_few_bits(n: Site) -> Any:
     return mixture(n, layers, n.optional(14))
 
 
-def unpacked(n: Site, k: int, name: str) -> Value:
+def unpacked(n: NodeContext, k: int, name: str) -> Value:
     """The weights at input `k` as numbers of the input's dtype: (q - zero) · scale of its block."""
     if (n.text("quant_type") or "int") != "int":
         raise Refusal("its weights are small floats, which onnxruntime has for GPUs alone")
@@ -77,7 +77,7 @@ def spread(of: np.ndarray, count: int) -> np.ndarray:
     return np.repeat(of, -(-count // of.shape[2]), axis=2)[:, :, :count]
 
 
-def mixture(n: Site, layers: list[Layer | None], mixing: Value | None) -> Any:
+def mixture(n: NodeContext, layers: list[Layer | None], mixing: Value | None) -> Any:
     """What the chosen experts make of tokens [T, H] or [B, S, H], added by their shares. `mixing`
     [T, experts] has shares of its own."""
     first, second, third = layers
@@ -98,7 +98,7 @@ def mixture(n: Site, layers: list[Layer | None], mixing: Value | None) -> Any:
     return n.emit("reshape", y, shape=x.shape)
 
 
-def routed(n: Site, scores: Value, k: int, mixing: Value | None) -> tuple[Value, Value]:
+def routed(n: NodeContext, scores: Value, k: int, mixing: Value | None) -> tuple[Value, Value]:
     """The shares of the k experts of greatest scores, f32 [T, k], and which they are."""
     scores = n.wide(scores)
     best, chosen = n.build.emit("top_k", scores, k=k)
@@ -115,7 +115,7 @@ def routed(n: Site, scores: Value, k: int, mixing: Value | None) -> tuple[Value,
 Activation = Callable[[Value, Value | None], Value]
 
 
-def activation(n: Site, gated: bool) -> Activation:
+def activation(n: NodeContext, gated: bool) -> Activation:
     """Of hidden numbers [..., I] and of those of a third layer, which they gate."""
     kind, fusion = n.text("activation_type") or "relu", n.int("swiglu_fusion", 0)
     if kind not in ("relu", "gelu", "silu", "identity", "swiglu"):
@@ -149,7 +149,7 @@ def activation(n: Site, gated: bool) -> Activation:
     return swiglu if kind == "swiglu" else plain
 
 
-def parted(n: Site, hidden: Value, fusion: int) -> list[Value]:
+def parted(n: NodeContext, hidden: Value, fusion: int) -> list[Value]:
     """The gate and what it gates, f32: in turn (fusion 1) or one behind the other."""
     lead, half = hidden.shape[:-1], sizes.size(hidden.shape[-1] // 2)
     zeros, ones = (0,) * len(lead), (1,) * len(lead)
@@ -161,7 +161,12 @@ def parted(n: Site, hidden: Value, fusion: int) -> list[Value]:
 
 
 def of_all(
-    n: Site, x: Value, layers: list[Layer], shares: Value, chosen: Value, activate: Activation
+    n: NodeContext,
+    x: Value,
+    layers: list[Layer],
+    shares: Value,
+    chosen: Value,
+    activate: Activation,
 ) -> Value:
     """All experts side by side in two products, those that are not chosen times 0."""
     second, tokens = layers[1], x.shape[0]
@@ -189,7 +194,12 @@ def of_all(
 
 
 def of_the_chosen(
-    n: Site, x: Value, layers: list[Layer], shares: Value, chosen: Value, activate: Activation
+    n: NodeContext,
+    x: Value,
+    layers: list[Layer],
+    shares: Value,
+    chosen: Value,
+    activate: Activation,
 ) -> Value:
     """Each pair of a token and an expert by itself: the weights of the others are not read."""
     (tokens, width), k = x.shape, chosen.shape[1]
@@ -214,7 +224,7 @@ def of_the_chosen(
 
 
 @translates("MoEGroupRouter", domain=DOMAIN)
-def routed_by_groups(n: Site) -> Any:
+def routed_by_groups(n: NodeContext) -> Any:
     """log(sigmoid) of the k experts of greatest biased scores in the groups whose greatest few have
     the greatest sums, a sentinel for the others; or all scores with and without bias."""
     x, bias, weights = n.wide(n[0]), n[1], n.optional(2)
@@ -240,7 +250,7 @@ def routed_by_groups(n: Site) -> Any:
     return results(n, n.narrowed(y, n[0].dtype), biased, scores)
 
 
-def among_best(n: Site, scores: Value, k: int) -> Value:
+def among_best(n: NodeContext, scores: Value, k: int) -> Value:
     """Which scores [T, N] are among the k greatest of their row."""
     _, chosen = n.build.emit("top_k", scores, k=k)
     at = op(n, "reshape", op(n, "arange", length=scores.shape[1]), shape=(1, scores.shape[1], 1))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx.contrib import DOMAIN, split_bits
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph.graph import Value
 
 # What each code of bitsandbytes stands for (its 4-bit floats, and the quantiles of a normal
@@ -30,7 +30,7 @@ CODES = {
 
 
 @translates("MatMulBnb4", domain=DOMAIN)
-def matmul_codes(n: Site) -> Any:
+def matmul_codes(n: NodeContext) -> Any:
     """x · Wᵀ, or x · W with transB 0; W is [N, K], two codes a byte, the high one first."""
     x, rows, columns = n[0], n.int("N"), n.int("K")
     codes, block = CODES.get(n.int("quant_type", -1)), n.int("block_size", 0)
@@ -44,7 +44,7 @@ def matmul_codes(n: Site) -> Any:
 
 
 @translates("MatMulFpQ4", domain=DOMAIN)
-def matmul_blob(n: Site) -> Any:
+def matmul_blob(n: NodeContext) -> Any:
     """x · W; W [K, N] lies in columns of blocks of 32: an f32 scale, perhaps a zero, and a byte for
     each two numbers that are 16 apart, the first one low."""
     kind, (depth, columns) = n.int("blk_quant_type", 1), n.numbers(2)
@@ -64,7 +64,7 @@ def matmul_blob(n: Site) -> Any:
 
 
 @translates("GatherBlockQuantized", domain=DOMAIN)
-def gather_few_bits(n: Site) -> Any:
+def gather_few_bits(n: NodeContext) -> Any:
     """Slices of a table of integers as floats: (q - zero) · scale. Indices outside give zeros."""
     table, zeros = numbers_of(n, 0), numbers_of(n, 3)
     scales = n.array(2)
@@ -95,7 +95,7 @@ def gather_few_bits(n: Site) -> Any:
     )
 
 
-def numbers_of(n: Site, k: int) -> Any:
+def numbers_of(n: NodeContext, k: int) -> Any:
     """A constant in whole bytes; None if it is left out."""
     if n.optional(k) is None:
         return None
@@ -107,7 +107,7 @@ def numbers_of(n: Site, k: int) -> Any:
     return content.astype(np.int8 if content.dtype.name == "int4" else np.uint8)
 
 
-def inside(n: Site, indices: Value, size: int, y: Value, axis: int) -> Value:
+def inside(n: NodeContext, indices: Value, size: int, y: Value, axis: int) -> Value:
     """Where the indices lie in an axis, in the place of what they found."""
     shape = (1,) * axis + indices.shape + (1,) * (y.rank - axis - indices.rank)
     ends = [n.constant(v, indices.dtype) for v in (-size, size - 1)]

@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.frontend.onnx.contrib import DOMAIN, channels_first, channels_last
 from tilewright.frontend.onnx.reductions import squared
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 
@@ -28,7 +28,7 @@ PARAMETERS = {
 }  # fmt: skip
 
 
-def activated(n: Site, y: Value, given: tuple[float, ...]) -> Value:
+def activated(n: NodeContext, y: Value, given: tuple[float, ...]) -> Value:
     """y after the activation that the node names, with the parameters that it gives."""
     name = n.text("activation")
     if not name:
@@ -42,7 +42,7 @@ def activated(n: Site, y: Value, given: tuple[float, ...]) -> Value:
 
 
 @translates("FusedConv", "NhwcFusedConv", "NhwcConv", domain=DOMAIN)
-def fused_conv(n: Site) -> Any:
+def fused_conv(n: NodeContext) -> Any:
     """A convolution, something added, an activation; images may be [batch, …, channels]."""
     last = n.op.startswith("Nhwc")
     x, more = n[0], n.optional(3)
@@ -56,7 +56,7 @@ def fused_conv(n: Site) -> Any:
 
 
 @translates("FusedGemm", domain=DOMAIN)
-def fused_gemm(n: Site) -> Any:
+def fused_gemm(n: NodeContext) -> Any:
     y = n.apply("Gemm", n[0], n[1], n.optional(2))
     names = PARAMETERS.get(n.text("activation"), ())
     given = [n.float(f"activation_{name}") for name in names]
@@ -64,14 +64,14 @@ def fused_gemm(n: Site) -> Any:
 
 
 @translates("GemmFastGelu", domain=DOMAIN)
-def gemm_gelu(n: Site) -> Any:
+def gemm_gelu(n: NodeContext) -> Any:
     y = n.build.emit("matmul", n[0], n[1])
     y = y if n.optional(2) is None else n.build.emit("add", y, n[2])
     return n.emit("gelu", y, tanh=True)
 
 
 @translates("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation", domain=DOMAIN)
-def fused_matmul(n: Site) -> Any:
+def fused_matmul(n: NodeContext) -> Any:
     """alpha a b, of operands with their last two axes exchanged, or with the first behind the
     other batch axes."""
 
@@ -91,7 +91,7 @@ def fused_matmul(n: Site) -> Any:
 
 
 @translates("ConvTransposeWithDynamicPads", domain=DOMAIN)
-def conv_transpose(n: Site) -> Any:
+def conv_transpose(n: NodeContext) -> Any:
     pads = n.numbers(2) if n.optional(2) is not None else None
     return n.apply("ConvTranspose", n[0], n[1], n.optional(3), pads=pads)
 
@@ -100,7 +100,7 @@ def conv_transpose(n: Site) -> Any:
 
 
 @translates("BiasSoftmax", domain=DOMAIN)
-def bias_softmax(n: Site) -> Any:
+def bias_softmax(n: NodeContext) -> Any:
     """softmax(x + bias) over the axes from `axis` on. The bias lacks the inner batch axes of x (its
     own are the first ones), or the outer ones."""
     x, bias = n[0], n[1]
@@ -115,13 +115,13 @@ def bias_softmax(n: Site) -> Any:
 
 
 @translates("BiasAdd", domain=DOMAIN)
-def bias_add(n: Site) -> Any:
+def bias_add(n: NodeContext) -> Any:
     """x + bias + skip"""
     return n.emit("add", n.build.emit("add", n[0], n[1]), n[2])
 
 
 @translates("BiasSplitGelu", domain=DOMAIN)
-def bias_split_gelu(n: Site) -> Any:
+def bias_split_gelu(n: NodeContext) -> Any:
     """The first half of x + bias times the gelu of the other one."""
     x = n.build.emit("add", n[0], n[1])
     half = sizes.size(x.shape[-1] // 2)
@@ -131,7 +131,7 @@ def bias_split_gelu(n: Site) -> Any:
 
 
 @translates("GroupNorm", "SkipGroupNorm", domain=DOMAIN)
-def group_norm(n: Site) -> Any:
+def group_norm(n: NodeContext) -> Any:
     """Of images that are [batch, height, width, channels] unless channels_last is 0, with SiLU
     behind it where activation is 1. SkipGroupNorm adds a skip and a bias first, and gives that sum,
     too."""
@@ -161,7 +161,7 @@ def group_norm(n: Site) -> Any:
     "Trilu", "GridSample", "GatherND", "Range", "Pad", "QuantizeLinear", "DequantizeLinear",
     domain=DOMAIN,
 )  # fmt: skip
-def as_standard(n: Site) -> Any:
+def as_standard(n: NodeContext) -> Any:
     inputs: list[Any] = list(n.inputs)
     if n.op == "Range" and len(inputs) == 2:
         inputs.append(n.constant(1, n[0].dtype))
@@ -169,19 +169,19 @@ def as_standard(n: Site) -> Any:
 
 
 @translates("Unique", domain=DOMAIN)
-def unique(n: Site) -> Any:
+def unique(n: NodeContext) -> Any:
     """The elements in the order of their first places, how each is numbered, and how many."""
     values, _, numbers, counts = n.apply("Unique", n[0], sorted=0)
     return values, numbers, counts
 
 
 @translates("ExpandDims", domain=DOMAIN)
-def expand_dims(n: Site) -> Any:
+def expand_dims(n: NodeContext) -> Any:
     return n.apply("Unsqueeze", n[0], n.build.emit("cast", n[1], to="i64"))
 
 
 @translates("Inverse", domain=DOMAIN)
-def inverse(n: Site) -> Any:
+def inverse(n: NodeContext) -> Any:
     """By LU with exchanged rows."""
     x = squared(n, n[0])
     wide = "f64" if x.dtype.name == "f64" else "f32"
@@ -199,7 +199,7 @@ def inverse(n: Site) -> Any:
 
 
 @translates("CDist", domain=DOMAIN)
-def distances(n: Site) -> Any:
+def distances(n: NodeContext) -> Any:
     """Between each row of a and each of b: lengths of differences, or their squares."""
     a, b, emit = n[0], n[1], n.build.emit
     metric = n.text("metric", "sqeuclidean")

@@ -16,7 +16,7 @@ from typing import Any
 from tilewright.frontend.onnx.contrib import DOMAIN, results
 from tilewright.frontend.onnx.contrib_states import recurrence, root_of
 from tilewright.frontend.onnx.measured import counted, measure, op
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
 from tilewright.graph.bounds import from_start
 from tilewright.graph.graph import Value
@@ -26,7 +26,7 @@ from tilewright.ir.expr import as_int
 class Packed:
     """How `tokens` are parted by the lengths added up so far, i32 [B + 1]."""
 
-    def __init__(self, n: Site, lengths: Value, tokens: Any) -> None:
+    def __init__(self, n: NodeContext, lengths: Value, tokens: Any) -> None:
         self.n, self.tokens = n, sizes.size(tokens)
         self.batch = sizes.size(lengths.shape[0] - 1)
         lengths = op(n, "cast", lengths, to="i64")
@@ -93,7 +93,7 @@ class Packed:
 
 
 @translates("VarlenCausalConvWithState", domain=DOMAIN)
-def packed_conv(n: Site) -> Any:
+def packed_conv(n: NodeContext) -> Any:
     """A depthwise convolution over what each request kept and its tokens; sums in f32."""
     x, w, lengths, bias, state = n[0], n.wide(n[1]), n[2], n.optional(3), n[4]
     dilation, room = n.int("dilation", 1), n.int("state_update_capacity", 0)
@@ -121,7 +121,7 @@ def packed_conv(n: Site) -> Any:
     return results(n, n.narrowed(y, x.dtype), last, update)
 
 
-def captured(n: Site, packed: Packed, x: Value, room: int) -> Value:
+def captured(n: NodeContext, packed: Packed, x: Value, room: int) -> Value:
     """The first tokens of each request, as many as input 5 says, then zeros: [B, room, C]."""
     slot = op(n, "reshape", op(n, "arange", length=room), shape=(1, room))
     many = op(n, "minimum", op(n, "cast", n[5], to="i64"), packed.length)
@@ -139,7 +139,7 @@ class Steps:
     """Tokens of all requests side by side, one step after the other: [L, B, …], where L is the
     length of the longest request. lengths: as for `Packed`; None: all have one length."""
 
-    def __init__(self, n: Site, lengths: Value | None, tokens: Any, batch: Any) -> None:
+    def __init__(self, n: NodeContext, lengths: Value | None, tokens: Any, batch: Any) -> None:
         self.n, self.batch, self.tokens = n, sizes.size(batch), sizes.size(tokens)
         self.packed = None if lengths is None else Packed(n, lengths, tokens)
         self.length = sizes.size(self.tokens // self.batch)
@@ -180,7 +180,7 @@ class Steps:
 
 
 @translates("GatedDeltaNet", domain=DOMAIN)
-def gated_delta_net(n: Site) -> Any:
+def gated_delta_net(n: NodeContext) -> Any:
     """A state [B, H, V, K] that every token decays and adds k ⊗ v to (or b times what v is more
     than the state gives for k), and reads by q; f32."""
     rule, first, state = n.text("update_rule") or "gated_delta", n[0], n.optional(6)
@@ -228,7 +228,7 @@ def gated_delta_net(n: Site) -> Any:
     return results(n, n.narrowed(y, first.dtype), op(n, "transpose", last, perm=(0, 1, 3, 2)))
 
 
-def side_by_side(n: Site, state: Value | None) -> tuple[Value, Value, Value, sizes.Shape]:
+def side_by_side(n: NodeContext, state: Value | None) -> tuple[Value, Value, Value, sizes.Shape]:
     """Queries, keys [T, heads, K] and values [T, H, V], f32, and the shape of their tokens."""
     x = n.wide(n[0])
     if n.optional(1) is not None:
@@ -252,13 +252,13 @@ def side_by_side(n: Site, state: Value | None) -> tuple[Value, Value, Value, siz
     return made[0], made[1], made[2], lead
 
 
-def normed(n: Site, x: Value) -> Value:
+def normed(n: NodeContext, x: Value) -> Value:
     """x with rows of length 1."""
     total = op(n, "reduce_sum", op(n, "mul", x, x), axes=(x.rank - 1,), keepdims=True)
     return op(n, "mul", x, op(n, "rsqrt", op(n, "add", total, n.constant(1e-12, "f32"))))
 
 
-def gate(n: Site, decay: Value) -> Value:
+def gate(n: NodeContext, decay: Value) -> Value:
     """The logarithm of what the state decays by, from decay [T, H, 1 or K]."""
     kind, (_, heads, each) = n.text("gate_activation") or "none", decay.shape
     if kind == "none":

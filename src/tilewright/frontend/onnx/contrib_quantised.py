@@ -23,46 +23,46 @@ from tilewright.frontend.onnx.quantised import (
     qlinear_conv,
     quantised,
 )
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.graph.quantise import range_of
 from tilewright.ir.dtype import dtype
 
 
-def operand(n: Site, k: int) -> Value:
+def operand(n: NodeContext, k: int) -> Value:
     """Inputs k, k + 1, k + 2 (numbers, scale, zero point) as f32."""
     return dequantised(n, n[k], n[k + 1], n.optional(k + 2))
 
 
-def result(n: Site, y: Value, k: int, of: Value) -> Value:
+def result(n: NodeContext, y: Value, k: int, of: Value) -> Value:
     """y quantised by the scale and zero point in inputs k, k + 1, to the type of `of`."""
     zero = n.optional(k + 1)
     return quantised(n, y, n[k], zero, of.dtype if zero is None else zero.dtype)
 
 
 @translates("QLinearAdd", "QLinearMul", domain=DOMAIN)
-def pair(n: Site) -> Any:
+def pair(n: NodeContext) -> Any:
     op = "add" if n.op == "QLinearAdd" else "mul"
     return result(n, n.build.emit(op, operand(n, 0), operand(n, 3)), 6, n[0])
 
 
-def _one(compute: Callable[[Site, Value], Value]) -> Callable[[Site], Any]:
+def _one(compute: Callable[[NodeContext, Value], Value]) -> Callable[[NodeContext], Any]:
     return lambda n: result(n, compute(n, operand(n, 0)), 3, n[0])
 
 
-def _average(n: Site, x: Value) -> Value:
+def _average(n: NodeContext, x: Value) -> Value:
     last = n.flag("channels_last")
     y = n.apply(n.op.removeprefix("QLinear"), channels_first(n, x) if last else x)
     return channels_last(n, y) if last else y
 
 
-def _softmax(n: Site, x: Value) -> Value:
+def _softmax(n: NodeContext, x: Value) -> Value:
     """Before version 13, `opset` says, over all axes from `axis` on, as one."""
     return n.apply("Softmax", x, version=n.int("opset", 13), axis=n.int("axis", -1))
 
 
-def _mean(n: Site, x: Value) -> Value:
+def _mean(n: NodeContext, x: Value) -> Value:
     axes = tuple(a % x.rank for a in n.ints("axes", range(x.rank)))
     return n.build.emit("reduce_mean", x, axes=axes, keepdims=n.flag("keepdims", True))
 
@@ -77,12 +77,12 @@ translates("QLinearReduceMean", domain=DOMAIN)(_one(_mean))
 
 
 @translates("QLinearWhere", domain=DOMAIN)
-def where(n: Site) -> Any:
+def where(n: NodeContext) -> Any:
     return result(n, n.build.emit("where", n[0], operand(n, 1), operand(n, 4)), 7, n[1])
 
 
 @translates("QLinearConcat", domain=DOMAIN)
-def concat(n: Site) -> Any:
+def concat(n: NodeContext) -> Any:
     """Scale and zero point of the result come first, then those of each part beside it."""
     if len(n.inputs) % 3 != 2:
         raise Refusal(f"it has {len(n.inputs)} inputs, not 2 and 3 for each part")
@@ -91,7 +91,7 @@ def concat(n: Site) -> Any:
 
 
 @translates("QLinearConv", domain=DOMAIN)
-def convolution(n: Site) -> Any:
+def convolution(n: NodeContext) -> Any:
     """As ai.onnx has it; with channels_last, images are [batch, …, channels] (weights are not)."""
     if not n.flag("channels_last"):
         return qlinear_conv(n)
@@ -100,13 +100,13 @@ def convolution(n: Site) -> Any:
 
 
 @translates("NhwcMaxPool", domain=DOMAIN)
-def max_pool(n: Site) -> Any:
+def max_pool(n: NodeContext) -> Any:
     """Of images [batch, …, channels]."""
     return channels_last(n, n.apply("MaxPool", channels_first(n, n[0])))
 
 
 @translates("QGemm", domain=DOMAIN)
-def gemm(n: Site) -> Any:
+def gemm(n: NodeContext) -> Any:
     """alpha a b + c in integers, then scaled: floats, or quantised where there is a scale for y.
     Zero points and scales of b may be many: one for each column of the product."""
     turned = n.flag("transB")
@@ -119,17 +119,17 @@ def gemm(n: Site) -> Any:
 
 
 @translates("MatMulInteger16", domain=DOMAIN)
-def matmul_of_words(n: Site) -> Any:
+def matmul_of_words(n: NodeContext) -> Any:
     return integer_product(n, n[0], n[1], None, None)
 
 
 @translates("MatMulIntegerToFloat", domain=DOMAIN)
-def matmul_integer_to_float(n: Site) -> Any:
+def matmul_integer_to_float(n: NodeContext) -> Any:
     return scaled_product(n, n[0], n[2], n.optional(4), n[3], n.optional(5), n.optional(6))
 
 
 @translates("DynamicQuantizeMatMul", domain=DOMAIN)
-def dynamic_quantize_matmul(n: Site) -> Any:
+def dynamic_quantize_matmul(n: NodeContext) -> Any:
     """The left operand is quantised to u8 by its own range."""
     x = n[0]
     scale, at = range_of(n.build, x)
@@ -139,7 +139,7 @@ def dynamic_quantize_matmul(n: Site) -> Any:
 
 
 def scaled_product(
-    n: Site,
+    n: NodeContext,
     a: Value,
     a_scale: Value,
     a_zero: Value | None,
@@ -153,7 +153,7 @@ def scaled_product(
     return y if bias is None else n.emit("add", y, bias)
 
 
-def scaled(n: Site, y: Value, *scales: Value) -> Value:
+def scaled(n: NodeContext, y: Value, *scales: Value) -> Value:
     """y times scales: one number each, or one for each column."""
     for scale in scales:
         if scale.elements == sizes.size(1):
@@ -166,7 +166,7 @@ def scaled(n: Site, y: Value, *scales: Value) -> Value:
 
 
 @translates("QAttention", domain=DOMAIN)
-def attention(n: Site) -> Any:
+def attention(n: NodeContext) -> Any:
     """As Attention, from a product in integers."""
     y = scaled(n, as_type(n, integer_product(n, n[0], n[1], n.optional(6), n.optional(7)),
                           n[3].dtype), n[3], n[4])  # fmt: skip
@@ -175,7 +175,7 @@ def attention(n: Site) -> Any:
 
 
 @translates("QEmbedLayerNormalization", domain=DOMAIN)
-def embed_norm(n: Site) -> Any:
+def embed_norm(n: NodeContext) -> Any:
     """The norm of word, position and segment embeddings, all quantised; how many words count."""
     tables: list[Value | None] = []
     for k in (2, 3, 4, 5, 6):  # words, positions, segments, gamma, beta: scales, then zero points

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.frontend.onnx.contrib import DOMAIN
 from tilewright.frontend.onnx.measured import I64, op
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
 from tilewright.graph.bounds import from_start
 from tilewright.graph.graph import Value
@@ -21,7 +21,7 @@ from tilewright.graph.graph import Value
 
 
 @translates("ScaledSiLU", domain=DOMAIN)
-def scaled_silu(n: Site) -> Any:
+def scaled_silu(n: NodeContext) -> Any:
     """z · sigmoid(z) of z = scale · x; each step is rounded."""
     x, scale = n[0], n.optional(1)
     if scale is None:
@@ -32,14 +32,14 @@ def scaled_silu(n: Site) -> Any:
 
 
 @translates("GatedAdd", domain=DOMAIN)
-def gated_add(n: Site) -> Any:
+def gated_add(n: NodeContext) -> Any:
     """x + y · gate, with a gate for each row."""
     if n.optional(3) is not None:
         raise Refusal("its gate is projected, which onnxruntime has for GPUs alone")
     return n.emit("add", n[0], n.build.emit("mul", n[1], n[2]))
 
 
-def squares_norm(n: Site, x: Value, *shape: Any) -> Value:
+def squares_norm(n: NodeContext, x: Value, *shape: Any) -> Value:
     """x, seen under this shape, by the root of the mean of squares along its last axis; f32."""
     x = n.build.emit("reshape", x, shape=shape)
     ones = n.build.emit("full", shape=shape[-1:], value=1, of="f32")
@@ -47,7 +47,7 @@ def squares_norm(n: Site, x: Value, *shape: Any) -> Value:
 
 
 @translates("GatedRMSNorm", domain=DOMAIN)
-def gated_norm(n: Site) -> Any:
+def gated_norm(n: NodeContext) -> Any:
     """The norm of each head by itself, scaled, times its activated gate."""
     x, scale, kind = n[0], n.wide(n[1]), n.text("activation") or "silu"
     if kind not in ("silu", "swish", "sigmoid"):
@@ -63,7 +63,7 @@ def gated_norm(n: Site) -> Any:
 
 
 @translates("BranchwiseRMSNorm", domain=DOMAIN)
-def branches_norm(n: Site) -> Any:
+def branches_norm(n: NodeContext) -> Any:
     """The norm of each branch by itself, with one scale for each number, or for all branches."""
     x, count = n[0], n.int("num_branches", 0)
     groups = sizes.size(count) if count else x.shape[-2]
@@ -82,7 +82,7 @@ def branches_norm(n: Site) -> Any:
 
 
 @translates("NGramRepeatBlock", domain=DOMAIN)
-def no_repetition(n: Site) -> Any:
+def no_repetition(n: NodeContext) -> Any:
     """Scores [B, V] with -inf for each word that would end a sequence of n words which ids [B, S]
     has already: one that follows where the last n - 1 words stand earlier."""
     ids, scores, many = n[0], n[1], n.int("ngram_size")
@@ -105,7 +105,7 @@ def no_repetition(n: Site) -> Any:
 
 
 @translates("MurmurHash3", domain=DOMAIN)
-def hashed(n: Site) -> Any:
+def hashed(n: NodeContext) -> Any:
     """The 32-bit hash of the bytes of each number. Source: Appleby's MurmurHash3_x86_32."""
     x, seed = n[0], n.int("seed", 0) & 0xFFFFFFFF
     if x.dtype.bits not in (32, 64):
@@ -145,7 +145,7 @@ def hashed(n: Site) -> Any:
 
 
 @translates("UnfoldTensor", domain=DOMAIN)
-def unfold(n: Site) -> Any:
+def unfold(n: NodeContext) -> Any:
     """All slices of `size` elements along an axis, `step` apart; a last axis has their elements."""
     x, size, step = n[0], n.int("size"), n.int("step", 1)
     axis = n.int("dim", -1) % x.rank
@@ -160,12 +160,12 @@ def unfold(n: Site) -> Any:
 
 
 @translates("SampleOp", domain=DOMAIN)
-def echo(n: Site) -> Any:
+def echo(n: NodeContext) -> Any:
     return n.emit("copy", n[0])
 
 
 @translates("MaxpoolWithMask", domain=DOMAIN)
-def masked_pool(n: Site) -> Any:
+def masked_pool(n: NodeContext) -> Any:
     """The greatest in each window, where a row of the window ends with the first pixel whose mask
     is 0 (over several axes, the image's first pixel ends none)."""
     x, mask, kernel = n[0], n[1], n.ints("kernel_shape")
@@ -206,7 +206,7 @@ def masked_pool(n: Site) -> Any:
 
 
 @translates("CropAndResize", domain=DOMAIN)
-def crop_and_resize(n: Site) -> Any:
+def crop_and_resize(n: NodeContext) -> Any:
     """Boxes [R, (y1, x1, y2, x2)] of images [N, C, H, W], whose corners are 0 and 1, sampled at
     h × w points that include their corners; what lies outside is `extrapolation_value`."""
     x, boxes, mode = n[0], n[1], n.text("mode") or "bilinear"
@@ -255,12 +255,12 @@ def crop_and_resize(n: Site) -> Any:
     return n.emit("transpose", y, perm=(0, 3, 1, 2))
 
 
-def mixed(n: Site, a: Value, b: Value, share: Value) -> Value:
+def mixed(n: NodeContext, a: Value, b: Value, share: Value) -> Value:
     """a and the given share of what b is more."""
     return op(n, "add", a, op(n, "mul", op(n, "sub", b, a), share))
 
 
-def rounded(n: Site, at: Value, how: str) -> Value:
+def rounded(n: NodeContext, at: Value, how: str) -> Value:
     """Halves go up, where `round` is asked for: places are not negative."""
     if how != "round":
         return op(n, how, at)

@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.frontend.onnx.contrib import DOMAIN, results
 from tilewright.frontend.onnx.measured import I64, op
 from tilewright.frontend.onnx.messages import GraphProto, TensorProto
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import Expr, as_int
@@ -22,7 +22,7 @@ from tilewright.ir.expr import Expr, as_int
 
 
 @translates("LinearAttention", domain=DOMAIN)
-def linear_attention(n: Site) -> Any:
+def linear_attention(n: NodeContext) -> Any:
     """A state [B, H, K, V] of each head that every step decays, adds k ⊗ v to (or what v is more
     than the state gives for k), and reads by q; f32."""
     rule = n.text("update_rule") or "gated_delta"
@@ -75,14 +75,14 @@ def linear_attention(n: Site) -> Any:
     return results(n, n.narrowed(y, n[0].dtype), n.narrowed(last, kept))
 
 
-def repeated(n: Site, q: Value, times: int) -> Value:
+def repeated(n: NodeContext, q: Value, times: int) -> Value:
     """Queries [T, B, heads, 1, K], each for several states that follow each other."""
     *lead, heads, one, depth = q.shape
     q = op(n, "expand", q, shape=(*lead, heads, times, depth))
     return op(n, "reshape", q, shape=(*lead, sizes.size(heads * times), one, depth))
 
 
-def root_of(n: Site, depth: Expr) -> Value:
+def root_of(n: NodeContext, depth: Expr) -> Value:
     """1 / √depth"""
     made = np.empty((), object)
     made[()] = depth
@@ -116,7 +116,7 @@ def recurrence(names: list[str]) -> GraphProto:
 
 
 @translates("LinearAttentionGate", domain=DOMAIN)
-def linear_attention_gate(n: Site) -> Any:
+def linear_attention_gate(n: NodeContext) -> Any:
     """decay_scale · softplus(a + dt_bias), and sigmoid(b); f32 inside."""
     a, b = n[0], n.optional(3)
     decay = op(n, "softplus", op(n, "add", n.wide(a), n.wide(n[1])))
@@ -128,7 +128,7 @@ def linear_attention_gate(n: Site) -> Any:
 # Convolutions -------------------------------------------------------------------------------------
 
 
-def depthwise(n: Site, x: Value, w: Value, bias: Value | None, dilation: int) -> Value:
+def depthwise(n: NodeContext, x: Value, w: Value, bias: Value | None, dilation: int) -> Value:
     """x [B, C, L] and filters [C, 1, K] of each channel; of an open number of them, sums of windows
     times filters."""
     groups = as_int(w.shape[0])
@@ -148,7 +148,7 @@ def depthwise(n: Site, x: Value, w: Value, bias: Value | None, dilation: int) ->
 
 @translates("CausalConvWithState")
 @translates("CausalConvWithState", domain=DOMAIN)
-def causal_conv(n: Site) -> Any:
+def causal_conv(n: NodeContext) -> Any:
     """A depthwise convolution over what a state has and what follows; its end is the next state."""
     x, w, past = n[0], n[1], n.optional(3)
     last, dilation = n.flag("channels_last"), n.int("dilation", 1)
@@ -191,7 +191,7 @@ def causal_conv(n: Site) -> Any:
 # Streams ------------------------------------------------------------------------------------------
 
 
-def streams_of(n: Site) -> Value:
+def streams_of(n: NodeContext) -> Value:
     """Input 0 as [..., C, H]."""
     x, count = n[0], n.int("num_branches", 0)
     if not count:
@@ -199,7 +199,7 @@ def streams_of(n: Site) -> Value:
     return op(n, "reshape", x, shape=(*x.shape[:-1], count, sizes.size(x.shape[-1] // count)))
 
 
-def gates_of(n: Site, k: int, like: Value) -> Value:
+def gates_of(n: NodeContext, k: int, like: Value) -> Value:
     """Gates (..., C), (..., C, 1), (..., C, H) or (..., C * H) as [..., C, 1 or H], f32."""
     x, (*lead, count, width) = n.wide(n[k]), like.shape
     if x.rank == like.rank:
@@ -208,7 +208,7 @@ def gates_of(n: Site, k: int, like: Value) -> Value:
 
 
 @translates("HyperConnectionPreMix", domain=DOMAIN)
-def streams_to_one(n: Site) -> Any:
+def streams_to_one(n: NodeContext) -> Any:
     """The sum of the streams times their gates, scaled."""
     x = streams_of(n)
     y = op(n, "mul", n.wide(x), gates_of(n, 1, x))
@@ -218,7 +218,7 @@ def streams_to_one(n: Site) -> Any:
 
 
 @translates("HyperConnectionPostMix", domain=DOMAIN)
-def one_to_streams(n: Site) -> Any:
+def one_to_streams(n: NodeContext) -> Any:
     """Streams, perhaps mixed by a matrix, and what a block made times the gate of each."""
     x, block, mix = streams_of(n), n.wide(n[1]), n.optional(3)
     kept = n.wide(x)
@@ -231,7 +231,7 @@ def one_to_streams(n: Site) -> Any:
 
 
 @translates("EngramGate", domain=DOMAIN)
-def engram_gate(n: Site) -> Any:
+def engram_gate(n: NodeContext) -> Any:
     """Values of all streams times how alike the norms of keys and queries are: the sigmoid of the
     root of their product's size, with its sign."""
     key, query, value = n[0], n[1], n[2]

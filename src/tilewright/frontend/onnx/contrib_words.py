@@ -15,7 +15,7 @@ from tilewright.frontend.onnx.contrib import DOMAIN, results
 from tilewright.frontend.onnx.contrib_packed import Packed
 from tilewright.frontend.onnx.loops import within
 from tilewright.frontend.onnx.measured import FAR, counted, measure, op, view_of
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
 from tilewright.graph.bounds import from_start
 from tilewright.graph.graph import Value
@@ -25,7 +25,7 @@ from tilewright.ir.expr import as_int
 
 
 @translates("NGramHashMapping", domain=DOMAIN)
-def ngram_hashes(n: Site) -> Any:
+def ngram_hashes(n: NodeContext) -> Any:
     """Hashes [B, S, heads] of each token and those before it; and the last tokens, for the next
     call."""
     ids, segments, back = n[0], n.optional(6), order_of(n) - 1
@@ -51,7 +51,7 @@ def ngram_hashes(n: Site) -> Any:
 
 
 @translates("VarlenNGramHashMapping", domain=DOMAIN)
-def packed_ngram_hashes(n: Site) -> Any:
+def packed_ngram_hashes(n: NodeContext) -> Any:
     """The same of requests that are packed end to end."""
     ids, past, segments, back = n[0], n.optional(4), n.optional(7), order_of(n) - 1
     if n.int("state_update_capacity", 0):
@@ -77,14 +77,14 @@ def packed_ngram_hashes(n: Site) -> Any:
     return results(n, y, packed.last(ids, past), kept)
 
 
-def order_of(n: Site) -> int:
+def order_of(n: NodeContext) -> int:
     order, heads = n.int("max_ngram_size", 0), n.int("n_head_per_ngram", 0)
     if order < 2 or heads < 1 or n.int("pad_id") is None:
         raise Refusal("it needs pad_id, a greatest size of n-grams of at least 2, and heads")
     return order
 
 
-def filler(n: Site, ids: Value, end: int = 5) -> Value:
+def filler(n: NodeContext, ids: Value, end: int = 5) -> Value:
     """What stands before the first token, [1, 1]: the one that ends sequences, if input `end` is
     there."""
     if n.optional(end) is not None:
@@ -93,9 +93,12 @@ def filler(n: Site, ids: Value, end: int = 5) -> Value:
 
 
 def hashes(
-    n: Site, earlier: Callable[[int], Value], starts: Callable[[int], Value] | None, offsets: int,
+    n: NodeContext,
+    earlier: Callable[[int], Value],
+    starts: Callable[[int], Value] | None,
+    offsets: int,
     end: int,
-) -> Value:  # fmt: skip
+) -> Value:
     """Of each token its products with those before it (`earlier(k)`), joined by "xor", as
     remainders; nothing is seen across the end of a sequence or where a segment `starts`."""
     order, heads = order_of(n), n.int("n_head_per_ngram")
@@ -130,7 +133,7 @@ def hashes(
 
 
 @translates("WordConvEmbedding", domain=DOMAIN)
-def words_of_letters(n: Site) -> Any:
+def words_of_letters(n: NodeContext) -> Any:
     """Of words [W, letters] (0 behind the last one) the greatest of tanh of a convolution over the
     letters' rows in a table, among the places where all taps meet letters, or the first: [W,
     filters]; 0 for a word without letters."""
@@ -160,7 +163,7 @@ def words_of_letters(n: Site) -> Any:
 
 
 @translates("BifurcationDetector", domain=DOMAIN)
-def bifurcation(n: Site) -> Any:
+def bifurcation(n: NodeContext) -> Any:
     """What was said [C] with as much of a guess [P] as the source [S] bears out, and one more; and
     behind which place of the source its end stands there once (-1: nowhere, or several times)."""
     source, said, start, guess = n[0], n[1], n[2], n.optional(3)
@@ -260,7 +263,7 @@ BACK = """back (int64 round, bool on, int64[1] i, int64[1] j)
 
 
 @translates("DynamicTimeWarping", domain=DOMAIN)
-def warping(n: Site) -> Any:
+def warping(n: NodeContext) -> Any:
     """The path of least cost from one corner of costs [M, N] to the other, i32 [2, points]: sums
     diagonal by diagonal, each with the move that led there, then back from the end."""
     from onnx.parser import parse_graph

@@ -16,7 +16,7 @@ from tilewright.frontend.onnx.loops import (
     within,
 )
 from tilewright.frontend.onnx.measured import of_one_shape
-from tilewright.frontend.onnx.registry import Refusal, Sequence, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, Sequence, translates
 from tilewright.frontend.onnx.tensors import axis, cut
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
@@ -25,7 +25,7 @@ LONGEST = 256  # rounds of a loop that is unrolled
 
 
 @translates("If")
-def branch(n: Site) -> Any:
+def branch(n: NodeContext) -> Any:
     """The branch that a known condition chooses; else both are computed and the condition
     selects."""
     then, other = n.graph("then_branch"), n.graph("else_branch")
@@ -39,7 +39,7 @@ def branch(n: Site) -> Any:
 
 
 @translates("Loop")
-def loop(n: Site) -> Any:
+def loop(n: NodeContext) -> Any:
     """A loop: its rounds one after the other if they are known and few, else one kernel, or rounds
     of the host program's."""
     body = n.graph("body")
@@ -76,7 +76,7 @@ def loop(n: Site) -> Any:
 
 
 @translates("Scan")
-def scan(n: Site) -> Any:
+def scan(n: NodeContext) -> Any:
     """Step by step where the number of steps is known, else as a native loop; in version 8 for
     each element of a batch."""
     if n.version < 9:
@@ -111,7 +111,7 @@ def scan(n: Site) -> Any:
     return (*states, *results)
 
 
-def turned(n: Site, rows: Value, at: int, backwards: bool) -> Value:
+def turned(n: NodeContext, rows: Value, at: int, backwards: bool) -> Value:
     """Rows along a first axis, in the other order perhaps, along axis `at`."""
     if backwards:
         places = n.build.emit("arange", length=rows.shape[0], start=-1, step=-1)
@@ -122,7 +122,7 @@ def turned(n: Site, rows: Value, at: int, backwards: bool) -> Value:
     return n.build.emit("transpose", rows, perm=(*order[:at], 0, *order[at:]))
 
 
-def batched_scan(n: Site) -> Any:
+def batched_scan(n: NodeContext) -> Any:
     """Version 8: states [batch, …] and inputs [batch, steps, …]."""
     count = n.int("num_scan_inputs", 0)
     if n.optional(0) is not None:
@@ -142,7 +142,7 @@ def batched_scan(n: Site) -> Any:
 
 
 def steps(
-    n: Site, states: list[Value], inputs: list[Value], axes: list[int], backwards: Any
+    n: NodeContext, states: list[Value], inputs: list[Value], axes: list[int], backwards: Any
 ) -> tuple[list[Value], list[list[Value]]]:
     """The states after the last step, and what each step gave beside them."""
     body = n.graph("body")
@@ -164,13 +164,13 @@ def steps(
     return states, stacked
 
 
-def row(n: Site, x: Value, at: int, t: int) -> Value:
+def row(n: NodeContext, x: Value, at: int, t: int) -> Value:
     """x at place t of an axis, without that axis."""
     part = cut(n, x, at, t, 1)
     return n.build.emit("reshape", part, shape=(*x.shape[:at], *x.shape[at + 1 :]))
 
 
-def stack(n: Site, rows: list[Value], at: int) -> Value:
+def stack(n: NodeContext, rows: list[Value], at: int) -> Value:
     """Tensors of one shape along a new axis."""
     if not rows:
         raise Refusal("it makes stacked outputs in no rounds", "convert it to version 9")

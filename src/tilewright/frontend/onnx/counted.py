@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tilewright.frontend.onnx.measured import op
 from tilewright.frontend.onnx.messages import GraphProto, NodeProto, TensorProto
-from tilewright.frontend.onnx.registry import Site
+from tilewright.frontend.onnx.registry import NodeContext
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
 
@@ -39,7 +39,7 @@ class Counter(NamedTuple):
 class Rounds:
     """Reads a body's condition. `scope` has what the body computes alike in every round."""
 
-    def __init__(self, n: Site, body: GraphProto, scope: dict[str, Any]) -> None:
+    def __init__(self, n: NodeContext, body: GraphProto, scope: dict[str, Any]) -> None:
         self.n, self.scope = n, scope
         self.makers = {name: node for node in body.node for name in node.output}
         self.states = {entry.name: k - 2 for k, entry in enumerate(body.input) if k >= 2}

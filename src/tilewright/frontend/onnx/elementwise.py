@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tilewright.frontend.onnx.coded import Coded
-from tilewright.frontend.onnx.registry import MAIN, TRANSLATORS, Site, translates
+from tilewright.frontend.onnx.registry import MAIN, TRANSLATORS, NodeContext, translates
 from tilewright.frontend.onnx.small_floats import codes, floats, format_of
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
@@ -29,7 +29,7 @@ PLAIN = {
 
 
 def _plain(ours: str) -> Any:
-    def translate(n: Site) -> Any:
+    def translate(n: NodeContext) -> Any:
         operands = [n[k] for k in range(len(n.inputs))]
         if n.version < 7 and n.flag("broadcast"):
             operands[1] = aligned(n, *operands)
@@ -38,7 +38,7 @@ def _plain(ours: str) -> Any:
     return translate
 
 
-def aligned(n: Site, x: Value, y: Value) -> Value:
+def aligned(n: NodeContext, x: Value, y: Value) -> Value:
     """Before version 7, `axis` said where the second operand's axes start in the first's."""
     axis = n.int("axis", x.rank - y.rank)
     after = x.rank - (axis % max(x.rank, 1)) - y.rank
@@ -50,12 +50,12 @@ for _theirs, _ours in PLAIN.items():
 
 
 @translates("Identity")
-def identity(n: Site) -> Any:
+def identity(n: NodeContext) -> Any:
     return n.inputs[0]
 
 
 @translates("Cast", "CastLike")
-def cast(n: Site) -> Any:
+def cast(n: NodeContext) -> Any:
     x, like = n.inputs[0], n.inputs[1] if n.op == "CastLike" else None
     format = like.format if isinstance(like, Coded) else format_of(n, "to")
     if isinstance(x, Coded):
@@ -75,13 +75,13 @@ def cast(n: Site) -> Any:
 
 
 @translates("BitCast")
-def bitcast(n: Site) -> Any:
+def bitcast(n: NodeContext) -> Any:
     to = n.dtype("to")
     return n[0] if to is n[0].dtype else n.emit("bitcast", n[0], to=to.name)
 
 
 @translates("Sum", "Mean", "Max", "Min")
-def fold(n: Site) -> Any:
+def fold(n: NodeContext) -> Any:
     """Any number of operands, combined from left to right."""
     op = {"Sum": "add", "Mean": "add", "Max": "maximum", "Min": "minimum"}[n.op]
     total = n[0]
@@ -93,7 +93,7 @@ def fold(n: Site) -> Any:
 
 
 @translates("Pow")
-def power(n: Site) -> Any:
+def power(n: NodeContext) -> Any:
     x, y = n[0], n[1]
     if y in n.build.constants and n.build.constants[y].array.size == 1 and x.dtype.is_float:
         exponent = n.scalar(1)
@@ -114,28 +114,28 @@ def power(n: Site) -> Any:
 
 
 @translates("Mod")
-def modulo(n: Site) -> Any:
+def modulo(n: NodeContext) -> Any:
     return n.emit("fmod" if n.flag("fmod") else "floormod", n[0], n[1])
 
 
 @translates("BitShift")
-def bit_shift(n: Site) -> Any:
+def bit_shift(n: NodeContext) -> Any:
     return n.emit("shift_left" if n.text("direction") == "LEFT" else "shift_right", n[0], n[1])
 
 
 @translates("LeakyRelu")
-def leaky_relu(n: Site) -> Any:
+def leaky_relu(n: NodeContext) -> Any:
     return n.emit("leaky_relu", n[0], alpha=n.float("alpha", 0.01))
 
 
 @translates("Elu", "Celu", "ThresholdedRelu")
-def alpha_only(n: Site) -> Any:
+def alpha_only(n: NodeContext) -> Any:
     op = {"Elu": "elu", "Celu": "celu", "ThresholdedRelu": "thresholded_relu"}[n.op]
     return n.emit(op, n[0], alpha=n.float("alpha", 1.0))
 
 
 @translates("Selu")
-def selu(n: Site) -> Any:
+def selu(n: NodeContext) -> Any:
     return n.emit(
         "selu", n[0], alpha=n.float("alpha", 1.67326319217681884765625),
         gamma=n.float("gamma", 1.05070102214813232421875),
@@ -143,22 +143,22 @@ def selu(n: Site) -> Any:
 
 
 @translates("HardSigmoid")
-def hard_sigmoid(n: Site) -> Any:
+def hard_sigmoid(n: NodeContext) -> Any:
     return n.emit("hard_sigmoid", n[0], alpha=n.float("alpha", 0.2), beta=n.float("beta", 0.5))
 
 
 @translates("Shrink")
-def shrink(n: Site) -> Any:
+def shrink(n: NodeContext) -> Any:
     return n.emit("shrink", n[0], bias=n.float("bias", 0.0), lambd=n.float("lambd", 0.5))
 
 
 @translates("Gelu")
-def gelu(n: Site) -> Any:
+def gelu(n: NodeContext) -> Any:
     return n.emit("gelu", n[0], tanh=n.text("approximate", "none") == "tanh")
 
 
 @translates("Swish")
-def swish(n: Site) -> Any:
+def swish(n: NodeContext) -> Any:
     alpha, x = n.float("alpha", 1.0), n[0]
     if alpha == 1.0:
         return n.emit("silu", x)
@@ -167,7 +167,7 @@ def swish(n: Site) -> Any:
 
 
 @translates("PRelu")
-def prelu(n: Site) -> Any:
+def prelu(n: NodeContext) -> Any:
     x, slope = n[0], n[1]
     if n.version < 7 and slope.rank == 1 and x.rank > 1 and slope.shape != (sizes.size(1),):
         shape = (slope.shape[0], *(1,) * (x.rank - 2))  # one for each channel
@@ -176,7 +176,7 @@ def prelu(n: Site) -> Any:
 
 
 @translates("IsInf")
-def isinf(n: Site) -> Any:
+def isinf(n: NodeContext) -> Any:
     return n.emit(
         "isinf",
         n[0],
@@ -186,7 +186,7 @@ def isinf(n: Site) -> Any:
 
 
 @translates("Clip")
-def clip(n: Site) -> Any:
+def clip(n: NodeContext) -> Any:
     x = n[0]
     if n.version < 11:
         low, high = n.float("min"), n.float("max")

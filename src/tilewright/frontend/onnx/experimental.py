@@ -10,23 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph.graph import Value
 
 
-def scaled(n: Site, x: Value, by: float) -> Value:
+def scaled(n: NodeContext, x: Value, by: float) -> Value:
     return x if by == 1 else n.build.emit("mul", x, n.constant(by, x.dtype))
 
 
 @translates("Affine")
-def affine(n: Site) -> Any:
+def affine(n: NodeContext) -> Any:
     """alpha x + beta"""
     y = scaled(n, n[0], n.float("alpha", 1.0))
     return n.emit("add", y, n.constant(n.float("beta", 0.0), y.dtype))
 
 
 @translates("ScaledTanh", "ParametricSoftplus")
-def scaled_function(n: Site) -> Any:
+def scaled_function(n: NodeContext) -> Any:
     """alpha f(beta x)"""
     f = "tanh" if n.op == "ScaledTanh" else "softplus"
     alpha, beta = (n.float(name) for name in ("alpha", "beta"))
@@ -36,7 +36,7 @@ def scaled_function(n: Site) -> Any:
 
 
 @translates("ImageScaler")
-def image_scaler(n: Site) -> Any:
+def image_scaler(n: NodeContext) -> Any:
     """An image times `scale`, and for each channel a bias."""
     x, bias = n[0], np.array(n.floats("bias", ()))
     if x.rank != 4:
@@ -46,7 +46,7 @@ def image_scaler(n: Site) -> Any:
 
 
 @translates("Crop")
-def crop(n: Site) -> Any:
+def crop(n: NodeContext) -> Any:
     """What a border (left, top, right, bottom) leaves of an image; with `scale`, so many rows and
     columns behind its left and top."""
     x, border, scale = n[0], n.ints("border", ()), n.ints("scale", ())
@@ -58,6 +58,6 @@ def crop(n: Site) -> Any:
 
 
 @translates("DynamicSlice")
-def dynamic_slice(n: Site) -> Any:
+def dynamic_slice(n: NodeContext) -> Any:
     """Slice, whose later versions have its inputs."""
     return n.apply("Slice", n[0], n[1], n[2], n.optional(3), version=10)

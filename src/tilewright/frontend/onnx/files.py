@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from tilewright.frontend.onnx import lean
+from tilewright.frontend.onnx import lazy_weights
 from tilewright.frontend.onnx.messages import ModelProto, SparseTensorProto, TensorProto
 from tilewright.graph.builder import MOST_RANK
 from tilewright.ir.dtype import DType, dtype
@@ -95,7 +95,7 @@ def read(source: Any) -> Source:
         raise ImportFault(
             f"cannot read {path}", getattr(fault, "strerror", "") or str(fault)
         ) from None
-    parts = lean.cut(data)
+    parts = lazy_weights.cut(data)
     if parts is None:
         return Source(decode(bytes(data), str(path)), path.resolve().parent)
     made = Source(decode(parts[0], str(path)), path.resolve().parent)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.frontend.onnx.training import TRAINING
 from tilewright.graph.graph import Node, Value
 from tilewright.ir.expr import as_int
@@ -22,7 +22,7 @@ Rule = Callable[["Tape", Node, Value], list[Value | None]]
 class Tape:
     """What the rules emit with."""
 
-    def __init__(self, n: Site) -> None:
+    def __init__(self, n: NodeContext) -> None:
         self.n = n
 
     def __call__(self, op: str, *operands: Value | float, **attrs: Any) -> Value:
@@ -107,7 +107,7 @@ RULES: dict[str, Rule] = {
 
 
 @translates("Gradient", domain=TRAINING)
-def gradient(n: Site) -> Any:
+def gradient(n: NodeContext) -> Any:
     """The derivatives of y by each of xs."""
     names, build = [*n.texts("xs", ()), *n.texts("zs", ())], n.build
     known, y = n.importer.find(n.text("y"))

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.frontend.onnx import measured, resized
 from tilewright.frontend.onnx.coded import decoded_input
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.frontend.onnx.tensors import axis
 from tilewright.graph.resample import ROUNDING, Axis, Kernel, resample
 from tilewright.ir.expr import as_int
@@ -19,7 +19,7 @@ LONGEST_TABLE = 1 << 18  # positions of an axis up to which what each reads is k
 
 
 @translates("ImageDecoder")
-def image_decoder(n: Site) -> Any:
+def image_decoder(n: NodeContext) -> Any:
     """The pixels of an encoded image, which must be an input of the model: the caller's bytes are
     decoded (by Pillow) where they come in."""
     made = decoded_input(n.build, n[0], n.text("pixel_format", "RGB"))
@@ -28,7 +28,7 @@ def image_decoder(n: Site) -> Any:
 
 
 @translates("Upsample")
-def upsample(n: Site) -> Any:
+def upsample(n: NodeContext) -> Any:
     """Resize with asymmetric coordinates."""
     if n.version >= 9 and not measured.is_known(n, 1) and n.text("mode", "nearest") != "cubic":
         kind = "nearest" if n.text("mode", "nearest") == "nearest" else "linear"
@@ -57,7 +57,7 @@ def upsample(n: Site) -> Any:
 
 
 @translates("Resize")
-def resize(n: Site) -> Any:
+def resize(n: NodeContext) -> Any:
     x, kind = n[0], n.text("mode", "nearest")
     if kind not in ("nearest", "linear", "cubic"):
         raise Refusal(f"mode {kind!r} is not known")
@@ -115,7 +115,7 @@ def resize(n: Site) -> Any:
     return y
 
 
-def resized_axes(n: Site, axes: Sequence[int], scales: Any, goal: Any) -> list[int]:
+def resized_axes(n: NodeContext, axes: Sequence[int], scales: Any, goal: Any) -> list[int]:
     """The axes whose size changes, as far as that is known."""
     if scales is not None:
         return [a for a, s in zip(axes, scales, strict=True) if s != 1]
@@ -123,7 +123,7 @@ def resized_axes(n: Site, axes: Sequence[int], scales: Any, goal: Any) -> list[i
 
 
 def at_run_time(
-    n: Site, axes: Sequence[int], how: str, kernel: Kernel, scales: Any, goal: Any
+    n: NodeContext, axes: Sequence[int], how: str, kernel: Kernel, scales: Any, goal: Any
 ) -> Any:
     """Known factors or sizes of axes that are symbolic."""
     kept = axes if how == "tf_crop_and_resize" else resized_axes(n, axes, scales, goal)
@@ -137,7 +137,7 @@ def at_run_time(
     return resized.resize(n, kept, how, kernel, (roi, given, asked))
 
 
-def kernel_of(n: Site, kind: str, rounding: str) -> Kernel:
+def kernel_of(n: NodeContext, kind: str, rounding: str) -> Kernel:
     return Kernel(
         kind,
         rounding,
@@ -147,19 +147,19 @@ def kernel_of(n: Site, kind: str, rounding: str) -> Kernel:
     )
 
 
-def later(n: Site) -> tuple[Any, Any, Any]:
+def later(n: NodeContext) -> tuple[Any, Any, Any]:
     """roi, scales and sizes as values; those that are empty are not there."""
     found = [n.optional(k) for k in (1, 2, 3)]
     roi, scales, asked = (v if v is not None and as_int(v.elements) != 0 else None for v in found)
     return roi, scales, asked
 
 
-def known(n: Site) -> tuple[int, ...]:
+def known(n: NodeContext) -> tuple[int, ...]:
     """The sizes of the input; symbolic ones as -1."""
     return tuple(-1 if (s := as_int(d)) is None else s for d in n[0].shape)
 
 
-def optional_array(n: Site, k: int) -> np.ndarray | None:
+def optional_array(n: NodeContext, k: int) -> np.ndarray | None:
     """Input k if it is there and not empty."""
     if n.optional(k) is None:
         return None
@@ -167,7 +167,9 @@ def optional_array(n: Site, k: int) -> np.ndarray | None:
     return array if array.size else None
 
 
-def factors(n: Site, shape: list[int], scales: Any, goal: Any) -> tuple[list[float], list[int]]:
+def factors(
+    n: NodeContext, shape: list[int], scales: Any, goal: Any
+) -> tuple[list[float], list[int]]:
     """The scale and the new size of each axis."""
     if scales is not None:
         made = [float(s) for s in scales]

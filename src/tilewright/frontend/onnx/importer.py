@@ -60,8 +60,8 @@ from tilewright.frontend.onnx.registry import (
     OLDEST,
     TRANSLATORS,
     Choice,
+    NodeContext,
     Refusal,
-    Site,
     translator,
 )
 from tilewright.frontend.onnx.registry import Sequence as Sequence_
@@ -197,7 +197,7 @@ class Importer:
                 raise refuse(f"nothing makes its output '{short(entry.name)}'")
             if isinstance(value, Choice):
                 node = NodeProto(op_type="output", output=[entry.name])
-                made = in_pieces(Site(self, node, [], NEWEST), value)
+                made = in_pieces(NodeContext(self, node, [], NEWEST), value)
             else:
                 made = outputs_of(self.build, entry.name, value)
             for name, output in made.items():
@@ -367,9 +367,9 @@ class Importer:
         if key not in self.functions:
             check_counts(node, self.versions.get(key[0], 1))
         inputs = [self.lookup(name, node) for name in node.input]
-        site = Site(self, node, inputs, self.versions.get(key[0], 1))
+        context = NodeContext(self, node, inputs, self.versions.get(key[0], 1))
         try:
-            results = self.results(key, site)
+            results = self.results(key, context)
         except Refusal as refusal:
             raise self.fault(node, refusal.why, refusal.remedy) from None
         except ImportFault:
@@ -386,9 +386,9 @@ class Importer:
                 raise self.fault(node, f"its output {n} ('{short(name)}') is not supported", "")
             self.define(name, results[n])
 
-    def results(self, key: Key, site: Site) -> tuple[Any, ...]:
+    def results(self, key: Key, context: NodeContext) -> tuple[Any, ...]:
         """A node's outputs. Of inputs that are a choice: both, and a choice where they differ."""
-        chosen = next((v for v in site.inputs if isinstance(v, Choice)), None)
+        chosen = next((v for v in context.inputs if isinstance(v, Choice)), None)
         if chosen is not None:
             if self.in_kernel:
                 raise Refusal(f"a loop's body reads {chosen.type_text}, which the run chooses")
@@ -396,20 +396,22 @@ class Importer:
             def side(which: str) -> tuple[Any, ...]:
                 own = [
                     getattr(v, which) if getattr(v, "condition", None) is chosen.condition else v
-                    for v in site.inputs
+                    for v in context.inputs
                 ]
-                return self.results(key, Site(self, site.node, own, site.version))
+                return self.results(key, NodeContext(self, context.node, own, context.version))
 
-            return either(site, chosen.condition, [lambda: side("then"), lambda: side("other")])
+            return either(context, chosen.condition, [lambda: side("then"), lambda: side("other")])
         own = self.functions.get(key)
         if own is None and translator(*key) is None:
-            own = self.standard(site)
+            own = self.standard(context)
         if own is not None:
-            made = self.call(own, site)
-        elif key[1] in MOVES | MEASURES and any(isinstance(v, Coded | Text) for v in site.inputs):
-            made = moved(site, TRANSLATORS[key])
+            made = self.call(own, context)
+        elif key[1] in MOVES | MEASURES and any(
+            isinstance(v, Coded | Text) for v in context.inputs
+        ):
+            made = moved(context, TRANSLATORS[key])
         else:
-            made = self.apply(key, site)
+            made = self.apply(key, context)
         single = not isinstance(made, tuple) or isinstance(made, Sequence_)
         return (made,) if single else made
 
@@ -432,27 +434,31 @@ class Importer:
         self.unknown = unknown
         return fault
 
-    def apply(self, key: tuple[str, str], site: Site) -> Any:
+    def apply(self, key: tuple[str, str], context: NodeContext) -> Any:
         """What a node's translator makes; sizes that meet only in the run are compared there."""
         translate = translator(*key)
         assert translate is not None, f"nothing translates {key}"
         own = BROADCASTS.get(key)
-        build, node = self.build, site.node
-        before, build.about = build.about, f"{site.op} '{label(node)}'"
+        build, node = self.build, context.node
+        before, build.about = build.about, f"{context.op} '{label(node)}'"
         try:
             if build.same and not self.in_kernel:
                 one = build.unified_value
-                site.inputs = [one(v) if isinstance(v, Value) else v for v in site.inputs]
+                context.inputs = [one(v) if isinstance(v, Value) else v for v in context.inputs]
             if own is not None:
-                tensors = [v for v in site.inputs if isinstance(v, Value)]
-                if len(tensors) == len(site.inputs) > 1:
-                    site.inputs = list[Value | None](alike(site, tensors, own))
+                tensors = [v for v in context.inputs if isinstance(v, Value)]
+                if len(tensors) == len(context.inputs) > 1:
+                    context.inputs = list[Value | None](alike(context, tensors, own))
             while True:  # each round leaves the inputs with fewer sizes
                 try:
-                    return translate(site)
+                    return translate(context)
                 except CompileError as fault:
                     rule = fault.__context__
-                    if not isinstance(rule, Unequal) or own == 0 or not agreed(site, *rule.sizes):
+                    if (
+                        not isinstance(rule, Unequal)
+                        or own == 0
+                        or not agreed(context, *rule.sizes)
+                    ):
                         raise
         finally:
             build.about = before
@@ -484,35 +490,35 @@ class Importer:
             scope.setdefault(sparse.values.name, self.dense(sparse))
         return self.run(scope, graph.node, [o.name for o in graph.output])
 
-    def call(self, function: FunctionProto, site: Site) -> tuple[Value | None, ...]:
+    def call(self, function: FunctionProto, context: NodeContext) -> tuple[Value | None, ...]:
         """The outputs of a function that the caller asks for; it sees its inputs alone."""
-        if len(site.inputs) > len(function.input):
+        if len(context.inputs) > len(function.input):
             raise Refusal(
-                f"the function takes {len(function.input)} inputs, not {len(site.inputs)}"
+                f"the function takes {len(function.input)} inputs, not {len(context.inputs)}"
             )
-        missing = [None] * (len(function.input) - len(site.inputs))
-        scope: Scope = dict(zip(function.input, [*site.inputs, *missing], strict=True))
+        missing = [None] * (len(function.input) - len(context.inputs))
+        scope: Scope = dict(zip(function.input, [*context.inputs, *missing], strict=True))
         scope.update({"": None, CLOSED: None})
         defaults = {a.name: a for a in function.attribute_proto}
         before = self.versions
         self.versions = {**before, **{_domain(o.domain): o.version for o in function.opset_import}}
-        self.arguments.append(defaults | site.attributes)
+        self.arguments.append(defaults | context.attributes)
         try:
-            wanted = zip(function.output, site.node.output, strict=False)
+            wanted = zip(function.output, context.node.output, strict=False)
             return self.run(scope, function.node, [own if asked else "" for own, asked in wanted])
         finally:
             self.arguments.pop()
             self.versions = before
 
-    def standard(self, site: Site) -> FunctionProto:
+    def standard(self, context: NodeContext) -> FunctionProto:
         """The function by which ONNX itself defines an operator, for these inputs."""
         node = NodeProto()
-        node.CopyFrom(site.node)
+        node.CopyFrom(context.node)
         del node.attribute[:]
-        node.attribute.extend(site.attributes.values())
-        found = standard_function(node, site.version, [_type_proto(v) for v in site.inputs])
+        node.attribute.extend(context.attributes.values())
+        found = standard_function(node, context.version, [_type_proto(v) for v in context.inputs])
         if found is None:
-            raise Refusal(f"ONNX has no definition of {site.op} for these inputs")
+            raise Refusal(f"ONNX has no definition of {context.op} for these inputs")
         return found
 
     def run(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx import measured
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.frontend.onnx.tensors import axis
 from tilewright.graph import sizes
 from tilewright.graph.bounds import into
@@ -16,14 +16,14 @@ from tilewright.ir.expr import as_int
 
 
 @translates("GatherND")
-def gather_nd(n: Site) -> Any:
+def gather_nd(n: NodeContext) -> Any:
     batch, told = n.int("batch_dims", 0), measured.told_rank(n)
     many = None if told is None else n[0].rank + n[1].rank - 1 - batch - told
     indices = of_depth(n, many)
     return n.emit("gather_nd", n[0], slices(n, indices, n[0].shape[batch:]), batch_dims=batch)
 
 
-def of_depth(n: Site, many: int | None) -> Value:
+def of_depth(n: NodeContext, many: int | None) -> Value:
     """Input 1, whose rows hold so many indices each, which the run checks where only it knows."""
     indices = n[1]
     if not indices.rank or many is None or many < 1 or as_int(indices.shape[-1]) is not None:
@@ -32,40 +32,40 @@ def of_depth(n: Site, many: int | None) -> Value:
     return n[1]
 
 
-def slices(n: Site, indices: Any, axes: Any) -> Any:
+def slices(n: NodeContext, indices: Any, axes: Any) -> Any:
     """Input 1, whose rows are places along the first of some axes."""
     depth = (as_int(indices.shape[-1]) or 0) if indices.rank else 0
     return n.indices(1, *axes[:depth]) if 0 < depth <= len(axes) else indices
 
 
 @translates("ScatterElements", "Scatter")
-def scatter_elements(n: Site) -> Any:
+def scatter_elements(n: NodeContext) -> Any:
     d = axis(n, n.int("axis", 0), n[0].rank)
     indices, kind = n.indices(1, n[0].shape[d]), n.text("reduction", "none")
     return n.emit("scatter_elements", n[0], indices, n[2], axis=d, reduction=kind)
 
 
 @translates("ScatterND")
-def scatter_nd(n: Site) -> Any:
+def scatter_nd(n: NodeContext) -> Any:
     indices = of_depth(n, n[0].rank + n[1].rank - 1 - n[2].rank)
     indices = slices(n, indices, n[0].shape)
     return n.emit("scatter_nd", n[0], indices, n[2], reduction=n.text("reduction", "none"))
 
 
-def number(n: Site, k: int, *most: Any) -> Any:
+def number(n: NodeContext, k: int, *most: Any) -> Any:
     """Input `k`, a count: a size expression if it is one, else measured."""
     return n.sizes(k)[0] if measured.is_known(n, k) else measured.count(n, k, *most)
 
 
 @translates("OneHot")
-def one_hot(n: Site) -> Any:
+def one_hot(n: NodeContext) -> Any:
     depth = int(n.scalar(1)) if measured.is_constant(n, 1) else number(n, 1)
     values = n[2] if as_int(n[2].shape[0]) is not None else measured.view_of(n, n[2], (2,))
     return n.emit("one_hot", n[0], values, depth=depth, axis=n.int("axis", -1))
 
 
 @translates("TopK")
-def top_k(n: Site) -> Any:
+def top_k(n: NodeContext) -> Any:
     if n.version >= 10 and not measured.is_constant(n, 1):
         k = number(n, 1, n[0].shape[axis(n, n.int("axis", -1), n[0].rank)])
     else:
@@ -74,7 +74,7 @@ def top_k(n: Site) -> Any:
 
 
 @translates("EyeLike")
-def eye_like(n: Site) -> Any:
+def eye_like(n: NodeContext) -> Any:
     x = n[0]
     if x.rank != 2:
         raise Refusal("it needs a matrix")
@@ -86,7 +86,7 @@ def eye_like(n: Site) -> Any:
 
 
 @translates("Hardmax")
-def hardmax(n: Site) -> Any:
+def hardmax(n: NodeContext) -> Any:
     """1 at the first greatest place along an axis, else 0."""
     x = n[0]
     at = axis(n, n.int("axis", -1 if n.version >= 13 else 1), x.rank)
@@ -98,14 +98,14 @@ def hardmax(n: Site) -> Any:
     return _first_greatest(n, x, at)
 
 
-def _first_greatest(n: Site, x: Any, at: int) -> Any:
+def _first_greatest(n: NodeContext, x: Any, at: int) -> Any:
     depth = x.shape[at]
     values = n.build.constant(np.array([0, 1], x.dtype.numpy))
     return n.emit("one_hot", n.build.emit("argmax", x, axis=at), values, depth=depth, axis=at)
 
 
 @translates("Compress")
-def compress(n: Site) -> Any:
+def compress(n: NodeContext) -> Any:
     """A gather of the places where the condition holds."""
     x = n[0]
     at = n.int("axis")
@@ -119,14 +119,14 @@ def compress(n: Site) -> Any:
 
 
 @translates("NonZero")
-def nonzero(n: Site) -> Any:
+def nonzero(n: NodeContext) -> Any:
     if not measured.is_constant(n, 0):
         return measured.nonzero(n)
     return n.constant(np.array(np.nonzero(n.array(0)), np.int64))
 
 
 @translates("ReverseSequence")
-def reverse_sequence(n: Site) -> Any:
+def reverse_sequence(n: NodeContext) -> Any:
     """Place t of sequence b comes from place length(b) - 1 - t, where t is inside the sequence."""
     x, batch, time = n[0], n.int("batch_axis", 1), n.int("time_axis", 0)
     batch, time = axis(n, batch, x.rank), axis(n, time, x.rank)

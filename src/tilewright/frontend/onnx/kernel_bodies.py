@@ -18,7 +18,7 @@ from tilewright.arith.simplify import Facts
 from tilewright.frontend.onnx import measured, ragged
 from tilewright.frontend.onnx.bodies import Inside
 from tilewright.frontend.onnx.measured import op
-from tilewright.frontend.onnx.registry import Refusal, Site
+from tilewright.frontend.onnx.registry import NodeContext, Refusal
 from tilewright.graph import sizes
 from tilewright.graph.bounds import Bounds, are_within
 from tilewright.graph.builder import Edit, without_dead
@@ -60,7 +60,7 @@ class Body(Inside):
 
     in_kernel = True
 
-    def __init__(self, n: Site, given: list[Value]) -> None:
+    def __init__(self, n: NodeContext, given: list[Value]) -> None:
         super().__init__(n, given[:2])
         self.is_steady = False  # does its condition always hold?
         self.asked: dict[Expr, str] = {}  # what a round needs not to be negative → what to say

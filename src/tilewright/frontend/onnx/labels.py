@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.frontend.onnx.coded import Text, constant_of, constant_text
 from tilewright.frontend.onnx.machine_learning import ML
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.frontend.onnx.strings import chosen, text
 from tilewright.graph.graph import Value
 
@@ -18,7 +18,7 @@ DEFAULTS = {"strings": ("default_string", "_Unused"), "int64s": ("default_int64"
 DTYPES = {"int64s": np.int64, "floats": np.float32}
 
 
-def listed(n: Site, what: str) -> np.ndarray | None:
+def listed(n: NodeContext, what: str) -> np.ndarray | None:
     """The attribute `what`_tensor, _strings, _int64s or _floats as an array."""
     if f"{what}_tensor" in n.attributes:
         return tensor(n, f"{what}_tensor")
@@ -30,7 +30,7 @@ def listed(n: Site, what: str) -> np.ndarray | None:
     return None
 
 
-def tensor(n: Site, name: str) -> np.ndarray:
+def tensor(n: NodeContext, name: str) -> np.ndarray:
     """An attribute's tensor, of strings too."""
     proto = n.attributes[name].t
     value = constant_of(n.build, proto, n.importer.folder)
@@ -39,7 +39,7 @@ def tensor(n: Site, name: str) -> np.ndarray:
     return n.build.constants[value].array.reshape(-1)
 
 
-def place_of(n: Site, keys: np.ndarray) -> tuple[Value, Value]:
+def place_of(n: NodeContext, keys: np.ndarray) -> tuple[Value, Value]:
     """For each element of the first input its place among the keys, and whether it is one."""
     if keys.dtype.kind == "U":
         return chosen(n, text(n, 0), keys)
@@ -55,7 +55,7 @@ def place_of(n: Site, keys: np.ndarray) -> tuple[Value, Value]:
     return place, build.emit("reduce_any", same, axes=(last,))
 
 
-def looked_up(n: Site, keys: np.ndarray, values: np.ndarray, default: Any) -> Any:
+def looked_up(n: NodeContext, keys: np.ndarray, values: np.ndarray, default: Any) -> Any:
     """The value of each element's key, or the default."""
     place, found = place_of(n, keys)
     if values.dtype.kind == "U":
@@ -68,7 +68,7 @@ def looked_up(n: Site, keys: np.ndarray, values: np.ndarray, default: Any) -> An
 
 
 @translates("LabelEncoder", domain=ML)
-def label_encoder(n: Site) -> Any:
+def label_encoder(n: NodeContext) -> Any:
     """The value of each key; what is no key gets the default."""
     if n.version < 2:
         raise Refusal("it is of version 1", "convert it to version 2")
@@ -87,7 +87,7 @@ def label_encoder(n: Site) -> Any:
 
 
 @translates("CategoryMapper", domain=ML)
-def category_mapper(n: Site) -> Any:
+def category_mapper(n: NodeContext) -> Any:
     """Strings to numbers or numbers to strings."""
     names = np.array(n.texts("cats_strings", ()), dtype=str)
     numbers = np.array(n.ints("cats_int64s", ()), np.int64)
@@ -99,7 +99,7 @@ def category_mapper(n: Site) -> Any:
 
 
 @translates("OneHotEncoder", domain=ML)
-def one_hot(n: Site) -> Any:
+def one_hot(n: NodeContext) -> Any:
     """A row of f32 for each element: 1 at its category, else 0."""
     names, numbers = n.texts("cats_strings"), n.ints("cats_int64s")
     if isinstance(n.optional(0), Text) != (names is not None):
@@ -117,7 +117,7 @@ def one_hot(n: Site) -> Any:
 
 
 @translates("Imputer", domain=ML)
-def imputer(n: Site) -> Any:
+def imputer(n: NodeContext) -> Any:
     """Values instead of those that stand for none, one for each column or one for all."""
     x = n[0]
     if x.dtype.is_float:
@@ -134,7 +134,7 @@ def imputer(n: Site) -> Any:
 
 
 @translates("FeatureVectorizer", domain=ML)
-def feature_vectorizer(n: Site) -> Any:
+def feature_vectorizer(n: NodeContext) -> Any:
     """The columns of all inputs side by side, as f32."""
     columns = []
     for k in range(len(n.inputs)):

@@ -12,13 +12,13 @@ import numpy as np
 
 from tilewright.frontend.onnx.coded import Maps
 from tilewright.frontend.onnx.machine_learning import ML
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.frontend.onnx.trees import labelled, rows_of, transformed
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
 
 
-def features(n: Site) -> Value:
+def features(n: NodeContext) -> Value:
     """The features as rows of f32; one example may come alone."""
     if n[0].rank == 1:
         n.inputs[0] = n.build.emit("reshape", n[0], shape=(1, n[0].shape[0]))
@@ -26,7 +26,7 @@ def features(n: Site) -> Value:
     return x if x.dtype.name == "f32" else n.build.emit("cast", x, to="f32")
 
 
-def weights(n: Site, name: str, rows: int | None, width: int | None = None) -> np.ndarray:
+def weights(n: NodeContext, name: str, rows: int | None, width: int | None = None) -> np.ndarray:
     """An attribute of numbers as a matrix."""
     found = np.array(n.floats(name, ()), np.float32)
     shape = (rows or -1, width or -1)
@@ -35,24 +35,24 @@ def weights(n: Site, name: str, rows: int | None, width: int | None = None) -> n
     return found.reshape(shape)
 
 
-def product(n: Site, x: Value, w: np.ndarray) -> Value:
+def product(n: NodeContext, x: Value, w: np.ndarray) -> Value:
     """x wᵀ"""
     if as_int(x.shape[1]) not in (None, w.shape[1]):
         raise Refusal(f"it has weights for {w.shape[1]} features, not {x.type_text}")
     return n.build.emit("matmul", x, n.constant(np.ascontiguousarray(w.T), "f32"))
 
 
-def shifted(n: Site, y: Value, by: Any) -> Value:
+def shifted(n: NodeContext, y: Value, by: Any) -> Value:
     return y if not len(by) else n.build.emit("add", y, n.constant(list(by), "f32"))
 
 
-def class_labels(n: Site) -> np.ndarray:
+def class_labels(n: NodeContext) -> np.ndarray:
     names = n.texts("classlabels_strings")
     return np.array(names if names else n.ints("classlabels_ints") or ())
 
 
 @translates("LinearRegressor", domain=ML)
-def linear_regressor(n: Site) -> Any:
+def linear_regressor(n: NodeContext) -> Any:
     """X Cᵀ + intercepts, then the transform."""
     x, targets = features(n), n.int("targets", 1)
     y = shifted(n, product(n, x, weights(n, "coefficients", targets)), n.floats("intercepts", ()))
@@ -60,7 +60,7 @@ def linear_regressor(n: Site) -> Any:
 
 
 @translates("LinearClassifier", domain=ML)
-def linear_classifier(n: Site) -> Any:
+def linear_classifier(n: NodeContext) -> Any:
     """The label of the greatest score, and the scores; one score alone is that of the second of two
     classes."""
     x, labels = features(n), class_labels(n)
@@ -75,7 +75,7 @@ def linear_classifier(n: Site) -> Any:
     return labelled(n, y, labels), transformed(n, y, how)
 
 
-def kernel(n: Site, x: Value, vectors: np.ndarray) -> Value:
+def kernel(n: NodeContext, x: Value, vectors: np.ndarray) -> Value:
     """The kernel of each example with each support vector: [examples, vectors]."""
     emit, kind = n.build.emit, n.text("kernel_type", "LINEAR")
     gamma, shift, degree = n.floats("kernel_params") or (0.0, 0.0, 0.0)
@@ -98,7 +98,7 @@ def kernel(n: Site, x: Value, vectors: np.ndarray) -> Value:
 
 
 @translates("SVMRegressor", domain=ML)
-def svm_regressor(n: Site) -> Any:
+def svm_regressor(n: NodeContext) -> Any:
     """The kernels with the support vectors, weighted; with one class 1 inside and -1 outside."""
     x, count, rho = features(n), n.int("n_supports", 0), n.floats("rho", (0.0,))
     if count:
@@ -113,7 +113,7 @@ def svm_regressor(n: Site) -> Any:
 
 
 @translates("SVMClassifier", domain=ML)
-def svm_classifier(n: Site) -> Any:
+def svm_classifier(n: NodeContext) -> Any:
     """Each two classes compete; the label is that of the most votes, the scores are the outcomes,
     or with prob_a and prob_b probabilities. Without support vectors each class has its weights."""
     x, labels, how = features(n), class_labels(n), n.text("post_transform", "NONE")
@@ -152,7 +152,9 @@ def svm_classifier(n: Site) -> Any:
     return label, transformed(n, y, how)
 
 
-def probabilities(n: Site, outcomes: Value, pairs: list[tuple[int, int]], count: int) -> Value:
+def probabilities(
+    n: NodeContext, outcomes: Value, pairs: list[tuple[int, int]], count: int
+) -> Value:
     """Of `count` classes, by Platt's sigmoids of the outcomes between each two of them."""
     emit, a, b = n.build.emit, n.floats("prob_a", ()), n.floats("prob_b", ())
     if not len(a) == len(b) == len(pairs):
@@ -170,7 +172,7 @@ def probabilities(n: Site, outcomes: Value, pairs: list[tuple[int, int]], count:
 
 
 @translates("ZipMap", domain=ML)
-def zip_map(n: Site) -> Any:
+def zip_map(n: NodeContext) -> Any:
     """A map from labels to numbers for each row; the run gives a list of dicts."""
     x, keys = n[0], n.texts("classlabels_strings") or n.ints("classlabels_int64s") or ()
     count = len(set(keys))
@@ -180,7 +182,7 @@ def zip_map(n: Site) -> Any:
 
 
 @translates("CastMap", "DictVectorizer", domain=ML)
-def maps(n: Site) -> Any:
+def maps(n: NodeContext) -> Any:
     """Not supported: maps of any keys do not live in compiled code."""
     remedy = "make the tensor of its values, in the order of the vocabulary, before the model"
     raise Refusal("maps of any keys have no shape and no place in compiled code", remedy)

@@ -23,7 +23,7 @@ from tilewright.frontend.onnx.kernel_bodies import Body
 from tilewright.frontend.onnx.measured import choose, measure, op
 from tilewright.frontend.onnx.messages import GraphProto, NodeProto
 from tilewright.frontend.onnx.order import in_order, names_read
-from tilewright.frontend.onnx.registry import Ragged, Refusal, Site
+from tilewright.frontend.onnx.registry import NodeContext, Ragged, Refusal
 from tilewright.frontend.onnx.while_loops import while_loop
 from tilewright.graph import sizes
 from tilewright.graph.builder import without_dead
@@ -36,13 +36,13 @@ RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLik
           "Multinomial"}  # fmt: skip
 
 
-def loop_of_the_run(n: Site, body: GraphProto) -> Any:
+def loop_of_the_run(n: NodeContext, body: GraphProto) -> Any:
     """A loop whose rounds the run counts."""
     made = tried(n, lambda: native_loop(n, body))
     return made if isinstance(made, tuple) else after_the_first(n, body, made)
 
 
-def after_the_first(n: Site, body: GraphProto, refused: Exception) -> Any:
+def after_the_first(n: NodeContext, body: GraphProto, refused: Exception) -> Any:
     """A loop whose first round is written out: it makes other types of the states than they had
     before it, a row of a number that only stands for one. That there is a first round is known, or
     checked in the run. Raises `refused` where it changes no types."""
@@ -77,7 +77,7 @@ def is_retyped(before: Any, after: Any) -> bool:
     return both and (before.dtype, before.rank) != (after.dtype, after.rank)
 
 
-def native_loop(n: Site, body: GraphProto, done: int = 0) -> Any:
+def native_loop(n: NodeContext, body: GraphProto, done: int = 0) -> Any:
     """Rounds that the run counts: in one kernel, or where that cannot be as a loop of the host
     program's. done: how many went before."""
     if same := passed_on(n, body):
@@ -95,31 +95,31 @@ def native_loop(n: Site, body: GraphProto, done: int = 0) -> Any:
     return (*states, *rows)
 
 
-def passed_on(n: Site, body: GraphProto) -> list[int]:
+def passed_on(n: NodeContext, body: GraphProto) -> list[int]:
     """The states that every round gives as it got them."""
     rounds, given = Rounds(n, body, {}), n.inputs[2:]
     return [k for k, state in enumerate(given) if state is not None and rounds.passes_on(k)]
 
 
-def without_states(n: Site, body: GraphProto, same: list[int], done: int) -> Any:
+def without_states(n: NodeContext, body: GraphProto, same: list[int], done: int) -> Any:
     """A loop some of whose states are the same in every round: what a body reads from around it,
     so that what follows from them alone is computed once."""
     given = n.inputs[2:]
     left = [k for k in range(len(given)) if k not in same]
-    lean = GraphProto()
-    lean.CopyFrom(body)
+    reduced = GraphProto()
+    reduced.CopyFrom(body)
     for k in reversed(same):
-        del lean.input[2 + k], lean.output[1 + k]
+        del reduced.input[2 + k], reduced.output[1 + k]
     inputs = [n.optional(0), n.optional(1), *(given[k] for k in left)]
     with within(n, {body.input[2 + k].name: given[k] for k in same}):
-        made = native_loop(n.standing_for("Loop", inputs, n.version), lean, done)
+        made = native_loop(n.standing_for("Loop", inputs, n.version), reduced, done)
     states: list[Any] = list(given)
     for k, value in zip(left, made, strict=False):
         states[k] = value
     return (*states, *made[len(left) :])
 
 
-def kernel_loop(n: Site, body: GraphProto, done: int) -> Any:
+def kernel_loop(n: NodeContext, body: GraphProto, done: int) -> Any:
     """Rounds in one kernel: at most the trip count, while the condition holds."""
     trips, is_nested = trip_count(n, body), n.importer.in_kernel
     endless = trips is None
@@ -165,7 +165,7 @@ def kernel_loop(n: Site, body: GraphProto, done: int) -> Any:
     return (*states, *rows[: inside.stacked])
 
 
-def most_rounds(n: Site, limit: Value, go: Value) -> Expr | None:
+def most_rounds(n: NodeContext, limit: Value, go: Value) -> Expr | None:
     """How often a loop runs at most, as a size; None in a body each of whose rounds may run it
     another number of times."""
     if n.importer.in_kernel and n.build.sizes_in(limit) is None:
@@ -188,7 +188,7 @@ def without_rows(body: Graph, states: int) -> Graph:
     return without_dead(kept)
 
 
-def trip_count(n: Site, body: GraphProto) -> Value | None:
+def trip_count(n: NodeContext, body: GraphProto) -> Value | None:
     """How often a loop runs at most; None if data alone ends it. A count beyond every size says no
     more than none."""
     given = n.optional(0) and n[0]
@@ -198,12 +198,12 @@ def trip_count(n: Site, body: GraphProto) -> Value | None:
     return Rounds(n, body, computed_once(n, body)[0]).bound()
 
 
-def truth(n: Site) -> Value:
+def truth(n: NodeContext) -> Value:
     """The condition before the first round."""
     return n[1] if n.optional(1) is not None else n.constant(np.asarray(True))
 
 
-def grown(n: Site, old: Any, rows: list[Value], shapes: list[Value]) -> Any:
+def grown(n: NodeContext, old: Any, rows: list[Value], shapes: list[Value]) -> Any:
     """A sequence with what the rounds put behind it: one row [rounds, …] for each element that a
     round adds, and their true shapes [rounds, axes]."""
     if not rows:
@@ -231,7 +231,7 @@ def grown(n: Site, old: Any, rows: list[Value], shapes: list[Value]) -> Any:
     return ragged.joined(n, ragged.ragged(n, old, flat.dtype), new)
 
 
-def side_by_side(n: Site, parts: list[Value]) -> Value:
+def side_by_side(n: NodeContext, parts: list[Value]) -> Value:
     """Rows of several tensors, those of one round next to each other."""
     count, *rest = parts[0].shape
     parts = [op(n, "reshape", p, shape=(count, 1, *rest)) for p in parts]
@@ -239,7 +239,9 @@ def side_by_side(n: Site, parts: list[Value]) -> Value:
     return op(n, "reshape", y, shape=(sizes.size(count * len(parts)), *rest))
 
 
-def translated(n: Site, body: GraphProto, given: list[Value], done: int = 0) -> tuple[Any, ...]:
+def translated(
+    n: NodeContext, body: GraphProto, given: list[Value], done: int = 0
+) -> tuple[Any, ...]:
     """A body's outputs inside; what is the same in every round is computed once, outside. done:
     rounds before the first of these."""
     own = n.importer.body
@@ -251,7 +253,7 @@ def translated(n: Site, body: GraphProto, given: list[Value], done: int = 0) -> 
         return n.importer.inline(rest, given)
 
 
-def computed_once(n: Site, body: GraphProto) -> tuple[dict[str, Any], GraphProto]:
+def computed_once(n: NodeContext, body: GraphProto) -> tuple[dict[str, Any], GraphProto]:
     """What a body computes alike in every round, by name, and the rest of the body."""
     importer, (same, rest) = n.importer, parted(body)
     scope: dict[str, Any] = {}
@@ -263,7 +265,7 @@ def computed_once(n: Site, body: GraphProto) -> tuple[dict[str, Any], GraphProto
 
 
 @contextmanager
-def within(n: Site, scope: dict[str, Any]) -> Iterator[None]:
+def within(n: NodeContext, scope: dict[str, Any]) -> Iterator[None]:
     """Names that bodies translated here see."""
     n.importer.scopes.append(scope)
     try:
@@ -294,7 +296,7 @@ def length_of(inputs: list[Value], axes: list[int]) -> Expr:
 
 
 def native_scan(
-    n: Site, states: list[Value], inputs: list[Value], axes: list[int], backwards: Any
+    n: NodeContext, states: list[Value], inputs: list[Value], axes: list[int], backwards: Any
 ) -> tuple[list[Value], list[Value]]:
     """As a native loop: the states after the last step, and what each gave, along a first axis."""
     length, body = length_of(inputs, axes), n.graph("body")
@@ -322,7 +324,7 @@ def native_scan(
     return while_loop(n, limit, go, states, told, step, lambda: length)
 
 
-def tried(n: Site, in_kernel: Callable[[], Any]) -> Any:
+def tried(n: NodeContext, in_kernel: Callable[[], Any]) -> Any:
     """What a loop in a kernel gives, or what refuses it; inside of another that is raised."""
     required = dict(n.build.required)
     made = n.importer.attempt(in_kernel)
@@ -334,7 +336,7 @@ def tried(n: Site, in_kernel: Callable[[], Any]) -> Any:
     return made
 
 
-def size_of(n: Site, size: Expr) -> Value:
+def size_of(n: NodeContext, size: Expr) -> Value:
     """A size as an i64 scalar."""
     made = np.empty((), object)
     made[()] = size

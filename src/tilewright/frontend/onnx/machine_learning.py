@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.frontend.onnx.registry import Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, translates
 from tilewright.graph.bounds import from_start
 
 ML = "ai.onnx.ml"
 
 
 @translates("ArrayFeatureExtractor", domain=ML)
-def features(n: Site) -> Any:
+def features(n: NodeContext) -> Any:
     """The columns that the second input names."""
     x, places = n[0], n[1]
     flat = n.build.emit("reshape", places, shape=(places.elements,))
@@ -22,14 +22,14 @@ def features(n: Site) -> Any:
 
 
 @translates("Binarizer", domain=ML)
-def binarizer(n: Site) -> Any:
+def binarizer(n: NodeContext) -> Any:
     """1 above the threshold, else 0."""
     above = n.build.emit("greater", n[0], n.constant(n.float("threshold", 0.0), n[0].dtype))
     return n.emit("cast", above, to=n[0].dtype.name)
 
 
 @translates("Scaler", domain=ML)
-def scaler(n: Site) -> Any:
+def scaler(n: NodeContext) -> Any:
     """(x - offset) * scale, in f32."""
     x = n[0] if n[0].dtype.name == "f32" else n.build.emit("cast", n[0], to="f32")
     offset, scale = n.floats("offset", (0.0,)), n.floats("scale", (1.0,))
@@ -38,7 +38,7 @@ def scaler(n: Site) -> Any:
 
 
 @translates("Normalizer", domain=ML)
-def normalizer(n: Site) -> Any:
+def normalizer(n: NodeContext) -> Any:
     """Rows divided by their greatest size, their sum of sizes or their length; those of 0 stay."""
     x = n[0] if n[0].dtype.name == "f32" else n.build.emit("cast", n[0], to="f32")
     norm, last = n.text("norm", "MAX"), (x.rank - 1,)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx.registry import Refusal, Site
+from tilewright.frontend.onnx.registry import NodeContext, Refusal
 from tilewright.graph import sizes
 from tilewright.graph.bounds import into
 from tilewright.graph.graph import Value
@@ -24,24 +24,24 @@ I64 = dtype("i64")
 FAR = 1 << 40  # beyond every size
 
 
-def is_known(n: Site, k: int) -> bool:
+def is_known(n: NodeContext, k: int) -> bool:
     """Are the numbers of input `k` known when compiling (or is it left out)?"""
     value = n.optional(k)
     return value is None or n.build.sizes_in(value) is not None or value in n.build.constants
 
 
-def is_constant(n: Site, k: int) -> bool:
+def is_constant(n: NodeContext, k: int) -> bool:
     """Is input `k` numbers, not sizes that may be symbolic (or is it left out)?"""
     value = n.optional(k)
     return value is None or value in n.build.constants
 
 
-def numbers(n: Site, content: Any) -> Value:
+def numbers(n: NodeContext, content: Any) -> Value:
     """A constant of whole numbers."""
     return n.build.constant(np.asarray(content, np.int64), "n")
 
 
-def vector(n: Site, k: int, many: int | None = None) -> Value:
+def vector(n: NodeContext, k: int, many: int | None = None) -> Value:
     """Input `k` as an i64 vector of known length. many: the one that it has to have, if that is
     known and the input does not show it."""
     if as_int(n[k].elements) is None and (many is None or many < 0):
@@ -49,7 +49,7 @@ def vector(n: Site, k: int, many: int | None = None) -> Value:
     return any_vector(n, k, many)
 
 
-def any_vector(n: Site, k: int, many: Any = None) -> Value:
+def any_vector(n: NodeContext, k: int, many: Any = None) -> Value:
     """Input `k` as an i64 vector, perhaps of open length; `many` (None: unknown), if the input does
     not show it, is the one that it has to have."""
     value = n[k]
@@ -63,19 +63,19 @@ def any_vector(n: Site, k: int, many: Any = None) -> Value:
     return n.build.emit("reshape", value, shape=(value.elements,)) if value.rank != 1 else value
 
 
-def told_rank(n: Site) -> int | None:
+def told_rank(n: NodeContext) -> int | None:
     """The rank that the model says the node's result has, which may be how many sizes it takes."""
     return n.importer.told_rank(n.node.output[0])
 
 
-def dims(n: Site, x: Value) -> Value:
+def dims(n: NodeContext, x: Value) -> Value:
     """The shape of x as an i64 vector."""
     made = np.empty(x.rank, object)
     made[:] = x.shape
     return n.build.from_sizes(made, I64)
 
 
-def counted(n: Site, size: Expr) -> Value:
+def counted(n: NodeContext, size: Expr) -> Value:
     """A size as an i64 vector of one element."""
     return n.build.size_vector(size)
 
@@ -87,42 +87,42 @@ def length(v: Value) -> int:
     return found
 
 
-def op(n: Site, name: str, *operands: Value | int, **attrs: Any) -> Value:
+def op(n: NodeContext, name: str, *operands: Value | int, **attrs: Any) -> Value:
     """An operator on values and whole numbers."""
     return n.build.emit(
         name, *[numbers(n, x) if isinstance(x, int) else x for x in operands], **attrs
     )
 
 
-def choose(n: Site, condition: Value, then: Value | int, other: Value | int) -> Value:
+def choose(n: NodeContext, condition: Value, then: Value | int, other: Value | int) -> Value:
     return op(n, "where", condition, then, other)
 
 
-def floordiv(n: Site, a: Value, b: Value) -> Value:
+def floordiv(n: NodeContext, a: Value, b: Value) -> Value:
     """The whole part of a / b, rounded down."""
     return op(n, "div", op(n, "sub", a, op(n, "floormod", a, b)), b)
 
 
-def from_front(n: Site, axes: Value, rank: int) -> Value:
+def from_front(n: NodeContext, axes: Value, rank: int) -> Value:
     """Axes counted from the front; the run ends where there are not so many."""
     axes = n.checked(axes, into(rank))
     return choose(n, op(n, "less", axes, 0), op(n, "add", axes, rank), axes)
 
 
-def chosen(n: Site, axes: Value, rank: int) -> Value:
+def chosen(n: NodeContext, axes: Value, rank: int) -> Value:
     """For each axis of a tensor: is it among `axes`?"""
     column = op(n, "reshape", from_front(n, axes, rank), shape=(axes.elements, 1))
     same = op(n, "equal", column, numbers(n, np.arange(rank)[None]))
     return op(n, "reduce_any", same, axes=(0,))
 
 
-def each_once(n: Site, mask: Value, axes: Value) -> Value:
+def each_once(n: NodeContext, mask: Value, axes: Value) -> Value:
     """Did axes choose as many places of a mask, none of them twice? One truth value."""
     found = op(n, "reduce_sum", op(n, "cast", mask, to="i64"), axes=(0,), keepdims=True)
     return op(n, "equal", found, counted(n, axes.elements))
 
 
-def spread(n: Site, axes: Value, given: Value, default: Value) -> Value:
+def spread(n: NodeContext, axes: Value, given: Value, default: Value) -> Value:
     """A vector for all axes of a tensor: `given` at `axes`, `default` elsewhere."""
     rank = length(default)
     column = op(n, "reshape", from_front(n, axes, rank), shape=(axes.elements, 1))
@@ -132,7 +132,7 @@ def spread(n: Site, axes: Value, given: Value, default: Value) -> Value:
     return choose(n, op(n, "reduce_any", same, axes=(0,)), total, default)
 
 
-def where_not(n: Site, mask: Value, values: Value, count: int) -> Value:
+def where_not(n: NodeContext, mask: Value, values: Value, count: int) -> Value:
     """The `count` elements of `values` where `mask` is false, in order."""
     kept = op(n, "logical_not", mask)
     place = op(n, "cumsum", op(n, "cast", kept, to="i64"), axis=0)
@@ -141,12 +141,12 @@ def where_not(n: Site, mask: Value, values: Value, count: int) -> Value:
     return op(n, "reduce_sum", choose(n, at, values, 0), axes=(1,))
 
 
-def valid(n: Site, condition: Value, values: Value) -> Value:
+def valid(n: NodeContext, condition: Value, values: Value) -> Value:
     """`values` if the condition holds, else -1: no sizes."""
     return choose(n, condition, values, -1)
 
 
-def measure(n: Site, values: Value, what: str) -> tuple[Expr, ...]:
+def measure(n: NodeContext, values: Value, what: str) -> tuple[Expr, ...]:
     """The elements of an i64 vector as sizes. Raises nothing: the run checks them."""
     found = n.build.sizes_in(values)
     if found is not None:
@@ -160,7 +160,9 @@ def measure(n: Site, values: Value, what: str) -> tuple[Expr, ...]:
     return n.build.name_measured(values, [Var(s) for s in names])
 
 
-def measure_signed(n: Site, values: Value, what: str) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+def measure_signed(
+    n: NodeContext, values: Value, what: str
+) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
     """The elements of an i64 vector, which are `near`, as differences of two sizes each, one of
     which is 0."""
     sides = op(n, "concat", values, op(n, "neg", values), axis=0)
@@ -168,12 +170,12 @@ def measure_signed(n: Site, values: Value, what: str) -> tuple[tuple[Expr, ...],
     return found[: length(values)], found[length(values) :]
 
 
-def near(n: Site, values: Value) -> Value:
+def near(n: NodeContext, values: Value) -> Value:
     """Numbers beyond any size made smaller ones that still are, so that -x and sums are exact."""
     return op(n, "minimum", op(n, "maximum", values, -1 - FAR), 1 + FAR)
 
 
-def view(n: Site, x: Value, goal: Value, what: str, known: Sequence[Any] = ()) -> Value:
+def view(n: NodeContext, x: Value, goal: Value, what: str, known: Sequence[Any] = ()) -> Value:
     """x under the shape in the vector `goal`, which the run finds to hold as many elements. Those
     of its sizes that are `known` numbers stay so, if others are not."""
     total = op(n, "reduce_prod", goal, axes=(0,))
@@ -184,7 +186,7 @@ def view(n: Site, x: Value, goal: Value, what: str, known: Sequence[Any] = ()) -
     return n.emit("view_as", x, shape=shape)
 
 
-def view_of(n: Site, x: Value, shape: Sequence[Any]) -> Value:
+def view_of(n: NodeContext, x: Value, shape: Sequence[Any]) -> Value:
     """x under `shape`, by a check of the run if it does not show that it holds as many elements."""
     goal = sizes.shape(shape)
     count = sizes.product(goal)
@@ -195,7 +197,7 @@ def view_of(n: Site, x: Value, shape: Sequence[Any]) -> Value:
     return view(n, x, n.build.from_sizes(made, I64), "the shape", goal)
 
 
-def of_one_shape(n: Site, values: Sequence[Value], what: str) -> list[Value]:
+def of_one_shape(n: NodeContext, values: Sequence[Value], what: str) -> list[Value]:
     """The values, under one shape: the run finds them to share it if their sizes do not show it."""
     first, *others = (v.shape for v in values)
     if all(s == first for s in others):
@@ -218,7 +220,7 @@ def of_one_shape(n: Site, values: Sequence[Value], what: str) -> list[Value]:
 # ---- translations with values that only the run knows --------------------------------------------
 
 
-def reshape(n: Site) -> Value:
+def reshape(n: NodeContext) -> Value:
     x, goal = n[0], vector(n, 1, told_rank(n))
     rank = length(goal)
     if not n.flag("allowzero"):
@@ -233,7 +235,7 @@ def reshape(n: Site) -> Value:
     return view(n, x, choose(n, wild, each, goal), "the shape")
 
 
-def expand(n: Site) -> Value:
+def expand(n: NodeContext) -> Value:
     """Axes of x other than 1 stay; the others take the size that is asked for."""
     x, goal = n[0], vector(n, 1, told_rank(n))
     rank = max(x.rank, length(goal))
@@ -261,7 +263,7 @@ def expand(n: Site) -> Value:
     return n.emit("expand", x, shape=shape)
 
 
-def slice_(n: Site) -> Value:
+def slice_(n: NodeContext) -> Value:
     x, rank = n[0], n[0].rank
     given = [n[k].elements for k in range(1, 5) if n.optional(k) is not None]
     count = next((size for size in given if as_int(size) is not None), given[0])
@@ -302,7 +304,7 @@ def slice_(n: Site) -> Value:
     return n.emit("slice", x, starts=starts, shape=shape, steps=strides)
 
 
-def slice_within(n: Site, x: Value, firsts: Value, lasts: Value, axes: list[int]) -> Value:
+def slice_within(n: NodeContext, x: Value, firsts: Value, lasts: Value, axes: list[int]) -> Value:
     """A slice inside a loop: a gather along each axis, of at most its places."""
     y = x
     for k, d in enumerate(axes):
@@ -337,7 +339,7 @@ def slice_within(n: Site, x: Value, firsts: Value, lasts: Value, axes: list[int]
     return y
 
 
-def pad(n: Site, mode: str) -> Value:
+def pad(n: NodeContext, mode: str) -> Value:
     """Negative pads cut; the others extend what they leave by its own elements, or by a number:
     then places that are cut away are outside like all others."""
     x = n[0]
@@ -371,7 +373,7 @@ def pad(n: Site, mode: str) -> Value:
     return padded(n, x, before, after)
 
 
-def padded(n: Site, x: Value, before: Any, after: Any) -> Value:
+def padded(n: NodeContext, x: Value, before: Any, after: Any) -> Value:
     """x padded with the number in input 2, which only the run knows."""
     inside = n.build.emit("full", shape=x.shape, value=1, of="bool")
     inside = n.build.emit("pad", inside, before=before, after=after)
@@ -380,7 +382,7 @@ def padded(n: Site, x: Value, before: Any, after: Any) -> Value:
     return n.emit("where", inside, y, value)
 
 
-def squeeze(n: Site) -> Value:
+def squeeze(n: NodeContext) -> Value:
     x, rank = n[0], told_rank(n)
     axes = vector(n, 1, None if rank is None else x.rank - rank)
     mask = chosen(n, axes, x.rank)
@@ -392,7 +394,7 @@ def squeeze(n: Site) -> Value:
     return view(n, x, valid(n, fits, rest), "the squeezed shape")
 
 
-def unsqueeze(n: Site) -> Value:
+def unsqueeze(n: NodeContext) -> Value:
     x, rank = n[0], told_rank(n)
     axes = vector(n, 1, None if rank is None else rank - x.rank)
     rank = x.rank + length(axes)
@@ -404,7 +406,9 @@ def unsqueeze(n: Site) -> Value:
     return view(n, x, choose(n, mask, 1, own), "the new axes")
 
 
-def reduce_places(n: Site, x: Value, keep: bool, none: bool) -> tuple[Value, tuple[Expr, ...]]:
+def reduce_places(
+    n: NodeContext, x: Value, keep: bool, none: bool
+) -> tuple[Value, tuple[Expr, ...]]:
     """x as a matrix whose columns run along the axes in input 1, and the shape that the rows then
     take. Of no axes are meant all, or `none`."""
     rank = None if keep or (told := told_rank(n)) is None else x.rank - told
@@ -425,7 +429,7 @@ def reduce_places(n: Site, x: Value, keep: bool, none: bool) -> tuple[Value, tup
     return op(n, "axes_last", x, mask, rows=rows, columns=columns), shape
 
 
-def around(n: Site, x: Value, axis: Value) -> Value:
+def around(n: NodeContext, x: Value, axis: Value) -> Value:
     """x as (all axes before, `axis`, all after); the axis is a vector of one number."""
     table = np.empty((3, x.rank), object)
     for d in range(x.rank):
@@ -435,7 +439,7 @@ def around(n: Site, x: Value, axis: Value) -> Value:
     return op(n, "view_as", x, shape=measure(n, goal, "the axis"))
 
 
-def range_(n: Site) -> Value:
+def range_(n: NodeContext) -> Value:
     """start + step * (0, 1, …): the count is known once the run knows the three numbers."""
     of = n[0].dtype
     start, limit, step = (op(n, "reshape", n[k], shape=(1,)) for k in range(3))
@@ -453,7 +457,7 @@ def range_(n: Site) -> Value:
     return n.emit("add", op(n, "mul", places, step), start)
 
 
-def steps_between(n: Site, start: Value, limit: Value, step: Value) -> Value:
+def steps_between(n: NodeContext, start: Value, limit: Value, step: Value) -> Value:
     """How many of start, start + step, … come before the limit. Distances may be as long as the
     whole range of i64: they are counted in u64."""
     forth = op(n, "greater", step, 0)
@@ -466,7 +470,7 @@ def steps_between(n: Site, start: Value, limit: Value, step: Value) -> Value:
     return choose(n, op(n, "less", first, last), count, 0)
 
 
-def split(n: Site, x: Value, d: int) -> tuple[Value, ...]:
+def split(n: NodeContext, x: Value, d: int) -> tuple[Value, ...]:
     parts = vector(n, 1, len(n.node.output))
     total = op(n, "reduce_sum", parts, axes=(0,))
     at = np.empty((), object)
@@ -485,7 +489,7 @@ def split(n: Site, x: Value, d: int) -> tuple[Value, ...]:
     return tuple(made)
 
 
-def trilu(n: Site) -> Value:
+def trilu(n: NodeContext) -> Value:
     x = n[0]
     rows = op(n, "reshape", op(n, "arange", length=x.shape[-2]), shape=(x.shape[-2], 1))
     gap = op(n, "sub", op(n, "arange", length=x.shape[-1]), rows)
@@ -494,7 +498,7 @@ def trilu(n: Site) -> Value:
     return n.emit("where", kept, x, n.constant(0, x.dtype))
 
 
-def count(n: Site, k: int, most: Any = None) -> Expr:
+def count(n: NodeContext, k: int, most: Any = None) -> Expr:
     """The one number of input `k`, at most the size `most`."""
     given = vector(n, k, 1)
     if most is not None:
@@ -504,20 +508,20 @@ def count(n: Site, k: int, most: Any = None) -> Expr:
     return measure(n, given, "the count")[0]
 
 
-def places_of(n: Site, mask: Value) -> Value:
+def places_of(n: NodeContext, mask: Value) -> Value:
     """Where a vector of truth values holds: as many places as the run finds."""
     places, found = n.build.emit("places", mask)
     (many,) = measure(n, found, "the count")
     return n.build.emit("slice", places, starts=(0,), shape=(many,))
 
 
-def compress(n: Site, x: Value, axis: int) -> Value:
+def compress(n: NodeContext, x: Value, axis: int) -> Value:
     condition = n[1] if n[1].dtype.is_bool else op(n, "cast", n[1], to="bool")
     places = n.checked(places_of(n, condition), into(x.shape[axis]))
     return n.emit("gather", x, places, axis=axis)
 
 
-def nonzero(n: Site) -> Value:
+def nonzero(n: NodeContext) -> Value:
     x = n[0]
     flat = op(n, "reshape", x, shape=(x.elements,))
     if not flat.dtype.is_bool:

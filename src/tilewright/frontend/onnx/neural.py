@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.alike import alike
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.graph.ops.linear import kernel_of
@@ -19,7 +19,7 @@ from tilewright.ir.expr import Expr, as_int, maximum
 
 
 @translates("MatMul")
-def matmul(n: Site) -> Any:
+def matmul(n: NodeContext) -> Any:
     a, b = n[0], n[1]
     if not a.rank or not b.rank:
         raise Refusal("an operand is a scalar")
@@ -39,7 +39,7 @@ def matmul(n: Site) -> Any:
 
 
 @translates("Gemm")
-def gemm(n: Site) -> Any:
+def gemm(n: NodeContext) -> Any:
     alpha, beta = n.float("alpha", 1.0), n.float("beta", 1.0)
     if n[0].rank != 2 or n[1].rank != 2:
         raise Refusal("its operands must be matrices")
@@ -56,7 +56,7 @@ def gemm(n: Site) -> Any:
     return n.emit("add", *alike(n, (y, bias)))
 
 
-def window(n: Site, x: Value, kernel: tuple[Any, ...], pool: bool = False) -> dict[str, Any]:
+def window(n: NodeContext, x: Value, kernel: tuple[Any, ...], pool: bool = False) -> dict[str, Any]:
     """strides, pads and dilations as our window operators want them."""
     rank = len(kernel)
     strides = n.ints("strides") or (1,) * rank
@@ -98,7 +98,7 @@ def window(n: Site, x: Value, kernel: tuple[Any, ...], pool: bool = False) -> di
 
 
 def padded_alike(
-    n: Site, x: Value, kernel: tuple[Any, ...], fill: float
+    n: NodeContext, x: Value, kernel: tuple[Any, ...], fill: float
 ) -> tuple[Value, dict[str, Any]]:
     """x and its window. Where auto_pad needs sizes that only the run knows, x comes padded."""
     rank = len(kernel)
@@ -135,7 +135,7 @@ def same_pads(size: Expr, kernel: Any, stride: int, dilation: int, auto: str) ->
     return (small, large) if auto == "SAME_UPPER" else (large, small)
 
 
-def weights_of(n: Site, k: int = 1) -> Value:
+def weights_of(n: NodeContext, k: int = 1) -> Value:
     """Input `k`, weights […, …, *kernel]: of the kernel that the node states, if it states one,
     which the run checks if the weights' sizes do not show it."""
     w, stated = n[k], n.ints("kernel_shape")
@@ -151,7 +151,7 @@ def weights_of(n: Site, k: int = 1) -> Value:
 
 
 @translates("Conv")
-def conv(n: Site) -> Any:
+def conv(n: NodeContext) -> Any:
     x, w, bias = n[0], weights_of(n), n.optional(2)
     x, attrs = padded_alike(n, x, kernel_of(w), 0.0)
     parts = (x, w) if bias is None else (x, w, bias)
@@ -159,7 +159,7 @@ def conv(n: Site) -> Any:
 
 
 @translates("ConvTranspose")
-def conv_transpose(n: Site) -> Any:
+def conv_transpose(n: NodeContext) -> Any:
     x, w, bias = n[0], weights_of(n), n.optional(2)
     kernel = kernel_of(w)
     rank = len(kernel)
@@ -200,7 +200,9 @@ def conv_transpose(n: Site) -> Any:
     return n.emit("conv_transpose", *parts, **attrs, pads=pads, extra=extra, groups=groups)
 
 
-def cut_to(n: Site, y: Value, wanted: Sequence[Expr], over: Sequence[Expr], upper: bool) -> Value:
+def cut_to(
+    n: NodeContext, y: Value, wanted: Sequence[Expr], over: Sequence[Expr], upper: bool
+) -> Value:
     """A transposed convolution's whole result [batch, channels, *space] cut, or filled up with
     zeros, to sizes that only the run knows. over: what it has too much along each axis, of which
     the smaller half lies in front if `upper`, else behind."""
@@ -214,7 +216,7 @@ def cut_to(n: Site, y: Value, wanted: Sequence[Expr], over: Sequence[Expr], uppe
     return n.build.emit("slice", y, starts=(*lead, *map(sizes.size, starts)), shape=goal)
 
 
-def biased(n: Site, y: Value, bias: Value | None) -> Value:
+def biased(n: NodeContext, y: Value, bias: Value | None) -> Value:
     """y [batch, channels, *space] and one number for each channel."""
     if bias is None:
         return y
@@ -223,13 +225,13 @@ def biased(n: Site, y: Value, bias: Value | None) -> Value:
 
 
 @translates("GlobalAveragePool", "GlobalMaxPool")
-def global_pool(n: Site) -> Any:
+def global_pool(n: NodeContext) -> Any:
     op = "reduce_mean" if n.op == "GlobalAveragePool" else "reduce_max"
     return n.emit(op, n[0], axes=tuple(range(2, n[0].rank)), keepdims=True)
 
 
 @translates("LRN")
-def lrn(n: Site) -> Any:
+def lrn(n: NodeContext) -> Any:
     return n.emit(
         "lrn", n[0], size=n.int("size", 1), alpha=n.float("alpha", 1e-4),
         beta=n.float("beta", 0.75),
@@ -238,7 +240,7 @@ def lrn(n: Site) -> Any:
 
 
 @translates("LpPool", "GlobalLpPool")
-def lp_pool(n: Site) -> Any:
+def lp_pool(n: NodeContext) -> Any:
     """(Σ |x|^p)^(1/p) over windows: the sum is a convolution of each channel with ones."""
     x, p = n[0], n.int("p", 2)
     powers = n.build.emit("abs", x)
@@ -263,7 +265,7 @@ def lp_pool(n: Site) -> Any:
 
 
 def wholly_padded(
-    n: Site, x: Value, kernel: tuple[int, ...], attrs: dict[str, Any]
+    n: NodeContext, x: Value, kernel: tuple[int, ...], attrs: dict[str, Any]
 ) -> tuple[Value, dict[str, Any]]:
     """x and its window, with the zeros at the ends that make each last, partial window whole."""
     strides, pads, dilations = attrs["strides"], attrs["pads"], attrs["dilations"]

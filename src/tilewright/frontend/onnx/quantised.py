@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.frontend.onnx.alike import alike
 from tilewright.frontend.onnx.coded import Coded
 from tilewright.frontend.onnx.neural import weights_of, window
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.frontend.onnx.small_floats import codes, floats, format_of
 from tilewright.frontend.onnx.tensors import axis
 from tilewright.graph import sizes
@@ -23,7 +23,7 @@ from tilewright.graph.ops.linear import kernel_of
 from tilewright.ir.dtype import DType, dtype
 
 
-def spread(n: Site, part: Value, x: Value, at: int, block: int) -> Value:
+def spread(n: NodeContext, part: Value, x: Value, at: int, block: int) -> Value:
     """A scale or zero point so that it broadcasts against x."""
     if part.elements == sizes.size(1):
         return n.build.emit("reshape", part, shape=())
@@ -45,12 +45,12 @@ def spread(n: Site, part: Value, x: Value, at: int, block: int) -> Value:
     )
 
 
-def as_type(n: Site, x: Value, of: DType) -> Value:
+def as_type(n: NodeContext, x: Value, of: DType) -> Value:
     return x if x.dtype is of else n.build.emit("cast", x, to=of.name)
 
 
 def dequantised(
-    n: Site, x: Value, scale: Value, zero: Value | None, at: int = 1, block: int = 0
+    n: NodeContext, x: Value, scale: Value, zero: Value | None, at: int = 1, block: int = 0
 ) -> Value:
     """(x - zero) · scale in the scale's dtype."""
     wide = as_type(n, x, scale.dtype if x.dtype.is_float else dtype("f32"))
@@ -59,19 +59,25 @@ def dequantised(
     return together(n, "mul", wide, as_type(n, spread(n, scale, x, at, block), wide.dtype))
 
 
-def together(n: Site, op: str, x: Value, y: Value) -> Value:
+def together(n: NodeContext, op: str, x: Value, y: Value) -> Value:
     """`op` of x and of scales or zero points y, which may be one or, found by the run, one for each
     row or channel."""
     return n.build.emit(op, *alike(n, (x, y)))
 
 
-def is_zero(n: Site, value: Value) -> bool:
+def is_zero(n: NodeContext, value: Value) -> bool:
     constant = n.build.constants.get(value)
     return constant is not None and not np.any(np.asarray(constant.array, np.float32))
 
 
 def quantised(
-    n: Site, x: Value, scale: Value, zero: Value | None, of: DType, at: int = 1, block: int = 0
+    n: NodeContext,
+    x: Value,
+    scale: Value,
+    zero: Value | None,
+    of: DType,
+    at: int = 1,
+    block: int = 0,
 ) -> Value:
     """x / scale rounded (halves to even), plus zero, held within `of`."""
     y = together(n, "div", as_type(n, x, scale.dtype), spread(n, scale, x, at, block))
@@ -84,12 +90,12 @@ def quantised(
     return n.build.emit("cast", y, to=of.name)  # the cast saturates
 
 
-def saturated(n: Site, y: Value, of: DType) -> Value:
+def saturated(n: NodeContext, y: Value, of: DType) -> Value:
     return n.build.emit("clip", y, low=-of.largest, high=of.largest)
 
 
 @translates("QuantizeLinear")
-def quantize_linear(n: Site) -> Any:
+def quantize_linear(n: NodeContext) -> Any:
     zero = n.inputs[2] if len(n.inputs) > 2 else None
     format = zero.format if isinstance(zero, Coded) else format_of(n, "output_dtype")
     if format is not None:  # floats have no zero points
@@ -106,7 +112,7 @@ def quantize_linear(n: Site) -> Any:
 
 
 @translates("DequantizeLinear")
-def dequantize_linear(n: Site) -> Any:
+def dequantize_linear(n: NodeContext) -> Any:
     x, zero = n.inputs[0], n.optional(2)
     if isinstance(x, Coded):
         x, zero = floats(n, x), None
@@ -114,7 +120,7 @@ def dequantize_linear(n: Site) -> Any:
     return as_type(n, y, n.dtype("output_dtype") if n.int("output_dtype", 0) else n[1].dtype)
 
 
-def shifted(n: Site, x: Value, zero: Value | None, shape: Any) -> tuple[Value, Value | None]:
+def shifted(n: NodeContext, x: Value, zero: Value | None, shape: Any) -> tuple[Value, Value | None]:
     """(x, its zero point): a constant without one, in the smallest integers that hold it."""
     if zero is None or is_zero(n, zero):
         return x, None
@@ -131,7 +137,7 @@ def shifted(n: Site, x: Value, zero: Value | None, shape: Any) -> tuple[Value, V
     return x, zero
 
 
-def zero_point(n: Site, zero: Value, shape: Any, of: DType) -> Value:
+def zero_point(n: NodeContext, zero: Value, shape: Any, of: DType) -> Value:
     """A zero point in the dtype of sums; `shape` says how a vector of them broadcasts."""
     if zero.elements == sizes.size(1):
         zero = n.build.emit("reshape", zero, shape=())
@@ -156,7 +162,7 @@ def columns(size: Any) -> tuple[Any, ...]:
 
 
 def integer_product(
-    n: Site,
+    n: NodeContext,
     a: Value,
     b: Value,
     za: Value | None,
@@ -189,7 +195,7 @@ def integer_product(
     return y
 
 
-def lines(n: Site, x: Value, axis: int, at: int) -> Value:
+def lines(n: NodeContext, x: Value, axis: int, at: int) -> Value:
     """The sums along one of a matrix's last two axes, as its axis `at` of one element."""
     total = n.build.emit("reduce_sum", x, axes=(x.rank + axis,))
     *batch, size = total.shape
@@ -197,12 +203,12 @@ def lines(n: Site, x: Value, axis: int, at: int) -> Value:
 
 
 @translates("MatMulInteger")
-def matmul_integer(n: Site) -> Any:
+def matmul_integer(n: NodeContext) -> Any:
     return integer_product(n, n[0], n[1], n.optional(2), n.optional(3))
 
 
 @translates("QLinearMatMul")
-def qlinear_matmul(n: Site) -> Any:
+def qlinear_matmul(n: NodeContext) -> Any:
     total = integer_product(n, n[0], n[3], n[2], n[5])
     a_scale, b_scale = n[1], n[4]
     y = as_type(n, total, dtype("f32"))
@@ -215,7 +221,9 @@ def qlinear_matmul(n: Site) -> Any:
     return quantised(n, y, as_type(n, n[6], y.dtype), n[7], n[7].dtype)
 
 
-def integer_convolution(n: Site, x: Value, w: Value, zx: Value | None, zw: Value | None) -> Value:
+def integer_convolution(
+    n: NodeContext, x: Value, w: Value, zx: Value | None, zw: Value | None
+) -> Value:
     """(x - zx) convolved with (w - zw), added up in i32; pads stand for 0, so x is padded with zx.
     What zx adds is the convolution of as many zx as a window has with w; what zw adds is zw times
     a convolution with ones.
@@ -247,7 +255,7 @@ def integer_convolution(n: Site, x: Value, w: Value, zx: Value | None, zw: Value
     return together(n, "sub", y, together(n, "mul", convolved(ones), zw))
 
 
-def padded_with(n: Site, x: Value, zero: Value, pads: Any) -> Value:
+def padded_with(n: NodeContext, x: Value, zero: Value, pads: Any) -> Value:
     """An image with its zero point around it."""
     if not any(side for pad in pads for side in pad):
         return x
@@ -264,12 +272,12 @@ def padded_with(n: Site, x: Value, zero: Value, pads: Any) -> Value:
 
 
 @translates("ConvInteger")
-def conv_integer(n: Site) -> Any:
+def conv_integer(n: NodeContext) -> Any:
     return integer_convolution(n, n[0], weights_of(n), n.optional(2), n.optional(3))
 
 
 @translates("QLinearConv")
-def qlinear_conv(n: Site) -> Any:
+def qlinear_conv(n: NodeContext) -> Any:
     total = integer_convolution(n, n[0], weights_of(n, 3), n[2], n[5])
     channels = tuple(-1 if d == 1 else 1 for d in range(total.rank))
     if n.optional(8) is not None:

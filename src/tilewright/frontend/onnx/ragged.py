@@ -22,26 +22,26 @@ from tilewright.frontend.onnx.measured import (
     op,
     valid,
 )
-from tilewright.frontend.onnx.registry import Ragged, Refusal, Sequence, Site
+from tilewright.frontend.onnx.registry import NodeContext, Ragged, Refusal, Sequence
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Expr, as_int
 
 
-def flat(n: Site, x: Value) -> Value:
+def flat(n: NodeContext, x: Value) -> Value:
     """The elements of x as a vector."""
     return x if x.rank == 1 else op(n, "reshape", x, shape=(x.elements,))
 
 
-def row_of(n: Site, x: Value, axes: int) -> Value:
+def row_of(n: NodeContext, x: Value, axes: int) -> Value:
     """The shape of x as a row of `axes` numbers: [1, axes]."""
     made = np.full((1, axes), -1, object)
     made[0, : x.rank] = x.shape
     return n.build.from_sizes(made, I64)
 
 
-def widened(n: Site, shapes: Value, axes: int) -> Value:
+def widened(n: NodeContext, shapes: Value, axes: int) -> Value:
     """Rows of shapes with at least `axes` columns."""
     have = as_int(shapes.shape[1])
     assert have is not None
@@ -51,7 +51,7 @@ def widened(n: Site, shapes: Value, axes: int) -> Value:
     return op(n, "concat", shapes, fill, axis=1)
 
 
-def ragged(n: Site, sequence: Any, of: DType | None = None) -> Ragged:
+def ragged(n: NodeContext, sequence: Any, of: DType | None = None) -> Ragged:
     """Any sequence as a Ragged one; `of` is the type of the elements of an empty one."""
     if isinstance(sequence, Ragged):
         return sequence
@@ -85,18 +85,18 @@ def common(a: Ragged, b: Ragged) -> int | None:
     return b.rank if as_int(b.shapes.shape[0]) == 0 or a.rank == b.rank else None
 
 
-def extents(n: Site, shapes: Value) -> Value:
+def extents(n: NodeContext, shapes: Value) -> Value:
     """How many numbers each element holds: [count]."""
     sizes_ = choose(n, op(n, "less", shapes, 0), 1, shapes)
     return op(n, "reduce_prod", sizes_, axes=(1,))
 
 
-def starts(n: Site, counts: Value) -> Value:
+def starts(n: NodeContext, counts: Value) -> Value:
     """Where each of several neighbours begins, and where the last one ends: [count + 1]."""
     return op(n, "concat", numbers(n, [0]), op(n, "cumsum", counts, axis=0), axis=0)
 
 
-def place(n: Site, at: Value, count: Expr) -> Value:
+def place(n: NodeContext, at: Value, count: Expr) -> Value:
     """A place as a vector of one number, counted from the front."""
     at = at if at.dtype is I64 else op(n, "cast", at, to="i64")
     if as_int(at.elements) != 1:
@@ -105,13 +105,13 @@ def place(n: Site, at: Value, count: Expr) -> Value:
     return choose(n, op(n, "less", at, 0), op(n, "add", at, counted(n, count)), at)
 
 
-def inside(n: Site, at: Value, count: Value) -> Value:
+def inside(n: NodeContext, at: Value, count: Value) -> Value:
     """Is 0 <= at < count?"""
     low, high = op(n, "greater_equal", at, 0), op(n, "less", at, count)
     return op(n, "logical_and", low, high)
 
 
-def at(n: Site, sequence: Any, k: Value) -> Value:
+def at(n: NodeContext, sequence: Any, k: Value) -> Value:
     """The element at a place that the run gives."""
     if not isinstance(sequence, Ragged) and len({(v.dtype, v.shape) for v in sequence}) == 1:
         return one_of_like(n, sequence, k)
@@ -135,7 +135,7 @@ def at(n: Site, sequence: Any, k: Value) -> Value:
     return n.emit("view_as", part, shape=tuple(shape))
 
 
-def one_of_like(n: Site, sequence: Any, k: Value) -> Value:
+def one_of_like(n: NodeContext, sequence: Any, k: Value) -> Value:
     """The element at a place, of elements of one shape: a gather. It runs inside loops, too."""
     shape = sequence[0].shape
     parts = [op(n, "reshape", v, shape=(1, *shape)) for v in sequence]
@@ -144,7 +144,7 @@ def one_of_like(n: Site, sequence: Any, k: Value) -> Value:
     return n.emit("gather", table, k, axis=0)
 
 
-def insert(n: Site, sequence: Any, x: Value, k: Value | None) -> Ragged:
+def insert(n: NodeContext, sequence: Any, x: Value, k: Value | None) -> Ragged:
     """The sequence with x at place k (None: behind it)."""
     r = ragged(n, sequence, x.dtype)
     axes = max(as_int(r.shapes.shape[1]) or 1, x.rank)
@@ -161,7 +161,7 @@ def insert(n: Site, sequence: Any, x: Value, k: Value | None) -> Ragged:
     return Ragged(data, moved_in(n, both.shapes, count, rows, k), both.rank)
 
 
-def moved_in(n: Site, x: Value, old: Expr, new: Expr, first: Value) -> Value:
+def moved_in(n: NodeContext, x: Value, old: Expr, new: Expr, first: Value) -> Value:
     """The rows of x (`old` of them, then those to be inserted) with those in at `first`."""
     p, have = op(n, "arange", length=new), counted(n, old)
     added = op(n, "sub", counted(n, x.shape[0]), have)
@@ -171,7 +171,7 @@ def moved_in(n: Site, x: Value, old: Expr, new: Expr, first: Value) -> Value:
     return op(n, "gather", x, choose(n, op(n, "less", p, first), p, after), axis=0)
 
 
-def joined(n: Site, a: Ragged, b: Ragged) -> Ragged:
+def joined(n: NodeContext, a: Ragged, b: Ragged) -> Ragged:
     """One sequence behind another."""
     if a.data.dtype is not b.data.dtype:
         raise Refusal(f"a sequence holds {a.data.dtype} or {b.data.dtype}, not both")
@@ -181,7 +181,7 @@ def joined(n: Site, a: Ragged, b: Ragged) -> Ragged:
     return Ragged(data, shapes, common(a, b))
 
 
-def erase(n: Site, sequence: Any, k: Value) -> Ragged:
+def erase(n: NodeContext, sequence: Any, k: Value) -> Ragged:
     """The sequence without the element at place k."""
     r = ragged(n, sequence)
     count = r.shapes.shape[0]
@@ -203,7 +203,7 @@ def erase(n: Site, sequence: Any, k: Value) -> Ragged:
     return Ragged(data, shapes, r.rank)
 
 
-def spans(n: Site, counts: Value, total: Expr) -> tuple[Value, Value, Value]:
+def spans(n: NodeContext, counts: Value, total: Expr) -> tuple[Value, Value, Value]:
     """For each of `total` places in neighbours of these sizes: in which it lies, where that one
     begins, and its size."""
     ends = starts(n, counts)
@@ -214,7 +214,7 @@ def spans(n: Site, counts: Value, total: Expr) -> tuple[Value, Value, Value]:
     return which, op(n, "gather", ends, which), op(n, "gather", counts, which)
 
 
-def of_rank(n: Site, r: Ragged, rank: int) -> Ragged:
+def of_rank(n: NodeContext, r: Ragged, rank: int) -> Ragged:
     """The sequence, of which the model says what rank its elements have; the run sees whether they
     have it."""
     if rank < 0:
@@ -228,7 +228,7 @@ def of_rank(n: Site, r: Ragged, rank: int) -> Ragged:
     return Ragged(r.data, own, rank)
 
 
-def concat(n: Site, r: Ragged, d: int, stacked: bool) -> Value:
+def concat(n: NodeContext, r: Ragged, d: int, stacked: bool) -> Value:
     """The elements side by side along axis d, a new one if they are `stacked`."""
     if r.rank is None or not (0 <= d < r.rank + stacked):
         raise Refusal("its elements must have one rank that is known, and the axis")
@@ -262,7 +262,7 @@ def concat(n: Site, r: Ragged, d: int, stacked: bool) -> Value:
     return n.emit("view_as", op(n, "gather", r.data, at_, axis=0), shape=goal)
 
 
-def split(n: Site, x: Value, d: int, counts: Value, keep: bool = True) -> Ragged:
+def split(n: NodeContext, x: Value, d: int, counts: Value, keep: bool = True) -> Ragged:
     """x in parts along axis d, as many places in each as `counts` says (they make up the axis)."""
     count, rank = counts.shape[0], x.rank
     outer, inner = sizes.product(x.shape[:d]), sizes.product(x.shape[d + 1 :])
@@ -292,7 +292,7 @@ def split(n: Site, x: Value, d: int, counts: Value, keep: bool = True) -> Ragged
     return Ragged(op(n, "gather", flat(n, x), at_), shapes, rank)
 
 
-def parts_of(n: Site, size: Expr, each: Value) -> Value:
+def parts_of(n: NodeContext, size: Expr, each: Value) -> Value:
     """How an axis is cut into parts of `each` places, the last one with what is left: [count]."""
     each = op(n, "cast", each, to="i64") if each.dtype is not I64 else each
     each, have = op(n, "reshape", each, shape=(1,)), counted(n, size)
@@ -304,7 +304,7 @@ def parts_of(n: Site, size: Expr, each: Value) -> Value:
     return op(n, "minimum", op(n, "sub", have, first), safe)
 
 
-def either(n: Site, condition: Value, a: Value, b: Value) -> Value:
+def either(n: NodeContext, condition: Value, a: Value, b: Value) -> Value:
     """Which of two arrays the condition chooses; they may differ in their first size."""
     if a.shape == b.shape:
         return op(n, "where", condition, a, b)
@@ -320,7 +320,7 @@ def either(n: Site, condition: Value, a: Value, b: Value) -> Value:
     return op(n, "slice", both, starts=(start, *[0] * len(rest)), shape=(many, *rest))
 
 
-def merged(n: Site, condition: Value, a: Any, b: Any) -> Ragged:
+def merged(n: NodeContext, condition: Value, a: Any, b: Any) -> Ragged:
     """Which of two sequences the condition chooses."""
     of = type_of(a) or type_of(b)
     a, b = ragged(n, a, of), ragged(n, b, of)
@@ -331,13 +331,13 @@ def merged(n: Site, condition: Value, a: Any, b: Any) -> Ragged:
     return Ragged(either(n, condition, a.data, b.data), shapes, common(a, b))
 
 
-def merged_tensor(n: Site, condition: Value, a: Value, b: Value) -> Value:
+def merged_tensor(n: NodeContext, condition: Value, a: Value, b: Value) -> Value:
     """Which of two tensors of one rank the condition chooses, of whatever shapes."""
     goal = measure(n, choose(n, condition, dims(n, a), dims(n, b)), "what the condition chooses")
     return n.emit("view_as", either(n, condition, flat(n, a), flat(n, b)), shape=goal)
 
 
-def checked(n: Site, condition: Value, x: Value, what: str) -> Value:
+def checked(n: NodeContext, condition: Value, x: Value, what: str) -> Value:
     """x; the run stops if the condition does not hold."""
     if not x.rank:
         x = checked(n, condition, op(n, "reshape", x, shape=(1,)), what)

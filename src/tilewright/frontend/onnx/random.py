@@ -11,7 +11,7 @@ import struct
 from typing import Any
 
 from tilewright.frontend.onnx.arithmetic import Floats
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import DType, dtype
@@ -22,7 +22,7 @@ NORMAL, UNIFORM = ("RandomNormal", "RandomNormalLike"), ("RandomUniform", "Rando
 class Draws:
     """The random numbers of a node. Each call gives others."""
 
-    def __init__(self, n: Site) -> None:
+    def __init__(self, n: NodeContext) -> None:
         self.n = n
         self.f = Floats(n, "f64")
         seed = n.int("seed") if n.op == "Dropout" else n.float("seed")
@@ -48,13 +48,13 @@ class Draws:
         return f("mul", radius, f("cos", f("mul", self.uniform(shape), 2 * math.pi)))
 
 
-def asked(n: Site, default: DType) -> DType:
+def asked(n: NodeContext, default: DType) -> DType:
     """The dtype that the node names."""
     return n.dtype("dtype", default)
 
 
 @translates(*NORMAL, *UNIFORM)
-def random(n: Site) -> Any:
+def random(n: NodeContext) -> Any:
     """Uniform in [low, high), or normal."""
     if n.op.endswith("Like"):
         shape, of = n[0].shape, asked(n, n[0].dtype)
@@ -76,7 +76,7 @@ def random(n: Site) -> Any:
 
 
 @translates("Bernoulli")
-def bernoulli(n: Site) -> Any:
+def bernoulli(n: NodeContext) -> Any:
     """1 with the probability that x gives, else 0."""
     draws = Draws(n)
     hit = draws.f("less", draws.uniform(n[0].shape), draws.f.of(n[0]))
@@ -85,7 +85,7 @@ def bernoulli(n: Site) -> Any:
 
 
 @translates("Multinomial")
-def multinomial(n: Site) -> Any:
+def multinomial(n: NodeContext) -> Any:
     """Classes drawn with probabilities whose logarithms, up to a constant, x holds for each row:
     the class is the number of cumulated probabilities that a uniform number has passed."""
     x, count = n[0], n.int("sample_size", 1)
@@ -105,7 +105,7 @@ def multinomial(n: Site) -> Any:
 
 
 @translates("Dropout")
-def dropout(n: Site) -> Any:
+def dropout(n: NodeContext) -> Any:
     """Inference: the data passes. Training: elements are zeroed with probability `ratio`, the
     others grow by 1 / (1 - ratio). A seed gives the mask that ONNX's reference draws for it."""
     x, wants_mask = n[0], len(n.node.output) > 1 and bool(n.node.output[1])
@@ -134,6 +134,6 @@ def dropout(n: Site) -> Any:
     return y, kept
 
 
-def scalar(n: Site, x: Value) -> Value:
+def scalar(n: NodeContext, x: Value) -> Value:
     """The one element of x without axes."""
     return n.build.emit("reshape", x, shape=()) if x.rank else x

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.alike import agreed
 from tilewright.frontend.onnx.quantised import dequantised
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.frontend.onnx.tensors import cut
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
@@ -24,13 +24,13 @@ DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RN
 
 
 @translates("LSTM", "GRU", "RNN")
-def recurrent(n: Site) -> Any:
+def recurrent(n: NodeContext) -> Any:
     """Each direction by itself; then their results side by side."""
     return layer(n)
 
 
 @translates("DynamicQuantizeLSTM", domain="com.microsoft")
-def quantised_lstm(n: Site) -> Any:
+def quantised_lstm(n: NodeContext) -> Any:
     """An LSTM of quantised weights [directions, input, 4·hidden]. Before each product the input, up
     to the end of the longest sequence, and the state are rounded to eight bits by their range."""
 
@@ -54,7 +54,7 @@ def quantised_lstm(n: Site) -> Any:
     return layer(n.standing_for("LSTM", [x, weights(1, 8), weights(2, 10), *rest]), rounds=True)
 
 
-def layer(n: Site, rounds: bool = False) -> tuple[Value, ...]:
+def layer(n: NodeContext, rounds: bool = False) -> tuple[Value, ...]:
     """The outputs of a layer; with `rounds`, its state is rounded before each product."""
     if n[0].rank != 3 or n[1].rank != 3 or n[2].rank != 3:
         raise Refusal("its input and weights must have rank 3")
@@ -90,7 +90,7 @@ def layer(n: Site, rounds: bool = False) -> tuple[Value, ...]:
     return (y, *last)
 
 
-def show_hidden(n: Site, directions: int, hidden: int) -> None:
+def show_hidden(n: NodeContext, directions: int, hidden: int) -> None:
     """Give weights, biases and states whose sizes are open the stated hidden size, which the run
     checks."""
     rows, batch_first = len(GATES[n.op]) * hidden, n.flag("layout")
@@ -108,11 +108,11 @@ def show_hidden(n: Site, directions: int, hidden: int) -> None:
             n.inputs[k] = measured.view_of(n, value, goal)
 
 
-def join(n: Site, parts: list[Value], axis: int) -> Value:
+def join(n: NodeContext, parts: list[Value], axis: int) -> Value:
     return parts[0] if len(parts) == 1 else n.build.emit("concat", *parts, axis=axis)
 
 
-def activations(n: Site, d: int) -> tuple[str, ...]:
+def activations(n: NodeContext, d: int) -> tuple[str, ...]:
     """The activations of direction d, in our texts. alpha and beta each list the numbers of those
     activations that have one, over all directions."""
     count = len(DEFAULTS[n.op])
@@ -132,7 +132,7 @@ def activations(n: Site, d: int) -> tuple[str, ...]:
 
 
 def one_direction(
-    n: Site, x: Value, d: int, reverse: bool, rounds: bool = False
+    n: NodeContext, x: Value, d: int, reverse: bool, rounds: bool = False
 ) -> tuple[Value, ...]:
     build, hidden, gates = n.build, as_int(n[2].shape[-1]), GATES[n.op]
     assert hidden is not None

@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.alike import agreed
 from tilewright.frontend.onnx.arithmetic import Floats
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
@@ -28,7 +28,7 @@ _REDUCE = {
 }
 
 
-def axes_of(n: Site, moved_in: int) -> tuple[int, ...] | None:
+def axes_of(n: NodeContext, moved_in: int) -> tuple[int, ...] | None:
     """The axes: an attribute before version `moved_in`, input 1 from then on; None: all; ():
     none."""
     axes = n.ints("axes")
@@ -40,7 +40,7 @@ def axes_of(n: Site, moved_in: int) -> tuple[int, ...] | None:
 
 
 @translates(*_REDUCE)
-def reduce(n: Site) -> Any:
+def reduce(n: NodeContext) -> Any:
     x, op, keep = n[0], n.op, n.flag("keepdims", True)
     moved_in = 13 if op == "ReduceSum" else 18
     if n.version >= moved_in and not measured.is_known(n, 1) and as_int(n[1].elements) != 0:
@@ -51,7 +51,7 @@ def reduce(n: Site) -> Any:
     return reduced(n, x, axes_of(n, moved_in), keep)
 
 
-def reduced(n: Site, x: Value, axes: tuple[int, ...] | None, keep: bool) -> Value:
+def reduced(n: NodeContext, x: Value, axes: tuple[int, ...] | None, keep: bool) -> Value:
     """x reduced as the operator says."""
     op = n.op
     if x.dtype.is_bool and op in ("ReduceMax", "ReduceMin"):
@@ -63,7 +63,7 @@ def reduced(n: Site, x: Value, axes: tuple[int, ...] | None, keep: bool) -> Valu
     return n.narrowed(of_terms(n, n.wide(x), axes, keep), x.dtype)
 
 
-def of_terms(n: Site, x: Value, axes: tuple[int, ...] | None, keep: bool) -> Value:
+def of_terms(n: NodeContext, x: Value, axes: tuple[int, ...] | None, keep: bool) -> Value:
     """A function of the sum of sizes, squares or exponentials."""
     op = n.op
     if op == "ReduceLogSumExp":
@@ -81,7 +81,7 @@ def of_terms(n: Site, x: Value, axes: tuple[int, ...] | None, keep: bool) -> Val
     return n.emit("log", y) if op == "ReduceLogSum" else y
 
 
-def log_sum_exp(n: Site, x: Value, axes: tuple[int, ...] | None, keep: bool) -> Any:
+def log_sum_exp(n: NodeContext, x: Value, axes: tuple[int, ...] | None, keep: bool) -> Any:
     """top + log(sum(exp(x - top))): no overflow. An infinite top is left out of the shift."""
     if axes == ():
         return x
@@ -97,7 +97,7 @@ def log_sum_exp(n: Site, x: Value, axes: tuple[int, ...] | None, keep: bool) -> 
 
 
 @translates("ArgMax", "ArgMin")
-def index_of_extreme(n: Site) -> Any:
+def index_of_extreme(n: NodeContext) -> Any:
     return n.emit(
         n.op.lower(), n[0], axis=n.int("axis", 0), keepdims=n.flag("keepdims", True),
         last=n.flag("select_last_index"),
@@ -105,7 +105,7 @@ def index_of_extreme(n: Site) -> Any:
 
 
 @translates("Softmax", "LogSoftmax")
-def softmax(n: Site) -> Any:
+def softmax(n: NodeContext) -> Any:
     x, op = n[0], "softmax" if n.op == "Softmax" else "log_softmax"
     if n.version >= 13:
         return n.emit(op, x, axis=n.int("axis", -1))
@@ -122,7 +122,7 @@ def softmax(n: Site) -> Any:
 
 
 @translates("BatchNormalization")
-def batch_norm(n: Site) -> Any:
+def batch_norm(n: NodeContext) -> Any:
     if n.flag("training_mode"):
         return trained_norm(n)
     if n.int("spatial", 1) != 1:
@@ -135,7 +135,7 @@ def batch_norm(n: Site) -> Any:
     return n.emit("batch_norm", x, *parts, eps=n.float("epsilon", 1e-5))
 
 
-def trained_norm(n: Site) -> Any:
+def trained_norm(n: NodeContext) -> Any:
     """By the batch's own mean and variance; the running ones move towards them."""
     x, scale, bias = n.wide(n[0]), n[1], n[2]
     f, axes = Floats(n, x.dtype.name), tuple(d for d in range(x.rank) if d != 1)
@@ -156,7 +156,7 @@ def trained_norm(n: Site) -> Any:
 
 
 @translates("LayerNormalization")
-def layer_norm(n: Site) -> Any:
+def layer_norm(n: NodeContext) -> Any:
     if len(n.node.output) > 1:  # the statistics too: then by ONNX's own definition
         return n.importer.call(n.importer.standard(n), n)
     x, axis = n[0], n.int("axis", -1)
@@ -173,7 +173,7 @@ def layer_norm(n: Site) -> Any:
 
 
 @translates("RMSNormalization", "SimplifiedLayerNormalization")
-def rms_norm(n: Site) -> Any:
+def rms_norm(n: NodeContext) -> Any:
     x, axis, eps = n[0], n.int("axis", -1), n.float("epsilon", 1e-5)
     if not -x.rank <= axis < x.rank:
         raise Refusal(f"axis {axis} is out of range for rank {x.rank}")
@@ -182,7 +182,7 @@ def rms_norm(n: Site) -> Any:
     return n.emit("mul", n.emit("rms_norm", x, axis=axis, eps=eps), n[1])
 
 
-def instance_norm(n: Site, x: Value, scale: Value, bias: Value, eps: float) -> Value:
+def instance_norm(n: NodeContext, x: Value, scale: Value, bias: Value, eps: float) -> Value:
     """Each channel of each image by itself, of which only the run knows how many there are."""
     rows = n.build.emit("reshape", x, shape=(sizes.size(x.shape[0] * x.shape[1]), 1, *x.shape[2:]))
     one, none = (n.constant(np.full(1, v, x.dtype.numpy)) for v in (1, 0))
@@ -194,7 +194,7 @@ def instance_norm(n: Site, x: Value, scale: Value, bias: Value, eps: float) -> V
 
 
 @translates("InstanceNormalization", "GroupNormalization")
-def group_norm(n: Site) -> Any:
+def group_norm(n: NodeContext) -> Any:
     x, scale, bias, eps = n[0], n[1], n[2], n.float("epsilon", 1e-5)
     if n.op == "InstanceNormalization":
         if x.rank < 2:
@@ -227,7 +227,7 @@ def group_norm(n: Site) -> Any:
 
 
 @translates("LpNormalization")
-def lp_norm(n: Site) -> Any:
+def lp_norm(n: NodeContext) -> Any:
     x, axis, p = n.wide(n[0]), n.int("axis", -1), n.int("p", 2)
     powers = n.emit("abs", x) if p == 1 else n.emit("mul", x, x)
     total = n.emit("reduce_sum", powers, axes=(axis,), keepdims=True)
@@ -238,7 +238,7 @@ def lp_norm(n: Site) -> Any:
 
 
 @translates("MeanVarianceNormalization")
-def mean_variance_norm(n: Site) -> Any:
+def mean_variance_norm(n: NodeContext) -> Any:
     x, axes = n.wide(n[0]), n.ints("axes", (0, 2, 3))
     moved = n.emit("sub", x, n.emit("reduce_mean", x, axes=axes, keepdims=True))
     power = n.emit("reduce_mean", n.emit("mul", moved, moved), axes=axes, keepdims=True)
@@ -247,7 +247,7 @@ def mean_variance_norm(n: Site) -> Any:
 
 
 @translates("CumSum", "CumProd")
-def running(n: Site) -> Any:
+def running(n: NodeContext) -> Any:
     if not measured.is_known(n, 1):
         x = measured.around(n, n[0], measured.vector(n, 1))
         sums = n.emit(
@@ -263,7 +263,7 @@ def running(n: Site) -> Any:
     )
 
 
-def squared(n: Site, x: Value) -> Value:
+def squared(n: NodeContext, x: Value) -> Value:
     """A stack of square matrices as such: the run finds them so if their sizes do not show it."""
     if x.rank > 1:
         rows, columns = x.shape[-2:]
@@ -275,7 +275,7 @@ def squared(n: Site, x: Value) -> Value:
 
 
 @translates("Det")
-def determinant(n: Site) -> Any:
+def determinant(n: NodeContext) -> Any:
     """The product of the pivots of the last two axes, with the sign of their exchanges."""
     x, build = squared(n, n[0]), n.build
     size, count = x.shape[-1], sizes.product(x.shape[:-2])

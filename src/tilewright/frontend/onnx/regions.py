@@ -9,7 +9,7 @@ from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.arithmetic import Floats
 from tilewright.frontend.onnx.measured import op
 from tilewright.frontend.onnx.neural import weights_of
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.frontend.onnx.vision import scalar
 from tilewright.graph import grid_sample, sizes
 from tilewright.graph.bounds import from_start
@@ -18,7 +18,7 @@ from tilewright.graph.ops.linear import kernel_of
 
 
 @translates("DeformConv")
-def deform_conv(n: Site) -> Any:
+def deform_conv(n: NodeContext) -> Any:
     """A convolution whose taps each place moves: the taps are read between the places of the image,
     side by side, and multiplied with the weights. Source: Zhu et al. 2019."""
     x, w, offset, bias, mask = n[0], weights_of(n), n[2], n.optional(3), n.optional(4)
@@ -65,7 +65,7 @@ def deform_conv(n: Site) -> Any:
 
 
 @translates("RoiAlign")
-def roi_align(n: Site) -> Any:
+def roi_align(n: NodeContext) -> Any:
     """The mean (or greatest) of samples in each bin of each region. Source: He et al. 2017."""
     x, rois, image = n[0], n[1], n[2]
     if x.rank != 4 or rois.rank != 2:
@@ -93,7 +93,7 @@ class Regions:
     """Regions of interest of images x, sampled `ratio` times in each bin (0: as often as the bin
     has places)."""
 
-    def __init__(self, n: Site, x: Value, rois: Value, ratio: int, shifted: bool) -> None:
+    def __init__(self, n: NodeContext, x: Value, rois: Value, ratio: int, shifted: bool) -> None:
         self.n, self.x, self.ratio, self.shifted = n, x, ratio, shifted
         self.f = Floats(n, "f64" if x.dtype.name == "f64" else "f32")
         self.rois, self.count = self.f.of(rois), rois.shape[0]
@@ -186,7 +186,7 @@ class Regions:
 
 
 @translates("MaxRoiPool")
-def max_roi_pool(n: Site) -> Any:
+def max_roi_pool(n: NodeContext) -> Any:
     """The greatest number in each bin of each region, 0 in an empty bin: along one axis, then along
     the other. Source: Girshick 2015; regions are (image, x, y, x, y), both corners inside."""
     x, rois, bins = n[0], n[1], n.ints("pooled_shape")

@@ -1,9 +1,9 @@
 """The table of translators: (domain, operator) → a function from an ONNX node to values of the
 graph.
 
-`@translates("Conv", "ConvInteger")` registers a function of one `Site`: the node with its inputs as
-values, its attributes checked by type, and `emit`. What a function cannot translate it refuses with
-a reason. `translator` finds what is registered.
+`@translates("Conv", "ConvInteger")` registers a function of one `NodeContext`: the node with its
+inputs as values, its attributes checked by type, and `emit`. What a function cannot translate it
+refuses with a reason. `translator` finds what is registered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.expr import as_int
 from tilewright.support.record import record
 
-Translator = Callable[["Site"], Any]
+Translator = Callable[["NodeContext"], Any]
 TRANSLATORS: dict[tuple[str, str], Translator] = {}
 LATER: list[Callable[[], object]] = []  # what registers those that are seldom needed
 
@@ -131,7 +131,7 @@ _KINDS = {
 }
 
 
-class Site:
+class NodeContext:
     """An ONNX node being translated. `inputs` has None where an optional input is left out."""
 
     __slots__ = ("attributes", "importer", "inputs", "node", "version")
@@ -181,7 +181,7 @@ class Site:
 
     def standing_for(
         self, op: str, inputs: Iterable[Any], version: int | None = None, **attributes: Any
-    ) -> Site:
+    ) -> NodeContext:
         """This node as one of ai.onnx's operator `op`, of the newest version that our translators
         know unless one is given: with these inputs (None: left out) and its own attributes, but for
         those given here (None: none)."""
@@ -190,14 +190,14 @@ class Site:
         node = NodeProto(op_type=op, name=self.node.name, output=self.node.output)
         given = {k: make_attribute(k, v) for k, v in attributes.items() if v is not None}
         kept = {k: a for k, a in self.attributes.items() if k not in attributes}
-        made = Site(self.importer, node, list(inputs), version or NEWEST)
+        made = NodeContext(self.importer, node, list(inputs), version or NEWEST)
         made.attributes = kept | given
         return made
 
     def apply(self, op: str, *inputs: Any, version: int | None = None, **attributes: Any) -> Any:
         """What ai.onnx's operator `op` makes of these inputs, as `standing_for` describes."""
-        site = self.standing_for(op, inputs, version, **attributes)
-        return self.importer.apply((MAIN, op), site)
+        context = self.standing_for(op, inputs, version, **attributes)
+        return self.importer.apply((MAIN, op), context)
 
     # inputs ------------------------------------------------------------------------------------
 

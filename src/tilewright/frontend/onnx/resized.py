@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.arithmetic import Floats
-from tilewright.frontend.onnx.registry import Refusal, Site
+from tilewright.frontend.onnx.registry import NodeContext, Refusal
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.graph.resample import ROUNDING, Kernel, repeated, tables
@@ -32,7 +32,7 @@ class Goal(NamedTuple):
 
 
 def goal_of(
-    n: Site, f: Floats, axes: Sequence[int], scales: Value | None, asked: Value | None
+    n: NodeContext, f: Floats, axes: Sequence[int], scales: Value | None, asked: Value | None
 ) -> Goal:
     """From scales, or from sizes and how the ratio of sides is kept."""
     made = np.empty(len(axes), object)
@@ -68,7 +68,7 @@ def goal_of(
     return Goal(found, factors, spans)
 
 
-def exact_sizes(n: Site, axes: Sequence[int], scales: Value) -> tuple[Expr, ...] | None:
+def exact_sizes(n: NodeContext, axes: Sequence[int], scales: Value) -> tuple[Expr, ...] | None:
     """The new sizes as expressions of the old ones, where the factors are known simple fractions:
     nothing need then be measured."""
     constant = n.build.constants.get(scales)
@@ -84,7 +84,7 @@ def exact_sizes(n: Site, axes: Sequence[int], scales: Value) -> tuple[Expr, ...]
 
 
 def places(
-    n: Site, f: Floats, how: str, old: Value, goal: Goal, k: int, window: tuple[Value, Value]
+    n: NodeContext, f: Floats, how: str, old: Value, goal: Goal, k: int, window: tuple[Value, Value]
 ) -> Value:
     """Where the new places of the k-th resized axis lie in the old ones. Source: ONNX Resize-19."""
     new, scale, span = goal.sizes[k], f.element(goal.scales, k), f.element(goal.spans, k)
@@ -162,7 +162,7 @@ def repeats(old: Expr, new: Expr, how: str, kernel: Kernel) -> int:
     return times if (np.clip(taps, 0, CELLS - 1) == i // times).all() else 0
 
 
-def periodic(n: Site, x: Value, a: int, how: str, times: int, kernel: Kernel) -> Value:
+def periodic(n: NodeContext, x: Value, a: int, how: str, times: int, kernel: Kernel) -> Value:
     """x with `times` as many places along `a`: weights come again with each old place, and where
     taps lie follows from whole numbers."""
     build, count = n.build, sizes.size(x.shape[a] * times)
@@ -187,7 +187,7 @@ def periodic(n: Site, x: Value, a: int, how: str, times: int, kernel: Kernel) ->
     return reduce(lambda x, y: build.emit("add", x, y), parts)
 
 
-def shrinks(n: Site, old: Expr, new: Expr, how: str, scales: Value | None, k: int) -> int:
+def shrinks(n: NodeContext, old: Expr, new: Expr, how: str, scales: Value | None, k: int) -> int:
     """How many old places there are for each new one, where the run is told so and they lie alike
     around each; else 0."""
     constant = None if scales is None else n.build.constants.get(scales)
@@ -198,7 +198,7 @@ def shrinks(n: Site, old: Expr, new: Expr, how: str, scales: Value | None, k: in
     return by if by and by <= MOST_STEP and sizes.size(old // by) == new else 0
 
 
-def every(n: Site, x: Value, a: int, how: str, by: int, kernel: Kernel) -> Value:
+def every(n: NodeContext, x: Value, a: int, how: str, by: int, kernel: Kernel) -> Value:
     """x with one place along `a` for each `by`: the same weights for all, of old places that lie
     `by` apart."""
     build, count = n.build, sizes.size(x.shape[a] // by)
@@ -240,7 +240,9 @@ def weights_of(f: Floats, distance: Value, kernel: Kernel) -> Value:
     return f("where", f("less_equal", d, 1.0), near, f("where", f("less", d, 2.0), far, 0.0))
 
 
-def along(n: Site, f: Floats, x: Value, a: int, at: Value, scale: Value, kernel: Kernel) -> Value:
+def along(
+    n: NodeContext, f: Floats, x: Value, a: int, at: Value, scale: Value, kernel: Kernel
+) -> Value:
     """x with axis `a` read at the places `at`."""
     build, count = n.build, at.shape[0]
     last = f("sub", f.size(x.shape[a]), 1.0)
@@ -284,7 +286,7 @@ def along(n: Site, f: Floats, x: Value, a: int, at: Value, scale: Value, kernel:
     return weighted(n, x, a, index, build.emit("cast", weights, to=x.dtype.name), taps)
 
 
-def weighted(n: Site, x: Value, a: int, index: Value, weights: Value, taps: Any) -> Value:
+def weighted(n: NodeContext, x: Value, a: int, index: Value, weights: Value, taps: Any) -> Value:
     """Σ over taps of weight · x at the tap's place. Few taps: gathers; else a matrix product."""
     build, count = n.build, index.shape[0]
     if isinstance(taps, int):
@@ -320,7 +322,7 @@ def weighted(n: Site, x: Value, a: int, index: Value, weights: Value, taps: Any)
 Given = tuple[Value | None, Value | None, Value | None]  # roi, scales, sizes
 
 
-def resize(n: Site, axes: Sequence[int], how: str, kernel: Kernel, given: Given) -> Value:
+def resize(n: NodeContext, axes: Sequence[int], how: str, kernel: Kernel, given: Given) -> Value:
     """x resized along `axes` by what is `given`. Whole numbers are weighted as f32."""
     f, y = Floats(n), n[0]
     if kernel.kind != "nearest" and not y.dtype.is_float:

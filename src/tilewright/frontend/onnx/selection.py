@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.arithmetic import Floats
 from tilewright.frontend.onnx.measured import I64, op
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.frontend.onnx.tensors import axis
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
@@ -17,7 +17,7 @@ from tilewright.ir.expr import Expr
 
 
 @translates("NonMaxSuppression")
-def non_max_suppression(n: Site) -> Any:
+def non_max_suppression(n: NodeContext) -> Any:
     """Boxes by falling score, without those that overlap one taken before."""
     boxes, scores, build, f = n[0], n[1], n.build, Floats(n, "f32")
     batch, classes, count = scores.shape
@@ -47,19 +47,19 @@ def non_max_suppression(n: Site) -> Any:
     return n.emit("concat", *[op(n, "reshape", p, shape=(many, 1)) for p in parts], axis=1)
 
 
-def given(n: Site, k: int) -> Value | float:
+def given(n: NodeContext, k: int) -> Value | float:
     """The number in input `k` (0 if it is left out)."""
     value = n.optional(k)
     return 0.0 if value is None else n.build.emit("reshape", value, shape=())
 
 
-def number(n: Site, size: Expr) -> Value:
+def number(n: NodeContext, size: Expr) -> Value:
     made = np.empty((), object)
     made[()] = size
     return n.build.from_sizes(made, measured.I64)
 
 
-def corners_of(n: Site, f: Floats, boxes: Value) -> list[Value]:
+def corners_of(n: NodeContext, f: Floats, boxes: Value) -> list[Value]:
     """Least and greatest places of boxes [rows, count, 4] along both axes, each [rows, count]."""
     rows, count = boxes.shape[:2]
     a, b, c, d = (
@@ -78,7 +78,7 @@ def corners_of(n: Site, f: Floats, boxes: Value) -> list[Value]:
 
 
 @translates("Unique")
-def unique(n: Site) -> Any:
+def unique(n: NodeContext) -> Any:
     """Equal slices once: in rising order, or in that of their first places."""
     x, at, build = n[0], n.int("axis"), n.build
     if at is None:
@@ -112,11 +112,11 @@ def unique(n: Site) -> Any:
     return n.emit("gather", x, firsts, axis=along), firsts, number_of, counts
 
 
-def numbers_of(n: Site, x: Value) -> Value:
+def numbers_of(n: NodeContext, x: Value) -> Value:
     return n.build.emit("cast", x, to="u8") if x.dtype.is_bool else x
 
 
-def differs_from_last(n: Site, x: Value) -> Value:
+def differs_from_last(n: NodeContext, x: Value) -> Value:
     """Is each element, or row, another than the one before? NaN equals NaN, as in NumPy."""
     places = op(n, "arange", length=x.shape[0])
     last = n.build.emit("gather", x, op(n, "maximum", op(n, "sub", places, 1), 0), axis=0)
@@ -128,7 +128,7 @@ def differs_from_last(n: Site, x: Value) -> Value:
 
 
 @translates("TensorScatter")
-def tensor_scatter(n: Site) -> Any:
+def tensor_scatter(n: NodeContext) -> Any:
     """A cache with new rows written from each sequence's own place on."""
     past, update, build = n[0], n[1], n.build
     d = axis(n, n.int("axis", -2), past.rank)

@@ -12,13 +12,20 @@ import numpy as np
 
 from tilewright.frontend.onnx import measured, ragged
 from tilewright.frontend.onnx.kernel_bodies import Growing
-from tilewright.frontend.onnx.registry import Maybe, Ragged, Refusal, Sequence, Site, translates
+from tilewright.frontend.onnx.registry import (
+    Maybe,
+    NodeContext,
+    Ragged,
+    Refusal,
+    Sequence,
+    translates,
+)
 from tilewright.frontend.onnx.tensors import axis, cut
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import Expr, as_int
 
 
-def sequence(n: Site, k: int) -> Sequence | Ragged:
+def sequence(n: NodeContext, k: int) -> Sequence | Ragged:
     """Input `k`, which must be a sequence."""
     found: Any = n.optional(k)
     if isinstance(found, Growing):
@@ -31,7 +38,7 @@ def sequence(n: Site, k: int) -> Sequence | Ragged:
     return found
 
 
-def place(n: Site, k: int, most: int) -> int:
+def place(n: NodeContext, k: int, most: int) -> int:
     """The place in a sequence that input `k` names."""
     found = int(n.scalar(k))
     if not -most <= found <= most:
@@ -39,20 +46,20 @@ def place(n: Site, k: int, most: int) -> int:
     return found
 
 
-def is_known(n: Site, parts: Any, k: int) -> bool:
+def is_known(n: NodeContext, parts: Any, k: int) -> bool:
     """Are the sequence and the place that input `k` names known when compiling?"""
     return isinstance(parts, Sequence) and measured.is_constant(n, k)
 
 
 @translates("Optional")
-def optional(n: Site) -> Any:
+def optional(n: NodeContext) -> Any:
     """What is there; without an input nothing is."""
     value = n.optional(0)
     return Maybe(n.constant(np.array(False)), None) if value is None else value
 
 
 @translates("OptionalGetElement")
-def element(n: Site) -> Any:
+def element(n: NodeContext) -> Any:
     """What is there. The run stops if it is not."""
     value: Any = n.optional(0)
     if not isinstance(value, Maybe) and value is not None:
@@ -69,23 +76,23 @@ def element(n: Site) -> Any:
 
 
 @translates("OptionalHasElement")
-def has_element(n: Site) -> Any:
+def has_element(n: NodeContext) -> Any:
     value: Any = n.optional(0)
     return value.present if isinstance(value, Maybe) else n.constant(np.array(value is not None))
 
 
 @translates("SequenceEmpty")
-def empty(n: Site) -> Any:
+def empty(n: NodeContext) -> Any:
     return Sequence()
 
 
 @translates("SequenceConstruct")
-def construct(n: Site) -> Any:
+def construct(n: NodeContext) -> Any:
     return Sequence(n[k] for k in range(len(n.inputs)))
 
 
 @translates("SequenceLength")
-def count(n: Site) -> Any:
+def count(n: NodeContext) -> Any:
     parts = sequence(n, 0)
     if isinstance(parts, Ragged):
         return n.emit("reshape", measured.counted(n, parts.shapes.shape[0]), shape=())
@@ -93,7 +100,7 @@ def count(n: Site) -> Any:
 
 
 @translates("SequenceAt")
-def at(n: Site) -> Any:
+def at(n: NodeContext) -> Any:
     parts = sequence(n, 0)
     if not is_known(n, parts, 1):
         return ragged.at(n, parts, n[1])
@@ -104,7 +111,7 @@ def at(n: Site) -> Any:
 
 
 @translates("SequenceInsert")
-def insert(n: Site) -> Any:
+def insert(n: NodeContext) -> Any:
     grows: Any = n.optional(0)
     if isinstance(grows, Growing) and n.optional(2) is None:
         return Growing(grows.at, (*grows.added, n[1]))
@@ -118,7 +125,7 @@ def insert(n: Site) -> Any:
 
 
 @translates("SequenceErase")
-def erase(n: Site) -> Any:
+def erase(n: NodeContext) -> Any:
     parts = sequence(n, 0)
     if not is_known(n, parts, 1):
         last = measured.numbers(n, -1)
@@ -132,7 +139,7 @@ def erase(n: Site) -> Any:
 
 
 @translates("ConcatFromSequence")
-def concat(n: Site) -> Any:
+def concat(n: NodeContext) -> Any:
     """With `new_axis` the tensors are stacked."""
     parts, d = sequence(n, 0), n.int("axis")
     if d is None:
@@ -154,7 +161,7 @@ def concat(n: Site) -> Any:
 
 
 @translates("SplitToSequence")
-def split(n: Site) -> Any:
+def split(n: NodeContext) -> Any:
     x = n[0]
     d = axis(n, n.int("axis", 0), x.rank)
     size, rest = as_int(x.shape[d]), tuple(s for k, s in enumerate(x.shape) if k != d)
@@ -186,7 +193,7 @@ def split(n: Site) -> Any:
     return Sequence(measured.split(n, x, d))
 
 
-def making_up(n: Site, parts: Value, size: Expr) -> Value:
+def making_up(n: NodeContext, parts: Value, size: Expr) -> Value:
     """The sizes of parts, of which only the run knows how many there are. It stops where they do
     not make up the axis."""
     parts = n.build.emit("cast", parts, to="i64")
@@ -199,7 +206,7 @@ def making_up(n: Site, parts: Value, size: Expr) -> Value:
 
 
 @translates("SequenceMap")
-def each(n: Site) -> Any:
+def each(n: NodeContext) -> Any:
     """The body for each element; tensors beside the first sequence are the same for all."""
     body, lead = n.graph("body"), sequence(n, 0)
     if any(isinstance(v, Ragged) for v in n.inputs):

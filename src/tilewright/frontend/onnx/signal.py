@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.arithmetic import Floats
 from tilewright.frontend.onnx.measured import op
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import fourier, sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import dtype
@@ -18,7 +18,7 @@ from tilewright.ir.expr import Expr, as_int
 
 
 @translates("DFT")
-def dft(n: Site) -> Any:
+def dft(n: NodeContext) -> Any:
     """x[…, length, …, 1 or 2]: real numbers, or real and imaginary parts along the last axis."""
     inverse, half = n.flag("inverse"), n.flag("onesided")
     x, parts = complex_parts(n, n[0])
@@ -56,7 +56,7 @@ def dft(n: Site) -> Any:
     return n.emit("view_as", y, shape=measured.measure(n, goal, "the shape"))
 
 
-def complex_parts(n: Site, x: Value) -> tuple[Value, int]:
+def complex_parts(n: NodeContext, x: Value) -> tuple[Value, int]:
     """x, whose last axis holds real numbers, or real and imaginary parts, and how many: 1 or 2.
     Where only the run knows, both: what is missing is 0."""
     last = x.shape[-1] if x.rank > 1 else sizes.size(0)
@@ -74,14 +74,14 @@ def complex_parts(n: Site, x: Value) -> tuple[Value, int]:
     return op(n, "view_as", whole, shape=(*x.shape[:-1], 2)), 2
 
 
-def around(n: Site, x: Value, axis: int) -> Value:
+def around(n: NodeContext, x: Value, axis: int) -> Value:
     """x[before, size, after · parts] around an axis."""
     shape = x.shape
     goal = (sizes.product(shape[:axis]), shape[axis], sizes.product(shape[axis + 1 :]))
     return n.build.emit("reshape", x, shape=goal)
 
 
-def along_each_axis(n: Site, x: Value, parts: int, inverse: bool) -> Value:
+def along_each_axis(n: NodeContext, x: Value, parts: int, inverse: bool) -> Value:
     """The transform along an axis that the run names, of a tensor of known shape: fast ones along
     all axes, of which it takes one. A single one of a length that only the run knows would be a
     product with a matrix of that size, which the run would have to compute."""
@@ -99,7 +99,9 @@ def along_each_axis(n: Site, x: Value, parts: int, inverse: bool) -> Value:
     return y
 
 
-def transformed(n: Site, x: Value, parts: int, length: Expr, inverse: bool, half: bool) -> Value:
+def transformed(
+    n: NodeContext, x: Value, parts: int, length: Expr, inverse: bool, half: bool
+) -> Value:
     """x [outer, have, inner · parts] transformed: [outer, count, inner, 1 or 2]."""
     build, (outer, have, wide), of, f = n.build, x.shape, x.dtype, Floats(n)
     inner, count = sizes.size(wide // parts), as_int(length)
@@ -138,7 +140,7 @@ def transformed(n: Site, x: Value, parts: int, length: Expr, inverse: bool, half
 
 
 @translates("STFT")
-def stft(n: Site) -> Any:
+def stft(n: NodeContext) -> Any:
     """Frames of the signal, `step` apart, each times a window and transformed."""
     x, step = n[0], single(n, 1)
     window = n.optional(2)
@@ -165,19 +167,19 @@ def stft(n: Site) -> Any:
     return n.emit("reshape", y, shape=(batch, frames, y.shape[1], 2))
 
 
-def single(n: Site, k: int) -> Expr:
+def single(n: NodeContext, k: int) -> Expr:
     """The one whole number of input `k`."""
     return sizes.size(n.sizes(k)[0] if measured.is_known(n, k) else measured.count(n, k))
 
 
-def size_of(n: Site, size: Expr) -> Value:
+def size_of(n: NodeContext, size: Expr) -> Value:
     made = np.empty((), object)
     made[()] = size
     return n.build.from_sizes(made, measured.I64)
 
 
 @translates("MelWeightMatrix")
-def mel_weight_matrix(n: Site) -> Any:
+def mel_weight_matrix(n: NodeContext) -> Any:
     """Triangles of equal width on the mel scale, one for each band."""
     f = Floats(n)
     of = n.dtype("output_datatype") if n.int("output_datatype") else dtype("f32")

@@ -9,19 +9,19 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.frontend.onnx.coded import FLOATS, Coded
-from tilewright.frontend.onnx.registry import Refusal, Site
+from tilewright.frontend.onnx.registry import NodeContext, Refusal
 from tilewright.graph.graph import Value
 
 STEPS = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])  # magnitudes of e2m1
 MOST = 254  # the greatest exponent of e8m0; 255 is NaN
 
 
-def format_of(n: Site, name: str) -> str | None:
+def format_of(n: NodeContext, name: str) -> str | None:
     """The format of codes that an attribute asks for, if it is one."""
     return FLOATS.get(n.int(name, 0))
 
 
-def floats(n: Site, x: Coded) -> Value:
+def floats(n: NodeContext, x: Coded) -> Value:
     """The f32 values of codes."""
     if x.format == "f4e2m1":
         table = np.concatenate([STEPS, -STEPS]).astype(np.float32)
@@ -31,14 +31,14 @@ def floats(n: Site, x: Coded) -> Value:
     return n.build.emit("gather", n.build.constant(table, "table"), places, axis=0)
 
 
-def codes(n: Site, x: Value, format: str) -> Coded:
+def codes(n: NodeContext, x: Value, format: str) -> Coded:
     """The codes nearest to floats, as far as they reach."""
     x = x if x.dtype.name == "f32" else n.build.emit("cast", x, to="f32")
     made = small(n, x) if format == "f4e2m1" else exponents(n, x)
     return Coded(made, format)
 
 
-def small(n: Site, x: Value) -> Value:
+def small(n: NodeContext, x: Value) -> Value:
     """e2m1: halves go to the even code, what is beyond 6 becomes 6."""
     build, size = n.build, n.build.emit("abs", x)
     total: Value | None = None
@@ -54,7 +54,7 @@ def small(n: Site, x: Value) -> Value:
     return build.emit("cast", build.emit("add", total, sign), to="u4")
 
 
-def exponents(n: Site, x: Value) -> Value:
+def exponents(n: NodeContext, x: Value) -> Value:
     """e8m0: the exponent, rounded as `round_mode` says; NaN and infinity become NaN."""
     build, mode = n.build, n.text("round_mode", "up")
     if mode not in ("up", "down", "nearest"):

@@ -13,8 +13,8 @@ from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.alike import alike
 from tilewright.frontend.onnx.coded import Text, constant_text, text_of, widened, wider
 from tilewright.frontend.onnx.measured import op
-from tilewright.frontend.onnx.registry import TRANSLATORS, Refusal, Site, translates
-from tilewright.frontend.onnx.regular import compile_pattern
+from tilewright.frontend.onnx.regex import compile_pattern
+from tilewright.frontend.onnx.registry import TRANSLATORS, NodeContext, Refusal, translates
 from tilewright.frontend.onnx.vision import scalar
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
@@ -24,7 +24,7 @@ SPACES = (*range(9, 14), *range(28, 33), 0x85, 0xA0, 0x1680, *range(0x2000, 0x20
           0x2028, 0x2029, 0x202F, 0x205F, 0x3000)  # fmt: skip
 
 
-def text(n: Site, k: int) -> Text:
+def text(n: NodeContext, k: int) -> Text:
     """Input `k`, which must hold strings."""
     found = n.optional(k)
     if not isinstance(found, Text):
@@ -32,25 +32,25 @@ def text(n: Site, k: int) -> Text:
     return found
 
 
-def flat(n: Site, x: Text) -> Value:
+def flat(n: NodeContext, x: Text) -> Value:
     """The code points of all strings: [strings, width]."""
     letters = x.letters(n.build)
     return n.build.emit("reshape", letters, shape=(sizes.product(x.shape), x.width))
 
 
-def lengths(n: Site, letters: Value) -> Value:
+def lengths(n: NodeContext, letters: Value) -> Value:
     """How many letters each row has."""
     there = n.build.emit("not_equal", letters, n.constant(0, "u32"))
     return op(n, "reduce_sum", op(n, "cast", there, to="i64"), axes=(letters.rank - 1,))
 
 
-def alike_texts(n: Site, a: Text, b: Text) -> tuple[Text, Text]:
+def alike_texts(n: NodeContext, a: Text, b: Text) -> tuple[Text, Text]:
     """Both, of shapes that broadcast: the run finds it out where sizes do not show it."""
     one, two = alike(n, (a.rows, b.rows))
     return Text(one, a.table), Text(two, b.table)
 
 
-def equal(n: Site, a: Text, b: Text) -> Value:
+def equal(n: NodeContext, a: Text, b: Text) -> Value:
     """Where strings are the same, broadcast."""
     a, b = alike_texts(n, a, b)
     width = wider(a.width, b.width)
@@ -60,7 +60,7 @@ def equal(n: Site, a: Text, b: Text) -> Value:
 
 
 @translates("StringConcat")
-def concat(n: Site) -> Any:
+def concat(n: NodeContext) -> Any:
     x, y = alike_texts(n, text(n, 0), text(n, 1))
     shape, width = broadcast_shape(x.shape, y.shape), sizes.size(x.width + y.width)
 
@@ -82,14 +82,14 @@ def concat(n: Site) -> Any:
     return text_of(n.build, n.build.emit("reshape", made, shape=(*shape, width)))
 
 
-def among(n: Site, letters: Value, codes: Sequence[int]) -> Value:
+def among(n: NodeContext, letters: Value, codes: Sequence[int]) -> Value:
     """Which letters are of a few."""
     wide = n.build.emit("reshape", letters, shape=(*letters.shape, 1))
     same = n.build.emit("equal", wide, n.constant(list(codes), "u32"))
     return n.build.emit("reduce_any", same, axes=(letters.rank,))
 
 
-def begins(n: Site, letters: Value, mark: str) -> Value:
+def begins(n: NodeContext, letters: Value, mark: str) -> Value:
     """Where a given text begins in rows of letters."""
     width = letters.shape[1]
     row = op(n, "reshape", op(n, "arange", length=width), shape=(width, 1))
@@ -101,7 +101,7 @@ def begins(n: Site, letters: Value, mark: str) -> Value:
 
 
 @translates("StringSplit")
-def split(n: Site) -> Any:
+def split(n: NodeContext) -> Any:
     """The parts of each string, as many columns as the longest row has, and how many there are."""
     x, mark, most = text(n, 0), n.text("delimiter"), n.int("maxsplit", -1)
     rows, width = flat(n, x), x.width
@@ -141,7 +141,7 @@ def cases(upper: bool) -> np.ndarray:
     return made
 
 
-def in_case(n: Site, letters: Value, action: str) -> Value:
+def in_case(n: NodeContext, letters: Value, action: str) -> Value:
     """Code points in upper or lower case."""
     table = cases(action == "UPPER")
     inside = n.build.emit("less", letters, n.constant(len(table), "u32"))
@@ -151,7 +151,7 @@ def in_case(n: Site, letters: Value, action: str) -> Value:
 
 
 @translates("StringNormalizer")
-def normalise(n: Site) -> Any:
+def normalise(n: NodeContext) -> Any:
     """Strings without the stop words, in another case if asked; an empty string if none stay."""
     x, words = text(n, 0), n.texts("stopwords", ())
     action, exact = n.text("case_change_action", "NONE"), n.flag("is_case_sensitive")
@@ -182,7 +182,7 @@ def normalise(n: Site) -> Any:
 
 
 @translates("RegexFullMatch")
-def full_match(n: Site) -> Any:
+def full_match(n: NodeContext) -> Any:
     """Does the pattern match all of each string? It becomes a finite automaton when compiling."""
     x = text(n, 0)
     automaton = compile_pattern(n.text("pattern"))
@@ -197,7 +197,7 @@ def full_match(n: Site) -> Any:
     return n.build.emit("reshape", matched, shape=x.shape, name=n.node.output[0])
 
 
-def chosen(n: Site, x: Text, keys: np.ndarray) -> tuple[Value, Value]:
+def chosen(n: NodeContext, x: Text, keys: np.ndarray) -> tuple[Value, Value]:
     """For each string its place among constant keys (the first of equals), and whether it is one of
     them."""
     table = constant_text(n.build, keys)
@@ -211,7 +211,7 @@ _equal_numbers = TRANSLATORS["", "Equal"]  # as `elementwise` registers it
 
 
 @translates("Equal")
-def equal_elements(n: Site) -> Any:
+def equal_elements(n: NodeContext) -> Any:
     """x = y, for numbers or strings."""
     if isinstance(n.optional(0), Text):
         return equal(n, text(n, 0), text(n, 1))

@@ -12,7 +12,7 @@ from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.alike import agreed, expanded
 from tilewright.frontend.onnx.choice import either, held
 from tilewright.frontend.onnx.coded import CODED, constant_of, constant_text
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
 from tilewright.graph.einsum import einsum
 from tilewright.graph.graph import Value
@@ -25,7 +25,7 @@ FAR = (1 << 31) - 1  # what exporters write for the end of an axis, and all beyo
 MOST_TRIED = 16  # sizes that are tried one by one
 
 
-def axis(n: Site, value: int, rank: int) -> int:
+def axis(n: NodeContext, value: int, rank: int) -> int:
     """An axis counted from the front."""
     try:
         return axis_of(value, rank)
@@ -34,7 +34,7 @@ def axis(n: Site, value: int, rank: int) -> int:
 
 
 @translates("Constant")
-def constant(n: Site) -> Any:
+def constant(n: NodeContext) -> Any:
     sparse = n.attributes.get("sparse_value")
     if sparse is not None:
         return n.importer.dense(sparse.sparse_tensor)
@@ -60,7 +60,7 @@ def constant(n: Site) -> Any:
 
 
 @translates("ConstantOfShape")
-def constant_of_shape(n: Site) -> Any:
+def constant_of_shape(n: NodeContext) -> Any:
     value = n.tensor("value")
     if value is None:
         value = np.zeros(1, np.float32)
@@ -75,7 +75,7 @@ def constant_of_shape(n: Site) -> Any:
 
 
 @translates("Shape")
-def shape(n: Site) -> Any:
+def shape(n: NodeContext) -> Any:
     dims = n[0].shape
     start, end = n.int("start", 0), n.int("end", LAST)
     made = np.empty(len(dims), object)
@@ -84,14 +84,14 @@ def shape(n: Site) -> Any:
 
 
 @translates("Size")
-def size(n: Site) -> Any:
+def size(n: NodeContext) -> Any:
     made = np.empty((), object)
     made[()] = n[0].elements
     return n.build.from_sizes(made, dtype("i64"), n.node.output[0])
 
 
 @translates("Reshape")
-def reshape(n: Site) -> Any:
+def reshape(n: NodeContext) -> Any:
     x = n[0]
     if n.version >= 5 and not measured.is_known(n, 1):
         return measured.reshape(n)
@@ -125,7 +125,7 @@ def left_of(have: Sequence[Any], taken: Sequence[Any]) -> Any:
 
 
 @translates("Flatten")
-def flatten(n: Site) -> Any:
+def flatten(n: NodeContext) -> Any:
     x, at = n[0], n.int("axis", 1)
     at = at + x.rank if at < 0 else at
     if not 0 <= at <= x.rank:
@@ -134,7 +134,7 @@ def flatten(n: Site) -> Any:
 
 
 @translates("Squeeze")
-def squeeze(n: Site) -> Any:
+def squeeze(n: NodeContext) -> Any:
     x = n[0]
     if n.version >= 13 and not measured.is_known(n, 1):
         return measured.squeeze(n)
@@ -156,7 +156,7 @@ def squeeze(n: Site) -> Any:
     return measured.view_of(n, x, [s for d, s in enumerate(x.shape) if d not in drop])
 
 
-def squeezed(n: Site, drop: list[int], left: list[int]) -> Any:
+def squeezed(n: NodeContext, drop: list[int], left: list[int]) -> Any:
     """x without the axes `drop`, and without those of `left` whose size the run finds to be 1."""
     x = n[0]
     if not left:
@@ -171,7 +171,7 @@ def squeezed(n: Site, drop: list[int], left: list[int]) -> Any:
     return made[0]
 
 
-def first_of(n: Site, x: Value, axes: Sequence[int]) -> Value:
+def first_of(n: NodeContext, x: Value, axes: Sequence[int]) -> Value:
     """x with one element along those of the axes that never have more: the run finds it there, and
     the sizes of the other axes keep their names."""
     short = [d for d in axes if sizes.is_never_more(x.shape[d], sizes.size(1))]
@@ -181,7 +181,7 @@ def first_of(n: Site, x: Value, axes: Sequence[int]) -> Value:
     return n.emit("slice", x, starts=(0,) * x.rank, shape=tuple(shape))
 
 
-def only_one(n: Site, x: Value, axis: int) -> Value:
+def only_one(n: NodeContext, x: Value, axis: int) -> Value:
     """x with an axis of size 1, which the run checks if it takes this branch; the sizes of the
     other axes keep their names. A pad cuts the axis to its first element and is one whatever the
     size is where the branch is not taken: with none, it makes a zero."""
@@ -193,7 +193,7 @@ def only_one(n: Site, x: Value, axis: int) -> Value:
 
 
 @translates("Unsqueeze")
-def unsqueeze(n: Site) -> Any:
+def unsqueeze(n: NodeContext) -> Any:
     x = n[0]
     if n.version >= 13 and not measured.is_known(n, 1):
         return measured.unsqueeze(n)
@@ -207,12 +207,12 @@ def unsqueeze(n: Site) -> Any:
 
 
 @translates("Transpose")
-def transpose(n: Site) -> Any:
+def transpose(n: NodeContext) -> Any:
     return n.emit("transpose", n[0], perm=n.ints("perm") or tuple(reversed(range(n[0].rank))))
 
 
 @translates("Expand")
-def expand(n: Site) -> Any:
+def expand(n: NodeContext) -> Any:
     x = n[0]
     if not measured.is_known(n, 1):
         return measured.expand(n)
@@ -229,7 +229,7 @@ def expand(n: Site) -> Any:
 
 
 @translates("Concat")
-def concat(n: Site) -> Any:
+def concat(n: NodeContext) -> Any:
     at = n.int("axis", 1)
     parts = [n[k] for k in range(len(n.inputs))]
     if not parts:
@@ -239,7 +239,7 @@ def concat(n: Site) -> Any:
     )
 
 
-def cut(n: Site, x: Value, d: int, start: Any, count: Any, name: str = "") -> Value:
+def cut(n: NodeContext, x: Value, d: int, start: Any, count: Any, name: str = "") -> Value:
     """`count` places of x from `start` on along axis d."""
     starts = tuple(start if k == d else 0 for k in range(x.rank))
     return n.build.emit(
@@ -259,7 +259,7 @@ def equal_parts(whole: Expr, count: int, exact: bool) -> tuple[Expr, ...]:
 
 
 @translates("Split")
-def split(n: Site) -> Any:
+def split(n: NodeContext) -> Any:
     x, outputs = n[0], len(n.node.output)
     d = axis(n, n.int("axis", 0), x.rank)
     if n.version < 2 and n.optional(1) is not None:
@@ -284,7 +284,7 @@ def split(n: Site) -> Any:
 
 
 @translates("Slice")
-def slice_(n: Site) -> Any:
+def slice_(n: NodeContext) -> Any:
     x = n[0]
     if n.version >= 10 and not all(measured.is_known(n, k) for k in range(1, 5)):
         return measured.slice_(n)
@@ -381,7 +381,7 @@ def most(x: Expr, y: Expr) -> Expr:
 
 
 @translates("Pad")
-def pad(n: Site) -> Any:
+def pad(n: NodeContext) -> Any:
     x, mode = n[0], n.text("mode", "constant")
     if n.version >= 11 and not (measured.is_known(n, 1) and measured.is_known(n, 3)):
         return measured.pad(n, mode)
@@ -423,7 +423,7 @@ def pad(n: Site) -> Any:
 
 
 @translates("Tile")
-def tile(n: Site) -> Any:
+def tile(n: NodeContext) -> Any:
     if n.version < 6:
         raise Refusal("it is of version 1")
     known = measured.is_known(n, 1)
@@ -436,19 +436,19 @@ def tile(n: Site) -> Any:
 
 
 @translates("Gather")
-def gather(n: Site) -> Any:
+def gather(n: NodeContext) -> Any:
     d = axis(n, n.int("axis", 0), n[0].rank)
     return n.emit("gather", n[0], n.indices(1, n[0].shape[d]), axis=d)
 
 
 @translates("GatherElements")
-def gather_elements(n: Site) -> Any:
+def gather_elements(n: NodeContext) -> Any:
     d = axis(n, n.int("axis", 0), n[0].rank)
     return n.emit("gather_elements", n[0], n.indices(1, n[0].shape[d]), axis=d)
 
 
 @translates("Range")
-def range_(n: Site) -> Any:
+def range_(n: NodeContext) -> Any:
     of = n[0].dtype
     if not all(measured.is_known(n, k) for k in range(3)):
         return measured.range_(n)
@@ -479,14 +479,14 @@ def range_(n: Site) -> Any:
 
 
 @translates("Trilu")
-def trilu(n: Site) -> Any:
+def trilu(n: NodeContext) -> Any:
     if not measured.is_constant(n, 1):
         return measured.trilu(n)
     return n.emit("trilu", n[0], k=int(n.scalar(1, 0)), upper=n.flag("upper", True))
 
 
 @translates("DepthToSpace", "SpaceToDepth")
-def depth_to_space(n: Site) -> Any:
+def depth_to_space(n: NodeContext) -> Any:
     x, b = n[0], n.int("blocksize", 0)
     if b < 1 or x.rank != 4:
         raise Refusal("it needs a positive blocksize and an input of rank 4")
@@ -507,5 +507,5 @@ def depth_to_space(n: Site) -> Any:
 
 
 @translates("Einsum")
-def einsum_(n: Site) -> Any:
+def einsum_(n: NodeContext) -> Any:
     return einsum(n.build, n.text("equation"), [n[k] for k in range(len(n.inputs))])

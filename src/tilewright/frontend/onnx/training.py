@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.frontend.onnx.arithmetic import Floats
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph.graph import Value
 
 TRAINING = "ai.onnx.preview.training"
 
 
-def groups(n: Site, each: int) -> tuple[Value, Value, list[list[Value]]]:
+def groups(n: NodeContext, each: int) -> tuple[Value, Value, list[list[Value]]]:
     """Rate, count of steps, and the tensors [x, gradient, states …] of each part of the model."""
     rate, steps = (n.build.emit("reshape", n[k], shape=()) for k in (0, 1))
     rest = [n[k] for k in range(2, len(n.inputs))]
@@ -27,7 +27,7 @@ def flat(columns: list[tuple[Value, ...]]) -> tuple[Value, ...]:
 
 
 @translates("Adagrad", domain=TRAINING)
-def adagrad(n: Site) -> Any:
+def adagrad(n: NodeContext) -> Any:
     rate, steps, parts = groups(n, 3)
     decay, eps = n.float("decay_factor", 0.0), n.float("epsilon", 0.0)
     norm = n.float("norm_coefficient", 0.0)
@@ -43,7 +43,7 @@ def adagrad(n: Site) -> Any:
 
 
 @translates("Adam", domain=TRAINING)
-def adam(n: Site) -> Any:
+def adam(n: NodeContext) -> Any:
     rate, steps, parts = groups(n, 4)
     alpha, beta, eps = n.float("alpha", 0.9), n.float("beta", 0.999), n.float("epsilon", 0.0)
     norm, after = n.float("norm_coefficient", 0.0), n.float("norm_coefficient_post", 0.0)
@@ -63,7 +63,7 @@ def adam(n: Site) -> Any:
 
 
 @translates("Momentum", domain=TRAINING)
-def momentum(n: Site) -> Any:
+def momentum(n: NodeContext) -> Any:
     rate, steps, parts = groups(n, 3)
     alpha, beta, norm = (
         n.float("alpha", 0.0),

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.frontend.onnx.coded import Text, constant_text
 from tilewright.frontend.onnx.labels import tensor
 from tilewright.frontend.onnx.machine_learning import ML
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph.graph import Value
 from tilewright.graph.ops.trees import CODES, GROUP, MISSING
 
@@ -114,7 +114,7 @@ class Trees(NamedTuple):
         present = np.unique(table[:, 0] % CODES)
         return table, splits.astype(of.numpy), tuple(present.tolist())
 
-    def scores(self, n: Site, x: Value, targets: int, how: str) -> Value:
+    def scores(self, n: NodeContext, x: Value, targets: int, how: str) -> Value:
         """[rows, targets]: the weights of the leaves that each row reaches, put together."""
         build, of, known = n.build, x.dtype, x.static_shape
         features = int(self.features.max(initial=0))
@@ -157,7 +157,7 @@ class Trees(NamedTuple):
         return total
 
 
-def transformed(n: Site, y: Value, how: str) -> Value:
+def transformed(n: NodeContext, y: Value, how: str) -> Value:
     """A post transform of scores [rows, targets]."""
     if how == "NONE":
         return y
@@ -174,7 +174,7 @@ def transformed(n: Site, y: Value, how: str) -> Value:
     raise Refusal(f"post_transform {how!r} is not known")
 
 
-def probit(n: Site, y: Value) -> Value:
+def probit(n: NodeContext, y: Value) -> Value:
     """√2 · erf⁻¹(2 y - 1). Source: Winitzki, "A handy approximation for the error function"."""
 
     def f(op: str, a: Value, *b: float | Value) -> Value:
@@ -189,7 +189,7 @@ def probit(n: Site, y: Value) -> Value:
     return f("mul", f("mul", f("sign", x), size), math.sqrt(2))
 
 
-def rows_of(n: Site) -> Value:
+def rows_of(n: NodeContext) -> Value:
     """The features as rows of floats."""
     x = n[0]
     if x.rank != 2:
@@ -198,14 +198,14 @@ def rows_of(n: Site) -> Value:
 
 
 @translates("TreeEnsemble", domain=ML)
-def tree_ensemble(n: Site) -> Any:
+def tree_ensemble(n: NodeContext) -> Any:
     x, trees = rows_of(n), several(n)
     how = AGGREGATES[n.int("aggregate_function", 1)]
     y = trees.scores(n, x, n.int("n_targets", 1), how)
     return transformed(n, y, TRANSFORMS[n.int("post_transform", 0)])
 
 
-def several(n: Site) -> Trees:
+def several(n: NodeContext) -> Trees:
     """The trees of TreeEnsemble: inner nodes first, then leaves, then what membership tests add."""
     features = whole(n, "nodes_featureids")
     targets, weights = whole(n, "leaf_targetids"), tensor(n, "leaf_weights")
@@ -239,7 +239,7 @@ def several(n: Site) -> Trees:
     return Trees(*columns, roots, own, targets, np.asarray(weights, np.float64))
 
 
-def with_members(n: Site, columns: list[np.ndarray]) -> list[np.ndarray]:
+def with_members(n: NodeContext, columns: list[np.ndarray]) -> list[np.ndarray]:
     """A test of membership as a chain of tests, one for each member."""
     features, rules, missing, splits, yes, no = columns
     more: list[tuple[Any, ...]] = []
@@ -260,7 +260,7 @@ def with_members(n: Site, columns: list[np.ndarray]) -> list[np.ndarray]:
     return [np.append(a, b) for a, b in zip(columns, zip(*more, strict=True), strict=True)]
 
 
-def members(n: Site) -> Any:
+def members(n: NodeContext) -> Any:
     """The sets of membership tests, in the order of their nodes; a NaN ends each."""
     found: list[float] = []
     if "membership_values" in n.attributes:
@@ -274,7 +274,7 @@ def members(n: Site) -> Any:
         yield found
 
 
-def classic(n: Site, what: str) -> tuple[Trees, Value]:
+def classic(n: NodeContext, what: str) -> tuple[Trees, Value]:
     """The trees of the operators before TreeEnsemble, and their features."""
     x = rows_of(n)
     x = x if x.dtype.name == "f32" else n.build.emit("cast", x, to="f32")
@@ -329,20 +329,20 @@ class Places:
         return self.order[at]
 
 
-def whole(n: Site, name: str, many: int = 0) -> np.ndarray:
+def whole(n: NodeContext, name: str, many: int = 0) -> np.ndarray:
     """An attribute of whole numbers; `many` zeros where it is missing."""
     found = n.ints(name, ())
     return np.array(found, np.int64) if found else np.zeros(many, np.int64)
 
 
-def floats(n: Site, name: str) -> list[float]:
+def floats(n: NodeContext, name: str) -> list[float]:
     """An attribute of floats, or the tensor that stands in for it."""
     if f"{name}_as_tensor" in n.attributes:
         return tensor(n, f"{name}_as_tensor").tolist()
     return list(n.floats(name, ()))
 
 
-def with_base(n: Site, y: Value, targets: int) -> Value:
+def with_base(n: NodeContext, y: Value, targets: int) -> Value:
     base = floats(n, "base_values")
     if not base:
         return y
@@ -352,7 +352,7 @@ def with_base(n: Site, y: Value, targets: int) -> Value:
 
 
 @translates("TreeEnsembleRegressor", domain=ML)
-def regressor(n: Site) -> Any:
+def regressor(n: NodeContext) -> Any:
     trees, x = classic(n, "target")
     targets = n.int("n_targets", 1)
     y = trees.scores(n, x, targets, n.text("aggregate_function", "SUM"))
@@ -360,7 +360,7 @@ def regressor(n: Site) -> Any:
 
 
 @translates("TreeEnsembleClassifier", domain=ML)
-def classifier(n: Site) -> Any:
+def classifier(n: NodeContext) -> Any:
     """The label of the greatest score, and the scores."""
     trees, x = classic(n, "class")
     names, numbers = n.texts("classlabels_strings"), n.ints("classlabels_int64s")
@@ -380,7 +380,7 @@ def classifier(n: Site) -> Any:
     return labelled(n, y, labels), y
 
 
-def labelled(n: Site, scores: Value, labels: np.ndarray) -> Any:
+def labelled(n: NodeContext, scores: Value, labels: np.ndarray) -> Any:
     """The label of each row's greatest score."""
     place = n.build.emit("argmax", scores, axis=1)
     if labels.dtype.kind == "U":

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import grid_sample as grids
 from tilewright.graph.graph import Value
 
 
 @translates("GridSample")
-def grid_sample(n: Site) -> Any:
+def grid_sample(n: NodeContext) -> Any:
     """Each place of the grid names a place of the image in [-1, 1], the last axis first."""
     mode = n.text("mode", "linear").removeprefix("bi")
     padding = n.text("padding_mode", "zeros")
@@ -19,5 +19,5 @@ def grid_sample(n: Site) -> Any:
     return grids.grid_sample(n.build, n[0], n[1], mode, padding, bool(n.flag("align_corners")))
 
 
-def scalar(n: Site, size: Any) -> Value:
+def scalar(n: NodeContext, size: Any) -> Value:
     return grids.scalar(n.build, size)

@@ -19,7 +19,7 @@ from tilewright.frontend.onnx.bodies import Inside
 from tilewright.frontend.onnx.files import type_of
 from tilewright.frontend.onnx.measured import FAR, op, view_of
 from tilewright.frontend.onnx.messages import ValueInfoProto
-from tilewright.frontend.onnx.registry import Ragged, Refusal, Site
+from tilewright.frontend.onnx.registry import NodeContext, Ragged, Refusal
 from tilewright.graph import sizes
 from tilewright.graph.builder import without_dead
 from tilewright.graph.graph import Graph, Value
@@ -30,7 +30,7 @@ Round = Callable[[list[Any]], Any]  # (round, condition, *states) → (condition
 
 
 def while_loop(
-    n: Site,
+    n: NodeContext,
     limit: Value | None,
     go: Value,
     states: list[Any],
@@ -68,7 +68,7 @@ class _Start:
     """A state before the first round: the tensors that hold it, and which of their axes are open:
     what a round makes of them may have another size."""
 
-    def __init__(self, n: Site, value: Any, told: ValueInfoProto) -> None:
+    def __init__(self, n: NodeContext, value: Any, told: ValueInfoProto) -> None:
         self.n, self.told, self.is_sequence = n, told, ragged.is_sequence(value)
         self.rank: int | None = None
         if self.is_sequence:
@@ -143,7 +143,7 @@ class _Body(Inside):
 
     def __init__(
         self,
-        n: Site,
+        n: NodeContext,
         given: list[Value],
         starts: list[_Start],
         length: Callable[[], Expr | None] | None,

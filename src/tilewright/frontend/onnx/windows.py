@@ -7,7 +7,7 @@ from typing import Any
 from tilewright.frontend.onnx import measured
 from tilewright.frontend.onnx.measured import op
 from tilewright.frontend.onnx.neural import padded_alike, same_pads, window
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.frontend.onnx.vision import scalar
 from tilewright.graph import sizes
 from tilewright.graph.bounds import from_start
@@ -16,7 +16,7 @@ from tilewright.ir.expr import as_int
 
 
 @translates("MaxPool", "AveragePool")
-def pool(n: Site) -> Any:
+def pool(n: NodeContext) -> Any:
     """Max pooling also tells where the greatest values lie, if that is asked."""
     kernel = n.ints("kernel_shape")
     if not kernel or any(k < 1 for k in kernel):
@@ -34,7 +34,7 @@ def pool(n: Site) -> Any:
     return y, whole_places(n, n[0], n.build.emit("max_pool_index", n[0], kernel=kernel, **attrs))
 
 
-def average_pool(n: Site, kernel: tuple[int, ...]) -> Value:
+def average_pool(n: NodeContext, kernel: tuple[int, ...]) -> Value:
     """The mean of each window, of what is in x where x comes padded."""
     count = n.flag("count_include_pad")
     x, attrs = padded_alike(n, n[0], kernel, 0.0)
@@ -47,7 +47,7 @@ def average_pool(n: Site, kernel: tuple[int, ...]) -> Value:
     return n.emit("avg_pool", x, **attrs, inside=tuple(inside))
 
 
-def whole_places(n: Site, x: Value, index: Value) -> Value:
+def whole_places(n: NodeContext, x: Value, index: Value) -> Value:
     """Places in the space of each channel as places in all of x, which storage_order 1 counts by
     columns."""
     space = x.shape[2:]
@@ -68,7 +68,7 @@ def whole_places(n: Site, x: Value, index: Value) -> Value:
 
 
 @translates("MaxUnpool")
-def unpool(n: Site) -> Any:
+def unpool(n: NodeContext) -> Any:
     """Values put back at their places, zeros elsewhere. A given output shape adds zeros at the
     ends; the places count in the shape without them."""
     x, places, kernel = n[0], n[1], n.ints("kernel_shape")
@@ -102,7 +102,7 @@ def unpool(n: Site) -> Any:
 
 
 @translates("Col2Im")
-def col2im(n: Site) -> Any:
+def col2im(n: NodeContext) -> Any:
     x = n[0]
     stated = [len(v) // k for v, k in ((n.ints("strides"), 1), (n.ints("pads"), 2)) if v]
     told, both = measured.told_rank(n), [as_int(n[k].elements) for k in (1, 2)]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.torch.convert import Refusal
-from tilewright.frontend.torch.registry import Site, translates
+from tilewright.frontend.torch.registry import NodeContext, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.graph.operator import broadcast_shape
@@ -22,7 +22,7 @@ from tilewright.ir.expr import as_int, maximum
 # stacks of matrices
 
 
-def stacked(n: Site, x: Value, keep: int = 2) -> Value:
+def stacked(n: NodeContext, x: Value, keep: int = 2) -> Value:
     """x with its leading dimensions as one; `keep` last ones stay."""
     lead = x.shape[: x.rank - keep]
     return n.reshape(x, (sizes.size(product(lead)), *x.shape[x.rank - keep :]))
@@ -35,24 +35,24 @@ def product(shape: Any) -> Any:
     return made
 
 
-def like(n: Site, y: Value, x: Value, keep: int = 2) -> Value:
+def like(n: NodeContext, y: Value, x: Value, keep: int = 2) -> Value:
     """y with the leading dimensions of x (whose last `keep` are the matrix)."""
     return n.reshape(y, (*x.shape[: x.rank - keep], *y.shape[1:]))
 
 
-def turned(n: Site, x: Value) -> Value:
+def turned(n: NodeContext, x: Value) -> Value:
     """Matrices transposed."""
     return n.transpose(x, (*range(x.rank - 2), x.rank - 1, x.rank - 2))
 
 
-def identity(n: Site, x: Value, columns: Any = None) -> Value:
+def identity(n: NodeContext, x: Value, columns: Any = None) -> Value:
     """Identity matrices of x's count and rows."""
     count, rows = x.shape[:2]
     wide = rows if columns is None else columns
     return n.expand(eye(n, rows, wide, x), (count, rows, wide))
 
 
-def eye(n: Site, rows: Any, columns: Any, x: Value) -> Value:
+def eye(n: NodeContext, rows: Any, columns: Any, x: Value) -> Value:
     """An identity matrix of x's dtype."""
     known = sizes.static((rows, columns))
     if known is not None:
@@ -60,12 +60,12 @@ def eye(n: Site, rows: Any, columns: Any, x: Value) -> Value:
     return n.cast(n.emit("equal", ahead(n, rows, columns), n.constant(0, "i64")), x.dtype)
 
 
-def ahead(n: Site, rows: Any, columns: Any) -> Value:
+def ahead(n: NodeContext, rows: Any, columns: Any) -> Value:
     """How far the column of each element of a matrix is ahead of its row."""
     return n.emit("sub", n.counted(columns), n.reshape(n.counted(rows), (rows, 1)))
 
 
-def triangle(n: Site, x: Value, upper: bool, offset: int = 0) -> Value:
+def triangle(n: NodeContext, x: Value, upper: bool, offset: int = 0) -> Value:
     """x with zeros on the other side of a diagonal."""
     known = sizes.static(x.shape[-2:])
     if known is not None:
@@ -77,18 +77,18 @@ def triangle(n: Site, x: Value, upper: bool, offset: int = 0) -> Value:
     return n.emit("where", mask, x, n.constant(0, x.dtype))
 
 
-def diagonal(n: Site, x: Value) -> Value:
+def diagonal(n: NodeContext, x: Value) -> Value:
     """The diagonals of a stack, [count, least of rows and columns]."""
     rows, columns = x.shape[1:]
     flat = n.reshape(x, (x.shape[0], sizes.size(rows * columns)))
     return n.cut(flat, 1, 0, least(rows, columns), sizes.size(columns + 1))
 
 
-def times(n: Site, a: Value, b: Value, **attrs: Any) -> Value:
+def times(n: NodeContext, a: Value, b: Value, **attrs: Any) -> Value:
     return n.emit("matmul", a, b, **attrs)
 
 
-def common(n: Site, a: Value, b: Value) -> tuple[Value, Value]:
+def common(n: NodeContext, a: Value, b: Value) -> tuple[Value, Value]:
     """Two stacks of matrices with their leading dimensions broadcast."""
     lead = broadcast_shape(a.shape[:-2], b.shape[:-2])
     return n.expand(a, (*lead, *a.shape[-2:])), n.expand(b, (*lead, *b.shape[-2:]))
@@ -97,7 +97,9 @@ def common(n: Site, a: Value, b: Value) -> tuple[Value, Value]:
 # triangular
 
 
-def by_triangle(n: Site, a: Value, b: Value, *, upper: bool, left: bool, unit: bool) -> Value:
+def by_triangle(
+    n: NodeContext, a: Value, b: Value, *, upper: bool, left: bool, unit: bool
+) -> Value:
     """x of a x = b, or of x a = b."""
     if not left:
         a, b, upper = turned(n, a), turned(n, b), not upper
@@ -109,14 +111,25 @@ def by_triangle(n: Site, a: Value, b: Value, *, upper: bool, left: bool, unit: b
 
 @translates("linalg_solve_triangular.default")
 def linalg_solve_triangular(
-    n: Site, a: Value, b: Value, *, upper: bool, left: bool = True, unitriangular: bool = False
+    n: NodeContext,
+    a: Value,
+    b: Value,
+    *,
+    upper: bool,
+    left: bool = True,
+    unitriangular: bool = False,
 ) -> Any:
     return by_triangle(n, a, b, upper=upper, left=left, unit=unitriangular)
 
 
 @translates("triangular_solve.default")
 def triangular_solve(
-    n: Site, b: Value, a: Value, upper: bool = True, transpose: bool = False, unit: bool = False
+    n: NodeContext,
+    b: Value,
+    a: Value,
+    upper: bool = True,
+    transpose: bool = False,
+    unit: bool = False,
 ) -> Any:
     a, b = common(n, a, b)
     coefficients = a
@@ -128,7 +141,7 @@ def triangular_solve(
 # Cholesky
 
 
-def lower_of(n: Site, a: Value, upper: bool) -> tuple[Value, Value]:
+def lower_of(n: NodeContext, a: Value, upper: bool) -> tuple[Value, Value]:
     """The Cholesky factor (as asked, lower or upper) and info."""
     y, info = n.emit("cholesky", stacked(n, turned(n, a) if upper else a))
     y, info = like(n, y, a), n.reshape(info, a.shape[:-2])
@@ -136,26 +149,26 @@ def lower_of(n: Site, a: Value, upper: bool) -> tuple[Value, Value]:
 
 
 @translates("cholesky.default")
-def cholesky(n: Site, a: Value, upper: bool = False) -> Any:
+def cholesky(n: NodeContext, a: Value, upper: bool = False) -> Any:
     return lower_of(n, a, upper)[0]
 
 
 @translates("linalg_cholesky_ex.default")
 def linalg_cholesky_ex(
-    n: Site, a: Value, *, upper: bool = False, check_errors: bool = False
+    n: NodeContext, a: Value, *, upper: bool = False, check_errors: bool = False
 ) -> Any:
     return lower_of(n, a, upper)
 
 
 @translates("cholesky_solve.default")
-def cholesky_solve(n: Site, b: Value, factor: Value, upper: bool = False) -> Any:
+def cholesky_solve(n: NodeContext, b: Value, factor: Value, upper: bool = False) -> Any:
     lower = turned(n, factor) if upper else factor
     half = by_triangle(n, lower, b, upper=False, left=True, unit=False)
     return by_triangle(n, turned(n, lower), half, upper=True, left=True, unit=False)
 
 
 @translates("cholesky_inverse.default")
-def cholesky_inverse(n: Site, factor: Value, upper: bool = False) -> Any:
+def cholesky_inverse(n: NodeContext, factor: Value, upper: bool = False) -> Any:
     one = like(n, identity(n, stacked(n, factor)), factor)
     return cholesky_solve(n, one, factor, upper)
 
@@ -163,14 +176,14 @@ def cholesky_inverse(n: Site, factor: Value, upper: bool = False) -> Any:
 # LU
 
 
-def factored(n: Site, a: Value) -> tuple[Value, Value, Value]:
+def factored(n: NodeContext, a: Value) -> tuple[Value, Value, Value]:
     """LU, pivots and info of a with its own leading dimensions."""
     y, pivots, info = n.emit("lu", stacked(n, a))
     lead = a.shape[:-2]
     return like(n, y, a), n.reshape(pivots, (*lead, pivots.shape[1])), n.reshape(info, lead)
 
 
-def with_factors(n: Site, y: Value, pivots: Value, b: Value, adjoint: bool = False) -> Value:
+def with_factors(n: NodeContext, y: Value, pivots: Value, b: Value, adjoint: bool = False) -> Value:
     """x of a x = b (or aᵀ x = b) from a's LU."""
     lead = broadcast_shape(y.shape[:-2], b.shape[:-2])
     y, b = common(n, y, b)
@@ -189,7 +202,7 @@ def with_factors(n: Site, y: Value, pivots: Value, b: Value, adjoint: bool = Fal
 
 @translates("linalg_lu_factor_ex.default")
 def linalg_lu_factor_ex(
-    n: Site, a: Value, *, pivot: bool = True, check_errors: bool = False
+    n: NodeContext, a: Value, *, pivot: bool = True, check_errors: bool = False
 ) -> Any:
     if not pivot:
         raise Refusal("LU without pivots is not supported")
@@ -197,7 +210,7 @@ def linalg_lu_factor_ex(
 
 
 @translates("linalg_lu.default")
-def linalg_lu(n: Site, a: Value, *, pivot: bool = True) -> Any:
+def linalg_lu(n: NodeContext, a: Value, *, pivot: bool = True) -> Any:
     if not pivot:
         raise Refusal("LU without pivots is not supported")
     y, pivots, _ = factored(n, a)
@@ -206,7 +219,7 @@ def linalg_lu(n: Site, a: Value, *, pivot: bool = True) -> Any:
 
 @translates("lu_unpack.default")
 def lu_unpack(
-    n: Site, y: Value, pivots: Value, unpack_data: bool = True, unpack_pivots: bool = True
+    n: NodeContext, y: Value, pivots: Value, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> Any:
     rows, columns = y.shape[-2:]
     k, lead = least(rows, columns), y.shape[:-2]
@@ -225,7 +238,7 @@ def lu_unpack(
 
 @translates("linalg_lu_solve.default")
 def linalg_lu_solve(
-    n: Site, y: Value, pivots: Value, b: Value, *, left: bool = True, adjoint: bool = False
+    n: NodeContext, y: Value, pivots: Value, b: Value, *, left: bool = True, adjoint: bool = False
 ) -> Any:
     if left:
         return with_factors(n, y, pivots, b, adjoint)
@@ -234,7 +247,7 @@ def linalg_lu_solve(
 
 @translates("_linalg_solve_ex.default")
 def linalg_solve_ex(
-    n: Site, a: Value, b: Value, *, left: bool = True, check_errors: bool = False
+    n: NodeContext, a: Value, b: Value, *, left: bool = True, check_errors: bool = False
 ) -> Any:
     y, pivots, info = factored(n, a)
     vector = b.rank == 1 or (b.rank == a.rank - 1 and b.shape == a.shape[:-1])
@@ -245,13 +258,13 @@ def linalg_solve_ex(
 
 
 @translates("linalg_inv_ex.default")
-def linalg_inv_ex(n: Site, a: Value, *, check_errors: bool = False) -> Any:
+def linalg_inv_ex(n: NodeContext, a: Value, *, check_errors: bool = False) -> Any:
     y, pivots, info = factored(n, a)
     one = like(n, identity(n, stacked(n, a)), a)
     return with_factors(n, y, pivots, one), info
 
 
-def sign_of_exchanges(n: Site, pivots: Value) -> Value:
+def sign_of_exchanges(n: NodeContext, pivots: Value) -> Value:
     """-1 for each row that is exchanged with another, multiplied."""
     place = n.emit("add", n.counted(pivots.shape[-1]), n.constant(1, "i64"))
     own = n.emit("equal", pivots, n.cast(place, "i32"))
@@ -259,21 +272,21 @@ def sign_of_exchanges(n: Site, pivots: Value) -> Value:
     return n.emit("reduce_prod", signs, axes=(pivots.rank - 1,))
 
 
-def pivots_of(n: Site, a: Value, y: Value) -> Value:
+def pivots_of(n: NodeContext, a: Value, y: Value) -> Value:
     """The diagonal of an LU with a's leading dimensions."""
     d = diagonal(n, stacked(n, y))
     return n.reshape(d, (*a.shape[:-2], d.shape[1]))
 
 
 @translates("_linalg_det.default")
-def linalg_det(n: Site, a: Value) -> Any:
+def linalg_det(n: NodeContext, a: Value) -> Any:
     y, pivots, _ = factored(n, a)
     size = n.emit("reduce_prod", pivots_of(n, a, y), axes=(a.rank - 2,))
     return n.emit("mul", size, sign_of_exchanges(n, pivots)), y, pivots
 
 
 @translates("_linalg_slogdet.default")
-def linalg_slogdet(n: Site, a: Value) -> Any:
+def linalg_slogdet(n: NodeContext, a: Value) -> Any:
     y, pivots, _ = factored(n, a)
     d, axes = pivots_of(n, a, y), (a.rank - 2,)
     sign = n.emit("reduce_prod", n.emit("sign", d), axes=axes)
@@ -283,7 +296,7 @@ def linalg_slogdet(n: Site, a: Value) -> Any:
 
 @translates("linalg_ldl_factor_ex.default")
 def linalg_ldl_factor_ex(
-    n: Site, a: Value, *, hermitian: bool = False, check_errors: bool = False
+    n: NodeContext, a: Value, *, hermitian: bool = False, check_errors: bool = False
 ) -> Any:
     y, pivots, info = n.emit("ldl", stacked(n, a))
     lead = a.shape[:-2]
@@ -291,7 +304,9 @@ def linalg_ldl_factor_ex(
 
 
 @translates("linalg_ldl_solve.default")
-def linalg_ldl_solve(n: Site, y: Value, pivots: Value, b: Value, *, hermitian: bool = False) -> Any:
+def linalg_ldl_solve(
+    n: NodeContext, y: Value, pivots: Value, b: Value, *, hermitian: bool = False
+) -> Any:
     lead = broadcast_shape(y.shape[:-2], b.shape[:-2])
     y, b = common(n, y, b)
     rows = stacked(n, n.expand(pivots, (*lead, *pivots.shape[-1:])), 1)
@@ -302,13 +317,13 @@ def linalg_ldl_solve(n: Site, y: Value, pivots: Value, b: Value, *, hermitian: b
 
 
 @translates("geqrf.default")
-def geqrf(n: Site, a: Value) -> Any:
+def geqrf(n: NodeContext, a: Value) -> Any:
     y, tau = n.emit("reflectors", stacked(n, a))
     return like(n, y, a), n.reshape(tau, (*a.shape[:-2], tau.shape[1]))
 
 
 @translates("linalg_qr.default")
-def linalg_qr(n: Site, a: Value, mode: str = "reduced") -> Any:
+def linalg_qr(n: NodeContext, a: Value, mode: str = "reduced") -> Any:
     rows, columns = a.shape[-2:]
     y, tau = n.emit("reflectors", stacked(n, a))
     wide = rows if mode == "complete" else least(rows, columns)
@@ -320,7 +335,7 @@ def linalg_qr(n: Site, a: Value, mode: str = "reduced") -> Any:
 
 
 @translates("linalg_householder_product.default", "orgqr.default")
-def linalg_householder_product(n: Site, v: Value, tau: Value) -> Any:
+def linalg_householder_product(n: NodeContext, v: Value, tau: Value) -> Any:
     flat = stacked(n, v)
     q = n.emit("reflect", flat, stacked(n, tau, 1), identity(n, flat, v.shape[-1]))
     return like(n, q, v)
@@ -328,7 +343,7 @@ def linalg_householder_product(n: Site, v: Value, tau: Value) -> Any:
 
 @translates("ormqr.default")
 def ormqr(
-    n: Site, v: Value, tau: Value, x: Value, left: bool = True, transpose: bool = False
+    n: NodeContext, v: Value, tau: Value, x: Value, left: bool = True, transpose: bool = False
 ) -> Any:
     if not left:
         x, transpose = turned(n, x), not transpose
@@ -340,20 +355,20 @@ def ormqr(
 # eigenvalues and singular values
 
 
-def eigen(n: Site, a: Value) -> tuple[Value, Value]:
+def eigen(n: NodeContext, a: Value) -> tuple[Value, Value]:
     """Eigenvalues of symmetric stacks, and the matrices whose rows are the vectors."""
     return n.emit("eigh", a)
 
 
 @translates("_linalg_eigh.default")
-def linalg_eigh(n: Site, a: Value, UPLO: str = "L", compute_v: bool = True) -> Any:
+def linalg_eigh(n: NodeContext, a: Value, UPLO: str = "L", compute_v: bool = True) -> Any:
     flat = stacked(n, a)
     w, rows = eigen(n, turned(n, flat) if UPLO.upper() == "U" else flat)
     vectors = like(n, turned(n, rows), a) if compute_v else n.full(0, a.dtype, (0,))
     return n.reshape(w, a.shape[:-1]), vectors
 
 
-def extended(n: Site, x: Value, rows: Any, square: bool) -> Value:
+def extended(n: NodeContext, x: Value, rows: Any, square: bool) -> Value:
     """A stack of matrices with rows of zeros below, `rows` in all; square ones if asked, with ones
     on the rest of the diagonal."""
     size = x.shape[1]
@@ -365,7 +380,7 @@ def extended(n: Site, x: Value, rows: Any, square: bool) -> Value:
     return n.emit("where", n.reshape(below, (1, rows, 1)), identity(n, y), y)
 
 
-def singular(n: Site, a: Value, full: bool) -> tuple[Value, Value, Value]:
+def singular(n: NodeContext, a: Value, full: bool) -> tuple[Value, Value, Value]:
     """U, the singular values and Vᵀ of a stack of matrices.
 
     With a v = w, the columns of w orthogonal and falling in length, w = Q R has a diagonal R: Q is
@@ -400,7 +415,7 @@ def singular(n: Site, a: Value, full: bool) -> tuple[Value, Value, Value]:
 
 @translates("_linalg_svd.default")
 def linalg_svd(
-    n: Site,
+    n: NodeContext,
     a: Value,
     full_matrices: bool = False,
     compute_uv: bool = True,
@@ -416,7 +431,7 @@ def linalg_svd(
 
 @translates("linalg_pinv.atol_rtol_tensor")
 def linalg_pinv(
-    n: Site, a: Value, *, atol: Any = None, rtol: Any = None, hermitian: bool = False
+    n: NodeContext, a: Value, *, atol: Any = None, rtol: Any = None, hermitian: bool = False
 ) -> Any:
     """Vᵀ diag(1 / s) Uᵀ over the singular values above the tolerance."""
     rows, columns = a.shape[-2:]
@@ -448,7 +463,7 @@ def linalg_pinv(
     return times(n, scaled, turned(n, u))
 
 
-def tolerance(n: Site, given: Any, a: Value, default: Any) -> Value:
+def tolerance(n: NodeContext, given: Any, a: Value, default: Any) -> Value:
     """A tolerance for each matrix, as a column beside its singular values."""
     if given is None:
         return n.operand(default, a.dtype)
@@ -457,7 +472,7 @@ def tolerance(n: Site, given: Any, a: Value, default: Any) -> Value:
 
 
 @translates("linalg_matrix_exp.default", "matrix_exp.default")
-def linalg_matrix_exp(n: Site, a: Value) -> Any:
+def linalg_matrix_exp(n: NodeContext, a: Value) -> Any:
     if as_int(a.elements) == 0:
         return a
     wide = n.cast(a, "f32") if a.dtype.bits < 32 else a

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.frontend.torch.registry import TRANSLATORS, Site, translates
+from tilewright.frontend.torch.registry import TRANSLATORS, NodeContext, translates
 from tilewright.frontend.torch.special import Terms, choose
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import dtype
 
 
 @translates("signbit.default")
-def signbit(n: Site, x: Value) -> Any:
+def signbit(n: NodeContext, x: Value) -> Any:
     """Is the sign minus, also of zero?"""
     if x.dtype.is_bool:
         return n.full(False, dtype("bool"), x.shape)
@@ -27,7 +27,7 @@ TRANSLATORS["prims.signbit.default"] = signbit
 
 
 @translates("copysign.Tensor", "copysign.Scalar")
-def copysign(n: Site, x: Value, y: Any) -> Any:
+def copysign(n: NodeContext, x: Value, y: Any) -> Any:
     """|x| with the sign of y."""
     size = n.emit("abs", n.operand(x))
     sign = signbit(n, y if isinstance(y, Value) else n.operand(y))
@@ -35,7 +35,7 @@ def copysign(n: Site, x: Value, y: Any) -> Any:
 
 
 @translates("frexp.Tensor")
-def frexp(n: Site, x: Value) -> Any:
+def frexp(n: NodeContext, x: Value) -> Any:
     """A mantissa in [1/2, 1) and the power of two that belongs to it."""
     of = n.of if n.of.bits >= 32 else dtype("f32")
     v = Terms(n, n.cast(x, of))
@@ -58,7 +58,7 @@ TRANSLATORS["prims.frexp.default"] = frexp
 
 
 @translates("nextafter.default")
-def nextafter(n: Site, x: Value, y: Value) -> Any:
+def nextafter(n: NodeContext, x: Value, y: Value) -> Any:
     """The number beside x on the way to y: the one whose bits, as a whole number, are one more or
     less, for numbers of one sign are in the order of their bits."""
     x, y = n.expand(n.operand(x), n.shape), n.expand(n.operand(y), n.shape)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tilewright.frontend.torch.convert import Refusal
-from tilewright.frontend.torch.registry import Site
+from tilewright.frontend.torch.registry import NodeContext
 from tilewright.graph.branches import Met
 from tilewright.graph.graph import Value
 
@@ -45,7 +45,7 @@ def everywhere(nodes: Iterable[torch.fx.Node]) -> Iterator[torch.fx.Node]:
 
 
 def chosen(
-    n: Site,
+    n: NodeContext,
     condition: Any,
     operands: Sequence[Any],
     values: dict[torch.fx.Node, Any],

@@ -21,7 +21,7 @@ from tilewright.frontend.torch import (  # noqa: F401  whose translators serve b
     reductions,
 )
 from tilewright.frontend.torch.convert import of_torch
-from tilewright.frontend.torch.registry import TRANSLATORS, Site, axes_of, translates
+from tilewright.frontend.torch.registry import TRANSLATORS, NodeContext, axes_of, translates
 from tilewright.graph import fourier, sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import DType, dtype
@@ -73,13 +73,13 @@ def of_complex(*names: str) -> Callable[[Translator], Translator]:
     return register
 
 
-def part_type(n: Site) -> DType:
+def part_type(n: NodeContext) -> DType:
     """The dtype of the parts of the (first) result."""
     kind = n.fakes[0].dtype
     return of_torch(PARTS.get(kind, kind))
 
 
-def pair(n: Site, x: Any, of: DType) -> Complex:
+def pair(n: NodeContext, x: Any, of: DType) -> Complex:
     """A tensor or number, complex or not, with parts of dtype `of`."""
     if isinstance(x, Complex):
         return Complex(n.cast(x.real, of), n.cast(x.imag, of))
@@ -96,11 +96,11 @@ def _part(x: Any, which: int) -> Any:
 
 
 def _both(name: str) -> Translator:
-    def translate(n: Site, *args: Any, **named: Any) -> Any:
+    def translate(n: NodeContext, *args: Any, **named: Any) -> Any:
         of = part_type(n)
         args = tuple(_paired(n, a, of) for a in args)
         real, imag = (
-            TRANSLATORS[f"aten.{name}"](PartSite(n), *[_part(a, k) for a in args], **named)
+            TRANSLATORS[f"aten.{name}"](PartContext(n), *[_part(a, k) for a in args], **named)
             for k in (0, 1)
         )
         if isinstance(real, list | tuple):
@@ -110,19 +110,19 @@ def _both(name: str) -> Translator:
     return translate
 
 
-def _paired(n: Site, x: Any, of: DType) -> Any:
+def _paired(n: NodeContext, x: Any, of: DType) -> Any:
     """Tensors in a list beside complex ones (of cat) and operands become complex."""
     if isinstance(x, list) and any(isinstance(v, Complex) for v in x):
         return [pair(n, v, of) if isinstance(v, Value | Complex) else v for v in x]
     return x
 
 
-class PartSite(Site):
+class PartContext(NodeContext):
     """A node whose result is one part of a complex tensor."""
 
     __slots__ = ()
 
-    def __init__(self, n: Site) -> None:
+    def __init__(self, n: NodeContext) -> None:
         super().__init__(n.build, n.node, n.symbols)
         self.fakes = [
             f if not isinstance(f, torch.Tensor) or not f.is_complex() else f.real for f in n.fakes
@@ -138,60 +138,60 @@ for _name in BOTH:
 
 
 @of_complex("complex.default")
-def complex_of(n: Site, real: Value, imag: Value) -> Complex:
+def complex_of(n: NodeContext, real: Value, imag: Value) -> Complex:
     shape = n.shape
     return Complex(n.expand(real, shape), n.expand(imag, shape))
 
 
 @of_complex("polar.default")
-def polar(n: Site, size: Value, angle: Value) -> Complex:
+def polar(n: NodeContext, size: Value, angle: Value) -> Complex:
     return Complex(*(n.emit("mul", size, n.emit(op, angle)) for op in ("cos", "sin")))
 
 
 @of_complex("view_as_complex.default", "view_as_complex_copy.default")
-def view_as_complex(n: Site, x: Value) -> Complex:
+def view_as_complex(n: NodeContext, x: Value) -> Complex:
     last = x.rank - 1
     return Complex(*(n.reshape(n.cut(x, last, k, 1), x.shape[:-1]) for k in (0, 1)))
 
 
 @of_complex("view_as_real.default", "view_as_real_copy.default")
-def view_as_real(n: Site, x: Complex) -> Value:
+def view_as_real(n: NodeContext, x: Complex) -> Value:
     return joined(n, x)
 
 
-def parted(n: Site, x: Value) -> Complex:
+def parted(n: NodeContext, x: Value) -> Complex:
     """What `joined` joined."""
     return view_as_complex(n, x)
 
 
-def joined(n: Site, x: Complex) -> Value:
+def joined(n: NodeContext, x: Complex) -> Value:
     """The parts along a last axis of 2."""
     parts = [n.reshape(p, (*p.shape, 1)) for p in x]
     return n.emit("concat", *parts, axis=x.real.rank)
 
 
 @of_complex("real.default")
-def real(n: Site, x: Complex) -> Value:
+def real(n: NodeContext, x: Complex) -> Value:
     return x.real
 
 
 @of_complex("imag.default")
-def imag(n: Site, x: Complex) -> Value:
+def imag(n: NodeContext, x: Complex) -> Value:
     return x.imag
 
 
 @of_complex("abs.default")
-def magnitude(n: Site, x: Complex) -> Value:
+def magnitude(n: NodeContext, x: Complex) -> Value:
     return elementwise.length(n, x.real, x.imag)
 
 
 @of_complex("angle.default")
-def angle(n: Site, x: Complex) -> Value:
+def angle(n: NodeContext, x: Complex) -> Value:
     return n.emit("atan2", x.imag, x.real)
 
 
 @translates("angle.default")
-def angle_of_real(n: Site, x: Value) -> Value:
+def angle_of_real(n: NodeContext, x: Value) -> Value:
     """0 or π, by the sign."""
     v = n.operand(x)
     found = n.emit("where", n.emit("less", v, n.constant(0, v.dtype)),
@@ -200,12 +200,12 @@ def angle_of_real(n: Site, x: Value) -> Value:
 
 
 @of_complex("conj.default", "_conj.default", "_conj_physical.default", "conj_physical.default")
-def conj(n: Site, x: Complex) -> Complex:
+def conj(n: NodeContext, x: Complex) -> Complex:
     return Complex(x.real, n.emit("neg", x.imag))
 
 
 @of_complex("_to_copy.default", "to.dtype", "to.dtype_layout")
-def convert(n: Site, x: Any, *_: Any, **named: Any) -> Any:
+def convert(n: NodeContext, x: Any, *_: Any, **named: Any) -> Any:
     of = part_type(n)
     if n.fakes[0].is_complex():
         return pair(n, x, of)
@@ -216,7 +216,7 @@ def convert(n: Site, x: Any, *_: Any, **named: Any) -> Any:
 
 
 @of_complex("add.Tensor", "sub.Tensor", "rsub.Scalar")
-def add(n: Site, x: Any, y: Any, alpha: Any = 1) -> Complex:
+def add(n: NodeContext, x: Any, y: Any, alpha: Any = 1) -> Complex:
     of = part_type(n)
     a, b = pair(n, x, of), pair(n, y, of)
     if alpha != 1:
@@ -228,7 +228,7 @@ def add(n: Site, x: Any, y: Any, alpha: Any = 1) -> Complex:
 
 
 @of_complex("mul.Tensor", "mul.Scalar")
-def mul(n: Site, x: Any, y: Any) -> Complex:
+def mul(n: NodeContext, x: Any, y: Any) -> Complex:
     of = part_type(n)
     for a, b in ((x, y), (y, x)):  # by a real number
         if isinstance(a, Complex) and not isinstance(b, Complex) and not isinstance(b, complex):
@@ -236,7 +236,9 @@ def mul(n: Site, x: Any, y: Any) -> Complex:
     return times(n, pair(n, x, of), pair(n, y, of))
 
 
-def times(n: Site, a: Complex, b: Complex, op: str | Callable[..., Value] = "mul") -> Complex:
+def times(
+    n: NodeContext, a: Complex, b: Complex, op: str | Callable[..., Value] = "mul"
+) -> Complex:
     """The product, with `op` for products of parts."""
     product = (lambda x, y: n.emit(op, x, y)) if isinstance(op, str) else op
     parts = {(p, q): product(a[p], b[q]) for p in (0, 1) for q in (0, 1)}
@@ -244,31 +246,31 @@ def times(n: Site, a: Complex, b: Complex, op: str | Callable[..., Value] = "mul
 
 
 @of_complex("div.Tensor", "div.Scalar", "reciprocal.default")
-def div(n: Site, x: Any, y: Any = None) -> Complex:
+def div(n: NodeContext, x: Any, y: Any = None) -> Complex:
     of = part_type(n)
     a, b = (pair(n, 1, of), pair(n, x, of)) if y is None else (pair(n, x, of), pair(n, y, of))
     return quotient(n, a, b)
 
 
-def quotient(n: Site, a: Complex, b: Complex) -> Complex:
+def quotient(n: NodeContext, a: Complex, b: Complex) -> Complex:
     size = n.emit("add", n.emit("mul", b.real, b.real), n.emit("mul", b.imag, b.imag))
     product = times(n, a, Complex(b.real, n.emit("neg", b.imag)))
     return Complex(*(n.emit("div", p, size) for p in product))
 
 
 @of_complex("exp.default")
-def exp(n: Site, x: Complex) -> Complex:
+def exp(n: NodeContext, x: Complex) -> Complex:
     size = n.emit("exp", x.real)
     return Complex(*(n.emit("mul", size, n.emit(op, x.imag)) for op in ("cos", "sin")))
 
 
 @of_complex("log.default")
-def log(n: Site, x: Complex) -> Complex:
+def log(n: NodeContext, x: Complex) -> Complex:
     return Complex(n.emit("log", magnitude(n, x)), angle(n, x))
 
 
 @of_complex("sqrt.default")
-def sqrt(n: Site, x: Complex) -> Complex:
+def sqrt(n: NodeContext, x: Complex) -> Complex:
     """The root whose real part is not negative. Its parts are t = √((|x| + |a|) / 2) and |b| / 2t,
     so that nothing cancels."""
     half, zero = n.constant(0.5, x.real.dtype), n.constant(0, x.real.dtype)
@@ -282,7 +284,7 @@ def sqrt(n: Site, x: Complex) -> Complex:
 
 
 @of_complex("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
-def power(n: Site, x: Any, y: Any) -> Complex:
+def power(n: NodeContext, x: Any, y: Any) -> Complex:
     """By products for small whole numbers, else e^(y log x); 0 stays 0."""
     of = part_type(n)
     a = pair(n, x, of)
@@ -301,7 +303,7 @@ def power(n: Site, x: Any, y: Any) -> Complex:
 
 
 @of_complex("sgn.default")
-def direction(n: Site, x: Complex) -> Complex:
+def direction(n: NodeContext, x: Complex) -> Complex:
     """x / |x|; 0 of 0."""
     size = magnitude(n, x)
     none = n.emit("equal", size, n.constant(0, size.dtype))
@@ -309,7 +311,7 @@ def direction(n: Site, x: Complex) -> Complex:
 
 
 @of_complex("sin.default", "cos.default", "sinh.default", "cosh.default")
-def wave(n: Site, x: Complex) -> Complex:
+def wave(n: NodeContext, x: Complex) -> Complex:
     """Products of functions of the parts: sin(a + ib) = sin a cosh b + i cos a sinh b, …"""
     outer = ("sin", "cos") if n.op in ("sin", "sinh") else ("cos", "sin")
     if n.op in ("sin", "cos"):
@@ -325,7 +327,7 @@ def wave(n: Site, x: Complex) -> Complex:
 
 
 @of_complex("tanh.default")
-def tanh(n: Site, x: Complex) -> Complex:
+def tanh(n: NodeContext, x: Complex) -> Complex:
     """(t + i u) / (1 + i t u) with t = tanh a and u = tan b."""
     t, u = n.emit("tanh", x.real), n.emit("tan", x.imag)
     one = n.constant(1, t.dtype)
@@ -333,7 +335,7 @@ def tanh(n: Site, x: Complex) -> Complex:
 
 
 @of_complex("sigmoid.default")
-def sigmoid(n: Site, x: Complex) -> Complex:
+def sigmoid(n: NodeContext, x: Complex) -> Complex:
     below = exp(n, Complex(*(n.emit("neg", p) for p in x)))
     of = x.real.dtype
     return quotient(
@@ -342,7 +344,7 @@ def sigmoid(n: Site, x: Complex) -> Complex:
 
 
 @of_complex("eq.Tensor", "ne.Tensor", "eq.Scalar", "ne.Scalar")
-def equal(n: Site, x: Any, y: Any) -> Value:
+def equal(n: NodeContext, x: Any, y: Any) -> Value:
     of = next(v.real.dtype for v in (x, y) if isinstance(v, Complex))
     a, b = pair(n, x, of), pair(n, y, of)
     same = n.emit("logical_and", *(n.emit("equal", p, q) for p, q in zip(a, b, strict=True)))
@@ -350,23 +352,23 @@ def equal(n: Site, x: Any, y: Any) -> Value:
 
 
 @of_complex("isnan.default", "isinf.default")
-def is_special(n: Site, x: Complex) -> Value:
+def is_special(n: NodeContext, x: Complex) -> Value:
     return n.emit("logical_or", *(n.emit(n.op, p) for p in x))
 
 
 @of_complex("linalg_vector_norm.default")
-def vector_norm(n: Site, x: Complex, ord: float = 2, dim: Any = None, keepdim: bool = False,
+def vector_norm(n: NodeContext, x: Complex, ord: float = 2, dim: Any = None, keepdim: bool = False,
                 dtype: Any = None) -> Value:  # fmt: skip
     return reductions.norm_of(n, magnitude(n, x), ord, dim, keepdim)
 
 
 @of_complex("linear.default", "conv1d.default", "conv2d.default", "conv3d.default",
             "convolution.default")  # fmt: skip
-def linear(n: Site, x: Any, weight: Any, bias: Any = None, *rest: Any) -> Complex:
+def linear(n: NodeContext, x: Any, weight: Any, bias: Any = None, *rest: Any) -> Complex:
     """As of real numbers, four times."""
     of, real = part_type(n), TRANSLATORS[str(n.node.target)]
     made = times(n, pair(n, x, of), pair(n, weight, of),
-                 lambda a, b: real(PartSite(n), a, b, None, *rest))  # fmt: skip
+                 lambda a, b: real(PartContext(n), a, b, None, *rest))  # fmt: skip
     if bias is None:
         return made
     b = pair(n, bias, of)
@@ -376,13 +378,13 @@ def linear(n: Site, x: Any, weight: Any, bias: Any = None, *rest: Any) -> Comple
 
 
 @of_complex("mm.default", "bmm.default", "matmul.default")
-def matmul(n: Site, a: Any, b: Any) -> Complex:
+def matmul(n: NodeContext, a: Any, b: Any) -> Complex:
     of = part_type(n)
     return times(n, pair(n, a, of), pair(n, b, of), "matmul")
 
 
 @of_complex("where.self")
-def where(n: Site, condition: Value, x: Any, y: Any) -> Complex:
+def where(n: NodeContext, condition: Value, x: Any, y: Any) -> Complex:
     of = part_type(n)
     a, b = pair(n, x, of), pair(n, y, of)
     return Complex(*(n.emit("where", condition, p, q) for p, q in zip(a, b, strict=True)))
@@ -391,7 +393,7 @@ def where(n: Site, condition: Value, x: Any, y: Any) -> Complex:
 # Fourier transforms -----------------------------------------------------------------------------
 
 
-def along(n: Site, x: fourier.Parts, axis: int, sign: int) -> Complex:
+def along(n: NodeContext, x: fourier.Parts, axis: int, sign: int) -> Complex:
     """The transform along an axis, not scaled."""
     shape = x.real.shape
     real, imag = fourier.transform(n.build, flat(n, x, axis), sign)
@@ -400,14 +402,14 @@ def along(n: Site, x: fourier.Parts, axis: int, sign: int) -> Complex:
     return Complex(n.reshape(real, shape), n.reshape(imag, shape))
 
 
-def flat(n: Site, x: fourier.Parts, axis: int) -> fourier.Parts:
+def flat(n: NodeContext, x: fourier.Parts, axis: int) -> fourier.Parts:
     """x[outer, count, inner] around an axis."""
     shape = x.real.shape
     goal = (sizes.product(shape[:axis]), shape[axis], sizes.product(shape[axis + 1 :]))
     return x.viewed(n.build, goal)
 
 
-def normalised(n: Site, parts: Any, lengths: Iterable[Expr], kind: int) -> Any:
+def normalised(n: NodeContext, parts: Any, lengths: Iterable[Expr], kind: int) -> Any:
     """Divided by nothing (0), the root of how many are transformed together (1) or that (2)."""
     if kind == 0:
         return parts
@@ -423,7 +425,7 @@ def normalised(n: Site, parts: Any, lengths: Iterable[Expr], kind: int) -> Any:
 
 
 @of_complex("_fft_c2c.default")
-def fft_c2c(n: Site, x: Complex, dim: Any, normalization: int, forward: bool) -> Complex:
+def fft_c2c(n: NodeContext, x: Complex, dim: Any, normalization: int, forward: bool) -> Complex:
     axes = axes_of(list(dim), x.real.rank) if len(dim) else ()
     for axis in axes:
         x = along(n, fourier.Parts(*x), axis, -1 if forward else 1)
@@ -431,7 +433,7 @@ def fft_c2c(n: Site, x: Complex, dim: Any, normalization: int, forward: bool) ->
 
 
 @of_complex("_fft_r2c.default")
-def fft_r2c(n: Site, x: Value, dim: Any, normalization: int, onesided: bool) -> Complex:
+def fft_r2c(n: NodeContext, x: Value, dim: Any, normalization: int, onesided: bool) -> Complex:
     axes = axes_of(list(dim), x.rank)
     y: Any = fourier.Parts(n.cast(x, part_type(n)), None)
     for k, axis in enumerate(reversed(axes)):
@@ -443,7 +445,7 @@ def fft_r2c(n: Site, x: Value, dim: Any, normalization: int, onesided: bool) -> 
 
 
 @of_complex("_fft_c2r.default")
-def fft_c2r(n: Site, x: Complex, dim: Any, normalization: int, last_dim_size: Any) -> Value:
+def fft_c2r(n: NodeContext, x: Complex, dim: Any, normalization: int, last_dim_size: Any) -> Value:
     axes = axes_of(list(dim), x.real.rank)
     for axis in axes[:-1]:
         x = along(n, fourier.Parts(*x), axis, 1)

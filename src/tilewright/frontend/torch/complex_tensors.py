@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.frontend.torch.complex import (
     Complex,
-    PartSite,
+    PartContext,
     matmul,
     of_complex,
     pair,
@@ -17,22 +17,22 @@ from tilewright.frontend.torch.complex import (
 )
 from tilewright.frontend.torch.movement import VALUES
 from tilewright.frontend.torch.reductions import reduced
-from tilewright.frontend.torch.registry import TRANSLATORS, Site, axis_of
+from tilewright.frontend.torch.registry import TRANSLATORS, NodeContext, axis_of
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
 
 
-def part_of(n: Site, *args: Any, **named: Any) -> Value:
+def part_of(n: NodeContext, *args: Any, **named: Any) -> Value:
     """What the node's own translator makes of real arguments."""
     return TRANSLATORS[f"aten.{n.op}.{str(n.node.target).rpartition('.')[2]}"](
-        PartSite(n), *args, **named
+        PartContext(n), *args, **named
     )
 
 
 @of_complex("full.default", "full_like.default", "new_full.default", "scalar_tensor.default",
             *(f"{name}.default" for name in VALUES if name != "empty"))  # fmt: skip
-def full(n: Site, *args: Any, **named: Any) -> Complex:
+def full(n: NodeContext, *args: Any, **named: Any) -> Complex:
     at = {"full": 1, "full_like": 1, "new_full": 2, "scalar_tensor": 0}.get(n.op)
     value = VALUES[n.op] if at is None else (args[at] if len(args) > at else named["fill_value"])
     made = pair(n, value, part_type(n))
@@ -40,13 +40,13 @@ def full(n: Site, *args: Any, **named: Any) -> Complex:
 
 
 @of_complex("constant_pad_nd.default")
-def pad(n: Site, x: Complex, pad: Any, value: Any = 0) -> Complex:
+def pad(n: NodeContext, x: Complex, pad: Any, value: Any = 0) -> Complex:
     value = complex(value)
     return Complex(part_of(n, x.real, pad, value.real), part_of(n, x.imag, pad, value.imag))
 
 
 @of_complex("index_put.default", "index_copy.default", "index_add.default", "scatter.src")
-def written(n: Site, x: Any, *args: Any, **named: Any) -> Complex:
+def written(n: NodeContext, x: Any, *args: Any, **named: Any) -> Complex:
     """Both parts of x with those of the source at the same places."""
     of, at = part_type(n), 1 if n.op == "index_put" else 2
     source = pair(n, args[at], of)
@@ -57,7 +57,7 @@ def written(n: Site, x: Any, *args: Any, **named: Any) -> Complex:
 
 
 @of_complex("where.ScalarOther", "where.ScalarSelf", "masked_fill.Scalar", "masked_fill.Tensor")
-def where(n: Site, *args: Any) -> Complex:
+def where(n: NodeContext, *args: Any) -> Complex:
     condition, x, y = args if n.op == "where" else (args[1], args[2], args[0])
     a, b = (pair(n, v, part_type(n)) for v in (x, y))
     return Complex(*(n.emit("where", condition, p, q) for p, q in zip(a, b, strict=True)))
@@ -65,7 +65,7 @@ def where(n: Site, *args: Any) -> Complex:
 
 @of_complex("any.default", "any.dim", "any.dims", "all.default", "all.dim", "all.dims",
             "logical_not.default")  # fmt: skip
-def truth(n: Site, x: Complex, *args: Any, **named: Any) -> Value:
+def truth(n: NodeContext, x: Complex, *args: Any, **named: Any) -> Value:
     """As of truth values: what is not zero."""
     nothing = n.constant(0, x.real.dtype)
     some = n.emit("logical_or", *(n.emit("not_equal", p, nothing) for p in x))
@@ -73,7 +73,7 @@ def truth(n: Site, x: Complex, *args: Any, **named: Any) -> Value:
 
 
 @of_complex("_assert_tensor_metadata.default")
-def asserted(n: Site, *args: Any, **named: Any) -> None:
+def asserted(n: NodeContext, *args: Any, **named: Any) -> None:
     """What tracing asserted holds of what it traced."""
 
 
@@ -81,24 +81,24 @@ def asserted(n: Site, *args: Any, **named: Any) -> None:
 
 
 @of_complex("square.default")
-def square(n: Site, x: Complex) -> Complex:
+def square(n: NodeContext, x: Complex) -> Complex:
     return times(n, x, x)
 
 
 @of_complex("rsqrt.default")
-def rsqrt(n: Site, x: Complex) -> Complex:
+def rsqrt(n: NodeContext, x: Complex) -> Complex:
     return quotient(n, pair(n, 1, x.real.dtype), sqrt(n, x))
 
 
 @of_complex("dot.default", "vdot.default")
-def dot(n: Site, x: Complex, y: Complex) -> Complex:
+def dot(n: NodeContext, x: Complex, y: Complex) -> Complex:
     if n.op == "vdot":
         x = Complex(x.real, n.emit("neg", x.imag))
     return Complex(*(reduced(n, "sum", p, None) for p in times(n, x, y)))
 
 
 @of_complex("addmm.default", "baddbmm.default")
-def addmm(n: Site, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Complex:
+def addmm(n: NodeContext, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Complex:
     of = part_type(n)
     parts = [matmul(n, a, b), pair(n, x, of)]
     for k, factor in enumerate((alpha, beta)):
@@ -107,17 +107,17 @@ def addmm(n: Site, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> 
     return Complex(*(n.emit("add", p, q) for p, q in zip(*parts, strict=True)))
 
 
-def along(n: Site, x: Complex, axis: int, start: Any, count: Any) -> Complex:
+def along(n: NodeContext, x: Complex, axis: int, start: Any, count: Any) -> Complex:
     return Complex(*(n.cut(p, axis, start, count) for p in x))
 
 
-def joined_along(n: Site, axis: int, *parts: Complex) -> Complex:
+def joined_along(n: NodeContext, axis: int, *parts: Complex) -> Complex:
     return Complex(*(n.emit("concat", *p, axis=axis) for p in zip(*parts, strict=True)))
 
 
 @of_complex("prod.default", "prod.dim_int")
 def prod(
-    n: Site, x: Any, dim: int | None = None, keepdim: bool = False, dtype: Any = None
+    n: NodeContext, x: Any, dim: int | None = None, keepdim: bool = False, dtype: Any = None
 ) -> Complex:  # fmt: skip
     """Halves of the axis times each other, again and again."""
     x = pair(n, x, part_type(n))
@@ -129,7 +129,7 @@ def prod(
     return Complex(*(n.reshape(p, n.shape) for p in multiplied(n, x, axis)))
 
 
-def multiplied(n: Site, x: Complex, axis: int) -> Complex:
+def multiplied(n: NodeContext, x: Complex, axis: int) -> Complex:
     """The product of the one or more numbers along an axis, which stays, of size 1."""
     (count,) = n.static(x.real.shape[axis : axis + 1], "how many numbers are multiplied")
     while count > 1:
@@ -141,7 +141,7 @@ def multiplied(n: Site, x: Complex, axis: int) -> Complex:
 
 
 @of_complex("cumprod.default")
-def cumprod(n: Site, x: Any, dim: int, dtype: Any = None) -> Complex:
+def cumprod(n: NodeContext, x: Any, dim: int, dtype: Any = None) -> Complex:
     """Each times what stands 1, 2, 4, … before it."""
     x = pair(n, x, part_type(n))
     if not x.real.rank:
@@ -155,5 +155,5 @@ def cumprod(n: Site, x: Any, dim: int, dtype: Any = None) -> Complex:
     return x
 
 
-def pair_of_ones(n: Site, shape: Any) -> Complex:
+def pair_of_ones(n: NodeContext, shape: Any) -> Complex:
     return Complex(n.full(1, part_type(n), shape), n.full(0, part_type(n), shape))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tilewright.frontend.torch.convert import Refusal, of_torch
-from tilewright.frontend.torch.registry import TRANSLATORS, Site, translates
+from tilewright.frontend.torch.registry import TRANSLATORS, NodeContext, translates
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import DType, dtype
 
@@ -50,7 +50,7 @@ OF_BOOLEANS = {"mul": "logical_and", "minimum": "logical_and", "maximum": "logic
 
 
 def _binary(ours: str) -> Any:
-    def translate(n: Site, x: Any, y: Any) -> Any:
+    def translate(n: NodeContext, x: Any, y: Any) -> Any:
         return n.emit(OF_BOOLEANS[ours] if n.of.is_bool else ours, n.operand(x), n.operand(y))
 
     return translate
@@ -66,7 +66,7 @@ for _theirs, _ours in {
 
 
 @translates("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Tensor", "rsub.Scalar")
-def add(n: Site, x: Any, y: Any, alpha: Any = 1) -> Any:
+def add(n: NodeContext, x: Any, y: Any, alpha: Any = 1) -> Any:
     """x ± alpha y; of booleans, the sum is "or"."""
     if n.op == "rsub":
         left, right = n.operand(y), scaled(n, n.operand(x), alpha)
@@ -76,12 +76,12 @@ def add(n: Site, x: Any, y: Any, alpha: Any = 1) -> Any:
     return n.emit("logical_or" if n.of.is_bool else op, left, right)
 
 
-def scaled(n: Site, x: Value, factor: Any) -> Value:
+def scaled(n: NodeContext, x: Value, factor: Any) -> Value:
     """x times a number."""
     return x if factor == 1 else n.emit("mul", x, n.operand(factor, x.dtype))
 
 
-def _compared(n: Site) -> Any:
+def _compared(n: NodeContext) -> Any:
     """The dtype in which the operands of a comparison meet."""
     a, b = n.fake(0), n.fake(1)
     if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
@@ -96,7 +96,7 @@ def _plain(x: Any) -> Any:
 
 
 def _comparison(ours: str) -> Any:
-    def translate(n: Site, x: Any, y: Any) -> Any:
+    def translate(n: NodeContext, x: Any, y: Any) -> Any:
         of = _compared(n)
         if of.is_bool and ours not in ("equal", "not_equal"):
             of = dtype("u8")
@@ -113,7 +113,7 @@ for _theirs, _ours in COMPARISONS.items():
         TRANSLATORS[f"aten.{_theirs}.{_overload}"] = _comparison(_ours)
 
 
-def truth(n: Site, x: Value) -> Value:
+def truth(n: NodeContext, x: Value) -> Value:
     """Is x not zero?"""
     if x.dtype.is_bool:
         return x
@@ -129,7 +129,7 @@ for _theirs, _ours in LOGIC.items():
 
 
 def _bits(ours: str) -> Any:
-    def translate(n: Site, x: Any, y: Any) -> Any:
+    def translate(n: NodeContext, x: Any, y: Any) -> Any:
         op = ours.replace("bit", "logical") if n.of.is_bool else ours
         return n.emit(op, n.operand(x), n.operand(y))
 
@@ -149,17 +149,17 @@ for _theirs, _ours in SHIFTS.items():
 
 
 @translates("logical_not.default")
-def logical_not(n: Site, x: Value) -> Any:
+def logical_not(n: NodeContext, x: Value) -> Any:
     return n.emit("logical_not", truth(n, x))
 
 
 @translates("bitwise_not.default")
-def bitwise_not(n: Site, x: Value) -> Any:
+def bitwise_not(n: NodeContext, x: Value) -> Any:
     return n.emit("logical_not" if x.dtype.is_bool else "bit_not", x)
 
 
 @translates("sign.default", "sgn.default")
-def sign(n: Site, x: Value) -> Any:
+def sign(n: NodeContext, x: Value) -> Any:
     """-1, 0 or 1; 0 for what is not a number."""
     if x.dtype.is_bool:
         return x
@@ -168,7 +168,7 @@ def sign(n: Site, x: Value) -> Any:
 
 
 @translates("fmax.default", "fmin.default")
-def extreme_number(n: Site, x: Value, y: Value) -> Any:
+def extreme_number(n: NodeContext, x: Value, y: Value) -> Any:
     """The greater or lesser; of a number and NaN the number."""
     x, y = n.operand(x), n.operand(y)
     found = n.emit("maximum" if n.op == "fmax" else "minimum", x, y)
@@ -179,12 +179,12 @@ def extreme_number(n: Site, x: Value, y: Value) -> Any:
 
 
 @translates("hypot.default")
-def hypot(n: Site, x: Value, y: Value) -> Any:
+def hypot(n: NodeContext, x: Value, y: Value) -> Any:
     """√(x² + y²), scaled so that no square overflows; infinite if either is, even beside NaN."""
     return n.cast(length(n, n.wide(n.operand(x)), n.wide(n.operand(y))), n.of)
 
 
-def length(n: Site, x: Value, y: Value) -> Value:
+def length(n: NodeContext, x: Value, y: Value) -> Value:
     """√(x² + y²) in the dtype of both, as `hypot`."""
     x, y = n.emit("abs", x), n.emit("abs", y)
     large, small = n.emit("maximum", x, y), n.emit("minimum", x, y)
@@ -198,22 +198,22 @@ def length(n: Site, x: Value, y: Value) -> Value:
 
 
 @translates("ldexp.Tensor")
-def ldexp(n: Site, x: Value, exponent: Value) -> Any:
+def ldexp(n: NodeContext, x: Value, exponent: Value) -> Any:
     return n.emit("mul", n.operand(x), n.emit("exp2", n.operand(exponent)))
 
 
 @translates("isnan.default", "isinf.default")
-def is_special(n: Site, x: Value) -> Any:
+def is_special(n: NodeContext, x: Value) -> Any:
     return n.emit(n.op, x) if x.dtype.is_float else n.full(False)
 
 
 @translates("log10.default")
-def log10(n: Site, x: Value) -> Any:
+def log10(n: NodeContext, x: Value) -> Any:
     return n.emit("mul", n.emit("log", n.operand(x)), n.constant(1 / math.log(10), n.of))
 
 
 @translates("round.decimals")
-def round_decimals(n: Site, x: Value, decimals: int = 0) -> Any:
+def round_decimals(n: NodeContext, x: Value, decimals: int = 0) -> Any:
     if not x.dtype.is_float:
         return x
     scale = n.constant(10.0 ** abs(decimals), x.dtype)
@@ -222,13 +222,13 @@ def round_decimals(n: Site, x: Value, decimals: int = 0) -> Any:
 
 
 @translates("square.default")
-def square(n: Site, x: Value) -> Any:
+def square(n: NodeContext, x: Value) -> Any:
     x = n.operand(x)
     return n.emit("mul", x, x)
 
 
 @translates("div.Tensor_mode", "div.Scalar_mode", "floor_divide.default", "floor_divide.Scalar")
-def divide(n: Site, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
+def divide(n: NodeContext, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
     """Quotients, rounded towards zero ("trunc"), down ("floor") or not."""
     mode = "floor" if n.op == "floor_divide" else rounding_mode
     a, b = n.operand(x), n.operand(y)
@@ -244,7 +244,7 @@ SHORT_POWERS = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
 
 
 @translates("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "float_power.Tensor_Scalar")
-def power(n: Site, x: Any, y: Any) -> Any:
+def power(n: NodeContext, x: Any, y: Any) -> Any:
     base = n.operand(x)
     if isinstance(y, int | float) and isinstance(x, Value):
         if y in (1, 2, 3, 4):
@@ -266,7 +266,9 @@ def held(end: int, of: DType) -> int:
 
 @translates("clamp.default", "clamp.Tensor", "clamp_min.default", "clamp_max.default",
             "hardtanh.default", "clamp_min.Tensor", "clamp_max.Tensor")  # fmt: skip
-def clamp(n: Site, x: Value, min: Any = None, max: Any = None, *rest: Any, **named: Any) -> Any:
+def clamp(
+    n: NodeContext, x: Value, min: Any = None, max: Any = None, *rest: Any, **named: Any
+) -> Any:
     if n.op == "hardtanh":
         min, max = (-1.0 if min is None else min), (1.0 if max is None else max)
         min, max = named.get("min_val", min), named.get("max_val", max)
@@ -286,17 +288,17 @@ def clamp(n: Site, x: Value, min: Any = None, max: Any = None, *rest: Any, **nam
 
 
 @translates("relu6.default")
-def relu6(n: Site, x: Value) -> Any:
+def relu6(n: NodeContext, x: Value) -> Any:
     return n.emit("clip", x, low=0, high=6)
 
 
 @translates("leaky_relu.default")
-def leaky_relu(n: Site, x: Value, negative_slope: float = 0.01) -> Any:
+def leaky_relu(n: NodeContext, x: Value, negative_slope: float = 0.01) -> Any:
     return n.emit("leaky_relu", x, alpha=negative_slope)
 
 
 @translates("prelu.default", "_prelu_kernel.default")
-def prelu(n: Site, x: Value, weight: Value) -> Any:
+def prelu(n: NodeContext, x: Value, weight: Value) -> Any:
     """One slope for all, or one for each channel (axis 1)."""
     if n.op == "prelu" and x.rank > 1:
         weight = n.reshape(weight, (*weight.shape, *(1,) * (x.rank - 2)))
@@ -304,7 +306,9 @@ def prelu(n: Site, x: Value, weight: Value) -> Any:
 
 
 @translates("elu.default")
-def elu(n: Site, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
+def elu(
+    n: NodeContext, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1
+) -> Any:
     if input_scale != 1:
         scaled = n.emit("mul", x, n.constant(input_scale, x.dtype))
         low = n.emit("mul", n.emit("expm1", scaled), n.constant(alpha * scale, x.dtype))
@@ -316,32 +320,32 @@ def elu(n: Site, x: Value, alpha: float = 1, scale: float = 1, input_scale: floa
 
 
 @translates("selu.default")
-def selu(n: Site, x: Value) -> Any:
+def selu(n: NodeContext, x: Value) -> Any:
     return n.emit("selu", x)
 
 
 @translates("celu.default")
-def celu(n: Site, x: Value, alpha: float = 1.0) -> Any:
+def celu(n: NodeContext, x: Value, alpha: float = 1.0) -> Any:
     return n.emit("celu", x, alpha=alpha)
 
 
 @translates("gelu.default")
-def gelu(n: Site, x: Value, approximate: str = "none") -> Any:
+def gelu(n: NodeContext, x: Value, approximate: str = "none") -> Any:
     return n.emit("gelu", x, tanh=approximate == "tanh")
 
 
 @translates("hardsigmoid.default")
-def hardsigmoid(n: Site, x: Value) -> Any:
+def hardsigmoid(n: NodeContext, x: Value) -> Any:
     return n.emit("hard_sigmoid", x, alpha=1 / 6, beta=0.5)
 
 
 @translates("hardswish.default")
-def hardswish(n: Site, x: Value) -> Any:
+def hardswish(n: NodeContext, x: Value) -> Any:
     return n.emit("hard_swish", x)
 
 
 @translates("hardshrink.default", "softshrink.default")
-def shrink(n: Site, x: Value, lambd: float = 0.5) -> Any:
+def shrink(n: NodeContext, x: Value, lambd: float = 0.5) -> Any:
     """0 within [-lambd, lambd]; softshrink moves the rest towards it. NaN stays NaN."""
     if n.op == "softshrink":
         return n.emit("sub", x, n.emit("clip", x, low=-lambd, high=lambd))
@@ -350,7 +354,7 @@ def shrink(n: Site, x: Value, lambd: float = 0.5) -> Any:
 
 
 @translates("softplus.default")
-def softplus(n: Site, x: Value, beta: float = 1, threshold: float = 20) -> Any:
+def softplus(n: NodeContext, x: Value, beta: float = 1, threshold: float = 20) -> Any:
     """log(1 + e^(beta x)) / beta, and x where beta x is above the threshold: from 20 on that is the
     same."""
     scale = n.constant(beta, x.dtype)
@@ -363,40 +367,40 @@ def softplus(n: Site, x: Value, beta: float = 1, threshold: float = 20) -> Any:
 
 
 @translates("log_sigmoid.default", "log_sigmoid_forward.default")
-def log_sigmoid(n: Site, x: Value) -> Any:
+def log_sigmoid(n: NodeContext, x: Value) -> Any:
     y = n.emit("neg", n.emit("softplus", n.emit("neg", x)))
     return y if n.op == "log_sigmoid" else (y, None)
 
 
 @translates("threshold.default")
-def threshold(n: Site, x: Value, threshold: float, value: float) -> Any:
+def threshold(n: NodeContext, x: Value, threshold: float, value: float) -> Any:
     small = n.emit("less_equal", x, n.constant(threshold, x.dtype))
     return n.emit("where", small, n.constant(value, x.dtype), x)
 
 
 @translates("where.self", "where.Scalar", "where.ScalarOther", "where.ScalarSelf")
-def where(n: Site, condition: Value, x: Any, y: Any) -> Any:
+def where(n: NodeContext, condition: Value, x: Any, y: Any) -> Any:
     return n.emit("where", truth(n, condition), n.operand(x), n.operand(y))
 
 
 @translates("masked_fill.Scalar", "masked_fill.Tensor")
-def masked_fill(n: Site, x: Value, mask: Value, value: Any) -> Any:
+def masked_fill(n: NodeContext, x: Value, mask: Value, value: Any) -> Any:
     return n.emit("where", mask, n.operand(value), n.operand(x))
 
 
 @translates("fill.Scalar", "fill.Tensor")
-def fill(n: Site, x: Value, value: Any) -> Any:
+def fill(n: NodeContext, x: Value, value: Any) -> Any:
     return n.expand(n.operand(value), n.shape)
 
 
 @translates("copy.default")
-def copy(n: Site, x: Value, source: Value, non_blocking: bool = False) -> Any:
+def copy(n: NodeContext, x: Value, source: Value, non_blocking: bool = False) -> Any:
     return n.expand(n.operand(source), n.shape)
 
 
 @translates("_to_copy.default", "to.dtype", "to.dtype_layout", "to.device", "to.other",
             "type_as.default", "_cast_Float.default")  # fmt: skip
-def convert(n: Site, x: Value, *_: Any, **named: Any) -> Any:
+def convert(n: NodeContext, x: Value, *_: Any, **named: Any) -> Any:
     """Another dtype, as the result has it."""
     if n.of.is_bool and not x.dtype.is_bool:
         return truth(n, x)
@@ -409,11 +413,11 @@ def convert(n: Site, x: Value, *_: Any, **named: Any) -> Any:
             "detach_.default", "lift_fresh_copy.default", "lift_fresh.default", "lift.default",
             "view_of.default", "_conj.default", "resolve_conj.default", "resolve_neg.default",
             "real.default", "positive.default", "_assert_tensor_metadata.default")  # fmt: skip
-def identity(n: Site, x: Value, *_: Any, **named: Any) -> Any:
+def identity(n: NodeContext, x: Value, *_: Any, **named: Any) -> Any:
     return x
 
 
 @translates("_assert_scalar.default", "_assert_async.msg", "_assert_async.default",
             "sym_constrain_range.default", "sym_constrain_range_for_size.default")  # fmt: skip
-def assertion(n: Site, *_: Any, **named: Any) -> None:
+def assertion(n: NodeContext, *_: Any, **named: Any) -> None:
     """Conditions of the export, which hold for the sizes of the graph."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.torch.convert import Refusal
-from tilewright.frontend.torch.registry import TRANSLATORS, Site, translates
+from tilewright.frontend.torch.registry import TRANSLATORS, NodeContext, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
@@ -21,7 +21,7 @@ from tilewright.ir.expr import as_int
 
 @translates("_grouped_mm.default")
 def grouped_mm(
-    n: Site, x: Value, weights: Value, ends: Value | None = None, bias: Any = None,
+    n: NodeContext, x: Value, weights: Value, ends: Value | None = None, bias: Any = None,
     out_dtype: Any = None,
 ) -> Any:  # fmt: skip
     """Rows [S, K] times [G, K, N]; rows from `ends[g - 1]` to `ends[g]` are of group g. Rows behind
@@ -44,7 +44,7 @@ def grouped_mm(
 TRANSLATORS["transformers.grouped_mm_fallback.default"] = grouped_mm
 
 
-def one_by_one(n: Site, x: Value, weights: Value, ends: Value) -> Value:
+def one_by_one(n: NodeContext, x: Value, weights: Value, ends: Value) -> Value:
     """Each row by the weights of its group alone."""
     (many, deep), (count, _, wide) = x.shape, weights.shape
     at = n.reshape(n.emit("arange", length=many), (many, 1))
@@ -57,7 +57,7 @@ def one_by_one(n: Site, x: Value, weights: Value, ends: Value) -> Value:
     return n.emit("where", inside, y, n.constant(0, y.dtype))
 
 
-def group_by_group(n: Site, x: Value, weights: Value, ends: Value, count: int) -> Value:
+def group_by_group(n: NodeContext, x: Value, weights: Value, ends: Value, count: int) -> Value:
     """A product for each group. None ends before one in front of it does."""
     (many, deep), wide = x.shape, weights.shape[2]
     earlier = n.constant(np.tri(count, dtype=bool), "bool")

@@ -28,7 +28,7 @@ from tilewright.frontend.torch.convert import Refusal, array, of_torch, size_of
 from tilewright.frontend.torch.guards import remainders
 from tilewright.frontend.torch.inplace import functional, is_private, updated
 from tilewright.frontend.torch.measured import number_in
-from tilewright.frontend.torch.registry import TRANSLATORS, Site
+from tilewright.frontend.torch.registry import TRANSLATORS, NodeContext
 from tilewright.graph import sizes
 from tilewright.graph.agree import agree
 from tilewright.graph.folding import Folding
@@ -344,7 +344,7 @@ class Importer:
             if not fake.is_complex():
                 return self.build.input(name, of_torch(fake.dtype), shape)
             value = self.build.input(name, of_torch(PARTS[fake.dtype]), [*shape, 2])
-            return parted(Site(self.build, node, self.symbols), value)
+            return parted(NodeContext(self.build, node, self.symbols), value)
         except Refusal as fault:
             raise self.fault(f"its input '{node.name}': {fault.why}") from None
 
@@ -367,7 +367,7 @@ class Importer:
         if tensor.is_complex():
             pairs = torch.view_as_real(tensor.detach().resolve_conj()).clone()
             value = self.build.constant(array(pairs), node.name, of_torch(pairs.dtype))
-            return parted(Site(self.build, node, self.symbols), value)
+            return parted(NodeContext(self.build, node, self.symbols), value)
         try:
             key = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.dtype,
                    tuple(tensor.shape), tensor.stride())  # fmt: skip
@@ -389,7 +389,7 @@ class Importer:
                 continue
             value = self.made.get(leaf) if isinstance(leaf, torch.fx.Node) else leaf
             if isinstance(value, Complex):
-                value = joined(Site(self.build, leaf, self.symbols), value)
+                value = joined(NodeContext(self.build, leaf, self.symbols), value)
             if isinstance(spec.arg, SymIntArgument) and not isinstance(value, Value):
                 value = self.build.from_sizes(np.array(value, object), dtype("i64"))
             mutates = spec.kind in MUTATIONS
@@ -414,11 +414,11 @@ class Importer:
         if node.target is operator.getitem:
             return self.made[node.args[0]][node.args[1]]  # type: ignore[index]
         try:
-            site = Site(self.build, node, self.symbols, self.seed)
+            context = NodeContext(self.build, node, self.symbols, self.seed)
             args = torch.fx.map_arg(node.args, self.made.__getitem__)
             kwargs = torch.fx.map_arg(node.kwargs, self.made.__getitem__)
             if is_cond(node):
-                return chosen(site, args[0], args[3], self.made, self.read)
+                return chosen(context, args[0], args[3], self.made, self.read)
             plain = functional(node.target)
             name = plain or str(node.target)
             table = COMPLEX if involves(args, fake) else TRANSLATORS
@@ -426,8 +426,8 @@ class Importer:
                 raise Refusal(
                     f"{'complex' if table is COMPLEX else 'real'} numbers are not supported here"
                 )
-            result = self.applied(table[name], site, args, _kept(kwargs))
-            self.check(node, result, site)
+            result = self.applied(table[name], context, args, _kept(kwargs))
+            self.check(node, result, context)
             if plain is not None:  # later readers of what is updated see the new value
                 self.made.update(dict.fromkeys(updated(node), result))
             return result
@@ -444,27 +444,27 @@ class Importer:
         made = [self.stand_in(f) for f in (fake if several else (fake,))]
         return made if several else made[0]
 
-    def applied(self, translator: Any, site: Site, args: Any, kwargs: Any) -> Any:
+    def applied(self, translator: Any, context: NodeContext, args: Any, kwargs: Any) -> Any:
         """What a translator makes; sizes that PyTorch takes to be one are compared in the run if
         nothing here shows that they are."""
         try:
-            return translator(site, *args, **kwargs)
+            return translator(context, *args, **kwargs)
         except CompileError as fault:
             rule = fault.__context__
             if not isinstance(rule, Unequal):
                 raise
             given = [v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, Value)]
-            what = f"a size of '{site.node.name}' that is one of two in the program"
-            made = agree(self.build, *rule.sizes, given, site.node.name, what)
+            what = f"a size of '{context.node.name}' that is one of two in the program"
+            made = agree(self.build, *rule.sizes, given, context.node.name, what)
             if not made:
                 raise
         again = pytree.tree_map(
             lambda v: made.get(v, v) if isinstance(v, Value) else v, (args, kwargs)
         )
-        result = self.applied(translator, site, *again)
+        result = self.applied(translator, context, *again)
         if not isinstance(result, Value):
             return result
-        return site.emit("view_as", result, shape=site.shape)
+        return context.emit("view_as", result, shape=context.shape)
 
     def size(self, node: torch.fx.Node) -> Any:
         """A node whose value is a number: arithmetic on sizes."""
@@ -474,9 +474,13 @@ class Importer:
         try:
             if str(node.target) in ITEMS:
                 content = self.made[node.args[0]]  # type: ignore[index]
-                site = Site(self.build, node, self.symbols)
+                context = NodeContext(self.build, node, self.symbols)
                 only_given = all(u.op == "output" or _is_asserted(u) for u in node.users)
-                return site.reshape(content, ()) if only_given else number_in(site, content, value)
+                return (
+                    context.reshape(content, ())
+                    if only_given
+                    else number_in(context, content, value)
+                )
             if isinstance(value, torch.SymBool):  # asked by assertions, which hold for these sizes
                 return True
             return size_of(value, self.symbols)
@@ -502,22 +506,22 @@ class Importer:
         except Refusal:
             return Value("refused", *tensor_type("f32", ()))
 
-    def check(self, node: torch.fx.Node, result: Any, site: Site) -> None:
+    def check(self, node: torch.fx.Node, result: Any, context: NodeContext) -> None:
         """Hold a translator to the type that PyTorch gives the node."""
         several = isinstance(result, tuple | list) and not isinstance(result, Complex)
         results = result if several else (result,)
-        for number, (value, fake) in enumerate(zip(results, site.fakes, strict=False)):
+        for number, (value, fake) in enumerate(zip(results, context.fakes, strict=False)):
             if not isinstance(fake, torch.Tensor):
                 continue
             if value is None:
-                if len(results) == 1 or site.uses(number):
+                if len(results) == 1 or context.uses(number):
                     raise Refusal(f"its result {number} is wanted")
                 continue
             of = of_torch(PARTS.get(fake.dtype, fake.dtype))
             if fake.is_complex() is not isinstance(value, Complex):
                 raise InternalFault(f"the translator of {node.target} confuses real and complex")
             value = value.real if isinstance(value, Complex) else value
-            want = Value("v", *tensor_type(of.name, site.sizes(fake.shape)))
+            want = Value("v", *tensor_type(of.name, context.sizes(fake.shape)))
             same = value.rank == want.rank and all(
                 a == b or (sizes.symbols([a, b]) != [])
                 for a, b in zip(value.shape, want.shape, strict=True)

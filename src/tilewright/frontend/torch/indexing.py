@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.measured import coordinates, flat, found_places, measured, new_size
 from tilewright.frontend.torch.reductions import norm_of, reduced
-from tilewright.frontend.torch.registry import Site, axis_of, translates
+from tilewright.frontend.torch.registry import NodeContext, axis_of, translates
 from tilewright.graph import sizes
 from tilewright.graph.bounds import Bounds, from_start, into
 from tilewright.graph.graph import Value
@@ -20,13 +20,13 @@ from tilewright.ir.expr import as_int
 
 
 @translates("embedding.default")
-def embedding(n: Site, weight: Value, indices: Value, *_: Any, **named: Any) -> Any:
+def embedding(n: NodeContext, weight: Value, indices: Value, *_: Any, **named: Any) -> Any:
     return n.emit("gather", weight, n.indices(indices, from_start(weight.shape[0])), axis=0)
 
 
 @translates("embedding_renorm.default")
 def embedding_renorm(
-    n: Site, weight: Value, indices: Value, max_norm: float, norm_type: float
+    n: NodeContext, weight: Value, indices: Value, max_norm: float, norm_type: float
 ) -> Any:
     """A table whose rows that indices name are shortened to a norm, if theirs is greater."""
     count = weight.shape[0]
@@ -42,7 +42,7 @@ def embedding_renorm(
 
 
 @translates("index_select.default")
-def index_select(n: Site, x: Value, dim: int, index: Value) -> Any:
+def index_select(n: NodeContext, x: Value, dim: int, index: Value) -> Any:
     if not x.rank:
         return x
     d = axis_of(dim, x.rank)
@@ -51,7 +51,7 @@ def index_select(n: Site, x: Value, dim: int, index: Value) -> Any:
 
 
 @translates("gather.default")
-def gather(n: Site, x: Value, dim: int, index: Value, **named: Any) -> Any:
+def gather(n: NodeContext, x: Value, dim: int, index: Value, **named: Any) -> Any:
     if not x.rank:
         return n.reshape(x, n.shape)
     if as_int(index.elements) == 0:
@@ -64,7 +64,7 @@ def gather(n: Site, x: Value, dim: int, index: Value, **named: Any) -> Any:
 
 
 @translates("take.default")
-def take(n: Site, x: Value, index: Value) -> Any:
+def take(n: NodeContext, x: Value, index: Value) -> Any:
     index = n.indices(index, into(x.elements))
     return n.emit("gather", n.reshape(x, (x.elements,)), index, axis=0)
 
@@ -72,7 +72,7 @@ def take(n: Site, x: Value, index: Value) -> Any:
 class Places:
     """What x[i, :, j] names: the indexed axes and their broadcast indices."""
 
-    def __init__(self, n: Site, x: Value, indices: Any) -> None:
+    def __init__(self, n: NodeContext, x: Value, indices: Any) -> None:
         indices = self.without_masks(n, x, list(indices))
         self.axes = [d for d, i in enumerate(indices) if i is not None]
         given = [indices[d] for d in self.axes]
@@ -84,7 +84,7 @@ class Places:
         self.front = first if adjacent else 0  # where the broadcast axes stand in x[...]
 
     @staticmethod
-    def without_masks(n: Site, x: Value, indices: list[Any]) -> list[Any]:
+    def without_masks(n: NodeContext, x: Value, indices: list[Any]) -> list[Any]:
         """Masks become the places where they hold; other indices are checked."""
         found: list[Any] = []
         for i in indices:
@@ -101,18 +101,18 @@ class Places:
             found += [n.reshape(n.cut(rows, 1, d, 1), (rows.shape[0],)) for d in range(i.rank)]
         return found
 
-    def stacked(self, n: Site) -> Value:
+    def stacked(self, n: NodeContext) -> Value:
         """The indices side by side: [*broadcast, number of axes]."""
         wide = [n.reshape(n.expand(i, self.shape), (*self.shape, 1)) for i in self.given]
         return wide[0] if len(wide) == 1 else n.emit("concat", *wide, axis=len(self.shape))
 
-    def ordered(self, n: Site, x: Value) -> Value:
+    def ordered(self, n: NodeContext, x: Value) -> Value:
         """x with the indexed axes in front."""
         return n.transpose(x, [*self.axes, *self.rest])
 
 
 @translates("index.Tensor", "_unsafe_index.Tensor")
-def index(n: Site, x: Value, indices: Any) -> Any:
+def index(n: NodeContext, x: Value, indices: Any) -> Any:
     places = Places(n, x, indices)
     if len(places.axes) == 1:
         return n.emit("gather", x, places.given[0], axis=places.axes[0])
@@ -125,7 +125,7 @@ def index(n: Site, x: Value, indices: Any) -> Any:
 
 @translates("index_put.default", "_unsafe_index_put.default")
 def index_put(
-    n: Site, x: Value, indices: Any, values: Value, accumulate: bool = False, *_: Any
+    n: NodeContext, x: Value, indices: Any, values: Value, accumulate: bool = False, *_: Any
 ) -> Any:
     """x with values written (or added) at places; of a place named twice the last value stays."""
     mask = indices[0] if len(indices) == 1 else None
@@ -154,19 +154,21 @@ def index_put(
 
 
 @translates("index_add.default")
-def index_add(n: Site, x: Value, dim: int, index: Value, source: Value, *, alpha: Any = 1) -> Any:
+def index_add(
+    n: NodeContext, x: Value, dim: int, index: Value, source: Value, *, alpha: Any = 1
+) -> Any:
     if alpha != 1:
         source = n.emit("mul", source, n.constant(alpha, source.dtype))
     return written_at(n, x, dim, n.indices(index, of_axis(from_start, x, dim)), source, True)
 
 
 @translates("index_copy.default")
-def index_copy(n: Site, x: Value, dim: int, index: Value, source: Value) -> Any:
+def index_copy(n: NodeContext, x: Value, dim: int, index: Value, source: Value) -> Any:
     return written_at(n, x, dim, n.indices(index, of_axis(from_start, x, dim)), source)
 
 
 @translates("index_fill.int_Scalar", "index_fill.int_Tensor")
-def index_fill(n: Site, x: Value, dim: int, index: Value, value: Any) -> Any:
+def index_fill(n: NodeContext, x: Value, dim: int, index: Value, value: Any) -> Any:
     """The only one of these whose indices may count from the end."""
     index = n.indices(index, of_axis(into, x, dim))
     return written_at(n, x, dim, index, n.cast(n.operand(value, x.dtype), x.dtype))
@@ -178,7 +180,7 @@ def of_axis(bounds: Callable[..., Bounds], x: Value, dim: int) -> Bounds:
 
 
 def written_at(
-    n: Site, x: Value, dim: int, index: Value, source: Value, accumulate: bool = False
+    n: NodeContext, x: Value, dim: int, index: Value, source: Value, accumulate: bool = False
 ) -> Value:
     """x with slices along an axis replaced (or added to)."""
     if not x.rank:
@@ -187,7 +189,7 @@ def written_at(
     return n.reshape(index_put(n, x, indices, source, accumulate), n.shape)
 
 
-def masked_rows(n: Site, x: Value, mask: Value, values: Value) -> Value:
+def masked_rows(n: NodeContext, x: Value, mask: Value, values: Value) -> Value:
     """x with the slices where a mask over its first axes holds replaced: by one, or in order."""
     rest = x.shape[mask.rank :]
     seen = n.reshape(mask, (*mask.shape, *(1,) * len(rest)))
@@ -208,13 +210,15 @@ _REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "am
 @translates("scatter.src", "scatter.value", "scatter.reduce", "scatter.value_reduce",
             "scatter_add.default")  # fmt: skip
 def scatter(
-    n: Site, x: Value, dim: int, index: Value, source: Any, reduce: str | None = None
+    n: NodeContext, x: Value, dim: int, index: Value, source: Any, reduce: str | None = None
 ) -> Any:
     kind = "sum" if n.op == "scatter_add" else reduce
     return scattered(n, x, dim, index, source, "none" if kind is None else _REDUCTIONS[kind])
 
 
-def scattered(n: Site, x: Value, dim: int, index: Value, source: Any, reduction: str) -> Value:
+def scattered(
+    n: NodeContext, x: Value, dim: int, index: Value, source: Any, reduction: str
+) -> Value:
     if as_int(index.elements) == 0:
         return x
     flat = (1,) * max(1, x.rank) if not x.rank else None
@@ -235,7 +239,7 @@ def scattered(n: Site, x: Value, dim: int, index: Value, source: Any, reduction:
 
 @translates("scatter_reduce.two")
 def scatter_reduce(
-    n: Site,
+    n: NodeContext,
     x: Value,
     dim: int,
     index: Value,
@@ -262,7 +266,7 @@ def scatter_reduce(
 
 
 @translates("masked_scatter.default")
-def masked_scatter(n: Site, x: Value, mask: Value, source: Value) -> Any:
+def masked_scatter(n: NodeContext, x: Value, mask: Value, source: Value) -> Any:
     """Where the mask holds, the source's elements one after the other."""
     mask, x = n.expand(mask, n.shape), n.expand(x, n.shape)
     flat = n.reshape(mask, (mask.elements,))
@@ -273,7 +277,7 @@ def masked_scatter(n: Site, x: Value, mask: Value, source: Value) -> Any:
 
 @translates("topk.default")
 def topk(
-    n: Site, x: Value, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True
+    n: NodeContext, x: Value, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> Any:
     if not x.rank:
         return x, n.constant(0, "i64")
@@ -281,7 +285,7 @@ def topk(
 
 
 @translates("sort.default", "sort.stable", "argsort.default", "argsort.stable")
-def sort(n: Site, x: Value, *args: Any, **named: Any) -> Any:
+def sort(n: NodeContext, x: Value, *args: Any, **named: Any) -> Any:
     """All elements in order; equal ones stay in theirs."""
     if str(n.node.target).endswith("stable"):  # sort.stable(x, *, stable, dim, descending)
         args = args[1:] if args and not named.get("stable") else args
@@ -297,7 +301,7 @@ def sort(n: Site, x: Value, *args: Any, **named: Any) -> Any:
 
 
 @translates("kthvalue.default", "median.default", "median.dim")
-def kth(n: Site, x: Value, *args: Any) -> Any:
+def kth(n: NodeContext, x: Value, *args: Any) -> Any:
     """The k-th least along an axis and its index; the median is the lesser of the middle two."""
     whole = str(n.node.target) == "aten.median.default"
     if whole:
@@ -321,7 +325,7 @@ def kth(n: Site, x: Value, *args: Any) -> Any:
 
 
 @translates("one_hot.default")
-def one_hot(n: Site, x: Value, num_classes: int = -1) -> Any:
+def one_hot(n: NodeContext, x: Value, num_classes: int = -1) -> Any:
     if num_classes < 0:
         raise Refusal("how many classes there are is only known at run time", "pass num_classes")
     x = n.indices(x, from_start(num_classes))
@@ -330,7 +334,7 @@ def one_hot(n: Site, x: Value, num_classes: int = -1) -> Any:
 
 @translates("bucketize.Tensor", "searchsorted.Tensor", "bucketize.Scalar", "searchsorted.Scalar")
 def bucketize(
-    n: Site,
+    n: NodeContext,
     first: Any,
     second: Any,
     *,
@@ -357,7 +361,7 @@ def bucketize(
 
 
 @translates("_local_scalar_dense.default", "item.default")
-def of_data(n: Site, *_: Any, **named: Any) -> Any:
+def of_data(n: NodeContext, *_: Any, **named: Any) -> Any:
     raise Refusal(
         "the shape or value of its result depends on data",
         "give it a fixed size: masks with torch.where, counts with topk",
@@ -365,7 +369,7 @@ def of_data(n: Site, *_: Any, **named: Any) -> Any:
 
 
 @translates("cummax.default", "cummin.default")
-def running_extreme(n: Site, x: Value, dim: int) -> Any:
+def running_extreme(n: NodeContext, x: Value, dim: int) -> Any:
     """The running maximum or minimum, and its index."""
     if not x.rank:
         return x, n.constant(0, "i64")
@@ -376,13 +380,13 @@ def running_extreme(n: Site, x: Value, dim: int) -> Any:
 
 
 @translates("cumprod.default")
-def cumprod(n: Site, x: Value, dim: int, dtype: Any = None) -> Any:
+def cumprod(n: NodeContext, x: Value, dim: int, dtype: Any = None) -> Any:
     x = n.operand(x)
     return n.emit("cumprod", x, axis=axis_of(dim, x.rank)) if x.rank else x
 
 
 @translates("logcumsumexp.default")
-def logcumsumexp(n: Site, x: Value, dim: int) -> Any:
+def logcumsumexp(n: NodeContext, x: Value, dim: int) -> Any:
     """A running logarithm of sums: each result reduces the elements up to it, in n² steps."""
     x = n.wide(n.operand(x))
     if not x.rank:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from tilewright.frontend.torch.elementwise import truth
-from tilewright.frontend.torch.registry import Site, axis_of, translates
+from tilewright.frontend.torch.registry import NodeContext, axis_of, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.graph.ops.measured import MOST
@@ -20,13 +20,13 @@ from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr
 
 
-def found_places(n: Site, mask: Value, size: Any) -> Value:
+def found_places(n: NodeContext, mask: Value, size: Any) -> Value:
     """Where a vector of truth values holds; `size` is PyTorch's name for how many there are."""
     places, count = n.emit("places", mask)
     return n.emit("slice", places, starts=(0,), shape=(measured(n, count, size),))
 
 
-def measured(n: Site, count: Value, size: Any) -> Any:
+def measured(n: NodeContext, count: Value, size: Any) -> Any:
     """The one element of `count` as a size; `size` is PyTorch's name for it."""
     if not isinstance(size, torch.SymInt) or not size.node.expr.is_Symbol:
         return n.sizes([size])[0]
@@ -40,13 +40,13 @@ def measured(n: Site, count: Value, size: Any) -> Any:
     return n.symbols[name]
 
 
-def name_size(n: Site, size: Any, found: Expr) -> None:
+def name_size(n: NodeContext, size: Any, found: Expr) -> None:
     """Let PyTorch's name for a size, if it has a new one, stand for what the size is."""
     if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
         n.symbols.setdefault(str(size.node.expr), found)
 
 
-def number_in(n: Site, x: Value, name: Any) -> Any:
+def number_in(n: NodeContext, x: Value, name: Any) -> Any:
     """The one whole number in a tensor as a size; `name` is PyTorch's for it. Any other number
     stays a tensor, without axes."""
     if not x.dtype.is_int or not isinstance(name, torch.SymInt):
@@ -54,17 +54,17 @@ def number_in(n: Site, x: Value, name: Any) -> Any:
     return measured(n, n.cast(n.reshape(x, (1,)), "i64"), name)
 
 
-def new_size(n: Site) -> Any:
+def new_size(n: NodeContext) -> Any:
     """The first size of the result that no node before has made; 0 where there is none."""
     new = [s for s in n.fakes[0].shape if isinstance(s, torch.SymInt) and s.node.expr.is_Symbol]
     return next((s for s in new if str(s.node.expr) not in n.symbols), 0)
 
 
-def flat(n: Site, x: Value) -> Value:
+def flat(n: NodeContext, x: Value) -> Value:
     return n.reshape(x, (x.elements,))
 
 
-def coordinates(n: Site, places: Value, shape: tuple[Expr, ...]) -> Value:
+def coordinates(n: NodeContext, places: Value, shape: tuple[Expr, ...]) -> Value:
     """Flat places as rows of indices."""
     many = places.shape[0]
     if not shape:
@@ -81,27 +81,27 @@ def coordinates(n: Site, places: Value, shape: tuple[Expr, ...]) -> Value:
 
 
 @translates("nonzero.default")
-def nonzero(n: Site, x: Value) -> Any:
+def nonzero(n: NodeContext, x: Value) -> Any:
     places = found_places(n, flat(n, truth(n, x)), n.fakes[0].shape[0])
     return coordinates(n, places, x.shape)
 
 
 @translates("nonzero_numpy.default")
-def nonzero_numpy(n: Site, x: Value) -> Any:
+def nonzero_numpy(n: NodeContext, x: Value) -> Any:
     x = n.reshape(x, x.shape or (1,))
     rows = coordinates(n, found_places(n, flat(n, truth(n, x)), n.fakes[0].shape[0]), x.shape)
     return [n.reshape(n.cut(rows, 1, d, 1), (rows.shape[0],)) for d in range(x.rank)]
 
 
 @translates("masked_select.default")
-def masked_select(n: Site, x: Value, mask: Value) -> Any:
+def masked_select(n: NodeContext, x: Value, mask: Value) -> Any:
     shape = n.sizes(torch.broadcast_shapes(n.fake(0).shape, n.fake(1).shape))
     places = found_places(n, flat(n, n.expand(mask, shape)), n.fakes[0].shape[0])
     return n.emit("gather", flat(n, n.expand(x, shape)), places, axis=0)
 
 
 @translates("repeat_interleave.Tensor")
-def repeat_interleave(n: Site, repeats: Value, *, output_size: Any = None) -> Any:
+def repeat_interleave(n: NodeContext, repeats: Value, *, output_size: Any = None) -> Any:
     """Each place as often as it says: place i of the result is that of the first sum beyond i."""
     ends = n.emit("cumsum", n.cast(repeats, "i64"), axis=0)
     total = n.emit("reduce_sum", n.cast(repeats, "i64"), axes=(0,), keepdims=True)
@@ -112,7 +112,7 @@ def repeat_interleave(n: Site, repeats: Value, *, output_size: Any = None) -> An
 
 
 @translates("bincount.default")
-def bincount(n: Site, x: Value, weights: Value | None = None, minlength: int = 0) -> Any:
+def bincount(n: NodeContext, x: Value, weights: Value | None = None, minlength: int = 0) -> Any:
     """How often each number occurs, or the sum of its weights."""
     x = n.indices(x, [(sizes.size(0), sizes.size(MOST))])
     least = n.constant([minlength - 1], "i64")
@@ -125,7 +125,7 @@ def bincount(n: Site, x: Value, weights: Value | None = None, minlength: int = 0
 
 
 @translates("_unique2.default", "unique_consecutive.default")
-def unique(n: Site, x: Value, *args: Any, **named: Any) -> Any:
+def unique(n: NodeContext, x: Value, *args: Any, **named: Any) -> Any:
     """Different elements in rising order (or one of each run of equals), the place of each element
     among them, and how often each occurs."""
     dim = named.get("dim", args[2] if len(args) > 2 else None)
@@ -141,14 +141,14 @@ def unique(n: Site, x: Value, *args: Any, **named: Any) -> Any:
     return counted(n, x.shape, line, order, same, 0)
 
 
-def before(n: Site, count: Any) -> Value:
+def before(n: NodeContext, count: Any) -> Value:
     """The place before each; the first is its own."""
     at = n.emit("arange", length=count)
     return n.emit("maximum", n.emit("sub", at, n.constant(1, "i64")), n.constant(0, "i64"))
 
 
 def counted(
-    n: Site, shape: Any, x: Value, order: Value | None, same: Value, axis: int
+    n: NodeContext, shape: Any, x: Value, order: Value | None, same: Value, axis: int
 ) -> tuple[Value, ...]:
     """What `unique` returns, of slices of x in order; `same`: does each equal the one before?
     `order`: where each stood at first; `shape`: that of the second result."""
@@ -174,11 +174,11 @@ def counted(
 
 
 @translates("unique_dim.default")
-def unique_dim(n: Site, x: Value, dim: int, *_: Any, **named: Any) -> Any:
+def unique_dim(n: NodeContext, x: Value, dim: int, *_: Any, **named: Any) -> Any:
     return slices(n, x, axis_of(dim, x.rank), runs=False)
 
 
-def slices(n: Site, x: Value, axis: int, runs: bool) -> Any:
+def slices(n: NodeContext, x: Value, axis: int, runs: bool) -> Any:
     """`unique` of slices along an axis, in lexicographic order where not only runs are looked
     for."""
     axis = axis_of(axis, x.rank)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.measured import name_size
-from tilewright.frontend.torch.registry import Site, axis_of, translates
+from tilewright.frontend.torch.registry import NodeContext, axis_of, translates
 from tilewright.graph import sizes
 from tilewright.graph.bounds import from_start
 from tilewright.graph.graph import Value
@@ -21,7 +21,7 @@ from tilewright.ir.expr import as_int, maximum, minimum
             "_reshape_copy.default", "flatten.using_ints", "unflatten.int",
             "squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default",
             "view_as.default", "reshape_as.default")  # fmt: skip
-def reshape(n: Site, x: Value, *_: Any) -> Any:
+def reshape(n: NodeContext, x: Value, *_: Any) -> Any:
     """The same elements in the shape that the result has."""
     return n.reshape(x, n.shape)
 
@@ -29,7 +29,7 @@ def reshape(n: Site, x: Value, *_: Any) -> Any:
 @translates("permute.default", "permute_copy.default", "transpose.int",
             "t.default", "numpy_T.default", "swapaxes.default", "swapdims.default",
             "movedim.int", "movedim.intlist", "mT.default")  # fmt: skip
-def transpose(n: Site, x: Value, *dims: Any) -> Any:
+def transpose(n: NodeContext, x: Value, *dims: Any) -> Any:
     axes = list(range(x.rank))
     if n.op.startswith("permute"):
         axes = [axis_of(d, x.rank) for d in dims[0]]
@@ -51,12 +51,12 @@ def transpose(n: Site, x: Value, *dims: Any) -> Any:
 
 
 @translates("expand.default", "expand_as.default", "broadcast_to.default")
-def expand(n: Site, x: Value, *_: Any, **named: Any) -> Any:
+def expand(n: NodeContext, x: Value, *_: Any, **named: Any) -> Any:
     return n.expand(x, n.shape)
 
 
 @translates("repeat.default", "tile.default")
-def repeat(n: Site, x: Value, repeats: Any) -> Any:
+def repeat(n: NodeContext, x: Value, repeats: Any) -> Any:
     repeats = tuple(repeats)
     if len(repeats) < x.rank:
         repeats = (1,) * (x.rank - len(repeats)) + repeats
@@ -69,7 +69,7 @@ def repeat(n: Site, x: Value, repeats: Any) -> Any:
 
 
 @translates("cat.default", "concat.default")
-def cat(n: Site, tensors: Any, dim: int = 0) -> Any:
+def cat(n: NodeContext, tensors: Any, dim: int = 0) -> Any:
     rank = len(n.shape)
     parts = [n.operand(x) for x in tensors if x.rank == rank]  # an empty vector may stand anywhere
     parts = [x for x in parts if as_int(x.shape[axis_of(dim, rank)]) != 0] or parts[:1]
@@ -77,7 +77,7 @@ def cat(n: Site, tensors: Any, dim: int = 0) -> Any:
 
 
 @translates("stack.default")
-def stack(n: Site, tensors: Any, dim: int = 0) -> Any:
+def stack(n: NodeContext, tensors: Any, dim: int = 0) -> Any:
     axis = dim % (tensors[0].rank + 1)
     parts = [n.operand(x) for x in tensors]
     parts = [n.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:])) for x in parts]
@@ -102,7 +102,7 @@ def bounded(place: Any, size: Any, default: Any) -> Any:
 
 @translates("slice.Tensor")
 def slice_(
-    n: Site, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+    n: NodeContext, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Any:
     axis = axis_of(dim, x.rank)
     first = bounded(start, x.shape[axis], 0)
@@ -113,13 +113,13 @@ def slice_(
 
 
 @translates("narrow.default", "narrow_copy.default")
-def narrow(n: Site, x: Value, dim: int, start: Any, length: Any) -> Any:
+def narrow(n: NodeContext, x: Value, dim: int, start: Any, length: Any) -> Any:
     axis = axis_of(dim, x.rank)
     return n.cut(x, axis, bounded(start, x.shape[axis], 0), length)
 
 
 @translates("select.int")
-def select(n: Site, x: Value, dim: int, index: Any) -> Any:
+def select(n: NodeContext, x: Value, dim: int, index: Any) -> Any:
     axis, number = axis_of(dim, x.rank), as_int(index)
     start = x.shape[axis] + index if number is not None and number < 0 else index
     return n.reshape(n.cut(x, axis, sizes.size(start), 1), n.shape)
@@ -128,7 +128,7 @@ def select(n: Site, x: Value, dim: int, index: Any) -> Any:
 @translates("split.Tensor", "split.sizes", "split_with_sizes.default",
             "chunk.default", "tensor_split.sections", "unbind.int",
             "unsafe_split.Tensor", "unsafe_chunk.default")  # fmt: skip
-def split(n: Site, x: Value, *args: Any) -> Any:
+def split(n: NodeContext, x: Value, *args: Any) -> Any:
     """Pieces along an axis, of the sizes that the results have."""
     dim = (args[0] if args else 0) if n.op == "unbind" else (args[1] if len(args) > 1 else 0)
     axis, start, pieces = axis_of(dim, x.rank), 0, []
@@ -143,7 +143,7 @@ def split(n: Site, x: Value, *args: Any) -> Any:
 
 @translates("slice_scatter.default")
 def slice_scatter(
-    n: Site,
+    n: NodeContext,
     x: Value,
     source: Value,
     dim: int = 0,
@@ -173,14 +173,14 @@ def slice_scatter(
     return n.emit("where", side, wide, x)
 
 
-def cat_known(n: Site, parts: list[Value], axis: int) -> Value:
+def cat_known(n: NodeContext, parts: list[Value], axis: int) -> Value:
     """The parts that hold anything, one after the other."""
     kept = [p for p in parts if as_int(p.shape[axis]) != 0] or parts[:1]
     return kept[0] if len(kept) == 1 else n.emit("concat", *kept, axis=axis)
 
 
 @translates("select_scatter.default")
-def select_scatter(n: Site, x: Value, source: Value, dim: int, index: int) -> Any:
+def select_scatter(n: NodeContext, x: Value, source: Value, dim: int, index: int) -> Any:
     axis = axis_of(dim, x.rank)
     size = x.shape[axis]
     at = sizes.size(size + index) if index < 0 else index
@@ -191,7 +191,7 @@ def select_scatter(n: Site, x: Value, source: Value, dim: int, index: int) -> An
 
 
 @translates("flip.default")
-def flip(n: Site, x: Value, dims: Any) -> Any:
+def flip(n: NodeContext, x: Value, dims: Any) -> Any:
     for d in dims:
         axis = axis_of(d, x.rank)
         if x.rank and as_int(x.shape[axis]) != 0:
@@ -200,7 +200,7 @@ def flip(n: Site, x: Value, dims: Any) -> Any:
 
 
 @translates("diagonal.default")
-def diagonal(n: Site, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def diagonal(n: NodeContext, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """Every (columns + 1)-th element of the matrices laid out flat."""
     a, b = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
     rest = [d for d in range(x.rank) if d not in (a, b)]
@@ -213,7 +213,7 @@ def diagonal(n: Site, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -
 
 
 @translates("resize.default")
-def resize(n: Site, x: Value, size: Any, **named: Any) -> Any:
+def resize(n: NodeContext, x: Value, size: Any, **named: Any) -> Any:
     """The memory of x under another shape; what is beyond it is not defined (here zero)."""
     wanted = math.prod(n.static(n.shape, "a shape"))
     (have,) = n.static([x.elements], "a shape")
@@ -224,7 +224,9 @@ def resize(n: Site, x: Value, size: Any, **named: Any) -> Any:
 
 
 @translates("as_strided.default", "as_strided_copy.default")
-def as_strided(n: Site, x: Value, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+def as_strided(
+    n: NodeContext, x: Value, size: Any, stride: Any, storage_offset: int | None = None
+) -> Any:
     """Elements by their place in memory: known only while that is row-major."""
     if not n.fake(0).is_contiguous() or n.fake(0).storage_offset() != 0:
         raise Refusal("it reads the memory of a tensor that is not contiguous")
@@ -239,7 +241,7 @@ def as_strided(n: Site, x: Value, size: Any, stride: Any, storage_offset: int | 
 
 
 @translates("unfold.default", "unfold_copy.default")
-def unfold(n: Site, x: Value, dimension: int, size: int, step: int) -> Any:
+def unfold(n: NodeContext, x: Value, dimension: int, size: int, step: int) -> Any:
     """Windows along an axis; their places become the last axis."""
     if not x.rank:
         return n.reshape(n.expand(n.reshape(x, (1,)), (size,)), n.shape)
@@ -258,7 +260,7 @@ _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "ci
 @translates("constant_pad_nd.default", "pad.default", "reflection_pad1d.default",
             "reflection_pad2d.default", "reflection_pad3d.default", "replication_pad1d.default",
             "replication_pad2d.default", "replication_pad3d.default")  # fmt: skip
-def pad(n: Site, x: Value, pads: Any, *rest: Any, **named: Any) -> Any:
+def pad(n: NodeContext, x: Value, pads: Any, *rest: Any, **named: Any) -> Any:
     """`pads` lists (before, after) from the last axis on; negative ones cut."""
     mode, value = "constant", 0.0
     if n.op == "pad":
@@ -286,7 +288,7 @@ def pad(n: Site, x: Value, pads: Any, *rest: Any, **named: Any) -> Any:
     return cut_ends(n, x, cuts)
 
 
-def cut_ends(n: Site, x: Value, cuts: list[tuple[int, ...]]) -> Value:
+def cut_ends(n: NodeContext, x: Value, cuts: list[tuple[int, ...]]) -> Value:
     """x without so many places at the (beginning, end) of each axis."""
     for axis, (first, last) in enumerate(cuts):
         if first or last:
@@ -304,7 +306,7 @@ VALUES = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1
 @translates("full.default", "full_like.default", "new_full.default", *(f"{name}.default" for name
 in VALUES
             if name != "empty"), "empty.memory_format")  # fmt: skip
-def full(n: Site, *args: Any, **named: Any) -> Any:
+def full(n: NodeContext, *args: Any, **named: Any) -> Any:
     """One number everywhere; memory that is not yet written holds 0."""
     at = {"full": 1, "full_like": 1, "new_full": 2}.get(n.op)
     value = VALUES[n.op] if at is None else (args[at] if len(args) > at else named["fill_value"])
@@ -323,12 +325,12 @@ def converted(value: Any, of: DType) -> Any:
 
 
 @translates("scalar_tensor.default", "tensor.default")
-def scalar_tensor(n: Site, value: Any, **named: Any) -> Any:
+def scalar_tensor(n: NodeContext, value: Any, **named: Any) -> Any:
     return n.operand(value)
 
 
 @translates("arange.default", "arange.start", "arange.start_step")
-def arange(n: Site, *args: Any, **named: Any) -> Any:
+def arange(n: NodeContext, *args: Any, **named: Any) -> Any:
     start, end, step = ((0, args[0], 1) if len(args) == 1 else (*args, 1))[:3]
     (length,) = n.shape
     count = as_int(length)
@@ -342,7 +344,7 @@ def arange(n: Site, *args: Any, **named: Any) -> Any:
 
 @translates("linspace.default", "linspace.Tensor_Tensor", "linspace.Tensor_Scalar",
             "linspace.Scalar_Tensor")  # fmt: skip
-def linspace(n: Site, start: Any, end: Any, steps: int, **named: Any) -> Any:
+def linspace(n: NodeContext, start: Any, end: Any, steps: int, **named: Any) -> Any:
     """Counted from both ends to the middle; the ends are of the result's type before that."""
     f64, count = dtype("f64"), np.arange(steps)
     start, end = (n.cast(n.cast(n.operand(v, f64), n.of), f64) for v in (start, end))
@@ -358,7 +360,7 @@ def linspace(n: Site, start: Any, end: Any, steps: int, **named: Any) -> Any:
 
 
 @translates("eye.default", "eye.m")
-def eye(n: Site, *_: Any, **named: Any) -> Any:
+def eye(n: NodeContext, *_: Any, **named: Any) -> Any:
     rows, columns = n.shape
     most = as_int(rows), as_int(columns)
     if most[0] is not None and most[1] is not None:
@@ -369,7 +371,7 @@ def eye(n: Site, *_: Any, **named: Any) -> Any:
 
 @translates("diff.default")
 def diff(
-    n: Site,
+    n: NodeContext,
     x: Value,
     times: int = 1,
     dim: int = -1,
@@ -390,5 +392,5 @@ def diff(
 
 
 @translates("tril.default", "triu.default")
-def triangle(n: Site, x: Value, diagonal: int = 0) -> Any:
+def triangle(n: NodeContext, x: Value, diagonal: int = 0) -> Any:
     return n.emit("trilu", x, k=diagonal, upper=n.op == "triu")

@@ -11,7 +11,7 @@ from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.elementwise import scaled
 from tilewright.frontend.torch.random import dropped
 from tilewright.frontend.torch.reductions import log_of_sum, reduced
-from tilewright.frontend.torch.registry import Site, translates
+from tilewright.frontend.torch.registry import NodeContext, translates
 from tilewright.frontend.torch.windows import greatest, shared
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
@@ -23,7 +23,7 @@ from tilewright.ir.expr import as_int, maximum
 
 @translates("mm.default", "bmm.default", "matmul.default", "mv.default", "dot.default",
             "vdot.default", "__matmul__.default", "inner.default")  # fmt: skip
-def matmul(n: Site, a: Value, b: Value) -> Any:
+def matmul(n: NodeContext, a: Value, b: Value) -> Any:
     """The product over a's last axis and b's last but one; vectors are rows and columns."""
     if n.op == "inner" and not (a.rank and b.rank):
         return n.emit("mul", a, b)
@@ -33,18 +33,20 @@ def matmul(n: Site, a: Value, b: Value) -> Any:
 
 
 @translates("_int_mm.default")
-def integer_matmul(n: Site, a: Value, b: Value) -> Any:
+def integer_matmul(n: NodeContext, a: Value, b: Value) -> Any:
     """A product of i8, added up in i32."""
     return product(n, a, b, out_dtype="i32")
 
 
 @translates("mm.dtype", "bmm.dtype")
-def matmul_as(n: Site, a: Value, b: Value, out_dtype: Any) -> Any:
+def matmul_as(n: NodeContext, a: Value, b: Value, out_dtype: Any) -> Any:
     """A product of small floats that is not rounded to their dtype."""
     return product(n, a, b, out_dtype=n.of.name)
 
 
-def product(n: Site, a: Value, b: Value, transpose_b: bool = False, out_dtype: str = "") -> Value:
+def product(
+    n: NodeContext, a: Value, b: Value, transpose_b: bool = False, out_dtype: str = ""
+) -> Value:
     left = n.reshape(a, (1, *a.shape)) if a.rank == 1 else a
     if b.rank == 1:
         b = n.reshape(b, (1, *b.shape) if transpose_b else (*b.shape, 1))
@@ -61,14 +63,14 @@ def product(n: Site, a: Value, b: Value, transpose_b: bool = False, out_dtype: s
 
 
 @translates("linear.default")
-def linear(n: Site, x: Value, weight: Value, bias: Value | None = None) -> Any:
+def linear(n: NodeContext, x: Value, weight: Value, bias: Value | None = None) -> Any:
     """x Wᵀ + b."""
     y = n.reshape(product(n, x, weight, transpose_b=True), n.shape)
     return y if bias is None else n.emit("add", y, bias)
 
 
 @translates("addmm.default", "baddbmm.default", "addmv.default", "addbmm.default")
-def addmm(n: Site, x: Value, a: Value, b: Value, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def addmm(n: NodeContext, x: Value, a: Value, b: Value, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """beta x + alpha a b."""
     y = product(n, a, b)
     y = reduced(n, "sum", y, 0) if n.op == "addbmm" else n.reshape(y, n.shape)
@@ -77,20 +79,20 @@ def addmm(n: Site, x: Value, a: Value, b: Value, *, beta: Any = 1, alpha: Any = 
 
 @translates("addmm.dtype", "baddbmm.dtype")
 def addmm_as(
-    n: Site, x: Value, a: Value, b: Value, out_dtype: Any, *, beta: Any = 1, alpha: Any = 1
+    n: NodeContext, x: Value, a: Value, b: Value, out_dtype: Any, *, beta: Any = 1, alpha: Any = 1
 ) -> Any:
     """beta x + alpha a b, of small floats that are not rounded to their dtype."""
     return added(n, product(n, a, b, out_dtype=n.of.name), n.cast(x, n.of), beta, alpha)
 
 
-def added(n: Site, y: Value, x: Value, beta: Any, alpha: Any) -> Value:
+def added(n: NodeContext, y: Value, x: Value, beta: Any, alpha: Any) -> Value:
     """beta x + alpha y; x is not read where beta is 0."""
     y = scaled(n, y, alpha)
     return y if beta == 0 else n.emit("add", y, scaled(n, x, beta))
 
 
 @translates("addr.default", "outer.default")
-def outer(n: Site, *args: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+def outer(n: NodeContext, *args: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     a, b = args[-2:]
     y = n.emit("mul", n.reshape(n.operand(a), (*a.shape, 1)), n.operand(b))
     if n.op == "outer":
@@ -101,13 +103,13 @@ def outer(n: Site, *args: Any, beta: Any = 1, alpha: Any = 1) -> Any:
 
 
 @translates("addcmul.default", "addcdiv.default")
-def addcmul(n: Site, x: Value, a: Value, b: Value, *, value: Any = 1) -> Any:
+def addcmul(n: NodeContext, x: Value, a: Value, b: Value, *, value: Any = 1) -> Any:
     y = n.emit("mul" if n.op == "addcmul" else "div", n.operand(a), n.operand(b))
     return n.emit("add", n.operand(x), scaled(n, y, value))
 
 
 @translates("lerp.Scalar", "lerp.Tensor")
-def lerp(n: Site, start: Value, end: Value, weight: Any) -> Any:
+def lerp(n: NodeContext, start: Value, end: Value, weight: Any) -> Any:
     start, end = n.wide(start), n.wide(end)
     weight = n.operand(weight, start.dtype)
     step = n.emit("sub", end, start)
@@ -125,7 +127,7 @@ def each(given: Any, rank: int, default: int = 0) -> tuple[int, ...]:
     return given * rank if len(given) == 1 else given
 
 
-def batched(n: Site, x: Value, rank: int) -> Value:
+def batched(n: NodeContext, x: Value, rank: int) -> Value:
     """[batch, channels, *space] of an input that may lack its batch."""
     return n.reshape(x, (1, *x.shape)) if x.rank == rank + 1 else x
 
@@ -133,7 +135,7 @@ def batched(n: Site, x: Value, rank: int) -> Value:
 @translates("conv1d.default", "conv2d.default", "conv3d.default", "conv1d.padding",
             "conv2d.padding", "conv3d.padding")  # fmt: skip
 def conv(
-    n: Site,
+    n: NodeContext,
     x: Value,
     weight: Value,
     bias: Value | None = None,
@@ -162,7 +164,7 @@ def conv(
 
 @translates("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input")
 def conv_transpose(
-    n: Site,
+    n: NodeContext,
     x: Value,
     weight: Value,
     bias: Value | None = None,
@@ -188,7 +190,7 @@ def conv_transpose(
 
 @translates("convolution.default", "_convolution.default")
 def convolution(
-    n: Site,
+    n: NodeContext,
     x: Value,
     weight: Value,
     bias: Value | None,
@@ -221,7 +223,7 @@ def window(
     }
 
 
-def space_rank(n: Site) -> int:
+def space_rank(n: NodeContext) -> int:
     """How many space axes an operator has, which its name says: max_pool2d."""
     return next(int(c) for c in n.op if c.isdigit())
 
@@ -230,7 +232,7 @@ def space_rank(n: Site) -> int:
             "max_pool2d_with_indices.default", "max_pool3d_with_indices.default",
             "max_pool1d_with_indices.default")  # fmt: skip
 def max_pool(
-    n: Site,
+    n: NodeContext,
     x: Value,
     kernel_size: Any,
     stride: Any = (),
@@ -249,7 +251,7 @@ def max_pool(
 
 @translates("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
 def avg_pool(
-    n: Site,
+    n: NodeContext,
     x: Value,
     kernel_size: Any,
     stride: Any = (),
@@ -289,7 +291,7 @@ def avg_pool(
             "adaptive_avg_pool3d.default", "_adaptive_avg_pool2d.default",
             "_adaptive_avg_pool3d.default", "adaptive_max_pool1d.default",
             "adaptive_max_pool2d.default", "adaptive_max_pool3d.default")  # fmt: skip
-def adaptive_pool(n: Site, x: Value, output_size: Any) -> Any:
+def adaptive_pool(n: NodeContext, x: Value, output_size: Any) -> Any:
     """Windows that share out each axis: output place o reads from ⌊o s / n⌋ to ⌈(o + 1) s / n⌉."""
     rank, of_max = space_rank(n), "max" in n.op
     y = batched(n, x, rank)
@@ -314,7 +316,7 @@ def adaptive_pool(n: Site, x: Value, output_size: Any) -> Any:
     return (y, None) if of_max else y
 
 
-def shared_out(n: Site, x: Value, axis: int, size: Any, wanted: Any, of_max: bool) -> Value:
+def shared_out(n: NodeContext, x: Value, axis: int, size: Any, wanted: Any, of_max: bool) -> Value:
     """One axis of an adaptive pooling whose windows differ in length."""
     count = as_int(wanted)
     if size == wanted or as_int(size) == count is not None:
@@ -327,7 +329,7 @@ def shared_out(n: Site, x: Value, axis: int, size: Any, wanted: Any, of_max: boo
     return parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis)
 
 
-def averages(n: Site, x: Value, axis: int, size: Any, count: Any) -> Value:
+def averages(n: NodeContext, x: Value, axis: int, size: Any, count: Any) -> Value:
     """As `shared_out` for averages whose number the run knows: a product with the weights of the
     places. Place i lies in window o where o s < (i + 1) n and i n < (o + 1) s."""
     places, windows = n.emit("arange", length=size), n.emit("arange", length=count)
@@ -353,7 +355,7 @@ def averages(n: Site, x: Value, axis: int, size: Any, count: Any) -> Value:
 @translates("scaled_dot_product_attention.default",
             "_scaled_dot_product_flash_attention_for_cpu.default")  # fmt: skip
 def attention(
-    n: Site,
+    n: NodeContext,
     query: Value,
     key: Value,
     value: Value,
@@ -401,7 +403,7 @@ def attention(
     return y, n.reshape(n.cast(log_of_sum(n, scores, -1), "f32"), shape[:-1])
 
 
-def usual_scale(n: Site, query: Value) -> float | Value:
+def usual_scale(n: NodeContext, query: Value) -> float | Value:
     """One divided by the square root of a head's width; scores of heads without numbers are 0."""
     width = maximum(query.shape[-1], 1)
     known = as_int(width)
@@ -412,7 +414,7 @@ def usual_scale(n: Site, query: Value) -> float | Value:
 
 @translates("_scaled_dot_product_flash_attention_for_cpu_backward.default")
 def attention_backward(
-    n: Site, grad: Value, query: Value, key: Value, value: Value, y: Value, logs: Value,
+    n: NodeContext, grad: Value, query: Value, key: Value, value: Value, y: Value, logs: Value,
     dropout_p: float, is_causal: bool, *, attn_mask: Value | None = None,
     scale: float | Value | None = None,
 ) -> Any:  # fmt: skip
@@ -444,18 +446,18 @@ def attention_backward(
     return of_query, of_key, of_value
 
 
-def by_group(n: Site, x: Value, key: Value) -> Value:
+def by_group(n: NodeContext, x: Value, key: Value) -> Value:
     """[…, heads, l, d] as […, key heads, heads for each, l, d]."""
     heads = key.shape[-3]
     return n.reshape(x, (*x.shape[:-3], heads, x.shape[-3] // heads, *x.shape[-2:]))
 
 
-def alone(n: Site, x: Value) -> Value:
+def alone(n: NodeContext, x: Value) -> Value:
     """[…, heads, l, d] as […, heads, 1, l, d]."""
     return n.reshape(x, (*x.shape[:-2], 1, *x.shape[-2:]))
 
 
-def masked(n: Site, scores: Value, mask: Value) -> tuple[Value, Value | None]:
+def masked(n: NodeContext, scores: Value, mask: Value) -> tuple[Value, Value | None]:
     """Scores with a mask applied, and which rows are hidden as a whole (None: surely no row)."""
     lowest = n.constant(-math.inf, scores.dtype)
     if mask.dtype.is_bool:

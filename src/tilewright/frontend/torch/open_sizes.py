@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.frontend.torch.registry import Site
+from tilewright.frontend.torch.registry import NodeContext
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import dtype
@@ -16,7 +16,7 @@ F64 = dtype("f64")
 class Floats:
     """Arithmetic on numbers and vectors of one floating-point dtype."""
 
-    def __init__(self, n: Site, of: Any) -> None:
+    def __init__(self, n: NodeContext, of: Any) -> None:
         self.n, self.of = n, of
 
     def __call__(self, op: str, *operands: Any) -> Value:
@@ -26,7 +26,9 @@ class Floats:
         return self.n.cast(self.n.emit("arange", length=sizes.size(count)), self.of)
 
 
-def nearest(n: Site, x: Value, axis: int, count: Any, scale: float | None, half: float) -> Value:
+def nearest(
+    n: NodeContext, x: Value, axis: int, count: Any, scale: float | None, half: float
+) -> Value:
     """x with `count` places along `axis`, each the one that its place (or its middle: `half` 0.5)
     falls into. Products are rounded to f32, as PyTorch has them."""
     size = x.shape[axis]
@@ -39,7 +41,7 @@ def nearest(n: Site, x: Value, axis: int, count: Any, scale: float | None, half:
     return n.emit("gather", x, n.cast(at, "i64"), axis=axis)
 
 
-def repeated(n: Site, x: Value, axis: int, times: int) -> Value:
+def repeated(n: NodeContext, x: Value, axis: int, times: int) -> Value:
     """Each place `times` times."""
     before, after = x.shape[: axis + 1], x.shape[axis + 1 :]
     x = n.reshape(x, (*before, 1, *after))
@@ -48,7 +50,7 @@ def repeated(n: Site, x: Value, axis: int, times: int) -> Value:
 
 
 def smooth(
-    n: Site, x: Value, axis: int, count: Any, scale: float | None, corners: bool, kind: str
+    n: NodeContext, x: Value, axis: int, count: Any, scale: float | None, corners: bool, kind: str
 ) -> Value:
     """x with `count` places along `axis`, each a weighted sum of its two (kind "linear") or four
     ("cubic") neighbours."""
@@ -111,7 +113,9 @@ def cubic(f: Floats, t: Value, a: float = -0.75) -> list[Value]:
     ]
 
 
-def shares(n: Site, size: Any, count: Any, scale: float | None, corners: bool, reach: int) -> Value:
+def shares(
+    n: NodeContext, size: Any, count: Any, scale: float | None, corners: bool, reach: int
+) -> Value:
     """[count, size]: as `sampling.shares` has it."""
     f = Floats(n, F64)
     if corners:

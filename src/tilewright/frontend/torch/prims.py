@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.frontend.torch.elementwise import convert, identity
 from tilewright.frontend.torch.random import uniform
-from tilewright.frontend.torch.registry import TRANSLATORS, Site, Translator
+from tilewright.frontend.torch.registry import TRANSLATORS, NodeContext, Translator
 from tilewright.graph.graph import Value
 
 ELEMENTWISE = (
@@ -53,35 +53,35 @@ def prim(*names: str) -> Any:
 
 
 @prim("convert_element_type")
-def convert_element_type(n: Site, x: Value, dtype: Any) -> Any:
+def convert_element_type(n: NodeContext, x: Value, dtype: Any) -> Any:
     return convert(n, x)
 
 
 @prim("clone", "copy_strided", "device_put", "view_of")
-def same(n: Site, x: Value, *_: Any, **named: Any) -> Any:
+def same(n: NodeContext, x: Value, *_: Any, **named: Any) -> Any:
     return identity(n, x)
 
 
 @prim("collapse", "collapse_view", "reshape", "split_dim", "squeeze")
-def reshaped(n: Site, x: Value, *_: Any) -> Any:
+def reshaped(n: NodeContext, x: Value, *_: Any) -> Any:
     """The elements in their order, in the result's shape."""
     return n.reshape(x, n.shape)
 
 
 @prim("isfinite")
-def isfinite(n: Site, x: Value) -> Any:
+def isfinite(n: NodeContext, x: Value) -> Any:
     if not x.dtype.is_float:
         return n.full(True)
     return n.emit("less", n.emit("abs", x), n.constant(np.inf, x.dtype))
 
 
 @prim("uniform")
-def uniform_of_shape(n: Site, shape: Any, *, low: float, high: float, **named: Any) -> Any:
+def uniform_of_shape(n: NodeContext, shape: Any, *, low: float, high: float, **named: Any) -> Any:
     return uniform(n, shape, low, high)
 
 
 @prim("broadcast_in_dim")
-def broadcast_in_dim(n: Site, x: Value, shape: Any, dimensions: Any) -> Any:
+def broadcast_in_dim(n: NodeContext, x: Value, shape: Any, dimensions: Any) -> Any:
     """Axis k of x is axis dimensions[k] of the result, which repeats along the others."""
     wide: list[Any] = [1] * len(shape)
     for d, size in zip(dimensions, x.shape, strict=True):
@@ -90,7 +90,7 @@ def broadcast_in_dim(n: Site, x: Value, shape: Any, dimensions: Any) -> Any:
 
 
 @prim("iota")
-def iota(n: Site, length: Any, *, start: Any, step: Any, dtype: Any) -> Any:
+def iota(n: NodeContext, length: Any, *, start: Any, step: Any, dtype: Any) -> Any:
     steps = n.emit("mul", n.emit("arange", length=length), n.operand(step, n.of))
     return n.emit("add", n.cast(steps, n.of), n.operand(start, n.of))
 

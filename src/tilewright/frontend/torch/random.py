@@ -14,7 +14,7 @@ from typing import Any
 
 from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.elementwise import scaled
-from tilewright.frontend.torch.registry import EVAL, TRANSLATORS, Site, axis_of, translates
+from tilewright.frontend.torch.registry import EVAL, TRANSLATORS, NodeContext, axis_of, translates
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import dtype
 
@@ -25,7 +25,7 @@ STREAMS = 8  # of a node: one for each tensor of numbers that it draws
 class Draws:
     """The random numbers of a node, in f64. Each call gives others."""
 
-    def __init__(self, n: Site) -> None:
+    def __init__(self, n: NodeContext) -> None:
         self.n = n
         self.seed = n.seed() if n.seed else n.constant(0, "i64")
         place = list(n.node.graph.nodes).index(n.node)
@@ -63,30 +63,30 @@ class Draws:
 
 
 @translates("rand.default", "rand_like.default")
-def rand(n: Site, *_: Any, **named: Any) -> Any:
+def rand(n: NodeContext, *_: Any, **named: Any) -> Any:
     return n.cast(Draws(n).uniform(n.shape), n.of)
 
 
 @translates("randn.default", "randn_like.default")
-def randn(n: Site, *_: Any, **named: Any) -> Any:
+def randn(n: NodeContext, *_: Any, **named: Any) -> Any:
     return n.cast(Draws(n).normal(n.shape), n.of)
 
 
 @translates("uniform.default")
-def uniform(n: Site, x: Value, low: float = 0.0, high: float = 1.0, **named: Any) -> Any:
+def uniform(n: NodeContext, x: Value, low: float = 0.0, high: float = 1.0, **named: Any) -> Any:
     draws = Draws(n)
     wide = draws.f("mul", draws.uniform(n.shape), high - low)
     return n.cast(draws.f("add", wide, low), n.of)
 
 
 @translates("exponential.default")
-def exponential(n: Site, x: Value, rate: float = 1.0, **named: Any) -> Any:
+def exponential(n: NodeContext, x: Value, rate: float = 1.0, **named: Any) -> Any:
     draws = Draws(n)
     return n.cast(draws.f("div", draws.exponential(n.shape), rate), n.of)
 
 
 @translates("geometric.default")
-def geometric(n: Site, x: Value, p: float, **named: Any) -> Any:
+def geometric(n: NodeContext, x: Value, p: float, **named: Any) -> Any:
     """How many trials the first success takes, each of which succeeds with the probability p."""
     draws = Draws(n)
     wait = draws.f("div", draws.exponential(n.shape), -math.log1p(-p) if p < 1 else math.inf)
@@ -94,29 +94,29 @@ def geometric(n: Site, x: Value, p: float, **named: Any) -> Any:
 
 
 @translates("normal_functional.default", "normal.default")
-def normal(n: Site, x: Value, mean: float = 0.0, std: float = 1.0, **named: Any) -> Any:
+def normal(n: NodeContext, x: Value, mean: float = 0.0, std: float = 1.0, **named: Any) -> Any:
     return spread(n, mean, std)
 
 
 @translates("normal.Tensor_Tensor", "normal.Tensor_float", "normal.float_Tensor")
-def normal_of(n: Site, mean: Any, std: Any = 1.0, **named: Any) -> Any:
+def normal_of(n: NodeContext, mean: Any, std: Any = 1.0, **named: Any) -> Any:
     return spread(n, mean, std)
 
 
-def normal_of_shape(n: Site, shape: Any, *, mean: Any, std: Any, **named: Any) -> Any:
+def normal_of_shape(n: NodeContext, shape: Any, *, mean: Any, std: Any, **named: Any) -> Any:
     return spread(n, mean, std)
 
 
 TRANSLATORS["prims.normal.default"] = normal_of_shape
 
 
-def spread(n: Site, mean: Any, std: Any) -> Value:
+def spread(n: NodeContext, mean: Any, std: Any) -> Value:
     draws = Draws(n)
     return n.cast(draws.f("add", draws.f("mul", draws.normal(n.shape), std), mean), n.of)
 
 
 @translates("randint.default", "randint.low", "randint_like.default", "randint_like.low_dtype")
-def randint(n: Site, *args: Any, **named: Any) -> Any:
+def randint(n: NodeContext, *args: Any, **named: Any) -> Any:
     """(high, size), (low, high, size), (x, high) or (x, low, high)."""
     bounds = [a for a in args if not isinstance(a, Value | list | tuple)]
     low, high = bounds if str(n.node.target).split(".")[2].startswith("low") else (0, bounds[0])
@@ -126,7 +126,7 @@ def randint(n: Site, *args: Any, **named: Any) -> Any:
 
 
 @translates("randperm.default")
-def randperm(n: Site, count: Any, **named: Any) -> Any:
+def randperm(n: NodeContext, count: Any, **named: Any) -> Any:
     """The order of as many random numbers."""
     (k,) = n.static([count], "the length of a permutation")
     if not k:
@@ -135,19 +135,19 @@ def randperm(n: Site, count: Any, **named: Any) -> Any:
 
 
 @translates("bernoulli.default")
-def bernoulli(n: Site, x: Value, **named: Any) -> Any:
+def bernoulli(n: NodeContext, x: Value, **named: Any) -> Any:
     draws = Draws(n)
     return n.cast(draws.f("less", draws.uniform(n.shape), x), n.of)
 
 
 @translates("bernoulli.p", "bernoulli.Tensor")
-def bernoulli_of(n: Site, x: Value, p: Any = 0.5, **named: Any) -> Any:
+def bernoulli_of(n: NodeContext, x: Value, p: Any = 0.5, **named: Any) -> Any:
     draws = Draws(n)
     return n.cast(draws.f("less", draws.uniform(n.shape), p), n.of)
 
 
 @translates("dropout.default", "dropout_.default", "native_dropout.default")
-def dropout(n: Site, x: Value, p: float, train: bool | None = None) -> Any:
+def dropout(n: NodeContext, x: Value, p: float, train: bool | None = None) -> Any:
     """In training each element is kept with the probability 1 - p, and divided by it."""
     if train is False or p == 0:
         return (x, n.full(True, dtype("bool"))) if n.op == "native_dropout" else x
@@ -155,14 +155,14 @@ def dropout(n: Site, x: Value, p: float, train: bool | None = None) -> Any:
     return (y, kept) if n.op == "native_dropout" else y
 
 
-def dropped(n: Site, x: Value, p: float, shape: Any) -> tuple[Value, Value]:
+def dropped(n: NodeContext, x: Value, p: float, shape: Any) -> tuple[Value, Value]:
     """x without some elements, the others grown, and a mask of `shape` that tells which."""
     kept = mask(n, shape, 1 - p)
     grown = scaled(n, x, 1 / (1 - p) if p < 1 else 0)
     return n.emit("where", kept, grown, n.constant(0, x.dtype)), kept
 
 
-def mask(n: Site, shape: Any, p: float) -> Value:
+def mask(n: NodeContext, shape: Any, p: float) -> Value:
     """Truth values, each true with the probability p, others at each run."""
     if p <= 0:
         return n.full(False, dtype("bool"), shape)
@@ -173,7 +173,7 @@ def mask(n: Site, shape: Any, p: float) -> Value:
 
 
 @translates("feature_dropout.default")
-def feature_dropout(n: Site, x: Value, p: float, train: bool) -> Any:
+def feature_dropout(n: NodeContext, x: Value, p: float, train: bool) -> Any:
     """As dropout, but whole channels are kept or not."""
     if not train or p == 0:
         return x
@@ -184,7 +184,7 @@ LOWEST = -1.7580993408473766  # of what SELU gives: where its units are when the
 
 
 @translates("alpha_dropout.default", "feature_alpha_dropout.default")
-def alpha_dropout(n: Site, x: Value, p: float, train: bool) -> Any:
+def alpha_dropout(n: NodeContext, x: Value, p: float, train: bool) -> Any:
     """In training, elements (or whole channels) that are not kept are SELU's lowest number, and all
     are scaled and shifted to keep mean and variance. Source: Klambauer et al. 2017."""
     if not train or p == 0:
@@ -199,7 +199,9 @@ def alpha_dropout(n: Site, x: Value, p: float, train: bool) -> Any:
 
 
 @translates("multinomial.default")
-def multinomial(n: Site, x: Value, count: int, replacement: bool = False, **named: Any) -> Any:
+def multinomial(
+    n: NodeContext, x: Value, count: int, replacement: bool = False, **named: Any
+) -> Any:
     """Classes drawn with the probabilities that x has for each row, up to a factor. Without
     replacement: those that come first where each waits for a time that its probability shortens
     (Efraimidis and Spirakis 2006). With: how many cumulated probabilities a number has passed.
@@ -219,7 +221,7 @@ def multinomial(n: Site, x: Value, count: int, replacement: bool = False, **name
 
 @translates("rrelu_with_noise_functional.default", "rrelu_with_noise.default", "rrelu.default")
 def rrelu(
-    n: Site, x: Value, noise: Any = None, lower: float = 1 / 8, upper: float = 1 / 3,
+    n: NodeContext, x: Value, noise: Any = None, lower: float = 1 / 8, upper: float = 1 / 3,
     training: bool = False, *_: Any, **named: Any
 ) -> Any:  # fmt: skip
     """Negative numbers times a slope: drawn in training, else the middle one."""

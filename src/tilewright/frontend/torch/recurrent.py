@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.frontend.torch.convert import Refusal
-from tilewright.frontend.torch.registry import EVAL, Site, translates
+from tilewright.frontend.torch.registry import EVAL, NodeContext, translates
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
 
 
 @translates("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
 def recurrent(
-    n: Site,
+    n: NodeContext,
     x: Value,
     states: Any,
     weights: Any,
@@ -56,13 +56,13 @@ def recurrent(
     return x, *(v[0] if len(v) == 1 else n.emit("concat", *v, axis=0) for v in last)
 
 
-def row(n: Site, states: Value, number: int) -> Value:
+def row(n: NodeContext, states: Value, number: int) -> Value:
     """The state of one layer and direction: [batch, hidden]."""
     return n.reshape(n.cut(states, 0, number, 1), states.shape[1:])
 
 
 def direction(
-    n: Site, x: Value, begin: list[Value], weights: Any, reverse: bool
+    n: NodeContext, x: Value, begin: list[Value], weights: Any, reverse: bool
 ) -> tuple[Value, ...]:
     """One layer in one direction: (results, last states)."""
     w, r, *biases = weights
@@ -88,7 +88,7 @@ def direction(
 
 
 def gru(
-    n: Site, x: Value, h: Value, w: Value, r: Value, biases: Any, hidden: int, reverse: bool
+    n: NodeContext, x: Value, h: Value, w: Value, r: Value, biases: Any, hidden: int, reverse: bool
 ) -> tuple[Value, ...]:
     """PyTorch's gates stand in the order reset, update, new; ours: update, reset, new."""
 

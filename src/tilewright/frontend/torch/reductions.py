@@ -9,14 +9,14 @@ import torch
 
 from tilewright.frontend.torch.convert import Refusal, of_torch
 from tilewright.frontend.torch.elementwise import truth
-from tilewright.frontend.torch.registry import EVAL, Site, axes_of, axis_of, translates
+from tilewright.frontend.torch.registry import EVAL, NodeContext, axes_of, axis_of, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import as_int
 
 
-def reduced(n: Site, op: str, x: Value, axes: Any, keepdim: bool = False) -> Value:
+def reduced(n: NodeContext, op: str, x: Value, axes: Any, keepdim: bool = False) -> Value:
     """Any reduction; of a scalar it is the scalar."""
     if not x.rank:
         return x
@@ -25,31 +25,35 @@ def reduced(n: Site, op: str, x: Value, axes: Any, keepdim: bool = False) -> Val
 
 @translates("sum.default", "sum.dim_IntList", "mean.default", "mean.dim", "prod.default",
             "prod.dim_int")  # fmt: skip
-def total(n: Site, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def total(
+    n: NodeContext, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Any:
     return reduced(n, n.op, n.operand(x), dim, keepdim)
 
 
 @translates("amax.default", "amin.default")
-def extreme(n: Site, x: Value, dim: Any = (), keepdim: bool = False) -> Any:
+def extreme(n: NodeContext, x: Value, dim: Any = (), keepdim: bool = False) -> Any:
     return of_order(n, n.op[1:], x, dim, keepdim)
 
 
-def of_order(n: Site, op: str, x: Value, dim: Any, keepdim: bool = False) -> Value:
+def of_order(n: NodeContext, op: str, x: Value, dim: Any, keepdim: bool = False) -> Value:
     """The greatest or least; of booleans any or all."""
     return reduced(n, {"max": "any", "min": "all"}[op] if x.dtype.is_bool else op, x, dim, keepdim)
 
 
 @translates("max.default", "min.default")
-def greatest(n: Site, x: Value) -> Any:
+def greatest(n: NodeContext, x: Value) -> Any:
     return of_order(n, n.op, x, None)
 
 
 @translates("max.dim", "min.dim")
-def greatest_along(n: Site, x: Value, dim: int, keepdim: bool = False) -> Any:
+def greatest_along(n: NodeContext, x: Value, dim: int, keepdim: bool = False) -> Any:
     return of_order(n, n.op, x, dim, keepdim), place(n, f"arg{n.op}", x, dim, keepdim, n.uses(1))
 
 
-def place(n: Site, op: str, x: Value, dim: int, keepdim: bool, wanted: bool = True) -> Value | None:
+def place(
+    n: NodeContext, op: str, x: Value, dim: int, keepdim: bool, wanted: bool = True
+) -> Value | None:
     """The index of the greatest or least along one axis."""
     if not wanted:
         return None
@@ -60,7 +64,7 @@ def place(n: Site, op: str, x: Value, dim: int, keepdim: bool, wanted: bool = Tr
 
 
 @translates("argmax.default", "argmin.default")
-def argmax(n: Site, x: Value, dim: int | None = None, keepdim: bool = False) -> Any:
+def argmax(n: NodeContext, x: Value, dim: int | None = None, keepdim: bool = False) -> Any:
     if dim is not None:
         return place(n, n.op, x, dim, keepdim)
     found = place(n, n.op, n.reshape(x, (x.elements,)), 0, False)
@@ -68,7 +72,7 @@ def argmax(n: Site, x: Value, dim: int | None = None, keepdim: bool = False) -> 
 
 
 @translates("any.default", "any.dim", "any.dims", "all.default", "all.dim", "all.dims")
-def any_all(n: Site, x: Value, dim: Any = None, keepdim: bool = False) -> Any:
+def any_all(n: NodeContext, x: Value, dim: Any = None, keepdim: bool = False) -> Any:
     return n.cast(reduced(n, n.op, truth(n, x), dim, keepdim), n.of)
 
 
@@ -76,7 +80,7 @@ UNSAID = object()  # None is a correction
 
 
 def moments(
-    n: Site, x: Value, dim: Any, correction: float | None, keepdim: bool
+    n: NodeContext, x: Value, dim: Any, correction: float | None, keepdim: bool
 ) -> tuple[Value, Value]:
     """(variance, mean), in f32 at least; the squares are divided by their count minus
     `correction`."""
@@ -109,7 +113,7 @@ def moments(
 @translates("var.default", "var.dim", "var.correction", "std.default", "std.dim",
             "std.correction", "var_mean.correction", "std_mean.correction")  # fmt: skip
 def variance(
-    n: Site,
+    n: NodeContext,
     x: Value,
     dim: Any = None,
     unbiased: Any = True,
@@ -130,12 +134,17 @@ def variance(
 
 @translates("linalg_vector_norm.default")
 def vector_norm(
-    n: Site, x: Value, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
+    n: NodeContext,
+    x: Value,
+    ord: float = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    dtype: Any = None,
 ) -> Any:
     return norm_of(n, n.operand(x), ord, dim, keepdim)
 
 
-def norm_of(n: Site, x: Value, ord: float, dim: Any, keepdim: bool) -> Value:
+def norm_of(n: NodeContext, x: Value, ord: float, dim: Any, keepdim: bool) -> Value:
     """The p-norm along axes. The powers of halves may be out of their range: they are singles."""
     kind, x = x.dtype, n.wide(x)
     if ord == 2:
@@ -156,7 +165,7 @@ def norm_of(n: Site, x: Value, ord: float, dim: Any, keepdim: bool) -> Value:
 
 
 @translates("dist.default", "_cdist_forward.default", "_euclidean_dist.default")
-def distance(n: Site, x: Value, y: Value, p: float = 2, *_: Any) -> Any:
+def distance(n: NodeContext, x: Value, y: Value, p: float = 2, *_: Any) -> Any:
     """The norm of the difference: of two tensors, or of each row of x and each row of y."""
     if n.op == "dist":
         return norm_of(n, n.emit("sub", n.operand(x), n.operand(y)), p, None, False)
@@ -166,11 +175,11 @@ def distance(n: Site, x: Value, y: Value, p: float = 2, *_: Any) -> Any:
 
 
 @translates("logsumexp.default")
-def logsumexp(n: Site, x: Value, dim: Any, keepdim: bool = False) -> Any:
+def logsumexp(n: NodeContext, x: Value, dim: Any, keepdim: bool = False) -> Any:
     return n.reshape(n.cast(log_of_sum(n, n.operand(x), dim), n.of), n.shape)
 
 
-def log_of_sum(n: Site, x: Value, dim: Any) -> Value:
+def log_of_sum(n: NodeContext, x: Value, dim: Any) -> Value:
     """log Σ exp x, in f32 at least, with the axes kept."""
     x = n.wide(x)
     top = reduced(n, "max", x, dim, True)
@@ -181,7 +190,7 @@ def log_of_sum(n: Site, x: Value, dim: Any) -> Value:
 
 @translates("softmax.int", "_softmax.default", "log_softmax.int", "_log_softmax.default",
             "_safe_softmax.default")  # fmt: skip
-def softmax(n: Site, x: Value, dim: int, *_: Any, **named: Any) -> Any:
+def softmax(n: NodeContext, x: Value, dim: int, *_: Any, **named: Any) -> Any:
     x = n.operand(x)
     if not x.rank:
         return n.full(0 if "log" in n.op else 1)
@@ -194,7 +203,7 @@ def softmax(n: Site, x: Value, dim: int, *_: Any, **named: Any) -> Any:
 
 @translates("layer_norm.default", "native_layer_norm.default")
 def layer_norm(
-    n: Site,
+    n: NodeContext,
     x: Value,
     normalized_shape: Any,
     weight: Value | None = None,
@@ -217,21 +226,25 @@ def layer_norm(
     return y, *in_given_types(n, mean, inverse)
 
 
-def in_given_types(n: Site, *statistics: Value) -> list[Value]:
+def in_given_types(n: NodeContext, *statistics: Value) -> list[Value]:
     """What stands behind the first result, in the dtypes that it has there."""
     return [n.cast(v, of_torch(f.dtype)) for v, f in zip(statistics, n.fakes[1:], strict=True)]
 
 
 @translates("rms_norm.default")
 def rms_norm(
-    n: Site, x: Value, normalized_shape: Any, weight: Value | None = None, eps: float | None = None
+    n: NodeContext,
+    x: Value,
+    normalized_shape: Any,
+    weight: Value | None = None,
+    eps: float | None = None,
 ) -> Any:
     eps = torch.finfo(n.fake(0).dtype).eps if eps is None else eps
     parts = [] if weight is None else [weight]
     return n.emit("rms_norm", x, *parts, axis=x.rank - len(normalized_shape), eps=eps)
 
 
-def channels(n: Site, weight: Value | None, default: float, count: Any, of: DType) -> Value:
+def channels(n: NodeContext, weight: Value | None, default: float, count: Any, of: DType) -> Value:
     """A vector with one entry for each channel: the weights, or the same number for all."""
     return n.full(default, of, (count,)) if weight is None else weight
 
@@ -240,7 +253,7 @@ def channels(n: Site, weight: Value | None, default: float, count: Any, of: DTyp
             "_native_batch_norm_legit.default", "_native_batch_norm_legit_functional.default",
             "cudnn_batch_norm.default")  # fmt: skip
 def batch_norm(
-    n: Site,
+    n: NodeContext,
     x: Value,
     weight: Value | None,
     bias: Value | None,
@@ -268,7 +281,7 @@ def batch_norm(
 
 
 def trained(
-    n: Site, x: Value, weight: Value | None, bias: Value | None, running_mean: Value,
+    n: NodeContext, x: Value, weight: Value | None, bias: Value | None, running_mean: Value,
     running_var: Value, momentum: float, eps: float
 ) -> Any:  # fmt: skip
     """Normalised by its own statistics; those, and the running ones moved towards them."""
@@ -293,7 +306,7 @@ def trained(
 
 @translates("_native_batch_norm_legit.no_stats")
 def batch_norm_of_batch(
-    n: Site,
+    n: NodeContext,
     x: Value,
     weight: Value | None,
     bias: Value | None,
@@ -310,14 +323,14 @@ def batch_norm_of_batch(
 
 
 def by_own_statistics(
-    n: Site, x: Value, weight: Value | None, bias: Value | None, eps: float
+    n: NodeContext, x: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> Value:
     """Normalise each channel over the batch and all places."""
     return by_moments(n, x, (0, *range(2, x.rank)), weight, bias, eps)
 
 
 def by_moments(
-    n: Site,
+    n: NodeContext,
     x: Value,
     axes: tuple[int, ...],
     weight: Value | None,
@@ -336,7 +349,7 @@ def by_moments(
 
 
 @translates("group_norm.default", "instance_norm.default")
-def group_norm(n: Site, x: Value, *args: Any, **named: Any) -> Any:
+def group_norm(n: NodeContext, x: Value, *args: Any, **named: Any) -> Any:
     if n.op == "group_norm":
         given: tuple[Any, ...] = (*args, *(None, None, 1e-5)[len(args) - 1 :])
         groups, weight, bias, eps = given[:4]
@@ -356,7 +369,7 @@ def group_norm(n: Site, x: Value, *args: Any, **named: Any) -> Any:
 
 
 def grouped(
-    n: Site, x: Value, groups: int, weight: Value | None, bias: Value | None, eps: float
+    n: NodeContext, x: Value, groups: int, weight: Value | None, bias: Value | None, eps: float
 ) -> Value:
     count = x.shape[1]
     gain, shift = channels(n, weight, 1, count, x.dtype), channels(n, bias, 0, count, x.dtype)
@@ -365,7 +378,7 @@ def grouped(
 
 @translates("native_group_norm.default")
 def native_group_norm(
-    n: Site,
+    n: NodeContext,
     x: Value,
     weight: Value | None,
     bias: Value | None,
@@ -387,6 +400,6 @@ def native_group_norm(
 
 
 @translates("cumsum.default")
-def cumsum(n: Site, x: Value, dim: int, dtype: Any = None) -> Any:
+def cumsum(n: NodeContext, x: Value, dim: int, dtype: Any = None) -> Any:
     x = n.operand(x)
     return n.emit("cumsum", x, axis=axis_of(dim, x.rank)) if x.rank else x

@@ -1,9 +1,9 @@
 """The table of translators: an ATen operator → a function from its arguments to graph values.
 
-`@translates("relu.default")` registers a function whose parameters are those of the
-operator's schema, after the `Site`: the node with its result type and `emit`. Tensors arrive as
-values of the graph, sizes as ints or size expressions. What a function cannot translate it refuses
-with a reason.
+`@translates("relu.default")` registers a function whose parameters are those of the operator's
+schema, after the `NodeContext`: the node with its result type and `emit`. Tensors arrive as values
+of the graph, sizes as ints or size expressions. What a function cannot translate it refuses with a
+reason.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def translates(*names: str) -> Callable[[Translator], Translator]:
 EVAL = "call module.eval() before compiling"
 
 
-class Site:
+class NodeContext:
     """A node being translated. `fakes` are its results as PyTorch describes them: no content.
     `seed` gives the value that random numbers start from, if each run of the graph has its own."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.torch import open_sizes
-from tilewright.frontend.torch.registry import Site, translates
+from tilewright.frontend.torch.registry import NodeContext, translates
 from tilewright.graph import grid_sample, sizes
 from tilewright.graph.graph import Value
 
@@ -45,7 +45,9 @@ def cubic(at: np.ndarray, size: int, a: float = -0.75) -> list[tuple[np.ndarray,
     return [(np.clip(low + k - 1, 0, size - 1), w) for k, w in enumerate(weights)]
 
 
-def resampled(n: Site, x: Value, axis: int, taps: list[tuple[np.ndarray, np.ndarray]]) -> Value:
+def resampled(
+    n: NodeContext, x: Value, axis: int, taps: list[tuple[np.ndarray, np.ndarray]]
+) -> Value:
     """The weighted sum of gathers along one axis."""
     total = None
     for indices, weights in taps:
@@ -67,7 +69,7 @@ SMOOTH = [f"upsample_{kind}.{o}" for kind in ("linear1d", "bilinear2d", "triline
 
 
 @translates(*NEAREST, *EXACT)
-def nearest(n: Site, x: Value, output_size: Any, *scales: Any) -> Any:
+def nearest(n: NodeContext, x: Value, output_size: Any, *scales: Any) -> Any:
     half = 0.5 if "exact" in n.op else 0.0
     for axis, size, count, scale in axes(n, x, scales):
         if not isinstance(size, int) or not isinstance(count, int):
@@ -82,7 +84,7 @@ def nearest(n: Site, x: Value, output_size: Any, *scales: Any) -> Any:
 
 
 @translates(*SMOOTH)
-def smooth(n: Site, x: Value, output_size: Any, align_corners: bool, *scales: Any) -> Any:
+def smooth(n: NodeContext, x: Value, output_size: Any, align_corners: bool, *scales: Any) -> Any:
     for axis, size, count, scale in axes(n, x, scales):
         if not isinstance(size, int) or not isinstance(count, int):
             kind = "cubic" if "bicubic" in n.op else "linear"
@@ -94,7 +96,7 @@ def smooth(n: Site, x: Value, output_size: Any, align_corners: bool, *scales: An
     return x
 
 
-def axes(n: Site, x: Value, scales: Any) -> Any:
+def axes(n: NodeContext, x: Value, scales: Any) -> Any:
     """(axis, input size, output size, scale if one was given) of each space axis; sizes are
     numbers where they are known."""
     space, goal = ([whole(s) for s in shape[2:]] for shape in (x.shape, n.shape))
@@ -111,7 +113,7 @@ def whole(size: Any) -> Any:
 
 
 @translates("pixel_shuffle.default", "pixel_unshuffle.default")
-def pixel_shuffle(n: Site, x: Value, factor: int) -> Any:
+def pixel_shuffle(n: NodeContext, x: Value, factor: int) -> Any:
     """Channels become places (or the other way): [c r r, h, w] ↔ [c, h r, w r]."""
     *lead, c, h, w = x.shape
     k = len(lead)
@@ -126,7 +128,12 @@ def pixel_shuffle(n: Site, x: Value, factor: int) -> Any:
 
 @translates("grid_sampler_2d.default", "grid_sampler_3d.default", "grid_sampler.default")
 def grid_sampler(
-    n: Site, x: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
+    n: NodeContext,
+    x: Value,
+    grid: Value,
+    interpolation_mode: int,
+    padding_mode: int,
+    align_corners: bool,
 ) -> Any:
     """Images read at places that are data; halves compute the places in halves, as PyTorch does."""
     mode = ("linear", "nearest", "cubic")[interpolation_mode]
@@ -161,7 +168,9 @@ def shares(size: int, count: int, scale: float, reach: int) -> np.ndarray:
 
 @translates("_upsample_bilinear2d_aa.default", "_upsample_bicubic2d_aa.default",
             "_upsample_bilinear2d_aa.vec", "_upsample_bicubic2d_aa.vec")  # fmt: skip
-def antialiased(n: Site, x: Value, output_size: Any, align_corners: bool, *scales: Any) -> Any:
+def antialiased(
+    n: NodeContext, x: Value, output_size: Any, align_corners: bool, *scales: Any
+) -> Any:
     for axis, size, count, scale in axes(n, x, scales):
         known, reach = sizes.static([size, count]), 2 if "bicubic" in n.op else 1
         if known is None:
@@ -182,7 +191,7 @@ def antialiased(n: Site, x: Value, output_size: Any, align_corners: bool, *scale
 
 @translates("fractional_max_pool2d.default", "fractional_max_pool3d.default")
 def fractional_max_pool(
-    n: Site, x: Value, kernel: list[int], output_size: list[int], samples: Value
+    n: NodeContext, x: Value, kernel: list[int], output_size: list[int], samples: Value
 ) -> Any:
     """Windows of one size whose distances vary at random, as the samples of each image and channel
     say. Source: Graham 2014."""
@@ -211,7 +220,7 @@ def fractional_max_pool(
     return n.reshape(y, n.shape), n.reshape(where, n.shape)
 
 
-def window_starts(n: Site, u: Value, size: int, count: int, width: int) -> Value:
+def window_starts(n: NodeContext, u: Value, size: int, count: int, width: int) -> Value:
     """Where `count` windows begin, of which the last ends with the axis: [lead, count]."""
     last = n.constant([[size - width]], "i64")
     if count == 1:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.reductions import reduced
-from tilewright.frontend.torch.registry import TRANSLATORS, Site, axis_of, translates
+from tilewright.frontend.torch.registry import TRANSLATORS, NodeContext, axis_of, translates
 from tilewright.graph import sizes
 from tilewright.graph.bounds import from_start
 from tilewright.graph.graph import Value
@@ -17,16 +17,23 @@ from tilewright.graph.graph import Value
 NEUTRAL = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
 
 
-def ordinals(n: Site, count: Any) -> Value:
+def ordinals(n: NodeContext, count: Any) -> Value:
     return n.emit("arange", length=count)
 
 
 @translates("_embedding_bag_forward_only.default", "_embedding_bag.default")
 def embedding_bag(
-    n: Site, weight: Value, indices: Value, offsets: Value, scale: bool = False, mode: int = 0,
-    sparse: bool = False, per_sample: Value | None = None, include_last: bool = False,
+    n: NodeContext,
+    weight: Value,
+    indices: Value,
+    offsets: Value,
+    scale: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample: Value | None = None,
+    include_last: bool = False,
     padding: int = -1,
-) -> Any:  # fmt: skip
+) -> Any:
     """The sum, mean or greatest of the rows that the indices from one offset to the next name."""
     starts, count, of = n.cast(offsets, "i64"), indices.shape[0], weight.dtype
     if include_last:
@@ -58,7 +65,7 @@ def embedding_bag(
 
 @translates("segment_reduce.default")
 def segment_reduce(
-    n: Site, x: Value, reduce: str, *, lengths: Value | None = None, indices: Any = None,
+    n: NodeContext, x: Value, reduce: str, *, lengths: Value | None = None, indices: Any = None,
     offsets: Value | None = None, axis: int = 0, unsafe: bool = False, initial: Any = None,
 ) -> Any:  # fmt: skip
     """Each segment of an axis reduced; segments are given by their lengths or their ends."""
@@ -97,7 +104,7 @@ def segment_reduce(
 # histograms -------------------------------------------------------------------------------------
 
 
-def edges_of(n: Site, x: Value, bins: int, span: Any) -> Value:
+def edges_of(n: NodeContext, x: Value, bins: int, span: Any) -> Value:
     """The bins + 1 ends of equal bins over a range, or from the least element to the greatest."""
     if span is not None:
         low, high = (n.constant(v, x.dtype) for v in span)
@@ -116,7 +123,7 @@ def edges_of(n: Site, x: Value, bins: int, span: Any) -> Value:
     return n.emit("where", n.constant(k < (bins + 1) // 2, "bool"), near, far)
 
 
-def bin_of(n: Site, x: Value, edges: Value) -> tuple[Value, Value]:
+def bin_of(n: NodeContext, x: Value, edges: Value) -> tuple[Value, Value]:
     """The bin of each element of a vector, and whether it has one; the last holds its upper end."""
     column, last = n.reshape(x, (x.elements, 1)), edges.shape[0] - 1
     begun = reduced(n, "sum", n.cast(n.emit("less_equal", edges, column), "i64"), 1)
@@ -129,7 +136,7 @@ def bin_of(n: Site, x: Value, edges: Value) -> tuple[Value, Value]:
 
 
 def counted(
-    n: Site, points: list[Value], edges: list[Value], weight: Value | None, density: bool
+    n: NodeContext, points: list[Value], edges: list[Value], weight: Value | None, density: bool
 ) -> Value:
     """How many points (or how much weight) the cells of a grid hold."""
     of, shape = edges[0].dtype, [e.shape[0] - 1 for e in edges]
@@ -159,14 +166,14 @@ def counted(
 
 @translates("histogram.bin_ct", "histogram.bins_tensor")
 def histogram(
-    n: Site, x: Value, bins: Any = 100, *, range: Any = None, weight: Value | None = None,
+    n: NodeContext, x: Value, bins: Any = 100, *, range: Any = None, weight: Value | None = None,
     density: bool = False,
 ) -> Any:  # fmt: skip
     edges = bins if isinstance(bins, Value) else edges_of(n, x, bins, range)
     return counted(n, [n.reshape(x, (x.elements,))], [edges], weight, density), edges
 
 
-def coordinate(n: Site, x: Value, d: int) -> Value:
+def coordinate(n: NodeContext, x: Value, d: int) -> Value:
     """Number `d` of each point."""
     points = x.elements // x.shape[-1]
     return n.reshape(n.cut(n.reshape(x, (points, x.shape[-1])), 1, d, 1), (points,))
@@ -174,7 +181,7 @@ def coordinate(n: Site, x: Value, d: int) -> Value:
 
 @translates("_histogramdd_bin_edges.default")
 def histogramdd_bin_edges(
-    n: Site, x: Value, bins: list[int], *, range: Any = None, **named: Any
+    n: NodeContext, x: Value, bins: list[int], *, range: Any = None, **named: Any
 ) -> Any:
     spans = [None] * len(bins) if range is None else list(zip(range[::2], range[1::2], strict=True))
     return [
@@ -185,7 +192,7 @@ def histogramdd_bin_edges(
 
 @translates("_histogramdd_from_bin_cts.default", "_histogramdd_from_bin_tensors.default")
 def histogramdd(
-    n: Site, x: Value, bins: Any, *, range: Any = None, weight: Value | None = None,
+    n: NodeContext, x: Value, bins: Any, *, range: Any = None, weight: Value | None = None,
     density: bool = False,
 ) -> Any:  # fmt: skip
     given = all(isinstance(b, Value) for b in bins)
@@ -198,7 +205,7 @@ def histogramdd(
 
 
 def linear_cross_entropy(
-    n: Site, x: Value, weight: Value, target: Value, bias: Value | None, scale: Value | None,
+    n: NodeContext, x: Value, weight: Value, target: Value, bias: Value | None, scale: Value | None,
     *rest: Any,
 ) -> Any:  # fmt: skip
     """The cross entropy of a linear layer's results; that it may be computed in chunks shows in

@@ -13,7 +13,7 @@ from tilewright.frontend.torch.elementwise import truth
 from tilewright.frontend.torch.indexing import scatter_reduce
 from tilewright.frontend.torch.measured import coordinates, flat
 from tilewright.frontend.torch.reductions import reduced, vector_norm
-from tilewright.frontend.torch.registry import Site, axis_of, translates
+from tilewright.frontend.torch.registry import NodeContext, axis_of, translates
 from tilewright.graph import sizes
 from tilewright.graph.bounds import into
 from tilewright.graph.graph import Value
@@ -23,7 +23,7 @@ from tilewright.ir.expr import BinaryOp, Expr, as_int, binary
 
 @translates("index_reduce.default")
 def index_reduce(
-    n: Site, x: Value, dim: int, index: Value, source: Value, reduce: str, *,
+    n: NodeContext, x: Value, dim: int, index: Value, source: Value, reduce: str, *,
     include_self: bool = True
 ) -> Any:  # fmt: skip
     axis = axis_of(dim, x.rank)
@@ -37,7 +37,7 @@ def index_reduce(
 
 
 @translates("put.default")
-def put(n: Site, x: Value, index: Value, source: Value, accumulate: bool = False) -> Any:
+def put(n: NodeContext, x: Value, index: Value, source: Value, accumulate: bool = False) -> Any:
     """x with elements at flat places replaced (or added to)."""
     if as_int(index.elements) == 0:
         return x
@@ -55,7 +55,7 @@ def put(n: Site, x: Value, index: Value, source: Value, accumulate: bool = False
 
 
 @translates("nonzero_static.default")
-def nonzero_static(n: Site, x: Value, *, size: int, fill_value: int = -1) -> Any:
+def nonzero_static(n: NodeContext, x: Value, *, size: int, fill_value: int = -1) -> Any:
     """The places of what is not zero, in order; as many as asked for, filled up: each is written
     where the count of those before it says, and what is too much behind the others."""
     if not x.rank or 0 in (size, as_int(x.elements)):
@@ -75,7 +75,7 @@ def nonzero_static(n: Site, x: Value, *, size: int, fill_value: int = -1) -> Any
 
 @translates("diagonal_scatter.default")
 def diagonal_scatter(
-    n: Site, x: Value, source: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
+    n: NodeContext, x: Value, source: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Any:
     """x with a diagonal replaced: the source has a row for each row of the matrices, those that the
     diagonal does not meet are padded and not read."""
@@ -95,7 +95,12 @@ def diagonal_scatter(
 
 @translates("as_strided_scatter.default")
 def as_strided_scatter(
-    n: Site, x: Value, source: Value, size: Any, stride: Any, storage_offset: int | None = None
+    n: NodeContext,
+    x: Value,
+    source: Value,
+    size: Any,
+    stride: Any,
+    storage_offset: int | None = None,
 ) -> Any:
     if not n.fake(0).is_contiguous():
         raise Refusal("it writes the memory of a tensor that is not contiguous")
@@ -105,7 +110,7 @@ def as_strided_scatter(
     return replaced(n, x, places, source)
 
 
-def replaced(n: Site, x: Value, places: np.ndarray, source: Value) -> Value:
+def replaced(n: NodeContext, x: Value, places: np.ndarray, source: Value) -> Value:
     """x with the elements at known flat places replaced by those of the source."""
     if not places.size:
         return x
@@ -120,7 +125,7 @@ def replaced(n: Site, x: Value, places: np.ndarray, source: Value) -> Value:
 
 
 @translates("nanmedian.default", "nanmedian.dim")
-def nanmedian(n: Site, x: Value, dim: int = 0, keepdim: bool = False) -> Any:
+def nanmedian(n: NodeContext, x: Value, dim: int = 0, keepdim: bool = False) -> Any:
     """The lesser of the middle two of the numbers along an axis; NaN where there are none."""
     whole = str(n.node.target).endswith("default")
     if not x.rank:
@@ -145,7 +150,7 @@ def nanmedian(n: Site, x: Value, dim: int = 0, keepdim: bool = False) -> Any:
 
 
 @translates("histc.default")
-def histc(n: Site, x: Value, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+def histc(n: NodeContext, x: Value, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """How many elements lie in each of equal bins; the last one holds its upper end."""
     flat = n.reshape(x, (x.elements, 1))
     low, high = n.operand(min), n.operand(max)
@@ -167,7 +172,7 @@ def histc(n: Site, x: Value, bins: int = 100, min: float = 0, max: float = 0) ->
 
 
 @translates("_pdist_forward.default")
-def pdist(n: Site, x: Value, p: float = 2) -> Any:
+def pdist(n: NodeContext, x: Value, p: float = 2) -> Any:
     """The distances of all pairs of rows."""
     pairs = all_pairs(n, x.shape[0])
     if pairs is None:
@@ -176,7 +181,7 @@ def pdist(n: Site, x: Value, p: float = 2) -> Any:
     return vector_norm(n, n.emit("sub", a, b), p, -1)
 
 
-def all_pairs(n: Site, count: Expr) -> tuple[Value, Value] | None:
+def all_pairs(n: NodeContext, count: Expr) -> tuple[Value, Value] | None:
     """Both places of each pair of `count`, the first one before the second; None: there is none."""
     known = as_int(count)
     if known is not None:
@@ -198,9 +203,16 @@ def all_pairs(n: Site, count: Expr) -> tuple[Value, Value] | None:
 
 @translates("_trilinear.default")
 def trilinear(
-    n: Site, a: Value, b: Value, c: Value, expand1: Any, expand2: Any, expand3: Any, sumdim: Any,
-    unroll_dim: int = 1
-) -> Any:  # fmt: skip
+    n: NodeContext,
+    a: Value,
+    b: Value,
+    c: Value,
+    expand1: Any,
+    expand2: Any,
+    expand3: Any,
+    sumdim: Any,
+    unroll_dim: int = 1,
+) -> Any:
     """The product of three tensors, each spread along its new axes, summed over some."""
     parts = []
     for x, new in ((a, expand1), (b, expand2), (c, expand3)):
@@ -213,7 +225,7 @@ def trilinear(
 
 
 @translates("mode.default")
-def mode(n: Site, x: Value, dim: int = -1, keepdim: bool = False) -> Any:
+def mode(n: NodeContext, x: Value, dim: int = -1, keepdim: bool = False) -> Any:
     """The least of the most frequent values along an axis, and where it stands last."""
     if not x.rank:
         return x, n.constant(0, "i64")

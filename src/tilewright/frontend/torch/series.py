@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tilewright.frontend.torch.registry import TRANSLATORS, Site
+from tilewright.frontend.torch.registry import TRANSLATORS, NodeContext
 from tilewright.frontend.torch.special import Terms, choose, lgamma
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import dtype
@@ -15,13 +15,13 @@ KINDS = {"hermite_polynomial_h": "hermite", "hermite_polynomial_he": "hermite_e"
          "laguerre_polynomial_l": "laguerre", "legendre_polynomial_p": "legendre"}  # fmt: skip
 
 
-def spread(n: Site, x: Any, of: str) -> Value:
+def spread(n: NodeContext, x: Any, of: str) -> Value:
     """An operand as a vector of the result's length."""
     wide = n.expand(n.cast(n.operand(x), of), n.shape)
     return n.reshape(wide, (wide.elements,))
 
 
-def polynomial(n: Site, x: Any, degree: Any) -> Any:
+def polynomial(n: NodeContext, x: Any, degree: Any) -> Any:
     """Degrees are truncated; where the recurrence would lose all digits PyTorch gives NaN."""
     kind = KINDS[n.op.removeprefix("special_")]
     of = n.of if n.of.name in ("f32", "f64") else dtype("f32")
@@ -39,7 +39,7 @@ def constant(value: float, like: Terms) -> Terms:
     return Terms(like.n, like.of(value))
 
 
-def incomplete_gamma(n: Site, a: Any, x: Any) -> Any:
+def incomplete_gamma(n: NodeContext, a: Any, x: Any) -> Any:
     """P(a, x) or Q(a, x), which are 0 and 1 at x = 0 and the other way at infinity. At the ends
     the first that decides is PyTorch's, whatever the other number."""
     upper = n.op in ("igammac", "special_gammaincc")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.torch.registry import TRANSLATORS, Site, translates
+from tilewright.frontend.torch.registry import TRANSLATORS, NodeContext, translates
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import dtype
 
@@ -28,7 +28,7 @@ class Terms:
     __slots__ = ("n", "x")
     __array_ufunc__ = None
 
-    def __init__(self, n: Site, x: Value) -> None:
+    def __init__(self, n: NodeContext, x: Value) -> None:
         self.n, self.x = n, x
 
     def of(self, other: Any) -> Value:
@@ -88,7 +88,7 @@ def special(*names: str) -> Callable[[Callable[..., Terms]], Callable[..., Terms
     """Register a function of Terms under ATen or prims names, given with their namespaces."""
 
     def register(f: Callable[..., Terms]) -> Callable[..., Terms]:
-        def translate(n: Site, *given: Any) -> Value:
+        def translate(n: NodeContext, *given: Any) -> Value:
             narrow = n.of.bits < 32
             of = dtype("f32") if narrow else n.of
             found = f(*[Terms(n, n.operand(x, of)) for x in given])
@@ -298,7 +298,7 @@ def zeta(s: Terms, q: Terms) -> Terms:
 
 
 @translates("polygamma.default", "special_polygamma.default")
-def polygamma(n: Site, order: int, x: Value) -> Any:
+def polygamma(n: NodeContext, order: int, x: Value) -> Any:
     """(-1)^(n+1) n! ζ(n + 1, x)."""
     wide = Terms(n, n.operand(x, n.of if n.of.bits >= 32 else dtype("f32")))
     if order == 0:

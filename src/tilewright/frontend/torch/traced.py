@@ -15,7 +15,7 @@ import torch
 from tilewright.frontend.torch.complex import PARTS, Complex, joined, parted
 from tilewright.frontend.torch.convert import Refusal, of_torch, size_of
 from tilewright.frontend.torch.importer import Importer
-from tilewright.frontend.torch.registry import Site
+from tilewright.frontend.torch.registry import NodeContext
 from tilewright.graph.graph import Graph, Value
 from tilewright.graph.settle import Names, read_settled
 from tilewright.ir.expr import Var
@@ -103,8 +103,8 @@ class TraceImporter(Importer):
             raise self.fault(f"its input '{node.name}': {fault.why}") from None
         self.bind(value)
         self.taken.append(number)
-        site = Site(self.build, node, self.symbols)
-        return parted(site, value) if fake.is_complex() else value
+        context = NodeContext(self.build, node, self.symbols)
+        return parted(context, value) if fake.is_complex() else value
 
     def size_input(self, node: torch.fx.Node, fake: torch.SymInt) -> Any:
         """A size among the inputs. No shape may show it, so an empty tensor does."""
@@ -125,7 +125,7 @@ class TraceImporter(Importer):
             made = self.made.get(leaf) if isinstance(leaf, torch.fx.Node) else leaf
             is_complex = isinstance(made, Complex)
             if isinstance(made, Complex):
-                made = joined(Site(self.build, leaf, self.symbols), made)
+                made = joined(NodeContext(self.build, leaf, self.symbols), made)
             if isinstance(made, Value):
                 self.results.append(Output(len(named), is_complex))
                 named[f"output_{len(named)}"] = made

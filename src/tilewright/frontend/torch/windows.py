@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.torch.reductions import place, reduced
-from tilewright.frontend.torch.registry import Site
+from tilewright.frontend.torch.registry import NodeContext
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import as_int
 
 
-def shared(n: Site, size: Any, count: int) -> Value:
+def shared(n: NodeContext, size: Any, count: int) -> Value:
     """[count, longest] places of the windows of adaptive pooling; -1 behind the end of one."""
     known = as_int(size)
     if known is not None:
@@ -38,7 +38,7 @@ def shared(n: Site, size: Any, count: int) -> Value:
     return n.emit("where", lies, places, n.constant(-1, "i64"))
 
 
-def greatest(n: Site, x: Value, axes: Sequence[Value]) -> tuple[Value, Value]:
+def greatest(n: NodeContext, x: Value, axes: Sequence[Value]) -> tuple[Value, Value]:
     """The greatest value in each window of x [batch, channels, *space], and its place in the
     flattened space; `axes` has the places that the windows cover on each axis of space."""
     rank, space = len(axes), x.shape[2:]

@@ -1,4 +1,4 @@
-"""Leaving weights in the file: a model's bytes with and without its large tensors.
+"""Lazily loaded weights: a model's bytes with and without its large tensors.
 
 In: a mapped .onnx file. Out: the same protobuf message with the `raw_data` of large initializers
 cut out, and where in the file each lies. So importing half a gigabyte reads kilobytes; the weights

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.frontend.onnx.coded import Text
 from tilewright.frontend.onnx.measured import numbers, op
-from tilewright.frontend.onnx.registry import Refusal, Site, translates
+from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.frontend.onnx.strings import chosen, text
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
@@ -17,7 +17,7 @@ from tilewright.ir.expr import as_int, maximum
 
 
 @translates("TfIdfVectorizer")
-def vectorise(n: Site) -> Any:
+def vectorise(n: NodeContext) -> Any:
     """Every n-gram is compared at every place, its words next to each other or up to
     `max_skip_count` words apart."""
     mode, least, most = n.text("mode"), n.int("min_gram_length"), n.int("max_gram_length")
@@ -31,13 +31,13 @@ def vectorise(n: Site) -> Any:
     columns: list[int] = []
     at = 0
     for size, (start, end) in enumerate(itertools.pairwise(starts), 1):
-        grams = pool[start:end].reshape(-1, size)
-        own = indexes[at : at + len(grams)]
-        at += len(grams)
-        if len(own) != len(grams):
+        ngrams = pool[start:end].reshape(-1, size)
+        own = indexes[at : at + len(ngrams)]
+        at += len(ngrams)
+        if len(own) != len(ngrams):
             raise Refusal("it has more n-grams than places for them")
-        if least <= size <= most and len(grams):
-            counts.append(counted(n, rows, grams, n.int("max_skip_count", 0)))
+        if least <= size <= most and len(ngrams):
+            counts.append(counted(n, rows, ngrams, n.int("max_skip_count", 0)))
             columns += own
     if len(set(columns)) != len(columns):
         raise Refusal("two of its n-grams have one place")
@@ -59,7 +59,7 @@ def vectorise(n: Site) -> Any:
     return n.emit("reshape", y, shape=(*single, len(order)))
 
 
-def words(n: Site) -> tuple[Value, np.ndarray]:
+def words(n: NodeContext) -> tuple[Value, np.ndarray]:
     """The words as numbers [rows, words], and the pool of n-grams likewise."""
     x = n.optional(0)
     if isinstance(x, Text):
@@ -76,10 +76,10 @@ def words(n: Site) -> tuple[Value, np.ndarray]:
     return op(n, "reshape", value, shape=(sizes.product(value.shape[:-1]), count)), pool
 
 
-def counted(n: Site, rows: Value, grams: np.ndarray, skips: int) -> Value:
+def counted(n: NodeContext, rows: Value, ngrams: np.ndarray, skips: int) -> Value:
     """How often each n-gram stands in each row: [rows, n-grams]."""
     total: Value | None = None
-    many, size = grams.shape
+    many, size = ngrams.shape
     for step in range(1, 2 if size == 1 else skips + 2):
         length = sizes.size(rows.shape[1] - step * (size - 1))
         known = as_int(length)
@@ -91,7 +91,7 @@ def counted(n: Site, rows: Value, grams: np.ndarray, skips: int) -> Value:
         places = op(n, "add", start, numbers(n, np.arange(size) * step))
         window = op(n, "gather", rows, places, axis=1)  # rows, places, size
         window = op(n, "reshape", window, shape=(rows.shape[0], length, 1, size))
-        same = op(n, "reduce_all", op(n, "equal", window, numbers(n, grams)), axes=(3,))
+        same = op(n, "reduce_all", op(n, "equal", window, numbers(n, ngrams)), axes=(3,))
         found = op(n, "reduce_sum", op(n, "cast", same, to="i64"), axes=(1,))
         total = found if total is None else op(n, "add", total, found)
     if total is None:

@@ -1,0 +1,75 @@
+"""The field's names: words of our own that a standard one has replaced do not come back.
+
+Where a thing has a name in the literature of compilers, code and docs use that one. Each row of
+`OURS` is a pattern of an old word, what is said instead, and where the pattern means another thing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CODE = ("src", "benchmarks", "examples", "tools")
+ALL = (*CODE, "docs", "README.md", "tests")
+TEXT = {".py", ".md", ".c", ".h", ".toml"}
+
+
+@dataclass(frozen=True)
+class Old:
+    """A word of our own. pattern: it, as a regular expression; instead: the field's word; under:
+    the folders and files where it is not found; allowed: paths (or beginnings of paths) → why the
+    pattern is something else there."""
+
+    pattern: str
+    instead: str
+    under: tuple[str, ...] = ALL
+    allowed: dict[str, str] = field(default_factory=dict)
+
+
+OURS = (
+    Old(r"\b(Part)?Site\b", "NodeContext", CODE + ("docs", "tests/frontend")),
+    Old(r"frontend[./]onnx[./](regular|grams|lean)\b", "regex, ngrams, lazy_weights"),
+    Old(r"(?<![-\w])grams\b", "n-grams"),
+)
+
+
+def texts(under: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """(path from the root, content) of each file of text."""
+    for name in under:
+        top = ROOT / name
+        for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
+            if path.suffix in TEXT and path.is_file() and path != Path(__file__):
+                yield path.relative_to(ROOT).as_posix(), path.read_text()
+
+
+def uses(old: Old) -> list[str]:
+    """Where an old word stands, as "path:line: what is there"."""
+    pattern = re.compile(old.pattern)
+    return [
+        f"{path}:{number}: {line.strip()}"
+        for path, content in texts(old.under)
+        if not any(path.startswith(start) for start in old.allowed)
+        and pattern.search(content)  # most files have none
+        for number, line in enumerate(content.splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+@pytest.mark.parametrize("old", OURS, ids=lambda old: old.instead)
+def test_the_fields_names_are_used(old: Old) -> None:
+    found = uses(old)
+    assert not found, f"say {old.instead} instead:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("old", OURS, ids=lambda old: old.instead)
+def test_exceptions_are_needed(old: Old) -> None:
+    """A path that is allowed an old word has it; else the exception goes."""
+    pattern = re.compile(old.pattern)
+    for start in old.allowed:
+        some = [text for path, text in texts(old.under) if path.startswith(start)]
+        assert any(map(pattern.search, some)), f"{start} no longer says {old.pattern}"
