@@ -93,7 +93,7 @@ class Layouts:
     def stays_near(self, nbytes):
         return False
 
-    def is_packed_product(self, rows, depth, columns, *, is_known, turned, transposed, of):
+    def is_packed_product(self, rows, depth, columns, *, is_known, transpose_a, transpose_b, of):
         return is_known
 
     def panels(self, vectors):

@@ -8,7 +8,7 @@ import pytest
 from tilewright.graph import Builder, Graph
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.passes.col2im import DEEP, MOST_ADDED, col2im
-from tilewright.graph.passes.phases_as_channels import FEW
+from tilewright.graph.passes.sub_pixel import FEW
 from tilewright.ir.expr import Var
 
 

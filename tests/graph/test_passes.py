@@ -1,4 +1,4 @@
-"""The other passes: folding, elimination, recognised patterns, unrolled layers, separate
+"""The other passes: folding, elimination, matched patterns, unrolled layers, separate
 outputs."""
 
 import math
@@ -10,11 +10,11 @@ from tests.graph.rewriting import graph, ops, random_inputs, rewritten
 from tilewright.graph import Builder, evaluate, sizes
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.eliminate import eliminate_common, eliminate_dead
-from tilewright.graph.passes.fold_affine import fold_affine
+from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
-from tilewright.graph.passes.merge_products import merge_products
+from tilewright.graph.passes.fuse_gemms import fuse_gemms
+from tilewright.graph.passes.match_patterns import match_patterns
 from tilewright.graph.passes.pipeline import PIPELINE, optimise
-from tilewright.graph.passes.recognise import recognise
 from tilewright.graph.passes.separate_outputs import separate_outputs
 from tilewright.graph.passes.unroll_recurrences import unroll_recurrences
 from tilewright.ir.expr import Var
@@ -62,7 +62,7 @@ def test_products_of_few_rows_with_one_matrix_merge():
         """,
         w=f(5, 5),
     )
-    after = rewritten(merge_products, g)
+    after = rewritten(fuse_gemms, g)
     assert ops(after).count("matmul") == 2  # c follows from a; d joins a
     assert ops(after).count("slice") == 2
 
@@ -79,7 +79,7 @@ def test_products_of_many_rows_stay():
         """,
         w=f(5, 5),
     )
-    assert merge_products(g) is g
+    assert fuse_gemms(g) is g
 
 
 @pytest.mark.parametrize("width, products", [(128, 1), (127, 2)])
@@ -95,7 +95,7 @@ def test_products_of_open_batches_merge_where_moving_them_is_little(width, produ
         """,
         w=f(128, width),
     )
-    after = rewritten(merge_products, g, 1e-4)
+    after = rewritten(fuse_gemms, g, 1e-4)
     assert ops(after).count("matmul") == products
 
 
@@ -160,7 +160,7 @@ def test_batch_norm_goes_into_the_convolution(op, groups):
     y = build.emit(op, x, build.constant(f(*shape)), build.constant(f(4)), groups=groups)
     y = build.emit("batch_norm", y, *[build.constant(BATCH_NORM[k]) for k in "sbmv"])
     y = build.emit("mul", y, build.constant(np.float32(0.5)))
-    after = eliminate_dead(rewritten(fold_affine, build.finish([build.emit("relu", y)]), 1e-4))
+    after = eliminate_dead(rewritten(fold_batch_norm, build.finish([build.emit("relu", y)]), 1e-4))
     assert ops(after) == [op, "relu"]
 
 
@@ -170,7 +170,10 @@ def test_batch_norm_alone_becomes_one_product_and_one_sum():
     y = build.emit("batch_norm", x, *[build.constant(BATCH_NORM[k]) for k in "sbmv"])
     y = build.emit("mul", y, build.constant(f(4, 1)))
     y = build.emit("add", y, build.constant(f(1, 4, 1)))
-    assert ops(eliminate_dead(rewritten(fold_affine, build.finish([y]), 1e-4))) == ["mul", "add"]
+    assert ops(eliminate_dead(rewritten(fold_batch_norm, build.finish([y]), 1e-4))) == [
+        "mul",
+        "add",
+    ]
 
 
 @pytest.mark.parametrize("of", [np.float32, np.float16])
@@ -194,7 +197,7 @@ def test_a_convolution_with_two_users_keeps_its_weights():
     x = build.input("x", "f32", (1, 4, 5))
     y = build.emit("conv", x, build.constant(f(4, 4, 3)))
     z = build.emit("mul", y, build.constant(np.float32(0.5)))
-    assert ops(rewritten(fold_affine, build.finish([y, z]))) == ["conv", "mul"]
+    assert ops(rewritten(fold_batch_norm, build.finish([y, z]))) == ["conv", "mul"]
 
 
 def test_scales_go_into_weights():
@@ -202,11 +205,11 @@ def test_scales_go_into_weights():
     x = build.input("x", "f32", (1, 3, 5))
     scaled = build.emit("mul", x, build.constant(np.float32(1 / 255)))
     y = build.emit("conv", scaled, build.constant(f(2, 3, 3)), pads=((1, 1),))
-    assert ops(eliminate_dead(rewritten(fold_affine, build.finish([y]), 1e-5))) == ["conv"]
+    assert ops(eliminate_dead(rewritten(fold_batch_norm, build.finish([y]), 1e-5))) == ["conv"]
     build = Builder()
     x = build.input("x", "f32", (2, 3))
     y = build.emit("mul", build.emit("matmul", x, build.constant(f(3, 4))), build.constant(f(4)))
-    assert ops(eliminate_dead(rewritten(fold_affine, build.finish([y]), 1e-5))) == ["matmul"]
+    assert ops(eliminate_dead(rewritten(fold_batch_norm, build.finish([y]), 1e-5))) == ["matmul"]
 
 
 class Written:
@@ -224,7 +227,7 @@ class Written:
         return self.build.emit(op, *values, **attrs)
 
     def meant(self, y):
-        return ops(eliminate_dead(rewritten(recognise, self.build.finish([y]), 1e-4)))
+        return ops(eliminate_dead(rewritten(match_patterns, self.build.finish([y]), 1e-4)))
 
 
 def gelu_forms():
@@ -351,7 +354,7 @@ def test_lstm_cell_written_out():
         new = build.emit("mul", build.emit("sigmoid", i), build.emit("tanh", g))
         c = build.emit("add", new, kept)
         h = build.emit("mul", build.emit("tanh", c), build.emit("sigmoid", o))
-    after = eliminate_dead(rewritten(recognise, build.finish([h, c]), 1e-5))
+    after = eliminate_dead(rewritten(match_patterns, build.finish([h, c]), 1e-5))
     assert ops(after) == ["matmul", "lstm_cell"] * 2 and after.nodes[1]["order"] == (0, 3, 2, 1)
 
 

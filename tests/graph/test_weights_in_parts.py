@@ -11,7 +11,7 @@ from tilewright.graph import Builder, Graph
 from tilewright.graph.graph import Constant, Deferred, Scaled
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.eliminate import eliminate_common
-from tilewright.graph.passes.fold_affine import fold_affine
+from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.strategy.cpu.layouts import Layouts
 
 draw = np.random.default_rng(7).standard_normal
@@ -52,7 +52,7 @@ def product(transposed: bool) -> Graph:
         (product(True), "dense_packed"),
         (conv(100, 40), "conv_packed"),  # the last block of results is not full
         (conv(128, 128, size=56), "winograd_packed"),
-        (fold_affine(scaled(conv(100, 40))), "conv_packed"),
+        (fold_batch_norm(scaled(conv(100, 40))), "conv_packed"),
         (conv(100, 10, groups=4), "conv_packed"),  # each group has blocks of its own
     ],
 )
@@ -91,7 +91,7 @@ def scaled_twice() -> Graph:
 def test_scaled_weights_are_made_when_they_are_written() -> None:
     graph = scaled_twice()
     w, gain = (c.array for c in graph.constants.values())
-    folded = fold_affine(graph)
+    folded = fold_batch_norm(graph)
     first, second = (folded.constants[n.inputs[1]] for n in folded.nodes if n.op == "conv")
     assert isinstance(first, Scaled) and (first.shape, first.dtype) == (w.shape, w.dtype)
     whole = w * gain.reshape(100, 1, 1, 1)

@@ -77,10 +77,10 @@ def convolution(rank, size, ci, co, kernel):
 CASES = {
     "rows by columns": lambda: einsum("ik,kj->ij", (67, 45), (45, 83)),
     "epilogue": lambda: einsum("ik,kj->ij", (64, 100), (100, 64), epilogue=True),
-    "turned left": lambda: einsum("ki,kj->ij", (45, 67), (45, 80)),
-    "turned right": lambda: einsum("ik,jk->ij", (67, 45), (83, 45)),
+    "transposed left": lambda: einsum("ki,kj->ij", (45, 67), (45, 80)),
+    "transposed right": lambda: einsum("ik,jk->ij", (67, 45), (83, 45)),
     "batch": lambda: einsum("bhik,bhkj->bhij", (2, 3, 19, 8), (2, 3, 8, 33)),
-    "turned batch": lambda: einsum("bik,bjk->bij", (3, 33, 24), (3, 20, 24), epilogue=True),
+    "transposed batch": lambda: einsum("bik,bjk->bij", (3, 33, 24), (3, 20, 24), epilogue=True),
     "batch inside": lambda: einsum("ibk,kbj->bij", (40, 3, 24), (24, 3, 37)),
     "two sums": lambda: einsum("iakb,bkaj->ij", (17, 3, 5, 7), (7, 5, 3, 48)),
     "f64": lambda: einsum("ik,kj->ij", (33, 20), (20, 35), dtype="f64"),

@@ -133,7 +133,7 @@ def test_other_kernels_have_one_version() -> None:
         "column": build.emit("reduce_sum", x, axes=(0,)),
         "known": build.emit("softmax", w, axis=1),
         "all": build.emit("mul", x, x),
-        "turned": build.emit("transpose", x, perm=(2, 1, 0)),
+        "transposed": build.emit("transpose", x, perm=(2, 1, 0)),
     }
     *_, jobs = kernel_jobs(prepare(build.finish(made), HALVES, 3, []), HALVES, 1, Watch())
     assert [narrow_rows(job.func, HALVES) for job in jobs] == [None] * len(jobs)

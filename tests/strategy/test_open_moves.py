@@ -1,4 +1,4 @@
-"""Moves of elements between tensors of open sizes: what lies apart is read in squares."""
+"""Moves of elements between tensors of open sizes: what lies apart is transposed in registers."""
 
 from __future__ import annotations
 

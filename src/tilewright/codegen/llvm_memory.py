@@ -14,7 +14,7 @@ from math import gcd
 from tilewright.codegen.llvm_builder import Builder
 from tilewright.codegen.llvm_convert import Convert
 from tilewright.codegen.llvm_index import Linear, splat
-from tilewright.codegen.llvm_squares import turn, widened
+from tilewright.codegen.llvm_transpose import transpose, widened
 from tilewright.codegen.llvm_types import (
     SMALL_FLOATS,
     Value,
@@ -45,7 +45,7 @@ class Memory:
         self.version: dict[
             str, int
         ] = {}  # how often a buffer was written, so that loads can be shared
-        self.turned: dict[Place, str] = {}  # vectors across memory that are made already
+        self.transposed: dict[Place, str] = {}  # vectors across memory that are made already
         self.cells: dict[str, Cells] = {}  # of buffers that are values, not memory
         self.starts = 1  # bytes at whose multiples buffers begin, where the machine asks
 
@@ -62,7 +62,7 @@ class Memory:
                 places = [index.constant + o for o in index.offsets or ()]
                 return Value(self.across(cells, buffer.dtype, places), buffer.dtype, lanes)
             return cells.get(index.first) or Value("poison", buffer.dtype, lanes)
-        if self.turned:
+        if self.transposed:
             return self.loaded(buffer, index, lanes, mask)
         known = self.b.regions[-1].places
         state = index, buffer.name, self.version.get(buffer.name, 0), lanes, mask
@@ -96,7 +96,7 @@ class Memory:
                 passed = f"ptr align {size} {place}, {flag} {mask}, {kind} zeroinitializer"
                 text = self.read(buffer, f"call {kind} @{name}({passed})", place, mask)
             return self.to_register(text, dtype, lanes)
-        made = self.turned.get(self.place(buffer, index)) if self.turned else None
+        made = self.transposed.get(self.place(buffer, index)) if self.transposed else None
         if made:
             return self.to_register(made, dtype, lanes)
         if stride == -1 and mask is None:
@@ -226,7 +226,7 @@ class Memory:
         varying = index.varying.text if index.varying else ""
         return buffer.name, state, index.constant, terms, index.offsets, varying
 
-    def turn(
+    def transpose(
         self, buffer: Buffer, index: Linear, lanes: int, count: int, on: list[bool] | str
     ) -> None:
         """Make the vectors at `index` and the next `count - 1` places from lines of memory, one
@@ -242,9 +242,9 @@ class Memory:
                 else:
                     line = self.read(buffer, f"load {kind}, ptr {place}, align {size}", place)
                 lines[lane] = widened(self.b, line, element, count, wide)
-        for n, made in enumerate(turn(self.b, lines, element, wide)[:count]):
+        for n, made in enumerate(transpose(self.b, lines, element, wide)[:count]):
             moved = Linear(index.constant + n, index.terms, index.offsets, index.varying)
-            self.turned[self.place(buffer, moved)] = made
+            self.transposed[self.place(buffer, moved)] = made
 
     def line_under(
         self, buffer: Buffer, place: str, count: int, mask: str, lanes: int, lane: int

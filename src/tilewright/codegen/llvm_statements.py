@@ -17,7 +17,7 @@ from tilewright.codegen.llvm_index import Linear
 from tilewright.codegen.llvm_lanes import only_live_lanes_are_read
 from tilewright.codegen.llvm_memory import MOST_COVER, Cells, spread
 from tilewright.codegen.llvm_registers import cells_of
-from tilewright.codegen.llvm_squares import Candidates, Guards, slope, turned_candidates
+from tilewright.codegen.llvm_transpose import Candidates, Guards, slope, transposable
 from tilewright.codegen.llvm_types import (
     Value,
     constant,
@@ -60,7 +60,7 @@ class Statements(Expressions):
         self.repeating: dict[int, tuple[Store, bool, Summed]] = {}  # by identity, see `repeats`
         self.written: dict[int, tuple[For, set[str], bool]] = {}  # by identity of the loop
         self.as_values: dict[int, tuple[Alloc, Cells | None]] = {}  # likewise
-        self.candidates: dict[int, tuple[For, Candidates | None]] = {}  # for squares, likewise
+        self.candidates: dict[int, tuple[For, Candidates | None]] = {}  # to transpose, likewise
 
     def run(self, stmt: Stmt) -> None:
         self.evaluated = {}
@@ -194,11 +194,11 @@ class Statements(Expressions):
 
     def unroll(self, stmt: For, start: Linear, count: int) -> None:
         if not self.lanes:
-            self.turn(stmt, start, count)
+            self.transpose(stmt, start, count)
         for n in range(count):
             self.env[stmt.var.name] = self.moved(start, n)
             self.run(stmt.body)
-        self.memory.turned.clear()
+        self.memory.transposed.clear()
 
     def moved(self, start: Linear, by: int, lanes: int = 0) -> Linear:
         """A loop's variable in one round; in all `lanes`, if given."""
@@ -207,13 +207,13 @@ class Statements(Expressions):
             return Linear(start.constant + by, start.terms, offsets, start.varying)
         return self.number(start.constant + by, lanes)
 
-    def turn(self, stmt: For, start: Linear, count: int) -> None:
+    def transpose(self, stmt: For, start: Linear, count: int) -> None:
         """Make what all rounds of an unrolled loop read across memory in one go."""
         if count == 1:
             return
         known = self.candidates.get(id(stmt))
         if known is None:  # asked again in each round of an unrolled loop around it
-            known = self.candidates[id(stmt)] = stmt, turned_candidates(stmt, MOST_COVER)
+            known = self.candidates[id(stmt)] = stmt, transposable(stmt, MOST_COVER)
         if known[1] is None:
             return
         loop, candidates = known[1]
@@ -230,7 +230,7 @@ class Statements(Expressions):
                 on = self.guarded_lanes(guards)
                 few = line < FEW_ROUNDS or load.buffer.dtype.bits < FEW_BITS
                 if any(on) if isinstance(on, list) else not few:
-                    self.memory.turn(load.buffer, here, lanes, line, on)
+                    self.memory.transpose(load.buffer, here, lanes, line, on)
         self.lanes = 0
 
     def line(self, index: Expr, stmt: For, start: Linear, count: int) -> tuple[Linear, int]:

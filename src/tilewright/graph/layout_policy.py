@@ -95,13 +95,13 @@ class LayoutPolicy(Protocol):
         columns: int | None,
         *,
         is_known: bool,
-        turned: bool,
-        transposed: bool,
+        transpose_a: bool,
+        transpose_b: bool,
         of: DType,
     ) -> bool:
         """Whether a product had better have its right operand in panels (is it known already, or
-        packed in each run? transposed: as it lies). turned: the left one is then turned. None: only
-        the run knows the size."""
+        packed in each run? transpose_b: as it lies). transpose_a: the left one is then
+        transposed. None: only the run knows the size."""
         ...
 
     def panels(self, vectors: int | None) -> tuple[int, ...]:

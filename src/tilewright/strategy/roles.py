@@ -18,11 +18,11 @@ ROLES = (
     "dense_packed",
     "depthwise_packed",
     "depthwise_transpose_packed",
+    "lrn",
     "matmul",
     "pointwise",
     "pointwise_packed",
     "reduction",
-    "squares",
     "winograd_product",
 )
 

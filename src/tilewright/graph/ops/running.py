@@ -3,7 +3,7 @@
 In: a tensor, an axis, and how two values combine. Out: the tensor of what is combined up to each
 place. The one idea: what lies behind the axis is cut into strips, of which each has its state in
 registers while the axis goes by: an element is read once, and its result stored once. Along the
-innermost axis several lines go by, a lane for each, in squares that are turned in registers.
+innermost axis several lines go by, a lane for each, in tiles that are transposed in registers.
 """
 
 from __future__ import annotations

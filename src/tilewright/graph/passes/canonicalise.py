@@ -389,7 +389,7 @@ def transpose_in_matmul(edit: Edit, node: Node) -> Any:
     return None
 
 
-def column_of_turned(edit: Edit, node: Node) -> Any:
+def column_of_transposed(edit: Edit, node: Node) -> Any:
     """matmul(x, w, transpose_a=True) of one column is matmul(wᵀ, x): its one row lies along x's
     lines, as vectors do."""
     x, w = node.inputs
@@ -527,7 +527,7 @@ RULES: dict[str, list[Rule]] = {
     "avg_pool": [pad_in_window, whole_image],
     "max_pool": [whole_image],
     "reduce_sum": [pad_after_sum],
-    "matmul": [matmul_of_rows, number_out_of_matmul, transpose_in_matmul, column_of_turned],
+    "matmul": [matmul_of_rows, number_out_of_matmul, transpose_in_matmul, column_of_transposed],
 }
 for _name in _ELEMENTWISE:
     RULES.setdefault(_name, []).extend([needless_expand, reshape_after])

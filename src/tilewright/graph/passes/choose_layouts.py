@@ -426,15 +426,18 @@ class _Layouts(PackedValues):
             return False
         if weights is None and 0 in (as_int(s) for s in w.shape):
             return False
-        rows, turned = sizes.static(node.output.shape[len(batch) : -1]), bool(node["transpose_a"])
+        rows, transpose_a = (
+            sizes.static(node.output.shape[len(batch) : -1]),
+            bool(node["transpose_a"]),
+        )
         count = None if rows is None else prod(rows)
         is_packed = self.policy.is_packed_product(
             count,
             depth,
             wide,
             is_known=weights is not None,
-            turned=turned,
-            transposed=transposed,
+            transpose_a=transpose_a,
+            transpose_b=transposed,
             of=w.dtype,
         )
         pick = "packed" if is_packed else "plain"
@@ -449,7 +452,7 @@ class _Layouts(PackedValues):
             else self.dense_weights(w, weights, block, transposed)
         )
         left = self.plain(x)
-        if turned:
+        if transpose_a:
             *lead, inner, outer = range(x.rank)
             left = self.emit("transpose", left, perm=(*lead, outer, inner))
         self.replaced[node.output] = self.emit("dense_packed", left, packed, channels=columns)

@@ -2,7 +2,7 @@
 and a sum of what lies shifted.
 
 Where the kernel is wider than the stride, the windows that pixels begin overlap. As a convolution
-of phases (`phases_as_channels`) each place of the result gathers what overlaps there, over a padded
+of phases (`sub_pixel`) each place of the result gathers what overlaps there, over a padded
 image and with taps of zeros where phases have fewer than others. The product has neither, and its
 rows are all pixels in one run; a second kernel then adds up to a few neighbours for each place,
 phase by phase. (The operator `col2im` takes any windows, and asks each tap of each place whether it
@@ -22,7 +22,7 @@ from tilewright.graph.builder import Edit, Rule
 from tilewright.graph.graph import Graph, Node
 from tilewright.graph.ops.linear import is_of_one_type
 from tilewright.graph.passes.canonicalise import RULES
-from tilewright.graph.passes.phases_as_channels import FEW, interleave, phases_of
+from tilewright.graph.passes.sub_pixel import FEW, interleave, phases_of
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import as_int
 

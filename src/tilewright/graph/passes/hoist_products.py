@@ -266,12 +266,16 @@ def _linear(edit: Edit, image: Value) -> _Linear | None:
         return _Linear(x, matrix, edit.content(bias[0]) if bias else None)
     if node is None or node.op != "reshape":
         return None
-    turned = edit.producer(node.inputs[0], "transpose")  # [N, C, S] of [N, S, C]
-    if turned is None or turned["perm"] != (0, 2, 1) or turned.output.shape[:2] != image.shape[:2]:
+    transposed = edit.producer(node.inputs[0], "transpose")  # [N, C, S] of [N, S, C]
+    if (
+        transposed is None
+        or transposed["perm"] != (0, 2, 1)
+        or transposed.output.shape[:2] != image.shape[:2]
+    ):
         return None
-    if not edit.only(turned.output):
+    if not edit.only(transposed.output):
         return None
-    value, shift = turned.inputs[0], None
+    value, shift = transposed.inputs[0], None
     added = edit.producer(value, "add")
     found = operand(edit, added) if added is not None else None
     if found is not None and edit.only(value):

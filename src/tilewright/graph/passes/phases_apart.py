@@ -53,6 +53,6 @@ def phases_apart(
             pads.append(pad)
             taken.append(slice(own, None, s))
         part = weights[(slice(None), slice(None), *taken)]
-        turned = np.flip(part, tuple(range(2, part.ndim)))
-        apart.append(Phase(turned.swapaxes(0, 1), tuple(pads)))
+        flipped = np.flip(part, tuple(range(2, part.ndim)))
+        apart.append(Phase(flipped.swapaxes(0, 1), tuple(pads)))
     return apart

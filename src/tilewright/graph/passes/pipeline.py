@@ -11,18 +11,18 @@ from tilewright.graph.passes.col2im import col2im
 from tilewright.graph.passes.compute_places import compute_places
 from tilewright.graph.passes.cut_taps import cut_taps
 from tilewright.graph.passes.eliminate import eliminate_common, eliminate_dead
-from tilewright.graph.passes.fold_affine import fold_affine
+from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
 from tilewright.graph.passes.fold_constants import fold_constants
+from tilewright.graph.passes.fuse_gemms import fuse_gemms
 from tilewright.graph.passes.hoist_products import hoist_products
-from tilewright.graph.passes.merge_products import merge_products
+from tilewright.graph.passes.lower_to_2d import lower_to_2d
+from tilewright.graph.passes.match_patterns import match_patterns
 from tilewright.graph.passes.part_loops import part_loops
-from tilewright.graph.passes.phases_as_channels import phases_as_channels
-from tilewright.graph.passes.recognise import recognise
 from tilewright.graph.passes.separate_outputs import separate_outputs
 from tilewright.graph.passes.separate_windows import separate_windows
 from tilewright.graph.passes.simplify_loops import simplify_loops
+from tilewright.graph.passes.sub_pixel import sub_pixel
 from tilewright.graph.passes.trust_indices import trust_indices
-from tilewright.graph.passes.two_axes import two_axes
 from tilewright.graph.passes.unroll_recurrences import unroll_recurrences
 
 Pass = tuple[str, Callable[[Graph], Graph]]
@@ -33,19 +33,19 @@ PIPELINE: tuple[Pass, ...] = (
     ("eliminate_common", eliminate_common),  # patterns see one value where a model repeats it
     ("simplify_loops", simplify_loops),  # what they need not do meets all the rules below
     ("part_loops", part_loops),  # rounds have no more to do than they will have
-    ("recognise", recognise),  # while the model's own operators stand: later forms differ
+    ("match_patterns", match_patterns),  # while the model's own operators stand: later forms differ
     ("unroll_recurrences", unroll_recurrences),  # their products and sums meet the rules below
     ("canonicalise", canonicalise),  # views move aside, pads and transposes go into their users
-    ("fold_affine", fold_affine),  # convolutions and what scales them are now neighbours
+    ("fold_batch_norm", fold_batch_norm),  # convolutions and what scales them are now neighbours
     ("hoist_products", hoist_products),  # and have their weights and bias
     ("col2im", col2im),  # their weights and bias are what they will be
-    ("phases_as_channels", phases_as_channels),  # their weights and bias are what they will be
+    ("sub_pixel", sub_pixel),  # their weights and bias are what they will be
     ("cut_taps", cut_taps),  # convolutions have taken in pads; less is left to the next ones
-    ("two_axes", two_axes),  # convolutions have taken in what is along channels
+    ("lower_to_2d", lower_to_2d),  # convolutions have taken in what is along channels
     ("separate_windows", separate_windows),  # pools are in their last form
     ("fold_constants", fold_constants),  # what the rewrites left to compute on weights
     ("eliminate_common again", eliminate_common),  # rewrites emit equal moves for equal operands
-    ("merge_products", merge_products),  # products are in their last form, matrices are shared
+    ("fuse_gemms", fuse_gemms),  # products are in their last form, matrices are shared
     ("separate_outputs", separate_outputs),  # last: canonicalise would drop the copies
 )
 NEEDED = PIPELINE[-1:]  # what is run even where nothing is optimised

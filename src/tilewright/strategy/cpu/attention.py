@@ -61,13 +61,13 @@ def attention(schedule: Schedule, target: Target, threads: int) -> None:
     """(*batch, queries, columns): the result of the second product, by its rows."""
     (read,) = scores(schedule.func)
     absorb(schedule, keep=(read,))  # what has one reader now that others are inlined
-    turned = [b.name for b in blocks(schedule.func.body) if role(b) == "pad"]
-    for name in turned:
+    transposed = [b.name for b in blocks(schedule.func.body) if role(b) == "pad"]
+    for name in transposed:
         stream(schedule, name, target, threads)
     first, second = products(schedule.func)
     results = {stored(schedule, first): first, stored(schedule, second): second}
     (read,) = scores(schedule.func)
-    names = [n for n in schedule.blocks() if n not in turned]
+    names = [n for n in schedule.blocks() if n not in transposed]
     if open_keys(schedule):
         rows_apart(schedule, read, names[names.index(second) - 1])
     softmax = names[names.index(read) + 1 : names.index(second)]

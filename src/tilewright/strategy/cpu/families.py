@@ -10,11 +10,11 @@ from tilewright.strategy.cpu.attention import attention
 from tilewright.strategy.cpu.convolution import convolution, transposed
 from tilewright.strategy.cpu.depthwise import depthwise, depthwise_transposed
 from tilewright.strategy.cpu.generic import generic
+from tilewright.strategy.cpu.lrn import local_response_norm
 from tilewright.strategy.cpu.narrow_rows import narrow_rows
 from tilewright.strategy.cpu.pointwise import pointwise
 from tilewright.strategy.cpu.product import dense, matmul, pointwise_product
 from tilewright.strategy.cpu.reduction import reduction
-from tilewright.strategy.cpu.response import response
 from tilewright.strategy.cpu.winograd import winograd
 from tilewright.strategy.select import Strategies
 
@@ -30,7 +30,7 @@ CPU = Strategies(
         "pointwise": pointwise,
         "pointwise_packed": pointwise_product,
         "reduction": reduction,
-        "squares": response,
+        "lrn": local_response_norm,
         "winograd_product": winograd,
     },
     generic=generic,

@@ -33,7 +33,7 @@ FEW = 48  # rows of a product up to which packing its other operand in the run d
 FEW_ACROSS = 12  # the same for an operand whose vectors would be gathered, if it is small
 SMALL = 8 << 10  # bytes of it up to which it is small
 NEAR = 32 << 10  # bytes of it that stay close by as they are: an L1
-TURNED = 96  # columns of weights from which turning the left operand pays for however few rows
+WEIGHTS = 96  # columns of weights from which transposing the left operand pays for any rows
 LINE = 8  # numbers of an open number of lines from which each is summed up by itself
 FAR = 4  # this part of L2 taken by it, columns of the left one do not stay
 
@@ -158,21 +158,21 @@ class Layouts:
         columns: int | None,
         *,
         is_known: bool,
-        turned: bool,
-        transposed: bool,
+        transpose_a: bool,
+        transpose_b: bool,
         of: DType,
     ) -> bool:
         """Panels that are packed in the run pay where many rows read them."""
-        if columns == 1 and not turned and (rows is not None or depth >= LINE):
+        if columns == 1 and not transpose_a and (rows is not None or depth >= LINE):
             return False  # one lane of a panel would count: rows are vectors, as they lie
         count, many = (SEQUENCE if n is None else n for n in (rows, columns))
         size = of.nbytes(depth * many)
-        few = count < FEW and (not is_known or many < TURNED)
-        if turned and (few or size * FAR <= self.l2):
+        few = count < FEW and (not is_known or many < WEIGHTS)
+        if transpose_a and (few or size * FAR <= self.l2):
             return False
         if is_known:
             return True
-        if transposed:
+        if transpose_b:
             return not (count == 1 or (count < FEW_ACROSS and size <= SMALL))
         return not (count < FEW or size <= NEAR)
 

@@ -2,7 +2,8 @@
 
 In: a schedule whose blocks are elementwise, and a machine. The one idea: neighbouring dimensions
 that every access walks as one fuse into one loop; the last is cut into vectors, or, with the loop
-that walks what is read as it lies, into squares; what is left is cut into parallel pieces.
+that walks what is read as it lies, into tiles that are transposed; what is left is cut into
+parallel chunks.
 """
 
 from __future__ import annotations
@@ -54,10 +55,12 @@ def stream(
     if not own:
         return  # one number, or one in each step of a recurrence
     *outer, inner = [fuse(schedule, [loops[d] for d in run]) for run in own]
-    across = turned(schedule, find(schedule, name), outer, inner)
+    across = transposed_loop(schedule, find(schedule, name), outer, inner)
     rows = 1
     if across and 2 * extent(schedule, inner, lanes) >= lanes:  # else vectors would be short
-        rows = schedule.decide(f"{name}.tile_m", *squares(extent(schedule, across, lanes), lanes))
+        rows = schedule.decide(
+            f"{name}.tile_m", *transposed_tile(extent(schedule, across, lanes), lanes)
+        )
     if rows > 1:
         several, row = schedule.split(across, (None, rows))
         vectors, inner = schedule.split(inner, (None, lanes))
@@ -87,7 +90,7 @@ def stream(
     if outer and rows == 1 and count is not None and count <= lanes:
         most = 2 * UNROLLED_VECTORS
         is_open = bool(across) and extent(schedule, across, 0) == 0
-        along = across if is_open else outer[-1]  # whose squares have tails
+        along = across if is_open else outer[-1]  # whose tiles have tails
         values = divisors(extent(schedule, along, most), most)
         columns = schedule.decide(f"{name}.unroll", values[-1], values)
         if columns > 1:
@@ -129,7 +132,7 @@ def shares_first(
     return [share, *outer[:at]]
 
 
-def turned(schedule: Schedule, block: Block, outer: Sequence[str], inner: str) -> str:
+def transposed_loop(schedule: Schedule, block: Block, outer: Sequence[str], inner: str) -> str:
     """The loop that walks what is read as it lies, where the vectors' loop walks across it; "" if
     there is none."""
     across = set(axes_of(block, inner))
@@ -144,9 +147,9 @@ def turned(schedule: Schedule, block: Block, outer: Sequence[str], inner: str) -
     return ""
 
 
-def squares(count: int, lanes: int) -> tuple[int, tuple[int, ...]]:
-    """How many rows of a turned block are made from the lines that its vectors' lanes read, and the
-    choices: as many as there are lanes."""
+def transposed_tile(count: int, lanes: int) -> tuple[int, tuple[int, ...]]:
+    """How many rows of a transposed block are made from the lines that its vectors' lanes read, and
+    the choices: as many as there are lanes."""
     values = {1, min(count, max(1, lanes // 2)), min(count, lanes)}
     return min(count, lanes), tuple(sorted(values))
 

@@ -1,8 +1,8 @@
-"""Squares: what unrolled vectors read across memory is read along it, and turned in registers.
+"""Transposition in registers: what unrolled vectors read across memory is read along it.
 
 In: an unrolled loop around a vectorised one, in which some load walks neighbouring elements from
 one vector to the next, and far ones from lane to lane. Out: a line of memory for each lane, and
-instructions that turn them into the vectors, log2(lanes) steps of interleaving. A vector alone
+instructions that transpose them into the vectors, log2(lanes) steps of interleaving. A vector alone
 would have to be collected one element after the other.
 """
 
@@ -29,7 +29,7 @@ Guards = tuple[tuple[Expr, bool], ...]  # conditions, and which way each must be
 Candidates = tuple[For, list[tuple[Load, Guards]]]  # a vectorised loop, its loads, their guards
 
 
-def turned_candidates(stmt: For, cover: int) -> Candidates | None:
+def transposable(stmt: For, cover: int) -> Candidates | None:
     """The vectorised loop that is the body of an unrolled one, and its loads with what guards
     them, where that is the same in every round; None if it does more than store. Left out are loads
     that plainly do not walk on from round to round, or whose lanes `cover` vectors hold."""
@@ -49,13 +49,13 @@ def turned_candidates(stmt: For, cover: int) -> Candidates | None:
         if isinstance(s, Store)
         for load, conditions in _guarded(s.value, guards)
         if load.buffer not in written
-        and _may_turn(load.indices[0], stmt, loop, cover)
+        and _may_transpose(load.indices[0], stmt, loop, cover)
         and not any(stmt.var in free_vars(c) for c, _ in conditions)
     ]
     return (loop, found) if found else None
 
 
-def _may_turn(index: Expr, rounds: For, vectors: For, cover: int) -> bool:
+def _may_transpose(index: Expr, rounds: For, vectors: For, cover: int) -> bool:
     """Whether an index may be one more in each round, and far from one lane to the next."""
     step, stride = slope(index, rounds.var), slope(index, vectors.var)
     lanes = as_int(vectors.extent) or 0
@@ -77,7 +77,7 @@ def _guarded(e: Expr, guards: Guards) -> Iterator[tuple[Load, Guards]]:
                 yield from _guarded(child, guards)
 
 
-def turn(b: Builder, lines: Sequence[str], element: str, wide: int) -> list[str]:
+def transpose(b: Builder, lines: Sequence[str], element: str, wide: int) -> list[str]:
     """The columns of a square: `wide` vectors of len(lines) elements each, from lines of `wide`
     elements; both are powers of two. Fewer lines than columns are interleaved in pairs.
 
@@ -107,8 +107,9 @@ def turn(b: Builder, lines: Sequence[str], element: str, wide: int) -> list[str]
 
 
 def _columns(b: Builder, lines: list[str], element: str, wide: int) -> list[str]:
-    """`turn` for fewer lines than columns: two become one of pairs in their lower halves of blocks,
-    and one in their upper ones, of which each column is a part; of more, columns are joined."""
+    """`transpose` for fewer lines than columns: two become one of pairs in their lower halves of
+    blocks, and one in their upper ones, of which each column is a part; of more, columns are
+    joined."""
     half = len(lines) // 2
     if half > 1:
         left, right = (_columns(b, part, element, wide) for part in (lines[:half], lines[half:]))
@@ -125,9 +126,9 @@ def _columns(b: Builder, lines: list[str], element: str, wide: int) -> list[str]
 
 
 def _transposed(b: Builder, lines: list[str], element: str) -> list[str]:
-    """`turn` for as many lines as columns, by the cheapest exchanges there are: inside blocks, and
-    of whole blocks. Those all across a vector need a table of places, and LLVM tries at length to
-    join them.
+    """`transpose` for as many lines as columns, by the cheapest exchanges there are: inside blocks,
+    and of whole blocks. Those all across a vector need a table of places, and LLVM tries at length
+    to join them.
 
     A step exchanges one bit of the number of a line with one of the place in it. Inside blocks,
     lines x and y become x0 y0 x1 y1 … of the lower halves of their blocks, and the same of the

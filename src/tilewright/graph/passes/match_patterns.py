@@ -1,5 +1,5 @@
-"""recognise: patterns of small operators, as exporters write them, become the operator that they
-mean.
+"""match_patterns: patterns of small operators, as exporters write them, become the operator that
+they mean.
 
 A pattern is a Python function from a node to the replacement. Products and sums are taken apart
 into their terms first, so an exporter's order and grouping do not matter; x / c counts as x · (1 /
@@ -19,7 +19,7 @@ from tilewright.ir.expr import as_int
 CLOSE = 1e-3  # relative: exporters round constants to f32 and write 1.4142
 
 
-def recognise(graph: Graph) -> Graph:
+def match_patterns(graph: Graph) -> Graph:
     """Apply the patterns of this file to every node."""
     return Edit(graph, RULES).run()
 

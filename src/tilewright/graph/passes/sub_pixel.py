@@ -1,4 +1,5 @@
-"""phases_as_channels: a transposed convolution to few channels computes all its phases together.
+"""sub_pixel: a transposed convolution to few channels becomes a sub-pixel convolution, which
+computes all its phases together.
 
 With stride s, the s places of the result that one place of the image begins lie in s phases, and
 all of them meet the same places of the image. Where there are few channels, each phase by itself
@@ -26,7 +27,7 @@ from tilewright.ir.expr import as_int
 FEW = 4  # channels: no vector of any machine is full of them
 
 
-def phases_as_channels(graph: Graph) -> Graph:
+def sub_pixel(graph: Graph) -> Graph:
     """Rewrite transposed convolutions to few channels, in groups or of one phase."""
     if any(_is_plain(graph, node) for node in graph.nodes):
         return Edit(graph, _RULES).run()

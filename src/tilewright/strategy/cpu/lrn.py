@@ -1,8 +1,8 @@
-"""Response strategy: a strip of pixels, its squares and then its results, block by block.
+"""Strategy of local response normalisation: a tile of pixels, its squares and then its results.
 
 In: a schedule whose anchor holds the squares of all channels of a pixel, as `lrn_packed` makes it.
-The one idea: a strip's squares stay in L1, and memory is read and written in runs of
-the strip's pixels.
+The one idea: a tile's squares stay in L1, and memory is read and written in runs of the tile's
+pixels.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tilewright.strategy.work import stored_type
 from tilewright.target.target import Target
 
 
-def response(schedule: Schedule, target: Target, threads: int) -> None:
+def local_response_norm(schedule: Schedule, target: Target, threads: int) -> None:
     """lrn_packed: (N, C/b, H, W, b)."""
-    squares = next(b.name for b in blocks(schedule.func.body) if role(b) == "squares")
+    squares = next(b.name for b in blocks(schedule.func.body) if role(b) == "lrn")
     of = stored_type(find(schedule, squares))
     n, c, y, x, i = by_axis(schedule, schedule.blocks()[-1])
     pixel = of.nbytes((extent(schedule, c) + 2) * extent(schedule, i))

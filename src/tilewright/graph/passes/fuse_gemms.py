@@ -1,8 +1,9 @@
-"""merge_products: products of few rows with one matrix become one product of all their rows.
+"""fuse_gemms: horizontal fusion of GEMMs. Products of few rows with one matrix become one product
+of all their rows.
 
 In: a graph. Out: the same model with fewer products. A product of one row reads the whole matrix
 for it, so the steps of an unrolled recurrence, or towers that share a layer, read it as often as
-there are of them; together they read it once. What is merged must not depend on each other; the
+there are of them; together they read it once. What is fused must not depend on each other; the
 nodes are put in an order in which all operands are there first. An open number of rows may be a
 batch of one: it counts for that where many rows lose nothing either.
 """
@@ -17,12 +18,12 @@ from tilewright.graph.builder import Edit
 from tilewright.graph.graph import Graph, Node, Value
 
 MOST_ROWS = 16  # of one product: with more the matrix is no longer what takes the time
-MOST_MERGED = 16  # of a group: more gain nothing, and their results would wait in memory for long
+MOST_FUSED = 16  # of a group: more gain nothing, and their results would wait in memory for long
 WIDE = 128  # rows and columns of a matrix: to move its operands and results takes little beside it
 
 
-def merge_products(graph: Graph) -> Graph:
-    """Merge products that share a constant matrix and do not depend on each other."""
+def fuse_gemms(graph: Graph) -> Graph:
+    """Fuse products that share a constant matrix and do not depend on each other."""
     groups = [g for g in _groups(graph) if len(g) > 1]
     if not groups:
         return graph
@@ -35,7 +36,7 @@ def merge_products(graph: Graph) -> Graph:
             edit.append(edit.current(node))
         elif id(group) not in done:
             done.add(id(group))
-            _merge(edit, group)
+            _fuse(edit, group)
     return edit.finish_edit()
 
 
@@ -61,7 +62,7 @@ def _groups(graph: Graph) -> list[list[Node]]:
         alike = found.setdefault((node.inputs[1], node.inputs[0].dtype, node.attrs), [])
         rows = _rows(node)
         for n, (group, bits) in enumerate(alike):
-            if not bits & above and sum(map(_rows, group)) + rows <= MOST_MERGED:
+            if not bits & above and sum(map(_rows, group)) + rows <= MOST_FUSED:
                 group.append(node)
                 alike[n] = group, bits | bit
                 break
@@ -86,7 +87,7 @@ def _is_candidate(graph: Graph, node: Node) -> bool:
 
 
 def _ordered(graph: Graph, group_of: dict[Node, list[Node]]) -> list[Node]:
-    """The nodes, in their order but for those that a merged product has to wait for."""
+    """The nodes, in their order but for those that a fused product has to wait for."""
     made_by = graph.producers()
     order: list[Node] = []
     placed: set[Node] = set()
@@ -109,7 +110,7 @@ def _ordered(graph: Graph, group_of: dict[Node, list[Node]]) -> list[Node]:
     return order
 
 
-def _merge(edit: Edit, group: list[Node]) -> None:
+def _fuse(edit: Edit, group: list[Node]) -> None:
     """One product in place of those of `group`."""
     rows: list[Value] = []
     for node in group:

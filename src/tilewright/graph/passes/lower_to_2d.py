@@ -1,4 +1,4 @@
-"""two_axes: windows along one axis, and some along three, are seen as windows along two.
+"""lower_to_2d: windows along one axis, and some along three, are seen as windows along two.
 
 [N, C, L] is seen as [N, C, 1, L]; and where a convolution of [N, C, D, H, W] has windows of one
 place along two neighbouring axes, these are seen as one: [N, C, D, H · W]; an axis of one place is
@@ -23,7 +23,7 @@ _NEUTRAL = {"kernel": 1, "strides": 1, "dilations": 1, "pads": (0, 0), "extra": 
 _WINDOWS = sorted(having(WINDOW) - {"max_pool_index", "col2im"})
 
 
-def two_axes(graph: Graph) -> Graph:
+def lower_to_2d(graph: Graph) -> Graph:
     """Rewrite such windows, if there are any."""
     if any(_along_one(n) or any(_plain(n)) or _columns(n) for n in graph.nodes):
         return Edit(graph, _RULES).run()

@@ -1,4 +1,4 @@
-"""What vectors read across memory is read along it: lines, turned in registers."""
+"""What vectors read across memory is read along it: lines, transposed in registers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tilewright.codegen import inprocess, llvm_statements
 from tilewright.codegen.llvm import emit
 from tilewright.codegen.llvm_compile import compile_assembly
-from tilewright.codegen.llvm_squares import turned_candidates
+from tilewright.codegen.llvm_transpose import transposable
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
 from tilewright.graph import OPERATORS, Builder
@@ -164,7 +164,7 @@ def test_lines_end_where_rounds_do_not_walk_on(size, place, line):
 def test_a_loop_is_looked_at_once(monkeypatch):
     """However often the loops around it are unrolled."""
     seen = []
-    monkeypatch.setattr(llvm_statements, "turned_candidates", lambda s, _: seen.append(s))
+    monkeypatch.setattr(llvm_statements, "transposable", lambda s, _: seen.append(s))
     text = """
 def often(A: f32[4, 8, 16], B: f32[4, 8, 16]):
     for a in unroll(0, 4):
@@ -196,10 +196,10 @@ def copy(A: f32[64, 64], B: f32[16, 16]):
 """
     stmt = flatten(parse_func(text)).body
     assert isinstance(stmt, For)
-    assert (turned_candidates(stmt, 4) is not None) is asked
+    assert (transposable(stmt, 4) is not None) is asked
 
 
-def test_squares_need_no_tables_of_places():
+def test_transposition_needs_no_tables_of_places():
     """Each step is one instruction with its places in it: blocks are interleaved, or moved."""
     machine = target("cpu -mtriple=x86_64-unknown-linux-gnu -mcpu=skylake-avx512")
     func = lower(parse_func(program("copied", 16, 16)), machine)

@@ -102,7 +102,7 @@ def lrn_packed(
         (n, h, w, blocks + 2, b),
         lambda n, y, z, c, i: square(n, y, z, c, i),
         name="squares",
-        attrs={"role": "squares"},
+        attrs={"role": "lrn"},
     )
 
     def near(n: Expr, c: Expr, y: Expr, z: Expr, i: Expr, k: int) -> Expr:

@@ -1,4 +1,4 @@
-"""phases_as_channels: a transposed convolution to few channels becomes one plain convolution."""
+"""sub_pixel: a transposed convolution to few channels becomes one plain convolution."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
 from tilewright.graph import Builder, Graph
 from tilewright.graph.evaluate import evaluate
-from tilewright.graph.passes.phases_as_channels import FEW, phases_as_channels
+from tilewright.graph.passes.sub_pixel import FEW, sub_pixel
 from tilewright.ir.expr import Var
 
 
@@ -43,7 +43,7 @@ def test_the_result_stays(kernel, stride, pad, extra, channels):
         (2, 5, 5, 6), channels, kernel,
         strides=(stride, stride), pads=((pad, pad), (pad, pad)), extra=(extra, extra),
     )  # fmt: skip
-    after = phases_as_channels(before)
+    after = sub_pixel(before)
     assert after.outputs[0].shape == before.outputs[0].shape
     x = np.random.default_rng(kernel).standard_normal((2, 5, 5, 6)).astype(np.float32)
     (want,), (got,) = evaluate(before, [x]), evaluate(after, [x])
@@ -52,7 +52,7 @@ def test_the_result_stays(kernel, stride, pad, extra, channels):
 
 def test_a_decoder_s_last_layer_is_one_convolution():
     before = graph((1, 64, 32, 32), 3, 4, strides=(2, 2), pads=((1, 1), (1, 1)))
-    after = phases_as_channels(before)
+    after = sub_pixel(before)
     assert operators(after) == ["conv", "reshape", "transpose", "reshape", "slice"]
     conv = after.nodes[0]
     assert conv.inputs[1].static_shape == (12, 64, 2, 2)  # four taps a phase: none is zero
@@ -60,7 +60,7 @@ def test_a_decoder_s_last_layer_is_one_convolution():
 
 def test_sizes_of_the_batch_may_be_open():
     before = graph((Var("n"), 8, 4, 4), 1, 2, strides=(2, 2))
-    assert "conv" in operators(phases_as_channels(before))
+    assert "conv" in operators(sub_pixel(before))
 
 
 @pytest.mark.parametrize(("kernel", "pad", "extra"), [(2, 0, 0), (4, 1, 0), (3, 1, 1), (5, 2, 1)])
@@ -69,7 +69,7 @@ def test_an_image_may_be_open(kernel, pad, extra):
         (1, 8, Var("h"), Var("w")), 2, kernel,
         strides=(2, 2), pads=((pad, pad),) * 2, extra=(extra, extra),
     )  # fmt: skip
-    after = phases_as_channels(before)
+    after = sub_pixel(before)
     assert "conv" in operators(after)
     for size in ((3, 5), (6, 1)):
         x = np.random.default_rng(kernel).standard_normal((1, 8, *size)).astype(np.float32)
@@ -81,7 +81,7 @@ def test_one_axis_and_three():
     for rank in (1, 3):
         image = (1, 4, *([5] * rank))
         before = graph(image, 2, 4, rank=rank, strides=(2,) * rank, pads=((1, 1),) * rank)
-        after = phases_as_channels(before)
+        after = sub_pixel(before)
         assert "conv" in operators(after)
         x = np.random.default_rng(rank).standard_normal(image).astype(np.float32)
         (want,), (got,) = evaluate(before, [x]), evaluate(after, [x])
@@ -97,14 +97,14 @@ def test_one_axis_and_three():
     ],
 )
 def test_others_stay(before):
-    assert phases_as_channels(before) is before
+    assert sub_pixel(before) is before
 
 
 @pytest.mark.parametrize(("kernel", "pad"), [(1, 0), (2, 1), (3, 1), (5, 0)])
 @pytest.mark.parametrize("groups", [1, 2, 8])
 def test_one_phase_is_a_plain_convolution(kernel, pad, groups):
     before = graph((2, 8, 6, 5), 12, kernel, groups=groups, pads=((pad, pad), (0, 0)))
-    after = phases_as_channels(before)
+    after = sub_pixel(before)
     assert operators(after) == ["conv"]
     x = np.random.default_rng(kernel).standard_normal((2, 8, 6, 5)).astype(np.float32)
     (want,), (got,) = evaluate(before, [x]), evaluate(after, [x])
@@ -118,7 +118,7 @@ def test_groups_are_those_of_a_plain_convolution(kernel, stride, pad, groups, th
     before = graph(
         (2, 8, 6, 5), 12, kernel, groups=groups, strides=(stride,) * 2, pads=((pad, pad),) * 2
     )
-    after = phases_as_channels(before)
+    after = sub_pixel(before)
     assert operators(after)[0] == "conv" and after.nodes[0]["groups"] == groups
     x = np.random.default_rng(kernel).standard_normal((2, 8, 6, 5)).astype(np.float32)
     (want,), (got,) = evaluate(before, [x]), evaluate(after, [x])

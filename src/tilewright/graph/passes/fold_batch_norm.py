@@ -1,4 +1,4 @@
-"""fold_affine: batch norms, and scales and shifts by constants, go into the weights before them.
+"""fold_batch_norm: batch norms, and other scales and shifts, go into the weights before them.
 
 batch_norm(x)            → x · a + b                     with constants for each channel, or
                            (x - mean) · gain + bias      with what the run computes
@@ -24,7 +24,7 @@ from tilewright.ir.expr import as_int
 CONVOLUTIONS = ("conv", "conv_transpose")
 
 
-def fold_affine(graph: Graph) -> Graph:
+def fold_batch_norm(graph: Graph) -> Graph:
     """Apply the rules of this file to every node."""
     return Edit(graph, RULES).run()
 
