@@ -35,6 +35,21 @@ OURS = (
     Old(r"\b(Part)?Site\b", "NodeContext", CODE + ("docs", "tests/frontend")),
     Old(r"frontend[./]onnx[./](regular|grams|lean)\b", "regex, ngrams, lazy_weights"),
     Old(r"(?<![-\w])grams\b", "n-grams"),
+    Old(
+        r"frontend[./]onnx[./]alike\b|\b(padded_alike|alike_texts)\b|\balike\(n\b",
+        "runtime_broadcast",
+    ),
+    Old(
+        r"graph[./](settle|agree)\b|\b(read_settled|meet_under|\w+\.settle|\w+\.meet)\b",
+        "unify, shape_guard",
+        ("src/tilewright/graph", "src/tilewright/frontend", "docs", "tests/graph"),
+    ),
+    Old(r"(frontend[./](onnx|torch)|graph[./]ops)[./]measured\b", "data_dependent"),
+    Old(
+        r"(?i)\bmeasured (sizes?|symbols?|shapes?|dimensions?)\b",
+        "data-dependent sizes",
+        ("src/tilewright/graph", "src/tilewright/frontend", "src/tilewright/driver", "docs"),
+    ),
 )
 
 

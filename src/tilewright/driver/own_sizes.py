@@ -51,8 +51,8 @@ def own_sizes(func: Func, measured: Collection[Var] = (), results: int = 1) -> t
     if not any(isinstance(p, Var) for p in func.params):
         return func, {}
     outputs = func.buffers[-results:]
-    if settled := _settled(func, outputs, measured):
-        made, own = _own(_told(func, dict.fromkeys(settled, sizes.size(0))), measured)
+    if minima := _known_minima(func, outputs, measured):
+        made, own = _own(_told(func, dict.fromkeys(minima, sizes.size(0))), measured)
         if not any(_may_be_negative(s) for b in _buffers(made) for s in b.shape):
             own = {v: sizes.size(maximum(e, sizes.size(0))) for v, e in own.items()}
             return made, own | {SOME: some_elements(outputs)}
@@ -91,7 +91,7 @@ def some_elements(results: Iterable[Any]) -> Expr:
     return sizes.size(minimum(count, sizes.size(1)))
 
 
-def _settled(func: Func, results: Iterable[Buffer], measured: Collection[Var]) -> list[Expr]:
+def _known_minima(func: Func, results: Iterable[Buffer], measured: Collection[Var]) -> list[Expr]:
     """The min(e, 0) in sizes that are 0 wherever one of the results has elements: each has an axis
     of max(e, 0), or of no more than e + 1."""
     symbols = {p for p in func.params if isinstance(p, Var)} - set(measured)

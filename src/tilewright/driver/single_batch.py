@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from tilewright.graph import sizes
 from tilewright.graph.graph import Graph
 from tilewright.graph.group import FusedGraph, FusedGroup
-from tilewright.graph.settle import renamed
 from tilewright.graph.specialise import specialised_group
+from tilewright.graph.unify import renamed
 from tilewright.ir.expr import Expr, Var, as_int
 
 ONE = 1

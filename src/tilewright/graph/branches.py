@@ -16,7 +16,7 @@ from tilewright.ir.expr import Expr, Var
 from tilewright.support.record import record
 
 Literal = tuple[Value, bool]  # a boolean, and what it must be
-Met = dict[Var, Expr]  # symbols of the inputs → what each has to be
+Unifier = dict[Var, Expr]  # symbols of the inputs → what each has to be
 
 
 @record
@@ -35,22 +35,22 @@ class Branches:
 
     def __init__(self, maker: Callable[[Value], Node | None]) -> None:
         self.maker = maker
-        self.inside: list[tuple[Literal, Met]] = []
+        self.inside: list[tuple[Literal, Unifier]] = []
         self.facts: list[Fact] = []
 
     @contextmanager
-    def enter(self, condition: Value, holds: bool) -> Iterator[Met]:
+    def enter(self, condition: Value, holds: bool) -> Iterator[Unifier]:
         """What is built in here is in a branch; gives the sizes that it turns out to need."""
-        met: Met = {}
-        self.inside.append((self.literal(condition, holds), met))
+        unifier: Unifier = {}
+        self.inside.append((self.literal(condition, holds), unifier))
         try:
-            yield met
+            yield unifier
         finally:
             self.inside.pop()
 
-    def meet(self, met: Mapping[Var, Expr]) -> None:
+    def unify(self, unifier: Mapping[Var, Expr]) -> None:
         """Note what the innermost branch needs sizes to be."""
-        self.inside[-1][1].update(met)
+        self.inside[-1][1].update(unifier)
 
     def note(self, condition: Value, check: tuple[Value, ...], what: str) -> None:
         """From here on the run stops where this branch counts and the condition does not hold."""

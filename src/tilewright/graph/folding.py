@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph import sizes
-from tilewright.graph.branches import Branches, Met
+from tilewright.graph.branches import Branches, Unifier
 from tilewright.graph.budget import Budget, taken
 from tilewright.graph.builder import Builder, complete
 from tilewright.graph.graph import Constant, Node, Value, binds, tensor_type
 from tilewright.graph.operator import HOST, MOVES, OPERATORS, Mismatch, Unequal, having
-from tilewright.graph.settle import Names, meet, renamed
+from tilewright.graph.unify import Names, renamed, unify
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import Expr, Var, as_int, minimum
 from tilewright.ir.walk import substitute
@@ -103,7 +103,7 @@ _MOVES = {name: OPERATORS[name].reference for name in _CARRIES - {"check_bounds"
 
 
 class Folding(Builder):
-    """A Builder whose `emit` folds. `names` (None: not at all) makes symbols that met one.
+    """A Builder whose `emit` folds. `names` (None: not at all) unifies symbols.
 
     is_whole: it makes a model, whose inputs a caller gives, not the body of a loop.
     """
@@ -115,7 +115,7 @@ class Folding(Builder):
         self.is_whole = is_whole
         self.names = names
         self.hints: dict[str, int] = {}  # what symbols were when the model was written
-        self.met: dict[Var, Expr] = {}  # symbols found to be one → the one that stays, or a number
+        self.unifier: Unifier = {}  # symbols found to be one → the one that stays, or a number
         self.known: dict[Value, np.ndarray] = {}  # arrays of objects: ints and size expressions
         self.carried: dict[Value, np.ndarray] = {}  # as `known`, of floats
         self.measured: dict[tuple[Value, int], Expr] = {}  # elements that a `measure` has named
@@ -234,48 +234,48 @@ class Folding(Builder):
                 return OPERATORS[op].types(inputs, attrs)
             except Unequal as fault:
                 symbols = sizes.symbols([s for v in self.inputs for s in v.shape])
-                met = meet(*fault.sizes, symbols, self.hints)
-                if not met or not self.settle(met):
+                unifier = unify(*fault.sizes, symbols, self.hints)
+                if not unifier or not self.bind(unifier):
                     return super().infer(op, inputs, attrs)
             except Mismatch:
                 return super().infer(op, inputs, attrs)
-            inputs = [Value(v.name, v.dtype, renamed(v.shape, self.met)) for v in inputs]
-            attrs = {k: renamed(v, self.met) for k, v in attrs.items()}
+            inputs = [Value(v.name, v.dtype, renamed(v.shape, self.unifier)) for v in inputs]
+            attrs = {k: renamed(v, self.unifier) for k, v in attrs.items()}
 
-    def settle(self, met: Met) -> bool:
+    def bind(self, unifier: Unifier) -> bool:
         """Let symbols be what they were found to have to be; False if they are something else."""
-        if not self.met.keys().isdisjoint(met):
+        if not self.unifier.keys().isdisjoint(unifier):
             return False
-        self.met = {
-            a: met.get(b, b) if isinstance(b, Var) else b for a, b in self.met.items()
-        } | met
+        self.unifier = {
+            a: unifier.get(b, b) if isinstance(b, Var) else b for a, b in self.unifier.items()
+        } | unifier
         return True
 
-    def meet_under(self, a: Expr, b: Expr) -> None:
+    def unify_under(self, a: Expr, b: Expr) -> None:
         """An operator needs two sizes to be one, where its branch is taken."""
         if self.names is not None and self.branches.inside:
             symbols = sizes.symbols([s for v in self.inputs for s in v.shape])
-            self.branches.meet(meet(a, b, symbols, self.hints))
+            self.branches.unify(unify(a, b, symbols, self.hints))
 
     @contextmanager
-    def taken(self, condition: Value, holds: bool = True) -> Iterator[Met]:
+    def taken(self, condition: Value, holds: bool = True) -> Iterator[Unifier]:
         """What is built in here counts only where the condition (a bool) is as said. Gives the
         sizes of inputs that it turns out to need to be one."""
         before = self.under
         own = condition if holds else self.emit("logical_not", condition)
         self.under = own if before is None else self.emit("logical_and", before, own)
         try:
-            with self.branches.enter(condition, holds) as met:
-                yield met
+            with self.branches.enter(condition, holds) as unifier:
+                yield unifier
         finally:
             self.under = before
 
-    def need(self, met: Met) -> None:
+    def need(self, unifier: Unifier) -> None:
         """Sizes are needed to be so wherever what is being built counts."""
         if self.branches.inside:
-            self.branches.meet(met)
-        elif met and self.names is not None:
-            self.settle(met)
+            self.branches.unify(unifier)
+        elif unifier and self.names is not None:
+            self.bind(unifier)
 
     def _fold(self, op: str, inputs: Sequence[Value], attrs: dict[str, Any], name: str) -> Any:
         full = complete(op, attrs)

@@ -30,7 +30,7 @@ def sizes_of_values(
 ) -> Iterator[tuple[Expr, str]]:
     """The sizes that follow from the inputs' and may come out negative (an image may be smaller
     than the window over it), before anything is placed by them; and whose they are. by_data: those
-    that follow from measured symbols instead."""
+    that follow from data-dependent symbols instead."""
     seen: set[Expr] = set()
     zero, measured = sizes.size(0), frozenset(measured)
     for value in (v for n in nodes if n.op != "loop" for v in n.outputs):  # a loop checks its own

@@ -15,10 +15,10 @@ from tilewright.graph.builder import without_dead
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.group import FusedGroup
+from tilewright.graph.ops.data_dependent import MOST
 from tilewright.graph.ops.loop import body_of, unseen
-from tilewright.graph.ops.measured import MOST
 from tilewright.graph.ops.while_loop import spoken_of
-from tilewright.graph.settle import renamed
+from tilewright.graph.unify import renamed
 from tilewright.ir.expr import Expr, Var, as_int
 from tilewright.support.errors import CompileError
 
@@ -128,7 +128,7 @@ class _Specialiser:
         inputs = [self.made[v] for v in node.inputs]
         if node.op == "measure" and self.measured(node, inputs[0]):
             return
-        attrs = dict(_settled(node, self.stands))
+        attrs = dict(_resolved(node, self.stands))
         results = self.build.emit(node.op, *inputs, name=[v.name for v in node.outputs], **attrs)
         several = results if isinstance(results, tuple) else (results,)
         self.made.update(zip(node.outputs, several, strict=True))
@@ -147,7 +147,7 @@ class _Specialiser:
         return True
 
 
-def _settled(node: Node, stands: Mapping[Var, Expr]) -> Iterator[tuple[str, Any]]:
+def _resolved(node: Node, stands: Mapping[Var, Expr]) -> Iterator[tuple[str, Any]]:
     """A node's attributes with other sizes."""
     is_loop = node.op in ("loop", "while_loop")
     body = _within(body_of(node["body"]), stands) if is_loop else None
@@ -176,7 +176,7 @@ def specialised_group(group: FusedGroup, numbers: Mapping[Var, int]) -> FusedGro
 
 def _node(n: Node, stands: Mapping[Var, Expr]) -> Node:
     inputs, outputs = _values(n.inputs, stands), _values(n.outputs, stands)
-    return Node(n.op, inputs, tuple(_settled(n, stands)), outputs)
+    return Node(n.op, inputs, tuple(_resolved(n, stands)), outputs)
 
 
 def _values(old: Iterable[Value], stands: Mapping[Var, Expr]) -> tuple[Value, ...]:

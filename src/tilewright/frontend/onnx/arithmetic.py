@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx import measured
+from tilewright.frontend.onnx import data_dependent
 from tilewright.frontend.onnx.registry import NodeContext
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import Expr
@@ -36,4 +36,4 @@ class Floats:
     def size(self, s: Expr) -> Value:
         made = np.empty((), object)
         made[()] = s
-        return self.of(self.n.build.from_sizes(made, measured.I64))
+        return self.of(self.n.build.from_sizes(made, data_dependent.I64))

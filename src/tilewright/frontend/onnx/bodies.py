@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from tilewright.frontend.onnx.measured import op
+from tilewright.frontend.onnx.data_dependent import op
 from tilewright.frontend.onnx.registry import Choice, Maybe, NodeContext, Ragged, Refusal, Sequence
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Value

@@ -18,7 +18,7 @@ import numpy as np
 from tilewright.frontend.onnx import ragged
 from tilewright.frontend.onnx.registry import Choice, Maybe, NodeContext, Ragged, Refusal
 from tilewright.frontend.onnx.registry import Sequence as Sequence_
-from tilewright.graph.branches import Fact, Met
+from tilewright.graph.branches import Fact, Unifier
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
 from tilewright.runtime.formats import ELEMENTS, SHAPE
@@ -32,11 +32,11 @@ def either(n: NodeContext, condition: Value, sides: Sequence[Callable[[], tuple[
     if known is not None and (values := only_side(n, condition, sides, *known)) is not None:
         return values
     made: list[Any] = []
-    needs: list[Met] = []
+    needs: list[Unifier] = []
     for side, holds in zip(sides, (True, False), strict=True):
-        with n.build.taken(condition, holds) as met:
+        with n.build.taken(condition, holds) as unifier:
             made.append(n.importer.attempt(side))
-        needs.append(met)
+        needs.append(unifier)
     refused = [v if isinstance(v, ImportFault | Refusal) else None for v in made]
     if all(refused):
         raise refused[0]
@@ -62,13 +62,13 @@ def only_side(
 ) -> tuple[Any, ...] | None:
     """The values of the side that is taken wherever this counts. They keep the check alive by which
     that is so: None if they are none that can."""
-    with n.build.taken(condition, holds) as met:
+    with n.build.taken(condition, holds) as unifier:
         values = sides[not holds]()
     if fact is not None:
         if not any(isinstance(v, Value | Choice) for v in values):
             return None
         values = tuple(checked(n, v, fact) for v in values)
-    n.build.need(met)
+    n.build.need(unifier)
     return values
 
 

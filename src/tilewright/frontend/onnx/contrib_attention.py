@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx import measured
+from tilewright.frontend.onnx import data_dependent
 from tilewright.frontend.onnx.contrib import DOMAIN, results, turned
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
@@ -75,7 +75,7 @@ def places(n: NodeContext, length: Expr, shape: tuple[int, ...], start: Any = 0)
     if as_int(start) != 0:
         made = np.empty((1,), object)
         made[0] = start
-        steps = n.build.emit("add", steps, n.build.from_sizes(made, measured.I64))
+        steps = n.build.emit("add", steps, n.build.from_sizes(made, data_dependent.I64))
     return n.build.emit("reshape", steps, shape=tuple(length if s == -1 else s for s in shape))
 
 
@@ -90,7 +90,7 @@ def causal(n: NodeContext, q: Value, length: Expr, total: Expr, window: int = -1
     column = places(n, total, (1, -1))
     shown = n.build.emit("less_equal", column, row)
     if window > 0:
-        near = n.build.emit("greater", column, measured.op(n, "sub", row, window))
+        near = n.build.emit("greater", column, data_dependent.op(n, "sub", row, window))
         shown = n.build.emit("logical_and", shown, near)
     return hidden_where(n, shown, q, float(np.finfo(np.float32).min) / 2)
 
@@ -115,7 +115,7 @@ def padding(n: NodeContext, mask: Value, q: Value, total: Expr) -> Value:
     if mask.rank not in (2, 3):
         raise Refusal(f"a mask of rank {mask.rank} is not supported")
     lead = (mask.shape[0], 1, *((1,) if mask.rank == 2 else ()), *mask.shape[1:])
-    shown = measured.op(n, "greater", emit("cast", mask, to="i64"), 0)
+    shown = data_dependent.op(n, "greater", emit("cast", mask, to="i64"), 0)
     return hidden_where(n, emit("reshape", shown, shape=lead), q, by)
 
 
@@ -226,8 +226,8 @@ def decoder_attention(n: NodeContext) -> Any:
         total = masked.shape[-1]
         place = n.checked(place, [(sizes.size(total - 1), sizes.size(total - 1))])
     else:
-        count = measured.op(n, "add", n.build.emit("reshape", place, shape=(1,)), 1)
-        (total,) = measured.measure(n, count, "how many keys there are")
+        count = data_dependent.op(n, "add", n.build.emit("reshape", place, shape=(1,)), 1)
+        (total,) = data_dependent.measure(n, count, "how many keys there are")
     is_new = n.build.emit("equal", places(n, room, (1, 1, -1, 1)),
                           n.build.emit("reshape", place, shape=(1, 1, 1, 1)))  # fmt: skip
     k, v = (n.build.emit("where", is_new, new, old) for old, new in ((n[5], k), (n[6], v)))
@@ -249,7 +249,9 @@ def group_query_attention(n: NodeContext) -> Any:
     batch, length = q.shape[:2]
     past, depth = n.optional(3), sizes.size(q.shape[2] // heads)
     counts = emit("reshape", emit("cast", n[5], to="i64"), shape=(batch, 1))
-    total = sizes.size(n.sizes(6)[0] if measured.is_known(n, 6) else measured.count(n, 6))
+    total = sizes.size(
+        n.sizes(6)[0] if data_dependent.is_known(n, 6) else data_dependent.count(n, 6)
+    )
     start = first_new(n, counts, length, total)
     if n.flag("do_rotary"):
         at = n.optional(9)
@@ -302,26 +304,26 @@ def apart(n: NodeContext, heads: int, few: int) -> tuple[Value, Value, Value]:
 def first_new(n: NodeContext, counts: Value, length: Expr, total: Expr) -> Value:
     """Where the new keys of each sequence go, [B, 1]: behind those that it has, and first if all
     are new."""
-    op = measured.op
+    op = data_dependent.op
     if n.optional(3) is None:
         return op(n, "mul", counts, 0)
     old = op(n, "sub", counts, op(n, "sub", length_of(n, length), 1))
     all_new = op(n, "equal", length_of(n, length), length_of(n, total))
-    return op(n, "maximum", measured.choose(n, all_new, 0, old), 0)
+    return op(n, "maximum", data_dependent.choose(n, all_new, 0, old), 0)
 
 
 def within(n: NodeContext, old: Value, new: Value, start: Value, room: Expr) -> Value:
     """A cache [B, N, room, H] that holds the old keys of each sequence, the new ones behind them
     from `start` on, then zeros."""
-    op, (batch, _, length, _), have = measured.op, new.shape, old.shape[2]
+    op, (batch, _, length, _), have = data_dependent.op, new.shape, old.shape[2]
     none = op(n, "full", shape=(*new.shape[:2], 1, new.shape[3]), value=0, of=new.dtype.name)
     both = op(n, "concat", old, new, none, axis=2)
     place = places(n, room, (1, -1))
     behind = op(n, "sub", place, start)
     is_new = op(n, "less", behind, length_of(n, length))
     end = length_of(n, sizes.size(have + length))
-    at = measured.choose(n, is_new, op(n, "add", behind, length_of(n, have)), end)
-    at = measured.choose(n, op(n, "less", place, start), place, at)
+    at = data_dependent.choose(n, is_new, op(n, "add", behind, length_of(n, have)), end)
+    at = data_dependent.choose(n, op(n, "less", place, start), place, at)
     rows = op(n, "expand", places(n, batch, (-1, 1)), shape=at.shape)
     pairs = [op(n, "reshape", v, shape=(*at.shape, 1)) for v in (rows, at)]
     found = op(n, "gather_nd", op(n, "transpose", both, perm=(0, 2, 1, 3)),
@@ -332,7 +334,7 @@ def within(n: NodeContext, old: Value, new: Value, start: Value, room: Expr) -> 
 def seen(n: NodeContext, q: Value, start: Value, total: Expr, window: int) -> Value:
     """Hides what comes after a query at its place, and what is `window` places before it or more:
     [B, 1, 1, S, total]."""
-    op, (batch, length) = measured.op, (q.shape[0], q.shape[2])
+    op, (batch, length) = data_dependent.op, (q.shape[0], q.shape[2])
     row = op(n, "add", start, places(n, length, (1, -1)))
     row = op(n, "reshape", row, shape=(batch, 1, 1, length, 1))
     column = places(n, total, (1, 1, 1, 1, -1))
@@ -361,7 +363,7 @@ def grouped(bias: Value, heads: int, few: int) -> tuple[int, int]:
 def length_of(n: NodeContext, size: Expr) -> Value:
     made = np.empty((1,), object)
     made[0] = size
-    return n.build.from_sizes(made, measured.I64)
+    return n.build.from_sizes(made, data_dependent.I64)
 
 
 @translates("SparseAttention", domain=DOMAIN)
@@ -376,7 +378,7 @@ def sparse_attention(n: NodeContext) -> Any:
     batch, length = q.shape[:2]
     depth, room = sizes.size(q.shape[2] // heads), n[3].shape[2]
     counts = emit("reshape", emit("cast", n[8], to="i64"), shape=(batch, 1))
-    start = measured.op(n, "sub", counts, length_of(n, length))
+    start = data_dependent.op(n, "sub", counts, length_of(n, length))
     row = emit("add", start, places(n, length, (1, -1)))
     if n.flag("do_rotary"):
         angles = row, n[9], n[10], n.flag("rotary_interleaved")
@@ -410,8 +412,8 @@ def shown_blocks(
         shown[k, r, columns[k, ends[k, r] : ends[k, r + 1]]] = True
     emit, by = n.build.emit, n.constant(np.int64(block))
     inside = n.checked(row, from_start(sizes.size(blocks * block)))
-    own = emit("gather", n.constant(shown), measured.floordiv(n, inside, by), axis=1)
-    column = measured.floordiv(n, places(n, room, (-1,)), by)
+    own = emit("gather", n.constant(shown), data_dependent.floordiv(n, inside, by), axis=1)
+    column = data_dependent.floordiv(n, places(n, room, (-1,)), by)
     own = emit("gather", own, n.checked(column, from_start(blocks)), axis=3)  # [L, B, S, room]
     which = n.constant(np.arange(heads).reshape(few, heads // few) % layouts)
     own = emit("transpose", emit("gather", own, which, axis=0), perm=(2, 0, 1, 3, 4))

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx.contrib import DOMAIN
+from tilewright.frontend.onnx.data_dependent import op
 from tilewright.frontend.onnx.loops import within
-from tilewright.frontend.onnx.measured import op
 from tilewright.frontend.onnx.messages import GraphProto
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph.graph import Value

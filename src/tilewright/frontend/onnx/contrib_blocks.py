@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx.contrib import DOMAIN
-from tilewright.frontend.onnx.measured import choose, counted, op
+from tilewright.frontend.onnx.data_dependent import choose, counted, op
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import f32

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx.contrib import DOMAIN, results, split_bits
-from tilewright.frontend.onnx.measured import op
+from tilewright.frontend.onnx.data_dependent import op
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value

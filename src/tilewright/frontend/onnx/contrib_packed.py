@@ -15,7 +15,7 @@ from typing import Any
 
 from tilewright.frontend.onnx.contrib import DOMAIN, results
 from tilewright.frontend.onnx.contrib_states import recurrence, root_of
-from tilewright.frontend.onnx.measured import counted, measure, op
+from tilewright.frontend.onnx.data_dependent import counted, measure, op
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
 from tilewright.graph.bounds import from_start

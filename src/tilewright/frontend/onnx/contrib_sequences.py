@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx.contrib import DOMAIN
-from tilewright.frontend.onnx.measured import I64, op
+from tilewright.frontend.onnx.data_dependent import I64, op
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
 from tilewright.graph.bounds import from_start

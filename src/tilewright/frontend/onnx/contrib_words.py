@@ -13,8 +13,8 @@ import numpy as np
 
 from tilewright.frontend.onnx.contrib import DOMAIN, results
 from tilewright.frontend.onnx.contrib_packed import Packed
+from tilewright.frontend.onnx.data_dependent import FAR, counted, measure, op, view_of
 from tilewright.frontend.onnx.loops import within
-from tilewright.frontend.onnx.measured import FAR, counted, measure, op, view_of
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
 from tilewright.graph.bounds import from_start

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx.choice import either
+from tilewright.frontend.onnx.data_dependent import of_one_shape
 from tilewright.frontend.onnx.loops import (
     computed_once,
     length_of,
@@ -15,7 +16,6 @@ from tilewright.frontend.onnx.loops import (
     native_scan,
     within,
 )
-from tilewright.frontend.onnx.measured import of_one_shape
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, Sequence, translates
 from tilewright.frontend.onnx.tensors import axis, cut
 from tilewright.graph.graph import Value

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tilewright.frontend.onnx.measured import op
+from tilewright.frontend.onnx.data_dependent import op
 from tilewright.frontend.onnx.messages import GraphProto, NodeProto, TensorProto
 from tilewright.frontend.onnx.registry import NodeContext
 from tilewright.graph.graph import Value

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx import measured, resized
+from tilewright.frontend.onnx import data_dependent, resized
 from tilewright.frontend.onnx.coded import decoded_input
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.frontend.onnx.tensors import axis
@@ -30,7 +30,11 @@ def image_decoder(n: NodeContext) -> Any:
 @translates("Upsample")
 def upsample(n: NodeContext) -> Any:
     """Resize with asymmetric coordinates."""
-    if n.version >= 9 and not measured.is_known(n, 1) and n.text("mode", "nearest") != "cubic":
+    if (
+        n.version >= 9
+        and not data_dependent.is_known(n, 1)
+        and n.text("mode", "nearest") != "cubic"
+    ):
         kind = "nearest" if n.text("mode", "nearest") == "nearest" else "linear"
         every = tuple(range(n[0].rank))
         return resized.resize(n, every, "asymmetric", Kernel(kind, "floor"), (None, n[1], None))
@@ -64,7 +68,7 @@ def resize(n: NodeContext) -> Any:
     rounding = n.text("nearest_mode", "round_prefer_floor")
     if rounding not in ROUNDING:
         raise Refusal(f"nearest_mode {rounding!r} is not known")
-    if n.version < 11 and not measured.is_known(n, 1):
+    if n.version < 11 and not data_dependent.is_known(n, 1):
         every, kernel = tuple(range(x.rank)), kernel_of(n, kind, "floor")
         return resized.resize(n, every, "asymmetric", kernel, (None, n[1], None))
     if n.version < 11:
@@ -73,7 +77,7 @@ def resize(n: NodeContext) -> Any:
     else:
         how = n.text("coordinate_transformation_mode", "half_pixel")
         axes = tuple(axis(n, a, x.rank) for a in n.ints("axes", tuple(range(x.rank))))
-        if not all(measured.is_constant(n, k) for k in (1, 2, 3)):
+        if not all(data_dependent.is_constant(n, k) for k in (1, 2, 3)):
             return resized.resize(n, axes, how, kernel_of(n, kind, rounding), later(n))
         roi = optional_array(n, 1)
         scales, goal = optional_array(n, 2), None

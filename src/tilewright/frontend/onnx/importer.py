@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tilewright.frontend.onnx.alike import BROADCASTS, agreed, alike
 from tilewright.frontend.onnx.checks import (
     MOST_DEPTH,
     MOST_LISTED,
@@ -65,6 +64,11 @@ from tilewright.frontend.onnx.registry import (
     translator,
 )
 from tilewright.frontend.onnx.registry import Sequence as Sequence_
+from tilewright.frontend.onnx.runtime_broadcast import (
+    BROADCASTS,
+    broadcast_operands,
+    unify_operands,
+)
 from tilewright.frontend.onnx.size_names import contradiction, shared_names, sizes_apart
 from tilewright.graph import sizes
 from tilewright.graph.bounds import Bounds, OutOfBounds, checked
@@ -72,7 +76,7 @@ from tilewright.graph.builder import MOST_RANK, identifier
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Graph, Value
 from tilewright.graph.operator import Unequal
-from tilewright.graph.settle import Names, read_settled
+from tilewright.graph.unify import Names, read_unified
 from tilewright.ir.expr import as_int
 from tilewright.ir.walk import fresh
 from tilewright.support.errors import CompileError, ImportFault, SizeWarning
@@ -115,7 +119,7 @@ def import_onnx(
             readers.append(Importer(opened, fixed, called, elements, names))
             return readers[-1]
 
-        graph, build = read_settled(reader), readers[-1].build
+        graph, build = read_unified(reader), readers[-1].build
         symbols = [build.symbol(name) for name in shared if name not in fixed]
         return graph, contradiction(symbols, build.compared)
 
@@ -435,7 +439,7 @@ class Importer:
         return fault
 
     def apply(self, key: tuple[str, str], context: NodeContext) -> Any:
-        """What a node's translator makes; sizes that meet only in the run are compared there."""
+        """What a node's translator makes; sizes that only the run can compare are guarded there."""
         translate = translator(*key)
         assert translate is not None, f"nothing translates {key}"
         own = BROADCASTS.get(key)
@@ -448,7 +452,7 @@ class Importer:
             if own is not None:
                 tensors = [v for v in context.inputs if isinstance(v, Value)]
                 if len(tensors) == len(context.inputs) > 1:
-                    context.inputs = list[Value | None](alike(context, tensors, own))
+                    context.inputs = list[Value | None](broadcast_operands(context, tensors, own))
             while True:  # each round leaves the inputs with fewer sizes
                 try:
                     return translate(context)
@@ -457,7 +461,7 @@ class Importer:
                     if (
                         not isinstance(rule, Unequal)
                         or own == 0
-                        or not agreed(context, *rule.sizes)
+                        or not unify_operands(context, *rule.sizes)
                     ):
                         raise
         finally:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx import measured
+from tilewright.frontend.onnx import data_dependent
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.frontend.onnx.tensors import axis
 from tilewright.graph import sizes
@@ -17,7 +17,7 @@ from tilewright.ir.expr import as_int
 
 @translates("GatherND")
 def gather_nd(n: NodeContext) -> Any:
-    batch, told = n.int("batch_dims", 0), measured.told_rank(n)
+    batch, told = n.int("batch_dims", 0), data_dependent.told_rank(n)
     many = None if told is None else n[0].rank + n[1].rank - 1 - batch - told
     indices = of_depth(n, many)
     return n.emit("gather_nd", n[0], slices(n, indices, n[0].shape[batch:]), batch_dims=batch)
@@ -28,7 +28,7 @@ def of_depth(n: NodeContext, many: int | None) -> Value:
     indices = n[1]
     if not indices.rank or many is None or many < 1 or as_int(indices.shape[-1]) is not None:
         return indices
-    n.inputs[1] = measured.view_of(n, indices, (*indices.shape[:-1], many))
+    n.inputs[1] = data_dependent.view_of(n, indices, (*indices.shape[:-1], many))
     return n[1]
 
 
@@ -54,19 +54,19 @@ def scatter_nd(n: NodeContext) -> Any:
 
 def number(n: NodeContext, k: int, *most: Any) -> Any:
     """Input `k`, a count: a size expression if it is one, else measured."""
-    return n.sizes(k)[0] if measured.is_known(n, k) else measured.count(n, k, *most)
+    return n.sizes(k)[0] if data_dependent.is_known(n, k) else data_dependent.count(n, k, *most)
 
 
 @translates("OneHot")
 def one_hot(n: NodeContext) -> Any:
-    depth = int(n.scalar(1)) if measured.is_constant(n, 1) else number(n, 1)
-    values = n[2] if as_int(n[2].shape[0]) is not None else measured.view_of(n, n[2], (2,))
+    depth = int(n.scalar(1)) if data_dependent.is_constant(n, 1) else number(n, 1)
+    values = n[2] if as_int(n[2].shape[0]) is not None else data_dependent.view_of(n, n[2], (2,))
     return n.emit("one_hot", n[0], values, depth=depth, axis=n.int("axis", -1))
 
 
 @translates("TopK")
 def top_k(n: NodeContext) -> Any:
-    if n.version >= 10 and not measured.is_constant(n, 1):
+    if n.version >= 10 and not data_dependent.is_constant(n, 1):
         k = number(n, 1, n[0].shape[axis(n, n.int("axis", -1), n[0].rank)])
     else:
         k = n.int("k") if n.version < 10 else int(n.scalar(1))
@@ -81,7 +81,7 @@ def eye_like(n: NodeContext) -> Any:
     of, k = n.dtype("dtype", x.dtype), n.int("k", 0)
     row, column = (n.build.emit("arange", length=s) for s in x.shape)
     row = n.build.emit("reshape", row, shape=(x.shape[0], 1))
-    same = measured.op(n, "equal", measured.op(n, "add", row, k), column)
+    same = data_dependent.op(n, "equal", data_dependent.op(n, "add", row, k), column)
     return n.emit("cast", same, to=of.name)
 
 
@@ -111,8 +111,8 @@ def compress(n: NodeContext) -> Any:
     at = n.int("axis")
     if at is None:
         x, at = n.build.emit("reshape", x, shape=(x.elements,)), 0
-    if not measured.is_known(n, 1):
-        return measured.compress(n, x, axis(n, at, x.rank))
+    if not data_dependent.is_known(n, 1):
+        return data_dependent.compress(n, x, axis(n, at, x.rank))
     d = axis(n, at, x.rank)
     places = n.constant(np.flatnonzero(n.array(1)))
     return n.emit("gather", x, n.checked(places, into(x.shape[d])), axis=d)
@@ -120,8 +120,8 @@ def compress(n: NodeContext) -> Any:
 
 @translates("NonZero")
 def nonzero(n: NodeContext) -> Any:
-    if not measured.is_constant(n, 0):
-        return measured.nonzero(n)
+    if not data_dependent.is_constant(n, 0):
+        return data_dependent.nonzero(n)
     return n.constant(np.array(np.nonzero(n.array(0)), np.int64))
 
 

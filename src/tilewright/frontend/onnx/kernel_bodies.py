@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.arith.simplify import Facts
-from tilewright.frontend.onnx import measured, ragged
+from tilewright.frontend.onnx import data_dependent, ragged
 from tilewright.frontend.onnx.bodies import Inside
-from tilewright.frontend.onnx.measured import op
+from tilewright.frontend.onnx.data_dependent import op
 from tilewright.frontend.onnx.registry import NodeContext, Refusal
 from tilewright.graph import sizes
 from tilewright.graph.bounds import Bounds, are_within
@@ -101,7 +101,7 @@ class Body(Inside):
             self.checks.append((row, [pair], what))
 
     def bound(self, size: Expr, most: Expr) -> None:
-        """Note that a measured size is at most this."""
+        """Note that a data-dependent size is at most this."""
         if isinstance(size, Var):
             self.bounds.setdefault(size, most)
 
@@ -141,7 +141,7 @@ class Body(Inside):
         whole = without_dead(self.inner.finish(outputs))
         self.shapes = [v.shape for v in whole.outputs[1 + len(after) :]]
         if whole.measured:
-            whole = self.settled(whole, len(after))
+            whole = self.resolved(whole, len(after))
         self.asked = self.requirements(whole)
         inputs = list(whole.inputs)
         for value, constant in whole.constants.items():
@@ -169,7 +169,7 @@ class Body(Inside):
             build.require_equal(a, b, f"the shape of state {k} after a round")
         return build.emit("view_as", self.own(new), shape=old.shape)
 
-    def settled(self, whole: Graph, states: int) -> Graph:
+    def resolved(self, whole: Graph, states: int) -> Graph:
         """The body without `measure`: each size that it names has a number, or a bound."""
         symbols = {Var(s) for node in whole.nodes if node.op == "measure" for s in node["symbols"]}
         for old, new in zip(self.inputs[2:], whole.outputs[1 : 1 + states], strict=True):
@@ -181,7 +181,7 @@ class Body(Inside):
         for node in whole.nodes:
             inputs = [made.get(v, v) for v in node.inputs]
             if node.op == "measure":
-                self.settle(node)
+                self.resolve(node)
                 told.append(inputs[0])
                 made[node.output] = inputs[0]
                 continue
@@ -222,7 +222,7 @@ class Body(Inside):
             if build.from_inputs([needed]):
                 build.required.setdefault(needed, what)
             else:
-                fits = [(sizes.size(0), sizes.size(measured.FAR))]
+                fits = [(sizes.size(0), sizes.size(data_dependent.FAR))]
                 limit = self.n.importer.checked(build.size_vector(needed), fits, what, limit)
         if not surely:  # what is computed once is computed only then
             go = self.runs
@@ -239,7 +239,7 @@ class Body(Inside):
                  for s in row.shape]  # fmt: skip
         return row if row.shape == tuple(shape) else op(self.n, "view_as", row, shape=tuple(shape))
 
-    def settle(self, node: Node) -> None:
+    def resolve(self, node: Node) -> None:
         """Decide what stands for the sizes that a node measures."""
         own = [Var(s) for s in node["symbols"]]
         self.columns.append(own)
@@ -253,7 +253,7 @@ class Body(Inside):
             self.sizes[size] = sizes.size(most)
 
     def put(self, value: Any) -> Any:
-        """An attribute or a size with what stands for measured sizes."""
+        """An attribute or a size with what stands for data-dependent sizes."""
         if isinstance(value, tuple):
             return tuple(self.put(v) for v in value)
         return sizes.size(substitute(value, self.sizes)) if isinstance(value, Expr) else value
@@ -285,7 +285,7 @@ class Body(Inside):
         n, first, holds = self.n, len(rows) - len(self.columns), None
         for row, own in zip(rows[first:], self.columns, strict=True):
             most = np.array([self.sizes[s] for s in own], object)
-            limits = n.build.from_sizes(most, measured.I64)
+            limits = n.build.from_sizes(most, data_dependent.I64)
             is_exact = n.constant([s in self.exact for s in own], "bool")
             within = op(n, "logical_and", op(n, "greater_equal", row, 0),
                         op(n, "less_equal", row, limits))  # fmt: skip
@@ -324,7 +324,7 @@ class Body(Inside):
                     continue
                 if set(sizes.symbols([size])) & (self.sizes.keys() - self.exact):
                     raise Refusal(f"an element of {rows[k].type_text} whose size is computed")
-                number = op(n, "reshape", measured.counted(n, self.put(size)), shape=(1, 1))
+                number = op(n, "reshape", data_dependent.counted(n, self.put(size)), shape=(1, 1))
                 columns.append(op(n, "expand", number, shape=(count, 1)))
             none = op(n, "full", shape=(count, 1), value=-1, of="i64")
             found.append(op(n, "concat", *columns, axis=1) if len(columns) > 1 else

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx import measured, ragged
+from tilewright.frontend.onnx import data_dependent, ragged
 from tilewright.frontend.onnx.bodies import outside
 from tilewright.frontend.onnx.coded import constant_of
 from tilewright.frontend.onnx.counted import Rounds
+from tilewright.frontend.onnx.data_dependent import choose, measure, op
 from tilewright.frontend.onnx.kernel_bodies import Body
-from tilewright.frontend.onnx.measured import choose, measure, op
 from tilewright.frontend.onnx.messages import GraphProto, NodeProto
 from tilewright.frontend.onnx.order import in_order, names_read
 from tilewright.frontend.onnx.registry import NodeContext, Ragged, Refusal
@@ -31,7 +31,7 @@ from tilewright.graph.graph import Graph, Value
 from tilewright.ir.expr import Expr
 
 # Rounds of a loop that data alone ends: more than any machine runs.
-ENDLESS = sizes.size(measured.FAR)
+ENDLESS = sizes.size(data_dependent.FAR)
 RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli",
           "Multinomial"}  # fmt: skip
 
@@ -124,7 +124,7 @@ def kernel_loop(n: NodeContext, body: GraphProto, done: int) -> Any:
     trips, is_nested = trip_count(n, body), n.importer.in_kernel
     endless = trips is None
     if endless:
-        trips = n.constant(measured.FAR, "i64")
+        trips = n.constant(data_dependent.FAR, "i64")
     given: list[Any] = [n.optional(k) for k in range(2, len(n.inputs))]
     grows = [k for k, v in enumerate(given) if ragged.is_sequence(v)]
     states = [n[k + 2] for k in range(len(given)) if k not in grows]
@@ -193,7 +193,7 @@ def trip_count(n: NodeContext, body: GraphProto) -> Value | None:
     more than none."""
     given = n.optional(0) and n[0]
     known = given and n.build.constants.get(given)
-    if given is not None and (known is None or known.array.reshape(-1)[0] < measured.FAR):
+    if given is not None and (known is None or known.array.reshape(-1)[0] < data_dependent.FAR):
         return given
     return Rounds(n, body, computed_once(n, body)[0]).bound()
 
@@ -226,7 +226,7 @@ def grown(n: NodeContext, old: Any, rows: list[Value], shapes: list[Value]) -> A
     flat = op(n, "reshape", data, shape=(data.elements,))
     if kept is not None:
         mask = op(n, "reshape", kept, shape=(data.elements,))
-        flat = op(n, "gather", flat, measured.places_of(n, mask), axis=0)
+        flat = op(n, "gather", flat, data_dependent.places_of(n, mask), axis=0)
     new = Ragged(flat, true, len(own))
     return ragged.joined(n, ragged.ragged(n, old, flat.dtype), new)
 
@@ -340,4 +340,4 @@ def size_of(n: NodeContext, size: Expr) -> Value:
     """A size as an i64 scalar."""
     made = np.empty((), object)
     made[()] = size
-    return n.build.from_sizes(made, measured.I64)
+    return n.build.from_sizes(made, data_dependent.I64)

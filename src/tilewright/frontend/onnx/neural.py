@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx import measured
-from tilewright.frontend.onnx.alike import alike
+from tilewright.frontend.onnx import data_dependent
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
+from tilewright.frontend.onnx.runtime_broadcast import broadcast_operands
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.graph.ops.linear import kernel_of
@@ -53,7 +53,7 @@ def gemm(n: NodeContext) -> Any:
         return y
     if beta != 1.0:
         bias = n.build.emit("mul", bias, n.constant(beta, bias.dtype))
-    return n.emit("add", *alike(n, (y, bias)))
+    return n.emit("add", *broadcast_operands(n, (y, bias)))
 
 
 def window(n: NodeContext, x: Value, kernel: tuple[Any, ...], pool: bool = False) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def window(n: NodeContext, x: Value, kernel: tuple[Any, ...], pool: bool = False
     return {"strides": strides, "pads": pads, "dilations": dilations}
 
 
-def padded_alike(
+def padded_window(
     n: NodeContext, x: Value, kernel: tuple[Any, ...], fill: float
 ) -> tuple[Value, dict[str, Any]]:
     """x and its window. Where auto_pad needs sizes that only the run knows, x comes padded."""
@@ -147,13 +147,13 @@ def weights_of(n: NodeContext, k: int = 1) -> Value:
     if len(stated) != w.rank - 2 or (kernel is not None and stated != kernel):
         have = ", ".join(map(sizes.text, w.shape[2:]))
         raise Refusal(f"kernel_shape is {stated}, its weights have ({have})")
-    return w if kernel is not None else measured.view_of(n, w, (*w.shape[:2], *stated))
+    return w if kernel is not None else data_dependent.view_of(n, w, (*w.shape[:2], *stated))
 
 
 @translates("Conv")
 def conv(n: NodeContext) -> Any:
     x, w, bias = n[0], weights_of(n), n.optional(2)
-    x, attrs = padded_alike(n, x, kernel_of(w), 0.0)
+    x, attrs = padded_window(n, x, kernel_of(w), 0.0)
     parts = (x, w) if bias is None else (x, w, bias)
     return n.emit("conv", *parts, **attrs, groups=n.int("group", 1))
 
@@ -251,7 +251,7 @@ def lp_pool(n: NodeContext) -> Any:
         kernel, channels = n.ints("kernel_shape"), as_int(x.shape[1])
         if not kernel or any(k < 1 for k in kernel):
             raise Refusal("it needs a positive kernel")
-        powers, attrs = padded_alike(n, powers, kernel, 0.0)
+        powers, attrs = padded_window(n, powers, kernel, 0.0)
         if n.flag("ceil_mode"):
             powers, attrs = wholly_padded(n, powers, kernel, attrs)
         lead = x.shape[:2]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx.coded import Text
-from tilewright.frontend.onnx.measured import numbers, op
+from tilewright.frontend.onnx.data_dependent import numbers, op
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.frontend.onnx.strings import chosen, text
 from tilewright.graph import sizes

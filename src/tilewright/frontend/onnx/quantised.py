@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx.alike import alike
 from tilewright.frontend.onnx.coded import Coded
 from tilewright.frontend.onnx.neural import weights_of, window
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
+from tilewright.frontend.onnx.runtime_broadcast import broadcast_operands
 from tilewright.frontend.onnx.small_floats import codes, floats, format_of
 from tilewright.frontend.onnx.tensors import axis
 from tilewright.graph import sizes
@@ -62,7 +62,7 @@ def dequantised(
 def together(n: NodeContext, op: str, x: Value, y: Value) -> Value:
     """`op` of x and of scales or zero points y, which may be one or, found by the run, one for each
     row or channel."""
-    return n.build.emit(op, *alike(n, (x, y)))
+    return n.build.emit(op, *broadcast_operands(n, (x, y)))
 
 
 def is_zero(n: NodeContext, value: Value) -> bool:

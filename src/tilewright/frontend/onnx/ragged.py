@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx.measured import (
+from tilewright.frontend.onnx.data_dependent import (
     I64,
     choose,
     counted,

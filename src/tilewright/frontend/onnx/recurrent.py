@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx import measured
-from tilewright.frontend.onnx.alike import agreed
+from tilewright.frontend.onnx import data_dependent
 from tilewright.frontend.onnx.quantised import dequantised
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
+from tilewright.frontend.onnx.runtime_broadcast import unify_operands
 from tilewright.frontend.onnx.tensors import cut
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
@@ -73,7 +73,7 @@ def layer(n: NodeContext, rounds: bool = False) -> tuple[Value, ...]:
     for k in (5, 6):  # the batch of a state may have a name of its own
         state, places = n.optional(k), 0 if batch_first else 1
         if state is not None and state.rank == 3 and state.shape[places] != n[0].shape[places]:
-            agreed(n, n[0].shape[places], state.shape[places])
+            unify_operands(n, n[0].shape[places], state.shape[places])
     x = n[0]
     if batch_first:
         x = n.build.emit("transpose", x, perm=(1, 0, 2))
@@ -105,7 +105,7 @@ def show_hidden(n: NodeContext, directions: int, hidden: int) -> None:
         pairs = zip(value.shape, wanted, strict=True)
         goal = [have if as_int(have) or stated is None else stated for have, stated in pairs]
         if tuple(map(sizes.size, goal)) != value.shape:
-            n.inputs[k] = measured.view_of(n, value, goal)
+            n.inputs[k] = data_dependent.view_of(n, value, goal)
 
 
 def join(n: NodeContext, parts: list[Value], axis: int) -> Value:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx import measured
-from tilewright.frontend.onnx.alike import agreed
+from tilewright.frontend.onnx import data_dependent
 from tilewright.frontend.onnx.arithmetic import Floats
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
+from tilewright.frontend.onnx.runtime_broadcast import unify_operands
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
@@ -43,10 +43,10 @@ def axes_of(n: NodeContext, moved_in: int) -> tuple[int, ...] | None:
 def reduce(n: NodeContext) -> Any:
     x, op, keep = n[0], n.op, n.flag("keepdims", True)
     moved_in = 13 if op == "ReduceSum" else 18
-    if n.version >= moved_in and not measured.is_known(n, 1) and as_int(n[1].elements) != 0:
-        if not keep and as_int(n[1].elements) is None and measured.told_rank(n) == 0:
+    if n.version >= moved_in and not data_dependent.is_known(n, 1) and as_int(n[1].elements) != 0:
+        if not keep and as_int(n[1].elements) is None and data_dependent.told_rank(n) == 0:
             return reduced(n, x, None, False)  # however many axes: all
-        x, shape = measured.reduce_places(n, x, keep, n.flag("noop_with_empty_axes"))
+        x, shape = data_dependent.reduce_places(n, x, keep, n.flag("noop_with_empty_axes"))
         return n.emit("view_as", reduced(n, x, (1,), False), shape=shape)
     return reduced(n, x, axes_of(n, moved_in), keep)
 
@@ -189,7 +189,7 @@ def instance_norm(n: NodeContext, x: Value, scale: Value, bias: Value, eps: floa
     y = n.build.emit("group_norm", rows, one, none, groups=1, eps=eps)
     y = n.build.emit("reshape", y, shape=x.shape)
     line = (x.shape[1], *[1] * (x.rank - 2))
-    scale, bias = (measured.view_of(n, v, line) for v in (scale, bias))
+    scale, bias = (data_dependent.view_of(n, v, line) for v in (scale, bias))
     return n.emit("add", n.build.emit("mul", y, scale), bias)
 
 
@@ -200,7 +200,7 @@ def group_norm(n: NodeContext) -> Any:
         if x.rank < 2:
             raise Refusal("it needs a channel axis")
         if as_int(x.shape[1]) is None and as_int(scale.shape[0]) is not None:
-            agreed(n, x.shape[1], scale.shape[0])
+            unify_operands(n, x.shape[1], scale.shape[0])
             x = n[0]
         channels = as_int(x.shape[1])
         if channels is None:
@@ -248,8 +248,8 @@ def mean_variance_norm(n: NodeContext) -> Any:
 
 @translates("CumSum", "CumProd")
 def running(n: NodeContext) -> Any:
-    if not measured.is_known(n, 1):
-        x = measured.around(n, n[0], measured.vector(n, 1))
+    if not data_dependent.is_known(n, 1):
+        x = data_dependent.around(n, n[0], data_dependent.vector(n, 1))
         sums = n.emit(
             n.op.lower(), x, axis=1, exclusive=n.flag("exclusive"), reverse=n.flag("reverse")
         )
@@ -270,7 +270,7 @@ def squared(n: NodeContext, x: Value) -> Value:
         if rows == columns:
             return x
         if sizes.static((rows, columns)) is None:
-            return measured.view_of(n, x, (*x.shape[:-1], rows))
+            return data_dependent.view_of(n, x, (*x.shape[:-1], rows))
     raise Refusal(f"it needs square matrices, not {x.type_text}")
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.frontend.onnx import measured
+from tilewright.frontend.onnx import data_dependent
 from tilewright.frontend.onnx.arithmetic import Floats
-from tilewright.frontend.onnx.measured import op
+from tilewright.frontend.onnx.data_dependent import op
 from tilewright.frontend.onnx.neural import weights_of
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.frontend.onnx.vision import scalar
@@ -121,7 +121,7 @@ class Regions:
             most = build.emit("reduce_max", counts, axes=(0, 1, 2), keepdims=True)
             most = f("maximum", most, 0.0)  # of no regions
             most = op(n, "cast", build.emit("reshape", most, shape=(1,)), to="i64")
-            samples = measured.measure(n, most, "the samples")[0]
+            samples = data_dependent.measure(n, most, "the samples")[0]
         one = f.of(op(n, "reshape", op(n, "arange", length=bins), shape=(bins, 1)))
         two = f.of(op(n, "reshape", op(n, "arange", length=samples), shape=(1, samples)))
         inner = f("div", f("mul", f("add", two, 0.5), width), f("maximum", counts, 1.0))

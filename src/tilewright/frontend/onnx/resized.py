@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewright.frontend.onnx import measured
+from tilewright.frontend.onnx import data_dependent
 from tilewright.frontend.onnx.arithmetic import Floats
 from tilewright.frontend.onnx.registry import NodeContext, Refusal
 from tilewright.graph import sizes
@@ -37,7 +37,7 @@ def goal_of(
     """From scales, or from sizes and how the ratio of sides is kept."""
     made = np.empty(len(axes), object)
     made[:] = [n[0].shape[a] for a in axes]
-    old = f.of(n.build.from_sizes(made, measured.I64))
+    old = f.of(n.build.from_sizes(made, data_dependent.I64))
     exact = None if scales is None else exact_sizes(n, axes, scales)
     if exact is not None and scales is not None:
         return Goal(exact, f.of(scales), f("mul", old, f.of(scales)))
@@ -57,9 +57,9 @@ def goal_of(
             new = f("floor", f("add", spans, 0.5))
         if policy == "stretch":  # as whole numbers: those that are known stay so beside others
             whole = n.build.emit("reshape", asked, shape=(len(axes),))
-            return Goal(measured.measure(n, whole, "the new sizes"), factors, spans)
+            return Goal(data_dependent.measure(n, whole, "the new sizes"), factors, spans)
     whole = n.build.emit("cast", new, to="i64")
-    found = measured.measure(n, whole, "the new sizes")
+    found = data_dependent.measure(n, whole, "the new sizes")
     told = None if scales is None else n.build.sources(scales)
     if told is not None:  # axes that are known to stay stay beside those that the run resizes
         stay = [factor == 1.0 for factor in told.ravel()]
@@ -255,7 +255,7 @@ def along(
 
     zero, ends = build.constant(np.int64(0)), np.empty((), object)
     ends[()] = x.shape[a] - 1
-    end = build.from_sizes(ends, measured.I64)
+    end = build.from_sizes(ends, data_dependent.I64)
     if kernel.kind == "nearest":
         index = held(whole(nearest(f, at, kernel.rounding)))
         return build.emit("gather", x, index, axis=a)
@@ -267,7 +267,7 @@ def along(
         shrink = f("minimum", scale, 1.0)
         first = f("add", f("floor", f("div", -float(reach), shrink)), 1.0)
         wide = build.emit("cast", f("sub", 2.0, f("mul", first, 2.0)), to="i64")
-        (taps,) = measured.measure(n, build.emit("reshape", wide, shape=(1,)), "the taps")
+        (taps,) = data_dependent.measure(n, build.emit("reshape", wide, shape=(1,)), "the taps")
     steps = f("add", f.of(build.emit("arange", length=sizes.size(taps))), first)
     base = f("sub", f("ceil", at), 1.0)
     column = [build.emit("reshape", v, shape=(count, 1)) for v in (f("sub", at, base), base)]

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx import measured
+from tilewright.frontend.onnx import data_dependent
 from tilewright.frontend.onnx.arithmetic import Floats
-from tilewright.frontend.onnx.measured import I64, op
+from tilewright.frontend.onnx.data_dependent import I64, op
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.frontend.onnx.tensors import axis
 from tilewright.graph import sizes
@@ -35,15 +35,19 @@ def non_max_suppression(n: NodeContext) -> Any:
     if n.optional(4) is not None:
         rank = build.emit("reshape", ranked, shape=(rows, count))
         allowed = f("greater", rank, given(n, 4))
-    limit = measured.vector(n, 2, 1) if n.optional(2) is not None else measured.numbers(n, [0])
+    limit = (
+        data_dependent.vector(n, 2, 1)
+        if n.optional(2) is not None
+        else data_dependent.numbers(n, [0])
+    )
     kept, _ = build.emit("keep_apart", boxed, most, allowed, limit)
     total = sizes.size(rows * count)
-    places = measured.places_of(n, op(n, "reshape", kept, shape=(total,)))
+    places = data_dependent.places_of(n, op(n, "reshape", kept, shape=(total,)))
     many = places.shape[0]
     box = op(n, "gather", op(n, "reshape", order, shape=(total,)), places)
-    row = measured.floordiv(n, places, number(n, count))
+    row = data_dependent.floordiv(n, places, number(n, count))
     each = number(n, classes)
-    parts = measured.floordiv(n, row, each), op(n, "floormod", row, each), box
+    parts = data_dependent.floordiv(n, row, each), op(n, "floormod", row, each), box
     return n.emit("concat", *[op(n, "reshape", p, shape=(many, 1)) for p in parts], axis=1)
 
 
@@ -56,7 +60,7 @@ def given(n: NodeContext, k: int) -> Value | float:
 def number(n: NodeContext, size: Expr) -> Value:
     made = np.empty((), object)
     made[()] = size
-    return n.build.from_sizes(made, measured.I64)
+    return n.build.from_sizes(made, data_dependent.I64)
 
 
 def corners_of(n: NodeContext, f: Floats, boxes: Value) -> list[Value]:
@@ -94,7 +98,7 @@ def unique(n: NodeContext) -> Any:
         ranked = build.emit("gather", line, order, axis=0)
     places = op(n, "arange", length=count)
     is_first = op(n, "logical_or", op(n, "equal", places, 0), differs_from_last(n, ranked))
-    begins = measured.places_of(n, is_first)
+    begins = data_dependent.places_of(n, is_first)
     many = begins.shape[0]
     rank = op(n, "sub", op(n, "cumsum", op(n, "cast", is_first, to="i64"), axis=0), 1)
     number_of = build.emit("scatter_elements", rank, order, rank, axis=0)
@@ -137,7 +141,9 @@ def tensor_scatter(n: NodeContext) -> Any:
     have, new = past.shape[d], update.shape[d]
     batch = past.shape[0]
     start = n.optional(2)
-    start = measured.numbers(n, [0]) if start is None else measured.any_vector(n, 2, batch)
+    start = (
+        data_dependent.numbers(n, [0]) if start is None else data_dependent.any_vector(n, 2, batch)
+    )
     lead = sizes.size(batch) if n.optional(2) is not None else sizes.size(1)
     if n.text("mode", "linear") == "linear":
         start = n.checked(start, [(sizes.size(0), sizes.size(have - new))])

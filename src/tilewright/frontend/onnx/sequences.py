@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx import measured, ragged
+from tilewright.frontend.onnx import data_dependent, ragged
 from tilewright.frontend.onnx.kernel_bodies import Growing
 from tilewright.frontend.onnx.registry import (
     Maybe,
@@ -48,7 +48,7 @@ def place(n: NodeContext, k: int, most: int) -> int:
 
 def is_known(n: NodeContext, parts: Any, k: int) -> bool:
     """Are the sequence and the place that input `k` names known when compiling?"""
-    return isinstance(parts, Sequence) and measured.is_constant(n, k)
+    return isinstance(parts, Sequence) and data_dependent.is_constant(n, k)
 
 
 @translates("Optional")
@@ -95,7 +95,7 @@ def construct(n: NodeContext) -> Any:
 def count(n: NodeContext) -> Any:
     parts = sequence(n, 0)
     if isinstance(parts, Ragged):
-        return n.emit("reshape", measured.counted(n, parts.shapes.shape[0]), shape=())
+        return n.emit("reshape", data_dependent.counted(n, parts.shapes.shape[0]), shape=())
     return n.constant(np.array(len(parts), np.int64))
 
 
@@ -128,7 +128,7 @@ def insert(n: NodeContext) -> Any:
 def erase(n: NodeContext) -> Any:
     parts = sequence(n, 0)
     if not is_known(n, parts, 1):
-        last = measured.numbers(n, -1)
+        last = data_dependent.numbers(n, -1)
         return ragged.erase(n, parts, n[1] if n.optional(1) is not None else last)
     made = list(parts)
     k = place(n, 1, len(made)) if n.optional(1) is not None else -1
@@ -184,24 +184,26 @@ def split(n: NodeContext) -> Any:
         return Sequence(cut(n, x, d, k * each, s) for k, s in enumerate(sizes_))
     if as_int(n[1].shape[0]) is None:
         return ragged.split(n, x, d, making_up(n, n[1], x.shape[d]))
-    if size is not None and measured.is_constant(n, 1):
+    if size is not None and data_dependent.is_constant(n, 1):
         sizes_ = list(n.numbers(1))
         if sum(sizes_) != size or min(sizes_, default=0) < 0:
             raise Refusal(f"the parts {sizes_} do not make up {size}")
         starts = np.cumsum([0, *sizes_]).tolist()
         return Sequence(cut(n, x, d, a, s) for a, s in zip(starts, sizes_, strict=False))
-    return Sequence(measured.split(n, x, d))
+    return Sequence(data_dependent.split(n, x, d))
 
 
 def making_up(n: NodeContext, parts: Value, size: Expr) -> Value:
     """The sizes of parts, of which only the run knows how many there are. It stops where they do
     not make up the axis."""
     parts = n.build.emit("cast", parts, to="i64")
-    whole = measured.op(n, "reduce_sum", parts, axes=(0,), keepdims=True)
-    least = measured.op(n, "concat", parts, measured.numbers(n, [0]), axis=0)
-    least = measured.op(n, "reduce_min", least, axes=(0,), keepdims=True)
-    fits = measured.op(n, "equal", whole, measured.counted(n, size))
-    fits = measured.op(n, "logical_and", fits, measured.op(n, "greater_equal", least, 0))
+    whole = data_dependent.op(n, "reduce_sum", parts, axes=(0,), keepdims=True)
+    least = data_dependent.op(n, "concat", parts, data_dependent.numbers(n, [0]), axis=0)
+    least = data_dependent.op(n, "reduce_min", least, axes=(0,), keepdims=True)
+    fits = data_dependent.op(n, "equal", whole, data_dependent.counted(n, size))
+    fits = data_dependent.op(
+        n, "logical_and", fits, data_dependent.op(n, "greater_equal", least, 0)
+    )
     return ragged.checked(n, fits, parts, "the parts")
 
 

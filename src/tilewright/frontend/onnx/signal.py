@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx import measured
+from tilewright.frontend.onnx import data_dependent
 from tilewright.frontend.onnx.arithmetic import Floats
-from tilewright.frontend.onnx.measured import op
+from tilewright.frontend.onnx.data_dependent import op
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import fourier, sizes
 from tilewright.graph.graph import Value
@@ -24,21 +24,21 @@ def dft(n: NodeContext) -> Any:
     x, parts = complex_parts(n, n[0])
     before: tuple[Expr, ...] = ()
     after: tuple[Expr, ...] = ()
-    late = n.version >= 20 and not measured.is_known(n, 2)
+    late = n.version >= 20 and not data_dependent.is_known(n, 2)
     if late and not half and n.optional(1) is None and sizes.static(x.shape) is not None:
         return along_each_axis(n, x, parts, inverse)
     if late:
-        axis = measured.vector(n, 2)
-        flat = measured.around(n, x, axis)
+        axis = data_dependent.vector(n, 2)
+        flat = data_dependent.around(n, x, axis)
     else:
         given = n.int("axis", 1) if n.version < 20 else int(n.scalar(2, -2))
         d = given % x.rank
         before, after = x.shape[:d], x.shape[d + 1 : -1]
         flat = around(n, x, d)
-        axis = measured.numbers(n, [d])
+        axis = data_dependent.numbers(n, [d])
     have = flat.shape[1]
     if n.optional(1) is not None:
-        length = n.sizes(1)[0] if measured.is_known(n, 1) else measured.count(n, 1)
+        length = n.sizes(1)[0] if data_dependent.is_known(n, 1) else data_dependent.count(n, 1)
     else:
         length = sizes.size((have - 1) * 2) if inverse and half else have
     y = transformed(n, flat, parts, sizes.size(length), inverse, half)
@@ -47,13 +47,16 @@ def dft(n: NodeContext) -> Any:
         return n.emit("view_as", y, shape=(*before, count, *after, last))
     dims = np.empty(x.rank, object)
     dims[:] = (*x.shape[:-1], last)
-    here = measured.chosen(n, axis, x.rank)
+    here = data_dependent.chosen(n, axis, x.rank)
     at = np.empty((), object)
     at[()] = count
-    goal = measured.choose(
-        n, here, n.build.from_sizes(at, measured.I64), n.build.from_sizes(dims, measured.I64)
+    goal = data_dependent.choose(
+        n,
+        here,
+        n.build.from_sizes(at, data_dependent.I64),
+        n.build.from_sizes(dims, data_dependent.I64),
     )
-    return n.emit("view_as", y, shape=measured.measure(n, goal, "the shape"))
+    return n.emit("view_as", y, shape=data_dependent.measure(n, goal, "the shape"))
 
 
 def complex_parts(n: NodeContext, x: Value) -> tuple[Value, int]:
@@ -65,10 +68,10 @@ def complex_parts(n: NodeContext, x: Value) -> tuple[Value, int]:
         return x, parts
     if parts is not None:
         raise Refusal("the last axis must hold real numbers, or real and imaginary parts")
-    have = measured.counted(n, last)
+    have = data_dependent.counted(n, last)
     fits = op(n, "logical_and", op(n, "less", 0, have), op(n, "less", have, 3))
-    missing = measured.valid(n, fits, op(n, "sub", 2, have))
-    (more,) = measured.measure(n, missing, "the missing parts")
+    missing = data_dependent.valid(n, fits, op(n, "sub", 2, have))
+    (more,) = data_dependent.measure(n, missing, "the missing parts")
     none = (0,) * (x.rank - 1)
     whole = op(n, "pad", x, before=(*none, 0), after=(*none, more), value=0.0)
     return op(n, "view_as", whole, shape=(*x.shape[:-1], 2)), 2
@@ -85,15 +88,15 @@ def along_each_axis(n: NodeContext, x: Value, parts: int, inverse: bool) -> Valu
     """The transform along an axis that the run names, of a tensor of known shape: fast ones along
     all axes, of which it takes one. A single one of a length that only the run knows would be a
     product with a matrix of that size, which the run would have to compute."""
-    given = measured.from_front(n, measured.vector(n, 2), x.rank)
+    given = data_dependent.from_front(n, data_dependent.vector(n, 2), x.rank)
     inside = op(n, "logical_and", op(n, "less", given, x.rank - 1), op(n, "less", -1, given))
-    (at,) = measured.measure(n, measured.valid(n, inside, given), "the axis")
-    axis = measured.counted(n, at)
+    (at,) = data_dependent.measure(n, data_dependent.valid(n, inside, given), "the axis")
+    axis = data_dependent.counted(n, at)
     y: Value | None = None
     for d in range(x.rank - 1):
         along = transformed(n, around(n, x, d), parts, x.shape[d], inverse, False)
         along = n.build.emit("reshape", along, shape=(*x.shape[:-1], 2))
-        y = along if y is None else measured.choose(n, op(n, "equal", axis, d), along, y)
+        y = along if y is None else data_dependent.choose(n, op(n, "equal", axis, d), along, y)
     if y is None:
         raise Refusal("it has no axis beside that of the real and imaginary parts")
     return y
@@ -153,9 +156,9 @@ def stft(n: NodeContext) -> Any:
         x = n.build.emit("reshape", x, shape=(*x.shape, 1))
     x, parts = complex_parts(n, x)
     batch, have = x.shape[:2]
-    room = measured.floordiv(n, size_of(n, sizes.size(have - length)), size_of(n, step))
+    room = data_dependent.floordiv(n, size_of(n, sizes.size(have - length)), size_of(n, step))
     many = op(n, "reshape", op(n, "add", room, 1), shape=(1,))
-    (frames,) = measured.measure(n, many, "the number of frames")
+    (frames,) = data_dependent.measure(n, many, "the number of frames")
     start = op(n, "mul", op(n, "reshape", op(n, "arange", length=frames), shape=(frames, 1)),
                size_of(n, step))  # fmt: skip
     places = op(n, "add", start, op(n, "arange", length=length))
@@ -169,13 +172,15 @@ def stft(n: NodeContext) -> Any:
 
 def single(n: NodeContext, k: int) -> Expr:
     """The one whole number of input `k`."""
-    return sizes.size(n.sizes(k)[0] if measured.is_known(n, k) else measured.count(n, k))
+    return sizes.size(
+        n.sizes(k)[0] if data_dependent.is_known(n, k) else data_dependent.count(n, k)
+    )
 
 
 def size_of(n: NodeContext, size: Expr) -> Value:
     made = np.empty((), object)
     made[()] = size
-    return n.build.from_sizes(made, measured.I64)
+    return n.build.from_sizes(made, data_dependent.I64)
 
 
 @translates("MelWeightMatrix")

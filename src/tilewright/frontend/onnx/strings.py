@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.frontend.onnx import data_dependent
 from tilewright.frontend.onnx import elementwise as _  # noqa: F401  (registers Equal)
-from tilewright.frontend.onnx import measured
-from tilewright.frontend.onnx.alike import alike
 from tilewright.frontend.onnx.coded import Text, constant_text, text_of, widened, wider
-from tilewright.frontend.onnx.measured import op
+from tilewright.frontend.onnx.data_dependent import op
 from tilewright.frontend.onnx.regex import compile_pattern
 from tilewright.frontend.onnx.registry import TRANSLATORS, NodeContext, Refusal, translates
+from tilewright.frontend.onnx.runtime_broadcast import broadcast_operands
 from tilewright.frontend.onnx.vision import scalar
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
@@ -44,15 +44,15 @@ def lengths(n: NodeContext, letters: Value) -> Value:
     return op(n, "reduce_sum", op(n, "cast", there, to="i64"), axes=(letters.rank - 1,))
 
 
-def alike_texts(n: NodeContext, a: Text, b: Text) -> tuple[Text, Text]:
+def broadcast_texts(n: NodeContext, a: Text, b: Text) -> tuple[Text, Text]:
     """Both, of shapes that broadcast: the run finds it out where sizes do not show it."""
-    one, two = alike(n, (a.rows, b.rows))
+    one, two = broadcast_operands(n, (a.rows, b.rows))
     return Text(one, a.table), Text(two, b.table)
 
 
 def equal(n: NodeContext, a: Text, b: Text) -> Value:
     """Where strings are the same, broadcast."""
-    a, b = alike_texts(n, a, b)
+    a, b = broadcast_texts(n, a, b)
     width = wider(a.width, b.width)
     one, two = (widened(n.build, t.letters(n.build), width) for t in (a, b))
     same = n.build.emit("equal", one, two)
@@ -61,7 +61,7 @@ def equal(n: NodeContext, a: Text, b: Text) -> Value:
 
 @translates("StringConcat")
 def concat(n: NodeContext) -> Any:
-    x, y = alike_texts(n, text(n, 0), text(n, 1))
+    x, y = broadcast_texts(n, text(n, 0), text(n, 1))
     shape, width = broadcast_shape(x.shape, y.shape), sizes.size(x.width + y.width)
 
     def spread(t: Text) -> Value:
@@ -109,9 +109,9 @@ def split(n: NodeContext) -> Any:
     marks = begins(n, rows, mark) if mark else among(n, rows, SPACES)
     attrs = {"length": len(mark), "most": max(most, -1)}
     starts, ends, counts = n.build.emit("split_text", rows, marks, **attrs)
-    some = op(n, "concat", counts, measured.numbers(n, [0]), axis=0)
+    some = op(n, "concat", counts, data_dependent.numbers(n, [0]), axis=0)
     longest = op(n, "reduce_max", some, axes=(0,), keepdims=True)
-    (parts,) = measured.measure(n, longest, "the number of parts")
+    (parts,) = data_dependent.measure(n, longest, "the number of parts")
 
     def column(v: Value) -> Value:
         cut = op(n, "slice", v, starts=(0, 0), shape=(count, parts))
@@ -171,10 +171,10 @@ def normalise(n: NodeContext) -> Any:
     if action != "NONE":
         letters = in_case(n, letters, action)
     places, found = n.build.emit("places", kept)
-    (many,) = measured.measure(n, op(n, "maximum", found, 1), "the strings that stay")
+    (many,) = data_dependent.measure(n, op(n, "maximum", found, 1), "the strings that stay")
     blank = n.build.emit("full", shape=(1, x.width), value=0, of="u32")
     table = n.build.emit("concat", letters, blank, axis=0)
-    places = op(n, "concat", places, measured.numbers(n, [0]), axis=0)
+    places = op(n, "concat", places, data_dependent.numbers(n, [0]), axis=0)
     chosen = op(n, "slice", places, starts=(0,), shape=(many,))
     rows = op(n, "where", op(n, "equal", found, 0), scalar(n, count), chosen)
     shape = (many,) if len(x.shape) == 1 else (1, many)
@@ -187,11 +187,11 @@ def full_match(n: NodeContext) -> Any:
     x = text(n, 0)
     automaton = compile_pattern(n.text("pattern"))
     letters = op(n, "cast", flat(n, x), to="i64")
-    edges = measured.numbers(n, automaton.edges[None, None, :])
+    edges = data_dependent.numbers(n, automaton.edges[None, None, :])
     wide = op(n, "reshape", letters, shape=(*letters.shape, 1))
     passed = op(n, "cast", op(n, "greater_equal", wide, edges), to="i64")
     classes = op(n, "reduce_sum", passed, axes=(2,))  # class 0: the end of the string
-    state = op(n, "automaton", classes, measured.numbers(n, automaton.table))
+    state = op(n, "automaton", classes, data_dependent.numbers(n, automaton.table))
     accepted = n.build.constant(automaton.accepts, "accepts")
     matched = n.build.emit("gather", accepted, state, axis=0)
     return n.build.emit("reshape", matched, shape=x.shape, name=n.node.output[0])

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx import measured
-from tilewright.frontend.onnx.alike import agreed, expanded
+from tilewright.frontend.onnx import data_dependent
 from tilewright.frontend.onnx.choice import either, held
 from tilewright.frontend.onnx.coded import CODED, constant_of, constant_text
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
+from tilewright.frontend.onnx.runtime_broadcast import expanded, unify_operands
 from tilewright.graph import sizes
 from tilewright.graph.einsum import einsum
 from tilewright.graph.graph import Value
@@ -66,9 +66,13 @@ def constant_of_shape(n: NodeContext) -> Any:
         value = np.zeros(1, np.float32)
     if value.size != 1:
         raise Refusal(f"its value must be one number, not {value.size}")
-    known = measured.is_known(n, 0)
-    many = measured.told_rank(n)
-    shape = n.sizes(0) if known else measured.measure(n, measured.vector(n, 0, many), "the shape")
+    known = data_dependent.is_known(n, 0)
+    many = data_dependent.told_rank(n)
+    shape = (
+        n.sizes(0)
+        if known
+        else data_dependent.measure(n, data_dependent.vector(n, 0, many), "the shape")
+    )
     return n.emit(
         "full", shape=shape, value=value.reshape(())[()].item(), of=dtype(value.dtype).name
     )
@@ -93,8 +97,8 @@ def size(n: NodeContext) -> Any:
 @translates("Reshape")
 def reshape(n: NodeContext) -> Any:
     x = n[0]
-    if n.version >= 5 and not measured.is_known(n, 1):
-        return measured.reshape(n)
+    if n.version >= 5 and not data_dependent.is_known(n, 1):
+        return data_dependent.reshape(n)
     goal = list(n.ints("shape", ()) if n.version < 5 else n.sizes(1))
     if not n.flag("allowzero"):
         for d, s in enumerate(goal):
@@ -107,7 +111,7 @@ def reshape(n: NodeContext) -> Any:
         raise Refusal("more than one size is -1")
     if wild:
         goal[wild[0]] = left_of(x.shape, [s for d, s in enumerate(goal) if d not in wild])
-    return measured.view_of(n, x, goal)
+    return data_dependent.view_of(n, x, goal)
 
 
 def left_of(have: Sequence[Any], taken: Sequence[Any]) -> Any:
@@ -136,8 +140,8 @@ def flatten(n: NodeContext) -> Any:
 @translates("Squeeze")
 def squeeze(n: NodeContext) -> Any:
     x = n[0]
-    if n.version >= 13 and not measured.is_known(n, 1):
-        return measured.squeeze(n)
+    if n.version >= 13 and not data_dependent.is_known(n, 1):
+        return data_dependent.squeeze(n)
     axes = n.numbers(1) if n.version >= 13 and n.optional(1) is not None else n.ints("axes")
     if axes is None:
         drop = [d for d, s in enumerate(x.shape) if as_int(s) == 1]
@@ -153,14 +157,14 @@ def squeeze(n: NodeContext) -> Any:
         if n.build.under is not None and not n.importer.in_kernel:
             for d in drop:
                 x = x if as_int(x.shape[d]) == 1 else only_one(n, x, d)
-    return measured.view_of(n, x, [s for d, s in enumerate(x.shape) if d not in drop])
+    return data_dependent.view_of(n, x, [s for d, s in enumerate(x.shape) if d not in drop])
 
 
 def squeezed(n: NodeContext, drop: list[int], left: list[int]) -> Any:
     """x without the axes `drop`, and without those of `left` whose size the run finds to be 1."""
     x = n[0]
     if not left:
-        return measured.view_of(n, x, [s for d, s in enumerate(x.shape) if d not in drop])
+        return data_dependent.view_of(n, x, [s for d, s in enumerate(x.shape) if d not in drop])
     size = n.build.emit("reshape", n.build.size_vector(x.shape[left[0]]), shape=())
     is_one = n.build.emit("equal", size, n.constant(1, size.dtype))
     sides = [drop + left[:1], drop]
@@ -195,8 +199,8 @@ def only_one(n: NodeContext, x: Value, axis: int) -> Value:
 @translates("Unsqueeze")
 def unsqueeze(n: NodeContext) -> Any:
     x = n[0]
-    if n.version >= 13 and not measured.is_known(n, 1):
-        return measured.unsqueeze(n)
+    if n.version >= 13 and not data_dependent.is_known(n, 1):
+        return data_dependent.unsqueeze(n)
     axes = n.numbers(1) if n.version >= 13 else n.ints("axes", ())
     rank = x.rank + len(axes)
     new = {axis(n, a, rank) for a in axes}
@@ -214,15 +218,15 @@ def transpose(n: NodeContext) -> Any:
 @translates("Expand")
 def expand(n: NodeContext) -> Any:
     x = n[0]
-    if not measured.is_known(n, 1):
-        return measured.expand(n)
+    if not data_dependent.is_known(n, 1):
+        return data_dependent.expand(n)
     try:
         goal = broadcast_shape(x.shape, sizes.shape(n.sizes(1)))
     except Unequal as fault:
         if all(as_int(s) is not None for s in fault.sizes):
             raise Refusal(str(fault)) from None
         made = expanded(n, x, sizes.shape(n.sizes(1)))
-        return measured.expand(n) if made is None else made
+        return data_dependent.expand(n) if made is None else made
     except Mismatch as fault:
         raise Refusal(str(fault)) from None
     return x if goal == x.shape else n.emit("expand", x, shape=goal)
@@ -264,15 +268,15 @@ def split(n: NodeContext) -> Any:
     d = axis(n, n.int("axis", 0), x.rank)
     if n.version < 2 and n.optional(1) is not None:
         raise Refusal("its sizes are an input of version 1")
-    if n.version >= 13 and not measured.is_known(n, 1):
-        return measured.split(n, x, d)
+    if n.version >= 13 and not data_dependent.is_known(n, 1):
+        return data_dependent.split(n, x, d)
     parts = n.sizes(1) if n.version >= 13 and n.optional(1) is not None else n.ints("split")
     if parts is None:
         parts = equal_parts(x.shape[d], outputs, n.version < 18)
     if len(parts) != outputs:
         raise Refusal(f"it has {outputs} outputs and {len(parts)} sizes")
     total = sizes.size(sum(parts[1:], start=parts[0]))
-    if total != x.shape[d] and agreed(n, total, x.shape[d]):
+    if total != x.shape[d] and unify_operands(n, total, x.shape[d]):
         x = n[0]
     elif total != x.shape[d] or any((as_int(p) or 0) < 0 for p in parts):
         raise Refusal(f"the parts {parts} do not make up {sizes.text(x.shape[d])}")
@@ -286,8 +290,8 @@ def split(n: NodeContext) -> Any:
 @translates("Slice")
 def slice_(n: NodeContext) -> Any:
     x = n[0]
-    if n.version >= 10 and not all(measured.is_known(n, k) for k in range(1, 5)):
-        return measured.slice_(n)
+    if n.version >= 10 and not all(data_dependent.is_known(n, k) for k in range(1, 5)):
+        return data_dependent.slice_(n)
     if n.version < 10:
         firsts, lasts, axes, steps = n.ints("starts", ()), n.ints("ends", ()), n.ints("axes"), None
     else:
@@ -383,13 +387,13 @@ def most(x: Expr, y: Expr) -> Expr:
 @translates("Pad")
 def pad(n: NodeContext) -> Any:
     x, mode = n[0], n.text("mode", "constant")
-    if n.version >= 11 and not (measured.is_known(n, 1) and measured.is_known(n, 3)):
-        return measured.pad(n, mode)
+    if n.version >= 11 and not (data_dependent.is_known(n, 1) and data_dependent.is_known(n, 3)):
+        return data_dependent.pad(n, mode)
     if n.version < 11:
         pads, value = n.ints("pads", n.ints("paddings", ())), n.float("value", 0.0)
     else:
         pads = n.sizes(1)
-        later = mode == "constant" and not measured.is_known(n, 2)
+        later = mode == "constant" and not data_dependent.is_known(n, 2)
         value = n.scalar(2, 0) if mode == "constant" and not later else 0
     axes = n.numbers(3) if n.version >= 18 and n.optional(3) is not None else tuple(range(x.rank))
     if len(pads) != 2 * len(axes):
@@ -418,7 +422,7 @@ def pad(n: NodeContext) -> Any:
     if not any(as_int(p) != 0 for p in (*before, *after)):
         return x
     if n.version >= 11 and later:
-        return measured.padded(n, x, tuple(before), tuple(after))
+        return data_dependent.padded(n, x, tuple(before), tuple(after))
     return n.emit("pad", x, before=tuple(before), after=tuple(after), mode=mode, value=value)
 
 
@@ -426,11 +430,11 @@ def pad(n: NodeContext) -> Any:
 def tile(n: NodeContext) -> Any:
     if n.version < 6:
         raise Refusal("it is of version 1")
-    known = measured.is_known(n, 1)
+    known = data_dependent.is_known(n, 1)
     repeats = (
         n.sizes(1)
         if known
-        else measured.measure(n, measured.vector(n, 1, n[0].rank), "the repeats")
+        else data_dependent.measure(n, data_dependent.vector(n, 1, n[0].rank), "the repeats")
     )
     return n.emit("tile", n[0], repeats=repeats)
 
@@ -450,8 +454,8 @@ def gather_elements(n: NodeContext) -> Any:
 @translates("Range")
 def range_(n: NodeContext) -> Any:
     of = n[0].dtype
-    if not all(measured.is_known(n, k) for k in range(3)):
-        return measured.range_(n)
+    if not all(data_dependent.is_known(n, k) for k in range(3)):
+        return data_dependent.range_(n)
     if of.is_int and n.build.sizes_in(n[0]) is not None:
         bounds_of = n.sizes(0), n.sizes(1), n.numbers(2)
         if any(len(b) != 1 for b in bounds_of):
@@ -480,8 +484,8 @@ def range_(n: NodeContext) -> Any:
 
 @translates("Trilu")
 def trilu(n: NodeContext) -> Any:
-    if not measured.is_constant(n, 1):
-        return measured.trilu(n)
+    if not data_dependent.is_constant(n, 1):
+        return data_dependent.trilu(n)
     return n.emit("trilu", n[0], k=int(n.scalar(1, 0)), upper=n.flag("upper", True))
 
 

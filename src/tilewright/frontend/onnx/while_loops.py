@@ -16,8 +16,8 @@ import numpy as np
 
 from tilewright.frontend.onnx import ragged
 from tilewright.frontend.onnx.bodies import Inside
+from tilewright.frontend.onnx.data_dependent import FAR, op, view_of
 from tilewright.frontend.onnx.files import type_of
-from tilewright.frontend.onnx.measured import FAR, op, view_of
 from tilewright.frontend.onnx.messages import ValueInfoProto
 from tilewright.frontend.onnx.registry import NodeContext, Ragged, Refusal
 from tilewright.graph import sizes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.frontend.onnx import measured
-from tilewright.frontend.onnx.measured import op
-from tilewright.frontend.onnx.neural import padded_alike, same_pads, window
+from tilewright.frontend.onnx import data_dependent
+from tilewright.frontend.onnx.data_dependent import op
+from tilewright.frontend.onnx.neural import padded_window, same_pads, window
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.frontend.onnx.vision import scalar
 from tilewright.graph import sizes
@@ -22,7 +22,7 @@ def pool(n: NodeContext) -> Any:
     if not kernel or any(k < 1 for k in kernel):
         raise Refusal(f"kernel_shape {kernel} is not positive")
     if n.op == "MaxPool" and len(n.node.output) == 1:
-        x, attrs = padded_alike(n, n[0], kernel, n[0].dtype.lowest)
+        x, attrs = padded_window(n, n[0], kernel, n[0].dtype.lowest)
         return n.emit("max_pool", x, kernel=kernel, **attrs, ceil_mode=n.flag("ceil_mode"))
     if n.op == "AveragePool":
         return average_pool(n, kernel)
@@ -37,7 +37,7 @@ def pool(n: NodeContext) -> Any:
 def average_pool(n: NodeContext, kernel: tuple[int, ...]) -> Value:
     """The mean of each window, of what is in x where x comes padded."""
     count = n.flag("count_include_pad")
-    x, attrs = padded_alike(n, n[0], kernel, 0.0)
+    x, attrs = padded_window(n, n[0], kernel, 0.0)
     attrs = {**attrs, "kernel": kernel, "ceil_mode": n.flag("ceil_mode")}
     if x is n[0] or count:
         return n.emit("avg_pool", x, **attrs, count_pads=count)
@@ -55,7 +55,7 @@ def whole_places(n: NodeContext, x: Value, index: Value) -> Value:
         turned: Value | None = None
         for d, size in enumerate(space):
             after = scalar(n, sizes.product(space[d + 1 :]))
-            place = op(n, "floormod", measured.floordiv(n, index, after), scalar(n, size))
+            place = op(n, "floormod", data_dependent.floordiv(n, index, after), scalar(n, size))
             step = scalar(n, sizes.product(space[:d]))
             part = op(n, "mul", place, step)
             turned = part if turned is None else op(n, "add", turned, part)
@@ -91,10 +91,10 @@ def unpool(n: NodeContext) -> Any:
     y = n.build.emit("reshape", y, shape=shape)
     if n.optional(2) is None:
         return y
-    if measured.is_known(n, 2):
+    if data_dependent.is_known(n, 2):
         goal = n.sizes(2)
     else:
-        goal = measured.measure(n, measured.vector(n, 2, x.rank), "the output shape")
+        goal = data_dependent.measure(n, data_dependent.vector(n, 2, x.rank), "the output shape")
     if len(goal) != x.rank:
         raise Refusal(f"its output shape has {len(goal)} axes, its input {x.rank}")
     after = tuple(sizes.size(g - s) for g, s in zip(map(sizes.size, goal), shape, strict=True))
@@ -105,12 +105,12 @@ def unpool(n: NodeContext) -> Any:
 def col2im(n: NodeContext) -> Any:
     x = n[0]
     stated = [len(v) // k for v, k in ((n.ints("strides"), 1), (n.ints("pads"), 2)) if v]
-    told, both = measured.told_rank(n), [as_int(n[k].elements) for k in (1, 2)]
+    told, both = data_dependent.told_rank(n), [as_int(n[k].elements) for k in (1, 2)]
     many = next((k for k in (*both, *stated, told and told - 2) if k), None)
     image, block = (
         n.sizes(k)
-        if measured.is_known(n, k)
-        else measured.measure(n, measured.vector(n, k, many), what)
+        if data_dependent.is_known(n, k)
+        else data_dependent.measure(n, data_dependent.vector(n, k, many), what)
         for k, what in ((1, "the image"), (2, "the block"))
     )
     rank = len(image)

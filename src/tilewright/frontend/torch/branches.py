@@ -14,7 +14,7 @@ import torch
 
 from tilewright.frontend.torch.convert import Refusal
 from tilewright.frontend.torch.registry import NodeContext
-from tilewright.graph.branches import Met
+from tilewright.graph.branches import Unifier
 from tilewright.graph.graph import Value
 
 CHECKS = ("aten._linalg_check_errors.default",)  # raise an exception, or do nothing
@@ -58,15 +58,15 @@ def chosen(
     build = n.build
     condition = n.reshape(condition, ())
     made: list[Sequence[Any]] = []
-    needs: list[Met] = []
+    needs: list[Unifier] = []
     for side, holds in zip(sides(n.node), (True, False), strict=True):
-        with build.taken(condition, holds) as met:
+        with build.taken(condition, holds) as unifier:
             arguments = [node for node in side if node.op == "placeholder"]
             values.update(zip(arguments, operands, strict=True))
             for node in side[len(arguments) :]:
                 read(node)
             made.append(torch.fx.map_arg(side[-1].args[0], values.__getitem__))  # type: ignore[arg-type]
-        needs.append(met)
+        needs.append(unifier)
     build.need(dict(needs[0].items() & needs[1].items()))
     pairs = list(zip(*made, strict=True))
     if not all(isinstance(v, Value) and v.rank == pair[0].rank for pair in pairs for v in pair):

@@ -25,16 +25,16 @@ from torch.utils import _pytree as pytree
 from tilewright.frontend.torch.branches import chosen, everywhere, is_check, is_cond
 from tilewright.frontend.torch.complex import COMPLEX, PARTS, Complex, involves, joined, parted
 from tilewright.frontend.torch.convert import Refusal, array, of_torch, size_of
+from tilewright.frontend.torch.data_dependent import number_in
 from tilewright.frontend.torch.guards import remainders
 from tilewright.frontend.torch.inplace import functional, is_private, updated
-from tilewright.frontend.torch.measured import number_in
 from tilewright.frontend.torch.registry import TRANSLATORS, NodeContext
 from tilewright.graph import sizes
-from tilewright.graph.agree import agree
 from tilewright.graph.folding import Folding
 from tilewright.graph.graph import Constant, Graph, Value, tensor_type
 from tilewright.graph.operator import Unequal
-from tilewright.graph.settle import Names, read_settled
+from tilewright.graph.shape_guard import guard_equal
+from tilewright.graph.unify import Names, read_unified
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Var
 from tilewright.runtime.abi import MOST_SYMBOL
@@ -80,7 +80,7 @@ def import_torch(
     )
     program, name = decomposed(program), type(module).__name__
     called = names_of(dynamic_shapes)
-    return read_settled(lambda names: Importer(program, name, names, seeded, called))
+    return read_unified(lambda names: Importer(program, name, names, seeded, called))
 
 
 def names_of(dynamic_shapes: Any) -> dict[tuple[int | str, int], str]:
@@ -455,7 +455,7 @@ class Importer:
                 raise
             given = [v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, Value)]
             what = f"a size of '{context.node.name}' that is one of two in the program"
-            made = agree(self.build, *rule.sizes, given, context.node.name, what)
+            made = guard_equal(self.build, *rule.sizes, given, context.node.name, what)
             if not made:
                 raise
         again = pytree.tree_map(

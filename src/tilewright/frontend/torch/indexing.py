@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.torch.convert import Refusal
-from tilewright.frontend.torch.measured import coordinates, flat, found_places, measured, new_size
+from tilewright.frontend.torch.data_dependent import (
+    coordinates,
+    data_dependent_size,
+    flat,
+    found_places,
+    new_size,
+)
 from tilewright.frontend.torch.reductions import norm_of, reduced
 from tilewright.frontend.torch.registry import NodeContext, axis_of, translates
 from tilewright.graph import sizes
@@ -94,7 +100,7 @@ class Places:
                 continue
             content = n.known(i)
             if content is not None:
-                measured(n, n.constant([np.count_nonzero(content)], "i64"), new_size(n))
+                data_dependent_size(n, n.constant([np.count_nonzero(content)], "i64"), new_size(n))
                 found += [n.constant(places) for places in np.nonzero(content)]
                 continue
             rows = coordinates(n, found_places(n, flat(n, i), new_size(n)), i.shape)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.torch.convert import Refusal
-from tilewright.frontend.torch.measured import name_size
+from tilewright.frontend.torch.data_dependent import name_size
 from tilewright.frontend.torch.registry import NodeContext, axis_of, translates
 from tilewright.graph import sizes
 from tilewright.graph.bounds import from_start

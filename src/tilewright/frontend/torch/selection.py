@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.torch.convert import Refusal
+from tilewright.frontend.torch.data_dependent import coordinates, flat
 from tilewright.frontend.torch.elementwise import truth
 from tilewright.frontend.torch.indexing import scatter_reduce
-from tilewright.frontend.torch.measured import coordinates, flat
 from tilewright.frontend.torch.reductions import reduced, vector_norm
 from tilewright.frontend.torch.registry import NodeContext, axis_of, translates
 from tilewright.graph import sizes

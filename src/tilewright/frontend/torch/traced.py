@@ -17,7 +17,7 @@ from tilewright.frontend.torch.convert import Refusal, of_torch, size_of
 from tilewright.frontend.torch.importer import Importer
 from tilewright.frontend.torch.registry import NodeContext
 from tilewright.graph.graph import Graph, Value
-from tilewright.graph.settle import Names, read_settled
+from tilewright.graph.unify import Names, read_unified
 from tilewright.ir.expr import Var
 
 
@@ -53,7 +53,7 @@ def import_traced(
         read.append(TraceImporter(module, held, name, names))
         return read[-1]
 
-    graph, last = read_settled(reader), read[-1]
+    graph, last = read_unified(reader), read[-1]
     return Traced(graph, last.taken, last.results, last.bound, bool(last.seeds))
 
 

@@ -3,6 +3,7 @@
 from tilewright.graph.ops import (
     checks,
     coupling,
+    data_dependent,
     elementwise,
     factor,
     gelu,
@@ -10,7 +11,6 @@ from tilewright.graph.ops import (
     linear,
     loop,
     lrn,
-    measured,
     movement,
     packed,
     packed_transposed,
@@ -33,6 +33,7 @@ from tilewright.graph.ops import (
 __all__ = [
     "checks",
     "coupling",
+    "data_dependent",
     "elementwise",
     "factor",
     "gelu",
@@ -40,7 +41,6 @@ __all__ = [
     "linear",
     "loop",
     "lrn",
-    "measured",
     "movement",
     "packed",
     "packed_transposed",

@@ -43,7 +43,7 @@ def fuse_gemms(graph: Graph) -> Graph:
 def _groups(graph: Graph) -> list[list[Node]]:
     """Products of few rows by one matrix; none in a group follows from another of it."""
     if graph.measured:
-        return []  # nodes that speak of measured sizes must stay behind what measures them
+        return []  # nodes that speak of data-dependent sizes must stay behind what measures them
     made_by = graph.producers()
     candidates = {node: n for n, node in enumerate(graph.nodes) if _is_candidate(graph, node)}
     before: dict[Node, int] = {}  # as bits: the candidates that a node follows from

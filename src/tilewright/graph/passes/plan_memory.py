@@ -49,7 +49,7 @@ class MemoryPlan:
 
     live_bytes: the largest sum of bytes that live at once, for the typical sizes; no plan can take
     less. states: how many there are of loops that the host program runs; bodies: the plans of their
-    rounds, by the names of the loops' groups. buffers: how many values of measured size take,
+    rounds, by the names of the loops' groups. buffers: how many values of data-dependent size take,
     beside those of the outputs. offsets: what names in places and in the arena's size stand for,
     each in terms of sizes and earlier ones.
     """
@@ -242,8 +242,8 @@ def is_measured(value: Value, measured: set[Var]) -> bool:
 def _buffers(
     fused: FusedGraph, bases: Mapping[Value, Value], places: Mapping[Value, Place]
 ) -> dict[Value, int]:
-    """For each value of measured size, a buffer that is free while it lives. The first ones belong
-    to the outputs, by index."""
+    """For each value of data-dependent size, a buffer that is free while it lives. The first
+    ones belong to the outputs, by index."""
     measured = set(fused.graph.measured)
     if not measured:
         return {}

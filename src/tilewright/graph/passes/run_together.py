@@ -3,8 +3,8 @@
 In: a fused graph and a number of threads. Out: the same groups in an order in which such groups
 stand side by side, and which stand so. The steps of a recurrence follow one another, so one thread
 runs them; the two directions of a layer leave no thread idle. What was between two of them and
-follows from the first, or from a size measured in what does, moves behind both, the rest before
-them.
+follows from the first, or from a data-dependent size of what does, moves behind both, the rest
+before them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Symbolic sizes that turn out to be one, or to be a number.
+"""Unification of symbolic sizes: which turn out to be one, or to be a number.
 
 A model may name sizes apart that its operators need equal: PyTorch exports the keys and the values
 of a cache with a length each, and attention then takes both. It may also leave a size open that
 adds to a table of fixed length. Reading such a model notes what the symbols have to be, and reads
-it again with one name for those that met: the run checks that the inputs agree.
+it again with one name for those that are unified: the run checks that the inputs agree.
 """
 
 from __future__ import annotations
@@ -29,26 +29,29 @@ class Reader(Protocol):
     def graph(self) -> Graph: ...
 
 
-def read_settled(reader: Callable[[Names], Reader]) -> Graph:
-    """The graph that a reader makes, once no more of its symbols meet."""
+def read_unified(reader: Callable[[Names], Reader]) -> Graph:
+    """The graph that a reader makes, once no more of its symbols need unifying."""
     names: dict[str, str | int] = {}
     while True:
         reading = reader(names)
         try:
             graph = reading.graph()
         except TilewrightError:  # it may come of names for what is one
-            if not reading.build.met:
+            if not reading.build.unifier:
                 raise
         else:
-            if not reading.build.met:
+            if not reading.build.unifier:
                 return graph
-        met = {
-            a.name: b.name if isinstance(b, Var) else b.value for a, b in reading.build.met.items()
+        unifier = {
+            a.name: b.name if isinstance(b, Var) else b.value
+            for a, b in reading.build.unifier.items()
         }
-        names = {a: met.get(b, b) if isinstance(b, str) else b for a, b in names.items()} | met
+        names = {
+            a: unifier.get(b, b) if isinstance(b, str) else b for a, b in names.items()
+        } | unifier
 
 
-def meet(a: Expr, b: Expr, symbols: list[Var], hints: Mapping[str, int]) -> dict[Var, Expr]:
+def unify(a: Expr, b: Expr, symbols: list[Var], hints: Mapping[str, int]) -> dict[Var, Expr]:
     """What symbols of the inputs have to be for two sizes to be the same; {} if none will do.
 
     Two symbols become the earlier one. A single one in a linear equation becomes what solves it.
@@ -84,8 +87,8 @@ def _is_quotient_of_both(n: Expr) -> bool:
     )
 
 
-def renamed(value: Any, met: Mapping[Var, Expr]) -> Any:
+def renamed(value: Any, unifier: Mapping[Var, Expr]) -> Any:
     """Sizes, and nests of them, in the symbols that stay."""
     if isinstance(value, tuple):
-        return tuple([renamed(v, met) for v in value])
-    return sizes.size(substitute(value, met)) if isinstance(value, Expr) else value
+        return tuple([renamed(v, unifier) for v in value])
+    return sizes.size(substitute(value, unifier)) if isinstance(value, Expr) else value

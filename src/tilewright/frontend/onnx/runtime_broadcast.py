@@ -1,10 +1,11 @@
-"""Operands that belong together though only the run knows whether their sizes fit.
+"""Broadcasting of operands of which only the run knows whether their sizes fit.
 
-`alike`: the operands of an element-wise node, stretched to one shape where a size that depends on
-data meets another one: the run finds it to be one or the same, or refuses. So is the first row of
-an axis of open size, which may have none, and so are the batches of a matrix product. `agreed`: the
-operands of any other node, under one size where an operator needs two to be the same (those inside
-a matrix product): the run compares them. What can be told when compiling is left to the operators.
+`broadcast_operands`: the operands of an element-wise node, stretched to one shape where a
+data-dependent size stands beside another one: the run finds it to be one or the same, or refuses.
+So is the first row of an axis of open size, which may have none, and so are the batches of a matrix
+product. `unify_operands`: the operands of any other node, under one size where an operator needs
+two to be the same (those inside a matrix product): the run compares them. What can be told when
+compiling is left to the operators.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx.measured import I64, choose, counted, measure, op, valid
+from tilewright.frontend.onnx.data_dependent import I64, choose, counted, measure, op, valid
 from tilewright.frontend.onnx.registry import NodeContext
 from tilewright.frontend.onnx.registry import Sequence as Elements
 from tilewright.graph import sizes
-from tilewright.graph.agree import agree, simpler
 from tilewright.graph.graph import Value
 from tilewright.graph.operator import broadcast_shape
-from tilewright.graph.settle import meet
+from tilewright.graph.shape_guard import guard_equal, simpler
+from tilewright.graph.unify import unify
 from tilewright.ir.expr import Expr, Var, as_int, maximum, minimum
 from tilewright.support.errors import ONE_MAY_BE_1
 
@@ -33,7 +34,7 @@ BROADCASTS = {  # and how many of their operands' last axes are not broadcast
 }
 
 
-def alike(n: NodeContext, values: Sequence[Value], own: int = 0) -> list[Value]:
+def broadcast_operands(n: NodeContext, values: Sequence[Value], own: int = 0) -> list[Value]:
     """The values, stretched along the axes where sizes of the run differ from others. own: how many
     of the last axes are not broadcast."""
     shapes = [v.shape[: max(0, v.rank - own)] for v in values]
@@ -42,7 +43,9 @@ def alike(n: NodeContext, values: Sequence[Value], own: int = 0) -> list[Value]:
     met = [{s for s in column if as_int(s) != 1} for column in zip(*shapes, strict=True)]
     longer = {d: whole for d, some in enumerate(met) if (whole := whole_of(some)) is not None}
     if longer:
-        return alike(n, [_stretched(n, v, list(longer.items()), rank + own) for v in values], own)
+        return broadcast_operands(
+            n, [_stretched(n, v, list(longer.items()), rank + own) for v in values], own
+        )
     open_axes = [d for d, different in enumerate(met) if len(different) > 1]
     if not open_axes:
         return list(values)
@@ -84,7 +87,7 @@ def _along(v: Value, axis: int) -> Expr:
     return v.shape[axis] if v.rank + axis >= 0 else sizes.size(1)
 
 
-def agreed(n: NodeContext, a: Expr, b: Expr) -> bool:
+def unify_operands(n: NodeContext, a: Expr, b: Expr) -> bool:
     """Give the node's inputs one size for a and b, which the run finds to be the same or refuses;
     False if they never are, no input shows them, or they may differ from round to round."""
     label = n.node.output[0] if n.node.output else n.op
@@ -93,7 +96,7 @@ def agreed(n: NodeContext, a: Expr, b: Expr) -> bool:
         return False
     lists = [v if isinstance(v, Elements) else [v] for v in n.inputs]
     values = [v for some in lists for v in some if isinstance(v, Value)]
-    made = agree(n.build, a, b, values, label, what)
+    made = guard_equal(n.build, a, b, values, label, what)
 
     def put(v: Any) -> Any:
         if isinstance(v, Elements):
@@ -172,7 +175,7 @@ def one_size(n: NodeContext, values: Sequence[Value], axis: int, met: set[Expr])
 
 
 def told_by(n: NodeContext, met: set[Expr]) -> Expr | None:
-    """The size that sizes which meet broadcast to, as far as they say so themselves: a number, or
+    """The size that different ones broadcast to, as far as they say so themselves: a number, or
     the only one that is made of others. That such a one is 1 and others are not happens to the
     smallest of images only, and would cost all the others their kernels. Where data decides them
     all, kernels know none of them, and nothing is told."""
@@ -249,7 +252,7 @@ def left_to_the_run(n: NodeContext, different: set[Expr]) -> bool:
     first, *others = different
     symbols = sizes.symbols([s for v in n.build.inputs for s in v.shape])
     apart = [other for other in others if as_int(sizes.size(first - other)) is None]
-    return any(not meet(first, other, symbols, n.build.hints) for other in apart)
+    return any(not unify(first, other, symbols, n.build.hints) for other in apart)
 
 
 def _stretched(n: NodeContext, v: Value, goal: Sequence[tuple[int, Expr]], rank: int) -> Value:

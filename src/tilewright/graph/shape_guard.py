@@ -1,4 +1,5 @@
-"""Two sizes that an operator needs to be one, though only the run can tell.
+"""Runtime shape assertions: two sizes that an operator needs to be one, though only the run can
+tell.
 
 In: a builder, the two sizes, and values that have them. Out: the values under one size. Sizes that
 follow from those of the inputs are compared before anything runs, and the simpler one stands for
@@ -17,7 +18,7 @@ from tilewright.graph.graph import Value
 from tilewright.ir.expr import Expr, Var, as_int
 
 
-def agree(
+def guard_equal(
     build: Folding, a: Expr, b: Expr, values: Iterable[Value], label: str, what: str
 ) -> dict[Value, Value]:
     """The values that have an axis of size a or b, by themselves under their common size; none if
@@ -41,7 +42,7 @@ def agree(
     none = build.constant(np.array([-1]), "none")
     same = build.emit("where", build.emit("equal", one, other), one, none)
     if build.under is not None:
-        build.meet_under(a, b)
+        build.unify_under(a, b)
         nothing = build.constant(np.array([0]), "nothing")
         same = build.emit("where", build.under, same, nothing)
     name = build.fresh(f"{label}_size")

@@ -1,7 +1,7 @@
 """Translators of ATen operators whose results have as many elements as they find.
 
-The count is computed, then measured: PyTorch's symbol for it becomes one of the graph, which later
-nodes use in their shapes like any other size.
+The count is computed and read back (`measure`): PyTorch's symbol for it becomes one of the graph,
+which later nodes use in their shapes like any other size.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilewright.frontend.torch.elementwise import truth
 from tilewright.frontend.torch.registry import NodeContext, axis_of, translates
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
-from tilewright.graph.ops.measured import MOST
+from tilewright.graph.ops.data_dependent import MOST
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr
 
@@ -23,10 +23,10 @@ from tilewright.ir.expr import Expr
 def found_places(n: NodeContext, mask: Value, size: Any) -> Value:
     """Where a vector of truth values holds; `size` is PyTorch's name for how many there are."""
     places, count = n.emit("places", mask)
-    return n.emit("slice", places, starts=(0,), shape=(measured(n, count, size),))
+    return n.emit("slice", places, starts=(0,), shape=(data_dependent_size(n, count, size),))
 
 
-def measured(n: NodeContext, count: Value, size: Any) -> Any:
+def data_dependent_size(n: NodeContext, count: Value, size: Any) -> Any:
     """The one element of `count` as a size; `size` is PyTorch's name for it."""
     if not isinstance(size, torch.SymInt) or not size.node.expr.is_Symbol:
         return n.sizes([size])[0]
@@ -51,7 +51,7 @@ def number_in(n: NodeContext, x: Value, name: Any) -> Any:
     stays a tensor, without axes."""
     if not x.dtype.is_int or not isinstance(name, torch.SymInt):
         return n.reshape(x, ())
-    return measured(n, n.cast(n.reshape(x, (1,)), "i64"), name)
+    return data_dependent_size(n, n.cast(n.reshape(x, (1,)), "i64"), name)
 
 
 def new_size(n: NodeContext) -> Any:
@@ -105,7 +105,7 @@ def repeat_interleave(n: NodeContext, repeats: Value, *, output_size: Any = None
     """Each place as often as it says: place i of the result is that of the first sum beyond i."""
     ends = n.emit("cumsum", n.cast(repeats, "i64"), axis=0)
     total = n.emit("reduce_sum", n.cast(repeats, "i64"), axes=(0,), keepdims=True)
-    many = measured(n, total, n.fakes[0].shape[0])
+    many = data_dependent_size(n, total, n.fakes[0].shape[0])
     at = n.reshape(n.emit("arange", length=many), (many, 1))
     passed = n.emit("less_equal", n.reshape(ends, (1, ends.shape[0])), at)
     return n.cast(n.emit("reduce_sum", n.cast(passed, "i64"), axes=(1,)), n.of)
@@ -118,7 +118,7 @@ def bincount(n: NodeContext, x: Value, weights: Value | None = None, minlength: 
     least = n.constant([minlength - 1], "i64")
     most = n.emit("concat", n.cast(x, "i64"), least, axis=0)
     most = n.emit("reduce_max", most, axes=(0,), keepdims=True)
-    many = measured(n, n.emit("add", most, n.constant(1, "i64")), n.fakes[0].shape[0])
+    many = data_dependent_size(n, n.emit("add", most, n.constant(1, "i64")), n.fakes[0].shape[0])
     bins = n.emit("full", shape=(many,), value=0, of=n.of.name)
     each = n.full(1, n.of, x.shape) if weights is None else n.cast(weights, n.of)
     return n.emit("scatter_elements", bins, n.cast(x, "i64"), each, axis=0, reduction="add")
