@@ -59,21 +59,19 @@ def test_points_of_models(name: str, line: str) -> None:
         judge(func, machine, 1 + n % 2, 1, f"{name}/{n}")
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # all of them, and more points of each: python -m tests.strategy.points
 @pytest.mark.parametrize("family", FAMILIES)
 def test_points_of_many_random_shapes(family: str) -> None:
-    for number in range(200):
+    for number in range(40):
         for func in kernels(draw_case(number, 1, family)[0], CPU):
-            for threads in (1, 2):
-                judge(func, CPU, threads, 3, f"{family}/{number}")
+            judge(func, CPU, 1 + number % 2, 1, f"{family}/{number}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_points_of_all_models(name: str) -> None:
     for n, func in enumerate(kernels(open_source(str(model(name).onnx_path)).graph(), CPU)):
-        for threads in (1, 2):
-            judge(func, CPU, threads, 3, f"{name}/{n}")
+        judge(func, CPU, 1 + n % 2, 1, f"{name}/{n}")
 
 
 @pytest.mark.parametrize("threads", [1, 2])
