@@ -46,6 +46,12 @@ OURS = (
     ),
     Old(r"(frontend[./](onnx|torch)|graph[./]ops)[./]measured\b", "data_dependent"),
     Old(
+        r"(?i)(?<!in )(?<!in-)(?<!in the )(?<![a-z-])places?(?![a-z])|\bin places\b",
+        "elements, indices, positions",
+        ("src/tilewright/frontend",),
+    ),
+    Old(r"emit\(\"places\"", "nonzero"),
+    Old(
         r"(?i)\bmeasured (sizes?|symbols?|shapes?|dimensions?)\b",
         "data-dependent sizes",
         ("src/tilewright/graph", "src/tilewright/frontend", "src/tilewright/driver", "docs"),

@@ -28,7 +28,7 @@ def kept():
     build = Builder("kept")
     x = build.input("x", "f32", (Var("n"),))
     zero = build.constant(np.float32(0))
-    places, count = build.emit("places", build.emit("greater", x, zero))
+    places, count = build.emit("nonzero", build.emit("greater", x, zero))
     build.emit("measure", count, symbols=("m",), what="the count")
     some = build.emit("slice", places, starts=(0,), shape=(Var("m"),))
     values = build.emit("exp", build.emit("gather", x, some))
@@ -97,7 +97,7 @@ def windowed():
     """Means of four of as many numbers as are above 0."""
     build = Builder("windowed")
     x = build.input("x", "f32", (Var("n"),))
-    places, count = build.emit("places", build.emit("greater", x, build.constant(np.float32(0))))
+    places, count = build.emit("nonzero", build.emit("greater", x, build.constant(np.float32(0))))
     build.emit("measure", count, symbols=("m",), what="the count")
     some = build.emit("slice", places, starts=(0,), shape=(Var("m"),))
     row = build.emit("reshape", build.emit("gather", x, some), shape=(1, 1, Var("m")))

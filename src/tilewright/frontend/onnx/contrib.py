@@ -92,7 +92,7 @@ def embed_norm(n: NodeContext) -> Any:
 def embedded(
     n: NodeContext,
     words: Value,
-    places: Value,
+    positions: Value,
     kinds: Value | None,
     mask: Value | None,
     at: Value | None,
@@ -103,10 +103,10 @@ def embedded(
     batch, length = ids.shape
     total = n.build.emit("gather", words, ids, axis=0)
     if at is None:
-        table = n.build.emit("slice", places, starts=(0, 0), shape=(length, places.shape[1]))
+        table = n.build.emit("slice", positions, starts=(0, 0), shape=(length, positions.shape[1]))
     else:
-        at = n.checked(at, from_start(places.shape[0]))
-        table = n.build.emit("gather", places, at, axis=0)
+        at = n.checked(at, from_start(positions.shape[0]))
+        table = n.build.emit("gather", positions, at, axis=0)
     total = n.build.emit("add", total, table)
     if segments is not None and kinds is not None:
         segments = n.checked(segments, from_start(kinds.shape[0]))
@@ -123,7 +123,7 @@ def embedded(
 def rotary(n: NodeContext) -> Any:
     """Pairs of numbers of each head turned by the angle of their position; or (MRotary) by that of
     one of three positions, of which each pair has its own."""
-    x, places = n[0], n[1]
+    x, positions = n[0], n[1]
     half = as_int(n[2].shape[1])
     if half is None or x.rank not in (3, 4):
         raise Refusal("it needs an input of rank 3 or 4 and a table of known width")
@@ -136,22 +136,22 @@ def rotary(n: NodeContext) -> Any:
         depth = sizes.size(hidden // count if n.int("rotary_embedding_dim", 0) else 2 * half)
         heads = sizes.size(hidden // depth)
         y = n.build.emit("reshape", x, shape=(batch, length, heads, depth))
-    if as_int(places.elements) == 1 and places.rank == 1:  # where the first word stands
+    if as_int(positions.elements) == 1 and positions.rank == 1:  # where the first word stands
         steps = n.build.emit("arange", length=length)
-        places = n.build.emit("add", steps, n.build.emit("cast", places, to="i64"))
-        places = n.build.emit("reshape", places, shape=(1, length))
-    places = n.checked(places, from_start(n[2].shape[0]))
+        positions = n.build.emit("add", steps, n.build.emit("cast", positions, to="i64"))
+        positions = n.build.emit("reshape", positions, shape=(1, length))
+    positions = n.checked(positions, from_start(n[2].shape[0]))
     if n.op == "MRotaryEmbedding":
-        angle = [of_three(n, t, places, half) for t in (n[2], n[3])]
+        angle = [of_three(n, t, positions, half) for t in (n[2], n[3])]
     else:
-        angle = [n.build.emit("gather", t, places, axis=0) for t in (n[2], n[3])]
+        angle = [n.build.emit("gather", t, positions, axis=0) for t in (n[2], n[3])]
     y = turned_by(n, y, angle, n.flag("interleaved"))
     if x.rank == 4:
         return n.emit("transpose", y, perm=(0, 2, 1, 3))
     return n.emit("reshape", y, shape=x.shape)
 
 
-def of_three(n: NodeContext, table: Value, places: Value, half: int) -> Value:
+def of_three(n: NodeContext, table: Value, positions: Value, half: int) -> Value:
     """[B, S, half] of a table [most, half]: each column at one of the positions [3, B, S], in three
     sections, or in turn with what is left of the first behind them."""
     sections = n.ints("mrope_section", ())
@@ -162,7 +162,7 @@ def of_three(n: NodeContext, table: Value, places: Value, half: int) -> Value:
         which = np.zeros(half, int)
         for k in (1, 2):
             which[k : sections[k] * 3 : 3] = k
-    found = n.build.emit("gather", table, places, axis=0)
+    found = n.build.emit("gather", table, positions, axis=0)
     lead = found.shape[1:]
     parts = [
         n.build.emit(
@@ -177,11 +177,11 @@ def of_three(n: NodeContext, table: Value, places: Value, half: int) -> Value:
 
 
 def turned(
-    n: NodeContext, x: Value, places: Value, cos: Value, sin: Value, interleaved: bool
+    n: NodeContext, x: Value, positions: Value, cos: Value, sin: Value, interleaved: bool
 ) -> Value:
-    """x[B, S, N, D], its first 2·width(cos) numbers turned by the angles at places[B, S]."""
+    """x[B, S, N, D], its first 2·width(cos) numbers turned by the angles at positions[B, S]."""
     return turned_by(
-        n, x, [n.build.emit("gather", t, places, axis=0) for t in (cos, sin)], interleaved
+        n, x, [n.build.emit("gather", t, positions, axis=0) for t in (cos, sin)], interleaved
     )
 
 

@@ -69,7 +69,7 @@ def scale_of(n: NodeContext, q: Value) -> float:
     return given or 1 / float(np.sqrt(depth))
 
 
-def places(n: NodeContext, length: Expr, shape: tuple[int, ...], start: Any = 0) -> Value:
+def positions(n: NodeContext, length: Expr, shape: tuple[int, ...], start: Any = 0) -> Value:
     """start, start + 1, … along one axis of `shape`, which has -1 there."""
     steps = n.build.emit("arange", length=length)
     if as_int(start) != 0:
@@ -85,9 +85,9 @@ def hidden_where(n: NodeContext, shown: Value, like: Value, by: float) -> Value:
 
 
 def causal(n: NodeContext, q: Value, length: Expr, total: Expr, window: int = -1) -> Value:
-    """Hides what comes later, and what is `window` places back or more."""
-    row = places(n, length, (-1, 1), sizes.size(total - length))
-    column = places(n, total, (1, -1))
+    """Hides what comes later, and what is `window` positions back or more."""
+    row = positions(n, length, (-1, 1), sizes.size(total - length))
+    column = positions(n, total, (1, -1))
     shown = n.build.emit("less_equal", column, row)
     if window > 0:
         near = n.build.emit("greater", column, data_dependent.op(n, "sub", row, window))
@@ -101,7 +101,7 @@ def padding(n: NodeContext, mask: Value, q: Value, total: Expr) -> Value:
     emit, batch, by = n.build.emit, q.shape[0], n.float("mask_filter_value", -10000.0)
     if mask.rank == 1:
         ends = emit("cast", mask, to="i64")
-        column = places(n, total, (1, 1, 1, -1))
+        column = positions(n, total, (1, 1, 1, -1))
         parts = [ends]
         if mask.shape[0] != batch:
             if sizes.size(batch * 2) != mask.shape[0]:
@@ -194,7 +194,7 @@ def multi_head_attention(n: NodeContext) -> Any:
 @translates("DecoderMaskedMultiHeadAttention", domain=DOMAIN)
 def decoder_attention(n: NodeContext) -> Any:
     """One query a sequence: of keys apart [B, N, T, H], or of those in a buffer, where the new one
-    goes to the place that `past_sequence_length` tells."""
+    goes to the position that `past_sequence_length` tells."""
     heads, q, k, v = n.int("num_heads"), n[0], n.optional(1), n.optional(2)
     if not heads or len(n.node.output) > 3 or n.flag("output_qk"):
         raise Refusal("it needs num_heads; scores as a result are not supported")
@@ -219,17 +219,17 @@ def decoder_attention(n: NodeContext) -> Any:
         q, k, v = parts
     q, k, v = (heads_of(n, x, heads) for x in (q, k, v))
     room = n[5].shape[2]
-    place = n.build.emit("cast", n.build.emit("reshape", n[7], shape=(1, 1)), to="i64")
-    place = n.checked(place, from_start(room))
+    position = n.build.emit("cast", n.build.emit("reshape", n[7], shape=(1, 1)), to="i64")
+    position = n.checked(position, from_start(room))
     masked = next((x for x in (n.optional(3), n.optional(4)) if x is not None), None)
     if masked is not None:
         total = masked.shape[-1]
-        place = n.checked(place, [(sizes.size(total - 1), sizes.size(total - 1))])
+        position = n.checked(position, [(sizes.size(total - 1), sizes.size(total - 1))])
     else:
-        count = data_dependent.op(n, "add", n.build.emit("reshape", place, shape=(1,)), 1)
+        count = data_dependent.op(n, "add", n.build.emit("reshape", position, shape=(1,)), 1)
         (total,) = data_dependent.measure(n, count, "how many keys there are")
-    is_new = n.build.emit("equal", places(n, room, (1, 1, -1, 1)),
-                          n.build.emit("reshape", place, shape=(1, 1, 1, 1)))  # fmt: skip
+    is_new = n.build.emit("equal", positions(n, room, (1, 1, -1, 1)),
+                          n.build.emit("reshape", position, shape=(1, 1, 1, 1)))  # fmt: skip
     k, v = (n.build.emit("where", is_new, new, old) for old, new in ((n[5], k), (n[6], v)))
     near = [n.build.emit("slice", x, starts=(0,) * 4, shape=(*x.shape[:2], total, x.shape[3]))
             for x in (k, v)]  # fmt: skip
@@ -256,7 +256,7 @@ def group_query_attention(n: NodeContext) -> Any:
     if n.flag("do_rotary"):
         at = n.optional(9)
         if at is None:
-            at = emit("add", start, places(n, length, (1, -1)))
+            at = emit("add", start, positions(n, length, (1, -1)))
         angles = at, n[7], n[8], n.flag("rotary_interleaved")
         q, k = (
             emit(
@@ -318,13 +318,13 @@ def within(n: NodeContext, old: Value, new: Value, start: Value, room: Expr) -> 
     op, (batch, _, length, _), have = data_dependent.op, new.shape, old.shape[2]
     none = op(n, "full", shape=(*new.shape[:2], 1, new.shape[3]), value=0, of=new.dtype.name)
     both = op(n, "concat", old, new, none, axis=2)
-    place = places(n, room, (1, -1))
-    behind = op(n, "sub", place, start)
+    position = positions(n, room, (1, -1))
+    behind = op(n, "sub", position, start)
     is_new = op(n, "less", behind, length_of(n, length))
     end = length_of(n, sizes.size(have + length))
     at = data_dependent.choose(n, is_new, op(n, "add", behind, length_of(n, have)), end)
-    at = data_dependent.choose(n, op(n, "less", place, start), place, at)
-    rows = op(n, "expand", places(n, batch, (-1, 1)), shape=at.shape)
+    at = data_dependent.choose(n, op(n, "less", position, start), position, at)
+    rows = op(n, "expand", positions(n, batch, (-1, 1)), shape=at.shape)
     pairs = [op(n, "reshape", v, shape=(*at.shape, 1)) for v in (rows, at)]
     found = op(n, "gather_nd", op(n, "transpose", both, perm=(0, 2, 1, 3)),
                op(n, "concat", *pairs, axis=2))  # fmt: skip
@@ -332,12 +332,12 @@ def within(n: NodeContext, old: Value, new: Value, start: Value, room: Expr) -> 
 
 
 def seen(n: NodeContext, q: Value, start: Value, total: Expr, window: int) -> Value:
-    """Hides what comes after a query at its place, and what is `window` places before it or more:
-    [B, 1, 1, S, total]."""
+    """Hides what comes after a query at its position, and what is `window` positions before it or
+    more: [B, 1, 1, S, total]."""
     op, (batch, length) = data_dependent.op, (q.shape[0], q.shape[2])
-    row = op(n, "add", start, places(n, length, (1, -1)))
+    row = op(n, "add", start, positions(n, length, (1, -1)))
     row = op(n, "reshape", row, shape=(batch, 1, 1, length, 1))
-    column = places(n, total, (1, 1, 1, 1, -1))
+    column = positions(n, total, (1, 1, 1, 1, -1))
     shown = op(n, "less_equal", column, row)
     if window > 0:
         near = op(n, "greater", column, op(n, "sub", row, window))
@@ -379,7 +379,7 @@ def sparse_attention(n: NodeContext) -> Any:
     depth, room = sizes.size(q.shape[2] // heads), n[3].shape[2]
     counts = emit("reshape", emit("cast", n[8], to="i64"), shape=(batch, 1))
     start = data_dependent.op(n, "sub", counts, length_of(n, length))
-    row = emit("add", start, places(n, length, (1, -1)))
+    row = emit("add", start, positions(n, length, (1, -1)))
     if n.flag("do_rotary"):
         angles = row, n[9], n[10], n.flag("rotary_interleaved")
         q, k = (
@@ -413,7 +413,7 @@ def shown_blocks(
     emit, by = n.build.emit, n.constant(np.int64(block))
     inside = n.checked(row, from_start(sizes.size(blocks * block)))
     own = emit("gather", n.constant(shown), data_dependent.floordiv(n, inside, by), axis=1)
-    column = data_dependent.floordiv(n, places(n, room, (-1,)), by)
+    column = data_dependent.floordiv(n, positions(n, room, (-1,)), by)
     own = emit("gather", own, n.checked(column, from_start(blocks)), axis=3)  # [L, B, S, room]
     which = n.constant(np.arange(heads).reshape(few, heads // few) % layouts)
     own = emit("transpose", emit("gather", own, which, axis=0), perm=(2, 0, 1, 3, 4))

@@ -76,19 +76,19 @@ def one_direction(n: NodeContext, d: int, reverse: bool) -> tuple[Value, Value, 
         before = op(n, "add", before, op(n, "add", *both))
     keys = op(n, "matmul", memory, part(9))
     steps = memory.shape[1]
-    place = op(n, "reshape", op(n, "arange", length=steps), shape=(1, steps))
+    position = op(n, "reshape", op(n, "arange", length=steps), shape=(1, steps))
     if n.optional(12) is not None:
         have = op(n, "reshape", op(n, "cast", n[12], to="i64"), shape=(batch, 1))
-        hidden_places = op(n, "where", op(n, "less", place, have), n.constant(0.0, "f32"),
+        hidden_positions = op(n, "where", op(n, "less", position, have), n.constant(0.0, "f32"),
                            n.constant(-np.inf, "f32"))  # fmt: skip
     else:
-        hidden_places = op(n, "full", shape=(batch, steps), value=0.0, of="f32")
+        hidden_positions = op(n, "full", shape=(batch, steps), value=0.0, of="f32")
     zero = op(n, "full", shape=(batch, hidden), value=0.0, of="f32")
     scope: dict[str, Any] = {
         "al.w": op(n, "transpose", columns(w, width, seen), perm=(1, 0)),
         "al.r": op(n, "transpose", part(2), perm=(1, 0)),
         "al.query": part(8), "al.keys": keys, "al.v": part(10), "al.memory": memory,
-        "al.hidden": hidden_places,
+        "al.hidden": hidden_positions,
     }  # fmt: skip
     layer = n.optional(13) is not None
     if layer:

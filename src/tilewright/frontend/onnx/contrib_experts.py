@@ -63,10 +63,10 @@ def unpacked(n: NodeContext, k: int, name: str) -> Value:
     q = split_bits(n.array(k), bits).astype(np.float32)
     scales = n.array(k + 1).astype(np.float32)
     scales = scales.reshape(*q.shape[:2], -1)
-    blocks, place = scales.shape[2], {"fc1": 11, "fc2": 12, "fc3": 13}[name]
+    blocks, position = scales.shape[2], {"fc1": 11, "fc2": 12, "fc3": 13}[name]
     zeros: Any = np.float32(1 << (bits - 1))
-    if n.optional(place) is not None:
-        given = split_bits(n.array(place), bits)
+    if n.optional(position) is not None:
+        given = split_bits(n.array(position), bits)
         given = given[..., :blocks] if given.ndim == 3 else given[:, : q.shape[1], None]
         zeros = spread(given.astype(np.float32), q.shape[2])
     return n.constant(((q - zeros) * spread(scales, q.shape[2])).astype(n[0].dtype.numpy))

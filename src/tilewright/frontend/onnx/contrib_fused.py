@@ -170,7 +170,7 @@ def as_standard(n: NodeContext) -> Any:
 
 @translates("Unique", domain=DOMAIN)
 def unique(n: NodeContext) -> Any:
-    """The elements in the order of their first places, how each is numbered, and how many."""
+    """The elements in the order of their first positions, how each is numbered, and how many."""
     values, _, numbers, counts = n.apply("Unique", n[0], sorted=0)
     return values, numbers, counts
 
@@ -188,8 +188,8 @@ def inverse(n: NodeContext) -> Any:
     emit, size, lead = n.build.emit, x.shape[-1], sizes.product(x.shape[:-2])
     a = emit("reshape", emit("cast", x, to=wide), shape=(lead, size, size))
     factors, rows, _ = emit("lu", a)
-    places = emit("arange", length=size)
-    one = emit("equal", places, emit("reshape", places, shape=(size, 1)))
+    positions = emit("arange", length=size)
+    one = emit("equal", positions, emit("reshape", positions, shape=(size, 1)))
     one = emit("reshape", emit("cast", one, to=wide), shape=(1, size, size))
     y = emit("expand", one, shape=a.shape)
     y = emit("swap_rows", y, rows)

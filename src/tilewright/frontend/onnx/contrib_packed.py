@@ -59,9 +59,9 @@ class Packed:
         n, old = self.n, kept.shape[1]
         at = op(n, "maximum", op(n, "sub", self.token, distance), 0)
         own = op(n, "gather", x, at, axis=0)
-        place = op(n, "add", op(n, "sub", self.local, distance), counted(n, old))
-        place = op(n, "minimum", op(n, "maximum", place, 0), op(n, "sub", counted(n, old), 1))
-        pair = [op(n, "reshape", v, shape=(self.tokens, 1)) for v in (self.request, place)]
+        position = op(n, "add", op(n, "sub", self.local, distance), counted(n, old))
+        position = op(n, "minimum", op(n, "maximum", position, 0), op(n, "sub", counted(n, old), 1))
+        pair = [op(n, "reshape", v, shape=(self.tokens, 1)) for v in (self.request, position)]
         brought = op(n, "gather_nd", kept, op(n, "concat", *pair, axis=1))
         is_own = op(n, "greater_equal", self.local, distance)
         is_own = op(n, "reshape", is_own, shape=(self.tokens, *(1,) * (x.rank - 1)))
@@ -71,21 +71,22 @@ class Packed:
         """The last K of what was kept [B, K, …] and then read by each request: [B, K, …]."""
         n, old = self.n, kept.shape[1]
         step = op(n, "reshape", op(n, "arange", length=old), shape=(1, old))
-        place = op(n, "add", op(n, "reshape", self.length, shape=(self.batch, 1)), step)
-        return self.joined(x, kept, place)
+        position = op(n, "add", op(n, "reshape", self.length, shape=(self.batch, 1)), step)
+        return self.joined(x, kept, position)
 
-    def joined(self, x: Value, kept: Value, place: Value) -> Value:
-        """Of each request what stands at these places [B, P] of `kept` and its tokens, joined."""
-        n, old, shape = self.n, kept.shape[1], place.shape
-        local = op(n, "sub", place, counted(n, old))
+    def joined(self, x: Value, kept: Value, position: Value) -> Value:
+        """Of each request what stands at these positions [B, P] of `kept` and its tokens,
+        joined."""
+        n, old, shape = self.n, kept.shape[1], position.shape
+        local = op(n, "sub", position, counted(n, old))
         first = op(n, "reshape", self.first, shape=(self.batch, 1))
         at = op(n, "maximum", op(n, "add", local, first), 0)
         at = op(n, "minimum", at, op(n, "sub", counted(n, self.tokens), 1))
         own = op(n, "gather", x, at, axis=0)
         request = op(n, "reshape", op(n, "arange", length=self.batch), shape=(self.batch, 1, 1))
-        place = op(n, "minimum", place, op(n, "sub", counted(n, old), 1))
+        position = op(n, "minimum", position, op(n, "sub", counted(n, old), 1))
         pair = [op(n, "expand", request, shape=(*shape, 1)),
-                op(n, "reshape", place, shape=(*shape, 1))]  # fmt: skip
+                op(n, "reshape", position, shape=(*shape, 1))]  # fmt: skip
         brought = op(n, "gather_nd", kept, op(n, "concat", *pair, axis=2))
         is_own = op(n, "reshape", op(n, "greater_equal", local, 0),
                     shape=(*shape, *(1,) * (x.rank - 1)))  # fmt: skip

@@ -115,7 +115,7 @@ def hashed(n: NodeContext) -> Any:
         return n.constant(np.asarray(v & 0xFFFFFFFF, np.uint32))
 
     def turned(v: Value, by: int) -> Value:
-        """Its bits `by` places to the left, those that leave coming back at the right."""
+        """Its bits `by` positions to the left, those that leave coming back at the right."""
         low = op(n, "shift_right", v, number(32 - by))
         return op(n, "bit_or", op(n, "shift_left", v, number(by)), low)
 
@@ -153,8 +153,8 @@ def unfold(n: NodeContext) -> Any:
         raise Refusal("it needs a size and a step of 1 or more")
     count = sizes.size((x.shape[axis] - size) // step + 1)
     first = op(n, "reshape", op(n, "arange", length=count, step=step), shape=(count, 1))
-    places = op(n, "add", first, n.constant(np.arange(size)))
-    y = n.build.emit("gather", x, places, axis=axis)
+    positions = op(n, "add", first, n.constant(np.arange(size)))
+    y = n.build.emit("gather", x, positions, axis=axis)
     order = [d for d in range(y.rank) if d != axis + 1]
     return n.emit("transpose", y, perm=(*order, axis + 1))
 
@@ -179,8 +179,8 @@ def masked_pool(n: NodeContext) -> Any:
     lowest = float(np.finfo(np.float32).min)
     passes = op(n, "not_equal", mask, n.constant(0, mask.dtype))
     if rank > 1:
-        place = op(n, "arange", length=sizes.product(shape))
-        first = op(n, "reshape", op(n, "equal", place, 0), shape=shape)
+        position = op(n, "arange", length=sizes.product(shape))
+        first = op(n, "reshape", op(n, "equal", position, 0), shape=shape)
         passes = op(n, "logical_or", passes, first)
     image = n.build.emit("pad", x, before=before, after=after, value=lowest)
     passes = n.build.emit("pad", passes, before=before, after=after, value=1)
@@ -261,7 +261,7 @@ def mixed(n: NodeContext, a: Value, b: Value, share: Value) -> Value:
 
 
 def rounded(n: NodeContext, at: Value, how: str) -> Value:
-    """Halves go up, where `round` is asked for: places are not negative."""
+    """Halves go up, where `round` is asked for: positions are not negative."""
     if how != "round":
         return op(n, how, at)
     return op(n, "floor", op(n, "add", at, n.constant(0.5, at.dtype)))

@@ -140,7 +140,7 @@ def depthwise(n: NodeContext, x: Value, w: Value, bias: Value | None, dilation: 
     count = sizes.size(x.shape[2] - (taps - 1) * dilation)
     first = op(n, "reshape", op(n, "arange", length=count), shape=(count, 1))
     apart = op(n, "mul", op(n, "arange", length=taps), dilation)
-    windows = op(n, "gather", x, op(n, "add", first, apart), axis=2)  # B, C, places, K
+    windows = op(n, "gather", x, op(n, "add", first, apart), axis=2)  # B, C, positions, K
     filters = op(n, "reshape", w, shape=(channels, 1, taps))
     y = op(n, "reduce_sum", op(n, "mul", windows, filters), axes=(3,))
     return y if bias is None else op(n, "add", y, op(n, "reshape", bias, shape=(channels, 1)))

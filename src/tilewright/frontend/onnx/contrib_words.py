@@ -135,7 +135,7 @@ def hashes(
 @translates("WordConvEmbedding", domain=DOMAIN)
 def words_of_letters(n: NodeContext) -> Any:
     """Of words [W, letters] (0 behind the last one) the greatest of tanh of a convolution over the
-    letters' rows in a table, among the places where all taps meet letters, or the first: [W,
+    letters' rows in a table, among the positions where all taps meet letters, or the first: [W,
     filters]; 0 for a word without letters."""
     letters, w, bias, table = n[0], n[1], n[2], n[3]
     taps = as_int(w.shape[2])
@@ -146,13 +146,13 @@ def words_of_letters(n: NodeContext) -> Any:
     rows = op(n, "transpose", op(n, "gather", table, at, axis=0), perm=(0, 2, 1))
     filters = op(n, "reshape", w, shape=(w.shape[0], taps, w.shape[3]))
     filters = op(n, "transpose", filters, perm=(0, 2, 1))
-    y = op(n, "tanh", op(n, "conv", rows, filters, bias))  # [W, filters, places]
+    y = op(n, "tanh", op(n, "conv", rows, filters, bias))  # [W, filters, positions]
     is_letter = op(n, "not_equal", letters, n.constant(0, letters.dtype))
     count = op(n, "cast", is_letter, to="i64")
     count = op(n, "reduce_sum", count, axes=(1,), keepdims=True)
-    place = op(n, "arange", length=y.shape[2])
+    position = op(n, "arange", length=y.shape[2])
     last = op(n, "maximum", op(n, "sub", count, taps), 0)
-    met = op(n, "less_equal", op(n, "reshape", place, shape=(1, y.shape[2])), last)
+    met = op(n, "less_equal", op(n, "reshape", position, shape=(1, y.shape[2])), last)
     met = op(n, "reshape", met, shape=(words, 1, y.shape[2]))
     y = op(n, "reduce_max", op(n, "where", met, y, n.constant(-1.0, "f32")), axes=(2,))
     first = op(n, "slice", is_letter, starts=(0, 0), shape=(words, 1))
@@ -165,7 +165,8 @@ def words_of_letters(n: NodeContext) -> Any:
 @translates("BifurcationDetector", domain=DOMAIN)
 def bifurcation(n: NodeContext) -> Any:
     """What was said [C] with as much of a guess [P] as the source [S] bears out, and one more; and
-    behind which place of the source its end stands there once (-1: nowhere, or several times)."""
+    behind which position of the source its end stands there once (-1: nowhere, or several
+    times)."""
     source, said, start, guess = n[0], n[1], n[2], n.optional(3)
     shortest, longest = n.int("min_ngram_size", 1), n.int("max_ngram_size", 3)
     size = source.shape[0]
@@ -185,19 +186,19 @@ def bifurcation(n: NodeContext) -> Any:
         right = op(n, "reduce_sum", run, axes=(0,), keepdims=True)
         (count,) = measure(n, op(n, "add", right, 1), "how much of the guess is right")
         words = op(n, "concat", said, op(n, "slice", guess, starts=(0,), shape=(count,)), axis=0)
-    place, total = op(n, "arange", length=size), counted(n, words.shape[0])
+    position, total = op(n, "arange", length=size), counted(n, words.shape[0])
     found = n.build.constant(np.array([-1]), "none")
     goes_on = n.build.constant(np.array([True]), "on")
     for many in range(shortest, longest + 1):
-        met = op(n, "less_equal", op(n, "add", place, many - 1), last)
+        met = op(n, "less_equal", op(n, "add", position, many - 1), last)
         for k in range(many):
             own = op(n, "maximum", op(n, "add", total, k - many), 0)
-            here = of_source(op(n, "add", place, k))
+            here = of_source(op(n, "add", position, k))
             met = op(
                 n, "logical_and", met, op(n, "equal", here, op(n, "gather", words, own, axis=0))
             )
         times = op(n, "reduce_sum", op(n, "cast", met, to="i64"), axes=(0,), keepdims=True)
-        behind = op(n, "where", met, op(n, "add", place, many), n.constant(FAR, "i64"))
+        behind = op(n, "where", met, op(n, "add", position, many), n.constant(FAR, "i64"))
         behind = op(n, "reduce_min", behind, axes=(0,), keepdims=True)
         goes_on = op(n, "logical_and", goes_on, op(n, "greater_equal", total, many))
         is_end = op(n, "greater_equal", behind, counted(n, size))

@@ -114,8 +114,8 @@ def scan(n: NodeContext) -> Any:
 def turned(n: NodeContext, rows: Value, at: int, backwards: bool) -> Value:
     """Rows along a first axis, in the other order perhaps, along axis `at`."""
     if backwards:
-        places = n.build.emit("arange", length=rows.shape[0], start=-1, step=-1)
-        rows = n.build.emit("gather", rows, places, axis=0)
+        positions = n.build.emit("arange", length=rows.shape[0], start=-1, step=-1)
+        rows = n.build.emit("gather", rows, positions, axis=0)
     if not at:
         return rows
     order = [*range(1, rows.rank)]
@@ -165,7 +165,7 @@ def steps(
 
 
 def row(n: NodeContext, x: Value, at: int, t: int) -> Value:
-    """x at place t of an axis, without that axis."""
+    """x at position t of an axis, without that axis."""
     part = cut(n, x, at, t, 1)
     return n.build.emit("reshape", part, shape=(*x.shape[:at], *x.shape[at + 1 :]))
 

@@ -1,4 +1,4 @@
-"""Axes, shapes, counts and places that are computed while the model runs.
+"""Axes, shapes, counts and positions that are computed while the model runs.
 
 ONNX gives them as tensors. Where such a tensor is known when compiling, translators read its
 numbers; where it is not, they compute with it (the helpers here, on small i64 vectors) and at last
@@ -117,7 +117,7 @@ def chosen(n: NodeContext, axes: Value, rank: int) -> Value:
 
 
 def each_once(n: NodeContext, mask: Value, axes: Value) -> Value:
-    """Did axes choose as many places of a mask, none of them twice? One truth value."""
+    """Did axes choose as many positions of a mask, none of them twice? One truth value."""
     found = op(n, "reduce_sum", op(n, "cast", mask, to="i64"), axes=(0,), keepdims=True)
     return op(n, "equal", found, counted(n, axes.elements))
 
@@ -135,9 +135,9 @@ def spread(n: NodeContext, axes: Value, given: Value, default: Value) -> Value:
 def where_not(n: NodeContext, mask: Value, values: Value, count: int) -> Value:
     """The `count` elements of `values` where `mask` is false, in order."""
     kept = op(n, "logical_not", mask)
-    place = op(n, "cumsum", op(n, "cast", kept, to="i64"), axis=0)
+    position = op(n, "cumsum", op(n, "cast", kept, to="i64"), axis=0)
     wanted = numbers(n, np.arange(1, count + 1)[:, None])
-    at = op(n, "logical_and", op(n, "equal", place, wanted), kept)
+    at = op(n, "logical_and", op(n, "equal", position, wanted), kept)
     return op(n, "reduce_sum", choose(n, at, values, 0), axes=(1,))
 
 
@@ -257,9 +257,9 @@ def expand(n: NodeContext) -> Value:
             want = size if known is None else sizes.size(known[d])
             if as_int(want) != 1:
                 n.build.compared.setdefault((have, want), n.build.about)
-            places = op(n, "arange", length=size)
+            positions = op(n, "arange", length=size)
             last = op(n, "sub", counted(n, have), 1)
-            x = op(n, "gather", x, op(n, "minimum", places, last), axis=d - rank + x.rank)
+            x = op(n, "gather", x, op(n, "minimum", positions, last), axis=d - rank + x.rank)
     return n.emit("expand", x, shape=shape)
 
 
@@ -278,11 +278,11 @@ def slice_(n: NodeContext) -> Value:
         steps = op(n, "full", shape=(count,), value=1, of="i64")
     have, zero = dims(n, x), numbers(n, np.zeros(rank))
     step = spread(n, axes, steps, numbers(n, np.ones(rank)))
-    most = op(n, "maximum", have, 1)  # a longer step takes the same places
+    most = op(n, "maximum", have, 1)  # a longer step takes the same positions
     step = op(n, "minimum", op(n, "maximum", step, op(n, "neg", most)), most)
     back = op(n, "less", step, 0)
 
-    high = choose(n, back, op(n, "sub", have, 1), have)  # -1 behind no places: none are taken
+    high = choose(n, back, op(n, "sub", have, 1), have)  # -1 behind no positions: none are taken
 
     def clamp(values: Value, low: Value) -> Value:
         counted = choose(n, op(n, "less", values, 0), op(n, "add", values, have), values)
@@ -296,7 +296,7 @@ def slice_(n: NodeContext) -> Value:
     fits = op(n, "not_equal", step, 0)
     if as_int(count) not in (0, 1):
         fits = op(n, "logical_and", fits, each_once(n, chosen(n, axes, rank), axes))
-    shape = measure(n, valid(n, fits, many), "places")
+    shape = measure(n, valid(n, fits, many), "positions")
     start = choose(n, op(n, "equal", many, 0), 0, start)
     starts = measure(n, start, "starts")
     forth, back_ = measure_signed(n, near(n, step), "steps")
@@ -305,7 +305,7 @@ def slice_(n: NodeContext) -> Value:
 
 
 def slice_within(n: NodeContext, x: Value, firsts: Value, lasts: Value, axes: list[int]) -> Value:
-    """A slice inside a loop: a gather along each axis, of at most its places."""
+    """A slice inside a loop: a gather along each axis, of at most its positions."""
     y = x
     for k, d in enumerate(axes):
         have = op(n, "slice", dims(n, x), starts=(d,), shape=(1,))
@@ -329,19 +329,19 @@ def slice_within(n: NodeContext, x: Value, firsts: Value, lasts: Value, axes: li
             many = valid(n, op(n, "not_equal", step, 0), op(n, "maximum", many, 0))
         else:
             many = op(n, "maximum", many, 0)
-        (size,) = measure(n, many, "places")
+        (size,) = measure(n, many, "positions")
         n.importer.body.bound(size, x.shape[d])
-        place = op(n, "arange", length=size)
-        place = op(n, "mul", place, step) if step is not None else place
-        place = op(n, "maximum", op(n, "add", place, first), 0)
-        place = op(n, "minimum", place, op(n, "sub", have, 1))
-        y = op(n, "gather", y, place, axis=d)
+        position = op(n, "arange", length=size)
+        position = op(n, "mul", position, step) if step is not None else position
+        position = op(n, "maximum", op(n, "add", position, first), 0)
+        position = op(n, "minimum", position, op(n, "sub", have, 1))
+        y = op(n, "gather", y, position, axis=d)
     return y
 
 
 def pad(n: NodeContext, mode: str) -> Value:
     """Negative pads cut; the others extend what they leave by its own elements, or by a number:
-    then places that are cut away are outside like all others."""
+    then positions that are cut away are outside like all others."""
     x = n[0]
     axes = numbers(n, np.arange(x.rank))
     if n.optional(3) is not None:
@@ -401,14 +401,12 @@ def unsqueeze(n: NodeContext) -> Value:
     mask = chosen(n, axes, rank)
     if not x.rank:
         return n.emit("reshape", x, shape=(1,) * rank)
-    place = op(n, "cumsum", op(n, "cast", op(n, "logical_not", mask), to="i64"), axis=0)
-    own = op(n, "gather", dims(n, x), op(n, "maximum", op(n, "sub", place, 1), 0))
+    position = op(n, "cumsum", op(n, "cast", op(n, "logical_not", mask), to="i64"), axis=0)
+    own = op(n, "gather", dims(n, x), op(n, "maximum", op(n, "sub", position, 1), 0))
     return view(n, x, choose(n, mask, 1, own), "the new axes")
 
 
-def reduce_places(
-    n: NodeContext, x: Value, keep: bool, none: bool
-) -> tuple[Value, tuple[Expr, ...]]:
+def as_columns(n: NodeContext, x: Value, keep: bool, none: bool) -> tuple[Value, tuple[Expr, ...]]:
     """x as a matrix whose columns run along the axes in input 1, and the shape that the rows then
     take. Of no axes are meant all, or `none`."""
     rank = None if keep or (told := told_rank(n)) is None else x.rank - told
@@ -453,8 +451,8 @@ def range_(n: NodeContext) -> Value:
         fits = op(n, "logical_and", op(n, "equal", share, share),
                   op(n, "not_equal", wide[2], n.constant(0, wide[2].dtype)))  # fmt: skip
     (many,) = measure(n, valid(n, fits, count), "the count")
-    places = op(n, "arange", length=many, of=of.name)
-    return n.emit("add", op(n, "mul", places, step), start)
+    positions = op(n, "arange", length=many, of=of.name)
+    return n.emit("add", op(n, "mul", positions, step), start)
 
 
 def steps_between(n: NodeContext, start: Value, limit: Value, step: Value) -> Value:
@@ -508,17 +506,17 @@ def count(n: NodeContext, k: int, most: Any = None) -> Expr:
     return measure(n, given, "the count")[0]
 
 
-def places_of(n: NodeContext, mask: Value) -> Value:
-    """Where a vector of truth values holds: as many places as the run finds."""
-    places, found = n.build.emit("places", mask)
+def nonzero_indices(n: NodeContext, mask: Value) -> Value:
+    """Where a vector of truth values holds: as many positions as the run finds."""
+    positions, found = n.build.emit("nonzero", mask)
     (many,) = measure(n, found, "the count")
-    return n.build.emit("slice", places, starts=(0,), shape=(many,))
+    return n.build.emit("slice", positions, starts=(0,), shape=(many,))
 
 
 def compress(n: NodeContext, x: Value, axis: int) -> Value:
     condition = n[1] if n[1].dtype.is_bool else op(n, "cast", n[1], to="bool")
-    places = n.checked(places_of(n, condition), into(x.shape[axis]))
-    return n.emit("gather", x, places, axis=axis)
+    positions = n.checked(nonzero_indices(n, condition), into(x.shape[axis]))
+    return n.emit("gather", x, positions, axis=axis)
 
 
 def nonzero(n: NodeContext) -> Value:
@@ -526,8 +524,8 @@ def nonzero(n: NodeContext) -> Value:
     flat = op(n, "reshape", x, shape=(x.elements,))
     if not flat.dtype.is_bool:
         flat = op(n, "not_equal", flat, n.constant(0, x.dtype))
-    places = places_of(n, flat)
-    many = places.shape[0]
+    positions = nonzero_indices(n, flat)
+    many = positions.shape[0]
     shape = x.shape or (sizes.size(1),)
     table = np.empty((2, len(shape)), object)
     for d in range(len(shape)):
@@ -537,6 +535,6 @@ def nonzero(n: NodeContext) -> Value:
     for k in (0, 1):
         row = op(n, "slice", made, starts=(k, 0), shape=(1, len(shape)))
         rows.append(op(n, "reshape", row, shape=(len(shape), 1)))
-    flat_places = op(n, "reshape", places, shape=(1, many))
-    part = floordiv(n, flat_places, op(n, "maximum", rows[0], 1))
+    flat_positions = op(n, "reshape", positions, shape=(1, many))
+    part = floordiv(n, flat_positions, op(n, "maximum", rows[0], 1))
     return n.emit("floormod", part, op(n, "maximum", rows[1], 1))

@@ -137,8 +137,8 @@ _BITS = (
 
 
 def dense(sparse: SparseTensorProto, folder: Path | None) -> np.ndarray:
-    """A sparse tensor's content, zeros included: its indices are places in the flat tensor, or rows
-    of one for each axis. Raises ImportFault."""
+    """A sparse tensor's content, zeros included: its indices are positions in the flat tensor, or
+    rows of one for each axis. Raises ImportFault."""
     what = f"sparse tensor '{sparse.values.name[:120]}'"
     values, at, shape = (
         array_of(sparse.values, folder).reshape(-1),

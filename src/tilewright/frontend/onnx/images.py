@@ -105,10 +105,10 @@ def resize(n: NodeContext) -> Any:
     for a, scale, new in zip(axes, scales, goal, strict=True):
         if new == shape[a] and a not in cut:
             continue
-        places = coordinates(how, shape[a], new, float(scale), windows[a])
-        made.append(Axis(a, places, float(scale)))
+        positions = coordinates(how, shape[a], new, float(scale), windows[a])
+        made.append(Axis(a, positions, float(scale)))
         if a in cut:
-            outside.append((a, (places < 0) | (places > shape[a] - 1)))
+            outside.append((a, (positions < 0) | (positions > shape[a] - 1)))
     y = resample(n.build, x, made, kernel)
     for a, mask in outside:
         if mask.any():
@@ -199,7 +199,7 @@ def factors(
 def coordinates(
     how: str, old: int, new: int, scale: float, window: tuple[float, float]
 ) -> np.ndarray:
-    """Where the new places lie in the old ones. Source: ONNX Resize-19."""
+    """Where the new positions lie in the old ones. Source: ONNX Resize-19."""
     i = np.arange(max(new, 0), dtype=np.float64)
     whole = scale * old
     if how == "half_pixel":

@@ -559,15 +559,15 @@ class Importer:
         def listed(texts: Iterable[str]) -> str:
             return ", ".join(itertools.islice(texts, MOST_LISTED)) or "none"
 
-        place = (
+        position = (
             f"{short(domain or 'ai.onnx')}.{short(op)} (version {self.versions.get(domain, '?')})"
         )
-        place += f"\ninputs: {listed(map(shown, node.input))}"
-        place += f"\noutputs: {listed(map(short, node.output))}"
+        position += f"\ninputs: {listed(map(shown, node.input))}"
+        position += f"\noutputs: {listed(map(short, node.output))}"
         return ImportFault(
             f"cannot import node '{short(label(node))}' ({short(op)})",
             why,
-            place + (f"\n{more}" if more else ""),
+            position + (f"\n{more}" if more else ""),
             remedy,
         )
 

@@ -1,4 +1,4 @@
-"""Translators of ONNX operators whose places depend on data."""
+"""Translators of ONNX operators whose positions depend on data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def of_depth(n: NodeContext, many: int | None) -> Value:
 
 
 def slices(n: NodeContext, indices: Any, axes: Any) -> Any:
-    """Input 1, whose rows are places along the first of some axes."""
+    """Input 1, whose rows are positions along the first of some axes."""
     depth = (as_int(indices.shape[-1]) or 0) if indices.rank else 0
     return n.indices(1, *axes[:depth]) if 0 < depth <= len(axes) else indices
 
@@ -87,7 +87,7 @@ def eye_like(n: NodeContext) -> Any:
 
 @translates("Hardmax")
 def hardmax(n: NodeContext) -> Any:
-    """1 at the first greatest place along an axis, else 0."""
+    """1 at the first greatest position along an axis, else 0."""
     x = n[0]
     at = axis(n, n.int("axis", -1 if n.version >= 13 else 1), x.rank)
     if n.version < 13 and at != x.rank - 1:
@@ -106,7 +106,7 @@ def _first_greatest(n: NodeContext, x: Any, at: int) -> Any:
 
 @translates("Compress")
 def compress(n: NodeContext) -> Any:
-    """A gather of the places where the condition holds."""
+    """A gather of the positions where the condition holds."""
     x = n[0]
     at = n.int("axis")
     if at is None:
@@ -114,8 +114,8 @@ def compress(n: NodeContext) -> Any:
     if not data_dependent.is_known(n, 1):
         return data_dependent.compress(n, x, axis(n, at, x.rank))
     d = axis(n, at, x.rank)
-    places = n.constant(np.flatnonzero(n.array(1)))
-    return n.emit("gather", x, n.checked(places, into(x.shape[d])), axis=d)
+    positions = n.constant(np.flatnonzero(n.array(1)))
+    return n.emit("gather", x, n.checked(positions, into(x.shape[d])), axis=d)
 
 
 @translates("NonZero")
@@ -127,7 +127,8 @@ def nonzero(n: NodeContext) -> Any:
 
 @translates("ReverseSequence")
 def reverse_sequence(n: NodeContext) -> Any:
-    """Place t of sequence b comes from place length(b) - 1 - t, where t is inside the sequence."""
+    """Position t of sequence b comes from position length(b) - 1 - t, where t is inside the
+    sequence."""
     x, batch, time = n[0], n.int("batch_axis", 1), n.int("time_axis", 0)
     batch, time = axis(n, batch, x.rank), axis(n, time, x.rank)
     if batch == time:
@@ -142,5 +143,5 @@ def reverse_sequence(n: NodeContext) -> Any:
     lengths = n.checked(n[1], [(sizes.size(0), x.shape[time])])
     length = along(n.build.emit("cast", lengths, to="i64"), batch)
     mirrored = n.build.emit("sub", n.build.emit("sub", length, n.constant(1, "i64")), t)
-    place = n.build.emit("where", n.build.emit("less", t, length), mirrored, t)
-    return n.emit("gather_elements", x, n.build.emit("expand", place, shape=x.shape), axis=time)
+    position = n.build.emit("where", n.build.emit("less", t, length), mirrored, t)
+    return n.emit("gather_elements", x, n.build.emit("expand", position, shape=x.shape), axis=time)

@@ -185,7 +185,7 @@ class Body(Inside):
                 told.append(inputs[0])
                 made[node.output] = inputs[0]
                 continue
-            self.keeps_places(node)
+            self.keeps_positions(node)
             results = edit.emit(node.op, *inputs, **{k: self.put(v) for k, v in node.attrs})
             results = (results,) if isinstance(results, Value) else results
             made.update(zip(node.outputs, results, strict=True))
@@ -258,7 +258,7 @@ class Body(Inside):
             return tuple(self.put(v) for v in value)
         return sizes.size(substitute(value, self.sizes)) if isinstance(value, Expr) else value
 
-    def keeps_places(self, node: Node) -> None:
+    def keeps_positions(self, node: Node) -> None:
         """Refuse a node whose result depends on room that a bound takes beyond the true size."""
         loose = self.sizes.keys() - self.exact
         touched = [v for v in node.inputs if loose & set(sizes.symbols(v.shape))]

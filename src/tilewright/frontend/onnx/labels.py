@@ -39,8 +39,8 @@ def tensor(n: NodeContext, name: str) -> np.ndarray:
     return n.build.constants[value].array.reshape(-1)
 
 
-def place_of(n: NodeContext, keys: np.ndarray) -> tuple[Value, Value]:
-    """For each element of the first input its place among the keys, and whether it is one."""
+def position_of(n: NodeContext, keys: np.ndarray) -> tuple[Value, Value]:
+    """For each element of the first input its position among the keys, and whether it is one."""
     if keys.dtype.kind == "U":
         return chosen(n, text(n, 0), keys)
     x, build = n[0], n.build
@@ -51,18 +51,18 @@ def place_of(n: NodeContext, keys: np.ndarray) -> tuple[Value, Value]:
         unlike = build.emit("logical_and", build.emit("isnan", wide), blank)
         same = build.emit("logical_or", same, unlike)
     last = same.rank - 1
-    place = build.emit("argmax", build.emit("cast", same, to="i32"), axis=last)
-    return place, build.emit("reduce_any", same, axes=(last,))
+    position = build.emit("argmax", build.emit("cast", same, to="i32"), axis=last)
+    return position, build.emit("reduce_any", same, axes=(last,))
 
 
 def looked_up(n: NodeContext, keys: np.ndarray, values: np.ndarray, default: Any) -> Any:
     """The value of each element's key, or the default."""
-    place, found = place_of(n, keys)
+    position, found = position_of(n, keys)
     if values.dtype.kind == "U":
         table = constant_text(n.build, np.append(values, default))
-        rows = n.build.emit("where", found, place, n.constant(len(values), "i64"))
+        rows = n.build.emit("where", found, position, n.constant(len(values), "i64"))
         return Text(n.build.emit("gather", table.rows, rows, axis=0), table.table)
-    chosen_ = n.build.emit("gather", n.constant(values), place, axis=0)
+    chosen_ = n.build.emit("gather", n.constant(values), position, axis=0)
     other = n.constant(np.asarray(default, values.dtype))
     return n.emit("where", found, chosen_, other)
 
@@ -109,9 +109,9 @@ def one_hot(n: NodeContext) -> Any:
         raise Refusal("it has no categories")
     if not n.flag("zeros", True):
         raise Refusal("it fails for unknown categories", "set its attribute zeros to 1")
-    place, found = place_of(n, keys)
+    position, found = position_of(n, keys)
     values = n.constant(np.array([0, 1], np.float32))
-    row = n.build.emit("one_hot", place, values, depth=len(keys), axis=-1)
+    row = n.build.emit("one_hot", position, values, depth=len(keys), axis=-1)
     wide = n.build.emit("reshape", found, shape=(*found.shape, 1))
     return n.emit("where", wide, row, n.constant(0.0, "f32"))
 

@@ -28,9 +28,9 @@ class _Odd(Exception):
 def cut(data: memoryview) -> tuple[bytes, dict[int, tuple[int, int]]] | None:
     """(the message without large weights, {index of initializer: (offset, length) of its raw
     data})."""
-    places: dict[int, tuple[int, int]] = {}
+    positions: dict[int, tuple[int, int]] = {}
     try:
-        return _model(data, places), places
+        return _model(data, positions), positions
     except (_Odd, IndexError):
         return None
 
@@ -79,7 +79,7 @@ def _encode(number: int, content: bytes) -> bytes:
     return bytes(out) + content
 
 
-def _model(data: memoryview, places: dict[int, tuple[int, int]]) -> bytes:
+def _model(data: memoryview, positions: dict[int, tuple[int, int]]) -> bytes:
     parts: list[bytes] = []
     graphs = 0
     for number, wire, at, inside, stop in _fields(data, 0, len(data)):
@@ -87,19 +87,19 @@ def _model(data: memoryview, places: dict[int, tuple[int, int]]) -> bytes:
             graphs += 1
             if graphs > 1 or wire != BYTES:
                 raise _Odd
-            parts.append(_encode(GRAPH, _graph(data, inside, stop, places)))
+            parts.append(_encode(GRAPH, _graph(data, inside, stop, positions)))
         else:
             parts.append(bytes(data[at:stop]))
     return b"".join(parts)
 
 
-def _graph(data: memoryview, start: int, end: int, places: dict[int, tuple[int, int]]) -> bytes:
+def _graph(data: memoryview, start: int, end: int, positions: dict[int, tuple[int, int]]) -> bytes:
     parts: list[bytes] = []
     index = 0
     for number, wire, at, inside, stop in _fields(data, start, end):
         if number == INITIALIZER and wire == BYTES:
             if stop - inside >= LARGE:
-                parts.append(_encode(INITIALIZER, _tensor(data, inside, stop, index, places)))
+                parts.append(_encode(INITIALIZER, _tensor(data, inside, stop, index, positions)))
             else:
                 parts.append(bytes(data[at:stop]))
             index += 1
@@ -109,14 +109,14 @@ def _graph(data: memoryview, start: int, end: int, places: dict[int, tuple[int, 
 
 
 def _tensor(
-    data: memoryview, start: int, end: int, index: int, places: dict[int, tuple[int, int]]
+    data: memoryview, start: int, end: int, index: int, positions: dict[int, tuple[int, int]]
 ) -> bytes:
     parts: list[bytes] = []
     for number, wire, at, inside, stop in _fields(data, start, end):
         if number == RAW_DATA and wire == BYTES and stop - inside >= LARGE:
-            if index in places:
+            if index in positions:
                 raise _Odd
-            places[index] = inside, stop - inside
+            positions[index] = inside, stop - inside
         else:
             parts.append(bytes(data[at:stop]))
     return b"".join(parts)

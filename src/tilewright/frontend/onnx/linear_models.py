@@ -163,10 +163,10 @@ def probabilities(
     x = emit("add", emit("mul", outcomes, n.constant(list(a), "f32")), n.constant(list(b), "f32"))
     won = emit("clip", emit("sub", one, emit("sigmoid", x)), low=1e-7, high=1 - 1e-7)
     both = emit("concat", won, emit("sub", one, won), axis=1)
-    places = np.zeros((count, count), np.int64)
+    positions = np.zeros((count, count), np.int64)
     for k, (i, j) in enumerate(pairs):
-        places[i, j], places[j, i] = k, k + len(pairs)
-    table = emit("gather", both, n.constant(places.ravel()), axis=1)
+        positions[i, j], positions[j, i] = k, k + len(pairs)
+    table = emit("gather", both, n.constant(positions.ravel()), axis=1)
     shape = (outcomes.shape[0], count, count)
     return emit("couple", emit("reshape", table, shape=shape))
 
@@ -185,4 +185,4 @@ def zip_map(n: NodeContext) -> Any:
 def maps(n: NodeContext) -> Any:
     """Not supported: maps of any keys do not live in compiled code."""
     remedy = "make the tensor of its values, in the order of the vocabulary, before the model"
-    raise Refusal("maps of any keys have no shape and no place in compiled code", remedy)
+    raise Refusal("maps of any keys have no shape and no position in compiled code", remedy)

@@ -219,14 +219,14 @@ def grown(n: NodeContext, old: Any, rows: list[Value], shapes: list[Value]) -> A
     for d, size in enumerate(own):
         line: list[Any] = [1] * (len(own) + 1)
         line[d + 1] = size
-        place = op(n, "reshape", op(n, "arange", length=size), shape=tuple(line))
+        position = op(n, "reshape", op(n, "arange", length=size), shape=tuple(line))
         most = op(n, "slice", true, starts=(0, d), shape=(count, 1))
-        fits = op(n, "less", place, op(n, "reshape", most, shape=(count, *[1] * len(own))))
+        fits = op(n, "less", position, op(n, "reshape", most, shape=(count, *[1] * len(own))))
         kept = fits if kept is None else op(n, "logical_and", kept, fits)
     flat = op(n, "reshape", data, shape=(data.elements,))
     if kept is not None:
         mask = op(n, "reshape", kept, shape=(data.elements,))
-        flat = op(n, "gather", flat, data_dependent.places_of(n, mask), axis=0)
+        flat = op(n, "gather", flat, data_dependent.nonzero_indices(n, mask), axis=0)
     new = Ragged(flat, true, len(own))
     return ragged.joined(n, ragged.ragged(n, old, flat.dtype), new)
 

@@ -13,8 +13,8 @@ ML = "ai.onnx.ml"
 @translates("ArrayFeatureExtractor", domain=ML)
 def features(n: NodeContext) -> Any:
     """The columns that the second input names."""
-    x, places = n[0], n[1]
-    flat = n.build.emit("reshape", places, shape=(places.elements,))
+    x, positions = n[0], n[1]
+    flat = n.build.emit("reshape", positions, shape=(positions.elements,))
     if x.rank == 1:
         x = n.build.emit("reshape", x, shape=(1, *x.shape))
     flat = n.checked(flat, from_start(x.shape[-1]))

@@ -18,7 +18,7 @@ from tilewright.ir.expr import as_int, maximum
 
 @translates("TfIdfVectorizer")
 def vectorise(n: NodeContext) -> Any:
-    """Every n-gram is compared at every place, its words next to each other or up to
+    """Every n-gram is compared at every position, its words next to each other or up to
     `max_skip_count` words apart."""
     mode, least, most = n.text("mode"), n.int("min_gram_length"), n.int("max_gram_length")
     if mode not in ("TF", "IDF", "TFIDF") or not least or not most:
@@ -26,7 +26,7 @@ def vectorise(n: NodeContext) -> Any:
     rows, pool = words(n)
     indexes, starts = n.ints("ngram_indexes", ()), [*n.ints("ngram_counts", ()), len(pool)]
     if not indexes or min(indexes) < 0:
-        raise Refusal("its places of n-grams are not positive")
+        raise Refusal("its positions of n-grams are not positive")
     counts: list[Value] = []
     columns: list[int] = []
     at = 0
@@ -35,12 +35,12 @@ def vectorise(n: NodeContext) -> Any:
         own = indexes[at : at + len(ngrams)]
         at += len(ngrams)
         if len(own) != len(ngrams):
-            raise Refusal("it has more n-grams than places for them")
+            raise Refusal("it has more n-grams than positions for them")
         if least <= size <= most and len(ngrams):
             counts.append(counted(n, rows, ngrams, n.int("max_skip_count", 0)))
             columns += own
     if len(set(columns)) != len(columns):
-        raise Refusal("two of its n-grams have one place")
+        raise Refusal("two of its n-grams have one position")
     zero = n.build.emit("full", shape=(rows.shape[0], 1), value=0, of="i64")
     total = n.build.emit("concat", *counts, zero, axis=1)
     order = np.full(max(indexes) + 1, len(columns))
@@ -66,8 +66,8 @@ def words(n: NodeContext) -> tuple[Value, np.ndarray]:
         keys, pool = np.unique(
             np.array(n.texts("pool_strings", ()), dtype=str), return_inverse=True
         )
-        place, found = chosen(n, text(n, 0), keys)
-        value = op(n, "where", found, place, -1)
+        position, found = chosen(n, text(n, 0), keys)
+        value = op(n, "where", found, position, -1)
     else:
         value, pool = op(n, "cast", n[0], to="i64"), np.array(n.ints("pool_int64s", ()), np.int64)
     if not pool.size or value.rank not in (1, 2):
@@ -88,8 +88,8 @@ def counted(n: NodeContext, rows: Value, ngrams: np.ndarray, skips: int) -> Valu
         if known is None:
             length = sizes.size(maximum(length, sizes.size(0)))
         start = op(n, "reshape", op(n, "arange", length=length), shape=(length, 1))
-        places = op(n, "add", start, numbers(n, np.arange(size) * step))
-        window = op(n, "gather", rows, places, axis=1)  # rows, places, size
+        positions = op(n, "add", start, numbers(n, np.arange(size) * step))
+        window = op(n, "gather", rows, positions, axis=1)  # rows, positions, size
         window = op(n, "reshape", window, shape=(rows.shape[0], length, 1, size))
         same = op(n, "reduce_all", op(n, "equal", window, numbers(n, ngrams)), axes=(3,))
         found = op(n, "reduce_sum", op(n, "cast", same, to="i64"), axes=(1,))

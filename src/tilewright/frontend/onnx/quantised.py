@@ -2,7 +2,7 @@
 floats.
 
 A number q stands for (q - zero point) · scale; scale and zero point are one for a tensor, one for
-each place along an axis, or one for each block of an axis.
+each position along an axis, or one for each block of an axis.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def ragged(n: NodeContext, sequence: Any, of: DType | None = None) -> Ragged:
     if isinstance(sequence, Ragged):
         return sequence
     if not all(isinstance(v, Value) for v in sequence):
-        raise Refusal("its elements are no numbers, and the run alone knows its places")
+        raise Refusal("its elements are no numbers, and the run alone knows its positions")
     if not sequence:
         if of is None:
             raise Refusal("the type of an empty sequence is not known")
@@ -96,11 +96,11 @@ def starts(n: NodeContext, counts: Value) -> Value:
     return op(n, "concat", numbers(n, [0]), op(n, "cumsum", counts, axis=0), axis=0)
 
 
-def place(n: NodeContext, at: Value, count: Expr) -> Value:
-    """A place as a vector of one number, counted from the front."""
+def position(n: NodeContext, at: Value, count: Expr) -> Value:
+    """A position as a vector of one number, counted from the front."""
     at = at if at.dtype is I64 else op(n, "cast", at, to="i64")
     if as_int(at.elements) != 1:
-        raise Refusal("a place in a sequence is one number")
+        raise Refusal("a position in a sequence is one number")
     at = op(n, "reshape", at, shape=(1,))
     return choose(n, op(n, "less", at, 0), op(n, "add", at, counted(n, count)), at)
 
@@ -112,51 +112,51 @@ def inside(n: NodeContext, at: Value, count: Value) -> Value:
 
 
 def at(n: NodeContext, sequence: Any, k: Value) -> Value:
-    """The element at a place that the run gives."""
+    """The element at a position that the run gives."""
     if not isinstance(sequence, Ragged) and len({(v.dtype, v.shape) for v in sequence}) == 1:
         return one_of_like(n, sequence, k)
     r = ragged(n, sequence)
     if r.rank is None:
         raise Refusal("which rank the element has depends on data")
     count = r.shapes.shape[0]
-    k = place(n, k, count)
+    k = position(n, k, count)
     fits = inside(n, k, counted(n, count))
     k = choose(n, fits, k, counted(n, count))  # a row of its own, of no sizes
     shapes = op(n, "concat", r.shapes, numbers(n, [[-1] * max(1, r.rank)]), axis=0)
     row = op(n, "reshape", op(n, "gather", shapes, k), shape=(max(1, r.rank),))
     first = op(n, "gather", starts(n, extents(n, r.shapes)), k)
     if r.rank == 0:
-        (start,) = measure(n, valid(n, fits, first), "the place")
+        (start,) = measure(n, valid(n, fits, first), "the position")
         return op(n, "reshape", op(n, "slice", r.data, starts=(start,), shape=(1,)), shape=())
     total = op(n, "reduce_prod", row, axes=(0,), keepdims=True)
     asked = op(n, "concat", row, first, valid(n, fits, total), axis=0)
-    *shape, start, many = measure(n, asked, "the place")
+    *shape, start, many = measure(n, asked, "the position")
     part = op(n, "slice", r.data, starts=(start,), shape=(many,))
     return n.emit("view_as", part, shape=tuple(shape))
 
 
 def one_of_like(n: NodeContext, sequence: Any, k: Value) -> Value:
-    """The element at a place, of elements of one shape: a gather. It runs inside loops, too."""
+    """The element at a position, of elements of one shape: a gather. It runs inside loops, too."""
     shape = sequence[0].shape
     parts = [op(n, "reshape", v, shape=(1, *shape)) for v in sequence]
     table = op(n, "concat", *parts, axis=0) if len(parts) > 1 else parts[0]
-    k = op(n, "reshape", place(n, k, sizes.size(len(parts))), shape=())
+    k = op(n, "reshape", position(n, k, sizes.size(len(parts))), shape=())
     return n.emit("gather", table, k, axis=0)
 
 
 def insert(n: NodeContext, sequence: Any, x: Value, k: Value | None) -> Ragged:
-    """The sequence with x at place k (None: behind it)."""
+    """The sequence with x at position k (None: behind it)."""
     r = ragged(n, sequence, x.dtype)
     axes = max(as_int(r.shapes.shape[1]) or 1, x.rank)
     one = Ragged(flat(n, x), row_of(n, x, axes), x.rank)
     if k is None:
         return joined(n, r, one)
     count, total = r.shapes.shape[0], r.data.shape[0]
-    have, k = counted(n, count), place(n, k, count)
+    have, k = counted(n, count), position(n, k, count)
     fits = op(n, "logical_or", inside(n, k, have), op(n, "equal", k, have))
     first = op(n, "gather", starts(n, extents(n, r.shapes)), choose(n, fits, k, 0))
     both = joined(n, r, one)
-    (rows,) = measure(n, valid(n, fits, op(n, "add", have, 1)), "the place")
+    (rows,) = measure(n, valid(n, fits, op(n, "add", have, 1)), "the position")
     data = moved_in(n, both.data, total, sizes.size(total + x.elements), first)
     return Ragged(data, moved_in(n, both.shapes, count, rows, k), both.rank)
 
@@ -182,10 +182,10 @@ def joined(n: NodeContext, a: Ragged, b: Ragged) -> Ragged:
 
 
 def erase(n: NodeContext, sequence: Any, k: Value) -> Ragged:
-    """The sequence without the element at place k."""
+    """The sequence without the element at position k."""
     r = ragged(n, sequence)
     count = r.shapes.shape[0]
-    have, k = counted(n, count), place(n, k, count)
+    have, k = counted(n, count), position(n, k, count)
     fits = inside(n, k, have)
     k = choose(n, fits, k, 0)
     ends = starts(n, extents(n, r.shapes))
@@ -193,7 +193,7 @@ def erase(n: NodeContext, sequence: Any, k: Value) -> Ragged:
     gone = op(n, "sub", op(n, "gather", ends, op(n, "minimum", op(n, "add", k, 1), have)), first)
     rest = op(n, "sub", counted(n, r.data.shape[0]), gone)
     left = op(n, "concat", op(n, "sub", have, 1), rest, axis=0)
-    rows, total = measure(n, valid(n, fits, left), "the place")
+    rows, total = measure(n, valid(n, fits, left), "the position")
     made = []
     for x, size, start, by in ((r.data, total, first, gone), (r.shapes, rows, k, 1)):
         p = op(n, "arange", length=size)
@@ -204,7 +204,7 @@ def erase(n: NodeContext, sequence: Any, k: Value) -> Ragged:
 
 
 def spans(n: NodeContext, counts: Value, total: Expr) -> tuple[Value, Value, Value]:
-    """For each of `total` places in neighbours of these sizes: in which it lies, where that one
+    """For each of `total` positions in neighbours of these sizes: in which it lies, where that one
     begins, and its size."""
     ends = starts(n, counts)
     p = op(n, "reshape", op(n, "arange", length=total), shape=(total, 1))
@@ -263,7 +263,8 @@ def concat(n: NodeContext, r: Ragged, d: int, stacked: bool) -> Value:
 
 
 def split(n: NodeContext, x: Value, d: int, counts: Value, keep: bool = True) -> Ragged:
-    """x in parts along axis d, as many places in each as `counts` says (they make up the axis)."""
+    """x in parts along axis d, as many positions in each as `counts` says (they make up the
+    axis)."""
     count, rank = counts.shape[0], x.rank
     outer, inner = sizes.product(x.shape[:d]), sizes.product(x.shape[d + 1 :])
     rows = op(n, "expand", op(n, "reshape", dims(n, x), shape=(1, x.rank)), shape=(count, x.rank))
@@ -276,7 +277,7 @@ def split(n: NodeContext, x: Value, d: int, counts: Value, keep: bool = True) ->
         shapes = op(n, "gather", shapes, numbers(n, stay), axis=1) if stay else none
     if as_int(outer) == 1:
         return Ragged(flat(n, x), shapes, rank)
-    # Places of the parts end to end: (part, a, b, c) reads x[a, first of the part + b, c].
+    # Positions of the parts end to end: (part, a, b, c) reads x[a, first of the part + b, c].
     each = sizes.size(outer * inner)
     _, first, size = spans(n, counts, x.shape[d])
     p = op(n, "arange", length=x.elements)
@@ -293,7 +294,8 @@ def split(n: NodeContext, x: Value, d: int, counts: Value, keep: bool = True) ->
 
 
 def parts_of(n: NodeContext, size: Expr, each: Value) -> Value:
-    """How an axis is cut into parts of `each` places, the last one with what is left: [count]."""
+    """How an axis is cut into parts of `each` positions, the last one with what is left:
+    [count]."""
     each = op(n, "cast", each, to="i64") if each.dtype is not I64 else each
     each, have = op(n, "reshape", each, shape=(1,)), counted(n, size)
     fits = op(n, "greater", each, 0)

@@ -1,7 +1,7 @@
 """Translators of ONNX operators that draw random numbers.
 
-Numbers are a function of the node's seed and the place, so a model draws the same ones whenever it
-runs. A node without a seed has a stream of its own.
+Numbers are a function of the node's seed and the position, so a model draws the same ones whenever
+it runs. A node without a seed has a stream of its own.
 """
 
 from __future__ import annotations

@@ -71,9 +71,13 @@ def layer(n: NodeContext, rounds: bool = False) -> tuple[Value, ...]:
         raise Refusal(f"direction {direction!r} needs weights for {len(reverses)} directions")
     batch_first = n.flag("layout")
     for k in (5, 6):  # the batch of a state may have a name of its own
-        state, places = n.optional(k), 0 if batch_first else 1
-        if state is not None and state.rank == 3 and state.shape[places] != n[0].shape[places]:
-            unify_operands(n, n[0].shape[places], state.shape[places])
+        state, positions = n.optional(k), 0 if batch_first else 1
+        if (
+            state is not None
+            and state.rank == 3
+            and state.shape[positions] != n[0].shape[positions]
+        ):
+            unify_operands(n, n[0].shape[positions], state.shape[positions])
     x = n[0]
     if batch_first:
         x = n.build.emit("transpose", x, perm=(1, 0, 2))

@@ -46,7 +46,7 @@ def reduce(n: NodeContext) -> Any:
     if n.version >= moved_in and not data_dependent.is_known(n, 1) and as_int(n[1].elements) != 0:
         if not keep and as_int(n[1].elements) is None and data_dependent.told_rank(n) == 0:
             return reduced(n, x, None, False)  # however many axes: all
-        x, shape = data_dependent.reduce_places(n, x, keep, n.flag("noop_with_empty_axes"))
+        x, shape = data_dependent.as_columns(n, x, keep, n.flag("noop_with_empty_axes"))
         return n.emit("view_as", reduced(n, x, (1,), False), shape=shape)
     return reduced(n, x, axes_of(n, moved_in), keep)
 
@@ -126,7 +126,7 @@ def batch_norm(n: NodeContext) -> Any:
     if n.flag("training_mode"):
         return trained_norm(n)
     if n.int("spatial", 1) != 1:
-        raise Refusal("statistics for each place (spatial=0) are not supported")
+        raise Refusal("statistics for each position (spatial=0) are not supported")
     x = n[0]
     parts = [
         p if p.dtype is x.dtype else n.build.emit("cast", p, to=x.dtype.name)
@@ -281,12 +281,12 @@ def determinant(n: NodeContext) -> Any:
     size, count = x.shape[-1], sizes.product(x.shape[:-2])
     stack = build.emit("reshape", x, shape=(count, size, size))
     upper, pivots, _ = build.emit("lu", stack)
-    places = build.emit("cast", build.emit("arange", length=size), to="i32")
-    column = build.emit("reshape", places, shape=(size, 1))
+    positions = build.emit("cast", build.emit("arange", length=size), to="i32")
+    column = build.emit("reshape", positions, shape=(size, 1))
     zero = n.constant(0, x.dtype)
-    diagonal = build.emit("where", build.emit("equal", places, column), upper, zero)
+    diagonal = build.emit("where", build.emit("equal", positions, column), upper, zero)
     diagonal = build.emit("reduce_sum", diagonal, axes=(1,))
-    kept = build.emit("equal", pivots, build.emit("add", places, n.constant(1, "i32")))
+    kept = build.emit("equal", pivots, build.emit("add", positions, n.constant(1, "i32")))
     sign = build.emit("where", kept, n.constant(1, x.dtype), n.constant(-1, x.dtype))
     signed = build.emit("mul", diagonal, sign)
     return n.emit("reshape", build.emit("reduce_prod", signed, axes=(1,)), shape=x.shape[:-2])

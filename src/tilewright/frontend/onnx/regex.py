@@ -2,7 +2,7 @@
 
 In: a pattern in the syntax of RE2 (without its rarer escapes). Out: a table of states and classes
 of code points. A pattern is parsed into fragments of a nondeterministic automaton; states of the
-deterministic one are sets of its places, together with what kind of letter stood before, so that
+deterministic one are sets of its positions, together with what kind of letter stood before, so that
 anchors and word boundaries are steps like others (Thompson 1968; Rabin and Scott 1959).
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.frontend.onnx.registry import Refusal
 
 LAST = 0x10FFFF
-MOST_STATES, MOST_REPEATS, MOST_PLACES = 4096, 1000, 20_000
+MOST_STATES, MOST_REPEATS, MOST_POSITIONS = 4096, 1000, 20_000
 Set = tuple[tuple[int, int], ...]  # code points, as ranges with both ends
 
 DIGIT: Set = ((48, 57),)
@@ -23,7 +23,7 @@ WORD: Set = ((48, 57), (65, 90), (95, 95), (97, 122))
 SPACE: Set = ((9, 10), (12, 13), (32, 32))
 NAMED = {"d": DIGIT, "w": WORD, "s": SPACE}
 LETTERS = {"n": 10, "t": 9, "r": 13, "f": 12, "v": 11, "a": 7}
-EDGE, INSIDE, OUTSIDE = range(3)  # beside a place: the string's end, a letter of a word, another
+EDGE, INSIDE, OUTSIDE = range(3)  # beside a position: the string's end, a letter of a word, another
 
 
 class Automaton(NamedTuple):
@@ -45,16 +45,16 @@ def without(ranges: Set) -> Set:
     return (*made, (start, LAST)) if start <= LAST else tuple(made)
 
 
-class Places:
-    """A nondeterministic automaton. steps: (set of code points, place) of each place; free: (what
-    must hold, place), what must hold being "" or one of ^ $ b B."""
+class Positions:
+    """A nondeterministic automaton. steps: (set of code points, position) of each position; free:
+    (what must hold, position), what must hold being "" or one of ^ $ b B."""
 
     def __init__(self) -> None:
         self.steps: list[list[tuple[Set, int]]] = []
         self.free: list[list[tuple[str, int]]] = []
 
     def new(self) -> int:
-        if len(self.steps) >= MOST_PLACES:
+        if len(self.steps) >= MOST_POSITIONS:
             raise Refusal("its pattern is too large")
         self.steps.append([])
         self.free.append([])
@@ -62,12 +62,12 @@ class Places:
 
 
 class Parser:
-    """Reads a pattern; each method adds what it reads after place `at` and gives the place where it
-    ends."""
+    """Reads a pattern; each method adds what it reads after position `at` and gives the position
+    where it ends."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern, self.i = pattern, 0
-        self.places = Places()
+        self.positions = Positions()
         self.depth = 0
 
     def refuse(self, why: str) -> Refusal:
@@ -84,8 +84,8 @@ class Parser:
         return found
 
     def all(self) -> tuple[int, int]:
-        """The first place and the last."""
-        first = self.places.new()
+        """The first position and the last."""
+        first = self.positions.new()
         last = self.choice(first)
         if self.peek():
             raise self.refuse("a ) too many")
@@ -95,11 +95,11 @@ class Parser:
         self.depth += 1
         if self.depth > 64:
             raise self.refuse("groups nest too deeply")
-        end = self.places.new()
+        end = self.positions.new()
         while True:
-            first = self.places.new()
-            self.places.free[at].append(("", first))
-            self.places.free[self.row(first)].append(("", end))
+            first = self.positions.new()
+            self.positions.free[at].append(("", first))
+            self.positions.free[self.row(first)].append(("", end))
             if self.peek() != "|":
                 self.depth -= 1
                 return end
@@ -113,8 +113,8 @@ class Parser:
     def repeated(self, at: int) -> int:
         """One thing, as often as what follows it says: it is read again for each copy."""
         start = self.i
-        first = self.places.new()
-        self.places.free[at].append(("", first))
+        first = self.positions.new()
+        self.positions.free[at].append(("", first))
         end = self.one(first)
         least, most = self.counts()
         after = self.i
@@ -122,32 +122,32 @@ class Parser:
             return end
         for _ in range(1, least):
             end = self.again(start, end)
-        out = self.places.new()
+        out = self.positions.new()
         if most is None:
             if least == 0:
-                self.places.free[first].append(("", out))
+                self.positions.free[first].append(("", out))
             back = self.again(start, end) if least > 1 else end
-            self.places.free[back].append(("", first if least <= 1 else end))
+            self.positions.free[back].append(("", first if least <= 1 else end))
             end = back if least <= 1 else end
-            self.places.free[end].append(("", out))
+            self.positions.free[end].append(("", out))
         else:
             if least == 0:
-                self.places.free[first].append(("", out))
+                self.positions.free[first].append(("", out))
             if most == 0:
                 self.i = after
                 return out
-            self.places.free[end].append(("", out))
+            self.positions.free[end].append(("", out))
             for _ in range(max(least, 1), most):
                 end = self.again(start, end)
-                self.places.free[end].append(("", out))
+                self.positions.free[end].append(("", out))
         self.i = after
         return out
 
     def again(self, start: int, at: int) -> int:
         """A further copy of what was read from `start` on."""
         self.i = start
-        first = self.places.new()
-        self.places.free[at].append(("", first))
+        first = self.positions.new()
+        self.positions.free[at].append(("", first))
         return self.one(first)
 
     def counts(self) -> tuple[int, int | None]:
@@ -212,13 +212,13 @@ class Parser:
         raise self.refuse("this kind of group is not supported")
 
     def condition(self, at: int, what: str) -> int:
-        end = self.places.new()
-        self.places.free[at].append((what, end))
+        end = self.positions.new()
+        self.positions.free[at].append((what, end))
         return end
 
     def step(self, at: int, letters: Set) -> int:
-        end = self.places.new()
-        self.places.steps[at].append((letters, end))
+        end = self.positions.new()
+        self.positions.steps[at].append((letters, end))
         return end
 
     def escape(self, c: str) -> Set:
@@ -289,9 +289,9 @@ def compile_pattern(pattern: str) -> Automaton:
     Refusal."""
     parser = Parser(pattern)
     first, last = parser.all()
-    places = parser.places
+    positions = parser.positions
     cuts = {1, *(low for low, _ in WORD), *(high + 1 for _, high in WORD)}
-    for steps in places.steps:
+    for steps in positions.steps:
         for letters, _ in steps:
             cuts.update(low for low, _ in letters)
             cuts.update(high + 1 for _, high in letters)
@@ -301,7 +301,7 @@ def compile_pattern(pattern: str) -> Automaton:
     def reached(core: frozenset[int], before: int, after: int) -> set[int]:
         found, stack = set(core), list(core)
         while stack:
-            for what, goal in places.free[stack.pop()]:
+            for what, goal in positions.free[stack.pop()]:
                 if goal not in found and holds(what, before, after):
                     found.add(goal)
                     stack.append(goal)
@@ -314,7 +314,7 @@ def compile_pattern(pattern: str) -> Automaton:
         for code, kind in zip(edges, kinds, strict=True):
             now = reached(core, before, kind)
             goals = frozenset(
-                goal for p in now for letters, goal in places.steps[p] if contains(letters, code)
+                goal for p in now for letters, goal in positions.steps[p] if contains(letters, code)
             )
             state = (goals, kind) if goals else (goals, OUTSIDE)
             if state not in numbers:

@@ -1,5 +1,5 @@
-"""Translators of ONNX operators that read parts of an image between its places: regions of interest
-and convolutions whose taps are moved."""
+"""Translators of ONNX operators that read parts of an image between its positions: regions of
+interest and convolutions whose taps are moved."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tilewright.graph.ops.linear import kernel_of
 
 @translates("DeformConv")
 def deform_conv(n: NodeContext) -> Any:
-    """A convolution whose taps each place moves: the taps are read between the places of the image,
-    side by side, and multiplied with the weights. Source: Zhu et al. 2019."""
+    """A convolution whose taps each position moves: the taps are read between the positions of the
+    image, side by side, and multiplied with the weights. Source: Zhu et al. 2019."""
     x, w, offset, bias, mask = n[0], weights_of(n), n[2], n.optional(3), n.optional(4)
     kernel = kernel_of(w)
     rank, out = len(kernel), offset.shape[2:]
@@ -31,12 +31,12 @@ def deform_conv(n: NodeContext) -> Any:
         raise Refusal(f"its strides, dilations and pads do not fit {rank} space axes")
     build, batch = n.build, x.shape[0]
     f = grid_sample.Floats(build, "f64" if x.dtype.name == "f64" else "f32")
-    taps, places = sizes.product(kernel), sizes.product(out)
+    taps, positions = sizes.product(kernel), sizes.product(out)
     lead = sizes.size(batch * moved)
-    parts = build.emit("reshape", f.of(offset), shape=(lead, taps, rank, places))
+    parts = build.emit("reshape", f.of(offset), shape=(lead, taps, rank, positions))
     at: list[Value] = []
     for d in range(rank):
-        own = build.emit("slice", parts, starts=(0, 0, d, 0), shape=(lead, taps, 1, places))
+        own = build.emit("slice", parts, starts=(0, 0, d, 0), shape=(lead, taps, 1, positions))
         own = build.emit("reshape", own, shape=(lead, *kernel, *out))
         for axis, size, step, first in (
             (1 + d, kernel[d], dilations[d], 0),
@@ -46,16 +46,16 @@ def deform_conv(n: NodeContext) -> Any:
             side[axis] = size
             line = build.emit("arange", length=size, start=first, step=step)
             own = f("add", own, build.emit("reshape", f.of(line), shape=tuple(side)))
-        at.append(build.emit("reshape", own, shape=(lead, sizes.size(taps * places))))
+        at.append(build.emit("reshape", own, shape=(lead, sizes.size(taps * positions))))
     each = sizes.size(x.shape[1] // moved)
     image = build.emit("reshape", x, shape=(lead, each, *x.shape[2:]))
     ends = [(f.number(0.0), f.number(0.0))] * rank
     columns = grid_sample.sampled(f, image, at, "linear", "zeros", ends)
     if mask is not None:
-        by = build.emit("reshape", mask, shape=(lead, 1, sizes.size(taps * places)))
+        by = build.emit("reshape", mask, shape=(lead, 1, sizes.size(taps * positions)))
         columns = build.emit("mul", columns, by)
     deep = sizes.size(w.shape[1] * taps)
-    columns = build.emit("reshape", columns, shape=(batch, groups, deep, places))
+    columns = build.emit("reshape", columns, shape=(batch, groups, deep, positions))
     weights = build.emit("reshape", w, shape=(groups, sizes.size(w.shape[0] // groups), deep))
     y = build.emit("matmul", weights, columns)
     y = build.emit("reshape", y, shape=(batch, w.shape[0], *out))
@@ -81,8 +81,8 @@ def roi_align(n: NodeContext) -> Any:
 
 
 class Along:
-    """The samples along one axis: bins and samples of each; and of every sample the two places that
-    it lies between (i64), their weights, and whether it counts."""
+    """The samples along one axis: bins and samples of each; and of every sample the two positions
+    that it lies between (i64), their weights, and whether it counts."""
 
     def __init__(self, bins: int, samples: Any, taps: Any, counts: Value, active: Value) -> None:
         self.bins, self.samples, self.taps = bins, samples, taps
@@ -91,7 +91,7 @@ class Along:
 
 class Regions:
     """Regions of interest of images x, sampled `ratio` times in each bin (0: as often as the bin
-    has places)."""
+    has positions)."""
 
     def __init__(self, n: NodeContext, x: Value, rois: Value, ratio: int, shifted: bool) -> None:
         self.n, self.x, self.ratio, self.shifted = n, x, ratio, shifted
@@ -100,7 +100,7 @@ class Regions:
         self.scale = n.float("spatial_scale", 1.0)
 
     def column(self, k: int) -> Value:
-        """One edge of all regions, in places of x: [regions, 1, 1]."""
+        """One edge of all regions, in positions of x: [regions, 1, 1]."""
         part = self.n.build.emit("slice", self.rois, starts=(0, k), shape=(self.count, 1))
         part = self.n.build.emit("reshape", part, shape=(self.count, 1, 1))
         part = self.f("mul", part, self.scale)
@@ -137,8 +137,8 @@ class Regions:
         high = f("minimum", f("add", low, 1.0), edge)
         rest = f("sub", held, low)
         taps = [
-            (build.emit("cast", place, to="i64"), f("where", away, 0.0, weight))
-            for place, weight in ((low, f("sub", 1.0, rest)), (high, rest))
+            (build.emit("cast", position, to="i64"), f("where", away, 0.0, weight))
+            for position, weight in ((low, f("sub", 1.0, rest)), (high, rest))
         ]
         return Along(
             bins, samples, taps, build.emit("reshape", counts, shape=(self.count,)), active
@@ -158,12 +158,12 @@ class Regions:
             return build.emit(name, a, build.emit("reshape", b, shape=(count, 1, columns)))
 
         total: Value | None = None
-        for y_place, y_weight in high.taps:
-            line = op(n, "mul", y_place, scalar(n, x.shape[3]))
-            for x_place, x_weight in wide.taps:
-                place = outer("add", line, x_place)
+        for y_position, y_weight in high.taps:
+            line = op(n, "mul", y_position, scalar(n, x.shape[3]))
+            for x_position, x_weight in wide.taps:
+                position = outer("add", line, x_position)
                 goal = (count, rows, columns, 1)
-                pair = [build.emit("reshape", v, shape=goal) for v in (image, place)]
+                pair = [build.emit("reshape", v, shape=goal) for v in (image, position)]
                 found = build.emit("gather_nd", flat, build.emit("concat", *pair, axis=3))
                 by = build.emit("reshape", outer("mul", y_weight, x_weight), shape=goal)
                 part = f("mul", found, by)
@@ -210,9 +210,11 @@ def max_roi_pool(n: NodeContext) -> Any:
         width = f("div", extent, float(many))
         low = f("add", f("floor", f("mul", steps, width)), start)
         high = f("add", f("ceil", f("mul", f("add", steps, 1.0), width)), start)
-        place = f.of(op(n, "reshape", op(n, "arange", length=size), shape=(1, 1, size)))
+        position = f.of(op(n, "reshape", op(n, "arange", length=size), shape=(1, 1, size)))
         ends = [op(n, "reshape", v, shape=(count, many, 1)) for v in (low, high)]
-        inside = f("logical_and", f("greater_equal", place, ends[0]), f("less", place, ends[1]))
+        inside = f(
+            "logical_and", f("greater_equal", position, ends[0]), f("less", position, ends[1])
+        )
         line = (count, 1, many, size, 1) if d == 2 else (count, 1, 1, many, size)
         inside = op(n, "reshape", inside, shape=line)
         spread = (*y.shape[:d], 1, *y.shape[d:])

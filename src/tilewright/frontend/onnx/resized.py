@@ -1,7 +1,7 @@
 """Resize with factors, sizes or a window that only the run knows.
 
-The same arithmetic as in `graph.resample`, on tensors: where each new place lies in the old ones,
-which taps it reads there and with what weights. The new sizes are measured.
+The same arithmetic as in `graph.resample`, on tensors: where each new position lies in the old
+ones, which taps it reads there and with what weights. The new sizes are measured.
 """
 
 from __future__ import annotations
@@ -83,10 +83,11 @@ def exact_sizes(n: NodeContext, axes: Sequence[int], scales: Value) -> tuple[Exp
     )
 
 
-def places(
+def positions(
     n: NodeContext, f: Floats, how: str, old: Value, goal: Goal, k: int, window: tuple[Value, Value]
 ) -> Value:
-    """Where the new places of the k-th resized axis lie in the old ones. Source: ONNX Resize-19."""
+    """Where the new positions of the k-th resized axis lie in the old ones. Source: ONNX
+    Resize-19."""
     new, scale, span = goal.sizes[k], f.element(goal.scales, k), f.element(goal.spans, k)
     i = f.of(n.build.emit("arange", length=new))
     count = f.size(new)
@@ -129,9 +130,14 @@ def nearest(f: Floats, at: Value, rounding: str) -> Value:
     return f("floor", f("add", at, 0.5))
 
 
-PERIODS = (2, 4, 8, 16)  # new places for each old one whose number and phase vectors tell cheaply
-CELLS = 8  # old places for which new ones are looked at: they repeat from one to the next
-MOST_STEP = 16  # old places for each new one; of more, vectors have one each to load
+PERIODS = (
+    2,
+    4,
+    8,
+    16,
+)  # new positions for each old one whose number and phase vectors tell cheaply
+CELLS = 8  # old positions for which new ones are looked at: they repeat from one to the next
+MOST_STEP = 16  # old positions for each new one; of more, vectors have one each to load
 STEADY = ("half_pixel", "asymmetric", "tf_half_pixel_for_nn")  # whatever is left at the end
 COORDINATES: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "half_pixel": lambda i, times: (i + 0.5) / times - 0.5,
@@ -143,7 +149,7 @@ COORDINATES: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
 
 
 def multiple(old: Expr, new: Expr, how: str) -> int:
-    """How many new places there are for each old one, where that is known and they lie alike
+    """How many new positions there are for each old one, where that is known and they lie alike
     between any two; else 0."""
     whole = as_int(sizes.size(new // old)) if as_int(old) != 0 else None
     if how not in COORDINATES or not whole or as_int(sizes.size(new - old * whole)) != 0:
@@ -152,7 +158,7 @@ def multiple(old: Expr, new: Expr, how: str) -> int:
 
 
 def repeats(old: Expr, new: Expr, how: str, kernel: Kernel) -> int:
-    """How often each of `old` places is repeated, where that is what resizing to the nearest of
+    """How often each of `old` positions is repeated, where that is what resizing to the nearest of
     them does, whatever their number; else 0."""
     times = multiple(old, new, how)
     if kernel.kind != "nearest" or not times:
@@ -163,14 +169,14 @@ def repeats(old: Expr, new: Expr, how: str, kernel: Kernel) -> int:
 
 
 def periodic(n: NodeContext, x: Value, a: int, how: str, times: int, kernel: Kernel) -> Value:
-    """x with `times` as many places along `a`: weights come again with each old place, and where
-    taps lie follows from whole numbers."""
+    """x with `times` as many positions along `a`: weights come again with each old position, and
+    where taps lie follows from whole numbers."""
     build, count = n.build, sizes.size(x.shape[a] * times)
     at = COORDINATES[how](np.arange(2 * times), times)
-    taps, weights = tables(at + CELLS, 1.0, 3 * CELLS, kernel)  # all within the old places
+    taps, weights = tables(at + CELLS, 1.0, 3 * CELLS, kernel)  # all within the old positions
     assert weights is not None
     taps -= CELLS
-    first = times - np.count_nonzero(taps[:, 0] == taps[0, 0])  # steps since the last old place
+    first = times - np.count_nonzero(taps[:, 0] == taps[0, 0])  # steps since the last old position
     i = build.emit("arange", length=count)
     old = build.emit("add", i, build.constant(np.int64(first)))
     old = build.emit("div", old, build.constant(np.int64(times)))
@@ -179,7 +185,7 @@ def periodic(n: NodeContext, x: Value, a: int, how: str, times: int, kernel: Ker
     parts: list[Value] = []
     for k in range(taps.shape[1]):
         index = build.emit("add", old, build.constant(taps[0, k]))
-        # the first place is asked for here; at the last one gathers clamp
+        # the first position is asked for here; at the last one gathers clamp
         index = build.emit("maximum", index, build.constant(np.int64(0)))
         factors = build.constant(weights[:times, k].astype(x.dtype.numpy))
         by = build.emit("reshape", build.emit("gather", factors, phase, axis=0), shape=shape)
@@ -188,8 +194,8 @@ def periodic(n: NodeContext, x: Value, a: int, how: str, times: int, kernel: Ker
 
 
 def shrinks(n: NodeContext, old: Expr, new: Expr, how: str, scales: Value | None, k: int) -> int:
-    """How many old places there are for each new one, where the run is told so and they lie alike
-    around each; else 0."""
+    """How many old positions there are for each new one, where the run is told so and they lie
+    alike around each; else 0."""
     constant = None if scales is None else n.build.constants.get(scales)
     if constant is None or how not in STEADY:
         return 0
@@ -199,10 +205,10 @@ def shrinks(n: NodeContext, old: Expr, new: Expr, how: str, scales: Value | None
 
 
 def every(n: NodeContext, x: Value, a: int, how: str, by: int, kernel: Kernel) -> Value:
-    """x with one place along `a` for each `by`: the same weights for all, of old places that lie
-    `by` apart."""
+    """x with one position along `a` for each `by`: the same weights for all, of old positions that
+    lie `by` apart."""
     build, count = n.build, sizes.size(x.shape[a] // by)
-    i = CELLS  # of those whose taps lie within the old places
+    i = CELLS  # of those whose taps lie within the old positions
     at = COORDINATES[how](np.array([i]), 1 / by)
     taps, weights = tables(at, 1.0, 2 * i * by, kernel)
     weights = np.ones(taps.shape) if weights is None else weights
@@ -243,12 +249,12 @@ def weights_of(f: Floats, distance: Value, kernel: Kernel) -> Value:
 def along(
     n: NodeContext, f: Floats, x: Value, a: int, at: Value, scale: Value, kernel: Kernel
 ) -> Value:
-    """x with axis `a` read at the places `at`."""
+    """x with axis `a` read at the positions `at`."""
     build, count = n.build, at.shape[0]
     last = f("sub", f.size(x.shape[a]), 1.0)
 
-    def whole(place: Value) -> Value:
-        return build.emit("cast", place, to="i64")
+    def whole(position: Value) -> Value:
+        return build.emit("cast", position, to="i64")
 
     def held(index: Value) -> Value:
         return build.emit("minimum", build.emit("maximum", index, zero), end)
@@ -272,14 +278,16 @@ def along(
     base = f("sub", f("ceil", at), 1.0)
     column = [build.emit("reshape", v, shape=(count, 1)) for v in (f("sub", at, base), base)]
     weights = weights_of(f, f("mul", f("sub", steps, column[0]), shrink), kernel)
-    place = f("add", column[1], steps)
+    position = f("add", column[1], steps)
     if kernel.exclude:
-        inside = f("logical_and", f("greater_equal", place, 0.0), f("less_equal", place, last))
+        inside = f(
+            "logical_and", f("greater_equal", position, 0.0), f("less_equal", position, last)
+        )
         weights = f("where", inside, weights, 0.0)
     if kernel.exclude or kernel.antialias:
         weights = f("div", weights, f("reduce_sum", weights, axes=(1,), keepdims=True))
     if kernel.antialias:
-        index = whole(f("minimum", f("maximum", place, 0.0), last))
+        index = whole(f("minimum", f("maximum", position, 0.0), last))
     else:  # one number to convert for all taps
         index = build.emit("add", whole(column[1]), build.constant(np.arange(taps) + (1 - reach)))
         index = held(index)
@@ -287,7 +295,7 @@ def along(
 
 
 def weighted(n: NodeContext, x: Value, a: int, index: Value, weights: Value, taps: Any) -> Value:
-    """Σ over taps of weight · x at the tap's place. Few taps: gathers; else a matrix product."""
+    """Σ over taps of weight · x at the tap's position. Few taps: gathers; else a matrix product."""
     build, count = n.build, index.shape[0]
     if isinstance(taps, int):
         total: Value | None = None
@@ -349,7 +357,7 @@ def resize(n: NodeContext, axes: Sequence[int], how: str, kernel: Kernel, given:
             y = every(n, y, a, how, by, kernel)
             continue
         scale, old = f.element(goal.scales, k), f.size(y.shape[a])
-        at = places(n, f, how, old, goal, k, window)
+        at = positions(n, f, how, old, goal, k, window)
         outside = None
         if how == "tf_crop_and_resize":
             beyond = f("greater", at, f("sub", old, 1.0))

@@ -262,6 +262,6 @@ def _stretched(n: NodeContext, v: Value, goal: Sequence[tuple[int, Expr]], rank:
         if axis < 0 or as_int(v.shape[axis]) == 1 or v.shape[axis] == size:
             continue
         last = op(n, "sub", counted(n, v.shape[axis]), 1)
-        places = op(n, "minimum", op(n, "arange", length=size), last)
-        v = op(n, "gather", v, places, axis=axis)
+        positions = op(n, "minimum", op(n, "arange", length=size), last)
+        v = op(n, "gather", v, positions, axis=axis)
     return v

@@ -42,10 +42,10 @@ def non_max_suppression(n: NodeContext) -> Any:
     )
     kept, _ = build.emit("keep_apart", boxed, most, allowed, limit)
     total = sizes.size(rows * count)
-    places = data_dependent.places_of(n, op(n, "reshape", kept, shape=(total,)))
-    many = places.shape[0]
-    box = op(n, "gather", op(n, "reshape", order, shape=(total,)), places)
-    row = data_dependent.floordiv(n, places, number(n, count))
+    positions = data_dependent.nonzero_indices(n, op(n, "reshape", kept, shape=(total,)))
+    many = positions.shape[0]
+    box = op(n, "gather", op(n, "reshape", order, shape=(total,)), positions)
+    row = data_dependent.floordiv(n, positions, number(n, count))
     each = number(n, classes)
     parts = data_dependent.floordiv(n, row, each), op(n, "floormod", row, each), box
     return n.emit("concat", *[op(n, "reshape", p, shape=(many, 1)) for p in parts], axis=1)
@@ -64,7 +64,8 @@ def number(n: NodeContext, size: Expr) -> Value:
 
 
 def corners_of(n: NodeContext, f: Floats, boxes: Value) -> list[Value]:
-    """Least and greatest places of boxes [rows, count, 4] along both axes, each [rows, count]."""
+    """Least and greatest positions of boxes [rows, count, 4] along both axes, each [rows,
+    count]."""
     rows, count = boxes.shape[:2]
     a, b, c, d = (
         n.build.emit(
@@ -83,7 +84,7 @@ def corners_of(n: NodeContext, f: Floats, boxes: Value) -> list[Value]:
 
 @translates("Unique")
 def unique(n: NodeContext) -> Any:
-    """Equal slices once: in rising order, or in that of their first places."""
+    """Equal slices once: in rising order, or in that of their first positions."""
     x, at, build = n[0], n.int("axis"), n.build
     if at is None:
         along, count = 0, x.elements
@@ -96,9 +97,9 @@ def unique(n: NodeContext) -> Any:
         line = numbers_of(n, build.emit("reshape", line, shape=(count, width)))
         order = build.emit("row_order", line)
         ranked = build.emit("gather", line, order, axis=0)
-    places = op(n, "arange", length=count)
-    is_first = op(n, "logical_or", op(n, "equal", places, 0), differs_from_last(n, ranked))
-    begins = data_dependent.places_of(n, is_first)
+    positions = op(n, "arange", length=count)
+    is_first = op(n, "logical_or", op(n, "equal", positions, 0), differs_from_last(n, ranked))
+    begins = data_dependent.nonzero_indices(n, is_first)
     many = begins.shape[0]
     rank = op(n, "sub", op(n, "cumsum", op(n, "cast", is_first, to="i64"), axis=0), 1)
     number_of = build.emit("scatter_elements", rank, order, rank, axis=0)
@@ -107,10 +108,10 @@ def unique(n: NodeContext) -> Any:
     counts = op(n, "sub", ends, begins)
     firsts = build.emit("gather", order, begins, axis=0)  # of equals the first comes first
     if not n.flag("sorted", True):
-        firsts, by_place = build.emit("top_k", firsts, k=many, axis=0, largest=False)
-        counts = build.emit("gather", counts, by_place, axis=0)
+        firsts, by_position = build.emit("top_k", firsts, k=many, axis=0, largest=False)
+        counts = build.emit("gather", counts, by_position, axis=0)
         own = op(n, "arange", length=many)
-        renamed = build.emit("scatter_elements", own, by_place, own, axis=0)
+        renamed = build.emit("scatter_elements", own, by_position, own, axis=0)
         number_of = build.emit("gather", renamed, number_of, axis=0)
     x = build.emit("reshape", x, shape=(count,)) if at is None else x
     return n.emit("gather", x, firsts, axis=along), firsts, number_of, counts
@@ -122,8 +123,8 @@ def numbers_of(n: NodeContext, x: Value) -> Value:
 
 def differs_from_last(n: NodeContext, x: Value) -> Value:
     """Is each element, or row, another than the one before? NaN equals NaN, as in NumPy."""
-    places = op(n, "arange", length=x.shape[0])
-    last = n.build.emit("gather", x, op(n, "maximum", op(n, "sub", places, 1), 0), axis=0)
+    positions = op(n, "arange", length=x.shape[0])
+    last = n.build.emit("gather", x, op(n, "maximum", op(n, "sub", positions, 1), 0), axis=0)
     differs = op(n, "not_equal", x, last)
     if x.dtype.is_float:
         both = op(n, "logical_and", op(n, "isnan", x), op(n, "isnan", last))
@@ -133,7 +134,7 @@ def differs_from_last(n: NodeContext, x: Value) -> Value:
 
 @translates("TensorScatter")
 def tensor_scatter(n: NodeContext) -> Any:
-    """A cache with new rows written from each sequence's own place on."""
+    """A cache with new rows written from each sequence's own position on."""
     past, update, build = n[0], n[1], n.build
     d = axis(n, n.int("axis", -2), past.rank)
     if d == 0:
@@ -161,6 +162,6 @@ def tensor_scatter(n: NodeContext) -> Any:
     )
     last = op(n, "sub", number(n, new), 1)
     held = op(n, "minimum", op(n, "maximum", gap, 0), last)
-    places = build.emit("expand", held, shape=past.shape)
-    found = build.emit("gather_elements", update, places, axis=d)
+    positions = build.emit("expand", held, shape=past.shape)
+    found = build.emit("gather_elements", update, positions, axis=d)
     return n.emit("where", inside, found, past)

@@ -1,6 +1,6 @@
 """Translators of ONNX operators on sequences.
 
-Where the length of a sequence and the places in it are known when compiling, it is a tuple of
+Where the length of a sequence and the positions in it are known when compiling, it is a tuple of
 values and costs nothing at run time; else it is `Ragged` (`ragged.py`).
 """
 
@@ -38,16 +38,16 @@ def sequence(n: NodeContext, k: int) -> Sequence | Ragged:
     return found
 
 
-def place(n: NodeContext, k: int, most: int) -> int:
-    """The place in a sequence that input `k` names."""
+def position(n: NodeContext, k: int, most: int) -> int:
+    """The position in a sequence that input `k` names."""
     found = int(n.scalar(k))
     if not -most <= found <= most:
-        raise Refusal(f"place {found} is outside a sequence of {most}")
+        raise Refusal(f"position {found} is outside a sequence of {most}")
     return found
 
 
 def is_known(n: NodeContext, parts: Any, k: int) -> bool:
-    """Are the sequence and the place that input `k` names known when compiling?"""
+    """Are the sequence and the position that input `k` names known when compiling?"""
     return isinstance(parts, Sequence) and data_dependent.is_constant(n, k)
 
 
@@ -104,9 +104,9 @@ def at(n: NodeContext) -> Any:
     parts = sequence(n, 0)
     if not is_known(n, parts, 1):
         return ragged.at(n, parts, n[1])
-    k = place(n, 1, len(parts))
+    k = position(n, 1, len(parts))
     if k == len(parts):
-        raise Refusal(f"place {k} is outside a sequence of {len(parts)}")
+        raise Refusal(f"position {k} is outside a sequence of {len(parts)}")
     return parts[k]
 
 
@@ -119,7 +119,7 @@ def insert(n: NodeContext) -> Any:
     if not is_known(n, parts, 2):
         return ragged.insert(n, parts, n[1], n[2] if n.optional(2) is not None else None)
     made = list(parts)
-    k = place(n, 2, len(made)) if n.optional(2) is not None else len(made)
+    k = position(n, 2, len(made)) if n.optional(2) is not None else len(made)
     made.insert(k, n[1])
     return Sequence(made)
 
@@ -131,7 +131,7 @@ def erase(n: NodeContext) -> Any:
         last = data_dependent.numbers(n, -1)
         return ragged.erase(n, parts, n[1] if n.optional(1) is not None else last)
     made = list(parts)
-    k = place(n, 1, len(made)) if n.optional(1) is not None else -1
+    k = position(n, 1, len(made)) if n.optional(1) is not None else -1
     if not made or k == len(made):
         raise Refusal("there is nothing to erase")
     del made[k]

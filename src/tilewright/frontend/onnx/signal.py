@@ -161,8 +161,8 @@ def stft(n: NodeContext) -> Any:
     (frames,) = data_dependent.measure(n, many, "the number of frames")
     start = op(n, "mul", op(n, "reshape", op(n, "arange", length=frames), shape=(frames, 1)),
                size_of(n, step))  # fmt: skip
-    places = op(n, "add", start, op(n, "arange", length=length))
-    framed = n.build.emit("gather", x, places, axis=1)  # batch, frames, length, parts
+    positions = op(n, "add", start, op(n, "arange", length=length))
+    framed = n.build.emit("gather", x, positions, axis=1)  # batch, frames, length, parts
     if window is not None:
         framed = n.build.emit("mul", framed, n.build.emit("reshape", window, shape=(length, 1)))
     flat = n.build.emit("reshape", framed, shape=(sizes.size(batch * frames), length, parts))
@@ -205,12 +205,12 @@ def mel_weight_matrix(n: NodeContext) -> Any:
         return n.build.emit("slice", bins, starts=(k,), shape=(bands,))
 
     lower, centre, upper = edge(0), edge(1), edge(2)
-    place = f.of(op(n, "reshape", op(n, "arange", length=spectrum), shape=(spectrum, 1)))
+    position = f.of(op(n, "reshape", op(n, "arange", length=spectrum), shape=(spectrum, 1)))
     rise, fall = f("sub", centre, lower), f("sub", upper, centre)
-    up = f("div", f("sub", place, lower), f("where", f("equal", rise, 0.0), 1.0, rise))
-    up = f("where", f("equal", rise, 0.0), f("where", f("equal", place, centre), 1.0, 0.0), up)
-    down = f("div", f("sub", upper, place), f("where", f("equal", fall, 0.0), 1.0, fall))
-    ahead = f("logical_and", f("greater_equal", place, lower), f("less_equal", place, centre))
-    after = f("logical_and", f("greater_equal", place, centre), f("less", place, upper))
+    up = f("div", f("sub", position, lower), f("where", f("equal", rise, 0.0), 1.0, rise))
+    up = f("where", f("equal", rise, 0.0), f("where", f("equal", position, centre), 1.0, 0.0), up)
+    down = f("div", f("sub", upper, position), f("where", f("equal", fall, 0.0), 1.0, fall))
+    ahead = f("logical_and", f("greater_equal", position, lower), f("less_equal", position, centre))
+    after = f("logical_and", f("greater_equal", position, centre), f("less", position, upper))
     y = f("where", ahead, up, f("where", after, down, 0.0))
     return y if of is y.dtype else n.emit("cast", y, to=of.name)

@@ -27,8 +27,8 @@ def floats(n: NodeContext, x: Coded) -> Value:
         table = np.concatenate([STEPS, -STEPS]).astype(np.float32)
     else:
         table = np.append(np.exp2(np.arange(255.0) - 127), np.nan).astype(np.float32)
-    places = n.build.emit("cast", x.codes, to="i64")
-    return n.build.emit("gather", n.build.constant(table, "table"), places, axis=0)
+    positions = n.build.emit("cast", x.codes, to="i64")
+    return n.build.emit("gather", n.build.constant(table, "table"), positions, axis=0)
 
 
 def codes(n: NodeContext, x: Value, format: str) -> Coded:

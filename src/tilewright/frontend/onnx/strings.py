@@ -70,10 +70,10 @@ def concat(n: NodeContext) -> Any:
 
     left, right = spread(x), spread(y)
     count = sizes.product(shape)
-    place = op(n, "reshape", op(n, "arange", length=width), shape=(1, width))
+    position = op(n, "reshape", op(n, "arange", length=width), shape=(1, width))
     size = op(n, "reshape", lengths(n, left), shape=(count, 1))
     wide = widened(n.build, left, width)
-    behind = op(n, "sub", place, size)  # where a letter of the second string would come from
+    behind = op(n, "sub", position, size)  # where a letter of the second string would come from
     inside = op(n, "logical_and", op(n, "greater_equal", behind, 0),
                 op(n, "less", behind, scalar(n, y.width)))  # fmt: skip
     source = op(n, "maximum", op(n, "where", inside, behind, 0), 0)
@@ -93,9 +93,9 @@ def begins(n: NodeContext, letters: Value, mark: str) -> Value:
     """Where a given text begins in rows of letters."""
     width = letters.shape[1]
     row = op(n, "reshape", op(n, "arange", length=width), shape=(width, 1))
-    places = op(n, "add", row, op(n, "arange", length=len(mark)))
+    positions = op(n, "add", row, op(n, "arange", length=len(mark)))
     wide = widened(n.build, letters, sizes.size(width + len(mark) - 1))
-    window = n.build.emit("gather", wide, places, axis=1)
+    window = n.build.emit("gather", wide, positions, axis=1)
     same = n.build.emit("equal", window, n.constant(list(map(ord, mark)), "u32"))
     return n.build.emit("reduce_all", same, axes=(2,))
 
@@ -118,11 +118,11 @@ def split(n: NodeContext) -> Any:
         return op(n, "reshape", cut, shape=(count, parts, 1))
 
     start, end = column(starts), column(ends)
-    place = op(n, "add", start, op(n, "arange", length=width))
-    inside = op(n, "less", place, end)
-    place = op(n, "where", inside, place, 0)
-    flat_place = op(n, "reshape", place, shape=(count, sizes.size(parts * width)))
-    letters = op(n, "gather_elements", rows, flat_place, axis=1)
+    position = op(n, "add", start, op(n, "arange", length=width))
+    inside = op(n, "less", position, end)
+    position = op(n, "where", inside, position, 0)
+    flat_position = op(n, "reshape", position, shape=(count, sizes.size(parts * width)))
+    letters = op(n, "gather_elements", rows, flat_position, axis=1)
     letters = op(n, "reshape", letters, shape=(count, parts, width))
     letters = n.build.emit("where", inside, letters, n.constant(0, "u32"))
     made = op(n, "reshape", letters, shape=(*x.shape, parts, width))
@@ -145,8 +145,8 @@ def in_case(n: NodeContext, letters: Value, action: str) -> Value:
     """Code points in upper or lower case."""
     table = cases(action == "UPPER")
     inside = n.build.emit("less", letters, n.constant(len(table), "u32"))
-    place = op(n, "where", inside, op(n, "cast", letters, to="i64"), 0)
-    changed = op(n, "gather", n.build.constant(table, "cases"), place, axis=0)
+    position = op(n, "where", inside, op(n, "cast", letters, to="i64"), 0)
+    changed = op(n, "gather", n.build.constant(table, "cases"), position, axis=0)
     return n.build.emit("where", inside, changed, letters)
 
 
@@ -170,12 +170,12 @@ def normalise(n: NodeContext) -> Any:
         kept = n.build.emit("full", shape=(count,), value=1, of="bool")
     if action != "NONE":
         letters = in_case(n, letters, action)
-    places, found = n.build.emit("places", kept)
+    positions, found = n.build.emit("nonzero", kept)
     (many,) = data_dependent.measure(n, op(n, "maximum", found, 1), "the strings that stay")
     blank = n.build.emit("full", shape=(1, x.width), value=0, of="u32")
     table = n.build.emit("concat", letters, blank, axis=0)
-    places = op(n, "concat", places, data_dependent.numbers(n, [0]), axis=0)
-    chosen = op(n, "slice", places, starts=(0,), shape=(many,))
+    positions = op(n, "concat", positions, data_dependent.numbers(n, [0]), axis=0)
+    chosen = op(n, "slice", positions, starts=(0,), shape=(many,))
     rows = op(n, "where", op(n, "equal", found, 0), scalar(n, count), chosen)
     shape = (many,) if len(x.shape) == 1 else (1, many)
     return Text(op(n, "reshape", rows, shape=shape), table)
@@ -198,13 +198,13 @@ def full_match(n: NodeContext) -> Any:
 
 
 def chosen(n: NodeContext, x: Text, keys: np.ndarray) -> tuple[Value, Value]:
-    """For each string its place among constant keys (the first of equals), and whether it is one of
-    them."""
+    """For each string its position among constant keys (the first of equals), and whether it is one
+    of them."""
     table = constant_text(n.build, keys)
     column = Text(op(n, "reshape", x.rows, shape=(*x.shape, 1)), x.table)
     same = equal(n, column, table)
-    place = op(n, "argmax", op(n, "cast", same, to="i32"), axis=same.rank - 1)
-    return place, n.build.emit("reduce_any", same, axes=(same.rank - 1,))
+    position = op(n, "argmax", op(n, "cast", same, to="i32"), axis=same.rank - 1)
+    return position, n.build.emit("reduce_any", same, axes=(same.rank - 1,))
 
 
 _equal_numbers = TRANSLATORS["", "Equal"]  # as `elementwise` registers it

@@ -244,7 +244,7 @@ def concat(n: NodeContext) -> Any:
 
 
 def cut(n: NodeContext, x: Value, d: int, start: Any, count: Any, name: str = "") -> Value:
-    """`count` places of x from `start` on along axis d."""
+    """`count` positions of x from `start` on along axis d."""
     starts = tuple(start if k == d else 0 for k in range(x.rank))
     return n.build.emit(
         "slice", x, starts=starts, shape=(*x.shape[:d], count, *x.shape[d + 1 :]), name=name
@@ -319,13 +319,13 @@ def bounds(
     have: Any, first: Any, last: Any, step: int, there: Container[Expr] = ()
 ) -> tuple[Any, Any]:
     """(start, count) of a slice as Python counts it, but that a backward one whose start lies
-    before the axis starts at its first place. What is in `there` is at least 0, as some value has
-    that size."""
+    before the axis starts at its first position. What is in `there` is at least 0, as some value
+    has that size."""
     n, a, b = as_int(have), as_int(first), as_int(last)
     if n is not None and a is not None and b is not None:
         a = max(a, -n) if step < 0 else a
-        places = range(n)[slice(a, None if step < 0 and b < -n else b, step)]
-        return (places.start if len(places) else 0), len(places)
+        positions = range(n)[slice(a, None if step < 0 and b < -n else b, step)]
+        return (positions.start if len(positions) else 0), len(positions)
     have, zero = sizes.size(have), sizes.size(0)
     low = sizes.size(0 if step > 0 else -1)  # an end before the axis
     start, stop = from_first(first, have, zero), from_first(last, have, low)
@@ -340,7 +340,7 @@ def bounds(
 
 
 def from_first(given: Any, have: Expr, low: Expr) -> Expr:
-    """A place counted from the front, or from behind the last one if it is negative; far away
+    """A position counted from the front, or from behind the last one if it is negative; far away
     before or behind the axis. All before `low` are the same."""
     number = as_int(given)
     if number is not None:
@@ -356,16 +356,18 @@ def from_first(given: Any, have: Expr, low: Expr) -> Expr:
 
 
 def reaches_behind(given: Expr, have: Expr, low: Expr) -> bool:
-    """May a negative place lie behind `low`? h - 2 of h places does not: at h = 1 it is -1, where
-    there is one place alone."""
+    """May a negative position lie behind `low`? h - 2 of h positions does not: at h = 1 it is -1,
+    where there is one position alone."""
     found = sizes.linear(given)
     if found is None or set(sizes.symbols([have])) - {found[0]}:
         return True
     symbol, scale, offset = found
     for h in range(min(-(offset // scale), MOST_TRIED + 1)):
         values = {symbol: h}
-        place = sizes.at(given, values)
-        if h == MOST_TRIED or (place < 0 and place + sizes.at(have, values) > sizes.at(low, {})):
+        position = sizes.at(given, values)
+        if h == MOST_TRIED or (
+            position < 0 and position + sizes.at(have, values) > sizes.at(low, {})
+        ):
             return True
     return False
 

@@ -27,7 +27,8 @@ MOST_WEIGHTS = 1 << 28
 class Walk(NamedTuple):
     """Where walks through trees go: for each root its node, and for each inner node the two that
     follow it side by side; tree by tree from the shallowest, level by level, as few lines of the
-    cache hold the first levels. `following` is the place of the first of the two, -1 at a leaf."""
+    cache hold the first levels. `following` is the position of the first of the two, -1 at a
+    leaf."""
 
     nodes: np.ndarray
     following: np.ndarray
@@ -37,7 +38,7 @@ class Walk(NamedTuple):
 
 class Trees(NamedTuple):
     """Nodes of all trees side by side: arrays of one length each, of which a leaf's `yes` and `no`
-    are its own place. A leaf's weights are entries of `leaves`, `targets` and `weights`."""
+    are its own position. A leaf's weights are entries of `leaves`, `targets` and `weights`."""
 
     features: np.ndarray
     rules: np.ndarray
@@ -95,9 +96,9 @@ class Trees(NamedTuple):
             raise Refusal("its nodes do not make up trees")
         order = np.argsort(depths, kind="stable")  # a group takes as many steps as its deepest
         by_tree = np.argsort(np.argsort(order)[np.concatenate(trees)], kind="stable")
-        place, node = np.argsort(by_tree), node[by_tree]
-        following = np.where(pairs[node] < 0, -1, place[pairs[node]])
-        return Walk(node, following, place[order], depths[order])
+        position, node = np.argsort(by_tree), node[by_tree]
+        following = np.where(pairs[node] < 0, -1, position[pairs[node]])
+        return Walk(node, following, position[order], depths[order])
 
     def table(self, walk: Walk, of: Any) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
         """What `tree_leaves` walks: nodes, splits, and the rules that occur; a leaf of no tree
@@ -291,13 +292,13 @@ def classic(n: NodeContext, what: str) -> tuple[Trees, Value]:
     columns = (node, rules, features, splits, missing, yes, no)
     if any(len(c) != many for c in columns):
         raise Refusal("its attributes are not of one length")
-    places = Places(tree, node)
+    positions = Positions(tree, node)
     is_leaf, own = rules == LEAF, np.arange(many)
     goals = [own.copy(), own.copy()]
     for goal, asked in zip(goals, (yes, no), strict=True):
-        goal[~is_leaf] = places.of(tree[~is_leaf], asked[~is_leaf])
+        goal[~is_leaf] = positions.of(tree[~is_leaf], asked[~is_leaf])
     first = np.sort(np.unique(tree, return_index=True)[1])
-    leaves = places.of(whole(n, f"{what}_treeids"), whole(n, f"{what}_nodeids"))
+    leaves = positions.of(whole(n, f"{what}_treeids"), whole(n, f"{what}_nodeids"))
     targets, weights = whole(n, f"{what}_ids"), np.asarray(floats(n, f"{what}_weights"))
     if not len(leaves) == len(targets) == len(weights):
         raise Refusal("its attributes are not of one length")
@@ -305,7 +306,7 @@ def classic(n: NodeContext, what: str) -> tuple[Trees, Value]:
     return Trees(*found), x
 
 
-class Places:
+class Positions:
     """Where each node of each tree stands."""
 
     def __init__(self, tree: np.ndarray, node: np.ndarray) -> None:
@@ -382,8 +383,8 @@ def classifier(n: NodeContext) -> Any:
 
 def labelled(n: NodeContext, scores: Value, labels: np.ndarray) -> Any:
     """The label of each row's greatest score."""
-    place = n.build.emit("argmax", scores, axis=1)
+    position = n.build.emit("argmax", scores, axis=1)
     if labels.dtype.kind == "U":
         table = constant_text(n.build, labels)
-        return Text(n.build.emit("gather", table.rows, place, axis=0), table.table)
-    return n.build.emit("gather", n.constant(labels.astype(np.int64)), place, axis=0)
+        return Text(n.build.emit("gather", table.rows, position, axis=0), table.table)
+    return n.build.emit("gather", n.constant(labels.astype(np.int64)), position, axis=0)

@@ -1,4 +1,4 @@
-"""Translators of ONNX operators that read images at places which other tensors give."""
+"""Translators of ONNX operators that read images at positions which other tensors give."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewright.graph.graph import Value
 
 @translates("GridSample")
 def grid_sample(n: NodeContext) -> Any:
-    """Each place of the grid names a place of the image in [-1, 1], the last axis first."""
+    """Each position of the grid names a position of the image in [-1, 1], the last axis first."""
     mode = n.text("mode", "linear").removeprefix("bi")
     padding = n.text("padding_mode", "zeros")
     if mode not in grids.MODES or padding not in grids.PADDINGS:

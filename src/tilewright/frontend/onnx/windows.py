@@ -1,4 +1,4 @@
-"""Translators of pooling, its places and its way back, and of columns added into images."""
+"""Translators of pooling, its positions and its way back, and of columns added into images."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pool(n: NodeContext) -> Any:
     y = n.emit("max_pool", n[0], kernel=kernel, **attrs)
     if not n.node.output[1]:
         return y, None
-    return y, whole_places(n, n[0], n.build.emit("max_pool_index", n[0], kernel=kernel, **attrs))
+    return y, whole_positions(n, n[0], n.build.emit("max_pool_index", n[0], kernel=kernel, **attrs))
 
 
 def average_pool(n: NodeContext, kernel: tuple[int, ...]) -> Value:
@@ -47,17 +47,17 @@ def average_pool(n: NodeContext, kernel: tuple[int, ...]) -> Value:
     return n.emit("avg_pool", x, **attrs, inside=tuple(inside))
 
 
-def whole_places(n: NodeContext, x: Value, index: Value) -> Value:
-    """Places in the space of each channel as places in all of x, which storage_order 1 counts by
-    columns."""
+def whole_positions(n: NodeContext, x: Value, index: Value) -> Value:
+    """Positions in the space of each channel as positions in all of x, which storage_order 1 counts
+    by columns."""
     space = x.shape[2:]
     if n.flag("storage_order"):
         turned: Value | None = None
         for d, size in enumerate(space):
             after = scalar(n, sizes.product(space[d + 1 :]))
-            place = op(n, "floormod", data_dependent.floordiv(n, index, after), scalar(n, size))
+            position = op(n, "floormod", data_dependent.floordiv(n, index, after), scalar(n, size))
             step = scalar(n, sizes.product(space[:d]))
-            part = op(n, "mul", place, step)
+            part = op(n, "mul", position, step)
             turned = part if turned is None else op(n, "add", turned, part)
         assert turned is not None
         index = turned
@@ -69,9 +69,9 @@ def whole_places(n: NodeContext, x: Value, index: Value) -> Value:
 
 @translates("MaxUnpool")
 def unpool(n: NodeContext) -> Any:
-    """Values put back at their places, zeros elsewhere. A given output shape adds zeros at the
-    ends; the places count in the shape without them."""
-    x, places, kernel = n[0], n[1], n.ints("kernel_shape")
+    """Values put back at their positions, zeros elsewhere. A given output shape adds zeros at the
+    ends; the positions count in the shape without them."""
+    x, positions, kernel = n[0], n[1], n.ints("kernel_shape")
     rank = x.rank - 2
     if not kernel or len(kernel) != rank:
         raise Refusal(f"kernel_shape {kernel} does not fit {rank} space axes")
@@ -85,8 +85,8 @@ def unpool(n: NodeContext) -> Any:
     ]
     shape = (*x.shape[:2], *space)
     flat = n.build.emit("full", shape=(sizes.product(shape),), value=0, of=x.dtype.name)
-    places = n.checked(places, from_start(sizes.product(shape)))
-    rows = [n.build.emit("reshape", v, shape=(x.elements,)) for v in (places, x)]
+    positions = n.checked(positions, from_start(sizes.product(shape)))
+    rows = [n.build.emit("reshape", v, shape=(x.elements,)) for v in (positions, x)]
     y = n.build.emit("scatter_elements", flat, *rows)
     y = n.build.emit("reshape", y, shape=shape)
     if n.optional(2) is None:

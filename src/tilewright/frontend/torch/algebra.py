@@ -266,8 +266,8 @@ def linalg_inv_ex(n: NodeContext, a: Value, *, check_errors: bool = False) -> An
 
 def sign_of_exchanges(n: NodeContext, pivots: Value) -> Value:
     """-1 for each row that is exchanged with another, multiplied."""
-    place = n.emit("add", n.counted(pivots.shape[-1]), n.constant(1, "i64"))
-    own = n.emit("equal", pivots, n.cast(place, "i32"))
+    position = n.emit("add", n.counted(pivots.shape[-1]), n.constant(1, "i64"))
+    own = n.emit("equal", pivots, n.cast(position, "i32"))
     signs = n.emit("where", own, n.constant(1, n.of), n.constant(-1, n.of))
     return n.emit("reduce_prod", signs, axes=(pivots.rank - 1,))
 

@@ -239,8 +239,8 @@ def factored(n: NodeContext, a: Complex) -> tuple[Complex, Complex, Value, Value
     real, imag, pivots, _ = n.emit("lu_complex", *(algebra.stacked(n, p) for p in a))
     d = [n.reshape(algebra.diagonal(n, p), (*lead, count)) for p in (real, imag)]
     pivots = n.reshape(pivots, (*lead, count))
-    place = n.emit("add", n.counted(count), n.constant(1, "i64"))
-    own = n.emit("equal", pivots, n.cast(place, "i32"))
+    position = n.emit("add", n.counted(count), n.constant(1, "i64"))
+    own = n.emit("equal", pivots, n.cast(position, "i32"))
     of = real.dtype
     signs = n.emit("where", own, n.constant(1, of), n.constant(-1, of))
     sign = n.emit("reduce_prod", signs, axes=(pivots.rank - 1,))

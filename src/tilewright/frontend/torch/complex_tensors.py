@@ -47,7 +47,7 @@ def pad(n: NodeContext, x: Complex, pad: Any, value: Any = 0) -> Complex:
 
 @of_complex("index_put.default", "index_copy.default", "index_add.default", "scatter.src")
 def written(n: NodeContext, x: Any, *args: Any, **named: Any) -> Complex:
-    """Both parts of x with those of the source at the same places."""
+    """Both parts of x with those of the source at the same positions."""
     of, at = part_type(n), 1 if n.op == "index_put" else 2
     source = pair(n, args[at], of)
     if named.get("alpha", 1) != 1:

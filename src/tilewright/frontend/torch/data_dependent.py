@@ -20,10 +20,10 @@ from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr
 
 
-def found_places(n: NodeContext, mask: Value, size: Any) -> Value:
+def nonzero_indices(n: NodeContext, mask: Value, size: Any) -> Value:
     """Where a vector of truth values holds; `size` is PyTorch's name for how many there are."""
-    places, count = n.emit("places", mask)
-    return n.emit("slice", places, starts=(0,), shape=(data_dependent_size(n, count, size),))
+    positions, count = n.emit("nonzero", mask)
+    return n.emit("slice", positions, starts=(0,), shape=(data_dependent_size(n, count, size),))
 
 
 def data_dependent_size(n: NodeContext, count: Value, size: Any) -> Any:
@@ -64,9 +64,9 @@ def flat(n: NodeContext, x: Value) -> Value:
     return n.reshape(x, (x.elements,))
 
 
-def coordinates(n: NodeContext, places: Value, shape: tuple[Expr, ...]) -> Value:
-    """Flat places as rows of indices."""
-    many = places.shape[0]
+def coordinates(n: NodeContext, positions: Value, shape: tuple[Expr, ...]) -> Value:
+    """Flat positions as rows of indices."""
+    many = positions.shape[0]
     if not shape:
         return n.full(0, dtype("i64"), (many, 0))
     table = np.empty((2, 1, len(shape)), object)
@@ -75,34 +75,35 @@ def coordinates(n: NodeContext, places: Value, shape: tuple[Expr, ...]) -> Value
     steps, ends = (n.build.from_sizes(row, dtype("i64")) for row in table)
     one = n.constant(1, "i64")
     steps, ends = n.emit("maximum", steps, one), n.emit("maximum", ends, one)
-    column = n.reshape(places, (many, 1))
+    column = n.reshape(positions, (many, 1))
     rest = n.emit("sub", column, n.emit("floormod", column, steps))
     return n.emit("floormod", n.emit("div", rest, steps), ends)
 
 
 @translates("nonzero.default")
 def nonzero(n: NodeContext, x: Value) -> Any:
-    places = found_places(n, flat(n, truth(n, x)), n.fakes[0].shape[0])
-    return coordinates(n, places, x.shape)
+    positions = nonzero_indices(n, flat(n, truth(n, x)), n.fakes[0].shape[0])
+    return coordinates(n, positions, x.shape)
 
 
 @translates("nonzero_numpy.default")
 def nonzero_numpy(n: NodeContext, x: Value) -> Any:
     x = n.reshape(x, x.shape or (1,))
-    rows = coordinates(n, found_places(n, flat(n, truth(n, x)), n.fakes[0].shape[0]), x.shape)
+    rows = coordinates(n, nonzero_indices(n, flat(n, truth(n, x)), n.fakes[0].shape[0]), x.shape)
     return [n.reshape(n.cut(rows, 1, d, 1), (rows.shape[0],)) for d in range(x.rank)]
 
 
 @translates("masked_select.default")
 def masked_select(n: NodeContext, x: Value, mask: Value) -> Any:
     shape = n.sizes(torch.broadcast_shapes(n.fake(0).shape, n.fake(1).shape))
-    places = found_places(n, flat(n, n.expand(mask, shape)), n.fakes[0].shape[0])
-    return n.emit("gather", flat(n, n.expand(x, shape)), places, axis=0)
+    positions = nonzero_indices(n, flat(n, n.expand(mask, shape)), n.fakes[0].shape[0])
+    return n.emit("gather", flat(n, n.expand(x, shape)), positions, axis=0)
 
 
 @translates("repeat_interleave.Tensor")
 def repeat_interleave(n: NodeContext, repeats: Value, *, output_size: Any = None) -> Any:
-    """Each place as often as it says: place i of the result is that of the first sum beyond i."""
+    """Each position as often as it says: position i of the result is that of the first sum beyond
+    i."""
     ends = n.emit("cumsum", n.cast(repeats, "i64"), axis=0)
     total = n.emit("reduce_sum", n.cast(repeats, "i64"), axes=(0,), keepdims=True)
     many = data_dependent_size(n, total, n.fakes[0].shape[0])
@@ -126,8 +127,8 @@ def bincount(n: NodeContext, x: Value, weights: Value | None = None, minlength: 
 
 @translates("_unique2.default", "unique_consecutive.default")
 def unique(n: NodeContext, x: Value, *args: Any, **named: Any) -> Any:
-    """Different elements in rising order (or one of each run of equals), the place of each element
-    among them, and how often each occurs."""
+    """Different elements in rising order (or one of each run of equals), the position of each
+    element among them, and how often each occurs."""
     dim = named.get("dim", args[2] if len(args) > 2 else None)
     if n.op == "unique_consecutive" and dim is not None:
         return slices(n, x, dim, runs=True)
@@ -142,7 +143,7 @@ def unique(n: NodeContext, x: Value, *args: Any, **named: Any) -> Any:
 
 
 def before(n: NodeContext, count: Any) -> Value:
-    """The place before each; the first is its own."""
+    """The position before each; the first is its own."""
     at = n.emit("arange", length=count)
     return n.emit("maximum", n.emit("sub", at, n.constant(1, "i64")), n.constant(0, "i64"))
 
@@ -158,16 +159,16 @@ def counted(
     starts = n.emit("logical_or", n.emit("logical_not", same), first)
     new = new_size(n)
     size = n.fakes[0].shape[axis] if isinstance(new, int) else new
-    places = found_places(n, starts, size)
+    positions = nonzero_indices(n, starts, size)
     rank = n.emit("cumsum", n.cast(starts, "i64"), axis=0)
     rank = n.emit("sub", rank, n.constant(1, "i64"))
     if order is not None:
         rank = n.emit("scatter_elements", rank, order, rank, axis=0)
-    many = places.shape[0]
+    many = positions.shape[0]
     end = n.build.from_sizes(np.array([count], object), dtype("i64"))
-    nexts = n.emit("slice", n.emit("concat", places, end, axis=0), starts=(1,), shape=(many,))
-    values = n.emit("gather", x, places, axis=axis)
-    results = (values, n.reshape(rank, shape), n.emit("sub", nexts, places))
+    nexts = n.emit("slice", n.emit("concat", positions, end, axis=0), starts=(1,), shape=(many,))
+    values = n.emit("gather", x, positions, axis=axis)
+    results = (values, n.reshape(rank, shape), n.emit("sub", nexts, positions))
     empty = n.full(0, dtype("i64"), (0,))
     asked = [True, *(n.sizes(f.shape) != (0,) for f in n.fakes[1:])]
     return tuple(v if a else empty for v, a in zip(results, asked, strict=True))

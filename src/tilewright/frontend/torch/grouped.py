@@ -65,13 +65,13 @@ def group_by_group(n: NodeContext, x: Value, weights: Value, ends: Value, count:
     ends = n.emit("reduce_max", ends, axes=(1,))
     known = n.known(ends)
     if known is not None:
-        places = [sizes.size(int(end)) for end in known]
+        positions = [sizes.size(int(end)) for end in known]
     else:
-        places = [n.build.symbol(f"{n.node.name}_end{g}") for g in range(count)]
+        positions = [n.build.symbol(f"{n.node.name}_end{g}") for g in range(count)]
         what = f"the ends of the groups in {n.node.name}"
-        n.emit("measure", ends, symbols=tuple(s.name for s in places), what=what)
+        n.emit("measure", ends, symbols=tuple(s.name for s in positions), what=what)
     parts, start = [], sizes.size(0)
-    for g, end in enumerate(places):
+    for g, end in enumerate(positions):
         own = n.reshape(n.cut(weights, 0, g, 1), (deep, wide))
         rows = n.cut(x, 0, start, sizes.size(end - start))
         parts.append(n.emit("matmul", rows, own))

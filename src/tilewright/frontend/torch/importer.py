@@ -84,7 +84,7 @@ def import_torch(
 
 
 def names_of(dynamic_shapes: Any) -> dict[tuple[int | str, int], str]:
-    """What the caller calls open sizes (`Dim("batch")`), by input (its place, or its name) and
+    """What the caller calls open sizes (`Dim("batch")`), by input (its position, or its name) and
     axis; of inputs that are tensors."""
     by_name = isinstance(dynamic_shapes, dict)
     listed = dynamic_shapes.items() if by_name else enumerate(dynamic_shapes or ())
@@ -212,9 +212,9 @@ class Importer:
         self.report_refused()
         outputs = self.outputs(nodes[-1])
         for value in [*self.state, *self.seeds]:  # follow the arguments
-            place = self.build.inputs.index(value)
+            position = self.build.inputs.index(value)
             for listed in (self.build.inputs, self.build.input_names):
-                listed.append(listed.pop(place))
+                listed.append(listed.pop(position))
         return self.build.finish(outputs)
 
     def read(self, node: torch.fx.Node) -> None:
@@ -246,9 +246,9 @@ class Importer:
                 lines.append(f"    schema: {schema}")
             shown = ", ".join(f"{a.name} {_type_text(a)}" for a in node.all_input_nodes)
             lines.append(f"    inputs: {shown or 'none'}")
-            place = _place(node)
-            if place:
-                lines.append(f"    from: {place}")
+            position = _position(node)
+            if position:
+                lines.append(f"    from: {position}")
         if len(self.refused) > MOST_LISTED:
             lines.append(f"… and {len(self.refused) - MOST_LISTED} more")
         count = len(self.refused)
@@ -276,10 +276,10 @@ class Importer:
         for node in placeholders:
             fake = node.meta.get("val")
             if isinstance(fake, torch.Tensor):
-                place = users.index(node.name) if node.name in users else -1
+                position = users.index(node.name) if node.name in users else -1
                 for axis, s in enumerate(fake.shape):
                     if isinstance(s, torch.SymInt):
-                        called = self.called.get((place, axis), f"{node.name}_{axis}")
+                        called = self.called.get((position, axis), f"{node.name}_{axis}")
                         open_axes.append((self.called.get((node.name, axis), called), s.node))
         for label, size in open_axes:
             if size.expr.is_Symbol:
@@ -378,8 +378,8 @@ class Importer:
             raise self.fault(f"its constant '{node.name}': {fault.why}") from None
 
     def outputs(self, end: torch.fx.Node) -> dict[str, Value]:
-        """The tensors of the module's result, named by their place in it, then the new contents of
-        what it changes, under its own name."""
+        """The tensors of the module's result, named by their position in it, then the new contents
+        of what it changes, under its own name."""
         named: dict[str, Value] = {}
         changed: dict[str, Value] = {}
         paths = iter(_paths(self.program.call_spec.out_spec))
@@ -538,14 +538,14 @@ class Importer:
         return ImportFault(f"cannot import {self.name}", why, remedy=remedy)
 
 
-_PLACES = frozenset(
+_PLACEMENT = frozenset(
     {"device", "layout", "pin_memory", "memory_format", "non_blocking", "requires_grad"}
 )
 
 
 def _kept(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments that change the result: where a tensor lies and how does not."""
-    return {k: v for k, v in kwargs.items() if k not in _PLACES}
+    return {k: v for k, v in kwargs.items() if k not in _PLACEMENT}
 
 
 def _is_complex(node: torch.fx.Node) -> bool:
@@ -573,7 +573,7 @@ def _type_text(node: torch.fx.Node) -> str:
     return "" if fake is None else str(type(fake).__name__)
 
 
-def _place(node: torch.fx.Node) -> str:
+def _position(node: torch.fx.Node) -> str:
     """The path of the submodule whose forward made the node."""
     stack = node.meta.get("nn_module_stack") or {}
     last = list(stack.values())[-1:]

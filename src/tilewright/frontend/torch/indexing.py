@@ -1,4 +1,4 @@
-"""Translators of ATen operators whose places depend on data: gathers, scatters, sorting."""
+"""Translators of ATen operators whose positions depend on data: gathers, scatters, sorting."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tilewright.frontend.torch.data_dependent import (
     coordinates,
     data_dependent_size,
     flat,
-    found_places,
     new_size,
+    nonzero_indices,
 )
 from tilewright.frontend.torch.reductions import norm_of, reduced
 from tilewright.frontend.torch.registry import NodeContext, axis_of, translates
@@ -75,7 +75,7 @@ def take(n: NodeContext, x: Value, index: Value) -> Any:
     return n.emit("gather", n.reshape(x, (x.elements,)), index, axis=0)
 
 
-class Places:
+class Positions:
     """What x[i, :, j] names: the indexed axes and their broadcast indices."""
 
     def __init__(self, n: NodeContext, x: Value, indices: Any) -> None:
@@ -91,7 +91,7 @@ class Places:
 
     @staticmethod
     def without_masks(n: NodeContext, x: Value, indices: list[Any]) -> list[Any]:
-        """Masks become the places where they hold; other indices are checked."""
+        """Masks become the positions where they hold; other indices are checked."""
         found: list[Any] = []
         for i in indices:
             if i is None or not i.dtype.is_bool:
@@ -101,9 +101,9 @@ class Places:
             content = n.known(i)
             if content is not None:
                 data_dependent_size(n, n.constant([np.count_nonzero(content)], "i64"), new_size(n))
-                found += [n.constant(places) for places in np.nonzero(content)]
+                found += [n.constant(positions) for positions in np.nonzero(content)]
                 continue
-            rows = coordinates(n, found_places(n, flat(n, i), new_size(n)), i.shape)
+            rows = coordinates(n, nonzero_indices(n, flat(n, i), new_size(n)), i.shape)
             found += [n.reshape(n.cut(rows, 1, d, 1), (rows.shape[0],)) for d in range(i.rank)]
         return found
 
@@ -119,13 +119,13 @@ class Places:
 
 @translates("index.Tensor", "_unsafe_index.Tensor")
 def index(n: NodeContext, x: Value, indices: Any) -> Any:
-    places = Places(n, x, indices)
-    if len(places.axes) == 1:
-        return n.emit("gather", x, places.given[0], axis=places.axes[0])
-    found = n.emit("gather_nd", places.ordered(n, x), places.stacked(n))
-    width, front = len(places.shape), places.front
+    positions = Positions(n, x, indices)
+    if len(positions.axes) == 1:
+        return n.emit("gather", x, positions.given[0], axis=positions.axes[0])
+    found = n.emit("gather_nd", positions.ordered(n, x), positions.stacked(n))
+    width, front = len(positions.shape), positions.front
     lead = list(range(width))
-    rest = list(range(width, width + len(places.rest)))
+    rest = list(range(width, width + len(positions.rest)))
     return n.transpose(found, [*rest[:front], *lead, *rest[front:]])
 
 
@@ -133,29 +133,30 @@ def index(n: NodeContext, x: Value, indices: Any) -> Any:
 def index_put(
     n: NodeContext, x: Value, indices: Any, values: Value, accumulate: bool = False, *_: Any
 ) -> Any:
-    """x with values written (or added) at places; of a place named twice the last value stays."""
+    """x with values written (or added) at positions; of a position named twice the last value
+    stays."""
     mask = indices[0] if len(indices) == 1 else None
     if mask is not None and mask.dtype.is_bool and n.known(mask) is None and not accumulate:
         if as_int(values.elements) != 1:
             return masked_rows(n, x, mask, n.operand(values))
         mask = n.reshape(mask, (*mask.shape, *(1,) * (x.rank - mask.rank)))
         return n.emit("where", mask, n.reshape(values, ()), x)
-    places = Places(n, x, indices)
-    rest = [x.shape[d] for d in places.rest]
-    front = places.front
-    goal = (*rest[:front], *places.shape, *rest[front:])  # as x[...] has it
+    positions = Positions(n, x, indices)
+    rest = [x.shape[d] for d in positions.rest]
+    front = positions.front
+    goal = (*rest[:front], *positions.shape, *rest[front:])  # as x[...] has it
     values = n.expand(n.operand(values), goal)
-    width = len(places.shape)
+    width = len(positions.shape)
     lead = list(range(front, front + width))
     values = n.transpose(values, [*lead, *(d for d in range(values.rank) if d not in lead)])
     moved = n.emit(
         "scatter_nd",
-        places.ordered(n, x),
-        places.stacked(n),
+        positions.ordered(n, x),
+        positions.stacked(n),
         values,
         reduction="add" if accumulate else "none",
     )
-    order = [*places.axes, *places.rest]
+    order = [*positions.axes, *positions.rest]
     return n.transpose(moved, [order.index(d) for d in range(x.rank)])
 
 
@@ -201,8 +202,8 @@ def masked_rows(n: NodeContext, x: Value, mask: Value, values: Value) -> Value:
     seen = n.reshape(mask, (*mask.shape, *(1,) * len(rest)))
     if values.rank > len(rest) and as_int(values.shape[0]) != 1:
         flat = n.reshape(mask, (mask.elements,))
-        places = n.emit("cumsum", n.cast(flat, "i64"), axis=0, exclusive=True)
-        rows = n.emit("gather", values, places, axis=0)
+        positions = n.emit("cumsum", n.cast(flat, "i64"), axis=0, exclusive=True)
+        rows = n.emit("gather", values, positions, axis=0)
         rows = n.expand(rows, (mask.elements, *rest))
         values = n.reshape(rows, x.shape)
     return n.emit("where", seen, values, x)
@@ -257,7 +258,7 @@ def scatter_reduce(
     kind = _REDUCTIONS[reduce]
     of = x.dtype
     start = x
-    if not include_self:  # the places that are written start from the neutral element
+    if not include_self:  # the positions that are written start from the neutral element
         neutral = {"add": 0, "mul": 1, "max": of.lowest, "min": of.highest}[kind]
         start = scattered(n, x, dim, index, neutral, "none")
     y = scattered(n, start, dim, index, source, kind)
@@ -276,8 +277,8 @@ def masked_scatter(n: NodeContext, x: Value, mask: Value, source: Value) -> Any:
     """Where the mask holds, the source's elements one after the other."""
     mask, x = n.expand(mask, n.shape), n.expand(x, n.shape)
     flat = n.reshape(mask, (mask.elements,))
-    places = n.emit("cumsum", n.cast(flat, "i64"), axis=0, exclusive=True)
-    found = n.emit("gather", n.reshape(source, (source.elements,)), places, axis=0)
+    positions = n.emit("cumsum", n.cast(flat, "i64"), axis=0, exclusive=True)
+    found = n.emit("gather", n.reshape(source, (source.elements,)), positions, axis=0)
     return n.emit("where", mask, n.reshape(found, n.shape), x)
 
 
@@ -298,12 +299,12 @@ def sort(n: NodeContext, x: Value, *args: Any, **named: Any) -> Any:
     dim = args[0] if args else named.get("dim", -1)
     descending = args[1] if len(args) > 1 else named.get("descending", False)
     if not x.rank:
-        values, places = x, n.constant(0, "i64")
+        values, positions = x, n.constant(0, "i64")
     else:
         axis, key = axis_of(dim, x.rank), n.cast(x, "u8") if x.dtype.is_bool else x
-        values, places = n.emit("top_k", key, k=x.shape[axis], axis=axis, largest=descending)
+        values, positions = n.emit("top_k", key, k=x.shape[axis], axis=axis, largest=descending)
         values = n.cast(values, x.dtype)
-    return places if n.op == "argsort" else (values, places)
+    return positions if n.op == "argsort" else (values, positions)
 
 
 @translates("kthvalue.default", "median.default", "median.dim")
@@ -319,15 +320,15 @@ def kth(n: NodeContext, x: Value, *args: Any) -> Any:
     k = sizes.size((x.shape[axis] + 1) // 2 if k is None else k)
     if n.op == "median" and x.dtype.is_float:  # NaN is the greatest and the median of what has one
         hidden = n.emit("isnan", reduced(n, "max", x, axis, True))
-    values, places = n.emit("top_k", x, k=k, axis=axis, largest=False)
+    values, positions = n.emit("top_k", x, k=k, axis=axis, largest=False)
     last = sizes.size(k - 1)
-    value, place = n.cut(values, axis, last, 1), n.cut(places, axis, last, 1)
+    value, position = n.cut(values, axis, last, 1), n.cut(positions, axis, last, 1)
     if n.op == "median" and x.dtype.is_float:
         value = n.emit("where", hidden, n.constant(np.nan, x.dtype), value)
         first = n.emit("argmax", x, axis=axis, keepdims=True)
-        place = n.emit("where", hidden, first, place)
+        position = n.emit("where", hidden, first, position)
     value = n.reshape(value, n.shape)
-    return value if whole else (value, n.reshape(place, n.shape))
+    return value if whole else (value, n.reshape(position, n.shape))
 
 
 @translates("one_hot.default")
@@ -381,8 +382,8 @@ def running_extreme(n: NodeContext, x: Value, dim: int) -> Any:
         return x, n.constant(0, "i64")
     kind = x.dtype
     x = n.cast(x, "u8") if kind.is_bool else x
-    values, places = n.emit(n.op, x, axis=axis_of(dim, x.rank))
-    return n.cast(values, kind), places
+    values, positions = n.emit(n.op, x, axis=axis_of(dim, x.rank))
+    return n.cast(values, kind), positions
 
 
 @translates("cumprod.default")

@@ -84,20 +84,20 @@ def stack(n: NodeContext, tensors: Any, dim: int = 0) -> Any:
     return parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis)
 
 
-def bounded(place: Any, size: Any, default: Any) -> Any:
+def bounded(position: Any, size: Any, default: Any) -> Any:
     """A slice's end as PyTorch means it: negative ones count from the end; held within the axis."""
-    if place is None:
+    if position is None:
         return default
-    number, most = as_int(place), as_int(size)
+    number, most = as_int(position), as_int(size)
     if number is not None and number >= 2**62:
         return size
     if number is not None and most is not None:
         return min(max(number + most if number < 0 else number, 0), most)
     if number is not None and number < 0:
         return sizes.size(maximum(sizes.size(size + number), sizes.size(0)))
-    if number is None and sizes.is_never_more(sizes.size(place), sizes.size(0)):  # -n
-        return sizes.size(maximum(sizes.size(size + place), sizes.size(0)))
-    return 0 if number == 0 else sizes.size(minimum(sizes.size(place), sizes.size(size)))
+    if number is None and sizes.is_never_more(sizes.size(position), sizes.size(0)):  # -n
+        return sizes.size(maximum(sizes.size(size + position), sizes.size(0)))
+    return 0 if number == 0 else sizes.size(minimum(sizes.size(position), sizes.size(size)))
 
 
 @translates("slice.Tensor")
@@ -107,8 +107,8 @@ def slice_(
     axis = axis_of(dim, x.rank)
     first = bounded(start, x.shape[axis], 0)
     last = bounded(end, x.shape[axis], x.shape[axis])
-    places = sizes.size(maximum(sizes.size(last - first), sizes.size(0)))
-    name_size(n, n.fakes[0].shape[axis], sizes.size((places + (step - 1)) // step))
+    positions = sizes.size(maximum(sizes.size(last - first), sizes.size(0)))
+    name_size(n, n.fakes[0].shape[axis], sizes.size((positions + (step - 1)) // step))
     return n.cut(x, axis, first, n.shape[axis], step)
 
 
@@ -151,7 +151,7 @@ def slice_scatter(
     end: Any = None,
     step: int = 1,
 ) -> Any:
-    """x with a slice replaced: the pieces side by side; with a step, chosen by place."""
+    """x with a slice replaced: the pieces side by side; with a step, chosen by position."""
     axis = axis_of(dim, x.rank)
     size = x.shape[axis]
     first, last = bounded(start, size, 0), bounded(end, size, size)
@@ -227,22 +227,22 @@ def resize(n: NodeContext, x: Value, size: Any, **named: Any) -> Any:
 def as_strided(
     n: NodeContext, x: Value, size: Any, stride: Any, storage_offset: int | None = None
 ) -> Any:
-    """Elements by their place in memory: known only while that is row-major."""
+    """Elements by their position in memory: known only while that is row-major."""
     if not n.fake(0).is_contiguous() or n.fake(0).storage_offset() != 0:
         raise Refusal("it reads the memory of a tensor that is not contiguous")
     whole = dtype("i64")
-    places = n.operand(storage_offset or 0, whole)
+    positions = n.operand(storage_offset or 0, whole)
     for d, (count, step) in enumerate(zip(size, stride, strict=True)):
         own = n.emit("mul", n.counted(count), n.operand(step, whole))
         own = n.reshape(own, (count, *(1,) * (len(size) - 1 - d)))
-        places = n.emit("add", places, own)
-    places = n.indices(places, from_start(x.elements))
-    return n.emit("gather", n.reshape(x, (x.elements,)), places, axis=0)
+        positions = n.emit("add", positions, own)
+    positions = n.indices(positions, from_start(x.elements))
+    return n.emit("gather", n.reshape(x, (x.elements,)), positions, axis=0)
 
 
 @translates("unfold.default", "unfold_copy.default")
 def unfold(n: NodeContext, x: Value, dimension: int, size: int, step: int) -> Any:
-    """Windows along an axis; their places become the last axis."""
+    """Windows along an axis; their positions become the last axis."""
     if not x.rank:
         return n.reshape(n.expand(n.reshape(x, (1,)), (size,)), n.shape)
     axis = axis_of(dimension, x.rank)
@@ -289,7 +289,7 @@ def pad(n: NodeContext, x: Value, pads: Any, *rest: Any, **named: Any) -> Any:
 
 
 def cut_ends(n: NodeContext, x: Value, cuts: list[tuple[int, ...]]) -> Value:
-    """x without so many places at the (beginning, end) of each axis."""
+    """x without so many positions at the (beginning, end) of each axis."""
     for axis, (first, last) in enumerate(cuts):
         if first or last:
             x = n.cut(x, axis, first, sizes.size(x.shape[axis] - (first + last)))

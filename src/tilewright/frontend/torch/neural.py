@@ -55,7 +55,7 @@ def product(
             n.transpose(n.reshape(b, (b.elements // b.shape[-1], b.shape[-1])), (1, 0)),
             False,
         )
-    if left.dtype.is_bool:  # is there a place where both hold?
+    if left.dtype.is_bool:  # is there a position where both hold?
         left, b = (n.cast(v, "u8") for v in (left, b))
         y = n.emit("matmul", left, b, transpose_b=transpose_b, out_dtype="i32")
         return n.cast(y, "bool")
@@ -292,7 +292,8 @@ def avg_pool(
             "_adaptive_avg_pool3d.default", "adaptive_max_pool1d.default",
             "adaptive_max_pool2d.default", "adaptive_max_pool3d.default")  # fmt: skip
 def adaptive_pool(n: NodeContext, x: Value, output_size: Any) -> Any:
-    """Windows that share out each axis: output place o reads from ⌊o s / n⌋ to ⌈(o + 1) s / n⌉."""
+    """Windows that share out each axis: output position o reads from ⌊o s / n⌋ to ⌈(o + 1) s /
+    n⌉."""
     rank, of_max = space_rank(n), "max" in n.op
     y = batched(n, x, rank)
     if of_max and n.uses(1):
@@ -331,11 +332,11 @@ def shared_out(n: NodeContext, x: Value, axis: int, size: Any, wanted: Any, of_m
 
 def averages(n: NodeContext, x: Value, axis: int, size: Any, count: Any) -> Value:
     """As `shared_out` for averages whose number the run knows: a product with the weights of the
-    places. Place i lies in window o where o s < (i + 1) n and i n < (o + 1) s."""
-    places, windows = n.emit("arange", length=size), n.emit("arange", length=count)
+    positions. Position i lies in window o where o s < (i + 1) n and i n < (o + 1) s."""
+    positions, windows = n.emit("arange", length=size), n.emit("arange", length=count)
     s, c = (n.build.from_sizes(np.array(v, object), dtype("i64")) for v in (size, count))
     one = n.constant(1, "i64")
-    i, o = n.reshape(places, (size, 1)), n.reshape(windows, (1, count))
+    i, o = n.reshape(positions, (size, 1)), n.reshape(windows, (1, count))
     after_i, after_o = n.emit("add", i, one), n.emit("add", o, one)
     begun = n.emit("less", n.emit("mul", o, s), n.emit("mul", after_i, c))
     lasts = n.emit("less", n.emit("mul", i, c), n.emit("mul", after_o, s))
@@ -366,7 +367,7 @@ def attention(
     scale: float | Value | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """softmax(scale q kᵀ + mask) v; rows whose every place is hidden give 0."""
+    """softmax(scale q kᵀ + mask) v; rows whose every position is hidden give 0."""
     if not isinstance(attn_mask, Value | None):  # the flash operator's order: dropout, causal
         attn_mask, dropout_p, is_causal = None, attn_mask, bool(dropout_p)
     if scale is None:
@@ -433,7 +434,7 @@ def attention_backward(
     column = (*scores.shape[:-1], 1)
     shifted = n.emit("sub", scores, n.reshape(n.cast(logs, scores.dtype), column))
     weights = n.emit("exp", shifted)
-    if attn_mask is not None:  # a row whose every place is hidden
+    if attn_mask is not None:  # a row whose every position is hidden
         hidden = n.emit("isnan", weights)
         weights = n.emit("where", hidden, n.constant(0, weights.dtype), weights)
     turned = (*range(scores.rank - 2), scores.rank - 1, scores.rank - 2)

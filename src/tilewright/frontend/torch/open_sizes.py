@@ -22,27 +22,27 @@ class Floats:
     def __call__(self, op: str, *operands: Any) -> Value:
         return self.n.emit(op, *(self.n.operand(x, self.of) for x in operands))
 
-    def places(self, count: Any) -> Value:
+    def positions(self, count: Any) -> Value:
         return self.n.cast(self.n.emit("arange", length=sizes.size(count)), self.of)
 
 
 def nearest(
     n: NodeContext, x: Value, axis: int, count: Any, scale: float | None, half: float
 ) -> Value:
-    """x with `count` places along `axis`, each the one that its place (or its middle: `half` 0.5)
-    falls into. Products are rounded to f32, as PyTorch has them."""
+    """x with `count` positions along `axis`, each the one that its position (or its middle: `half`
+    0.5) falls into. Products are rounded to f32, as PyTorch has them."""
     size = x.shape[axis]
     if scale and scale == int(scale) and sizes.size(size * int(scale)) is sizes.size(count):
         return repeated(n, x, axis, int(scale))
     f = Floats(n, F32)
     step = n.constant(1 / scale, F32) if scale else f("div", size, count)
-    at = f("floor", f("mul", f("add", f.places(count), half), step))
+    at = f("floor", f("mul", f("add", f.positions(count), half), step))
     at = f("minimum", at, f("sub", size, 1))
     return n.emit("gather", x, n.cast(at, "i64"), axis=axis)
 
 
 def repeated(n: NodeContext, x: Value, axis: int, times: int) -> Value:
-    """Each place `times` times."""
+    """Each position `times` times."""
     before, after = x.shape[: axis + 1], x.shape[axis + 1 :]
     x = n.reshape(x, (*before, 1, *after))
     x = n.expand(x, (*before, times, *after))
@@ -52,17 +52,17 @@ def repeated(n: NodeContext, x: Value, axis: int, times: int) -> Value:
 def smooth(
     n: NodeContext, x: Value, axis: int, count: Any, scale: float | None, corners: bool, kind: str
 ) -> Value:
-    """x with `count` places along `axis`, each a weighted sum of its two (kind "linear") or four
+    """x with `count` positions along `axis`, each a weighted sum of its two (kind "linear") or four
     ("cubic") neighbours."""
     f = Floats(n, F64)
-    size, places = x.shape[axis], f.places(count)
+    size, positions = x.shape[axis], f.positions(count)
     if corners:
         gaps = f("sub", count, 1)
         step = f("div", f("sub", size, 1), f("maximum", gaps, 1))
-        at = f("mul", places, step)
+        at = f("mul", positions, step)
     else:
         step = n.constant(1 / scale, F64) if scale else f("div", size, count)
-        at = f("sub", f("mul", f("add", places, 0.5), step), 0.5)
+        at = f("sub", f("mul", f("add", positions, 0.5), step), 0.5)
     last = f("sub", size, 1)
     if kind == "linear":
         at = f("maximum", at, 0)
@@ -75,8 +75,8 @@ def smooth(
     total: Value | None = None
     column = tuple(count if d == axis else 1 for d in range(x.rank))
     for ahead, weight in taps:
-        place = f("minimum", f("maximum", f("add", low, ahead), 0), last)
-        taken = n.emit("gather", x, n.cast(place, "i64"), axis=axis)
+        position = f("minimum", f("maximum", f("add", low, ahead), 0), last)
+        taken = n.emit("gather", x, n.cast(position, "i64"), axis=axis)
         weight = n.reshape(n.cast(weight, x.dtype), column)
         part = n.emit("mul", taken, weight)
         total = part if total is None else n.emit("add", total, part)
@@ -103,7 +103,7 @@ def far(f: Floats, x: Value, a: float) -> Value:
 
 
 def cubic(f: Floats, t: Value, a: float = -0.75) -> list[Value]:
-    """Weights of the four neighbours of a place that lies `t` beyond the second."""
+    """Weights of the four neighbours of a position that lies `t` beyond the second."""
     other = f("sub", 1, t)
     return [
         far(f, f("add", t, 1), a),
@@ -123,11 +123,11 @@ def shares(
     else:
         step = n.constant(1 / scale, F64) if scale else f("div", size, count)
     wide = f("maximum", step, 1)
-    centre = n.reshape(f("mul", step, f("add", f.places(count), 0.5)), (count, 1))
+    centre = n.reshape(f("mul", step, f("add", f.positions(count), 0.5)), (count, 1))
     span = f("mul", wide, reach)
     first = f("floor", f("maximum", f("add", f("sub", centre, span), 0.5), 0))
     end = f("minimum", f("floor", f("add", f("add", centre, span), 0.5)), size)
-    at = f.places(size)
+    at = f.positions(size)
     t = f("abs", f("div", f("add", f("sub", at, centre), 0.5), wide))
     if reach == 1:
         weights = f("maximum", f("sub", 1, t), 0)

@@ -1,6 +1,6 @@
 """Translators of ATen operators that draw random numbers.
 
-Numbers are a function of a seed, the node and the place. Where each run has its own seed (under
+Numbers are a function of a seed, the node and the position. Where each run has its own seed (under
 torch.compile, or imported with `seeded`) each draws others; else an exported module draws the same
 ones whenever it runs, and a dropout in training mode is refused: the same mask at each step would
 train something else.
@@ -28,8 +28,8 @@ class Draws:
     def __init__(self, n: NodeContext) -> None:
         self.n = n
         self.seed = n.seed() if n.seed else n.constant(0, "i64")
-        place = list(n.node.graph.nodes).index(n.node)
-        self.stream = (place + 1) * STREAMS
+        position = list(n.node.graph.nodes).index(n.node)
+        self.stream = (position + 1) * STREAMS
 
     def number(self, x: Any) -> Value:
         """A parameter of a distribution: a tensor or a number."""

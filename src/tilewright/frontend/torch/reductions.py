@@ -48,10 +48,10 @@ def greatest(n: NodeContext, x: Value) -> Any:
 
 @translates("max.dim", "min.dim")
 def greatest_along(n: NodeContext, x: Value, dim: int, keepdim: bool = False) -> Any:
-    return of_order(n, n.op, x, dim, keepdim), place(n, f"arg{n.op}", x, dim, keepdim, n.uses(1))
+    return of_order(n, n.op, x, dim, keepdim), position(n, f"arg{n.op}", x, dim, keepdim, n.uses(1))
 
 
-def place(
+def position(
     n: NodeContext, op: str, x: Value, dim: int, keepdim: bool, wanted: bool = True
 ) -> Value | None:
     """The index of the greatest or least along one axis."""
@@ -66,8 +66,8 @@ def place(
 @translates("argmax.default", "argmin.default")
 def argmax(n: NodeContext, x: Value, dim: int | None = None, keepdim: bool = False) -> Any:
     if dim is not None:
-        return place(n, n.op, x, dim, keepdim)
-    found = place(n, n.op, n.reshape(x, (x.elements,)), 0, False)
+        return position(n, n.op, x, dim, keepdim)
+    found = position(n, n.op, n.reshape(x, (x.elements,)), 0, False)
     return n.reshape(found, n.shape)  # type: ignore[arg-type]
 
 
@@ -325,7 +325,7 @@ def batch_norm_of_batch(
 def by_own_statistics(
     n: NodeContext, x: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> Value:
-    """Normalise each channel over the batch and all places."""
+    """Normalise each channel over the batch and all positions."""
     return by_moments(n, x, (0, *range(2, x.rank)), weight, bias, eps)
 
 

@@ -140,7 +140,7 @@ class NodeContext:
         return x if sizes.shape(shape) == x.shape else self.emit("expand", x, shape=tuple(shape))
 
     def cut(self, x: Value, axis: int, start: Any, count: Any, step: Any = 1) -> Value:
-        """`count` places along one axis."""
+        """`count` positions along one axis."""
         if as_int(start) == 0 and as_int(step) == 1 and sizes.size(count) == x.shape[axis]:
             return x
         rank = x.rank

@@ -1,4 +1,4 @@
-"""Translators of ATen operators that resample images: axis by axis, from places known early."""
+"""Translators of ATen operators that resample images: axis by axis, from positions known early."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tilewright.graph.graph import Value
 
 
 def source(size: int, count: int, scale: float | None, align_corners: bool) -> np.ndarray:
-    """Where each of `count` output places lies on an axis of `size`, in floating point."""
-    places = np.arange(count, dtype=np.float64)
+    """Where each of `count` output positions lies on an axis of `size`, in floating point."""
+    positions = np.arange(count, dtype=np.float64)
     if align_corners:
-        return places * ((size - 1) / (count - 1) if count > 1 else 0.0)
+        return positions * ((size - 1) / (count - 1) if count > 1 else 0.0)
     step = 1 / scale if scale else size / count
-    return (places + 0.5) * step - 0.5
+    return (positions + 0.5) * step - 0.5
 
 
 def linear(at: np.ndarray, size: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The two neighbours of each place: (indices, weights)."""
+    """The two neighbours of each position: (indices, weights)."""
     at = np.clip(at, 0, None)
     low = np.minimum(np.floor(at).astype(np.int64), size - 1)
     part = at - low
@@ -31,7 +31,7 @@ def linear(at: np.ndarray, size: int) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def cubic(at: np.ndarray, size: int, a: float = -0.75) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The four neighbours of each place, weighted by Keys' kernel."""
+    """The four neighbours of each position, weighted by Keys' kernel."""
     low = np.floor(at).astype(np.int64)
     t = at - low
 
@@ -76,8 +76,8 @@ def nearest(n: NodeContext, x: Value, output_size: Any, *scales: Any) -> Any:
             x = open_sizes.nearest(n, x, axis, count, scale, half)
             continue
         step = np.float32(1 / scale if scale else size / count)
-        places = (np.arange(count) + half).astype(np.float32)
-        at = np.floor(places * step).astype(np.int64)  # rounded, as PyTorch has it
+        positions = (np.arange(count) + half).astype(np.float32)
+        at = np.floor(positions * step).astype(np.int64)  # rounded, as PyTorch has it
         if size != count or scale:
             x = n.emit("gather", x, n.constant(np.minimum(at, size - 1)), axis=axis)
     return x
@@ -114,7 +114,7 @@ def whole(size: Any) -> Any:
 
 @translates("pixel_shuffle.default", "pixel_unshuffle.default")
 def pixel_shuffle(n: NodeContext, x: Value, factor: int) -> Any:
-    """Channels become places (or the other way): [c r r, h, w] ↔ [c, h r, w r]."""
+    """Channels become positions (or the other way): [c r r, h, w] ↔ [c, h r, w r]."""
     *lead, c, h, w = x.shape
     k = len(lead)
     if n.op == "pixel_shuffle":
@@ -135,7 +135,8 @@ def grid_sampler(
     padding_mode: int,
     align_corners: bool,
 ) -> Any:
-    """Images read at places that are data; halves compute the places in halves, as PyTorch does."""
+    """Images read at positions that are data; halves compute the positions in halves, as PyTorch
+    does."""
     mode = ("linear", "nearest", "cubic")[interpolation_mode]
     padding = grid_sample.PADDINGS[padding_mode]
     return grid_sample.grid_sample(
@@ -147,9 +148,9 @@ def grid_sampler(
 
 
 def shares(size: int, count: int, scale: float, reach: int) -> np.ndarray:
-    """[count, size]: how much each pixel counts for each place, where a place takes in as many
-    pixels as the scale says. `reach`: pixels to each side at scale 1; a triangle, or Keys' kernel
-    with -1/2."""
+    """[count, size]: how much each pixel counts for each position, where a position takes in as
+    many pixels as the scale says. `reach`: pixels to each side at scale 1; a triangle, or Keys'
+    kernel with -1/2."""
     wide = max(scale, 1.0)
     made = np.zeros((count, size))
     for i in range(count):
@@ -200,7 +201,7 @@ def fractional_max_pool(
     lead = sizes.product(x.shape[: x.rank - d])
     flat = n.reshape(x, (lead, math.prod(space)))
     order = range(d - 1, -1, -1) if d == 2 else range(d)  # samples stand x, y but t, y, x
-    place: Value | None = None
+    position: Value | None = None
     for axis, sample in enumerate(order):
         size, count, width = space[axis], output_size[axis], kernel[axis]
         u = n.reshape(samples, (lead, d))
@@ -209,14 +210,14 @@ def fractional_max_pool(
         shape = [lead, *(count if k == axis else 1 for k in range(d)),
                  *(width if k == axis else 1 for k in range(d))]  # fmt: skip
         at = n.emit("mul", n.reshape(at, shape), n.constant(math.prod(space[axis + 1 :]), "i64"))
-        place = at if place is None else n.emit("add", place, at)
-    assert place is not None
+        position = at if position is None else n.emit("add", position, at)
+    assert position is not None
     many, window = math.prod(output_size), math.prod(kernel)
-    place = n.reshape(place, (lead, many * window))
-    found = n.reshape(n.emit("gather_elements", flat, place, axis=1), (lead, many, window))
+    position = n.reshape(position, (lead, many * window))
+    found = n.reshape(n.emit("gather_elements", flat, position, axis=1), (lead, many, window))
     y = n.emit("reduce_max", found, axes=(2,))
     best = n.emit("argmax", found, axis=2, keepdims=True)
-    where = n.emit("gather_elements", n.reshape(place, (lead, many, window)), best, axis=2)
+    where = n.emit("gather_elements", n.reshape(position, (lead, many, window)), best, axis=2)
     return n.reshape(y, n.shape), n.reshape(where, n.shape)
 
 

@@ -48,10 +48,10 @@ def embedding_bag(
         rows = n.emit("mul", rows, n.reshape(per_sample, (count, 1)))
     kept = n.emit("not_equal", indices, n.constant(padding, indices.dtype))
     rows = n.emit("where", n.reshape(kept, (count, 1)), rows, n.constant(neutral, of))
-    places = n.expand(n.reshape(bag, (count, 1)), (count, width))
+    positions = n.expand(n.reshape(bag, (count, 1)), (count, width))
     kind = "max" if mode == 2 else "add"
     start = n.full(neutral, of, (bags, width))
-    y = n.emit("scatter_elements", start, places, rows, axis=0, reduction=kind)
+    y = n.emit("scatter_elements", start, positions, rows, axis=0, reduction=kind)
     held = n.emit(
         "scatter_elements", n.full(0, of, (bags,)), bag, n.cast(kept, of), axis=0, reduction="add"
     )
@@ -141,19 +141,19 @@ def counted(
     """How many points (or how much weight) the cells of a grid hold."""
     of, shape = edges[0].dtype, [e.shape[0] - 1 for e in edges]
     count = points[0].elements
-    place, inside = n.full(0, n.cast(n.constant(0), "i64").dtype, (count,)), None
+    position, inside = n.full(0, n.cast(n.constant(0), "i64").dtype, (count,)), None
     for x, e, size in zip(points, edges, shape, strict=True):
         at, ok = bin_of(n, x, e)
         steps = n.build.from_sizes(np.array(sizes.size(size), object), at.dtype)
-        place = n.emit("add", n.emit("mul", place, steps), at)
+        position = n.emit("add", n.emit("mul", position, steps), at)
         inside = ok if inside is None else n.emit("logical_and", inside, ok)
     assert inside is not None
     total = sizes.product(shape)
     each = n.full(1, of, (count,)) if weight is None else n.reshape(weight, (count,))
     each = n.emit("where", inside, each, n.constant(0, of))
-    place = n.emit("where", inside, place, n.constant(0, "i64"))
+    position = n.emit("where", inside, position, n.constant(0, "i64"))
     empty = n.full(0, of, (total,))
-    held = n.emit("scatter_elements", empty, place, each, axis=0, reduction="add")
+    held = n.emit("scatter_elements", empty, position, each, axis=0, reduction="add")
     held = n.reshape(held, shape)
     if not density:
         return held
@@ -223,9 +223,9 @@ def linear_cross_entropy(
     factor = n.full(1, of, (classes,)) if scale is None else n.cast(scale, of)
     loss = n.emit("mul", loss, factor)
     kept = n.emit("not_equal", target, n.constant(ignore, target.dtype))
-    place = n.emit("where", kept, target, n.constant(0, target.dtype))
-    place = n.indices(place, from_start(classes))
-    own = n.emit("gather_elements", loss, n.reshape(place, (rows, 1)), axis=1)
+    position = n.emit("where", kept, target, n.constant(0, target.dtype))
+    position = n.indices(position, from_start(classes))
+    own = n.emit("gather_elements", loss, n.reshape(position, (rows, 1)), axis=1)
     own = n.reshape(own, (rows,))
     if smoothing:
         spread = reduced(n, "mean", loss, 1)
@@ -235,7 +235,7 @@ def linear_cross_entropy(
     if reduction != "none":
         total = reduced(n, "sum", own, 0)
         if reduction == "mean":
-            share = n.emit("gather", factor, place, axis=0)
+            share = n.emit("gather", factor, position, axis=0)
             share = n.emit("where", kept, share, n.constant(0, of))
             total = n.emit("div", total, reduced(n, "sum", share, 0))
         own = total

@@ -38,15 +38,15 @@ def index_reduce(
 
 @translates("put.default")
 def put(n: NodeContext, x: Value, index: Value, source: Value, accumulate: bool = False) -> Any:
-    """x with elements at flat places replaced (or added to)."""
+    """x with elements at flat positions replaced (or added to)."""
     if as_int(index.elements) == 0:
         return x
     index = n.indices(index, into(x.elements))
-    flat, places = n.reshape(x, (x.elements,)), n.reshape(index, (index.elements,))
+    flat, positions = n.reshape(x, (x.elements,)), n.reshape(index, (index.elements,))
     y = n.emit(
         "scatter_elements",
         flat,
-        places,
+        positions,
         n.reshape(source, (source.elements,)),
         axis=0,
         reduction="add" if accumulate else "none",
@@ -56,7 +56,7 @@ def put(n: NodeContext, x: Value, index: Value, source: Value, accumulate: bool 
 
 @translates("nonzero_static.default")
 def nonzero_static(n: NodeContext, x: Value, *, size: int, fill_value: int = -1) -> Any:
-    """The places of what is not zero, in order; as many as asked for, filled up: each is written
+    """The positions of what is not zero, in order; as many as asked for, filled up: each is written
     where the count of those before it says, and what is too much behind the others."""
     if not x.rank or 0 in (size, as_int(x.elements)):
         return n.full(fill_value)
@@ -104,21 +104,25 @@ def as_strided_scatter(
 ) -> Any:
     if not n.fake(0).is_contiguous():
         raise Refusal("it writes the memory of a tensor that is not contiguous")
-    places = np.full(n.static(size, "a stride"), storage_offset or 0, np.int64)
-    for d, (count, step) in enumerate(zip(places.shape, n.static(stride, "a stride"), strict=True)):
-        places = places + (np.arange(count) * step).reshape((-1,) + (1,) * (places.ndim - 1 - d))
-    return replaced(n, x, places, source)
+    positions = np.full(n.static(size, "a stride"), storage_offset or 0, np.int64)
+    for d, (count, step) in enumerate(
+        zip(positions.shape, n.static(stride, "a stride"), strict=True)
+    ):
+        positions = positions + (np.arange(count) * step).reshape(
+            (-1,) + (1,) * (positions.ndim - 1 - d)
+        )
+    return replaced(n, x, positions, source)
 
 
-def replaced(n: NodeContext, x: Value, places: np.ndarray, source: Value) -> Value:
-    """x with the elements at known flat places replaced by those of the source."""
-    if not places.size:
+def replaced(n: NodeContext, x: Value, positions: np.ndarray, source: Value) -> Value:
+    """x with the elements at known flat positions replaced by those of the source."""
+    if not positions.size:
         return x
     y = n.emit(
         "scatter_elements",
         n.reshape(x, (x.elements,)),
-        n.constant(np.ascontiguousarray(places).reshape(-1)),
-        n.reshape(n.operand(source), (places.size,)),
+        n.constant(np.ascontiguousarray(positions).reshape(-1)),
+        n.reshape(n.operand(source), (positions.size,)),
         axis=0,
     )
     return n.reshape(y, n.shape)
@@ -182,7 +186,8 @@ def pdist(n: NodeContext, x: Value, p: float = 2) -> Any:
 
 
 def all_pairs(n: NodeContext, count: Expr) -> tuple[Value, Value] | None:
-    """Both places of each pair of `count`, the first one before the second; None: there is none."""
+    """Both positions of each pair of `count`, the first one before the second; None: there is
+    none."""
     known = as_int(count)
     if known is not None:
         pairs = np.array(list(itertools.combinations(range(known), 2)), np.int64).reshape(-1, 2)
@@ -190,10 +195,10 @@ def all_pairs(n: NodeContext, count: Expr) -> tuple[Value, Value] | None:
             (n.constant(pairs[:, 0].copy()), n.constant(pairs[:, 1].copy())) if known > 1 else None
         )
     one, (total,) = n.constant(1, "i64"), n.shape
-    own = n.counted(count)  # the pairs of place i follow those of all places before it
+    own = n.counted(count)  # the pairs of position i follow those of all positions before it
     twice = n.emit("sub", n.cast(n.build.size_vector(sizes.size(count * 2 - 1)), "i64"), own)
     starts = n.emit("shift_right", n.emit("mul", own, twice), one)
-    room = sizes.size(total + 1)  # the last place is the first of no pair
+    room = sizes.size(total + 1)  # the last position is the first of no pair
     ones = n.full(1, dtype("i64"), (count,))
     marks = n.emit("scatter_elements", n.full(0, dtype("i64"), (room,)), starts, ones, axis=0)
     first = n.emit("sub", n.emit("cumsum", n.cut(marks, 0, 0, total), axis=0), one)

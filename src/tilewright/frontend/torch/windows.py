@@ -1,7 +1,8 @@
 """Adaptive max pooling that also tells where the greatest values are.
 
-A table has the places that each window covers (-1: none), a constant where the sizes are known: the
-windows are gathered beside each other, and the greatest of each is found together with its place.
+A table has the positions that each window covers (-1: none), a constant where the sizes are known:
+the windows are gathered beside each other, and the greatest of each is found together with its
+position.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.torch.reductions import place, reduced
+from tilewright.frontend.torch.reductions import position, reduced
 from tilewright.frontend.torch.registry import NodeContext
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
@@ -20,35 +21,35 @@ from tilewright.ir.expr import as_int
 
 
 def shared(n: NodeContext, size: Any, count: int) -> Value:
-    """[count, longest] places of the windows of adaptive pooling; -1 behind the end of one."""
+    """[count, longest] positions of the windows of adaptive pooling; -1 behind the end of one."""
     known = as_int(size)
     if known is not None:
         starts = np.arange(count) * known // count
         ends = -(-np.arange(1, count + 1) * known // count)
-        places = starts[:, None] + np.arange(int((ends - starts).max(initial=0)))
-        return n.constant(np.where(places < ends[:, None], places, -1))
+        positions = starts[:, None] + np.arange(int((ends - starts).max(initial=0)))
+        return n.constant(np.where(positions < ends[:, None], positions, -1))
     longest = sizes.size((size + count - 1) // count + 1)
     whole = dtype("i64")
     edges = n.emit("mul", n.constant(np.arange(count + 1)), n.operand(size, whole))
     by = n.constant(count, "i64")
     starts = n.emit("div", n.cut(edges, 0, 0, count), by)
     ends = n.emit("div", n.emit("add", n.cut(edges, 0, 1, count), n.constant(count - 1)), by)
-    places = n.emit("add", n.reshape(starts, (count, 1)), n.counted(longest))
-    lies = n.emit("less", places, n.reshape(ends, (count, 1)))
-    return n.emit("where", lies, places, n.constant(-1, "i64"))
+    positions = n.emit("add", n.reshape(starts, (count, 1)), n.counted(longest))
+    lies = n.emit("less", positions, n.reshape(ends, (count, 1)))
+    return n.emit("where", lies, positions, n.constant(-1, "i64"))
 
 
 def greatest(n: NodeContext, x: Value, axes: Sequence[Value]) -> tuple[Value, Value]:
-    """The greatest value in each window of x [batch, channels, *space], and its place in the
-    flattened space; `axes` has the places that the windows cover on each axis of space."""
+    """The greatest value in each window of x [batch, channels, *space], and its position in the
+    flattened space; `axes` has the positions that the windows cover on each axis of space."""
     rank, space = len(axes), x.shape[2:]
     flat, inside = n.constant(np.zeros((1,) * (2 * rank), np.int64)), None
-    for d, places in enumerate(axes):  # places of axis d vary along d and rank + d
+    for d, positions in enumerate(axes):  # positions of axis d vary along d and rank + d
         shape: list[Any] = [1] * (2 * rank)
-        shape[d], shape[rank + d] = places.shape
-        places = n.reshape(places, shape)
-        flat = n.emit("add", n.emit("mul", flat, n.operand(space[d], dtype("i64"))), places)
-        lies = n.emit("greater_equal", places, n.constant(0, "i64"))
+        shape[d], shape[rank + d] = positions.shape
+        positions = n.reshape(positions, shape)
+        flat = n.emit("add", n.emit("mul", flat, n.operand(space[d], dtype("i64"))), positions)
+        lies = n.emit("greater_equal", positions, n.constant(0, "i64"))
         inside = lies if inside is None else n.emit("logical_and", inside, lies)
     assert inside is not None
     counts = [a.shape[0] for a in axes]
@@ -67,7 +68,7 @@ def greatest(n: NodeContext, x: Value, axes: Sequence[Value]) -> tuple[Value, Va
         there = n.emit("greater_equal", table, n.constant(0, "i64"))
         covered = n.emit("where", there, covered, lowest)
     values = reduced(n, "max", covered, -1)
-    first = place(n, "argmax", covered, -1, True)
+    first = position(n, "argmax", covered, -1, True)
     assert first is not None
     if x.dtype.is_float:  # the last of several NaN
         lacks = n.emit("isnan", covered)

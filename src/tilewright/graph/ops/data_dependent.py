@@ -144,25 +144,25 @@ def axes_last(x: Any, mask: Any, *, rows: Any, columns: Any) -> Any:
     return te.compute((sizes.size(rows), sizes.size(columns)), at, name="axes_last")
 
 
-def _places_type(mask: Any) -> list[Type]:
+def _nonzero_type(mask: Any) -> list[Type]:
     need(mask.dtype.is_bool and len(mask.shape) == 1, "needs a vector of booleans")
     i64 = dtype("i64")
     return [(i64, mask.shape), (i64, (sizes.size(1),))]
 
 
-def _places(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _nonzero(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     found = np.flatnonzero(mask)
     return np.pad(found, (0, mask.size - found.size)), np.array([found.size])
 
 
-@operator(fusion=OPAQUE, infer=_places_type, reference=_places)
-def places(mask: Any) -> Any:
+@operator(fusion=OPAQUE, infer=_nonzero_type, reference=_nonzero)
+def nonzero(mask: Any) -> Any:
     """Where a vector of truth values holds, in order, then zeros; and how many such places there
     are."""
 
     def body(inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:
         (source,), (found, count) = inputs, outputs
-        clear, at = Var("places_clear"), Var("places_at")
+        clear, at = Var("nonzero_clear"), Var("nonzero_at")
         size, zero = source.shape[0], const(0)
         so_far = Load(count, (zero,))
         keep = seq(Store(found, (so_far,), at), Store(count, (zero,), so_far + 1))
@@ -173,4 +173,4 @@ def places(mask: Any) -> Any:
         )
 
     i64 = dtype("i64")
-    return te.extern([mask.shape, (sizes.size(1),)], [mask], body, dtype=[i64, i64], name="places")
+    return te.extern([mask.shape, (sizes.size(1),)], [mask], body, dtype=[i64, i64], name="nonzero")
