@@ -13,7 +13,7 @@ from tilewright.ir.expr import Var, as_int, const
 from tilewright.ir.stmt import For
 from tilewright.ir.walk import substitute, visit
 from tilewright.schedule.locate import find_loop
-from tilewright.strategy.loops import pieces
+from tilewright.strategy.loops import iterations
 from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions
 from tilewright.target.target import target
@@ -55,7 +55,7 @@ def test_shares_of_an_image_are_outside(case, threads):
     for schedule in found:
         outer = find_loop(schedule.func, schedule.loops(schedule.blocks()[-1])[0])
         assert outer.kind == "parallel"
-        assert pieces(schedule, [outer.name]) >= threads
+        assert iterations(schedule, [outer.name]) >= threads
 
 
 @pytest.mark.parametrize("op", ["conv", "relu", "softmax"])

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.support import knobs
-from tilewright.support.ahead import made_ahead
+from tilewright.support.background import in_background
 from tilewright.support.cache import Cache, make_key
 from tilewright.support.handover import short_turns
 from tilewright.support.version import __version__
@@ -132,7 +132,7 @@ def read_content(
     else:
         readers = max(1, min(len(starts), MOST_READERS, os.cpu_count() or 1) - 1)  # beside this one
         jobs = [partial(chunk, start) for start in starts]
-        with short_turns(), made_ahead(jobs, readers, len(jobs)) as found:
+        with short_turns(), in_background(jobs, readers, len(jobs)) as found:
             if meanwhile is not None and nbytes >= LONG:
                 meanwhile()
             parts = list(found)

@@ -52,7 +52,7 @@ from tilewright.ir.stmt import Func
 from tilewright.ir.walk import substitute
 from tilewright.runtime import abi
 from tilewright.strategy.work import flops, spare_times, touched
-from tilewright.support.ahead import made_ahead
+from tilewright.support.background import in_background
 from tilewright.support.errors import ONE_MAY_BE_1
 from tilewright.support.record import record
 from tilewright.support.version import __version__
@@ -144,7 +144,7 @@ def assemble(
             compile_object = partial(known.object, compile_object)
         hosts.append(partial(compile_object, texts[-1], code.machine, quick=is_straight(steps)))
     kernels = codes[0].of_group
-    with made_ahead(hosts, 1, len(hosts)) as objects:  # by LLVM, which leaves Python to this thread
+    with in_background(hosts, 1, len(hosts)) as objects:  # by LLVM, without Python
         works = {f: _work(f) for f in dict.fromkeys(funcs)}
         infos = tuple(
             _info(kernels[g.name].name, g, works[f], codes[0].own[g.name], symbols)

@@ -44,7 +44,7 @@ from tilewright.runtime import abi
 from tilewright.runtime.bindings import feed_hash, hash_bytes, lib
 from tilewright.runtime.formats import is_format
 from tilewright.runtime.profile import evaluate
-from tilewright.support.ahead import made_ahead
+from tilewright.support.background import in_background
 from tilewright.support.cache import replace_file
 from tilewright.support.errors import ArtifactError
 from tilewright.support.mapped import release_pages
@@ -152,7 +152,7 @@ def _parts(weight: abi.Weight) -> Sequence[Callable[[], Any]]:
 def _made_ahead(parts: Iterable[Callable[[], Any]]) -> Iterator[Any]:
     """The bytes that each function makes, in order."""
     makers = max(1, min(MAKERS, (os.cpu_count() or 1) - 1))
-    with made_ahead((partial(_bytes_of, part) for part in parts), makers, AHEAD) as made:
+    with in_background((partial(_bytes_of, part) for part in parts), makers, AHEAD) as made:
         yield from made
 
 

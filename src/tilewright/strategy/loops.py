@@ -17,9 +17,9 @@ from tilewright.ir.walk import free_vars
 from tilewright.schedule.locate import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
 
-PIECES = 16  # for each thread: the last one to be done keeps the others waiting for a sixteenth
-SHARES = 4  # pieces for each thread where they are of one length
-RUN = 16  # rounds of a piece of an open row
+ITERATIONS = 16  # for each thread: the last one to be done keeps the others waiting for a sixteenth
+EVEN_CHUNKS = 4  # chunks for each thread where they are of one length
+RUN = 16  # rounds of a chunk of an open row
 
 
 def find(schedule: Schedule, name: str) -> Block:
@@ -105,12 +105,12 @@ def blocked(schedule: Schedule, decision: str, loop: str) -> tuple[str, str]:
     return outer, inner
 
 
-def shared(
+def chunked(
     schedule: Schedule, decision: str, loop: str, threads: int, others: int, *, wanted: bool = True
 ) -> tuple[str, str]:
     """The loop over the places of an image as a loop over chunks, some for each thread, and the
     loop inside a chunk; the first is "" where it is not cut. `decision` is how long a chunk is;
-    `others`: pieces that a chunk has; `wanted`: whether the pick is to cut the loop.
+    `others`: iterations that a chunk has; `wanted`: whether the pick is to cut the loop.
 
     With chunks outside, a thread meets in one kernel after another the same places of the image: it
     finds them in its own cache. Where cores have no cache in common, what another thread made is as
@@ -119,8 +119,8 @@ def shared(
     count = extent(schedule, loop)
     if threads == 1 or count < threads:
         return "", loop
-    sizes = {n: -(-count // min(count, threads * n)) for n in range(1, SHARES + 1)}
-    pick = sizes[max(1, -(-SHARES // others))] if wanted else count
+    sizes = {n: -(-count // min(count, threads * n)) for n in range(1, EVEN_CHUNKS + 1)}
+    pick = sizes[max(1, -(-EVEN_CHUNKS // others))] if wanted else count
     size = schedule.decide(decision, pick, sorted({*sizes.values(), count}))
     if size == count:
         return "", loop
@@ -128,7 +128,7 @@ def shared(
     return outer, inner
 
 
-def pieces(schedule: Schedule, loops: Sequence[str]) -> int:
+def iterations(schedule: Schedule, loops: Sequence[str]) -> int:
     """Iterations of nested loops, as many as there surely are for threads to share: of a symbolic
     extent the outermost counts for its known factor, for the rest may be a batch."""
     extents = [find_loop(schedule.func, n).extent if n else const(1) for n in loops]
@@ -152,11 +152,11 @@ def parallel(
     worth: bool = True,
     in_runs: bool = False,
 ) -> None:
-    """Run nested loops in parallel: the fewest outer ones that give every thread enough pieces, or
-    none where it is not `worth` a parallel region. `decision` names how many.
+    """Run nested loops in parallel: the fewest outer ones that give every thread enough iterations,
+    or none where it is not `worth` a parallel region. `decision` names how many.
 
     An inner loop stays a loop: its indices cost an addition, those of a fused loop divisions.
-    in_runs: where the last of all is fused and open, a piece is several rounds of it, for which one
+    in_runs: where the last of all is fused and open, a chunk is several rounds of it, for which one
     asks once whether the row's ends are among them.
     """
     there, count = present(loops), 0
@@ -174,11 +174,11 @@ def parallel(
 
 
 def enough(schedule: Schedule, loops: Sequence[str], inner: str, threads: int) -> bool:
-    """Are the iterations of these loops pieces enough? Around an open loop `inner`, whose tails
+    """Are the iterations of these loops enough? Around an open loop `inner`, whose tails
     have better code in a loop of their own, fewer are, if threads get about as many."""
-    there = pieces(schedule, loops)
-    if there >= threads * PIECES:
+    there = iterations(schedule, loops)
+    if there >= threads * ITERATIONS:
         return True
-    if extent(schedule, inner, 0) or there < threads * SHARES:
+    if extent(schedule, inner, 0) or there < threads * EVEN_CHUNKS:
         return False
-    return -(-there // threads) * threads * PIECES <= there * (PIECES + 1)
+    return -(-there // threads) * threads * ITERATIONS <= there * (ITERATIONS + 1)

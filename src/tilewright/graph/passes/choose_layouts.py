@@ -3,8 +3,8 @@ them.
 
 In: a graph of plain operators and a machine's layout policy. Out: the same model with packed
 operators, constants packed, and conversions only where a packed value meets an operator that does
-not know packing. The one idea: a value may exist in two forms, plain and packed; each form is made
-when somebody first asks for it. What is legal is found first; what then is done are decisions:
+not know packing. The one idea: a value may have two layouts, plain and packed; each is made where
+somebody first asks for it. What is legal is found first; what then is done are decisions:
 
     <value>.layout      channels of a block
     <value>.algorithm   of the operator that makes it: "plain", "packed", "winograd 2", "phases", …
@@ -92,15 +92,15 @@ class _Layouts(PackedValues):
     ) -> None:
         super().__init__(graph, policy, decisions)
         self.winograd = winograd
-        self.wanted: dict[Value, Packing] = {}
-        self.wanted = self.wishes()
+        self.preferred: dict[Value, Packing] = {}
+        self.preferred = self.preferences()
         self.weights: dict[tuple[Any, ...], Value] = {}  # packed, by what they were packed from
 
     def decide(self, node: Node, what: str, own: P, legal: Sequence[P]) -> P:
         """A decision on an operator, called by its first result."""
         return self.decisions.decide(f"{node.outputs[0].name}.{what}", own, legal)
 
-    def wishes(self) -> dict[Value, Packing]:
+    def preferences(self) -> dict[Value, Packing]:
         """The packing that a grouped convolution wants of a value, seen through what runs on any
         packing."""
         wanted: dict[Value, Packing] = {}
@@ -186,7 +186,7 @@ class _Layouts(PackedValues):
     def depthwise(self, of: _Convolution) -> Channels:
         """How the channels of a depthwise convolution lie: as those of its image do."""
         x = of.node.inputs[0]
-        packing = self.packed.get(x) or self.wanted.get(x) or self.own_packing(x, of.ci)
+        packing = self.packed.get(x) or self.preferred.get(x) or self.own_packing(x, of.ci)
         return Channels(packing, packing, 1, of.groups)
 
     def run_depthwise(self, of: _Convolution, lie: Channels) -> Value:
@@ -249,7 +249,7 @@ class _Layouts(PackedValues):
         x, w = node.inputs[:2]
         steps, width = prod(as_int(n) or 1 for n in w.shape[1:]), as_int(node.output.shape[-1])
         of = channels_of(x), channels_of(node.output), steps, width
-        is_packed = self.is_only_packed(x) or x in self.wanted
+        is_packed = self.is_only_packed(x) or x in self.preferred
         return self.policy.is_along_rows(*of, is_packed=is_packed, in_tiles=edge > 0, of=f32)
 
     def channels(self, of: _Convolution) -> Channels | None:
@@ -537,7 +537,7 @@ class _Layouts(PackedValues):
         packing = self.packed[x]
         if scale is None or bias is None or not packing.is_full(channels_of(x)):
             return False
-        image = self.forms[x, packing]
+        image = self.layouts[x, packing]
         first, *others = range(2, x.rank)
 
         def mean(value: Value) -> Value:
@@ -557,7 +557,7 @@ class _Layouts(PackedValues):
         return True
 
     def elementwise(self, node: Node) -> bool:
-        """Run on packed forms if an input exists only so and the others can follow."""
+        """Run on packed layouts if an input exists only so and the others can follow."""
         out = node.output
         if len(node.outputs) != 1 or not is_image(out):
             return False
@@ -567,17 +567,17 @@ class _Layouts(PackedValues):
         packing = self.packed[leading[0]]
         if not packing.is_full(channels_of(out)) and node.op not in KEEPS_FINITE:
             return False
-        forms: list[Value] = []
+        layouts: list[Value] = []
         for value in node.inputs:
-            form = self.follow(value, out, packing)
-            if form is None:
+            layout = self.follow(value, out, packing)
+            if layout is None:
                 return False
-            forms.append(form)
-        self.made(out, self.emit(node.op, *forms, **dict(node.attrs)), packing)
+            layouts.append(layout)
+        self.made(out, self.emit(node.op, *layouts, **dict(node.attrs)), packing)
         return True
 
     def follow(self, value: Value, out: Value, packing: Packing) -> Value | None:
-        """The form in which an operand joins an elementwise operator on packed values."""
+        """The layout in which an operand joins an elementwise operator on packed values."""
         if value.shape == out.shape:
             return self.pack(value, packing)
         array = self.content(value)

@@ -1,7 +1,7 @@
 """packed_images: what moves, pools or reduces pixels runs on packed images as on plain ones.
 
 In: a node of the plain graph, and the layouts of its inputs. Out: True if it now runs on packed
-forms: whole vectors of channels are what is moved. False: it needs its inputs plain.
+layouts: whole vectors of channels are what is moved. False: it needs its inputs plain.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def reshape(edit: PackedValues, node: Node) -> bool:
     if not images or not edit.is_only_packed(x):
         return False
     packing = edit.packed[x]
-    form = edit.forms[x, packing]
-    made = edit.emit("reshape", form, shape=(*form.shape[:2], *shape[2:], form.shape[-1]))
+    layout = edit.layouts[x, packing]
+    made = edit.emit("reshape", layout, shape=(*layout.shape[:2], *shape[2:], layout.shape[-1]))
     edit.made(node.output, made, packing)
     return True
 
@@ -84,9 +84,9 @@ def slice_(edit: PackedValues, node: Node) -> bool:
         return False
     packing, made = edit.packed[x], node.output
     starts, steps = node["starts"], node["steps"] or (1,) * x.rank
-    form = edit.forms[x, packing]
+    layout = edit.layouts[x, packing]
     if made.shape[1] == x.shape[1] and as_int(starts[1]) == 0 and steps[1] == 1:
-        first, blocks = 0, form.shape[1]
+        first, blocks = 0, layout.shape[1]
     else:
         count = channels_of(made)
         first, blocks = _blocks(packing, channels_of(x), as_int(starts[1]), count)
@@ -118,10 +118,10 @@ def gather(edit: PackedValues, node: Node) -> bool:
     if not edit.is_only_packed(x) and node.output not in edit.sought:
         return False
     packing = edit.packed[x] if edit.is_only_packed(x) else edit.sought[node.output]
-    form = edit.emit(
+    layout = edit.emit(
         "gather", edit.pack(x, packing), edit.plain(indices), axis=node["axis"] % x.rank
     )
-    edit.made(node.output, form, packing)
+    edit.made(node.output, layout, packing)
     return True
 
 
@@ -136,8 +136,8 @@ def concat(edit: PackedValues, node: Node) -> bool:
         return False
     if not all(packing.is_full(channels_of(v)) for v in node.inputs):
         return False
-    form = edit.emit("concat", *[edit.pack(v, packing) for v in node.inputs], axis=1)
-    edit.made(node.output, form, packing)
+    layout = edit.emit("concat", *[edit.pack(v, packing) for v in node.inputs], axis=1)
+    edit.made(node.output, layout, packing)
     return True
 
 

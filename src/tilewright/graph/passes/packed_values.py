@@ -1,7 +1,7 @@
 """packed_values: the layouts in which values of a graph exist while their layouts are chosen.
 
 In: a graph of plain operators. Out: an `Edit` that gives each value plain, or packed in a given
-way, and makes a form when somebody first asks for it.
+way, and makes a layout when somebody first asks for it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tilewright.ir.dtype import f32
 
 
 class PackedValues(Edit):
-    """The edit, with the packed form of each value that has one."""
+    """The edit, with the packed layout of each value that has one."""
 
     def __init__(self, graph: Graph, policy: LayoutPolicy, decisions: Decisions) -> None:
         super().__init__(graph)
         self.policy, self.decisions, self.lanes = policy, decisions, policy.lanes(f32)
         self.own: dict[Value, Packing] = {}  # decided for values that nothing has packed
         self.packed: dict[Value, Packing] = {}  # of each value of the old graph, its first one
-        self.forms: dict[tuple[Value, Packing], Value] = {}  # and in which value it is so
+        self.layouts: dict[tuple[Value, Packing], Value] = {}  # and in which value it is so
         self.sought = sought_packed(graph, policy)
 
     def own_packing(self, value: Value, channels: int) -> Packing:
@@ -35,45 +35,45 @@ class PackedValues(Edit):
         return self.own[value]
 
     def plain(self, value: Value) -> Value:
-        """The plain form of a value of the old graph."""
+        """The plain layout of a value of the old graph."""
         if self.is_only_packed(value):
             packing = self.packed[value]
             self.replaced[value] = self.emit(
                 "unpack_channels",
-                self.forms[value, packing],
+                self.layouts[value, packing],
                 channels=channels_of(value),
                 groups=packing.groups,
             )
         return self.replaced.get(value, value)
 
     def pack(self, value: Value, packing: Packing) -> Value:
-        """The form of a value packed so."""
-        found = self.forms.get((value, packing))
+        """The layout of a value packed so."""
+        found = self.layouts.get((value, packing))
         if found is not None:
             return found
         if packing.block == 1:  # the same memory under another shape
             return self.emit("reshape", self.plain(value), shape=(*value.shape, 1))
         plain = self.plain(value)
         made = self.emit("pack_channels", plain, block=packing.block, groups=packing.groups)
-        self.forms[value, packing] = made
+        self.layouts[value, packing] = made
         if value not in self.packed:
             self.packed[value] = packing
             self.replaced.setdefault(value, value)
         return made
 
-    def made(self, value: Value, form: Value, packing: Packing) -> None:
-        """Note that a value of the old graph is computed in this form."""
+    def made(self, value: Value, layout: Value, packing: Packing) -> None:
+        """Note that a value of the old graph is computed in this layout."""
         self.packed[value] = packing
-        self.forms[value, packing] = form
+        self.layouts[value, packing] = layout
 
     def is_only_packed(self, value: Value) -> bool:
-        """Does the value exist in packed form and not (yet) in plain form?"""
+        """Does the value have a packed layout and not (yet) a plain one?"""
         return value in self.packed and value not in self.replaced
 
     def on_packed(self, node: Node, attrs: dict[str, Any], op: str = "") -> bool:
-        """Run on the packed form of the only input."""
+        """Run on the packed layout of the only input."""
         (x,) = node.inputs
         packing = self.packed[x]
-        form = self.emit(op or node.op, self.forms[x, packing], **attrs)
-        self.made(node.output, form, packing)
+        layout = self.emit(op or node.op, self.layouts[x, packing], **attrs)
+        self.made(node.output, layout, packing)
         return True

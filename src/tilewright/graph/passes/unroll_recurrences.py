@@ -1,7 +1,7 @@
 """unroll_recurrences: a recurrent layer becomes its steps, where these are large.
 
 In: `lstm`, `gru` and `rnn` nodes. Out: for each step a matrix product and the element-wise rest, so
-that the products run on all threads with packed weights. Of a known length they are written out,
+that the products run on all threads with packed weights. Of a known length they are unrolled,
 and share their kernels, because a step reads its row of the input through an index that is data; of
 an open or a great one they are rounds that the host program runs. Early-ending sequences stay as
 they are, and so do steps that are too small to be shared: in one kernel nothing waits between them,
@@ -26,7 +26,7 @@ from tilewright.graph.passes.demand import conditional
 from tilewright.graph.quantise import rounded
 from tilewright.ir.expr import as_int
 
-LONGEST = 128  # steps that are written out
+LONGEST = 128  # steps that are unrolled
 # a step worth the threads' while has as many weights, or multiplies as often
 LEAST_WEIGHTS, LEAST_PRODUCTS = 1 << 17, 1 << 20
 # and of one beside which another recurrence runs, which leaves no thread idle, so many

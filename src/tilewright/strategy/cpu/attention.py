@@ -30,7 +30,7 @@ from tilewright.strategy.cpu.reduction import vectorize_block
 from tilewright.strategy.cpu.registers import GROUPS, decide_tile, fill_registers, row_lanes
 from tilewright.strategy.cpu.tiles import register_tile, tallest, tiled_cycles
 from tilewright.strategy.loops import (
-    PIECES,
+    ITERATIONS,
     by_axis,
     compute_inside,
     divisors,
@@ -120,7 +120,7 @@ def chunks(
     """The loops around tiles of `rows` queries, of which the first is a known number of chunks for
     threads to share, and those over tiles and rows: a chunk has the memory of one tile, whose size
     the run decides. It is a head, or some of many, or one of every so many tiles of a head."""
-    known, most = [n for n in batch if extent(schedule, n, 0)], threads * PIECES
+    known, most = [n for n in batch if extent(schedule, n, 0)], threads * ITERATIONS
     rest = [n for n in batch if n not in known]
     if prod(extent(schedule, n) for n in known) > most:
         longest = max(known, key=lambda n: extent(schedule, n))
@@ -159,12 +159,12 @@ def in_registers(schedule: Schedule, product: str, result: str, tile: str, targe
     )
     packed = role(find(schedule, product)) == "dense_packed"
     panel, vector, lane = split(schedule, column, shape.wide if packed else vectors, lanes)
-    piece = ""
+    v_outer = ""
     if packed and vectors < shape.wide:
-        piece, vector = split(schedule, vector, vectors)
-    strip, inner = split(schedule, row, rows)
-    reorder(schedule, panel, piece, strip, inner, vector, lane)
-    *own, k = compute_inside(schedule, product, innermost([tile, panel, piece, strip]))
+        v_outer, vector = split(schedule, vector, vectors)
+    r_outer, inner = split(schedule, row, rows)
+    reorder(schedule, panel, v_outer, r_outer, inner, vector, lane)
+    *own, k = compute_inside(schedule, product, innermost([tile, panel, v_outer, r_outer]))
     *_, height, width = own
     across = own[-3:-1] if packed else [height]
     fill_registers(schedule, product, across, width, (k,), lanes)

@@ -28,7 +28,7 @@ from tilewright.strategy.cpu.contiguous import STEP, runs_along
 from tilewright.strategy.cpu.pointwise import stream, vector_lanes
 from tilewright.strategy.cpu.registers import (
     BODY,
-    INNER_STEPS,
+    INNER_UNROLLED,
     decide_tile,
     fill_registers,
     weights_on,
@@ -122,7 +122,7 @@ def contraction(
     count, width = (extent(schedule, loop, SEQUENCE) for loop in (row, column))
     lanes = min(vector_lanes(block, target), 1 << (width - 1).bit_length())
     depth = prod(estimate(a.extent) for a in block.axes if a.kind == "reduce")
-    if depth <= INNER_STEPS:
+    if depth <= INNER_UNROLLED:
         count = min(
             count, BODY // depth
         )  # few steps are unrolled whole, while memory is waited for
@@ -142,7 +142,7 @@ def contraction(
     reorder(schedule, *outer, inner, several, lane)
     own = in_any_order(schedule, name, compute_inside(schedule, name, innermost(outer)))
     high, wide, reduced = own[tiled.row], own[spatial - 1], own[spatial:]
-    fill_registers(schedule, name, (high,), wide, reduced, lanes, written=1)
+    fill_registers(schedule, name, (high,), wide, reduced, lanes, unroll_inner=1)
     unroll(schedule, inner, several)
     vectorize(schedule, lane)
     if threads > 1:

@@ -5,7 +5,7 @@ machine. The one idea: the innermost body is `columns × vectors` accumulators t
 while the reduction runs; each step loads a few vectors of weights and broadcasts one number of the
 image for each column.
 
-    parallel shares of the rows, channel groups
+    parallel chunks of the rows, channel groups
         rows, columns in tiles
             init the tile; for every tap: tile += image * weights          (the anchor)
             bias, activation, sum with a branch → memory                   (the epilogue)
@@ -21,9 +21,9 @@ from tilewright.ir.stmt import annotation
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role, written
-from tilewright.strategy.cpu.ahead import fetch_ahead
 from tilewright.strategy.cpu.padding import columns_met, skip_padding, skipped_padding
 from tilewright.strategy.cpu.pointwise import COLUMNS, ROWS, stream
+from tilewright.strategy.cpu.prefetch_panels import prefetch_panels
 from tilewright.strategy.cpu.registers import (
     decide_spatial_tile,
     fill_registers,
@@ -33,13 +33,13 @@ from tilewright.strategy.cpu.registers import (
 from tilewright.strategy.loops import (
     blocked,
     by_axis,
+    chunked,
     compute_inside,
     extent,
     find,
     innermost,
     parallel,
     reorder,
-    shared,
     split,
     unroll,
     vectorize,
@@ -88,30 +88,32 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
     skips = skipped_padding(schedule, anchor.pad, line=line) if anchor.pad else "none"
     met = columns_met(schedule, name) if skips == "all" else ()
     o, y, x, tile = cut_tile(schedule, name, (o, y, x, i), target, lanes, met)
-    band, y = blocked(schedule, f"{name}.block_h", y)
-    share, rows = "", [*planes, y]
-    if not band:
+    y_block, y = blocked(schedule, f"{name}.block_h", y)
+    chunk, rows = "", [*planes, y]
+    if not y_block:
         spread, others = is_spread(schedule, name), extent(schedule, o)
-        chunk = f"{name}.chunk_m"
+        decision = f"{name}.chunk_m"
         if line:
-            share, x = shared(schedule, chunk, x, threads, others, wanted=spread)
+            chunk, x = chunked(schedule, decision, x, threads, others, wanted=spread)
         else:
-            share, rows[0] = shared(schedule, chunk, rows[0], threads, others, wanted=spread)
-    reorder(schedule, n, share, band, o, *rows, x, *tile)
-    own = compute_inside(schedule, anchor.block, innermost([n, share, band, o, *rows, x]))
+            chunk, rows[0] = chunked(schedule, decision, rows[0], threads, others, wanted=spread)
+    reorder(schedule, n, chunk, y_block, o, *rows, x, *tile)
+    own = compute_inside(schedule, anchor.block, innermost([n, chunk, y_block, o, *rows, x]))
     (_, own_o, *_, own_y, own_x, own_i), reduced = own[: 5 + len(planes)], own[5 + len(planes) :]
     if schedule.decide(f"{name}.order", "channels", ("channels", "taps")) == "taps":
         channel, *taps, inner = reduced
         reduced = [*taps, channel, inner]
-    fill_registers(schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes, written=1)
-    fetch_ahead(schedule, target, anchor.block, o)
+    fill_registers(
+        schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes, unroll_inner=1
+    )
+    prefetch_panels(schedule, target, anchor.block, o)
     if skips != "none":
         skip_padding(schedule, name, skips)
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:
-        alone = [n, band, o, *rows, *[x] * line]
-        around = [n, share, o] if share else alone
+        alone = [n, y_block, o, *rows, *[x] * line]
+        around = [n, chunk, o] if chunk else alone
         parallel(schedule, around, threads, f"{name}.parallel")
 
 
@@ -149,7 +151,7 @@ def transposed(schedule: Schedule, target: Target, threads: int) -> None:
     (_, own_o, *own_space, own_i), reduced = own[: 3 + len(space)], own[3 + len(space) :]
     *_, own_y, own_x = own_space[::2]
     fill_registers(schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes)
-    fetch_ahead(schedule, target, anchor.block, phases[-1])
+    prefetch_panels(schedule, target, anchor.block, phases[-1])
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:

@@ -46,7 +46,7 @@ class Narrow:
         """The version; see `scheduled`."""
 
         def chosen(name: str, pick: Any, values: tuple[Any, ...]) -> Any:
-            """Short rows have no vectors in flight beside each other."""
+            """Short rows have no independent vectors beside each other."""
             own = 1 if name.endswith(".interleave") and 1 in values else pick
             return choose(name, own, values) if choose else own
 

@@ -19,18 +19,18 @@ from tilewright.ir.walk import free_vars, loads, rewrite, stores, visit
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import instances, is_costly
-from tilewright.strategy.loops import divisors, extent, find, fuse, parallel, pieces, shared
+from tilewright.strategy.loops import chunked, divisors, extent, find, fuse, iterations, parallel
 from tilewright.strategy.work import is_worth_a_region, stored_type
 from tilewright.support.record import record
 from tilewright.target.target import Target
 
 MOST_TURNS = 4  # vectors after which lanes are on the lines of the first again
-UNROLLED_VECTORS = 4  # independent vectors in flight
+UNROLLED_VECTORS = 4  # independent vectors
 LONG = 8  # rounds of so many that an open loop has where they are worth their tail
 ROWS = 2  # the axis of a packed image along which threads share it
 COLUMNS = 3  # that of an image of one row
-OPEN_PIECE = 1 << 14  # elements of a parallel piece of a loop whose length only the run knows
-PIECES = 4  # parallel pieces for each thread, so that an unlucky thread does not hold up the rest
+OPEN_CHUNK = 1 << 14  # elements of a parallel chunk of a loop whose length only the run knows
+CHUNKS = 4  # parallel chunks for each thread, so that an unlucky thread does not hold up the rest
 
 
 def pointwise(schedule: Schedule, target: Target, threads: int) -> None:
@@ -43,7 +43,7 @@ def stream(
     schedule: Schedule, name: str, target: Target, threads: int, places: int | None = None
 ) -> None:
     """Vectorise and parallelise the loops of one elementwise block that stand at the root.
-    `places`: the axis, if any, of which threads are to have shares, as what reads the result does.
+    `places`: the axis, if any, of which threads are to have chunks, as what reads the result does.
     """
     block = find(schedule, name)
     loops = list(schedule.loops(name))
@@ -75,16 +75,16 @@ def stream(
     step = lanes * turns
     if threads > 1 and few and count is not None and count >= step * threads * 2:
         most = count // step
-        chunks = {n: -(-count // (min(threads * n, most) * step)) * step for n in (1, 2, PIECES, 8)}
-        pick, values = chunks[PIECES] if worth else count, sorted({*chunks.values(), count})
+        chunks = {n: -(-count // (min(threads * n, most) * step)) * step for n in (1, 2, CHUNKS, 8)}
+        pick, values = chunks[CHUNKS] if worth else count, sorted({*chunks.values(), count})
         chunk = schedule.decide(f"{name}.chunk_n", pick, values)
         if chunk < count:
-            piece, inner = schedule.split(inner, (None, chunk))
-            outer.append(piece)
+            chunk_loop, inner = schedule.split(inner, (None, chunk))
+            outer.append(chunk_loop)
             count = chunk
     elif threads > 1 and worth and few and count is None:
-        piece, inner = schedule.split(inner, (None, OPEN_PIECE // step * step))
-        outer.append(piece)
+        chunk_loop, inner = schedule.split(inner, (None, OPEN_CHUNK // step * step))
+        outer.append(chunk_loop)
     costly = is_costly(find(schedule, name))
     vectorize_inner(schedule, inner, count, lanes, f"{name}.interleave", costly=costly, turns=turns)
     if outer and rows == 1 and count is not None and count <= lanes:
@@ -106,16 +106,16 @@ def stream(
 
 def pieces_of(schedule: Schedule, outer: Sequence[str], count: int | None) -> int:
     """Pieces there are of loops around `count` elements (None: only the run knows). Symbolic
-    extents count for many where a piece of the elements would be short."""
-    if count is None or count >= 2 * OPEN_PIECE:
-        return pieces(schedule, outer)
+    extents count for many where a chunk of the elements would be short."""
+    if count is None or count >= 2 * OPEN_CHUNK:
+        return iterations(schedule, outer)
     return prod(extent(schedule, loop, IMAGE) for loop in outer)
 
 
 def shares_first(
     schedule: Schedule, name: str, outer: list[str], threads: int, places: int, worth: bool
 ) -> list[str]:
-    """The loops to run in parallel with shares of axis `places` outside, where a loop walks it and
+    """The loops to run in parallel with chunks of axis `places` outside, where a loop walks it and
     nothing else."""
     block = find(schedule, name)
     if places >= len(block.axes):
@@ -125,11 +125,11 @@ def shares_first(
         return outer
     at = outer.index(along)
     others = prod(extent(schedule, n, IMAGE) for n in outer[:at])
-    share, inner = shared(schedule, f"{name}.chunk_m", along, threads, others, wanted=worth)
-    if not share:
+    chunk, inner = chunked(schedule, f"{name}.chunk_m", along, threads, others, wanted=worth)
+    if not chunk:
         return outer
-    schedule.reorder(share, *outer[:at], inner, *outer[at + 1 :])
-    return [share, *outer[:at]]
+    schedule.reorder(chunk, *outer[:at], inner, *outer[at + 1 :])
+    return [chunk, *outer[:at]]
 
 
 def transposed_loop(schedule: Schedule, block: Block, outer: Sequence[str], inner: str) -> str:
@@ -209,11 +209,11 @@ def vectorize_inner(
     costly: bool = False,
     turns: int = 1,
 ) -> None:
-    """Cut a loop into vectors, several in flight if it is long; short loops become one masked
-    vector. count: iterations, None if open. `decision` names how many are in flight. What is
-    `costly` keeps a machine busy with one, and the tails of several, where the size does not tell
-    that there are none, would each call its functions: so often that none is inlined. Of so many
-    vectors, `turns`, the lanes take turns, so that each of them has lines of its own.
+    """Cut a loop into vectors, several independent ones if it is long; short loops become one
+    masked vector. count: iterations, None if open. `decision` names how many are independent. What
+    is `costly` keeps a machine busy with one, and the tails of several, where the size does not
+    tell that there are none, would each call its functions: so often that none is inlined. Of so
+    many vectors, `turns`, the lanes take turns, so that each of them has lines of its own.
     """
     if lanes == 1 or count == 1:
         return
@@ -236,15 +236,15 @@ def vectorize_inner(
     if decision:
         several = schedule.decide(decision, own, values)
     if several > 1:
-        _, flight, lane = schedule.split(loop, (None, several, lanes))
-        schedule.unroll(flight)
+        _, beside, lane = schedule.split(loop, (None, several, lanes))
+        schedule.unroll(beside)
     else:
         _, lane = schedule.split(loop, (None, lanes))
     schedule.vectorize(lane)
 
 
 def _likely_extent(schedule: Schedule, loop: str) -> int:
-    """Iterations of an open loop where each size is an image's; 0 for a piece of one."""
+    """Iterations of an open loop where each size is an image's; 0 for a part of one."""
     count = find_loop(schedule.func, loop).extent
     return estimate_by_symbols(count, IMAGE) if as_int(count) is None else 0
 

@@ -18,9 +18,9 @@ from tilewright.ir.stmt import annotation
 from tilewright.ir.walk import blocks
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role
-from tilewright.strategy.cpu.ahead import fetch_ahead
 from tilewright.strategy.cpu.convolution import is_spread, lanes_of, split_off_result
 from tilewright.strategy.cpu.pointwise import ROWS, stream
+from tilewright.strategy.cpu.prefetch_panels import prefetch_panels
 from tilewright.strategy.cpu.registers import (
     decide_tile,
     fill_registers,
@@ -30,9 +30,10 @@ from tilewright.strategy.cpu.registers import (
 )
 from tilewright.strategy.cpu.tiles import WIDEST, register_tile, tiled_cycles
 from tilewright.strategy.loops import (
-    PIECES,
+    ITERATIONS,
     blocked,
     by_axis,
+    chunked,
     compute_inside,
     divisors,
     extent,
@@ -41,7 +42,6 @@ from tilewright.strategy.loops import (
     innermost,
     parallel,
     reorder,
-    shared,
     split,
     unroll,
     vectorize,
@@ -75,14 +75,14 @@ def dense(schedule: Schedule, target: Target, threads: int) -> None:
         schedule, product.name, count, wide, lanes, target, groups, weights=weights,
         among=panel_parts(wide),
     )  # fmt: skip
-    piece, vector = split(schedule, vector, vectors) if vectors < wide else ("", vector)
+    v_outer, vector = split(schedule, vector, vectors) if vectors < wide else ("", vector)
     tile, inner = split(schedule, row, rows)
     part, tile = blocked(schedule, f"{product.name}.block_m", tile)
-    reorder(schedule, *batch, part, panel, piece, tile, inner, vector, lane)
-    around = [*batch, part, panel, piece, tile]
+    reorder(schedule, *batch, part, panel, v_outer, tile, inner, vector, lane)
+    around = [*batch, part, panel, v_outer, tile]
     *_, m, o, i, k = compute_inside(schedule, anchor.block, innermost(around))
     fill_registers(schedule, anchor.block, (m, o), i, (k,), lanes)
-    fetch_ahead(schedule, target, anchor.block, panel)
+    prefetch_panels(schedule, target, anchor.block, panel)
     unroll(schedule, inner, vector)
     vectorize(schedule, lane)
     if threads > 1:
@@ -129,33 +129,33 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     wide = block // lanes
     fits = tuple(v for v in multiples(wide) if groups * wide % v == 0)
     stays = max(1, target.cache(1).size // 2 // of.nbytes(depth))  # pixels whose input stays there
-    share = divisors(count, stays)[-1]
-    if share * 4 < stays:
-        share = count  # no even parts: in one
+    block_m = divisors(count, stays)[-1]
+    if block_m * 4 < stays:
+        block_m = count  # no even parts: in one
     registers, costs = target.vector_registers, target.costs
     weights = weights_on(target, of, lanes, depth)
-    rows, vectors = register_tile(share, groups * wide, registers, fits, False, costs, weights)
-    few = count // share * (groups * wide // vectors) < threads * PIECES
-    if threads > 1 and (few or share % rows):  # pieces must be enough, and whole tiles each
-        share = count
-    share = schedule.decide(f"{name}.block_m", share, divisors(count))
-    apart = threads > 1 and share < count  # then tiles must not reach into the next part
+    rows, vectors = register_tile(block_m, groups * wide, registers, fits, False, costs, weights)
+    few = count // block_m * (groups * wide // vectors) < threads * ITERATIONS
+    if threads > 1 and (few or block_m % rows):  # blocks must be enough, and whole tiles each
+        block_m = count
+    block_m = schedule.decide(f"{name}.block_m", block_m, divisors(count))
+    apart = threads > 1 and block_m < count  # then tiles must not reach into the next part
     rows, vectors = decide_tile(
-        schedule, name, share, groups * wide, lanes, target, fits, exact=apart, weights=weights
+        schedule, name, block_m, groups * wide, lanes, target, fits, exact=apart, weights=weights
     )
     o_outer, o_inner = split(schedule, o, vectors // wide)
-    part, pixel = split(schedule, pixel, share) if share < count else ("", pixel)
+    part, pixel = split(schedule, pixel, block_m) if block_m < count else ("", pixel)
     tile, inner = split(schedule, pixel, rows)
     if not part:
         spread = is_spread(schedule, name)
         others = extent(schedule, o_outer)
-        part, tile = shared(schedule, f"{name}.chunk_m", tile, threads, others, wanted=spread)
+        part, tile = chunked(schedule, f"{name}.chunk_m", tile, threads, others, wanted=spread)
     several, lane = split(schedule, i, lanes)
     reorder(schedule, n, part, o_outer, tile, inner, o_inner, several, lane)
     inside = innermost([n, part, o_outer, tile])
     _, own_o, own_p, own_i, *reduced = compute_inside(schedule, anchor.block, inside)
-    fill_registers(schedule, anchor.block, (own_p, own_o), own_i, reduced, lanes, written=1)
-    fetch_ahead(schedule, target, anchor.block, o_outer)
+    fill_registers(schedule, anchor.block, (own_p, own_o), own_i, reduced, lanes, unroll_inner=1)
+    prefetch_panels(schedule, target, anchor.block, o_outer)
     unroll(schedule, inner, o_inner, several)
     vectorize(schedule, lane)
     if threads > 1:

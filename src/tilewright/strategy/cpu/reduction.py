@@ -4,7 +4,7 @@
 In: a schedule with reductions and the elementwise blocks around them, and a machine. The one idea
 of `rows`: all blocks share their leading axes; whatever a row needs is computed inside the loop
 over rows and stays in cache. The one idea of `lanes` and `columns`: where memory runs along an axis
-that is not reduced, its vectors accumulate side by side; `columns` keeps everything about a strip
+that is not reduced, its vectors accumulate side by side; `columns` keeps everything about a tile
 of them together. The one idea of `reduce_in_lanes`: a long sum is many short ones side by
 side; of `rows_abreast`: rows too short for that lie side by side themselves.
 """
@@ -32,9 +32,10 @@ from tilewright.strategy.cpu.pointwise import (
     vectorize_inner,
 )
 from tilewright.strategy.cpu.registers import fill_registers
-from tilewright.strategy.cpu.tiles import heights, strip
+from tilewright.strategy.cpu.tiles import heights, row_tile
 from tilewright.strategy.loops import (
     by_axis,
+    chunked,
     compute_inside,
     extent,
     find,
@@ -42,7 +43,6 @@ from tilewright.strategy.loops import (
     innermost,
     parallel,
     reorder,
-    shared,
     split,
     unroll,
     vectorize,
@@ -52,11 +52,11 @@ from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 
 ONE = const(1)
-WRITTEN = 112  # multiply-adds written out for rows that share what they read
+UNROLLED = 112  # multiply-adds unrolled for rows that share what they read
 SHORTEST = 4  # lanes: numbers that are combined one by one
 OPEN_ROWS = 2  # of an image of open height whose windows vectors walk along, side by side
 IN_ROW = 2  # vectors of partial results, where rows of open length are many and may be short
-IN_FLIGHT = 4  # vectors of partial results: as many as an addition takes cycles
+ACCUMULATORS = 4  # vectors of partial results: as many as an addition takes cycles
 
 
 def reduction(schedule: Schedule, target: Target, threads: int) -> None:
@@ -135,23 +135,23 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     width = min(width, extent(schedule, inner, width))
     windows = has_windows(block)
     in_rows = walks_window(block) or not extent(schedule, inner, 0)  # open: no channels of a block
-    piece, lane = split(schedule, inner, width)
-    last = innermost(outer) if windows else piece
+    v_outer, lane = split(schedule, inner, width)
+    last = innermost(outer) if windows else v_outer
     if windows and extent(schedule, last, 1 if last == outer[0] else IMAGE) == 1:
-        last = piece  # of one row; a batch of open size may be one, too
+        last = v_outer  # of one row; a batch of open size may be one, too
     asks = any(isinstance(n, Select) for n in visit(block.body))  # each place, at its ends
-    one_row = last == piece and all(extent(schedule, n) == 1 for n in outer)
+    one_row = last == v_outer and all(extent(schedule, n) == 1 for n in outer)
     one_row = one_row and not asks  # its tails cost little, and it may be long
     side_by_side = abreast(block, target, one_row) if windows else target.vector_registers // 4
     count = extent(schedule, last, IMAGE if in_rows or not (asks and windows) else 1)
     fit = heights(count, 1, target.vector_registers)
-    rows = strip(count, side_by_side)
+    rows = row_tile(count, side_by_side)
     if not extent(schedule, last, 0) and walks_window(block) and not one_row:
         # short tails; neighbours share a part of what they read, if that is not read at once
         staged = target.has_mask_registers and not contiguous(block, along)
         rows = 1 if staged else min(OPEN_ROWS, fit[-1])
-    in_runs = asks and windows and threads > 1 and not extent(schedule, piece, 0)
-    if in_runs and last == piece:
+    in_runs = asks and windows and threads > 1 and not extent(schedule, v_outer, 0)
+    if in_runs and last == v_outer:
         rows = 1  # the rounds of a run wait for nothing, and have fewer kinds of ends
     if not windows and not extent(schedule, last, 0) and is_costly(block):
         rows = 1  # a function takes longer than a sum waits, and each copy has calls of its own
@@ -159,20 +159,20 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     column = ""
     if beside > 1:
         tile, column = split(schedule, last, beside)
-        if last == piece:
-            piece = tile
+        if last == v_outer:
+            v_outer = tile
         else:
             outer[outer.index(last)] = tile
-        reorder(schedule, *outer, piece, column, lane)
+        reorder(schedule, *outer, v_outer, column, lane)
     count = sum(a.kind == "spatial" for a in block.axes)
-    share = ""
+    chunk = ""
     if windows and len(outer) == 4:
         n, c, y, x = outer
-        share, y = shared(schedule, f"{name}.chunk_m", y, threads, extent(schedule, c))
-        if share:
-            outer = [n, share, c, y, x]
-            reorder(schedule, *outer, piece, column, lane)
-    own = compute_inside(schedule, anchor.block, innermost([*outer, piece]))
+        chunk, y = chunked(schedule, f"{name}.chunk_m", y, threads, extent(schedule, c))
+        if chunk:
+            outer = [n, chunk, c, y, x]
+            reorder(schedule, *outer, v_outer, column, lane)
+    own = compute_inside(schedule, anchor.block, innermost([*outer, v_outer]))
     taps = own[count:]
     ends = asks and windows and is_apart(block)
     fill_registers(
@@ -183,8 +183,8 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     unroll(schedule, column)
     vectorize(schedule, lane)
     if threads > 1:
-        around = outer[:3] if share else [*outer, piece]
-        in_runs, worth = in_runs and not share, is_worth_a_region([block], target)
+        around = outer[:3] if chunk else [*outer, v_outer]
+        in_runs, worth = in_runs and not chunk, is_worth_a_region([block], target)
         parallel(schedule, around, threads, f"{name}.parallel", worth=worth, in_runs=in_runs)
 
 
@@ -205,7 +205,7 @@ def is_serial(schedule: Schedule, block: str, loop: str) -> bool:
 def abreast(block: Block, target: Target, one_row: bool) -> int:
     """How many vectors of a window operator's results, of neighbouring rows or pixels or of
     `one_row` that asks nothing, are taken side by side: as many as leave registers for what they
-    share. Where vectors lie along rows, the taps of a plane are written out for rows that share
+    share. Where vectors lie along rows, the taps of a plane are unrolled for rows that share
     what they read, if they are few."""
     most = target.vector_registers // 4
     if not walks_window(block):
@@ -214,7 +214,7 @@ def abreast(block: Block, target: Target, one_row: bool) -> int:
     taps = prod(estimate(a.extent) for a in reduced[-2:])  # of a plane
     if as_int(spatial[-1].extent) is None and not one_row:  # each row has an address of its own
         most = target.vector_registers // 6
-    return min(most, WRITTEN // taps) if 2 * taps <= WRITTEN else most
+    return min(most, UNROLLED // taps) if 2 * taps <= UNROLLED else most
 
 
 def has_windows(block: Block) -> bool:
@@ -310,11 +310,11 @@ def rows_abreast(
     if not fills or longest > most or whole:
         return []
     around[-1], _ = schedule.split(around[-1], (None, lanes))
-    piece = around[-1]
+    v_outer = around[-1]
     for name in reversed(names[:-1]):
-        schedule.compute_at(name, piece)
+        schedule.compute_at(name, v_outer)
     for name in names:
-        inside = [n for n in schedule.loops(name) if n not in (*outer, piece)]
+        inside = [n for n in schedule.loops(name) if n not in (*outer, v_outer)]
         lane, *own = [n for n in inside if extent(schedule, n, 0) != 1]
         for buffer in written(find(schedule, name)):
             if buffer not in schedule.func.buffers:
@@ -355,20 +355,20 @@ def columns(
     names: Sequence[str],
 ) -> None:
     """Strips of axis `along` and all other axes that are `kept` outside and in parallel, everything
-    about a strip inside, in blocks `names`: it stays in cache, and its accumulators in
+    about a tile inside, in blocks `names`: it stays in cache, and its accumulators in
     registers."""
     width = min(vector_lanes(find(schedule, n), target) for n in names)
     inside = list(schedule.loops(names[-1]))
     outer = [inside[d] for d in kept if d != along]
     several = prod(extent(schedule, n, 1) for n in outer) > 1
     row = several and not extent(schedule, inside[along], 0)
-    in_row = IN_ROW if target.has_masks else 1  # else a row's last strip is a whole one, again
-    beside = in_row if row else IN_FLIGHT
-    strips = [n * width for n in (1, IN_ROW, IN_FLIGHT, 8)]
-    strip = schedule.decide(f"{names[-1]}.tile_n", beside * width, strips)
-    if extent(schedule, inside[along], SEQUENCE) > strip:
-        piece, inside[along] = schedule.split(inside[along], (None, strip))
-        outer.append(piece)
+    in_row = IN_ROW if target.has_masks else 1  # else a row's last tile is a whole one, again
+    beside = in_row if row else ACCUMULATORS
+    widths = [n * width for n in (1, IN_ROW, ACCUMULATORS, 8)]
+    tile = schedule.decide(f"{names[-1]}.tile_n", beside * width, widths)
+    if extent(schedule, inside[along], SEQUENCE) > tile:
+        v_outer, inside[along] = schedule.split(inside[along], (None, tile))
+        outer.append(v_outer)
     reorder(schedule, *outer, *[n for n in inside if n not in outer])
     for name in reversed(names[:-1]):
         if outer:
@@ -410,7 +410,7 @@ def by_itself(schedule: Schedule, name: str, target: Target, threads: int) -> No
     if threads > 1:
         around, driven = places(schedule, name), axes_driven(find(schedule, name))
         first, sizes = around[:1], [extent(schedule, n, 0) for n in around]
-        # windows of few rows are shared along a row, too; one result is nobody's share
+        # windows of few rows are shared along a row, too; one result is not cut
         if not has_windows(block) or prod(sizes) == 1 or sizes[0] >= threads:
             around = [n for n in first if n in driven]
         worth, in_runs = is_worth_a_region([block], target), len(around) > 1
@@ -457,8 +457,8 @@ def vectorize_block(
         lane = spatial[-1]
         outer: list[str] = []
         if not 0 < extent(schedule, lane, 0) <= width:
-            piece, lane = schedule.split(lane, (None, width))
-            outer = [piece]
+            v_outer, lane = schedule.split(lane, (None, width))
+            outer = [v_outer]
         schedule.reorder(*outer, *reduced, lane)
         schedule.vectorize(lane)
 
@@ -489,7 +489,7 @@ def lane_of(
     together = width
     while together >= min(SHORTEST, width):
         walked = [n for n in reversed(reduced) if contiguous(block, driven[n].var, run=together)]
-        uneven = sizes[-1] < 2 * together or sizes[-1] % (IN_FLIGHT * together)  # or open
+        uneven = sizes[-1] < 2 * together or sizes[-1] % (ACCUMULATORS * together)  # or open
         if one_run and uneven and (0 in sizes or prod(sizes) >= 2 * together):
             return fuse(schedule, reduced), together
         gathered = reversed(reduced) if together == width else ()
@@ -508,17 +508,17 @@ def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int, alone:
     """
     size = extent(schedule, loop, 0)
     values = list(range(1, min(8, (size or SEQUENCE) // (2 * width)) + 1))
-    even = [f for f in values if f >= IN_FLIGHT and size and size % (f * width) == 0]
-    beside = IN_ROW if is_open_row(find(schedule, name)) else IN_FLIGHT
-    flight = min(even[0] if even else beside, values[-1])
-    flight = schedule.decide(f"{name}.interleave", flight, values)
-    around, inner = schedule.split(loop, (None, flight * width))
+    even = [f for f in values if f >= ACCUMULATORS and size and size % (f * width) == 0]
+    beside = IN_ROW if is_open_row(find(schedule, name)) else ACCUMULATORS
+    accumulators = min(even[0] if even else beside, values[-1])
+    accumulators = schedule.decide(f"{name}.interleave", accumulators, values)
+    around, inner = schedule.split(loop, (None, accumulators * width))
     try:
         partial = schedule.rfactor(name, inner)
     except ScheduleError:
         return  # the scalar loop is correct, only slower
     stages, combined = [partial], []
-    for shape in narrowing(flight, width):
+    for shape in narrowing(accumulators, width):
         *_, whole = schedule.loops(name)
         combined.append(schedule.split(whole, shape))
         stages.append(schedule.rfactor(name, combined[-1][1]))
@@ -531,7 +531,7 @@ def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int, alone:
         row = schedule.loops(partial)[alone - 1]
         for block in stages[1:]:
             schedule.reverse_compute_at(block, row)
-    rounds = schedule.split(inner, (flight, width))
+    rounds = schedule.split(inner, (accumulators, width))
     driven = axes_driven(find(schedule, partial))
     reduced = [n for n in schedule.loops(partial) if n in driven and driven[n].kind == "reduce"]
     reorder(schedule, *[n for n in reduced if n != around], around, *rounds)
@@ -549,12 +549,12 @@ def is_open_row(block: Block) -> bool:
     return several and [n for n in reduced if n != 1] == [None]
 
 
-def narrowing(flight: int, width: int) -> list[tuple[int, int]]:
+def narrowing(accumulators: int, width: int) -> list[tuple[int, int]]:
     """How partial results become few: vectors are combined to one, parts of that to one part, down
     to what is left to combine number by number. Pairs: so many, of so many lanes."""
-    shapes = [(flight, width)] if flight > 1 else []
+    shapes = [(accumulators, width)] if accumulators > 1 else []
     while width > SHORTEST:
-        parts = min(IN_FLIGHT, width // SHORTEST)
+        parts = min(ACCUMULATORS, width // SHORTEST)
         width //= parts
         shapes.append((parts, width))
     return shapes

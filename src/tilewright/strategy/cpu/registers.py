@@ -2,8 +2,8 @@
 
 In: a schedule whose anchor has an epilogue that stores its result. Out: the same with the tile's
 loops unrolled, its lanes vectorised and the reduction around them. The decisions are the sizes of
-the tile and how many steps of the reduction are written out one after another. What they may be
-follows from the registers of the machine; what they are, from a model of it.
+the tile and how many steps of the reduction are unrolled. What they may be follows from the
+registers of the machine; what they are, from a model of it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tilewright.strategy.loops import (
 from tilewright.strategy.work import stored_type
 from tilewright.target.target import Target
 
-MOST_STEPS = 32  # of a reduction that are written out: a bound on the size of the code
-INNER_STEPS = 16  # of them along one loop
+MOST_UNROLLED = 32  # of a reduction that are unrolled: a bound on the size of the code
+INNER_UNROLLED = 16  # of them along one loop
 BODY = 192  # vectors that are computed between two jumps: more do not stay in the decoded cache
 ALIKE = 1.02  # the time of one tile to that of another that is about as good
 GROUPS = (1, 2, 3, 4, 5, 6)  # vectors that a tile may be wide
@@ -157,13 +157,13 @@ def fill_registers(
     block: str,
     reduced: Sequence[str],
     lanes: int,
-    written: int = 0,
+    unroll_inner: int = 0,
 ) -> None:
     """The anchor inside its tile: the reduction outside, the tile's loops unrolled, the lanes a
     vector.
 
     tile: its loops over the tile, `block`: over a block of channels, which is cut into vectors; ""
-    is no loop. `written`: so many of the inner reduction loops are written out, if they are short.
+    is no loop. `unroll_inner`: so many inner reduction loops are unrolled, if they are short.
     """
     several, lane = split(schedule, block, lanes)
     unrolled = present([*tile, several])
@@ -178,37 +178,36 @@ def fill_registers(
         unroll(schedule, *own[:-1])
         vectorize(schedule, own[-1] if own else "")
         size = prod(extent(schedule, n) for n in unrolled)
-        short = present(reduced[len(reduced) - written :])
-        write_out(schedule, name, around, short, size)
+        short = present(reduced[len(reduced) - unroll_inner :])
+        unroll_reduction(schedule, name, around, short, size)
     unroll(schedule, *unrolled)
     vectorize(schedule, lane)
 
 
-def write_out(
+def unroll_reduction(
     schedule: Schedule, name: str, reduced: Sequence[str], short: Sequence[str], size: int
 ) -> None:
-    """Write several steps of a nest of reduction loops around block `name` one after another:
-    decision "unroll".
+    """Unroll a nest of reduction loops around block `name`: decision "unroll", the factor.
 
-    Whole inner loops are written out, and a part of the next one. The pick are those of `short`,
+    Whole inner loops are unrolled, and a part of the next one. The pick are those of `short`,
     the innermost loops, that leave the code small; a step computes `size` vectors, and several
     steps of few vectors (a row times a matrix) stand together whatever the loop.
     """
     values, own = [1], 1
     for loop in reversed(reduced):
         count, inside = extent(schedule, loop, 0), values[-1]
-        values += [inside * d for d in divisors(count, INNER_STEPS) if d > 1] if count else []
+        values += [inside * d for d in divisors(count, INNER_UNROLLED) if d > 1] if count else []
         if values[-1] != inside * count:
-            break  # the loop is too long to be written out whole, or symbolic
+            break  # the loop is too long to be unrolled whole, or symbolic
         if loop in short and values[-1] * size <= BODY:
             own = values[-1]
     own = max(v for v in values if v == own or v * size <= FEW)
-    values = [v for v in values if v <= MOST_STEPS or v * size <= BODY]
-    steps = schedule.decide(f"{name}.unroll", own, values)
+    values = [v for v in values if v <= MOST_UNROLLED or v * size <= BODY]
+    factor = schedule.decide(f"{name}.unroll", own, values)
     for loop in reversed(reduced):
-        if steps == 1:
+        if factor == 1:
             return
         count = extent(schedule, loop)
-        part = min(steps, count)
+        part = min(factor, count)
         unroll(schedule, loop if part == count else split(schedule, loop, part)[1])
-        steps //= part
+        factor //= part

@@ -197,8 +197,8 @@ def spatial_cycles(
     return cycles
 
 
-def strip(width: int, most: int) -> int:
-    """The strip that covers `width` with the least waste; of equals the longest."""
+def row_tile(width: int, most: int) -> int:
+    """The tile of a row that covers `width` with the least waste; of equals the longest."""
     return min(range(1, min(width, most) + 1), key=lambda s: (-(-width // s) * (s + 4), -s))
 
 

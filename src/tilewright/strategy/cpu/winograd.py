@@ -26,12 +26,12 @@ from tilewright.lower.bound_loops import BOUNDED
 from tilewright.schedule.primitives.prefetch import LINE
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role, written
-from tilewright.strategy.cpu.ahead import fetch_ahead
 from tilewright.strategy.cpu.pointwise import ROWS, stream
+from tilewright.strategy.cpu.prefetch_panels import prefetch_panels
 from tilewright.strategy.cpu.registers import decide_tile, fill_registers, multiples, weights_on
 from tilewright.strategy.cpu.tiles import Weights, register_tile, tiled_cycles
 from tilewright.strategy.loops import (
-    SHARES,
+    EVEN_CHUNKS,
     by_axis,
     compute_inside,
     divisors,
@@ -51,7 +51,7 @@ from tilewright.target.target import Target
 
 SHORT = 12  # tiles that threads take at once of an open image, which may have few
 AFAR = 2  # how much dearer an image is that other threads made, each a part of it
-EVEN = 1.1  # of its share: what a thread may have to do
+EVEN = 1.1  # of its part: what a thread may have to do
 APART = 0.9  # of the time of runs of whole rows: what tile by tile may take
 AT_MOST = 4  # times the tiles whose part of the image stays in the cache
 COLUMNS = 8  # of a padded image that are written at once, at most
@@ -117,8 +117,8 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     reorder(schedule, own_i, own_j, t_outer, t_inner, own_o, several, lane)
     around = innermost([*order, own_i, own_j, t_outer])
     _, own_o2, _, _, own_t2, own_b2, *reduced = compute_inside(schedule, product, around)
-    fill_registers(schedule, product, (own_t2, own_o2), own_b2, reduced, lanes, written=1)
-    fetch_ahead(schedule, target, product, own_j)
+    fill_registers(schedule, product, (own_t2, own_o2), own_b2, reduced, lanes, unroll_inner=1)
+    prefetch_panels(schedule, target, product, own_j)
     unroll(schedule, t_inner, own_o, several)
     vectorize(schedule, lane)
 
@@ -218,13 +218,13 @@ def decide_runs(
         even = -(-runs // threads) * threads <= EVEN * runs
         return even and runs * every <= image * (1 + panels)
 
-    share = most
+    chunk = most
     if threads > 1:  # each has several runs
-        share = min(most, -(-count * images // (threads * SHARES)))
-    inside = stays(run_of_tiles(count, across, share)) or (known and stays(best_run(share)))
+        chunk = min(most, -(-count * images // (threads * EVEN_CHUNKS)))
+    inside = stays(run_of_tiles(count, across, chunk)) or (known and stays(best_run(chunk)))
     if threads > 1 and not (known or across):  # the image may have few tiles
-        share = min(share, SHORT)
-    run = best_run(share)
+        chunk = min(chunk, SHORT)
+    run = best_run(chunk)
     way = schedule.decide(f"{spread}.compute_at", ways[0] if inside else "root", ways)
     inside = way == "tiles"
     if inside:
@@ -242,12 +242,12 @@ def decide_runs(
         return inside, run, *tile
     _, vectors = register_tile(count, groups * wide, registers, fits, False, target.costs, weights)
     least = -(-of.nbytes(count * edge * edge * vectors * lanes) // half_cache)
-    pieces = images * -(-groups * wide // vectors)
-    runs = even_parts(pieces, threads, least, count // WORTH_A_PANEL)
+    panels = images * -(-groups * wide // vectors)
+    runs = even_parts(panels, threads, least, count // WORTH_A_PANEL)
     likely = () if known else TILES
-    share = whole_tiles(-(-count // runs), groups * wide, target, fits, weights, likely)
+    chunk = whole_tiles(-(-count // runs), groups * wide, target, fits, weights, likely)
     rows, vectors = decide_tile(
-        schedule, product, share, groups * wide, lanes, target, fits, True, weights,
+        schedule, product, chunk, groups * wide, lanes, target, fits, True, weights,
         uneven=count + WORTH_A_PANEL,
     )  # fmt: skip
     values = range(rows, count + rows, rows)
@@ -255,19 +255,19 @@ def decide_runs(
     return inside, run, rows, vectors
 
 
-def even_parts(pieces: int, threads: int, least: int, most: int) -> int:
-    """In how many parts, at least so many, pieces are cut so that threads have about as many each;
+def even_parts(panels: int, threads: int, least: int, most: int) -> int:
+    """In how many parts, at least so many, panels are cut so that threads have about as many each;
     not in more than `most` for their sake."""
 
     def waste(parts: int) -> float:
-        count = pieces * parts
+        count = panels * parts
         return max(-(-count // threads) * threads / count, EVEN)
 
     return min(range(least, max(least, most) + 1), key=waste)
 
 
 def whole_tiles(
-    share: int,
+    chunk: int,
     vectors: int,
     target: Target,
     fits: tuple[int, ...],
@@ -283,7 +283,7 @@ def whole_tiles(
         of_each = (tiled_cycles(n, vectors, *tile, costs, weights) / n for n in likely)
         return sum(of_each) if likely else tiled_cycles(rows, vectors, *tile, costs, weights)
 
-    return min(range(share, share + WORTH_A_PANEL), key=cycles)
+    return min(range(chunk, chunk + WORTH_A_PANEL), key=cycles)
 
 
 def cycles_of_a_run(

@@ -1,4 +1,4 @@
-"""Work done by other threads ahead of whoever takes its results, in order.
+"""Work done in the background: by other threads, before whoever takes its results, in order.
 
 In: functions. Out: what they return, one by one. The standard library's executors bring logging and
 futures, which take longer to import than loading a compiled model.
@@ -41,7 +41,7 @@ class _Task(Generic[T]):
 
 
 @contextmanager
-def made_ahead(
+def in_background(
     jobs: Iterable[Callable[[], T]], threads: int, most: int
 ) -> Generator[Generator[T, None, None], None, None]:
     """The results of `jobs` in their order, as an iterator. So many threads do them from now on,

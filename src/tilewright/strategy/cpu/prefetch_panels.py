@@ -1,4 +1,4 @@
-"""Fetching ahead: the next panel of weights comes into the cache while this one is in use.
+"""Prefetching panels: the next panel of weights comes into the cache while this one is in use.
 
 In: a schedule whose anchor walks panels of weights, each used by several register tiles. Out: the
 same with requests for the next panel spread over the steps of the reduction. The one idea: weights
@@ -22,7 +22,7 @@ MOST_REQUESTS = 2  # a step: with more, the panel is used too little for anythin
 MOST_STEPS = 16  # a request: with more, the first of so many tiles is little of the time
 
 
-def fetch_ahead(schedule: Schedule, target: Target, anchor: str, panel: str) -> None:
+def prefetch_panels(schedule: Schedule, target: Target, anchor: str, panel: str) -> None:
     """Ask for what the next iteration of loop `panel` reads of the anchor's last operand, its
     weights: decision "prefetch", 1 where they lie beyond L2 and tiles share them.
     """
