@@ -56,6 +56,43 @@ OURS = (
         "data-dependent sizes",
         ("src/tilewright/graph", "src/tilewright/frontend", "src/tilewright/driver", "docs"),
     ),
+    Old(
+        r"\b(first|second|third)[_ ](level )?cache\b",
+        "L1, L2, L3",
+        allowed={"tests/target/test_calibration.py": "a file that an earlier version kept"},
+    ),
+    Old(r"\b(afar|in_the_way)\b|\bcosts\.region\b", "transfer, overlap_penalty, fork_join"),
+    Old(r"-costs=usual|\bcosts\.usual\b", "-costs=default"),
+    Old(r"target[./]measured\b|machine --measure\b|measured machine\b", "calibrated"),
+    Old(r"\btwo_axes\b(?=[.(,])|passes[./]two_axes\b", "lower_to_2d"),
+    Old(r"\bphases_as_channels\b", "sub_pixel"),
+    Old(r"\bmerge_products\b", "fuse_gemms"),
+    Old(r"\bfold_affine\b", "fold_batch_norm"),
+    Old(r"passes[./]recognise\b|\brecognise\(", "match_patterns"),
+    Old(r"(ops|cpu)[./]response\b|\brole\W+squares\b", "lrn, local_response_norm"),
+    Old(r"\bllvm_squares\b|\bturned_candidates\b", "llvm_transpose, transposable"),
+    Old(r"\bfetch_ahead\b|(cpu|support)[./]ahead\b|\bmade_ahead\b", "prefetch_panels, background"),
+    Old(
+        r"\b(flight|FLIGHT|IN_FLIGHT|share|SHARES?|shares|band|bands|strips?|pieces?|PIECES?)\b",
+        "accumulators, chunk, block, tile",
+        ("src/tilewright/strategy",),
+        {
+            f"src/tilewright/strategy/{name}.py": "to have in common"
+            for name in (
+                *("loops", "cpu/attention", "cpu/contraction", "cpu/convolution", "cpu/pointwise"),
+                *("cpu/prefetch_panels", "cpu/product", "cpu/reduction", "cpu/winograd"),
+            )
+        },
+    ),
+    Old(r"\bwrite_out\b|\bwritten out\b", "unroll", ("src/tilewright/strategy",)),
+    Old(
+        r"\b(wishes|forms)\b",
+        "preferences, layouts",
+        tuple(
+            f"src/tilewright/graph/passes/{name}.py"
+            for name in ("choose_layouts", "packed_values", "packed_images", "sought_layouts")
+        ),
+    ),
 )
 
 

@@ -39,7 +39,7 @@ def double(A: {of}[{count}], B: {of}[{count}]):
 """
 
 
-def test_long_loop_runs_in_strips() -> None:
+def test_long_loop_runs_in_tiles() -> None:
     assert (
         print_func(legalized(double(108), AVX512)).strip()
         == """

@@ -9,7 +9,7 @@ from tilewright.ir.expr import Var
 from tilewright.ir.walk import free_vars
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
-from tilewright.strategy.loops import fuse, parallel, pieces
+from tilewright.strategy.loops import fuse, iterations, parallel
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_a_batch_that_is_fused_with_channels_is_as_many_pieces_as_those(channels
     B = te.compute((n, channels, 35), lambda i, c, x: A[i, c, x] * 2.0, name="B")
     schedule = Schedule(te.func("double", [A], [B]))
     fused = fuse(schedule, schedule.loops("B")[:2])
-    assert pieces(schedule, [fused]) == channels
+    assert iterations(schedule, [fused]) == channels

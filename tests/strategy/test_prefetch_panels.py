@@ -1,4 +1,4 @@
-"""The next panel of weights is asked for where it comes from afar and tiles share it."""
+"""The next panel of weights is asked for where its transfer takes long and tiles share it."""
 
 import pytest
 

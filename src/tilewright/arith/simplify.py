@@ -393,7 +393,7 @@ def _chain(e: Binary) -> list[Expr]:
 
 
 def _asked_once(s: For) -> Stmt:
-    """A loop that is written out, with what it asks alike in each round asked around it."""
+    """A loop that is unrolled, with what it asks alike in each round asked around it."""
     body = s.body
     if not isinstance(body, If) or body.other is not None:
         return s

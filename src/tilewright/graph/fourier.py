@@ -80,7 +80,7 @@ def factors(count: int) -> tuple[int, ...]:
 
 
 def is_short(count: int) -> bool:
-    """Is a transform of this length written out?"""
+    """Is a transform of this length unrolled?"""
     return 0 < count <= WRITTEN_OUT and all(f <= GREATEST_FACTOR for f in factors(count))
 
 
@@ -126,7 +126,7 @@ def product(build: Folding, x: Parts, sign: int) -> Parts:
 
 
 def butterfly(build: Folding, x: Parts, sign: int) -> Parts:
-    """The transform written out. Rows k and count - k meet the same cosines and opposite sines: the
+    """The transform unrolled. Rows k and count - k meet the same cosines and opposite sines: the
     one multiplies their sum, the other their difference; results u and count - u are the sum and
     the difference of what that gives."""
     outer, rows, inner = x.real.shape

@@ -26,7 +26,7 @@ def inject_vthreads(func: Func) -> Func:
                 T[k] = A[t, k]                      T[1, k] = A[1, k]
                 B[t, k] = T[k] * 2.0                B[0, k] = T[0, k] * 2.0
                                                     B[1, k] = T[1, k] * 2.0
-    Loops and conditions that hang on the thread are written out thread by thread. Barriers are for
+    Loops and conditions that hang on the thread are unrolled, thread by thread. Barriers are for
     all threads and stay single.
     """
 
@@ -46,7 +46,7 @@ def _written_out(loop: For) -> Stmt:
     count = as_int(loop.extent)
     if count is None:
         raise CompileError(
-            f"cannot write out virtual threads '{loop.name}'",
+            f"cannot unroll virtual threads '{loop.name}'",
             "their number is not a constant",
             remedy="split the loop by a constant and make the inner one the threads",
         )

@@ -43,7 +43,7 @@ def loop_of_the_run(n: NodeContext, body: GraphProto) -> Any:
 
 
 def after_the_first(n: NodeContext, body: GraphProto, refused: Exception) -> Any:
-    """A loop whose first round is written out: it makes other types of the states than they had
+    """A loop whose first round is peeled: it makes other types of the states than they had
     before it, a row of a number that only stands for one. That there is a first round is known, or
     checked in the run. Raises `refused` where it changes no types."""
     given = [n.optional(k) for k in range(2, len(n.inputs))]

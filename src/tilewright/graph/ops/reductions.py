@@ -29,7 +29,7 @@ from tilewright.graph.ops.elementwise import (
     same_float,
     sum_type,
 )
-from tilewright.graph.ops.running import in_lines, in_strips
+from tilewright.graph.ops.running import in_lines, in_tiles
 from tilewright.graph.sizes import product
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, truncdiv
@@ -467,7 +467,7 @@ def _scanned(
     d, wide = axis_of(axis, x.ndim), sum_type(x.dtype)
     if d == x.ndim - 1:
         return in_lines(x, exclusive, reverse, combine, neutral, dtype(wide))
-    return in_strips(x, d, exclusive, reverse, combine, neutral, dtype(wide))
+    return in_tiles(x, d, exclusive, reverse, combine, neutral, dtype(wide))
 
 
 @operator(fusion=OPAQUE, infer=_running_type, reference=_running(np.add, 0))

@@ -1,7 +1,7 @@
 """Running sums and products, in statements.
 
 In: a tensor, an axis, and how two values combine. Out: the tensor of what is combined up to each
-place. The one idea: what lies behind the axis is cut into strips, of which each has its state in
+place. The one idea: what lies behind the axis is cut into tiles, of which each has its state in
 registers while the axis goes by: an element is read once, and its result stored once. Along the
 innermost axis several lines go by, a lane for each, in tiles that are transposed in registers.
 """
@@ -18,25 +18,25 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Buffer, Expr, Load, Var, as_int, const
 from tilewright.ir.stmt import Alloc, For, If, Let, Stmt, Store, seq
 
-LANES, VECTORS, OPEN_VECTORS = 16, 8, 4  # of a strip
+LANES, VECTORS, OPEN_VECTORS = 16, 8, 4  # of a tile
 ABREAST = (LANES, 4, 1)  # lines that go by at once: as many as there may be
 SQUARE = 8  # elements of each
 
 Combine = Callable[[Expr, Expr], Expr]
 
 
-def in_strips(
+def in_tiles(
     x: Any, axis: int, exclusive: bool, reverse: bool, combine: Combine, neutral: int, wide: DType
 ) -> Any:
     """The combination of all elements up to each along `axis`, accumulated in `wide`; where
-    `exclusive`, without the element itself. The last strip covers some of the one before again
-    where strips are no part of what lies behind the axis, of which open sizes let the run ask how
+    `exclusive`, without the element itself. The last tile covers some of the one before again
+    where tiles are no part of what lies behind the axis, of which open sizes let the run ask how
     much there is."""
     shape, length = x.shape, x.shape[axis]
     behind = sizes.product(shape[axis + 1 :])
     known = as_int(behind)
 
-    def strip(
+    def tile(
         source: Buffer, result: Buffer, part: Expr, first: Expr, vectors: int, width: int
     ) -> Stmt:
         """The elements from `first` on of what lies behind, in part `part` of what lies before."""
@@ -69,10 +69,10 @@ def in_strips(
         size = vectors * width
         many = (behind + size - 1) // size
         first = te.minimum(part % many * size, behind - size)
-        whole = strip(*work, part // many, first, vectors, width)
+        whole = tile(*work, part // many, first, vectors, width)
         if known is None:
             few = Var("running_few")
-            short = strip(*work, part // many, few * width, 1, width)
+            short = tile(*work, part // many, few * width, 1, width)
             short = For(few, const(0), (behind + width - 1) // width, "serial", short)
             whole = If(behind >= size, whole, short)
         parts = sizes.size(sizes.product(shape[:axis]) * many)
@@ -84,7 +84,7 @@ def in_strips(
 def in_lines(
     x: Any, exclusive: bool, reverse: bool, combine: Combine, neutral: int, wide: DType
 ) -> Any:
-    """`in_strips` along the last axis. The last lines are some of those before again where lines
+    """`in_tiles` along the last axis. The last lines are some of those before again where lines
     are no number of groups."""
     lines, length = sizes.product(x.shape[:-1]), x.shape[-1]
     known = as_int(lines)
