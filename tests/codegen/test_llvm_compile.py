@@ -89,6 +89,16 @@ def test_passes_that_find_little_do_not_run() -> None:
         assert name not in told.replace("Early Machine Loop", "")
 
 
+def test_each_run_has_a_pass_builder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run leaves in it what calls into memory that the run had; LLVM's timers, for one, did."""
+    made: list[int] = []
+    builder = llvm_compile._builder
+    monkeypatch.setattr(llvm_compile, "_builder", lambda m: made.append(1) or builder(m))
+    for _ in range(3):
+        llvm_compile.compile_object(COPY, X86)
+    assert len(made) == 3
+
+
 def test_options_are_as_they_were_for_others() -> None:
     before = plain(COPY)
     assert llvm_compile.compile_assembly(COPY, X86) != before

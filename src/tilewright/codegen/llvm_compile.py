@@ -65,25 +65,28 @@ def machine(target: Target, level: int = 3) -> llvm.Owned:
 
 
 def _generator(target: Target, quick: bool) -> tuple[llvm.Owned, ...]:
-    made = machine(target, 0 if quick else 3)
-    return made, *_passes(made, quick)
+    return machine(target, 0 if quick else 3), _passes(quick)
 
 
-def _passes(machine: llvm.Owned, quick: bool) -> tuple[llvm.Owned, llvm.Owned]:
-    """The passes before the code generator's, and what they are run with."""
+def _builder(machine: llvm.Owned) -> llvm.Owned:
+    """What passes are run with, once: each run leaves it callbacks that its end makes invalid."""
     tuning = llvm.Owned(
         llvm.function("LLVMPY_CreatePipelineTuningOptions")(),
         "LLVMPY_DisposePipelineTuningOptions",
     )
-    builder = llvm.Owned(
+    return llvm.Owned(
         llvm.function("LLVMPY_CreatePassBuilder")(machine, tuning), "LLVMPY_DisposePassBuilder"
     )
+
+
+def _passes(quick: bool) -> llvm.Owned:
+    """The passes before the code generator's."""
     passes = llvm.Owned(
         llvm.function("LLVMPY_CreateNewModulePassManager")(), "LLVMPY_DisposeNewModulePassManger"
     )
     for name in () if quick else PASSES:
         llvm.function(f"LLVMPY_module_Add{name}Pass")(passes)
-    return passes, builder
+    return passes
 
 
 class _Own(threading.local):
@@ -103,8 +106,9 @@ def _compiled(
     chosen = LEFT_OUT.get(architecture(target.triple) or target.triple.split("-")[0], ())
     try:
         with options(chosen):
-            own = _own.generator(target, quick)
-            return translated(text, *own, is_object=is_object, verify=verify)
+            made, passes = _own.generator(target, quick)
+            run_with = made, passes, _builder(made)
+            return translated(text, *run_with, is_object=is_object, verify=verify)
     except RuntimeError as fault:
         raise InternalFault(
             f"LLVM refused the text it was given: {_excerpt(text, fault)}"
