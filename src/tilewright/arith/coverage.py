@@ -1,8 +1,9 @@
 """Coverage: do steps of some sizes, taken some times each, leave gaps?
 
-In: the sizes of steps and how often each is taken; or the digits of a value that are known. Out:
-how far one comes without gaps; whether the digits tell the value. The one idea: small steps first,
-each no longer than what the smaller ones have covered.
+In: the sizes of steps and how often each is taken; an expression and the variables that run; or the
+digits of a value that are known. Out: how far one comes without gaps; between which ends all values
+are taken; whether the digits tell the value. The one idea: small steps first, each no longer than
+what the smaller ones have covered.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 In: a model with open sizes, and for how many shapes there may be code of their own. Out: a
 `Specialised`, called like an `Executable`. Fixed sizes make the faster code (Winograd's tiles,
 loops without tails, values computed at compile time); each set of them costs a compilation and a
-copy of the packed weights, hence the bound.
+copy of the packed weights, hence the bound. `code_alone` does the same for the few sizes that code
+for all of them refuses (docs/decisions/020).
 """
 
 from __future__ import annotations
