@@ -18,6 +18,12 @@ CODE = ("src", "benchmarks", "examples", "tools")
 ALL = (*CODE, "docs", "README.md", "tests")
 TEXT = {".py", ".md", ".c", ".h", ".toml"}
 
+LOOPS = tuple(  # the rooms of loops and what they stand on
+    f"{top}/{room}"
+    for top in ("src/tilewright", "tests")
+    for room in ("arith", "ir", "schedule", "support", "target", "te")
+)
+
 
 @dataclass(frozen=True)
 class Old:
@@ -48,13 +54,14 @@ OURS = (
     Old(
         r"(?i)(?<!in )(?<!in-)(?<!in the )(?<![a-z-])places?(?![a-z])|\bin places\b",
         "elements, indices, positions",
-        ("src/tilewright/frontend",),
+        ("src/tilewright/frontend", *LOOPS),
     ),
     Old(r"emit\(\"places\"", "nonzero"),
     Old(
         r"(?i)\bmeasured (sizes?|symbols?|shapes?|dimensions?)\b",
         "data-dependent sizes",
-        ("src/tilewright/graph", "src/tilewright/frontend", "src/tilewright/driver", "docs"),
+        tuple(f"src/tilewright/{room}" for room in ("graph", "frontend", "driver"))
+        + (*LOOPS, "docs"),
     ),
     Old(
         r"\b(first|second|third)[_ ](level )?cache\b",
@@ -83,6 +90,26 @@ OURS = (
                 *("cpu/prefetch_panels", "cpu/product", "cpu/reduction", "cpu/winograd"),
             )
         },
+    ),
+    Old(
+        r"(?i)(?<![a-z])(swept|sweep(s|ing)?|driven|drives?|(?<!cache_)homes?(?!\())(?![a-z])",
+        "relaxed region, bound, allocation scope",
+        LOOPS,
+    ),
+    Old(
+        r"(?i)(?<![a-z])(flight|bands?|strips?(?!\()|pieces?|abreast)(?![a-z])|\bshares? of\b",
+        "accumulators, tile, part, rows, chunk",
+        LOOPS,
+    ),
+    Old(
+        r"(?i)(?<![a-z])(turned|alike|settle[sd]?)(?![a-z])",
+        "transposed or swapped, equal, canonical or checked",
+        LOOPS,
+    ),
+    Old(
+        r"(?i)(?<![a-z])(ahead|writ(e|ten)[_ -]out)(?![a-z])",
+        "prefetch, unroll or unrolled",
+        LOOPS,
     ),
     Old(r"\bwrite_out\b|\bwritten out\b", "unroll", ("src/tilewright/strategy",)),
     Old(

@@ -181,26 +181,26 @@ def test_digits_told_by_different_bases_are_joined() -> None:
 def test_a_remainder_that_is_told_by_another_form_of_its_quotient_joins_it() -> None:
     g, i = Var("g"), Var("i")
     forms = Forms({g: (0, 27), i: (0, 113)})
-    place = g % 14 * 114 + i  # of an image of 14 x 14 places, in runs of 114
-    walked = place // 196 * 196 + place // 14 % 14 * 14 + place % 14
-    assert forms.affine(walked).terms == forms.affine(place).terms
+    position = g % 14 * 114 + i  # of an image of 14 x 14 pixels, in runs of 114
+    walked = position // 196 * 196 + position // 14 % 14 * 14 + position % 14
+    assert forms.affine(walked).terms == forms.affine(position).terms
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_places_of_fused_axes_join_whatever_the_vectors_cut(seed: int) -> None:
-    """The places of all axes of an array, fused and cut into vectors, are the loops again, whether
-    or not a plane or an image of it is a number of whole vectors."""
+def test_positions_of_fused_axes_join_whatever_the_vectors_cut(seed: int) -> None:
+    """The positions along all axes of an array, fused and cut into vectors, are the loops again,
+    whether or not a plane or an image of it is a number of whole vectors."""
     draw = random.Random(seed)
     shape = [draw.choice((2, 3, 6, 8, 12, 16, 23, 31, 48)) for _ in range(draw.randint(2, 5))]
     lanes, count = draw.choice((4, 8, 16)), math.prod(shape)
     o, i = Var("o"), Var("i")
     forms = Forms({o: (0, count // lanes - 1), i: (0, lanes - 1)})
-    place: Expr = o * lanes + i
-    walked, stride = place % shape[-1], 1
+    position: Expr = o * lanes + i
+    walked, stride = position % shape[-1], 1
     for k in reversed(range(len(shape) - 1)):
         stride *= shape[k + 1]
-        walked = place // stride % shape[k] * stride + walked
-    assert forms.affine(walked).terms == forms.affine(place).terms, shape
+        walked = position // stride % shape[k] * stride + walked
+    assert forms.affine(walked).terms == forms.affine(position).terms, shape
 
 
 def test_digits_multiplied_by_an_open_size_are_joined() -> None:

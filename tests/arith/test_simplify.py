@@ -341,25 +341,25 @@ def kernel(a: f32[n], b: f32[k * m], x: i64[k * m + n], y: f32[k * m + n], n: i6
     for o in serial((k * m + n) // 8, (k * m + n + 7) // 8):
         for i in vectorize(0, 8):
             if o * 8 + i < k * m + n:
-                y[o * 8 + i] = select(PLACE < n, a[PLACE], b[PLACE - n])
+                y[o * 8 + i] = select(INDEX < n, a[INDEX], b[INDEX - n])
 """
 
 
-def test_conditions_on_what_a_place_loads_end() -> None:
-    """To bound the place in a condition asks for a loop's range, its proof for the condition."""
+def test_conditions_on_what_an_index_loads_end() -> None:
+    """To bound the index in a condition asks for a loop's range, its proof for the condition."""
     load = "x[o * 8 + i]"
-    place = f"min(max(select({load} < 0, {load} + k * m + n, {load}), 0), k * m + n - 1)"
-    func = simplify_func(parse_func(GATHERED.replace("PLACE", place)))
+    index = f"min(max(select({load} < 0, {load} + k * m + n, {load}), 0), k * m + n - 1)"
+    func = simplify_func(parse_func(GATHERED.replace("INDEX", index)))
     assert simplify_func(func) is func
 
 
 @pytest.mark.parametrize("order", [("h", "w"), ("w", "h")])
-def test_places_of_open_sizes_join(order: tuple[str, str]) -> None:
+def test_positions_of_open_sizes_join(order: tuple[str, str]) -> None:
     """A fused loop's digits, multiplied by strides that only the run knows, are the loop again."""
     f, a, b = Var("f"), *map(Var, order)
     row, column = f // b, f % b
-    place = row // a * a * b + row % a * b + column
-    assert simplify(place, {f: (0, None), a: (1, None), b: (1, None)}) == f
+    position = row // a * a * b + row % a * b + column
+    assert simplify(position, {f: (0, None), a: (1, None), b: (1, None)}) == f
     twice = row // (a * 2) * a * b * 4 + row % (a * 2) * b * 2 + column * 2
     assert simplify(twice, {f: (0, None), a: (1, None), b: (1, None)}) == f * 2
     c = b - 2
@@ -388,9 +388,7 @@ def f(n: i64, A: f32[40], B: f32[40]):
         ("A[n] > 0.0", [], ["if A[n] > 0.0:"]),
     ],
 )
-def test_loops_that_are_written_out_ask_once(
-    condition: str, outside: list[str], inside: list[str]
-) -> None:
+def test_unrolled_loops_ask_once(condition: str, outside: list[str], inside: list[str]) -> None:
     text = ASKED.format(kind="unroll", condition=condition)
     lines = print_func(simplify_func(parse_func(text), remove_unit_loops=True)).splitlines()
     loop = next(n for n, line in enumerate(lines) if "unroll" in line)

@@ -73,7 +73,7 @@ class Program:
         chosen = {v: self.rng.choice(self.scope) for v in visit(e) if isinstance(v, Var)}
         return rewrite_expr(e, lambda x: chosen.get(x, x) if isinstance(x, Var) else x)
 
-    def place(self, buffer: Buffer) -> tuple[Expr, ...]:
+    def element(self, buffer: Buffer) -> tuple[Expr, ...]:
         return (self.index() % buffer.shape[0],)
 
     def stmt(self, depth: int) -> Stmt:
@@ -93,7 +93,7 @@ class Program:
         if kind == 6:
             return seq(self.stmt(depth - 1), self.stmt(depth - 1))
         buffer = self.rng.choice(BUFFERS)
-        return Store(buffer, self.place(buffer), self.value(buffer.dtype, 3))
+        return Store(buffer, self.element(buffer), self.value(buffer.dtype, 3))
 
     def loop(self, depth: int) -> Stmt:
         var = self.name("v")
@@ -122,7 +122,7 @@ class Program:
             return const(rng.choice((0, 1, -1, 2, 5)), of)
         if kind == 1 or kind == 2:
             source = rng.choice(BUFFERS)
-            return Load(source, self.place(source)).astype(of)
+            return Load(source, self.element(source)).astype(of)
         if kind == 3:
             return Cast(of, self.index()) if of is not i64 else self.index()
         if kind == 4:

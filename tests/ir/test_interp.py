@@ -297,7 +297,7 @@ def f(A: f32[4]):
         run(func, floats(4))
 
 
-def test_errors_show_the_place() -> None:
+def test_errors_show_the_statement() -> None:
     func = parse_func("def f(A: f32[4]):\n    for i in serial(0, 5):\n        A[i] = 0.0\n")
     with pytest.raises(InterpError) as caught:
         run(func, floats(4))
@@ -413,7 +413,7 @@ def test_a_removed_barrier_is_a_race(which: int) -> None:
         matmul_check(text, 8, 8, 8)
 
 
-def test_threads_that_write_one_global_place_race_even_in_two_blocks() -> None:
+def test_threads_that_write_one_global_element_race_even_in_two_blocks() -> None:
     text = """
 def f(A: f32[4]):
     for b in thread("blockIdx.x", 0, 2):

@@ -101,7 +101,7 @@ def program(target: Buffer, indices: tuple[Expr, ...], value: Expr) -> Func:
     return Func("f", (target, N), For(I, Const(0, i64), Const(9, i64), "serial", inner))
 
 
-def places(n: int) -> Iterator[dict[str, int]]:
+def iterations(n: int) -> Iterator[dict[str, int]]:
     for i in range(9):
         for j in range(-2, n):
             yield {"i": i, "j": j, "n": n, "x": i * j - 2, "v": i + 3}
@@ -113,7 +113,7 @@ def test_values(e: Expr, n: int) -> None:
     func = program(Buffer("A", (Const(9, i64), Const(8, i64)), i64), (I, J + 2), e)
     out = np.zeros((9, 8), np.int64)
     try:
-        wanted = {(p["i"], p["j"] + 2): meaning(e, p) for p in places(n)}
+        wanted = {(p["i"], p["j"] + 2): meaning(e, p) for p in iterations(n)}
     except Undefined:
         with pytest.raises(InterpError):
             run(func, out, symbols={"n": n})
@@ -129,7 +129,7 @@ def test_bounds(index: Expr, length: int) -> None:
     func = program(target, (index,), Load(target, (index,)) + 1)
     array = np.zeros(length, np.int64)
     try:
-        wanted = [meaning(index, p) for p in places(2)]
+        wanted = [meaning(index, p) for p in iterations(2)]
     except Undefined:
         wanted = [-1]
     if all(0 <= w < length for w in wanted):

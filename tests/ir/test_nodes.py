@@ -98,8 +98,8 @@ def test_an_unchanged_child_keeps_the_node() -> None:
 
 
 def test_what_is_asked_of_a_tree_is_what_a_visit_of_all_of_it_finds() -> None:
-    place = Load(A, (J, I)).astype("i64")
-    nested = Store(A, (I, place), Load(A, (I, J)) + Load(A, (J, place)))
+    index = Load(A, (J, I)).astype("i64")
+    nested = Store(A, (I, index), Load(A, (I, J)) + Load(A, (J, index)))
     for tree in (FUNC, seq(nested, loop("i", 4, nested)), nested.value, I, const(1)):
         every = list(visit(tree))
         assert accesses(tree) == [n for n in every if isinstance(n, Load | Store)]

@@ -384,13 +384,13 @@ def test_mark_shows_the_surroundings_of_a_long_program() -> None:
     )
 
 
-def test_mark_of_a_place_that_is_not_there_is_the_program() -> None:
+def test_mark_of_a_node_that_is_not_there_is_the_program() -> None:
     func = parse_func(MATMUL)
     assert mark(func, "nowhere") == mark(func, Var("zz")) == MATMUL
 
 
 @pytest.mark.parametrize(
-    ("body", "why", "place"),
+    ("body", "why", "position"),
     [
         ("A[i] = 0.0", "unknown name 'i'", (2, 7)),
         ("A[0, 1] = 0.0", "'A' has 1 dimensions, not 2", (2, 5)),
@@ -414,12 +414,12 @@ def test_mark_of_a_place_that_is_not_there_is_the_program() -> None:
         (f"x: f32 = f32({10**400})", "does not fit f32", (2, 18)),
     ],
 )
-def test_malformed_text_says_where(body: str, why: str, place: tuple[int, int]) -> None:
+def test_malformed_text_says_where(body: str, why: str, position: tuple[int, int]) -> None:
     with pytest.raises(ParseError) as caught:
         parse_func(f"def f(A: f32[4]):\n    {body}\n")
     assert why in caught.value.why
-    if place[1]:
-        assert (caught.value.line, caught.value.column) == place
+    if position[1]:
+        assert (caught.value.line, caught.value.column) == position
 
 
 @pytest.mark.parametrize("cut", range(0, len(EVERYTHING), 7))

@@ -215,7 +215,7 @@ def test_parameters() -> None:
         verify(Func("f", (A, A.replace(name="B", shape=(N,))), STORE), "blocks")
 
 
-def test_the_message_shows_the_place_the_pass_and_what_it_was_given() -> None:
+def test_the_message_shows_the_node_the_pass_and_what_it_was_given() -> None:
     before = parse_func("def f(A: f32[8]):\n    A[0] = 1.0\n")
     after = Func("f", (A,), Seq((STORE, Store(A, (ONE,), N * 2))))
     with pytest.raises(VerifyError) as caught:

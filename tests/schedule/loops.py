@@ -11,7 +11,7 @@ def f(A: f32[4, 6], B: f32[4, 6]):
                 writes(B[vi, vj])
                 B[vi, vj] = A[vi, vj]
 """
-SAME_PLACE = """\
+SAME_ELEMENT = """\
 def f(A: f32[4, 6], B: f32[6]):
     for i in serial(0, 4):
         for j in serial(0, 6):
@@ -35,7 +35,7 @@ def f(A: f32[6], B: f32[6], T: f32[6]):
             writes(B[wi])
             B[wi] = T[wi + 1 - 1]
 """
-AHEAD = SHIFT.replace("T[wi + 1 - 1]", "T[4 - wi]")
+ELSEWHERE = SHIFT.replace("T[wi + 1 - 1]", "T[4 - wi]")
 PLAIN = """\
 def f(A: f32[6], B: f32[6]):
     for i in serial(0, 6):
@@ -63,8 +63,8 @@ def f(A: f32[6], B: f32[6]):
 """
 SYMBOLIC = COPY.replace("6", "n").replace("B: f32[4, n])", "B: f32[4, n], n: i64)")
 DEPENDENT = {  # programs whose loop "i" must run in order
-    "one place": SAME_PLACE,
-    "read in another iteration": AHEAD,
+    "one element": SAME_ELEMENT,
+    "read in another iteration": ELSEWHERE,
     "read in the next iteration": RECURRENCE,
     "carried in a buffer": CARRIED,
 }

@@ -51,8 +51,8 @@ def f(A: f32[6], C: f32[12]):
         with block("high"):
             vj = spatial(6, j)
             reads(A[vj])
-            writes(C[PLACE])
-            C[PLACE] = A[vj] * 2.0
+            writes(C[ELEMENT])
+            C[ELEMENT] = A[vj] * 2.0
 """
 
 
@@ -92,7 +92,7 @@ def test_inside_the_readers_loop(same_result) -> None:
 
 
 def test_a_part_of_a_shared_result(same_result) -> None:
-    before = parse_func(HALVES.replace("PLACE", "vj + 6"))
+    before = parse_func(HALVES.replace("ELEMENT", "vj + 6"))
     after, _ = cache_write(before, "high", "C", "local")
     assert "C[v0] = C_local[v0]" in print_func(after) or "vj_1" in print_func(after)
     same_result(before, after)
@@ -112,12 +112,12 @@ def test_P1_does_not_write_it(refused) -> None:
 
 
 def test_P2_gaps_belong_to_others(refused) -> None:
-    text = HALVES.replace("PLACE", "vj * 2 + 1").replace("C[vi]", "C[vi * 2]")
+    text = HALVES.replace("ELEMENT", "vj * 2 + 1").replace("C[vi]", "C[vi * 2]")
     refused("P2", cache_write, parse_func(text), "high", "C", "local")
 
 
 def test_P2_guarded_part(refused) -> None:
-    text = HALVES.replace("PLACE", "vj + 6")
+    text = HALVES.replace("ELEMENT", "vj + 6")
     text = text.replace('with block("high")', 'with block("high", where=j < 4)')
     refused("P2", cache_write, parse_func(text), "high", "C", "local")
 

@@ -33,7 +33,7 @@ def test_levels_of_levels(same_result, replays):
 
 
 def test_a_loop_between_that_is_not_summed(same_result):
-    """Each of its places gets an accumulator."""
+    """Each of its elements gets an accumulator."""
     start = matmul(3, 4, 6).func
     s = Schedule(start)
     s.split("k", 2)
@@ -71,7 +71,7 @@ def f(A: f32[n, 3], C: f32[3], n: i64):
     same_result(start, s.func, n=n)
 
 
-def test_what_fetches_ahead_may_stand_between(same_result):
+def test_prefetches_may_stand_between(same_result):
     start = matmul(3, 4, 8).func
     s = Schedule(start)
     s.split("k", 2)

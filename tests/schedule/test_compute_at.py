@@ -53,14 +53,14 @@ BETWEEN = """\
         with block("D"):
             vz = spatial(8, z)
             reads()
-            writes(PLACE)
-            PLACE = 4.0
+            writes(ELEMENT)
+            ELEMENT = 4.0
     for y in serial(0, 6):
 """
 
 
-def between(place: str) -> str:
-    return BEFORE.replace("    for y in serial(0, 6):\n", BETWEEN.replace("PLACE", place))
+def between(element: str) -> str:
+    return BEFORE.replace("    for y in serial(0, 6):\n", BETWEEN.replace("ELEMENT", element))
 
 
 def conv(stride: int = 1, size: int = 9) -> te.Tensor:
@@ -97,8 +97,8 @@ def test_rewrite(same_result, replays) -> None:
 
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("at", ["co", "h_o", "w_o", "h_i", "w_i"])
-def test_padded_band_of_a_convolution(same_result, replays, stride, at) -> None:
-    """The band that a tile needs, guarded at the border, for every place that it can be made."""
+def test_padded_tile_of_a_convolution(same_result, replays, stride, at) -> None:
+    """The tile that another needs, guarded at the border, at every loop where it can be made."""
     before = conv(stride)
     s = Schedule(before)
     h_o, h_i = s.split("h", 4)
@@ -109,7 +109,7 @@ def test_padded_band_of_a_convolution(same_result, replays, stride, at) -> None:
     replays(before, s)
 
 
-def test_the_band_has_the_least_extent() -> None:
+def test_the_tile_has_the_least_extent() -> None:
     s = Schedule(conv())
     h_o, _ = s.split("h", 4)
     names = s.compute_at("pad", h_o)
@@ -155,7 +155,7 @@ def test_chain_moves_deeper(same_result, replays) -> None:
 
 
 def test_packed_producer(same_result) -> None:
-    """A producer with digits in its store's place makes just the blocks that are read."""
+    """A producer with digits in its store's indices makes just the blocks that are read."""
     A = te.placeholder((32, 5), "f32", "A")
     P = te.compute((2, 5, 16), lambda o, x, i: A[o * 16 + i, x] + 1.0, name="P")
     C = te.compute((32, 5), lambda c, x: P[c // 16, x, c % 16] * 2.0, name="C")

@@ -65,7 +65,7 @@ def test_layouts_are_undone(same_result) -> None:
 
 
 def test_packed_store_is_inverted(same_result) -> None:
-    """The producer's axes are digits of the places that it stores to."""
+    """The producer's axes are digits of the indices that it stores to."""
     before = parse_func("""\
 def f(A: f32[32], C: f32[2, 16]):
     B = alloc(f32[2, 16], "global")
@@ -148,10 +148,10 @@ def test_P2_two_writers(refused) -> None:
     refused("P2", compute_inline, parse_func(text), "B")
 
 
-@pytest.mark.parametrize("place", ["vi, vi", "vi // 2, vj", "vi, vj * vj"])
-def test_P3_place_does_not_tell_the_instance(refused, place) -> None:
-    text = BEFORE.replace("writes(B[vi, vj])", f"writes(B[{place}])").replace(
-        "B[vi, vj] =", f"B[{place}] ="
+@pytest.mark.parametrize("indices", ["vi, vi", "vi // 2, vj", "vi, vj * vj"])
+def test_P3_indices_do_not_tell_the_instance(refused, indices) -> None:
+    text = BEFORE.replace("writes(B[vi, vj])", f"writes(B[{indices}])").replace(
+        "B[vi, vj] =", f"B[{indices}] ="
     )
     refused("P3", compute_inline, parse_func(text), "B")
 

@@ -1,4 +1,4 @@
-"""Dependences: what index expressions determine, and which regions never meet."""
+"""Dependences: what index expressions determine, and which regions never overlap."""
 
 import itertools
 
@@ -106,7 +106,7 @@ def test_what_is_fixed_need_not_be_told_apart():
 
 
 def test_digits_of_bases_that_are_the_same_modulo_their_ends():
-    """54 places in vectors of 16, their digits as simplification leaves them."""
+    """54 indices in vectors of 16, their digits as simplification leaves them."""
     o, i = Var("o"), Var("i")
     values = [
         (o * 16 + i) // 18,
@@ -144,16 +144,16 @@ def test_digits_of_an_open_size():
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_pieces_of_fused_axes_are_told_apart(seed):
-    """Axes fused, cut into unequal pieces and vectors, their digits simplified."""
+def test_parts_of_fused_axes_are_told_apart(seed):
+    """Axes fused, cut into unequal parts and vectors, their digits simplified."""
     random = np.random.default_rng(seed)
     sizes = [int(n) for n in random.choice([2, 3, 5, 7, 8, 9, 16, 31, 33, 56, 63, 65], 3)]
     o, m, i = Var("o"), Var("m"), Var("i")
     lanes, total = int(random.choice([4, 8, 16])), int(np.prod(sizes))
     vectors = -(-total // lanes)
-    pieces = int(random.integers(2, 13))
-    each = -(-vectors // pieces)
-    ranges = {o: (0, pieces - 1), m: (0, each - 1), i: (0, lanes - 1)}
+    parts = int(random.integers(2, 13))
+    each = -(-vectors // parts)
+    ranges = {o: (0, parts - 1), m: (0, each - 1), i: (0, lanes - 1)}
     forms = Forms(ranges)
     at = (o * each + m) * lanes + i
     b, c = sizes[1:]

@@ -69,7 +69,7 @@ def test_rewrite(same_result, replays) -> None:
 
 @pytest.mark.parametrize("tile", [2, 3])
 def test_tiles_of_a_matmul(same_result, replays, tile) -> None:
-    """Operands copied for each step of the reduction, one step ahead."""
+    """Operands copied for each step of the reduction, one step before it."""
     A, B = te.placeholder((5, 8), "f32", "A"), te.placeholder((8, 6), "f32", "B")
     k = te.reduce_axis(8, "k")
     C = te.compute((5, 6), lambda i, j: te.sum(A[i, k] * B[k, j], k), name="C")

@@ -40,21 +40,21 @@ def test_there_and_back(names, extents, outputs) -> None:
     out = [parse_expr(o, variables) for o in split(outputs)]
     inverse = index_map.invert(variables, [const(e) for e in extents], out)
     assert inverse is not None
-    places = [Var(f"p{n}") for n in range(len(out))]
-    back = inverse.values(places)
+    indices = [Var(f"p{n}") for n in range(len(out))]
+    back = inverse.values(indices)
     bounds = [const(e.value + r.offset) for e, r in zip(inverse.extents, inverse.rows, strict=True)]
-    guard = inverse.guard(places, bounds)
+    guard = inverse.guard(indices, bounds)
     reached = set()
     for point in itertools.product(*map(range, extents)):
         here = dict(zip(variables, point, strict=True))
-        there = dict(zip(places, (value(o, here) for o in out), strict=True))
+        there = dict(zip(indices, (value(o, here) for o in out), strict=True))
         assert tuple(value(back[v], there) for v in variables) == point
-        assert all(value(p, there) < b.value for p, b in zip(places, bounds, strict=True))
+        assert all(value(p, there) < b.value for p, b in zip(indices, bounds, strict=True))
         reached.add(tuple(there.values()))
     assert len(reached) == len(list(itertools.product(*map(range, extents))))
-    for place in itertools.product(*(range(b.value) for b in bounds)):
-        at = dict(zip(places, place, strict=True))
-        assert (guard is None or bool(value(guard, at))) == (place in reached)
+    for position in itertools.product(*(range(b.value) for b in bounds)):
+        at = dict(zip(indices, position, strict=True))
+        assert (guard is None or bool(value(guard, at))) == (position in reached)
 
 
 def split(text: str) -> list[str]:

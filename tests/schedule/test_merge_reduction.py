@@ -76,7 +76,7 @@ def test_P1_has_an_init_already(refused):
     refused("P1", Schedule(matmul().func).merge_reduction, "E", "C")
 
 
-def test_P2_other_places(refused):
+def test_P2_other_elements(refused):
     start = parse_func(
         PARTS.replace("C[ui] = 0.0", "C[3 - ui] = 0.0").replace("(C[ui])", "(C[3 - ui])")
     )
@@ -96,7 +96,7 @@ def test_P3_touched_between(refused):
 
 
 @pytest.mark.parametrize("range_", ["(0, 3)", "(1, 4)"])
-def test_P4_other_places_started(range_, refused):
+def test_P4_other_iterations_started(range_, refused):
     start = parse_func(PARTS.replace("for i in serial(0, 4)", f"for i in serial{range_}"))
     refused("P4", Schedule(start).merge_reduction, "start", "C")
 

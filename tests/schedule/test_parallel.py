@@ -59,5 +59,5 @@ cannot run loop 'k' in parallel: block 'C' reduces over it (axis 'vk')
                     writes(E[vi_1, vj_1])
                     E[vi_1, vj_1] = max(C[vi_1, vj_1] + D[vj_1], 0.0)
 
-  choose a loop that drives spatial axes only; rfactor shares a reduction out"""
+  choose a loop that only spatial axes are bound to; rfactor splits a reduction"""
     )

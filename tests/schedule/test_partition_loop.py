@@ -135,7 +135,7 @@ def test_P2_symbolic(refused):
 
 
 def test_P3_where_a_reduction_begins(refused):
-    """The reduction's loops drive it through a value that is not known to start at 0."""
+    """The reduction is bound to its loops through a value that is not known to start at 0."""
     start = parse_func("""\
 def f(A: f32[8], C: f32[1], n: i64):
     for i in serial(0, 8):

@@ -72,16 +72,16 @@ def test_stays_inside_the_buffer():
 
 
 def lines_asked_for(s, first, loops):
-    """Flat places, in lines, that iteration `first` of loops[0] asks for, in order."""
+    """Flat offsets, in lines, that iteration `first` of loops[0] asks for, in order."""
     (call,) = {n for n in visit(s.func.body) if isinstance(n, Call) and n.name == "prefetch"}
-    place, cache = call.args
-    assert isinstance(place, Load) and as_int(cache) == 2
+    load, cache = call.args
+    assert isinstance(load, Load) and as_int(cache) == 2
     found = [find_loop(s.func, name) for name in loops]
     asked = []
     for values in itertools.product(*(range(as_int(f.extent) or ROUNDS) for f in found[1:])):
         at = dict(zip((f.var for f in found), map(const, (first, *values)), strict=True))
         flat = 0
-        for index, size in zip(place.indices, place.buffer.shape, strict=True):
+        for index, size in zip(load.indices, load.buffer.shape, strict=True):
             flat = flat * as_int(size) + as_int(simplify(substitute(index, at)))
         assert flat % 16 == 0
         asked.append(flat // 16)
@@ -96,7 +96,7 @@ def test_over_an_inner_loop_asks_for_all_of_the_next_iteration():
     assert lines_asked_for(s, 1, ["p", "i", "k", "p_1"]) == list(range(40, 60))
 
 
-def test_over_an_inner_loop_asks_for_several_pieces():
+def test_over_an_inner_loop_asks_for_lines_of_several_panels():
     """A step of k reads four lines of every panel, which lie 20 apart; there are twelve, and six
     iterations: with i inside, two each."""
     s = Schedule(parse_func(PANELS))

@@ -70,13 +70,13 @@ def test_P1_not_touched(refused) -> None:
     refused("P1", reindex, conv(), "C", "B")
 
 
-def test_P1_two_places(refused) -> None:
+def test_P1_two_elements(refused) -> None:
     A = te.placeholder((6,), "f32", "A")
     B = te.compute((5,), lambda i: A[i] + A[i + 1], name="B")
     refused("P1", reindex, te.func("f", [A], [B]), "B", "A")
 
 
-def test_P2_places_outside(refused) -> None:
+def test_P2_elements_outside(refused) -> None:
     A = te.placeholder((6,), "f32", "A")
     B = te.compute((7,), lambda i: te.if_then_else(i >= 1, A[i - 1], 0.0), name="B")
     refused("P2", reindex, te.func("f", [A], [B]), "B", "A")
@@ -102,7 +102,7 @@ def test_P3_another_writer(refused) -> None:
     refused("P3", reindex, s.func, "C", "C")
 
 
-def test_P4_place_does_not_tell(refused) -> None:
+def test_P4_element_does_not_tell(refused) -> None:
     text = """\
 def f(A: f32[4, 6], C: f32[4]):
     for i in serial(0, 4):

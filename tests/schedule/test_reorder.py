@@ -68,7 +68,7 @@ def test_split_parts(same_result):
 
 
 def test_reduction_of_a_fused_loop(same_result, refused):
-    """i and k fused and cut at a place that is no row's end: a row would start in its middle."""
+    """i and k fused and cut where no row ends: a row would start in its middle."""
     start = matmul(2, 2, 6).func
     s = Schedule(start)
     s.reorder("j", "i", "k")

@@ -138,14 +138,14 @@ def test_P2_reads_nothing_of_the_loop(refused) -> None:
     refused("P2", reverse_compute_at, parse_func(text), "C", "i_o")
 
 
-def test_P2_several_places(refused) -> None:
+def test_P2_several_elements(refused) -> None:
     text = BEFORE.replace("reads(B[vj])", "reads(B[vj], B[7 - vj])")
     text = text.replace("B[vj] * 2.0", "B[vj] * B[7 - vj]")
     refused("P2", reverse_compute_at, parse_func(text), "C", "i_o")
 
 
 def test_P2_reads_outside_of_the_buffer(refused) -> None:
-    """Padding: the border's instances read no place that any iteration makes."""
+    """Padding: the border's instances read no element that any iteration makes."""
     text = BEFORE.replace("reads(B[vj])", "reads(B[vj - 1])")
     text = text.replace("B[vj] * 2.0", "select(vj >= 1, B[vj - 1], 0.0)")
     refused("P2", reverse_compute_at, parse_func(text), "C", "i_o")
@@ -168,7 +168,7 @@ def test_P3_reduction_goes_on_outside(refused) -> None:
 
 
 def test_P3_no_rectangle(refused) -> None:
-    """Fused rows and columns cut in pieces."""
+    """Fused rows and columns cut in parts."""
     A = te.placeholder((6, 7), "f32", "A")
     B = te.compute((6, 7), lambda i, j: A[i, j] * 2.0, name="B")
     C = te.compute((6, 7), lambda y, x: B[y, x] + 1.0, name="C")

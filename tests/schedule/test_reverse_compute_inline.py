@@ -122,14 +122,14 @@ def test_P2_another_reader(refused) -> None:
     refused("P2", reverse_compute_inline, parse_func(BEFORE + SECOND_READER), "C")
 
 
-def test_P2_two_places(refused) -> None:
+def test_P2_two_elements(refused) -> None:
     text = BEFORE.replace("reads(B[vx, vy // 16, vy % 16])", "reads(B[vx, 0, 0], B[vx, 0, 1])")
     text = text.replace("max(B[vx, vy // 16, vy % 16], 0.0)", "max(B[vx, 0, 0], B[vx, 0, 1])")
     refused("P2", reverse_compute_inline, parse_func(text), "C")
 
 
 def test_P3_read_several_times(refused) -> None:
-    """A broadcast: the place does not say which of the rows reads it."""
+    """A broadcast: the element does not say which of the rows reads it."""
     A = te.placeholder((7,), "f32", "A")
     B = te.compute((7,), lambda j: A[j] * 2.0, name="B")
     C = te.compute((5, 7), lambda i, j: B[j] + 1.0, name="C")
@@ -181,7 +181,7 @@ def test_P5_producer_reads_what_it_writes(refused) -> None:
 
 
 def test_P3_reads_outside_of_the_buffer(refused) -> None:
-    """Padding: the border's instances read no place that the producer makes."""
+    """Padding: the border's instances read no element that the producer makes."""
     A = te.placeholder((7,), "f32", "A")
     B = te.compute((7,), lambda i: A[i] * 2.0, name="B")
     C = te.compute((9,), lambda i: te.if_then_else((i >= 1) & (i < 8), B[i - 1], 0.0), name="C")

@@ -44,7 +44,7 @@ def f(A: f32[8], B: f32[8], T: f32[1]):
 
 @pytest.mark.parametrize("text", [ROWS, ONE_ROW])
 @pytest.mark.parametrize("stages", [[0, 1], [0, 2], [0, 0]])
-def test_copies_ahead(text, stages, same_result, replays):
+def test_copies_of_a_later_iteration(text, stages, same_result, replays):
     start = parse_func(text)
     s = Schedule(start)
     s.software_pipeline("i", stages)

@@ -84,7 +84,7 @@ def test_P2_no_loops_inside(refused) -> None:
     refused("P2", tensorize, matmul(), "C", "test.mma")
 
 
-def test_no_such_place() -> None:
+def test_no_such_block() -> None:
     with pytest.raises(ScheduleError, match="there is no block 'nothing'"):
         tensorize(matmul(), "nothing", "test.mma")
 

@@ -10,7 +10,7 @@ from tilewright.support.errors import InternalFault, ScheduleError
 
 
 def tiled(func, answers=None):
-    """A schedule with two decisions; `answers` are taken in their place."""
+    """A schedule with two decisions; `answers` are taken instead of their picks."""
     s = Schedule(func, lambda name, pick, values: (answers or {}).get(name, pick))
     m = s.decide("C.tile_m", 2, [2, 3, 4])
     kind = s.decide("C.outer", "parallel", ["parallel", "unroll"])

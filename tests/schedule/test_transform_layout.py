@@ -1,4 +1,4 @@
-"""transform_layout: an intermediate buffer's places in another order."""
+"""transform_layout: an intermediate buffer in another layout."""
 
 import pytest
 

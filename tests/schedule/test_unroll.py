@@ -1,4 +1,4 @@
-"""unroll: iterations written out one after the other."""
+"""unroll: iterations repeated one after the other."""
 
 from tests.schedule.loops import COPY, RECURRENCE, SYMBOLIC
 from tests.schedule.programs import matmul

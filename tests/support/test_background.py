@@ -1,4 +1,4 @@
-"""Results come in order, few of them ahead; faults come where they are taken, threads end."""
+"""Results come in order, few of them early; faults come where they are taken, threads end."""
 
 import threading
 import time

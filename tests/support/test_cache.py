@@ -78,7 +78,7 @@ def test_many_values_are_kept_at_once(tmp_path, monkeypatch):
     assert [path.name for path in small.folder.iterdir()] == [D]
 
 
-def test_a_value_in_the_place_of_another_is_damage(tmp_path):
+def test_a_value_under_the_key_of_another_is_damage(tmp_path):
     cache = Cache(tmp_path, 1 << 20)
     cache.store_all({A: b"a", B: b"b"})
     os.replace(cache.path(A), cache.path(B))

@@ -10,14 +10,14 @@ def test_four_parts() -> None:
     assert str(fault) == "cannot fuse: they differ\n\n    a\n    b\n\n  split first"
 
 
-def test_the_place_is_rendered_when_somebody_reads_it() -> None:
+def test_the_location_is_rendered_when_somebody_reads_it() -> None:
     asked = []
 
-    def place() -> str:
+    def location() -> str:
         asked.append(1)
         return "here"
 
-    fault = UserFault("cannot", "no", place)
+    fault = UserFault("cannot", "no", location)
     assert not asked
     assert "    here" in str(fault) and asked
 

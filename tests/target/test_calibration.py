@@ -24,7 +24,7 @@ def test_this_machine_has_what_was_calibrated():
     default = target("cpu")
     assert default == target("cpu -costs=default")
     path = keep_costs(default, FOUND)
-    assert path is not None and path == calibration.place(default.processor)
+    assert path is not None and path == calibration.path_of(default.processor)
     assert calibration.fetch(default.processor) == FOUND
     own = target("cpu")
     assert (own.costs.multiply_adds, own.costs.memory) == (1.5, 9.0)

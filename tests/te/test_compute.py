@@ -113,7 +113,7 @@ def test_what_a_value_names_twice_is_looked_at_once() -> None:
 
     def doubled(i: Expr) -> Expr:
         value = x[i]
-        for _ in range(60):  # written out, 2^60 reads
+        for _ in range(60):  # expanded, 2^60 reads
             value = value + value
         return value
 

@@ -84,7 +84,7 @@ class Forms:
         if found is None:
             terms: dict[Expr, int] = {}
             const = self._collect(e, 1, terms)
-            found = self._whole[id(e)] = (e, self.settle(terms, const))
+            found = self._whole[id(e)] = (e, self.canonical(terms, const))
         return found[1]
 
     def value(self, e: Expr) -> Expr:
@@ -99,7 +99,7 @@ class Forms:
         """These forms where `cond` also holds; here: nothing is learnt."""
         return self
 
-    def settle(self, terms: dict[Expr, int], const: int) -> Affine:
+    def canonical(self, terms: dict[Expr, int], const: int) -> Affine:
         """A form out of summed-up terms: without zeros, with digits joined."""
         if 0 in terms.values():
             terms = {t: c for t, c in terms.items() if c}
@@ -120,7 +120,7 @@ class Forms:
         """a + k * b, with digits joined."""
         if not b.terms:
             return a + k * b.const
-        return self.settle(add_terms(a.terms, b.terms, k), a.const + k * b.const)
+        return self.canonical(add_terms(a.terms, b.terms, k), a.const + k * b.const)
 
     def _collect(self, e: Expr, k: int, terms: dict[Expr, int]) -> int:
         """Add k * e to `terms`; the constant part is returned."""
@@ -309,7 +309,7 @@ class Forms:
             for u, d in b.terms.items():
                 both = self.multiply(factors.get(t, (t,)) + factors.get(u, (u,)))
                 total[both] = total.get(both, 0) + c * d
-        return self.settle(total, a.const * b.const)
+        return self.canonical(total, a.const * b.const)
 
     def multiply(self, factors: tuple[Expr, ...]) -> Expr:
         """The product of some terms as a term, the same one in whichever order they come."""
@@ -358,9 +358,9 @@ class Forms:
         if shared.terms:
             a, b = self.sum(a, shared, -1), self.sum(b, shared, -1)
         e = Binary(op, self.expr(a), self.expr(b))
-        turned = Binary(op, e.b, e.a)
-        if turned in self._bounds:
-            e = turned
+        swapped = Binary(op, e.b, e.a)
+        if swapped in self._bounds:
+            e = swapped
         return self.sum(shared, self.term(e))
 
     # ---- bounds and proofs
@@ -541,7 +541,7 @@ class Forms:
             apart = self.sum(d.form, e.form, -1)
             if not apart.terms:
                 left = {x: k for x, k in form.terms.items() if x is not t and x is not t2}
-                less = self.settle(left, form.const + c * (apart.const // d.l))
+                less = self.canonical(left, form.const + c * (apart.const // d.l))
                 return self._proved(less, depth - 1)
         return False
 

@@ -18,7 +18,7 @@ _DIGITS = (BinaryOp.floordiv, BinaryOp.floormod)
 
 
 def reach(width: float, steps: Iterable[tuple[int, float]]) -> float | None:
-    """How many neighbouring places an interval of `width` covers, moved by steps (size, times);
+    """How many neighbouring positions an interval of `width` covers, moved by steps (size, times);
     None if it leaves gaps. times inf: only the run knows how many; no longer step may follow."""
     covered = width
     for size, times in sorted(steps):

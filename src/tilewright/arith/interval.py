@@ -36,7 +36,7 @@ def bounds(e: Expr, ranges: Ranges) -> tuple[int | None, int | None]:
 
 
 def to_ends(of: Interval) -> tuple[int | None, int | None]:
-    """An interval with None in place of the infinities."""
+    """An interval with None instead of the infinities."""
     lo, hi = of
     return (None if lo == -inf else int(lo), None if hi == inf else int(hi))
 

@@ -25,13 +25,13 @@ def join(forms: Algebra, terms: dict[Expr, int], const: int) -> Affine:
                 gone, gained, by = step
                 rest = {x: c for x, c in terms.items() if x not in gone}
                 const += by * gained.const
-                return forms.settle(add_terms(rest, gained.terms, by), const)
+                return forms.canonical(add_terms(rest, gained.terms, by), const)
         elif forms.names.whole and t in forms.names.whole:
             blocks, form = forms.names.whole[t]
             if all(terms.get(x) == k * c for x, c in blocks.terms.items()):
                 rest = {x: c for x, c in terms.items() if x != t and x not in blocks.terms}
                 const += k * (form.const - blocks.const)
-                return forms.settle(add_terms(rest, form.terms, k), const)
+                return forms.canonical(add_terms(rest, form.terms, k), const)
     return _join_multiples(forms, terms, const) if forms.names.factors else Affine(terms, const)
 
 

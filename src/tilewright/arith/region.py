@@ -57,7 +57,7 @@ def cover(
 
 
 def cover_region(region: Region, varying: Ranges, still: Ranges | Facts | None = None) -> Region:
-    """The region that `region` sweeps while the variables of `varying` run over their ranges."""
+    """The region that `region` covers while the variables of `varying` run over their ranges."""
     known = facts(still).telling(varying)
     cells = list(zip(region.starts, region.extents, strict=True))
     starts, extents = _cover(cells, frozenset(varying), known, region.buffer.shape)
@@ -103,10 +103,10 @@ def touched(
 ) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
     """What `stmt` reads and writes: one region for each buffer, in terms of free variables.
 
-    ranges: of those variables; the ones in `varying` are swept too. Loops inside are swept; a
+    ranges: of those variables. It is relaxed over the loops inside, and over `varying` too; a
     nested block counts by its signature. Buffers allocated inside are left out. The conditions of
-    If, Select and where narrow what is swept. What an intrinsic writes is known to the block around
-    it only.
+    If, Select and where narrow what is touched. What an intrinsic writes is known to the block
+    around it only.
     """
     known = facts(ranges).extended(varying or {})
     walk = _Touched()

@@ -133,7 +133,7 @@ RULES: tuple[Rule, ...] = (
 
     # select
     Rule(Select(p, x, x),                   x),                                     # no choice
-    Rule(Select(~p, x, y),                  select(p, y, x)),                       # not: sides change places
+    Rule(Select(~p, x, y),                  select(p, y, x)),                       # not: sides change
     Rule(Select(p, Select(q, x, y), y),     select(p & q, x, y),    free="q"),      # conditions meet
     Rule(Select(p, Select(q, y, x), y),     select(p & ~q, x, y),   free="q"),
     Rule(Select(p, x, Select(q, x, y)),     select(p | q, x, y),    free="q"),

@@ -4,7 +4,7 @@ In: an expression or a statement and the ranges of its variables. Out: the same 
 compute; the same object if there is nothing to do. Two engines share the work: i64 arithmetic over
 variables (indices, extents, guards) goes through affine forms; everything else (values of any
 dtype) through the rule table, which keeps every bit of a float and the wrapping of whole numbers.
-`Facts` is what is known at a place of the program: ranges of variables, and conditions that hold.
+`Facts` is what is known at a point of the program: ranges of variables, and conditions that hold.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _EQ, _NE = BinaryOp.eq, BinaryOp.ne
 _LT, _LE, _GT, _GE = BinaryOp.lt, BinaryOp.le, BinaryOp.gt, BinaryOp.ge
 _OPPOSITE = {_LT: _GE, _GE: _LT, _LE: _GT, _GT: _LE, _EQ: _NE, _NE: _EQ}
 _DECIDABLE = COMPARISONS | {BinaryOp.min, BinaryOp.max}
-_WRITTEN_OUT = ("unroll", "vectorize")
+_UNROLLED = ("unroll", "vectorize")
 _REMOVABLE = ("serial", "unroll", "vectorize")  # loop kinds that mean nothing when they run once
 _OPERATORS = frozenset({Binary, Unary, Cast, Call})
 _NOTHING = Seq(())
@@ -393,7 +393,7 @@ def _chain(e: Binary) -> list[Expr]:
 
 
 def _asked_once(s: For) -> Stmt:
-    """A loop that is unrolled, with what it asks alike in each round asked around it."""
+    """A loop that is unrolled, with what it asks in every iteration asked once, around it."""
     body = s.body
     if not isinstance(body, If) or body.other is not None:
         return s
@@ -476,7 +476,7 @@ class _Statements:
         if most == 2 and _is_short(body):
             return self.go(_branches(changed.replace(body=body), 2), known)
         made = changed if body is s.body else changed.replace(body=body)
-        return _asked_once(made) if self.remove_unit_loops and s.kind in _WRITTEN_OUT else made
+        return _asked_once(made) if self.remove_unit_loops and s.kind in _UNROLLED else made
 
     def is_removable(self, s: For) -> bool:
         """Whether a loop says nothing that its body in a branch would not."""
@@ -534,7 +534,7 @@ class _Statements:
 
 def _branches(s: For, rounds: int) -> Stmt:
     """A loop of at most so many rounds as branches: what they ask and compute follows from its
-    ends, so that it may be worked out ahead of loops around."""
+    ends, so that it may be hoisted out of the loops around."""
     ats = [s.start + n if n else s.start for n in range(rounds)]
     return seq(*(If(Binary(BinaryOp.lt, at, s.stop), Let(s.var, at, s.body)) for at in ats))
 

@@ -501,8 +501,8 @@ def choose(index: Expr, options: Sequence[Expr]) -> Expr:
     if any(e.dtype is not first.dtype for e in options):
         raise TypeError("the options of choose have different dtypes")
     if type(index) is Const:
-        place: int = index.value
-        return options[min(max(place, 0), len(options) - 1)]
+        chosen: int = index.value
+        return options[min(max(chosen, 0), len(options) - 1)]
     return Call("choose", (index, *options), first.dtype)
 
 

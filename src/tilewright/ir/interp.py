@@ -128,7 +128,7 @@ class _Writer:
     def __init__(self, func: Func, check_parallel: bool, check_regions: bool) -> None:
         self.func = func
         self.check_parallel, self.check_regions = check_parallel, check_regions
-        self.boxes: list[_Boxes] = []  # of the blocks around this place
+        self.boxes: list[_Boxes] = []  # of the blocks around this point
         self.lines: list[str] = []
         self.depth = 0
         self.globals: dict[str, Any] = {}
@@ -136,7 +136,7 @@ class _Writer:
         self.intervals: dict[str, Interval] = {}
         self.loops: dict[str, For] = {}
         self.count = 0  # of names made up
-        self.nested = 0  # loops around this place, in this Python function
+        self.nested = 0  # loops around this point, in this Python function
         self.threaded = False
         self.parallel = False
         self.pure = 0  # > 0: inside a side of a select, where no line may be added
@@ -256,8 +256,8 @@ class _Writer:
         elif isinstance(s, Block):
             self.block(s)
         elif isinstance(s, Store):
-            place, value = self.place(s, s.buffer, s.indices), self.expr(s.value)
-            self.line(f"b_{s.buffer.name}[{place}] = {value}")
+            offset, value = self.offset(s, s.buffer, s.indices), self.expr(s.value)
+            self.line(f"b_{s.buffer.name}[{offset}] = {value}")
         elif isinstance(s, If):
             self.line(f"if {self.expr(s.cond)}:")
             self.inner(s.then)
@@ -351,7 +351,7 @@ class _Writer:
             extent, (_, most) = self.value(axis.extent)
             self.line(f"{name} = {source}")
             if not self.inside(axis.value, (low, high), axis.extent):
-                at = self.place_of(s, axis.value)
+                at = self.fail_outside(s, axis.value)
                 self.line(f"if not 0 <= {name} < {extent}: {at}(0, {name}, {extent})")
                 low, high = max(low, 0), min(high, max(0, most - 1))
             self.intervals[axis.var.name] = (low, high)
@@ -408,8 +408,8 @@ class _Writer:
         if isinstance(e, Const):
             return self.constant(e)
         if isinstance(e, Load):
-            place = self.place(e, e.buffer, e.indices)
-            return f"b_{e.buffer.name}[{place}]", _range(e.dtype)
+            offset = self.offset(e, e.buffer, e.indices)
+            return f"b_{e.buffer.name}[{offset}]", _range(e.dtype)
         if isinstance(e, Binary):
             return self.binary(e)
         if isinstance(e, Select):
@@ -470,15 +470,15 @@ class _Writer:
         fail = self.name_of(functools.partial(_undefined, self.func, e, why))
         return f"({fail}() if {wrong.format(f'({name} := {source})')} else {name})"
 
-    def place(self, at: Node, b: Buffer, indices: Sequence[Expr]) -> str:
-        """The flat place of an element, each index checked against its dimension."""
+    def offset(self, at: Node, b: Buffer, indices: Sequence[Expr]) -> str:
+        """The flat offset of an element, each index checked against its dimension."""
         terms: list[str] = []
         touched: list[str] = []
         for n, (index, extent) in enumerate(zip(indices, b.shape, strict=True)):
             source, interval = self.value(index)
             if not self.inside(index, interval, extent):
                 name, limit = self.fresh("t"), self.expr(extent)
-                fail = self.place_of(at, Load(b, tuple(indices)))
+                fail = self.fail_outside(at, Load(b, tuple(indices)))
                 checked = f"{name} if 0 <= ({name} := {source}) < {limit}"
                 source = f"({checked} else {fail}({n}, {name}, {limit}))"
             if self.boxes:
@@ -486,15 +486,15 @@ class _Writer:
                 touched.append(name)
                 source = f"({name} := {source})"
             terms.append(_times(self.stride(b, n), source))
-        place = " + ".join(t for t in terms if t != "0") or "0"
+        offset = " + ".join(t for t in terms if t != "0") or "0"
         for boxes in self.boxes:
             if b.name not in boxes.own:
                 held = (boxes.writes if isinstance(at, Store) else boxes.reads).get(b.name, "[]")
                 check = self.name_of(functools.partial(_covered, self.func, boxes.block, at, b))
-                place = f"{check}({place}, {held}, [{', '.join(touched)}])"
-        return place
+                offset = f"{check}({offset}, {held}, [{', '.join(touched)}])"
+        return offset
 
-    def place_of(self, at: Node, e: Expr) -> str:
+    def fail_outside(self, at: Node, e: Expr) -> str:
         return self.name_of(functools.partial(_outside, self.func, at, e))
 
     def inside(self, index: Expr, interval: Interval, extent: Expr) -> bool:
@@ -512,8 +512,8 @@ class _Writer:
             return f"{f}({self.expr(e.args[0])})"
         if e.name == "address_of" and isinstance(e.args[0], Load):
             b = e.args[0].buffer
-            place = self.place(e, b, e.args[0].indices)
-            return f"{self.name_of(Pointer)}(b_{b.name}, {place}, {self.name_of(b)})"
+            offset = self.offset(e, b, e.args[0].indices)
+            return f"{self.name_of(Pointer)}(b_{b.name}, {offset}, {self.name_of(b)})"
         if e.name in ("rounded", "again"):
             return self.expr(e.args[0])
         if e.name == "prefetch":
@@ -538,12 +538,12 @@ class _Boxes:
 
 
 def _covered(
-    func: Func, block: Block, at: Node, b: Buffer, place: int, boxes: Any, index: list[int]
+    func: Func, block: Block, at: Node, b: Buffer, offset: int, boxes: Any, index: list[int]
 ) -> int:
-    """`place`, if some box holds the index."""
+    """`offset`, if some box holds the index."""
     for box in boxes:
         if all(low <= i < high for i, (low, high) in zip(index, box, strict=True)):
-            return place
+            return offset
     touched = f"{b.name}[{', '.join(map(str, index))}]"
     why = f"block '{block.name}' touches {touched}, which its regions do not name"
     raise InterpError(f"cannot run '{func.name}'", why, lambda: mark(func, at, "here"))

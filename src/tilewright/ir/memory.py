@@ -29,7 +29,7 @@ def misfit(func: Func, why: str) -> NoReturn:
 
 
 class Pointer:
-    """A place in a buffer, as an intrinsic gets it: `p[k]` is the element k places further."""
+    """A position in a buffer, as an intrinsic gets it: `p[k]` is the k-th element from there."""
 
     __slots__ = ("buffer", "memory", "offset")
 
@@ -37,12 +37,12 @@ class Pointer:
         self.memory, self.offset, self.buffer = memory, offset, buffer
 
     def __getitem__(self, k: int) -> Any:
-        return self.memory[self.place(k)]
+        return self.memory[self.position(k)]
 
     def __setitem__(self, k: int, value: Any) -> None:
-        self.memory[self.place(k)] = value
+        self.memory[self.position(k)] = value
 
-    def place(self, k: int) -> int:
+    def position(self, k: int) -> int:
         if not 0 <= self.offset + k < len(self.memory):
             raise InterpError(
                 "cannot run an intrinsic", f"it leaves '{self.buffer.name}' by {self.offset + k}"
@@ -77,7 +77,7 @@ for _name in (
 def memory_of(
     func: Func, buffer: Buffer, array: Any, shape: list[int], strides: list[int]
 ) -> list[Any]:
-    """The elements of an array, placed as the buffer's strides say."""
+    """The elements of an array, laid out as the buffer's strides say."""
     fits = list(array.shape) == shape or (buffer.rank == 1 and array.size == shape[0])
     if not fits:
         misfit(func, f"'{buffer.name}' has shape {shape}, the array {list(array.shape)}")
@@ -85,8 +85,8 @@ def memory_of(
     if buffer.strides is None:
         return values
     memory: list[Any] = [Undefined(func, buffer)] * length(shape, strides)
-    for place, value in zip(places(shape, strides), values, strict=True):
-        memory[place] = value
+    for offset, value in zip(offsets(shape, strides), values, strict=True):
+        memory[offset] = value
     return memory
 
 
@@ -97,16 +97,16 @@ def length(shape: Sequence[int], strides: Sequence[int]) -> int:
     return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
 
-def places(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
-    """The places of all elements in row-major order."""
-    places = itertools.product(*map(range, shape))
-    return [sum(map(operator.mul, place, strides)) for place in places]
+def offsets(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
+    """The flat offsets of all elements in row-major order."""
+    positions = itertools.product(*map(range, shape))
+    return [sum(map(operator.mul, position, strides)) for position in positions]
 
 
 def give_back(buffer: Buffer, array: Any, memory: list[Any], strides: list[int]) -> None:
     """Copy memory to the caller's array."""
     if buffer.strides is not None:
-        memory = [memory[p] for p in places(array.shape, strides)]
+        memory = [memory[n] for n in offsets(array.shape, strides)]
     for value in memory:
         if value.__class__ is Undefined:
             _use(value)

@@ -239,7 +239,7 @@ class _Reader:
             return If(self.typed(n.test, bool_), self.suite(n.body), other)
         if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Subscript):
             if len(n.targets) > 1:
-                self.fail(n, "one place is stored to at a time")
+                self.fail(n, "one element is stored to at a time")
             buffer, inside = self.access(n.targets[0])
             value = self.expr(n.value)
             if value.dtype is not buffer.dtype:
@@ -345,7 +345,7 @@ class _Reader:
         for k in n.keywords:
             if k.arg is None:
                 if not isinstance(k.value, ast.Dict):
-                    self.fail(k.value, '** takes a dictionary written out: **{"key": 1}')
+                    self.fail(k.value, '** takes a dictionary display: **{"key": 1}')
                 for key, value in zip(k.value.keys, k.value.values, strict=True):
                     pairs.append((self.literal(key, str), value))
         found = {k: self.literal(v, bool, int, float, str) for k, v in pairs}
@@ -474,7 +474,7 @@ class _Reader:
         return found
 
     def literal(self, n: ast.expr | None, *kinds: type[T]) -> T:
-        """A number or string written out."""
+        """A literal number or string."""
         value: Any = n.value if isinstance(n, ast.Constant) else n and _number(n)
         if type(value) not in kinds:
             self.fail(n, f"a literal is wanted: {' or '.join(k.__name__ for k in kinds)}")

@@ -1,10 +1,9 @@
 """Who touched what since when: memory that notices conflicting accesses, and threads in lockstep.
 
 In: the generators of a grid's threads. Out: the memory effects of running them, or RaceError. The
-one
-idea: threads run one after the other between barriers; an access conflicts if another thread of the
-same phase (or of another block of the same grid) touched the place and one of the two wrote. A
-parallel loop is a grid of one-thread blocks without barriers.
+one idea: threads run one after the other between barriers; an access conflicts if another thread of
+the same phase (or of another block of the same grid) touched the location and one of the two wrote.
+A parallel loop is a grid of one-thread blocks without barriers.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Agent = tuple[int, tuple[int, ...], int, tuple[int, ...]]  # grid, block, phase,
 
 
 class RaceError(TilewrightError):
-    """Threads touch one place without a barrier in between, or not all of them reach a barrier."""
+    """Threads touch one location with no barrier in between, or not all of them reach a barrier."""
 
 
 class Clock:
@@ -113,17 +112,17 @@ class Meeting:
     def __len__(self) -> int:
         return len(self.memory)
 
-    def __getitem__(self, place: int) -> Any:
-        value = self.memory[place]
-        return value if self.stored.get(place) == self.count else self.nothing
+    def __getitem__(self, location: int) -> Any:
+        value = self.memory[location]
+        return value if self.stored.get(location) == self.count else self.nothing
 
-    def __setitem__(self, place: int, value: Any) -> None:
-        self.memory[place] = value
-        self.stored[place] = self.count
+    def __setitem__(self, location: int, value: Any) -> None:
+        self.memory[location] = value
+        self.stored[location] = self.count
 
 
 class Tracked(list[Any]):
-    """Memory that remembers, for each place, the last writer and the readers since."""
+    """Memory that remembers, for each location, the last writer and the readers since."""
 
     def __init__(self, values: Any, name: str, strides: Sequence[int], clock: Clock) -> None:
         super().__init__(values)
@@ -131,33 +130,33 @@ class Tracked(list[Any]):
         self.writer: dict[int, Agent] = {}
         self.readers: dict[int, dict[Any, Agent]] = {}
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, location: Any) -> Any:
         me = self.clock.agent
         if me is not None:
-            writer = self.writer.get(place)
+            writer = self.writer.get(location)
             if writer is not None and _conflict(writer, me):
-                self.race(place, writer, "wrote", me, "reads")
-            readers = self.readers.setdefault(place, {})
+                self.race(location, writer, "wrote", me, "reads")
+            readers = self.readers.setdefault(location, {})
             readers[me[1], me[3]] = me
-        return super().__getitem__(place)
+        return super().__getitem__(location)
 
-    def __setitem__(self, place: Any, value: Any) -> None:
+    def __setitem__(self, location: Any, value: Any) -> None:
         me = self.clock.agent
         if me is not None:
-            writer = self.writer.get(place)
+            writer = self.writer.get(location)
             if writer is not None and _conflict(writer, me):
-                self.race(place, writer, "wrote", me, "writes")
-            for reader in self.readers.pop(place, {}).values():
+                self.race(location, writer, "wrote", me, "writes")
+            for reader in self.readers.pop(location, {}).values():
                 if _conflict(reader, me):
-                    self.race(place, reader, "read", me, "writes")
-            self.writer[place] = me
-        super().__setitem__(place, value)
+                    self.race(location, reader, "read", me, "writes")
+            self.writer[location] = me
+        super().__setitem__(location, value)
 
-    def race(self, place: int, first: Agent, did: str, me: Agent, does: str) -> None:
+    def race(self, location: int, first: Agent, did: str, me: Agent, does: str) -> None:
         index: list[str] = []
         for stride in self.strides:
-            index.append(str(place // stride))
-            place %= stride
+            index.append(str(location // stride))
+            location %= stride
         raise RaceError(
             f"{_who(me)} {does} {self.name}[{', '.join(index)}], which {_who(first)} {did}"
             " without a barrier in between"

@@ -2,8 +2,9 @@
 
 Eight statement classes. Loop, block and buffer names are unique in a Func and are the handles by
 which schedules speak of them. A `Block` is one computation over its axes, detached from the loops
-that drive it (each axis has a `value` in terms of loop variables); blocks live until scheduling
-ends. Loops and blocks are the only binders of variables besides `Let` and the parameters.
+that they are bound to (each axis has a `value` in terms of loop variables); blocks live until
+scheduling ends. Loops and blocks are the only binders of variables besides `Let` and the
+parameters.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ class For(Stmt):
 class Axis(Node):
     """An axis of a block: `var` runs over [0, extent); in this instance it is `value`.
 
-    kind: one of AXIS_KINDS: "spatial" (instances write different places), "reduce" (instances
-    combine into one place) or "ordered" (instances must run in increasing order: a recurrence).
+    kind: one of AXIS_KINDS: "spatial" (instances write different elements), "reduce" (instances
+    combine into one element) or "ordered" (instances must run in increasing order: a recurrence).
     """
 
     var: Var
@@ -143,7 +144,7 @@ class Eval(Stmt):
 
 @node(not_children=("params",))
 class Func(Node):
-    """A function: parameters are buffers (inputs and outputs alike) and i64 variables (symbolic
+    """A function: parameters are buffers (both inputs and outputs) and i64 variables (symbolic
     sizes).
     """
 

@@ -1,8 +1,8 @@
 """The text of a program: a subset of Python that people read and `ir/parse.py` reads back.
 
 In: a function, statement or expression. Out: text such that `parse(print(f)) == f`. `mark` shows a
-program, or the part of it that matters, with one place underlined; errors speak through it. The one
-idea: a place is found by printing: the node to mark leaves two signs around its text, which then
+program, or the part of it that matters, with one node underlined; errors speak through it. The one
+idea: a node is found by printing: the one to mark leaves two signs around its text, which then
 become a line of `^`.
 """
 
@@ -74,7 +74,7 @@ STATEMENT_WORDS = frozenset("reads writes init block alloc let call cast select"
 OPERATION_WORDS = frozenset(op.value for op in (*BinaryOp, *UnaryOp) if op.value.isidentifier())
 
 _OPEN, _CLOSE = "\x02", "\x03"  # around the text of the node to mark
-_NEAR = 4  # lines shown before and after a marked place
+_NEAR = 4  # lines shown before and after a marked node
 _WHOLE = 24  # programs up to this many lines are shown whole
 
 
@@ -115,15 +115,15 @@ def print_region(region: Region) -> str:
     return _Printer().region(region)
 
 
-def mark(func: Func, place: Node | str, note: str = "", inside: Node | None = None) -> str:
-    """The program with `place` underlined by `^^^^`, followed by `note`.
+def mark(func: Func, target: Node | str, note: str = "", inside: Node | None = None) -> str:
+    """The program with `target` underlined by `^^^^`, followed by `note`.
 
-    place: a node of the program (found by identity, else by equality; the first in program order,
+    target: a node of the program (found by identity, else by equality; the first in program order,
     within `inside` if given), or the name of a loop, block, axis, variable or buffer. Of a long
-    program only the surroundings are shown: the statements around the place and the headers above
-    them. A place that is not in the program leaves the text unmarked.
+    program only the surroundings are shown: the statements around the node and the headers above
+    them. A node that is not in the program leaves the text unmarked.
     """
-    attempts: Iterable[Node | None] = [named(func, place)] if isinstance(place, str) else [place]
+    attempts: Iterable[Node | None] = [named(func, target)] if isinstance(target, str) else [target]
     for same in (_is, _equal):
         for node in attempts:
             if node is None:
@@ -162,7 +162,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _underline(text: str, note: str) -> str:
-    """Turn the signs around a place into a line of `^`; show a long program's surroundings."""
+    """Turn the signs around a node into a line of `^`; show a long program's surroundings."""
     lines = text.rstrip("\n").split("\n")
     at = next(n for n, line in enumerate(lines) if _OPEN in line)
     line = lines[at]

@@ -93,7 +93,7 @@ def verify(func: Func, stage: str, after: str = "", before: Func | None = None) 
 
 
 class _Check:
-    """One walk over a function. `vars` and `buffers` are what may be spoken of at this place."""
+    """One walk over a function. `vars` and `buffers` are what may be spoken of at this point."""
 
     def __init__(self, func: Func, stage: str, after: str, before: Func | None) -> None:
         self.whole, self.stage, self.after, self.before = func, stage, after, before
@@ -106,63 +106,63 @@ class _Check:
 
     # Faults
 
-    def fail(self, place: Node, why: str) -> NoReturn:
+    def fail(self, node: Node, why: str) -> NoReturn:
         about = f"'{self.whole.name}' is no program of stage '{self.stage}'"
         about += f", after {self.after}" if self.after else ""
-        text = f"{about}: {why}\n\n{self.show(place)}"
+        text = f"{about}: {why}\n\n{self.show(node)}"
         if self.before is not None:
             text += f"\nbefore {self.after or 'that'}:\n\n{print_func(self.before)}"
         raise VerifyError(text)
 
-    def show(self, place: Node) -> str:
+    def show(self, node: Node) -> str:
         try:
-            return mark(self.whole, place, "here", inside=self.stmt_now)
+            return mark(self.whole, node, "here", inside=self.stmt_now)
         except Exception as e:  # the program is broken, so its text may be, too
-            return f"{place!r}\n(the program has no text: {e})\n"
+            return f"{node!r}\n(the program has no text: {e})\n"
 
-    def need(self, holds: Any, place: Node, why: str) -> None:
+    def need(self, holds: Any, node: Node, why: str) -> None:
         if not holds:
-            self.fail(place, why)
+            self.fail(node, why)
 
-    def allow(self, what: str, place: Node, name: str) -> None:
+    def allow(self, what: str, node: Node, name: str) -> None:
         stages, reason = ALLOWS[what]
         if self.stage not in stages:
-            self.fail(place, f"{what} ('{name}'): {reason}")
+            self.fail(node, f"{what} ('{name}'): {reason}")
 
     # Names
 
-    def name(self, name: str, space: int, place: Node) -> None:
+    def name(self, name: str, space: int, node: Node) -> None:
         """A new name; 0: variables, 1: buffers, 2: blocks."""
-        self.need(is_name(name) or space == 2, place, f"'{name}' cannot be a name in the text")
+        self.need(is_name(name) or space == 2, node, f"'{name}' cannot be a name in the text")
         taken = self.names[space]
         if name in taken:
-            self.allow("a name used twice", place, name)
+            self.allow("a name used twice", node, name)
         taken.add(name)
 
-    def bind(self, var: Var, place: Node) -> None:
-        self.name(var.name, 0, place)
-        self.need(var.name not in self.vars, place, f"'{var.name}' hides a variable of that name")
+    def bind(self, var: Var, node: Node) -> None:
+        self.name(var.name, 0, node)
+        self.need(var.name not in self.vars, node, f"'{var.name}' hides a variable of that name")
         self.vars[var.name] = var
 
-    def declare(self, b: Buffer, place: Node) -> None:
-        self.name(b.name, 1, place)
-        self.need(b.name not in self.buffers, place, f"'{b.name}' hides a buffer of that name")
-        self.need(b.scope, place, f"'{b.name}' has no scope")
-        self.whole_numbers(b.shape, place)
+    def declare(self, b: Buffer, node: Node) -> None:
+        self.name(b.name, 1, node)
+        self.need(b.name not in self.buffers, node, f"'{b.name}' hides a buffer of that name")
+        self.need(b.scope, node, f"'{b.name}' has no scope")
+        self.whole_numbers(b.shape, node)
         if b.rank != 1:
-            self.allow("an index per dimension", place, b.name)
+            self.allow("an index per dimension", node, b.name)
         if b.strides is not None:
-            self.allow("strides", place, b.name)
-            self.need(len(b.strides) == b.rank, place, f"'{b.name}' needs {b.rank} strides")
-            self.whole_numbers(b.strides, place)
+            self.allow("strides", node, b.name)
+            self.need(len(b.strides) == b.rank, node, f"'{b.name}' needs {b.rank} strides")
+            self.whole_numbers(b.strides, node)
         self.buffers[b.name] = b
 
-    def annotations(self, annotations: Annotations, place: Node) -> None:
+    def annotations(self, annotations: Annotations, node: Node) -> None:
         keys = [k for k, _ in annotations]
-        self.need(keys == sorted(set(keys)), place, "annotations are sorted by key")
+        self.need(keys == sorted(set(keys)), node, "annotations are sorted by key")
         for key, value in annotations:
             plain = type(value) in (int, float, str, bool)
-            self.need(plain, place, f"annotation '{key}' is {value!r}, not a number or a string")
+            self.need(plain, node, f"annotation '{key}' is {value!r}, not a number or a string")
 
     # Statements
 
@@ -302,7 +302,7 @@ class _Check:
 
     # Expressions
 
-    def whole_numbers(self, exprs: Iterable[Expr], place: Node) -> None:
+    def whole_numbers(self, exprs: Iterable[Expr], node: Node) -> None:
         for e in exprs:
             self.expr(e)
             if e.dtype is not i64:
@@ -313,11 +313,11 @@ class _Check:
         if e.dtype is not of:
             self.fail(e, f"{of} is wanted here, this is {e.dtype}")
 
-    def known(self, b: Buffer, place: Node) -> Buffer:
+    def known(self, b: Buffer, node: Node) -> Buffer:
         known = self.buffers.get(b.name)
         if known is not b:
-            self.need(known is not None, place, f"there is no buffer '{b.name}' here")
-            self.need(known == b, place, f"'{b.name}' is declared as another buffer of that name")
+            self.need(known is not None, node, f"there is no buffer '{b.name}' here")
+            self.need(known == b, node, f"'{b.name}' is declared as another buffer of that name")
         return b
 
     def access(self, n: Any, b: Buffer, indices: tuple[Expr, ...]) -> Buffer:

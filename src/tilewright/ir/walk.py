@@ -50,8 +50,8 @@ def visit(root: Node) -> Iterator[Node]:
 
 def distinct(roots: Iterable[Node]) -> Iterator[Node]:
     """Every node below and including `roots` but plain expressions (`Expr.is_plain`), parents
-    first, in the order of first appearance: one that stands in several places comes once, and what
-    is below it."""
+    first, in the order of first appearance: one that stands in several positions comes once, and so
+    does what is below it."""
     stack: list[Any] = [*roots][::-1]
     seen: set[int] = set()
     while stack:
@@ -68,7 +68,7 @@ def rewrite(root: N, kinds: tuple[type[Node], ...], change: Callable[[Any], Any]
     """Rebuild bottom-up: `change` gets each node of these classes after its children were
     rewritten.
 
-    A load that stands in several places of an expression is rewritten once and stays shared.
+    A load that stands in several positions of an expression is rewritten once and stays shared.
     """
     return _Rewrite(frozenset(kinds), change).go(root)
 
@@ -178,7 +178,7 @@ def free_vars(root: Node) -> set[Var]:
         return set()
     used: set[Var] = set()
     bound: set[Var] = set()
-    seen: set[int] = set()  # a node that stands in several places
+    seen: set[int] = set()  # a node that stands in several positions
     stack: list[Any] = [root]
     while stack:
         n = stack.pop()

@@ -1,9 +1,9 @@
 """Dependences: may a loop's iterations run in another order, or at once?
 
-In: a loop (or a nest and its new order). Out: None, or the place and the reason why not. The one
-idea: a block's axes promise that instances of other spatial coordinates write other places, so the
-question is whether the values of those axes *determine* the loop's variable; different blocks, and
-plain statements, are compared by the places they touch.
+In: a loop (or a nest and its new order). Out: None, or the statement at fault and the reason. The
+one idea: a block's axes promise that instances of other spatial coordinates write other elements,
+so the question is whether the values of those axes *determine* the loop's variable; different
+blocks, and plain statements, are compared by the regions they touch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilewright.schedule.locate import inner
 from tilewright.support.node import Node
 from tilewright.support.record import record
 
-Obstacle = tuple[Node, str]  # the place, and the reason
+Obstacle = tuple[Node, str]  # the statement at fault, and the reason
 
 
 class Access:
@@ -46,7 +46,7 @@ class Access:
     def region(self) -> Region:
         """The region in terms of loop variables."""
         if self._region is None:
-            self._region = driven(self._own, self._values) if self._values else self._own
+            self._region = bind_axes(self._own, self._values) if self._values else self._own
         return self._region
 
 
@@ -104,8 +104,8 @@ def accesses_of(s: Stmt) -> Iterator[Access]:
                 yield Access(s, _point(n.buffer, n.indices), False, {})
 
 
-def driven(region: Region, values: Mapping[Var, Expr]) -> Region:
-    """A block's region in terms of the loops that drive it."""
+def bind_axes(region: Region, values: Mapping[Var, Expr]) -> Region:
+    """A block's region in terms of the loops that `values` bind its axes to."""
     starts = tuple([substitute(e, values) for e in region.starts])
     extents = tuple([substitute(e, values) for e in region.extents])
     return Region(region.buffer, starts, extents)
@@ -157,7 +157,8 @@ def carried(
             continue
         values = axis_values(block, "spatial")
         if loop.var not in values and not follows(loop.var, values, inside, forms):
-            return block, f"block '{block.name}' writes the same place in several of its iterations"
+            why = "writes the same element in several of its iterations"
+            return block, f"block '{block.name}' {why}"
     return _conflict(body, private, (loop.var,), inside, forms)
 
 
@@ -168,7 +169,7 @@ def _conflict(
     inside: set[Var],
     forms: Forms,
 ) -> Obstacle | None:
-    """Two accesses, one of them a write, that meet in different iterations of a loop of `over`."""
+    """Two accesses, one a write, that overlap in different iterations of a loop of `over`."""
     by_buffer: dict[str, list[Access]] = {}
     for a in body.accesses:
         if a.buffer not in private:
@@ -183,7 +184,7 @@ def _conflict(
                 for v in over:
                     if not apart(w.region, x.region, v, inside, forms):
                         return x.stmt, (
-                            f"{_who(x)} {'writes' if x.writes else 'reads'} places of '{name}'"
+                            f"{_who(x)} {'writes' if x.writes else 'reads'} elements of '{name}'"
                             f" that {_who(w)} writes in other iterations of '{v.name}'"
                         )
     return None
@@ -194,11 +195,11 @@ def _who(a: Access) -> str:
 
 
 def apart(a: Region, b: Region, v: Var, inside: set[Var], forms: Forms) -> bool:
-    """Do `a` and `b` never meet in different iterations of `v`, whatever the loops inside do?
+    """Do `a` and `b` never overlap in different iterations of `v`, whatever the loops inside do?
 
     They do not if starts that both have in common determine v; or if the terms of the starts that
-    speak of v are the same in both, and weigh so much that a meeting makes them equal; or if the
-    regions never meet at all.
+    speak of v are the same in both, and weigh so much that an overlap makes them equal; or if the
+    regions never overlap at all.
     """
     same = [
         sa
@@ -319,8 +320,8 @@ def _written_first(body: Body, buffer: str, known: Facts) -> bool:
         if a.buffer != buffer:
             continue
         if not a.writes:
-            swept = cover_region(a.region, varying, known)
-            if not any(_holds(w, swept, known) for w in written):
+            relaxed = cover_region(a.region, varying, known)
+            if not any(_holds(w, relaxed, known) for w in written):
                 return False
         elif isinstance(a.stmt, Block) and _always_runs(a.stmt, a.region, known):
             made = _filled(a.region, varying, known)
@@ -339,8 +340,8 @@ def _always_runs(block: Block, region: Region, known: Facts) -> bool:
     left = [c for c in conditions(block.where) if not free_vars(c) <= reduced]
     if not left:
         return True
-    places = zip(region.starts, region.buffer.shape, strict=True)
-    inside = conjunction([c for start, size in places for c in (start >= 0, start < size)])
+    indices = zip(region.starts, region.buffer.shape, strict=True)
+    inside = conjunction([c for start, size in indices for c in (start >= 0, start < size)])
     there = known if inside is None else known.under(inside)
     return all(as_int(there.condition(c)) == 1 for c in left)
 

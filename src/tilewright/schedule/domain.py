@@ -1,6 +1,6 @@
 """Iteration domains: the ranges of loop variables, new variables for old ones, and guards.
 
-In: a place in a function. Out: what `arith` needs to know there, and statements whose loops were
+In: a position in a function. Out: what `arith` needs to know there, and statements whose loops were
 replaced. The one idea: every rewrite of loops is "these variables now have those values, where this
 condition holds".
 """
@@ -73,7 +73,7 @@ def guard(condition: Expr | None, known: Facts) -> Expr | None:
     return None if as_int(left) == 1 else left
 
 
-def drive(
+def rebind(
     func: Func,
     around: Iterable[Stmt],
     stmt: Stmt,
@@ -86,10 +86,10 @@ def drive(
     guard; plain statements get an If. Guards that hold anyway are dropped: those that change, and
     without `values`, where loops around run less far, all.
     """
-    return _Drive(values, condition).run(stmt, Facts(ranges_at(func, around)))
+    return _Rebind(values, condition).run(stmt, Facts(ranges_at(func, around)))
 
 
-class _Drive:
+class _Rebind:
     def __init__(self, values: Mapping[Var, Expr], condition: Expr | None) -> None:
         self.values, self.condition = values, condition
 
@@ -113,7 +113,7 @@ class _Drive:
             return Alloc(stmt.buffer, self.run(stmt.body, known))
         if self.condition is None:
             return self.plain(stmt, known)
-        return If(self.condition, _Drive(self.values, None).plain(stmt, known))
+        return If(self.condition, _Rebind(self.values, None).plain(stmt, known))
 
     def plain(self, stmt: Any, known: Facts) -> Any:
         """A store, let, condition or intrinsic."""

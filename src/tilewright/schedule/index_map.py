@@ -1,4 +1,4 @@
-"""Index maps: where the element (or the instance) at some place goes, and how to come back.
+"""Index maps: where an element (or an instance) goes, and how to come back.
 
 In: variables, their extents, and one expression of them for each new dimension ("lambda n, c: (n,
 c // 16, c % 16)"). Out: the extents of the new dimensions and the inverse. The one idea: every map
@@ -67,19 +67,19 @@ class Inverse:
         """The old variables, given the new indices."""
         found: dict[Var, Expr] = {var: ZERO for var, _ in self.old}
         for row, index in zip(self.rows, indices, strict=True):
-            place = index - row.offset if row.offset else index
+            rest = index - row.offset if row.offset else index
             if len(row.digits) == 1 and row.digits[0].low == 1 and row.digits[0].top:
-                found[row.digits[0].var] = place
+                found[row.digits[0].var] = rest
                 continue
             for n, digit in enumerate(row.digits):
-                part = place // digit.scale
+                part = rest // digit.scale
                 if n + 1 < len(row.digits):
                     part = part % digit.size
                 found[digit.var] = found[digit.var] + part * digit.low
         return found
 
     def guard(self, indices: Sequence[Expr], bounds: Sequence[Expr]) -> Expr | None:
-        """When `indices`, each in [0, bound), come from an old place; None if always."""
+        """When `indices`, each in [0, bound), come from old ones; None if always."""
         values, conditions = self.values(indices), list[Expr]()
         padded = {v: _padded_extent(self.rows, v) for v, _ in self.old}
         for row, index, extent, bound in zip(self.rows, indices, self.extents, bounds, strict=True):
@@ -99,7 +99,7 @@ class Inverse:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every new place comes from an old one (no padding)."""
+        """Whether every new position comes from an old one (no padding)."""
         return all(_padded_extent(self.rows, v) == e for v, e in self.old)
 
 
@@ -144,14 +144,14 @@ def invert(
 
 def _is_positional(row: Row) -> bool:
     """Whether each digit starts where the one below it ends, so that the digits can be read off."""
-    place = 1
+    weight = 1
     for n, digit in enumerate(row.digits):
-        if digit.scale != place:
+        if digit.scale != weight:
             return False
         if n + 1 < len(row.digits):
             if not isinstance(digit.size, int):
                 return False
-            place *= digit.size
+            weight *= digit.size
     return True
 
 
@@ -160,12 +160,12 @@ def _is_whole(digits: list[Digit], extent: Expr) -> bool:
     if not digits:
         return as_int(extent) == 1
     digits.sort(key=lambda d: d.low)
-    place = 1
+    weight = 1
     for n, digit in enumerate(digits):
-        if digit.low != place or digit.top != (n + 1 == len(digits)):
+        if digit.low != weight or digit.top != (n + 1 == len(digits)):
             return False
         if isinstance(digit.size, int):
-            place *= digit.size
+            weight *= digit.size
         elif not digit.top:
             return False
     return True
@@ -263,6 +263,6 @@ def parse_mapping(text: str) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:
 def apply(
     variables: Sequence[Var], outputs: Sequence[Expr], values: Sequence[Expr]
 ) -> tuple[Expr, ...]:
-    """The new indices of the place `values`."""
+    """The new indices of the element at `values`."""
     given = dict(zip(variables, values, strict=True))
     return tuple(substitute(out, given) for out in outputs)

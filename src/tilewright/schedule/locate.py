@@ -1,4 +1,4 @@
-"""Finding places in a function by name, replacing what stands there, and refusing.
+"""Finding statements and buffers in a function by name, replacing what stands there, and refusing.
 
 In: a function and the names of loops, blocks and buffers. Out: *paths* (the statements from the
 function's body down to the one that was named), rebuilt functions, or a ScheduleError.
@@ -71,21 +71,21 @@ def primitive(request: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def refuse(
-    rule: str, func: Func, place: str | Node | None, why: str, remedy: str = ""
+    rule: str, func: Func, at: str | Node | None, why: str, remedy: str = ""
 ) -> ScheduleError:
-    """The error to raise when precondition `rule` does not hold at `place` (a name or a node)."""
-    where = "" if place is None else lambda: mark(func, place)
+    """The error to raise when precondition `rule` does not hold `at` a name or a node."""
+    where = "" if at is None else lambda: mark(func, at)
     error = ScheduleError("cannot schedule", why, where, remedy)
     error.rule = rule
     return error
 
 
 def need(
-    rule: str, holds: object, func: Func, place: str | Node | None, why: str, remedy: str = ""
+    rule: str, holds: object, func: Func, at: str | Node | None, why: str, remedy: str = ""
 ) -> None:
     """Raise the refusal unless `holds`. `why` completes "cannot …: "; `remedy` says what to do."""
     if not holds:
-        raise refuse(rule, func, place, why, remedy)
+        raise refuse(rule, func, at, why, remedy)
 
 
 # Finding ---------------------------------------------------------------------

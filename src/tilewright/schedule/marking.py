@@ -60,7 +60,7 @@ def mark_independent(
         need_serial(func, loop, serial)
         func = remark(func, loop, kind=kind, thread=thread)
     for loop in loops:
-        func = _settle(func, loop, independent)
+        func = _check_independent(func, loop, independent)
     return func
 
 
@@ -81,12 +81,12 @@ def stay_independent(func: Func, path: Path, rule: str) -> Func:
             if isinstance(stmt, For) and stmt.kind == "thread":
                 marked[stmt.name] = None
     for name in marked:
-        func = _settle(func, name, rule)
+        func = _check_independent(func, name, rule)
     return func
 
 
 def _check_living(func: Func, stmt: Stmt, living: set[str], rule: str) -> None:
-    """Refuse a statement that uses a buffer which does not live at its place."""
+    """Refuse a statement that uses a buffer which does not live where it stands."""
     if isinstance(stmt, Alloc):
         living = living | {stmt.buffer.name}
     for a in accesses_of(stmt):
@@ -98,7 +98,7 @@ def _check_living(func: Func, stmt: Stmt, living: set[str], rule: str) -> None:
             _check_living(func, child, living, rule)
 
 
-def _settle(func: Func, loop: str, rule: str) -> Func:
+def _check_independent(func: Func, loop: str, rule: str) -> Func:
     """Check that a marked loop's iterations are independent; sink the memory of one iteration."""
     path = loop_path(func, loop)
     marked = the_loop(path)
@@ -115,7 +115,7 @@ def _settle(func: Func, loop: str, rule: str) -> Func:
         if sunk:
             obstacle = carried(func, together, frozenset(b.name for b in (*own, *sunk)))
     if obstacle is not None:
-        remedy = "choose a loop that drives spatial axes only; rfactor shares a reduction out"
+        remedy = "choose a loop that only spatial axes are bound to; rfactor splits a reduction"
         raise refuse(rule, func, obstacle[0], obstacle[1], remedy)
     for buffer in sorted(sunk, key=lambda b: b.name):
         func = sink_alloc(func, buffer.name, loop)

@@ -1,6 +1,6 @@
 """Nests made anew: loops around a block over a part of its axes.
 
-In: a block, the part of its axes that is needed (see `spans`) and the place where it will stand.
+In: a block, the part of its axes that is needed (see `spans`) and the path to where it will stand.
 Out: a nest of loops. The one idea: a loop for each axis that takes more than one value; instances
 outside the block's domain are guarded away.
 """
@@ -23,16 +23,16 @@ def around(
     func: Func,
     block: Block,
     part: Mapping[Var, Span],
-    place: Sequence[Stmt],
+    path: Sequence[Stmt],
     only: Sequence[Expr] = (),
 ) -> tuple[Stmt, tuple[str, ...]]:
-    """`block` in loops over `part` of its axes (others whole), to stand inside `place`.
+    """`block` in loops over `part` of its axes (others whole), to stand at the end of `path`.
 
     An ordered axis keeps its value. `only` are further conditions on axes. An axis of one value
     gets no loop. Gives the nest and the names of its loops, outermost first.
     """
     taken = locate.variable_names(func) | bound_names(block)
-    ranges = ranges_at(func, place)
+    ranges = ranges_at(func, path)
     known: Facts | None = None
     loops: list[For] = []
     axes: list[Axis] = []
@@ -94,12 +94,12 @@ def copy_block(
         told = free_vars(like[d])
         old = told.pop().name if len(told) == 1 else f"va{d}"
         axes.append(Axis(Var(fresh(old, taken)), "spatial", extent, ZERO))
-    place = tuple(a.var for a in axes)
+    indices = tuple(a.var for a in axes)
     return Block(
         name,
         tuple(axes),
-        (access.point(source, place),),
-        (access.point(target, place),),
+        (access.point(source, indices),),
+        (access.point(target, indices),),
         None,
-        Store(target, place, Load(source, place)),
+        Store(target, indices, Load(source, indices)),
     )

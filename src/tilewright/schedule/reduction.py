@@ -33,25 +33,25 @@ NEUTRAL: Mapping[BinaryOp, Callable[[DType], Const]] = {
 class Reduction:
     """A commutative update of one or several accumulators.
 
-    body: the update; targets: the accumulators' buffers; place: their common indices; values: what
+    body: the update; targets: the accumulators' buffers; indices: theirs in common; values: what
     is combined into each; neutral: the values that change nothing.
     """
 
     body: Stmt
     targets: tuple[Buffer, ...]
-    place: tuple[Expr, ...]
+    indices: tuple[Expr, ...]
     values: tuple[Expr, ...]
     neutral: tuple[Expr, ...]
 
     def updated(
-        self, values: Sequence[Expr], targets: Mapping[Buffer, Buffer], place: tuple[Expr, ...]
+        self, values: Sequence[Expr], targets: Mapping[Buffer, Buffer], indices: tuple[Expr, ...]
     ) -> Stmt:
-        """The update with other values, into other accumulators at another place."""
+        """The update with other values, into other accumulators at other indices."""
 
         def go(n: Any) -> Any:
             m = refold(n, n.map_children(go))
             if isinstance(m, Load | Store) and m.buffer in targets:
-                return m.replace(buffer=targets[m.buffer], indices=place)
+                return m.replace(buffer=targets[m.buffer], indices=indices)
             return m
 
         return go(self._with(self.body, 0, values))
@@ -72,10 +72,10 @@ class Reduction:
             made.append(update.replace(value=operation.replace(**given)))
         return seq(*made)
 
-    def started(self, targets: Mapping[Buffer, Buffer], place: tuple[Expr, ...]) -> Stmt:
+    def started(self, targets: Mapping[Buffer, Buffer], indices: tuple[Expr, ...]) -> Stmt:
         """Stores of the neutral values."""
         made = [
-            Store(targets[b], place, v) for b, v in zip(self.targets, self.neutral, strict=True)
+            Store(targets[b], indices, v) for b, v in zip(self.targets, self.neutral, strict=True)
         ]
         return made[0] if len(made) == 1 else Seq(tuple(made))
 
@@ -90,12 +90,12 @@ def reduction_of(block: Block) -> Reduction | None:
     updates = _stores(inner)
     if block.init is None or not updates:
         return None
-    targets, place = tuple(u.buffer for u in updates), updates[0].indices
-    if len(set(targets)) < len(targets) or any(u.indices != place for u in updates):
+    targets, indices = tuple(u.buffer for u in updates), updates[0].indices
+    if len(set(targets)) < len(targets) or any(u.indices != indices for u in updates):
         return None
     if lets:
-        return _by_lets(block, lets, updates, targets, place)
-    return _by_operation(block, updates, targets, place)
+        return _by_lets(block, lets, updates, targets, indices)
+    return _by_operation(block, updates, targets, indices)
 
 
 def _stores(body: Stmt) -> list[Store]:
@@ -106,13 +106,13 @@ def _stores(body: Stmt) -> list[Store]:
 
 
 def _by_operation(
-    block: Block, updates: Sequence[Store], targets: tuple[Buffer, ...], place: tuple[Expr, ...]
+    block: Block, updates: Sequence[Store], targets: tuple[Buffer, ...], indices: tuple[Expr, ...]
 ) -> Reduction | None:
     """C[i] = C[i] op value, for each accumulator"""
     values: list[Expr] = []
     neutral: list[Expr] = []
     for update in updates:
-        operation, old = update.value, Load(update.buffer, place)
+        operation, old = update.value, Load(update.buffer, indices)
         if not isinstance(operation, Binary) or operation.op not in NEUTRAL:
             return None
         given = operation.b if operation.a == old else operation.a
@@ -122,7 +122,7 @@ def _by_operation(
             return None
         values.append(given)
         neutral.append(NEUTRAL[operation.op](old.dtype))
-    return Reduction(block.body, targets, place, tuple(values), tuple(neutral))
+    return Reduction(block.body, targets, indices, tuple(values), tuple(neutral))
 
 
 def _by_lets(
@@ -130,10 +130,10 @@ def _by_lets(
     lets: Sequence[tuple[Var, Expr]],
     updates: Sequence[Store],
     targets: tuple[Buffer, ...],
-    place: tuple[Expr, ...],
+    indices: tuple[Expr, ...],
 ) -> Reduction | None:
     """old: f32 = C[i]; new: f32 = value; C[i] = combination of old and new"""
-    old = [Load(b, place) for b in targets]
+    old = [Load(b, indices) for b in targets]
     values = [value for _, value in lets if value not in old]
     ordered = [value for _, value in lets] == [*old, *values]
     bound = {v for v, _ in lets}
@@ -146,4 +146,4 @@ def _by_lets(
     known = [v for v in neutral if v is not None and not loads(v) and not free_vars(v)]
     if not (ordered and plain and closed) or len(values) != len(old) or len(known) != len(old):
         return None
-    return Reduction(block.body, targets, place, tuple(values), tuple(known))
+    return Reduction(block.body, targets, indices, tuple(values), tuple(known))

@@ -93,7 +93,7 @@ class Schedule:
     """A function under rewriting. Handles are names: `s.split("i", 32)` gives ("i_o", "i_i")."""
 
     def __init__(self, func: Func, choose: Chooser | None = None) -> None:
-        """`choose` answers `decide` in place of the code that asks: a tuner runs the same code with
+        """`choose` answers `decide` instead of the code that asks: a tuner runs the same code with
         its own answers."""
         self.func: Func = func
         self.choose: Chooser = choose or own_pick

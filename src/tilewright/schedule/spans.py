@@ -1,8 +1,9 @@
-"""What instances touch, and which instances a place needs.
+"""What instances touch, and which instances a region needs.
 
-In: a block's regions, the loops that drive it, and a loop at which to look. Out: the region that it
-sweeps there, whether it runs whole and leaves no gaps, and the part of its axes that others need.
-The one idea: regions go through the block's index map, forwards or backwards.
+In: a block's regions, the loops that its axes are bound to, and a loop at which to look. Out: the
+region relaxed over the loops inside, whether it runs whole and leaves no gaps, and the part of the
+block's axes that others need. The one idea: regions go through the block's index map, forwards or
+backwards.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tilewright.ir.expr import Buffer, Expr, Var, as_int, const, minimum
 from tilewright.ir.stmt import Axis, Block, For, Func, Region
 from tilewright.ir.walk import free_vars
 from tilewright.schedule import access, index_map
-from tilewright.schedule.depend import driven
+from tilewright.schedule.depend import bind_axes
 from tilewright.schedule.domain import Ranges, ranges_at
 from tilewright.schedule.locate import Path, the_block
 
@@ -28,7 +29,7 @@ ZERO = const(0)
 AXIS_KINDS = ("spatial", "reduce", "ordered")
 
 
-def swept(
+def relaxed_region(
     func: Func, paths: Sequence[Path], depth: int, buffer: Buffer, kind: str, scope: str = "global"
 ) -> Region:
     """What blocks touch of a buffer while the loops of their paths from `depth` on run.
@@ -43,18 +44,18 @@ def swept(
         moving: Ranges = {
             s.var: loop_range(s)
             for n, s in enumerate(path)
-            if isinstance(s, For) and (n >= depth or _shares(s, scope))
+            if isinstance(s, For) and (n >= depth or _is_shared(s, scope))
         }
         ranges = ranges_at(func, path[:-1])
         values = {a.var: a.value for a in block.axes}
         for own in block.reads if kind == "reads" else block.writes:
             if own.buffer == buffer:
-                parts.append(_cover(driven(own, values), moving, ranges))
+                parts.append(_relax(bind_axes(own, values), moving, ranges))
     return parts[0] if len(parts) == 1 else regions.union(parts, ranges)
 
 
-def _cover(region: Region, moving: Ranges, ranges: Ranges) -> Region:
-    """What a region sweeps while the variables of `moving` run."""
+def _relax(region: Region, moving: Ranges, ranges: Ranges) -> Region:
+    """What a region covers while the variables of `moving` run."""
     starts: list[Expr] = []
     extents: list[Expr] = []
     for start, extent, size in zip(region.starts, region.extents, region.buffer.shape, strict=True):
@@ -73,13 +74,13 @@ def _cover(region: Region, moving: Ranges, ranges: Ranges) -> Region:
     return Region(region.buffer, tuple(starts), tuple(extents))
 
 
-def _shares(loop: For, scope: str) -> bool:
+def _is_shared(loop: For, scope: str) -> bool:
     """Whether the threads of a loop see one `scope` memory."""
     return scope == "shared" and loop.thread.startswith("threadIdx")
 
 
 def is_exact(func: Func, path: Path, depth: int, buffer: Buffer) -> bool:
-    """Whether a block writes every element of the rectangle that `swept` gives.
+    """Whether a block writes every element of its relaxed region.
 
     Each dimension must be a sum of the moving loops without gaps; no loop may move two dimensions.
     """
@@ -91,7 +92,7 @@ def is_exact(func: Func, path: Path, depth: int, buffer: Buffer) -> bool:
     if len(own) != 1 or not access.is_whole_domain(func, path):
         return False
     known: Facts | None = None
-    region = driven(own[0], {a.var: a.value for a in block.axes})
+    region = bind_axes(own[0], {a.var: a.value for a in block.axes})
     seen: set[Var] = set()
     for start, extent in zip(region.starts, region.extents, strict=True):
         quick = linear.linear(start)
@@ -188,14 +189,14 @@ def spans(block: Block, own: Region, needed: Region, known: Facts) -> dict[Var, 
             if span is not None:
                 found[axis.var] = span
     else:
-        places = [Var(f"place {d}") for d in range(len(own.starts))]
+        indices = [Var(f"index {d}") for d in range(len(own.starts))]
         moving = {
-            p: (start, start + extent - 1)
-            for p, start, extent in zip(places, needed.starts, needed.extents, strict=True)
+            i: (start, start + extent - 1)
+            for i, start, extent in zip(indices, needed.starts, needed.extents, strict=True)
         }
-        at = {p: (s, e) for p, s, e in zip(places, needed.starts, needed.extents, strict=True)}
+        at = {i: (s, e) for i, s, e in zip(indices, needed.starts, needed.extents, strict=True)}
         sizes = {a.var: a.extent for a in axes}
-        for var, value in inverse.values(places).items():
+        for var, value in inverse.values(indices).items():
             if isinstance(value, Var) and value in at:
                 found[var] = at[value]
                 continue
@@ -210,7 +211,7 @@ def common(a: Mapping[Var, Span] | None, b: Mapping[Var, Span]) -> Mapping[Var, 
 
 
 def _span(axis: Axis, own: Region, needed: Region, known: Facts) -> Span | None:
-    """The span of an axis that drives one dimension alone, in steps of that dimension's extent."""
+    """The span of an axis that moves one dimension alone, in steps of that dimension's extent."""
     uses = [d for d, e in enumerate(own.starts) if axis.var in free_vars(e)]
     if len(uses) != 1:
         return None

@@ -41,7 +41,7 @@ def make_key(*parts: bytes | str | int) -> str:
 
 @contextmanager
 def replace_file(path: Path, private: bool = False) -> Generator[BinaryIO]:
-    """A new binary file that takes the place of `path` at once, when the block ends well. private:
+    """A new binary file that replaces `path` at once, when the block ends well. private:
     for this user alone; else for whom new files are for."""
     name = path.with_name(f".{os.urandom(8).hex()}.part")
     handle = os.open(name, NEW, 0o600)

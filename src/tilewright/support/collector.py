@@ -30,11 +30,11 @@ def collector_paused() -> Generator[None]:
     try:
         yield
     finally:
-        _settle()
+        _promote()
         gc.enable()
 
 
-def _settle() -> None:
+def _promote() -> None:
     """Move what is young to the oldest generation: frozen at once, thawed at once."""
     global _unseen
     if gc.get_freeze_count():  # what somebody froze must stay so

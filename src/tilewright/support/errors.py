@@ -1,16 +1,16 @@
-"""Errors in four parts: what was asked, why not, the place in the program, what to do.
+"""Errors in four parts: what was asked, why not, the location in the program, what to do.
 
 `TilewrightError` is the root of everything Tilewright raises on purpose. A `UserFault` is about the
 user's program or file and renders its four parts; an `InternalFault` is ours and shows before and
-after. The place may be a callable, so that printing a program costs nothing unless somebody reads
-the message.
+after. The location may be a callable, so that printing a program costs nothing unless somebody
+reads the message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-Place = str | Callable[[], str]
+Location = str | Callable[[], str]
 
 
 class TilewrightError(Exception):
@@ -32,18 +32,18 @@ class UserFault(TilewrightError):
     """A fault of the user's program, in four parts.
 
     what: the request, as a sentence without its end ("cannot vectorize loop 'i'"); why: the reason;
-    where: the program or file with the place marked (text, or a callable that gives it); remedy:
+    where: the program or file with the location marked (text, or a callable that gives it); remedy:
     what to do.
     """
 
-    def __init__(self, what: str, why: str, where: Place = "", remedy: str = "") -> None:
+    def __init__(self, what: str, why: str, where: Location = "", remedy: str = "") -> None:
         super().__init__(what, why)
         self.what, self.why, self.remedy = what, why, remedy
         self._where = where
 
     @property
     def where(self) -> str:
-        """The marked place, rendered on demand."""
+        """The marked location, rendered on demand."""
         return self._where if isinstance(self._where, str) else self._where()
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class ScheduleWarning(UserWarning):
 
 
 class SizeWarning(UserWarning):
-    """A model file calls sizes alike that differ: each input's are taken for its own."""
+    """A model file gives one name to sizes that differ: each input's are taken for its own."""
 
 
 class CacheWarning(UserWarning):

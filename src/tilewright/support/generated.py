@@ -2,7 +2,7 @@
 
 In: text, and whose it is. Out: its code. Python keeps the bytecode of modules in `__pycache__`;
 that of generated text is kept there too, by Python's own loader and under Python's own rules (where
-it may write, and whether it wants to). In place of a file's time stands a digest of the text.
+it may write, and whether it wants to). Instead of a file's time stands a digest of the text.
 """
 
 from __future__ import annotations

@@ -15,17 +15,17 @@ TURN = 1e-4  # seconds
 
 _lock = threading.Lock()
 _users = 0
-_usual = 0.0
+_default = 0.0
 
 
 @contextmanager
 def short_turns() -> Generator[None]:
     """Let threads take short turns inside; the last to leave restores what the first one found."""
-    global _users, _usual
+    global _users, _default
     with _lock:
         if _users == 0:
-            _usual = sys.getswitchinterval()
-            sys.setswitchinterval(min(TURN, _usual))
+            _default = sys.getswitchinterval()
+            sys.setswitchinterval(min(TURN, _default))
         _users += 1
     try:
         yield
@@ -33,4 +33,4 @@ def short_turns() -> Generator[None]:
         with _lock:
             _users -= 1
             if _users == 0:
-                sys.setswitchinterval(_usual)
+                sys.setswitchinterval(_default)

@@ -24,7 +24,7 @@ def isolated(code: str, packages: Sequence[str]) -> list[str]:
 
 def folders(packages: Sequence[str]) -> list[str]:
     """Where this process has these packages from, in the order of its path."""
-    places = [os.path.abspath(entry or os.curdir) for entry in sys.path]
+    order = [os.path.abspath(entry or os.curdir) for entry in sys.path]
     found: set[str] = set()
     for name in packages:
         spec = importlib.util.find_spec(name)
@@ -32,7 +32,7 @@ def folders(packages: Sequence[str]) -> list[str]:
             continue
         inside = os.path.dirname if spec.submodule_search_locations is None else _above
         found.add(inside(os.path.abspath(spec.origin)))
-    return sorted(found, key=lambda f: places.index(f) if f in places else len(places))
+    return sorted(found, key=lambda f: order.index(f) if f in order else len(order))
 
 
 def _above(package: str) -> str:

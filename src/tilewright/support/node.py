@@ -101,15 +101,15 @@ def _build(cls: type, not_children: tuple[str, ...]) -> type:
     scope: dict[str, Any] = {f"_default_{name}": value for name, value in defaults.items()}
     scope["_made"] = {}
     scope["Node"], scope["_same"] = Node, object()
-    home = sys.modules[cls.__module__]
-    file = getattr(home, "__file__", None) or home.__name__  # what is typed in has no file
+    module = sys.modules[cls.__module__]
+    file = getattr(module, "__file__", None) or module.__name__  # what is typed in has no file
     exec(compiled(source, cls.__name__, file), scope)
     for name in _GENERATED:
         if name in scope and name not in cls.__dict__:
             method = scope[name]
             method.__qualname__ = f"{cls.__qualname__}.{name}"
             setattr(made, name, method)
-    home.__dict__[cls.__name__] = made
+    module.__dict__[cls.__name__] = made
     return made
 
 

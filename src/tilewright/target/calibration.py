@@ -26,7 +26,7 @@ class CalibrationWarning(UserWarning):
     """What was calibrated of this machine cannot be used."""
 
 
-def place(line: str) -> Path:
+def path_of(line: str) -> Path:
     """The file for that machine."""
     return _kept().path(_key(line))
 
@@ -41,7 +41,7 @@ def fetch(line: str) -> dict[str, float] | None:
         return _constants(json.loads(data), line)
     except (ValueError, RecursionError) as fault:
         warnings.warn(
-            f"{place(line)} is ignored: {fault}. `tilewright machine --calibrate` writes it anew",
+            f"{path_of(line)} is ignored: {fault}. `tilewright machine --calibrate` writes it anew",
             CalibrationWarning,
             stacklevel=2,
         )
@@ -57,7 +57,7 @@ def keep(line: str, found: Mapping[str, float]) -> Path | None:
 def forget(line: str) -> None:
     """Let that machine be one that nobody calibrated."""
     with contextlib.suppress(OSError):
-        place(line).unlink()
+        path_of(line).unlink()
 
 
 def _constants(kept: Any, line: str) -> dict[str, float]:

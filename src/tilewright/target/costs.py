@@ -2,7 +2,7 @@
 
 In: a processor's name and the width of its vectors, or a text. Out: a frozen `Costs`, ten numbers
 in cycles of one core. The one idea: the model is the same for all machines, and what differs
-between them stands in one place; a target carries it, and its line says what is not the default.
+between them stands in one record; a target carries it, and its line says what is not the default.
 """
 
 from __future__ import annotations

@@ -187,7 +187,9 @@ class _Finder:
                 self.all((own.a, own.b), (like.a, like.b))  # tell of the straight order
                 raise
 
-    def bind(self, own: Buffer, place: Sequence[Expr], like: Buffer, model: Sequence[Expr]) -> None:
+    def bind(
+        self, own: Buffer, indices: Sequence[Expr], like: Buffer, model: Sequence[Expr]
+    ) -> None:
         """Let an operand be a tile of a buffer, or check that it is the one it was before."""
         name = self.wanted.name
         if own.dtype is not like.dtype:
@@ -198,7 +200,7 @@ class _Finder:
         starts: list[Expr] = []
         dims: list[int] = []
         walked: list[Affine] = []
-        for d, index in enumerate(place):
+        for d, index in enumerate(indices):
             form = self.known.affine(index)
             terms = {t: c for t, c in form.terms.items() if free_vars(t) & self.moving}
             step = Affine(terms, 0)

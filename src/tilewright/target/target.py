@@ -138,7 +138,7 @@ class Target:
 def target(text: str | Target = "cpu") -> Target:
     """Read a description: a kind, then options `-key=value`. "cpu" alone is this machine.
 
-    Raises CompileError that names the word at fault and what is known in its place (see `KINDS`).
+    Raises CompileError that names the word at fault and what is known instead (see `KINDS`).
     """
     if isinstance(text, Target):
         return text

@@ -132,36 +132,36 @@ class _Builder:
         loops: list[tuple[Var, Expr]] = []
         axes: list[Axis] = []
         values: dict[Any, Expr] = {}
-        for step, driver, length in times:
-            clock = Var(fresh("v" + driver.name, self.taken))
-            axes.append(Axis(clock, "ordered", length, driver))
+        for step, loop, length in times:
+            clock = Var(fresh("v" + loop.name, self.taken))
+            axes.append(Axis(clock, "ordered", length, loop))
             values[step] = clock
         for kind, axis, extent in (
             *(("spatial", a, e) for a, e in zip(op.axes, op.extents, strict=True)),
             *(("reduce", a, a.extent) for a in reduced),
         ):
-            driver = Var(fresh(axis.name, self.taken))
-            inner = Var(fresh("v" + driver.name, self.taken))
-            loops.append((driver, extent))
-            axes.append(Axis(inner, kind, extent, driver))
+            loop = Var(fresh(axis.name, self.taken))
+            inner = Var(fresh("v" + loop.name, self.taken))
+            loops.append((loop, extent))
+            axes.append(Axis(inner, kind, extent, loop))
             offset = axis.lo if isinstance(axis, ReduceAxis) else ZERO
             values[axis] = inner + offset
         targets = [self.buffer(t) for t in op.outputs]
-        place = tuple(values[a] for a in op.axes)
-        init, body = self.block_body(op, reduction, targets, place, values)
+        indices = tuple(values[a] for a in op.axes)
+        init, body = self.block_body(op, reduction, targets, indices, values)
         block = Block(
             fresh(op.name, self.taken_blocks),
             tuple(axes),
             _regions(body, set(targets) if reduction is not None else set()),
-            tuple(Region(b, place, (const(1),) * len(place)) for b in targets),
+            tuple(Region(b, indices, (const(1),) * len(indices)) for b in targets),
             init,
             body,
             None,
             op.attrs,
         )
         nest: Stmt = block
-        for driver, extent in reversed(loops):
-            nest = For(driver, ZERO, extent, "serial", nest)
+        for loop, extent in reversed(loops):
+            nest = For(loop, ZERO, extent, "serial", nest)
         return nest
 
     def block_body(
@@ -169,19 +169,19 @@ class _Builder:
         op: Compute,
         reduction: Reduce | None,
         targets: list[Buffer],
-        place: tuple[Expr, ...],
+        indices: tuple[Expr, ...],
         values: dict[Any, Expr],
     ) -> tuple[Stmt | None, Stmt]:
         if reduction is None:
             return None, seq(
                 *(
-                    Store(b, place, self.loads(v, values))
+                    Store(b, indices, self.loads(v, values))
                     for b, v in zip(targets, op.values, strict=True)
                 )
             )
         neutral = identity_of(reduction)
-        init = seq(*(Store(b, place, v) for b, v in zip(targets, neutral, strict=True)))
-        old: tuple[Expr, ...] = tuple(Load(b, place) for b in targets)
+        init = seq(*(Store(b, indices, v) for b, v in zip(targets, neutral, strict=True)))
+        old: tuple[Expr, ...] = tuple(Load(b, indices) for b in targets)
         given = tuple(self.loads(v, values) for v in reduction.values)
         named: list[tuple[Var, Expr]] = []
         new = reduction.reducer.combine(old, given)
@@ -193,15 +193,15 @@ class _Builder:
             ]
             variables = tuple(v for v, _ in named)
             new = reduction.reducer.combine(variables[: len(old)], variables[len(old) :])
-        body = seq(*(Store(b, place, v) for b, v in zip(targets, new, strict=True)))
+        body = seq(*(Store(b, indices, v) for b, v in zip(targets, new, strict=True)))
         for variable, value in reversed(named):
             body = Let(variable, value, body)
         return init, body
 
     def loads(self, value: Expr, values: dict[Any, Expr]) -> Expr:
-        """`value` with axes replaced and tensor reads turned into loads."""
+        """`value` with axes replaced and tensor reads made loads."""
 
-        shared: dict[int, Expr] = {}  # what the value names in several places stays one
+        shared: dict[int, Expr] = {}  # what the value names in several positions stays one
 
         @recursive
         def go(again: Any, n: Any) -> Any:
@@ -251,28 +251,28 @@ class _Builder:
         loops: list[tuple[Var, Expr]] = []
         axes: list[Axis] = []
         prefix: tuple[Expr, ...] = ()
-        for _, driver, length in times:
-            clock = Var(fresh("v" + driver.name, self.taken))
-            axes.append(Axis(clock, "ordered", length, driver))
+        for _, loop, length in times:
+            clock = Var(fresh("v" + loop.name, self.taken))
+            axes.append(Axis(clock, "ordered", length, loop))
             prefix = (clock,) if target.rank > source.rank else ()
         for d, extent in enumerate(source.shape):
-            driver = Var(fresh(f"{name}_{d}", self.taken))
-            inner = Var(fresh("v" + driver.name, self.taken))
-            loops.append((driver, extent))
-            axes.append(Axis(inner, "spatial", extent, driver))
-        place = tuple(a.var for a in axes if a.kind == "spatial")
-        ones = (const(1),) * len(place)
-        written = (*prefix, *place)
+            loop = Var(fresh(f"{name}_{d}", self.taken))
+            inner = Var(fresh("v" + loop.name, self.taken))
+            loops.append((loop, extent))
+            axes.append(Axis(inner, "spatial", extent, loop))
+        indices = tuple(a.var for a in axes if a.kind == "spatial")
+        ones = (const(1),) * len(indices)
+        written = (*prefix, *indices)
         nest: Stmt = Block(
             fresh(name, self.taken_blocks),
             tuple(axes),
-            (Region(source, place, ones),),
+            (Region(source, indices, ones),),
             (Region(target, written, (const(1),) * len(written)),),
             None,
-            Store(target, written, Load(source, place)),
+            Store(target, written, Load(source, indices)),
         )
-        for driver, extent in reversed(loops):
-            nest = For(driver, ZERO, extent, "serial", nest)
+        for loop, extent in reversed(loops):
+            nest = For(loop, ZERO, extent, "serial", nest)
         return nest
 
     def extern(self, op: Extern) -> Stmt:
@@ -320,7 +320,7 @@ def _regions(body: Stmt, skip: set[Buffer]) -> tuple[Region, ...]:
     of: dict[Buffer, list[Region]] = {}
     for r in kept:
         of.setdefault(r.buffer, []).append(r)
-    return tuple(r for alike in of.values() for r in _in_one(alike))
+    return tuple(r for same in of.values() for r in _in_one(same))
 
 
 def _in_one(regions: list[Region]) -> list[Region]:
@@ -329,7 +329,7 @@ def _in_one(regions: list[Region]) -> list[Region]:
     if len(regions) < 3 or any(r.extents != first.extents for r in regions):
         return regions
     known = Facts({})
-    along, places = -1, {}
+    along, by_gap = -1, {}
     for r in regions:
         for d, (start, base) in enumerate(zip(r.starts, first.starts, strict=True)):
             gap = known.sum(known.affine(start), known.affine(base), -1)
@@ -337,11 +337,11 @@ def _in_one(regions: list[Region]) -> list[Region]:
                 return regions
             if gap.const:
                 along = d
-                places[gap.const] = r
-    places[0] = first
-    if max(places) - min(places) + 1 != len(regions) or len(places) != len(regions):
+                by_gap[gap.const] = r
+    by_gap[0] = first
+    if max(by_gap) - min(by_gap) + 1 != len(regions) or len(by_gap) != len(regions):
         return regions
-    least = places[min(places)]
+    least = by_gap[min(by_gap)]
     count = const(len(regions))
     extents = [count if d == along else e for d, e in enumerate(first.extents)]
     return [Region(least.buffer, least.starts, tuple(extents))]

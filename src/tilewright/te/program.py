@@ -1,4 +1,4 @@
-"""`program`: tensors made by loops that are written out, as text.
+"""`program`: tensors made by explicit loops, as text.
 
 In: the text of a function (see `ir/text.py`) whose first parameters are the given tensors, and
 those tensors. Out: tensors for the parameters that follow. The one idea: an algorithm that is no

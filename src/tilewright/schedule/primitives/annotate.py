@@ -41,9 +41,9 @@ def annotate(func: Func, handle: str, key: str, value: Any) -> Func:
     """
     is_loop, is_block = handle in loop_names(func), handle in block_names(func)
     why = "there is a loop and a block of that name" if is_loop else "nothing has that name"
-    place = find_loop(func, handle) if is_loop else None
+    found = find_loop(func, handle) if is_loop else None
     remedy = "s.loops() and s.blocks() list the names"
-    need("P1", is_loop != is_block, func, place, why, remedy)
+    need("P1", is_loop != is_block, func, found, why, remedy)
     path = loop_path(func, handle) if is_loop else block_path(func, handle)
     target = path[-1]
     assert isinstance(target, For | Block)

@@ -8,7 +8,7 @@ from tilewright.ir.expr import Expr, as_int
 from tilewright.ir.stmt import THREAD_AXES, Alloc, Block, For, Func, Let, Seq
 from tilewright.ir.text import print_expr
 from tilewright.ir.walk import free_vars, statements
-from tilewright.schedule.domain import ZERO, drive
+from tilewright.schedule.domain import ZERO, rebind
 from tilewright.schedule.locate import (
     Path,
     find_loop,
@@ -47,7 +47,7 @@ def bind(func: Func, loop: str | Sequence[str], thread: str) -> Func:
     needs:
         P1  the loop is serial
         P2  the axis is one of blockIdx.x … threadIdx.z
-        P3  its iterations are independent: each writes places of its own, and none reads what
+        P3  its iterations are independent: each writes elements of its own, and none reads what
             another writes; nor does the rest of the kernel, which runs on all threads
         P4  the extent of a threadIdx loop is a constant
         P5  other loops of the same kernel on this axis have the same extent
@@ -56,9 +56,9 @@ def bind(func: Func, loop: str | Sequence[str], thread: str) -> Func:
     """
     loops = (loop,) if isinstance(loop, str) else tuple(loop)
     known = ", ".join(THREAD_AXES)
-    place = find_loop(func, loops[0]) if loops else None
+    found = find_loop(func, loops[0]) if loops else None
     why = f"there is no axis '{thread}'"
-    need("P2", thread in THREAD_AXES, func, place, why, f"choose one of {known}")
+    need("P2", thread in THREAD_AXES, func, found, why, f"choose one of {known}")
     made = func
     for name in loops:
         if thread.startswith("threadIdx"):
@@ -75,7 +75,7 @@ def _from_zero(func: Func, path: Path) -> For:
     if as_int(old.start) == 0:
         return old
     shifted = old.replace(start=ZERO, stop=old.extent)
-    body = drive(func, [*path[:-1], shifted], old.body, {old.var: old.start + old.var})
+    body = rebind(func, [*path[:-1], shifted], old.body, {old.var: old.start + old.var})
     return shifted.replace(body=body)
 
 
@@ -101,12 +101,12 @@ def _check_axis(func: Func, loop: str, thread: str) -> None:
 def _need_common(func: Func, outer: For, inner: For) -> None:
     """P6."""
     path = loop_path(func, inner.name)
-    driven = [e for s in path if isinstance(s, Block) for e in _drivers(s)]
-    common = all(outer.var not in free_vars(part) for part in (inner, *driven))
+    bound = [e for s in path if isinstance(s, Block) for e in _bound(s)]
+    common = all(outer.var not in free_vars(part) for part in (inner, *bound))
     why = f"loop '{inner.name}' inside loop '{outer.name}' on the same axis depends on it"
     need("P6", common, func, inner, why, "bind the two to different axes, or fuse them first")
 
 
-def _drivers(block: Block) -> list[Expr]:
+def _bound(block: Block) -> list[Expr]:
     """The expressions through which the inside of a block hangs on the loops around it."""
     return [a.value for a in block.axes] + ([] if block.where is None else [block.where])

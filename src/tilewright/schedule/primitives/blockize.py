@@ -12,7 +12,7 @@ from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.expr import Expr, Var, as_int, ceildiv
 from tilewright.ir.stmt import Axis, Block, For, Func, Region, Stmt
 from tilewright.ir.walk import free_vars, fresh, substitute
-from tilewright.schedule.depend import driven, uses
+from tilewright.schedule.depend import bind_axes, uses
 from tilewright.schedule.domain import conditions, conjunction, ranges_at
 from tilewright.schedule.locate import (
     Path,
@@ -80,15 +80,15 @@ def blockize(func: Func, loop: str) -> tuple[Func, str]:
     read = (*inner.reads, *inner.writes) if adds and not goes_on else inner.reads
     for f in nest if begins else ():
         mixed = f.var in uses(inner, ("reduce",)) and f.var in uses(inner, ("spatial",))
-        why = f"loop '{f.name}' drives a spatial axis and the reduction, which goes on outside"
+        why = f"the reduction, which goes on outside, shares loop '{f.name}' with a spatial axis"
         need("P2", not mixed, func, f, why, "make the block before fusing")
     body = inner.replace(axes=axes, where=inside, init=None if begins else inner.init)
     known = Facts(ranges_at(func, [*nest, inner.replace(axes=outer_axes)]))
     made = Block(
         name,
         outer_axes,
-        _swept(read, body, nest, known),
-        _swept(inner.writes, body, nest, known),
+        _relaxed(read, body, nest, known),
+        _relaxed(inner.writes, body, nest, known),
         _init(body, inner, nest, taken, names) if begins else None,
         rebuild((*nest, inner), body),
         outside,
@@ -173,7 +173,7 @@ def _guards(
     return conjunction(outside), conjunction(inside)
 
 
-def _swept(
+def _relaxed(
     own: Sequence[Region], body: Block, nest: Sequence[For], known: Facts
 ) -> tuple[Region, ...]:
     """What all instances inside touch together, one region for each buffer."""
@@ -181,8 +181,8 @@ def _swept(
     values = {a.var: a.value for a in body.axes}
     found: dict[str, list[Region]] = {}
     for r in own:
-        swept = region.cover_region(driven(r, values), moving, known)
-        found.setdefault(r.buffer.name, []).append(swept)
+        relaxed = region.cover_region(bind_axes(r, values), moving, known)
+        found.setdefault(r.buffer.name, []).append(relaxed)
     return tuple(region.union(rs, known) for rs in found.values())
 
 

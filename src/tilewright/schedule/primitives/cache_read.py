@@ -59,7 +59,7 @@ def cache_read(func: Func, block: str, buffer: str, scope: str) -> tuple[Func, s
     cached = access.fresh_buffer(func, old, scope)
     copy = nest.copy_block(func, cached.name, old, cached, own.starts)
     known = Facts(ranges_at(func, path[:depth]))
-    needed = spans.swept(func, [path], depth, old, "reads")
+    needed = spans.relaxed_region(func, [path], depth, old, "reads")
     copies, _ = nest.around(
         func, copy, spans.spans(copy, copy.writes[0], needed, known), path[:depth]
     )

@@ -71,8 +71,8 @@ def cascade_reduction(func: Func, block: str, loop: str, scope: str = "local") -
                     C[vi_3] = C[vi_3] + C_local[vi_3]
     needs:
         P1  the block adds to one buffer, and its init is a block of its own
-        P2  the loop is around the block, in no block of its own, and drives the sum alone
-        P3  between the loop and the block there are loops, branches and what fetches ahead only
+        P2  the loop is around the block, in no block of its own, and only the sum is bound to it
+        P3  between the loop and the block there are loops, branches and prefetches only
         P4  no bound of those loops reads a loop of the sum among them
     """
     path = block_path(func, block)
@@ -92,7 +92,7 @@ def cascade_reduction(func: Func, block: str, loop: str, scope: str = "local") -
     at = next(n for n, s in enumerate(path) if s is chosen)
     for s in path[at + 1 : -1]:
         branch = isinstance(s, If) and s.other is None and not reads(s.cond)
-        alone = isinstance(s, For) or branch or (isinstance(s, Seq) and _only_fetches(s, path))
+        alone = isinstance(s, For) or branch or (isinstance(s, Seq) and _only_prefetches(s, path))
         need("P3", alone, func, s, "other statements stand around it", "move them away first")
     inner = [s for s in path[at + 1 : -1] if isinstance(s, For)]
     for f in inner:
@@ -115,8 +115,8 @@ def cascade_reduction(func: Func, block: str, loop: str, scope: str = "local") -
     return replace(func, path[: at + 2], whole), part.name
 
 
-def _only_fetches(stmts: Seq, path: Path) -> bool:
-    """Do all of these statements fetch ahead, but for the one on the path?"""
+def _only_prefetches(stmts: Seq, path: Path) -> bool:
+    """Are all of these statements prefetches, but for the one on the path?"""
     others = [s for s in stmts.stmts if not any(s is p for p in path)]
     return not any(isinstance(n, Block | Store) for s in others for n in statements(s))
 
@@ -156,8 +156,8 @@ def _adding(func: Func, old: Block, summed: Store, part: Buffer, around: Sequenc
         for f in around
         if f.var in reduced
     ]
-    place = summed.indices
-    total = Load(summed.buffer, place) + Load(part, place)
-    body = Store(summed.buffer, place, total)
-    reads = (point(part, place),)
+    indices = summed.indices
+    total = Load(summed.buffer, indices) + Load(part, indices)
+    body = Store(summed.buffer, indices, total)
+    reads = (point(part, indices),)
     return Block(part.name, tuple(axes), reads, old.writes, None, body, old.where)

@@ -73,12 +73,12 @@ def compute_at(func: Func, block: str, loop: str) -> tuple[Func, tuple[str, ...]
         P3  every block that reads them stands inside the loop
         P4  nothing from the block to the end of the loop's nest writes what it reads
         P5  it stays in the loops of its ordered axes
-        P6  the iterations of marked loops around the new place stay independent, and what is
+        P6  the iterations of marked loops around its new position stay independent, and what is
             used there lives there
     """
     path, target = block_path(func, block), loop_path(func, loop)
     order = list(access.outer_block_paths(func))
-    _check_place(func, path, target, order)
+    _check_position(func, path, target, order)
     _check_only_maker(func, path, order)
     consumers = _check_consumers(func, path, target, order)
     _check_sources(func, path, target, order)
@@ -87,7 +87,7 @@ def compute_at(func: Func, block: str, loop: str) -> tuple[Func, tuple[str, ...]
     return stay_independent(moved, loop_path(moved, loop), "P6"), names
 
 
-def _check_place(func: Func, path: Path, target: Path, order: list[Path]) -> None:
+def _check_position(func: Func, path: Path, target: Path, order: list[Path]) -> None:
     """P1 and P5."""
     access.only_outer(func, path, order, "P1")
     block, loop = the_block(path), the_loop(target)
@@ -160,7 +160,7 @@ def _needed(
         readers = [p for p in consumers if own.buffer in access.read_buffers(the_block(p))]
         if readers:
             scope = own.buffer.scope
-            read = spans.swept(func, readers, len(target), own.buffer, "reads", scope)
+            read = spans.relaxed_region(func, readers, len(target), own.buffer, "reads", scope)
             part = spans.common(part, spans.spans(block, own, read, known))
     return part or {}
 
@@ -171,9 +171,9 @@ def _move(
     """Take the block out; put its new nest in front of the first statement that needs it."""
     block = the_block(path)
     removed = replace(func, path, None)
-    place = loop_path(removed, loop)
+    around = loop_path(removed, loop)
     made = access.written_buffers(block)
-    new, names = nest.around(removed, block, part, place)
-    body = the_loop(place).body
+    new, names = nest.around(removed, block, part, around)
+    body = the_loop(around).body
     filled = access.insert(body, new, lambda b: bool(made & access.read_buffers(b)), after=False)
-    return replace(removed, (*place, body), filled), names
+    return replace(removed, (*around, body), filled), names

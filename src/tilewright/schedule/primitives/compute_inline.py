@@ -52,7 +52,7 @@ def compute_inline(func: Func, block: str) -> Func:
     needs:
         P1  the block is a single store of a value that needs no reduction and not its own result
         P2  its buffer is an intermediate: no parameter, written by no other block
-        P3  the place of the store tells which instance made it
+        P3  the indices of the store tell which instance made the element
         P4  the readers come after it, in blocks that do not take its address; nothing else names it
         P5  what it reads lives where the readers stand, and is not written before they are done
     """
@@ -116,11 +116,11 @@ def _check_only_writer(func: Func, producer: Block, buffer: Buffer, order: list[
 
 
 def _instance(func: Func, producer: Block, store: Store) -> index_map.Inverse:
-    """P3: the axes of the producer in terms of a place in its buffer."""
+    """P3: the axes of the producer in terms of indices of its buffer."""
     steady = [a for a in producer.axes if a.kind != "ordered"]
     found = index_map.invert([a.var for a in steady], [a.extent for a in steady], store.indices)
     if found is None:
-        why = f"the place in '{store.buffer.name}' does not tell the instance"
+        why = f"the element of '{store.buffer.name}' does not tell the instance"
         remedy = "inline only blocks whose axes can be read off the indices of their store"
         raise refuse("P3", func, producer, why, remedy)
     return found
@@ -139,10 +139,10 @@ def _check_readers(
         why = f"'{blocks[n].name}', which reads '{buffer.name}', comes before it"
         need("P4", n > at, func, blocks[n], why, "inline only what is read later")
     sources = access.read_buffers(producer)
-    homes = [h for h in (alloc_path(func, b) for b in sources) if h is not None]
+    paths = [p for p in (alloc_path(func, b) for b in sources) if p is not None]
     for n in readers:
-        for home in homes:
-            alloc = home[-1]
+        for path in paths:
+            alloc = path[-1]
             assert isinstance(alloc, Alloc)
             why = f"'{alloc.buffer.name}', which it reads, does not live where a reader stands"
             remedy = "inline before loops are marked, or leave it"
@@ -157,7 +157,7 @@ def _check_readers(
 def _inline(
     func: Func, consumer: Block, producer: Block, store: Store, instance: index_map.Inverse
 ) -> Block:
-    """The consumer with the value in place of each load."""
+    """The consumer with the value instead of each load."""
     nested = [s for s in statements(consumer) if isinstance(s, Block | For)]
     known = Facts(ranges_at(func, nested))
 

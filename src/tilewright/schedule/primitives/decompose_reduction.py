@@ -11,7 +11,7 @@ from tilewright.ir.walk import free_vars, fresh, substitute
 from tilewright.schedule.access import reads_of
 from tilewright.schedule.depend import axis_values, below, uses
 from tilewright.schedule.determine import follows
-from tilewright.schedule.domain import drive, ranges_at
+from tilewright.schedule.domain import ranges_at, rebind
 from tilewright.schedule.locate import (
     Path,
     block_names,
@@ -58,9 +58,9 @@ def decompose_reduction(func: Func, block: str, loop: str) -> tuple[Func, str]:
     needs:
         P1  the block is a reduction with an init
         P2  the loop is around the block, in no block of its own
-        P3  the reduction runs inside the loop: no loop outside of it drives a reduce axis
-        P4  no loop drives both a spatial and a reduce axis
-        P5  each place is reduced once inside the loop: its loops follow from the spatial axes
+        P3  the reduction runs inside the loop: no reduce axis is bound to a loop outside of it
+        P4  no loop has both a spatial and a reduce axis bound to it
+        P5  each element is reduced once inside the loop: its loops follow from the spatial axes
         P6  no other block inside the loop touches the result, nor is it allocated there
         P7  no bound of the loop or one inside it reads a loop that the init leaves out
     """
@@ -78,11 +78,11 @@ def decompose_reduction(func: Func, block: str, loop: str) -> tuple[Func, str]:
     outer = [f for f in above if f not in path[at:]]
     inner = [s for s in path[at:] if isinstance(s, For)]
     for f in outer:
-        why = f"loop '{f.name}' outside of it drives the reduction"
+        why = f"the reduction is bound to loop '{f.name}' outside of it"
         need("P3", f.var not in reduced, func, f, why, f"name loop '{f.name}' or one around it")
     for f in inner:
         mixed = f.var in reduced and f.var in spatial
-        why = f"loop '{f.name}' drives a spatial and a reduce axis"
+        why = f"a spatial and a reduce axis are bound to loop '{f.name}'"
         need("P4", not mixed, func, f, why, "decompose before fusing")
     _check_alone(func, path, at, old, inner, reduced)
     name = fresh(f"{block}_init", set(block_names(func)))
@@ -148,7 +148,7 @@ def spatial_nest(
             kind = "serial" if f.kind == "pipeline" else f.kind
             values[f.var] = var = Var(f"{f.name}_init", f.var.dtype)
             loops.append(For(var, start, stop, kind, f.body, f.thread))
-    nest = drive(func, [*above, *loops], block, values)
+    nest = rebind(func, [*above, *loops], block, values)
     for f in reversed(loops):
         nest = f.replace(body=nest)
     return copy_afresh(func, nest)

@@ -134,14 +134,14 @@ def _check_reads(func: Func, path: Path, depth: int, buffer: Buffer, readers: li
     """P2's order and P3."""
     maker, known = the_block(path), Facts(ranges_at(func, path[: depth + 1]))
     remedy = "move it into the loop of its readers anew: s.compute_at"
-    made = region.clip(spans.swept(func, [path], depth + 1, buffer, "writes"), known)
+    made = region.clip(spans.relaxed_region(func, [path], depth + 1, buffer, "writes"), known)
     exact = spans.is_exact(func, path, depth + 1, buffer)
     need("P3", exact, func, maker, "what it makes in an iteration is not known exactly", remedy)
     order = [p[-1] for p in access.outer_block_paths(func)]
     for reader in readers:
         later = order.index(reader[-1]) > order.index(maker)
         need("P2", later, func, reader[-1], "it reads before the buffer is filled", remedy)
-        read = region.clip(spans.swept(func, [reader], depth + 1, buffer, "reads"), known)
+        read = region.clip(spans.relaxed_region(func, [reader], depth + 1, buffer, "reads"), known)
         for a, m, b, n in zip(read.starts, read.extents, made.starts, made.extents, strict=True):
             holds = can_prove(a >= b, known) and can_prove(a + m <= b + n, known)
             why = f"it reads parts of '{buffer.name}' that the iteration does not make"
@@ -191,15 +191,15 @@ def _rewrite(func: Func, path: Path, depth: int, old: Buffer) -> Func:
     looped = map_blocks(rebuild(path[depth : at + 1], filled(loop.var + 1)), read)
     moved = replace(func, path[: depth + 1], looped)
     first = copy_afresh(moved, filled(loop.start))
-    place = loop_path(moved, loop.name)
-    return _widen_alloc(replace(moved, place, seq(first, place[-1])), loop.name, old, new)
+    around = loop_path(moved, loop.name)
+    return _widen_alloc(replace(moved, around, seq(first, around[-1])), loop.name, old, new)
 
 
 def _widen_alloc(func: Func, loop: str, old: Buffer, new: Buffer) -> Func:
     """Allocate both halves, outside of the loop."""
-    home = alloc_path(func, old)
-    assert home is not None
-    if isinstance(home[-1], Alloc) and not any(isinstance(s, For) and s.name == loop for s in home):
-        return replace(func, home, Alloc(new, home[-1].body))
+    path = alloc_path(func, old)
+    assert path is not None
+    if isinstance(path[-1], Alloc) and not any(isinstance(s, For) and s.name == loop for s in path):
+        return replace(func, path, Alloc(new, path[-1].body))
     bare = without_alloc(func, old)
     return bare.replace(body=Alloc(new, bare.body))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir.expr import Expr, Var, as_int
 from tilewright.ir.stmt import For, Func
 from tilewright.ir.walk import free_vars, fresh
-from tilewright.schedule.domain import ZERO, drive
+from tilewright.schedule.domain import ZERO, rebind
 from tilewright.schedule.locate import chain, need, primitive, replace, variable_names
 
 
@@ -68,5 +68,5 @@ def fuse(func: Func, *loops: str) -> tuple[Func, str]:
         values[f.var] = f.start + (rest if f is outermost else rest % f.extent)
         rest, size = rest // f.extent, f.extent * size
     fused = For(var, ZERO, size, "serial", nest[-1].body, "", nest[0].annotations)
-    body = drive(func, [*path[:-1], fused], nest[-1].body, values)
+    body = rebind(func, [*path[:-1], fused], nest[-1].body, values)
     return replace(func, path, fused.replace(body=body)), name

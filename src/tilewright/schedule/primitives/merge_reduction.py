@@ -49,11 +49,11 @@ def merge_reduction(func: Func, init: str, block: str) -> Func:
                     C[vi] = C[vi] + A[vi, vk]
     needs:
         P1  the second block reduces and has no init; the first has neither init nor reduce axes
-        P2  they write the same places in terms of their spatial axes
+        P2  they write the same elements in terms of their spatial axes
         P3  the first comes before the second and shares with it the loops around both; nothing
             between them touches the result
-        P4  they run over the same places: loop for loop, condition for condition
-        P5  the reduction starts where all its loops start, and none of them drives a spatial axis
+        P4  they run over the same iterations: loop for loop, condition for condition
+        P5  the reduction starts where all its loops start, and no spatial axis is bound to them
     """
     first_path, path = block_path(func, init), block_path(func, block)
     first, old = the_block(first_path), the_block(path)
@@ -81,7 +81,7 @@ def _rename(func: Func, first: Block, old: Block) -> dict[Var, Expr]:
     matched = len(names) == len(spatial) == len(first.axes)
     same = matched and {substitute(r, names) for r in first.writes} == set(old.writes)
     why = f"it does not write what block '{old.name}' writes, axis by axis"
-    need("P2", same, func, first, why, "the axes must match in order, extent and place")
+    need("P2", same, func, first, why, "the axes must match in order, extent and indices")
     return names
 
 
@@ -110,8 +110,8 @@ def _check_start(func: Func, path: Path, depth: int) -> None:
         if isinstance(f, For) and f.var in reduced:
             starts[f.var] = f.start
             own = n > depth and f.var not in spatial
-            why = f"loop '{f.name}' drives the reduction and "
-            why += "a spatial axis" if n > depth else "is around both blocks"
+            why = f"the reduction is bound to loop '{f.name}', "
+            why += "and so is a spatial axis" if n > depth else "which is around both blocks"
             need("P5", own, func, f, why, "merge before fusing, or after moving the start out")
     known = Facts(ranges_at(func, path))
     for value in axis_values(old, "reduce"):

@@ -84,16 +84,16 @@ def pad_einsum(func: Func, block: str, multiples: Sequence[int]) -> Func:
     order = list(access.outer_block_paths(func))
     access.only_outer(func, path, order, "P1")
     store, loads = _einsum(func, old)
-    _check_places(func, old, [*loads, Load(store.buffer, store.indices)])
+    _check_operands(func, old, [*loads, Load(store.buffer, store.indices)])
     sane = len(multiples) == len(old.axes) and all(m >= 1 for m in multiples)
     why = f"it has {len(old.axes)} axes, and there are {len(multiples)} multiples"
     need("P3", sane, func, old, why, "give each axis a multiple, 1 to leave it")
     extents = {a.var: _rounded(a.extent, m) for a, m in zip(old.axes, multiples, strict=True)}
     _own_loops(func, path)
     result = Load(store.buffer, store.indices)
-    for place in dict.fromkeys([*loads, result]):
-        if _extents(place, extents) != place.buffer.shape:
-            func = _pad(func, block, place, extents, place == result)
+    for operand in dict.fromkeys([*loads, result]):
+        if _extents(operand, extents) != operand.buffer.shape:
+            func = _pad(func, block, operand, extents, operand == result)
     path = block_path(func, block)
     depth = _own_loops(func, path)
     body = the_block(path)
@@ -127,21 +127,21 @@ def _einsum(func: Func, block: Block) -> tuple[Store, list[Load]]:
     raise refuse("P1", func, block, "it is no sum of products", remedy)
 
 
-def _check_places(func: Func, block: Block, places: Sequence[Load]) -> None:
+def _check_operands(func: Func, block: Block, operands: Sequence[Load]) -> None:
     """P2."""
     axes = {a.var: a.extent for a in block.axes}
-    for place in places:
+    for operand in operands:
         whole = all(
             isinstance(i, Var) and axes.get(i) == size
-            for i, size in zip(place.indices, place.buffer.shape, strict=True)
+            for i, size in zip(operand.indices, operand.buffer.shape, strict=True)
         )
-        single = len(set(place.indices)) == len(place.indices)
-        why = f"an index of '{place.buffer.name}' is no axis, or not a whole dimension"
+        single = len(set(operand.indices)) == len(operand.indices)
+        why = f"an index of '{operand.buffer.name}' is no axis, or not a whole dimension"
         remedy = "bring operands into this form first: s.reindex"
         need("P2", whole and single, func, block, why, remedy)
-    for buffer in {p.buffer for p in places}:
-        same = len({p.indices for p in places if p.buffer == buffer}) == 1
-        why = f"'{buffer.name}' is read at several places"
+    for buffer in {o.buffer for o in operands}:
+        same = len({o.indices for o in operands if o.buffer == buffer}) == 1
+        why = f"several elements of '{buffer.name}' are read"
         need("P2", same, func, block, why, "copy it first: s.cache_read")
 
 
@@ -164,20 +164,20 @@ def _rounded(extent: Expr, multiple: int) -> Expr:
     return extent if multiple == 1 else ceildiv(extent, multiple) * multiple
 
 
-def _extents(place: Load, extents: dict[Var, Expr]) -> tuple[Expr, ...]:
-    return tuple(extents[i] for i in place.indices if isinstance(i, Var))
+def _extents(operand: Load, extents: dict[Var, Expr]) -> tuple[Expr, ...]:
+    return tuple(extents[i] for i in operand.indices if isinstance(i, Var))
 
 
-def _pad(func: Func, block: str, place: Load, extents: dict[Var, Expr], result: bool) -> Func:
+def _pad(func: Func, block: str, operand: Load, extents: dict[Var, Expr], result: bool) -> Func:
     """The block on a padded copy of one operand (or of its result), which is filled (or cut)."""
-    old = place.buffer
+    old = operand.buffer
     name = fresh(f"{old.name}_pad", {*buffers(func), *block_names(func)})
-    padded = Buffer(name, _extents(place, extents), old.dtype, old.scope)
+    padded = Buffer(name, _extents(operand, extents), old.dtype, old.scope)
     taken = variable_names(func)
     over = old if result else padded
     axes = tuple(
         Axis(Var(fresh(i.name, taken)), "spatial", extent, ZERO)
-        for i, extent in zip(place.indices, over.shape, strict=True)
+        for i, extent in zip(operand.indices, over.shape, strict=True)
         if isinstance(i, Var)
     )
     at = tuple(a.var for a in axes)

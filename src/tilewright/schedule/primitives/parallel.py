@@ -27,7 +27,7 @@ def parallel(func: Func, loop: str) -> Func:
                 B[vi] = A[vi] * 2.0
     needs:
         P1  the loop is serial
-        P2  its iterations are independent: each writes places of its own, and none reads what
-            another writes (so it drives spatial axes only)
+        P2  its iterations are independent: each writes elements of its own, and none reads what
+            another writes (so only spatial axes are bound to it)
     """
     return mark_independent(func, [loop], "parallel", "P1", "P2")

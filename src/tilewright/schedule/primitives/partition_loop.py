@@ -14,7 +14,7 @@ from tilewright.ir.expr import Binary, BinaryOp, Expr, as_int, const, minimum
 from tilewright.ir.stmt import Block, For, Func, If, Stmt, seq
 from tilewright.ir.walk import substitute
 from tilewright.schedule.depend import axis_values, uses
-from tilewright.schedule.domain import conditions, drive, ranges_at
+from tilewright.schedule.domain import conditions, ranges_at, rebind
 from tilewright.schedule.locate import (
     Path,
     block_nests,
@@ -35,9 +35,10 @@ def partition_loop(
 ) -> tuple[Func, tuple[str, ...]]:
     """Cut a loop's range into consecutive loops, so that guards vanish; gives their names.
 
-    The first keeps the names of what stands in it; the others get fresh ones. With `multiple` in
-    place of points, the first has as many iterations as are a multiple of it, the second the rest;
-    either may have none. `whole`: the first has those in which no guard on the loop's end fails.
+    The first keeps the names of what stands in it; the others get fresh ones. With `multiple`
+    instead of points, the first has as many iterations as are a multiple of it, the second the
+    rest; either may have none. `whole`: the first has those in which no guard on the loop's end
+    fails.
 
     rewrite: partition_loop("i_o", [1])
         for i_o in serial(0, 2):
@@ -66,7 +67,7 @@ def partition_loop(
         P1  the loop is not bound to threads
         P2  there are points, they rise, and each part has an iteration; or there is a multiple; or
             guards say where the last iterations begin that are not whole
-        P3  a reduction that the loop drives starts in the first part
+        P3  a reduction bound to the loop starts in the first part
     """
     path = loop_path(func, loop)
     old = the_loop(path)
@@ -97,7 +98,7 @@ def partition_loop(
         if parts:
             part = copy_afresh(beside, part)
             beside = func.replace(body=seq(beside.body, part))
-        part = part.replace(body=drive(func, [*path[:-1], part], part.body, {}))
+        part = part.replace(body=rebind(func, [*path[:-1], part], part.body, {}))
         names.append(part.name)
         parts.append(_begin(func, path, part))
     return replace(func, path, seq(*parts)), tuple(names)

@@ -30,13 +30,13 @@ LINE = 64  # bytes that come together
 ROUNDS = 2  # of a loop of open extent, over which requests are spread
 
 
-@primitive("prefetch '{buffer}' in loop '{loop}', {distance} iterations ahead")
+@primitive("prefetch '{buffer}' in loop '{loop}' at a distance of {distance} iterations")
 def prefetch(func: Func, buffer: str, loop: str, distance: int, over: str = "") -> Func:
     """Ask, at the start of each iteration, for what a later one reads of a buffer.
 
     One request is made for each line of 64 bytes; the requests change no result. They are made at
-    once, for L1, or spread evenly `over` the iterations of an inner loop, for the
-    second: so a panel comes while the one before it is in use, and nothing waits for it.
+    once, for L1, or spread evenly `over` the iterations of an inner loop, for L2: so a panel comes
+    while the one before it is in use, and nothing waits for it.
 
     rewrite: prefetch("A", "i", 2)
         for i in serial(0, 8):
@@ -85,18 +85,18 @@ def prefetch(func: Func, buffer: str, loop: str, distance: int, over: str = "") 
     inner = loop_path(func, over) if over else path
     outer = not any(isinstance(s, Block) for s in inner)
     need("P5", outer, func, old, "it lies in a block", "name a loop around the block")
-    ahead = old.var + distance
-    starts = [substitute(s, {old.var: ahead}) for s in read.starts]
+    later = old.var + distance
+    starts = [substitute(s, {old.var: later}) for s in read.starts]
     if not over:
         request = _requests(func, Load(of, tuple(starts)), counts)
-        return replace(func, path, old.replace(body=seq(If(ahead < old.stop, request), old.body)))
+        return replace(func, path, old.replace(body=seq(If(later < old.stop, request), old.body)))
     around = (*loops_above(inner), the_loop(inner))
     between = around[len(loops_above(path)) + 1 :]
     known = between if between and as_int(between[0].extent) else between[1:]
     within = old in around[:-1] and bool(known) and all(as_int(f.extent) for f in known)
     why = f"'{over}' is not inside '{loop}', or a loop between them has no constant extent"
     need("P6", within, func, old, why, "name an inner loop, or split by constants")
-    request = _share(func, Load(of, tuple(starts)), counts, between)
+    request = _spread(func, Load(of, tuple(starts)), counts, between)
     last = between[-1]
     return replace(func, inner, last.replace(body=seq(request, last.body)))
 
@@ -137,16 +137,16 @@ def _requests(func: Func, first: Load, counts: Sequence[int]) -> Stmt:
     return made
 
 
-def _share(func: Func, first: Load, counts: Sequence[int], loops: Sequence[For]) -> Stmt:
-    """An iteration's share of the requests for the part of so many elements along each axis that
-    begins at `first`: lines are numbered as they lie, those of a piece without gaps in a row. Past
+def _spread(func: Func, first: Load, counts: Sequence[int], loops: Sequence[For]) -> Stmt:
+    """An iteration's part of the requests for the tile of so many elements along each axis that
+    begins at `first`: lines are numbered as they lie, those of a contiguous run in a row. Past
     the end of its axis an index points at what follows in memory, which is what is wanted."""
     step = LINE * 8 // first.dtype.bits
-    axis = len(counts) - 1  # of the pieces: those after it are whole
+    axis = len(counts) - 1  # of the runs: those after it are whole
     while axis > 0 and as_int(first.buffer.shape[axis]) == counts[axis]:
         axis -= 1
-    piece = -(-prod(counts[axis:]) // step)
-    lines, times = piece * prod(counts[:axis]), prod(as_int(f.extent) or ROUNDS for f in loops)
+    run = -(-prod(counts[axis:]) // step)
+    lines, times = run * prod(counts[:axis]), prod(as_int(f.extent) or ROUNDS for f in loops)
     each = -(-lines // times)
     number: Expr = const(0)
     for n, f in enumerate(loops):
@@ -159,8 +159,8 @@ def _share(func: Func, first: Load, counts: Sequence[int], loops: Sequence[For])
         number = number * each + var
     line = number if lines == times * each else minimum(number, const(lines - 1))
     indices = list(first.indices)
-    indices[-1] = indices[-1] + line % piece * step
-    line = line // piece
+    indices[-1] = indices[-1] + line % run * step
+    line = line // run
     for d in range(axis - 1, -1, -1):
         indices[d] = indices[d] + line % counts[d]
         line = line // counts[d]

@@ -25,7 +25,7 @@ from tilewright.schedule.locate import (
 
 @primitive("reindex '{buffer}' of block '{block}' by its axes")
 def reindex(func: Func, block: str, buffer: str) -> tuple[Func, str]:
-    """Copy an operand into a buffer with a dimension for each axis that its place depends on.
+    """Copy an operand into a buffer with a dimension for each axis that its indices depend on.
 
     What a block reads is copied before it, what it writes after; gives the name of the copying
     block. A convolution's input so becomes the matrix of its patches.
@@ -62,10 +62,10 @@ def reindex(func: Func, block: str, buffer: str) -> tuple[Func, str]:
                         C[vy] = 0.0
                     C[vy] = C[vy] + A_reindex[vy, vk]
     needs:
-        P1  the block, in no other block and around none, reads or writes the buffer at one place
-        P2  that place lies in the buffer for all instances, and all of them run
+        P1  the block, in no other block and around none, reads or writes one element of the buffer
+        P2  that element lies in the buffer for all instances, and all of them run
         P3  the block stands in loops of its own, and nobody else writes the buffer
-        P4  the place that is written depends on all spatial axes; no axis is ordered
+        P4  the indices that are written depend on all spatial axes; no axis is ordered
     """
     path = block_path(func, block)
     order = list(access.outer_block_paths(func))
@@ -73,14 +73,14 @@ def reindex(func: Func, block: str, buffer: str) -> tuple[Func, str]:
     user = the_block(path)
     plain = not any(isinstance(s, Block) for s in statements(user.body))
     need("P1", plain, func, user, "it holds other blocks", "reindex before blockize")
-    own, writes = _only_place(func, user, buffer)
+    own, writes = _only_element(func, user, buffer)
     _check_runs(func, path, own)
     depth = _own_loops(func, path, order, own.buffer)
     told = {v for e in own.starts for v in free_vars(e)}
     axes = [a for a in user.axes if a.var in told or (writes and a.kind == "spatial")]
     complete = not writes or all(a.kind == "reduce" or a.var in told for a in user.axes)
     steady = all(a.kind != "ordered" for a in user.axes)
-    why = f"the place in '{buffer}' does not tell the instance"
+    why = f"the element of '{buffer}' does not tell the instance"
     need("P4", complete and steady, func, user, why, "name an operand that the block reads")
     name = fresh(f"{buffer}_reindex", {*buffers(func), *block_names(func)})
     made = Buffer(name, tuple(a.extent for a in axes), own.buffer.dtype)
@@ -92,14 +92,14 @@ def reindex(func: Func, block: str, buffer: str) -> tuple[Func, str]:
     return done.replace(body=Alloc(made, done.body)), name
 
 
-def _only_place(func: Func, block: Block, buffer: str) -> tuple[Region, bool]:
+def _only_element(func: Func, block: Block, buffer: str) -> tuple[Region, bool]:
     """P1: where the block touches the buffer, and whether it writes there."""
-    remedy = "name a buffer that it touches at one place"
+    remedy = "name a buffer of which it touches one element"
     touched = [*((r, False) for r in block.reads), *((r, True) for r in block.writes)]
     found = [(r, writes) for r, writes in touched if r.buffer.name == buffer]
     need("P1", found, func, block, f"it does not touch '{buffer}'", remedy)
     single = len(found) == 1 and all(e == access.ONE for e in found[0][0].extents)
-    need("P1", single, func, block, f"it touches '{buffer}' at several places", remedy)
+    need("P1", single, func, block, f"it touches several elements of '{buffer}'", remedy)
     return found[0]
 
 
@@ -109,7 +109,7 @@ def _check_runs(func: Func, path: Path, own: Region) -> None:
     known = Facts(ranges_at(func, [block]))
     for start, size in zip(own.starts, own.buffer.shape, strict=True):
         inside = can_prove(start >= 0, known) and can_prove(start < size, known)
-        why = f"some of its instances touch no place of '{own.buffer.name}'"
+        why = f"some of its instances touch no element of '{own.buffer.name}'"
         need("P2", inside, func, block, why, "leave padding in a block of its own")
     whole = spans.runs_whole(func, path)
     why = "some of its instances do not run"
@@ -134,31 +134,31 @@ def _own_loops(func: Func, path: Path, order: list[Path], buffer: Buffer) -> int
 def _copy(
     func: Func, name: str, own: Region, made: Buffer, axes: list[Axis], writes: bool
 ) -> Block:
-    """The block that copies between the old places and the new ones."""
+    """The block that copies between the old elements and the new ones."""
     taken = variable_names(func)
     renamed = {a.var: Var(fresh(a.var.name, taken), a.var.dtype) for a in axes}
     new = tuple(Axis(renamed[a.var], "spatial", a.extent, access.ZERO) for a in axes)
-    old_place = tuple(substitute(e, renamed) for e in own.starts)
-    new_place = tuple(a.var for a in new)
-    old_region, new_region = access.point(own.buffer, old_place), access.point(made, new_place)
+    old_indices = tuple(substitute(e, renamed) for e in own.starts)
+    new_indices = tuple(a.var for a in new)
+    old_region, new_region = access.point(own.buffer, old_indices), access.point(made, new_indices)
     if writes:
-        store = Store(own.buffer, old_place, Load(made, new_place))
+        store = Store(own.buffer, old_indices, Load(made, new_indices))
         return Block(name, new, (new_region,), (old_region,), None, store)
-    store = Store(made, new_place, Load(own.buffer, old_place))
+    store = Store(made, new_indices, Load(own.buffer, old_indices))
     return Block(name, new, (old_region,), (new_region,), None, store)
 
 
 def _reindexed(block: Block, old: Buffer, made: Buffer, axes: list[Axis]) -> Block:
     """The block on the new buffer."""
-    place = tuple(a.var for a in axes)
+    indices = tuple(a.var for a in axes)
 
     def change(n: object) -> object:
         if isinstance(n, Load) and n.buffer == old:
-            return Load(made, place)
+            return Load(made, indices)
         if isinstance(n, Store) and n.buffer == old:
-            return Store(made, place, n.value)
+            return Store(made, indices, n.value)
         if isinstance(n, Region) and n.buffer == old:
-            return access.point(made, place)
+            return access.point(made, indices)
         return n
 
     return rewrite(block, (Load, Store, Region), change)

@@ -12,7 +12,7 @@ from tilewright.schedule.locate import chain, need, primitive, refuse, replace
 def reorder(func: Func, *loops: str) -> Func:
     """Put perfectly nested loops in the given order.
 
-    Loops of the nest that are not named keep their places.
+    Loops of the nest that are not named keep their positions.
 
     rewrite: reorder("j", "i")
         for i in serial(0, 4):
@@ -51,7 +51,7 @@ def reorder(func: Func, *loops: str) -> Func:
         need("P2", not hang, func, f, why, f"keep '{f.name}' inside the loops that its bounds read")
         outside.discard(f.var)
         why = f"'{f.name}' is a '{f.kind}' loop"
-        remedy = "mark loops when they stand in their places"
+        remedy = "mark loops once they are in order"
         need("P3", f.kind in ("serial", "unroll"), func, f, why, remedy)
     obstacle = reversed_dependence(func, path, nest, [f.name for f in order])
     if obstacle is not None:

@@ -68,32 +68,32 @@ def reverse_compute_at(func: Func, block: str, loop: str) -> tuple[Func, tuple[s
                     C[vj] = B[vj] * 2.0
     needs:
         P1  the loop comes before the block and not around it; neither lies in another block
-        P2  the block reads buffers that are made inside the loop, each at one place, which always
+        P2  the block reads buffers that are made inside the loop, one element of each, which always
             lies in the buffer
         P3  what one iteration makes of them is a rectangle, and complete: no reduction is left open
         P4  the instances that read these parts are the same for each buffer, and reduce in whole
         P5  nothing from the loop's nest to the block touches what it writes or writes what it reads
         P6  it stays in the loops of its ordered axes
-        P7  the iterations of marked loops around the new place stay independent, and what is
+        P7  the iterations of marked loops around its new position stay independent, and what is
             used there lives there
     """
     path, target = block_path(func, block), loop_path(func, loop)
     order = list(access.outer_block_paths(func))
-    _check_place(func, path, target, order)
+    _check_position(func, path, target, order)
     shared = next(n for n, (a, b) in enumerate(zip(path, target, strict=False)) if a is not b)
     sources = _sources(func, path, target, order)
     _check_complete(func, path, target, shared, sources)
     _check_between(func, path, target[: shared + 1], order, sources)
     part, only = _part(func, the_block(path), target, sources)
     removed = replace(func, path, None)
-    place = loop_path(removed, loop)
-    new, names = nest.around(removed, the_block(path), part, place, only)
+    around = loop_path(removed, loop)
+    new, names = nest.around(removed, the_block(path), part, around, only)
     _check_reduces_whole(func, path, new)
-    body = the_loop(place).body
+    body = the_loop(around).body
     filled = access.insert(
         body, new, lambda b: bool(sources.keys() & access.written_buffers(b)), after=True
     )
-    moved = replace(removed, (*place, body), filled)
+    moved = replace(removed, (*around, body), filled)
     return stay_independent(moved, loop_path(moved, loop), "P7"), names
 
 
@@ -107,7 +107,7 @@ def _check_reduces_whole(func: Func, path: Path, nest_made: Stmt) -> None:
             raise refuse("P4", func, path[-1], why, "name a loop further out")
 
 
-def _check_place(func: Func, path: Path, target: Path, order: list[Path]) -> None:
+def _check_position(func: Func, path: Path, target: Path, order: list[Path]) -> None:
     """P1 and P6."""
     access.only_outer(func, path, order, "P1")
     block, loop = the_block(path), the_loop(target)
@@ -136,7 +136,7 @@ def _sources(func: Func, path: Path, target: Path, order: list[Path]) -> Sources
         if not any(access.is_inside(p, target) for p in writers):
             continue
         single = buffer not in sources and all(e == access.ONE for e in own.extents)
-        why = f"it reads '{buffer.name}' at several places"
+        why = f"it reads several elements of '{buffer.name}'"
         need("P2", single, func, block, why, "move or inline the producer instead")
         for start, size in zip(own.starts, buffer.shape, strict=True):
             bounded = all(
@@ -214,7 +214,7 @@ def _part(
     ordered = sorted(sources, key=lambda b: -len(told[b]))  # the first tells most axes
     for buffer in ordered:
         own, writers = sources[buffer]
-        made = spans.swept(func, writers, len(target), buffer, "writes")
+        made = spans.relaxed_region(func, writers, len(target), buffer, "writes")
         found = spans.spans(block, own, made, known)
         for axis in block.axes:
             if axis.var not in told[buffer]:
@@ -227,6 +227,6 @@ def _part(
             why = f"the parts of its operands differ along axis '{axis.var.name}'"
             need("P4", same, func, block, why, remedy)
             part[axis.var] = span
-        for place, start, extent in zip(own.starts, made.starts, made.extents, strict=True):
-            only += [place >= start, place < start + extent]
+        for index, start, extent in zip(own.starts, made.starts, made.extents, strict=True):
+            only += [index >= start, index < start + extent]
     return part, only

@@ -57,8 +57,8 @@ def reverse_compute_inline(func: Func, block: str) -> Func:
                 C[vi] = (A[vi] + 1.0) * 2.0
     needs:
         P1  the block is a single store of a value that needs no reduction and not its own result
-        P2  it reads one place of an intermediate buffer, which nothing else reads or names
-        P3  that place, always in the buffer, tells which instance reads it, and all instances run
+        P2  it reads one element of an intermediate buffer, which nothing else reads or names
+        P3  that element, always in the buffer, tells which instance reads it, and all instances run
         P4  one block makes the buffer: a single store that needs no reduction
         P5  the block may run where its producer runs: its buffers live there, and nothing
             in between touches what it touches
@@ -70,7 +70,7 @@ def reverse_compute_inline(func: Func, block: str) -> Func:
     producer_path, made = _producer(func, consumer, order)
     producer = the_block(producer_path)
     check_unnamed(func, made.buffer, "P2")
-    back = _instance(func, path, _only_place(func, consumer, made.buffer), made.buffer)
+    back = _instance(func, path, _only_element(func, consumer, made.buffer), made.buffer)
     _check_order(func, consumer, producer, order)
     _check_living(func, consumer, producer_path, made.buffer)
     known = Facts(ranges_at(func, [producer]))
@@ -142,24 +142,26 @@ def _producer(func: Func, consumer: Block, order: list[Path]) -> tuple[Path, Sto
     return path, made
 
 
-def _only_place(func: Func, consumer: Block, buffer: Buffer) -> tuple[Expr, ...]:
+def _only_element(func: Func, consumer: Block, buffer: Buffer) -> tuple[Expr, ...]:
     """P2: the indices at which the consumer reads the buffer."""
-    places = [r for r in consumer.reads if r.buffer == buffer]
-    if len(places) != 1 or any(e != access.ONE for e in places[0].extents):
-        why = f"it reads '{buffer.name}' at several places"
+    regions = [r for r in consumer.reads if r.buffer == buffer]
+    if len(regions) != 1 or any(e != access.ONE for e in regions[0].extents):
+        why = f"it reads several elements of '{buffer.name}'"
         raise refuse("P2", func, consumer, why, "inline or move the producer instead")
-    return places[0].starts
+    return regions[0].starts
 
 
-def _instance(func: Func, path: Path, place: tuple[Expr, ...], buffer: Buffer) -> index_map.Inverse:
+def _instance(
+    func: Func, path: Path, indices: tuple[Expr, ...], buffer: Buffer
+) -> index_map.Inverse:
     """P3."""
     axes = the_block(path).axes
-    found = index_map.invert([a.var for a in axes], [a.extent for a in axes], place)
+    found = index_map.invert([a.var for a in axes], [a.extent for a in axes], indices)
     if found is None:
-        why = "the place that it reads does not tell the instance"
+        why = "the element that it reads does not tell the instance"
         raise refuse("P3", func, path[-1], why, "inline only what reads each element once")
     ranges = ranges_at(func, path)
-    for start, size in zip(place, buffer.shape, strict=True):
+    for start, size in zip(indices, buffer.shape, strict=True):
         bounded = all(
             linear.holds(c, ranges) or can_prove(c, Facts(ranges))
             for c in (start >= 0, start < size)
@@ -175,8 +177,8 @@ def _instance(func: Func, path: Path, place: tuple[Expr, ...], buffer: Buffer) -
 def _check_living(func: Func, consumer: Block, path: Path, between: Buffer) -> None:
     """P5: the consumer's other buffers live where its producer stands."""
     for buffer in (access.read_buffers(consumer) | access.written_buffers(consumer)) - {between}:
-        home = alloc_path(func, buffer)
-        lives = home is None or any(s is home[-1] for s in path)
+        alloc = alloc_path(func, buffer)
+        lives = alloc is None or any(s is alloc[-1] for s in path)
         why = f"'{buffer.name}' does not live where '{the_block(path).name}' stands"
         remedy = "inline before loops are marked, or leave it"
         need("P5", lives, func, consumer, why, remedy)

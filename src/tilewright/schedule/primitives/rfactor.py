@@ -30,8 +30,8 @@ from tilewright.schedule.reduction import Reduction, reduction_of
 def rfactor(func: Func, block: str, loop: str, dim: int = -1) -> tuple[Func, str]:
     """Let each iteration of a reduction's loop make a part of its own; a second nest combines them.
 
-    The loop then drives a spatial axis, and can run in parallel or as vector lanes. The parts lie
-    along dimension `dim` of a new buffer. Gives the name of the block that makes the parts.
+    A spatial axis is then bound to the loop, which can run in parallel or as vector lanes. The
+    parts lie along dimension `dim` of a new buffer. Gives the name of the block that makes them.
 
     rewrite: rfactor("C", "k_i")
         for i in serial(0, 4):
@@ -72,7 +72,7 @@ def rfactor(func: Func, block: str, loop: str, dim: int = -1) -> tuple[Func, str
     needs:
         P1  the block is a reduction with an init whose combination is known: one commutative
             operation, or accumulators and values named by lets
-        P2  the loop drives the reduction, and no loop of the reduction drives a spatial axis
+        P2  the reduction is bound to the loop, and no spatial axis to a loop of the reduction
         P3  the block stands alone in the loops of its reduction
         P4  the bounds of those loops read no loop
         P5  no guard mixes the reduction with other loops
@@ -94,11 +94,11 @@ def rfactor(func: Func, block: str, loop: str, dim: int = -1) -> tuple[Func, str
         top -= 1
     nest = [s for s in path[top:] if isinstance(s, For)]
     chosen = _check(func, path[top:], nest, old, loop)
-    place_of = dim + len(found.place) + 1 if dim < 0 else dim
-    fits = 0 <= place_of <= len(found.place)
-    why = f"the new buffer has dimensions 0 … {len(found.place)}, not {dim}"
+    position = dim + len(found.indices) + 1 if dim < 0 else dim
+    fits = 0 <= position <= len(found.indices)
+    why = f"the new buffer has dimensions 0 … {len(found.indices)}, not {dim}"
     need("P6", fits, func, old, why, "-1 is the last dimension")
-    maker = _Rfactor(func, old, found, nest, chosen, place_of)
+    maker = _Rfactor(func, old, found, nest, chosen, position)
     parts = maker.parts()
     both = seq(rebuild(path[top:], parts), maker.combined(replace(func, path, parts)))
     done = replace(func, path[: top + 1], both)
@@ -116,12 +116,12 @@ def _check(func: Func, inside: Sequence[Stmt], nest: Sequence[For], old: Block, 
     need("P3", {f.var for f in mine} == reduced, func, old, why, "move the other statements away")
     chosen = next((f for f in mine if f.name == loop), None)
     if chosen is None:
-        why = f"loop '{loop}' does not drive the reduction"
+        why = f"the reduction is not bound to loop '{loop}'"
         names = ", ".join(f.name for f in mine)
-        raise refuse("P2", func, old, why, f"the loops that do are {names}")
+        raise refuse("P2", func, old, why, f"it is bound to {names}")
     names_of = {f.var for f in inside if isinstance(f, For)}
     for f in mine:
-        why = f"loop '{f.name}' drives a spatial axis too"
+        why = f"a spatial axis is bound to loop '{f.name}' too"
         need("P2", f.var not in spatial, func, f, why, "factor before fusing")
         hang = (free_vars(f.start) | free_vars(f.stop)) & names_of
         why = f"the bounds of loop '{f.name}' read {', '.join(repr(v.name) for v in hang)}"
@@ -168,28 +168,28 @@ class _Rfactor:
         """The block that makes the parts, in the old loops."""
         taken = variable_names(self.func)
         axes: list[Axis] = [a for a in self.old.axes if a.kind != "reduce"]
-        driven: dict[Var, Expr] = {}
+        bound: dict[Var, Expr] = {}
         loops = [self.chosen, *(f for f in self.nest if f is not self.chosen)]
         for f in loops:
             if f.var in self.reduced:
                 var = Var(fresh(f"v{f.name}", taken), f.var.dtype)
                 kind = "spatial" if f is self.chosen else "reduce"
                 axes.append(Axis(var, kind, f.extent, f.var - f.start))
-                driven[f.var] = f.start + var
-        own = driven[self.chosen.var] - self.chosen.start
-        values = {a.var: substitute(a.value, driven) for a in self.old.axes if a.kind == "reduce"}
-        place = self.at(self.found.place, own)
+                bound[f.var] = f.start + var
+        own = bound[self.chosen.var] - self.chosen.start
+        values = {a.var: substitute(a.value, bound) for a in self.old.axes if a.kind == "reduce"}
+        indices = self.at(self.found.indices, own)
         new = [substitute(v, values) for v in self.found.values]
-        body = self.found.updated(new, self.buffers, place)
+        body = self.found.updated(new, self.buffers, indices)
         outer, inner = self.guards()
         if inner is not None:
-            body = If(substitute(inner, driven), body)
+            body = If(substitute(inner, bound), body)
         return Block(
             self.name,
             tuple(axes),
             tuple(substitute(r, values) for r in self.old.reads),
-            tuple(point(b, place) for b in self.buffers.values()),
-            self.found.started(self.buffers, place),
+            tuple(point(b, indices) for b in self.buffers.values()),
+            self.found.started(self.buffers, indices),
             body,
             outer,
             self.old.annotations,
@@ -209,8 +209,8 @@ class _Rfactor:
     def combined(self, parted: Func) -> Stmt:
         """The nest that combines the parts, under the old block's name, to stand in `parted`."""
         var = Var(f"v{self.chosen.name}", self.chosen.var.dtype)
-        place = self.at(self.found.place, var)
-        parts = [Load(self.buffers[b], place) for b in self.found.targets]
+        indices = self.at(self.found.indices, var)
+        parts = [Load(self.buffers[b], indices) for b in self.found.targets]
         old = self.old
         same: Mapping[Buffer, Buffer] = {b: b for b in self.found.targets}
         axis = Axis(var, "reduce", self.chosen.extent, self.chosen.var)
@@ -220,7 +220,7 @@ class _Rfactor:
             tuple(point(p.buffer, p.indices) for p in parts),
             old.writes,
             old.init,
-            self.found.updated(parts, same, self.found.place),
+            self.found.updated(parts, same, self.found.indices),
             conjunction([c for c in conditions(old.where) if not free_vars(c) & self.reduced]),
         )
         loops = [f for f in self.nest if f.var not in self.reduced]

@@ -73,7 +73,7 @@ def set_scope(func: Func, buffer: str, scope: str) -> Func:
 
 
 def with_buffer(func: Func, old: Buffer, new: Buffer) -> Func:
-    """`func` with one buffer in another's place, only where it is named."""
+    """`func` with one buffer instead of another, only where it is named."""
 
     @recursive
     def go(again: Any, stmt: Any) -> Any:

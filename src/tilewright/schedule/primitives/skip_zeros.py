@@ -85,8 +85,8 @@ def skip_zeros(func: Func, buffer: str, loop: str) -> Func:
         if old.var not in free_vars(start):
             continue  # asked around the loop, if it is
         if low is not None:
-            places = [a.region.starts[d] for a in inside.accesses if a.buffer == buffer]
-            for last in _lasts(inside.blocks, places, moving, known):
+            indices = [a.region.starts[d] for a in inside.accesses if a.buffer == buffer]
+            for last in _lasts(inside.blocks, indices, moving, known):
                 extent = minimum(extent, last + 1 - start)
             parts.append(start + extent > low)
         if high is not None:
@@ -96,22 +96,22 @@ def skip_zeros(func: Func, buffer: str, loop: str) -> Func:
 
 
 def _lasts(
-    blocks: Sequence[Block], places: Sequence[Expr], moving: frozenset[Var], known: Facts
+    blocks: Sequence[Block], indices: Sequence[Expr], moving: frozenset[Var], known: Facts
 ) -> Iterator[Expr]:
-    """Ends of what the one of `places` reads that the blocks' guards tell: of `c * i + r` where
+    """Ends, told by the blocks' guards, of what is read at the only index: of `c * i + r` where
     `i < n` is asked of the `moving` i, c * (n - 1) + r."""
-    if len(blocks) != 1 or len(places) != 1:
+    if len(blocks) != 1 or len(indices) != 1:
         return
-    place = known.affine(places[0])
+    form = known.affine(indices[0])
     for part in conditions(blocks[0].where):
         if not (isinstance(part, Binary) and part.op is BinaryOp.lt):
             continue
         asked = known.affine(part.a)
-        steps = {place.terms.get(v, 0) // asked.terms[v] for v in moving if v in asked.terms}
+        steps = {form.terms.get(v, 0) // asked.terms[v] for v in moving if v in asked.terms}
         step = max(steps, default=0)
         if step <= 0:
             continue
-        rest = known.sum(place, asked, -step)
+        rest = known.sum(form, asked, -step)
         if not any(v in moving for term in rest.terms for v in free_vars(term)):
             yield (part.b - 1) * step + known.expr(rest)
 
@@ -136,18 +136,18 @@ def padding(func: Func, buffer: str) -> Bounds | None:
     writers = [b for b in blocks(func.body) if any(s.buffer.name == buffer for s in stores(b.body))]
     if len(writers) != 1 or not isinstance(store := writers[0].body, Store):
         return None
-    value, places = store.value, store.indices
+    value, indices = store.value, store.indices
     zero = isinstance(value, Select) and isinstance(value.other, Const) and not value.other.value
-    if not zero or not all(isinstance(i, Var) for i in places):
+    if not zero or not all(isinstance(i, Var) for i in indices):
         return None
     assert isinstance(value, Select)
     bounds: Bounds = {}
     for part in conditions(value.cond):
-        if not (isinstance(part, Binary) and part.op in _SIDES and part.a in places):
+        if not (isinstance(part, Binary) and part.op in _SIDES and part.a in indices):
             return None
         if free_vars(part.b) & {axis.var for axis in writers[0].axes}:
             return None
-        axis = places.index(part.a)
+        axis = indices.index(part.a)
         low, high = bounds.get(axis, (None, None))
         is_low, more = _SIDES[part.op]
         bound = part.b + more if more else part.b

@@ -82,7 +82,7 @@ def software_pipeline(
     counted = len(stages) == len(stmts) and sorted(order) == list(range(len(stmts)))
     why = f"its body has {len(stmts)} statements"
     formed = counted and all(s >= 0 for s in stages)
-    need("P3", formed, func, old, why, "give a stage and a place in the order for each")
+    need("P3", formed, func, old, why, "give a stage and a position in the order for each")
     _check(func, path, stmts, list(zip(stages, order, strict=True)), own)
     notes = annotated(old.annotations, "stages", ",".join(map(str, stages)))
     notes = annotated(notes, "order", ",".join(map(str, order)))
@@ -106,7 +106,7 @@ def _check(
     inside = {loop.var, *(f.var for f in loops)}
     forms = Forms(ranges_at(func, (*path, *loops)))
     for n, m in product(range(len(stmts)), repeat=2):
-        (stage, place), (other_stage, other_place) = times[n], times[m]
+        (stage, position), (other_stage, other_position) = times[n], times[m]
         for x, y in product(bodies[n].accesses, bodies[m].accesses):
             name = x.buffer
             if name != y.buffer or not (x.writes or y.writes):
@@ -117,7 +117,7 @@ def _check(
                 need("P4", times[n] < times[m], func, stmts[m], why, remedy)
             if name in own or apart(x.region, y.region, loop.var, inside, forms):
                 continue
-            in_time = n == m or (stage, place) < (other_stage + 1, other_place)
+            in_time = n == m or (stage, position) < (other_stage + 1, other_position)
             why = f"a later iteration uses '{name}' before this one is done with it"
             remedy = f"let '{name}' live inside the loop, or bring the stages together"
             need("P5", in_time, func, stmts[n], why, remedy)

@@ -10,7 +10,7 @@ from tilewright.ir.expr import Expr, Var, as_int, ceildiv, const
 from tilewright.ir.stmt import For, Func, Stmt
 from tilewright.ir.text import print_expr
 from tilewright.ir.walk import fresh
-from tilewright.schedule.domain import ZERO, drive, ranges_at
+from tilewright.schedule.domain import ZERO, ranges_at, rebind
 from tilewright.schedule.locate import loop_path, need, primitive, replace, the_loop, variable_names
 
 
@@ -70,7 +70,7 @@ def split(
         value, made = value * part.stop + part.var, made * part.stop
     value = old.start + value
     condition = None if _same(made, old.extent, ranges) else value < old.stop
-    body = drive(func, [*path[:-1], *loops], old.body, {old.var: value}, condition)
+    body = rebind(func, [*path[:-1], *loops], old.body, {old.var: value}, condition)
     return replace(func, path, _nest(loops, body, old)), names
 
 

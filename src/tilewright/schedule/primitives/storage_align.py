@@ -1,4 +1,4 @@
-"""storage_align: leave gaps between the rows of a buffer, so that rows start at good places."""
+"""storage_align: leave gaps between the rows of a buffer, so that rows start at aligned offsets."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def tensorize(func: Func, at: str, intrinsic: str) -> tuple[Func, str]:
     """Mark a block, or the block made of a loop, as done by a tensor intrinsic; gives its name.
 
     The body stays: it is the block's meaning. A code generator that has the intrinsic's rule puts
-    the instruction in its place.
+    the instruction there instead.
 
     rewrite:
         for i_i in serial(0, 16):           →   with block("C_o"):

@@ -40,8 +40,8 @@ def tile(func: Func, loops: Sequence[str], sizes: Sequence[int]) -> tuple[Func, 
         and what split and reorder need
     """
     why = f"there are {len(loops)} loops and {len(sizes)} sizes"
-    place = loops[0] if loops else None
-    need("P1", len(loops) == len(sizes) > 0, func, place, why, "give one size for each loop")
+    first = loops[0] if loops else None
+    need("P1", len(loops) == len(sizes) > 0, func, first, why, "give one size for each loop")
     chain(func, loops, "P2")
     parts: list[tuple[str, ...]] = []
     for loop, size in zip(loops, sizes, strict=True):

@@ -57,14 +57,14 @@ def transform_block_layout(func: Func, block: str, mapping: str) -> tuple[Func, 
         need("P3", len(mixed) <= 1, func, block, why, "keep the two apart in the mapping")
         name = Var(fresh(_name(row, inverse.rows, names), taken))
         axes.append(Axis(name, mixed.pop() if mixed else "spatial", extent, access.ZERO))
-    place = [a.var for a in axes]
+    indices = [a.var for a in axes]
     known = Facts(ranges_at(func, [old.replace(axes=tuple(axes))]))
     values = {
         a.var: known.simplify(v)
-        for a, v in zip(old.axes, inverse.values(place).values(), strict=True)
+        for a, v in zip(old.axes, inverse.values(indices).values(), strict=True)
     }
-    inside = inverse.guard(place, inverse.extents)
-    made = _driven(old, tuple(axes), values, known)
+    inside = inverse.guard(indices, inverse.extents)
+    made = _with_axes(old, tuple(axes), values, known)
     new, loops = nest.around(removed, made, {}, path[:depth], [] if inside is None else [inside])
     return replace(func, path[: depth + 1], new), loops
 
@@ -79,7 +79,7 @@ def _own_nest(func: Func, path: Path) -> int:
     remedy = "transform it before it is moved, guarded or marked"
     for axis in block.axes:
         need("P1", axis.kind != "ordered", func, block, "it runs in order", remedy)
-        why = f"loops that it shares with other blocks drive its axis '{axis.var.name}'"
+        why = f"its axis '{axis.var.name}' is bound to loops that it shares with other blocks"
         need("P1", not free_vars(axis.value) & around, func, block, why, remedy)
     plain = all(s.kind == "serial" for s in path[depth:] if isinstance(s, For))
     need("P1", plain, func, block, "its loops are marked already", remedy)
@@ -102,7 +102,7 @@ def _name(row: index_map.Row, rows: tuple[index_map.Row, ...], names: dict[Var, 
     return f"{names[used[0]]}_{suffix}"
 
 
-def _driven(old: Block, axes: tuple[Axis, ...], values: dict[Var, Expr], known: Facts) -> Block:
+def _with_axes(old: Block, axes: tuple[Axis, ...], values: dict[Var, Expr], known: Facts) -> Block:
     """The block over the new axes."""
 
     def change(part: Any) -> Any:

@@ -1,4 +1,4 @@
-"""transform_layout: store an intermediate buffer in another order of places."""
+"""transform_layout: store an intermediate buffer in another layout."""
 
 from __future__ import annotations
 
@@ -78,31 +78,31 @@ def transform_layout(func: Func, buffer: str, mapping: str, pad: float | int | N
 
     body = map_blocks(func.body, change)
     moved = Func(func.name, func.params, body, func.annotations)
-    home = alloc_path(moved, old)
-    assert home is not None and isinstance(home[-1], Alloc)
-    moved = replace(moved, home, Alloc(new, home[-1].body))
+    path = alloc_path(moved, old)
+    assert path is not None and isinstance(path[-1], Alloc)
+    moved = replace(moved, path, Alloc(new, path[-1].body))
     return moved if pad is None or inverse.is_exact else _fill(moved, new, inverse, pad)
 
 
 def read_mapping(
-    func: Func, place: str, shape: tuple[Expr, ...], mapping: str
+    func: Func, name: str, shape: tuple[Expr, ...], mapping: str
 ) -> tuple[tuple[Var, ...], tuple[Expr, ...], index_map.Inverse]:
     """P2: the variables, the outputs and the inverse of a mapping."""
     remedy = "as in lambda n, c: (n, c // 16, c % 16)"
     try:
         variables, outputs = index_map.parse_mapping(mapping)
     except ValueError as error:
-        raise refuse("P2", func, place, str(error), remedy) from None
+        raise refuse("P2", func, name, str(error), remedy) from None
     why = f"it has {len(shape)} dimensions, the mapping {len(variables)} variables"
-    need("P2", len(variables) == len(shape), func, place, why, remedy)
+    need("P2", len(variables) == len(shape), func, name, why, remedy)
     inverse = index_map.invert(variables, shape, outputs)
     if inverse is None or any(row.offset for row in inverse.rows):
-        raise refuse("P2", func, place, "the mapping does not say each index once", remedy)
+        raise refuse("P2", func, name, "the mapping does not say each index once", remedy)
     return variables, outputs, inverse
 
 
 class _Relayout:
-    """The blocks' side: every place of the old buffer becomes its place in the new one."""
+    """The blocks' side: every element of the old buffer moves to its position in the new one."""
 
     def __init__(
         self,
@@ -124,9 +124,9 @@ class _Relayout:
             if n.__class__ is Region:
                 return self.region(n, known) if n.buffer == self.old else n
             if n.__class__ is Load and n.buffer == self.old:
-                return Load(self.new, self.place([go(i) for i in n.indices], known))
+                return Load(self.new, self.indices([go(i) for i in n.indices], known))
             if n.__class__ is Store and n.buffer == self.old:
-                return Store(self.new, self.place([go(i) for i in n.indices], known), go(n.value))
+                return Store(self.new, self.indices([go(i) for i in n.indices], known), go(n.value))
             if isinstance(n, Call) and access.is_addressed(n, self.old):
                 why = f"it takes the address of '{self.old.name}'"
                 raise refuse("P3", self.func, block, why, "lay out before tensorize")
@@ -139,13 +139,13 @@ class _Relayout:
             isinstance(s, Block) and access.touches(s, self.old) for s in statements(block.body)
         )
 
-    def place(self, indices: list[Expr], known: Facts) -> tuple[Expr, ...]:
-        found = index_map.apply(self.variables, self.outputs, indices)
+    def indices(self, old: list[Expr], known: Facts) -> tuple[Expr, ...]:
+        found = index_map.apply(self.variables, self.outputs, old)
         return tuple([known.simplify(e) for e in found])
 
     def region(self, old: Region, known: Facts) -> Region:
         if all(e == access.ONE for e in old.extents):
-            return access.point(self.new, self.place(list(old.starts), known))
+            return access.point(self.new, self.indices(list(old.starts), known))
         moving = {
             v: (start, start + extent - 1)
             for v, start, extent in zip(self.variables, old.starts, old.extents, strict=True)
@@ -171,11 +171,11 @@ def _fill(func: Func, buffer: Buffer, inverse: index_map.Inverse, pad: float) ->
         Axis(Var(fresh(f"vp{d}", taken)), "spatial", extent, access.ZERO)
         for d, extent in enumerate(buffer.shape)
     )
-    place = tuple(a.var for a in axes)
-    store = Store(buffer, place, const(pad, buffer.dtype))
+    indices = tuple(a.var for a in axes)
+    store = Store(buffer, indices, const(pad, buffer.dtype))
     name = fresh(f"{buffer.name}_pad", set(locate.block_names(func)))
-    block = Block(name, axes, (), (access.point(buffer, place),), None, store)
-    inside = inverse.guard(place, buffer.shape)
+    block = Block(name, axes, (), (access.point(buffer, indices),), None, store)
+    inside = inverse.guard(indices, buffer.shape)
     assert inside is not None
     fill, _ = nest.around(func, block, {}, (), [~inside])
     return replace(func, nest_path, seq(nest_path[-1], fill))

@@ -31,7 +31,7 @@ def vectorize(func: Func, loop: str) -> Func:
     needs:
         P1  the loop is serial
         P2  its extent is a constant
-        P3  its iterations are independent: each writes places of its own, and none reads what
+        P3  its iterations are independent: each writes elements of its own, and none reads what
             another writes
         P4  no loop around it or inside it is vectorised, none inside runs on threads
     """

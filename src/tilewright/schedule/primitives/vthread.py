@@ -30,7 +30,7 @@ def vthread(func: Func, loop: str) -> Func:
                 B[vi] = A[vi] * 2.0
     needs:
         P1  the loop is serial
-        P2  its iterations are independent: each writes places of its own, and none reads what
+        P2  its iterations are independent: each writes elements of its own, and none reads what
             another writes
         P3  its extent is a constant
     """
