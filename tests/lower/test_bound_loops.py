@@ -22,16 +22,16 @@ def taps(A: f32[{height}], W: f32[3], B: f32[8]):
     for y in serial(0, 8):
         for r in serial(0, 3, bounded=True):
             if {condition}:
-                B[y] = B[y] + select({condition}, A[{place}], 0.0) * W[r]
+                B[y] = B[y] + select({condition}, A[{index}], 0.0) * W[r]
 """
-SHIFTED = {"height": 8, "condition": "y + r >= 1 and y + r < 9", "place": "y + r - 1"}
-FAR = {"height": 8, "condition": "y + r * 4 >= 5 and y + r * 4 < 13", "place": "y + r * 4 - 5"}
+SHIFTED = {"height": 8, "condition": "y + r >= 1 and y + r < 9", "index": "y + r - 1"}
+FAR = {"height": 8, "condition": "y + r * 4 >= 5 and y + r * 4 < 13", "index": "y + r * 4 - 5"}
 STRIDED = {
     "height": 15,
     "condition": "1 <= y * 2 + r and y * 2 + r < 16",
-    "place": "y * 2 + r - 1",
+    "index": "y * 2 + r - 1",
 }
-REVERSED = {"height": 8, "condition": "y - r * 3 >= 0", "place": "y - r * 3"}
+REVERSED = {"height": 8, "condition": "y - r * 3 >= 0", "index": "y - r * 3"}
 
 
 def bounded(text: str) -> Func:
@@ -65,7 +65,7 @@ def test_nothing_is_asked_and_nothing_is_copied(case: dict[str, object]) -> None
     "condition", ["y + r >= 4 or r < 1", "y + r // 2 >= 1", "y >= 3", "W[r] > 0.0"]
 )
 def test_what_is_no_bound_is_asked_as_before(condition: str) -> None:
-    text = TAPS.format(height=8, condition=condition, place="y")
+    text = TAPS.format(height=8, condition=condition, index="y")
     made = bounded(text)
     assert print_func(made).count("serial(0, 3)") == 1
     assert any(isinstance(n, If) for n in visit(made.body))

@@ -14,7 +14,7 @@ from tilewright.lower.lower_blocks import lower_blocks
 
 def test_rewrite() -> None:
     func = parse_func("""
-def turn(A: f32[n, 8], B: f32[8, n], n: i64):
+def transpose(A: f32[n, 8], B: f32[8, n], n: i64):
     for i in serial(0, n):
         for j in serial(0, 8):
             B[j, i] = A[i, j]
@@ -24,7 +24,7 @@ def turn(A: f32[n, 8], B: f32[8, n], n: i64):
     assert (
         print_func(made).strip()
         == """
-def turn(A: f32[n * 8], B: f32[8 * n], n: i64):
+def transpose(A: f32[n * 8], B: f32[8 * n], n: i64):
     for i in serial(0, n):
         for j in serial(0, 8):
             B[j * n + i] = A[i * 8 + j]

@@ -22,14 +22,14 @@ def check(before: str, after: str) -> None:
 def test_between_write_and_read() -> None:
     check(
         """
-def turn(A: f32[8], B: f32[8]):
+def reverse(A: f32[8], B: f32[8]):
     for t in thread("threadIdx.x", 0, 8):
         S = alloc(f32[8], "shared")
         S[t] = A[t]
         B[t] = S[7 - t]
 """,
         """
-def turn(A: f32[8], B: f32[8]):
+def reverse(A: f32[8], B: f32[8]):
     for t in thread("threadIdx.x", 0, 8):
         S = alloc(f32[8], "shared")
         S[t] = A[t]
@@ -42,7 +42,7 @@ def turn(A: f32[8], B: f32[8]):
 def test_between_iterations() -> None:
     check(
         """
-def turns(A: f32[3, 8], B: f32[3, 8]):
+def reverse(A: f32[3, 8], B: f32[3, 8]):
     for t in thread("threadIdx.x", 0, 8):
         S = alloc(f32[8], "shared")
         for k in serial(0, 3):
@@ -50,7 +50,7 @@ def turns(A: f32[3, 8], B: f32[3, 8]):
             B[k, t] = S[7 - t]
 """,
         """
-def turns(A: f32[3, 8], B: f32[3, 8]):
+def reverse(A: f32[3, 8], B: f32[3, 8]):
     for t in thread("threadIdx.x", 0, 8):
         S = alloc(f32[8], "shared")
         for k in serial(0, 3):
@@ -76,7 +76,7 @@ def copy(A: f32[16], B: f32[8]):
     same_meaning(made, made)
 
 
-def test_writers_of_one_place_wait() -> None:
+def test_writers_of_one_element_wait() -> None:
     func = parse_func("""
 def fill(A: f32[8], B: f32[8]):
     for t in thread("threadIdx.x", 0, 8):

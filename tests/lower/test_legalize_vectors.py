@@ -54,7 +54,7 @@ def double(A: f32[108], B: f32[108]):
     )
 
 
-def test_pieces_join_the_statements_around() -> None:
+def test_vectors_join_the_statements_around() -> None:
     """Without masks a loop becomes several; a sequence in a sequence would be no program."""
     text = """
 def two(A: f32[13], B: f32[13], C: f32[13]):

@@ -173,14 +173,14 @@ def test_the_last_tiles_of_a_row_share_rounds(wide: int, ways: str) -> None:
         same_meaning(func, simplify(partition_loops(made)), n=n)
 
 
-def test_tiles_of_a_share_of_a_row_share_no_rounds() -> None:
-    """The next share begins with a tile of its own: a last one here leaves none to another."""
-    share = TILE.replace("    for o in serial(0, (n + 6) // 7):", "    for o in serial(0, 2):")
-    share = (
-        share.replace("o * 7", "s * 18 + o * 9").replace("7", "9").replace("\n    ", "\n        ")
+def test_tiles_of_a_chunk_of_a_row_share_no_rounds() -> None:
+    """The next chunk begins with a tile of its own: a last one here leaves none to another."""
+    chunk = TILE.replace("    for o in serial(0, (n + 6) // 7):", "    for o in serial(0, 2):")
+    chunk = (
+        chunk.replace("o * 7", "s * 18 + o * 9").replace("7", "9").replace("\n    ", "\n        ")
     )
-    share = share.replace("        for o", "    for s in serial(0, (n + 17) // 18):\n        for o")
-    text = print_func(narrowed(share))
+    chunk = chunk.replace("        for o", "    for s in serial(0, (n + 17) // 18):\n        for o")
+    text = print_func(narrowed(chunk))
     assert "earlier" not in text and "pair" not in text
     assert "for o in serial(0, min(2, (n + 8) // 9 - s * 2)):" in text  # the last may have fewer
 
@@ -201,7 +201,7 @@ def test_unrolled_steps_of_a_reduction_are_no_sums_of_their_own() -> None:
     assert tails == [w for width in (8, 8, 6, 4, 1) for w in (width, 8, width, width)]
 
 
-def test_tiles_of_few_sums_ask_for_nothing_ahead() -> None:
+def test_tiles_of_few_sums_prefetch_nothing() -> None:
     """Of eight rounds a tile is busy; those of 6, 4 and 1 wait for themselves."""
     quiet = TILE.replace("7", "8").replace("+ 6", "+ 7")
     steps = "            for k in serial(0, 3):\n"
@@ -312,13 +312,13 @@ def test_one_tile_covers_vectors(wide: int) -> None:
 
 def test_a_tile_that_is_left_over_alone() -> None:
     """Five rounds of six that are two sums each, of which eight do not wait: one tile, and fewer
-    one of four; where panels stand abreast, narrower tiles wait no longer."""
+    one of four; where panels are jammed, narrower tiles wait no longer."""
     assert [covers(6, 2, alone=True)[r][0] for r in range(1, 6)] == [(4,)] * 4 + [(5,)]
     assert [covers(6, 2)[r][0] for r in range(1, 6)] == [(1,), (2,), (4,), (4,), (4, 1)]
 
 
 @pytest.mark.parametrize(("wide", "sums"), [(14, 2), (7, 4), (9, 3), (28, 1)])
-def test_no_round_is_taken_twice_where_panels_stand_abreast(wide: int, sums: int) -> None:
+def test_no_round_is_taken_twice_where_panels_are_jammed(wide: int, sums: int) -> None:
     """Registers for a large tile hold the sums of several panels' small ones, too."""
     found = covers(wide, sums)
     assert all(again == 0 for _, again in found.values())

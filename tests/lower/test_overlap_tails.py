@@ -130,7 +130,7 @@ def rounds(A: f32[n * 2], B: f32[n * 2], n: i64):
 
 COLUMNS = """
 def columns(A: f32[3, n], B: f32[3, n], n: i64):
-    with alloc(f32[3, n], "global") as shares:
+    with alloc(f32[3, n], "global") as scaled:
         for o in serial(0, (n + 3) // 4):
             with alloc(f32[4], "local") as sums:
                 for z in vectorize(0, 4):
@@ -139,15 +139,15 @@ def columns(A: f32[3, n], B: f32[3, n], n: i64):
                 for r in serial(0, 3):
                     for u in vectorize(0, 4):
                         if o * 4 + u < n:
-                            shares[r, o * 4 + u] = A[r, o * 4 + u] * 2.0
+                            scaled[r, o * 4 + u] = A[r, o * 4 + u] * 2.0
                 for s in serial(0, 3):
                     for v in vectorize(0, 4):
                         if o * 4 + v < n:
-                            sums[v] = sums[v] + shares[s, o * 4 + v]
+                            sums[v] = sums[v] + scaled[s, o * 4 + v]
                 for t in serial(0, 3):
                     for w in vectorize(0, 4):
                         if o * 4 + w < n:
-                            B[t, o * 4 + w] = shares[t, o * 4 + w] * sums[w]
+                            B[t, o * 4 + w] = scaled[t, o * 4 + w] * sums[w]
 """
 
 
@@ -196,10 +196,10 @@ def test_few_elements_without_masks(text: str) -> None:
     assert not [n for v in vectors for n in visit(v.body) if isinstance(n, If)]
 
 
-@pytest.mark.parametrize("ahead", [-1, 0, 1, 2])
-def test_rows_are_long_enough_for_lanes_to_be_held_at_one_end(ahead: int) -> None:
+@pytest.mark.parametrize("more", [-1, 0, 1, 2])
+def test_rows_are_long_enough_for_lanes_to_be_held_at_one_end(more: int) -> None:
     """The first vector's at the row's first element, the last one's at its last."""
-    func = parse_func(STRETCHED.replace("// 2 - 1,", f"// 2 + {ahead},").replace("+ -1", "- 1"))
+    func = parse_func(STRETCHED.replace("// 2 - 1,", f"// 2 + {more},").replace("+ -1", "- 1"))
     made = simplify(partition_loops(overlap_tails(func)))
     for n in SIZES:
         same_meaning(func, made, n=n)
@@ -251,9 +251,9 @@ def test_what_a_round_makes_anew() -> None:
 @pytest.mark.parametrize(
     ("made", "instead"),
     [
-        ("A[r, o * 4 + u] * 2.0", "shares[r, o * 4 + u] + A[r, o * 4 + u]"),
-        ("sums[v] + shares[s, o * 4 + v]", "sums[v] + shares[s, max(o * 4 + v - 1, 0)]"),
-        ("B[t, o * 4 + w] = shares[t, o * 4 + w]", "shares[t, o * 4 + w] = shares[t, o * 4 + w]"),
+        ("A[r, o * 4 + u] * 2.0", "scaled[r, o * 4 + u] + A[r, o * 4 + u]"),
+        ("sums[v] + scaled[s, o * 4 + v]", "sums[v] + scaled[s, max(o * 4 + v - 1, 0)]"),
+        ("B[t, o * 4 + w] = scaled[t, o * 4 + w]", "scaled[t, o * 4 + w] = scaled[t, o * 4 + w]"),
     ],
     ids=["sum", "neighbour", "later"],
 )
@@ -350,7 +350,7 @@ def test_what_must_not_be_computed_twice(text: str) -> None:
     assert overlap_tails(func) is func
 
 
-def test_a_row_that_reads_another_place_of_itself() -> None:
+def test_a_row_that_reads_another_element_of_itself() -> None:
     func = parse_func(OF_ITS_OWN)
     assert overlap_tails(func, masks=False) is func
 
@@ -361,8 +361,8 @@ def test_loops_that_threads_share_stay() -> None:
     assert all(n.kind != "parallel" for n in visit(overlapped(POOL).body) if isinstance(n, For))
 
 
-TURNED = """
-def turned(A: f32[k, n, 5], B: f32[k, 5, n], k: i64, n: i64):
+TRANSPOSED = """
+def transposed(A: f32[k, n, 5], B: f32[k, 5, n], k: i64, n: i64):
     for f in parallel(0, k * ((n + 7) // 8)):
         for c in serial(0, 5):
             for v in vectorize(0, 8):
@@ -385,9 +385,9 @@ def row(A: f32[k, n + 2], B: f32[n], k: i64, n: i64):
 """
 
 
-@pytest.mark.parametrize("text", [TURNED, ALL_FUSED, ONE_ROW])
-def test_pieces_end_in_narrower_vectors(text: str) -> None:
-    """Where masks are no registers, and in no other piece's elements."""
+@pytest.mark.parametrize("text", [TRANSPOSED, ALL_FUSED, ONE_ROW])
+def test_rows_of_parallel_vectors_end_in_narrower_ones(text: str) -> None:
+    """Where masks are no registers, and in elements of no other round."""
     func = parse_func(text)
     assert overlap_tails(func) is func
     made = overlap_tails(func, masks=False)
@@ -408,7 +408,7 @@ def test_pieces_end_in_narrower_vectors(text: str) -> None:
         ("for f in parallel", "for f in serial"),
     ],
 )
-def test_pieces_that_are_not_told_by_their_places_stay(old: str, new: str) -> None:
+def test_vectors_that_are_not_told_by_their_indices_stay(old: str, new: str) -> None:
     text = ALL_FUSED.replace(old, new)
     assert text != ALL_FUSED
     func = parse_func(text)
@@ -428,9 +428,9 @@ def test_rows_hold_their_last_vector(text: str) -> None:
 
 
 def test_vectors_of_several_rows_are_not_held() -> None:
-    """A square is turned four rows at a time, of which each has a last vector."""
+    """A square is transposed four rows at a time, of which each has a last vector."""
     text = """
-def turned(A: f32[n, n], B: f32[n, n], n: i64):
+def transposed(A: f32[n, n], B: f32[n, n], n: i64):
     for i_o in serial(0, (n + 3) // 4):
         for j_o in serial(0, (n + 3) // 4):
             for i_i in unroll(0, 4):

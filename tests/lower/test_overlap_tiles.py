@@ -33,27 +33,27 @@ def rows(A: f32[98, 3], B: f32[98], C: f32[98]):
 FEW = ROWS.replace("98", "34").replace("25", "9")
 IN_PLACE = ROWS.replace("+ B[", "+ C[")
 OF_TILES = ROWS.replace("+ B[t * 4 + r]", "+ cast(f32, t)")
-OF_PLACES = ROWS.replace("+ B[t * 4 + r]", "+ cast(f32, r)")
+OF_ROWS = ROWS.replace("+ B[t * 4 + r]", "+ cast(f32, r)")
 BESIDE = ROWS.replace("A[t * 4 + q, k]", "select(t * 4 + q + k < 98, A[t * 4 + q + k, k], 0.0)")
 NO_SUM = ROWS.replace("sums[q] + A", "A")
-# two shares of them; places are rows and columns of an image 14 wide, and memory is asked for ahead
-PLACE = "(share * 100 + t * 4 + {0}) // 14, (share * 100 + t * 4 + {0}) % 14"
-SHARES = f"""
-def shares(A: f32[14, 14], B: f32[14, 14], C: f32[14, 14]):
-    for share in parallel(0, 2):
+# two chunks of them; indices are rows and columns of an image 14 wide, and memory is prefetched
+PIXEL = "(chunk * 100 + t * 4 + {0}) // 14, (chunk * 100 + t * 4 + {0}) % 14"
+CHUNKS = f"""
+def chunks(A: f32[14, 14], B: f32[14, 14], C: f32[14, 14]):
+    for chunk in parallel(0, 2):
         for t in serial(0, 25):
             with alloc(f32[4], "local") as sums:
                 for p in unroll(0, 4):
-                    if share * 100 + t * 4 + p < 194:
+                    if chunk * 100 + t * 4 + p < 194:
                         sums[p] = 0.0
                 for k in serial(0, 3):
                     prefetch(B[k, min(t, 13)], 2)
                     for q in unroll(0, 4):
-                        if share * 100 + t * 4 + q < 194:
-                            sums[q] = sums[q] + A[{PLACE.format("q")}]
+                        if chunk * 100 + t * 4 + q < 194:
+                            sums[q] = sums[q] + A[{PIXEL.format("q")}]
                 for r in unroll(0, 4):
-                    if share * 100 + t * 4 + r < 194 and share * 25 + t < 49:
-                        C[{PLACE.format("r")}] = sums[r] + B[{PLACE.format("r")}]
+                    if chunk * 100 + t * 4 + r < 194 and chunk * 25 + t < 49:
+                        C[{PIXEL.format("r")}] = sums[r] + B[{PIXEL.format("r")}]
 """
 
 
@@ -65,7 +65,7 @@ def overlapped(text: str) -> Func:
     return made
 
 
-@pytest.mark.parametrize("text", [ROWS, SHARES])
+@pytest.mark.parametrize("text", [ROWS, CHUNKS])
 def test_all_tiles_have_one_code(text):
     made = simplify(partition_loops(overlapped(text)))
     assert not any(isinstance(n, If) for n in visit(made.body))
@@ -78,12 +78,12 @@ def test_the_last_tile_takes_the_last_rows() -> None:
     assert "C[t_at + r] = sums[r] + B[t_at + r]" in text
 
 
-def test_a_share_stops_where_rows_do() -> None:
+def test_a_chunk_stops_where_rows_do() -> None:
     """It has no round more, which would compute its last tile once more."""
-    assert "for t in serial(0, min(25, " in print_func(overlapped(SHARES))
+    assert "for t in serial(0, min(25, " in print_func(overlapped(CHUNKS))
 
 
-@pytest.mark.parametrize("text", [FEW, IN_PLACE, OF_TILES, OF_PLACES, NO_SUM, BESIDE])
+@pytest.mark.parametrize("text", [FEW, IN_PLACE, OF_TILES, OF_ROWS, NO_SUM, BESIDE])
 def test_it_is_left_alone(text):
     """Few rows beside those that are computed twice; a result that is read; numbers that differ
     from one tile to the other; what may lie over its operand, for it does not reduce; and taps

@@ -40,46 +40,46 @@ def scale(A: f32[60], B: f32[60]):
     )
 
 
-SHARES = """
-def shares(A: f32[84], B: f32[84]):
-    for share in parallel(0, 4):
+CHUNKS = """
+def chunks(A: f32[84], B: f32[84]):
+    for chunk in parallel(0, 4):
         for i_o in serial(0, 3):
             for i_i in unroll(0, 8):
-                if share * 24 + i_o * 8 + i_i < 84:
-                    B[share * 24 + i_o * 8 + i_i] = A[share * 24 + i_o * 8 + i_i] * 2.0
+                if chunk * 24 + i_o * 8 + i_i < 84:
+                    B[chunk * 24 + i_o * 8 + i_i] = A[chunk * 24 + i_o * 8 + i_i] * 2.0
 """
 
 
-def test_the_last_share_has_no_idle_rounds() -> None:
+def test_the_last_chunk_has_no_idle_rounds() -> None:
     """Its only part of a tile is one round, so that its conditions are decided; it has the same
     code for whole tiles as the others, which stops sooner."""
-    text = print_func(partitioned(SHARES))
-    whole, last = text.split("        if share >= 3:\n")
-    assert "for i_o in serial(0, select(share < 3, 3, 1)):" in whole
+    text = print_func(partitioned(CHUNKS))
+    whole, last = text.split("        if chunk >= 3:\n")
+    assert "for i_o in serial(0, select(chunk < 3, 3, 1)):" in whole
     assert "if" not in whole and "serial" not in last
     assert "if i_i < 4" in last
 
 
-def test_rounds_that_only_ask_for_memory_ahead_are_idle() -> None:
+def test_rounds_that_only_prefetch_are_idle() -> None:
     """They kept the last part of a tile from being one round: each row was a branch of the run."""
-    ahead = SHARES.replace(
-        "            for i_i", "            prefetch(A[share * 24 + i_o * 8])\n            for i_i"
+    prefetched = CHUNKS.replace(
+        "            for i_i", "            prefetch(A[chunk * 24 + i_o * 8])\n            for i_i"
     )
-    _, last = print_func(partitioned(ahead)).split("        if share >= 3:\n")
+    _, last = print_func(partitioned(prefetched)).split("        if chunk >= 3:\n")
     assert "serial" not in last and "if i_i < 4" in last
 
 
-OPEN_SHARES = """
-def shares(A: f32[n], B: f32[n], n: i64):
-    for share in parallel(0, (n + 23) // 24):
+OPEN_CHUNKS = """
+def chunks(A: f32[n], B: f32[n], n: i64):
+    for chunk in parallel(0, (n + 23) // 24):
         for i_o in serial(0, 3):
             for i_i in vectorize(0, 8):
-                if share * 24 + i_o * 8 + i_i < n:
-                    B[share * 24 + i_o * 8 + i_i] = A[share * 24 + i_o * 8 + i_i] * 2.0
+                if chunk * 24 + i_o * 8 + i_i < n:
+                    B[chunk * 24 + i_o * 8 + i_i] = A[chunk * 24 + i_o * 8 + i_i] * 2.0
 """
 AT = "both // ((n + 23) // 24), both % ((n + 23) // 24) * 24 + i_o * 8 + i_i"
-FUSED_SHARES = f"""
-def shares(A: f32[m, n], B: f32[m, n], m: i64, n: i64):
+FUSED_CHUNKS = f"""
+def chunks(A: f32[m, n], B: f32[m, n], m: i64, n: i64):
     for both in parallel(0, m * ((n + 23) // 24)):
         for i_o in serial(0, 3):
             for i_i in vectorize(0, 8):
@@ -88,8 +88,8 @@ def shares(A: f32[m, n], B: f32[m, n], m: i64, n: i64):
 """
 
 
-@pytest.mark.parametrize("text", [OPEN_SHARES, FUSED_SHARES])
-def test_shares_of_an_open_extent_end_where_it_does(text):
+@pytest.mark.parametrize("text", [OPEN_CHUNKS, FUSED_CHUNKS])
+def test_chunks_of_an_open_extent_end_where_it_does(text):
     """Whole vectors ask nothing, at most one asks, and none is idle."""
     made, *_ = (partitioned(text, n=n, m=3) for n in (5, 0, 8, 23, 24, 29, 48, 77))
     names = [{v.name for v in free_vars(s.cond)} for s in visit(made.body) if isinstance(s, If)]
@@ -97,31 +97,31 @@ def test_shares_of_an_open_extent_end_where_it_does(text):
     assert "(n + 7) // 8" in print_func(made)  # where vectors without elements begin
 
 
-def test_shares_of_whole_vectors_end_where_the_open_extent_does() -> None:
-    """Rows of 16 vectors ask for no lane: a share's last rounds did nothing, but asked whether."""
+def test_chunks_of_whole_vectors_end_where_the_open_extent_does() -> None:
+    """Rows of 16 vectors ask for no lane: a chunk's last rounds did nothing, but asked whether."""
     text = """
 def rows(A: f32[n, 128], B: f32[n, 128], n: i64):
-    for share in parallel(0, (n + 127) // 128):
+    for chunk in parallel(0, (n + 127) // 128):
         for i_o in serial(0, 2048):
             for i_i in vectorize(0, 8):
-                if share * 2048 + i_o < n * 16:
-                    B[share * 128 + i_o // 16, i_o % 16 * 8 + i_i] = 1.0
+                if chunk * 2048 + i_o < n * 16:
+                    B[chunk * 128 + i_o // 16, i_o % 16 * 8 + i_i] = 1.0
 """
     made, *_ = (partitioned(text, n=n) for n in (1, 0, 129))
     assert not any(isinstance(s, If) for s in visit(made.body))
 
 
-PLACE = "both // 2, both % 2 * 96 + i_o * 8 + i_i"
+CELL = "both // 2, both % 2 * 96 + i_o * 8 + i_i"
 FILLED = f"""
 def fill(A: f32[m, n], B: f32[m, 192], m: i64, n: i64):
     for both in parallel(0, m * 2):
         for i_o in serial(0, 12):
             for i_i in vectorize(0, 8):
-                B[{PLACE}] = select(both % 2 * 96 + i_o * 8 + i_i < n, A[{PLACE}], 0.0)
+                B[{CELL}] = select(both % 2 * 96 + i_o * 8 + i_i < n, A[{CELL}], 0.0)
 """
 
 
-def test_shares_of_a_result_read_an_open_operand_up_to_its_end() -> None:
+def test_chunks_of_a_result_read_an_open_operand_up_to_its_end() -> None:
     """One vector at most asks for lanes; the whole ones before it do not, those beyond read
     nothing: a load whose lanes are all off takes as long as dozens."""
     made, *_ = (partitioned(FILLED, n=n, m=2) for n in (5, 0, 8, 95, 96, 101, 192, 200))
@@ -131,25 +131,25 @@ def test_shares_of_a_result_read_an_open_operand_up_to_its_end() -> None:
 
 FUSED = """
 def fused(A: f32[64, 80], B: f32[64, 80]):
-    for share in parallel(0, 8):
+    for chunk in parallel(0, 8):
         for i_o in serial(0, 3):
             for i_i in unroll(0, 6):
                 for j in unroll(0, 40):
-                    if share // 2 * 18 + i_o * 6 + i_i < 64 and share // 2 * 3 + i_o < 11:
-                        B[share // 2 * 18 + i_o * 6 + i_i, share % 2 * 40 + j] = 2.0
+                    if chunk // 2 * 18 + i_o * 6 + i_i < 64 and chunk // 2 * 3 + i_o < 11:
+                        B[chunk // 2 * 18 + i_o * 6 + i_i, chunk % 2 * 40 + j] = 2.0
 """
 
 
 def test_a_condition_that_follows_from_another_costs_no_copy() -> None:
-    """The budget is left for the last share, which is cut where its tiles are whole no more."""
-    whole, rest = print_func(partitioned(FUSED)).split("        if share // 2 >= 3:\n")
+    """The budget is left for the last chunk, which is cut where its tiles are whole no more."""
+    whole, rest = print_func(partitioned(FUSED)).split("        if chunk // 2 >= 3:\n")
     assert "if" not in whole
     assert "if i_i < 4" in rest
 
 
 IDLE = """
 def idle(A: f32[{count}, 2], B: f32[{count}, 2]):
-    for f in parallel(0, {shares}):
+    for f in parallel(0, {chunks}):
         for t in serial(0, 3):
             for i_o in serial(0, 3):
                 for i in unroll(0, 8):
@@ -160,9 +160,9 @@ def idle(A: f32[{count}, 2], B: f32[{count}, 2]):
 
 
 @pytest.mark.parametrize("count", [41, 48, 50, 72, 75, 89, 96, 100, 143])
-def test_rounds_that_all_shares_leave_out_stay_out(count: int) -> None:
-    """Where the shares are joined they have the rounds that they have, not those of the loop."""
-    text = IDLE.replace("\\\n" + 28 * " ", "").format(count=count, shares=-(-count // 48) * 2)
+def test_rounds_that_all_chunks_leave_out_stay_out(count: int) -> None:
+    """Where the chunks are joined they have the rounds that they have, not those of the loop."""
+    text = IDLE.replace("\\\n" + 28 * " ", "").format(count=count, chunks=-(-count // 48) * 2)
     loops = [n for n in visit(partitioned(text).body) if isinstance(n, For) and n.name == "t"]
     assert all(as_int(n.stop) != 3 for n in loops)
 
@@ -201,7 +201,7 @@ def test_tile_of_a_launch() -> None:
     assert not any(isinstance(n, If | Select) for n in visit(first.body.then))
 
 
-def test_places_that_are_folded_back() -> None:
+def test_indices_that_are_folded_back() -> None:
     """Where an index is chosen, its loop is cut where the choice changes."""
     made = partitioned("""
 def reflect(A: f32[20], B: f32[26]):
@@ -344,7 +344,7 @@ def tiles(A: f32[10, 14], B: f32[10, 14]):
 
 def test_a_fused_loop_knows_each_edge() -> None:
     """Four cases, and in none of them a condition of the loop that was fused: what is asked of the
-    unrolled loops is known when they are written out."""
+    unrolled loops is known once each round has code of its own."""
     made = partitioned(EDGES)
     (loop,) = [n for n in visit(made.body) if isinstance(n, For) and n.var.name == "f"]
     conditions = [n.cond for n in visit(loop) if isinstance(n, If)]
@@ -437,7 +437,7 @@ def f(A: f32[16], W: i64[16], B: f32[16]):
     assert made == parse_func(text)
 
 
-def test_what_reads_ask_alike_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_conditions_of_reads_are_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
     i, j = Var("i"), Var("j")
     inner = For(j, const(0), const(4), "unroll", Seq(()))
     guard = _Guard(i * 4 + j < 30, (inner,), frozenset({i, j}))

@@ -1,4 +1,4 @@
-"""split_choices: a choice among places that the sizes make is made once."""
+"""split_choices: a choice among indices that the sizes make is made once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_sides_have_code_of_their_own() -> None:
 
 
 def test_values_are_chosen_where_they_are() -> None:
-    """Numbers that a size chooses, and places that elements choose, make no copies."""
+    """Numbers that a size chooses, and indices that elements choose, make no copies."""
     for a, b in (("A[select(n >= 2, ", "select(n >= 2, A["), ("select(n >= 2", "select(i >= 2")):
         text = REFLECTED.replace(a, b)
         if b.endswith("A["):

@@ -1,4 +1,4 @@
-"""split_remainders: windows whose place follows from a remainder have code for each."""
+"""split_remainders: windows whose start follows from a remainder have code for each."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tilewright.lower.unify_threads import unify_threads
 
 def test_loops_of_one_axis_become_one() -> None:
     func = parse_func("""
-def turn(A: f32[4, 8], B: f32[4, 8]):
+def reverse(A: f32[4, 8], B: f32[4, 8]):
     for i in thread("blockIdx.x", 0, 4):
         S = alloc(f32[8], "shared")
         for j in thread("threadIdx.x", 0, 8):
@@ -25,7 +25,7 @@ def turn(A: f32[4, 8], B: f32[4, 8]):
     assert (
         print_func(made).strip()
         == """
-def turn(A: f32[4, 8], B: f32[4, 8]):
+def reverse(A: f32[4, 8], B: f32[4, 8]):
     for i in thread("blockIdx.x", 0, 4):
         for j in thread("threadIdx.x", 0, 8):
             S = alloc(f32[8], "shared")

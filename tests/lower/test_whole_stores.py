@@ -58,7 +58,7 @@ def test_own_rows_end_with_whole_vectors() -> None:
     [
         ("o * 4 + v < n", "o * 4 + v < n - 1"),  # another end than the row's
         ("(n + 3) // 4):\n            for v", "(n + 6) // 4):\n            for v"),  # beyond it
-        ("exp(A[i, o * 4 + v])", "A[i, cast(i64, A[i, o * 4 + v])]"),  # zeros are places
+        ("exp(A[i, o * 4 + v])", "A[i, cast(i64, A[i, o * 4 + v])]"),  # zeros are indices
         ("exp(A[i, o * 4 + v])", "cast(f32, 7 // cast(i64, A[i, o * 4 + v]))"),  # and divide
         ("for v in vectorize(0, 4)", "for v in serial(0, 4)"),  # no vector
         ('"global"', '"local"'),  # registers

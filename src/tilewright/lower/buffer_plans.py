@@ -49,9 +49,9 @@ def plans(func: Func) -> tuple[dict[Buffer, Plan], set[Buffer]]:
     uses = _Uses()
     params = {p for p in func.params if isinstance(p, Var)}
     uses.walk(func.body, (), Facts(dict.fromkeys(params, (0, None))), False)
-    homes = {b: len(loops) for b, loops in uses.homes.items()}
-    found = {b: _plan(b, u, homes[b], params) for b, u in uses.of.items() if b in homes}
-    return found, {b for b in uses.homes if b not in uses.of}
+    depths = {b: len(loops) for b, loops in uses.alloc_loops.items()}
+    found = {b: _plan(b, u, depths[b], params) for b, u in uses.of.items() if b in depths}
+    return found, {b for b in uses.alloc_loops if b not in uses.of}
 
 
 @record
@@ -64,7 +64,7 @@ class _Access:
     writes: bool
     surely: bool  # not under an If, so that a write counts
     carried: set[Var]  # loops over which the accesses combine: the buffer must outlive them
-    swept: dict[int, Region] = field(default_factory=dict[int, Region])  # by depth, see `_swept`
+    relaxed: dict[int, Region] = field(default_factory=dict[int, Region])  # by depth: `_relaxed`
 
 
 @record
@@ -81,7 +81,7 @@ class _Uses:
 
     def __init__(self) -> None:
         self.of: dict[Buffer, list[_Access]] = {}
-        self.homes: dict[Buffer, tuple[For, ...]] = {}
+        self.alloc_loops: dict[Buffer, tuple[For, ...]] = {}
 
     def walk(self, s: Stmt, loops: tuple[For, ...], known: Facts, guarded: bool) -> None:
         if isinstance(s, For):
@@ -93,7 +93,7 @@ class _Uses:
                 self.walk(c, loops, known, guarded)
         elif isinstance(s, Alloc):
             if not guarded:
-                self.homes[s.buffer] = loops
+                self.alloc_loops[s.buffer] = loops
             self.walk(s.body, loops, known, guarded)
         elif isinstance(s, If):
             self.reads((s.cond,), loops, known, guarded)
@@ -187,22 +187,22 @@ def _fails_with(form: Affine, end: Affine, known: Facts) -> bool:
 # ---- where a buffer lives, and how much of it
 
 
-def _plan(buffer: Buffer, uses: list[_Access], home: int, params: set[Var]) -> Plan:
-    depth = _deepest(buffer, uses, home)
-    while depth > home and not _is_whole_inside(uses, depth):
+def _plan(buffer: Buffer, uses: list[_Access], alloc_depth: int, params: set[Var]) -> Plan:
+    depth = _deepest(buffer, uses, alloc_depth)
+    while depth > alloc_depth and not _is_whole_inside(uses, depth):
         depth -= 1
     starts, shape = _shrink(buffer, uses, depth, params)
-    if depth > home and any(as_int(extent) is None for extent in shape):
+    if depth > alloc_depth and any(as_int(extent) is None for extent in shape):
         # it will be outside again, as large, for each thread: unless that is less than the whole
         if shape == buffer.shape or not can_hoist(uses[0].loops[:depth], shape, params):
-            depth = home
+            depth = alloc_depth
             starts, shape = _shrink(buffer, uses, depth, params)
     loops = uses[0].loops[:depth]
     made = buffer.replace(shape=shape, strides=_strides(buffer, shape))
     return Plan(loops[-1].name if loops else None, made, starts)
 
 
-def _deepest(buffer: Buffer, uses: list[_Access], home: int) -> int:
+def _deepest(buffer: Buffer, uses: list[_Access], alloc_depth: int) -> int:
     """The most loops that all uses share and that the buffer's scope may stand in."""
     common = uses[0].loops
     for use in uses[1:]:
@@ -214,7 +214,7 @@ def _deepest(buffer: Buffer, uses: list[_Access], home: int) -> int:
     for use in uses:
         carried |= use.carried
     for n, loop in enumerate(common):
-        if n >= home and (loop.var in carried or not _may_enter(buffer.scope, loop)):
+        if n >= alloc_depth and (loop.var in carried or not _may_enter(buffer.scope, loop)):
             return n
     return len(common)
 
@@ -234,17 +234,17 @@ def _is_whole_inside(uses: list[_Access], depth: int) -> bool:
             region = _surely_written(use, depth) if use.surely else None
             if region is not None:
                 written.append(region)
-        elif not written or not _holds(union(written, use.known), _swept(use, depth), use.known):
+        elif not written or not _holds(union(written, use.known), _relaxed(use, depth), use.known):
             return False
     return True
 
 
-def _swept(use: _Access, depth: int) -> Region:
-    """What an access may touch while the loops inside `depth` run."""
-    found = use.swept.get(depth)
+def _relaxed(use: _Access, depth: int) -> Region:
+    """The relaxed region: what an access may touch while the loops inside `depth` run."""
+    found = use.relaxed.get(depth)
     if found is None:
         found = cover_region(use.region, _varying(use, depth), use.known)
-        use.swept[depth] = found
+        use.relaxed[depth] = found
     return found
 
 
@@ -311,8 +311,8 @@ def _shrink(
     """Where the part in use begins, and its shape."""
     ranges = {loop.var: loop_range(loop) for loop in uses[0].loops[:depth]}
     known = Facts({**ranges, **dict.fromkeys(params, (0, None))})
-    region = union([_swept(use, depth) for use in uses], known)
-    still = set(ranges) | params  # threads that share the buffer were swept
+    region = union([_relaxed(use, depth) for use in uses], known)
+    still = set(ranges) | params  # over threads that share the buffer it is relaxed
     starts: list[Expr] = []
     shape: list[Expr] = []
     for start, extent, size in zip(region.starts, region.extents, buffer.shape, strict=True):

@@ -99,8 +99,8 @@ def _handed_on(around: For, rows: _Rows, taken: set[str]) -> Stmt:
         def change(n: Any) -> Any:
             if n.buffer.name not in kept:
                 return n
-            place = (row - moved) * sizes[n.buffer.name] + n.indices[0]
-            return n.replace(buffer=kept[n.buffer.name], indices=(place,))
+            index = (row - moved) * sizes[n.buffer.name] + n.indices[0]
+            return n.replace(buffer=kept[n.buffer.name], indices=(index,))
 
         body = rewrite(substitute(body, {rows.loop.var: row}), (Load, Store), change)
         for b in reversed(rows.local):

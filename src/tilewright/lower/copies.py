@@ -50,8 +50,8 @@ def accumulates(body: Stmt, own: set[Buffer]) -> bool:
 
 
 def whole_numbers(s: Any, own: AbstractSet[Buffer]) -> Iterator[Expr]:
-    """The whole numbers that a statement works with, but where they tell places in buffers of its
-    own, or only ask for memory ahead."""
+    """The whole numbers that a statement works with, but where they are indices of its
+    own buffers, or of what is only prefetched."""
     kind = s.__class__
     if (kind is Load or kind is Store) and s.buffer in own:
         if kind is Store:
@@ -60,7 +60,7 @@ def whole_numbers(s: Any, own: AbstractSet[Buffer]) -> Iterator[Expr]:
     if isinstance(s, Expr) and s.dtype is i64 and not reads(s):
         yield s
         return
-    if isinstance(s, Eval) and is_request(s):
+    if isinstance(s, Eval) and is_prefetch(s):
         return
     for c in s.children():
         yield from whole_numbers(c, own)
@@ -172,6 +172,6 @@ def stores_of(s: Stmt) -> int:
     return sum(stores_of(c) for c in s.children() if isinstance(c, Stmt))
 
 
-def is_request(s: Eval) -> bool:
-    """Does it but ask for memory ahead?"""
+def is_prefetch(s: Eval) -> bool:
+    """Is it a prefetch?"""
     return any(getattr(n, "name", "") == "prefetch" for n in visit(s.value))

@@ -13,7 +13,7 @@ from tilewright.target.costs import Costs
 
 LATENCY = 4  # cycles that a sum waits for the one before it
 BUSY = 2 * LATENCY  # sums that keep two units busy, none waiting for the one before it
-ROOMY = 3  # as many as are busy, of a whole tile: registers hold those of panels abreast, too
+ROOMY = 3  # as many as are busy, of a whole tile: registers hold those of jammed panels, too
 MOST_AGAIN = 3  # rounds that a tile takes a second time: each has addresses of its own
 
 
@@ -28,8 +28,8 @@ def covers(
     """For each number of rounds that a tile of `wide` may leave over: the narrower tiles that take
     least time, of decreasing width, each of them at most once, and how many rounds more they have.
     A tile of fewer sums than wait for each other takes as long as one of so many, and is no use
-    `alone`, without panels that stand abreast. Tiles of `regrouped` rounds have sums enough, too;
-    with those of fewer they serve for what is wider. Where panels stand abreast and there is room
+    `alone`, without panels that are jammed. Tiles of `regrouped` rounds have sums enough, too;
+    with those of fewer they serve for what is wider. Where panels are jammed and there is room
     for that, no tile waits, and one round takes as long as two, of which it reads the vectors; nor
     does one of three rounds `alone` where that is sums enough. `keep`: the sums that keep a machine
     busy."""

@@ -17,7 +17,7 @@ from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.expr import Buffer, Expr, Load, Var, as_int, const
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Stmt, Store, seq
 from tilewright.ir.walk import free_vars, fresh, names, statements, substitute, visit
-from tilewright.lower.copies import accumulates, is_request, own_memory
+from tilewright.lower.copies import accumulates, is_prefetch, own_memory
 from tilewright.lower.covers import BUSY
 from tilewright.lower.lower_blocks import parts_of
 from tilewright.lower.narrow_tails import sums_of_a_round
@@ -97,8 +97,8 @@ def _panel(s: For, symbols: frozenset[Var], own: set[Buffer], known: Facts) -> _
             known = known.bind(f.var, *loop_range(f))
         pair = {f.var for f in around if f.kind == "unroll" and as_int(f.extent) == 2}
         if store.buffer in own:
-            place = known.affine(store.indices[-1])
-            mine = [v for v in pair if v in place.terms]
+            index = known.affine(store.indices[-1])
+            mine = [v for v in pair if v in index.terms]
             if len(mine) != 1:
                 return None
             vectors.add(mine[0])
@@ -119,7 +119,7 @@ def _panel(s: For, symbols: frozenset[Var], own: set[Buffer], known: Facts) -> _
     if not all(_is_lane(n, vectors, panel.lanes, known) for n in visit(s.body)
                if isinstance(n, Load | Store) and n.buffer in own):  # fmt: skip
         return None
-    if any(isinstance(n, Eval) and not is_request(n) for n in visit(s.body)):
+    if any(isinstance(n, Eval) and not is_prefetch(n) for n in visit(s.body)):
         return None
     if sums_of_a_round(s.body, vectors, own) < BUSY:  # those of one vector would wait
         return None
@@ -169,10 +169,10 @@ def _end(
 
 def _is_lane(n: Load | Store, vectors: set[Var], lanes: int, known: Facts) -> bool:
     """Is it the element of the lane that computes it, in a round of `vectors`?"""
-    place = known.affine(n.indices[-1])
-    mine = [v for v in vectors if v in place.terms]
-    if len(mine) != 1 or sorted(place.terms.values()) != [1, lanes] or place.const:
+    index = known.affine(n.indices[-1])
+    mine = [v for v in vectors if v in index.terms]
+    if len(mine) != 1 or sorted(index.terms.values()) != [1, lanes] or index.const:
         return False
-    if place.terms[mine[0]] != lanes:
+    if index.terms[mine[0]] != lanes:
         return False
     return not any(free_vars(known.simplify(i)) & vectors for i in n.indices[:-1])

@@ -37,7 +37,7 @@ def insert_barriers(func: Func) -> Func:
 class _Touched:
     """What a stretch of the program reads and writes of shared memory: (buffer, store) for a write.
 
-    Iterations of one store write places of their own, or the same thread writes a place again.
+    Iterations of one store write elements of their own, or the same thread writes one again.
     """
 
     reads: frozenset[str] = frozenset()

@@ -110,7 +110,7 @@ class Last:
             return s.map_children(self.go)
         if chooses(s) or any(
             isinstance(n, Load) for n in visit(s)
-        ):  # elements: sums of them say no places
+        ):  # elements: sums of them are no indices
             return s.map_children(self.go)
         form, known = self.known.affine(s), self.known
         parts = {t: part for t in form.terms if t != loop and (part := self.split(t))}
@@ -139,7 +139,7 @@ class Last:
 
 
 class Narrower(Last):
-    """Tiles of `wide` elements in the place of those there are."""
+    """Tiles of `wide` elements instead of those there are."""
 
     def __init__(self, tile: Tile, wide: int, known: Facts) -> None:
         super().__init__(tile, wide, known)

@@ -44,7 +44,7 @@ from tilewright.support.recursion import recursive
 from tilewright.target.target import Target
 
 WIDEST = 4  # registers that one vector operation may take
-STRIP = 2  # registers of one step of a long loop
+WIDE = 2  # registers that a vector of a long loop takes
 VALUES = ("reinterpret", "choose", "rounded")  # calls that lanes make side by side
 MOST_UNROLLED = 4096  # stores that one unrolled loop may become
 
@@ -104,36 +104,36 @@ class _Legalize:
         register = self.machine.lanes(_widest(s))
         if extent & (extent - 1) == 0 and extent <= register * WIDEST:
             return _marked(s, known)
-        return self.pieces(s, extent, max(2, register))
+        return self.split(s, extent, max(2, register))
 
-    def pieces(self, s: For, extent: int, register: int) -> Stmt:
-        """The loop as a loop of strips, single registers, and a tail."""
+    def split(self, s: For, extent: int, register: int) -> Stmt:
+        """The loop as a loop of wide vectors, single registers, and a tail."""
         parts: list[Stmt] = []
         done = 0
-        strip = register * STRIP
-        if extent >= strip * 2:
-            count = extent // strip
+        wide = register * WIDE
+        if extent >= wide * 2:
+            count = extent // wide
             outer, inner = self.name(s, "o"), self.name(s, "i")
-            piece = self.piece(s, inner, strip, outer * strip)
-            parts.append(For(outer, const(0), const(count), "serial", piece))
-            done = count * strip
+            body = self.vector(s, inner, wide, outer * wide)
+            parts.append(For(outer, const(0), const(count), "serial", body))
+            done = count * wide
         while extent - done >= register:
-            lanes = strip if extent - done >= strip else register
-            parts.append(self.piece(s, self.name(s, "i"), lanes, const(done)))
+            lanes = wide if extent - done >= wide else register
+            parts.append(self.vector(s, self.name(s, "i"), lanes, const(done)))
             done += lanes
         while done < extent:
             left = extent - done
             lanes = 1 << (left.bit_length() - 1)
             if left != lanes and self.masks(s):
                 lanes *= 2
-                parts.append(self.piece(s, self.name(s, "i"), lanes, const(done), left))
+                parts.append(self.vector(s, self.name(s, "i"), lanes, const(done), left))
                 done = extent
             else:
-                parts.append(self.piece(s, self.name(s, "i"), lanes, const(done)))
+                parts.append(self.vector(s, self.name(s, "i"), lanes, const(done)))
                 done += lanes
         return seq(*parts)
 
-    def piece(self, s: For, var: Var, lanes: int, offset: Expr, live: int | None = None) -> Stmt:
+    def vector(self, s: For, var: Var, lanes: int, offset: Expr, live: int | None = None) -> Stmt:
         """`lanes` iterations from `offset` on, of which `live` do something."""
         index = s.start + (offset + var)
         body = substitute(s.body, {s.var: index})

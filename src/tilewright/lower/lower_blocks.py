@@ -29,7 +29,7 @@ def lower_blocks(func: Func) -> Func:
 
 
 class _Lowering:
-    """One walk; `hoisted` holds, for each loop around, the init nests to place in front of it."""
+    """One walk; `hoisted` holds, for each loop around, the init nests to put in front of it."""
 
     def __init__(self) -> None:
         self.around: list[Stmt] = []
@@ -68,7 +68,7 @@ class _Lowering:
         return body if block.where is None else If(block.where, body)
 
     def hoist(self, block: Block, init: Stmt) -> bool:
-        """Place `init` in front of the outermost loop that reduces; False where it must stay
+        """Put `init` in front of the outermost loop that reduces; False where it must stay
         inside.
         """
         spatial = _vars(a.value for a in block.axes if a.kind != "reduce")

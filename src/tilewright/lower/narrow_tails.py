@@ -39,19 +39,19 @@ from tilewright.ir.walk import free_vars, fresh, names, statements, visit
 from tilewright.lower.copies import (
     accumulates,
     is_of_element,
-    is_request,
+    is_prefetch,
     own_memory,
     whole_numbers,
 )
 from tilewright.lower.covers import BUSY, covers, covers_of_vectors, overlaps, panels_beside
-from tilewright.lower.lower_blocks import all_of, parts_of
-from tilewright.lower.panels_abreast import (
+from tilewright.lower.jam_panels import (
     REGROUPED,
-    panels_abreast,
+    jam_panels,
     panels_of_batches,
     panels_regrouped,
     told_apart,
 )
+from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.lower.partition_loops import BOUNDS
 from tilewright.lower.tile_windows import Tile, Window, is_separable
 
@@ -145,7 +145,7 @@ class _Narrow:
         return None
 
     def stop(self, loop: For, tile: Tile, known: Facts) -> Expr:
-        """Where the loop ends: the tiles of a share of a row may be fewer than those of others."""
+        """Where the loop ends: the tiles of a chunk of a row may be fewer than those of others."""
         step = tile.wide * tile.unit
         count = known.sum(tile.rest, known.affine(loop.var), step)
         if loop.kind != "serial" or any(loop.var in known.variables(t) for t in count.terms):
@@ -171,13 +171,13 @@ class _Narrow:
     ) -> Stmt:
         """A tile of sums. Where there are several in a row, the last one, if it is nearly whole,
         begins earlier than the one before it ends, and so does the last of two narrower ones that
-        take the place of a whole one and a few rounds."""
+        stand for a whole one and a few rounds."""
         left = maximum(known.expr(tile.rest), const(0))
         rest = Var(fresh("rest", self.taken))
         sums = sums_of_a_round(loop.body, tile.loops, own)
-        abreast = _has_several(panel)  # no sum waits there
-        again, few, half = overlaps(tile.wide, sums, not abreast, self.keep)
-        if abreast or not (again or few) or not _are_numbered(loop, tile, own, known):
+        jammed = _has_several(panel)  # no sum waits there
+        again, few, half = overlaps(tile.wide, sums, not jammed, self.keep)
+        if jammed or not (again or few) or not _are_numbered(loop, tile, own, known):
             enough = known.expr(tile.rest - tile.wide) >= const(0)
             whole: Stmt = Window(tile, own, None).stmt(loop.body)
             narrow = Let(rest, left, self.repeating(loop.body, tile, own, rest, known, panel))
@@ -231,7 +231,7 @@ class _Narrow:
         """The same of sums, of which the last may be computed again: of more rounds than there are,
         where that makes fewer tiles. `first`: where they begin."""
         sums = sums_of_a_round(body, tile.loops, own)
-        quiet = without_requests(body)
+        quiet = without_prefetches(body)
         groups = panel, sums, tile.loops, own, known, self.taken, self.keep
         regrouped = sums == 2 and 4 < tile.wide < 8 and panels_regrouped(quiet, *groups)
         if tile.unit > 1:
@@ -256,7 +256,7 @@ class _Narrow:
                 if regrouped and wide == REGROUPED:
                     step = panels_regrouped(step, *groups) or step
                 else:
-                    step = panels_abreast(step, panel, several, own, known, self.taken) or step
+                    step = jam_panels(step, panel, several, own, known, self.taken) or step
             for n in range(most, 0, -1):
                 step = Let(back[n - 1], _if(again >= const(n)), step)
             if most:
@@ -402,7 +402,7 @@ def _are_numbered(loop: For, tile: Tile, own: set[Buffer], known: Facts) -> bool
     if any(loop.var in known.variables(t) for t in rest):
         return False
     count = known.sum(tile.rest, known.affine(loop.var), tile.wide)
-    tiled = known.affine(loop.stop * tile.wide)  # a share of a row may end before it
+    tiled = known.affine(loop.stop * tile.wide)  # a chunk of a row may end before it
     if not known.nonnegative(count) or not known.nonnegative(known.sum(tiled, count, -1)):
         return False
     for n in visit(loop.body):
@@ -429,21 +429,21 @@ def sums_of_a_round(body: Stmt, loops: set[Var], own: set[Buffer]) -> int:
     return most(body, {})
 
 
-def without_requests(s: Stmt) -> Stmt:
-    """The same without asking for memory ahead: where few sums wait for themselves, that costs more
-    than what it hides."""
+def without_prefetches(s: Stmt) -> Stmt:
+    """The same without prefetches: where few sums wait for themselves, those cost more than
+    they hide."""
     if isinstance(s, Eval):
-        return seq() if is_request(s) else s
+        return seq() if is_prefetch(s) else s
     if isinstance(s, Store):
         return s
     if isinstance(s, Seq):
-        return seq(*map(without_requests, s.stmts))
-    made = s.map_children(lambda c: without_requests(c) if isinstance(c, Stmt) else c)
+        return seq(*map(without_prefetches, s.stmts))
+    made = s.map_children(lambda c: without_prefetches(c) if isinstance(c, Stmt) else c)
     return seq() if isinstance(made, For | Let) and made.body == seq() else made
 
 
 def _has_several(panel: For | None) -> bool:
-    """Is it a loop over panels that may stand abreast?"""
+    """Is it a loop over panels that may be jammed?"""
     return panel is not None and (as_int(panel.extent) or 0) > 1
 
 

@@ -118,14 +118,14 @@ class _Overlap:
         self.may_hold = may_hold
         self.temporary = temporary  # memory of the function's own
         self.rows = 0  # loops around
-        self.holds = False  # some values from their operands' places until those are written over
+        self.holds = False  # are values in registers until their operands are written over?
 
     def go(self, s: Stmt, known: Facts) -> Stmt:
         if isinstance(s, For):
             inside = known.bind(s.var, *loop_range(s))
             made = self.overlapped(s, inside) if s.kind == "serial" else None
             if s.kind == "parallel" and not self.masks:
-                made = self.in_pieces(s, inside)
+                made = self.in_vectors(s, inside)
             if made is not None:
                 return made
             self.rows += 1
@@ -227,7 +227,7 @@ class _Overlap:
             made = If(count >= const(wide), seq(step(wide, True), step(wide, False)), made)
         return made
 
-    def in_pieces(self, s: For, known: Facts) -> Stmt | None:
+    def in_vectors(self, s: For, known: Facts) -> Stmt | None:
         """A loop that threads share, of which each round moves one vector: the last of a row is
         made of narrower ones, which reach into no other round."""
         loop, of = self.along(s)

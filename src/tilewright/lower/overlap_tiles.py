@@ -18,7 +18,7 @@ from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Binary, Buffer, Expr, Select, Var, as_int, const, minimum
 from tilewright.ir.stmt import Alloc, Eval, For, Func, Let, Stmt, Store
 from tilewright.ir.walk import free_vars, fresh, loads, names, reads, statements, visit
-from tilewright.lower.copies import accumulates, is_of_element, is_request, whole_numbers
+from tilewright.lower.copies import accumulates, is_of_element, is_prefetch, whole_numbers
 from tilewright.lower.overlap_tails import conditions_of, without_guards
 from tilewright.lower.partition_loops import BOUNDS
 from tilewright.support.record import record
@@ -147,7 +147,7 @@ def _may_repeat(body: Stmt, tiles: _Tiles, known: Facts) -> bool:
     written = {s.buffer for s in inside if isinstance(s, Store)} - own
     if any(n.buffer in written for n in loads(body)) or not accumulates(body, own):
         return False
-    if any(isinstance(s, Eval) and not is_request(s) for s in inside):
+    if any(isinstance(s, Eval) and not is_prefetch(s) for s in inside):
         return False
     chosen = (n.cond for n in visit(body) if isinstance(n, Select))
     if any(tiles.loop in free_vars(cond) for cond in chosen):
@@ -159,7 +159,7 @@ def _may_repeat(body: Stmt, tiles: _Tiles, known: Facts) -> bool:
 
 
 def _moved(s: Any, tiles: _Tiles, at: Var, known: Facts) -> Any:
-    """The body of a tile that begins at row `at`; what it asks memory ahead for stays."""
+    """The body of a tile that begins at row `at`; its prefetches stay."""
 
     def inside(c: Any) -> Any:
         return _moved(c, tiles, at, known)

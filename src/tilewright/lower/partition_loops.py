@@ -34,7 +34,7 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, seq
 from tilewright.ir.walk import contains, distinct, free_vars, loads, reads, stores, visit
-from tilewright.lower.copies import is_request, own_memory, stores_of
+from tilewright.lower.copies import is_prefetch, own_memory, stores_of
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.support.record import record
 
@@ -85,7 +85,7 @@ class _Partition:
         self.clamped: dict[int, tuple[Store, list[Binary]]] = {}  # likewise, see `clamps`
 
     def guards(self, s: Stmt) -> list[_Guard]:
-        """Conditions of statements, of guarded reads and of the places that are read."""
+        """Conditions of statements, of guarded reads and of the indices that are read."""
         known = self.found.get(id(s))
         if known is not None:
             return known[1]
@@ -97,7 +97,7 @@ class _Partition:
             for n in visit(s.value) if contains(s.value, Select) else ():
                 if isinstance(n, Select) and _reads(n):
                     found.append(_Guard(n.cond, (), frozenset(free_vars(n.cond))))
-                elif isinstance(n, Load):  # places that are folded back at the ends
+                elif isinstance(n, Load):  # indices that are folded back at the ends
                     conds = [m.cond for i in n.indices for m in visit(i) if isinstance(m, Select)]
                     found += [_Guard(c, (), frozenset(free_vars(c))) for c in conds]
         else:
@@ -122,11 +122,11 @@ class _Partition:
                 yield _Guard(cond, (), used)
 
     def ends_of_rows(self, store: Store) -> list[Binary]:
-        """The minima and maxima in the places that a store reads; copies of loops share it."""
+        """The minima and maxima in the indices that a store reads; copies of loops share it."""
         known = self.clamped.get(id(store))
         if known is None:
-            places = [i for n in loads(store.value) for i in n.indices]
-            ends = [m for i in places for m in visit(i) if isinstance(m, Binary) and m.op in _ENDS]
+            indices = [i for n in loads(store.value) for i in n.indices]
+            ends = [m for i in indices for m in visit(i) if isinstance(m, Binary) and m.op in _ENDS]
             known = self.clamped[id(store)] = store, ends
         return known[1]
 
@@ -304,7 +304,7 @@ class _Partition:
 
     def ends(self, s: For, hot: list[Affine], known: Facts) -> tuple[Expr | None, Expr | None]:
         """Where the middle part begins and stops (None: at the loop's own end). What streams along
-        a share of an open extent is cut where that ends, though each share ends elsewhere."""
+        a chunk of an open extent is cut where that ends, though each chunk ends elsewhere."""
         anywhere = bool(self.params) and _streams(s)
         first: Expr | None = None
         last: Expr | None = None
@@ -334,22 +334,22 @@ class _Partition:
         stopped = self.busy(s, end, known)
         beyond = None if last is None else self.beyond(s, known)
         outside = stopped if beyond is None else _clamped(beyond, end, stopped, known)
-        for place, start, stop in (
+        for number, start, stop in (
             (1, begin, end), (0, s.start, begin), (2, end, outside), (3, outside, stopped)
         ):  # fmt: skip
             if start != stop:  # the middle runs most often, so its copies are paid for first
-                if place == 1 and self.params:  # where it has rounds, its ends are not held back
+                if number == 1 and self.params:  # where it has rounds, its ends are not held back
                     start = s.start if first is None else known.simplify(maximum(first, s.start))
                     stop = s.stop if last is None else known.simplify(minimum(last, s.stop))
                 part = s.replace(start=start, stop=stop)
                 low, high = loop_range(part)
-                if place == 1 and last is not None:
+                if number == 1 and last is not None:
                     high = last - 1
-                if place == 3:
+                if number == 3:
                     low = beyond
                 body = self.go(s.body, known.bind(s.var, low, high))
-                made[place] = part.replace(body=body)
-        return seq(*(made[place] for place in sorted(made)))
+                made[number] = part.replace(body=body)
+        return seq(*(made[number] for number in sorted(made)))
 
     def beyond(self, s: For, known: Facts) -> Expr | None:
         """From which round on all vectors read beyond the end of an operand, where many may: a load
@@ -374,7 +374,7 @@ class _Partition:
         return found[0]
 
     def busy(self, s: For, start: Expr, known: Facts) -> Expr:
-        """Where the rounds from `start` on that do anything stop: those of the last share of a
+        """Where the rounds from `start` on that do anything stop: those of the last chunk of a
         result that was cut into equal ones may be fewer than the loop's."""
         low, high = as_int(start), as_int(s.stop)
         if low is None or high is None:
@@ -484,7 +484,7 @@ def _is_idle(s: Any, known: Facts) -> bool:
             return chosen is None or _is_idle(chosen, known)
         return _is_idle(s.then, known) and (s.other is None or _is_idle(s.other, known))
     if isinstance(s, Eval):
-        return is_request(s)
+        return is_prefetch(s)
     if isinstance(s, Store):
         return False
     return all(_is_idle(c, known) for c in s.children() if isinstance(c, Stmt))

@@ -79,7 +79,7 @@ PIPELINE = (
     Pass("unify_threads", _always(unify_threads), "blocks", "blocks", _has_thread_axes),
     # regions are known only while blocks stand; lowers blocks on the way out
     Pass("compact_buffers", _always(compact_buffers), "blocks", "loops"),
-    # before vectors are moved to the end of a row, whose places one side may tell by divisions
+    # before vectors are moved to the end of a row, whose indices one side may tell by divisions
     Pass("split_choices", _always(split_choices), "loops", "loops"),
     # likewise: where a row ends may follow from the remainder
     Pass(

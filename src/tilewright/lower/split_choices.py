@@ -1,6 +1,6 @@
-"""split_choices: a choice among places that sizes alone decide is made once for the whole kernel.
+"""split_choices: a choice among indices that sizes alone decide is made once for the whole kernel.
 
-In: stage "loops". Out: stage "loops". Where an open axis is as long as it mostly is, places follow
+In: stage "loops". Out: stage "loops". Where an open axis is as long as it mostly is, indices follow
 from plain sums; where it is shorter than a pad, say, they take a division each. The one idea: each
 side gets code of its own, in which nothing is left of the other.
 """
@@ -43,7 +43,7 @@ def split_choices(func: Func) -> Func:
 
 
 def _is_by_size(e: Select, symbols: frozenset[Var]) -> bool:
-    """Is it a choice among places that the sizes alone make?"""
+    """Is it a choice among indices that the sizes alone make?"""
     used = free_vars(e.cond)
     return e.dtype is i64 and bool(used) and used <= symbols and not reads(e.cond)
 

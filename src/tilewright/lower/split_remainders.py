@@ -1,7 +1,7 @@
 """split_remainders: windows that begin where the remainder of an open size says have code for each.
 
 In: stage "loops". Out: stage "loops". What SAME padding puts before an image follows from the
-remainder of its width by the stride. As a number of the run it is in the place of every element:
+remainder of its width by the stride. As a number of the run it is in the index of every element:
 nothing says which lanes of which vector lie in the image, so that all are asked. The one idea: the
 remainder is one of two or three, asked once for the whole kernel; in the code for each of them
 quotients and remainders of the size are that one's.

@@ -84,8 +84,8 @@ class _Taps:
     taps are `dilation` apart, all together a run of `length` elements.
 
     read: what each reads, a load or a choice between `load` and a number; `rest`: of its last
-    index, what neither `lane` nor tap says. Asked are of the row `rows`, and of an element at place
-    p of the run whether form + p * times ≥ 0 for each of `places`."""
+    index, what neither `lane` nor tap says. Asked are of the row `rows`, and of the element at
+    position p of the run whether form + p * times ≥ 0 for each of `positions`."""
 
     lane: Var
     lanes: int
@@ -96,7 +96,7 @@ class _Taps:
     load: Load
     rest: Affine
     rows: tuple[Expr, ...]
-    places: tuple[tuple[Affine, int], ...]
+    positions: tuple[tuple[Affine, int], ...]
 
 
 class _Stage:
@@ -132,11 +132,11 @@ class _Stage:
         known = known.extended({element: (0, taps.lanes - 1)})
         needed = max(LEAST_READ, taps.length - start)
         parts = [element < const(needed)] if needed < taps.lanes else []
-        place, index = (
+        position, index = (
             Affine({element: 1}, start),
             known.sum(taps.rest, Affine({element: 1}, start)),
         )
-        asked = [known.sum(form, place, times) for form, times in taps.places]
+        asked = [known.sum(form, position, times) for form, times in taps.positions]
         parts += [known.expr(form) >= const(0) for form in asked]
         within = known
         for part in parts:
@@ -160,15 +160,15 @@ class _Stage:
         if found is None or found[0] not in _ENDS or found[1] != own:
             size = const((as_int(s.extent) or 0) * (as_int(loop.extent) or 0))
             part = Buffer(fresh("part", self.taken), (size,), own.dtype, "local")
-            place = Load(part, (s.var * loop.extent + loop.var,))
-            choose = s.replace(body=loop.replace(body=Store(part, place.indices, own)))
-            return Alloc(part, seq(choose, _with(s, own, place)))
+            chosen = Load(part, (s.var * loop.extent + loop.var,))
+            choose = s.replace(body=loop.replace(body=Store(part, chosen.indices, own)))
+            return Alloc(part, seq(choose, _with(s, own, chosen)))
         part = Buffer(fresh("part", self.taken), (loop.extent,), own.dtype, "local")
-        place = Load(part, (loop.var,))
-        begin = Store(part, place.indices, substitute(own, first))
-        go_on = Store(part, place.indices, Binary(found[0], place, own))
+        chosen = Load(part, (loop.var,))
+        begin = Store(part, chosen.indices, substitute(own, first))
+        go_on = Store(part, chosen.indices, Binary(found[0], chosen, own))
         others = s.replace(start=const(1), body=loop.replace(body=go_on))
-        end = substitute(_with(s.body, own, place), first)
+        end = substitute(_with(s.body, own, chosen), first)
         return Alloc(part, seq(loop.replace(body=begin), others, end))
 
 
@@ -207,7 +207,7 @@ def taps_of(s: For, known: Facts) -> _Taps | None:
         return None  # a row that is left out may not be there to be read
     around = [n for n in visit(store.value) if isinstance(n, Select) and load in set(visit(n))]
     read = around[0] if around else load
-    rows, places = list[Expr](), list[tuple[Affine, int]]()
+    rows, positions = list[Expr](), list[tuple[Affine, int]]()
     if isinstance(read, Select):
         if len(around) > 1 or read.then != load or not isinstance(read.other, Const):
             return None
@@ -219,11 +219,11 @@ def taps_of(s: For, known: Facts) -> _Taps | None:
             times, left = divmod(asked.terms.get(lane, 0), stride) if asked else (0, 0)
             if asked is None or left or asked.terms.get(s.var, 0) != times * dilation:
                 return None
-            places.append((_without(asked, mine), times))
-            if any(free_vars(t) & mine for t in places[-1][0].terms):
+            positions.append((_without(asked, mine), times))
+            if any(free_vars(t) & mine for t in positions[-1][0].terms):
                 return None
     return _Taps(
-        lane, lanes, stride, dilation, length, read, load, rest, tuple(rows), tuple(places)
+        lane, lanes, stride, dilation, length, read, load, rest, tuple(rows), tuple(positions)
     )
 
 

@@ -26,7 +26,7 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.stmt import Eval, For, If, Stmt, Store, annotated
 from tilewright.ir.walk import free_vars, statements
-from tilewright.lower.copies import is_request
+from tilewright.lower.copies import is_prefetch
 from tilewright.lower.lanes import FIRST_LANE_RUNS
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.support.node import Node
@@ -48,7 +48,7 @@ class Tile:
 def is_separable(body: Stmt, tile: Tile, own: set[Buffer], known: Facts) -> bool:
     """Whether the rounds of a tile's loops may run in any groups, one after the other: they make
     results of their own, from what no round makes but itself. `own` are the body's own buffers."""
-    places: dict[Buffer, list[tuple[int, int] | None]] = {}
+    positions: dict[Buffer, list[tuple[int, int] | None]] = {}
     loops = [n for n in statements(body) if isinstance(n, For) and n.kind == "vectorize"]
     lanes = {n.var: as_int(n.extent) or 0 for n in loops}
     written: set[Buffer] = set()
@@ -61,12 +61,12 @@ def is_separable(body: Stmt, tile: Tile, own: set[Buffer], known: Facts) -> bool
             if isinstance(n, Store) and not (inside and asked):
                 return False
             continue
-        place = [_round(known.affine(index), tile, known, lanes) for index in n.indices]
-        if _NEITHER in place or (isinstance(n, Store) and inside and not any(place)):
+        position = [_round(known.affine(index), tile, known, lanes) for index in n.indices]
+        if _NEITHER in position or (isinstance(n, Store) and inside and not any(position)):
             return False
-        if not _has_room(n.buffer, place, tile):
+        if not _has_room(n.buffer, position, tile):
             return False
-        if places.setdefault(n.buffer, place) != place:
+        if positions.setdefault(n.buffer, position) != position:
             return False
     return not written & read
 
@@ -74,10 +74,10 @@ def is_separable(body: Stmt, tile: Tile, own: set[Buffer], known: Facts) -> bool
 _NEITHER = 0, 0
 
 
-def _has_room(buffer: Buffer, place: list[tuple[int, int] | None], tile: Tile) -> bool:
+def _has_room(buffer: Buffer, position: list[tuple[int, int] | None], tile: Tile) -> bool:
     """Does a buffer hold all rounds of a tile? An open size that is known to be small makes it
     smaller: a tile that takes rounds twice would write beyond it."""
-    sizes = zip(buffer.shape, place, strict=True)
+    sizes = zip(buffer.shape, position, strict=True)
     rounds = [(as_int(size), at) for size, at in sizes if at is not None]
     return all(size is None or at[0] * (tile.wide - 1) + at[1] < size for size, at in rounds)
 
@@ -113,7 +113,7 @@ def _accesses(
     if isinstance(s, Load | Store):
         yield s, inside, asked
     elif isinstance(s, Eval):
-        if not is_request(s):
+        if not is_prefetch(s):
             yield s, inside, asked
         return
     elif isinstance(s, Call) and s.name == "choose" and free_vars(s.args[0]) & tile.loops:

@@ -17,7 +17,7 @@ from tilewright.support.errors import CompileError
 
 
 def inject_vthreads(func: Func) -> Func:
-    """Write the virtual threads out, interleaved.
+    """Unroll the virtual threads, interleaved.
 
     rewrite:
         for t in vthread(0, 2):             →   T = alloc(f32[2, 8], "local")
@@ -35,14 +35,14 @@ def inject_vthreads(func: Func) -> Func:
             return n
         n = n.map_children(go)  # inner virtual threads first
         if isinstance(n, For) and n.kind == "vthread":
-            return _written_out(n)
+            return _interleaved(n)
         return n
 
     body = go(func.body)
     return func if body is func.body else func.replace(body=body)
 
 
-def _written_out(loop: For) -> Stmt:
+def _interleaved(loop: For) -> Stmt:
     count = as_int(loop.extent)
     if count is None:
         raise CompileError(

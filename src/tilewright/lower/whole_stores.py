@@ -91,28 +91,28 @@ def _end(s: If, store: Store, loops: tuple[For, ...], known: Facts) -> _End | No
     if s.other is not None or not loops or loops[-1].kind != "vectorize":
         return None
     lane, lanes = loops[-1].var, as_int(loops[-1].extent)
-    row, place = store.buffer.shape[-1], known.affine(store.indices[-1])
-    inside = known.sum(known.affine(row), place, -1) - 1  # ≥ 0: it is within the row
+    row, index = store.buffer.shape[-1], known.affine(store.indices[-1])
+    inside = known.sum(known.affine(row), index, -1) - 1  # ≥ 0: it is within the row
     part = next((p for p in parts_of(s.cond) if _says(p, inside, known)), None)
     others = any(lane in free_vars(i) for i in store.indices[:-1])
-    if lanes is None or part is None or others or place.terms.get(lane) != 1:
+    if lanes is None or part is None or others or index.terms.get(lane) != 1:
         return None
     if not _is_total(store.value):
         return None
     # no lane is beyond the last vector
     most = known.affine((row + (lanes - 1)) // const(lanes) * lanes)
-    first = known.sum(place, known.affine(lane), -1)
+    first = known.sum(index, known.affine(lane), -1)
     if not known.nonnegative(known.sum(most, first, -1) - lanes):
         return None
     return _End(s, store, part, lane, lanes)
 
 
 def _is_total(value: Expr) -> bool:
-    """May a value be computed of zeros, whatever they stand for? They are no places, and nothing
+    """May a value be computed of zeros, whatever they stand for? They are no indices, and nothing
     whole is divided by them."""
-    places = (i for n in loads(value) for i in n.indices)
+    indices = (i for n in loads(value) for i in n.indices)
     divisors = (n.b for n in visit(value) if isinstance(n, Binary) and n.op in _WHOLE)
-    return not any(map(reads, (*places, *divisors)))
+    return not any(map(reads, (*indices, *divisors)))
 
 
 def _says(part: Expr, form: Affine, known: Facts) -> bool:

@@ -1,4 +1,4 @@
-"""panels_abreast: a tile of few sums is taken for several panels at once."""
+"""jam_panels: a tile of few sums is taken for several panels at once."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_panels_that_are_not_whole_stay_alone() -> None:
         ("p in serial(0, 5)", "p in serial(0, min(n, 5))"),  # panels that only the run counts
     ],
 )
-def test_panels_that_are_not_alike_stay_apart(old: str, new: str) -> None:
+def test_panels_that_differ_stay_apart(old: str, new: str) -> None:
     assert rounds(PRODUCT.replace(old, new)) == 0
 
 
@@ -143,7 +143,7 @@ def test_vectors_that_are_not_told_by_number_stay_in_their_panels(old: str, new:
     assert "for group" not in print_func(narrowed(LINE.replace(old, new)))
 
 
-def test_panels_of_batches_stand_abreast() -> None:
+def test_panels_of_batches_are_jammed() -> None:
     """Where threads share the panels of all batches, those of a batch are found by what divides."""
     func = parse_func(BATCHES)
     made = narrow_tails(func)

@@ -1,10 +1,10 @@
-"""Neighbouring panels side by side: rounds of a loop around a tile of few sums, written out
+"""Unroll and jam of panels: rounds of a loop around a tile of few sums, unrolled and computed
 together.
 
 In: what a tile does, and the loop over panels (columns of weights, blocks of channels) around it.
 Out: the same for several panels at once. A tile of one row has fewer sums than keep a machine busy,
-each waiting for itself; those of the next panels wait for none of them. A tile of three rows shares
-the vectors of a few panels out anew. The order of each sum stays as it was, so the numbers do. Of
+each waiting for itself; those of the next panels wait for none of them. A tile of three rows
+regroups the vectors of a few panels. The order of each sum stays as it was, so the numbers do. Of
 `narrow_tails`.
 """
 
@@ -27,7 +27,7 @@ from tilewright.lower.lower_blocks import all_of, parts_of
 REGROUPED = 3  # rounds of a tile that takes three vectors where panels have two
 
 
-def panels_abreast(
+def jam_panels(
     tile: Stmt, panel: For, count: int, own: set[Buffer], known: Facts, taken: set[str]
 ) -> Stmt | None:
     """What a round of loop `panel` does by `tile`, for `count` rounds (or all, if there are fewer)
@@ -36,11 +36,11 @@ def panels_abreast(
     """
     count = min(count, as_int(panel.extent) or 0)
 
-    def abreast(whole: int) -> Stmt:
+    def jammed(whole: int) -> Stmt:
         inside = known.bind(panel.var, 0, whole - 1)
-        return _Abreast(panel.var, count, own, taken).stmt(tile, inside)
+        return _Jam(panel.var, count, own, taken).stmt(tile, inside)
 
-    return _in_groups(tile, panel, count, own, known, abreast)
+    return _in_groups(tile, panel, count, own, known, jammed)
 
 
 def _in_groups(
@@ -203,14 +203,14 @@ def panels_of_batches(s: For, known: Facts, taken: set[str]) -> tuple[Var, For] 
         return None
     batch, panel = (Var(fresh(name, taken)) for name in ("batch", "panel"))
     inside = known.extended({batch: (0, None), panel: (0, panels - 1)})
-    place = batch * const(panels) + panel
+    fused = batch * const(panels) + panel
 
     def apart(c: Any) -> Any:
         if not isinstance(c, Expr) or c.dtype is not i64 or reads(c):
             return c.map_children(apart)
         if s.var not in free_vars(c):
             return c
-        made = inside.affine(substitute(c, {s.var: place}))
+        made = inside.affine(substitute(c, {s.var: fused}))
         if any(t != panel and panel in inside.variables(t) for t in made.terms):
             raise _Mixed
         return inside.expr(made)
@@ -258,7 +258,7 @@ def _is_of_panel(index: Affine, panel: Var, known: Facts) -> bool:
     return low >= 0 and high < step
 
 
-class _Abreast:
+class _Jam:
     """`count` rounds of a panel's loop in what is unrolled, each with buffers of its own."""
 
     def __init__(self, panel: Var, count: int, own: set[Buffer], taken: set[str]) -> None:
