@@ -14,7 +14,7 @@ import pytest
 
 from tilewright.codegen import host
 from tilewright.codegen.host import host_program
-from tilewright.codegen.host_steps import Branch, Check, Launch, Place, While, is_straight
+from tilewright.codegen.host_steps import Branch, Check, Launch, Location, While, is_straight
 from tilewright.codegen.inprocess import aligned, map_image
 from tilewright.codegen.link import link
 from tilewright.codegen.llvm import emit
@@ -100,8 +100,8 @@ def test_fields_of_the_call_agree_with_the_runtime() -> None:
 
 def test_one_function_takes_all_frames_of_a_size_apart() -> None:
     machine = target("cpu")
-    places = Place("input", 0), Place("input", 1), Place("output", 0)
-    steps = [Launch(n, f"k{n % 3}", 1, places, (2,) * (n > 4)) for n in range(6)]
+    locations = Location("input", 0), Location("input", 1), Location("output", 0)
+    steps = [Launch(n, f"k{n % 3}", 1, locations, (2,) * (n > 4)) for n in range(6)]
     text = host_program(steps, machine)
     assert re.findall(r"define internal void @(\w+)", text) == ["take_3_0", "take_3_1"]
     kernel = emit(lower(parse_func(ADD), machine), machine).text
@@ -109,21 +109,23 @@ def test_one_function_takes_all_frames_of_a_size_apart() -> None:
 
 
 def test_programs_that_visit_elements_are_not_straight() -> None:
-    launch = Launch(0, "k", 1, (Place("input"),))
-    check = Check(Place("input"), i64, 1, 1, 0, 7, "gather")
-    loop, looking = (While((s,), *[Place("buffer")] * 3, (), (), *[Place("buffer")] * 2, 0)
+    launch = Launch(0, "k", 1, (Location("input"),))
+    check = Check(Location("input"), i64, 1, 1, 0, 7, "gather")
+    loop, looking = (While((s,), *[Location("buffer")] * 3, (), (), *[Location("buffer")] * 2, 0)
                      for s in (launch, check))  # fmt: skip
-    assert is_straight([launch, Branch(Place("input"), (launch,), (launch,)), loop])
+    assert is_straight([launch, Branch(Location("input"), (launch,), (launch,)), loop])
     assert not is_straight([launch, check])
-    assert not is_straight([Branch(Place("input"), (), (looking,))])
+    assert not is_straight([Branch(Location("input"), (), (looking,))])
 
 
 def test_launches_with_symbolic_sizes() -> None:
     m = Var("m")
-    middle = Place("arena", offset=m * 4)
+    middle = Location("arena", offset=m * 4)
     steps = [
-        Launch(0, "add", m, (Place("input", 0), Place("weights", offset=64), middle), (m,)),
-        Launch(1, "add", m, (middle, Place("input", 1), Place("output", 0)), (m,), spare=m - 11),
+        Launch(0, "add", m, (Location("input", 0), Location("weights", offset=64), middle), (m,)),
+        Launch(
+            1, "add", m, (middle, Location("input", 1), Location("output", 0)), (m,), spare=m - 11
+        ),
     ]
     program = Program([ADD], steps, symbols=["m"], shapes=[[m, 2], [m * 3]], arena_bytes=m * 8)
     random = np.random.default_rng(0)
@@ -145,9 +147,13 @@ def test_launches_with_symbolic_sizes() -> None:
 
 
 def test_branch_takes_one_side() -> None:
-    first = Launch(0, "add", 4, (Place("input", 1), Place("input", 1), Place("output")), (4,))
-    second = Launch(1, "add", 4, (Place("input", 1), Place("output"), Place("output")), (4,))
-    program = Program([ADD], [Branch(Place("input", 0), (first,), (second,)), second])
+    first = Launch(
+        0, "add", 4, (Location("input", 1), Location("input", 1), Location("output")), (4,)
+    )
+    second = Launch(
+        1, "add", 4, (Location("input", 1), Location("output"), Location("output")), (4,)
+    )
+    program = Program([ADD], [Branch(Location("input", 0), (first,), (second,)), second])
     x = np.arange(4, dtype=np.float32)
     for flag, want in ((True, x * 3), (False, x * 2)):
         out = np.zeros(4, np.float32)

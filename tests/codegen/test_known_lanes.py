@@ -25,10 +25,10 @@ CASES = {  # in which lanes, and where each reads
 
 
 def program(case: str, nested: bool = False) -> str:
-    condition, place = CASES[case]
+    condition, index = CASES[case]
     conditions = condition.split(" and ") if nested else [condition]
     lines = ["for i in serial(0, 8):", "for j in vectorize(0, 16):"]
-    lines += [f"if {c}:" for c in conditions] + [f"B[i, j] = A[i, {place}]"]
+    lines += [f"if {c}:" for c in conditions] + [f"B[i, j] = A[i, {index}]"]
     body = "\n".join("    " * (n + 1) + line for n, line in enumerate(lines))
     return f"def known(A: f32[8, 64], B: f32[8, 16]):\n{body}\n"
 
@@ -45,11 +45,11 @@ def test_nothing_is_gathered(case, nested):
 def test_the_same_numbers(case, nested):
     a = np.random.default_rng(7).standard_normal((8, 64), np.float32)
     b = np.full((8, 16), 7, np.float32)
-    wanted, (condition, place) = b.copy(), CASES[case]
+    wanted, (condition, index) = b.copy(), CASES[case]
     for j in range(16):
         names = {"j": j, "select": lambda c, then, other: then if c else other}
         if eval(condition, names):
-            wanted[:, j] = a[:, eval(place, names)]
+            wanted[:, j] = a[:, eval(index, names)]
     inprocess.run(parse_func(program(case, nested)), a, b)
     np.testing.assert_array_equal(b, wanted)
 

@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.codegen.csource import emit_source
 from tilewright.codegen.csource_dialect import OPENCL as OPENCL_C
-from tilewright.codegen.launch import SharedPlaces
+from tilewright.codegen.launch import SharedOffsets
 from tilewright.codegen.llvm_gpu import emit_device
 from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import Alloc, Func
@@ -35,26 +35,26 @@ def f(A: f32[128], B: f32[128], n: i64):
 """)
 
 
-def placed(func: Func) -> tuple[dict[str, int], int]:
+def laid_out(func: Func) -> tuple[dict[str, int], int]:
     """Where each shared buffer lies, and the bytes of all."""
-    places = SharedPlaces(func.body, 16)
+    shared = SharedOffsets(func.body, 16)
     names = {id(n): n.buffer.name for n in visit(func.body) if isinstance(n, Alloc)}
-    return {names[at]: offset for at, offset in places.of.items()}, places.bytes
+    return {names[at]: offset for at, offset in shared.of.items()}, shared.bytes
 
 
 @pytest.mark.parametrize("condition", ["b < 1", "n < 5"])
-def test_branches_of_a_block_share_a_place(condition: str) -> None:
-    assert placed(branches(condition)) == ({"S": 0, "T": 0}, 272)
+def test_branches_of_a_block_share_memory(condition: str) -> None:
+    assert laid_out(branches(condition)) == ({"S": 0, "T": 0}, 272)
 
 
 @pytest.mark.parametrize("condition", ["t < 32", "A[b] < 1.0"])
 def test_branches_that_threads_may_take_both_share_none(condition: str) -> None:
-    assert placed(branches(condition)) == ({"S": 0, "T": 272}, 544)
+    assert laid_out(branches(condition)) == ({"S": 0, "T": 272}, 544)
 
 
 def test_branches_that_follow_one_another_share_none() -> None:
     """One thread may be in the next round already while another still reads."""
-    assert placed(branches("b < 1", "serial(0, 2)")) == ({"S": 0, "T": 272}, 544)
+    assert laid_out(branches("b < 1", "serial(0, 2)")) == ({"S": 0, "T": 272}, 544)
 
 
 def simple(threads: int = 64, blocks: int = 2, axis: str = "y") -> Func:

@@ -50,8 +50,8 @@ def test_calls_and_constants_across_objects() -> None:
     memory, address = map_image(image)
     twice = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64)(address + image.entries["twice"])
     assert [twice(n) for n in range(4)] == [3.0, 5.0, 7.0, 9.0]
-    place = ctypes.CFUNCTYPE(ctypes.c_void_p)(address + image.entries["address"])
-    assert place() == address + image.entries["pick"]
+    address_of = ctypes.CFUNCTYPE(ctypes.c_void_p)(address + image.entries["address"])
+    assert address_of() == address + image.entries["pick"]
     assert len(memory) == len(image.bytes)
 
 

@@ -39,7 +39,7 @@ def f(A: f32[6 * n], B: f32[6 * n], n: i64):
 OTHERS = {
     "another condition": TILE.replace("if q * 16 + k < n", "if e * 16 + k < n"),
     "digits that overlap": TILE.replace("* 32", "* 16"),
-    "a place beside": TILE.replace("= sums[e * 32 + q * 16 + k]", "= sums[e * 32 + k + 16]"),
+    "another index": TILE.replace("= sums[e * 32 + q * 16 + k]", "= sums[e * 32 + k + 16]"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Local buffers that unrolled loops use at known places are values, handed on by loops and
+"""Local buffers that unrolled loops use at known indices are values, handed on by loops and
 branches; others are memory."""
 
 from __future__ import annotations
@@ -94,19 +94,19 @@ def f(n: i64, A: f32[5, 8], B: f32[3, 8]):
     "numbers": """
 def f(n: i64, A: f32[5, 8], B: f32[3, 8]):
     best = alloc(f32[1], "local")
-    place = alloc(i64[1], "local")
+    best_at = alloc(i64[1], "local")
     for i in serial(0, 3):
         best[0] = -9.0
-        place[0] = 0
+        best_at[0] = 0
         for k in serial(0, n):
             if A[k, i] > best[0]:
                 best[0] = A[k, i]
-                place[0] = k
-        B[i, 0] = A[place[0], i + 1]
+                best_at[0] = k
+        B[i, 0] = A[best_at[0], i + 1]
 """,
 }
 MEMORY = {
-    "a place that only the run knows": """
+    "an index that only the run knows": """
 def f(n: i64, A: f32[5, 8], B: f32[3, 8]):
     acc = alloc(f32[5, 8], "local")
     for k in serial(0, 5):

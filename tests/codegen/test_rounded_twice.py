@@ -1,4 +1,4 @@
-"""f64 to f32 to f16 is two roundings, in vectors, tails and masked tails alike."""
+"""f64 to f32 to f16 is two roundings, in vectors, tails and masked tails."""
 
 from __future__ import annotations
 

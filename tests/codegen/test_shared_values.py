@@ -1,4 +1,4 @@
-"""What an expression says in several places, or an unrolled loop in several rounds, is worked out
+"""What an expression says several times, or an unrolled loop in several rounds, is worked out
 once."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def tile(A: f32[4, 6], B: f32[4, 8], C: f32[6, 8]):
             for j in vectorize(0, 8):
                 C[i, j] = C[i, j] + A[k, i] * B[k, j]
 """
-CHOSEN = "select(P[i] < 3, A[{place}] * 2.0, B[{place}])"
+CHOSEN = "select(P[i] < 3, A[{index}] * 2.0, B[{index}])"
 BRANCHES = """
 def branches(P: i64[12], A: f32[12], B: f32[12], C: f32[12]):
     for i in serial(0, 12):
@@ -51,7 +51,7 @@ def test_indices_of_an_unrolled_tile_are_worked_out_once(monkeypatch: pytest.Mon
     monkeypatch.setattr(Expressions, "linear", linear)
     machine = target("cpu")
     emit(lower(parse_func(TILE), machine), machine)
-    # A has 24 places, B 4 rows of lanes, C 6; they are read and written 24 times
+    # A has 24 elements, B 4 rows of lanes, C 6; they are read and written 24 times
     assert len(asked) <= 2 * (24 + 4 + 6)
 
 
@@ -71,7 +71,7 @@ def test_loads_of_an_unrolled_tile_are_written_once(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_choice_that_stands_twice_branches_once() -> None:
-    func = parse_func(BRANCHES.format(chosen=CHOSEN.format(place="P[i]")))
+    func = parse_func(BRANCHES.format(chosen=CHOSEN.format(index="P[i]")))
     machine = target("cpu")
     text = emit(lower(func, machine), machine).text
     assert text.count("phi float") == 3  # before the last choice, on its one side, and that choice
@@ -99,18 +99,18 @@ def test_whole_numbers_that_are_no_linear_form_are_read_once() -> None:
     assert [text.count(f"load i64, ptr %p{n}") for n in (1, 2)] == [1, 1]
 
 
-def test_pieces_of_a_launch_do_not_wait_for_the_lanes_of_its_edges() -> None:
+def test_iterations_of_a_launch_do_not_wait_for_the_lanes_of_its_edges() -> None:
     """A loop that threads share is not cut, so its edges are branches; their masks stay there."""
     text = """
 def rows(A: f32[n], B: f32[n], n: i64):
-    for piece in parallel(0, (n + 15) // 16):
-        if piece * 16 + 16 <= n:
+    for chunk in parallel(0, (n + 15) // 16):
+        if chunk * 16 + 16 <= n:
             for i in vectorize(0, 16):
-                B[piece * 16 + i] = A[piece * 16 + i]
+                B[chunk * 16 + i] = A[chunk * 16 + i]
         else:
             for i in vectorize(0, 16):
-                if piece * 16 + i < n:
-                    B[piece * 16 + i] = A[piece * 16 + i]
+                if chunk * 16 + i < n:
+                    B[chunk * 16 + i] = A[chunk * 16 + i]
 """
     machine = target("cpu")
     before, _, behind = emit(lower(parse_func(text), machine), machine).text.rpartition(
@@ -121,19 +121,19 @@ def rows(A: f32[n], B: f32[n], n: i64):
     assert "ssub.sat" not in inside and "ssub.sat" in edge + behind
 
 
-def test_pieces_of_a_launch_do_not_work_out_the_addresses_of_both_sides() -> None:
-    """Each side of a branch in a piece has its own: they follow from the piece, not from the other
+def test_iterations_of_a_launch_do_not_work_out_the_addresses_of_both_sides() -> None:
+    """Each side of a branch in a chunk has its own: they follow from the chunk, not from the other
     side."""
     text = """
 def lines(A: f32[n * 16], B: f32[n * 16], n: i64, m: i64):
-    for piece in parallel(0, n):
+    for chunk in parallel(0, n):
         if m > 3:
             for r in unroll(0, 4):
                 for i in vectorize(0, 4):
-                    B[piece * 16 + r * 4 + i] = A[piece * 16 + i * m + r * n]
+                    B[chunk * 16 + r * 4 + i] = A[chunk * 16 + i * m + r * n]
         else:
             for i in vectorize(0, 16):
-                B[piece * 16 + i] = A[piece * 16 + i]
+                B[chunk * 16 + i] = A[chunk * 16 + i]
 """
     machine = target("cpu")
     _, body = emit(lower(parse_func(text), machine), machine).text.split("phi i64", 1)

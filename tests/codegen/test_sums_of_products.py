@@ -1,4 +1,4 @@
-"""Sums of products are rounded alike wherever a schedule puts them."""
+"""Sums of products are rounded in the same way wherever a schedule puts them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_one_lane_of_a_vector(depth: int, columns: int) -> None:
 
 
 def test_products_under_a_condition() -> None:
-    """Places of a transposed convolution that no tap meets: whether a loop is cut there depends on
+    """Pixels of a transposed convolution that no tap meets: whether a loop is cut there depends on
     threads."""
     w = numpy_helper.from_array(random.normal(0, 1, (16, 9, 3, 3)).astype(np.float32), "w")
     node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])

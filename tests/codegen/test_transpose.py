@@ -23,10 +23,10 @@ from tilewright.target.target import target
 POOL = KernelPool(1)
 MACHINES = ["skylake-avx512", "haswell", "nehalem"]
 LANES = {"skylake-avx512": 16, "haswell": 8, "nehalem": 4}
-TURNED = """
-def turned(A: f32[40, 48], B: f32[48, 40]):
+TRANSPOSED = """
+def transposed(A: f32[40, 48], B: f32[48, 40]):
     for i_o in serial(0, {blocks}):
-        for j_o in serial(0, {strips}):
+        for j_o in serial(0, {vectors}):
             for i in unroll(0, {rows}):
                 for j in vectorize(0, {lanes}):
                     {store}
@@ -43,8 +43,8 @@ STORES = {  # what stands in the vectorised loop, and whether lines are read
 
 def program(case: str, rows: int, lanes: int) -> str:
     store = STORES[case][0].format(rows=rows, lanes=lanes)
-    blocks, strips = 48 // rows, 40 // lanes
-    return TURNED.format(rows=rows, lanes=lanes, blocks=blocks, strips=strips, store=store)
+    blocks, vectors = 48 // rows, 40 // lanes
+    return TRANSPOSED.format(rows=rows, lanes=lanes, blocks=blocks, vectors=vectors, store=store)
 
 
 def wanted(case: str, a: np.ndarray, rows: int, lanes: int) -> np.ndarray:
@@ -98,7 +98,7 @@ def test_fewer_lanes_than_rounds(case, rows, lanes):
 
 
 OPEN = """
-def turned(A: f32[n, 16], B: f32[16, 16], n: i64):
+def transposed(A: f32[n, 16], B: f32[16, 16], n: i64):
     for i in unroll(0, 16):
         for j in vectorize(0, 16):
             B[i, j] = select(j < n, A[j, i], 0.5)
@@ -122,7 +122,7 @@ REPEATED = """
 def repeated(A: f32[n, {size}], B: f32[6, 16], n: i64):
     for i in unroll(0, 6):
         for j in vectorize(0, 16):
-            B[i, j] = A[j % n, {place}]
+            B[i, j] = A[j % n, {index}]
 """
 
 
@@ -147,14 +147,14 @@ def test_phases_that_lie_apart_by_an_open_size():
     np.testing.assert_array_equal(b, a.T)
 
 
-@pytest.mark.parametrize("size, place, line", [(2, "i % 2", 2), (4, "min(i, 3)", 4)])
-def test_lines_end_where_rounds_do_not_walk_on(size, place, line):
+@pytest.mark.parametrize("size, index, line", [(2, "i % 2", 2), (4, "min(i, 3)", 4)])
+def test_lines_end_where_rounds_do_not_walk_on(size, index, line):
     """Behind the last row may be no memory."""
-    text = REPEATED.format(size=size, place=place)
+    text = REPEATED.format(size=size, index=index)
     a = np.random.default_rng(7).standard_normal((5, size), np.float32)
     b = np.zeros((6, 16), np.float32)
     inprocess.run(parse_func(text), a, b, symbols={"n": 5})
-    columns = [{"i % 2": i % 2, "min(i, 3)": min(i, 3)}[place] for i in range(6)]
+    columns = [{"i % 2": i % 2, "min(i, 3)": min(i, 3)}[index] for i in range(6)]
     np.testing.assert_array_equal(b, a[np.arange(16) % 5][:, columns].T)
     machine = target("cpu -mcpu=skylake-avx512")
     read = re.findall(r"load <(\d+) x float>", emit(lower(parse_func(text), machine), machine).text)
@@ -178,7 +178,7 @@ def often(A: f32[4, 8, 16], B: f32[4, 8, 16]):
 
 
 @pytest.mark.parametrize(
-    ("place", "asked"),
+    ("index", "asked"),
     [
         ("A[j, i]", True),
         ("A[j, i * 2]", False),
@@ -187,20 +187,20 @@ def often(A: f32[4, 8, 16], B: f32[4, 8, 16]):
         ("A[j // 2, i * 2]", False),
     ],
 )
-def test_what_is_plainly_no_square_is_not_asked_for(place, asked):
+def test_what_is_plainly_no_square_is_not_asked_for(index, asked):
     text = f"""
 def copy(A: f32[64, 64], B: f32[16, 16]):
     for i in unroll(0, 16):
         for j in vectorize(0, 16):
-            B[i, j] = {place} * 2.0
+            B[i, j] = {index} * 2.0
 """
     stmt = flatten(parse_func(text)).body
     assert isinstance(stmt, For)
     assert (transposable(stmt, 4) is not None) is asked
 
 
-def test_transposition_needs_no_tables_of_places():
-    """Each step is one instruction with its places in it: blocks are interleaved, or moved."""
+def test_transposition_needs_no_tables_of_indices():
+    """Each step is one instruction with its indices in it: blocks are interleaved, or moved."""
     machine = target("cpu -mtriple=x86_64-unknown-linux-gnu -mcpu=skylake-avx512")
     func = lower(parse_func(program("copied", 16, 16)), machine)
     code = compile_assembly(emit(func, machine).text, machine)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.codegen.host import host_program
-from tilewright.codegen.host_steps import Branch, Is, Launch, Place
+from tilewright.codegen.host_steps import Branch, Is, Launch, Location
 from tilewright.driver.compile import compile_observed, prepare
 from tilewright.driver.kernels import KernelPool
 from tilewright.driver.single_batch import batch_symbols, of_single_batch
@@ -89,6 +89,6 @@ def test_which_sizes_are_batches() -> None:
 
 
 def test_the_host_program_looks_at_the_size() -> None:
-    one, many = (Launch(0, name, 1, (Place("input"),)) for name in ("one", "many"))
+    one, many = (Launch(0, name, 1, (Location("input"),)) for name in ("one", "many"))
     text = host_program([Branch(Is(Var("n"), 1), (one,), (many,))], MACHINE, ["n"])
     assert "icmp eq i64" in text and '@"one"' in text and '@"many"' in text

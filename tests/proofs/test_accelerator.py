@@ -191,5 +191,5 @@ def test_memory_that_is_not_there_is_refused() -> None:
     k_o, k_i = s.split(s.loops(b)[0], accel.TILE)
     s.reorder(k_o, s.loops(b)[2], k_i, j_i)
     s.tensorize(k_i, "accel.load_weight")
-    with pytest.raises(CompileError, match=r"cannot place memory in accel\.weight"):
+    with pytest.raises(CompileError, match=r"cannot allocate memory in accel\.weight"):
         ACCEL.code(s.func, target("accel"))

@@ -48,8 +48,8 @@ class Tile:
         """The bytes of the tile's elements, by their first."""
         for i in range(TILE):
             for j in range(TILE):
-                place = self.start + i * self.rows + j * self.columns
-                yield self.memory, place * self.dtype.bits // 8
+                element = self.start + i * self.rows + j * self.columns
+                yield self.memory, element * self.dtype.bits // 8
 
 
 @record
@@ -108,7 +108,7 @@ class _Emitter:
 
     machine: Target
     made: list[Instruction] = field(default_factory=list[Instruction])
-    places: dict[Buffer, int] = field(
+    starts: dict[Buffer, int] = field(
         default_factory=dict[Buffer, int]
     )  # bytes from the scope's start
     top: dict[str, int] = field(default_factory=dict[str, int])
@@ -149,9 +149,9 @@ class _Emitter:
         if scope.name == "global" or end > scope.size:
             why = f"'{buffer.name}' needs bytes {start} to {end}, there are {scope.size}"
             raise CompileError(
-                f"cannot place memory in {scope.name}", why, remedy="use smaller tiles"
+                f"cannot allocate memory in {scope.name}", why, remedy="use smaller tiles"
             )
-        self.places[buffer] = start
+        self.starts[buffer] = start
         self.top[scope.name] = end
         self.used[scope.name] = max(end, self.used.get(scope.name, 0))
         self.run(stmt.body, values)
@@ -174,7 +174,7 @@ class _Emitter:
         strides = [_number(e, values) for e in buffer.strides or row_major(buffer.shape)]
         start = sum(_number(e, values) * s for e, s in zip(load.indices, strides, strict=True))
         memory = buffer.name if buffer.scope == "global" else buffer.scope
-        start += self.places.get(buffer, 0) * 8 // buffer.dtype.bits
+        start += self.starts.get(buffer, 0) * 8 // buffer.dtype.bits
         return Tile(memory, buffer.dtype, start, strides[rows], strides[columns])
 
 

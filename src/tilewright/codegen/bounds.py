@@ -71,8 +71,8 @@ rest:
 scalar:
   %j = phi i64 [ %middle, %rest ], [ %j_next, %scalar ]
   %found_so_far = phi i64 [ %before, %rest ], [ %found_now, %scalar ]
-  %place = mul i64 %j, %stride
-  %q = getelementptr {narrow}, ptr %data, i64 %place
+  %element = mul i64 %j, %stride
+  %q = getelementptr {narrow}, ptr %data, i64 %element
   %x = load {narrow}, ptr %q, align {of.bits // 8}
   %w = {extend("%x", lanes=False)}
   %offset = sub i64 %w, %least

@@ -12,7 +12,7 @@ from tilewright.codegen.csource_dialect import Dialect
 from tilewright.codegen.csource_expressions import SUM, UNARY, Expressions, reads
 from tilewright.codegen.csource_functions import Functions
 from tilewright.codegen.launch import DeviceKernel, check_limits, grid_and_block, thread_extents
-from tilewright.codegen.llvm import Entry, pieces_of
+from tilewright.codegen.llvm import Entry, launch_bodies
 from tilewright.codegen.llvm_statements import STACK_LIMIT
 from tilewright.ir.expr import Buffer, Call, Load, Var, as_int, const
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store
@@ -38,12 +38,12 @@ def emit_source(func: Func, target: Target, language: Dialect) -> Source:
     """Source of a function in stage "flat" or "vector"."""
     functions = Functions(language)
     workspace: list[Buffer] = []
-    pieces = pieces_of(func.body, workspace)
+    bodies = launch_bodies(func.body, workspace)
     texts: list[str] = []
     launches: list[DeviceKernel | Entry] = []
-    for number, piece in enumerate(pieces):
-        name = f"{func.name}_{number}" if len(pieces) > 1 else func.name
-        writer = _Kernel(language, functions, func, piece, workspace)
+    for number, body in enumerate(bodies):
+        name = f"{func.name}_{number}" if len(bodies) > 1 else func.name
+        writer = _Kernel(language, functions, func, body, workspace)
         text, launch = writer.device(name) if language.threads else writer.native(name)
         if isinstance(launch, DeviceKernel):
             check_limits(launch, target)
@@ -61,26 +61,26 @@ class _Kernel(Expressions):
         language: Dialect,
         functions: Functions,
         func: Func,
-        piece: Stmt,
+        body: Stmt,
         workspace: list[Buffer],
     ) -> None:
         super().__init__(language, functions)
-        self.func, self.piece = func, piece
+        self.func, self.body = func, body
         self.taken = set(language.reserved)
         self.lines: list[str] = []
         self.top: list[str] = []  # declarations at the top of the kernel
         self.depth = 1
         self.scratch_bytes = self.scratch_used = 0
-        used = {n.buffer.name for n in visit(piece) if isinstance(n, Load | Store)}
-        stored = {n.buffer.name for n in visit(piece) if isinstance(n, Store)}
-        free = free_vars(piece)
+        used = {n.buffer.name for n in visit(body) if isinstance(n, Load | Store)}
+        stored = {n.buffer.name for n in visit(body) if isinstance(n, Store)}
+        free = free_vars(body)
         self.buffers = [b for b in (*func.buffers, *workspace) if b.name in used]
         self.symbols = [p for p in func.params if isinstance(p, Var) and p in free]
         self.pointers = [
             f"{'' if b.name in stored else 'const '}{language.memory(b.dtype)} *restrict "
             for b in self.buffers
         ]
-        self.extents = thread_extents(piece)
+        self.extents = thread_extents(body)
 
     # -- kernels -----------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ class _Kernel(Expressions):
         integer = self.dialect.types["i64"]
         parameters += [f"const {integer} {self.symbol(s)}" for s in self.symbols]
         grid, block = grid_and_block(self.extents)
-        self.run(self.piece)
+        self.run(self.body)
         sizes = [as_int(e) for e in block]
         fixed = "" if None in sizes else f"__attribute__((reqd_work_group_size{(*sizes,)})) "
         head = [f"__kernel {fixed}void {symbol}(", ",\n".join(f"    {p}" for p in parameters)]
@@ -113,15 +113,15 @@ class _Kernel(Expressions):
         ]
         parameters += [f"const {integer} {self.symbol(s)}" for s in self.symbols]
         parameters += ["void *scratch", f"{integer} begin", f"{integer} end"]
-        extent, piece = const(1), self.piece
-        if isinstance(piece, For) and piece.kind == "parallel":
-            extent = piece.extent
-            ends = [f"{self.inside(piece.start, SUM)} + {end}" for end in ("begin", "end")]
-            if as_int(piece.start) == 0:
+        extent, body = const(1), self.body
+        if isinstance(body, For) and body.kind == "parallel":
+            extent = body.extent
+            ends = [f"{self.inside(body.start, SUM)} + {end}" for end in ("begin", "end")]
+            if as_int(body.start) == 0:
                 ends = ["begin", "end"]
-            self.count(piece, *ends)
+            self.count(body, *ends)
         else:
-            self.run(piece)
+            self.run(body)
         text = "\n".join(
             [f"void {symbol}({', '.join(parameters)}) {{", *self.top, *self.lines, "}", ""]
         )
@@ -262,12 +262,14 @@ class _Kernel(Expressions):
         b, count = s.buffer, as_int(s.buffer.shape[0])
         if count is None:
             raise self.refuse(
-                f"cannot place buffer '{b.name}'", "its size inside a kernel is not a constant", s
+                f"cannot allocate buffer '{b.name}'",
+                "its size inside a kernel is not a constant",
+                s,
             )
         threads = self.dialect.threads is not None
         if threads and b.scope not in ("shared", "local"):
             raise self.refuse(
-                f"cannot place buffer '{b.name}'",
+                f"cannot allocate buffer '{b.name}'",
                 f"a kernel of {self.dialect.name} cannot allocate {b.scope} memory",
                 s,
                 'allocate it outside of thread loops, or set its scope to "shared" or "local"',
@@ -294,5 +296,5 @@ class _Kernel(Expressions):
             )
         return super().qualifier(b)
 
-    def refuse(self, what: str, why: str, place: Stmt | Buffer, remedy: str = "") -> CompileError:
-        return CompileError(what, why, lambda: mark(self.func, place), remedy)
+    def refuse(self, what: str, why: str, node: Stmt | Buffer, remedy: str = "") -> CompileError:
+        return CompileError(what, why, lambda: mark(self.func, node), remedy)

@@ -135,8 +135,8 @@ class Expressions:
         if b.dtype.is_packed:
             unpack = self.functions.unpack(b.dtype, self.qualifier(b))
             return Text(f"{unpack}({self.names[b.name]}, {index})")
-        place = f"{self.names[b.name]}[{index}]"
-        return self.from_memory(Text(place), b.dtype)
+        element = f"{self.names[b.name]}[{index}]"
+        return self.from_memory(Text(element), b.dtype)
 
     def index(self, e: Expr) -> str:
         """An index or a bound; small constants need no suffix there."""
@@ -312,7 +312,7 @@ class Expressions:
         return self.call_of(self.definition(name, wide), *args)
 
     def definition(self, name: str, of: DType) -> str:
-        """The function of `codegen/math.py` as a C function; what it shares has a name."""
+        """The function of `codegen/math.py` as a C function; what it uses twice has a name."""
         made = f"tw_{name}_{of.name}"
         if made not in self.functions.texts:
             function = FUNCTIONS[name]

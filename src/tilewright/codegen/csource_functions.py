@@ -106,13 +106,13 @@ class Functions:
 
     def unpack(self, of: DType, qualifier: str) -> str:
         """The element `i` of packed numbers at `p`, lowest bits first."""
-        place = f"p[i / {8 // of.bits}] >> (i % {8 // of.bits} * {of.bits})"
+        element = f"p[i / {8 // of.bits}] >> (i % {8 // of.bits} * {of.bits})"
         parameters = (
             f"{qualifier}const {self.dialect.types['u8']} *p, {self.dialect.types['i64']} i"
         )
         name = f"tw_load_{of.name}{_tag(qualifier)}"
         return self.define(
-            name, self.dialect.register(of), parameters, f"return {self.wrapped(place, of)};"
+            name, self.dialect.register(of), parameters, f"return {self.wrapped(element, of)};"
         )
 
     def pack(self, of: DType, qualifier: str) -> str:

@@ -1,9 +1,9 @@
 """The host program: one native function that runs a whole model.
 
-In: steps (`host_steps`: launches of kernels, branches, loops) over places in memory. Out: LLVM text
-with two entries, `tw_main` (a `tw_entry`) and, if sizes are symbolic, `tw_shapes`. The one idea:
-all that the compiler knows is in the code; at run time the program only fills frames and calls
-`launch`.
+In: steps (`host_steps`: launches of kernels, branches, loops) over locations in memory. Out: LLVM
+text with two entries, `tw_main` (a `tw_entry`) and, if sizes are symbolic, `tw_shapes`. The one
+idea: all that the compiler knows is in the code; at run time the program only fills frames and
+calls `launch`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 
 from tilewright.codegen.bounds import CHUNK, FRAME, bounds_kernel
 from tilewright.codegen.host_steps import (
-    MOST_MEASURED,
+    MOST_SIZE,
     Branch,
     Check,
     Is,
     Launch,
-    Measure,
-    Place,
+    Location,
     Provide,
+    ReadSizes,
     Renew,
     Size,
     Step,
@@ -36,7 +36,7 @@ from tilewright.target.target import Target
 ENTRY, SHAPES = "tw_main", "tw_shapes"
 # in tw_call
 INPUTS, OUTPUTS, DIMS, ARENA, WEIGHTS, LAUNCH, PROVIDE, REFUSE = 0, 8, 16, 24, 32, 40, 48, 56
-# what the program returns; a positive code is the number of a `Measure`, from 1
+# what the program returns; a positive code is the number of a `ReadSizes`, from 1
 NO_MEMORY, REFUSED = -1, -2
 RANGE = ("ptr", "i64", "i64")  # a kernel's last arguments: scratch, begin, end
 NOBODYS = (1 << 31) - 1  # the id of a kernel that the manifest does not list
@@ -54,7 +54,7 @@ def host_program(
     """LLVM text of the host program.
 
     symbols: the symbolic dimensions that the caller gives, in the order of `tw_call.dims`;
-    all_symbols: these and those that the run measures. shapes: those of the outputs; where they
+    all_symbols: these and the data-dependent ones. shapes: those of the outputs; where they
     are given, `tw_shapes` is written too. named: variables of the steps and of `arena_bytes` that
     stand for sizes, each in terms of symbols and of earlier ones.
     """
@@ -138,19 +138,19 @@ class _Main(_Sizes):
         at = self.b.pure(f"getelementptr i8, ptr {base}, i64 {offset}", base)
         return self.b.here(f"load {kind}, ptr {at}, align 8")
 
-    def address(self, place: Place) -> str:
-        if place.space == "buffer":
-            base = self.buffers[place.index]
-        elif place.space == "state":
-            base = self.states[place.index]
-        elif place.space == "next":
-            base = self.next[place.index]
-        elif place.space in ("input", "output"):
-            table = self.field("ptr", "%call", INPUTS if place.space == "input" else OUTPUTS)
-            base = self.field("ptr", table, 8 * place.index)
+    def address(self, at: Location) -> str:
+        if at.space == "buffer":
+            base = self.buffers[at.index]
+        elif at.space == "state":
+            base = self.states[at.index]
+        elif at.space == "next":
+            base = self.next[at.index]
+        elif at.space in ("input", "output"):
+            table = self.field("ptr", "%call", INPUTS if at.space == "input" else OUTPUTS)
+            base = self.field("ptr", table, 8 * at.index)
         else:
-            base = self.field("ptr", "%call", ARENA if place.space == "arena" else WEIGHTS)
-        offset = self.size(place.offset)
+            base = self.field("ptr", "%call", ARENA if at.space == "arena" else WEIGHTS)
+        offset = self.size(at.offset)
         return (
             base
             if offset == "0"
@@ -163,7 +163,7 @@ class _Main(_Sizes):
         found = self.sizes.get(size)
         if found is None:
             found = self.index(expr(size, i64)).scalar(self.b)
-            if self.b.home.get(found, 0) == 0:  # seen from everywhere
+            if self.b.level_of.get(found, 0) == 0:  # seen from everywhere
                 self.sizes[size] = found
         return found
 
@@ -174,8 +174,8 @@ class _Main(_Sizes):
             self.together(step)
         elif isinstance(step, Branch):
             self.branch(step)
-        elif isinstance(step, Measure):
-            self.measure(step)
+        elif isinstance(step, ReadSizes):
+            self.read_sizes(step)
         elif isinstance(step, Provide):
             self.buffers[step.index] = self.provide(str(step.index), step.nbytes)
         elif isinstance(step, Renew):
@@ -218,8 +218,8 @@ class _Main(_Sizes):
         end = symbols + len(step.symbols)
         self.slots = max(self.slots, end)
         self.put("ptr", f'@"{step.symbol}"', first)
-        for n, place in enumerate(step.buffers, buffers):
-            self.put("ptr", self.address(place), n)
+        for n, at in enumerate(step.buffers, buffers):
+            self.put("ptr", self.address(at), n)
         for n, size in enumerate(step.symbols, symbols):
             self.put("i64", self.size(size), n)
         return end
@@ -252,12 +252,12 @@ class _Main(_Sizes):
         at = self.b.pure(f"getelementptr i8, ptr %frame, i64 {8 * slot}")
         self.b.effect(f"store {kind} {value}, ptr {at}, align 8")
 
-    def measure(self, step: Measure) -> None:
-        base = self.address(step.place)
+    def read_sizes(self, step: ReadSizes) -> None:
+        base = self.address(step.location)
         for n, (at, name) in enumerate(step.symbols):
             source = self.b.pure(f"getelementptr i8, ptr {base}, i64 {8 * n}", base)
             value = self.b.value(f"load i64, ptr {source}, align 8")
-            wrong = self.b.value(f"icmp ugt i64 {value}, {MOST_MEASURED}")  # negative ones too
+            wrong = self.b.value(f"icmp ugt i64 {value}, {MOST_SIZE}")  # negative ones too
             self.stop_if(wrong, step.number + 1)
             if at is not None:
                 self.keep(value, at)
@@ -272,7 +272,7 @@ class _Main(_Sizes):
     def check(self, step: Check) -> None:
         name = self.bounds_kernel(step.of)
         self.slots = max(self.slots, len(FRAME))
-        address, count = self.address(step.place), self.size(step.count)
+        address, count = self.address(step.location), self.size(step.count)
         least, most = self.size(step.least), self.size(step.most)
         found = self.alloca()
         self.b.effect(f"store i64 0, ptr {found}, align 8")
@@ -360,9 +360,9 @@ class _Main(_Sizes):
         self.b.effect(f"ret i32 {code}")
         self.b.begin(on)
 
-    def holds(self, place: Place) -> str:
-        """The truth of the bool at `place`, now."""
-        byte = self.b.value(f"load i8, ptr {self.address(place)}, align 1")
+    def holds(self, at: Location) -> str:
+        """The truth of the bool at `at`, now."""
+        byte = self.b.value(f"load i8, ptr {self.address(at)}, align 1")
         return self.b.value(f"icmp ne i8 {byte}, 0")
 
     def is_number(self, of: Is) -> str:
@@ -412,7 +412,7 @@ class _Main(_Sizes):
                 self.step(s)
             after = [self.size(size.after) for size, _ in carried]
             for (_, cell), value in zip(carried, after, strict=True):
-                wrong = self.b.value(f"icmp ugt i64 {value}, {MOST_MEASURED}")
+                wrong = self.b.value(f"icmp ugt i64 {value}, {MOST_SIZE}")
                 self.stop_if(wrong, step.number + 1)
                 self.b.effect(f"store i64 {value}, ptr {cell}, align 8")
             for state, cell in states:

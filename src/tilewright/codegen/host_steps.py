@@ -1,4 +1,4 @@
-"""What a host program does: its steps, over places in memory.
+"""What a host program does: its steps, over locations in memory.
 
 In: nothing. Out: the records that `driver/program.py` puts together and `codegen/host.py` writes
 as LLVM text. The one idea: each step says what is done and where what it touches lies; sizes are
@@ -17,7 +17,7 @@ Size = int | Expr
 
 
 @record
-class Place:
+class Location:
     """An address. space: "input", "output", "buffer", "state" or "next" (then `index` says which;
     a state as a `While` has it now, or as the round makes it), "arena" or "weights".
 
@@ -41,7 +41,7 @@ class Launch:
     kernel: int
     symbol: str
     extent: Size
-    buffers: tuple[Place, ...]
+    buffers: tuple[Location, ...]
     symbols: tuple[Size, ...] = ()
     continues: bool = False
     spare: Size = 0
@@ -67,7 +67,7 @@ class Is:
 class Branch:
     """Run `then` if the condition, or the bool that lies there, holds, else `other`."""
 
-    condition: Place | Is
+    condition: Location | Is
     then: tuple[Step, ...]
     other: tuple[Step, ...] = ()
 
@@ -75,16 +75,16 @@ class Branch:
 @record
 class Kept:
     """A state of a `While`: where the first one is, and the first of two buffers for the others, in
-    turn. Its places are `Place("state", index)` and, in the body, `Place("next", index)`."""
+    turn. They are `Location("state", index)` and, in the body, `Location("next", index)`."""
 
     index: int
-    start: Place
+    start: Location
     buffer: int
 
 
 @record
 class Carried:
-    """A size of a state: its symbol's name, its place among the dims (None: nobody asks for it),
+    """A size of a state: its symbol's name, its position among the dims (None: nobody asks for it),
     what it is before the first round, and what it is after a round, in terms of the round."""
 
     symbol: str
@@ -97,39 +97,39 @@ class Carried:
 class While:
     """Run `body` while fewer rounds were run than the i64 at `limit` says, `condition` held before
     the first and the bool at `again` after each. The program stops with code `number` + 1 where a
-    size is outside [0, MOST_MEASURED].
+    size is outside [0, MOST_SIZE].
 
     counter: where the round's number is stored (an i64) before each round; rounds: where how many
     there were is stored at the end. named: as of `host_program`, for each round.
     """
 
     body: tuple[Step, ...]
-    limit: Place
-    condition: Place
-    again: Place
+    limit: Location
+    condition: Location
+    again: Location
     states: tuple[Kept, ...]
     carried: tuple[Carried, ...]
-    counter: Place
-    rounds: Place
+    counter: Location
+    rounds: Location
     number: int
     named: tuple[tuple[Var, Expr], ...] = ()
 
 
 @record
 class Renew:
-    """From here on, there are `nbytes` bytes at `Place("next", index)`."""
+    """From here on, there are `nbytes` bytes at `Location("next", index)`."""
 
     index: int
     nbytes: Size
 
 
 @record
-class Measure:
-    """Let symbols be the i64 elements at `place`; the program stops with code `number` + 1 where
-    one is outside [0, MOST_MEASURED]. symbols: their places among the dims (None: nobody asks for
+class ReadSizes:
+    """Let symbols be the i64 elements at `location`; the program stops with code `number` + 1 where
+    one is outside [0, MOST_SIZE]. symbols: their positions among the dims (None: nobody asks for
     them), and their names."""
 
-    place: Place
+    location: Location
     symbols: tuple[tuple[int | None, str], ...]
     number: int
 
@@ -152,10 +152,10 @@ class Require:
 
 @record
 class Check:
-    """The program ends where one of `count` integers at `place`, `stride` elements apart, is not
+    """The program ends where one of `count` integers at `location`, `stride` elements apart, is not
     from `least` to `most`. what: the operator that they are indices of, for the message."""
 
-    place: Place
+    location: Location
     of: DType
     count: Size
     stride: int
@@ -164,8 +164,8 @@ class Check:
     what: str
 
 
-Step = Check | Launch | Together | Branch | While | Renew | Measure | Provide | Require
-MOST_MEASURED = 1 << 40
+Step = Check | Launch | Together | Branch | While | Renew | ReadSizes | Provide | Require
+MOST_SIZE = 1 << 40
 
 
 def is_straight(steps: Sequence[Step]) -> bool:

@@ -103,8 +103,8 @@ def launch(
     scratch = aligned(entry.scratch_bytes)
     arrays = [*(memory[name] for name in entry.buffers), scratch]
     values = [symbols[s] for s in entry.symbols]
-    places = [a.ctypes.data for a in arrays]
-    arguments = [*places[:-1], *values, places[-1], 0, _number(entry.extent, symbols)]
+    addresses = [a.ctypes.data for a in arrays]
+    arguments = [*addresses[:-1], *values, addresses[-1], 0, _number(entry.extent, symbols)]
     passed = tuple(map(ctypes.c_int64, arguments))
     function = ctypes.CFUNCTYPE(None, *map(type, passed))(address)
 

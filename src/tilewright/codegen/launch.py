@@ -2,7 +2,7 @@
 
 In: a top-level statement with thread loops. Out: how many blocks and threads it takes, where its
 shared buffers lie in a block's memory, and a refusal where that is more than the machine has. The
-one idea: of two branches that a whole block decides on it runs one, so their buffers share a place.
+one idea: of two branches that a whole block decides on it runs one, so their buffers share memory.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class DeviceKernel:
     shared_bytes: int = 0
 
 
-def thread_extents(piece: Stmt) -> dict[str, Expr]:
+def thread_extents(body: Stmt) -> dict[str, Expr]:
     """How many there are along each thread axis: as many as its longest loop has iterations."""
     extents: dict[str, Expr] = dict.fromkeys(THREAD_AXES, const(1))
-    for n in visit(piece):
+    for n in visit(body):
         if isinstance(n, For) and n.kind == "thread":
             known = extents[n.thread]
             more = n.extent if as_int(known) == 1 else maximum(known, n.extent)
@@ -72,39 +72,39 @@ def check_limits(kernel: DeviceKernel, target: Target) -> None:
             )
 
 
-class SharedPlaces:
+class SharedOffsets:
     """Where the shared buffers of a kernel lie in a block's memory."""
 
-    def __init__(self, piece: Stmt, align: int) -> None:
+    def __init__(self, body: Stmt, align: int) -> None:
         """align: of every buffer, in bytes."""
         self.align = align
         self.of: dict[int, int] = {}  # byte offsets by the identity of the Alloc
         self.differing = {  # what may change while a block runs, or from thread to thread
             n.var
-            for n in visit(piece)
+            for n in visit(body)
             if isinstance(n, Let) or (isinstance(n, For) and not n.thread.startswith("blockIdx"))
         }
-        self.bytes = self.place(piece, 0)
+        self.bytes = self.allocate(body, 0)
 
-    def place(self, s: Stmt, used: int) -> int:
-        """Place what `s` allocates behind `used` bytes; gives how many are used then."""
+    def allocate(self, s: Stmt, used: int) -> int:
+        """Lay out what `s` allocates behind `used` bytes; gives how many are used then."""
         if isinstance(s, Seq):
             for each in s.stmts:
-                used = self.place(each, used)
+                used = self.allocate(each, used)
         elif isinstance(s, If):
-            then = self.place(s.then, used)
+            then = self.allocate(s.then, used)
             if s.other is None:
                 return then
             if self.is_decided(s.cond):
-                return max(then, self.place(s.other, used))
-            return self.place(s.other, then)
+                return max(then, self.allocate(s.other, used))
+            return self.allocate(s.other, then)
         elif isinstance(s, For | Let):
-            return self.place(s.body, used)
+            return self.allocate(s.body, used)
         elif isinstance(s, Alloc):
             if s.buffer.scope == "shared":
                 self.of[id(s)] = used
                 used = (used + self.size(s) + self.align - 1) // self.align * self.align
-            return self.place(s.body, used)
+            return self.allocate(s.body, used)
         return used
 
     def size(self, s: Alloc) -> int:
@@ -112,7 +112,7 @@ class SharedPlaces:
         count = as_int(s.buffer.shape[0])
         if count is None:
             raise CompileError(
-                f"cannot place '{s.buffer.name}' in shared memory", "its size is not a constant"
+                f"cannot allocate '{s.buffer.name}' in shared memory", "its size is not a constant"
             )
         return s.buffer.dtype.nbytes(count)
 

@@ -36,16 +36,16 @@ def link(objects: Iterable[bytes | Object], symbols: Iterable[str]) -> CodeImage
         )
     machine = machines.pop()
     image = bytearray()
-    placed = _lay_out(parsed, image)
-    globals_ = _definitions(parsed, placed)
-    for o, places in zip(parsed, placed, strict=True):
-        for section, place in zip(o.sections, places, strict=True):
+    laid_out = _lay_out(parsed, image)
+    globals_ = _definitions(parsed, laid_out)
+    for o, starts in zip(parsed, laid_out, strict=True):
+        for section, start in zip(o.sections, starts, strict=True):
             for reference in section.references:
                 if reference.section >= 0:
-                    target = places[reference.section] + reference.value
+                    target = starts[reference.section] + reference.value
                 else:
                     target = globals_.get(reference.name)
-                _relocate(reference, o, target, _APPLY[machine], place, image)
+                _relocate(reference, o, target, _APPLY[machine], start, image)
     missing = [s for s in symbols if s not in globals_]
     if missing:
         raise InternalFault(f"cannot link: no object defines {', '.join(missing)}")
@@ -53,10 +53,10 @@ def link(objects: Iterable[bytes | Object], symbols: Iterable[str]) -> CodeImage
 
 
 def _lay_out(objects: Sequence[Object], image: bytearray) -> list[list[int]]:
-    """Copy code, then constants; gives the place of each section of each object."""
-    placed = [[0] * len(o.sections) for o in objects]
+    """Copy code, then constants; gives where each section of each object starts."""
+    laid_out = [[0] * len(o.sections) for o in objects]
     for is_code in (True, False):
-        for o, places in zip(objects, placed, strict=True):
+        for o, starts in zip(objects, laid_out, strict=True):
             for n, s in enumerate(o.sections):
                 if s.is_code is not is_code:
                     continue
@@ -65,19 +65,19 @@ def _lay_out(objects: Sequence[Object], image: bytearray) -> list[list[int]]:
                         f"cannot link: section {s.name} is writable or not plain bytes"
                     )
                 image.extend(b"\0" * (-len(image) % s.align))
-                places[n] = len(image)
+                starts[n] = len(image)
                 image.extend(s.bytes)
-    return placed
+    return laid_out
 
 
-def _definitions(objects: Sequence[Object], placed: Sequence[Sequence[int]]) -> dict[str, int]:
+def _definitions(objects: Sequence[Object], laid_out: Sequence[Sequence[int]]) -> dict[str, int]:
     """Offsets of the global symbols."""
     found: dict[str, int] = {}
-    for o, places in zip(objects, placed, strict=True):
+    for o, starts in zip(objects, laid_out, strict=True):
         for name, section, value in o.symbols:
             if name in found:
                 raise InternalFault(f"cannot link: symbol '{name}' is defined twice")
-            found[name] = places[section] + value
+            found[name] = starts[section] + value
     return found
 
 
@@ -86,10 +86,10 @@ def _relocate(
     of: Object,
     target: int | None,
     known: Mapping[int, Callable[[bytearray, int, int], None]],
-    place: int,
+    start: int,
     image: bytearray,
 ) -> None:
-    """Write the address that a reference takes in a section at `place`."""
+    """Write the address that a reference takes in a section that starts at `start`."""
     how = known.get(reference.kind)
     if target is None or how is None:
         label = reference.name or of.sections[reference.section].name
@@ -98,43 +98,43 @@ def _relocate(
         raise InternalFault(
             f"cannot link: relocation {reference.kind} of '{label}' is not PC-relative"
         )
-    how(image, place + reference.offset, target + reference.addend)
+    how(image, start + reference.offset, target + reference.addend)
 
 
 def _relative(form: str) -> Callable[[bytearray, int, int], None]:
-    def apply(image: bytearray, place: int, target: int) -> None:
-        struct.pack_into(form, image, place, target - place)
+    def apply(image: bytearray, at: int, target: int) -> None:
+        struct.pack_into(form, image, at, target - at)
 
     return apply
 
 
-def _bits(image: bytearray, place: int, clear: int, bits: int) -> None:
-    (word,) = struct.unpack_from("<I", image, place)
-    struct.pack_into("<I", image, place, word & ~clear | bits)
+def _bits(image: bytearray, at: int, clear: int, bits: int) -> None:
+    (word,) = struct.unpack_from("<I", image, at)
+    struct.pack_into("<I", image, at, word & ~clear | bits)
 
 
-def _branch(image: bytearray, place: int, target: int) -> None:
-    distance = (target - place) >> 2
+def _branch(image: bytearray, at: int, target: int) -> None:
+    distance = (target - at) >> 2
     if not -(1 << 25) <= distance < 1 << 25:
         raise InternalFault("cannot link: a call reaches farther than 128 MB")
-    _bits(image, place, 0x3FFFFFF, distance & 0x3FFFFFF)
+    _bits(image, at, 0x3FFFFFF, distance & 0x3FFFFFF)
 
 
-def _page(image: bytearray, place: int, target: int) -> None:
-    pages = target // PAGE - place // PAGE
-    _bits(image, place, 0x60FFFFE0, (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5)
+def _page(image: bytearray, at: int, target: int) -> None:
+    pages = target // PAGE - at // PAGE
+    _bits(image, at, 0x60FFFFE0, (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5)
 
 
-def _near(image: bytearray, place: int, target: int) -> None:
-    distance = target - place
-    _bits(image, place, 0x60FFFFE0, (distance & 3) << 29 | (distance >> 2 & 0x7FFFF) << 5)
+def _near(image: bytearray, at: int, target: int) -> None:
+    distance = target - at
+    _bits(image, at, 0x60FFFFE0, (distance & 3) << 29 | (distance >> 2 & 0x7FFFF) << 5)
 
 
 def _low(scale: int) -> Callable[[bytearray, int, int], None]:
     """The low 12 bits of an address, in units of 1 << scale."""
 
-    def apply(image: bytearray, place: int, target: int) -> None:
-        _bits(image, place, 0xFFF << 10, (target % PAGE >> scale) << 10)
+    def apply(image: bytearray, at: int, target: int) -> None:
+        _bits(image, at, 0xFFF << 10, (target % PAGE >> scale) << 10)
 
     return apply
 

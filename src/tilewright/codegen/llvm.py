@@ -27,7 +27,7 @@ ATTRIBUTES = (
     '"prefer-vector-width"="512" "stack-probe-size"="1048576"'
 )
 FUNCTIONS = ATTRIBUTES + " memory(none)"
-# a vector of lanes that are not alike: one of 64 bytes lies where nothing tells it from others
+# a vector of unequal lanes: one of 64 bytes lies where nothing tells it from others
 LONG = re.compile(r"<\d\d x (?!i1>)\w+> <\w+ ([^,]+), \w+ (?!\1,)")
 MOST_INLINE = 4  # calls of one function that are inlined, however long it is
 MOST_LINES = 800  # of code that more calls of one make: a call costs all registers around it
@@ -87,15 +87,15 @@ class Emitted:
 def emit(func: Func, target: Target) -> Emitted:
     """LLVM text of a function in stage "vector"."""
     workspace: list[Buffer] = []
-    pieces = pieces_of(func.body, workspace)
-    many = len(pieces) > 1
+    bodies = launch_bodies(func.body, workspace)
+    many = len(bodies) > 1
     texts: list[str] = []
     declarations: set[str] = set()
     needs: set[Need] = set()
     entries: list[Entry] = []
-    for number, piece in enumerate(pieces):
+    for number, body in enumerate(bodies):
         symbol = f"{func.name}.{number}" if many else func.name
-        text, entry, builder = _entry(func, symbol, piece, workspace, target)
+        text, entry, builder = _entry(func, symbol, body, workspace, target)
         texts.append(text)
         entries.append(entry)
         declarations |= builder.declarations
@@ -146,21 +146,21 @@ def _apart(text: str) -> str:
     return f'{text[:head]} section ".text.{symbol}"{text[head:]}'
 
 
-def pieces_of(stmt: Stmt, workspace: list[Buffer]) -> list[Stmt]:
-    """The top-level statements, cut into launches."""
+def launch_bodies(stmt: Stmt, workspace: list[Buffer]) -> list[Stmt]:
+    """The top-level statements, cut into what each launch runs."""
     flat: list[Stmt] = []
     _flatten(stmt, flat, workspace)
-    pieces: list[Stmt] = []
+    bodies: list[Stmt] = []
     run: list[Stmt] = []
     for s in flat:
         if isinstance(s, For) and s.kind in ("parallel", "thread"):
             if run:
-                pieces.append(seq(*run))
+                bodies.append(seq(*run))
                 run = []
-            pieces.append(s)
+            bodies.append(s)
         else:
             run.append(s)
-    return [*pieces, seq(*run)] if run else pieces
+    return [*bodies, seq(*run)] if run else bodies
 
 
 def _flatten(stmt: Stmt, into: list[Stmt], workspace: list[Buffer]) -> None:
@@ -186,15 +186,15 @@ def _is_workspace(stmt: Stmt) -> bool:
 
 
 def _entry(
-    func: Func, symbol: str, piece: Stmt, workspace: list[Buffer], target: Target
+    func: Func, symbol: str, body: Stmt, workspace: list[Buffer], target: Target
 ) -> tuple[str, Entry, Builder]:
     """The text of one launch."""
     known = {b.name: b for b in (*func.buffers, *workspace)}
-    used = {n.buffer.name for n in accesses(piece)}
+    used = {n.buffer.name for n in accesses(body)}
     buffers = [name for name in known if name in used]
-    parallel = piece if isinstance(piece, For) and piece.kind == "parallel" else None
+    parallel = body if isinstance(body, For) and body.kind == "parallel" else None
     sizes = [p for p in func.params if isinstance(p, Var)]
-    free = free_vars(piece) if sizes else set[Var]()
+    free = free_vars(body) if sizes else set[Var]()
     symbols = [p.name for p in sizes if p in free]
 
     s = Statements(target)
@@ -204,7 +204,7 @@ def _entry(
     for n, name in enumerate(symbols):
         s.bind_scalar(name, f"%s{n}")
     if parallel is None:
-        s.run(piece)
+        s.run(body)
     else:
         s.parallel(parallel)
     apart = "" if annotation(func, IN_PLACE, False) else "noalias "

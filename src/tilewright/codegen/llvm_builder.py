@@ -1,7 +1,7 @@
-"""LLVM text of one function, built in order but with every pure instruction at its place.
+"""LLVM text of one function, built in order, but with pure instructions hoisted.
 
 In: instructions one by one. Out: lines. The one idea: a *region* is the body of a loop or of a
-branch; a pure instruction is born in the outermost region where its operands exist (so invariants
+branch; a pure instruction stands in the outermost region where its operands exist (so invariants
 stand in front of loops without a pass that moves them; `asked` tells of an exception), and the same
 instruction is never written twice where the first one is visible.
 """
@@ -19,19 +19,19 @@ class Region:
     """A loop or branch body: its lines, what is known in it, and where hoisted instructions go.
 
     writes: of a loop that surely runs and holds no other loop, the buffers it writes; loads of any
-    other buffer may stand in front of it. None: loads stay inside. is_piece: of a launch's loop,
+    other buffer may stand in front of it. None: loads stay inside. is_parallel: of a launch's loop,
     whose edges are branches in it. is_arm: one side of a branch.
     """
 
-    __slots__ = ("hoist", "is_arm", "is_piece", "known", "lines", "places", "writes")
+    __slots__ = ("hoist", "is_arm", "is_parallel", "known", "lines", "reused", "writes")
 
     def __init__(self) -> None:
         self.lines: Lines = []
         self.hoist: Lines = []
         self.known: dict[str, str] = {}  # instruction → value
-        self.places: dict[Any, Any] = {}  # what `llvm_memory` found here: addresses, loads, splats
+        self.reused: dict[Any, Any] = {}  # by `llvm_memory`: addresses, loads, splats
         self.writes: set[str] | None = None
-        self.is_piece = self.is_arm = False
+        self.is_parallel = self.is_arm = False
 
 
 class Carried:
@@ -48,10 +48,10 @@ class Carried:
 class Again:
     """What has to hold for another round of a loop, an i1 of its body, where something has."""
 
-    __slots__ = ("holds", "home", "variable")
+    __slots__ = ("holds", "level", "variable")
 
     def __init__(self, variable: str) -> None:
-        self.variable, self.holds, self.home = variable, "", 0
+        self.variable, self.holds, self.level = variable, "", 0
 
 
 # No instruction, but none that LLVM takes out of its block. The loops on the two sides of a branch
@@ -69,7 +69,7 @@ class Builder:
         self.arms: set[str] = set()  # labels of blocks where the sides of branches begin
         self.keeps_entries = False  # of loops there: blocks that LLVM does not merge (`KEPT`)
         self.regions = [Region()]
-        self.home: dict[str, int] = {}  # value → index of the region where it was born
+        self.level_of: dict[str, int] = {}  # value → index of the region where it is defined
         self.declarations: set[str] = set()
         self.needs: set[tuple[str, str, int]] = set()  # functions of `llvm_math`
         self.allocas: Lines = []
@@ -81,20 +81,20 @@ class Builder:
         return f"%v{self.count}"
 
     def pure(self, instruction: str, *operands: str) -> str:
-        """The value of an instruction without effects, at its outermost place."""
-        home = self.home
-        place = 0
+        """The value of an instruction without effects, hoisted as far as its operands allow."""
+        level_of = self.level_of
+        level = 0
         for operand in operands:
-            at = home.get(operand, 0)
-            if at > place:
-                place = at
-        region = self.regions[place]
+            at = level_of.get(operand, 0)
+            if at > level:
+                level = at
+        region = self.regions[level]
         known = region.known.get(instruction)
         if known is None:
             self.count += 1
             known = region.known[instruction] = f"%v{self.count}"  # as `name`, which costs a call
-            home[known] = place
-            lines = region.lines if place == len(self.regions) - 1 else region.hoist
+            level_of[known] = level
+            lines = region.lines if level == len(self.regions) - 1 else region.hoist
             lines.append(f"  {known} = {instruction}")
         return known
 
@@ -107,21 +107,21 @@ class Builder:
         key = key or instruction
         top = len(self.regions) - 1
         at = top if at is None else at
-        for place in range(at, -1, -1):
-            known = self.regions[place].known.get(key)
+        for level in range(at, -1, -1):
+            known = self.regions[level].known.get(key)
             if known is not None:
                 return known
         region = self.regions[at]
         name = region.known[key] = self.name()
-        self.home[name] = at
+        self.level_of[name] = at
         (region.lines if at == top else region.hoist).append(f"  {name} = {instruction}")
         return name
 
     def asked(self, instruction: str, *operands: str) -> str:
         """As `pure`, of addresses and what lanes are on: an edge of a launch needs dozens of such
-        values, which a piece inside does not wait for, so they stay on their side of a branch."""
-        at = max([self.home.get(o, 0) for o in operands])
-        if self.regions[at].is_piece:
+        values. An iteration inside does not wait for them: they stay on their side of a branch."""
+        at = max([self.level_of.get(o, 0) for o in operands])
+        if self.regions[at].is_parallel:
             while at + 1 < len(self.regions) and self.regions[at + 1].is_arm:
                 at += 1
         return self.here(instruction, None, at)
@@ -129,9 +129,9 @@ class Builder:
     def reach(self, buffer: str, *operands: str) -> int:
         """The outermost region in which a load of `buffer` with these operands may stand."""
         at = len(self.regions) - 1
-        if self.regions[at].writes is None:  # as in most places
+        if self.regions[at].writes is None:  # as in most regions
             return at
-        low = max([self.home.get(o, 0) for o in operands])
+        low = max([self.level_of.get(o, 0) for o in operands])
         while at > low:
             writes = self.regions[at].writes
             if writes is None or buffer in writes:
@@ -142,7 +142,7 @@ class Builder:
     def value(self, instruction: str) -> str:
         """The value of an instruction with effects, written here and now."""
         name = self.name()
-        self.home[name] = len(self.regions) - 1
+        self.level_of[name] = len(self.regions) - 1
         self.regions[-1].lines.append(f"  {name} = {instruction}")
         return name
 
@@ -224,11 +224,11 @@ class Builder:
             phi: Lines = []
             inside.lines.append(phi)
             variable, following = self.name(), self.name()
-            self.home[variable] = len(self.regions) - 1
+            self.level_of[variable] = len(self.regions) - 1
             if again is not None:
-                again.home = len(self.regions) - 1
+                again.level = len(self.regions) - 1
             for c in carried:
-                self.home[c.name] = len(self.regions) - 1
+                self.level_of[c.name] = len(self.regions) - 1
             yield variable
             inside.lines.append(f"  {following} = add nuw nsw i64 {variable}, 1")
             more = self.value(f"icmp slt i64 {following}, {stop}")
@@ -245,8 +245,8 @@ class Builder:
         for c in carried:
             if surely:
                 c.left = c.last
-                if self.home.get(c.left, 0) >= len(self.regions):  # else it was there before
-                    self.home[c.left] = len(self.regions) - 1
+                if self.level_of.get(c.left, 0) >= len(self.regions):  # else it was there before
+                    self.level_of[c.left] = len(self.regions) - 1
             else:
                 c.left = self.value(f"phi {c.kind} [ {c.first}, %{before} ], [ {c.last}, %{end} ]")
 

@@ -1,6 +1,6 @@
 """LLVM text → object code or assembly, through the library of llvmlite.
 
-The pass list was chosen by measurement: the emitter already hoists, unrolls, vectorises and shares,
+The pass list was chosen by measurement: the emitter already hoists, unrolls, vectorises and reuses,
 so what remains is to bring local buffers into registers and to tidy up. The code generator's own
 passes are fixed but for those that an option leaves out (docs/decisions/030).
 """

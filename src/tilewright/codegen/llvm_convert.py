@@ -1,7 +1,7 @@
 """Conversions between dtypes, with those that the machine lacks written as integer code.
 
 In: a `Value` and a dtype. Out: a `Value`. Small floats (f16, bf16, f8) are widened to f32 and
-narrowed, with rounding to nearest even, by one generic piece of bit arithmetic; no library is ever
+narrowed, with rounding to nearest even, by generic bit arithmetic; no library is ever
 called.
 """
 

@@ -174,7 +174,7 @@ class Expressions:
         return choice(on, self.index(e.then), self.index(e.other)) if on else None
 
     def held(self, e: Binary) -> Linear | None:
-        """The lesser or greater of two places that are known distances apart in every lane, as
+        """The lesser or greater of two indices that are known distances apart in every lane, as
         where a row ends; None if the run decides."""
         return end_of(_ENDS[e.op], self.index(e.a), self.index(e.b), self.lanes)
 
@@ -206,7 +206,7 @@ class Expressions:
             terms = {term: c for term, c in terms.items() if c}
         return Linear(constant, terms, offsets)
 
-    def place(self, buffer: Buffer, index: Expr) -> Linear:
+    def location(self, buffer: Buffer, index: Expr) -> Linear:
         """Where in its memory an element lies; buffers of a vectorised loop hold a vector for each
         element.
         """
@@ -329,7 +329,7 @@ class Expressions:
 
     def load(self, e: Load) -> Value:
         where = e.indices[0]
-        index = self.place(e.buffer, where) if self.lane_buffers else self.index(where)
+        index = self.location(e.buffer, where) if self.lane_buffers else self.index(where)
         if self.mask is None:
             return self.memory.load(e.buffer, index, self.lanes, None)
         private = e.buffer.name in self.memory.private
@@ -469,8 +469,8 @@ def read_anyway(e: Expr) -> set[Load]:
 
 
 def repeats(roots: Iterable[Expr]) -> bool:
-    """Whether values are evaluated several times that are not plain: such as stand in several
-    places of `roots`, and those in whole numbers, of which a linear form is tried first."""
+    """Whether values are evaluated several times that are not plain: such as occur several
+    times in `roots`, and those in whole numbers, of which a linear form is tried first."""
     stack: list[Any] = [*roots]
     seen: set[Expr] = set()
     while stack:

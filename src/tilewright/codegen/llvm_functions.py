@@ -57,7 +57,7 @@ def _definition(need: Need, target: Target) -> tuple[str, frozenset[str], frozen
 
 
 class _Function(Expressions):
-    """Evaluates a definition; what it shares is evaluated once."""
+    """Evaluates a definition; what it uses twice is evaluated once."""
 
     def __init__(self, target: Target, lanes: int) -> None:
         super().__init__(target)

@@ -2,7 +2,7 @@
 
 In: a function in stage "vector" with thread loops, and a Target with a thread hierarchy. Out: text
 and the kernels' grids. Thread loops read the hardware's registers, shared buffers lie in on-chip
-memory, barriers are barriers. A launch asks for the memory that a block shares: what a kernel may
+memory, barriers are barriers. A launch asks for a block's shared memory: what a kernel may
 declare by itself ends at 48 KiB.
 """
 
@@ -11,12 +11,12 @@ from __future__ import annotations
 from tilewright.codegen.launch import (
     STARTS,
     DeviceKernel,
-    SharedPlaces,
+    SharedOffsets,
     check_limits,
     grid_and_block,
     thread_extents,
 )
-from tilewright.codegen.llvm import module, pieces_of
+from tilewright.codegen.llvm import launch_bodies, module
 from tilewright.codegen.llvm_functions import definitions
 from tilewright.codegen.llvm_index import Linear
 from tilewright.codegen.llvm_math import Need
@@ -49,14 +49,14 @@ def emit_device(func: Func, target: Target) -> EmittedDevice:
             f"cannot generate device code for '{target.kind}'", "it is no NVIDIA GPU"
         )
     workspace: list[Buffer] = []
-    pieces = pieces_of(func.body, workspace)
+    bodies = launch_bodies(func.body, workspace)
     texts: list[str] = []
     kernels: list[DeviceKernel] = []
     declarations: set[str] = set()
     needs: set[Need] = set()
-    for number, piece in enumerate(pieces):
-        symbol = f"{func.name}_{number}" if len(pieces) > 1 else func.name
-        writer = _DeviceStatements(target, func, symbol, piece)
+    for number, body in enumerate(bodies):
+        symbol = f"{func.name}_{number}" if len(bodies) > 1 else func.name
+        writer = _DeviceStatements(target, func, symbol, body)
         text, kernel = writer.kernel(workspace)
         check_limits(kernel, target)
         texts += [*writer.globals, text]
@@ -74,19 +74,19 @@ class _DeviceStatements(Statements):
 
     most_stack = 512 << 10  # bytes: what a thread may have
 
-    def __init__(self, target: Target, func: Func, symbol: str, piece: Stmt) -> None:
+    def __init__(self, target: Target, func: Func, symbol: str, body: Stmt) -> None:
         super().__init__(target)
-        self.func, self.symbol, self.piece = func, symbol, piece
-        self.extents = thread_extents(piece)
-        self.shared = SharedPlaces(piece, target.scope("shared").align)
+        self.func, self.symbol, self.body = func, symbol, body
+        self.extents = thread_extents(body)
+        self.shared = SharedOffsets(body, target.scope("shared").align)
         self.globals: list[str] = []
         self.memory.starts = STARTS
 
     def kernel(self, workspace: list[Buffer]) -> tuple[str, DeviceKernel]:
         """The text of the kernel, and its launch."""
-        used = {n.buffer.name for n in visit(self.piece) if isinstance(n, Load | Store)}
+        used = {n.buffer.name for n in visit(self.body) if isinstance(n, Load | Store)}
         buffers = [b.name for b in (*self.func.buffers, *workspace) if b.name in used]
-        free = free_vars(self.piece)
+        free = free_vars(self.body)
         symbols = [p.name for p in self.func.params if isinstance(p, Var) and p in free]
         parameters = [f"ptr addrspace(1) noalias %g{n}" for n in range(len(buffers))]
         parameters += [f"i64 %s{n}" for n in range(len(symbols))]
@@ -100,7 +100,7 @@ class _DeviceStatements(Statements):
             name = f'@"{self.symbol}$shared"'
             self.globals.append(f"{name} = external addrspace(3) global [0 x i8], align 16")
             casts.append(f"  %shared = addrspacecast ptr addrspace(3) {name} to ptr")
-        self.run(self.piece)
+        self.run(self.body)
         grid, block = grid_and_block(self.extents)
         sizes = [as_int(e) for e in block]  # known, they tell how many registers a thread may take
         fixed = "" if None in sizes else f' "nvvm.reqntid"="{",".join(map(str, sizes))}"'
@@ -134,7 +134,7 @@ class _DeviceStatements(Statements):
         if buffer.scope == "local":
             if buffer.dtype.nbytes(as_int(buffer.shape[0]) or 0) > self.most_stack:
                 raise self.refuse(
-                    f"cannot place buffer '{buffer.name}'",
+                    f"cannot allocate buffer '{buffer.name}'",
                     f"a thread of a GPU has {self.most_stack} bytes of its own",
                     stmt,
                     "compute smaller tiles",
@@ -142,15 +142,15 @@ class _DeviceStatements(Statements):
             return super().alloc(stmt)
         if buffer.scope != "shared":
             raise self.refuse(
-                f"cannot place buffer '{buffer.name}'",
+                f"cannot allocate buffer '{buffer.name}'",
                 f"a kernel of a GPU cannot allocate {buffer.scope} memory",
                 stmt,
                 'allocate it outside of thread loops, or set its scope to "shared" or "local"',
             )
-        place = f"%m{len(self.b.allocas)}"
+        pointer = f"%m{len(self.b.allocas)}"
         at = self.shared.of[id(stmt)]
-        self.b.allocas.append(f"  {place} = getelementptr i8, ptr %shared, i64 {at}")
-        self.memory.pointers[buffer.name] = place
+        self.b.allocas.append(f"  {pointer} = getelementptr i8, ptr %shared, i64 {at}")
+        self.memory.pointers[buffer.name] = pointer
         return self.run(stmt.body)
 
     def store(self, stmt: Store) -> None:
@@ -164,8 +164,8 @@ class _DeviceStatements(Statements):
             )
         super().store(stmt)
 
-    def refuse(self, what: str, why: str, place: Stmt, remedy: str) -> CompileError:
-        return CompileError(what, why, lambda: mark(self.func, place), remedy)
+    def refuse(self, what: str, why: str, node: Stmt, remedy: str) -> CompileError:
+        return CompileError(what, why, lambda: mark(self.func, node), remedy)
 
     def evaluate(self, stmt: Eval) -> None:
         if isinstance(stmt.value, Call) and stmt.value.name == "barrier.shared":

@@ -92,13 +92,13 @@ class Linear:
         rest = (lambda n: n % by) if remainder else (lambda n: n // by)
         if self.offsets is None:
             return Linear(rest(self.constant), terms)
-        offsets, constant = _settled([rest(self.constant + o) for o in self.offsets])
+        offsets, constant = _normal([rest(self.constant + o) for o in self.offsets])
         return Linear(constant, terms, offsets)
 
     def scalar(self, b: Builder) -> str:
         """The part that all lanes share, as one i64 (outer loops' terms first)."""
         total = ""
-        for term, c in sorted(self.terms.items(), key=lambda t: b.home.get(t[0], 0)):
+        for term, c in sorted(self.terms.items(), key=lambda t: b.level_of.get(t[0], 0)):
             part = term if c == 1 else b.pure(f"mul i64 {term}, {c}", term)
             total = part if not total else b.pure(f"add i64 {total}, {part}", total, part)
         if not total:
@@ -132,7 +132,7 @@ def choice(on: list[bool], then: Linear, other: Linear) -> Linear | None:
     sides = _beside(then, other, len(on))
     if sides is None:
         return None
-    offsets, constant = _settled([a if lane else b for lane, a, b in zip(on, *sides, strict=True)])
+    offsets, constant = _normal([a if lane else b for lane, a, b in zip(on, *sides, strict=True)])
     return Linear(constant, then.terms, offsets)
 
 
@@ -141,7 +141,7 @@ def end_of(end: Callable[[int, int], int], one: Linear, other: Linear, lanes: in
     sides = _beside(one, other, lanes)
     if sides is None:
         return None
-    offsets, constant = _settled(list(map(end, *sides)))
+    offsets, constant = _normal(list(map(end, *sides)))
     return Linear(constant, one.terms, offsets)
 
 
@@ -168,10 +168,10 @@ def sum_offsets(a: Offsets | None, b: Offsets, k: int) -> tuple[Offsets | None, 
             start, step = start + a.start, step + a.step
         return (_steps(start, step, len(b)), 0) if step else (None, start)
     mine = a or (0,) * len(b)
-    return _settled([x + k * y for x, y in zip(mine, b, strict=True)])
+    return _normal([x + k * y for x, y in zip(mine, b, strict=True)])
 
 
-def _settled(offsets: list[int]) -> tuple[Offsets | None, int]:
+def _normal(offsets: list[int]) -> tuple[Offsets | None, int]:
     """A range where neighbours differ by one number, nothing where they are equal."""
     first = offsets[0]
     step = offsets[1] - first

@@ -42,9 +42,9 @@ def reinterpret(e: Any, call: Call) -> Value:
 def prefetch(e: Any, call: Call) -> Value:
     """Ask for the line that an element lies in, into L1 or the one that is named; a
     hint, so that a wrong address does no harm."""
-    place, *cache = call.args
-    assert isinstance(place, Load)
-    at = e.memory.address(place.buffer, e.place(place.buffer, place.indices[0]))
+    read, *cache = call.args
+    assert isinstance(read, Load)
+    at = e.memory.address(read.buffer, e.location(read.buffer, read.indices[0]))
     near = 4 - (as_int(cache[0]) or 1) if cache else 3
     arguments = [("ptr", at), ("i32", "0"), ("i32", str(near)), ("i32", "1")]  # read, near, data
     e.b.call("void", "llvm.prefetch.p0", arguments)
@@ -89,7 +89,7 @@ def again(e: Any, call: Call) -> Value:
     value, variable = e.eval(call.args[0]), call.args[1]
     loop = e.open[-1] if e.open else None
     if loop is not None and isinstance(variable, Var) and loop.variable == variable.name:
-        if value.const is None and e.b.home.get(value.text, 0) <= loop.home:
+        if value.const is None and e.b.level_of.get(value.text, 0) <= loop.level:
             loop.holds = value.text
     return value
 

@@ -65,7 +65,7 @@ def _accesses(
 def _mask(
     index: Expr, loop: For | None, conds: tuple[Expr, ...], unrolled: Loops
 ) -> frozenset[Expr] | None:
-    """The conditions, in terms of the lane and of the index's digits; None where lanes and places
+    """The conditions, in terms of the lane and of the index's digits; None where lanes and elements
     do not go together."""
     if loop is None:
         return None
@@ -79,8 +79,8 @@ def _mask(
 
 
 def _digits(index: Expr, lane: Var, lanes: int, unrolled: Loops) -> dict[Var, Expr]:
-    """The unrolled loops whose variables a place tells, each by its step: loops of another name
-    that reach the same places are under the same condition. Empty if places do not tell them."""
+    """The unrolled loops whose variables an index tells, each by its step: loops of another name
+    that reach the same elements are under the same condition. Empty if indices do not tell them."""
     steps: dict[Var, int] = {}
     stack = [(index, 1)]
     while stack:

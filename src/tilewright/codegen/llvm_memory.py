@@ -31,7 +31,7 @@ from tilewright.ir.expr import Buffer
 
 MOST_COVER = 4  # vectors that are loaded to choose one from
 Cells = dict[int, Value]  # what elements of a buffer hold, by the first of a vector
-Place = tuple[object, ...]  # which elements, in which state of their buffer
+Elements = tuple[object, ...]  # which elements, in which state of their buffer
 
 
 class Memory:
@@ -45,7 +45,7 @@ class Memory:
         self.version: dict[
             str, int
         ] = {}  # how often a buffer was written, so that loads can be shared
-        self.transposed: dict[Place, str] = {}  # vectors across memory that are made already
+        self.transposed: dict[Elements, str] = {}  # vectors across memory that are made already
         self.cells: dict[str, Cells] = {}  # of buffers that are values, not memory
         self.starts = 1  # bytes at whose multiples buffers begin, where the machine asks
 
@@ -59,12 +59,12 @@ class Memory:
         cells = self.cells.get(buffer.name)
         if cells is not None:
             if lanes and index.stride not in (0, 1):
-                places = [index.constant + o for o in index.offsets or ()]
-                return Value(self.across(cells, buffer.dtype, places), buffer.dtype, lanes)
+                positions = [index.constant + o for o in index.offsets or ()]
+                return Value(self.across(cells, buffer.dtype, positions), buffer.dtype, lanes)
             return cells.get(index.first) or Value("poison", buffer.dtype, lanes)
         if self.transposed:
             return self.loaded(buffer, index, lanes, mask)
-        known = self.b.regions[-1].places
+        known = self.b.regions[-1].reused
         state = index, buffer.name, self.version.get(buffer.name, 0), lanes, mask
         found = known.get(state)
         if found is None:
@@ -77,45 +77,45 @@ class Memory:
             return self.load_packed(buffer, index, lanes, mask)
         dtype, stride = buffer.dtype, index.stride
         if stride == 0:
-            place = self.address(buffer, index, loads=True)
+            pointer = self.address(buffer, index, loads=True)
             text = self.read(
-                buffer, f"load {memory(dtype)}, ptr {place}, align {_align(dtype)}", place
+                buffer, f"load {memory(dtype)}, ptr {pointer}, align {_align(dtype)}", pointer
             )
             return self.to_register(text, dtype, 0)
         kind, size = memory(dtype, lanes), _align(dtype)
         if buffer.name in self.private and stride == 1:
             mask = None
         if stride == 1:
-            place = self.address(buffer, index, loads=True)
+            pointer = self.address(buffer, index, loads=True)
             if mask is None:
                 known = self.known_multiple(buffer, index)
-                text = self.read(buffer, f"load {kind}, ptr {place}, align {known}", place)
+                text = self.read(buffer, f"load {kind}, ptr {pointer}, align {known}", pointer)
             else:
                 name, flag = f"llvm.masked.load.{mangle(kind)}.p0", vector("i1", lanes)
                 self.b.declarations.add(f"declare {kind} @{name}(ptr, {flag}, {kind})")
-                passed = f"ptr align {size} {place}, {flag} {mask}, {kind} zeroinitializer"
-                text = self.read(buffer, f"call {kind} @{name}({passed})", place, mask)
+                passed = f"ptr align {size} {pointer}, {flag} {mask}, {kind} zeroinitializer"
+                text = self.read(buffer, f"call {kind} @{name}({passed})", pointer, mask)
             return self.to_register(text, dtype, lanes)
-        made = self.transposed.get(self.place(buffer, index)) if self.transposed else None
+        made = self.transposed.get(self.elements(buffer, index)) if self.transposed else None
         if made:
             return self.to_register(made, dtype, lanes)
         if stride == -1 and mask is None:
             first = Linear(index.constant + min(index.offsets or (0,)), index.terms)
-            place = self.address(buffer, first, loads=True)
-            text = self.read(buffer, f"load {kind}, ptr {place}, align {size}", place)
+            pointer = self.address(buffer, first, loads=True)
+            text = self.read(buffer, f"load {kind}, ptr {pointer}, align {size}", pointer)
             return self.to_register(self.reverse(text, kind, lanes), dtype, lanes)
         on = [True] * lanes if mask is None else known_lanes(mask)
         if index.offsets is not None and index.varying is None and any(on):
             return self.to_register(self.collect(buffer, index, on), dtype, lanes)
         if mask is not None and not on and _is_near(index, lanes):
             return self.to_register(self.collect_some(buffer, index, mask, lanes), dtype, lanes)
-        places = self.addresses(buffer, index, lanes)
+        addresses = self.addresses(buffer, index, lanes)
         name = f"llvm.masked.gather.{mangle(kind)}.v{lanes}p0"
         pointers, flag = vector("ptr", lanes), vector("i1", lanes)
         self.b.declarations.add(f"declare {kind} @{name}({pointers}, {flag}, {kind})")
         every = mask or "splat (i1 true)"
-        passed = f"{pointers} align {size} {places}, {flag} {every}, {kind} zeroinitializer"
-        text = self.read(buffer, f"call {kind} @{name}({passed})", places, every)
+        passed = f"{pointers} align {size} {addresses}, {flag} {every}, {kind} zeroinitializer"
+        text = self.read(buffer, f"call {kind} @{name}({passed})", addresses, every)
         return self.to_register(text, dtype, lanes)
 
     def store(
@@ -142,24 +142,24 @@ class Memory:
         kind, flag = memory(dtype, lanes), vector("i1", lanes)
         text = self.to_memory(value)
         if stride == 1:
-            place = self.address(buffer, index)
+            pointer = self.address(buffer, index)
             if mask is None:
                 known = self.known_multiple(buffer, index)
-                return self.b.effect(f"store {kind} {text}, ptr {place}, align {known}")
+                return self.b.effect(f"store {kind} {text}, ptr {pointer}, align {known}")
             if buffer.name in self.private:  # blend, so that the buffer can live in registers
-                old = self.b.value(f"load {kind}, ptr {place}, align {size}")
+                old = self.b.value(f"load {kind}, ptr {pointer}, align {size}")
                 both = self.b.value(f"select {flag} {mask}, {kind} {text}, {kind} {old}")
-                return self.b.effect(f"store {kind} {both}, ptr {place}, align {size}")
+                return self.b.effect(f"store {kind} {both}, ptr {pointer}, align {size}")
             lane = _only_lane(mask)
             if lane is not None:  # of a truncated value LLVM 22 would store all bytes there were
                 first = index.constant + (index.offsets or (0,))[0]
-                place = self.address(buffer, Linear(first + lane, index.terms))
+                pointer = self.address(buffer, Linear(first + lane, index.terms))
                 part = self.b.pure(f"extractelement {kind} {text}, i32 {lane}", text)
-                return self.b.effect(f"store {memory(dtype)} {part}, ptr {place}, align {size}")
+                return self.b.effect(f"store {memory(dtype)} {part}, ptr {pointer}, align {size}")
             name = f"llvm.masked.store.{mangle(kind)}.p0"
             self.b.declarations.add(f"declare void @{name}({kind}, ptr, {flag})")
             return self.b.effect(
-                f"call void @{name}({kind} {text}, ptr align {size} {place}, {flag} {mask})"
+                f"call void @{name}({kind} {text}, ptr align {size} {pointer}, {flag} {mask})"
             )
         if stride == -1 and mask is None:
             first = Linear(index.constant + min(index.offsets or (0,)), index.terms)
@@ -169,32 +169,32 @@ class Memory:
             )
         if index.offsets is not None and index.varying is None and mask is None:
             for lane, offset in enumerate(index.offsets):
-                place = self.address(buffer, Linear(index.constant + offset, index.terms))
+                pointer = self.address(buffer, Linear(index.constant + offset, index.terms))
                 part = self.b.pure(f"extractelement {kind} {text}, i32 {lane}", text)
-                self.b.effect(f"store {memory(dtype)} {part}, ptr {place}, align {size}")
+                self.b.effect(f"store {memory(dtype)} {part}, ptr {pointer}, align {size}")
             return None
-        places = self.addresses(buffer, index, lanes)
+        addresses = self.addresses(buffer, index, lanes)
         name = f"llvm.masked.scatter.{mangle(kind)}.v{lanes}p0"
         pointers = vector("ptr", lanes)
         self.b.declarations.add(f"declare void @{name}({kind}, {pointers}, {flag})")
         every = mask or "splat (i1 true)"
         self.b.effect(
-            f"call void @{name}({kind} {text}, {pointers} align {size} {places}, {flag} {every})"
+            f"call void @{name}({kind} {text}, {pointers} align {size} {addresses}, {flag} {every})"
         )
 
-    def across(self, cells: Cells, dtype: DType, places: Sequence[int]) -> str:
+    def across(self, cells: Cells, dtype: DType, positions: Sequence[int]) -> str:
         """Lanes that lie apart in a buffer of vectors that are values. Where one lane alone comes
         from a third vector, the others are those of the tap that begins a step earlier."""
-        lanes = len(places)
-        used = [at for at in cells if any(at <= p < at + lanes for p in places)]
-        earlier = (2 * places[0] - places[1], *places[:-1])
+        lanes = len(positions)
+        used = [at for at in cells if any(at <= p < at + lanes for p in positions)]
+        earlier = (2 * positions[0] - positions[1], *positions[:-1])
         if len(used) > 2 and all(0 <= p < used[-1] for p in earlier):
             made = self.across(cells, dtype, earlier)
-            order = [*range(1, lanes), lanes + places[-1] - used[-1]]
+            order = [*range(1, lanes), lanes + positions[-1] - used[-1]]
             return self.shuffled(made, cells[used[-1]].text, dtype, order)
         made = "poison"
         for at in used:
-            order = [p - at + lanes if at <= p < at + lanes else n for n, p in enumerate(places)]
+            order = [p - at + lanes if at <= p < at + lanes else n for n, p in enumerate(positions)]
             made = self.shuffled(made, cells[at].text, dtype, order)
         return made
 
@@ -219,7 +219,7 @@ class Memory:
         key = f"{instruction} ;{self.version.get(buffer.name, 0)}"
         return self.b.here(instruction, key, self.level(buffer, *operands))
 
-    def place(self, buffer: Buffer, index: Linear) -> Place:
+    def elements(self, buffer: Buffer, index: Linear) -> Elements:
         """Which elements, in which state of the buffer, lanes at `index` have."""
         state = self.version.get(buffer.name, 0)
         terms = tuple(sorted(index.terms.items()))
@@ -229,37 +229,37 @@ class Memory:
     def transpose(
         self, buffer: Buffer, index: Linear, lanes: int, count: int, on: list[bool] | str
     ) -> None:
-        """Make the vectors at `index` and the next `count - 1` places from lines of memory, one
+        """Make the vectors at `index` and the next `count - 1` elements from lines of memory, one
         for each lane that is `on`, as is known or as a mask says."""
         dtype, size, wide = buffer.dtype, _align(buffer.dtype), 1 << (count - 1).bit_length()
         element, kind = memory(dtype), memory(dtype, count)
         lines = ["poison"] * lanes
         for lane in range(lanes):
             if isinstance(on, str) or on[lane]:
-                place = self.address(buffer, self.lane_of(index, lane), loads=True)
+                pointer = self.address(buffer, self.lane_of(index, lane), loads=True)
                 if isinstance(on, str):
-                    line = self.line_under(buffer, place, count, on, lanes, lane)
+                    line = self.line_under(buffer, pointer, count, on, lanes, lane)
                 else:
-                    line = self.read(buffer, f"load {kind}, ptr {place}, align {size}", place)
+                    line = self.read(buffer, f"load {kind}, ptr {pointer}, align {size}", pointer)
                 lines[lane] = widened(self.b, line, element, count, wide)
         for n, made in enumerate(transpose(self.b, lines, element, wide)[:count]):
             moved = Linear(index.constant + n, index.terms, index.offsets, index.varying)
-            self.transposed[self.place(buffer, moved)] = made
+            self.transposed[self.elements(buffer, moved)] = made
 
     def line_under(
-        self, buffer: Buffer, place: str, count: int, mask: str, lanes: int, lane: int
+        self, buffer: Buffer, at: str, count: int, mask: str, lanes: int, lane: int
     ) -> str:
         """`count` elements that lie at an address, or zeros where the lane is off."""
         kind, flags = memory(buffer.dtype, count), vector("i1", count)
         bit = self.b.pure(f"extractelement {vector('i1', lanes)} {mask}, i64 {lane}", mask)
         let = spread(self.b, Value(bit, bool_), count).text
-        # a place beyond the buffer's pages takes machines long to find, even if nothing is loaded
+        # an address beyond the buffer's pages takes long to find, even if nothing is loaded
         start = self.pointers[buffer.name]
-        place = self.b.pure(f"select i1 {bit}, ptr {place}, ptr {start}", bit, place, start)
+        at = self.b.pure(f"select i1 {bit}, ptr {at}, ptr {start}", bit, at, start)
         name = f"llvm.masked.load.{mangle(kind)}.p0"
         self.b.declarations.add(f"declare {kind} @{name}(ptr, {flags}, {kind})")
-        passed = f"ptr align {_align(buffer.dtype)} {place}, {flags} {let}, {kind} zeroinitializer"
-        return self.read(buffer, f"call {kind} @{name}({passed})", place, let)
+        passed = f"ptr align {_align(buffer.dtype)} {at}, {flags} {let}, {kind} zeroinitializer"
+        return self.read(buffer, f"call {kind} @{name}({passed})", at, let)
 
     def level(self, buffer: Buffer, *operands: str) -> int | None:
         """The region where a load may stand; a private buffer becomes registers anyway."""
@@ -270,10 +270,10 @@ class Memory:
         cover them all if those are few, else one by one. No machine gathers as fast.
         """
         assert index.offsets is not None
-        places = {lane: o for lane, o in enumerate(index.offsets) if on[lane]}
+        offsets = {lane: o for lane, o in enumerate(index.offsets) if on[lane]}
         lanes, size = len(on), _align(buffer.dtype)
-        least = min(places.values())
-        span = max(places.values()) - least + 1
+        least = min(offsets.values())
+        span = max(offsets.values()) - least + 1
         # a power of two: LLVM fails on some shuffles of three lanes that are stored repeatedly
         wide = min(lanes, 1 << (span.bit_length() - 1))
         kind, element = memory(buffer.dtype, wide), memory(buffer.dtype)
@@ -287,13 +287,13 @@ class Memory:
         if span <= MOST_COVER * lanes:
             starts = [*range(0, span - wide, wide), span - wide]
             for k, start in enumerate(starts):
-                place = at(least + start)
-                text = self.read(buffer, f"load {kind}, ptr {place}, align {size}", place)
+                pointer = at(least + start)
+                text = self.read(buffer, f"load {kind}, ptr {pointer}, align {size}", pointer)
                 text = widened(self.b, text, element, wide, lanes)
                 end = starts[k + 1] if k + 1 < len(starts) else span
                 order = [
                     lanes + o - least - start
-                    if (o := places.get(lane, -1 + least)) - least in range(start, end)
+                    if (o := offsets.get(lane, -1 + least)) - least in range(start, end)
                     else lane
                     for lane in range(lanes)
                 ]
@@ -304,9 +304,9 @@ class Memory:
                     text,
                 )
             return made
-        for lane, offset in places.items():
-            place = at(offset)
-            text = self.read(buffer, f"load {element}, ptr {place}, align {size}", place)
+        for lane, offset in offsets.items():
+            pointer = at(offset)
+            text = self.read(buffer, f"load {element}, ptr {pointer}, align {size}", pointer)
             made = self.b.pure(
                 f"insertelement {result} {made}, {element} {text}, i32 {lane}", made, text
             )
@@ -329,9 +329,9 @@ class Memory:
                 mask,
             )
             first = Linear(index.constant + start, index.terms)
-            place = self.address(buffer, first, loads=True)
-            passed = f"ptr align {size} {place}, {flag} {let}, {kind} zeroinitializer"
-            text = self.read(buffer, f"call {kind} @{name}({passed})", place, let)
+            pointer = self.address(buffer, first, loads=True)
+            passed = f"ptr align {size} {pointer}, {flag} {let}, {kind} zeroinitializer"
+            text = self.read(buffer, f"call {kind} @{name}({passed})", pointer, let)
             put = {lane: lanes + p for p, lane in lane_of.items()}
             order = [put.get(lane, lane) for lane in range(lanes)]
             made = self.b.pure(
@@ -353,12 +353,12 @@ class Memory:
     def address(self, buffer: Buffer, index: Linear, loads: bool = False) -> str:
         """The address of the first lane's element; `loads`: for a load, which may move outwards."""
         first = index.first
-        place = self.base(buffer, index)
+        base = self.base(buffer, index)
         if not first:
-            return place
-        at = self.level(buffer, place) if loads else None
+            return base
+        at = self.level(buffer, base) if loads else None
         return self.b.here(
-            f"getelementptr {memory(buffer.dtype)}, ptr {place}, i64 {first}", None, at
+            f"getelementptr {memory(buffer.dtype)}, ptr {base}, i64 {first}", None, at
         )
 
     def known_multiple(self, buffer: Buffer, index: Linear) -> int:
@@ -371,38 +371,38 @@ class Memory:
         start = self.pointers[buffer.name]
         if not index.terms:
             return start
-        known = self.b.regions[-1].places
+        known = self.b.regions[-1].reused
         name = start, memory(buffer.dtype), *index.terms.items()
         found = known.get(name)
         if found is None:
             found = known[name] = self.moved(start, memory(buffer.dtype), index.terms)
         return found
 
-    def moved(self, place: str, kind: str, terms: dict[str, int]) -> str:
+    def moved(self, pointer: str, kind: str, terms: dict[str, int]) -> str:
         """An address so many elements behind another, outer loops' terms added first."""
         b = self.b
         levels: dict[int, str] = {}
         for term, c in terms.items():
             part = term if c == 1 else b.pure(f"mul i64 {term}, {c}", term)
-            at = b.home.get(term, 0)
+            at = b.level_of.get(term, 0)
             had = levels.get(at)
             levels[at] = part if had is None else b.pure(f"add i64 {had}, {part}", had, part)
         for at in sorted(levels):
-            place = b.asked(
-                f"getelementptr {kind}, ptr {place}, i64 {levels[at]}", place, levels[at]
+            pointer = b.asked(
+                f"getelementptr {kind}, ptr {pointer}, i64 {levels[at]}", pointer, levels[at]
             )
-        return place
+        return pointer
 
     def addresses(self, buffer: Buffer, index: Linear, lanes: int) -> str:
         """A vector with each lane's address."""
         b, kind = self.b, memory(buffer.dtype)
-        place = self.base(buffer, index)
+        base = self.base(buffer, index)
         if index.varying is None:
             assert index.offsets is not None
             each = vector_constant([index.constant + o for o in index.offsets], i64)
         else:
             each = Linear(index.constant, {}, index.offsets, index.varying).value(b, lanes).text
-        return b.asked(f"getelementptr {kind}, ptr {place}, <{lanes} x i64> {each}", place, each)
+        return b.asked(f"getelementptr {kind}, ptr {base}, <{lanes} x i64> {each}", base, each)
 
     # -- between memory and registers --------------------------------------------------------------
 
@@ -462,24 +462,24 @@ class Memory:
             terms[one] = terms.get(one, 0) + 1
         return Linear(index.constant + (index.offsets[lane] if index.offsets else 0), terms)
 
-    def packed_place(self, buffer: Buffer, index: Linear) -> tuple[str, str]:
+    def packed_address(self, buffer: Buffer, index: Linear) -> tuple[str, str]:
         """The address of the byte, and how far up in it (as an i8) the element lies."""
         b, dtype = self.b, buffer.dtype
         per = 8 // dtype.bits
         at = index.scalar(b)
         byte = b.pure(f"ashr i64 {at}, {per.bit_length() - 1}", at)
-        place = b.pure(
+        pointer = b.pure(
             f"getelementptr i8, ptr {self.pointers[buffer.name]}, i64 {byte}",
             byte,
             self.pointers[buffer.name],
         )
         within = b.pure(f"and i64 {at}, {per - 1}", at)
         up = b.pure(f"mul i64 {within}, {dtype.bits}", within)
-        return place, b.pure(f"trunc i64 {up} to i8", up)
+        return pointer, b.pure(f"trunc i64 {up} to i8", up)
 
     def one_packed(self, buffer: Buffer, index: Linear) -> Value:
-        place, up = self.packed_place(buffer, index)
-        byte = self.read(buffer, f"load i8, ptr {place}, align 1", place)
+        pointer, up = self.packed_address(buffer, index)
+        byte = self.read(buffer, f"load i8, ptr {pointer}, align 1", pointer)
         low = self.b.pure(f"lshr i8 {byte}, {up}", byte, up)
         kind = register(buffer.dtype)
         return Value(self.b.pure(f"trunc i8 {low} to {kind}", low), buffer.dtype)
@@ -488,8 +488,8 @@ class Memory:
         """Neighbouring elements that start and end with a byte."""
         dtype, per = buffer.dtype, 8 // buffer.dtype.bits
         count, pure = lanes // per, self.b.pure
-        place = self.address(Buffer(buffer.name, buffer.shape, u8, buffer.scope), byte)
-        bytes_ = self.read(buffer, f"load <{count} x i8>, ptr {place}, align 1", place)
+        pointer = self.address(Buffer(buffer.name, buffer.shape, u8, buffer.scope), byte)
+        bytes_ = self.read(buffer, f"load <{count} x i8>, ptr {pointer}, align 1", pointer)
         some, order = f"<{count} x i8>", vector_constant([n // per for n in range(lanes)], i32)
         each = pure(
             f"shufflevector {some} {bytes_}, {some} poison, <{lanes} x i32> {order}",
@@ -525,15 +525,15 @@ class Memory:
     def put_packed(self, buffer: Buffer, index: Linear, text: str) -> None:
         """Replace one element inside its byte."""
         b, dtype = self.b, buffer.dtype
-        place, up = self.packed_place(buffer, index)
+        pointer, up = self.packed_address(buffer, index)
         wide = b.pure(f"zext {register(dtype)} {text} to i8", text)
         new = b.pure(f"shl i8 {wide}, {up}", wide, up)
         hole = b.pure(f"shl i8 {(1 << dtype.bits) - 1}, {up}", up)
         keep = b.pure(f"xor i8 {hole}, -1", hole)
-        old = b.value(f"load i8, ptr {place}, align 1")
+        old = b.value(f"load i8, ptr {pointer}, align 1")
         kept = b.pure(f"and i8 {old}, {keep}", old, keep)
         both = b.pure(f"or i8 {kept}, {new}", kept, new)
-        b.effect(f"store i8 {both}, ptr {place}, align 1")
+        b.effect(f"store i8 {both}, ptr {pointer}, align 1")
 
     def put_run(self, buffer: Buffer, byte: Linear, value: Value, lanes: int) -> None:
         dtype, per = buffer.dtype, 8 // buffer.dtype.bits
@@ -550,8 +550,8 @@ class Memory:
             up = constant(part * dtype.bits, u8, count).text
             some = pure(f"shl <{count} x i8> {some}, {up}", some) if part else some
             total = pure(f"or <{count} x i8> {total}, {some}", total, some) if total else some
-        place = self.address(Buffer(buffer.name, buffer.shape, u8, buffer.scope), byte)
-        self.b.effect(f"store <{count} x i8> {total}, ptr {place}, align 1")
+        pointer = self.address(Buffer(buffer.name, buffer.shape, u8, buffer.scope), byte)
+        self.b.effect(f"store <{count} x i8> {total}, ptr {pointer}, align 1")
 
 
 def _is_near(index: Linear, lanes: int) -> bool:
@@ -572,7 +572,7 @@ def spread(b: Builder, value: Value, lanes: int) -> Value:
         return value
     if value.const is not None:
         return constant(value.const, value.dtype, lanes)
-    known = b.regions[-1].places  # rounds of unrolled loops ask again and again
+    known = b.regions[-1].reused  # rounds of unrolled loops ask again and again
     found = known.get((value, lanes))
     if found is None:
         bits = None if value.bits is None else splat(b, memory(value.dtype), value.bits, lanes)

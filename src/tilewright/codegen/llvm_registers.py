@@ -1,7 +1,7 @@
 """Local buffers that are values, not memory.
 
 In: an allocation, and the statements that use it. Out: its *cells*, each the one vector or number
-that unrolled loops write at a known place, as values that loops and branches hand on (phi
+that unrolled loops write at a known index, as values that loops and branches hand on (phi
 instructions). LLVM would find as much, but it would have to read a load and a store for each use.
 Lanes that lie apart are chosen from several cells.
 """
@@ -39,7 +39,7 @@ def cells_of(stmt: Alloc) -> Cells | None:
 
 class _Accesses:
     """What is known of a buffer's accesses: how many lanes they have (0: one number), and by how
-    much their places differ. Vectors whose lanes lie apart may be read `across` cells."""
+    much their indices differ. Vectors whose lanes lie apart may be read `across` cells."""
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
@@ -49,7 +49,7 @@ class _Accesses:
         self.unrolled: dict[Var, int] = {}  # where they start
 
     def all_known(self, s: Stmt, lane: For | None) -> bool:
-        """Whether all places below a statement are known once loops are unrolled."""
+        """Whether all indices below a statement are known once loops are unrolled."""
         if isinstance(s, For):
             if as_int(s.start) is not None and as_int(s.extent) is not None:
                 if s.kind == "vectorize" and lane is None and as_int(s.extent) != 1:

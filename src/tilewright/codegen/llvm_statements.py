@@ -93,7 +93,7 @@ class Statements(Expressions):
         """The loop of a launch: parts [begin, end)."""
         start = self.index(stmt.start)
         with self.b.loop("%begin", "%end", surely=False) as variable:
-            self.b.regions[-1].is_piece = True
+            self.b.regions[-1].is_parallel = True
             moved = start.plus(Linear(0, {variable: 1}))
             assert moved is not None
             self.env[stmt.var.name] = moved
@@ -328,7 +328,8 @@ class Statements(Expressions):
         count = as_int(buffer.shape[0])
         if count is None:
             raise CompileError(
-                f"cannot place buffer '{buffer.name}'", "its size inside a loop is not a constant"
+                f"cannot allocate buffer '{buffer.name}'",
+                "its size inside a loop is not a constant",
             )
         cells = None if self.lanes else self.cells(stmt)
         if cells is not None:
@@ -387,7 +388,7 @@ class Statements(Expressions):
         if not known[1]:
             self.evaluated = None
         where = stmt.indices[0]
-        index = self.place(stmt.buffer, where) if self.lane_buffers else self.index(where)
+        index = self.location(stmt.buffer, where) if self.lane_buffers else self.index(where)
         if index.is_uniform and self.lanes and self.varies(stmt.value):
             return self.reduce_lanes(stmt, index)
         summed = known[2]

@@ -17,7 +17,7 @@ from tilewright.ir.stmt import For, If, Seq, Store
 from tilewright.ir.walk import free_vars
 
 _ADD, _SUB, _MUL = BinaryOp.add, BinaryOp.sub, BinaryOp.mul
-BLOCK = 16  # bytes that machines interleave without a table of places
+BLOCK = 16  # bytes that machines interleave without a table of indices
 FEW_STEPS = 2  # exchanges that the code generator may try to join: of more it finds nothing, in a
 # search so long that a copy's code took twice the time
 FENCED = {"double": "f64", "float": "f32"}  # types that a fence takes, by LLVM's short names
@@ -120,19 +120,19 @@ def _columns(b: Builder, lines: list[str], element: str, wide: int) -> list[str]
     for part in (0, block // 2):
         order = [i for at in range(0, wide, block) for i in _pairs(at + part, block // 2, wide)]
         both = _chosen(b, x, y, element, wide, order)
-        for place in range(0, wide, 2):
-            made[order[place]] = _chosen(b, both, "poison", element, wide, [place, place + 1])
+        for at in range(0, wide, 2):
+            made[order[at]] = _chosen(b, both, "poison", element, wide, [at, at + 1])
     return [made[n] for n in range(wide)]
 
 
 def _transposed(b: Builder, lines: list[str], element: str) -> list[str]:
     """`transpose` for as many lines as columns, by the cheapest exchanges there are: inside blocks,
-    and of whole blocks. Those all across a vector need a table of places, and LLVM tries at length
+    and of whole blocks. Those all across a vector need a table of indices, and LLVM tries at length
     to join them.
 
-    A step exchanges one bit of the number of a line with one of the place in it. Inside blocks,
+    A step exchanges one bit of the number of a line with one of the position in it. Inside blocks,
     lines x and y become x0 y0 x1 y1 … of the lower halves of their blocks, and the same of the
-    upper halves; the other bits of a place move up by one, so the highest comes first. Of blocks,
+    upper halves; the position's other bits move up by one, so the highest comes first. Of blocks,
     the even ones of x and then of y become one line and the odd ones the other; the other bits move
     down, so the lowest comes first.
     """
@@ -172,7 +172,7 @@ def _apart(b: Builder, line: str, element: str, size: int) -> str:
 
 
 def _pairs(start: int, half: int, count: int) -> list[int]:
-    """Places `start` and so many after it, each with its place in a second vector of `count`."""
+    """`half` positions from `start` on, each with its counterpart in a second vector of `count`."""
     return [i for n in range(start, start + half) for i in (n, count + n)]
 
 
@@ -186,6 +186,6 @@ def _chosen(
 ) -> str:
     if x == y == "poison":
         return "poison"
-    kind, places = f"<{size} x {element}>", [*order, *[-1] * (wide - len(order))]
-    chosen = ", ".join("i32 poison" if p < 0 else f"i32 {p}" for p in places)
-    return b.pure(f"shufflevector {kind} {x}, {kind} {y}, <{len(places)} x i32> <{chosen}>", x, y)
+    kind, lanes = f"<{size} x {element}>", [*order, *[-1] * (wide - len(order))]
+    chosen = ", ".join("i32 poison" if p < 0 else f"i32 {p}" for p in lanes)
+    return b.pure(f"shufflevector {kind} {x}, {kind} {y}, <{len(lanes)} x i32> <{chosen}>", x, y)

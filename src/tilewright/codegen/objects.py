@@ -23,7 +23,7 @@ _RELOCATIONS, _SYMBOLS = 4, 2
 
 @record
 class Reference:
-    """A place in a section that takes an address: `addend` bytes after `value` in a section of the
+    """Where a section takes an address: `addend` bytes after `value` in a section of the
     same object or, where `section` is -1, after the symbol `name`."""
 
     offset: int
@@ -117,8 +117,8 @@ def part(whole: Object, symbols: Iterable[str]) -> Object | None:
     numbers = {at: n for n, at in enumerate(found)}
     constants: dict[int, dict[int, int]] = {}  # of sections of constants: where one lies → here
     taken: dict[int, list[Reference]] = {}
-    while ahead := [at for at in numbers if at not in taken]:
-        for at in ahead:
+    while new := [at for at in numbers if at not in taken]:
+        for at in new:
             taken[at] = []
             for r in whole.sections[at].references:
                 if r.section >= 0:

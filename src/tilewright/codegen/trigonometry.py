@@ -68,9 +68,9 @@ def huge_quadrant(x: Expr) -> tuple[Expr, Expr]:
     w0, w1, w2, w3 = (chosen(k) for k in range(4))
     high = (((w0 << 32) | w1) << shift) | (w2 >> (const(32, u64) - shift))
     low = ((w2 << shift) & 0xFFFFFFFF) | (w3 >> (const(32, u64) - shift))
-    turns = m * high + ((m * low) >> 32)  # in units of 2^-62
-    n = (turns + (1 << 61)) >> 62
-    rest = reinterpret(turns - (n << 62), i64)
+    quarters = m * high + ((m * low) >> 32)  # in units of 2^-62
+    n = (quarters + (1 << 61)) >> 62
+    rest = reinterpret(quarters - (n << 62), i64)
     r = cast(f64, rest) * const(pi / 2 * 2.0**-62, f64)
     near = absolute(x) < number(0.78, x)
     return select(near, cast(f64, absolute(x)), r), select(near, const(0, u64), n)
@@ -119,11 +119,11 @@ def atan(x: Expr) -> Expr:
         rest = t * (square * polynomial(square, ATAN_TO_ONE))
         value = select(steep, right_angle_less(t, rest), t + rest)
         return copy_sign(select(is_nan(x), x, value), x)
-    turned = t > number(0.41421356237309503, x)
-    z = select(turned, (t - one) / (t + one), t)
+    reduced = t > number(0.41421356237309503, x)
+    z = select(reduced, (t - one) / (t + one), t)
     square = z * z
     value = fma(z, polynomial(square, ATAN), z)
-    value = select(turned, value + number(pi / 4, x), value)
+    value = select(reduced, value + number(pi / 4, x), value)
     value = select(steep, number(pi / 2, x) - value, value)
     return copy_sign(select(is_nan(x), x, value), x)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tilewright.codegen.host_steps import (
-    Place,
+    Location,
     Provide,
     Renew,
 )
@@ -47,13 +47,13 @@ class Allocation:
         self.measured = set(self.graph.measured)
         self.taken: Counter[str] = Counter() if around is None else around.taken
         self.first_buffer = self.take("buffers", len(self.graph.outputs) + plan.buffers)
-        self.workspace = Place("buffer", self.take("buffers", 1))
+        self.workspace = Location("buffer", self.take("buffers", 1))
         self.first_state = self.take("states", plan.states)
         self.turns = self.take("buffers", 2 * plan.states)
         self.given: dict[Value, Value] = {}  # inputs of a body → what they are around it
         if loop is not None:
             self.counter, self.again, self.arena = (
-                Place("buffer", self.take("buffers", 1)) for _ in range(3)
+                Location("buffer", self.take("buffers", 1)) for _ in range(3)
             )
             self.turn = Var(f"round.{self.counter.index}")  # no symbol's name has a dot
             values = (*states_of(loop)[1:], *loop.inputs[2 + loop["states"] :])
@@ -89,17 +89,17 @@ class Allocation:
         for body in self.bodies.values():
             yield from body.parts()
 
-    def __call__(self, value: Value) -> Place:
+    def __call__(self, value: Value) -> Location:
         found = self.plan.places[value]
         if found.space == "constant":
-            return Place("weights", offset=self.weight_at[found.at])
+            return Location("weights", offset=self.weight_at[found.at])
         if found.space == "arena":
             return self.in_arena(found.at)
         index = sizes.at(found.at, {})
         if found.space == "state":
-            return Place("state", self.first_state + index)
+            return Location("state", self.first_state + index)
         if found.space == "buffer":
-            return Place("buffer", self.first_buffer + index)
+            return Location("buffer", self.first_buffer + index)
         if self.around is not None and found.space == "input":
             first = self.graph.inputs[index]
             return self.around(self.given[first]) if first in self.given else self.counter
@@ -108,13 +108,13 @@ class Allocation:
                 return self.again
             result = self.around(self.loop.outputs[index])
             if not self.is_row(value):
-                return Place("next", result.index)
+                return Location("next", result.index)
             row = self.loop["length"] - 1 - self.turn if self.loop["reverse"] else self.turn
             offset = sizes.size(result.offset + row * self.graph.outputs[index].nbytes)
-            return Place(result.space, result.index, offset)
+            return Location(result.space, result.index, offset)
         if found.space == "output" and is_measured(self.graph.outputs[index], self.measured):
-            return Place("buffer", index=index)  # allocated once its size is known
-        return Place(found.space, index=index)
+            return Location("buffer", index=index)  # allocated once its size is known
+        return Location(found.space, index=index)
 
     def is_row(self, value: Value) -> bool:
         """Is it one of the rows that the rounds of a loop give, for which there is room?"""
@@ -123,10 +123,10 @@ class Allocation:
             return False
         return sizes.at(found.at, {}) >= len(states_of(self.loop))
 
-    def in_arena(self, offset: Expr) -> Place:
+    def in_arena(self, offset: Expr) -> Location:
         if self.around is None:
-            return Place("arena", offset=offset)
-        return Place("buffer", self.arena.index, offset)
+            return Location("arena", offset=offset)
+        return Location("buffer", self.arena.index, offset)
 
     def room(self, value: Value, nbytes: Expr) -> Provide | Renew | None:
         """The step that makes room for a value, if it has none yet."""

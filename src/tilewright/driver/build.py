@@ -11,7 +11,7 @@ import io
 
 from tilewright.backend.backend import backend_of, native_of
 from tilewright.codegen.host import ENTRY, SHAPES, host_program
-from tilewright.codegen.host_steps import Launch, Place
+from tilewright.codegen.host_steps import Launch, Location
 from tilewright.codegen.link import link
 from tilewright.graph import sizes
 from tilewright.ir.expr import Buffer, Expr, Var, const, maximum
@@ -49,11 +49,11 @@ def _build(func: Func, target: str | Target, threads: int | None) -> Executable:
     inputs = [b for b in func.buffers if b.name not in written]
     outputs = [b for b in func.buffers if b.name in written]
     emitted = native.emit(backend_of(machine).lowered(func, machine), machine)
-    places = {b.name: Place("input", index=n) for n, b in enumerate(inputs)}
-    places.update((b.name, Place("output", index=n)) for n, b in enumerate(outputs))
+    places = {b.name: Location("input", index=n) for n, b in enumerate(inputs)}
+    places.update((b.name, Location("output", index=n)) for n, b in enumerate(outputs))
     arena: Expr = const(0)
     for buffer in emitted.workspace:
-        places[buffer.name] = Place("arena", offset=sizes.size(arena))
+        places[buffer.name] = Location("arena", offset=sizes.size(arena))
         arena = arena + aligned_bytes(buffer)
     launches = [
         Launch(

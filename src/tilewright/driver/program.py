@@ -14,16 +14,16 @@ from tilewright.arith.simplify import Facts
 from tilewright.backend.backend import native_of
 from tilewright.codegen.host import ENTRY, SHAPES, host_program
 from tilewright.codegen.host_steps import (
-    MOST_MEASURED,
+    MOST_SIZE,
     Branch,
     Carried,
     Check,
     Is,
     Kept,
     Launch,
-    Measure,
-    Place,
+    Location,
     Provide,
+    ReadSizes,
     Renew,
     Require,
     Size,
@@ -231,7 +231,7 @@ def _steps(place: Allocation, program: _Program, around: Mapping[Var, int]) -> l
     most = {**around}
     for s in graph.symbols:
         most.setdefault(s, graph.ranges.get(s.name, (0, abi.MOST_SYMBOL))[1])
-    most |= dict.fromkeys(graph.measured, MOST_MEASURED)
+    most |= dict.fromkeys(graph.measured, MOST_SIZE)
     unbound = set(place.measured)  # sizes that no step has measured yet
     done: set[tuple[Value, Step]] = set()  # checks of what several values follow from
     known = Facts({s: graph.ranges.get(s.name, (0, None)) for s in most})
@@ -280,7 +280,7 @@ def _steps(place: Allocation, program: _Program, around: Mapping[Var, int]) -> l
             for node in group.nodes:
                 if node.op == "measure":
                     names = tuple((_among_dims(s, place, program), s) for s in binds(node))
-                    add(Measure(place(node.inputs[0]), names, len(tells)))
+                    add(ReadSizes(place(node.inputs[0]), names, len(tells)))
                     tells.append(node["what"])
                     bound(binds(node))
                 elif node.op == "check_bounds":
@@ -338,7 +338,7 @@ def _while(loop: Node, body: Allocation, program: _Program, most: Mapping[Var, i
         carried[turn] = Carried(turn, None, 0, sizes.size(body.turn + 1))
     number = len(program.tells)
     program.tells.append(f"the sizes of the states of the loop '{loop.name}'")
-    inside = {**most, **dict.fromkeys(map(Var, binds(loop)), MOST_MEASURED)}
+    inside = {**most, **dict.fromkeys(map(Var, binds(loop)), MOST_SIZE)}
     steps = tuple(_steps(body, program, inside))
     limit, condition = map(around, loop.inputs[:2])
     return While(
@@ -376,7 +376,7 @@ def _checks(node: Node, place: Allocation) -> Iterator[Step]:
     at = place(numbers)
     for k, (least, most) in enumerate(zip(node["least"], node["most"], strict=True)):
         first = sizes.size(expr(at.offset, i64) + k * (numbers.dtype.bits // 8))
-        column = Place(at.space, at.index, first)
+        column = Location(at.space, at.index, first)
         check = Check(column, numbers.dtype, count, columns, least, most, node["what"])
         yield Branch(place(only[0]), (check,)) if only else check
 
@@ -445,12 +445,12 @@ def _some_elements(outputs: Sequence[Value], measured: set[Var]) -> Expr | None:
     return some_elements(outputs)
 
 
-def _row(kernel: Kernel, start: Place, own: Own) -> dict[str, Place]:
+def _row(kernel: Kernel, start: Location, own: Own) -> dict[str, Location]:
     """Where a kernel's workspace buffers lie: in a row from `start` on."""
     at = expr(start.offset, i64)
-    places: dict[str, Place] = {}
+    places: dict[str, Location] = {}
     for buffer in kernel.workspace:
-        places[buffer.name] = Place(start.space, start.index, sizes.size(at))
+        places[buffer.name] = Location(start.space, start.index, sizes.size(at))
         at = at + substitute(aligned_bytes(buffer), own)
     return places
 
