@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CODE = ("src", "benchmarks", "examples", "tools")
 ALL = (*CODE, "docs", "README.md", "tests")
+LOWERING = ("src/tilewright/lower", "src/tilewright/codegen", "tests/lower", "tests/codegen")
 TEXT = {".py", ".md", ".c", ".h", ".toml"}
 
 LOOPS = tuple(  # the rooms of loops and what they stand on
@@ -78,6 +79,34 @@ OURS = (
     Old(r"passes[./]recognise\b|\brecognise\(", "match_patterns"),
     Old(r"(ops|cpu)[./]response\b|\brole\W+squares\b", "lrn, local_response_norm"),
     Old(r"\bllvm_squares\b|\bturned_candidates\b", "llvm_transpose, transposable"),
+    Old(
+        r"(?i)(?<![a-z])shares(?![a-z])|\b(an?|the|each|every|last|next|one|for) share\b"
+        r"|\bshare (of|[-+*/%<>=])",
+        "chunk",
+        LOWERING,
+    ),
+    Old(
+        r"(?i)(?<![a-z.])(pieces?|strips?|bands?)(?![a-z])",
+        "block, tile, tail tile, launch body",
+        LOWERING,
+    ),
+    Old(
+        r"(?i)(?<![a-z])(?<!in[ _])(?<!units in the last )place[sd]?(?![a-z])",
+        "element, index, position, location; allocate",
+        LOWERING,
+    ),
+    Old(r"(?i)(?<![a-z])abreast(?![a-z])", "unrolled and jammed", LOWERING),
+    Old(
+        r"(?i)(?<![a-z])(homes?|swept)(?![a-z])",
+        "allocation depth, level, relaxed region",
+        LOWERING,
+    ),
+    Old(r"(?i)(?<![a-z])turned(?![a-z])", "transposed", LOWERING),
+    Old(r"(?i)(?<![a-z])alike(?![a-z])", "equal", LOWERING),
+    Old(r"(?i)(?<![a-z])(write|written)[ _]out(?![a-z])", "unroll", LOWERING),
+    Old(r"(?i)(?<![a-z])settle[sd]?(?![a-z])", "unify, normal form", LOWERING),
+    Old(r"\bMOST_MEASURED\b|\bMeasure\(", "MOST_SIZE, ReadSizes", CODE),
+    Old(r"(?i)(?<![a-z])ahead(?![a-z])", "prefetch", LOWERING),
     Old(r"\bfetch_ahead\b|(cpu|support)[./]ahead\b|\bmade_ahead\b", "prefetch_panels, background"),
     Old(
         r"\b(flight|FLIGHT|IN_FLIGHT|share|SHARES?|shares|band|bands|strips?|pieces?|PIECES?)\b",
