@@ -17,12 +17,13 @@ ROOT = Path(__file__).parents[2]
 CODE = ("src", "benchmarks", "examples", "tools")
 ALL = (*CODE, "docs", "README.md", "tests")
 LOWERING = ("src/tilewright/lower", "src/tilewright/codegen", "tests/lower", "tests/codegen")
+STRATEGY = ("src/tilewright/strategy", "tests/strategy")
 TEXT = {".py", ".md", ".c", ".h", ".toml"}
 
 LOOPS = tuple(  # the rooms of loops and what they stand on
     f"{top}/{room}"
     for top in ("src/tilewright", "tests")
-    for room in ("arith", "ir", "schedule", "support", "target", "te")
+    for room in ("arith", "ir", "schedule", "strategy", "support", "target", "te")
 )
 
 
@@ -53,7 +54,7 @@ OURS = (
     ),
     Old(r"(frontend[./](onnx|torch)|graph[./]ops)[./]measured\b", "data_dependent"),
     Old(
-        r"(?i)(?<!in )(?<!in-)(?<!in the )(?<![a-z-])places?(?![a-z])|\bin places\b",
+        r"(?i)(?<!in )(?<!in-)(?<!in the )(?<![a-z-])places?(?!=)(?![a-z])|\bin places\b",
         "elements, indices, positions",
         ("src/tilewright/frontend", *LOOPS),
     ),
@@ -69,7 +70,7 @@ OURS = (
         "L1, L2, L3",
         allowed={"tests/target/test_calibration.py": "a file that an earlier version kept"},
     ),
-    Old(r"\b(afar|in_the_way)\b|\bcosts\.region\b", "transfer, overlap_penalty, fork_join"),
+    Old(r"\b(afar|AFAR|in_the_way)\b|\bcosts\.region\b", "transfer, overlap_penalty, fork_join"),
     Old(r"-costs=usual|\bcosts\.usual\b", "-costs=default"),
     Old(r"target[./]measured\b|machine --measure\b|measured machine\b", "calibrated"),
     Old(r"\btwo_axes\b(?=[.(,])|passes[./]two_axes\b", "lower_to_2d"),
@@ -109,18 +110,6 @@ OURS = (
     Old(r"(?i)(?<![a-z])ahead(?![a-z])", "prefetch", LOWERING),
     Old(r"\bfetch_ahead\b|(cpu|support)[./]ahead\b|\bmade_ahead\b", "prefetch_panels, background"),
     Old(
-        r"\b(flight|FLIGHT|IN_FLIGHT|share|SHARES?|shares|band|bands|strips?|pieces?|PIECES?)\b",
-        "accumulators, chunk, block, tile",
-        ("src/tilewright/strategy",),
-        {
-            f"src/tilewright/strategy/{name}.py": "to have in common"
-            for name in (
-                *("loops", "cpu/attention", "cpu/contraction", "cpu/convolution", "cpu/pointwise"),
-                *("cpu/prefetch_panels", "cpu/product", "cpu/reduction", "cpu/winograd"),
-            )
-        },
-    ),
-    Old(
         r"(?i)(?<![a-z])(swept|sweep(s|ing)?|driven|drives?|(?<!cache_)homes?(?!\())(?![a-z])",
         "relaxed region, bound, allocation scope",
         LOOPS,
@@ -140,7 +129,13 @@ OURS = (
         "prefetch, unroll or unrolled",
         LOOPS,
     ),
-    Old(r"\bwrite_out\b|\bwritten out\b", "unroll", ("src/tilewright/strategy",)),
+    Old(  # the noun: threads may share loops
+        r"(?i)\b(an?|the|each|every|its|their|no|one|own|equal|even) shares?\b"
+        r"|(?<![a-z])shares?(?=_)|(?<=_)shares?(?![a-z])|(?-i:\bSHARES?\b)",
+        "chunk",
+        STRATEGY,
+    ),
+    Old(r"\blie( =|\.\w)", "layout", STRATEGY),
     Old(
         r"\b(wishes|forms)\b",
         "preferences, layouts",

@@ -75,7 +75,7 @@ class Layouts:
     def step(self, channels, block):
         return block
 
-    def group_cycles(self, results, alike, depth, moved, of):
+    def group_cycles(self, results, same_input, depth, moved, of):
         return results * depth
 
     def is_along_rows(self, sources, results, steps, width, *, is_packed, in_tiles, of):

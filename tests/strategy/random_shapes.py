@@ -78,7 +78,7 @@ def conv(draw: Draw, groups: str = "") -> Value:
     ci, co, count = draw.channels(), draw.channels(), 1
     if groups == "each":
         co = count = ci
-    elif groups:  # narrow ones and wide ones, of image and result alike or not
+    elif groups:  # narrow ones and wide ones, of the same width in image and result or not
         count = rng.choice([2, 3, 4, 6, 8, 16])
         ci, co = (rng.choice([1, 2, 3, 4, 5, 8, 12, 16, 24, 40]) * count for _ in range(2))
     kernel = [rng.choice([1, 1, 2, 3, 5, 7]) for _ in range(2)]
@@ -197,9 +197,9 @@ def attention(draw: Draw) -> Value:
     queries, keys = rng.choice([draw.size(), 48, 100, 197]), rng.choice([draw.size(), 130])
     depth, width = draw.size(), draw.size()
     k_lead, v_lead = ([n if rng.random() < 0.8 else 1 for n in lead] for _ in "kv")
-    turned = rng.random() < 0.5
-    q, k = draw.input(*lead, queries, depth), (keys, depth) if turned else (depth, keys)
-    x = emit("matmul", q, draw.input(*k_lead, *k), transpose_b=turned)
+    transposed = rng.random() < 0.5
+    q, k = draw.input(*lead, queries, depth), (keys, depth) if transposed else (depth, keys)
+    x = emit("matmul", q, draw.input(*k_lead, *k), transpose_b=transposed)
     if rng.random() < 0.7:
         x = emit("mul", x, draw.weight(1, scale=depth**-0.5))
     if rng.random() < 0.3:

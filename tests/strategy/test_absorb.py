@@ -23,10 +23,10 @@ def test_readers_that_became_one_take_what_they_read():
 
 
 def looked_up(rows):
-    """Columns of x at places that are floats."""
-    x, places = te.placeholder((rows, 32), "f32", "x"), te.placeholder((32,), "f64", "places")
-    index = te.compute((32,), lambda j: te.cast(te.ceil(places[j]), "i64"), name="index")
-    return te.func("looked_up", [x, places], [
+    """Columns of x at indices that are floats."""
+    x, at = te.placeholder((rows, 32), "f32", "x"), te.placeholder((32,), "f64", "at")
+    index = te.compute((32,), lambda j: te.cast(te.ceil(at[j]), "i64"), name="index")
+    return te.func("looked_up", [x, at], [
         te.compute((rows, 32), lambda i, j: x[i, te.minimum(te.maximum(index[j], 0), 31)], name="y")
     ])  # fmt: skip
 

@@ -71,8 +71,8 @@ def test_blocks_keep_each_chain_short():
             for block in blocks(func.body):
                 if sum_of(block) is None:
                     continue
-                driven = [free_vars(a.value) for a in block.axes if a.kind == "reduce"]
-                own = {v for used in driven for v in used}
+                bound = [free_vars(a.value) for a in block.axes if a.kind == "reduce"]
+                own = {v for used in bound for v in used}
                 (target_,) = {r.buffer.name for r in block.writes}
                 inside = [f for f in nests if f.var in own and holds(f, block.name, target_)]
                 count = 1

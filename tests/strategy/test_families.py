@@ -98,12 +98,12 @@ def test_convolution(ci, co, size, kernel, stride, pad, threads):
 )  # fmt: skip
 def test_groups(ci, co, groups, size, kernel, stride, lanes, threads):
     """Channels stay where they are; vectors are as short as the groups ask."""
-    lie = Channels(Packing(lanes), Packing(lanes), gcd(ci // groups, lanes), groups)
+    layout = Channels(Packing(lanes), Packing(lanes), gcd(ci // groups, lanes), groups)
     check(
         "conv_packed", pack(random(2, ci, *size), lanes),
-        lie.pack_filter(random(co, ci // groups, kernel, kernel)),
+        layout.pack_filter(random(co, ci // groups, kernel, kernel)),
         threads=threads, relu=True, strides=(stride, stride), pads=((kernel // 2, 1), (0, 1)),
-        dilations=(1, 1), group=lie.group(ci, co),
+        dilations=(1, 1), group=layout.group(ci, co),
     )  # fmt: skip
 
 
@@ -249,7 +249,7 @@ def test_depthwise_copies_its_image_only_where_cuts_are_too_much_code(taps, copi
 
 def test_depthwise_is_cut_for_columns_only():
     """At the upper and lower end of an image a loop over rows of taps is shorter, and that is all:
-    a strip has code for the left end, the right end and between."""
+    a row of tiles has code for the left end, the right end and between."""
     machine = target("cpu -mcpu=x86-64-v4")
     image = te.placeholder((1, 2, 56, 56, 16), name="image")
     weights = te.placeholder((2, 3, 3, 16), name="weights")
@@ -407,7 +407,7 @@ def test_local_response(shape, size, threads):
     check("lrn_packed", random(*shape), threads=threads, relu=True, size=size, alpha=0.3, bias=2.0)
 
 
-def test_convolutions_that_share_weights_share_them_packed():
+def test_convolutions_of_the_same_weights_read_them_packed_once():
     build = Builder("g")
     w = build.constant(random(16, 16, 3, 3))
     images = [build.input(name, "f32", (1, 16, 9, 9)) for name in "ab"]
@@ -422,7 +422,7 @@ def test_convolutions_that_share_weights_share_them_packed():
     ("shape", "perm"),
     [((64, 48), (1, 0)), ((3, 70, 34), (0, 2, 1)), ((2, 5, 40, 13), (1, 3, 0, 2))],
 )
-def test_what_is_turned(shape, perm, threads):
+def test_what_is_transposed(shape, perm, threads):
     """Squares of rows and columns, of sizes that they divide or not; the default and others."""
     check("transpose", random(*shape), threads=threads, perm=perm)
     check("transpose", random(*shape), threads=threads, perm=perm, points=range(6))

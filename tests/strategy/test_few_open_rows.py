@@ -1,4 +1,4 @@
-"""Products of few open rows: their panels stand abreast, whatever their elements are."""
+"""Products of few open rows: their panels are jammed, whatever their elements are."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def rows_of_tiles(s: Any, rounds: tuple[For, ...] = ()) -> list[int]:
     if isinstance(s, Store):
         read = {v for n in visit(s.value) if isinstance(n, Load) and n.buffer.name == "x0"
                 for i in n.indices for v in free_vars(i)}  # fmt: skip
-        apart = {v for i in s.indices for v in free_vars(i)}
+        kept = {v for i in s.indices for v in free_vars(i)}
         counts = [as_int(r.extent) or 1 for r in rounds if r.kind == "unroll" and r.var in read]
-        steps = [as_int(r.extent) or 1 for r in rounds if r.kind == "unroll" and r.var not in apart]
+        steps = [as_int(r.extent) or 1 for r in rounds if r.kind == "unroll" and r.var not in kept]
         return [int(np.prod(counts)) // int(np.prod(steps))] if read else []
     return [n for c in s.children() for n in rows_of_tiles(c, rounds)]
 
 
 @pytest.mark.parametrize("of", ["f16", "f64"])
 def test_a_row_by_itself_is_one_row(of: str) -> None:
-    """Its panels stand abreast, where one of them took as long as several rows of it."""
+    """Its panels are jammed, where one of them took as long as several rows of it."""
     *_, (job,) = kernel_jobs(prepare(product(of, "n"), HASWELL, 3), HASWELL, 1, Watch())
     made = lower(default(job.func, HASWELL, 1, strict=True).func, HASWELL)
     assert min(rows_of_tiles(made.body)) == 1
@@ -67,7 +67,7 @@ def test_few_rows(threads: int) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_few_rows_of_a_recurrence(threads: int) -> None:
-    """Of a step's rows the last few stand in tiles by themselves, too, with panels abreast."""
+    """Of a step's rows the last few have tiles of their own, too, in which panels are jammed."""
     rows, steps = Var("rows"), Var("steps")
     first, w = te.placeholder((rows, 64), "f32", "first"), te.placeholder((64, 128), "f32", "w")
 

@@ -92,27 +92,27 @@ def test_rows_of_any_length(op: str) -> None:
 )
 @pytest.mark.parametrize("threads", [1, 2])
 def test_which_rows_are_short(op: str, below: int, threads: int) -> None:
-    """Three vectors, or two where values cost more than to read them; threads share both versions
-    alike."""
+    """Three vectors, or two where values cost more than to read them; both versions have
+    the same parallel loops."""
     *_, (job,) = kernel_jobs(prepare(graph(op), HALVES, 3, []), HALVES, threads, Watch())
     narrow = narrow_rows(job.func, HALVES)
     assert narrow is not None and print_expr(narrow.cond) == f"t < {below}"
     version = narrow.schedule(threads).func
     loops = [s for s in statements(version.body) if isinstance(s, For)]
     assert {as_int(s.extent) for s in loops if s.kind == "vectorize"} <= {4, 8}
-    usual = default(job.func, HALVES, threads, strict=True).func
-    assert join_versions(narrow.cond, version, usual) is not None
+    whole = default(job.func, HALVES, threads, strict=True).func
+    assert join_versions(narrow.cond, version, whole) is not None
 
 
-def test_threads_that_cannot_share_both_run_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_cannot_run_both_run_neither(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else two threads would add short rows in the order of long ones, one thread would not."""
     jobs = [
         kernel_jobs(prepare(graph("sum"), HALVES, 3, []), HALVES, threads, Watch())[-1][0]
         for threads in (1, 2)
     ]
     alone = default(jobs[0].func, HALVES, 1).func
-    wanted, shared = (versions.versions(job.func, HALVES, job.threads).joined for job in jobs)
-    assert wanted is not None and shared != wanted
+    wanted, joined = (versions.versions(job.func, HALVES, job.threads).joined for job in jobs)
+    assert wanted is not None and joined != wanted
 
     def refuse(cond: Expr, where: Func, others: Func) -> Func | None:
         return join_versions(cond, where, others) if others == alone else None

@@ -1,5 +1,5 @@
 """Elementwise kernels of open sizes: what is costly is inlined, as it is at fixed sizes, and
-places are told without divisions."""
+indices are told without divisions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tilewright.strategy.space import decisions
 from tilewright.target.target import target
 
 
-@pytest.mark.parametrize(("rows", "flight"), [("n", 1), (64, 4)])
-def test_costly_functions_are_inlined(rows: str | int, flight: int) -> None:
-    """Tails of several vectors in flight would call them more often than is worth inlining; where
-    the size tells that there are none, several are in flight."""
+@pytest.mark.parametrize(("rows", "vectors"), [("n", 1), (64, 4)])
+def test_costly_functions_are_inlined(rows: str | int, vectors: int) -> None:
+    """Tails of several independent vectors would call them more often than is worth inlining; where
+    the size tells that there are none, several are independent."""
     machine = target("cpu -mcpu=haswell")
     build = Builder("g")
     count = build.symbol(rows) if isinstance(rows, str) else rows
@@ -30,8 +30,8 @@ def test_costly_functions_are_inlined(rows: str | int, flight: int) -> None:
     graph = build.finish({"y": build.emit("sigmoid", x)})
     *_, (job,) = kernel_jobs(prepare(graph, machine, 3, []), machine, 1, Watch())
     scheduled = default(job.func, machine, 1, strict=True)
-    in_flight = [v for k, v in decisions(scheduled).items() if k.endswith(".interleave")]
-    assert in_flight == [flight]
+    interleaved = [v for k, v in decisions(scheduled).items() if k.endswith(".interleave")]
+    assert interleaved == [vectors]
     made = emit(lower(scheduled.func, machine), machine)
     assert made.module.functions
     assert all(") #1 {" in f for f in made.module.functions)

@@ -34,14 +34,14 @@ def line(width: str | int, stride: int = 1) -> Graph:
 
 @pytest.mark.parametrize(("width", "skips"), [("w", True), (50, False)])
 def test_branches_around_the_taps_of_an_open_line(width: str | int, skips: bool) -> None:
-    """Of one place, all but the middle one may meet padding; a long line has next to none."""
+    """Of one pixel, all but the middle one may meet padding; a long line has next to none."""
     *_, jobs = kernel_jobs(prepare(line(width), AVX512, 3, []), AVX512, 1, Watch())
     made = [default(job.func, AVX512, 1, strict=True).func for job in jobs]
     loops = [n for func in made for n in visit(func.body) if isinstance(n, For)]
     assert any(isinstance(n.body, If) and isinstance(n.body.then, For) for n in loops) == skips
 
 
-def test_one_place_meets_one_tap() -> None:
+def test_one_pixel_meets_one_tap() -> None:
     """Neither the tap before the line nor the one behind it is computed."""
     *_, jobs = kernel_jobs(prepare(line("w"), AVX512, 3, []), AVX512, 1, Watch())
     made = [default(job.func, AVX512, 1, strict=True).func for job in jobs]

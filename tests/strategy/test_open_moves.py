@@ -54,10 +54,10 @@ def test_rows_that_are_scattered(reduction: str) -> None:
     where, new = build.input("i", "i64", (3, 1)), build.input("u", "f32", (3, x.shape[1]))
     graph = build.finish([build.emit("scatter_nd", x, where, new, reduction=reduction)])
     runs = [compile_observed(graph, threads=n, cache=False, pool=POOL) for n in (1, 2)]
-    rng, places = np.random.default_rng(7), np.array([[1], [0], [1]])
+    rng, rows = np.random.default_rng(7), np.array([[1], [0], [1]])
     for w in (0, 1, 2, 7, 15, 16, 17, 23, 31, 32, 33, 50, 64, 100, 300):
         given = rng.standard_normal((4, w)).astype(np.float32)
         update = rng.standard_normal((3, w)).astype(np.float32)
-        wanted = OPERATORS["scatter_nd"].reference(given, places, update, reduction=reduction)
+        wanted = OPERATORS["scatter_nd"].reference(given, rows, update, reduction=reduction)
         for run in runs:
-            np.testing.assert_array_equal(run(given, places, update)[0], wanted)
+            np.testing.assert_array_equal(run(given, rows, update)[0], wanted)

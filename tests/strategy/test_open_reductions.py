@@ -21,7 +21,7 @@ from tilewright.target.target import target
 
 @pytest.mark.parametrize("axes", [(1, 2), (0, 1, 2)])
 def test_an_open_axis_inside_a_known_one(axes: tuple[int, ...]) -> None:
-    """What is around an open loop is not written out in its place."""
+    """What is around an open loop is not unrolled with it."""
     build = Builder("m")
     n, h, w = (build.symbol(s) for s in "nhw")
     x = build.input("x", "f32", (n, 3, h, w))
@@ -59,7 +59,7 @@ def test_rows_are_shorter_than_planes(axes: tuple[int, ...], vectors: int) -> No
 
 
 def test_columns_of_open_rows_are_one_vector() -> None:
-    """The last strip of each row is whole and begins earlier: no lane is asked in it."""
+    """The last tile of each row is whole and begins earlier: no lane is asked in it."""
     machine = target("cpu -mcpu=haswell")
     build = Builder("m")
     x = build.input("x", "f32", (1, 8, build.symbol("h"), build.symbol("w")))

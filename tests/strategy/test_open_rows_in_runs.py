@@ -1,4 +1,4 @@
-"""Threads share one open row in runs of it, and a run away from the row's ends asks nothing."""
+"""One open row is in runs for threads, and a run away from the row's ends asks nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AVX2 = target("cpu -mcpu=znver3")
 
 
 def over_rows(op: str, sizes: tuple[Var, Var] | tuple[int, int]) -> Graph:
-    """Windows over (batch, 1, places)."""
+    """Windows over (batch, 1, pixels)."""
     build = Builder()
     x = build.input("x", "f32", (sizes[0], 1, sizes[1]))
     if op == "conv":
@@ -38,14 +38,14 @@ def kernel(graph: Graph) -> Func:
     return default(job.func, AVX2, 2, strict=True).func
 
 
-def test_threads_share_a_long_filter_over_one_row_of_an_open_batch() -> None:
-    batch, places = Var("batch"), Var("places")
-    func = kernel(over_rows("conv", (batch, places)))
-    shared = [n for n in visit(func.body) if isinstance(n, For) and n.kind == "parallel"]
-    assert shared
-    for loop in shared:
-        pieces = simplify(substitute(loop.extent, {batch: const(1), places: const(100_000)}))
-        assert (as_int(pieces) or 0) >= 4
+def test_a_long_filter_over_one_row_of_an_open_batch_has_chunks_for_threads() -> None:
+    batch, pixels = Var("batch"), Var("pixels")
+    func = kernel(over_rows("conv", (batch, pixels)))
+    outer = [n for n in visit(func.body) if isinstance(n, For) and n.kind == "parallel"]
+    assert outer
+    for loop in outer:
+        chunks = simplify(substitute(loop.extent, {batch: const(1), pixels: const(100_000)}))
+        assert (as_int(chunks) or 0) >= 4
 
 
 def test_one_sum_is_no_region() -> None:
@@ -57,15 +57,15 @@ def test_one_sum_is_no_region() -> None:
 
 @pytest.mark.parametrize("op", ["avg_pool", "max_pool"])
 def test_runs_of_a_row_ask_nothing_away_from_its_ends(op: str) -> None:
-    func = lower(kernel(over_rows(op, (Var("batch"), Var("places")))), AVX2)
+    func = lower(kernel(over_rows(op, (Var("batch"), Var("pixels")))), AVX2)
     rounds = [n for n in visit(func.body) if isinstance(n, For) and n.kind == "serial"]
     assert any(not any(isinstance(m, Select | If) for m in visit(n)) for n in rounds)
 
 
 @pytest.mark.parametrize("op", ["avg_pool", "max_pool", "conv"])
 def test_rows_in_runs_are_what_one_thread_makes(op: str) -> None:
-    run = tw.compile(over_rows(op, (Var("batch"), Var("places"))), threads=2, cache=False)
-    for batch, places in ((1, 1), (1, 2), (3, 16), (2, 257), (1, 511), (2, 4100)):
-        fixed = tw.compile(over_rows(op, (batch, places)), threads=1, cache=False)
-        x = np.random.default_rng(places).standard_normal((batch, 1, places), np.float32)
+    run = tw.compile(over_rows(op, (Var("batch"), Var("pixels"))), threads=2, cache=False)
+    for batch, pixels in ((1, 1), (1, 2), (3, 16), (2, 257), (1, 511), (2, 4100)):
+        fixed = tw.compile(over_rows(op, (batch, pixels)), threads=1, cache=False)
+        x = np.random.default_rng(pixels).standard_normal((batch, 1, pixels), np.float32)
         np.testing.assert_allclose(run(x)[0], fixed(x)[0], rtol=1e-5, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Which loops threads share: the fewest outer ones that give every thread enough pieces."""
+"""Which loops run in parallel: the fewest outer ones that give every thread enough iterations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.strategy.loops import fuse, iterations, parallel
 @pytest.mark.parametrize(
     ("channels", "apart"), [(4, False), (8, True), (9, False), (16, True), (17, True), (40, True)]
 )
-def test_open_columns_keep_a_loop_where_there_are_enough_even_pieces(
+def test_open_columns_keep_a_loop_where_there_are_enough_even_iterations(
     channels: int, apart: bool
 ) -> None:
     n, w = Var("n"), Var("w")
@@ -28,7 +28,7 @@ def test_open_columns_keep_a_loop_where_there_are_enough_even_pieces(
 
 
 @pytest.mark.parametrize("channels", [1, 6, 40])
-def test_a_batch_that_is_fused_with_channels_is_as_many_pieces_as_those(channels: int) -> None:
+def test_a_batch_that_is_fused_with_channels_has_as_many_iterations_as_those(channels: int) -> None:
     n = Var("n")
     A = te.placeholder((n, channels, 35), name="A")
     B = te.compute((n, channels, 35), lambda i, c, x: A[i, c, x] * 2.0, name="B")

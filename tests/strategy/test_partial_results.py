@@ -82,7 +82,7 @@ def test_products_with_rows(rows, deep):
 
 
 def test_a_sum_over_all_axes_of_a_tensor():
-    """One run of memory, in vectors: alike numbers one after the other would lose digits."""
+    """One run of memory, in vectors: equal numbers one after the other would lose digits."""
     build = Builder("g")
     x = build.input("x", "f32", (5, 10, 9, 6))
     made = build.finish({"y": build.emit("reduce_sum", x, axes=(0, 1, 2, 3))})
@@ -136,7 +136,7 @@ def rounded_layer() -> Graph:
 
 
 def test_sums_inside_the_steps_of_a_recurrence():
-    """Over a whole state, in lanes; and of products whose weights lie across."""
+    """Over a whole state, in lanes; and of products whose weights are transposed."""
     graph = rounded_layer()
     *_, jobs = kernel_jobs(prepare(graph, CPU, 3, []), CPU, 1, Watch())
     for job in jobs:
@@ -155,11 +155,9 @@ def columns_softmax(axis: int, *shape: int | str) -> Graph:
     return build.finish({"y": build.emit("softmax", x, axis=axis)})
 
 
-@pytest.mark.parametrize(
-    ("axis", "shape", "strip"), [(1, (8, "h", "w"), 32), (1, (1, 64, "n"), 64)]
-)
-def test_rows_of_open_length_are_short_where_they_are_many(axis, shape, strip):
-    """A strip of columns wider than the row is masked for the most part."""
+@pytest.mark.parametrize(("axis", "shape", "tile"), [(1, (8, "h", "w"), 32), (1, (1, 64, "n"), 64)])
+def test_rows_of_open_length_are_short_where_they_are_many(axis, shape, tile):
+    """A tile of columns wider than the row is masked for the most part."""
     machine = target("cpu -mcpu=skylake-avx512")
     graph = columns_softmax(axis, *shape)
     *_, jobs = kernel_jobs(prepare(graph, machine, 3, []), machine, 1, Watch())
@@ -168,7 +166,7 @@ def test_rows_of_open_length_are_short_where_they_are_many(axis, shape, strip):
     loops = {
         int(n.extent.value) for n in visit(func.body) if isinstance(n, For) and n.kind == "unroll"
     }
-    assert loops == {strip // 16}
+    assert loops == {tile // 16}
 
 
 def test_columns_of_open_images():

@@ -1,4 +1,4 @@
-"""The next panel of weights is asked for where its transfer takes long and tiles share it."""
+"""The next panel of weights is prefetched where its transfer takes long and tiles reread it."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def product(rows: int, depth: int, columns: int) -> Schedule:
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "ahead"),
+    ("rows", "columns", "prefetch"),
     [
         (36, 4096, 1),
         (16, 4096, 1),
@@ -31,11 +31,11 @@ def product(rows: int, depth: int, columns: int) -> Schedule:
         (36, 128, 0),
     ],
 )
-def test_asked_for_where_it_pays(rows, columns, ahead):
+def test_asked_for_where_it_pays(rows, columns, prefetch):
     """Not for one row, which reads everything once, nor for weights that stay near."""
     made = product(rows, 512, columns)
-    assert decisions(made)["dense.prefetch"] == ahead
-    assert ("prefetch(w[" in made.show()) == bool(ahead)
+    assert decisions(made)["dense.prefetch"] == prefetch
+    assert ("prefetch(w[" in made.show()) == bool(prefetch)
 
 
 def test_the_first_tiles_of_unknown_rows_ask():

@@ -54,18 +54,18 @@ def test_a_lane_for_each_row(op, shape):
 
 @pytest.mark.parametrize("op", ["softmax", "reduce_mean"])
 @pytest.mark.parametrize("columns", [5, 8, 11, 15, 16, 17])
-def test_rows_of_a_vector_and_a_part_of_one_lie_side_by_side_where_no_mask_cuts_it(op, columns):
+def test_rows_longer_than_a_vector_have_a_lane_each_where_there_are_no_masks(op, columns):
     *_, jobs = kernel_jobs(prepare(graph(op, (40, columns)), AVX2, 3, []), AVX2, 1, Watch())
     for job in jobs:
         func = default(job.func, AVX2, 1, strict=True).func
         loops = [n for n in visit(func.body) if isinstance(n, For)]
-        abreast = columns < 16 and not (op == "softmax" and columns == 8)
-        assert any(as_int(n.extent) == columns and n.kind == "unroll" for n in loops) == abreast
+        across_rows = columns < 16 and not (op == "softmax" and columns == 8)
+        assert any(as_int(n.extent) == columns and n.kind == "unroll" for n in loops) == across_rows
 
 
 @pytest.mark.parametrize("shape", [(3, 1, 9000, 7), (1, 3, 1, 9000, 1, 5)], ids=str)
 @pytest.mark.parametrize("op", OPS)
-def test_axes_of_one_place_do_not_part_the_loops_that_run_in_parallel(op, shape):
+def test_axes_of_size_one_do_not_part_the_loops_that_run_in_parallel(op, shape):
     *_, jobs = kernel_jobs(prepare(graph(op, shape), AVX512, 3, []), AVX512, 2, Watch())
     for job in jobs:
         func = lower(default(job.func, AVX512, 2, strict=True).func, AVX512)

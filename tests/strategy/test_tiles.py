@@ -45,7 +45,7 @@ def test_a_tile_fits_the_registers(rows, vectors, registers):
 
 
 @pytest.mark.parametrize("rows", [24, 40])
-def test_sums_in_sixteen_registers_do_not_lie_on_the_stack(rows):
+def test_sums_in_sixteen_registers_are_not_on_the_stack(rows):
     """A tile that needed all of them, 12 sums of 3 vectors, kept every sum in memory."""
     machine, build = target("cpu -mcpu=znver3"), Builder("g")
     x, w = build.input("x", "f32", (rows, 256)), build.constant(np.ones((256, 384), np.float32))
@@ -156,13 +156,13 @@ def test_enough_accumulators_hide_the_latency():
     assert step_cycles(4, 4) / 16 < step_cycles(1, 1)
 
 
-def test_vectors_of_several_groups_share_no_numbers_of_the_image():
+def test_vectors_of_several_groups_read_no_channels_in_common():
     """Two groups in two vectors: a wide tile loads no less, so the tile is high; a group of three
     vectors is better kept together."""
-    alone, three = (Weights(32, 72, 28 << 10, 800 << 10, alike) for alike in (1, 3))
+    alone, three = (Weights(32, 72, 28 << 10, 800 << 10, same_input) for same_input in (1, 3))
     assert spatial_tile(28, 28, 32, 32, (2, 4, 6), weights=alone)[2] == 2
     assert spatial_tile(28, 28, 30, 32, (2, 4, 6), weights=three)[2] == 6
-    assert step_cycles(6, 4, alike=1) > step_cycles(6, 4, alike=2) > step_cycles(6, 4)
+    assert step_cycles(6, 4, same_input=1) > step_cycles(6, 4, same_input=2) > step_cycles(6, 4)
 
 
 def test_a_tail_costs_a_tile_of_its_own():
@@ -191,7 +191,7 @@ def test_rows_of_a_narrow_image_are_taken_together_though_one_is_left_over():
 
 
 @pytest.mark.parametrize(
-    ("pieces", "threads", "least", "most", "parts"),
+    ("panels", "threads", "least", "most", "parts"),
     [
         (1, 1, 1, 9, 1),
         (1, 2, 1, 9, 2),
@@ -203,8 +203,8 @@ def test_rows_of_a_narrow_image_are_taken_together_though_one_is_left_over():
         (5, 4, 1, 1, 1),
     ],
 )
-def test_pieces_are_cut_until_threads_have_as_many_each(pieces, threads, least, most, parts):
-    assert even_parts(pieces, threads, least, most) == parts
+def test_panels_are_cut_until_threads_have_as_many_each(panels, threads, least, most, parts):
+    assert even_parts(panels, threads, least, most) == parts
 
 
 def test_a_run_is_made_of_whole_register_tiles():
@@ -236,7 +236,7 @@ def test_winograd_computes_hardly_more_tiles_than_there_are(channels, size):
 
 def test_a_deep_1x1_convolution_reads_weights_that_stay_near():
     """Four vectors of 1024 channels are a quarter of a megabyte, read again for every few pixels;
-    with two, twice as many pixels share each of them."""
+    with two, twice as many pixels read each of them."""
     deep, shallow = product_of(1024, 7, 1), product_of(64, 7, 1)
     assert deep["conv.tile_n"] < shallow["conv.tile_n"]
     assert deep["conv.tile_m"] > shallow["conv.tile_m"]

@@ -1,4 +1,4 @@
-"""Winograd's strategy: what lies in cache, and how much of it there is."""
+"""Winograd's strategy: what stays in cache, and how much of it there is."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_planes_are_an_odd_number_of_lines_apart(
 
 @pytest.mark.parametrize("channels", [32, 512])
 @pytest.mark.parametrize("height", [400, "h"])
-def test_tiles_of_a_row_share_the_first_half_of_their_transform(
+def test_tiles_of_a_row_have_the_first_half_of_their_transform_in_common(
     height: int | str, channels: int
 ) -> None:
     width = 64
@@ -114,7 +114,7 @@ def test_long_rows_of_tiles_that_nothing_cuts_evenly_are_no_runs(width: int, sha
 
 
 @pytest.mark.parametrize("space", [(8, 56, 56), (10, 33, 28)])
-def test_runs_of_a_volume_that_end_within_a_row_are_shared_by_threads(
+def test_runs_of_a_volume_that_end_within_a_row_are_for_all_threads(
     space: tuple[int, int, int],
 ) -> None:
     image = te.placeholder((1, 4, *space, BLOCK))
@@ -141,7 +141,7 @@ def test_runs_of_known_tiles_end_within_a_row_that_nothing_cuts_evenly(
 
 
 @pytest.mark.parametrize("channels", [16, 32, 64, 128])
-def test_threads_share_the_tiles_of_a_small_open_image(channels: int) -> None:
+def test_a_small_open_image_has_runs_for_all_threads(channels: int) -> None:
     """25 tiles, 20 × 20, in runs that two threads take in turns."""
     found = decisions(scheduled(channels, te.var("h"), te.var("w"), threads=2))
     run = found["product.block_m"]
@@ -152,7 +152,7 @@ def test_threads_share_the_tiles_of_a_small_open_image(channels: int) -> None:
     assert max(done) <= 1.15 * 25 / 2
 
 
-def test_the_rows_of_a_dilated_open_tile_are_read_at_plain_places() -> None:
+def test_the_rows_of_a_dilated_open_tile_are_read_at_plain_indices() -> None:
     """A leaky ReLU reads them twice, and both times by the same index."""
     image = te.placeholder((1, 4, te.var("h"), 64, BLOCK))
     filters = te.placeholder((8, 6, 6, 4, BLOCK, BLOCK))
@@ -165,5 +165,5 @@ def test_the_rows_of_a_dilated_open_tile_are_read_at_plain_places() -> None:
     stores = [s for s in visit(made.body) if isinstance(s, Store) and s.buffer.name == "leaky"]
     assert stores
     for store in stores:
-        places = {n for n in loads(store.value) if n.buffer.name.startswith("gathered")}
-        assert len(places) == 6
+        read = {n for n in loads(store.value) if n.buffer.name.startswith("gathered")}
+        assert len(read) == 6

@@ -45,7 +45,7 @@ def test_a_look_up_reads_the_rows_that_it_can_name():
     assert counts(func, n=5000)["table"] == 8000  # never more than it has
 
 
-def test_a_slice_reads_a_part_and_windows_share_what_they_read():
+def test_a_slice_reads_a_part_and_windows_overlap():
     A = te.placeholder((100, 10), name="A")
     part = te.compute((3, 10), lambda i, j: A[50 + i, j], name="part")
     assert counts(te.func("slice", [A], [part])) == {"A": 30, "part": 30}
@@ -92,7 +92,7 @@ def walk(x: f32[n], steps: i32[n], y: f32[n], n: i64):
     assert sizes.at(spare, {n: 320}) == 320 * 16 - region  # each a quarter of a cycle
 
 
-def test_results_of_unknown_length_have_parallel_pieces():
+def test_results_of_unknown_length_have_parallel_chunks():
     def kinds(func: Func, threads: int) -> set[str]:
         made = default(func, target("cpu"), threads).func
         return {s.kind for s in visit(made.body) if isinstance(s, For)}
@@ -152,15 +152,15 @@ def test_each_launch_counts_for_itself():
     )
 
 
-def test_whole_planes_have_several_vectors_in_flight_and_single_rows_one():
+def test_whole_planes_have_several_independent_vectors_and_single_rows_one():
     """Of open sizes a plane is likely long; of a row most would be what is left over."""
     h, w = te.var("h"), te.var("w")
     machine = target("cpu -mcpu=skylake-avx512")
 
-    def flight(func: Func) -> list[int]:
+    def unrolled(func: Func) -> list[int]:
         loops = [n for n in visit(default(func, machine, 1).func.body) if isinstance(n, For)]
         return [as_int(n.extent) or 0 for n in loops if n.kind == "unroll"]
 
-    assert flight(doubled(8, h, w)) == [4]
-    assert flight(doubled(w)) == []
-    assert flight(doubled(8, 640)) == [4]
+    assert unrolled(doubled(8, h, w)) == [4]
+    assert unrolled(doubled(w)) == []
+    assert unrolled(doubled(8, 640)) == [4]

@@ -59,10 +59,10 @@ def matmul(rng: random.Random) -> tuple[tuple[int, ...], tuple[int, ...], dict[s
     k = rng.choice(CHANNELS) * rng.choice([1, 1, 3])
     batch = tuple(rng.choice([1, 2, 3]) for _ in range(rng.choice([0, 0, 1, 2])))
     other = batch if rng.random() < 0.6 else ()
-    turned = {"transpose_a": rng.random() < 0.2, "transpose_b": rng.random() < 0.4}
-    a = (k, m) if turned["transpose_a"] else (m, k)
-    b = (n, k) if turned["transpose_b"] else (k, n)
-    return (*batch, *a), (*other, *b), turned
+    transposed = {"transpose_a": rng.random() < 0.2, "transpose_b": rng.random() < 0.4}
+    a = (k, m) if transposed["transpose_a"] else (m, k)
+    b = (n, k) if transposed["transpose_b"] else (k, n)
+    return (*batch, *a), (*other, *b), transposed
 
 
 def conv(rng: random.Random) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:

@@ -38,10 +38,12 @@ class LayoutPolicy(Protocol):
         """The part of a block that a step of a reduction over so many channels walks."""
         ...
 
-    def group_cycles(self, results: int, alike: int, depth: int, moved: float, of: DType) -> float:
+    def group_cycles(
+        self, results: int, same_input: int, depth: int, moved: float, of: DType
+    ) -> float:
         """Time for a pixel of a convolution with groups: so many results, of which so many
-        neighbours are `alike` in what they read, of `depth` steps each, and vectors that are moved
-        so that groups lie apart. Infinite where nothing should lie so."""
+        neighbours (`same_input`) read the same input group, `depth` steps each, and vectors that
+        are moved so that groups lie apart. Infinite where nothing should lie so."""
         ...
 
     def is_along_rows(

@@ -28,7 +28,7 @@ CHEAP_UNARY = frozenset(
 COSTLY_BINARY = frozenset({BinaryOp.pow, BinaryOp.atan2, BinaryOp.fmod, BinaryOp.div})
 LONG = 8  # operators: more than a load and what it waits for
 TABLE_OFTEN = 4  # times as often as there are values: then a long one is a table
-ALIKE = 1.25  # times as often: no more than the lanes that fill a last block, and a pass less
+MOST_REPEATED = 1.25  # times as often: no more than lanes that fill a last block, and a pass less
 OFTEN = 16  # times as often as there are values: then storing them pays, cheap as they may be
 
 
@@ -40,7 +40,7 @@ def role(block: Block) -> str:
 
 
 def is_reduction(block: Block) -> bool:
-    """Does the block combine several instances into one place?"""
+    """Does the block combine several instances into one element?"""
     return any(a.kind == "reduce" for a in block.axes)
 
 
@@ -83,7 +83,7 @@ def absorb(schedule: Schedule, keep: Collection[str] = ()) -> None:
     """Inline elementwise blocks into their readers, first to last.
 
     Stays: what `keep` names, reductions, results, what `compute_inline` refuses, and blocks that
-    are costly and would be computed more than `ALIKE` times as often as now, or of which a
+    are costly and would be computed more than `MOST_REPEATED` times as often as now, or of which a
     reduction needs each value far more often; where all blocks are elementwise, tables too (an
     axis's indices and weights). A block with the role "pad" is computed apart, and the kernels with
     a role of their own (convolutions, products) take nothing in but through their pad.
@@ -137,4 +137,4 @@ def _may_take(reader: Block, block: Block) -> bool:
     if is_reduction(reader) and not is_copy(block):
         if instances(reader) >= OFTEN * instances(block):
             return False
-    return instances(reader) <= instances(block) * ALIKE or not is_costly(block)
+    return instances(reader) <= instances(block) * MOST_REPEATED or not is_costly(block)

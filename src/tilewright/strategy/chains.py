@@ -116,10 +116,10 @@ def cut_open(
 
 
 def summing(schedule: Schedule, name: str) -> list[str]:
-    """The loops that drive a block's sum, outermost first."""
+    """The loops that the axes of a block's sum are bound to, outermost first."""
     axes = [a.value for a in find(schedule, name).axes if a.kind == "reduce"]
-    driving = {v.name for value in axes for v in free_vars(value)}
-    return [n for n in schedule.loops(name) if n in driving]
+    bound = {v.name for value in axes for v in free_vars(value)}
+    return [n for n in schedule.loops(name) if n in bound]
 
 
 def part_of(count: int, most: int) -> int:

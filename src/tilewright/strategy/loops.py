@@ -28,7 +28,7 @@ def find(schedule: Schedule, name: str) -> Block:
 
 
 def by_axis(schedule: Schedule, name: str, among: Sequence[str] | None = None) -> list[str]:
-    """For each axis of a block the loop that drives it (of `among`), or ""."""
+    """For each axis of a block the loop (of `among`) that it is bound to, or ""."""
     loops = schedule.loops(name) if among is None else among
     used = [free_vars(axis.value) for axis in find(schedule, name).axes]
     return [next((n for n in loops if Var(n) in variables), "") for variables in used]
@@ -108,11 +108,11 @@ def blocked(schedule: Schedule, decision: str, loop: str) -> tuple[str, str]:
 def chunked(
     schedule: Schedule, decision: str, loop: str, threads: int, others: int, *, wanted: bool = True
 ) -> tuple[str, str]:
-    """The loop over the places of an image as a loop over chunks, some for each thread, and the
+    """The loop over the pixels of an image as a loop over chunks, some for each thread, and the
     loop inside a chunk; the first is "" where it is not cut. `decision` is how long a chunk is;
     `others`: iterations that a chunk has; `wanted`: whether the pick is to cut the loop.
 
-    With chunks outside, a thread meets in one kernel after another the same places of the image: it
+    With chunks outside, a thread meets in one kernel after another the same pixels of the image: it
     finds them in its own cache. Where cores have no cache in common, what another thread made is as
     far away as memory.
     """
@@ -129,7 +129,7 @@ def chunked(
 
 
 def iterations(schedule: Schedule, loops: Sequence[str]) -> int:
-    """Iterations of nested loops, as many as there surely are for threads to share: of a symbolic
+    """Iterations of nested loops, as many as there surely are for all threads: of a symbolic
     extent the outermost counts for its known factor, for the rest may be a batch."""
     extents = [find_loop(schedule.func, n).extent if n else const(1) for n in loops]
     unknown = sum(as_int(size) is None for size in extents[1:])

@@ -98,7 +98,7 @@ def scheduled(
 
     Decision "strategy", of which `strategy` is the pick: the family of its anchor ("family"), the
     same as if for one thread ("one_thread"), or the schedule that every function has ("generic").
-    `choose` takes the decisions in the strategies' place.
+    `choose` takes the decisions instead of the strategies.
     """
     schedule = Schedule(func, choose)
     if any(as_int(axis.extent) == 0 for b in blocks(func.body) for axis in b.axes):

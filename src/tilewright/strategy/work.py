@@ -47,8 +47,9 @@ def flops(func: Func) -> Expr:
 
 def touched(func: Func) -> dict[Buffer, Expr]:
     """How many elements of each parameter a function in stage "blocks" reads or writes at most,
-    each counted once: all of what it stores to; of the others, no more than its loads have places
-    to point at, for a look-up reads few rows of a large table, a slice a part of its operand."""
+    each counted once: all of what it stores to; of the others, no more than the elements
+    that its loads point at, for a look-up reads few rows of a large table, a slice a part of its
+    operand."""
     written: set[Buffer] = set()
     read: dict[Buffer, Expr] = {}
     for block in blocks(func.body):
@@ -60,7 +61,7 @@ def touched(func: Func) -> dict[Buffer, Expr]:
             elif n.__class__ is Store:
                 written.add(n.buffer)  # type: ignore[attr-defined]
         for load in found:
-            read[load.buffer] = read.get(load.buffer, const(0)) + _places(load.indices, extents)
+            read[load.buffer] = read.get(load.buffer, const(0)) + _elements(load.indices, extents)
     whole = {buffer: _product(buffer.shape) for buffer in func.buffers}
     return {
         buffer: minimum(count, read[buffer]) if buffer in read and buffer not in written else count
@@ -166,8 +167,8 @@ def spare_times(func: Func, target: Target, launches: Sequence[Collection[str]])
     return [spare_time(func, target, found or None) for found in made]
 
 
-def _places(indices: tuple[Expr, ...], extents: Mapping[Var, Expr]) -> Expr:
-    """Values that these indices take together: no more than the axes they follow from allow."""
+def _elements(indices: tuple[Expr, ...], extents: Mapping[Var, Expr]) -> Expr:
+    """Elements that these indices point at: no more than the axes they follow from allow."""
     axes = {var for index in indices for var in free_vars(index)}
     return _product(tuple(extent for var, extent in extents.items() if var in axes))
 

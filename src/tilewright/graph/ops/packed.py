@@ -322,14 +322,14 @@ def conv_packed(
         value = image[(n, channel // block, *seen, channel % block)]
         return te.sum(value * w[(o, rc, *taps, ri, i)], [rc, *reduced, ri])
 
-    alike = {"alike": results} if group else {}  # so many neighbours read the same of the image
+    same_input = {"same_input": results} if group else {}  # so many neighbours read one group
     if not across:
-        return _image(shape, element, "conv", "conv_packed", **alike)
+        return _image(shape, element, "conv", "conv_packed", **same_input)
     pixels = te.compute(
         (shape[0], blocks, sizes.product(size), ob),
         lambda n, o, p, i: element(n, o, unravel(p, size), i),
         name="conv",
-        attrs={"role": "pointwise_packed", **alike},
+        attrs={"role": "pointwise_packed", **same_input},
     )
     return _image(shape, lambda n, o, at, i: pixels[n, o, ravel(at, size), i], "pixels", "columns")
 

@@ -89,8 +89,8 @@ class Channels(NamedTuple):
 
 def dense(ci: int, result: Packing, image: Packing, policy: LayoutPolicy) -> Channels:
     """Of a convolution of `ci` channels without groups."""
-    alike = image.groups == 1 and image.block > 1
-    return Channels(image, result, policy.step(ci, image.block) if alike else image.block)
+    in_steps = image.groups == 1 and image.block > 1
+    return Channels(image, result, policy.step(ci, image.block) if in_steps else image.block)
 
 
 def grouped(
@@ -116,12 +116,12 @@ def grouped(
         "dense": (dense(ci, result, image, policy), lanes),
     }
 
-    def cycles(lie: Channels, alike: int) -> float:
+    def cycles(lie: Channels, same_input: int) -> float:
         """For one pixel."""
         sides = (lie.image, ci), (lie.result, co)
         moved = sum(p.padded(c) / lanes for p, c in sides if p.groups > 1)
         depth = lie.depth().padded(ci // lie.groups) * taps
-        return policy.group_cycles(lie.result.padded(co), alike, depth, moved, of)
+        return policy.group_cycles(lie.result.padded(co), same_input, depth, moved, of)
 
     times = {name: cycles(*way) for name, way in ways.items()}
     best = min(times, key=lambda name: times[name])

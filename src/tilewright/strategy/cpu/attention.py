@@ -6,7 +6,7 @@ is larger than all that goes in and comes out, is never in memory.
 
     parallel batches, heads, tiles of queries (of an open number of keys: chunks of known number)
         a product in register tiles, scaled and masked on its way          → scores of the tile
-        for each query: maximum, exponentials, their sum and shares of it  → weights of the tile
+        for each query: maximum, exponentials, divided by their sum       → weights of the tile
         a product in register tiles, and what follows it                   → memory
 """
 
@@ -52,7 +52,7 @@ from tilewright.target.target import Target
 HIGH = (1, 2, 3, 4, 6, 8, 12, 16, 24)  # register tiles that a tile of queries may be high
 RAGGED = 2  # times as long takes a tile that is not full: not all of its code is free of conditions
 LEAST = 12  # queries of a tile for which there is always room
-ALIKE = 1.025  # the time of a tile to that of another that is about as good
+ABOUT_BEST = 1.025  # times the least time: tiles that take no longer are about as good
 KEYS = 4096  # for which a tile of queries has room where their number is open
 CHUNKS = 4  # for each thread: they take about as long as one another
 
@@ -107,7 +107,7 @@ def open_keys(schedule: Schedule) -> bool:
 
 def rows_apart(schedule: Schedule, *names: str) -> None:
     """Let rows of what blocks write begin at cache lines that a tile of them does not compete for:
-    an odd number of lines lies between any two."""
+    an odd number of lines is between any two."""
     for name in names:
         (buffer,) = written(find(schedule, name))
         line = LINE * 8 // buffer.dtype.bits
@@ -117,8 +117,8 @@ def rows_apart(schedule: Schedule, *names: str) -> None:
 def chunks(
     schedule: Schedule, batch: Sequence[str], query: str, rows: int, threads: int
 ) -> list[str]:
-    """The loops around tiles of `rows` queries, of which the first is a known number of chunks for
-    threads to share, and those over tiles and rows: a chunk has the memory of one tile, whose size
+    """The loops around tiles of `rows` queries, of which the first is a known number of chunks to
+    run in parallel, and those over tiles and rows: a chunk has the memory of one tile, whose size
     the run decides. It is a head, or some of many, or one of every so many tiles of a head."""
     known, most = [n for n in batch if extent(schedule, n, 0)], threads * ITERATIONS
     rest = [n for n in batch if n not in known]
@@ -265,7 +265,7 @@ def queries(
     if are_open and not extent(schedule, query, 0):
         fit = list(range(4, most + 1, 4))
         each = {n: cycles(n, n) / n for n in fit}
-        best = max(n for n in fit if each[n] <= ALIKE * min(each.values()))
+        best = max(n for n in fit if each[n] <= ABOUT_BEST * min(each.values()))
         return schedule.decide(f"{result}.tile_m", best, fit)
 
     def sizes(heights: Iterable[int]) -> list[int]:

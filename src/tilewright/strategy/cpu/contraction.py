@@ -1,11 +1,11 @@
 """Contraction: any sum of products whose result has axes that one operand does not know.
 
 In: a schedule, one of its reductions, and a machine. Out: that reduction in register tiles. The one
-idea: along the result's last axis, in memory, lie the vectors; along an axis that what is read in
-vectors does not depend on lie the rows; so `rows × vectors` accumulators take `rows` numbers and
+idea: the vectors run along the result's last axis, in memory; the rows run along an axis that what
+is read in vectors does not depend on; so `rows × vectors` accumulators take `rows` numbers and
 `vectors` vectors from memory in each step, whatever the operands are: matrices, images and filters
-in any layout, tensors with any number of axes. An operand that lies across the vectors is copied
-first, so that it lies along them.
+in any layout, tensors with any number of axes. An operand whose memory runs across the vectors is
+copied first, transposed.
 
     parallel other axes, rows in tiles, columns in tiles (columns first, if they are many,
     or in steps of open rows)
@@ -50,12 +50,13 @@ from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 
 FEW = 2  # rows: so many use what is read twice
-MANY = 16  # rows: as many pay for a copy of what they share
+MANY = 16  # rows: as many pay for a copy of what all of them read
 
 
 class Tiling(NamedTuple):
-    """How a reduction is tiled: the rows of a tile lie along spatial axis `row`, vectors along the
-    last. wide: what is read in vectors; across: the one buffer of it that lies across them."""
+    """How a reduction is tiled: the rows of a tile run along spatial axis `row`, vectors along
+    the last. wide: what is read in vectors; across: the one buffer of it whose memory runs along
+    another axis."""
 
     row: int
     wide: tuple[Buffer, ...]
@@ -108,7 +109,7 @@ def contraction(
         raise ScheduleError(f"cannot tile '{name}'", "no rows use the same vectors")
     before = {*schedule.blocks()}
     if tiled.across is not None:
-        lay_along(schedule, name, tiled.across.name, target, threads)
+        copy_transposed(schedule, name, tiled.across.name, target, threads)
         block = find(schedule, name)
     worth = is_worth_a_region([block], target)
     spatial = sum(a.kind == "spatial" for a in block.axes)
@@ -116,9 +117,9 @@ def contraction(
     loops = in_any_order(schedule, result, by_axis(schedule, result))
     row, column = loops[tiled.row], loops[-1]
     others = [n for d, n in enumerate(loops[:-1]) if d != tiled.row]
-    # of open rows a few last ones are tiles that panels stand abreast in; a recurrence has few
+    # of open rows a few last ones are tiles in which panels are jammed; a recurrence has few
     step = any(a.kind == "ordered" for a in block.axes)
-    abreast = step and not extent(schedule, row, 0) and extent(schedule, column, 0)
+    is_jammed = step and not extent(schedule, row, 0) and extent(schedule, column, 0)
     count, width = (extent(schedule, loop, SEQUENCE) for loop in (row, column))
     lanes = min(vector_lanes(block, target), 1 << (width - 1).bit_length())
     depth = prod(estimate(a.extent) for a in block.axes if a.kind == "reduce")
@@ -136,7 +137,7 @@ def contraction(
     panel, several, lane = split(schedule, column, vectors, lanes)
     sizes = [_bytes(b) for b in tiled.wide]
     far = 0 in sizes or sum(sizes) > target.cache(1).size // 2
-    order = "columns" if far or abreast else "rows"
+    order = "columns" if far or is_jammed else "rows"
     order = schedule.decide(f"{name}.order", order, ("rows", "columns"))
     outer = [*others, tile, panel] if order == "rows" else [*others, panel, tile]
     reorder(schedule, *outer, inner, several, lane)
@@ -174,8 +175,10 @@ def _bytes(buffer: Buffer) -> int:
     return prod(as_int(d) or 0 for d in buffer.shape) * buffer.dtype.bits // 8
 
 
-def lay_along(schedule: Schedule, name: str, buffer: str, target: Target, threads: int) -> None:
-    """Copy an operand of a block to where it lies along the block's last spatial axis."""
+def copy_transposed(
+    schedule: Schedule, name: str, buffer: str, target: Target, threads: int
+) -> None:
+    """Copy an operand of a block so that its memory runs along the block's last spatial axis."""
     block = find(schedule, name)
     (load,) = [n for n in set(loads(block.body)) if n.buffer.name == buffer]
     axes = [a for a in block.axes if a.var in _used(load)]

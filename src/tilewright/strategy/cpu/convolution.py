@@ -83,7 +83,7 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
     n, o, *planes, y, x, i = by_axis(schedule, anchor.result)
     line = is_line(schedule, [*planes, y])
     if anchor.pad is not None:
-        stream(schedule, anchor.pad, target, threads, places=COLUMNS if line else ROWS)
+        stream(schedule, anchor.pad, target, threads, chunk_axis=COLUMNS if line else ROWS)
     lanes = lanes_of(schedule, name, target)
     skips = skipped_padding(schedule, anchor.pad, line=line) if anchor.pad else "none"
     met = columns_met(schedule, name) if skips == "all" else ()
@@ -118,13 +118,14 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
 
 
 def is_line(schedule: Schedule, rows: Sequence[str]) -> bool:
-    """Whether an image with these loops over rows is one row: threads then share its columns."""
+    """Whether an image with these loops over rows is one row, of whose columns threads then get
+    chunks."""
     return all(extent(schedule, loop, IMAGE) == 1 for loop in rows)
 
 
 def is_spread(schedule: Schedule, anchor: str) -> bool:
-    """Whether threads share the places of the image, so that each reads all weights, and not the
-    weights, so that each reads the whole image: where weights are not much more."""
+    """Whether threads get chunks of the pixels, so that each reads all weights, and not of the
+    channels, so that each reads the whole image: where weights are not much more."""
     work = find(schedule, anchor)
     sizes = [(estimate(a.extent, BATCH), a.kind) for a in work.axes]
     _, groups, *_, block = (size for size, kind in sizes if kind == "spatial")
@@ -134,7 +135,7 @@ def is_spread(schedule: Schedule, anchor: str) -> bool:
 
 
 def transposed(schedule: Schedule, target: Target, threads: int) -> None:
-    """conv_transpose_packed: (N, Co/ob, [places, sz,] rows, sy, columns, sx, ob); each phase is a
+    """conv_transpose_packed: (N, Co/ob, [planes, sz,] rows, sy, columns, sx, ob); each phase is a
     convolution."""
     name = next(b.name for b in blocks(schedule.func.body) if role(b) == "conv_transpose_packed")
     anchor = split_off_result(schedule, name)
@@ -164,7 +165,7 @@ def lanes_of(schedule: Schedule, anchor: str, target: Target) -> int:
     that read the same channels of the image."""
     work = find(schedule, anchor)
     *_, block = (estimate(a.extent, BATCH) for a in work.axes if a.kind == "spatial")
-    return min(target.lanes(stored_type(work).bits), gcd(block, annotation(work, "alike", 0)))
+    return min(target.lanes(stored_type(work).bits), gcd(block, annotation(work, "same_input", 0)))
 
 
 def cut_tile(
@@ -187,8 +188,8 @@ def cut_tile(
     wide = block // lanes
     work = find(schedule, anchor)
     depth = prod(estimate(a.extent, BATCH) for a in work.axes if a.kind == "reduce")
-    alike = annotation(work, "alike", 0) // lanes
-    weights = weights_on(target, operand_type(work), lanes, depth, alike)
+    same_input = annotation(work, "same_input", 0) // lanes
+    weights = weights_on(target, operand_type(work), lanes, depth, same_input)
     rows, columns, vectors = decide_spatial_tile(
         schedule, anchor, height, width, groups * wide, lanes, target, multiples(wide), weights, met
     )

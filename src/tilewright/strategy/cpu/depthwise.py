@@ -99,7 +99,7 @@ def depthwise(schedule: Schedule, target: Target, threads: int) -> None:
 
 
 def depthwise_transposed(schedule: Schedule, target: Target, threads: int) -> None:
-    """depthwise_transpose_packed: (N, C/b, [places, sz,] rows, sy, columns, sx, b); each phase is a
+    """depthwise_transpose_packed: (N, C/b, [planes, sz,] rows, sy, columns, sx, b); each phase is a
     depthwise convolution over the image with zeros around, a copy that is small beside the result.
     """
     name = next(
@@ -178,8 +178,8 @@ def skip_rows(schedule: Schedule, anchor: str, taps: Sequence[str]) -> None:
     values = [a.value for a in find(schedule, anchor).axes if a.kind == "reduce"]
     for loop, value in zip(taps[:-1], values, strict=False):
         if loop:
-            driving = {v.name for v in free_vars(value)}
-            parts = [part for part in schedule.loops(anchor) if part in driving]
+            bound = {v.name for v in free_vars(value)}
+            parts = [part for part in schedule.loops(anchor) if part in bound]
             schedule.skip_zeros(image, parts[-1])
             if parts == [loop]:  # it was not cut into steps
                 schedule.annotate(loop, BOUNDED, True)

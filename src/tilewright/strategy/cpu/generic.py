@@ -64,11 +64,11 @@ def plain_vectors(schedule: Schedule, name: str, target: Target, threads: int) -
     outermost one."""
     block = find(schedule, name)
     kinds = {a.var: a.kind for a in block.axes}
-    driven = {
+    bound = {
         loop: {kinds[a.var] for a in block.axes if Var(loop) in free_vars(a.value)}
         for loop in schedule.loops(name)
     }
-    loops = [n for n, found in driven.items() if found == {"spatial"}]
+    loops = [n for n, found in bound.items() if found == {"spatial"}]
     long = [n for n in loops if extent(schedule, n, 0) != 1]
     if threads > 1 and len(long) > 1:
         worth = is_worth_a_region([block], target)

@@ -82,13 +82,15 @@ class Layouts:
         parts = (n for n in range(1, block + 1) if block % n == 0)
         return min(parts, key=lambda n: -(-channels // n) * (n + 1 / TILE))
 
-    def group_cycles(self, results: int, alike: int, depth: int, moved: float, of: DType) -> float:
+    def group_cycles(
+        self, results: int, same_input: int, depth: int, moved: float, of: DType
+    ) -> float:
         """Shorter vectors are made by all units that there are."""
         lanes, fast = self.lanes(of), self.costs.multiply_adds
-        if alike < min(SHORTEST, lanes):
+        if same_input < min(SHORTEST, lanes):
             return inf
-        rate = fast if alike == lanes else max(fast, UNITS)
-        return results / alike * depth / rate + moved * self.costs.transform
+        rate = fast if same_input == lanes else max(fast, UNITS)
+        return results / same_input * depth / rate + moved * self.costs.transform
 
     def is_along_rows(
         self,
@@ -164,7 +166,7 @@ class Layouts:
     ) -> bool:
         """Panels that are packed in the run pay where many rows read them."""
         if columns == 1 and not transpose_a and (rows is not None or depth >= LINE):
-            return False  # one lane of a panel would count: rows are vectors, as they lie
+            return False  # one lane of a panel would count: rows are vectors, as they are
         count, many = (SEQUENCE if n is None else n for n in (rows, columns))
         size = of.nbytes(depth * many)
         few = count < FEW and (not is_known or many < WEIGHTS)

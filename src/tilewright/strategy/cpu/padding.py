@@ -28,7 +28,7 @@ def skipped_padding(schedule: Schedule, pad: str, *, line: bool = False) -> str:
     "none", those above, below, before and behind the image ("rows"), "all".
 
     The pick are all where a known axis has much padding, as an open `line` may have: one of one
-    place meets one tap. Else rows and planes, whose loops over taps just have bounds.
+    pixel meets one tap. Else rows and planes, whose loops over taps just have bounds.
     """
     (buffer,) = written(find(schedule, pad))
     own = "none"
@@ -54,10 +54,10 @@ def skip_padding(schedule: Schedule, anchor: str, which: str) -> None:
     block, image = find(schedule, anchor), image_of(schedule, anchor)
     across = free_vars(image.indices[-2]) if which == "rows" else frozenset[Var]()
     reduced = [a.value for a in block.axes if a.kind == "reduce" and a.var not in across]
-    driving = {v.name for value in reduced for v in free_vars(value)}
+    bound = {v.name for value in reduced for v in free_vars(value)}
     for loop in schedule.loops(anchor):
         stays = find_loop(schedule.func, loop).kind == "serial"
-        if loop in driving and (stays or which != "rows"):
+        if loop in bound and (stays or which != "rows"):
             schedule.skip_zeros(image.buffer.name, loop)
             if stays:
                 schedule.annotate(loop, BOUNDED, True)
@@ -93,9 +93,9 @@ def columns_met(schedule: Schedule, anchor: str) -> tuple[float, ...]:
 
     def part(columns: int) -> float:
         tiles = range(0, width, columns)
-        places = [t * step + r * apart for t in tiles for r in range(taps)]
-        met = sum(p < end and p + (columns - 1) * step >= first for p in places)
-        return met / len(places)
+        pixels = [t * step + r * apart for t in tiles for r in range(taps)]
+        met = sum(p < end and p + (columns - 1) * step >= first for p in pixels)
+        return met / len(pixels)
 
     return tuple(part(columns) for columns in range(1, min(width, 32) + 1))
 

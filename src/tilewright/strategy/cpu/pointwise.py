@@ -2,7 +2,7 @@
 
 In: a schedule whose blocks are elementwise, and a machine. The one idea: neighbouring dimensions
 that every access walks as one fuse into one loop; the last is cut into vectors, or, with the loop
-that walks what is read as it lies, into tiles that are transposed; what is left is cut into
+that walks what is read along memory, into tiles that are transposed; what is left is cut into
 parallel chunks.
 """
 
@@ -27,7 +27,7 @@ from tilewright.target.target import Target
 MOST_TURNS = 4  # vectors after which lanes are on the lines of the first again
 UNROLLED_VECTORS = 4  # independent vectors
 LONG = 8  # rounds of so many that an open loop has where they are worth their tail
-ROWS = 2  # the axis of a packed image along which threads share it
+ROWS = 2  # the axis of a packed image along which threads have chunks
 COLUMNS = 3  # that of an image of one row
 OPEN_CHUNK = 1 << 14  # elements of a parallel chunk of a loop whose length only the run knows
 CHUNKS = 4  # parallel chunks for each thread, so that an unlucky thread does not hold up the rest
@@ -40,10 +40,11 @@ def pointwise(schedule: Schedule, target: Target, threads: int) -> None:
 
 
 def stream(
-    schedule: Schedule, name: str, target: Target, threads: int, places: int | None = None
+    schedule: Schedule, name: str, target: Target, threads: int, chunk_axis: int | None = None
 ) -> None:
     """Vectorise and parallelise the loops of one elementwise block that stand at the root.
-    `places`: the axis, if any, of which threads are to have chunks, as what reads the result does.
+    `chunk_axis`: the axis, if any, of which threads are to have chunks, as what reads the
+    result does.
     """
     block = find(schedule, name)
     loops = list(schedule.loops(name))
@@ -70,7 +71,7 @@ def stream(
     outer = in_order(schedule, block, outer, target)
     count = as_int(find_loop(schedule.func, inner).extent)
     worth = is_worth_a_region([block], target)
-    few = pieces_of(schedule, outer, count) < threads * 2
+    few = parallel_iterations(schedule, outer, count) < threads * 2
     turns = turns_of(schedule, name, inner, lanes)
     step = lanes * turns
     if threads > 1 and few and count is not None and count >= step * threads * 2:
@@ -98,29 +99,29 @@ def stream(
             outer = [several if loop == along else loop for loop in outer]
             schedule.reorder(*outer, column)
             schedule.unroll(column)
-    if rows == 1 and places is not None:
-        outer = shares_first(schedule, name, outer, threads, places, worth)
+    if rows == 1 and chunk_axis is not None:
+        outer = chunks_first(schedule, name, outer, threads, chunk_axis, worth)
     if threads > 1:
         parallel(schedule, outer, threads, f"{name}.parallel", worth=worth)
 
 
-def pieces_of(schedule: Schedule, outer: Sequence[str], count: int | None) -> int:
-    """Pieces there are of loops around `count` elements (None: only the run knows). Symbolic
-    extents count for many where a chunk of the elements would be short."""
+def parallel_iterations(schedule: Schedule, outer: Sequence[str], count: int | None) -> int:
+    """Iterations of loops around `count` elements (None: only the run knows). Symbolic extents
+    count for many where a chunk of the elements would be short."""
     if count is None or count >= 2 * OPEN_CHUNK:
         return iterations(schedule, outer)
     return prod(extent(schedule, loop, IMAGE) for loop in outer)
 
 
-def shares_first(
-    schedule: Schedule, name: str, outer: list[str], threads: int, places: int, worth: bool
+def chunks_first(
+    schedule: Schedule, name: str, outer: list[str], threads: int, axis: int, worth: bool
 ) -> list[str]:
-    """The loops to run in parallel with chunks of axis `places` outside, where a loop walks it and
+    """The loops to run in parallel with chunks of `axis` outside, where a loop walks it and
     nothing else."""
     block = find(schedule, name)
-    if places >= len(block.axes):
+    if axis >= len(block.axes):
         return outer
-    along = next((n for n in outer if axes_of(block, n) == [block.axes[places].var]), "")
+    along = next((n for n in outer if axes_of(block, n) == [block.axes[axis].var]), "")
     if not along:
         return outer
     at = outer.index(along)
@@ -133,8 +134,8 @@ def shares_first(
 
 
 def transposed_loop(schedule: Schedule, block: Block, outer: Sequence[str], inner: str) -> str:
-    """The loop that walks what is read as it lies, where the vectors' loop walks across it; "" if
-    there is none."""
+    """The loop that walks along the memory that is read, where the vectors' loop walks across it;
+    "" if there is none."""
     across = set(axes_of(block, inner))
     for load in loads(block.body):
         ends = [free_vars(i) for i in reversed(_without_ones(load).indices)]
@@ -169,8 +170,8 @@ def turns_of(schedule: Schedule, name: str, inner: str, lanes: int) -> int:
 
 def in_order(schedule: Schedule, block: Block, outer: list[str], target: Target) -> list[str]:
     """The outer loops in the order of what is written, or of what is read: decision "order". Of
-    what does not stay in L2, reads that walk on are fetched ahead of their time;
-    writes wait for nobody."""
+    what does not stay in L2, reads that walk on are prefetched by the machine; writes wait for
+    nobody."""
     block = find(schedule, block.name)
     read = set(loads(block.body))
     if len(outer) < 2 or len(read) != 1:
@@ -195,7 +196,7 @@ def in_order(schedule: Schedule, block: Block, outer: list[str], target: Target)
 
 
 def axes_of(block: Block, loop: str) -> list[Var]:
-    """The axes of a block that a loop drives."""
+    """The axes of a block that are bound to a loop."""
     return [axis.var for axis in block.axes if Var(loop) in free_vars(axis.value)]
 
 
@@ -262,7 +263,7 @@ def runs(block: Block, count: int, lanes: int = 1) -> list[list[int]]:
     """The first `count` axes in groups of neighbours that every access walks as one: it uses none
     of them, or they are indices next to each other over dimensions of their own sizes. A value that
     asks for one of them (the diagonal of a matrix) would divide for each of `lanes` elements,
-    unless these lie in one row."""
+    unless these are in one row."""
     accesses = [_without_ones(n) for n in (*loads(block.body), *stores(block.body))]
     asked = _asked(block)
     groups = [[0]]
@@ -276,14 +277,14 @@ def runs(block: Block, count: int, lanes: int = 1) -> list[list[int]]:
 
 
 def _asked(block: Block) -> set[Var]:
-    """The variables that values of a block follow from, and not only places."""
+    """The variables that values of a block follow from, and not only indices."""
     values = [s.value for s in stores(block.body)]
     return {v for e in values for v in free_vars(rewrite(e, (Load,), lambda n: const(0)))}
 
 
 @record
 class _Access:
-    """Where an access goes: sizes of the dimensions, indices, whether they lie without gaps."""
+    """Where an access goes: sizes of the dimensions, indices, whether they are without gaps."""
 
     shape: tuple[Expr, ...]
     indices: tuple[Expr, ...]

@@ -24,7 +24,7 @@ MOST_STEPS = 16  # a request: with more, the first of so many tiles is little of
 
 def prefetch_panels(schedule: Schedule, target: Target, anchor: str, panel: str) -> None:
     """Ask for what the next iteration of loop `panel` reads of the anchor's last operand, its
-    weights: decision "prefetch", 1 where they lie beyond L2 and tiles share them.
+    weights: decision "prefetch", 1 where they lie beyond L2 and several tiles read them.
     """
     weights = find_buffer(schedule.func, find(schedule, anchor).reads[-1].buffer.name)
     loops = schedule.loops(anchor)
@@ -47,7 +47,7 @@ def prefetch_panels(schedule: Schedule, target: Target, anchor: str, panel: str)
         prod(estimate(n, BATCH) for n in s) * bits // 8 for s in (weights.shape, read.extents)
     )
     steps, lines = prod(n or 1 for n in counts), part / LINE
-    shared = lines <= MOST_REQUESTS * steps and steps <= MOST_STEPS * lines
-    worth = part <= near < whole and shared
+    reused = lines <= MOST_REQUESTS * steps and steps <= MOST_STEPS * lines
+    worth = part <= near < whole and reused
     if schedule.decide(f"{anchor}.prefetch", int(worth), (0, 1)):
         schedule.prefetch(weights.name, panel, 1, over=below[-1].name)

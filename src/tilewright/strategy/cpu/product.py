@@ -116,12 +116,12 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
     """
     name = next(b.name for b in blocks(schedule.func.body) if role(b) == "pointwise_packed")
     reduced = [estimate(a.extent, BATCH) for a in find(schedule, name).axes if a.kind == "reduce"]
-    depth = reduced[0] * reduced[-1]  # channels: neighbouring pixels share what taps read
+    depth = reduced[0] * reduced[-1]  # channels: neighbouring pixels read the same for their taps
     block = estimate(find(schedule, name).axes[3].extent, BATCH)
     of = operand_type(find(schedule, name))
     anchor = split_off_result(schedule, name)
     if anchor.pad is not None:
-        stream(schedule, anchor.pad, target, threads, places=ROWS)
+        stream(schedule, anchor.pad, target, threads, chunk_axis=ROWS)
     n, o, *pixels, i = by_axis(schedule, anchor.result)
     pixel = fuse(schedule, pixels)
     groups, count = extent(schedule, o), extent(schedule, pixel, SEQUENCE)
@@ -174,7 +174,7 @@ def matmul(schedule: Schedule, target: Target, threads: int) -> None:
         raise ScheduleError(f"cannot tile '{name}'", "its result has less than two axes")
     *batch, i, j = axes
     count, width = (extent(schedule, loop, SEQUENCE) for loop in (i, j))
-    # of open rows a few last ones are tiles that panels stand abreast in
+    # of open rows a few last ones are tiles in which panels are jammed
     first = "columns" if not extent(schedule, i, 0) and extent(schedule, j, 0) else "rows"
     lanes = row_lanes(find(schedule, name), width, target)
     rows, vectors = decide_tile(schedule, name, count, -(-width // lanes), lanes, target)

@@ -2,11 +2,11 @@
 (pools).
 
 In: a schedule with reductions and the elementwise blocks around them, and a machine. The one idea
-of `rows`: all blocks share their leading axes; whatever a row needs is computed inside the loop
-over rows and stays in cache. The one idea of `lanes` and `columns`: where memory runs along an axis
-that is not reduced, its vectors accumulate side by side; `columns` keeps everything about a tile
-of them together. The one idea of `reduce_in_lanes`: a long sum is many short ones side by
-side; of `rows_abreast`: rows too short for that lie side by side themselves.
+of `rows`: all blocks have their leading axes in common; whatever a row needs is computed inside
+the loop over rows and stays in cache. The one idea of `lanes` and `columns`: where memory runs
+along an axis that is not reduced, its vectors accumulate side by side; `columns` keeps everything
+about a tile of them together. The one idea of `reduce_in_lanes`: a long sum is many short ones
+side by side; of `vectorize_across_rows`: rows too short for that have a lane each.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from tilewright.support.errors import ScheduleError
 from tilewright.target.target import Target
 
 ONE = const(1)
-UNROLLED = 112  # multiply-adds unrolled for rows that share what they read
+UNROLLED = 112  # multiply-adds unrolled for rows whose windows overlap
 SHORTEST = 4  # lanes: numbers that are combined one by one
 OPEN_ROWS = 2  # of an image of open height whose windows vectors walk along, side by side
 IN_ROW = 2  # vectors of partial results, where rows of open length are many and may be short
@@ -83,13 +83,13 @@ def reduction(schedule: Schedule, target: Target, threads: int) -> None:
             stream(schedule, operand.name, target, threads)
         found = others
     names = [b.name for b in found]
-    shared = 0 if ordered else shared_axes(found)
-    along, kept = (0, []) if ordered else shared_columns(found, shared, target)
+    common = 0 if ordered else common_axes(found)
+    along, kept = (0, []) if ordered else common_columns(found, common, target)
     if kept:
         columns(schedule, along, kept, target, threads, names)
         return
-    if shared:
-        rows(schedule, shared, target, threads, names)
+    if common:
+        rows(schedule, common, target, threads, names)
         return
     for name in names:
         tiled = tiling(find(schedule, name), target, few=1) if ordered else None
@@ -139,15 +139,16 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     last = innermost(outer) if windows else v_outer
     if windows and extent(schedule, last, 1 if last == outer[0] else IMAGE) == 1:
         last = v_outer  # of one row; a batch of open size may be one, too
-    asks = any(isinstance(n, Select) for n in visit(block.body))  # each place, at its ends
+    asks = any(isinstance(n, Select) for n in visit(block.body))  # whether a pixel is padding
     one_row = last == v_outer and all(extent(schedule, n) == 1 for n in outer)
     one_row = one_row and not asks  # its tails cost little, and it may be long
-    side_by_side = abreast(block, target, one_row) if windows else target.vector_registers // 4
+    most = target.vector_registers // 4
+    side_by_side = most_accumulators(block, target, one_row) if windows else most
     count = extent(schedule, last, IMAGE if in_rows or not (asks and windows) else 1)
     fit = heights(count, 1, target.vector_registers)
     rows = row_tile(count, side_by_side)
     if not extent(schedule, last, 0) and walks_window(block) and not one_row:
-        # short tails; neighbours share a part of what they read, if that is not read at once
+        # short tails; neighbours' windows overlap, if what they read is not staged
         staged = target.has_mask_registers and not contiguous(block, along)
         rows = 1 if staged else min(OPEN_ROWS, fit[-1])
     in_runs = asks and windows and threads > 1 and not extent(schedule, v_outer, 0)
@@ -202,11 +203,11 @@ def is_serial(schedule: Schedule, block: str, loop: str) -> bool:
     return loop in schedule.loops(block) and find_loop(schedule.func, loop).kind == "serial"
 
 
-def abreast(block: Block, target: Target, one_row: bool) -> int:
+def most_accumulators(block: Block, target: Target, one_row: bool) -> int:
     """How many vectors of a window operator's results, of neighbouring rows or pixels or of
-    `one_row` that asks nothing, are taken side by side: as many as leave registers for what they
-    share. Where vectors lie along rows, the taps of a plane are unrolled for rows that share
-    what they read, if they are few."""
+    `one_row` that asks nothing, are accumulated side by side: as many as leave registers for what
+    they read. Where vectors run along rows, the taps of a plane are unrolled for rows whose
+    windows overlap, if they are few."""
     most = target.vector_registers // 4
     if not walks_window(block):
         return most
@@ -225,14 +226,14 @@ def has_windows(block: Block) -> bool:
 
 
 def walks_window(block: Block) -> bool:
-    """Does the last axis of the result, along which vectors lie, move a window?"""
+    """Does the last axis of the result, along which vectors run, move a window?"""
     last = [a.var for a in block.axes if a.kind == "spatial"][-1]
     reduced = {a.var for a in block.axes if a.kind == "reduce"}
     indices = (free_vars(i) for n in loads(block.body) for i in n.indices)
     return any(last in used and used & reduced for used in indices)
 
 
-def shared_axes(found: Sequence[Block]) -> int:
+def common_axes(found: Sequence[Block]) -> int:
     """How many leading axes all blocks have in common, each reading of the others' results its own
     row, with some block one element a row; 0: no rows.
     """
@@ -251,7 +252,7 @@ def shared_axes(found: Sequence[Block]) -> int:
 
 
 def keeps_to(found: Sequence[Block], d: int) -> bool:
-    """Does each block at place i of its spatial axis `d` read only what others make at place i of
+    """Does each block at index i of its spatial axis `d` read only what others make at index i of
     theirs? Axes may be of one extent by chance: the channels that a convolution reads and makes."""
 
     def axis(block: Block) -> Var:
@@ -275,12 +276,12 @@ def keeps_to(found: Sequence[Block], d: int) -> bool:
 
 
 def rows(
-    schedule: Schedule, shared: int, target: Target, threads: int, names: Sequence[str]
+    schedule: Schedule, common: int, target: Target, threads: int, names: Sequence[str]
 ) -> None:
     """Rows outside and in parallel, everything about a row inside, in blocks `names`."""
-    outer: Sequence[str] = schedule.loops(names[-1])[:shared]
-    if abreast := rows_abreast(schedule, names, outer, target):
-        outer = abreast
+    outer: Sequence[str] = schedule.loops(names[-1])[:common]
+    if around := vectorize_across_rows(schedule, names, outer, target):
+        outer = around
     else:
         for name in reversed(names[:-1]):
             schedule.compute_at(name, outer[-1])
@@ -292,10 +293,10 @@ def rows(
         parallel(schedule, outer, threads, f"{names[-1]}.parallel", worth=worth)
 
 
-def rows_abreast(
+def vectorize_across_rows(
     schedule: Schedule, names: Sequence[str], outer: Sequence[str], target: Target
 ) -> list[str]:
-    """Take rows side by side, a lane for each, where they are too short to fill vectors
+    """Vectorise across rows, a lane for each, where they are too short to fill vectors
     themselves: `outer` are the loops over rows of the last block. Gives the loops around a vector
     of rows; [] if rows are better taken one by one, and nothing was done."""
     found = [find(schedule, name) for name in names]
@@ -325,20 +326,20 @@ def rows_abreast(
     return around
 
 
-def shared_columns(found: Sequence[Block], shared: int, target: Target) -> tuple[int, list[int]]:
+def common_columns(found: Sequence[Block], common: int, target: Target) -> tuple[int, list[int]]:
     """The axis along which all reductions read, if it fills vectors and is none that some block
     reduces, and with it all axes that no block reduces; else (0, [])."""
     spatial = [[a for a in b.axes if a.kind == "spatial"] for b in found]
     rank = len(spatial[-1])
     if len(found) == 1 or any(len(s) != rank for s in spatial):
         return 0, []
-    common = [
+    same = [
         d for d in range(rank) if len({s[d].extent for s in spatial}) == 1 and keeps_to(found, d)
     ]
-    trailing = [d for d in common if {*range(d, rank)} <= {*common}]
-    kept = [*range(shared), *(d for d in trailing if d >= shared)]
+    trailing = [d for d in same if {*range(d, rank)} <= {*same}]
+    kept = [*range(common), *(d for d in trailing if d >= common)]
     width = min(vector_lanes(b, target) for b in found)
-    for d in {rank - 1, shared - 1} & {*kept}:
+    for d in {rank - 1, common - 1} & {*kept}:
         size = as_int(spatial[-1][d].extent)
         pairs = [(b, s[d].var) for b, s in zip(found, spatial, strict=True) if is_reduction(b)]
         if (size is None or size >= width) and all(contiguous(b, axis) for b, axis in pairs):
@@ -354,7 +355,7 @@ def columns(
     threads: int,
     names: Sequence[str],
 ) -> None:
-    """Strips of axis `along` and all other axes that are `kept` outside and in parallel, everything
+    """Tiles of axis `along` and all other axes that are `kept` outside and in parallel, everything
     about a tile inside, in blocks `names`: it stays in cache, and its accumulators in
     registers."""
     width = min(vector_lanes(find(schedule, n), target) for n in names)
@@ -379,8 +380,8 @@ def columns(
         if not is_reduction(block):
             vectorize_inner(schedule, own[-1], extent(schedule, own[-1], 0) or None, width)
             continue
-        driven = axes_driven(block)
-        reduced = [n for n in own if driven[n].kind == "reduce"]
+        bound = bound_axes(block)
+        reduced = [n for n in own if bound[n].kind == "reduce"]
         *across, last = [n for n in own if n not in reduced]
         for buffer in written(block):
             if buffer not in schedule.func.buffers:
@@ -396,7 +397,7 @@ def columns(
 
 
 def by_itself(schedule: Schedule, name: str, target: Target, threads: int) -> None:
-    """A block that shares no rows with the others."""
+    """A block that has no rows in common with the others."""
     block = find(schedule, name)
     if not is_reduction(block):
         stream(schedule, name, target, threads)
@@ -404,25 +405,25 @@ def by_itself(schedule: Schedule, name: str, target: Target, threads: int) -> No
     loops = schedule.loops(name)
     spatial = [n for n, a in zip(loops, block.axes, strict=False) if a.kind == "spatial"]
     ordered = sum(a.kind == "ordered" for a in block.axes)
-    if not rows_abreast(schedule, [name], spatial, target):
+    if not vectorize_across_rows(schedule, [name], spatial, target):
         alone = ordered + len(spatial) if spatial else 0
         vectorize_block(schedule, name, list(loops), target, alone=alone)
     if threads > 1:
-        around, driven = places(schedule, name), axes_driven(find(schedule, name))
+        around, bound = result_loops(schedule, name), bound_axes(find(schedule, name))
         first, sizes = around[:1], [extent(schedule, n, 0) for n in around]
-        # windows of few rows are shared along a row, too; one result is not cut
+        # windows of few rows are in chunks along a row, too; one result is not cut
         if not has_windows(block) or prod(sizes) == 1 or sizes[0] >= threads:
-            around = [n for n in first if n in driven]
+            around = [n for n in first if n in bound]
         worth, in_runs = is_worth_a_region([block], target), len(around) > 1
         parallel(schedule, around, threads, f"{name}.parallel", worth=worth, in_runs=in_runs)
 
 
-def places(schedule: Schedule, name: str) -> list[str]:
-    """The outer loops around a block that walk its results, one after another: threads may share
-    them."""
-    driven, found = axes_driven(find(schedule, name)), list[str]()
+def result_loops(schedule: Schedule, name: str) -> list[str]:
+    """The outer loops around a block that walk its results, one after another: they may run in
+    parallel."""
+    bound, found = bound_axes(find(schedule, name)), list[str]()
     for loop in schedule.loops(name):
-        walks = driven[loop].kind == "spatial" if loop in driven else extent(schedule, loop, 0) == 1
+        walks = bound[loop].kind == "spatial" if loop in bound else extent(schedule, loop, 0) == 1
         if not walks or find_loop(schedule.func, loop).kind != "serial":
             break
         found.append(loop)
@@ -444,13 +445,13 @@ def vectorize_block(
         count = extent(schedule, loop, 0) or None
         vectorize_inner(schedule, loop, count, width, f"{name}.interleave")
         return
-    driven = axes_driven(block)
-    reduced = [n for n in inside if n in driven and driven[n].kind == "reduce"]
-    spatial = [n for n in inside if n in driven and driven[n].kind == "spatial"]
-    walked = bool(spatial) and contiguous(block, driven[spatial[-1]].var)
+    bound = bound_axes(block)
+    reduced = [n for n in inside if n in bound and bound[n].kind == "reduce"]
+    spatial = [n for n in inside if n in bound and bound[n].kind == "spatial"]
+    walked = bool(spatial) and contiguous(block, bound[spatial[-1]].var)
     lane, side_by_side = "", width
     if reduced and not walked:
-        lane, side_by_side = lane_of(schedule, block, reduced, driven, width)
+        lane, side_by_side = lane_of(schedule, block, reduced, bound, width)
     if lane:
         reduce_in_lanes(schedule, name, lane, side_by_side, alone)
     elif spatial:
@@ -477,18 +478,18 @@ def last_run(block: Block, inside: Sequence[str]) -> list[str]:
 
 
 def lane_of(
-    schedule: Schedule, block: Block, reduced: Sequence[str], driven: Mapping[str, Axis], width: int
+    schedule: Schedule, block: Block, reduced: Sequence[str], bound: Mapping[str, Axis], width: int
 ) -> tuple[str, int]:
     """The loop whose rounds are best reduced side by side: one along which memory is read, all of
     them if they are one run of memory, else one whose elements are gathered. "" if all are short.
     And how many at a time: `width`, or fewer where memory is read along short loops.
     """
-    axes = [driven[n] for n in reduced]
+    axes = [bound[n] for n in reduced]
     sizes = [extent(schedule, n, 0) for n in reduced]
     one_run = len(reduced) > 1 and in_order(block, axes)
     together = width
     while together >= min(SHORTEST, width):
-        walked = [n for n in reversed(reduced) if contiguous(block, driven[n].var, run=together)]
+        walked = [n for n in reversed(reduced) if contiguous(block, bound[n].var, run=together)]
         uneven = sizes[-1] < 2 * together or sizes[-1] % (ACCUMULATORS * together)  # or open
         if one_run and uneven and (0 in sizes or prod(sizes) >= 2 * together):
             return fuse(schedule, reduced), together
@@ -532,8 +533,8 @@ def reduce_in_lanes(schedule: Schedule, name: str, loop: str, width: int, alone:
         for block in stages[1:]:
             schedule.reverse_compute_at(block, row)
     rounds = schedule.split(inner, (accumulators, width))
-    driven = axes_driven(find(schedule, partial))
-    reduced = [n for n in schedule.loops(partial) if n in driven and driven[n].kind == "reduce"]
+    bound = bound_axes(find(schedule, partial))
+    reduced = [n for n in schedule.loops(partial) if n in bound and bound[n].kind == "reduce"]
     reorder(schedule, *[n for n in reduced if n != around], around, *rounds)
     for several, lane in (rounds, *combined):
         reorder(schedule, several, lane)
@@ -560,8 +561,8 @@ def narrowing(accumulators: int, width: int) -> list[tuple[int, int]]:
     return shapes
 
 
-def axes_driven(block: Block) -> dict[str, Axis]:
-    """For the name of each loop the axis that it drives."""
+def bound_axes(block: Block) -> dict[str, Axis]:
+    """For the name of each loop the axis that is bound to it."""
     return {v.name: a for a in block.axes for v in free_vars(a.value)}
 
 

@@ -37,7 +37,7 @@ from tilewright.target.target import Target
 MOST_UNROLLED = 32  # of a reduction that are unrolled: a bound on the size of the code
 INNER_UNROLLED = 16  # of them along one loop
 BODY = 192  # vectors that are computed between two jumps: more do not stay in the decoded cache
-ALIKE = 1.02  # the time of one tile to that of another that is about as good
+ABOUT_BEST = 1.02  # times the least time: tiles that take no longer are about as good
 GROUPS = (1, 2, 3, 4, 5, 6)  # vectors that a tile may be wide
 FEW = 24  # up to so many are worth it for any loop: a jump after each few hides less of memory
 
@@ -48,7 +48,7 @@ def multiples(wide: int) -> tuple[int, ...]:
 
 
 def row_lanes(product: Block, width: int, target: Target) -> int:
-    """The lanes of a vector of rows of `width` sums, of which many may lie one after another: a
+    """The lanes of a vector of rows of `width` sums, of which many may follow one another: a
     vector that reached into the next row would keep all of them out of registers, and so would
     one of f64 that takes two."""
     return min(target.lanes(max(32, stored_type(product).bits)), 1 << (width - 1).bit_length())
@@ -59,14 +59,14 @@ def weights_on(
     of: DType,
     lanes: int,
     depth: int,
-    alike: int = 0,
+    same_input: int = 0,
     apart: int = 0,
     taps: int = 1,
 ) -> Weights:
     """What tiles read of the weights, which are of dtype `of`, beside the caches of `target`; see
     `Weights`."""
     caches = target.cache(0).size, target.cache(1).size
-    return Weights.beside(lanes, depth, *caches, alike, apart, taps, of)
+    return Weights.beside(lanes, depth, *caches, same_input, apart, taps, of)
 
 
 def decide_tile(
@@ -137,7 +137,8 @@ def decide_spatial_tile(
         def cycles(wide: int) -> float:
             return spatial_cycles(height, width, vectors, (1, wide, group), weights, costs)
 
-        near = [c for c in heights(width, group, registers) if cycles(c) <= ALIKE * cycles(columns)]
+        most = ABOUT_BEST * cycles(columns)
+        near = [c for c in heights(width, group, registers) if cycles(c) <= most]
         columns = min(reversed(near), key=lambda c: met[c - 1], default=columns)
     columns = schedule.decide(f"{block}.tile_w", columns, heights(width, group, registers))
     rows, *_ = tile((group,), (columns,))

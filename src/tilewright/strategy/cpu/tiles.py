@@ -28,7 +28,7 @@ SECOND_TILE = 1.03  # what it must gain to have a tile of another size for the v
 class Weights(NamedTuple):
     """What tiles read of the weights: bytes of a vector, how many vectors deep the reduction is,
     and bytes that stay in L1 and in L2; of how many neighbouring vectors the
-    weights meet the same numbers of the image (0: of all); how many bytes the rows of that lie
+    weights meet the same channels of the image (0: of all); how many bytes the rows of that lie
     apart (0: those of a vector); and of how many steps the first one alone waits for (taps
     along a row: the next ones read neighbours)."""
 
@@ -36,7 +36,7 @@ class Weights(NamedTuple):
     depth: int
     l1: int
     l2: int
-    alike: int = 0
+    same_input: int = 0
     apart: int = 0
     taps: int = 1
 
@@ -46,7 +46,7 @@ class Weights(NamedTuple):
         depth: int,
         l1: int,
         l2: int,
-        alike: int = 0,
+        same_input: int = 0,
         apart: int = 0,
         taps: int = 1,
         of: DType = f32,
@@ -54,7 +54,7 @@ class Weights(NamedTuple):
         """Of dtype `of` in vectors of `lanes`, on a machine with caches of so many bytes, an eighth
         of which is left to what else a tile touches."""
         vector = of.nbytes(lanes)
-        return Weights(vector, depth, l1 * 7 // 8, l2 * 7 // 8, alike, apart, taps)
+        return Weights(vector, depth, l1 * 7 // 8, l2 * 7 // 8, same_input, apart, taps)
 
     def cycles(self, group: int, costs: Costs = COMMON) -> float:
         """Cycles that the transfer of a vector takes where every tile reads `group` of them, all
@@ -67,19 +67,19 @@ class Weights(NamedTuple):
 
     def most_rows(self) -> int:
         """How many rows a tile may walk along at once: lines of rows that lie a multiple of WAY
-        apart all compete for the same places of L1."""
-        places = WAY // gcd(WAY, self.apart or self.vector)
-        return max(1, self.l1 // WAY * places)
+        apart all compete for the same sets of L1."""
+        sets = WAY // gcd(WAY, self.apart or self.vector)
+        return max(1, self.l1 // WAY * sets)
 
 
 def step_cycles(
-    rows: int, vectors: int, transfer: float = 0.0, costs: Costs = COMMON, alike: int = 0
+    rows: int, vectors: int, transfer: float = 0.0, costs: Costs = COMMON, same_input: int = 0
 ) -> float:
     """Cycles that one step of the reduction takes for a tile of rows × vectors accumulators; a
-    vector of weights takes `transfer` cycles from where it lies. `alike`: so many neighbouring
+    vector of weights takes `transfer` cycles from where it lies. `same_input`: so many neighbouring
     vectors meet the same number of a row; 0 is all of them."""
     multiply = rows * vectors / costs.multiply_adds
-    numbers = rows * (vectors // gcd(vectors, alike) if alike else 1)
+    numbers = rows * (vectors // gcd(vectors, same_input) if same_input else 1)
     load = max((numbers + vectors) / costs.loads, vectors * transfer)
     longer, shorter = max(multiply, load), min(multiply, load)
     return max(longer + costs.overlap_penalty * shorter, costs.latency) + costs.loop
@@ -96,13 +96,13 @@ def tiled_cycles(
     """Cycles a step for rows × vectors accumulators in tiles of tile × group, tails included."""
     transfer = weights.cycles(group, costs) if weights else 0.0
     total = 0.0
-    for height, times_high in _pieces(rows, tile):
-        for width, times_wide in _pieces(vectors, group):
+    for height, times_high in _tiles(rows, tile):
+        for width, times_wide in _tiles(vectors, group):
             total += times_high * times_wide * step_cycles(height, width, transfer, costs)
     return total
 
 
-def _pieces(size: int, tile: int) -> Iterable[tuple[int, int]]:
+def _tiles(size: int, tile: int) -> Iterable[tuple[int, int]]:
     """The tiles that cover `size`: (their size, how many)."""
     if size >= tile:
         yield tile, size // tile
@@ -187,12 +187,13 @@ def spatial_cycles(
 ) -> float:
     """Cycles a step for an image in tiles of (rows, columns, vectors), tails included."""
     rows, columns, group = tile
-    transfer, alike = (weights.cycles(group, costs), weights.alike) if weights else (0.0, 0)
+    transfer = weights.cycles(group, costs) if weights else 0.0
+    same_input = weights.same_input if weights else 0
     cycles = 0.0
-    for high, rarely in _pieces(height, rows):
-        for wide, times in _pieces(width, columns):
-            for deep, often in _pieces(vectors, group):
-                step = step_cycles(high * wide, deep, transfer, costs, alike)
+    for high, rarely in _tiles(height, rows):
+        for wide, times in _tiles(width, columns):
+            for deep, often in _tiles(vectors, group):
+                step = step_cycles(high * wide, deep, transfer, costs, same_input)
                 cycles += rarely * times * often * step
     return cycles
 

@@ -50,7 +50,7 @@ from tilewright.strategy.work import stored_type
 from tilewright.target.target import Target
 
 SHORT = 12  # tiles that threads take at once of an open image, which may have few
-AFAR = 2  # how much dearer an image is that other threads made, each a part of it
+REMOTE = 2  # times: how much dearer an image is that other threads made, each a part of it
 EVEN = 1.1  # of its part: what a thread may have to do
 APART = 0.9  # of the time of runs of whole rows: what tile by tile may take
 AT_MOST = 4  # times the tiles whose part of the image stays in the cache
@@ -92,7 +92,7 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     )
     by_tile = not across or (inside and run % across != 0 and across % run != 0)
     if inside and "pad" in named:
-        stream(schedule, named["pad"], target, threads, places=ROWS)
+        stream(schedule, named["pad"], target, threads, chunk_axis=ROWS)
     n, o, *z, y, x, i = by_axis(schedule, result)
     *y, in_y = in_tiles(schedule, y, edge - 2, dy)
     *x, in_x = in_tiles(schedule, x, edge - 2, dx)
@@ -102,7 +102,7 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     tile, in_run = split(schedule, fuse(schedule, [*z, *y, *x]), run)
     order = [n, tile, panel] if inside else [n, panel, tile]
     reorder(schedule, *order, in_run)
-    unroll(schedule, in_x, several)  # a row of pixels shares what it reads
+    unroll(schedule, in_x, several)  # pixels of a row read the same
     vectorize(schedule, lane)
 
     gathered = named["winograd_gathered"]
@@ -196,9 +196,9 @@ def decide_runs(
     most = half_cache // of.nbytes(edge * edge * depth)
     every, image = groups * wide * lanes * depth, depth * count * images
     if threads > 1:
-        image *= AFAR
+        image *= REMOTE
 
-    twice = target.costs.transform / 2 * (2 / edge) / lanes  # what neighbours share
+    twice = target.costs.transform / 2 * (2 / edge) / lanes  # of what neighbours have in common
 
     def best_run(most: int) -> int:
         """At most so many tiles, in whole rows where those pay; see `tile_by_tile`."""
@@ -331,8 +331,8 @@ def tile_by_tile(
     """`run` tiles of the image, which are whole rows of them or an even part of one; or up to
     `most` of all `count`, which end anywhere in a row, if register tiles then take much less time.
 
-    Such tiles share no columns when they are transformed: it takes each `twice` cycles more, for a
-    step of its products. The last run has register tiles for what is left.
+    Such tiles have no columns in common when they are transformed: it takes each `twice` cycles
+    more, for a step of its products. The last run has register tiles for what is left.
     """
     registers, costs = target.vector_registers, target.costs
 
@@ -365,7 +365,7 @@ def spaced(schedule: Schedule, buffer: Buffer, axis: int, kept: int) -> None:
     """Let the planes along an axis of a buffer, of which `kept` numbers are in use at a time, begin
     on cache sets of their own.
 
-    A tile touches one place in every plane; planes that lie a power of two apart would put all
+    A tile touches one element in every plane; planes that are a power of two apart would put all
     those in one set. An odd number of cache lines between them puts no two there.
     """
     line = LINE * 8 // buffer.dtype.bits

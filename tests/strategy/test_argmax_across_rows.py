@@ -1,4 +1,4 @@
-"""Where the greatest number along an outer axis is, and what is made of that place: in vectors."""
+"""The index of the greatest element along an outer axis, and what is made of it: in vectors."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SHAPES = [((1, 21, 30, 41), 1), ((5, 67), 0), ((3, 9, 64), 1), ((7, 2, 5, 33), 0
 
 def labels(shape: tuple[int | Var, ...], axis: int, op: str = "argmax") -> Graph:
     build = Builder("g")
-    place = build.emit(op, build.input("x", "f32", shape), axis=axis)
-    return build.finish({"y": build.emit("cast", place, to="f32")})
+    index = build.emit(op, build.input("x", "f32", shape), axis=axis)
+    return build.finish({"y": build.emit("cast", index, to="f32")})
 
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES, ids=str)
-def test_results_lie_side_by_side(shape, axis):
+def test_a_lane_for_each_result(shape, axis):
     *_, jobs = kernel_jobs(prepare(labels(shape, axis), AVX2, 3, []), AVX2, 1, Watch())
     (job,) = jobs
     func = lower(default(job.func, AVX2, 1, strict=True).func, AVX2)

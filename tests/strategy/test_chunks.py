@@ -1,4 +1,4 @@
-"""Threads share the places of images, so that each finds in its own cache what it made before."""
+"""Threads get chunks of images' pixels, so that each finds in its own cache what it made before."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ AVX512 = target("cpu -mcpu=skylake-avx512")
 
 
 def image_through(weights, size, pooled=False, **attrs):
-    """A graph of a convolution of an image of `size` × `size` places, and perhaps a pool after."""
+    """A graph of a convolution of an image of `size` × `size` pixels, and perhaps a pool after."""
     build, rng = Builder(), np.random.default_rng(3)
     x = build.input("x", "f32", (1, weights[1], size, size))
     y = build.emit("conv", x, build.constant(rng.standard_normal(weights, np.float32)), **attrs)
@@ -48,7 +48,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("threads", [2, 3])
-def test_shares_of_an_image_are_outside(case, threads):
+def test_chunks_of_an_image_are_outside(case, threads):
     weights, attrs = CASES[case]
     found = schedules(image_through(weights, 40, **attrs), threads)
     assert len(found) == 1 + ("pooled" in attrs)
@@ -59,7 +59,7 @@ def test_shares_of_an_image_are_outside(case, threads):
 
 
 @pytest.mark.parametrize("op", ["conv", "relu", "softmax"])
-def test_threads_share_the_work_of_one_of_an_open_batch(op):
+def test_one_of_an_open_batch_has_chunks_for_threads(op):
     build, batch = Builder(), Var("batch")
     x = build.input("x", "f32", (batch, 64, 70, 70))
     if op == "conv":
@@ -73,8 +73,8 @@ def test_threads_share_the_work_of_one_of_an_open_batch(op):
         loops = [n for n in visit(func.body) if isinstance(n, For) and n.kind == "parallel"]
         assert loops
         for loop in loops:
-            pieces = as_int(simplify(substitute(loop.extent, {batch: const(1)})))
-            assert pieces is not None and pieces >= 4
+            chunks = as_int(simplify(substitute(loop.extent, {batch: const(1)})))
+            assert chunks is not None and chunks >= 4
 
 
 def test_results_of_an_open_batch_are_not_tiled_along_it():
@@ -95,22 +95,22 @@ def test_results_of_an_open_batch_are_not_tiled_along_it():
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_one_thread_has_no_share():
+def test_one_thread_has_no_chunks():
     assert not schedules(image_through((64, 32, 1, 1), 40), 1)
 
 
 @pytest.mark.parametrize(("channels", "size", "spread"), [(64, 56, True), (1024, 7, False)])
-def test_many_weights_are_shared_instead(channels, size, spread):
+def test_many_weights_are_split_instead(channels, size, spread):
     (schedule,) = schedules(image_through((channels, channels, 1, 1), size), 2)
     found = decisions(schedule)
-    share, tiles = found["conv.chunk_m"], -(-(size * size) // found["conv.tile_m"])
-    assert (share < tiles) == spread
+    chunk, tiles = found["conv.chunk_m"], -(-(size * size) // found["conv.tile_m"])
+    assert (chunk < tiles) == spread
 
 
 @pytest.mark.parametrize("size", [7, 13, 31])
 @pytest.mark.parametrize("threads", [2, 3, 5])
 @pytest.mark.parametrize("taps", [1, 3])
-def test_shares_of_odd_sizes_agree_with_numpy(taps, size, threads):
+def test_chunks_of_odd_sizes_agree_with_numpy(taps, size, threads):
     pads = ((taps // 2, taps // 2),) * 2
     for strides in ((1, 1), (2, 2)):
         graph = image_through((17, 9, taps, taps), size, True, pads=pads, strides=strides)
@@ -120,7 +120,7 @@ def test_shares_of_odd_sizes_agree_with_numpy(taps, size, threads):
 
 @pytest.mark.parametrize("op", ["conv", "conv_transpose"])
 @pytest.mark.parametrize(("channels", "length", "threads"), [(16, 700, 2), (48, 301, 3)])
-def test_threads_share_the_columns_of_one_row(op, channels, length, threads):
+def test_columns_of_one_row_are_in_chunks(op, channels, length, threads):
     """Convolutions along one axis: there are few blocks of channels, and one row."""
     build, rng = Builder(), np.random.default_rng(5)
     x = build.input("x", "f32", (1, channels, length))
