@@ -64,7 +64,7 @@ def test_two_names():
         helper.make_node("Mul", ["c", "a"], ["y"]),
     ]
     proto = model(nodes, {"a": ["n", 3, "k"], "b": ["m", 1, "l"]})
-    assert import_onnx(proto).measured == ()
+    assert import_onnx(proto).data_dependent == ()
     runs = [(2, 3, 5), (2, 1, 5)], [(1, 3, 5), (4, 1, 5)], [(6, 3, 1), (1, 1, 7)]
     check(proto, *runs, wrong=[[(2, 3, 5), (3, 1, 5)], [(2, 3, 4), (2, 1, 3)]])
 

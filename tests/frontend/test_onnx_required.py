@@ -82,7 +82,7 @@ def test_a_pyramid_of_open_height_and_width():
 def test_what_is_required_grows_with_the_levels():
     graphs = {levels: import_onnx(pyramid(levels)) for levels in (2, 3, 4, 5)}
     for levels, graph in graphs.items():
-        assert graph.measured == () and len(graph.required) <= 6 * (levels - 1)
+        assert graph.data_dependent == () and len(graph.required) <= 6 * (levels - 1)
         assert max(len(sizes.text(size)) for size, _ in graph.required) < 150
         assert parse(str(graph), {c.digest: c.array for c in graph.constants.values()}) == graph
 

@@ -34,7 +34,7 @@ def i(*shape: int, low: int = -5, high: int = 6, of: Any = np.int64) -> np.ndarr
 
 
 def boxes(rows: int, count: int) -> np.ndarray:
-    """Least and greatest places along both axes [4, rows, count], of which many overlap."""
+    """Least and greatest coordinates along both axes [4, rows, count], of which many overlap."""
     low = f(2, rows, count)
     return np.concatenate([low, low + np.abs(f(2, rows, count))])
 
@@ -182,7 +182,7 @@ def _packed() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         ("winograd_packed", [f(2, 2, 5, 5, 6, 4), f(3, a, a, 2, 2, 4, 4)], planes) for a in (4, 6)
     ]
     made += [("depthwise_packed", [f(1, 2, 5, 6, 4), f(2, 3, 2, 4)], apart)]
-    taps = {"strides": (2, 2), "offsets": (1, 0), "places": (3, 3)}
+    taps = {"strides": (2, 2), "offsets": (1, 0), "positions": (3, 3)}
     made += [("conv_transpose_packed", [f(1, 2, 3, 3, 4), f(1, 2, 2, 2, 2, 2, 4, 4)], taps)]
     made += [("depthwise_transpose_packed", [f(2, 2, 3, 3, 4), f(2, 2, 2, 2, 2, 4)], taps)]
     deep = {"strides": (1, 2, 1), "pads": ((1, 0), (1, 1), (0, 2)), "dilations": (1, 1, 2)}
@@ -192,7 +192,7 @@ def _packed() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     across = deep | {"across": True}
     made += [("conv_packed", [f(1, 1, 3, 3, 3, 4), f(1, 1, 2, 2, 1, 4, 4)], across)]
     made += [("depthwise_packed", [f(1, 2, 3, 5, 6, 4), f(2, 2, 3, 2, 4)], deep)]
-    taps = {"strides": (2, 1, 2), "offsets": (1, 0, 0), "places": (3, 2, 3)}
+    taps = {"strides": (2, 1, 2), "offsets": (1, 0, 0), "positions": (3, 2, 3)}
     image = f(1, 2, 3, 2, 3, 4)
     made += [("conv_transpose_packed", [image, f(1, 2, 1, 2, 2, 2, 1, 2, 4, 4)], taps)]
     made += [("depthwise_transpose_packed", [image, f(2, 2, 1, 2, 2, 1, 2, 4)], taps)]

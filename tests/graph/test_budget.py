@@ -48,7 +48,7 @@ def doubled(times):
 
 
 def doubled_by_turns(times):
-    """Each doubling is turned, so that what the pass sees last is a view."""
+    """Each doubling is transposed, so that what the pass sees last is a view."""
     made, last = [], "w"
     for k in range(times):
         made.append(helper.make_node("Concat", [last, last], [f"d{k}"], axis=0))
@@ -190,7 +190,7 @@ def test_what_is_not_folded_is_computed_in_the_run(name, monkeypatch):
 
 
 def test_weights_fold_beside_the_floor(monkeypatch):
-    """Half-precision weights, cast and turned and scaled: each step as large as all weights."""
+    """Half-precision weights, cast and transposed and scaled: each step as large as all weights."""
     monkeypatch.setattr(budget, "FLOOR", 0)
     build = Folding()
     x = build.input("x", "f32", (4, 64))

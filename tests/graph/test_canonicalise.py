@@ -205,13 +205,13 @@ def test_matmul_reads_a_transposed_operand():
     ]
 
 
-@pytest.mark.parametrize("turned", ["False", "True"])
-def test_one_column_of_a_transposed_operand_is_one_row(turned):
+@pytest.mark.parametrize("transpose_b", ["False", "True"])
+def test_one_column_of_a_transposed_operand_is_one_row(transpose_b):
     g = graph(
         f"""
-        def g(x: f32[2, 7, 5], w: f32[{"1, 7" if turned == "True" else "7, 1"}]):
+        def g(x: f32[2, 7, 5], w: f32[{"1, 7" if transpose_b == "True" else "7, 1"}]):
             t: f32[2, 5, 7] = transpose(x, perm=(0, 2, 1))
-            y: f32[2, 5, 1] = matmul(t, w, transpose_b={turned})
+            y: f32[2, 5, 1] = matmul(t, w, transpose_b={transpose_b})
             return {{"y": y}}
         """
     )
@@ -287,9 +287,9 @@ def test_permuted_runs():
         ((2, 1, 0, 3), 2, ["transpose", "reshape", "gather", "transpose"]),  # no neighbours
     ],
 )
-def test_places_along_neighbouring_axes_are_gathered_along_one(perm, depth, expected):
+def test_indices_along_neighbouring_axes_are_gathered_along_one(perm, depth, expected):
     size = (3, 4, 5, 2)
-    sizes = [size[d] for d in perm[:depth]]  # places outside are clamped, negative ones from behind
+    sizes = [size[d] for d in perm[:depth]]  # indices outside are clamped, negative ones from behind
     columns = [np.arange(-3, 5) * (d + 1) % (2 * n + 3) - n - 1 for d, n in enumerate(sizes)]
     build = Builder("g")
     x = build.input("x", "f32", size)

@@ -1,11 +1,11 @@
-"""channels: where the channels of a convolution's groups lie, against what the machine gains."""
+"""channels: how the channels of a convolution's groups are laid out, against what the machine gains."""
 
 import numpy as np
 import pytest
 
 from tilewright.graph.builder import Builder
 from tilewright.graph.passes import channels as of_channels
-from tilewright.graph.passes.channels import Channels, Packing
+from tilewright.graph.passes.channels import ChannelLayout, Packing
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import as_int
@@ -16,7 +16,7 @@ PLAIN = Packing(16)
 
 
 def grouped(ci, co, groups, taps, lanes, costs):
-    """How the channels lie where processors pick; None for a plain convolution."""
+    """How the channels are laid out where processors pick; None for a plain convolution."""
     policy = Layouts(4 * lanes, costs=costs)
     own, ways = of_channels.grouped(ci, co, groups, taps, policy)
     return ways.get(own)
@@ -32,10 +32,10 @@ def block_of(channels, lanes, costs):
      (24, 384, 24, 1), (96, 96, 2, 16), (64, 64, 4, 16)],
 )  # fmt: skip
 def test_groups_that_make_vectors_stay_where_they_are(ci, co, groups, step):
-    lie = grouped(ci, co, groups, 9, 16, HALVES)
-    assert lie == Channels(PLAIN, PLAIN, step, groups)
-    assert lie.group(ci, co) == (groups, ci // groups, co // groups)
-    assert lie.filter_shape((co, ci // groups, 3, 3)) == (
+    layout = grouped(ci, co, groups, 9, 16, HALVES)
+    assert layout == ChannelLayout(PLAIN, PLAIN, step, groups)
+    assert layout.group(ci, co) == (groups, ci // groups, co // groups)
+    assert layout.filter_shape((co, ci // groups, 3, 3)) == (
         -(-co // 16), ci // groups // step, 3, 3, step, 16
     )  # fmt: skip
 
@@ -43,8 +43,8 @@ def test_groups_that_make_vectors_stay_where_they_are(ci, co, groups, step):
 def test_groups_are_filled_up_where_short_vectors_are_no_faster():
     """24 channels are three vectors of 8 or two of 16, one of them half empty."""
     halves, whole = (grouped(336, 336, 14, 9, 16, costs) for costs in (HALVES, COMMON))
-    assert halves == Channels(PLAIN, PLAIN, 8, 14)
-    assert whole == Channels(Packing(16, 14), Packing(16, 14), 8, 14)
+    assert halves == ChannelLayout(PLAIN, PLAIN, 8, 14)
+    assert whole == ChannelLayout(Packing(16, 14), Packing(16, 14), 8, 14)
     assert whole.group(336, 336) == (14, 32, 32)
     assert whole.filter_shape((336, 24, 3, 3)) == (28, 3, 3, 3, 8, 16)  # 24 numbers, not 32
 
@@ -82,15 +82,15 @@ def test_the_last_block_reads_no_channel_that_is_not_there(lanes, costs):
     for _ in range(300):
         groups, sources, results = (int(rng.choice([2, 3, 4, 5, 8, 12, 16, 24])) for _ in range(3))
         ci, co = groups * sources, groups * results
-        lie = grouped(ci, co, groups, 9, lanes, costs)
-        if lie is None or lie.groups == 1:
+        layout = grouped(ci, co, groups, 9, lanes, costs)
+        if layout is None or layout.groups == 1:
             continue
-        shape = lie.filter_shape((co, sources, 3, 3))
-        count, stored, computed = lie.group(ci, co)
+        shape = layout.filter_shape((co, sources, 3, 3))
+        count, stored, computed = layout.group(ci, co)
         of_group = min((shape[0] * shape[5] - 1) // computed, count - 1)
         last = of_group * stored + shape[1] * shape[4]
-        assert last <= lie.image.padded(ci)
-        kept += lie.image.groups == 1
+        assert last <= layout.image.padded(ci)
+        kept += layout.image.groups == 1
     assert kept > 10
 
 
@@ -111,7 +111,7 @@ def test_steps_leave_few_channels_over(channels, step):
 
 def test_a_filter_holds_the_weights_and_zeros():
     weights = np.arange(1, 1 + 20 * 6 * 2, dtype=np.float32).reshape(20, 6, 1, 2)
-    packed = Channels(PLAIN, PLAIN, 2, 2).pack_filter(weights)
+    packed = ChannelLayout(PLAIN, PLAIN, 2, 2).pack_filter(weights)
     assert packed.shape == (2, 3, 1, 2, 2, 16)
     for o in range(32):
         for c in range(6):

@@ -81,23 +81,23 @@ def test_columns_of_open_number_are_packed(transposed):
 
 
 @pytest.mark.parametrize("b", [(100, 96), (96, 100)])
-@pytest.mark.parametrize(("rows", "turned"), [((64,), True), ((2, 64), True), ((40,), False)])
-def test_a_transposed_left_operand_is_turned_beside_a_large_one(rows, turned, b):
+@pytest.mark.parametrize(("rows", "transposes"), [((64,), True), ((2, 64), True), ((40,), False)])
+def test_a_transposed_left_operand_is_stored_plain_beside_a_large_one(rows, transposes, b):
     a = (*rows[:-1], 96, rows[-1])
     made = laid_out(product(a, b, transpose_a=True, transpose_b=b[0] == 100))
-    assert made[-1] == ("dense_packed" if turned else "matmul")
-    assert not turned or "transpose" in made
+    assert made[-1] == ("dense_packed" if transposes else "matmul")
+    assert not transposes or "transpose" in made
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "turned"), [(2, 128, True), (40, 128, True), (40, 64, False)]
+    ("rows", "columns", "transposes"), [(2, 128, True), (40, 128, True), (40, 64, False)]
 )
-def test_a_few_transposed_rows_are_turned_beside_wide_weights(rows, columns, turned):
+def test_a_few_transposed_rows_are_stored_plain_beside_wide_weights(rows, columns, transposes):
     build, draw = Builder(), np.random.default_rng(3)
     weights = build.constant(draw.standard_normal((160, columns)).astype("f"))
     x = build.input("x", "f32", (160, rows))
     made = laid_out(build.finish([build.emit("matmul", x, weights, transpose_a=True)]))
-    assert made == (["transpose", "dense_packed"] if turned else ["matmul"])
+    assert made == (["transpose", "dense_packed"] if transposes else ["matmul"])
 
 
 def test_a_transposed_left_operand_is_read_as_it_is_beside_a_small_one():
@@ -140,7 +140,7 @@ def test_rows_of_any_number_give_the_same_numbers(columns, threads):
 
 
 def volumes() -> Graph:
-    """A net over three axes: windows of taps along all, along some, of one place; a branch, a pool,
+    """A net over three axes: windows of taps along all, along some, of one pixel; a branch, a pool,
     a transposed convolution and a mean."""
     build, draw = Builder(), np.random.default_rng(7)
 

@@ -36,7 +36,7 @@ def operators(g: Graph) -> list[str]:
     ids=str,
 )
 def test_the_result_stays(kernel, strides):
-    """Kernels that the stride divides and others, places cut off and added, images of one pixel."""
+    """Kernels that the stride divides and others, pixels cut off and added, images of one pixel."""
     rank = len(kernel)
     for pads, extra, size in itertools.product((0, 1), (0, 1), ((5, 1, 6), (1, 1, 1), (2, 3, 4))):
         spans = zip(size[:rank], kernel, strides, strict=True)

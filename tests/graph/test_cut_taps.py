@@ -1,4 +1,4 @@
-"""cut_taps: taps that meet nothing but padding are cut off, and nothing else changes."""
+"""cut_taps: taps that read nothing but padding are cut off, and nothing else changes."""
 
 from __future__ import annotations
 

@@ -413,9 +413,9 @@ def bilinear(channels: int, taps: int) -> Graph:
     flat = build.emit("transpose", x, perm=(0, 2, 1))
     total: Any = None
     for n in range(taps):
-        place = build.input(f"at{n}", "i64", (1, 70, 1))
+        index = build.input(f"at{n}", "i64", (1, 70, 1))
         weight = build.input(f"by{n}", "f32", (1, 70, 1))
-        found = build.emit("mul", build.emit("gather_nd", flat, place, batch_dims=1), weight)
+        found = build.emit("mul", build.emit("gather_nd", flat, index, batch_dims=1), weight)
         total = found if total is None else build.emit("add", total, found)
     return build.finish({"y": build.emit("transpose", total, perm=(0, 2, 1))})
 

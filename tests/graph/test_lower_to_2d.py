@@ -1,4 +1,4 @@
-"""Convolutions over three axes whose windows are one place each along some of them."""
+"""Convolutions over three axes whose windows are one pixel each along some of them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_result(case, batch):
 @pytest.mark.parametrize("groups", [1, 6])
 @pytest.mark.parametrize("space", [(1, 9, 8), (7, 1, 8), (7, 9, 1), (1, 9, 1)])
 def test_an_image_of_one_plane_has_two_axes(space, groups):
-    """The taps along it are cut first, as they meet padding."""
+    """The taps along it are cut first, as they read padding."""
     build, draw = Builder("g"), np.random.default_rng(3)
     x = build.input("x", "f32", (2, 6, *space))
     w = build.constant(draw.standard_normal((12, 6 // groups, 3, 3, 3), np.float32))

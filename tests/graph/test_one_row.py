@@ -49,9 +49,9 @@ def test_other_products_stay(text):
 def test_what_a_run_makes_one_of_lies_where_the_choice_does():
     fused = fuse(one_row(graph(SCORES)))
     (choice,) = [g for g in fused.groups if g.joins]
-    places = plan_memory(fused).places
+    locations = plan_memory(fused).locations
     assert choice.is_view
-    assert {places[v] for v in choice.anchor.inputs[1:]} == {places[choice.outputs[0]]}
+    assert {locations[v] for v in choice.anchor.inputs[1:]} == {locations[choice.outputs[0]]}
 
 
 def test_what_others_read_too_is_copied():

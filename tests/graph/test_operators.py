@@ -43,9 +43,9 @@ def test_definition_computes_what_the_reference_does(case: Case):
     (group,) = fuse(graph).groups
     inputs, outputs = group_func(group)
     func = te.func(case.op, inputs, outputs)
-    places = dict(zip(graph.inputs, case.arrays, strict=True))
+    given = dict(zip(graph.inputs, case.arrays, strict=True))
     made = [np.zeros(v.static_shape or (), v.dtype.numpy) for v in group.outputs]
-    interp.run(func, *[places[v].copy() for v in group.inputs], *made)
+    interp.run(func, *[given[v].copy() for v in group.inputs], *made)
     for got, want in zip(made, expected, strict=True):
         if got.dtype.kind in "iub":
             np.testing.assert_array_equal(got, want)
@@ -94,11 +94,11 @@ def test_symbolic_sizes_pass_through(case: Case):
     (group,) = fuse(graph).groups
     inputs, outputs = group_func(group)
     func = te.func(case.op, inputs, outputs)
-    places = dict(zip(graph.inputs, case.arrays, strict=True))
+    given = dict(zip(graph.inputs, case.arrays, strict=True))
     made = [np.zeros(a.shape, a.dtype) for a in expected]
     interp.run(
         func,
-        *[places[v].copy() for v in group.inputs],
+        *[given[v].copy() for v in group.inputs],
         *made,
         symbols={"n": case.arrays[0].shape[0]},
     )

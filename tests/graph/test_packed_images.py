@@ -75,7 +75,7 @@ def test_slices_of_views_that_join_axes_stay():
     assert ops(rewritten(canonicalise, build.finish([y]))) == ["tanh", "reshape", "slice"]
 
 
-def test_nothing_of_an_axis_of_one_place_is_nothing():
+def test_nothing_of_an_axis_of_one_pixel_is_nothing():
     """As a fuzzer drew it: an empty slice of a batch of one, after a view of it."""
     build = Builder("g")
     y = build.emit("tanh", build.input("x", "f32", (1, 32, 1, 5)))

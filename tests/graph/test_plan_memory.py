@@ -11,7 +11,7 @@ from tilewright.arith.estimate import SEQUENCE
 from tilewright.graph import Builder, sizes
 from tilewright.graph.group import FusedGraph
 from tilewright.graph.passes.fuse import fuse
-from tilewright.graph.passes.plan_memory import ALIGN, MemoryPlan, Piece, _place, plan_memory
+from tilewright.graph.passes.plan_memory import ALIGN, MemoryPlan, LiveRange, _assign_offsets, plan_memory
 from tilewright.graph.passes.separate_outputs import separate_outputs
 from tilewright.ir.expr import Var, minimum
 from tilewright.ir.walk import visit
@@ -39,7 +39,7 @@ def check(fused: FusedGraph, plan: MemoryPlan, values=None, workspace=None) -> N
     for n, group in enumerate(fused.groups):
         for v in (*group.inputs, *group.outputs):
             root = bases.get(v, v)
-            if plan.places[root].space == "arena":
+            if plan.locations[root].space == "arena":
                 first, _ = spans.get(root, (n, n))
                 spans[root] = (first, n)
         if workspace and group.name in workspace:
@@ -50,7 +50,7 @@ def check(fused: FusedGraph, plan: MemoryPlan, values=None, workspace=None) -> N
         if isinstance(item, str):
             start, count = sizes.at(plan.workspaces[item].at, values), workspace[item]
         else:
-            start, count = sizes.at(plan.places[item].at, values), sizes.at(item.nbytes, values)
+            start, count = sizes.at(plan.locations[item].at, values), sizes.at(item.nbytes, values)
         assert start % ALIGN == 0 and start >= 0 and start + count <= total
         return start, start + count
 
@@ -60,8 +60,8 @@ def check(fused: FusedGraph, plan: MemoryPlan, values=None, workspace=None) -> N
             for v in group.inputs:
                 root = bases.get(v, v)
                 if (
-                    plan.places.get(root) == plan.places.get(out)
-                    and plan.places[out].space == "arena"
+                    plan.locations.get(root) == plan.locations.get(out)
+                    and plan.locations[out].space == "arena"
                 ):
                     writes_over[out] = root
     for (a, (a0, a1)), (b, (b0, b1)) in itertools.combinations(spans.items(), 2):
@@ -99,9 +99,9 @@ def test_outputs_inputs_and_constants_are_not_in_the_arena():
     )
     fused, plan = planned(g)
     assert sizes.at(plan.arena_bytes, {}) == 0
-    spaces = {v.name: plan.places[v].space for v in fused.graph.values}
+    spaces = {v.name: plan.locations[v].space for v in fused.graph.values}
     assert spaces == {"x": "input", "c": "constant", "a": "output", "y": "output"}
-    assert [sizes.at(plan.places[v].at, {}) for v in fused.graph.outputs] == [0, 1]
+    assert [sizes.at(plan.locations[v].at, {}) for v in fused.graph.outputs] == [0, 1]
 
 
 def test_views_share_their_base_and_keep_it_alive():
@@ -120,7 +120,7 @@ def test_views_share_their_base_and_keep_it_alive():
     )
     fused, plan = planned(g)
     check(fused, plan)
-    by_name = {v.name: plan.places[v] for v in fused.graph.values}
+    by_name = {v.name: plan.locations[v] for v in fused.graph.values}
     assert by_name["a"] == by_name["v"] and by_name["s"] == by_name["t"] != by_name["a"]
 
 
@@ -134,7 +134,7 @@ def test_a_view_as_output_is_written_in_place():
         """
     )
     fused, plan = planned(g)
-    assert all(plan.places[v].space == "output" for v in fused.graph.values[2:])
+    assert all(plan.locations[v].space == "output" for v in fused.graph.values[2:])
 
 
 def test_element_wise_groups_write_over_what_dies():
@@ -150,7 +150,7 @@ def test_element_wise_groups_write_over_what_dies():
     )
     fused, plan = planned(g)
     check(fused, plan)
-    by_name = {v.name: plan.places[v] for v in fused.graph.values}
+    by_name = {v.name: plan.locations[v] for v in fused.graph.values}
     assert by_name["b"] == by_name["a"]
     assert sizes.at(plan.arena_bytes, {}) == 2 * 64 * 64 * 4
 
@@ -178,15 +178,15 @@ def test_workspace_lives_while_its_group_runs():
     assert plan.live_bytes == 2 * 64 * 64 * 4 + 5056
 
 
-def test_a_value_beside_the_most_is_placed_before_larger_ones():
+def test_a_value_beside_the_most_gets_its_offset_before_larger_ones():
     """Of a large image, a smaller one and a product's workspace, the smaller one lives beside all:
     above the large one it left too little room for what the product gives."""
     one, nbytes = sizes.size(1), (153600, 62208, 37632, 117504)
     image, middle, result, workspace = (
-        Piece(one, size, *life)
+        LiveRange(one, size, *life)
         for size, life in zip(nbytes, [(0, 1), (1, 2), (2, 3), (2, 2)], strict=True)
     )
-    total = _place([image, middle, result, workspace], 4)
+    total = _assign_offsets([image, middle, result, workspace], 4)
     assert total == middle.typical + result.typical + workspace.typical
 
 
@@ -237,9 +237,9 @@ def test_what_is_empty_at_the_typical_size():
         check(fused, plan, {n: count})
 
 
-def test_offsets_of_open_sizes_grow_with_the_pieces_and_not_faster():
+def test_offsets_of_open_sizes_grow_with_the_live_ranges_and_not_faster():
     """Levels of a pyramid, all of them alive until the end: the larger of many ends is told by
-    names, not written out again in each offset that rests on it."""
+    names, not repeated in each offset that rests on it."""
     for levels in (4, 8):
         build = Builder()
         h, w = Var("h"), Var("w")
@@ -256,7 +256,7 @@ def test_offsets_of_open_sizes_grow_with_the_pieces_and_not_faster():
         assert total is not None
         fused, plan = planned(build.finish([total]))
         told = [plan.arena_bytes, *plan.offsets.values()]
-        told += [p.at for p in plan.places.values() if p.space == "arena"]
+        told += [p.at for p in plan.locations.values() if p.space == "arena"]
         assert sum(sum(1 for _ in visit(e)) for e in told) < 40 * len(told)
         for a, b in itertools.product((1, 31, 400), (1, 64)):
             check(fused, plan, {h: a, w: b})

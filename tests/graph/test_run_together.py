@@ -118,11 +118,11 @@ def test_what_lives_while_a_team_runs_is_apart():
     for team in fused.together:
         taken = []
         for group in (fused.groups[n] for n in team):
-            spaces = [(plan.places[v], v.nbytes) for v in (*group.inputs, *group.outputs)]
+            spaces = [(plan.locations[v], v.nbytes) for v in (*group.inputs, *group.outputs)]
             spaces.append((plan.workspaces[group.name], 1000))
-            for place, nbytes in spaces:
-                if place.space == "arena":
-                    at, size = (sizes.at(s, known) for s in (place.at, nbytes))
+            for location, nbytes in spaces:
+                if location.space == "arena":
+                    at, size = (sizes.at(s, known) for s in (location.at, nbytes))
                     taken.append((at, at + size))
         taken = sorted(set(taken))
         assert all(a[1] <= b[0] for a, b in pairwise(taken))

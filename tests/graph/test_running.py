@@ -1,4 +1,4 @@
-"""Running sums and products: strips, or lines side by side, with their state in registers."""
+"""Running sums and products: tiles, or lines side by side, with their state in registers."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, Any], int]] = {
     "dilated": ((30, 44), {"kernel": (5, 5), "dilations": (2, 3)}, 2),
     "rounded up": ((21, 21), {"kernel": (8, 8), "strides": (2, 2), "ceil_mode": True}, 2),
     "three axes": ((8, 9, 10), {"kernel": (3, 5, 4), "pads": ((1, 1), (2, 2), (1, 2))}, 3),
-    "three axes, one of single places": ((4, 19, 20), {"kernel": (1, 5, 5)}, 2),
+    "three axes, one of single pixels": ((4, 19, 20), {"kernel": (1, 5, 5)}, 2),
     "an axis of steps alone": ((20, 22, 11), {"kernel": (7, 7, 1), "strides": (1, 1, 3)}, 3),
     "small": ((12, 12), {"kernel": (3, 3)}, 1),
     "side by side": ((20, 20), {"kernel": (5, 5), "strides": (5, 5)}, 1),

@@ -24,8 +24,8 @@ def sorted_rows(of: str, rows: int, length: int | str, k: int, largest: bool) ->
     build = Builder()
     size = build.symbol(length) if isinstance(length, str) else length
     x = build.input("x", of, (rows, size))
-    values, places = build.emit("top_k", x, k=k, largest=largest)
-    return build.finish({"values": values, "places": places})
+    values, indices = build.emit("top_k", x, k=k, largest=largest)
+    return build.finish({"values": values, "indices": indices})
 
 
 def awkward(of: str, length: int) -> np.ndarray:
@@ -50,7 +50,7 @@ def awkward(of: str, length: int) -> np.ndarray:
     "of", ["f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i8", "u64", "u16", "bool"]
 )
 def test_every_kind_of_element(of: str, largest: bool) -> None:
-    """Some of many, and all: the same elements and places, bit by bit."""
+    """Some of many, and all: the same elements and indices, bit by bit."""
     for length, k in ((900, 40), (70, 70)):
         run = compile_observed(
             sorted_rows(of, 3, length, k, largest), threads=1, cache=False, pool=POOL
@@ -94,8 +94,8 @@ def test_short_lines_side_by_side(of, shape, axis, k, largest) -> None:
     """A lane for each: bit by bit what each alone gives, with equals and no numbers among them."""
     build = Builder()
     x = build.input("x", of, shape)
-    values, places = build.emit("top_k", x, k=k, axis=axis, largest=largest)
-    graph = build.finish({"values": values, "places": places})
+    values, indices = build.emit("top_k", x, k=k, axis=axis, largest=largest)
+    graph = build.finish({"values": values, "indices": indices})
     given = np.resize(awkward(of, max(shape)), shape)
     wanted = OPERATORS["top_k"].reference(given, k=k, axis=axis, largest=largest)
     for threads in (1, 2):
@@ -117,9 +117,9 @@ def test_any_number_of_lines_from_one_compilation(axis, k, of, largest, threads)
     """The run asks whether lines stand side by side: bit by bit what each alone gives."""
     build = Builder()
     x = build.input("x", of, (build.symbol("n"), build.symbol("h"), build.symbol("w")))
-    values, places = build.emit("top_k", x, k=k, axis=axis, largest=largest)
+    values, indices = build.emit("top_k", x, k=k, axis=axis, largest=largest)
     run = compile_observed(
-        build.finish({"values": values, "places": places}), threads=threads, cache=False, pool=POOL
+        build.finish({"values": values, "indices": indices}), threads=threads, cache=False, pool=POOL
     )
     for length in (n for n in LENGTHS if n >= k):
         for n, lines in ((1, 1), (1, 15), (2, 8), (3, 7), (5, 10), (1, 16), (0, 5)):

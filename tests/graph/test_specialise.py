@@ -73,6 +73,6 @@ def test_sizes_that_were_measured_are_known():
     twice = build.emit("concat", x, x, axis=0)
     y = build.emit("view_as", twice, shape=(Var("m"), 4))
     graph = specialise(build.finish([y]), {"n": 3})
-    assert graph.measured == () and graph.outputs[0].static_shape == (6, 4)
+    assert graph.data_dependent == () and graph.outputs[0].static_shape == (6, 4)
     a = np.random.default_rng(2).standard_normal((3, 4)).astype(np.float32)
     np.testing.assert_array_equal(evaluate(graph, [a])[0], np.concatenate([a, a]))

@@ -38,7 +38,7 @@ SHAPES = [
 
 @pytest.mark.parametrize(("kernel", "stride", "pad", "extra", "channels"), SHAPES)
 def test_the_result_stays(kernel, stride, pad, extra, channels):
-    """Kernels that the stride divides and others, places cut off and added."""
+    """Kernels that the stride divides and others, pixels cut off and added."""
     before = graph(
         (2, 5, 5, 6), channels, kernel,
         strides=(stride, stride), pads=((pad, pad), (pad, pad)), extra=(extra, extra),

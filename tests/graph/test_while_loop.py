@@ -34,7 +34,7 @@ def graph_of(body: str = DOUBLED):
 
 def test_its_symbols_are_the_sizes_of_the_last_states() -> None:
     graph, last = graph_of()
-    assert last.shape == (Var("m"),) and graph.measured == (Var("m"),)
+    assert last.shape == (Var("m"),) and graph.data_dependent == (Var("m"),)
     assert parse(str(graph)) == graph
     run = compile_observed(graph, cache=False, opt_level=0)
     for limit, go in ((0, True), (1, True), (3, True), (3, False)):

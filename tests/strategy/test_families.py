@@ -22,7 +22,7 @@ from tilewright.graph.operator import OPERATORS
 from tilewright.graph.ops.packed import pack, pack_dense
 from tilewright.graph.ops.packed_transposed import pack_transposed, pack_transposed_each
 from tilewright.graph.ops.winograd import pack_winograd
-from tilewright.graph.passes.channels import Channels, Packing
+from tilewright.graph.passes.channels import ChannelLayout, Packing
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.ir.walk import stores
 from tilewright.lower.pipeline import lower
@@ -34,7 +34,7 @@ from tilewright.strategy.space import decisions, sample
 from tilewright.target.target import target
 
 CPU = target("cpu")
-FILTERS = Channels(Packing(16), Packing(16), 16)  # of a convolution over blocks of 16 channels
+FILTERS = ChannelLayout(Packing(16), Packing(16), 16)  # of a convolution over blocks of 16 channels
 
 
 def check(
@@ -83,7 +83,7 @@ def test_convolution(ci, co, size, kernel, stride, pad, threads):
     cb = min(ci, 16)
     check(
         "conv_packed", pack(random(2, ci, *size), cb),
-        Channels(Packing(cb), Packing(16), cb).pack_filter(random(co, ci, kh, kw)),
+        ChannelLayout(Packing(cb), Packing(16), cb).pack_filter(random(co, ci, kh, kw)),
         threads=threads, relu=True, strides=(stride, stride), pads=((pad, pad), (pad, pad)),
         dilations=(1, 1),
     )  # fmt: skip
@@ -98,7 +98,7 @@ def test_convolution(ci, co, size, kernel, stride, pad, threads):
 )  # fmt: skip
 def test_groups(ci, co, groups, size, kernel, stride, lanes, threads):
     """Channels stay where they are; vectors are as short as the groups ask."""
-    layout = Channels(Packing(lanes), Packing(lanes), gcd(ci // groups, lanes), groups)
+    layout = ChannelLayout(Packing(lanes), Packing(lanes), gcd(ci // groups, lanes), groups)
     check(
         "conv_packed", pack(random(2, ci, *size), lanes),
         layout.pack_filter(random(co, ci // groups, kernel, kernel)),
@@ -110,7 +110,7 @@ def test_groups(ci, co, groups, size, kernel, stride, lanes, threads):
 def test_convolution_without_epilogue():
     check(
         "conv_packed", pack(random(1, 16, 6, 6), 16),
-        Channels(Packing(16), Packing(16), 16).pack_filter(random(16, 16, 3, 3)),
+        ChannelLayout(Packing(16), Packing(16), 16).pack_filter(random(16, 16, 3, 3)),
         strides=(1, 1), pads=((0, 0), (0, 0)), dilations=(2, 1),
     )  # fmt: skip
 
@@ -124,7 +124,7 @@ def test_convolution_without_epilogue():
 )  # fmt: skip
 def test_winograd(n, ci, co, size, edge, threads):
     filters = random(co, ci, 3, 3)
-    packed = Channels(Packing(8), Packing(8), 8).pack_filter(filters)
+    packed = ChannelLayout(Packing(8), Packing(8), 8).pack_filter(filters)
     image = pack(random(n, ci, *size), 8)
     pads = ((1, 1), (0, 2))
     check(
@@ -282,7 +282,7 @@ def test_transposed_convolution(stride):
     check(
         "conv_transpose_packed", pack(random(1, 20, 5, 6), 16),
         pack_transposed(weights, (stride, stride), 16, 16), strides=(stride, stride),
-        offsets=(1, 1), places=(5, 6),
+        offsets=(1, 1), positions=(5, 6),
     )  # fmt: skip
 
 
@@ -300,7 +300,7 @@ def test_transposed_depthwise(channels, kernel, strides, offsets, more, threads)
     check(
         "depthwise_transpose_packed", pack(random(1, channels, 5, 19), 16),
         pack_transposed_each(random(channels, 1, *kernel), strides, 16), threads=threads, relu=True,
-        strides=strides, offsets=offsets, places=(5 + more[0], 19 + more[1]),
+        strides=strides, offsets=offsets, positions=(5 + more[0], 19 + more[1]),
     )  # fmt: skip
 
 

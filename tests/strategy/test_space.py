@@ -13,7 +13,7 @@ from tests.strategy.test_families import check, random
 from tilewright.graph.ops.packed import pack, pack_dense
 from tilewright.graph.ops.packed_transposed import pack_transposed
 from tilewright.graph.ops.winograd import pack_winograd
-from tilewright.graph.passes.channels import Channels, Packing
+from tilewright.graph.passes.channels import ChannelLayout, Packing
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.cpu.tiles import heights
 from tilewright.strategy.space import decisions, point, sample
@@ -24,7 +24,7 @@ PLAIN = {**WINDOW, "pads": ((0, 0), (0, 0))}
 
 
 def packed_filter(co: int, ci: int, edge: int) -> Any:
-    return Channels(Packing(8), Packing(8), 8).pack_filter(random(co, ci, edge, edge) / edge)
+    return ChannelLayout(Packing(8), Packing(8), 8).pack_filter(random(co, ci, edge, edge) / edge)
 
 
 def case(op: str, *arrays: Any, **attrs: Any) -> Callable[..., None]:
@@ -49,7 +49,7 @@ CASES = {
     "transposed": case(
         "conv_transpose_packed", pack(random(1, 16, 6, 6), 16),
         pack_transposed(random(16, 24, 4, 4), (2, 2), 16, 16), strides=(2, 2), offsets=(1, 1),
-        places=(6, 6),
+        positions=(6, 6),
     ),
     "dense": case(
         "dense_packed", random(24, 40), pack_dense(random(40, 63), 16), relu=True, channels=63

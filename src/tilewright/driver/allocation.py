@@ -21,7 +21,7 @@ from tilewright.graph.graph import Constant, Node, Value
 from tilewright.graph.group import FusedGraph
 from tilewright.graph.ops.loop import body_of
 from tilewright.graph.ops.while_loop import states_of
-from tilewright.graph.passes.plan_memory import MemoryPlan, is_measured
+from tilewright.graph.passes.plan_memory import MemoryPlan, is_data_dependent
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Expr, Var
 from tilewright.runtime import abi
@@ -44,7 +44,7 @@ class Allocation:
     ) -> None:
         self.fused, self.graph, self.plan = fused, fused.graph, plan
         self.around, self.loop = around, loop
-        self.measured = set(self.graph.measured)
+        self.measured = set(self.graph.data_dependent)
         self.taken: Counter[str] = Counter() if around is None else around.taken
         self.first_buffer = self.take("buffers", len(self.graph.outputs) + plan.buffers)
         self.workspace = Location("buffer", self.take("buffers", 1))
@@ -60,9 +60,9 @@ class Allocation:
             self.given = dict(zip(body_of(loop["body"]).inputs[1:], values, strict=True))
         groups = [g for g in fused.groups if not g.is_view and not g.is_loop]
         read = [v for g in groups for v in g.inputs] + [*_read_by_host(fused)]
-        used = dict.fromkeys(v for v in read if plan.places[v].space == "constant")
+        used = dict.fromkeys(v for v in read if plan.locations[v].space == "constant")
         # views of constants share the constant's place
-        self.stored = list(dict.fromkeys(plan.places[v].at for v in used))
+        self.stored = list(dict.fromkeys(plan.locations[v].at for v in used))
         by_index = list(self.graph.constants)
         self.constants = [by_index[sizes.at(at, {})] for at in self.stored]
         self.weight_at: dict[Expr, int] = {}
@@ -90,7 +90,7 @@ class Allocation:
             yield from body.parts()
 
     def __call__(self, value: Value) -> Location:
-        found = self.plan.places[value]
+        found = self.plan.locations[value]
         if found.space == "constant":
             return Location("weights", offset=self.weight_at[found.at])
         if found.space == "arena":
@@ -112,13 +112,13 @@ class Allocation:
             row = self.loop["length"] - 1 - self.turn if self.loop["reverse"] else self.turn
             offset = sizes.size(result.offset + row * self.graph.outputs[index].nbytes)
             return Location(result.space, result.index, offset)
-        if found.space == "output" and is_measured(self.graph.outputs[index], self.measured):
+        if found.space == "output" and is_data_dependent(self.graph.outputs[index], self.measured):
             return Location("buffer", index=index)  # allocated once its size is known
         return Location(found.space, index=index)
 
     def is_row(self, value: Value) -> bool:
         """Is it one of the rows that the rounds of a loop give, for which there is room?"""
-        found = self.plan.places[value]
+        found = self.plan.locations[value]
         if self.loop is None or found.space != "output":
             return False
         return sizes.at(found.at, {}) >= len(states_of(self.loop))
@@ -135,7 +135,7 @@ class Allocation:
             return None
         if at.space == "next":
             return Renew(at.index, nbytes)
-        if at.space == "buffer" and self.plan.places[value].space != "arena":
+        if at.space == "buffer" and self.plan.locations[value].space != "arena":
             return Provide(at.index, nbytes)
         return None
 

@@ -406,7 +406,7 @@ def kernel_jobs(
     parts = [
         (g, measured)
         for part in fused.parts()
-        for measured in [part.graph.measured]
+        for measured in [part.graph.data_dependent]
         for g in part.groups
         if not g.is_view and not g.is_loop
     ]
@@ -436,7 +436,7 @@ def single_batches(
     which joins the others: see `kernel_jobs`."""
     made: dict[str, Single] = {}
     for group, batch, of_one in of_single_batch(fused):
-        func, own = own_sizes(_func(of_one), fused.graph.measured, len(of_one.outputs))
+        func, own = own_sizes(_func(of_one), fused.graph.data_dependent, len(of_one.outputs))
         if func not in unique:
             n = unique[func] = len(unique)
             jobs.append(replace(jobs[0], func=func.replace(name=_kernel_name(group, n))))

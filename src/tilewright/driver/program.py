@@ -44,7 +44,7 @@ from tilewright.graph.group import FusedGraph, FusedGroup
 from tilewright.graph.ops.loop import body_of
 from tilewright.graph.ops.while_loop import states_of
 from tilewright.graph.passes.demand import Demand
-from tilewright.graph.passes.plan_memory import MemoryPlan, is_measured
+from tilewright.graph.passes.plan_memory import MemoryPlan, is_data_dependent
 from tilewright.graph.requirements import required_by, sizes_of_values
 from tilewright.ir.dtype import i64
 from tilewright.ir.expr import Expr, Var, as_int, const, expr, maximum
@@ -130,7 +130,7 @@ def assemble(
     `codes`, one machine's after another's, with their code, which is made meanwhile. known: has
     host programs too."""
     graph, places = fused.graph, Allocation(fused, plan)
-    symbols = (*graph.symbols, *graph.measured)
+    symbols = (*graph.symbols, *graph.data_dependent)
     texts: list[str] = []
     tells: list[str] = []
     hosts: list[Callable[[], bytes]] = []
@@ -194,7 +194,7 @@ def _linked(
 
 
 def _host_text(graph: Graph, steps: Sequence[Step], machine: Target, plan: MemoryPlan) -> str:
-    symbols = (*graph.symbols, *graph.measured)
+    symbols = (*graph.symbols, *graph.data_dependent)
     shapes = [v.shape for v in graph.outputs] if symbols else None
     names = [s.name for s in symbols]
     given, arena = len(graph.symbols), plan.arena_bytes
@@ -231,7 +231,7 @@ def _steps(place: Allocation, program: _Program, around: Mapping[Var, int]) -> l
     most = {**around}
     for s in graph.symbols:
         most.setdefault(s, graph.ranges.get(s.name, (0, abi.MOST_SYMBOL))[1])
-    most |= dict.fromkeys(graph.measured, MOST_SIZE)
+    most |= dict.fromkeys(graph.data_dependent, MOST_SIZE)
     unbound = set(place.measured)  # sizes that no step has measured yet
     done: set[tuple[Value, Step]] = set()  # checks of what several values follow from
     known = Facts({s: graph.ranges.get(s.name, (0, None)) for s in most})
@@ -350,7 +350,7 @@ def _while(loop: Node, body: Allocation, program: _Program, most: Mapping[Var, i
 def _may_be_huge(graph: Graph, most: Mapping[Var, int], by_data: set[Var]) -> list[Value]:
     """Values of sizes that data decides and no memory may hold, the first of each size."""
     made = dict[Expr, Value]()
-    for value in (v for n in graph.nodes for v in n.outputs if is_measured(v, by_data)):
+    for value in (v for n in graph.nodes for v in n.outputs if is_data_dependent(v, by_data)):
         made.setdefault(value.nbytes, value)
     return [v for size, v in made.items() if sizes.greatest(size, most) > MOST_BYTES]
 
@@ -440,7 +440,7 @@ def _launches(
 def _some_elements(outputs: Sequence[Value], measured: set[Var]) -> Expr | None:
     """1 where one of several results has elements, else 0: of an axis without any, another may be
     as long as no loop should be. None: they surely are not so."""
-    if not all(is_measured(v, measured) and len(v.shape) > 1 for v in outputs):
+    if not all(is_data_dependent(v, measured) and len(v.shape) > 1 for v in outputs):
         return None
     return some_elements(outputs)
 
@@ -458,7 +458,7 @@ def _row(kernel: Kernel, start: Location, own: Own) -> dict[str, Location]:
 def _symbol(symbol: Var, graph: Graph) -> abi.Symbol:
     """What the runtime holds a symbol to."""
     low, high = graph.ranges.get(symbol.name, (0, abi.MOST_SYMBOL))
-    return abi.Symbol(symbol.name, max(low, 0), high, symbol in graph.measured)
+    return abi.Symbol(symbol.name, max(low, 0), high, symbol in graph.data_dependent)
 
 
 def _infos(

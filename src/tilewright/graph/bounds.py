@@ -156,7 +156,7 @@ def _arange(node: Node, value: Value, of: Of) -> Range | None:
 
 
 def _positions(node: Node, value: Value, of: Of) -> Range | None:
-    """Of an operator that gives places along an axis of its input."""
+    """Of an operator that gives indices along an axis of its input."""
     if value is node.outputs[0] and len(node.outputs) > 1:  # the values of top_k
         return of(0)
     x = node.inputs[0]

@@ -101,7 +101,7 @@ def between(
     op: str, arrays: Sequence[np.ndarray], attrs: dict[str, Any], shape: Sequence[int]
 ) -> int:
     """Bytes that a reference needs beside inputs and result, where they may be far more: broadcast
-    inputs written out, padded images and their windows."""
+    inputs made whole, padded images and their windows."""
     total = 0 if op in _VIEWS else sum(a.nbytes - held(a) for a in arrays)
     if op not in _WINDOWS:
         return total

@@ -199,7 +199,7 @@ class Edit(Builder):
         self.constants = dict(graph.constants)
         self.replaced: dict[Value, Value] = {}
         self._taken = {v.name: 0 for v in graph.values}
-        self._taken.update((s.name, 0) for s in (*graph.symbols, *graph.measured))
+        self._taken.update((s.name, 0) for s in (*graph.symbols, *graph.data_dependent))
         self._depth = 0
         self.uses: dict[Value, int] = dict.fromkeys(graph.outputs, 1)
         for node in graph.nodes:
@@ -210,7 +210,7 @@ class Edit(Builder):
         """Apply the rules to every node; the same graph comes back if none fired."""
         self.changed = False
         for node in self.graph.nodes:
-            self.place(self.current(node))
+            self.rewrite(self.current(node))
         return self.finish_edit() if self.changed else self.graph
 
     def current(self, node: Node) -> Node:
@@ -226,7 +226,7 @@ class Edit(Builder):
                 )
         return node
 
-    def place(self, node: Node) -> None:
+    def rewrite(self, node: Node) -> None:
         """Append the node, or what the first rule that fires makes of it."""
         for rule in self.rules.get(node.op, ()):
             result = rule(self, node)
@@ -237,7 +237,7 @@ class Edit(Builder):
         self.append(node)
 
     def substitute(self, old: Sequence[Value], new: Value | Sequence[Value]) -> None:
-        """Later uses of `old` become `new`. Types must agree."""
+        """Later uses of `old` become `new`. Types must be equal."""
         new = (new,) if isinstance(new, Value) else tuple(new)
         for a, b in zip(old, new, strict=True):
             assert a.dtype is b.dtype and a.shape == b.shape, f"{a!r} cannot become {b!r}"
@@ -296,15 +296,15 @@ def without_dead(graph: Graph) -> Graph:
     """The graph without nodes and constants that no output depends on (itself if there are
     none)."""
     needed = set(graph.outputs)
-    measured = set(graph.measured)
-    asked = {s for v in graph.outputs for s in sizes.symbols(v.shape)} if measured else set()
+    data_dependent = set(graph.data_dependent)
+    asked = {s for v in graph.outputs for s in sizes.symbols(v.shape)} if data_dependent else set()
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         if any(v in needed for v in node.outputs) or (
-            measured and any(Var(s) in asked for s in binds(node))
+            data_dependent and any(Var(s) in asked for s in binds(node))
         ):
             needed.update(node.inputs)
-            if measured:
+            if data_dependent:
                 asked.update(symbols_of(node))
             kept.append(node)
     constants = {v: c for v, c in graph.constants.items() if v in needed}

@@ -38,13 +38,13 @@ def diagonal(build: Builder, label: str, value: Value) -> tuple[str, Value]:
         first, second = next(
             (d, e) for d in range(len(label)) for e in range(d) if label[d] == label[e]
         )
-        places = []
+        indices = []
         for d in (first, second):
             shape = tuple(s if k == d else 1 for k, s in enumerate(value.shape))
             at = build.emit("arange", length=value.shape[d])
-            places.append(build.emit("reshape", at, shape=shape))
+            indices.append(build.emit("reshape", at, shape=shape))
         zero = build.constant(0, "zero", value.dtype)
-        kept = build.emit("where", build.emit("equal", *places), value, zero)
+        kept = build.emit("where", build.emit("equal", *indices), value, zero)
         value = build.emit("reduce_sum", kept, axes=(first,))
         label = label[:first] + label[first + 1 :]
     return label, value

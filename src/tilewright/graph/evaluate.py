@@ -45,7 +45,7 @@ def _run(
     for node in graph.nodes:
         arrays = [held[v] for v in node.inputs]
         if node.op == "measure":
-            symbols.update(measured(node, arrays[0]))
+            symbols.update(bound_by(node, arrays[0]))
         run = _rounds if node.op == "while_loop" else apply
         held.update(zip(node.outputs, run(node, arrays, symbols, precise), strict=True))
         for v in node.inputs:
@@ -105,7 +105,7 @@ def apply(
     return results
 
 
-def measured(node: Node, array: np.ndarray) -> dict[Var, int]:
+def bound_by(node: Node, array: np.ndarray) -> dict[Var, int]:
     """What a `measure` node binds. Raises InputError for negative sizes."""
     found = {Var(s): int(n) for s, n in zip(node["symbols"], array, strict=True)}
     if min(found.values(), default=0) < 0:

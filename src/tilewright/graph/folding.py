@@ -118,7 +118,7 @@ class Folding(Builder):
         self.unifier: Unifier = {}  # symbols found to be one → the one that stays, or a number
         self.known: dict[Value, np.ndarray] = {}  # arrays of objects: ints and size expressions
         self.carried: dict[Value, np.ndarray] = {}  # as `known`, of floats
-        self.measured: dict[tuple[Value, int], Expr] = {}  # elements that a `measure` has named
+        self.named: dict[tuple[Value, int], Expr] = {}  # elements that a `measure` has named
         self.budget = Budget()
         self.found: set[Var] = set()  # symbols that a `measure` binds
         self.broadcasts: dict[Expr, set[Expr]] = {}  # sizes → the symbols that broadcast to each
@@ -159,7 +159,7 @@ class Folding(Builder):
             v in constants
             or v in self.known
             or v in self.carried
-            or (self.measured and self.sizes_in(v) is not None)
+            or (self.named and self.sizes_in(v) is not None)
             for v in inputs
         ):
             folded = self._follow(op, inputs, attrs, label)
@@ -352,7 +352,7 @@ class Folding(Builder):
             return self._unified(self.known[value])
         constant = self.constants.get(value)
         if constant is None:
-            return self._named(value) if self.measured else None
+            return self._named(value) if self.named else None
         if constant.array.size > MOST_SIZES or constant.array.dtype.kind not in "iu":
             return None
         return constant.array.astype(object)
@@ -371,13 +371,13 @@ class Folding(Builder):
             return None
         made = np.empty(sources.size, object)
         for k, source in enumerate(sources.ravel()):
-            made[k] = self.measured.get(source) if isinstance(source, tuple) else source
+            made[k] = self.named.get(source) if isinstance(source, tuple) else source
             if made[k] is None:
                 return None
         return made.reshape(sources.shape)
 
     def sources(self, value: Value, depth: int = 0) -> np.ndarray | None:
-        """Where each element of a small tensor of numbers comes from: (value, place) behind the
+        """Where each element of a small tensor of numbers comes from: (value, index) behind the
         operators that only move elements, a size that is known, or a number."""
         shape = value.static_shape
         if shape is None or math.prod(shape) > MOST_NAMED:
@@ -406,7 +406,7 @@ class Folding(Builder):
             made[k] = (value, k)
         return made.reshape(shape)
 
-    def name_measured(self, value: Value, names: Sequence[Expr]) -> tuple[Expr, ...]:
+    def name_elements(self, value: Value, names: Sequence[Expr]) -> tuple[Expr, ...]:
         """Note that a `measure` calls the elements of `value` by `names`; elements that had a name
         before keep it: the names that hold from here on."""
         sources = self.sources(value)
@@ -415,7 +415,7 @@ class Folding(Builder):
         found = []
         for source, name in zip(sources.ravel(), names, strict=True):
             number = not isinstance(source, tuple)
-            found.append(sizes.size(source) if number else self.measured.setdefault(source, name))
+            found.append(sizes.size(source) if number else self.named.setdefault(source, name))
         return tuple(found)
 
     def size_vector(self, size: Expr) -> Value:

@@ -126,7 +126,7 @@ def product(build: Folding, x: Parts, sign: int) -> Parts:
 
 
 def butterfly(build: Folding, x: Parts, sign: int) -> Parts:
-    """The transform unrolled. Rows k and count - k meet the same cosines and opposite sines: the
+    """The transform unrolled. Rows k and count - k take the same cosines and opposite sines: the
     one multiplies their sum, the other their difference; results u and count - u are the sum and
     the difference of what that gives."""
     outer, rows, inner = x.real.shape
@@ -182,20 +182,20 @@ def of_open_length(
     have, inner] and zeros behind them; for sizes that only the run knows. `mirrored`: x is the
     first half of a spectrum, the rest its mirror image, and the result has real parts only."""
     emit, of = build.emit, x.real.dtype
-    place = emit("arange", length=x.real.shape[1])
+    column = emit("arange", length=x.real.shape[1])
     row = emit("reshape", emit("arange", length=rows), shape=(rows, 1))
     period = build.size_vector(count)
-    turn = emit("cast", emit("floormod", emit("mul", row, place), period), to="f64")
+    turn = emit("cast", emit("floormod", emit("mul", row, column), period), to="f64")
     angle = emit("mul", turn, build.constant(np.asarray(sign * 2 * np.pi), "turn", "f64"))
     angle = emit("div", angle, emit("cast", period, to="f64"))
     one, two, none = (build.constant(np.asarray(v), "weight", "f64") for v in (1.0, 2.0, 0.0))
     if mirrored:
         zero, double = (build.constant(np.asarray(v, np.int64), "n") for v in (0, 2))
-        twice = emit("mul", place, double)
-        own = emit("logical_or", emit("equal", place, zero), emit("equal", twice, period))
+        twice = emit("mul", column, double)
+        own = emit("logical_or", emit("equal", column, zero), emit("equal", twice, period))
         weight = emit("where", own, one, emit("where", emit("less", twice, period), two, none))
     else:
-        weight = emit("where", emit("less", place, period), one, none)
+        weight = emit("where", emit("less", column, period), one, none)
     w = [emit("mul", emit(wave, angle), weight) for wave in ("cos", "sin")]
     w = [p if p.dtype is of else emit("cast", p, to=of.name) for p in w]
     return _times(build, w, x, lambda wave, p: emit("matmul", wave, p), only_real=mirrored)

@@ -311,7 +311,7 @@ class Graph:
         return tuple(sizes.symbols(s for v in self.inputs for s in v.shape))
 
     @property
-    def measured(self) -> tuple[Var, ...]:
+    def data_dependent(self) -> tuple[Var, ...]:
         """The symbolic sizes that nodes bind while the model runs, in their order."""
         return tuple([Var(s) for n in self.nodes for s in binds(n)])
 

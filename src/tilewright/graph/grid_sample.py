@@ -1,8 +1,9 @@
-"""Images read at places that another tensor gives (grid sampling), built from gathers and weights.
+"""Images read at coordinates that another tensor gives (grid sampling), built from gathers and
+weights.
 
-In: a builder, images [N, C, *D] and a grid [N, *places, D] of coordinates in [-1, 1], that of the
-last axis first. Out: [N, C, *places]. A place of the result is the sum over a few taps on each
-axis, each an index and a weight; a tap outside weighs 0 or is moved inside.
+In: a builder, images [N, C, *D] and a grid [N, *positions, D] of coordinates in [-1, 1], that of
+the last axis first. Out: [N, C, *positions]. A pixel of the result is the sum over a few taps on
+each axis, each an index and a weight; a tap outside weighs 0 or is moved inside.
 Source: Jaderberg et al. 2015.
 """
 
@@ -31,8 +32,9 @@ def grid_sample(
     of: str = "f32", round_first: bool = True,
 ) -> Value:  # fmt: skip
     """mode: one of MODES; padding: what lies outside, one of PADDINGS; corners: do -1 and 1 name
-    the centres of the outermost pixels, or their outer edges? of: the dtype of places and weights.
-    round_first: are nearest places rounded before they are moved inside (ONNX), or after?"""
+    the centres of the outermost pixels, or their outer edges? of: the dtype of coordinates and
+    weights. round_first: are nearest coordinates rounded before they are moved inside (ONNX), or
+    after?"""
     f, depth = Floats(build, of), x.rank - 2
     batch, count = x.shape[0], sizes.product(grid.shape[1:-1])
     flat = build.emit("reshape", f.of(grid), shape=(batch, count, depth))
@@ -96,7 +98,7 @@ def scalar(build: Folding, size: Any) -> Value:
 
 
 def reflected(f: Floats, at: Value, low: Value, high: Value) -> Value:
-    """Places outside [low, high] mirrored at its ends until they are inside."""
+    """Coordinates outside [low, high] mirrored at its ends until they are inside."""
     span = f("sub", high, low)
     safe = f("where", f("greater", span, 0.0), span, 1.0)
     away = f("fmod", f("abs", f("sub", at, low)), f("mul", safe, 2.0))
@@ -109,7 +111,7 @@ def sampled(
     f: Floats, x: Value, at: Sequence[Value], mode: str, padding: str,
     borders: Sequence[tuple[Value, Value]],
 ) -> Value:  # fmt: skip
-    """x [N, C, *D] read at places [N, P] for each of D: [N, C, P]."""
+    """x [N, C, *D] read at coordinates [N, P] for each of D: [N, C, P]."""
     build = f.build
     batch, channels, inner = x.shape[0], x.shape[1], x.shape[2:]
     count = at[0].shape[1]
@@ -121,17 +123,17 @@ def sampled(
     ]
     total: Value | None = None
     for choice in itertools.product(*taps):
-        place: Value | None = None
+        flat_index: Value | None = None
         weight: Value | None = None
         for (index, factor), size in zip(choice, inner, strict=True):
-            if place is None:
-                place = index
+            if flat_index is None:
+                flat_index = index
             else:
-                place = build.emit("add", build.emit("mul", place, scalar(build, size)), index)
+                flat_index = build.emit("add", build.emit("mul", flat_index, scalar(build, size)), index)
             if factor is not None:
                 weight = factor if weight is None else f("mul", weight, factor)
-        assert place is not None
-        where = build.emit("reshape", place, shape=(batch, count, 1))
+        assert flat_index is not None
+        where = build.emit("reshape", flat_index, shape=(batch, count, 1))
         found = build.emit("gather_nd", flat, where, batch_dims=1)
         if weight is not None:
             by = cast(build, build.emit("reshape", weight, shape=(batch, count, 1)), x.dtype)
@@ -147,14 +149,14 @@ def axis_taps(
     """(index, weight) of each tap along one axis; a tap outside has weight 0 or is moved inside."""
     last = f("sub", size, 1.0)
 
-    def index(place: Value) -> tuple[Value, Value | None]:
-        """The place that is read, and where it counts (None: everywhere)."""
+    def index(at: Value) -> tuple[Value, Value | None]:
+        """The index that is read, and where it counts (None: everywhere)."""
         mask = None
         if padding == "zeros":
-            mask = f("logical_and", f("greater_equal", place, 0.0), f("less_equal", place, last))
+            mask = f("logical_and", f("greater_equal", at, 0.0), f("less_equal", at, last))
         elif padding == "reflection":
-            place = f("trunc", reflected(f, place, *border))
-        held = f("minimum", f("maximum", place, 0.0), last)
+            at = f("trunc", reflected(f, at, *border))
+        held = f("minimum", f("maximum", at, 0.0), last)
         return cast(f.build, held, I64), mask
 
     if mode == "nearest":

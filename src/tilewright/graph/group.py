@@ -140,7 +140,7 @@ class Splat:
     def ndim(self) -> int:
         return len(self.shape)
 
-    def __getitem__(self, place: Any) -> Expr:
+    def __getitem__(self, index: Any) -> Expr:
         return const(self.value, self.dtype)
 
 

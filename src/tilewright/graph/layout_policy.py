@@ -31,7 +31,7 @@ class LayoutPolicy(Protocol):
 
     def block(self, channels: int, of: DType) -> int:
         """How many a block of so many channels had better have: it is their number alone that
-        tells, so that images that meet are packed alike."""
+        tells, so that images that are read together are packed the same way."""
         ...
 
     def step(self, channels: int, block: int) -> int:
@@ -43,7 +43,7 @@ class LayoutPolicy(Protocol):
     ) -> float:
         """Time for a pixel of a convolution with groups: so many results, of which so many
         neighbours (`same_input`) read the same input group, `depth` steps each, and vectors that
-        are moved so that groups lie apart. Infinite where nothing should lie so."""
+        are moved so that groups have blocks of their own. Infinite where that is never worth it."""
         ...
 
     def is_along_rows(
@@ -116,8 +116,8 @@ class LayoutPolicy(Protocol):
 
 
 class Decisions:
-    """What a graph's passes decided, by name: the graph's point. `choose` picks in their place;
-    `within`: the beginning of all names, of a loop's body."""
+    """What a graph's passes decided, by name: the graph's point. `choose` picks instead of
+    the passes; `within`: the beginning of all names, of a loop's body."""
 
     def __init__(self, choose: Choose | None = None, within: str = "") -> None:
         self.choose, self.within = choose, within

@@ -26,19 +26,19 @@ def required_by(node: Node, known: Facts) -> Iterator[tuple[Expr, str]]:
 
 
 def sizes_of_values(
-    nodes: Iterable[Node], measured: Collection[Var], by_data: bool = False
+    nodes: Iterable[Node], data_dependent: Collection[Var], by_data: bool = False
 ) -> Iterator[tuple[Expr, str]]:
     """The sizes that follow from the inputs' and may come out negative (an image may be smaller
-    than the window over it), before anything is placed by them; and whose they are. by_data: those
+    than the window over it), before memory is laid out by them; and whose they are. by_data: those
     that follow from data-dependent symbols instead."""
     seen: set[Expr] = set()
-    zero, measured = sizes.size(0), frozenset(measured)
+    zero, data_dependent = sizes.size(0), frozenset(data_dependent)
     for value in (v for n in nodes if n.op != "loop" for v in n.outputs):  # a loop checks its own
         for size in value.shape:
             if size in seen or as_int(size) is not None:
                 continue
             seen.add(size)
-            if measured.isdisjoint(sizes.symbols([size])) is by_data:
+            if data_dependent.isdisjoint(sizes.symbols([size])) is by_data:
                 continue
             if not sizes.is_never_more(zero, size):
                 yield size, f"the size {sizes.text(size)} of '{value.name}'"

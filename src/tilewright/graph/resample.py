@@ -1,9 +1,9 @@
 """Resampling along axes (image resizing), built from gathers, weights and views.
 
-In: a builder, a tensor and for each resized axis where its new places lie in the old ones. Out: the
-resampled tensor. One axis at a time: a place of the result is a weighted sum of a few old places;
+In: a builder, a tensor and for each resized axis the old coordinates of its new pixels. Out: the
+resampled tensor. One axis at a time: a pixel of the result is a weighted sum of a few old ones;
 which and with what weights is known when compiling, so it becomes two small constant tables.
-Repeating every place k times needs no table: it is a broadcast between two views.
+Repeating every pixel k times needs no table: it is a broadcast between two views.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ MOST_IN_MATRIX = 1 << 24  # numbers of such a matrix; larger ones are gathers an
 
 
 class Axis(NamedTuple):
-    """How one axis is resampled: the old place of each new one, and the factor from old to new."""
+    """How one axis is resampled: the old coordinate of each new pixel, and the factor from old to
+    new."""
 
     axis: int
-    places: np.ndarray
+    coordinates: np.ndarray
     scale: float
 
 
 class Kernel(NamedTuple):
-    """How places between pixels are read.
+    """How values between pixels are read.
 
     kind: "nearest", "linear" or "cubic"; rounding (nearest): "floor", "ceil", "round_prefer_floor"
     or "round_prefer_ceil"; a: the cubic's parameter; antialias: widen the kernel when shrinking;
@@ -53,9 +54,9 @@ ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 def resample(build: Builder, x: Value, axes: list[Axis], kernel: Kernel) -> Value:
     """x with each of `axes` resampled."""
-    for axis, places, scale in axes:
+    for axis, coordinates, scale in axes:
         size = x.static_shape[axis] if x.static_shape is not None else _size(x, axis)
-        taps, weights = tables(places, scale, size, kernel)
+        taps, weights = tables(coordinates, scale, size, kernel)
         x = along(build, x, axis, taps, weights)
     return x
 
@@ -68,18 +69,18 @@ def _size(x: Value, axis: int) -> int:
 
 
 def tables(
-    places: np.ndarray, scale: float, size: int, kernel: Kernel
+    coordinates: np.ndarray, scale: float, size: int, kernel: Kernel
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """(old places [new, taps], weights [new, taps]; None: one tap, weight 1)."""
+    """(old indices [new, taps], weights [new, taps]; None: one tap, weight 1)."""
     if kernel.kind == "nearest":
-        taps = ROUNDING[kernel.rounding](places).astype(np.int64)[:, None]
+        taps = ROUNDING[kernel.rounding](coordinates).astype(np.int64)[:, None]
         return np.clip(taps, 0, size - 1), None
     reach = {"linear": 1, "cubic": 2}[kernel.kind]
     shrink = min(scale, 1.0) if kernel.antialias else 1.0
     first = int(np.floor(-reach / shrink)) + 1
     steps = np.arange(first, 2 - first)
-    base = np.ceil(places) - 1  # the pixel on the left: the ratio lies in (0, 1]
-    distance = (steps[None, :] - (places - base)[:, None]) * shrink
+    base = np.ceil(coordinates) - 1  # the pixel on the left: the ratio lies in (0, 1]
+    distance = (steps[None, :] - (coordinates - base)[:, None]) * shrink
     weights = _linear(distance) if kernel.kind == "linear" else _cubic(distance, kernel.a)
     taps = base.astype(np.int64)[:, None] + steps[None, :]
     if kernel.antialias:
@@ -135,7 +136,7 @@ def along(
 
 
 def gathered(build: Builder, x: Value, axis: int, taps: np.ndarray, weights: np.ndarray) -> Value:
-    """As `product`, without a matrix that is mostly zeros: sums over the taps of each place."""
+    """As `product`, without a matrix that is mostly zeros: sums over the taps of each pixel."""
     part = build.emit("gather", x, build.constant(taps), axis=axis)  # […, new, taps, …]
     shape = [1] * part.rank
     shape[axis : axis + 2] = taps.shape
@@ -144,7 +145,7 @@ def gathered(build: Builder, x: Value, axis: int, taps: np.ndarray, weights: np.
 
 
 def repeated(build: Builder, x: Value, axis: int, times: int) -> Value:
-    """Every place along `axis`, `times` times."""
+    """Every element along `axis`, `times` times."""
     if times == 1:
         return x
     before, size, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]

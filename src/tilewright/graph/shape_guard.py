@@ -22,7 +22,7 @@ def guard_equal(
     build: Folding, a: Expr, b: Expr, values: Iterable[Value], label: str, what: str
 ) -> dict[Value, Value]:
     """The values that have an axis of size a or b, by themselves under their common size; none if
-    the two never agree. label: what the size is named after; what: what it is, for messages."""
+    the two are never equal. label: what the size is named after; what: what it is, for messages."""
     if as_int(sizes.size(a - b)) is not None:
         return {}
     number = next((s for s in (a, b) if as_int(s) is not None), None)
@@ -47,18 +47,18 @@ def guard_equal(
         same = build.emit("where", build.under, same, nothing)
     name = build.fresh(f"{label}_size")
     build.emit("measure", same, symbols=(name,), what=what)
-    (size,) = build.name_measured(same, [Var(name)])
+    (size,) = build.name_elements(same, [Var(name)])
     if number is None:
         build.unify(a, b, size)
         return {v: viewed(build, v, (a, b), size) for v in shown}
     last = build.size_vector(size - 1)
-    places = build.emit("minimum", build.emit("arange", length=number), last)
+    indices = build.emit("minimum", build.emit("arange", length=number), last)
     made = {}
     for v in shown:  # read by way of the size, so that its check stays
         made[v] = v
         for axis, s in enumerate(v.shape):
             if s in open_sizes:
-                made[v] = build.emit("gather", made[v], places, axis=axis)
+                made[v] = build.emit("gather", made[v], indices, axis=axis)
     return made
 
 

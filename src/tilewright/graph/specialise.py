@@ -2,7 +2,7 @@
 
 In: a graph, and a number for some of its symbols or the shapes of its inputs. Out: the graph that a
 model of these sizes would have given: what computes on sizes becomes constants, and sizes that the
-run would have measured follow where what they are measured from is known.
+run would have found follow where what they are read from is known.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _Specialiser:
         self.stands: dict[Var, Expr] = {Var(s): sizes.size(n) for s, n in numbers.items()}
         self.build = Folding(old.name)
         self.made: dict[Value, Value] = {}
-        for symbol in (*old.symbols, *old.measured):
+        for symbol in (*old.symbols, *old.data_dependent):
             if symbol not in self.stands:
                 self.build.symbol(symbol.name)
 
@@ -108,7 +108,7 @@ class _Specialiser:
         for value, content in old.constants.items():
             made[value] = build.constant(content, value.name, value.dtype)
         for node in old.nodes:
-            self.place(node)
+            self.add(node)
         outputs = dict(zip(old.output_names, (made[v] for v in old.outputs), strict=True))
         gone = {s.name for s in self.stands}
         build.ranges = {s: r for s, r in old.ranges.items() if s not in gone}
@@ -124,16 +124,16 @@ class _Specialiser:
                 build.required[left] = what
         return without_dead(build.finish(outputs))
 
-    def place(self, node: Node) -> None:
+    def add(self, node: Node) -> None:
         inputs = [self.made[v] for v in node.inputs]
-        if node.op == "measure" and self.measured(node, inputs[0]):
+        if node.op == "measure" and self.is_found(node, inputs[0]):
             return
         attrs = dict(_resolved(node, self.stands))
         results = self.build.emit(node.op, *inputs, name=[v.name for v in node.outputs], **attrs)
         several = results if isinstance(results, tuple) else (results,)
         self.made.update(zip(node.outputs, several, strict=True))
 
-    def measured(self, node: Node, x: Value) -> bool:
+    def is_found(self, node: Node, x: Value) -> bool:
         """Sizes that need no measuring any more: their symbols become what they are."""
         known: Any = self.build.sizes_in(x)
         if known is None:

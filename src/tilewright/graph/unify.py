@@ -3,7 +3,7 @@
 A model may name sizes apart that its operators need equal: PyTorch exports the keys and the values
 of a cache with a length each, and attention then takes both. It may also leave a size open that
 adds to a table of fixed length. Reading such a model notes what the symbols have to be, and reads
-it again with one name for those that are unified: the run checks that the inputs agree.
+it again with one name for those that are unified: the run checks that the inputs fit.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def measure(n: NodeContext, values: Value, what: str) -> tuple[Expr, ...]:
     names = [n.build.fresh(f"{label}_size{k}") for k in range(length(values))]
     told = f"{what} of {n.op} '{n.node.name or label}'"
     n.build.emit("measure", values, symbols=tuple(names), what=told)
-    return n.build.name_measured(values, [Var(s) for s in names])
+    return n.build.name_elements(values, [Var(s) for s in names])
 
 
 def measure_signed(

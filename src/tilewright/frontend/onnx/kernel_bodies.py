@@ -140,7 +140,7 @@ class Body(Inside):
             outputs = {f"out{k}": v for k, v in enumerate(asked)}
         whole = without_dead(self.inner.finish(outputs))
         self.shapes = [v.shape for v in whole.outputs[1 + len(after) :]]
-        if whole.measured:
+        if whole.data_dependent:
             whole = self.resolved(whole, len(after))
         self.asked = self.requirements(whole)
         inputs = list(whole.inputs)

@@ -85,8 +85,8 @@ def for_arrays(text: str) -> Callable[[Any], Any]:
 
 def _function(text: str, which: int) -> Callable[[Any], Any]:
     name, *numbers = text.split(":")
-    usual, pair = ACTIVATIONS[name]
-    given = tuple(float(x) for x in numbers) or usual
+    default, pair = ACTIVATIONS[name]
+    given = tuple(float(x) for x in numbers) or default
     return partial(_apply, pair[which], given)
 
 

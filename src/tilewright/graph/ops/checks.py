@@ -67,7 +67,7 @@ def check_bounds(
     """x; the run ends with an error that names `what` if one of the numbers is not from `least` to
     `most`.
 
-    Each column (place along the last axis of `numbers`) has its own bounds, or one pair holds for
+    Each column (index along the last axis of `numbers`) has its own bounds, or one pair holds for
     all. only: a bool, () ; where it does not hold nothing is checked. numbers may be x itself.
     """
     return te.compute(x.shape, lambda *i: x[i], name="check_bounds")

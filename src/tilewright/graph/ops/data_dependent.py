@@ -95,9 +95,9 @@ def chosen(condition: Any, a: Any, b: Any, *, length: Any) -> Any:
         (holds, *sides), (out,) = inputs, outputs
 
         def copy(source: Buffer, label: str) -> Stmt:
-            place = tuple(Var(f"chosen_{label}{d}") for d in range(out.rank))
-            made: Stmt = Store(out, place, Load(source, place))
-            for var, size in reversed(list(zip(place, out.shape, strict=True))):
+            index = tuple(Var(f"chosen_{label}{d}") for d in range(out.rank))
+            made: Stmt = Store(out, index, Load(source, index))
+            for var, size in reversed(list(zip(index, out.shape, strict=True))):
                 made = For(var, const(0), size, "serial", made)
             return made
 
@@ -132,14 +132,14 @@ def axes_last(x: Any, mask: Any, *, rows: Any, columns: Any) -> Any:
 
     def at(*i: Expr) -> Expr:
         row, column = i
-        place: list[Expr] = []
+        index: list[Expr] = []
         for d in range(len(x.shape) - 1, -1, -1):
             size = te.maximum(x.shape[d], 1)
             chosen = mask[te.const(d)]
-            place.append(te.select(chosen, column % size, row % size))
+            index.append(te.select(chosen, column % size, row % size))
             column = te.select(chosen, column // size, column)
             row = te.select(chosen, row, row // size)
-        return x[tuple(reversed(place))]
+        return x[tuple(reversed(index))]
 
     return te.compute((sizes.size(rows), sizes.size(columns)), at, name="axes_last")
 
@@ -157,7 +157,7 @@ def _nonzero(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @operator(fusion=OPAQUE, infer=_nonzero_type, reference=_nonzero)
 def nonzero(mask: Any) -> Any:
-    """Where a vector of truth values holds, in order, then zeros; and how many such places there
+    """Where a vector of truth values holds, in order, then zeros; and how many such indices there
     are."""
 
     def body(inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:

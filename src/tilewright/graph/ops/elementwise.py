@@ -80,9 +80,9 @@ def comparison(*xs: Any, **_: Any) -> Type:
     return bool_, broadcast(*xs)[1]
 
 
-def element(x: Any, place: tuple[Expr, ...]) -> Expr:
-    """The element of `x` that broadcasting puts at `place`."""
-    indices = place[len(place) - len(x.shape) :]
+def element(x: Any, at: tuple[Expr, ...]) -> Expr:
+    """The element of `x` that broadcasting puts at index `at`."""
+    indices = at[len(at) - len(x.shape) :]
     return x[
         tuple([0 if s is ONE or s == ONE else i for i, s in zip(indices, x.shape, strict=True)])
     ]

@@ -1,6 +1,6 @@
 """Factorisations of matrices, and solving with what they give.
 
-All take stacks of matrices, [count, rows, columns] of floats, and are written out as programs: each
+All take stacks of matrices, [count, rows, columns] of floats, and are programs: each
 step changes in place what the steps before left. Results are those of LAPACK's routines of the
 same purpose (getrf, laswp, potrf, trsm, geqrf, ormqr), whose packed forms they share. Source:
 Golub & Van Loan, Matrix Computations.
@@ -364,10 +364,10 @@ def reflectors(a: T[c, m, n], y: T[c, m, n], tau: T[c, k], c: i64, m: i64, n: i6
                     total[0] = y[b, j, q]
                     for i in serial(j + 1, m):
                         total[0] = total[0] + y[b, i, j] * y[b, i, q]
-                    share: T = tau[b, j] * total[0]
-                    y[b, j, q] = y[b, j, q] - share
+                    scale: T = tau[b, j] * total[0]
+                    y[b, j, q] = y[b, j, q] - scale
                     for i in serial(j + 1, m):
-                        y[b, i, q] = y[b, i, q] - share * y[b, i, j]
+                        y[b, i, q] = y[b, i, q] - scale * y[b, i, j]
 """
 
 
@@ -409,10 +409,10 @@ def reflect(v: T[c, m, p], tau: T[c, k], x: T[c, m, n], y: T[c, m, n],
                 total[0] = y[b, j, q]
                 for i in serial(j + 1, m):
                     total[0] = total[0] + v[b, i, j] * y[b, i, q]
-                share: T = tau[b, j] * total[0]
-                y[b, j, q] = y[b, j, q] - share
+                scale: T = tau[b, j] * total[0]
+                y[b, j, q] = y[b, j, q] - scale
                 for i in serial(j + 1, m):
-                    y[b, i, q] = y[b, i, q] - share * v[b, i, j]
+                    y[b, i, q] = y[b, i, q] - scale * v[b, i, j]
 """
 
 

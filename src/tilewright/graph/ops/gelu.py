@@ -30,7 +30,7 @@ def _gelu(x: np.ndarray, tanh: bool) -> np.ndarray:
 
 @operator(fusion=BROADCAST, infer=same_float, reference=keeping_dtype(_gelu), traits=FINITE)
 def gelu(x: Any, *, tanh: bool = False) -> Any:
-    """x times the normal distribution's probability below x; `tanh`: by its usual approximation."""
+    """x times the normal distribution's probability below x; `tanh`: by the common formula."""
 
     def value(v: Expr) -> Expr:
         if tanh:  # (1 + tanh u) / 2 = 1 / (1 + 2^(-2 u log2 e))

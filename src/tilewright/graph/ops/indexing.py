@@ -1,4 +1,4 @@
-"""Operators whose places depend on data: gather_nd, scatters, one-hot, top-k, and resampling of
+"""Operators whose indices depend on data: gather_nd, scatters, one-hot, top-k, and resampling of
 images."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tilewright.ir.stmt import Stmt, Store, seq
 def _gather_nd_type(x: Any, indices: Any, *, batch_dims: int = 0) -> Type:
     need(indices.dtype.is_int, f"indices hold {indices.dtype}, not integers")
     depth = as_int(indices.shape[-1]) if len(indices.shape) else None
-    need(depth is not None, "needs a known number of indices for each place")
+    need(depth is not None, "needs a known number of indices for each slice")
     assert depth is not None
     need(0 <= batch_dims < len(indices.shape), f"batch_dims {batch_dims} is out of range")
     need(batch_dims + depth <= len(x.shape), f"{depth} indices reach past rank {len(x.shape)}")
@@ -52,25 +52,25 @@ def _gather_nd(x: np.ndarray, indices: np.ndarray, batch_dims: int) -> np.ndarra
     flat_x = x.reshape(math.prod(batch), *x.shape[batch_dims:])
     each = math.prod(indices.shape[batch_dims:-1])
     flat_i = indices.reshape(flat_x.shape[0], each, depth).astype(np.int64)
-    places = []
+    found = []
     for d in range(depth):
         size = flat_x.shape[1 + d]
         i = flat_i[..., d]
-        places.append(np.clip(np.where(i < 0, i + size, i), 0, size - 1))
+        found.append(np.clip(np.where(i < 0, i + size, i), 0, size - 1))
     lead = np.arange(flat_x.shape[0])[:, None]
-    made = flat_x[(lead, *places)]
+    made = flat_x[(lead, *found)]
     return made.reshape((*batch, *indices.shape[batch_dims:-1], *x.shape[batch_dims + depth :]))
 
 
 @operator(fusion=INJECTIVE, infer=_gather_nd_type, reference=_gather_nd, traits=MOVES)
 def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0) -> Any:
-    """Slices of x at the places that the last axis of `indices` lists. Source: ONNX GatherND."""
+    """Slices of x at the indices that the last axis of `indices` lists. Source: ONNX GatherND."""
     depth = as_int(indices.shape[-1]) or 0
     lead = len(indices.shape) - 1
 
     def at(*i: Expr) -> Expr:
-        places = [within(indices[(*i[:lead], d)], x.shape[batch_dims + d]) for d in range(depth)]
-        return x[(*i[:batch_dims], *places, *i[lead:])]
+        found = [within(indices[(*i[:lead], d)], x.shape[batch_dims + d]) for d in range(depth)]
+        return x[(*i[:batch_dims], *found, *i[lead:])]
 
     return te.compute(_gather_nd_type(x, indices, batch_dims=batch_dims)[1], at, name="gather_nd")
 
@@ -106,17 +106,17 @@ def _scatter_elements(x, indices, updates, *, axis, reduction):  # type: ignore[
     d = axis % x.ndim
     i = indices.astype(np.int64)
     i = np.clip(np.where(i < 0, i + x.shape[d], i), 0, x.shape[d] - 1)
-    places = list(np.indices(indices.shape, sparse=False))
-    places[d] = i
+    full = list(np.indices(indices.shape, sparse=False))
+    full[d] = i
     if reduction == "none":
-        made[tuple(places)] = updates
+        made[tuple(full)] = updates
     else:
-        _NUMPY_UPDATE[reduction].at(made, tuple(places), updates)
+        _NUMPY_UPDATE[reduction].at(made, tuple(full), updates)
     return made
 
 
 def _scatter(
-    x: Any, indices: Any, updates: Any, walk: Any, place: Any, reduction: str, name: str,
+    x: Any, indices: Any, updates: Any, walk: Any, target_of: Any, reduction: str, name: str,
     rows: bool = False,
 ) -> Any:  # fmt: skip
     """Copy x, then apply the updates in order: later ones win. rows: each updates a whole line."""
@@ -126,7 +126,7 @@ def _scatter(
         (goal,) = outputs
 
         def update(*u: Expr) -> Stmt:
-            target = place(where, u)
+            target = target_of(where, u)
             value = _updated(reduction, Load(goal, target), Load(new, u))
             return Store(goal, target, value)
 
@@ -152,10 +152,10 @@ def scatter_elements(
     """
     d = axis_of(axis, x.ndim)
 
-    def place(where: Buffer, u: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    def target_of(where: Buffer, u: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return (*u[:d], _bounded(Load(where, u), x.shape[d]), *u[d + 1 :])
 
-    return _scatter(x, indices, updates, indices.shape, place, reduction, "scatter_elements")
+    return _scatter(x, indices, updates, indices.shape, target_of, reduction, "scatter_elements")
 
 
 def _scatter_nd_type(x: Any, indices: Any, updates: Any, *, reduction: str = "none") -> Type:
@@ -166,8 +166,8 @@ def _scatter_nd_type(x: Any, indices: Any, updates: Any, *, reduction: str = "no
         "needs at most one index for each axis of the data",
     )
     need(updates.dtype is x.dtype, f"data and updates have dtypes {x.dtype} and {updates.dtype}")
-    places = *indices.shape[:-1], *x.shape[depth:]
-    need_same_shape(updates.shape, places, "updates do not fit indices and data")
+    goal = *indices.shape[:-1], *x.shape[depth:]
+    need_same_shape(updates.shape, goal, "updates do not fit indices and data")
     need(reduction in _UPDATES, f"has no reduction {reduction!r}")
     return x.dtype, x.shape
 
@@ -176,28 +176,27 @@ def _scatter_nd(x, indices, updates, *, reduction):  # type: ignore[no-untyped-d
     made = x.copy()
     depth = indices.shape[-1]
     for at in np.ndindex(*indices.shape[:-1]):
-        place = []
+        where = []
         for d in range(depth):
             i = int(indices[(*at, d)])
-            place.append(min(max(i + x.shape[d] if i < 0 else i, 0), x.shape[d] - 1))
-        where = tuple(place)
-        new = updates[at]
+            where.append(min(max(i + x.shape[d] if i < 0 else i, 0), x.shape[d] - 1))
+        new, where = updates[at], tuple(where)
         made[where] = new if reduction == "none" else _NUMPY_UPDATE[reduction](made[where], new)
     return made
 
 
 @operator(fusion=OPAQUE, infer=_scatter_nd_type, reference=_scatter_nd)
 def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str = "none") -> Any:
-    """x with the slices at the places that `indices` lists updated in order. Source: ONNX
+    """x with the slices at the indices that `indices` lists updated in order. Source: ONNX
     ScatterND-18."""
     depth, lead = as_int(indices.shape[-1]) or 0, len(indices.shape) - 1
 
-    def place(where: Buffer, u: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    def target_of(where: Buffer, u: tuple[Expr, ...]) -> tuple[Expr, ...]:
         found = [_bounded(Load(where, (*u[:lead], constant(k))), x.shape[k]) for k in range(depth)]
         return (*found, *u[lead:])
 
     rows = depth < len(x.shape)
-    return _scatter(x, indices, updates, updates.shape, place, reduction, "scatter_nd", rows)
+    return _scatter(x, indices, updates, updates.shape, target_of, reduction, "scatter_nd", rows)
 
 
 def _one_hot_type(indices: Any, values: Any, *, depth: Any, axis: int = -1) -> Type:
@@ -217,7 +216,7 @@ def _one_hot(indices, values, *, depth, axis):  # type: ignore[no-untyped-def]
 
 @operator(fusion=INJECTIVE, infer=_one_hot_type, reference=_one_hot)
 def one_hot(indices: Any, values: Any, *, depth: Any, axis: int = -1) -> Any:
-    """values[1] at the place that an index names along a new axis, else values[0]. Source: ONNX
+    """values[1] at the position that an index names along a new axis, else values[0]. Source: ONNX
     OneHot-11."""
     d = axis_of(axis, len(indices.shape) + 1)
 

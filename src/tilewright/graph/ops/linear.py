@@ -123,7 +123,7 @@ def matmul(
     rows, columns = as_int(shape[-2]), as_int(shape[-1])
     dots = (rows == 1 and transpose_b) or (columns == 1 and not transpose_a)  # of lines in memory
     if transpose_b and not dots:
-        b, transpose_b = turned(b), False
+        b, transpose_b = transposed(b), False
     k = te.reduce_axis(a.shape[-2 if transpose_a else -1], "k")
 
     def at(*i: Expr) -> Expr:
@@ -140,14 +140,14 @@ def matmul(
     return narrowed(y, out)
 
 
-def turned(b: Any) -> Any:
+def transposed(b: Any) -> Any:
     """A matrix with its last two axes exchanged, stored so: products then read rows of it in
     vectors."""
     *batch, n, k = b.shape
     return te.compute(
         (*batch, k, n),
         lambda *i: b[(*i[:-2], i[-1], i[-2])],
-        name="turned",
+        name="transposed",
         attrs={"role": "pad"},
     )
 
@@ -275,14 +275,14 @@ def padded(x: Any, pads: Pads, value: Any, name: str) -> Any:
 
     def at(*i: Expr) -> Expr:
         inside: Expr = te.const(True, "bool")
-        place = list(i)
+        index = list(i)
         for d, ((before, after), size) in enumerate(zip(pads, x.shape[2:], strict=True), 2):
-            place[d] = i[d] - before
+            index[d] = i[d] - before
             if before:
                 inside = inside & (i[d] >= before)
             if after:
                 inside = inside & (i[d] < size + before)
-        return te.select(inside, x[tuple(place)], value)
+        return te.select(inside, x[tuple(index)], value)
 
     return te.compute((*x.shape[:2], *space), at, name=name)
 
@@ -318,10 +318,10 @@ def conv(
     def at(*i: Expr) -> Expr:
         n, o, *space = i
         group = o // each_out if groups > 1 else te.const(0)
-        place = [y * s + k * d for y, s, k, d in zip(space, strides, ks, dilations, strict=True)]
+        pixel = [y * s + k * d for y, s, k, d in zip(space, strides, ks, dilations, strict=True)]
         channel = group if one_channel else group * w.shape[1] + c
         weight = w[(o, 0 if one_channel else c, *ks)].astype(acc)
-        value = x[(n, channel, *place)].astype(acc)
+        value = x[(n, channel, *pixel)].astype(acc)
         return te.sum(value * weight, ks if one_channel else [c, *ks])
 
     y = narrowed(te.compute(shape, named(at, len(kernel)), name="conv"), out)
@@ -435,9 +435,9 @@ def conv_transpose(
 ) -> Any:
     """The gradient of a convolution by its input; w is [channels, out channels / groups, *kernel].
 
-    With stride s, output place s q + p only meets the kernel's taps p, p + s, p + 2 s, …: so the
+    With stride s, output pixel s q + p only reads the kernel's taps p, p + s, p + 2 s, …: so the
     result is computed phase by phase p as a plain convolution of stride 1 over q, and no tap falls
-    on an inserted zero. `extra` adds places at the end (ONNX: output_padding).
+    on an inserted zero. `extra` adds pixels at the end (ONNX: output_padding).
     """
     kernel = kernel_of(w)
     acc, out = product_types(x.dtype, w.dtype, acc_dtype, out_dtype)
@@ -470,7 +470,7 @@ def conv_transpose(
                 inside = inside & (tap[d] < kernel[d])
             if dilations[d] == 1:
                 at = q - ks[d]
-            else:  # dilated: the tap meets an input only where it divides
+            else:  # dilated: the tap falls on an input only where it divides
                 reached = q - ks[d] * dilations[d]
                 at = reached // strides[d]
                 inside = inside & te.eq(reached % strides[d], 0)
@@ -485,9 +485,9 @@ def conv_transpose(
 
     def at(*i: Expr) -> Expr:
         n, o, *space = i
-        places = [y + before for y, (before, _) in zip(space, pads, strict=True)]
-        ps = [y % p for y, p in zip(places, phases, strict=True)]
-        qs = [y // p - f for y, p, f in zip(places, phases, first, strict=True)]
+        pixels = [y + before for y, (before, _) in zip(space, pads, strict=True)]
+        ps = [y % p for y, p in zip(pixels, phases, strict=True)]
+        qs = [y // p - f for y, p, f in zip(pixels, phases, first, strict=True)]
         value = parts[(n, o, *ps, *qs)]
         return value if bias is None else value + bias[o]
 

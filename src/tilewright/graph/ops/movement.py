@@ -59,11 +59,11 @@ def reshape(x: Any, *, shape: Sizes) -> Any:
     goal = sizes.shape(shape)
 
     def at(*i: Expr) -> Expr:
-        place: list[Expr] = []
+        index: list[Expr] = []
         for new, old in aligned_axes(goal, x.shape):  # each run of axes is renumbered by itself
             flat = ravel([i[d] for d in new], tuple([goal[d] for d in new]))
-            place += unravel(flat, tuple([x.shape[d] for d in old]))
-        return x[tuple(place)]
+            index += unravel(flat, tuple([x.shape[d] for d in old]))
+        return x[tuple(index)]
 
     return te.compute(goal, at, name="reshape")
 
@@ -88,26 +88,26 @@ def aligned_axes(a: Sizes, b: Sizes) -> list[tuple[range, range]]:
     return runs
 
 
-def ravel(place: Any, shape: Sizes) -> Expr:
-    """The row-major position of `place`."""
+def ravel(index: Any, shape: Sizes) -> Expr:
+    """The row-major position of `index`."""
     flat: Expr = te.const(0)
-    for i, s in zip(place, shape, strict=True):
+    for i, s in zip(index, shape, strict=True):
         flat = flat * s + i
     return flat
 
 
 def unravel(flat: Expr, shape: Sizes) -> tuple[Expr, ...]:
-    """The place at row-major position `flat`."""
-    place: list[Expr] = []
+    """The index at row-major position `flat`."""
+    index: list[Expr] = []
     for d in range(len(shape) - 1, -1, -1):
         if shape[d] == ONE:
-            place.append(te.const(0))
+            index.append(te.const(0))
         elif all(s == ONE for s in shape[:d]):
-            place.append(flat)
+            index.append(flat)
         else:
-            place.append(flat % shape[d])
+            index.append(flat % shape[d])
             flat = flat // shape[d]
-    return tuple(reversed(place))
+    return tuple(reversed(index))
 
 
 @operator(fusion=BROADCAST, infer=same, reference=lambda x: x, traits=CHEAP | MOVES)
@@ -176,8 +176,8 @@ def stretch(x: Any, *, shape: Sizes) -> Any:
     goal = sizes.shape(shape)
 
     def at(*i: Expr) -> Expr:
-        place = zip(i, x.shape, goal, strict=True)
-        return x[tuple(n if s == want else te.minimum(n, s - 1) for n, s, want in place)]
+        axes = zip(i, x.shape, goal, strict=True)
+        return x[tuple(n if s == want else te.minimum(n, s - 1) for n, s, want in axes)]
 
     return te.compute(goal, at, name="stretch")
 
@@ -238,7 +238,7 @@ def _slice_type(x: Any, *, starts: Sizes, shape: Sizes, steps: Sizes = ()) -> Ty
         last = first + (count - 1) * step
         need(
             count > 0 and 0 <= first < total and 0 <= last < total,
-            f"places {first} to {last} of axis {d} are outside its size {total}",
+            f"indices {first} to {last} of axis {d} are outside its size {total}",
         )
     return x.dtype, sizes.shape(shape)
 
@@ -258,7 +258,7 @@ def _slice(x: np.ndarray, starts: Sizes, shape: Sizes, steps: Any = ()) -> np.nd
 
 @operator(fusion=INJECTIVE, infer=_slice_type, reference=_slice, traits=CHEAP | MOVES | STRIDED)
 def slice_(x: Any, *, starts: Sizes, shape: Sizes, steps: Sizes = ()) -> Any:
-    """`shape` places of x, from `starts` on, every `steps`-th (default 1; negative: backwards)."""
+    """`shape` elements of x from `starts` on, every `steps`-th (default 1; negative: backwards)."""
     steps = steps or (1,) * x.ndim
 
     def at(*i: Expr) -> Expr:
@@ -314,12 +314,12 @@ def _is_reflected_once(shape: Sizes, before: Sizes, after: Sizes) -> Expr | None
 
 @operator(fusion=INJECTIVE, infer=_pad_type, reference=_pad)
 def pad(x: Any, *, before: Sizes, after: Sizes, mode: str = "constant", value: float = 0.0) -> Any:
-    """x with places added around it: a constant, the edge, a reflection or a repetition of x, each
-    as often as it takes. An axis that is extended by its own elements must have some."""
+    """x with elements added around it: a constant, the edge, a reflection or a repetition of x,
+    each as often as it takes. An axis that is extended by its own elements must have some."""
     shape = _pad_type(x, before=before, after=after, mode=mode, value=value)[1]
 
     def extended(p: Expr, size: Expr, far: Expr) -> Expr:
-        """The place `far` where p is outside: the plain ones stay plain."""
+        """The index `far` where p is outside: the plain ones stay plain."""
         return te.select(p >= 0, te.select(p < size, p, far), far)
 
     def folded(p: Expr, size: Expr, near: bool) -> Expr:
@@ -334,7 +334,7 @@ def pad(x: Any, *, before: Sizes, after: Sizes, mode: str = "constant", value: f
     once = _is_reflected_once(x.shape, before, after) if mode == "reflect" else None
 
     def at(*i: Expr) -> Expr:
-        place, inside = [], te.const(True, "bool")
+        index, inside = [], te.const(True, "bool")
         for n, size, b, a in zip(i, x.shape, before, after, strict=True):
             p = n - b
             if as_int(b) == 0 and as_int(a) == 0:
@@ -347,8 +347,8 @@ def pad(x: Any, *, before: Sizes, after: Sizes, mode: str = "constant", value: f
                 p = extended(p, size, p % te.maximum(size, 1))
             else:
                 p = folded(p, size, near=_reaches(b, a) < (as_int(size) or 0))
-            place.append(p)
-        return te.select(inside, x[tuple(place)], te.const(value, x.dtype))
+            index.append(p)
+        return te.select(inside, x[tuple(index)], te.const(value, x.dtype))
 
     return te.compute(shape, at, name="pad")
 
@@ -427,8 +427,8 @@ def _sample_type(x: Any, *, axis: int, length: Any, times: int, first: int, base
 
 
 def _sampled(x: np.ndarray, axis: int, length: int, times: int, first: int, base: int) -> Any:
-    places = (np.arange(length) + first) // times + base
-    return np.take(x, places.clip(0, x.shape[axis] - 1), axis)
+    indices = (np.arange(length) + first) // times + base
+    return np.take(x, indices.clip(0, x.shape[axis] - 1), axis)
 
 
 @operator(fusion=INJECTIVE, infer=_sample_type, reference=_sampled)
@@ -438,8 +438,8 @@ def sample(x: Any, *, axis: int, length: Any, times: int, first: int, base: int)
     d = axis_of(axis, x.ndim)
 
     def at(*i: Expr) -> Expr:
-        place = (i[d] + first) // times + base
-        return x[(*i[:d], te.minimum(te.maximum(place, 0), x.shape[d] - 1), *i[d + 1 :])]
+        index = (i[d] + first) // times + base
+        return x[(*i[:d], te.minimum(te.maximum(index, 0), x.shape[d] - 1), *i[d + 1 :])]
 
     shape = _sample_type(x, axis=axis, length=length, times=times, first=first, base=base)[1]
     return te.compute(shape, at, name="sample")
@@ -479,8 +479,8 @@ def gather_elements(
     d = axis_of(axis, x.ndim)
 
     def at(*i: Expr) -> Expr:
-        place = within(indices[i], x.shape[d], trusted, from_start)
-        return x[(*i[:d], place, *i[d + 1 :])]
+        index = within(indices[i], x.shape[d], trusted, from_start)
+        return x[(*i[:d], index, *i[d + 1 :])]
 
     return te.compute(indices.shape, at, name="gather_elements")
 
@@ -545,7 +545,7 @@ def size_values(*, values: Sizes, shape: Sizes, of: str = "i64") -> Any:
     goal = sizes.shape(shape)
 
     def among(flat: Expr, first: int, last: int) -> Expr:
-        """The one at `flat`, which is a place from `first` to `last`: by halves."""
+        """The one at `flat`, which is an index from `first` to `last`: by halves."""
         some = {sizes.size(v) for v in values[first : last + 1]}
         if len(some) == 1:
             return some.pop()

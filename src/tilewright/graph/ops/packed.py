@@ -119,8 +119,8 @@ def unpack_channels(x: te.Tensor, *, channels: int, groups: int = 1) -> te.Tenso
     def element(*i: Expr) -> Expr:
         if groups == 1:
             return x[(i[0], i[1] // block, *i[2:], i[1] % block)]
-        place = i[1] % each
-        return x[(i[0], i[1] // each * of_group + place // block, *i[2:], place % block)]
+        position = i[1] % each
+        return x[(i[0], i[1] // each * of_group + position // block, *i[2:], position % block)]
 
     return te.compute((n, channels, *spatial), lambda *i: element(*i), name="unpacked")
 
@@ -215,24 +215,24 @@ def _conv_reference(
 def _seen(
     tap: Sequence[int], size: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[slice, ...]:
-    """Which pixels of a padded image one tap of a window meets."""
+    """Which pixels of a padded image one tap of a window reads."""
     return tuple(
         slice(t * d, t * d + (n - 1) * s + 1, s)
         for t, n, s, d in zip(tap, size, strides, dilations, strict=True)
     )
 
 
-Places = Sequence[Any]  # an index for each spatial axis
+Indices = Sequence[Any]  # an index for each spatial axis
 
 
 def _image(
     shape: Sequence[Any],
-    element: Callable[[Expr, Expr, Places, Expr], Any],
+    element: Callable[[Expr, Expr, Indices, Expr], Any],
     name: str,
     role: str,
     **attrs: Any,
 ) -> Any:
-    """A packed image (N, C/b, *S, b) from a function of (image, block, places, channel of the
+    """A packed image (N, C/b, *S, b) from a function of (image, block, pixel, channel of the
     block); its spatial axes are z, y, x."""
     given = {"role": role, **attrs}
     if len(shape) == 5:
@@ -246,13 +246,13 @@ def padded_image(x: te.Tensor, pads: Pads) -> te.Tensor:
     if all(as_int(p) == 0 for pair in pads for p in pair):
         return x
 
-    def element(n: Expr, c: Expr, at: Places, b: Expr) -> Expr:
+    def element(n: Expr, c: Expr, at: Indices, b: Expr) -> Expr:
         inside: Expr | None = None
-        for place, size, (before, _) in zip(at, x.shape[2:-1], pads, strict=True):
-            for side in (place >= before, place < size + before):
+        for position, size, (before, _) in zip(at, x.shape[2:-1], pads, strict=True):
+            for side in (position >= before, position < size + before):
                 inside = side if inside is None else inside & side
         assert inside is not None
-        source = [place - before for place, (before, _) in zip(at, pads, strict=True)]
+        source = [position - before for position, (before, _) in zip(at, pads, strict=True)]
         return te.if_then_else(inside, x[(n, c, *source, b)], te.const(0, x.dtype))
 
     size = [n + (before + after) for n, (before, after) in zip(x.shape[2:-1], pads, strict=True)]
@@ -260,12 +260,12 @@ def padded_image(x: te.Tensor, pads: Pads) -> te.Tensor:
 
 
 def _every(x: te.Tensor, size: Sequence[Expr], strides: Sequence[int]) -> te.Tensor:
-    """The pixels that a convolution of single places with strides reads, side by side; itself if
+    """The pixels that a convolution of one pixel with strides reads, side by side; itself if
     it reads all."""
     if all(step == 1 for step in strides):
         return x
 
-    def element(n: Expr, c: Expr, at: Places, b: Expr) -> Expr:
+    def element(n: Expr, c: Expr, at: Indices, b: Expr) -> Expr:
         return x[(n, c, *(y * step for y, step in zip(at, strides, strict=True)), b)]
 
     return _image((*x.shape[:2], *size, x.shape[-1]), element, "kept", "pad")
@@ -294,7 +294,7 @@ def conv_packed(
     of b, channels of the image are walked in one go; result (N, Co/ob, [D',] H', W', ob). `group`:
     how many groups there are, and how many channels of the image and of the result one of them has,
     missing ones included; () is no groups. Groups need not be whole blocks. `across`: the result's
-    pixels form one axis, so that tiles may span rows; those of windows of one place always do.
+    pixels form one axis, so that tiles may span rows; those of windows of one pixel always do.
     """
     blocks, inner, *kernel, step, ob = w.shape
     block = x.shape[-1]
@@ -311,7 +311,7 @@ def conv_packed(
     groups, sources, results = group or (1, 0, 0)
     exceeds = groups * results < (as_int(blocks * ob) or 0)
 
-    def element(n: Expr, o: Expr, at: Places, i: Expr) -> Expr:
+    def element(n: Expr, o: Expr, at: Indices, i: Expr) -> Expr:
         channel = rc * step + ri
         if group:
             of_group = (o * ob + i) // results
@@ -370,7 +370,7 @@ def depthwise_packed(
     image = padded_image(x, pads)
     taps = taps_over(kernel)
 
-    def element(n: Expr, c: Expr, at: Places, i: Expr) -> Expr:
+    def element(n: Expr, c: Expr, at: Indices, i: Expr) -> Expr:
         seen = [y * s + r * d for y, s, r, d in zip(at, strides, taps, dilations, strict=True)]
         return te.sum(image[(n, c, *seen, i)] * w[(c, *taps, i)], taps)
 
@@ -415,7 +415,7 @@ def dense_packed(x: te.Tensor, w: te.Tensor, *, channels: int) -> te.Tensor:
 
     def element(*at: Expr) -> Expr:
         *of, m, o, i = at
-        row = [place for n in of for place in unravel(n, batch)]
+        row = [position for n in of for position in unravel(n, batch)]
         return te.sum(x[(*row, *unravel(m, lead), k)] * w[(*row, o, k, i)], k)
 
     whole = te.compute(

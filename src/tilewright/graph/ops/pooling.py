@@ -80,14 +80,14 @@ def whole_pads(
 
 
 def window_axes(kernel: Sequence[int]) -> tuple[list[Expr], list[Expr]]:
-    """The place of a tap along each axis, and those of them that are reduced: an axis along which
+    """The index of a tap along each axis, and those of them that are reduced: an axis along which
     windows have one tap needs no reduction (but one there must be)."""
     moves = [k > 1 or max(kernel) == 1 for k in kernel]
-    places = [
+    indices = [
         te.reduce_axis(k, f"r{axis_name(d, len(kernel))}") if moves[d] else te.const(0)
         for d, k in enumerate(kernel)
     ]
-    return places, [p for p, m in zip(places, moves, strict=True) if m]
+    return indices, [k for k, m in zip(indices, moves, strict=True) if m]
 
 
 def _max_pool(x, *, kernel, strides, pads, dilations, ceil_mode):  # type: ignore[no-untyped-def]
@@ -132,17 +132,17 @@ def max_pool(
     ks, taps = window_axes(kernel)
 
     def at(*i: Expr) -> Expr:
-        place = [y * s + k * d for y, s, k, d in zip(i[2:], strides, ks, dilations, strict=True)]
-        return te.max(x[(*i[:2], *place)], taps)
+        pixel = [y * s + k * d for y, s, k, d in zip(i[2:], strides, ks, dilations, strict=True)]
+        return te.max(x[(*i[:2], *pixel)], taps)
 
     return te.compute(shape, named(at, len(kernel)), name="max_pool")
 
 
 def _counts(out: int, kernel: int, stride: int, dilation: int, low: int, high: int) -> np.ndarray:
-    """How many places from `low` to `high` each window along one axis counts, the first of which
+    """How many pixels from `low` to `high` each window along one axis counts, the first of which
     begins at 0."""
-    places = np.arange(out)[:, None] * stride + np.arange(kernel) * dilation
-    return ((places >= low) & (places < high)).sum(1)
+    taps = np.arange(out)[:, None] * stride + np.arange(kernel) * dilation
+    return ((taps >= low) & (taps < high)).sum(1)
 
 
 def _avg_pool(x, *, kernel, strides, pads, dilations, ceil_mode, count_pads, inside):  # type: ignore[no-untyped-def]
@@ -161,7 +161,7 @@ def _avg_pool(x, *, kernel, strides, pads, dilations, ceil_mode, count_pads, ins
 
 
 def _counted(space: Sequence[Any], pads: Pads, count_pads: bool, inside: Sides) -> list[Any]:
-    """From which place to which of x a mean counts, along each axis."""
+    """From which pixel to which of x a mean counts, along each axis."""
     if inside:
         return list(inside)
     if not count_pads:
@@ -184,7 +184,7 @@ def avg_pool(
     inside: Sides = (),
 ) -> Any:
     """The mean of each window; `count_pads`: padded zeros count as values. Where x comes with zeros
-    around that do not, `inside` says from which place to which it counts. Source: ONNX
+    around that do not, `inside` says from which pixel to which it counts. Source: ONNX
     AveragePool-19."""
     strides, pads, dilations = window(x, kernel, strides, pads, dilations)
     shape = _pool_type(
@@ -197,8 +197,8 @@ def avg_pool(
     ks, taps = window_axes(kernel)
 
     def total(*i: Expr) -> Expr:
-        place = [y * s + k * d for y, s, k, d in zip(i[2:], strides, ks, dilations, strict=True)]
-        return te.sum(zeros[(*i[:2], *place)].astype(acc), taps)
+        pixel = [y * s + k * d for y, s, k, d in zip(i[2:], strides, ks, dilations, strict=True)]
+        return te.sum(zeros[(*i[:2], *pixel)].astype(acc), taps)
 
     acc = sum_type(x.dtype)
     sums = te.compute(shape, named(total, rank), name="avg_pool_sum")
@@ -219,7 +219,7 @@ def avg_pool(
 
 
 def _window_count(start: Expr, kernel: int, dilation: int, low: Expr, high: Expr) -> Expr:
-    """How many places from `low` to `high` the window from `start` on counts along one axis."""
+    """How many pixels from `low` to `high` the window from `start` on counts along one axis."""
     skipped = te.maximum(low - start, 0)
     skipped = (skipped + (dilation - 1)) // dilation  # the first tap at or after `low`
     end = te.minimum((high - start + (dilation - 1)) // dilation, kernel)  # the taps before `high`

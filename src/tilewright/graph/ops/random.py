@@ -1,7 +1,7 @@
-"""Random numbers as a function of a seed and a place: a generator without state. And NumPy's, for
+"""Random numbers as a function of a seed and an index: a generator without state. And NumPy's, for
 what is defined by it.
 
-Every place of every stream has its own number, so the numbers do not depend on how the loop over
+Every index of every stream has its own number, so the numbers do not depend on how the loop over
 them is cut, run in parallel or repeated, and are the same on every machine.
 """
 
@@ -37,15 +37,15 @@ def mixed(z: Any, number: Any) -> Any:
 def _random_bits(seed: np.ndarray, shape: Any, stream: int) -> np.ndarray:
     with np.errstate(over="ignore"):
         key = mixed(mixed(seed.astype(np.uint64), np.uint64) + np.uint64(stream), np.uint64)
-        places = np.arange(1, int(np.prod(shape)) + 1, dtype=np.uint64).reshape(shape)
-        return mixed(key + places * np.uint64(STEP), np.uint64)
+        indices = np.arange(1, int(np.prod(shape)) + 1, dtype=np.uint64).reshape(shape)
+        return mixed(key + indices * np.uint64(STEP), np.uint64)
 
 
 @operator(fusion=INJECTIVE, infer=_random_type, reference=_random_bits)
 def random_bits(seed: Any, *, shape: Sizes, stream: int = 0) -> Any:
-    """Sixty-four random bits for each place; a stream is independent of the others of its seed.
+    """Sixty-four random bits for each element; a stream is independent of the others of its seed.
 
-    Source: SplitMix64 (Steele, Lea and Flood 2014), read at a place instead of stepped.
+    Source: SplitMix64 (Steele, Lea and Flood 2014), read at an index instead of stepped.
     """
 
     def number(value: int) -> Expr:
@@ -53,8 +53,8 @@ def random_bits(seed: Any, *, shape: Sizes, stream: int = 0) -> Any:
 
     def at(*i: Expr) -> Expr:
         key = mixed(mixed(seed[()].astype("u64"), number) + number(stream), number)
-        place = (ravel(i, shape) + 1).astype("u64")
-        return mixed(key + place * number(STEP), number)
+        index = (ravel(i, shape) + 1).astype("u64")
+        return mixed(key + index * number(STEP), number)
 
     return te.compute(sizes.shape(shape), at, name="random_bits")
 

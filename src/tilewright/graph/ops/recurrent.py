@@ -120,7 +120,7 @@ class _Steps:
         return self.count if self.lengths is None else self.lengths[b].astype("i64")
 
     def source(self, t: Expr, b: Expr) -> Expr:
-        """Step t's place in the input: itself, or mirrored in the sequence (inside the input in
+        """Step t's index in the input: itself, or mirrored in the sequence (inside the input in
         any case)."""
         if not self.reverse:
             return t

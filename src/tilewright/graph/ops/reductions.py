@@ -52,15 +52,15 @@ def over(x: Any, axes: Axes, keepdims: bool, name: str, value: Callable[..., Any
 
     def at(*i: Expr) -> Any:
         rest, inner = iter(i), iter(ks)
-        place = []
+        index = []
         for d in range(len(x.shape)):
             if d in drop:
-                place.append(next(inner))
+                index.append(next(inner))
                 if keepdims:
                     next(rest)
             else:
-                place.append(next(rest))
-        return value(x[tuple(place)], ks) if ks else value(x[tuple(place)], [te.reduce_axis(1)])
+                index.append(next(rest))
+        return value(x[tuple(index)], ks) if ks else value(x[tuple(index)], [te.reduce_axis(1)])
 
     return te.compute(reduced(x, axes=axes, keepdims=keepdims)[1], at, name=name)
 
@@ -211,7 +211,7 @@ def _softmax(x: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _spread(small: Any, i: tuple[Expr, ...]) -> Expr:
-    """The element of a tensor with size-1 axes that belongs to place `i`."""
+    """The element of a tensor with size-1 axes that belongs to index `i`."""
     return element(small, i)
 
 
@@ -223,9 +223,9 @@ def softmax(x: Any, *, axis: int = -1) -> Any:
     top = over(x, (axis,), True, "softmax_max", greatest_number)
     e = _exponentials(x, top, "softmax_exp")
     total = over(e, (axis,), True, "softmax_sum", te.sum)
-    share = te.compute(total.shape, lambda *i: 1 / total[i], name="softmax_share")
+    inverse = te.compute(total.shape, lambda *i: 1 / total[i], name="softmax_inverse")
     return te.compute(
-        x.shape, lambda *i: (e[i] * _spread(share, i)).astype(x.dtype), name="softmax"
+        x.shape, lambda *i: (e[i] * _spread(inverse, i)).astype(x.dtype), name="softmax"
     )
 
 
@@ -408,7 +408,7 @@ def _group_norm(x, scale, bias, *, groups, eps):  # type: ignore[no-untyped-def]
 
 @operator(fusion=REDUCTION, infer=_group_norm_type, reference=_group_norm)
 def group_norm(x: Any, scale: Any, bias: Any, *, groups: int, eps: float = 1e-5) -> Any:
-    """Normalise over `groups` groups of channels and all places, then scale and shift each channel.
+    """Normalise over `groups` groups of channels and all pixels, then scale and shift each channel.
 
     groups = channels is instance normalisation. Sources: Wu & He 2018; ONNX GroupNormalization-21.
     """
@@ -489,18 +489,18 @@ def _running_extreme_type(x: Any, *, axis: int = 0) -> list[Type]:
 
 
 def running_extreme(name: str, greatest: bool, doc: str) -> Operator:
-    """Register a running maximum or minimum, which also tells where it lies."""
+    """Register a running maximum or minimum, which also tells its index."""
 
     def reference(x: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
         rows = np.moveaxis(x, axis, 0)
-        values, places = rows.copy(), np.zeros(rows.shape, np.int64)
+        values, indices = rows.copy(), np.zeros(rows.shape, np.int64)
         for t in range(1, len(rows)):
             new, old = rows[t], values[t - 1]
             with np.errstate(invalid="ignore"):
                 wins = (new != new) | (new >= old if greatest else new <= old)
             values[t] = np.where(wins, new, old)
-            places[t] = np.where(wins, t, places[t - 1])
-        return np.moveaxis(values, 0, axis), np.moveaxis(places, 0, axis)
+            indices[t] = np.where(wins, t, indices[t - 1])
+        return np.moveaxis(values, 0, axis), np.moveaxis(indices, 0, axis)
 
     def define(x: Any, *, axis: int = 0) -> Any:
         d = axis_of(axis, x.ndim)
@@ -511,13 +511,13 @@ def running_extreme(name: str, greatest: bool, doc: str) -> Operator:
             te.compute(rest, lambda *i: te.const(0, "i64"), name=f"{name}_origin"),
         )
 
-        def step(t: Expr, value: Any, place: Any) -> Any:
+        def step(t: Expr, value: Any, index: Any) -> Any:
             def pair(*i: Expr) -> tuple[Expr, Expr]:
                 new = x[(*i[:d], t, *i[d:])]
                 wins = new >= value[i] if greatest else new <= value[i]
                 if x.dtype.is_float:  # and no number wins over NaN
                     wins = wins | te.isnan(new)
-                return te.select(wins, new, value[i]), te.select(wins, t.astype("i64"), place[i])
+                return te.select(wins, new, value[i]), te.select(wins, t.astype("i64"), index[i])
 
             return te.compute(rest, pair, name=f"{name}_step")
 
@@ -528,7 +528,7 @@ def running_extreme(name: str, greatest: bool, doc: str) -> Operator:
                 lambda *i, of=of: of[(i[d], *i[:d], *i[d + 1 :])],
                 name=f"{name}_{what}",
             )
-            for of, what in zip(stacked, ("value", "place"), strict=True)
+            for of, what in zip(stacked, ("value", "index"), strict=True)
         )
 
     define.__name__, define.__doc__ = name, doc

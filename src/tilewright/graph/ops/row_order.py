@@ -1,7 +1,7 @@
-"""The order of rows: their places from the least row to the greatest.
+"""The order of rows: their indices from the least row to the greatest.
 
-In: a matrix. Out: places of its rows. Rows are compared from their first element on, as words in a
-dictionary are; only places move, so wide rows cost no more to merge than narrow ones.
+In: a matrix. Out: indices of its rows. Rows are compared from their first element on, as words in
+a dictionary are; only indices move, so wide rows cost no more to merge than narrow ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.ir.expr import Buffer, Expr, Load, Var, as_int, const, eq, minim
 from tilewright.ir.stmt import Alloc, For, If, Let, Stmt, Store, seq
 
 MOST_LEVELS = 32  # of merging four runs each, for a length that only the run knows
-FIRST, LATER = const(1), const(2)  # how a row compares with another; 0 while they are alike
+FIRST, LATER = const(1), const(2)  # how a row compares with another; 0 while they are equal
 
 
 def _row_order_type(x: Any) -> list[Type]:
@@ -28,16 +28,16 @@ def _row_order_type(x: Any) -> list[Type]:
 
 def _row_order(x: np.ndarray) -> np.ndarray:
     keys = [x[:, k] for k in reversed(range(x.shape[1]))]  # NaN is last in NumPy, too
-    places = np.arange(len(x))
-    return np.lexsort(keys).astype(np.int64) if keys else places
+    indices = np.arange(len(x))
+    return np.lexsort(keys).astype(np.int64) if keys else indices
 
 
 @operator(fusion=OPAQUE, infer=_row_order_type, reference=_row_order)
 def row_order(x: Any) -> Any:
-    """The places of the rows of x [rows, width], from the least to the greatest, i64[rows]; of
+    """The indices of the rows of x [rows, width], from the least to the greatest, i64[rows]; of
     equals the first comes first, and NaN is greater than all numbers and equals itself.
 
-    Runs of 1, 2, 4, … places are merged in pairs, from one buffer into the other and back.
+    Runs of 1, 2, 4, … indices are merged in pairs, from one buffer into the other and back.
     """
 
     def body(inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:
@@ -61,7 +61,7 @@ def row_order(x: Any) -> Any:
 
 
 def _merged(rows: Buffer, source: Buffer, goal: Buffer, width: Expr, name: str) -> Stmt:
-    """Neighbouring runs of `width` places, in order, as runs of twice that."""
+    """Neighbouring runs of `width` indices, in order, as runs of twice that."""
     n = rows.shape[0]
     run, at, column = (Var(f"order_{what}_{name}") for what in ("run", "out", "column"))
     cells = [
@@ -78,13 +78,13 @@ def _merged(rows: Buffer, source: Buffer, goal: Buffer, width: Expr, name: str) 
             If(better(a, b, False), Store(cells[2], (ZERO,), LATER)),
         ),
     )
-    other, place = Var(f"order_other_{name}"), Var(f"order_place_{name}")
+    other, index = Var(f"order_other_{name}"), Var(f"order_index_{name}")
     move = seq(
-        Store(goal, (start + at,), Load(source, (place,))),
+        Store(goal, (start + at,), Load(source, (index,))),
         Store(cells[0], (ZERO,), left + 1 - other),
         Store(cells[1], (ZERO,), right + other),
     )
-    step = Let(place, select(eq(other, ONE), right, left), move)
+    step = Let(index, select(eq(other, ONE), right, left), move)
     takes_right = (right < end) & ((left >= middle) | eq(found, FIRST))
     step = seq(
         Store(cells[2], (ZERO,), ZERO),

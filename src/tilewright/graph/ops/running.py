@@ -1,7 +1,7 @@
 """Running sums and products, in statements.
 
 In: a tensor, an axis, and how two values combine. Out: the tensor of what is combined up to each
-place. The one idea: what lies behind the axis is cut into tiles, of which each has its state in
+element. The one idea: what lies behind the axis is cut into tiles, of which each has its state in
 registers while the axis goes by: an element is read once, and its result stored once. Along the
 innermost axis several lines go by, a lane for each, in tiles that are transposed in registers.
 """
@@ -19,7 +19,7 @@ from tilewright.ir.expr import Buffer, Expr, Load, Var, as_int, const
 from tilewright.ir.stmt import Alloc, For, If, Let, Stmt, Store, seq
 
 LANES, VECTORS, OPEN_VECTORS = 16, 8, 4  # of a tile
-ABREAST = (LANES, 4, 1)  # lines that go by at once: as many as there may be
+LINES = (LANES, 4, 1)  # that go by at once, a lane for each: as many as there may be
 SQUARE = 8  # elements of each
 
 Combine = Callable[[Expr, Expr], Expr]
@@ -43,8 +43,8 @@ def in_tiles(
         name = f"running_{{}}_{vectors * width}"
         step, vector, lane = (Var(name.format(n)) for n in ("at", "vector", "lane"))
         behind_it = first + vector * width + lane
-        before, place = unravel(part, shape[:axis]), unravel(behind_it, shape[axis + 1 :])
-        at = (*before, length - 1 - step if reverse else step, *place)
+        before, after = unravel(part, shape[:axis]), unravel(behind_it, shape[axis + 1 :])
+        at = (*before, length - 1 - step if reverse else step, *after)
         state = Buffer(name.format("state"), (const(vectors), const(width)), wide, "local")
         own = (vector, lane)
 
@@ -119,14 +119,14 @@ def in_lines(
         rows, columns = const(width), const(SQUARE)
         new, now = Load(square, (column, lane)), Load(state, (lane,))
         moved = Store(state, (lane,), combine(now, new))
-        if exclusive:  # the element, and in its place what was before it
+        if exclusive:  # the element, and in its stead what was before it
             element = Var(f"running_element_{width}", wide)
             moved = Let(element, new, seq(
                 Store(square, (column, lane), now), Store(state, (lane,), combine(now, element))
             ))  # fmt: skip
         else:
             moved = seq(moved, Store(square, (column, lane), now))
-        turned = seq(
+        tile = seq(
             If(
                 many >= SQUARE,
                 both("read", read, (columns, "unroll"), (rows, "vectorize")),
@@ -139,7 +139,7 @@ def in_lines(
                 both("write_some", lambda a, b: write(b, a), (many, "serial"), (rows, "vectorize")),
             ),
         )
-        walk = For(each, const(0), (length + SQUARE - 1) // SQUARE, "serial", turned)
+        walk = For(each, const(0), (length + SQUARE - 1) // SQUARE, "serial", tile)
         walk = seq(in_lanes(Store(state, (lane,), const(neutral, wide))), walk)
         return Alloc(state, Alloc(square, walk))
 
@@ -156,9 +156,9 @@ def in_lines(
             )
 
         if known is not None:
-            made = groups(next((n for n in ABREAST if n <= known), 1))
+            made = groups(next((n for n in LINES if n <= known), 1))
         else:
-            widest, fewer, one = ABREAST
+            widest, fewer, one = LINES
             made = If(lines >= fewer, groups(fewer), groups(one))
             made = If(lines >= widest, groups(widest), made)
         return For(part, const(0), (lines + LANES - 1) // LANES, "parallel", made)

@@ -23,12 +23,12 @@ from tilewright.ir.stmt import Alloc, For, If, Let, Stmt, Store, seq
 
 ZERO, ONE = constant(0), constant(1)
 MOST_KEPT = 24  # in order while the rest passes by: more take longer than sorting
-ABREAST = 16  # lines that are walked side by side
+LINES = 16  # that are walked side by side, each in a lane
 VECTOR = 16  # elements of a row of open length that run together
 SQUARE = 8  # elements of each that are read at once
-IN_REGISTERS = 8  # places of them that are kept there
-# Cycles: of an element that passes by, of one that enters and for each place that others move up;
-# of sorting a line, and each element of it; of one of a line among others, and for each place in a
+IN_REGISTERS = 8  # elements of each that are kept there
+# Cycles: of an element that passes by, of one that enters and for each step that others move up;
+# of sorting a line, and each element of it; of one of a line among others, and for each kept in a
 # register, or not, where vectors have 32 bytes.
 PASSES, ENTERS, MOVES, SORTS, EACH = 4.0, 20.0, 3.0, 2500.0, 15.0
 GATHERED, KEPT, STORED = 0.5, 0.65, 1.25
@@ -36,7 +36,7 @@ BITS, DIGITS = 8, 256  # of a digit, and how many there are
 LANES = 8  # of counts that are emptied at once
 BATCH, LEAST_BATCH = 4, 256  # times the result, or so many, are sorted at once
 
-Places = Callable[[Expr], tuple[Expr, ...]]  # where an element along the axis lies
+IndexOf = Callable[[Expr], tuple[Expr, ...]]  # of an element along the axis
 
 
 def loops(shape: Any, body: Any, name: str, in_vectors: bool = False) -> Stmt:
@@ -58,8 +58,8 @@ def loops(shape: Any, body: Any, name: str, in_vectors: bool = False) -> Stmt:
     return nest
 
 
-def along(shape: sizes.Shape, axis: int, row: Callable[[Places], Stmt], apart: bool = True) -> Stmt:
-    """`row` for each line of a tensor along an axis. `apart`: threads may share the lines."""
+def along(shape: sizes.Shape, axis: int, row: Callable[[IndexOf], Stmt], apart: bool = True) -> Stmt:
+    """`row` for each line of a tensor along an axis. `apart`: threads may divide the lines."""
     lines = sizes.product((*shape[:axis], *shape[axis + 1 :]))
     line = ZERO if as_int(lines) == 1 else Var("sort_line")
     whole = row(_in_line(line, shape, axis))
@@ -68,8 +68,8 @@ def along(shape: sizes.Shape, axis: int, row: Callable[[Places], Stmt], apart: b
     return For(line, ZERO, lines, "parallel" if apart else "serial", whole)
 
 
-def _in_line(line: Expr, shape: sizes.Shape, axis: int) -> Places:
-    """Where the elements of one line along an axis lie."""
+def _in_line(line: Expr, shape: sizes.Shape, axis: int) -> IndexOf:
+    """The indices of the elements of one line along an axis."""
     where = unravel(line, (*shape[:axis], *shape[axis + 1 :]))
     return lambda at: (*where[:axis], at, *where[axis:])
 
@@ -100,7 +100,7 @@ def _by_lines(
     indices: Buffer,
     axis: int,
     largest: bool,
-    row: Callable[[Places], Stmt],
+    row: Callable[[IndexOf], Stmt],
     apart: bool = True,
 ) -> Stmt:
     """`row` for each line, as `along` has it, or as many lines side by side as a vector has lanes,
@@ -109,30 +109,30 @@ def _by_lines(
     if side_by_side == ZERO:
         return along(shape, axis, row, apart)
     part, lines = Var("sort_part"), sizes.product((*shape[:axis], *shape[axis + 1 :]))
-    groups = (lines + ABREAST - 1) // ABREAST
-    abreast = _selected_abreast(source, values, indices, axis, largest, part)
+    groups = (lines + LINES - 1) // LINES
+    in_lanes = _selected_in_lanes(source, values, indices, axis, largest, part)
     if side_by_side == ONE:
-        return For(part, ZERO, groups, "parallel", abreast)
+        return For(part, ZERO, groups, "parallel", in_lanes)
     parts = lines - side_by_side * (lines - groups)
-    body = If(side_by_side > 0, abreast, row(_in_line(part, shape, axis)))
+    body = If(side_by_side > 0, in_lanes, row(_in_line(part, shape, axis)))
     return For(part, ZERO, parts, "parallel", body)
 
 
 def is_worth_lanes(x: Any, axis: int, k: Expr) -> Expr:
     """Whether (1 or 0) lines had better be walked several at a time, each in a lane: without
-    asking, every place of what is kept takes a step for each element, and so pays for short lines
+    asking, everything that is kept takes a step for each element, and so pays for short lines
     only."""
     lines, count = sizes.product((*x.shape[:axis], *x.shape[axis + 1 :])), as_int(k)
-    longest = _longest_abreast(count) if count and x.dtype.bits == 32 else -1
+    longest = _longest_in_lanes(count) if count and x.dtype.bits == 32 else -1
     if longest < (count or 0):
         return ZERO
     spare = longest - x.shape[axis]
-    several, short = (minimum(maximum(e + 1, ZERO), ONE) for e in (lines - ABREAST, spare))
+    several, short = (minimum(maximum(e + 1, ZERO), ONE) for e in (lines - LINES, spare))
     return simplify(several * short)
 
 
 @cache
-def _longest_abreast(k: int) -> int:
+def _longest_in_lanes(k: int) -> int:
     """How long lines may be, k of which are kept, to be walked several at a time."""
 
     def is_faster(n: int) -> bool:
@@ -146,17 +146,17 @@ def _longest_abreast(k: int) -> int:
 
 
 def _selected(
-    source: Buffer, values: Buffer, indices: Buffer, axis: int, largest: bool, full: Places
+    source: Buffer, values: Buffer, indices: Buffer, axis: int, largest: bool, full: IndexOf
 ) -> Stmt:
-    """Of one line: each element that beats the last one kept moves up to its place among them, n
+    """Of one line: each element that beats the last one kept moves up to its position among them, n
     steps, and k for each that is kept on the way."""
     n, k = source.shape[axis], values.shape[axis]
     seen, step = Var("sort_at"), Var("sort_step")
     new, last = Load(source, full(seen)), minimum(seen, k - 1)
-    place = last - step
-    here, above = full(place), full(maximum(place - 1, ZERO))
-    free = eq(place, seen)  # nothing is kept there yet
-    moves = (place > 0) & better(new, Load(values, above), largest)
+    position = last - step
+    here, above = full(position), full(maximum(position - 1, ZERO))
+    free = eq(position, seen)  # nothing is kept there yet
+    moves = (position > 0) & better(new, Load(values, above), largest)
     enters = free | better(new, Load(values, here), largest)
 
     def chosen(kept: Buffer, own: Expr) -> Expr:
@@ -172,7 +172,7 @@ def _selected(
     return For(seen, ZERO, n, "serial", If(wanted, insert))
 
 
-def _selected_abreast(
+def _selected_in_lanes(
     source: Buffer, values: Buffer, indices: Buffer, axis: int, largest: bool, group: Expr
 ) -> Stmt:
     """Of as many lines side by side as a vector has lanes. The last ones are some of those before
@@ -181,20 +181,20 @@ def _selected_abreast(
     rest = (*source.shape[:axis], *source.shape[axis + 1 :])
     block, column, lane = Var("sort_block"), Var("sort_column"), Var("sort_lane")
     seen, many = block * SQUARE + column, minimum(constant(SQUARE), n - block * SQUARE)
-    line = minimum(group * ABREAST, sizes.product(rest) - ABREAST) + lane
+    line = minimum(group * LINES, sizes.product(rest) - LINES) + lane
     where = unravel(line, rest)
-    new = Buffer("sort_new", (constant(SQUARE), constant(ABREAST)), source.dtype, "local")
-    kept = Buffer("sort_values", (constant(k), constant(ABREAST)), source.dtype, "local")
-    places = Buffer("sort_places", kept.shape, i32, "local")
+    new = Buffer("sort_new", (constant(SQUARE), constant(LINES)), source.dtype, "local")
+    kept = Buffer("sort_values", (constant(k), constant(LINES)), source.dtype, "local")
+    positions = Buffer("sort_positions", kept.shape, i32, "local")
     passing = Load(new, (column, lane))
 
     def full(at: Expr) -> tuple[Expr, ...]:
         return *where[:axis], at, *where[axis:]
 
     def in_lanes(body: Stmt) -> Stmt:
-        return For(lane, ZERO, constant(ABREAST), "vectorize", body)
+        return For(lane, ZERO, constant(LINES), "vectorize", body)
 
-    def by_places(name: str, step: Callable[[Expr], Stmt]) -> Stmt:
+    def by_slots(name: str, step: Callable[[Expr], Stmt]) -> Stmt:
         slot = Var(f"sort_slot_{name}")
         kind = "unroll" if k <= IN_REGISTERS else "serial"
         return For(slot, ZERO, constant(k), kind, in_lanes(step(slot)))
@@ -212,18 +212,18 @@ def _selected_abreast(
             return select(moves, Load(of, (above, lane)), there)
 
         return seq(  # indices first: the values decide
-            Store(places, (slot, lane), chosen(places, seen.astype(i32))),
+            Store(positions, (slot, lane), chosen(positions, seen.astype(i32))),
             Store(kept, (slot, lane), chosen(kept, passing)),
         )
 
     def empty(slot: Expr) -> Stmt:
         none = constant(0, source.dtype)
-        return seq(Store(kept, (slot, lane), none), Store(places, (slot, lane), constant(0, i32)))
+        return seq(Store(kept, (slot, lane), none), Store(positions, (slot, lane), constant(0, i32)))
 
     def leave(slot: Expr) -> Stmt:
         return seq(
             Store(values, full(slot), Load(kept, (slot, lane))),
-            Store(indices, full(slot), Load(places, (slot, lane)).astype(i64)),
+            Store(indices, full(slot), Load(positions, (slot, lane)).astype(i64)),
         )
 
     def fetch(kind: str, count: Expr) -> Stmt:
@@ -233,22 +233,22 @@ def _selected_abreast(
 
     square = constant(SQUARE)
     read = If(many >= SQUARE, fetch("unroll", square), fetch("serial", many))
-    pass_by = For(column, ZERO, many, "serial", by_places("shift", shift))
+    pass_by = For(column, ZERO, many, "serial", by_slots("shift", shift))
     walk = For(block, ZERO, (n + SQUARE - 1) // SQUARE, "serial", seq(read, pass_by))
-    whole = seq(by_places("empty", empty), walk, by_places("leave", leave))
-    for own in (new, kept, places):
+    whole = seq(by_slots("empty", empty), walk, by_slots("leave", leave))
+    for own in (new, kept, positions):
         whole = Alloc(own, whole)
     return whole
 
 
 def radix_sort(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
     """Whole numbers in the elements' order are sorted by one digit after the other, the last first;
-    a digit that all have alike is left out. So many steps for an element, whatever the rest are.
+    a digit that is the same in all is left out. So many steps for an element, whatever the others.
 
     Of what is no more than a few times the result, all is sorted at once. Else what is read is
     sorted whenever there is so much of it, and from then on only what comes before the last one
     kept is. Lines of which a known number lies in memory at once have memory of their own, and
-    threads share them.
+    threads divide them.
     """
     kind, digits = _keys_of(x.dtype)
     n, k = x.shape[axis], shape[axis]
@@ -264,16 +264,16 @@ def radix_sort(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
         (source,), (values, indices, *buffers) = inputs, outputs
         if apart:
             buffers = [Buffer("sort_keys", line, kind, "local")]
-            buffers.append(Buffer("sort_places", line, i64, "local"))
-        keys, places = buffers
-        sort = _Digits(keys, places, digits)
+            buffers.append(Buffer("sort_positions", line, i64, "local"))
+        keys, positions = buffers
+        sort = _Digits(keys, positions, digits)
 
-        def row(full: Places) -> Stmt:
+        def row(full: IndexOf) -> Stmt:
             at, kept = Var("sort_at"), Var("sort_kept")
-            key, place, end = Var("sort_key", kind), Var("sort_place"), Var("sort_end")
+            key, position, end = Var("sort_key", kind), Var("sort_position"), Var("sort_end")
             enter: Stmt = seq(
                 Store(keys, (end,), key),
-                Store(places, (end,), at),
+                Store(positions, (end,), at),
                 sort.set_many(end - sort.now + 1),
             )
             if not whole:
@@ -289,10 +289,10 @@ def radix_sort(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
             if not whole:
                 enter = If(key <= Load(sort.limit, (ZERO,)), enter)
             leave = seq(
-                Store(values, full(kept), Load(source, full(place))),
-                Store(indices, full(kept), place),
+                Store(values, full(kept), Load(source, full(position))),
+                Store(indices, full(kept), position),
             )
-            found = Load(places, (sort.now + kept,))
+            found = Load(positions, (sort.now + kept,))
             steps = seq(
                 Store(sort.side, (ZERO,), ZERO),
                 Store(sort.limit, (ZERO,), ~constant(0, kind)),
@@ -301,7 +301,7 @@ def radix_sort(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
                     key, _key(Load(source, full(at)), kind, digits, largest), enter
                 )),
                 If(sort.many > ZERO, sort.by_all("rest")),
-                For(kept, ZERO, k, "serial", Let(place, found, leave)),
+                For(kept, ZERO, k, "serial", Let(position, found, leave)),
             )  # fmt: skip
             for own in (*sort.own, *(buffers if apart else ())):
                 steps = Alloc(own, steps)
@@ -315,12 +315,12 @@ def radix_sort(x: Any, axis: int, shape: sizes.Shape, largest: bool) -> Any:
 
 
 class _Digits:
-    """Sorting by digits, between the two halves of `keys` and `places`: `side` says where the half
-    begins that holds `many` of them now. `counts` tells how many have each digit, then where the
-    next one goes."""
+    """Sorting by digits, between the two halves of `keys` and `positions`: `side` says where the
+    half begins that holds `many` of them now. `counts` tells how many have each digit, then where
+    the next one goes."""
 
-    def __init__(self, keys: Buffer, places: Buffer, digits: int) -> None:
-        self.keys, self.places, self.digits = keys, places, digits
+    def __init__(self, keys: Buffer, positions: Buffer, digits: int) -> None:
+        self.keys, self.positions, self.digits = keys, positions, digits
         self.half = keys.shape[0] // 2
 
         def own(name: str, count: int = 1, of: DType = i64) -> Buffer:
@@ -346,8 +346,8 @@ class _Digits:
         key = Var(f"sort_of_{name}", self.keys.dtype)
         cells = [self.cell(key, constant(d)) for d in range(self.digits)]
         count = seq(*(Store(self.counts, (c,), Load(self.counts, (c,)) + 1) for c in cells))
-        alike = Load(self.counts, (self.cell(Load(self.keys, (self.now,)), digit),))
-        move = If(alike < self.many, self.by_one(digit, name))
+        same = Load(self.counts, (self.cell(Load(self.keys, (self.now,)), digit),))
+        move = If(same < self.many, self.by_one(digit, name))
         return seq(
             For(zero, ZERO, constant(self.digits * DIGITS // LANES), "serial", empty),
             For(at, ZERO, self.many, "serial", Let(key, Load(self.keys, (self.now + at,)), count)),
@@ -368,7 +368,7 @@ class _Digits:
         move: Stmt = seq(
             Store(self.counts, (cell,), goal + 1),
             Store(self.keys, (other + goal,), key),
-            Store(self.places, (other + goal,), Load(self.places, (self.now + at,))),
+            Store(self.positions, (other + goal,), Load(self.positions, (self.now + at,))),
         )
         for var, value in (
             (goal, Load(self.counts, (cell,))),
@@ -391,8 +391,8 @@ def _keys_of(of: DType) -> tuple[DType, int]:
 
 
 def _key(x: Expr, kind: DType, digits: int, largest: bool) -> Expr:
-    """A number that is less where `x` comes before: of a float its bits, turned if it is negative,
-    else only the first; -0 is 0, and what is no number (NaN) greater than all."""
+    """A number that is less where `x` comes before: of a float its bits, inverted if it is
+    negative, else only the first; -0 is 0, and what is no number (NaN) greater than all."""
     if x.dtype.is_float:
         wide = x.astype(f32 if kind is u32 else f64)
         bits: Expr = Call("reinterpret", (wide,), kind)

@@ -1,8 +1,8 @@
 """Eigenvalues, singular values and the exponential of matrices.
 
-All take stacks of matrices, [count, rows, columns] of floats, and are written out as programs. The
-first two are Jacobi's method: plane rotations make two rows orthogonal at a time, in sweeps over
-all pairs until a sweep finds nothing to turn.
+All take stacks of matrices, [count, rows, columns] of floats, and are programs. The first two
+are Jacobi's method: plane rotations make two rows orthogonal at a time, in sweeps over all pairs
+until a sweep finds nothing to rotate.
 Vectors are determined but for their sign: here the element of largest magnitude is positive.
 Sources: Golub & Van Loan, Matrix Computations; Hestenes 1958; Higham 2005.
 """
@@ -44,7 +44,7 @@ _EIGH = """
 def eigh(a: T[c, n, n], w: T[c, n], v: T[c, n, n], c: i64, n: i64):
     s = alloc(T[n, n])
     for b in serial(0, c):
-        turns = alloc(i64[1], "local")
+        rotated = alloc(i64[1], "local")
         best = alloc(i64[1], "local")
         for i in serial(0, n):
             for j in serial(0, n):
@@ -55,14 +55,14 @@ def eigh(a: T[c, n, n], w: T[c, n], v: T[c, n, n], c: i64, n: i64):
         for i in serial(0, n):
             for j in serial(0, n):
                 most[0] = max(most[0], abs(s[i, j]))
-        turns[0] = 1
+        rotated[0] = 1
         for sweep in serial(0, SWEEPS):
-            if turns[0] > 0:
-                turns[0] = 0
+            if rotated[0] > 0:
+                rotated[0] = 0
                 for p in serial(0, n):
                     for q in serial(p + 1, n):
                         if abs(s[p, q]) > T(EPS) * most[0]:
-                            turns[0] = 1
+                            rotated[0] = 1
                             ratio: T = (s[q, q] - s[p, p]) / (T(2) * s[p, q])
                             least: T = abs(ratio) + sqrt(ratio * ratio + T(1))
                             t: T = select(ratio < T(0), T(-1), T(1)) / least
@@ -137,7 +137,7 @@ def _orthogonal_rows(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 _ORTHOGONAL_ROWS = """
 def orthogonal_rows(a: T[c, n, m], w: T[c, n, m], v: T[c, n, n], c: i64, n: i64, m: i64):
     for b in serial(0, c):
-        turns = alloc(i64[1], "local")
+        rotated = alloc(i64[1], "local")
         best = alloc(i64[1], "local")
         xx = alloc(T[1], "local")
         yy = alloc(T[1], "local")
@@ -147,10 +147,10 @@ def orthogonal_rows(a: T[c, n, m], w: T[c, n, m], v: T[c, n, n], c: i64, n: i64,
                 w[b, i, j] = a[b, i, j]
             for j in serial(0, n):
                 v[b, i, j] = select(i == j, T(1), T(0))
-        turns[0] = 1
+        rotated[0] = 1
         for sweep in serial(0, SWEEPS):
-            if turns[0] > 0:
-                turns[0] = 0
+            if rotated[0] > 0:
+                rotated[0] = 0
                 for p in serial(0, n):
                     for q in serial(p + 1, n):
                         xx[0] = T(0)
@@ -163,7 +163,7 @@ def orthogonal_rows(a: T[c, n, m], w: T[c, n, m], v: T[c, n, n], c: i64, n: i64,
                             yy[0] = yy[0] + y * y
                             xy[0] = xy[0] + x * y
                         if abs(xy[0]) > T(EPS) * sqrt(xx[0]) * sqrt(yy[0]):
-                            turns[0] = 1
+                            rotated[0] = 1
                             ratio: T = (yy[0] - xx[0]) / (T(2) * xy[0])
                             least: T = abs(ratio) + sqrt(ratio * ratio + T(1))
                             t: T = select(ratio < T(0), T(-1), T(1)) / least

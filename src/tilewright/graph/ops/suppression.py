@@ -1,7 +1,7 @@
 """Suppression: of boxes that overlap, the best stays.
 
-In: rows of boxes in the order of their worth, what two may share at most, which are candidates.
-Out: which stay, and how many of each row.
+In: rows of boxes in the order of their worth, by how much two may overlap at most, which are
+candidates. Out: which stay, and how many of each row.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ def _overlap(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     def area(low: Any, high: Any) -> Any:
         return np.maximum(high[0] - low[0], none) * np.maximum(high[1] - low[1], none)
 
-    shared = area(
+    overlap = area(
         [np.maximum(a[k], b[k]) for k in (0, 1)], [np.minimum(a[k], b[k]) for k in (2, 3)]
     )
-    joint = area(a[:2], a[2:]) + area(b[:2], b[2:]) - shared
-    return np.divide(shared, joint, out=np.zeros_like(shared), where=joint > 0)
+    joint = area(a[:2], a[2:]) + area(b[:2], b[2:]) - overlap
+    return np.divide(overlap, joint, out=np.zeros_like(overlap), where=joint > 0)
 
 
 @operator(fusion=OPAQUE, infer=_keep_apart_type, reference=_keep_apart)
 def keep_apart(boxes: Any, most: Any, allowed: Any, limit: Any) -> Any:
     """Which boxes of each row stay, and how many: from first to last each that is allowed and
-    shares no more than `most` of the joint area with any that stays, at most `limit`. boxes
-    [4, rows, count]: least and greatest places along both axes.
+    overlaps no other that stays by more than `most` of their joint area, at most `limit`. boxes
+    [4, rows, count]: least and greatest coordinates along both axes.
 
-    Each is compared with those that stay only, of which there are few. Threads share the rows.
+    Each is compared with those that stay only, of which there are few. Threads divide the rows.
     """
 
     def body(inputs: list[Buffer], outputs: list[Buffer]) -> Stmt:
-        (box, share, may, limits), (kept, count) = inputs, outputs
+        (box, threshold, may, limits), (kept, count) = inputs, outputs
         row, i, j, zero = Var("apart_row"), Var("apart_i"), Var("apart_j"), const(0)
         so_far, here = Load(count, (row,)), Load(kept, (row, i))
         a, b = ([Load(box, (const(k), row, n)) for k in range(4)] for n in (j, i))
@@ -73,16 +73,16 @@ def keep_apart(boxes: Any, most: Any, allowed: Any, limit: Any) -> Any:
         def area(low: list[Any], high: list[Any]) -> Expr:
             return maximum(high[0] - low[0], none) * maximum(high[1] - low[1], none)
 
-        shared = area([maximum(a[k], b[k]) for k in (0, 1)], [minimum(a[k], b[k]) for k in (2, 3)])
-        joint = area(a[:2], a[2:]) + area(b[:2], b[2:]) - shared
+        overlap = area([maximum(a[k], b[k]) for k in (0, 1)], [minimum(a[k], b[k]) for k in (2, 3)])
+        joint = area(a[:2], a[2:]) + area(b[:2], b[2:]) - overlap
         # a quotient is greater than `most` only of a joint area; of none it is taken as 0
-        clash = select(joint > none, shared / joint, none) > Load(share, (zero,))
-        meets = If(
+        clash = select(joint > none, overlap / joint, none) > Load(threshold, (zero,))
+        compared = If(
             here & Load(kept, (row, j)), If(clash, Store(kept, (row, i), const(False, "bool")))
         )
         each = seq(
             Store(kept, (row, i), Load(may, (row, i)) & (so_far < Load(limits, (zero,)))),
-            If(here, For(j, zero, i, "serial", meets)),
+            If(here, For(j, zero, i, "serial", compared)),
             If(here, Store(count, (row,), so_far + 1)),
         )
         over_row = seq(Store(count, (row,), zero), For(i, zero, kept.shape[1], "serial", each))

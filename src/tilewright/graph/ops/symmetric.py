@@ -127,9 +127,9 @@ def ldl(a: T[c, n, n], y: T[c, n, n], pivots: i32[c, n], info: i32[c], c: i64, n
                             info[b] = i32(k + 1)
                     else:
                         for j in serial(k + 1, n):
-                            share: T = y[b, j, k] / d
+                            factor: T = y[b, j, k] / d
                             for i in serial(j, n):
-                                y[b, i, j] = y[b, i, j] - y[b, i, k] * share
+                                y[b, i, j] = y[b, i, j] - y[b, i, k] * factor
                         for i in serial(k + 1, n):
                             y[b, i, k] = y[b, i, k] / d
                 else:

@@ -13,7 +13,7 @@ from tilewright.ir.dtype import dtype
 from tilewright.te.program import program
 
 I32 = dtype("i32")
-RULES = ("<=", "<", ">=", ">", "==", "!=")  # a node's rule is a place in this list
+RULES = ("<=", "<", ">=", ">", "==", "!=")  # a node's rule is an index of this list
 MISSING = 8  # added to the rule: a NaN follows it
 CODES = 16  # a node's first number is its feature times this, plus its rule
 GROUP = 8  # trees that are walked side by side: none waits for the other's memory
@@ -32,7 +32,7 @@ def _type(
     many = sizes.size(depths.shape[0] * GROUP)
     need(roots.shape[0] == many, f"{GROUP} roots for each depth")
     known = all(0 <= r % MISSING < len(RULES) and r < CODES for r in rules)
-    need(bool(rules) and known, "rules are places in RULES, or that and MISSING")
+    need(bool(rules) and known, "rules are indices of RULES, or that and MISSING")
     return I32, (x.shape[0], roots.shape[0])
 
 
@@ -123,7 +123,7 @@ def tree_leaves(
 ) -> Any:
     """The node that each row reaches in each tree: [rows, roots].
 
-    A node has two numbers: its feature times CODES plus its rule (a place in RULES, which compares
+    A node has two numbers: its feature times CODES plus its rule (an index of RULES, which compares
     the feature with the node's split; MISSING more if a NaN follows it), and the first of two nodes
     that stand side by side: that where the walk goes on if the rule holds, before that if it does
     not. A leaf leads to itself, being one of the two: its split is NaN, to which no number but by

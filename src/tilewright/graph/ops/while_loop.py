@@ -25,7 +25,7 @@ from tilewright.ir.expr import Expr, Var
 
 def spoken_of(body: Graph) -> tuple[Var, ...]:
     """The symbols of a body that neither its inputs show nor its nodes bind."""
-    bound = set(body.measured)
+    bound = set(body.data_dependent)
     return tuple(s for s in unseen(body) if s not in bound)
 
 

@@ -36,16 +36,16 @@ def _index(x, *, kernel, strides, pads, dilations, ceil_mode):  # type: ignore[n
     lowest = dtype(x.dtype).lowest
     views = windows(np.pad(x, around, constant_values=lowest), kernel, strides, dilations)
     own = np.broadcast_to(np.arange(int(np.prod(x.shape[2:]))).reshape(x.shape[2:]), x.shape)
-    place = windows(np.pad(own, around, constant_values=-1), kernel, strides, dilations)
+    index = windows(np.pad(own, around, constant_values=-1), kernel, strides, dilations)
     rank = len(kernel)
     flat = (*views.shape[: 2 + rank], -1)
-    values = np.where(place < 0, lowest, views).reshape(flat)
-    inside = (place >= 0).reshape(flat)
+    values = np.where(index < 0, lowest, views).reshape(flat)
+    inside = (index >= 0).reshape(flat)
     best = np.argmax((values == values.max(-1, keepdims=True)) & inside, axis=-1)
     lacks = np.isnan(values) & inside if values.dtype.kind == "f" else np.zeros_like(inside)
     latest = values.shape[-1] - 1 - np.argmax(lacks[..., ::-1], axis=-1)
     best = np.where(lacks.any(-1), latest, best)
-    return np.take_along_axis(place.reshape(flat), best[..., None], -1)[..., 0]
+    return np.take_along_axis(index.reshape(flat), best[..., None], -1)[..., 0]
 
 
 @operator(fusion=REDUCTION, infer=_index_type, reference=_index, traits=WINDOW)
@@ -58,7 +58,7 @@ def max_pool_index(
     dilations: tuple[int, ...] = (),
     ceil_mode: bool = False,
 ) -> Any:
-    """Where the value lies that max_pool takes of each window: its place (i64) in the flattened
+    """Where the value lies that max_pool takes of each window: its index (i64) in the flattened
     space; of equals the first, of several NaN the last (as in PyTorch)."""
     strides, pads, dilations = window(x, kernel, strides, pads, dilations)
     attrs = {"strides": strides, "pads": pads, "dilations": dilations, "ceil_mode": ceil_mode}
@@ -70,15 +70,15 @@ def max_pool_index(
     greatest = extreme_pair("max_pool_index", greatest=True, latest_nan=True)
 
     def at(*i: Expr) -> Any:
-        place = [y * s + k * d for y, s, k, d in zip(i[2:], strides, ks, dilations, strict=True)]
-        own = [p - before for p, (before, _) in zip(place, whole, strict=True)]
+        pixel = [y * s + k * d for y, s, k, d in zip(i[2:], strides, ks, dilations, strict=True)]
+        own = [p - before for p, (before, _) in zip(pixel, whole, strict=True)]
         flat: Expr = ravel(own, x.shape[2:])
         inside: Expr = te.const(True, "bool")
         for p, size, pad in zip(own, x.shape[2:], whole, strict=True):
             if any(pad):
                 inside = inside & (p >= 0) & (p < size)
         beyond = te.const(dtype("i64").highest, "i64")
-        return greatest((wide[(*i[:2], *place)], select(inside, flat, beyond)), taps)
+        return greatest((wide[(*i[:2], *pixel)], select(inside, flat, beyond)), taps)
 
     return te.compute(shape, named(at, len(kernel)), name="max_pool_index")[1]
 
@@ -164,15 +164,15 @@ def col2im(
     def at(*i: Expr) -> Expr:
         n, c, *space = i
         inside: Expr = te.const(True, "bool")
-        places: list[Expr] = []
+        sources: list[Expr] = []
         for d in range(rank):
             reached = space[d] + pads[d][0] - ks[d] * dilations[d]
-            place = reached // strides[d]
-            inside = inside & (reached >= 0) & (place < counts[d])
+            source = reached // strides[d]
+            inside = inside & (reached >= 0) & (source < counts[d])
             if strides[d] > 1:
                 inside = inside & eq(reached % strides[d], 0)
-            places.append(place)
-        value = x[(n, c * each + ravel(ks, block), ravel(places, counts))]
+            sources.append(source)
+        value = x[(n, c * each + ravel(ks, block), ravel(sources, counts))]
         return te.sum(te.select(inside, value, te.const(0, x.dtype)), ks)
 
     return te.compute(shape, named(at, rank), name="col2im")

@@ -35,7 +35,7 @@ COLUMNS = 1 << 13  # numbers of each tap that are transformed at a time: they st
 LONG = 16  # tiles across: a run has not several rows of more
 EVEN = (2, 3, 5)  # rows of register tiles, in which shorter rows, or several, are multiplied
 # The points to evaluate at, besides infinity, for tiles of m: found by trying pairs ±p of small
-# exact fractions for the least error in f32. For m = 4 ±1, ±2, the usual ones, err four times as
+# exact fractions for the least error in f32. For m = 4 ±1, ±2, the common ones, err four times as
 # much.
 POINTS = {
     2: (Fraction(0), Fraction(1), Fraction(-1)),
@@ -99,14 +99,14 @@ def pack_winograd(filters: np.ndarray, m: int) -> np.ndarray:
     made = np.empty((blocks, len(g), len(g), *around, cb, ob), filters.dtype)
     inner = prod(around)
     taps = filters.reshape(blocks * inner, TAPS**2, -1)
-    places = np.moveaxis(made.reshape(blocks, len(both), inner, -1), 1, 2)
+    elements = np.moveaxis(made.reshape(blocks, len(both), inner, -1), 1, 2)
     # few at a time, in products too small for threads, which would wait for each other's cores
     step = max(1, COLUMNS // taps.shape[-1])
     for block in range(blocks):
         for first in range(0, inner, step):
             last = min(first + step, inner)
             some = taps[block * inner + first : block * inner + last].astype(np.float64)
-            places[block, first:last] = both @ some
+            elements[block, first:last] = both @ some
     return made
 
 
@@ -233,8 +233,8 @@ def winograd_packed(
         """The tile, or for each tap of tile t the one that many planes further on."""
         if not deep:
             return (t,)
-        ahead = [r * step for r, step in zip(taps, apart, strict=True)]
-        return sum(ahead, t // plane), t % plane
+        further = [r * step for r, step in zip(taps, apart, strict=True)]
+        return sum(further, t // plane), t % plane
 
     product = te.compute(
         (n, blocks, a, a, count, ob),
@@ -331,19 +331,19 @@ def _row(matrix: Matrix, i: Expr, value: Callable[[int], Expr]) -> Expr:
 
 
 def _combination(row: Sequence[Fraction], values: Sequence[Expr]) -> Expr:
-    """The sum of coefficient * value, even places apart from odd ones.
+    """The sum of coefficient * value, even indices apart from odd ones.
 
     The rows of the points p and -p differ in the sign of one of the two, so code that computes both
     shares them.
     """
     parts: list[tuple[int, Expr]] = []
     for start in (0, 1):
-        places = [k for k in range(start, len(row), 2) if row[k]]
-        if not places:
+        indices = [k for k in range(start, len(row), 2) if row[k]]
+        if not indices:
             continue
-        sign = -1 if row[places[-1]] < 0 else 1
+        sign = -1 if row[indices[-1]] < 0 else 1
         total: Expr | None = None
-        for k in reversed(places):
+        for k in reversed(indices):
             c = row[k] * sign
             term = values[k] if abs(c) == 1 else values[k] * te.const(float(abs(c)), "f32")
             if total is None:

@@ -114,7 +114,7 @@ def slice_(edit: Edit, node: Node) -> Any:
 
 
 def slice_under_view(edit: Edit, node: Node) -> Any:
-    """A slice of min(n, 512) places that the run finds to be n is one of n."""
+    """A slice of min(n, 512) elements that the run finds to be n is one of n."""
     (x,) = node.inputs
     cut = edit.producer(x, "slice")
     if cut is None or x.rank != node.output.rank or not edit.only(x):
@@ -175,11 +175,11 @@ def gather_along_one(edit: Edit, node: Node) -> Any:
     """gather_nd of constant indices → gather along the indexed axes seen as one, wherever in front
     of which a transpose found them."""
     x, indices = node.inputs
-    places = edit.content(indices)
-    if places is None or places.dtype.kind not in "iu" or node["batch_dims"]:
+    table = edit.content(indices)
+    if table is None or table.dtype.kind not in "iu" or node["batch_dims"]:
         return None
-    depth = places.shape[-1]
-    if depth < 2 or not places.size:
+    depth = table.shape[-1]
+    if depth < 2 or not table.size:
         return None
     perm: tuple[int, ...] = tuple(range(x.rank))
     moved = edit.producer(x, "transpose")
@@ -193,9 +193,9 @@ def gather_along_one(edit: Edit, node: Node) -> Any:
     if None in shape or 0 in shape:
         return None
     strides = np.cumprod([1, *shape[:0:-1]])[::-1]  # type: ignore[list-item]
-    flat = np.zeros(places.shape[:-1], np.int64)
+    flat = np.zeros(table.shape[:-1], np.int64)
     for d, (size, stride) in enumerate(zip(shape, strides, strict=True)):
-        at = places[..., d].astype(np.int64)
+        at = table[..., d].astype(np.int64)
         flat += np.clip(np.where(at < 0, at + size, at), 0, size - 1) * stride  # type: ignore[operator]
     before, after = x.shape[:start], x.shape[start + depth :]
     one = edit.emit("reshape", x, shape=(*before, math.prod(shape), *after))  # type: ignore[arg-type]
@@ -207,7 +207,7 @@ def gather_along_one(edit: Edit, node: Node) -> Any:
 
 def tile(edit: Edit, node: Node) -> Any:
     """A known number of repetitions is an axis of its own: x is stretched along it, and rows are
-    copied whole, where the remainder of a place would be taken for each element."""
+    copied whole, where the remainder of an index would be taken for each element."""
     x, repeats = node.inputs[0], node["repeats"]
     if any(as_int(r) is None for r in repeats):
         return None
@@ -370,7 +370,7 @@ def pad_after_sum(edit: Edit, node: Node) -> Any:
 def transpose_in_matmul(edit: Edit, node: Node) -> Any:
     """A transposed operand whose last axis came from elsewhere is read transposed instead.
 
-    The other axes keep their move, so q, k and v of an attention come out alike: rows stay
+    The other axes keep their move, so q, k and v of an attention come out the same: rows stay
     contiguous.
     """
     for n, flag in ((0, "transpose_a"), (1, "transpose_b")):

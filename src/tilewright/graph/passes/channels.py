@@ -1,7 +1,7 @@
-"""channels: how the channels of packed images and of convolutions lie in memory.
+"""channels: how the channels of packed images and of convolutions are laid out in memory.
 
-In: how many channels and groups a convolution has, and the machine's policy. Out: a `Channels`, and
-weights packed to match. The one idea: a vector of results needs neighbouring
+In: how many channels and groups a convolution has, and the machine's policy. Out: a
+`ChannelLayout`, and weights packed to match. The one idea: a vector of results needs neighbouring
 channels that read the same numbers of the image; where groups are too narrow to fill a vector,
 shorter vectors, groups filled up with zeros, and one dense convolution are weighed by the time that
 the model gives them.
@@ -46,9 +46,9 @@ class Packing(NamedTuple):
         return pack(array, self.block, self.groups)
 
 
-class Channels(NamedTuple):
-    """How a convolution's channels lie: the packing of its image and of its result, the groups it
-    runs as, and how many neighbouring channels of the image a step of the reduction walks."""
+class ChannelLayout(NamedTuple):
+    """How a convolution's channels are laid out: the packing of its image and of its result, the
+    groups it runs as, and how many neighbouring channels of the image a reduction step walks."""
 
     image: Packing
     result: Packing
@@ -83,29 +83,29 @@ class Channels(NamedTuple):
         return self.result.pack(in_blocks(weights, *self.depth())[None])[0]
 
     def depth(self) -> Packing:
-        """How a filter's own channels lie: those that the image keeps apart stay apart."""
+        """How a filter's own channels are laid out: those that the image keeps apart stay apart."""
         return Packing(self.step, max(1, self.image.groups // self.groups))
 
 
-def dense(ci: int, result: Packing, image: Packing, policy: LayoutPolicy) -> Channels:
+def dense(ci: int, result: Packing, image: Packing, policy: LayoutPolicy) -> ChannelLayout:
     """Of a convolution of `ci` channels without groups."""
     in_steps = image.groups == 1 and image.block > 1
-    return Channels(image, result, policy.step(ci, image.block) if in_steps else image.block)
+    return ChannelLayout(image, result, policy.step(ci, image.block) if in_steps else image.block)
 
 
 def grouped(
     ci: int, co: int, groups: int, taps: int, policy: LayoutPolicy, of: DType = f32
-) -> tuple[str, dict[str, Channels]]:
-    """The ways in which the channels of a convolution with groups may lie, by name, and the one
+) -> tuple[str, dict[str, ChannelLayout]]:
+    """The layouts that the channels of a convolution with groups may have, by name, and the one
     that takes the least modelled time for `taps` pixels: "plain", not among them, where that would
     be groups filled up with too many zeros."""
     lanes, sources, results = policy.lanes(of), ci // groups, co // groups
     plain, result = Packing(lanes), Packing(policy.block(co, of))
     image = Packing(1 if ci < lanes else policy.block(ci, of))  # one is broadcast: any layout does
     ways = {  # of equals the first
-        "in place": (Channels(plain, plain, gcd(sources, lanes), groups), gcd(results, lanes)),
+        "in place": (ChannelLayout(plain, plain, gcd(sources, lanes), groups), gcd(results, lanes)),
         "padded": (
-            Channels(
+            ChannelLayout(
                 Packing.of(ci, lanes, groups),
                 Packing.of(co, lanes, groups),
                 policy.step(sources, lanes),
@@ -116,18 +116,18 @@ def grouped(
         "dense": (dense(ci, result, image, policy), lanes),
     }
 
-    def cycles(lie: Channels, same_input: int) -> float:
+    def cycles(layout: ChannelLayout, same_input: int) -> float:
         """For one pixel."""
-        sides = (lie.image, ci), (lie.result, co)
+        sides = (layout.image, ci), (layout.result, co)
         moved = sum(p.padded(c) / lanes for p, c in sides if p.groups > 1)
-        depth = lie.depth().padded(ci // lie.groups) * taps
-        return policy.group_cycles(lie.result.padded(co), same_input, depth, moved, of)
+        depth = layout.depth().padded(ci // layout.groups) * taps
+        return policy.group_cycles(layout.result.padded(co), same_input, depth, moved, of)
 
     times = {name: cycles(*way) for name, way in ways.items()}
     best = min(times, key=lambda name: times[name])
-    lie, _ = ways[best]
-    padding = max(lie.image.padded(ci) / ci, lie.result.padded(co) / co)
-    own = "plain" if lie.groups > 1 and padding > MOST_PADDING else best
+    layout, _ = ways[best]
+    padding = max(layout.image.padded(ci) / ci, layout.result.padded(co) / co)
+    own = "plain" if layout.groups > 1 and padding > MOST_PADDING else best
     return own, {name: ways[name][0] for name, time in times.items() if time < inf}
 
 

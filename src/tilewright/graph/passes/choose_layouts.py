@@ -2,13 +2,13 @@
 them.
 
 In: a graph of plain operators and a machine's layout policy. Out: the same model with packed
-operators, constants packed, and conversions only where a packed value meets an operator that does
+operators, constants packed, and conversions only where a packed value reaches an operator that does
 not know packing. The one idea: a value may have two layouts, plain and packed; each is made where
 somebody first asks for it. What is legal is found first; what then is done are decisions:
 
     <value>.layout      channels of a block
     <value>.algorithm   of the operator that makes it: "plain", "packed", "winograd 2", "phases", …
-    <value>.groups      how a grouped convolution's channels lie
+    <value>.groups      the layout of a grouped convolution's channels
     <value>.across      do tiles of a convolution span rows of the image?
     <value>.panel       vectors of a panel of a product's weights
 """
@@ -32,7 +32,7 @@ from tilewright.graph.ops.packed import pack_dense
 from tilewright.graph.ops.packed_transposed import pack_transposed, pack_transposed_each
 from tilewright.graph.ops.recurrent import pack_recurrent, packed_recurrent
 from tilewright.graph.ops.winograd import POINTS, TAPS, pack_winograd
-from tilewright.graph.passes.channels import Channels, Packing, dense, dense_filter, grouped
+from tilewright.graph.passes.channels import ChannelLayout, Packing, dense, dense_filter, grouped
 from tilewright.graph.passes.packed_images import IMAGES
 from tilewright.graph.passes.packed_values import PackedValues
 from tilewright.graph.passes.phases_apart import Phase, phases_apart
@@ -112,7 +112,7 @@ class _Layouts(PackedValues):
                     wanted.setdefault(node.inputs[0], wanted[node.output])
                 elif 1 < groups < channels:
                     co, _, *window = (as_int(n) or 0 for n in node.inputs[1].shape)
-                    own, ways = "plain", dict[str, Channels]()
+                    own, ways = "plain", dict[str, ChannelLayout]()
                     if co:
                         own, ways = grouped(channels, co, groups, prod(window), self.policy)
                     if own != "plain" and not self.is_along_rows(node):
@@ -144,10 +144,10 @@ class _Layouts(PackedValues):
         found = self.as_packable(node)
         if found is None:
             return False
-        lie = self.depthwise(found) if found.is_depthwise else self.channels(found)
-        if lie is None:
+        layout = self.depthwise(found) if found.is_depthwise else self.channels(found)
+        if layout is None:
             return False
-        edges = {} if found.is_depthwise else self.winograd_edges(found, lie)
+        edges = {} if found.is_depthwise else self.winograd_edges(found, layout)
         own = max(edges.values(), default=0)
         names = {"plain": 0, "packed": 0} | {f"winograd {e}": e for e in edges}
         pick = "plain" if self.is_along_rows(node, own) else f"winograd {own}" if own else "packed"
@@ -155,15 +155,15 @@ class _Layouts(PackedValues):
         if algorithm == "plain":
             return False
         if found.is_depthwise:
-            made = self.run_depthwise(found, lie)
+            made = self.run_depthwise(found, layout)
         elif edge := names[algorithm]:
-            made = self.run_winograd(found, self.in_tiles(found, lie), edge)
+            made = self.run_winograd(found, self.in_tiles(found, layout), edge)
         else:
-            made = self.run_direct(found, lie)
+            made = self.run_direct(found, layout)
         if found.bias is not None:
             rank = node.output.rank
-            made = self.emit("add", made, self.per_channel(found.bias, lie.result, rank))
-        self.made(node.output, made, lie.result)
+            made = self.emit("add", made, self.per_channel(found.bias, layout.result, rank))
+        self.made(node.output, made, layout.result)
         return True
 
     def as_packable(self, node: Node) -> _Convolution | None:
@@ -183,52 +183,52 @@ class _Layouts(PackedValues):
         }
         return _Convolution(node, weights, bias, window, ci, weights.shape[0])
 
-    def depthwise(self, of: _Convolution) -> Channels:
-        """How the channels of a depthwise convolution lie: as those of its image do."""
+    def depthwise(self, of: _Convolution) -> ChannelLayout:
+        """How the channels of a depthwise convolution are laid out: as those of its image do."""
         x = of.node.inputs[0]
         packing = self.packed.get(x) or self.preferred.get(x) or self.own_packing(x, of.ci)
-        return Channels(packing, packing, 1, of.groups)
+        return ChannelLayout(packing, packing, 1, of.groups)
 
-    def run_depthwise(self, of: _Convolution, lie: Channels) -> Value:
+    def run_depthwise(self, of: _Convolution, layout: ChannelLayout) -> Value:
         """Each channel by itself: its filter's taps are packed as an image is."""
         taps = of.weights.array.reshape(1, of.co, *of.weights.shape[2:])
-        filters = self.constant(lie.image.pack(taps)[0], "w")
+        filters = self.constant(layout.image.pack(taps)[0], "w")
         return self.emit(
-            "depthwise_packed", self.pack(of.node.inputs[0], lie.image), filters, **of.window
+            "depthwise_packed", self.pack(of.node.inputs[0], layout.image), filters, **of.window
         )
 
-    def run_direct(self, of: _Convolution, lie: Channels) -> Value:
+    def run_direct(self, of: _Convolution, layout: ChannelLayout) -> Value:
         """Tap by tap."""
-        weights = self.filter_of(of, lie)
-        shape = lie.filter_shape(weights.shape)
-        filters = self.packed_filter(of, lie, weights, shape, lie.pack_filter, 0)
-        group, across = lie.group(of.ci, of.co), self.across(of.node, lie.result)
-        image = self.pack(of.node.inputs[0], lie.image)
+        weights = self.filter_of(of, layout)
+        shape = layout.filter_shape(weights.shape)
+        filters = self.packed_filter(of, layout, weights, shape, layout.pack_filter, 0)
+        group, across = layout.group(of.ci, of.co), self.across(of.node, layout.result)
+        image = self.pack(of.node.inputs[0], layout.image)
         return self.emit("conv_packed", image, filters, group=group, across=across, **of.window)
 
-    def run_winograd(self, of: _Convolution, lie: Channels, edge: int) -> Value:
+    def run_winograd(self, of: _Convolution, layout: ChannelLayout, edge: int) -> Value:
         """In tiles with this edge."""
-        weights = self.filter_of(of, lie)
-        shape = lie.filter_shape(weights.shape)
+        weights = self.filter_of(of, layout)
+        shape = layout.filter_shape(weights.shape)
         shape = (shape[0], edge + 2, edge + 2, *shape[2:-4], shape[1], *shape[-2:])
 
         def packed(rows: np.ndarray) -> np.ndarray:
-            return pack_winograd(lie.pack_filter(rows), edge)
+            return pack_winograd(layout.pack_filter(rows), edge)
 
-        filters = self.packed_filter(of, lie, weights, shape, packed, edge)
+        filters = self.packed_filter(of, layout, weights, shape, packed, edge)
         own = {name: of.window[name] for name in ("pads", "dilations")}
-        return self.emit("winograd_packed", self.pack(of.node.inputs[0], lie.image), filters, **own)
+        return self.emit("winograd_packed", self.pack(of.node.inputs[0], layout.image), filters, **own)
 
-    def filter_of(self, of: _Convolution, lie: Channels) -> Constant:
-        """The weights of a convolution whose channels lie so: of as many groups."""
-        if lie.groups == of.groups:
+    def filter_of(self, of: _Convolution, layout: ChannelLayout) -> Constant:
+        """The weights of a convolution with channels laid out so: of as many groups."""
+        if layout.groups == of.groups:
             return of.weights
         return Constant(dense_filter(of.weights.array, of.groups))
 
     def packed_filter(
         self,
         of: _Convolution,
-        lie: Channels,
+        layout: ChannelLayout,
         weights: Constant,
         shape: tuple[int, ...],
         pack: Callable[[np.ndarray], np.ndarray],
@@ -237,11 +237,11 @@ class _Layouts(PackedValues):
         """Packed weights, block by block of results if those are neighbouring channels."""
 
         def packed(first: int = 0, last: int | None = None) -> np.ndarray:
-            block = lie.result.block
+            block = layout.result.block
             return pack(weights.rows(first * block, None if last is None else last * block))
 
-        rows = packed if lie.result.groups == 1 else None
-        key = of.node.inputs[1], of.groups, lie, edge
+        rows = packed if layout.result.groups == 1 else None
+        key = of.node.inputs[1], of.groups, layout, edge
         return self.later(key, packed, weights.dtype, shape, rows)
 
     def is_along_rows(self, node: Node, edge: int = 0) -> bool:
@@ -252,8 +252,8 @@ class _Layouts(PackedValues):
         is_packed = self.is_only_packed(x) or x in self.preferred
         return self.policy.is_along_rows(*of, is_packed=is_packed, in_tiles=edge > 0, of=f32)
 
-    def channels(self, of: _Convolution) -> Channels | None:
-        """How the channels of a convolution lie; None where it stays plain."""
+    def channels(self, of: _Convolution) -> ChannelLayout | None:
+        """How the channels of a convolution are laid out; None where it stays plain."""
         x, result = of.node.inputs[0], of.node.output
         image: Packing | None = None
         if of.groups > 1:
@@ -267,20 +267,20 @@ class _Layouts(PackedValues):
             image = Packing(1) if of.ci < self.lanes else self.own_packing(x, of.ci)
         return dense(of.ci, self.own_packing(result, of.co), image, self.policy)
 
-    def in_tiles(self, of: _Convolution, lie: Channels) -> Channels:
-        """How channels lie for Winograd's tiles, which walk whole blocks of those of the image."""
-        image = lie.image
+    def in_tiles(self, of: _Convolution, layout: ChannelLayout) -> ChannelLayout:
+        """The layout for Winograd's tiles, which walk whole blocks of the image's channels."""
+        image = layout.image
         if image.block == 1:
             own = self.own_packing(of.node.inputs[0], of.ci)
             image = own if own.block <= of.ci else image
-        return lie._replace(image=image, step=image.block)
+        return layout._replace(image=image, step=image.block)
 
-    def winograd_edges(self, of: _Convolution, lie: Channels) -> dict[int, int]:
+    def winograd_edges(self, of: _Convolution, layout: ChannelLayout) -> dict[int, int]:
         """The edges that Winograd's tiles may have for a convolution, each with what of it the
         policy picks: itself, or 0."""
         node, window = of.node, of.window
-        shape = self.filter_of_shape(of, lie)
-        unit = set(window["strides"]) == {1} and lie.groups == 1
+        shape = self.filter_of_shape(of, layout)
+        unit = set(window["strides"]) == {1} and layout.groups == 1
         if not (self.winograd and unit and shape[-2:] == (3, 3)):
             return {}
         images, _, *deep, height, width = map(as_int, node.output.shape)
@@ -288,22 +288,22 @@ class _Layouts(PackedValues):
             *deep, height, width = map(estimate_by_symbols, node.output.shape[2:])
         if not (height and width and all(deep)):
             return {}
-        tiled = self.in_tiles(of, lie)
+        tiled = self.in_tiles(of, layout)
         if tiled.image.block == 1:
             return {}
         planes = prod(d or 1 for d in deep)
         rows = (images or 1) * planes * height  # an open batch pays if one image does
-        ci, co = tiled.depth().padded(shape[1]), lie.result.padded(shape[0])
+        ci, co = tiled.depth().padded(shape[1]), layout.result.padded(shape[0])
         sides = map(estimate_by_symbols, node.inputs[0].shape[2:])
         axes = [*zip(sides, window["pads"], shape[2:], window["dilations"], strict=True)]
-        of_tiles = rows, width, ci, co, lie.result.block, axes, planes, node.output.dtype
+        of_tiles = rows, width, ci, co, layout.result.block, axes, planes, node.output.dtype
         own = self.policy.winograd_edge(*of_tiles)
         return {edge: own * (edge == own) for edge in POINTS}
 
-    def filter_of_shape(self, of: _Convolution, lie: Channels) -> tuple[int, ...]:
+    def filter_of_shape(self, of: _Convolution, layout: ChannelLayout) -> tuple[int, ...]:
         """The shape of `filter_of`."""
         co, each, *window = of.weights.shape
-        return (co, each * of.groups // lie.groups, *window)
+        return (co, each * of.groups // layout.groups, *window)
 
     def never_negative(self, size: Expr) -> bool:
         """Whether a kernel knows that tiles of it are never less than none: however small what it
@@ -313,7 +313,7 @@ class _Layouts(PackedValues):
         of_one = len([m for m in sizes.monomials(size) if m]) == 1 == len(sizes.factors(size))
         if low > -TAPS:
             return True
-        return of_one and high == inf and set(self.graph.measured).isdisjoint(free_vars(size))
+        return of_one and high == inf and set(self.graph.data_dependent).isdisjoint(free_vars(size))
 
     def across(self, node: Node, packing: Packing) -> bool:
         """Whether tiles of a convolution's result span rows of the image."""
@@ -339,20 +339,20 @@ class _Layouts(PackedValues):
         strides = tuple(node["strides"]) or one
         each = 1 < node["groups"] == weights.shape[0] == channels_of(node.output)  # depthwise
         plain_window = (each or node["groups"] == 1) and (tuple(node["dilations"]) or one) == one
-        places = [sizes.size((s + (k - 1)) // k) for s, k in zip(shape[2:], strides, strict=True)]
-        # A number more or less of places for each phase than the image has.
+        positions = [sizes.size((s + (k - 1)) // k) for s, k in zip(shape[2:], strides, strict=True)]
+        # A number more or less of pixels for each phase than the image has.
         near = all(
             as_int(sizes.size(p - own)) is not None
-            for p, own in zip(places, x.shape[2:], strict=True)
+            for p, own in zip(positions, x.shape[2:], strict=True)
         )
         if not (plain_window and near) or (len(node.inputs) > 2 and bias is None):
             return False
         begins = [before for before, _ in node["pads"] or ((0, 0),) * len(one)]
         ci, co = weights.shape[0], weights.shape[1] * node["groups"]
-        window = {"strides": strides, "offsets": tuple(begins), "places": tuple(places)}
+        window = {"strides": strides, "offsets": tuple(begins), "positions": tuple(positions)}
         apart = None
         if not each:
-            apart = phases_apart(weights, strides, begins, tuple(places), x.shape[2:])
+            apart = phases_apart(weights, strides, begins, tuple(positions), x.shape[2:])
         own = "packed"
         if each and not self.is_worth_packing(node.output):
             own = "plain"
@@ -375,9 +375,9 @@ class _Layouts(PackedValues):
             filters = self.constant(pack_transposed(weights, strides, cb, ob), "w")
             image = self.pack(x, Packing(cb))
             made = self.emit("conv_transpose_packed", image, filters, **window)
-        whole = [sizes.size(p * k) for p, k in zip(places, strides, strict=True)]
+        whole = [sizes.size(p * k) for p, k in zip(positions, strides, strict=True)]
         made = self.emit("reshape", made, shape=(shape[0], -(-co // ob), *whole, ob))
-        if tuple(whole) != tuple(shape[2:]):  # the last phases may have a place less than the first
+        if tuple(whole) != tuple(shape[2:]):  # the last phases may have a pixel less than the first
             kept = (*made.shape[:2], *shape[2:], ob)
             made = self.emit("slice", made, starts=(0,) * made.rank, shape=kept)
         if bias is not None:
@@ -398,17 +398,17 @@ class _Layouts(PackedValues):
         x, one = node.inputs[0], (1,) * (node.output.rank - 2)
         window = {"strides": one, "pads": phase.pads, "dilations": one}
         weights = Constant(phase.weights)
-        lie = self.channels(
+        layout = self.channels(
             _Convolution(node, weights, None, window, channels_of(x), len(phase.weights))
         )
-        assert lie is not None, "only groups may better stay plain"
-        filters = self.constant(lie.pack_filter(phase.weights), "w")
-        return self.emit("conv_packed", self.pack(x, lie.image), filters, across=False, **window)
+        assert layout is not None, "only groups may better stay plain"
+        filters = self.constant(layout.pack_filter(phase.weights), "w")
+        return self.emit("conv_packed", self.pack(x, layout.image), filters, across=False, **window)
 
     def together(self, phases: list[Value], strides: tuple[int, ...]) -> Value:
-        """The pixels of packed phases (N, C, *places, b), in row-major order, beside each other."""
-        n, c, *places, b = phases[0].shape
-        pairs = [size for place in places for size in (place, 1)]
+        """The pixels of packed phases (N, C, *positions, b) in row-major order, beside each other."""
+        n, c, *positions, b = phases[0].shape
+        pairs = [size for count in positions for size in (count, 1)]
         found = [self.emit("reshape", v, shape=(n, c, *pairs, b)) for v in phases]
         for d, stride in reversed([*enumerate(strides)]):
             runs = (found[k : k + stride] for k in range(0, len(found), stride))
@@ -587,8 +587,8 @@ class _Layouts(PackedValues):
             return None
         if array is None:  # a mask of pixels is the same for all channels
             shape = (*(sizes.size(1) for _ in range(out.rank - value.rank)), *value.shape)
-            alike = as_int(shape[1]) == 1
-            return self.emit("reshape", self.plain(value), shape=(*shape, 1)) if alike else None
+            of_one = as_int(shape[1]) == 1
+            return self.emit("reshape", self.plain(value), shape=(*shape, 1)) if of_one else None
         full = array.reshape((1,) * (out.rank - array.ndim) + array.shape)
         if full.shape[1:2] == (1,):
             return self.constant(full.reshape(*full.shape, 1), "c")

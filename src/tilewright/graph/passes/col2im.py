@@ -2,10 +2,10 @@
 and a sum of what lies shifted.
 
 Where the kernel is wider than the stride, the windows that pixels begin overlap. As a convolution
-of phases (`sub_pixel`) each place of the result gathers what overlaps there, over a padded
+of phases (`sub_pixel`) each pixel of the result gathers what overlaps there, over a padded
 image and with taps of zeros where phases have fewer than others. The product has neither, and its
-rows are all pixels in one run; a second kernel then adds up to a few neighbours for each place,
-phase by phase. (The operator `col2im` takes any windows, and asks each tap of each place whether it
+rows are all pixels in one run; a second kernel then adds up to a few neighbours for each pixel,
+phase by phase. (The operator `col2im` takes any windows, and asks each tap of each pixel whether it
 falls there.)
 
 In: a graph whose weights are known. Out: the same with a product, slices, pads and sums for each
@@ -57,7 +57,7 @@ def _product(edit: Edit, node: Node) -> Any:
     if not _overlaps(edit.graph, node) or (phases := phases_of(node)) is None:
         return None
     if any(phases.first) or min(phases.more) < 0:
-        return None  # pads that cut off whole places of phases
+        return None  # pads that cut off whole pixels of phases
     x, w, *bias = node.inputs
     ci, co, *kernel = edit.graph.constants[w].shape
     image = x.shape[2:]
@@ -65,7 +65,7 @@ def _product(edit: Edit, node: Node) -> Any:
     pixels = edit.emit("reshape", x, shape=(ci, sizes.product(image)))
     made = edit.emit("matmul", edit.constant(rows, "w"), pixels)
     made = edit.emit("reshape", made, shape=(1, co, *kernel, *image))
-    # Place u of a phase sums up tap phase + s t of the kernel times pixel u - t.
+    # Pixel u of a phase sums up tap phase + s t of the kernel times pixel u - t.
     added: Any = None
     for at in product(*map(range, phases.taps)):
         firsts = [s * t for t, s in zip(at, phases.strides, strict=True)]

@@ -1,4 +1,4 @@
-"""cut_taps: the taps of a convolution that meet nothing but padding are cut off.
+"""cut_taps: the taps of a convolution that read nothing but padding are cut off.
 
 In: a graph. Out: the same model, where filters reach further than their images with smaller ones: a
 3 × 3 × 3 filter over an image of one plane, padded by one, is a 3 × 3 filter. Only taps at the ends
@@ -38,14 +38,14 @@ def needless(node: Node) -> dict[int, tuple[int, int, tuple[int, int]]]:
             continue
         last = (count - 1) * step  # where the last window begins
         begins = [before - tap * apart for tap in range(taps)]  # where a window has it on pixel 0
-        met = [
+        used = [
             tap
             for tap, begin in enumerate(begins)
             if max(0, -(-begin // step) * step) <= min(last, begin + size - 1)
         ]
-        first, end = (met[0], met[-1] + 1) if met else (0, 1)
+        first, end = (used[0], used[-1] + 1) if used else (0, 1)
         first = min(first, before // apart)  # nothing of the image is cut off: that would be a copy
-        free = size + before - 1 - last  # places behind the first tap of the last window
+        free = size + before - 1 - last  # pixels behind the first tap of the last window
         while free - (end - 1) * apart >= step:
             end += 1  # or there would be more windows
         if end - first < taps:

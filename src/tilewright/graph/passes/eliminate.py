@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.graph.builder import Edit, without_dead
 from tilewright.graph.graph import Constant, Deferred, Graph, Node, Scaled, Value
 
-MOST = 4  # places sampled along each axis of a constant
+MOST = 4  # elements sampled along each axis of a constant
 
 
 def eliminate_dead(graph: Graph) -> Graph:
@@ -22,10 +22,10 @@ def eliminate_common(graph: Graph) -> Graph:
     edit = Edit(graph)
     first: dict[Any, list[Value]] = {}
     for value, constant in graph.constants.items():
-        alike = first.setdefault((value.dtype, value.shape, _sample(constant)), [])
-        twin = next((v for v in alike if _equal(graph.constants[v], constant)), None)
+        same = first.setdefault((value.dtype, value.shape, _sample(constant)), [])
+        twin = next((v for v in same if _equal(graph.constants[v], constant)), None)
         if twin is None:
-            alike.append(value)
+            same.append(value)
         else:
             edit.substitute([value], twin)
             del edit.constants[value]
@@ -52,13 +52,13 @@ def _sample(constant: Constant) -> bytes:
         return constant.digest.encode()
     if not array.size:
         return b""
-    places = tuple(
+    samples = tuple(
         [
             slice(0, 1) if not stride else slice(None, None, -(-size // MOST))
             for size, stride in zip(array.shape, array.strides, strict=True)
         ]
     )
-    return np.ascontiguousarray(array[places]).tobytes()
+    return np.ascontiguousarray(array[samples]).tobytes()
 
 
 def _equal(a: Constant, b: Constant) -> bool:

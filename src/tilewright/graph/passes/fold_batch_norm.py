@@ -2,7 +2,7 @@
 
 batch_norm(x)            → x · a + b                     with constants for each channel, or
                            (x - mean) · gain + bias      with what the run computes
-(x · a) · b, (x + a) · b → x · (a b), x · b + (a b)      constants meet
+(x · a) · b, (x + a) · b → x · (a b), x · b + (a b)      constants combined
 conv(x, w, c) · a        → conv(x, w a, c a)             conv_transpose and matmul too
 conv(x, w, c) + b        → conv(x, w, c + b)
 conv(x · s, w)           → conv(x, w s)                  s one number
@@ -65,7 +65,7 @@ def _batch_norm_of_the_run(edit: Edit, node: Node) -> Any:
 
 
 def combine(edit: Edit, node: Node) -> Any:
-    """Constants of neighbouring products and sums meet."""
+    """Constants of neighbouring products and sums are combined."""
     found = operand(edit, node)
     if found is None:
         return None

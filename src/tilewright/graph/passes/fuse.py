@@ -2,8 +2,8 @@
 
 In: a graph. Out: a FusedGraph. A group has one output, and what it computes on the way is read by
 nobody else (so groups cannot wait for each other in a circle). Groups grow from an anchor along
-immediate post-dominators: if everything that leaves a node meets again in one place, all between
-may join at once.
+immediate post-dominators: if everything that leaves a node comes together in one node, all
+between may join at once.
 
     complex    convolution, matmul: then element-wise work on its output, while the shape stays
     attention  two products and the softmax between them, then as complex
@@ -39,7 +39,7 @@ from tilewright.graph.operator import (
 )
 from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.demand import are_apart, demand
-from tilewright.graph.written_out import Written, load_of, written_out
+from tilewright.graph.inlining import Inlined, inlined, load_of
 from tilewright.ir.expr import as_int
 
 ROW = 16  # elements that are worth reading as they lie
@@ -69,7 +69,7 @@ class _Fusion:
         self.demand = demand(graph)
         self.kept = set(graph.outputs)
         self.kept.update(v for asked in self.demand.values() for v, _ in asked)
-        self.meets = self.post_dominators()
+        self.post_dominator_of = self.post_dominators()
         self.group: dict[Node, Node] = {}  # node → anchor
         self.members: dict[Node, list[Node]] = {}
         self.why: dict[Node, dict[str, str]] = {}
@@ -85,7 +85,7 @@ class _Fusion:
             if (
                 before
                 and self.group.keys().isdisjoint((node, *before))
-                and self.alike(node, before)
+                and self.is_needed_with(node, before)
                 and self.decisions.decide(f"{node.name}.attention", True, (True, False))
             ):
                 self.start(node)
@@ -110,29 +110,29 @@ class _Fusion:
         return self.finish()
 
     def post_dominators(self) -> dict[Node, Node | None]:
-        """The node where everything that leaves a node meets again (None: it leaves the graph)."""
+        """The immediate post-dominator of each node (None: its results leave the graph)."""
         depth: dict[Node | None, int] = {None: 0}
-        meets: dict[Node, Node | None] = {}
+        nearest: dict[Node, Node | None] = {}
         for node in reversed(self.graph.nodes):
-            place: Node | None = None
+            common: Node | None = None
             found = False
             for value in node.outputs:
                 if value in self.kept:
-                    place, found = None, True
+                    common, found = None, True
                     break
                 for user in self.users[value]:
                     a: Node | None = user
                     if not found:
-                        place, found = a, True
+                        common, found = a, True
                         continue
-                    while place is not a:
-                        if depth[place] >= depth[a]:
-                            place = meets[place]  # type: ignore[index]
+                    while common is not a:
+                        if depth[common] >= depth[a]:
+                            common = nearest[common]  # type: ignore[index]
                         else:
-                            a = meets[a]  # type: ignore[index]
-            meets[node] = place
-            depth[node] = depth[place] + 1
-        return meets
+                            a = nearest[a]  # type: ignore[index]
+            nearest[node] = common
+            depth[node] = depth[common] + 1
+        return nearest
 
     def sides(self, node: Node) -> list[Node]:
         """The two nodes that make what one boolean chooses between, where nobody else reads it and
@@ -140,8 +140,8 @@ class _Fusion:
         if node.op != "where" or as_int(node.inputs[0].elements) != 1:
             return []
         out, makers = node.output, list[Node]()
-        measured = not set(self.graph.measured).isdisjoint(sizes.symbols(out.shape))
-        if measured or (self.is_body and out in self.graph.outputs):
+        is_open = not set(self.graph.data_dependent).isdisjoint(sizes.symbols(out.shape))
+        if is_open or (self.is_body and out in self.graph.outputs):
             return []
         for value in node.inputs[1:]:
             if value.shape != out.shape:
@@ -177,12 +177,12 @@ class _Fusion:
             self.why[anchor][node.name] = why
 
     def absorb_users(self, anchor: Node) -> None:
-        """Take in what follows, one meeting place after the other, while it may join."""
+        """Take in what follows, one post-dominator after the other, while it may join."""
         if len(anchor.outputs) > 1:
             return
         last = anchor
         while True:
-            goal = self.meets[last]
+            goal = self.post_dominator_of[last]
             if goal is None:
                 return
             goal = self.beyond_view(anchor, goal)
@@ -201,7 +201,7 @@ class _Fusion:
     def beyond_view(self, anchor: Node, goal: Node) -> Node:
         """Where a view is followed by a move, an injective group steps over it: one kernel for
         both. What reads nothing, as a range, steps over any: it is less work than to read it."""
-        after = self.meets[goal] if OPERATORS[goal.op].view else None
+        after = self.post_dominator_of[goal] if OPERATORS[goal.op].view else None
         if after is None or OPERATORS[anchor.op].fusion not in (BROADCAST, INJECTIVE):
             return goal
         kinds = (INJECTIVE,) if anchor.inputs else (INJECTIVE, BROADCAST)
@@ -212,7 +212,7 @@ class _Fusion:
         """The nodes after `first` up to and with `goal`, in order; None if one is taken or they
         are too many.
 
-        All ways from `first` meet in `goal`, so walking forward finds nothing else.
+        All ways from `first` lead to `goal`, so walking forward finds nothing else.
         """
         seen: set[Node] = set()
         stack = [u for v in first.outputs for u in self.users[v]]
@@ -227,7 +227,7 @@ class _Fusion:
                 stack.extend(u for v in node.outputs for u in self.users[v])
         return sorted(seen, key=self.order.__getitem__)
 
-    def alike(self, anchor: Node, nodes: Iterable[Node]) -> bool:
+    def is_needed_with(self, anchor: Node, nodes: Iterable[Node]) -> bool:
         """Are all needed under the same conditions?"""
         return all(self.demand[node] == self.demand[anchor] for node in nodes)
 
@@ -235,7 +235,7 @@ class _Fusion:
         """Why `nodes` may not follow in the anchor's group; empty if they may."""
         kind = OPERATORS[anchor.op].fusion
         out = anchor.output
-        if not self.alike(anchor, nodes):
+        if not self.is_needed_with(anchor, nodes):
             return f"{anchor.name} is not always needed"
         for node in nodes:
             entry = OPERATORS[node.op]
@@ -260,7 +260,7 @@ class _Fusion:
             if node.op == "concat":
                 return "concat copies its inputs from where they are"
             if self.parts_rows(node, inside):
-                return f"{node.name} would take rows apart that are read in one piece"
+                return f"{node.name} would take rows apart that are read whole"
             if self.repeats_loads(node, inside):
                 return f"{node.name} would load for each lane what makes {node.inputs[0].name}"
             for value in node.inputs:
@@ -299,8 +299,8 @@ class _Fusion:
         if node.op not in ("gather", "sample"):
             return False
         rows, axis = node.inputs[0], node["axis"]
-        alike = [u for u in self.users[rows] if u.op == node.op and u["axis"] == axis]
-        if self.made_by.get(rows) not in inside or len(alike) < 2:
+        same = [u for u in self.users[rows] if u.op == node.op and u["axis"] == axis]
+        if self.made_by.get(rows) not in inside or len(same) < 2:
             return False
         by_lanes = axis % rows.rank == rows.rank - 1
         made, kept = estimate_by_symbols(node.output.elements), estimate_by_symbols(rows.elements)
@@ -333,7 +333,7 @@ class _Fusion:
     def too_large(self, nodes: list[Node]) -> str:
         """Why the group's expression would grow too large; empty if it would not."""
         operations: dict[Value, int] = {}
-        written: dict[Value, Written] = {}
+        sizes_of: dict[Value, Inlined] = {}
         for node in sorted(nodes, key=self.order.__getitem__):
             inside = [v for v in node.inputs if v in operations]
             total = 1 + sum(operations[v] for v in inside)
@@ -342,12 +342,12 @@ class _Fusion:
             stored = OPERATORS[node.op].fusion in (COMPLEX, REDUCTION)
             size = load_of(node.outputs[0].rank)
             if inside or not stored:
-                size = written_out(node, [written.get(v) or load_of(v.rank) for v in node.inputs])
+                size = inlined(node, [sizes_of.get(v) or load_of(v.rank) for v in node.inputs])
                 if size.nodes > MOST_WRITTEN:
                     return f"its expression would grow to {size.nodes} nodes"
             for v in node.outputs:
                 operations[v] = total
-                written[v] = load_of(v.rank) if stored else size
+                sizes_of[v] = load_of(v.rank) if stored else size
         return ""
 
     def reason(self, anchor: Node) -> str:
@@ -370,7 +370,7 @@ class _Fusion:
                 reason = f"{anchor.op} reads each element many times"
             elif entry.view:
                 reason = "a view needs no code"
-            elif not self.alike(anchor, [node]):
+            elif not self.is_needed_with(anchor, [node]):
                 reason = "it is not always needed"
             elif entry.fusion not in (BROADCAST, INJECTIVE) or node.op == "concat":
                 reason = f"{node.op} is {entry.fusion.value}"
@@ -387,7 +387,7 @@ class _Fusion:
                 reason = "the group is large enough"
             elif not is_reduction and not node.output.dtype.is_float:
                 # chains of choices between sizes would be one expression, too deep to simplify
-                reason = "places are computed by themselves"
+                reason = "indices are computed by themselves"
             else:
                 reason = self.too_large([*self.members[anchor], node])
             if not reason and not self.is_fused(node):

@@ -42,7 +42,7 @@ def fuse_gemms(graph: Graph) -> Graph:
 
 def _groups(graph: Graph) -> list[list[Node]]:
     """Products of few rows by one matrix; none in a group follows from another of it."""
-    if graph.measured:
+    if graph.data_dependent:
         return []  # nodes that speak of data-dependent sizes must stay behind what measures them
     made_by = graph.producers()
     candidates = {node: n for n, node in enumerate(graph.nodes) if _is_candidate(graph, node)}
@@ -59,16 +59,16 @@ def _groups(graph: Graph) -> list[list[Node]]:
             continue
         bit = 1 << candidates[node]
         before[node] |= bit
-        alike = found.setdefault((node.inputs[1], node.inputs[0].dtype, node.attrs), [])
+        same = found.setdefault((node.inputs[1], node.inputs[0].dtype, node.attrs), [])
         rows = _rows(node)
-        for n, (group, bits) in enumerate(alike):
+        for n, (group, bits) in enumerate(same):
             if not bits & above and sum(map(_rows, group)) + rows <= MOST_FUSED:
                 group.append(node)
-                alike[n] = group, bits | bit
+                same[n] = group, bits | bit
                 break
         else:
-            alike.append(([node], bit))
-    return [group for alike in found.values() for group, _ in alike]
+            same.append(([node], bit))
+    return [group for same in found.values() for group, _ in same]
 
 
 def _rows(node: Node) -> int:
@@ -122,6 +122,6 @@ def _fuse(edit: Edit, group: list[Node]) -> None:
     start = sizes.size(0)
     for node, part in zip(group, rows, strict=True):
         count, width = part.shape[0], made.shape[1]
-        piece = edit.emit("slice", made, starts=(start, 0), shape=(count, width))
-        edit.substitute(node.outputs, edit.emit("reshape", piece, shape=node.output.shape))
+        own = edit.emit("slice", made, starts=(start, 0), shape=(count, width))
+        edit.substitute(node.outputs, edit.emit("reshape", own, shape=node.output.shape))
         start = sizes.total([start, count])

@@ -4,8 +4,8 @@ conv(resize(y), w)          → resize(conv(y, w))                 fewer pixels,
 conv(concat(x, y, …), w)    → conv(x, w0) + conv(y, w1) + …      where some of them are enlarged
 conv(x · a + b, w)          → conv(x, w a) + w b                 a a matrix: two products are one
 
-A pointwise convolution mixes channels, a resize pixels, and both are linear: they may change
-places. A resize is known by what it is made of (gathers, weights and sums, or repeats along the
+A pointwise convolution mixes channels, a resize pixels, and both are linear: they commute.
+A resize is known by what it is made of (gathers, weights and sums, or repeats along the
 spatial axes), not by its name. Two products in a row become one where that is fewer multiply-adds.
 """
 
@@ -168,9 +168,9 @@ def _pays(resize: _Resize, large: Value, channels: int, parts: int) -> bool:
 
 def _again(edit: Edit, resize: _Resize, source: Value, channels: int) -> Value:
     """The same steps from another source, of so many channels."""
-    places = _places(edit, resize) if any(n.op == "reshape" for n in resize.steps) else None
-    if places is not None:  # repeats, without views: layouts and sums see images all the way
-        for axis, at in enumerate(places, 2):
+    sources = _sources(edit, resize) if any(n.op == "reshape" for n in resize.steps) else None
+    if sources is not None:  # repeats, without views: layouts and sums see images all the way
+        for axis, at in enumerate(sources, 2):
             if len(at) != as_int(source.shape[axis]) or (at != np.arange(len(at))).any():
                 source = edit.emit("gather", source, edit.constant(at), axis=axis)
         return source
@@ -185,7 +185,7 @@ def _again(edit: Edit, resize: _Resize, source: Value, channels: int) -> Value:
     return made[resize.steps[-1].output]
 
 
-def _places(edit: Edit, resize: _Resize) -> list[np.ndarray] | None:
+def _sources(edit: Edit, resize: _Resize) -> list[np.ndarray] | None:
     """Which row, column, … of the source each one of the result is, where a resize picks pixels;
     None where it computes them."""
     small = _image(resize.source)

@@ -1,8 +1,8 @@
 """lower_to_2d: windows along one axis, and some along three, are seen as windows along two.
 
 [N, C, L] is seen as [N, C, 1, L]; and where a convolution of [N, C, D, H, W] has windows of one
-place along two neighbouring axes, these are seen as one: [N, C, D, H · W]; an axis of one place is
-seen as none. Places that such windows step over are left out before. Packed layouts and their
+pixel along two neighbouring axes, these are seen as one: [N, C, D, H · W]; an axis of one pixel is
+seen as none. Pixels that such windows step over are left out before. Packed layouts and their
 kernels then serve sequences and videos as they serve images. The view moves behind element-wise
 work, so that chains of convolutions stay packed. A softmax over channels of an image sees its
 pixels as one row.
@@ -51,7 +51,7 @@ def _one_more(edit: Edit, node: Node) -> Any:
 
 
 def _plain(node: Node) -> list[bool]:
-    """Along which axes the windows of a convolution over three axes or more are one place each."""
+    """Along which axes the windows of a convolution over three axes or more are one pixel each."""
     if node.op != "conv" or node.inputs[0].rank < 5 or node.inputs[0].dtype is not f32:
         return []
     kernel = node.inputs[1].shape[2:]
@@ -60,7 +60,7 @@ def _plain(node: Node) -> list[bool]:
 
 
 def _steps_first(edit: Edit, node: Node) -> Any:
-    """A convolution of single places, some of which are left out: they are left out before."""
+    """A convolution of single pixels, some of which are left out: they are left out before."""
     plain = _plain(node)
     if not plain or not all(plain) or all(step == 1 for step in node["strides"]):
         return None
@@ -77,7 +77,7 @@ def _steps_first(edit: Edit, node: Node) -> Any:
 
 
 def _plain_pair(node: Node) -> int:
-    """The first of two neighbouring axes (2, …) that a convolution sees place by place, all of
+    """The first of two neighbouring axes (2, …) that a convolution sees pixel by pixel, all of
     them; 0: there are none."""
     plain = _plain(node)
     strides = node["strides"] if plain else ()
@@ -88,7 +88,7 @@ def _plain_pair(node: Node) -> int:
 
 
 def _plane(node: Node) -> int:
-    """The axis (2, …) of one place that a convolution sees by itself; 0: there is none."""
+    """The axis (2, …) of one pixel that a convolution sees by itself; 0: there is none."""
     sizes_of = zip(node.inputs[0].shape[2:], node.output.shape[2:], _plain(node), strict=False)
     single = [one and size == ONE == left for size, left, one in sizes_of]
     return single.index(True) + 2 if any(single) else 0

@@ -240,10 +240,10 @@ def weights_of_norm(edit: Edit, node: Node) -> Any:
             continue
         if weight not in edit.constants or weight.shape != x.shape[before["axis"] % x.rank :]:
             continue
-        place = 2 if node.op == "mul" else 3
-        if before.op == "rms_norm" and place == 3:
+        arity = 2 if node.op == "mul" else 3
+        if before.op == "rms_norm" and arity == 3:
             continue
-        if len(before.inputs) == place - 1:
+        if len(before.inputs) == arity - 1:
             return edit.emit(
                 before.op, *before.inputs, weight, **dict(before.attrs), name=node.name
             )

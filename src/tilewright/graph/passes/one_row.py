@@ -1,9 +1,9 @@
 """one_row: products with a matrix that the run computes have code of their own for a single row.
 
-In: a graph of plain operators, before layouts are chosen. Out: the same model with two products in
-place of one whose rows are an open number, and a choice between them. To pack a matrix takes longer
-than to multiply one row by it, as a decoder does for each token with all keys that it keeps. What
-follows a product element by element, and would be one kernel with it, is made on both sides.
+In: a graph of plain operators, before layouts are chosen. Out: the same model with two products
+in place of one whose rows are an open number, and a choice between them. To pack a matrix takes
+longer than to multiply one row by it, as a decoder does for each token with all keys that it keeps.
+What follows a product element by element, and would be one kernel with it, is made on both sides.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def one_row(graph: Graph) -> Graph:
 def _is_open(graph: Graph, node: Node) -> bool:
     """Is it a product of an open number of rows and a matrix of open width that the run makes?
 
-    Where both are one size, one row meets one column, and packing that is no work.
+    Where both are one size, one row is multiplied by one column, and packing that is no work.
     """
     if node.op != "matmul" or node["transpose_a"] or not is_of_one_type(node):
         return False
@@ -55,10 +55,10 @@ def _is_open(graph: Graph, node: Node) -> bool:
         return False
     x, w = node.inputs
     rows, columns = node.output.shape[-2:]
-    alike = x.rank == w.rank and x.shape[:-2] == w.shape[:-2]
+    same_batch = x.rank == w.rank and x.shape[:-2] == w.shape[:-2]
     is_found = w not in graph.constants and as_int(x.shape[-1]) is not None
     are_open = isinstance(rows, Var) and as_int(columns) is None and rows != columns
-    return alike and is_found and are_open
+    return same_batch and is_found and are_open
 
 
 def _followed(product: Node, users: Mapping[Value, Sequence[Node]]) -> list[Node]:
@@ -68,8 +68,8 @@ def _followed(product: Node, users: Mapping[Value, Sequence[Node]]) -> list[Node
         (user,) = users[chain[-1].output]
         if user.op == "where" and as_int(user.inputs[0].elements) == 1:
             return []
-        is_alike = user.output.shape == product.output.shape
-        if OPERATORS[user.op].fusion is not BROADCAST or not is_alike:
+        has_shape = user.output.shape == product.output.shape
+        if OPERATORS[user.op].fusion is not BROADCAST or not has_shape:
             break
         chain.append(user)
     return chain

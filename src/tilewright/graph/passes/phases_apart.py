@@ -3,7 +3,7 @@
 In: the window of a transposed convolution. Out: an ordinary convolution for each phase of its
 stride. Together (conv_transpose_packed) every phase takes as many steps as the one with the most
 taps: 16 for the 9 taps of a 3×3 window with stride 2. Apart none takes a step in vain, for one more
-pass over the result, in which the phases meet.
+pass over the result, that brings the phases together.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Phase(NamedTuple):
 
 
 def phases_apart(
-    weights: np.ndarray, strides: Sequence[int], begins: Sequence[int], places: Shape, image: Shape
+    weights: np.ndarray, strides: Sequence[int], begins: Sequence[int], positions: Shape, image: Shape
 ) -> list[Phase] | None:
     """The phases of the result, in row-major order, of a convolution with weights (Ci, Co, *K) that
-    leaves out so much at the beginning; each has `places` pixels. None where one has no taps, or
+    leaves out so much at the beginning; each has `positions` pixels. None where one has no taps, or
     sees less than the image.
 
     Pixel y of phase p is the sum of kernel[own + s r] · image[y + first - r] over taps r, where
@@ -42,7 +42,7 @@ def phases_apart(
         pads: list[tuple[int, int]] = []
         taken: list[slice] = []
         for p, s, begin, k, count, size in zip(
-            phase, strides, begins, weights.shape[2:], places, image, strict=True
+            phase, strides, begins, weights.shape[2:], positions, image, strict=True
         ):
             first, own = divmod(p + begin, s)
             taps = len(range(own, k, s))

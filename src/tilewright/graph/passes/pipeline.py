@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.canonicalise import canonicalise
 from tilewright.graph.passes.col2im import col2im
-from tilewright.graph.passes.compute_places import compute_places
+from tilewright.graph.passes.compute_indices import compute_indices
 from tilewright.graph.passes.cut_taps import cut_taps
 from tilewright.graph.passes.eliminate import eliminate_common, eliminate_dead
 from tilewright.graph.passes.fold_batch_norm import fold_batch_norm
@@ -31,10 +31,10 @@ Observer = Callable[[str, Graph, Graph, float], None]  # name, before, after, se
 PIPELINE: tuple[Pass, ...] = (
     ("eliminate_dead", eliminate_dead),  # frontends leave shape arithmetic behind
     ("eliminate_common", eliminate_common),  # patterns see one value where a model repeats it
-    ("simplify_loops", simplify_loops),  # what they need not do meets all the rules below
+    ("simplify_loops", simplify_loops),  # all the rules below see what is left
     ("part_loops", part_loops),  # rounds have no more to do than they will have
     ("match_patterns", match_patterns),  # while the model's own operators stand: later forms differ
-    ("unroll_recurrences", unroll_recurrences),  # their products and sums meet the rules below
+    ("unroll_recurrences", unroll_recurrences),  # the rules below see their products
     ("canonicalise", canonicalise),  # views move aside, pads and transposes go into their users
     ("fold_batch_norm", fold_batch_norm),  # convolutions and what scales them are now neighbours
     ("hoist_products", hoist_products),  # and have their weights and bias
@@ -50,8 +50,8 @@ PIPELINE: tuple[Pass, ...] = (
 )
 NEEDED = PIPELINE[-1:]  # what is run even where nothing is optimised
 LAST: tuple[Pass, ...] = (
-    ("compute_places", compute_places),  # rules know resizes by their gathers; layouts are chosen
-    ("trust_indices", trust_indices),  # no rule meets what it marks, and layouts are chosen
+    ("compute_indices", compute_indices),  # rules know resizes by their gathers; layouts are chosen
+    ("trust_indices", trust_indices),  # no rule sees what it marks, and layouts are chosen
 )
 
 

@@ -1,17 +1,17 @@
 """plan_memory: where every value lives while the model runs.
 
-In: a fused graph. Out: a `MemoryPlan`: each value's place (an input, an output, a constant or an
-offset in the one arena) and the arena's size. Values share arena bytes if their lives do not
-overlap; views share their base's place, values of which a run makes one that of the choice between
-them; an element-wise group writes over an input that dies in it.
+In: a fused graph. Out: a `MemoryPlan`: each value's location (an input, an output, a constant or
+an offset in the one arena) and the arena's size. Values share arena bytes if their lives do not
+overlap; views share their base's location, values of which a run makes one that of the choice
+between them; an element-wise group writes over an input that dies in it.
 
 Values whose size is only known during the run (see `measure`) live outside the arena, in buffers
 that grow when they have to; here each gets the number of one that is free.
 
-Symbolic sizes: values are first placed for a typical size of each symbol. For every two values that
-live at once this says which lies below; an offset is then the largest end of the values below it,
-an expression, so the plan holds for all sizes. An offset that is the largest of several ends gets a
-name (`MemoryPlan.offsets`), by which those above it are told: no expression holds another's.
+Symbolic sizes: values first get offsets for a typical size of each symbol. For every two values
+that live at once this says which lies below; an offset is then the largest end of the values below
+it, an expression, so the plan holds for all sizes. An offset that is the largest of several ends
+gets a name (`MemoryPlan.offsets`), by which those above it are told: no expression holds another's.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from tilewright.support.node import Node as Tree
 from tilewright.support.node import node
 
 ALIGN = 64  # bytes
-TRIES, WORK = 64, 1_000_000  # at most: placements after the first, and pieces looked at in them
+TRIES, WORK = 64, 1_000_000  # at most: orders after the first, and ranges compared in them
 GOOD = 1.02  # a total this near to the largest live set is not improved further
 
 
 @node
-class Place(Tree):
+class Location(Tree):
     """Where a value lives. space: "input", "output", "constant" or "buffer", with its index;
     "arena", with a byte offset; "state", with the number of a state that rounds change."""
 
@@ -45,13 +45,13 @@ class Place(Tree):
 
 
 class MemoryPlan:
-    """Places of values (and of groups' workspace, by group name), and the arena's size in bytes.
+    """Locations of values (and of groups' workspace, by group name), and the arena's bytes.
 
     live_bytes: the largest sum of bytes that live at once, for the typical sizes; no plan can take
     less. states: how many there are of loops that the host program runs; bodies: the plans of their
     rounds, by the names of the loops' groups. buffers: how many values of data-dependent size take,
-    beside those of the outputs. offsets: what names in places and in the arena's size stand for,
-    each in terms of sizes and earlier ones.
+    beside those of the outputs. offsets: what names in locations and in the arena's size stand
+    for, each in terms of sizes and earlier ones.
     """
 
     __slots__ = (
@@ -60,7 +60,7 @@ class MemoryPlan:
         "buffers",
         "live_bytes",
         "offsets",
-        "places",
+        "locations",
         "states",
         "typical_bytes",
         "workspaces",
@@ -68,8 +68,8 @@ class MemoryPlan:
 
     def __init__(
         self,
-        places: Mapping[Value, Place],
-        workspaces: Mapping[str, Place],
+        locations: Mapping[Value, Location],
+        workspaces: Mapping[str, Location],
         arena_bytes: Expr,
         typical_bytes: int,
         live_bytes: int,
@@ -78,7 +78,7 @@ class MemoryPlan:
         states: int = 0,
         bodies: Mapping[str, MemoryPlan] | None = None,
     ) -> None:
-        self.places, self.workspaces = dict(places), dict(workspaces)
+        self.locations, self.workspaces = dict(locations), dict(workspaces)
         self.arena_bytes = arena_bytes
         self.typical_bytes, self.live_bytes = typical_bytes, live_bytes
         self.buffers, self.offsets = buffers, dict(offsets or {})
@@ -92,18 +92,18 @@ class MemoryPlan:
         return known
 
     def text(self) -> str:
-        """A table: value, type, place."""
+        """A table: value, type, location."""
         lines = [f"arena: {sizes.text(self.arena_bytes)} bytes"]
         lines += [f"  {name.name} = {sizes.text(end)}" for name, end in self.offsets.items()]
-        for value, place in self.places.items():
-            if place.space != "constant":
-                lines.append(f"  {value!r} at {place.space} {sizes.text(place.at)}")
+        for value, location in self.locations.items():
+            if location.space != "constant":
+                lines.append(f"  {value!r} at {location.space} {sizes.text(location.at)}")
         return "\n".join(lines)
 
     __str__ = text
 
 
-class Piece:
+class LiveRange:
     """Bytes of the arena that live from group `first` to group `last` (both included)."""
 
     __slots__ = ("at", "first", "last", "nbytes", "offset", "typical", "values")
@@ -126,28 +126,28 @@ def plan_memory(
     name; `label` is in the names of the offsets."""
     graph = fused.graph
     scale = dict.fromkeys(graph.symbols, SEQUENCE) | dict(typical or {})
-    places = {v: Place("input", sizes.size(n)) for n, v in enumerate(graph.inputs)}
-    places.update((v, Place("constant", sizes.size(n))) for n, v in enumerate(graph.constants))
+    locations = {v: Location("input", sizes.size(n)) for n, v in enumerate(graph.inputs)}
+    locations.update((v, Location("constant", sizes.size(n))) for n, v in enumerate(graph.constants))
     bases = _bases(fused)
     for n, value in enumerate(graph.outputs):
         base = bases.get(value, value)
-        assert base not in places, f"output {value!r} shares memory; run separate_outputs first"
-        places[base] = Place("output", sizes.size(n))
+        assert base not in locations, f"output {value!r} shares memory; run separate_outputs first"
+        locations[base] = Location("output", sizes.size(n))
     loops = [g for g in fused.groups if g.is_loop]
     states = [v for g in loops for v in states_of(g.anchor)[1:]]
-    places.update((v, Place("state", sizes.size(n))) for n, v in enumerate(states))
-    pieces, of_value, of_group = _pieces(fused, bases, places, workspace or {}, scale)
-    live = _largest_live_set(pieces, len(fused.groups))
-    total = _place(pieces, len(fused.groups))
-    arena, offsets = _offsets(pieces, total, label)
-    for value, piece in of_value.items():
-        places[value] = Place("arena", piece.offset)
-    buffers = _buffers(fused, bases, places)
+    locations.update((v, Location("state", sizes.size(n))) for n, v in enumerate(states))
+    ranges, of_value, of_group = _live_ranges(fused, bases, locations, workspace or {}, scale)
+    live = _largest_live_set(ranges, len(fused.groups))
+    total = _assign_offsets(ranges, len(fused.groups))
+    arena, offsets = _symbolic_offsets(ranges, total, label)
+    for value, live_range in of_value.items():
+        locations[value] = Location("arena", live_range.offset)
+    buffers = _buffers(fused, bases, locations)
     for value, at in buffers.items():
-        places[value] = Place("buffer", sizes.size(at))
+        locations[value] = Location("buffer", sizes.size(at))
     for value, base in bases.items():
-        places[value] = places[base]
-    workspaces = {name: Place("arena", piece.offset) for name, piece in of_group.items()}
+        locations[value] = locations[base]
+    workspaces = {name: Location("arena", p.offset) for name, p in of_group.items()}
     count = max(buffers.values(), default=len(graph.outputs) - 1) + 1 - len(graph.outputs)
     bodies = {
         name: plan_memory(
@@ -155,7 +155,7 @@ def plan_memory(
         )
         for name, body in fused.bodies.items()
     }
-    found = places, workspaces, arena, total, live, count, offsets
+    found = locations, workspaces, arena, total, live, count, offsets
     return MemoryPlan(*found, len(states), bodies)
 
 
@@ -181,42 +181,42 @@ def _bases(fused: FusedGraph) -> dict[Value, Value]:
     return bases
 
 
-def _pieces(
+def _live_ranges(
     fused: FusedGraph,
     bases: Mapping[Value, Value],
-    places: Mapping[Value, Place],
+    locations: Mapping[Value, Location],
     workspace: Mapping[str, Expr | int],
     scale: Mapping[Var, int],
-) -> tuple[list[Piece], dict[Value, Piece], dict[str, Piece]]:
-    """The arena's pieces, with their lives; values that share memory share a piece."""
+) -> tuple[list[LiveRange], dict[Value, LiveRange], dict[str, LiveRange]]:
+    """The live ranges of the arena; values that share memory share one."""
     last = _lives(fused, bases)
-    measured = set(fused.graph.measured)
-    pieces: list[Piece] = []
-    of_value: dict[Value, Piece] = {}
-    of_group: dict[str, Piece] = {}
+    unknown = set(fused.graph.data_dependent)
+    ranges: list[LiveRange] = []
+    of_value: dict[Value, LiveRange] = {}
+    of_group: dict[str, LiveRange] = {}
     for n, (group, team) in enumerate(zip(fused.groups, fused.at_once(), strict=True)):
         extra = sizes.size(workspace.get(group.name, 0))
         may_lack = bool(group.demand) or group.nodes[0].op == "loop"
-        if as_int(extra) != 0 and measured.isdisjoint(sizes.symbols([extra])):
-            piece = _piece(extra, team[0], team[-1], scale, may_lack)
-            of_group[group.name] = piece
-            pieces.append(piece)
+        if as_int(extra) != 0 and unknown.isdisjoint(sizes.symbols([extra])):
+            live_range = _live_range(extra, team[0], team[-1], scale, may_lack)
+            of_group[group.name] = live_range
+            ranges.append(live_range)
         if group.is_view:
             continue
         for value in group.outputs:
             base = bases.get(value, value)
-            if base in places or is_measured(value, measured) or base in of_value:
+            if base in locations or is_data_dependent(value, unknown) or base in of_value:
                 continue
             over = _dies_in(group, value, n, last, of_value, bases) if base is value else None
             if over is not None:
-                piece = over
-                piece.last = last[value]
+                live_range = over
+                live_range.last = last[value]
             else:
-                piece = _piece(value.nbytes, team[0], last[base], scale, may_lack)
-                pieces.append(piece)
-            piece.values.append(base)
-            of_value[base] = piece
-    return pieces, of_value, of_group
+                live_range = _live_range(value.nbytes, team[0], last[base], scale, may_lack)
+                ranges.append(live_range)
+            live_range.values.append(base)
+            of_value[base] = live_range
+    return ranges, of_value, of_group
 
 
 def _lives(fused: FusedGraph, bases: Mapping[Value, Value]) -> dict[Value, int]:
@@ -234,18 +234,18 @@ def _lives(fused: FusedGraph, bases: Mapping[Value, Value]) -> dict[Value, int]:
     return last
 
 
-def is_measured(value: Value, measured: set[Var]) -> bool:
+def is_data_dependent(value: Value, unknown: set[Var]) -> bool:
     """Is the value's size only known during the run?"""
-    return bool(measured) and not measured.isdisjoint(sizes.symbols(value.shape))
+    return bool(unknown) and not unknown.isdisjoint(sizes.symbols(value.shape))
 
 
 def _buffers(
-    fused: FusedGraph, bases: Mapping[Value, Value], places: Mapping[Value, Place]
+    fused: FusedGraph, bases: Mapping[Value, Value], locations: Mapping[Value, Location]
 ) -> dict[Value, int]:
     """For each value of data-dependent size, a buffer that is free while it lives. The first
     ones belong to the outputs, by index."""
-    measured = set(fused.graph.measured)
-    if not measured:
+    unknown = set(fused.graph.data_dependent)
+    if not unknown:
         return {}
     last = _lives(fused, bases)
     free_from: list[int] = []  # for each buffer, the group from which on it is free
@@ -253,7 +253,7 @@ def _buffers(
     found: dict[Value, int] = {}
     for group, team in zip(fused.groups, fused.at_once(), strict=True):
         for value in () if group.is_view else group.outputs:
-            if value in places or not is_measured(value, measured):
+            if value in locations or not is_data_dependent(value, unknown):
                 continue
             slot = next((k for k, at in enumerate(free_from) if at <= team[0]), len(free_from))
             free_from[slot : slot + 1] = [last[value] + 1]
@@ -261,7 +261,7 @@ def _buffers(
     return found
 
 
-def _piece(nbytes: Expr, first: int, last: int, scale: Mapping[Var, int], may_lack: bool) -> Piece:
+def _live_range(nbytes: Expr, first: int, last: int, scale: Mapping[Var, int], may_lack: bool) -> LiveRange:
     """may_lack: a branch or the rounds of a loop make it: where there are none its size may be
     negative."""
     rounded = sizes.size((nbytes + (ALIGN - 1)) // ALIGN * ALIGN)
@@ -270,7 +270,7 @@ def _piece(nbytes: Expr, first: int, last: int, scale: Mapping[Var, int], may_la
     typical = sizes.at(rounded, scale)
     if as_int(rounded) is None:  # what is empty at the typical sizes need not be at others:
         typical = max(typical, ALIGN)  # one of two that live at once must lie below the other
-    return Piece(rounded, typical, first, last)
+    return LiveRange(rounded, typical, first, last)
 
 
 def _dies_in(
@@ -278,46 +278,46 @@ def _dies_in(
     output: Value,
     now: int,
     last: Mapping[Value, int],
-    of_value: Mapping[Value, Piece],
+    of_value: Mapping[Value, LiveRange],
     bases: Mapping[Value, Value],
-) -> Piece | None:
-    """The piece of an input that `output` may be written over: same shape and element size, read
-    element by element, never read again."""
+) -> LiveRange | None:
+    """The live range of an input that `output` may be written over: same shape and element size,
+    read element by element, never read again."""
     if len(group.outputs) > 1 or any(OPERATORS[n.op].fusion is not BROADCAST for n in group.nodes):
         return None
     for value in group.inputs:
-        piece = of_value.get(bases.get(value, value))
+        live_range = of_value.get(bases.get(value, value))
         if (
-            piece is not None
+            live_range is not None
             and last[bases.get(value, value)] == now
             and value.shape == output.shape
             and value.dtype.bits == output.dtype.bits
         ):
-            return piece
+            return live_range
     return None
 
 
-def _largest_live_set(pieces: Sequence[Piece], steps: int) -> int:
-    return max(_live_bytes(pieces, steps))
+def _largest_live_set(ranges: Sequence[LiveRange], steps: int) -> int:
+    return max(_live_bytes(ranges, steps))
 
 
-def _live_bytes(pieces: Sequence[Piece], steps: int) -> list[int]:
+def _live_bytes(ranges: Sequence[LiveRange], steps: int) -> list[int]:
     """The bytes that live at each step."""
     change = [0] * (steps + 1)
-    for piece in pieces:
-        change[piece.first] += piece.typical
-        change[piece.last + 1] -= piece.typical
+    for live_range in ranges:
+        change[live_range.first] += live_range.typical
+        change[live_range.last + 1] -= live_range.typical
     return list(accumulate(change))
 
 
-def _place(pieces: Sequence[Piece], steps: int) -> int:
+def _assign_offsets(ranges: Sequence[LiveRange], steps: int) -> int:
     """Offsets for the typical sizes. Returns the total.
 
-    Greedy first fit in a few orders; while the best total is above the largest live set, the piece
-    that ends highest and those that hold it up are placed earlier.
+    Greedy first fit in a few orders; while the best total is above the largest live set, the
+    live range that ends highest and those that hold it up get their offsets earlier.
     """
-    meet = _meetings(pieces, steps)
-    live = _live_bytes(pieces, steps)
+    conflicts = _conflicts(ranges, steps)
+    live = _live_bytes(ranges, steps)
     bound = max(live)
     crowded = live.index(bound)
     orders = (
@@ -328,81 +328,81 @@ def _place(pieces: Sequence[Piece], steps: int) -> int:
         # from the step with the least choice on, forwards and backwards
         lambda p: (max(0, p.first - crowded, crowded - p.last), -p.typical),
         # what has most beside it has the least choice
-        lambda p: (-sum(q.typical for q in meet[id(p)]), p.first),
+        lambda p: (-sum(q.typical for q in conflicts[id(p)]), p.first),
     )
-    best: tuple[int, list[Piece], list[int]] | None = None
+    best: tuple[int, list[LiveRange], list[int]] | None = None
     for key in orders:
-        order = sorted(pieces, key=key)
-        total = _first_fit(order, meet)
+        order = sorted(ranges, key=key)
+        total = _first_fit(order, conflicts)
         if best is None or total < best[0]:
-            best = total, order, [p.at for p in pieces]
+            best = total, order, [p.at for p in ranges]
         if total <= bound * GOOD:
             break
     if best is None:
         return 0
-    tries = min(TRIES, WORK // max(1, sum(map(len, meet.values())) + len(pieces)))
+    tries = min(TRIES, WORK // max(1, sum(map(len, conflicts.values())) + len(ranges)))
     order = best[1]
-    total = _first_fit(order, meet)
+    total = _first_fit(order, conflicts)
     for _ in range(tries):
         if best[0] <= bound * GOOD:
             break
-        order = _raise_priority(order, meet, total)
-        total = _first_fit(order, meet)
+        order = _raise_priority(order, conflicts, total)
+        total = _first_fit(order, conflicts)
         if total < best[0]:
-            best = total, order, [p.at for p in pieces]
-    for piece, at in zip(pieces, best[2], strict=True):
-        piece.at = at
+            best = total, order, [p.at for p in ranges]
+    for p, at in zip(ranges, best[2], strict=True):
+        p.at = at
     return best[0]
 
 
-def _meetings(pieces: Sequence[Piece], steps: int) -> dict[int, list[Piece]]:
-    """For each piece (by id), those that live at once with it."""
-    starts: list[list[Piece]] = [[] for _ in range(steps + 1)]
-    for piece in pieces:
-        starts[piece.first].append(piece)
-    meet: dict[int, list[Piece]] = {id(p): [] for p in pieces}
-    live: list[Piece] = []
+def _conflicts(ranges: Sequence[LiveRange], steps: int) -> dict[int, list[LiveRange]]:
+    """For each live range (by id), those that live at once with it."""
+    starts: list[list[LiveRange]] = [[] for _ in range(steps + 1)]
+    for p in ranges:
+        starts[p.first].append(p)
+    conflicts: dict[int, list[LiveRange]] = {id(p): [] for p in ranges}
+    live: list[LiveRange] = []
     for step in range(steps):
         live = [p for p in live if p.last >= step]
-        for piece in starts[step]:
+        for p in starts[step]:
             for other in live:
-                meet[id(piece)].append(other)
-                meet[id(other)].append(piece)
-            live.append(piece)
-    return meet
+                conflicts[id(p)].append(other)
+                conflicts[id(other)].append(p)
+            live.append(p)
+    return conflicts
 
 
-def _first_fit(order: Sequence[Piece], meet: Mapping[int, Sequence[Piece]]) -> int:
-    """Place each piece at the lowest offset that is free during its life."""
-    for piece in order:
-        piece.at = -1
+def _first_fit(order: Sequence[LiveRange], conflicts: Mapping[int, Sequence[LiveRange]]) -> int:
+    """Put each live range at the lowest offset that is free during its life."""
+    for p in order:
+        p.at = -1
     total = 0
-    for piece in order:
+    for p in order:
         at = 0
-        for q in sorted([q for q in meet[id(piece)] if q.at >= 0], key=_offset):
-            if q.at >= at + piece.typical:
+        for q in sorted([q for q in conflicts[id(p)] if q.at >= 0], key=_offset):
+            if q.at >= at + p.typical:
                 break
             at = max(at, q.at + q.typical)
-        piece.at = at
-        total = max(total, at + piece.typical)
+        p.at = at
+        total = max(total, at + p.typical)
     return total
 
 
-def _offset(piece: Piece) -> int:
-    return piece.at
+def _offset(p: LiveRange) -> int:
+    return p.at
 
 
 def _raise_priority(
-    order: Sequence[Piece], meet: Mapping[int, Sequence[Piece]], total: int
-) -> list[Piece]:
-    """The order with the highest piece, and below it the chain that holds it up, before all
+    order: Sequence[LiveRange], conflicts: Mapping[int, Sequence[LiveRange]], total: int
+) -> list[LiveRange]:
+    """The order with the highest live range, and below it the chain that holds it up, before all
     others."""
     top = next((p for p in order if p.at + p.typical == total), None)
     if top is None:
         return list(order)
     chain = [top]
     while chain[-1].at > 0:
-        below = next((q for q in meet[id(chain[-1])] if q.at + q.typical == chain[-1].at), None)
+        below = next((q for q in conflicts[id(chain[-1])] if q.at + q.typical == chain[-1].at), None)
         if below is None:
             break
         chain.append(below)
@@ -410,11 +410,11 @@ def _raise_priority(
     return [*chain, *(p for p in order if id(p) not in first)]
 
 
-def _offsets(pieces: Sequence[Piece], total: int, label: str) -> tuple[Expr, dict[Var, Expr]]:
+def _symbolic_offsets(ranges: Sequence[LiveRange], total: int, label: str) -> tuple[Expr, dict[Var, Expr]]:
     """Offsets for all sizes; returns the arena's size, and what names in them stand for."""
-    if all(as_int(p.nbytes) is not None for p in pieces):
-        for piece in pieces:
-            piece.offset = sizes.size(piece.at)
+    if all(as_int(p.nbytes) is not None for p in ranges):
+        for p in ranges:
+            p.offset = sizes.size(p.at)
         return sizes.size(total), {}
     named: dict[Var, Expr] = {}
     names: dict[Expr, Var] = {}
@@ -429,19 +429,19 @@ def _offsets(pieces: Sequence[Piece], total: int, label: str) -> tuple[Expr, dic
         named.setdefault(name, end)
         return name
 
-    done: list[Piece] = []
-    for piece in sorted(pieces, key=lambda p: (p.at, p.first)):
+    done: list[LiveRange] = []
+    for p in sorted(ranges, key=lambda p: (p.at, p.first)):
         below = [
             q
             for q in done
-            if q.first <= piece.last and piece.first <= q.last and q.at + q.typical <= piece.at
+            if q.first <= p.last and p.first <= q.last and q.at + q.typical <= p.at
         ]
-        piece.offset = largest([sizes.size(q.offset + q.nbytes) for q in _tops(below)])
-        done.append(piece)
-    return largest([sizes.size(p.offset + p.nbytes) for p in pieces]), named
+        p.offset = largest([sizes.size(q.offset + q.nbytes) for q in _tops(below)])
+        done.append(p)
+    return largest([sizes.size(p.offset + p.nbytes) for p in ranges]), named
 
 
-def _tops(below: Sequence[Piece]) -> list[Piece]:
+def _tops(below: Sequence[LiveRange]) -> list[LiveRange]:
     """Those that no other of them rests on: their ends bound the others'."""
     return [
         q

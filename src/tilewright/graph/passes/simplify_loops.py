@@ -26,7 +26,7 @@ def simplify_loops(graph: Graph) -> Graph:
     edit = Edit(graph)
     for node in graph.nodes:
         now = edit.current(node)
-        if node.op != "loop" or not _Loop(edit, now).place():
+        if node.op != "loop" or not _Loop(edit, now).simplify():
             edit.append(now)
     return edit.finish_edit() if edit.replaced else graph
 
@@ -53,8 +53,8 @@ class _Loop:
             value = node.inputs[0]
         return value
 
-    def place(self) -> bool:
-        """Put a simpler loop in its place, if there is one."""
+    def simplify(self) -> bool:
+        """Emit a simpler loop in its stead, if there is one."""
         for node in self.body.nodes:
             now = self.inner.current(node)
             if now.inputs and now.op != "loop" and all(v in self.outside for v in now.inputs):

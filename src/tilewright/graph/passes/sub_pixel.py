@@ -1,8 +1,8 @@
 """sub_pixel: a transposed convolution to few channels becomes a sub-pixel convolution, which
 computes all its phases together.
 
-With stride s, the s places of the result that one place of the image begins lie in s phases, and
-all of them meet the same places of the image. Where there are few channels, each phase by itself
+With stride s, the s pixels of the result that one pixel of the image begins are in s phases, and
+all of them read the same pixels of the image. Where there are few channels, each phase by itself
 would leave most of a vector empty; so the phases become channels of one plain convolution, and its
 result is then spread out to where they belong. So do those of groups, whose channels the plain
 convolution knows to lay out, but for depthwise ones of many channels, which fill vectors as they
@@ -46,13 +46,13 @@ def _is_plain(graph: Graph, node: Node) -> bool:
 
 
 class Phases(NamedTuple):
-    """Along each axis: strides, taps of a phase (at most), the place of the first result, and how
-    many places a phase has and how many more than the image that is."""
+    """Along each axis: strides, taps of a phase (at most), the position of the first result, and
+    how many pixels a phase has and how many more than the image that is."""
 
     strides: tuple[int, ...]
     taps: tuple[int, ...]
     first: tuple[int, ...]
-    places: tuple[Any, ...]
+    positions: tuple[Any, ...]
     more: tuple[int, ...]
 
 
@@ -60,8 +60,8 @@ def phases_of(node: Node) -> Phases | None:
     """The phases of a transposed convolution; None where they are empty, or only the run knows how
     much longer than the image they are.
 
-    Place Y of the result is phase (Y + begin) % s of place u = (Y + begin) // s, and sums up tap
-    phase + s t of the kernel times place u - t of the image.
+    Pixel Y of the result is phase (Y + begin) % s of pixel u = (Y + begin) // s, and sums up tap
+    phase + s t of the kernel times pixel u - t of the image.
     """
     x, w, *_ = node.inputs
     kernel = [as_int(d) or 0 for d in w.shape[2:]]
@@ -69,15 +69,15 @@ def phases_of(node: Node) -> Phases | None:
     begins = _begins(node)
     first = tuple(b // s for b, s in zip(begins, strides, strict=True))
     image, result = (v.shape[2:] for v in (x, node.output))
-    places = tuple(
+    positions = tuple(
         sizes.size((n - 1 + b) // s - u + 1)
         for n, b, s, u in zip(result, begins, strides, first, strict=True)
     )
-    more = [as_int(sizes.size(m - n)) for m, n in zip(places, image, strict=True)]
-    if any(m is None for m in more) or 0 in map(as_int, places):
+    more = [as_int(sizes.size(m - n)) for m, n in zip(positions, image, strict=True)]
+    if any(m is None for m in more) or 0 in map(as_int, positions):
         return None
     taps = tuple(-(-k // s) for k, s in zip(kernel, strides, strict=True))
-    return Phases(strides, taps, first, places, tuple(m or 0 for m in more))
+    return Phases(strides, taps, first, positions, tuple(m or 0 for m in more))
 
 
 def _begins(node: Node) -> list[int]:
@@ -85,11 +85,11 @@ def _begins(node: Node) -> list[int]:
 
 
 def interleave(edit: Edit, node: Node, made: Any, phases: Phases, name: str) -> Any:
-    """The result of transposed convolution `node` from its phases (N, co, *strides, *places)."""
-    rank, strides, places = len(phases.strides), phases.strides, phases.places
+    """The result of transposed convolution `node` from its phases (N, co, *strides, *positions)."""
+    rank, strides, positions = len(phases.strides), phases.strides, phases.positions
     mixed = [axis for d in range(rank) for axis in (2 + rank + d, 2 + d)]
     made = edit.emit("transpose", made, perm=(0, 1, *mixed))
-    whole = tuple(sizes.size(m * s) for m, s in zip(places, strides, strict=True))
+    whole = tuple(sizes.size(m * s) for m, s in zip(positions, strides, strict=True))
     made = edit.emit("reshape", made, shape=(*node.output.shape[:2], *whole))
     starts = (0, 0, *(b % s for b, s in zip(_begins(node), strides, strict=True)))
     return edit.emit("slice", made, starts=starts, shape=node.output.shape, name=name)
@@ -105,7 +105,7 @@ def _together(edit: Edit, node: Node) -> Any:
     weights, groups = edit.graph.constants[w].array, node["groups"]
     ci, each, *kernel = weights.shape
     rank, sources, co = len(kernel), ci // groups, each * groups
-    strides, taps, first, places, more = phases
+    strides, taps, first, positions, more = phases
     pads = tuple((t - 1 - u, m + u) for t, u, m in zip(taps, first, more, strict=True))
     if any(side < 0 for pad in pads for side in pad):
         return None
@@ -130,7 +130,7 @@ def _together(edit: Edit, node: Node) -> Any:
     made = edit.emit("conv", *inputs, pads=pads, groups=groups, **types_of(node))
     if count == 1:
         return made
-    made = edit.emit("reshape", made, shape=(x.shape[0], co, *strides, *places))
+    made = edit.emit("reshape", made, shape=(x.shape[0], co, *strides, *positions))
     return interleave(edit, node, made, phases, node.name)
 
 

@@ -54,15 +54,15 @@ class _Layers(Edit):
     def beside(self) -> set[str]:
         """Those that have another one of their size beside them: as many are before both."""
         depth: dict[Value, int] = {}
-        alike: dict[str, Any] = {}
+        of_size: dict[str, Any] = {}
         for node in self.graph.nodes:
             behind = max((depth.get(v, 0) for v in node.inputs), default=0)
             if node.op in RULES:
-                alike[node.name] = behind, node.inputs[1].shape
+                of_size[node.name] = behind, node.inputs[1].shape
                 behind += 1
             depth.update(dict.fromkeys(node.outputs, behind))
-        count = Counter(alike.values())
-        return {name for name, kind in alike.items() if count[kind] > 1}
+        count = Counter(of_size.values())
+        return {name for name, kind in of_size.items() if count[kind] > 1}
 
 
 class _Unrolled:
@@ -157,7 +157,7 @@ Step = Callable[[Any, Callable[[], Value], Sequence[Value], Sequence[Value]], Se
 
 
 def steps_of(edit: _Layers, node: Node, inputs: int) -> Steps | None:
-    """The steps, if the layer is one that can be parted: no lengths, no clipping, usual
+    """The steps, if the layer is one that can be parted: no lengths, no clipping, default
     activations; and if they are large."""
     count, batch = (as_int(s) for s in node.inputs[0].shape[:2])
     weights = prod(as_int(s) or 1 for s in node.inputs[1].shape)

@@ -1,4 +1,4 @@
-"""How large an expression grows when what it reads is computed in its place.
+"""How large an expression grows when what it reads is inlined.
 
 In: a node, and the sizes of the expressions of its inputs. Out: that of its first output. The one
 idea: the operator's own te definition tells. A chain of operators that read their input twice
@@ -20,7 +20,7 @@ from tilewright.support.recursion import recursive
 from tilewright.te.tensor import Compute, Read
 
 
-class Written(NamedTuple):
+class Inlined(NamedTuple):
     """An expression for each element of a tensor: its number of nodes, and how often the index of
     each axis stands in it."""
 
@@ -28,38 +28,38 @@ class Written(NamedTuple):
     uses: tuple[int, ...]
 
 
-def load_of(rank: int) -> Written:
+def load_of(rank: int) -> Inlined:
     """What reads a stored tensor."""
-    return Written(1 + rank, (1,) * rank)
+    return Inlined(1 + rank, (1,) * rank)
 
 
-def written_out(node: Node, inputs: Sequence[Written]) -> Written:
+def inlined(node: Node, inputs: Sequence[Inlined]) -> Inlined:
     """The expression of the node's first output where its inputs' expressions are these."""
     types = tuple([(v.dtype, v.shape) for v in node.inputs])
-    return _written_out(node.op, tuple(node.attrs), types, tuple(inputs))
+    return _inlined(node.op, tuple(node.attrs), types, tuple(inputs))
 
 
 @lru_cache(4096)
-def _written_out(op: str, attrs: Any, types: Any, inputs: tuple[Written, ...]) -> Written:
+def _inlined(op: str, attrs: Any, types: Any, inputs: tuple[Inlined, ...]) -> Inlined:
     tensors = [te.placeholder(shape, of, f"x{k}") for k, (of, shape) in enumerate(types)]
     made = OPERATORS[op].define(*tensors, **dict(attrs))
     known = dict(zip(tensors, inputs, strict=True))
     return _of_tensor(made[0] if isinstance(made, tuple) else made, known)
 
 
-def _of_tensor(tensor: te.Tensor, known: Mapping[te.Tensor, Written]) -> Written:
+def _of_tensor(tensor: te.Tensor, known: Mapping[te.Tensor, Inlined]) -> Inlined:
     if tensor in known:
         return known[tensor]
     if not isinstance(tensor.op, Compute):
         return load_of(tensor.ndim)
     axes = tensor.op.axes
-    shared: dict[int, Written] = {}  # parts that stand in several places are looked at once
+    seen: dict[int, Inlined] = {}  # subexpressions that occur several times are looked at once
 
     @recursive
-    def go(again: Any, e: Expr) -> Written:
-        found = shared.get(id(e))
+    def go(again: Any, e: Expr) -> Inlined:
+        found = seen.get(id(e))
         if found is None:
-            below: list[Written] = [again(c) for c in e.children() if isinstance(c, Expr)]
+            below: list[Inlined] = [again(c) for c in e.children() if isinstance(c, Expr)]
             nodes, times = 1 + sum(b.nodes for b in below), [1] * len(below)
             if isinstance(e, Read):
                 inner = _of_tensor(e.tensor, known)
@@ -69,9 +69,9 @@ def _of_tensor(tensor: te.Tensor, known: Mapping[te.Tensor, Written]) -> Written
             uses = [int(e is axis) for axis in axes]
             for t, b in zip(times, below, strict=True):
                 uses = [u + t * own for u, own in zip(uses, b.uses, strict=True)]
-            shared[id(e)] = found = Written(nodes, tuple(uses))
+            seen[id(e)] = found = Inlined(nodes, tuple(uses))
         return found
 
     parts = [go(v) for v in tensor.op.values]
     uses = [sum(u) for u in zip(*(p.uses for p in parts), strict=True)]
-    return Written(sum(p.nodes for p in parts), tuple(uses))
+    return Inlined(sum(p.nodes for p in parts), tuple(uses))

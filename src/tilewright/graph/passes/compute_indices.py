@@ -1,4 +1,4 @@
-"""compute_places: gathers along rows whose indices are a line of steps compute them.
+"""compute_indices: gathers along rows whose indices are a line of steps compute them.
 
 In: a graph whose layouts are chosen. Out: the same with `sample` for each gather along the last
 axis whose constant indices rise by one every so many elements, as those of a row do that is
@@ -20,7 +20,7 @@ TIMES = (2, 4, 8, 16)  # elements for each step: vectors divide by powers of two
 LEAST = 32  # elements of a row that are worth code of its own
 
 
-def compute_places(graph: Graph) -> Graph:
+def compute_indices(graph: Graph) -> Graph:
     """Rewrite such gathers."""
     if any(node.op == "gather" for node in graph.nodes):
         return Edit(graph, {"gather": (_sampled,)}).run()
