@@ -25,6 +25,7 @@ LOOPS = tuple(  # the rooms of loops and what they stand on
     for top in ("src/tilewright", "tests")
     for room in ("arith", "ir", "schedule", "strategy", "support", "target", "te")
 )
+GRAPH = ("src/tilewright/graph", "tests/graph")
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,28 @@ OURS = (
     ),
     Old(r"(frontend[./](onnx|torch)|graph[./]ops)[./]measured\b", "data_dependent"),
     Old(
-        r"(?i)(?<!in )(?<!in-)(?<!in the )(?<![a-z-])places?(?!=)(?![a-z])|\bin places\b",
-        "elements, indices, positions",
-        ("src/tilewright/frontend", *LOOPS),
+        r"(?i)(?<!in[ _-])(?<!in the )(?<!in one )(?<![a-z-])places?(?![a-z])|\bin places\b",
+        "elements, indices, positions, pixels, locations",
+        ("src/tilewright/frontend", *LOOPS, *GRAPH),
     ),
+    Old(r"\balike\b", "equal, the same; same_input", GRAPH),
+    Old(r"\blie\b(?=( =|\.\w|: [A-Z]\w+[,)]))", "channel layout", (*GRAPH, *LOOPS)),
+    Old(r"\bmeasured\b|_measured\b", "data-dependent", ("src/tilewright/graph",)),
+    Old(r"\bturned\b", "transposed, rotated", GRAPH),
+    Old(r"(?i)(\b|_)abreast\b", "in lanes, vectorised", ("src/tilewright/graph",)),
+    Old(
+        r"(?i)(?<![.\w])_?(pieces?|strips?|bands?)\b|\bshare(?= [=*]|:)|_share\b",
+        "block, tile, chunk, live range",
+        GRAPH,
+    ),
+    Old(r"\b(written|write|writes) out\b|written_out\b|\bwrite_out\b", "inlined, unrolled", GRAPH),
+    Old(
+        r"(?i)\b(settle[sd]?|meets?|met|meetings?|agrees?)\b",
+        "unify, shape guard; post-dominator, conflict",
+        GRAPH,
+    ),
+    Old(r"(?i)\busual\b", "default", GRAPH),
+    Old(r"\bahead\b", "prefetch, further", GRAPH),
     Old(r"emit\(\"places\"", "nonzero"),
     Old(
         r"(?i)\bmeasured (sizes?|symbols?|shapes?|dimensions?)\b",
@@ -141,7 +160,13 @@ OURS = (
         "preferences, layouts",
         tuple(
             f"src/tilewright/graph/passes/{name}.py"
-            for name in ("choose_layouts", "packed_values", "packed_images", "sought_layouts")
+            for name in (
+                "choose_layouts",
+                "packed_values",
+                "packed_images",
+                "packed_products",
+                "sought_layouts",
+            )
         ),
     ),
 )

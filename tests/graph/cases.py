@@ -151,7 +151,7 @@ def _others() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
         *_factorisations(),
         *_series(),
         *_pooling(),
-        *_measured(),
+        *_data_dependent(),
         *_movement(),
         *_indexing(),
         *_recurrent(),
@@ -251,7 +251,7 @@ def contests(count: int, size: int) -> np.ndarray:
     return (won + np.triu(1 - won.swapaxes(1, 2), 1)).astype(np.float32)
 
 
-def _measured() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
+def _data_dependent() -> list[tuple[str, list[np.ndarray], dict[str, Any]]]:
     return [
         ("bitcast", [f(2, 3)], {"to": "i32"}),
         ("bitcast", [i(4)], {"to": "f64"}),

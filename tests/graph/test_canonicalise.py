@@ -289,7 +289,7 @@ def test_permuted_runs():
 )
 def test_indices_along_neighbouring_axes_are_gathered_along_one(perm, depth, expected):
     size = (3, 4, 5, 2)
-    sizes = [size[d] for d in perm[:depth]]  # indices outside are clamped, negative ones from behind
+    sizes = [size[d] for d in perm[:depth]]  # clamped; negative ones count from behind
     columns = [np.arange(-3, 5) * (d + 1) % (2 * n + 3) - n - 1 for d, n in enumerate(sizes)]
     build = Builder("g")
     x = build.input("x", "f32", size)

@@ -1,4 +1,4 @@
-"""channels: how the channels of a convolution's groups are laid out, against what the machine gains."""
+"""channels: how the channels of groups are laid out, against what the machine gains."""
 
 import numpy as np
 import pytest

@@ -326,7 +326,7 @@ def test_norms(inverse, centred, power):
     assert w.meant(y) == [name]
 
 
-def test_softmax_written_out():
+def test_softmax_of_its_parts():
     w = Written(3, 5)
     e = w("exp", w("sub", w.x, w("reduce_max", w.x, axes=(1,), keepdims=True)))
     assert w.meant(w("div", e, w("reduce_sum", e, axes=(1,), keepdims=True))) == ["softmax"]
@@ -340,7 +340,7 @@ def lstm_graph(steps=3, hidden=182, batch=2, **attrs):
     return build.finish(list(build.emit("lstm", gates, weights, h, c, **attrs)))
 
 
-def test_lstm_cell_written_out():
+def test_lstm_cell_of_its_parts():
     steps = 2
     build = Builder()
     h, c = build.input("h", "f32", (2, 3)), build.input("c", "f32", (2, 3))

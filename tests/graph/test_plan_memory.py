@@ -11,7 +11,13 @@ from tilewright.arith.estimate import SEQUENCE
 from tilewright.graph import Builder, sizes
 from tilewright.graph.group import FusedGraph
 from tilewright.graph.passes.fuse import fuse
-from tilewright.graph.passes.plan_memory import ALIGN, MemoryPlan, LiveRange, _assign_offsets, plan_memory
+from tilewright.graph.passes.plan_memory import (
+    ALIGN,
+    LiveRange,
+    MemoryPlan,
+    _assign_offsets,
+    plan_memory,
+)
 from tilewright.graph.passes.separate_outputs import separate_outputs
 from tilewright.ir.expr import Var, minimum
 from tilewright.ir.walk import visit

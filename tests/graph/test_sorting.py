@@ -119,7 +119,10 @@ def test_any_number_of_lines_from_one_compilation(axis, k, of, largest, threads)
     x = build.input("x", of, (build.symbol("n"), build.symbol("h"), build.symbol("w")))
     values, indices = build.emit("top_k", x, k=k, axis=axis, largest=largest)
     run = compile_observed(
-        build.finish({"values": values, "indices": indices}), threads=threads, cache=False, pool=POOL
+        build.finish({"values": values, "indices": indices}),
+        threads=threads,
+        cache=False,
+        pool=POOL,
     )
     for length in (n for n in LENGTHS if n >= k):
         for n, lines in ((1, 1), (1, 15), (2, 8), (3, 7), (5, 10), (1, 16), (0, 5)):

@@ -287,7 +287,7 @@ class Folding(Builder):
         return super().constant(folded, name or op, outputs[0].dtype)
 
     def constant(self, content: Any, name: str = "c", of: DType | str | None = None) -> Value:
-        """As Builder.constant; what a model brings is what folding is measured by."""
+        """As Builder.constant; what a model brings is what folding is judged by."""
         value = super().constant(content, name, of)
         self.budget.bring(self.constants[value])
         return value

@@ -129,7 +129,9 @@ def sampled(
             if flat_index is None:
                 flat_index = index
             else:
-                flat_index = build.emit("add", build.emit("mul", flat_index, scalar(build, size)), index)
+                flat_index = build.emit(
+                    "add", build.emit("mul", flat_index, scalar(build, size)), index
+                )
             if factor is not None:
                 weight = factor if weight is None else f("mul", weight, factor)
         assert flat_index is not None

@@ -1,8 +1,8 @@
 """Factorisations of matrices, and solving with what they give.
 
-All take stacks of matrices, [count, rows, columns] of floats, and are programs: each
-step changes in place what the steps before left. Results are those of LAPACK's routines of the
-same purpose (getrf, laswp, potrf, trsm, geqrf, ormqr), whose packed forms they share. Source:
+All take stacks of matrices, [count, rows, columns] of floats, and are programs: each step changes
+in place what the steps before left. Results are those of LAPACK's routines of the same purpose
+(getrf, laswp, potrf, trsm, geqrf, ormqr), whose packed forms they have. Source:
 Golub & Van Loan, Matrix Computations.
 """
 

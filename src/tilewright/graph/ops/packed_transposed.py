@@ -1,8 +1,8 @@
 """Transposed convolutions on blocked channels: one small convolution for each phase of the stride.
 
 In: a packed image and weights whose taps are ordered phase by phase. Out: an image in which the
-phases of a pixel lie beside each other, so that each is stored where it belongs. As in `packed`, no importer
-makes these operators.
+phases of a pixel lie beside each other, so that each is stored where it belongs. As in `packed`, no
+importer makes these operators.
 """
 
 from __future__ import annotations

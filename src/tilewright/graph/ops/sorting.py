@@ -26,7 +26,7 @@ MOST_KEPT = 24  # in order while the rest passes by: more take longer than sorti
 LINES = 16  # that are walked side by side, each in a lane
 VECTOR = 16  # elements of a row of open length that run together
 SQUARE = 8  # elements of each that are read at once
-IN_REGISTERS = 8  # elements of each that are kept there
+IN_REGISTERS = 8  # elements of a line that are kept there
 # Cycles: of an element that passes by, of one that enters and for each step that others move up;
 # of sorting a line, and each element of it; of one of a line among others, and for each kept in a
 # register, or not, where vectors have 32 bytes.
@@ -58,7 +58,9 @@ def loops(shape: Any, body: Any, name: str, in_vectors: bool = False) -> Stmt:
     return nest
 
 
-def along(shape: sizes.Shape, axis: int, row: Callable[[IndexOf], Stmt], apart: bool = True) -> Stmt:
+def along(
+    shape: sizes.Shape, axis: int, row: Callable[[IndexOf], Stmt], apart: bool = True
+) -> Stmt:
     """`row` for each line of a tensor along an axis. `apart`: threads may divide the lines."""
     lines = sizes.product((*shape[:axis], *shape[axis + 1 :]))
     line = ZERO if as_int(lines) == 1 else Var("sort_line")
@@ -218,7 +220,9 @@ def _selected_in_lanes(
 
     def empty(slot: Expr) -> Stmt:
         none = constant(0, source.dtype)
-        return seq(Store(kept, (slot, lane), none), Store(positions, (slot, lane), constant(0, i32)))
+        return seq(
+            Store(kept, (slot, lane), none), Store(positions, (slot, lane), constant(0, i32))
+        )
 
     def leave(slot: Expr) -> Stmt:
         return seq(

@@ -15,38 +15,35 @@ somebody first asks for it. What is legal is found first; what then is done are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import inf, prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewright.arith.estimate import SEQUENCE, estimate, estimate_by_symbols
+from tilewright.arith.estimate import estimate_by_symbols
 from tilewright.arith.simplify import Facts
 from tilewright.graph import sizes
-from tilewright.graph.graph import Constant, Deferred, Graph, Node, Value
-from tilewright.graph.layout_policy import Decisions, LayoutPolicy, P
-from tilewright.graph.operator import BROADCAST, OPERATORS, RECURRENT, having
-from tilewright.graph.ops.linear import is_of_one_type
-from tilewright.graph.ops.packed import pack_dense
+from tilewright.graph.graph import Constant, Graph, Node, Value
+from tilewright.graph.layout_policy import Decisions, LayoutPolicy
+from tilewright.graph.operator import BROADCAST, OPERATORS
 from tilewright.graph.ops.packed_transposed import pack_transposed, pack_transposed_each
-from tilewright.graph.ops.recurrent import pack_recurrent, packed_recurrent
 from tilewright.graph.ops.winograd import POINTS, TAPS, pack_winograd
 from tilewright.graph.passes.channels import ChannelLayout, Packing, dense, dense_filter, grouped
-from tilewright.graph.passes.packed_images import IMAGES
+from tilewright.graph.passes.packed_images import IMAGES, elementwise
+from tilewright.graph.passes.packed_products import PRODUCTS
 from tilewright.graph.passes.packed_values import PackedValues
 from tilewright.graph.passes.phases_apart import Phase, phases_apart
 from tilewright.graph.passes.sought_layouts import (
     KEEPS_FINITE,
     POOLS,
     channels_of,
+    is_f32,
     is_image,
 )
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import Expr, as_int
 from tilewright.ir.walk import free_vars
-
-RECURRENCES = having(RECURRENT)
 
 
 def choose_layouts(
@@ -94,11 +91,6 @@ class _Layouts(PackedValues):
         self.winograd = winograd
         self.preferred: dict[Value, Packing] = {}
         self.preferred = self.preferences()
-        self.weights: dict[tuple[Any, ...], Value] = {}  # packed, by what they were packed from
-
-    def decide(self, node: Node, what: str, own: P, legal: Sequence[P]) -> P:
-        """A decision on an operator, called by its first result."""
-        return self.decisions.decide(f"{node.outputs[0].name}.{what}", own, legal)
 
     def preferences(self) -> dict[Value, Packing]:
         """The packing that a grouped convolution wants of a value, seen through what runs on any
@@ -127,7 +119,7 @@ class _Layouts(PackedValues):
         for node in self.graph.nodes:
             handler = _HANDLERS.get(node.op)
             if handler is None and OPERATORS[node.op].fusion is BROADCAST:
-                handler = _Layouts.elementwise
+                handler = elementwise
             is_empty = any(as_int(s) == 0 for v in (*node.inputs, *node.outputs) for s in v.shape)
             if handler is not None and not is_empty and handler(self, node):
                 continue
@@ -170,7 +162,7 @@ class _Layouts(PackedValues):
         """A convolution as packed ones take it; None for one that cannot be packed."""
         x, w = node.inputs[:2]
         weights, ci = self.known(w), channels_of(x)
-        if weights is None or not _is_f32(node) or not is_image(x) or not ci:
+        if weights is None or not is_f32(node) or not is_image(x) or not ci:
             return None
         bias = self.content(node.inputs[2]) if len(node.inputs) > 2 else None
         if len(node.inputs) > 2 and bias is None:
@@ -217,7 +209,9 @@ class _Layouts(PackedValues):
 
         filters = self.packed_filter(of, layout, weights, shape, packed, edge)
         own = {name: of.window[name] for name in ("pads", "dilations")}
-        return self.emit("winograd_packed", self.pack(of.node.inputs[0], layout.image), filters, **own)
+        return self.emit(
+            "winograd_packed", self.pack(of.node.inputs[0], layout.image), filters, **own
+        )
 
     def filter_of(self, of: _Convolution, layout: ChannelLayout) -> Constant:
         """The weights of a convolution with channels laid out so: of as many groups."""
@@ -324,14 +318,10 @@ class _Layouts(PackedValues):
         own = self.policy.is_across(rows, width, vectors // packing.block, packing.block)
         return self.decide(node, "across", own, (False, True))
 
-    def per_channel(self, values: np.ndarray, packing: Packing, rank: int) -> Value:
-        """One number a channel, shaped to broadcast against a packed image of plain rank `rank`."""
-        return self.constant(packing.pack(values.reshape(1, -1, *(1,) * (rank - 2))), "b")
-
     def conv_transpose(self, node: Node) -> bool:
         x, w = node.inputs[:2]
         weights = self.content(w)
-        if weights is None or not _is_f32(node) or not is_image(x):
+        if weights is None or not is_f32(node) or not is_image(x):
             return False
         shape = node.output.shape
         bias = self.content(node.inputs[2]) if len(node.inputs) > 2 else None
@@ -339,7 +329,9 @@ class _Layouts(PackedValues):
         strides = tuple(node["strides"]) or one
         each = 1 < node["groups"] == weights.shape[0] == channels_of(node.output)  # depthwise
         plain_window = (each or node["groups"] == 1) and (tuple(node["dilations"]) or one) == one
-        positions = [sizes.size((s + (k - 1)) // k) for s, k in zip(shape[2:], strides, strict=True)]
+        positions = [
+            sizes.size((s + (k - 1)) // k) for s, k in zip(shape[2:], strides, strict=True)
+        ]
         # A number more or less of pixels for each phase than the image has.
         near = all(
             as_int(sizes.size(p - own)) is not None
@@ -406,7 +398,7 @@ class _Layouts(PackedValues):
         return self.emit("conv_packed", self.pack(x, layout.image), filters, across=False, **window)
 
     def together(self, phases: list[Value], strides: tuple[int, ...]) -> Value:
-        """The pixels of packed phases (N, C, *positions, b) in row-major order, beside each other."""
+        """The pixels of packed phases (N, C, *positions, b), row-major, beside each other."""
         n, c, *positions, b = phases[0].shape
         pairs = [size for count in positions for size in (count, 1)]
         found = [self.emit("reshape", v, shape=(n, c, *pairs, b)) for v in phases]
@@ -415,196 +407,10 @@ class _Layouts(PackedValues):
             found = [self.emit("concat", *run, axis=3 + 2 * d) for run in runs]
         return found[0]
 
-    def matmul(self, node: Node) -> bool:
-        x, w = node.inputs
-        weights, transposed = self.constants.get(w), bool(node["transpose_b"])
-        *batch, depth, columns = w.shape[:-2] + (w.shape[:-3:-1] if transposed else w.shape[-2:])
-        depth, wide = as_int(depth), as_int(columns)
-        if depth is None or (wide is None and weights is not None) or not _is_f32(node):
-            return False
-        if batch and (weights is not None or tuple(batch) != x.shape[:-2]):
-            return False
-        if weights is None and 0 in (as_int(s) for s in w.shape):
-            return False
-        rows, transpose_a = (
-            sizes.static(node.output.shape[len(batch) : -1]),
-            bool(node["transpose_a"]),
-        )
-        count = None if rows is None else prod(rows)
-        is_packed = self.policy.is_packed_product(
-            count,
-            depth,
-            wide,
-            is_known=weights is not None,
-            transpose_a=transpose_a,
-            transpose_b=transposed,
-            of=w.dtype,
-        )
-        pick = "packed" if is_packed else "plain"
-        if self.decide(node, "algorithm", pick, ("plain", "packed")) == "plain":
-            return False
-        vectors = None if wide is None else -(-wide // self.lanes)
-        panel = self.policy.panel(SEQUENCE if count is None else count, vectors, depth, w.dtype)
-        block = self.lanes * self.decide(node, "panel", panel, self.policy.panels(vectors))
-        packed = (
-            self.pack_in_run(w, block, transposed)
-            if weights is None
-            else self.dense_weights(w, weights, block, transposed)
-        )
-        left = self.plain(x)
-        if transpose_a:
-            *lead, inner, outer = range(x.rank)
-            left = self.emit("transpose", left, perm=(*lead, outer, inner))
-        self.replaced[node.output] = self.emit("dense_packed", left, packed, channels=columns)
-        return True
-
-    def pack_in_run(self, w: Value, block: int, transposed: bool) -> Value:
-        """What `pack_dense` does, for an operand that the run computes."""
-        w = self.plain(w)
-        *batch, rows, columns = w.shape
-        n = len(batch)
-        wide = rows if transposed else columns
-        blocks = sizes.size((wide + (block - 1)) // block)
-        more = sizes.size(blocks * block - wide)
-        if as_int(more) != 0:
-            after: list[sizes.SizeLike] = [0] * w.rank
-            after[n if transposed else n + 1] = more
-            w = self.emit("pad", w, before=(0,) * w.rank, after=tuple(after))
-        cut = (blocks, block, columns) if transposed else (rows, blocks, block)
-        perm = (n, n + 2, n + 1) if transposed else (n + 1, n, n + 2)
-        in_blocks = self.emit("reshape", w, shape=(*batch, *cut))
-        return self.emit("transpose", in_blocks, perm=(*range(n), *perm))
-
-    def dense_weights(self, w: Value, weights: Constant, block: int, transposed: bool) -> Value:
-        """Packed weights of a product."""
-        k, n = weights.shape[::-1] if transposed else weights.shape
-
-        def packed(first: int = 0, last: int | None = None) -> np.ndarray:
-            own = weights.array.T if transposed else weights.array
-            return pack_dense(own[:, first * block : None if last is None else last * block], block)
-
-        shape = (-(-n // block), k, block)
-        return self.later((w, block, transposed), packed, weights.dtype, shape, packed)
-
-    def later(
-        self,
-        key: tuple[Any, ...],
-        make: Callable[[], np.ndarray],
-        of: np.dtype[Any],
-        shape: tuple[int, ...],
-        rows: Callable[[int, int], np.ndarray] | None = None,
-    ) -> Value:
-        """Packed weights, to be made when they are written (see Deferred); those of one key are one
-        constant."""
-        if key not in self.weights:
-            self.weights[key] = self.constant(Deferred(make, of, shape, rows), "w")
-        return self.weights[key]
-
-    def recurrent(self, node: Node) -> bool:
-        """Weights of the state stand in panels, each of neighbouring rows of one gate: vectors of a
-        gate's elements lie along memory, which a step's product walks as it lies."""
-        w, h = node.inputs[1], node.inputs[2 + (node.op == "gru")]
-        weights = self.constants.get(w)
-        if weights is None or w.rank == 3:
-            return False
-        rows, hidden = weights.shape
-        block = hidden
-        if hidden > self.lanes:
-            vectors = -(-hidden // self.lanes)
-            most = self.policy.panel(estimate(h.shape[0]), vectors, hidden, w.dtype)
-            fitting = [n for n in (most, most - 1) if n and vectors % n == 0]  # zeros fill none
-            own = (fitting or [most])[0]
-            block = self.lanes * self.decide(node, "panel", own, self.policy.panels(vectors))
-        panels = self.later(
-            (w, block, "recurrent"),
-            lambda: pack_recurrent(weights.array, block),
-            weights.dtype,
-            packed_recurrent(rows, hidden, block),
-        )
-        inputs = [panels if n == 1 else self.plain(v) for n, v in enumerate(node.inputs)]
-        made = self.emit(node.op, *inputs, **dict(node.attrs))
-        self.replaced.update(zip(node.outputs, made, strict=True))
-        return True
-
-    def instance_norm(self, node: Node) -> bool:
-        """Each channel by itself, normalised over its pixels: lanes stay lanes. Sums are taken
-        along one axis after the others, so that threads have parts of an image too."""
-        x, *parts = node.inputs
-        vectors = [self.content(v) for v in parts]
-        if not self.is_only_packed(x) or not is_image(x) or node["groups"] != channels_of(x):
-            return False
-        scale, bias = vectors
-        packing = self.packed[x]
-        if scale is None or bias is None or not packing.is_full(channels_of(x)):
-            return False
-        image = self.layouts[x, packing]
-        first, *others = range(2, x.rank)
-
-        def mean(value: Value) -> Value:
-            rows = self.emit("reduce_mean", value, axes=tuple(others), keepdims=True)
-            return self.emit("reduce_mean", rows, axes=(first,), keepdims=True)
-
-        middle = mean(image)
-        centred = self.emit("sub", image, middle)
-        power = mean(self.emit("mul", centred, centred))
-        power = self.emit("add", power, self.constant(np.float32(node["eps"]), "eps"))
-        gain = self.emit("mul", self.emit("rsqrt", power), self.per_channel(scale, packing, x.rank))
-        # Again, and not as the same value, which would be stored for both.
-        centred = self.emit("add", image, self.emit("neg", middle))
-        made = self.emit("mul", centred, gain)
-        made = self.emit("add", made, self.per_channel(bias, packing, x.rank))
-        self.made(node.output, made, packing)
-        return True
-
-    def elementwise(self, node: Node) -> bool:
-        """Run on packed layouts if an input exists only so and the others can follow."""
-        out = node.output
-        if len(node.outputs) != 1 or not is_image(out):
-            return False
-        leading = [v for v in node.inputs if self.is_only_packed(v) and v.shape == out.shape]
-        if not leading:
-            return False
-        packing = self.packed[leading[0]]
-        if not packing.is_full(channels_of(out)) and node.op not in KEEPS_FINITE:
-            return False
-        layouts: list[Value] = []
-        for value in node.inputs:
-            layout = self.follow(value, out, packing)
-            if layout is None:
-                return False
-            layouts.append(layout)
-        self.made(out, self.emit(node.op, *layouts, **dict(node.attrs)), packing)
-        return True
-
-    def follow(self, value: Value, out: Value, packing: Packing) -> Value | None:
-        """The layout in which an operand joins an elementwise operator on packed values."""
-        if value.shape == out.shape:
-            return self.pack(value, packing)
-        array = self.content(value)
-        if value in self.packed and channels_of(value) == channels_of(out):
-            return self.pack(value, packing)  # (N, C, 1, 1): a gate for each channel
-        if value.rank > out.rank:
-            return None
-        if array is None:  # a mask of pixels is the same for all channels
-            shape = (*(sizes.size(1) for _ in range(out.rank - value.rank)), *value.shape)
-            of_one = as_int(shape[1]) == 1
-            return self.emit("reshape", self.plain(value), shape=(*shape, 1)) if of_one else None
-        full = array.reshape((1,) * (out.rank - array.ndim) + array.shape)
-        if full.shape[1:2] == (1,):
-            return self.constant(full.reshape(*full.shape, 1), "c")
-        return self.constant(packing.pack(full), "c")
-
-
-def _is_f32(node: Node) -> bool:
-    """Is it a product or convolution of f32 alone? Others have no packed kernels."""
-    return is_of_one_type(node) and node.output.dtype is f32
-
 
 _HANDLERS: dict[str, Callable[[Any, Node], bool]] = {
     **IMAGES,
+    **PRODUCTS,
     "conv": _Layouts.conv,
     "conv_transpose": _Layouts.conv_transpose,
-    "matmul": _Layouts.matmul,
-    "group_norm": _Layouts.instance_norm,
-    **dict.fromkeys(RECURRENCES, _Layouts.recurrent),
 }

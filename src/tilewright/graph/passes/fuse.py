@@ -25,6 +25,7 @@ from tilewright.arith.estimate import estimate_by_symbols
 from tilewright.graph import sizes
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.group import FusedGraph, FusedGroup, make_group
+from tilewright.graph.inlining import Inlined, inlined, load_of
 from tilewright.graph.layout_policy import Decisions
 from tilewright.graph.operator import (
     BROADCAST,
@@ -39,7 +40,6 @@ from tilewright.graph.operator import (
 )
 from tilewright.graph.passes.attention import attention
 from tilewright.graph.passes.demand import are_apart, demand
-from tilewright.graph.inlining import Inlined, inlined, load_of
 from tilewright.ir.expr import as_int
 
 ROW = 16  # elements that are worth reading as they lie

@@ -1,4 +1,5 @@
-"""packed_images: what moves, pools or reduces pixels runs on packed images as on plain ones.
+"""packed_images: what moves, pools, normalises or computes pixels one by one runs on packed images
+as on plain ones.
 
 In: a node of the plain graph, and the layouts of its inputs. Out: True if it now runs on packed
 layouts: whole vectors of channels are what is moved. False: it needs its inputs plain.
@@ -10,11 +11,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilewright.graph.graph import Node
+from tilewright.graph import sizes
+from tilewright.graph.graph import Node, Value
 from tilewright.graph.operator import OPERATORS
 from tilewright.graph.passes.channels import Packing
 from tilewright.graph.passes.packed_values import PackedValues
 from tilewright.graph.passes.sought_layouts import (
+    KEEPS_FINITE,
     POOLS,
     channels_of,
     is_image,
@@ -151,9 +154,81 @@ def lrn(edit: PackedValues, node: Node) -> bool:
     return edit.on_packed(node, dict(node.attrs), "lrn_packed")
 
 
+def instance_norm(edit: PackedValues, node: Node) -> bool:
+    """Each channel by itself, normalised over its pixels: lanes stay lanes. Sums are taken
+    along one axis after the others, so that threads have parts of an image too."""
+    x, *parts = node.inputs
+    vectors = [edit.content(v) for v in parts]
+    if not edit.is_only_packed(x) or not is_image(x) or node["groups"] != channels_of(x):
+        return False
+    scale, bias = vectors
+    packing = edit.packed[x]
+    if scale is None or bias is None or not packing.is_full(channels_of(x)):
+        return False
+    image = edit.layouts[x, packing]
+    first, *others = range(2, x.rank)
+
+    def mean(value: Value) -> Value:
+        rows = edit.emit("reduce_mean", value, axes=tuple(others), keepdims=True)
+        return edit.emit("reduce_mean", rows, axes=(first,), keepdims=True)
+
+    middle = mean(image)
+    centred = edit.emit("sub", image, middle)
+    power = mean(edit.emit("mul", centred, centred))
+    power = edit.emit("add", power, edit.constant(np.float32(node["eps"]), "eps"))
+    gain = edit.emit("mul", edit.emit("rsqrt", power), edit.per_channel(scale, packing, x.rank))
+    # Again, and not as the same value, which would be stored for both.
+    centred = edit.emit("add", image, edit.emit("neg", middle))
+    made = edit.emit("mul", centred, gain)
+    made = edit.emit("add", made, edit.per_channel(bias, packing, x.rank))
+    edit.made(node.output, made, packing)
+    return True
+
+
+def elementwise(edit: PackedValues, node: Node) -> bool:
+    """Run on packed layouts if an input exists only so and the others can follow."""
+    out = node.output
+    if len(node.outputs) != 1 or not is_image(out):
+        return False
+    leading = [v for v in node.inputs if edit.is_only_packed(v) and v.shape == out.shape]
+    if not leading:
+        return False
+    packing = edit.packed[leading[0]]
+    if not packing.is_full(channels_of(out)) and node.op not in KEEPS_FINITE:
+        return False
+    layouts: list[Value] = []
+    for value in node.inputs:
+        layout = _follow(edit, value, out, packing)
+        if layout is None:
+            return False
+        layouts.append(layout)
+    edit.made(out, edit.emit(node.op, *layouts, **dict(node.attrs)), packing)
+    return True
+
+
+def _follow(edit: PackedValues, value: Value, out: Value, packing: Packing) -> Value | None:
+    """The layout in which an operand joins an elementwise operator on packed values."""
+    if value.shape == out.shape:
+        return edit.pack(value, packing)
+    array = edit.content(value)
+    if value in edit.packed and channels_of(value) == channels_of(out):
+        return edit.pack(value, packing)  # (N, C, 1, 1): a gate for each channel
+    if value.rank > out.rank:
+        return None
+    if array is None:  # a mask of pixels is the same for all channels
+        shape = (*(sizes.size(1) for _ in range(out.rank - value.rank)), *value.shape)
+        of_one = as_int(shape[1]) == 1
+        return edit.emit("reshape", edit.plain(value), shape=(*shape, 1)) if of_one else None
+    full = array.reshape((1,) * (out.rank - array.ndim) + array.shape)
+    if full.shape[1:2] == (1,):
+        return edit.constant(full.reshape(*full.shape, 1), "c")
+    return edit.constant(packing.pack(full), "c")
+
+
 IMAGES: dict[str, Callable[[PackedValues, Node], bool]] = {
     "concat": concat,
     "gather": gather,
+    "group_norm": instance_norm,
     "lrn": lrn,
     "pad": pad,
     "reshape": reshape,

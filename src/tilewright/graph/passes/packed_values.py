@@ -6,11 +6,14 @@ way, and makes a layout when somebody first asks for it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tilewright.graph.builder import Edit
-from tilewright.graph.graph import Graph, Node, Value
-from tilewright.graph.layout_policy import Decisions, LayoutPolicy
+from tilewright.graph.graph import Deferred, Graph, Node, Value
+from tilewright.graph.layout_policy import Decisions, LayoutPolicy, P
 from tilewright.graph.passes.channels import Packing
 from tilewright.graph.passes.sought_layouts import channels_of, sought_packed
 from tilewright.ir.dtype import f32
@@ -26,6 +29,11 @@ class PackedValues(Edit):
         self.packed: dict[Value, Packing] = {}  # of each value of the old graph, its first one
         self.layouts: dict[tuple[Value, Packing], Value] = {}  # and in which value it is so
         self.sought = sought_packed(graph, policy)
+        self.weights: dict[tuple[Any, ...], Value] = {}  # packed, by what they were packed from
+
+    def decide(self, node: Node, what: str, own: P, legal: Sequence[P]) -> P:
+        """A decision on an operator, called by its first result."""
+        return self.decisions.decide(f"{node.outputs[0].name}.{what}", own, legal)
 
     def own_packing(self, value: Value, channels: int) -> Packing:
         """That of a value of so many channels which nothing has packed yet."""
@@ -77,3 +85,21 @@ class PackedValues(Edit):
         layout = self.emit(op or node.op, self.layouts[x, packing], **attrs)
         self.made(node.output, layout, packing)
         return True
+
+    def later(
+        self,
+        key: tuple[Any, ...],
+        make: Callable[[], np.ndarray],
+        of: np.dtype[Any],
+        shape: tuple[int, ...],
+        rows: Callable[[int, int], np.ndarray] | None = None,
+    ) -> Value:
+        """Packed weights, to be made when they are written (see Deferred); those of one key are one
+        constant."""
+        if key not in self.weights:
+            self.weights[key] = self.constant(Deferred(make, of, shape, rows), "w")
+        return self.weights[key]
+
+    def per_channel(self, values: np.ndarray, packing: Packing, rank: int) -> Value:
+        """One number a channel, shaped to broadcast against a packed image of plain rank `rank`."""
+        return self.constant(packing.pack(values.reshape(1, -1, *(1,) * (rank - 2))), "b")

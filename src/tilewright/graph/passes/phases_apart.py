@@ -28,7 +28,11 @@ class Phase(NamedTuple):
 
 
 def phases_apart(
-    weights: np.ndarray, strides: Sequence[int], begins: Sequence[int], positions: Shape, image: Shape
+    weights: np.ndarray,
+    strides: Sequence[int],
+    begins: Sequence[int],
+    positions: Shape,
+    image: Shape,
 ) -> list[Phase] | None:
     """The phases of the result, in row-major order, of a convolution with weights (Ci, Co, *K) that
     leaves out so much at the beginning; each has `positions` pixels. None where one has no taps, or

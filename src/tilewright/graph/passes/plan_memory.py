@@ -59,8 +59,8 @@ class MemoryPlan:
         "bodies",
         "buffers",
         "live_bytes",
-        "offsets",
         "locations",
+        "offsets",
         "states",
         "typical_bytes",
         "workspaces",
@@ -127,7 +127,9 @@ def plan_memory(
     graph = fused.graph
     scale = dict.fromkeys(graph.symbols, SEQUENCE) | dict(typical or {})
     locations = {v: Location("input", sizes.size(n)) for n, v in enumerate(graph.inputs)}
-    locations.update((v, Location("constant", sizes.size(n))) for n, v in enumerate(graph.constants))
+    locations.update(
+        (v, Location("constant", sizes.size(n))) for n, v in enumerate(graph.constants)
+    )
     bases = _bases(fused)
     for n, value in enumerate(graph.outputs):
         base = bases.get(value, value)
@@ -261,7 +263,9 @@ def _buffers(
     return found
 
 
-def _live_range(nbytes: Expr, first: int, last: int, scale: Mapping[Var, int], may_lack: bool) -> LiveRange:
+def _live_range(
+    nbytes: Expr, first: int, last: int, scale: Mapping[Var, int], may_lack: bool
+) -> LiveRange:
     """may_lack: a branch or the rounds of a loop make it: where there are none its size may be
     negative."""
     rounded = sizes.size((nbytes + (ALIGN - 1)) // ALIGN * ALIGN)
@@ -402,7 +406,9 @@ def _raise_priority(
         return list(order)
     chain = [top]
     while chain[-1].at > 0:
-        below = next((q for q in conflicts[id(chain[-1])] if q.at + q.typical == chain[-1].at), None)
+        below = next(
+            (q for q in conflicts[id(chain[-1])] if q.at + q.typical == chain[-1].at), None
+        )
         if below is None:
             break
         chain.append(below)
@@ -410,7 +416,9 @@ def _raise_priority(
     return [*chain, *(p for p in order if id(p) not in first)]
 
 
-def _symbolic_offsets(ranges: Sequence[LiveRange], total: int, label: str) -> tuple[Expr, dict[Var, Expr]]:
+def _symbolic_offsets(
+    ranges: Sequence[LiveRange], total: int, label: str
+) -> tuple[Expr, dict[Var, Expr]]:
     """Offsets for all sizes; returns the arena's size, and what names in them stand for."""
     if all(as_int(p.nbytes) is not None for p in ranges):
         for p in ranges:
@@ -432,9 +440,7 @@ def _symbolic_offsets(ranges: Sequence[LiveRange], total: int, label: str) -> tu
     done: list[LiveRange] = []
     for p in sorted(ranges, key=lambda p: (p.at, p.first)):
         below = [
-            q
-            for q in done
-            if q.first <= p.last and p.first <= q.last and q.at + q.typical <= p.at
+            q for q in done if q.first <= p.last and p.first <= q.last and q.at + q.typical <= p.at
         ]
         p.offset = largest([sizes.size(q.offset + q.nbytes) for q in _tops(below)])
         done.append(p)

@@ -12,6 +12,7 @@ from collections import Counter
 from tilewright.graph.graph import Graph, Node, Value
 from tilewright.graph.layout_policy import LayoutPolicy
 from tilewright.graph.operator import FINITE, POOL, having
+from tilewright.graph.ops.linear import is_of_one_type
 from tilewright.graph.passes.channels import Packing
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import as_int
@@ -66,3 +67,8 @@ def is_image(value: Value) -> bool:
 def channels_of(image: Value) -> int:
     """How many channels an image has; 0 if the run finds it."""
     return (as_int(image.shape[1]) or 0) if image.rank > 1 else 0
+
+
+def is_f32(node: Node) -> bool:
+    """Is it a product or convolution of f32 alone? Others have no packed kernels."""
+    return is_of_one_type(node) and node.output.dtype is f32
