@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tilewright.codegen.inprocess import map_image
 from tilewright.codegen.link import link
 from tilewright.codegen.llvm import Module, joined
 from tilewright.codegen.llvm_compile import compile_object
-from tilewright.codegen.objects import Object, part, read
+from tilewright.codegen.objects import LONGEST, Object, part, read
 from tilewright.target.target import target
 
 X86, ARM = "cpu -mcpu=x86-64-v3", "cpu -mcpu=cortex-a72 -mtriple=aarch64-unknown-linux-gnu"
@@ -39,10 +41,36 @@ SHARED = """define internal double @"0.shared"(double %x) #2 {
 ATTRIBUTES = "attributes #0 = { nounwind }\nattributes #2 = { nounwind noinline }\n"
 
 
-def compiled(numbers: list[int], machine: str) -> Object:
+def vector(first: int, kind: str = "i32") -> str:
+    """Sixteen numbers, as LLVM writes a constant."""
+    return ", ".join(f"{kind} {first + 3 * lane * lane}" for lane in range(16))
+
+
+# so many constants of 64 bytes, of which each is one operand, with an immediate one behind it
+LONG = [
+    f"""define void @"k{n}"(ptr %p) #0 {{
+  %x = load <16 x i32>, ptr %p, align 4
+  %q = getelementptr <16 x i32>, ptr %p, i64 1
+  %v0 = load <16 x i32>, ptr %q, align 4
+"""
+    + "".join(
+        f"""  %o{k} = or <16 x i32> %x, %v{k}
+  %a{k} = and <16 x i32> %o{k}, <{vector(100 * n + k)}>
+  %v{k + 1} = add <16 x i32> %a{k}, <{vector(1000 * n + k)}>
+"""
+        for k in range(n)
+    )
+    + f"""  store <16 x i32> %v{n}, ptr %q, align 4
+  ret void
+}}"""
+    for n in range(4)
+]
+
+
+def compiled(numbers: list[int], machine: str, kernels: list[str] = KERNELS) -> Object:
     """An object of some of the kernels."""
     triple = f'target triple = "{target(machine).triple}"'
-    modules = [Module((triple,), (KERNELS[n],), (SHARED,), ATTRIBUTES) for n in numbers]
+    modules = [Module((triple,), (kernels[n],), (SHARED,), ATTRIBUTES) for n in numbers]
     return read(compile_object(joined(modules).text, target(machine)))
 
 
@@ -55,6 +83,29 @@ def test_a_part_is_what_it_would_be_alone(machine: str) -> None:
         assert part(together, [f"k{n}"]) == alone == part(backwards, [f"k{n}"])
         assert [name for name, _, _ in alone.symbols] == [f"k{n}"]
         assert sum(s.is_code for s in alone.sections) == 2  # with what it calls
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 0, 1, 2], [2, 3, 1]])
+def test_a_pool_of_long_vectors_is_a_functions_own(order: list[int]) -> None:
+    together = compiled(order, WIDE, LONG)
+    (pool,) = (s for s in together.sections if s.align == LONGEST and not s.is_code)
+    assert len(pool.bytes) == 2 * LONGEST * sum(order)
+    for n in order:
+        own = part(together, [f"k{n}"])
+        assert own is not None and own == part(compiled([n], WIDE, LONG), [f"k{n}"])
+        constants = [s.bytes for s in own.sections if not s.is_code]
+        told = [f"{100 * n + k}" for k in range(n)] + [f"{1000 * n + k}" for k in range(n)]
+        starts = np.frombuffer(b"".join(constants), np.int32)[::16]
+        assert sorted(starts) == sorted(map(int, told))
+
+
+def test_a_pool_that_somebody_else_refers_to_is_nobodys() -> None:
+    together = compiled([1, 2, 3], WIDE, LONG)
+    code = [at for at, s in enumerate(together.sections) if s.is_code and s.references]
+    one, other = (together.sections[at] for at in code[:2])
+    foreign = replace(one, references=(*one.references, other.references[0]))
+    sections = tuple(foreign if s is one else s for s in together.sections)
+    assert part(replace(together, sections=sections), ["k1"]) is None
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [2, 0]])

@@ -8,7 +8,6 @@ become masks.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from tilewright.codegen.llvm_builder import Builder
@@ -27,8 +26,6 @@ ATTRIBUTES = (
     '"prefer-vector-width"="512" "stack-probe-size"="1048576"'
 )
 FUNCTIONS = ATTRIBUTES + " memory(none)"
-# a vector of unequal lanes: one of 64 bytes lies where nothing tells it from others
-LONG = re.compile(r"<\d\d x (?!i1>)\w+> <\w+ ([^,]+), \w+ (?!\1,)")
 MOST_INLINE = 4  # calls of one function that are inlined, however long it is
 MOST_LINES = 800  # of code that more calls of one make: a call costs all registers around it
 
@@ -63,11 +60,6 @@ class Module:
     def text(self) -> str:
         """The whole."""
         return "\n".join([*self.head, *self.kernels, *self.functions, self.attributes])
-
-    @property
-    def has_long_constants(self) -> bool:
-        """Might its object be one that cannot be taken apart?"""
-        return any(map(LONG.search, (*self.kernels, *self.functions)))
 
 
 @record

@@ -19,6 +19,7 @@ MACHINES = {62: "x86_64", 183: "aarch64"}
 ALLOCATED, WRITABLE, EXECUTABLE, MERGED = 2, 1, 4, 16  # a section's flags
 PROGBITS, NOBITS = 1, 8  # and kinds
 _RELOCATIONS, _SYMBOLS = 4, 2
+LONGEST = 64  # bytes of a constant: a vector of AVX-512
 
 
 @record
@@ -111,42 +112,42 @@ def read(data: bytes) -> Object:
 def part(whole: Object, symbols: Iterable[str]) -> Object | None:
     """The sections that define `symbols`, with all that they refer to: the same whatever else the
     object is made of. None where some of it cannot be told from what belongs to others: data that
-    is not constants of one size."""
+    is neither constants of one size nor a pool of vectors for each function."""
     wanted = set(symbols)
     found = dict.fromkeys(at for name, at, _ in whole.symbols if name in wanted)
     numbers = {at: n for n, at in enumerate(found)}
-    constants: dict[int, dict[int, int]] = {}  # of sections of constants: where one lies → here
+    data: dict[int, dict[range, int]] = {}  # of sections of data: what is taken of it → where to
     taken: dict[int, list[Reference]] = {}
     while new := [at for at in numbers if at not in taken]:
         for at in new:
             taken[at] = []
             for r in whole.sections[at].references:
                 if r.section >= 0:
-                    to, value, addend = whole.sections[r.section], r.value, r.addend
-                    if not to.is_code:
-                        start = _constant(whole, r)
-                        if start is None:
+                    value, addend = r.value, r.addend
+                    if not whole.sections[r.section].is_code:
+                        own = _constant(whole, r) or _pool(whole, at, r.section)
+                        if own is None:
                             return None
-                        known = constants.setdefault(r.section, {})
-                        value = known.setdefault(start, len(known) * to.entry_size)
-                        addend += r.value - start
+                        known = data.setdefault(r.section, {})
+                        value = known.setdefault(own, sum(map(len, known)))
+                        addend += r.value - own.start
                     section = numbers.setdefault(r.section, len(numbers))
                     r = replace(r, section=section, value=value, addend=addend, name="")
                 taken[at].append(r)
     sections: list[Section] = []
     for at, references in taken.items():
         section = whole.sections[at]
-        content, size = section.bytes, section.entry_size
-        if at in constants:
-            content = b"".join(content[start : start + size] for start in constants[at])
+        content = section.bytes
+        if at in data:
+            content = b"".join(content[own.start : own.stop] for own in data[at])
         sections.append(replace(section, bytes=content, references=tuple(references)))
     defined = ((name, numbers[at], value) for name, at, value in whole.symbols if at in numbers)
     return Object(whole.machine, tuple(sections), tuple(defined))
 
 
-def _constant(whole: Object, r: Reference) -> int | None:
-    """Where the constant begins that a reference is to; None where that cannot be told. An addend
-    of x86 counts from the next instruction, and where that begins only a symbol leaves open."""
+def _constant(whole: Object, r: Reference) -> range | None:
+    """Where the constant lies that a reference is to; None where that cannot be told. An addend of
+    x86 counts from the next instruction, and where that begins only a symbol leaves open."""
     to = whole.sections[r.section]
     if not to.flags & MERGED or not to.entry_size:
         return None
@@ -155,4 +156,27 @@ def _constant(whole: Object, r: Reference) -> int | None:
         if whole.machine != "aarch64":
             return None
         value += r.addend
-    return value - value % to.entry_size
+    start = value - value % to.entry_size
+    return range(start, start + to.entry_size)
+
+
+def _pool(whole: Object, code: int, data: int) -> range | None:
+    """Where the constants of one function lie in a section that has no sizes, as those of 64 bytes
+    do not: LLVM writes a function's constants one after another. None unless such pools make up
+    the section, each for one function that refers to its first constant and its last."""
+    if whole.sections[data].references or whole.sections[data].align != LONGEST:
+        return None
+    pools: dict[int, range] = {}
+    for at, section in enumerate(whole.sections):
+        # x86 counts from the end of the instruction: behind the 4 bytes and, at most, one operand
+        behind = 5 if whole.machine == "x86_64" else 0
+        to = [r.value + r.addend + behind for r in section.references if r.section == data]
+        if to:
+            first, last = min(to) // LONGEST, max(to) // LONGEST
+            pools[at] = range(first * LONGEST, (last + 1) * LONGEST)
+    end = 0
+    for pool in sorted(pools.values(), key=lambda pool: pool.start):
+        if pool.start != end:
+            return None
+        end = pool.stop
+    return pools[code] if end == len(whole.sections[data].bytes) else None

@@ -424,9 +424,6 @@ class Work:
         if self._batch and self._batch[0][1].job.target != one.job.target:
             self._hand_over()
         self._pending += len(one)
-        if one.content.has_long_constants:
-            self._batches.put([(n, one)])
-            return
         self._batch.append((n, one))
         self._size += len(one)
         if self._size >= BATCH:
