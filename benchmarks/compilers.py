@@ -65,20 +65,20 @@ def mnn(subject: Subject, threads: int) -> Call:
 
 
 def ncnn(subject: Subject, threads: int) -> Call:
-    package, place = import_module("ncnn"), folder()
-    model = place / "model.onnx"
+    package, directory = import_module("ncnn"), folder()
+    model = directory / "model.onnx"
     model.symlink_to(subject.path.resolve())
     spec = find_spec("pnnx")
     assert spec is not None and spec.origin is not None, "it needs the package pnnx"
     converter = Path(spec.origin).parent / "pnnx"
     command = [str(converter), str(model), "fp16=0", "optlevel=2"]
-    subprocess.run(command, check=True, cwd=place, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, cwd=directory, stdout=subprocess.DEVNULL)
     net = package.Net()
     net.opt.num_threads = threads
     net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
     net.opt.use_bf16_storage = False
-    net.load_param(str(place / "model.ncnn.param"))
-    net.load_model(str(place / "model.ncnn.bin"))
+    net.load_param(str(directory / "model.ncnn.param"))
+    net.load_model(str(directory / "model.ncnn.bin"))
     inputs, outputs = net.input_names(), net.output_names()
 
     def call(arrays: Arrays) -> Arrays:
@@ -92,8 +92,8 @@ def ncnn(subject: Subject, threads: int) -> Call:
 
 def iree(subject: Subject, threads: int) -> Call:
     compiler, runtime = import_module("iree.compiler"), import_module("iree.runtime")
-    place = folder()
-    imported = str(place / "model.mlir")
+    directory = folder()
+    imported = str(directory / "model.mlir")
     importer = [sys.executable, "-m", "iree.compiler.tools.import_onnx", str(subject.path)]
     subprocess.run([*importer, "--opset-version", "17", "-o", imported], check=True)
     options = ["--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O3", "--iree-opt-data-tiling"]
@@ -155,17 +155,17 @@ def xla(subject: Subject, threads: int) -> Call:
 def overloads_of_named_tensors() -> Iterator[None]:
     """torchax 0.0.13 asks for overloads that torch 2.13 no longer has; it gets others meanwhile."""
     packet: Any = import_module("torch._ops").OpOverloadPacket
-    usual = packet.__getattr__
+    original = packet.__getattr__
 
     def lenient(operator: Any, name: str) -> Any:
         named = "dimname" in name.lower() or "names" in name
-        return usual(operator, operator.overloads()[0] if named else name)
+        return original(operator, operator.overloads()[0] if named else name)
 
     packet.__getattr__ = lenient
     try:
         yield
     finally:
-        packet.__getattr__ = usual
+        packet.__getattr__ = original
 
 
 def input_names(path: Path) -> list[str]:

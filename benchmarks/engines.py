@@ -49,7 +49,7 @@ def openvino(subject: Subject, threads: int) -> Call:
 
     def call(arrays: Arrays) -> Arrays:
         found = request.infer(arrays, share_inputs=True, share_outputs=True)
-        return [found[place] for place in outputs]
+        return [found[k] for k in outputs]
 
     return call
 

@@ -1,8 +1,8 @@
 """What each distinct kernel of each model reaches: `python -m benchmarks --kernels`.
 
 In: models and numbers of threads. Out: a page with a section for each of them, and in it a row for
-each kernel that differs in operators, shape or work; those that are alike share one. A section that
-was not measured this time stays as the page has it, so models can be measured one by one.
+each kernel that differs in operators, shape or work; equal ones are averaged. A section that was
+not measured this time stays as the page has it, so models can be measured one by one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEAD = """# Kernels
 
 Every distinct kernel of every model of the [benchmarks](performance.md), written by
 `python -m benchmarks --kernels`: batch {batch}, f32, the default compile. Kernels of one model that
-agree in operators, shape and work share a row; `times` says how often a run starts them. The time
+match in operators, shape and work share a row; `times` says how often a run starts them. The time
 is that of one start: the mean within a slice of runs, the least of {rounds} slices, between which
 the machine's own best rates are measured. Operations are those the kernel does (a Winograd
 convolution's are fewer than a direct one's); bytes are those of its operands, each read or written
@@ -53,7 +53,7 @@ def write(plan: Plan, machine: dict[str, Any], page: str, progress: Callable[[st
             progress(title)
             found = measure(name, plan.batch, threads, plan.seconds)
             kept[title] = section(title, found, machine)
-    order = {name: place for place, name in enumerate(zoo.names())}
+    order = {name: position for position, name in enumerate(zoo.names())}
     titles = sorted(kept, key=lambda t: (order.get(t.partition(",")[0], len(order)), t))
     return "\n".join(
         [HEAD.format(rounds=ROUNDS, batch=plan.batch), *(kept[title] for title in titles)]
@@ -95,18 +95,18 @@ def fastest(rounds: Sequence[Profile], machine: Roofline) -> Profile:
 def at_limit(kernel: KernelTime, machine: Roofline) -> KernelTime:
     """The kernel judged by this machine."""
     least = machine.seconds(kernel.flops, kernel.bytes) * kernel.launches
-    share = 100 * least / (kernel.microseconds * 1e-6) if kernel.microseconds else 0.0
-    return replace(kernel, limit=machine.limit(kernel.flops, kernel.bytes), roofline=share)
+    percent = 100 * least / (kernel.microseconds * 1e-6) if kernel.microseconds else 0.0
+    return replace(kernel, limit=machine.limit(kernel.flops, kernel.bytes), roofline=percent)
 
 
 def distinct(profile: Profile) -> list[Row]:
     """The kernels that differ, in their order; times of equal ones are averaged."""
-    alike: dict[Any, list[KernelTime]] = {}
+    groups: dict[Any, list[KernelTime]] = {}
     for k in profile.kernels:
         if k.launches:
-            alike.setdefault((k.ops, k.shape, k.flops, k.bytes), []).append(k)
+            groups.setdefault((k.ops, k.shape, k.flops, k.bytes), []).append(k)
     rows = []
-    for same in alike.values():
+    for same in groups.values():
         starts, spent = sum(k.launches for k in same), sum(k.microseconds for k in same)
         one = replace(same[0], launches=starts, microseconds=spent)
         rows.append(Row(at_limit(one, profile.machine), starts, spent / starts))

@@ -110,7 +110,7 @@ CASES: dict[str, Case] = {
     "sum of a part": unary(lambda x: x[:, :, 3:-2].sum(), 8, 256, 256),
     "sum of a pad": unary(lambda x: F.pad(x, (1, 1)).sum(-1), 8, 256, 256),
     "sum of a transpose": unary(lambda x: x.transpose(1, 2).sum(-1), 8, 256, 256),
-    "place of the greatest": unary(lambda x: x.argmax(-1), 8, 256, 256),
+    "position of the greatest": unary(lambda x: x.argmax(-1), 8, 256, 256),
     "softmax": unary(lambda x: x.softmax(-1), 8, 12, 128, 128),
     "softmax over channels": unary(lambda x: x.softmax(1), 8, 256, 256),
     "log softmax": unary(lambda x: x.log_softmax(-1), 64, 5003),

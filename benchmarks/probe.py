@@ -17,7 +17,7 @@ import numpy as np
 
 ACCUMULATORS = 12  # enough to hide a latency of 5 at two a cycle, few enough for 16 registers
 STEPS = 8_000_000  # some 20 ms: what starting a thread takes does not show
-BYTES = 128 << 20  # read by each thread: several times a last-level cache's share
+BYTES = 128 << 20  # read by each thread: several times a slice of the last-level cache
 
 
 class Probe:

@@ -1,6 +1,6 @@
 """Operators of random sizes beside onnxruntime: `python -m benchmarks.random_operators`.
 
-Tables of chosen sizes miss what sizes meet: a width that no strip divides, a plane that is no
+Tables of chosen sizes miss what other sizes bring: a width that no tile divides, a plane that is no
 number of vectors. Each draw is one operator (with what usually follows it) at known sizes, run in
 turns with onnxruntime; the slowest beside it come last.
 """

@@ -82,7 +82,7 @@ def latency_section(plan: Plan, found: Measurement, machine: dict[str, Any], thr
         rate, work = found.rates[threads], found.works[model]
         floor = work.floor(rate.flops, rate.bandwidth, machine["last_level_bytes"])
         row = [model, f"{work.macs / 1e9:.3g}", milliseconds(floor), *map(cell, present)]
-        row.append(share(best, floor))
+        row.append(of_floor(best, floor))
         if compares:
             ratio = ours_over(best, found.result(model, threads, OURS))
             ratios.append(ratio)
@@ -135,7 +135,7 @@ def ours_over(best: Result | None, ours: Result | None) -> float:
     return ours.minimum / best.minimum
 
 
-def share(best: Result | None, floor: float) -> str:
+def of_floor(best: Result | None, floor: float) -> str:
     return f"{best.engine} ({floor / best.minimum:.0%} of floor)" if best is not None else "-"
 
 

@@ -4,7 +4,7 @@
     python -m benchmarks.space measure FOLDER     time them; may be stopped, and goes on
     python -m benchmarks.space table FOLDER       the page
 
-Kernels are drawn from the models by their share of the time, in turns of the families. Points are
+Kernels are drawn from the models by their part of the time, in turns of the families. Points are
 timed with the default between them; then the default and the best points again in turns, so that
 the best is no lucky draw. One thread.
 """
@@ -63,7 +63,7 @@ class Kernel:
     func: Func
     family: str
     models: list[str] = field(default_factory=list)
-    share: float = 0.0  # of its models' time, summed
+    weight: float = 0.0  # its part of its models' time, summed
     times: dict[str, int] = field(default_factory=dict)  # how often each model runs it
 
 
@@ -116,10 +116,10 @@ def draw(every: list[Kernel], count: int, pool: Executor) -> list[Kernel]:
     for name in {model for k in every for model in k.times}:
         total = sum(seconds[id(k)] * k.times.get(name, 0) for k in every)
         for k in every:
-            k.share += seconds[id(k)] * k.times.get(name, 0) / total
+            k.weight += seconds[id(k)] * k.times.get(name, 0) / total
     fit = [k for k in every if SHORTEST < seconds[id(k)] < LONGEST]
     families: dict[str, list[Kernel]] = defaultdict(list)
-    for kernel in sorted(fit, key=lambda k: -k.share):
+    for kernel in sorted(fit, key=lambda k: -k.weight):
         families[kernel.family].append(kernel)
     chosen: list[Kernel] = []
     while len(chosen) < min(count, len(fit)):
@@ -228,7 +228,7 @@ def line(found: dict[str, Any]) -> str:
 
 HEAD = """# The default schedules beside their spaces
 
-Written by `python -m benchmarks.space`. {count} kernels of real models, drawn by their share of the
+Written by `python -m benchmarks.space`. {count} kernels of real models, drawn by their part of the
 time in turns of the families; of each, up to {points} random points of the space that its strategy
 spans (fewer where the space has fewer), compiled and timed on one thread, with the default between
 them, then the default and the best {finalists} again in turns. µs, minima; `ratio` is the default's

@@ -53,7 +53,7 @@ class DigitsNet(nn.Module):
 
 
 def shift(images: torch.Tensor, random: torch.Generator) -> torch.Tensor:
-    """Each image moved by -1, 0 or 1 pixel both ways, so that the net does not learn places."""
+    """Each image moved by -1, 0 or 1 pixel both ways, so that the net does not learn positions."""
     padded = nn.functional.pad(images, (1, 1, 1, 1))
     rows, columns = torch.randint(0, 3, (2, len(images)), generator=random)
     windows = padded.unfold(2, 8, 1).unfold(3, 8, 1)
@@ -84,7 +84,7 @@ def train(images: np.ndarray, labels: np.ndarray) -> DigitsNet:
 
 
 def accuracy(model: nn.Module, images: np.ndarray, labels: np.ndarray) -> float:
-    """The share of images whose highest score is their label."""
+    """The fraction of images whose highest score is their label."""
     with torch.no_grad():
         predicted = model(torch.from_numpy(images)).argmax(1).numpy()
     return float((predicted == labels).mean())
@@ -120,9 +120,9 @@ def main() -> None:
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_PATH
     (images, labels), (held_images, held_labels) = split()
     model = train(images, labels)
-    share = accuracy(model, held_images, held_labels)
-    print(f"held-out accuracy {share:.2%} on {len(held_labels)} images")
-    if share < LEAST_ACCURACY:
+    fraction = accuracy(model, held_images, held_labels)
+    print(f"held-out accuracy {fraction:.2%} on {len(held_labels)} images")
+    if fraction < LEAST_ACCURACY:
         sys.exit(f"below {LEAST_ACCURACY:.0%}: not written")
     export(model, path)
     print(f"wrote {path} ({path.stat().st_size / 1000:.0f} kB)")

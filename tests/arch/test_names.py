@@ -18,6 +18,11 @@ CODE = ("src", "benchmarks", "examples", "tools")
 ALL = (*CODE, "docs", "README.md", "tests")
 LOWERING = ("src/tilewright/lower", "src/tilewright/codegen", "tests/lower", "tests/codegen")
 STRATEGY = ("src/tilewright/strategy", "tests/strategy")
+ROOMS = tuple(f"src/tilewright/{room}" for room in ("driver", "runtime", "backend", "frontend"))
+ROOMS = (*ROOMS, *CODE[1:])
+RECORDS = {"space.md"}  # pages that keep the words of their day
+PAGES = (p.name for p in sorted((ROOT / "docs").glob("*.md")) if p.name not in RECORDS)
+PAGES = ("README.md", "CONTRIBUTING.md", *(f"docs/{name}" for name in PAGES))
 TEXT = {".py", ".md", ".c", ".h", ".toml"}
 
 LOOPS = tuple(  # the rooms of loops and what they stand on
@@ -55,9 +60,58 @@ OURS = (
     ),
     Old(r"(frontend[./](onnx|torch)|graph[./]ops)[./]measured\b", "data_dependent"),
     Old(
-        r"(?i)(?<!in[ _-])(?<!in the )(?<!in one )(?<![a-z-])places?(?![a-z])|\bin places\b",
+        r"(?i)(?<!in[ _-])(?<!in the )(?<!in one )(?<!the last )(?<!out of )"
+        r"(?<![a-z-])places?(?![a-z])|\bin places\b",
         "elements, indices, positions, pixels, locations",
-        ("src/tilewright/frontend", *LOOPS, *GRAPH),
+        (*ROOMS, *LOOPS, *GRAPH, *PAGES),
+    ),
+    Old(
+        r"(?i)(?<![a-z])measured(?![a-z])",
+        "data-dependent (sizes), calibrated (machines)",
+        ROOMS[:4],
+        {
+            "src/tilewright/driver/cli.py": "what a benchmark measures",
+            "src/tilewright/driver/calibrate.py": "times of kernels",
+            "src/tilewright/runtime/executor.py": "peaks of a machine",
+            "src/tilewright/runtime/native/probe.c": "peaks of a machine",
+            "src/tilewright/backend/backend.py": "times of kernels",
+        },
+    ),
+    Old(
+        r"(?i)\b(an?|the|each|every|its|their|last|own|equal) shares?\b|\bshares? of\b"
+        r"|(?<![a-z_])shares?(?=( [-+*/=]|_out\b|\[))|(?-i:\bSHARES?\b)",
+        "chunk, fraction, weight",
+        (*ROOMS, *PAGES),
+    ),
+    Old(
+        r"(?i)(?<![a-z.])(pieces?|strips?|abreast)(?![a-z])",
+        "part, chunk, block, tile",
+        (*ROOMS, *PAGES),
+    ),
+    Old(
+        r"(?i)(?<![a-z])bands?(?![a-z])",
+        "block, tile",
+        (*ROOMS, *PAGES),
+        {
+            "src/tilewright/frontend/onnx/signal.py": "of a mel filter bank",
+            "docs/operators.md": "of a mel filter bank",
+        },
+    ),
+    Old(r"(?i)(?<![a-z])alike(?![a-z])", "equal, the same", (*ROOMS, *PAGES)),
+    Old(
+        r"(?i)(?<![a-z])turned(?! off)(?![a-z])",
+        "rotated, transposed, reversed",
+        (*ROOMS, *PAGES),
+    ),
+    Old(
+        r"(?i)(?<![a-z])(ahead|usual)(?![a-z])",
+        "prefetched, in the background; default",
+        ROOMS,
+    ),
+    Old(
+        r"(?<![a-z])(meets?|met|settle[sd]?)(?![a-z])",
+        "unify, are equal",
+        ROOMS,
     ),
     Old(r"\balike\b", "equal, the same; same_input", GRAPH),
     Old(r"\blie\b(?=( =|\.\w|: [A-Z]\w+[,)]))", "channel layout", (*GRAPH, *LOOPS)),

@@ -109,7 +109,7 @@ SIZES: dict[str, tuple[Sizes, Sizes]] = {
         (1, 192, 256, 1, 16, 48, 64, 1, 20, 24, 32, 1, 40, 12, 16, 1, 64, 6, 8),
     ),
 }
-APART = ("video-matting/*",)  # files that call sizes of several inputs alike though they differ
+APART = ("video-matting/*",)  # files that give differing sizes of several inputs one name
 USUAL: tuple[Sizes, Sizes] = ((1, 40, 40), (3, 57, 57))
 RATE = 16000  # samples a second
 # What numbers of these names are.

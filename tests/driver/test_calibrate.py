@@ -53,7 +53,7 @@ def test_regions_compute_the_same_side_by_side(monkeypatch):
     wanted = build(regions("serial"), threads=1)(key)[0][..., 0]
     np.testing.assert_array_equal(build(regions("parallel"), threads=3)(key)[0][..., 0], wanted)
     value = 2
-    for n in range(calibration.PIECE):
+    for n in range(calibration.CHUNK):
         value = (value + n) ^ 5
     assert (wanted[:, 2] == value).all()
 

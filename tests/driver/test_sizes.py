@@ -175,7 +175,7 @@ def fine_and_coarse():
 
 
 def with_state(path):
-    """y = x + state, whose rows are called alike."""
+    """y = x + state, whose rows have one name."""
     import onnx
     from onnx import TensorProto, helper
 

@@ -100,7 +100,7 @@ def test_inner_sizes():
     for rows in (1, 4, 11):
         x = np.random.default_rng(rows).uniform(-1, 1, (rows, 3)).astype(np.float32)
         np.testing.assert_allclose(product(x)[0], x[10::-1].T @ x, rtol=1e-5, atol=1e-6)
-    with pytest.raises(InputError, match="the size that the operands share of MatMul 'y'"):
+    with pytest.raises(InputError, match="the common size of the operands of MatMul 'y'"):
         product(np.ones((12, 3), np.float32))
 
 
@@ -229,7 +229,7 @@ def test_sizes_that_were_found_to_be_one_are_one():
         for found, wanted in zip(run(*feed.values()), session.run(None, feed), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
     wrong = {"state": (1, 2, 3, 5), "mask": (1, 2, 6, 7)}
-    told = {"state": "the shape of Expand 'wide'", "mask": "the operands share of Concat 'masked'"}
+    told = {"state": "the shape of Expand 'wide'", "mask": "the operands of Concat 'masked'"}
     for name, shape in wrong.items():
         with pytest.raises(InputError, match=told[name]):
             run(*{**feed, name: np.zeros(shape, np.float32)}.values())

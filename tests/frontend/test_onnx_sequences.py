@@ -243,7 +243,7 @@ def test_sizes_that_a_state_tells():
         }"""
     )
     run = agree(proto, *((i(n), np.array(True), f(1), f(5)) for n in (1, 4, 5)))
-    with pytest.raises(InputError, match="what the rounds measured"):
+    with pytest.raises(InputError, match="the sizes that the rounds found"):
         run.run((i(6), np.array(True), f(1), f(5)))  # the last slice is empty
 
 

@@ -1,4 +1,4 @@
-"""Sizes of several inputs that a file calls alike though its operators need them to differ."""
+"""Sizes of several inputs that a file gives one name though its operators need them to differ."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def model(nodes, inputs, weights=()) -> Any:
 
 def check(proto, *runs) -> None:
     """Each run (the inputs' shapes) as onnxruntime has it."""
-    with pytest.warns(SizeWarning, match="calls them alike"):
+    with pytest.warns(SizeWarning, match="gives them one name"):
         run = compile_observed(proto, cache=False, pool=KernelPool(1))
     session = ort.InferenceSession(proto.SerializeToString())
     names = [entry.name for entry in proto.graph.input]
@@ -53,7 +53,7 @@ def test_a_state_of_half_the_size(op):
 
 
 def test_states_of_one_pixel_that_grow():
-    """As those of matting nets, whose channels too are called alike."""
+    """As those of matting nets, whose channels too have one name."""
     weights = [(f"w{c}", np.full((c, 3, 1, 1), 0.1 * c, np.float32)) for c in (4, 5)]
     nodes, states = [POOLED], {}
     for c in (4, 5):

@@ -111,7 +111,7 @@ class Backend:
                 raise CompileError(
                     f"cannot compile '{func.name}' with the pipeline loop '{s.name}'",
                     f"nothing lowers its stages for '{self.kind}': they would run one by one",
-                    remedy="fetch ahead with double_buffer or prefetch, and leave the loop serial",
+                    remedy="use double_buffer or prefetch, and leave the loop serial",
                 )
         return lower(func, machine, self.pipeline, verify)
 

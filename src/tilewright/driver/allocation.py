@@ -1,7 +1,7 @@
 """Where values lie while a program runs.
 
-In: a fused graph and its memory plan. Out: `Allocation`, which gives each value its place: in the
-arena, the weights, a caller's tensor or a buffer of the run's; and the weights themselves.
+In: a fused graph and its memory plan. Out: `Allocation`, which gives each value its location: in
+the arena, the weights, a caller's tensor or a buffer of the run's; and the weights themselves.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PART = 1 << 20  # bytes of a weight that are made and written at a time: about a
 
 class Allocation:
     """Where values lie: in the arena, the weights, a caller's tensor or a buffer of the run's.
-    Those of a loop's body (of `loop`, with the places around it) lie in buffers and where its
+    Those of a loop's body (of `loop`, with the locations around it) lie in buffers and where its
     states are."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Allocation:
     ) -> None:
         self.fused, self.graph, self.plan = fused, fused.graph, plan
         self.around, self.loop = around, loop
-        self.measured = set(self.graph.data_dependent)
+        self.data_dependent = set(self.graph.data_dependent)
         self.taken: Counter[str] = Counter() if around is None else around.taken
         self.first_buffer = self.take("buffers", len(self.graph.outputs) + plan.buffers)
         self.workspace = Location("buffer", self.take("buffers", 1))
@@ -61,7 +61,7 @@ class Allocation:
         groups = [g for g in fused.groups if not g.is_view and not g.is_loop]
         read = [v for g in groups for v in g.inputs] + [*_read_by_host(fused)]
         used = dict.fromkeys(v for v in read if plan.locations[v].space == "constant")
-        # views of constants share the constant's place
+        # views of constants share the constant's location
         self.stored = list(dict.fromkeys(plan.locations[v].at for v in used))
         by_index = list(self.graph.constants)
         self.constants = [by_index[sizes.at(at, {})] for at in self.stored]
@@ -84,7 +84,7 @@ class Allocation:
         return self.taken[what] - count
 
     def parts(self) -> Iterator[Allocation]:
-        """The places of the whole model, then those of the bodies of loops."""
+        """The allocation of the whole model, then those of the bodies of loops."""
         yield self
         for body in self.bodies.values():
             yield from body.parts()
@@ -112,7 +112,9 @@ class Allocation:
             row = self.loop["length"] - 1 - self.turn if self.loop["reverse"] else self.turn
             offset = sizes.size(result.offset + row * self.graph.outputs[index].nbytes)
             return Location(result.space, result.index, offset)
-        if found.space == "output" and is_data_dependent(self.graph.outputs[index], self.measured):
+        if found.space == "output" and is_data_dependent(
+            self.graph.outputs[index], self.data_dependent
+        ):
             return Location("buffer", index=index)  # allocated once its size is known
         return Location(found.space, index=index)
 

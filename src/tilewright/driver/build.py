@@ -49,18 +49,18 @@ def _build(func: Func, target: str | Target, threads: int | None) -> Executable:
     inputs = [b for b in func.buffers if b.name not in written]
     outputs = [b for b in func.buffers if b.name in written]
     emitted = native.emit(backend_of(machine).lowered(func, machine), machine)
-    places = {b.name: Location("input", index=n) for n, b in enumerate(inputs)}
-    places.update((b.name, Location("output", index=n)) for n, b in enumerate(outputs))
+    locations = {b.name: Location("input", index=n) for n, b in enumerate(inputs)}
+    locations.update((b.name, Location("output", index=n)) for n, b in enumerate(outputs))
     arena: Expr = const(0)
     for buffer in emitted.workspace:
-        places[buffer.name] = Location("arena", offset=sizes.size(arena))
+        locations[buffer.name] = Location("arena", offset=sizes.size(arena))
         arena = arena + aligned_bytes(buffer)
     launches = [
         Launch(
             0,
             e.symbol,
             e.extent,
-            tuple(places[b] for b in e.buffers),
+            tuple(locations[b] for b in e.buffers),
             tuple(map(Var, e.symbols)),
             continues=n > 0,
         )

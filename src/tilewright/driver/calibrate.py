@@ -40,7 +40,7 @@ LONG, WIDE = (8, 1), (1, 8)  # rows × vectors of tiles that load more than they
 STREAM = (1, 4)  # of one that waits for its weights
 MOST_READ = 256 << 20  # bytes from memory
 TILES, EDGE = 14, 4  # Winograd's tiles along each side of an image, results along a tile's
-REGIONS, PIECES, PIECE = 32, 16, 128  # parallel regions, pieces of each, steps of a piece
+REGIONS, CHUNKS, CHUNK = 32, 16, 128  # parallel regions, chunks of each, steps of a chunk
 
 Cycles = Mapping[str, float]
 
@@ -100,7 +100,7 @@ def calibrate(
 
 
 def constants(each: Cycles, lanes: int, registers: int, threads: int) -> dict[str, float]:
-    """The constants, from the cycles that a piece of each kernel's work takes."""
+    """The constants, from the cycles that a unit of each kernel's work takes."""
     found = {
         "multiply_adds": 1 / each["multiply_adds"],
         "latency": each["latency"],
@@ -210,13 +210,13 @@ def winograd(target: Target) -> tuple[Func, int]:
 
 
 def regions(kind: str) -> Func:
-    """Loops one after another, each with pieces of work that touch cache lines of their own."""
+    """Loops one after another, each with chunks of work that touch cache lines of their own."""
     body = "".join(
         f"""
-    for p{n} in {kind}(0, {PIECES}):
+    for p{n} in {kind}(0, {CHUNKS}):
         R[{n}, p{n}, 0] = i64(p{n})
-        for i{n} in serial(0, {PIECE}):
+        for i{n} in serial(0, {CHUNK}):
             R[{n}, p{n}, 0] = (R[{n}, p{n}, 0] + i{n}) ^ K[0]"""
         for n in range(REGIONS)
     )
-    return parse_func(f"def regions(K: i64[1], R: i64[{REGIONS}, {PIECES}, 8]):{body}\n")
+    return parse_func(f"def regions(K: i64[1], R: i64[{REGIONS}, {CHUNKS}, 8]):{body}\n")

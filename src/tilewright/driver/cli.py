@@ -221,7 +221,7 @@ def bench(
             "other engines read the ONNX file it was made from",
             remedy="name that file, or say --against none",
         )
-    sizes = _measured_sizes(model, input or [], size or [])
+    sizes = _fixed_sizes(model, input or [], size or [])
     fixed = {} if keep_open or model.endswith(".tw") else sizes
     exes = [_open(model, count, fixed, winograd=winograd) for count in counts]
     arrays = _random_inputs(exes[0], input or [], sizes, seed)
@@ -232,7 +232,7 @@ def bench(
         _show_times(exe, model, arrays, others, seconds)
 
 
-def _measured_sizes(model: str, files: Sequence[str], texts: Sequence[str]) -> dict[str, int]:
+def _fixed_sizes(model: str, files: Sequence[str], texts: Sequence[str]) -> dict[str, int]:
     """A number for each open size of a model: what the caller says, in the command or when asked;
     1 for a batch. Raises InputError where nobody can be asked."""
     from tilewright.driver.report.inputs import check_known, read_sizes, unsaid

@@ -264,7 +264,7 @@ def prepare(
     decisions: Decisions | None = None,
 ) -> FusedGraph:
     """The graph passes, up to groups that become kernels. is_body: of a loop's rounds. decisions:
-    who chooses in the machine's place, and what was decided."""
+    who chooses instead of the machine, and what was decided."""
     decisions = decisions or Decisions()
     graph = optimise(graph, pipeline=PIPELINE if opt_level else NEEDED, observers=observers)
     if opt_level >= 2:
@@ -404,21 +404,20 @@ def kernel_jobs(
     job for all groups of one function: the number of a function is that of its job. `found` is told
     of each job as soon as it is there."""
     parts = [
-        (g, measured)
+        (g, part.graph.data_dependent)
         for part in fused.parts()
-        for measured in [part.graph.data_dependent]
         for g in part.groups
         if not g.is_view and not g.is_loop
     ]
     groups = [g for g, _ in parts]
-    known: dict[Hashable, tuple[Func, Own]] = {}  # layers that are alike are written once
+    known: dict[Hashable, tuple[Func, Own]] = {}  # equal layers are written once
     named: list[tuple[Func, Own]] = []
     unique: dict[Func, int] = {}
     jobs: list[Job] = []
-    for g, measured in parts:
+    for g, by_data in parts:
         computed = computation(g)
         if computed not in known:
-            known[computed] = f, _ = own_sizes(_func(g), measured, len(g.outputs))
+            known[computed] = f, _ = own_sizes(_func(g), by_data, len(g.outputs))
             if f not in unique:
                 n = unique[f] = len(unique)
                 jobs.append(Job(f.replace(name=_kernel_name(g, n)), str(machine), threads, watch))

@@ -5,7 +5,7 @@ its external data, the machine, the options and this compiler. Nothing here need
 that finding a compiled model costs no import of it.
 
 Bytes count by SHA-256 where the processor computes it, else by BLAKE2b: nobody can make two
-contents that agree. Reading gigabytes at each start would take longer than loading what was
+contents with one digest. Reading gigabytes at each start would take longer than loading what was
 compiled, so the digest of a large file is remembered under its device, inode, size and the times of
 its last change. Each write sets the time of change (ctime), which no program can set back; two
 things can change bytes without a trace in it, and both end soon: a write within the clock's grain,

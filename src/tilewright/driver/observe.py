@@ -118,7 +118,7 @@ class Trail:
             verify_graph(after, name)
 
     def tell(self, what: str, text: str) -> None:
-        """One piece on standard error, whole: other processes write there, too."""
+        """One message on standard error, whole: other processes write there, too."""
         about = f" ({self.kernel})" if self.kernel else ""
         sys.stderr.write(f"# {what}{about}\n{text.rstrip()}\n\n")
         sys.stderr.flush()

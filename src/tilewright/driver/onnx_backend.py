@@ -23,7 +23,7 @@ from tilewright.runtime.executor import Executable
 
 class Prepared(BackendRep):
     """A compiled model. One that takes sequences or optional tensors is compiled for each structure
-    of its inputs that it meets: how many tensors, of what shapes, and which are there."""
+    of inputs that it is given: how many tensors, of what shapes, and which are there."""
 
     def __init__(self, model: onnx.ModelProto, pool: KernelPool | None = None) -> None:
         self.model, self.pool = model, pool

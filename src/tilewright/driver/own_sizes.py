@@ -11,7 +11,7 @@ and the second is told by it. A symbol that is needed by itself keeps its name, 
 made of it. Where a parameter has less than a symbol, h - 4, the kernel counts from there: no run
 has less than none, and nothing in the kernel may then be negative. What a slice takes at most,
 min(t, 5), has a name of its own even beside t: loops over it are those over any open size. So has
-what operands broadcast to. Symbols that are only added up, in all sizes alike, are one.
+what operands broadcast to. Symbols that are only added up, the same ones in all sizes, are one.
 
 A kernel whose results have no elements does not run. So where each result has an axis of
 max(t - 1, 0), what `x[:-1]` has of t, it is t - 1 there, and t is not 0.
@@ -44,33 +44,35 @@ MANY = 4  # symbols
 SOME = Var("some")  # in Own, no parameter: 1 where a kernel has to run, which its sizes rest on
 
 
-def own_sizes(func: Func, measured: Collection[Var] = (), results: int = 1) -> tuple[Func, Own]:
+def own_sizes(
+    func: Func, data_dependent: Collection[Var] = (), results: int = 1
+) -> tuple[Func, Own]:
     """The function, and for each of its symbols that is its own the size that it stands for.
-    `measured`: symbols that the run finds, of which it is not asked before whether sizes made of
-    them are negative. `results`: how many of its buffers, the last ones, are."""
+    `data_dependent`: symbols that the run finds, of which it is not asked before whether sizes made
+    of them are negative. `results`: how many of its buffers, the last ones, are."""
     if not any(isinstance(p, Var) for p in func.params):
         return func, {}
     outputs = func.buffers[-results:]
-    if minima := _known_minima(func, outputs, measured):
-        made, own = _own(_told(func, dict.fromkeys(minima, sizes.size(0))), measured)
+    if minima := _known_minima(func, outputs, data_dependent):
+        made, own = _own(_told(func, dict.fromkeys(minima, sizes.size(0))), data_dependent)
         if not any(_may_be_negative(s) for b in _buffers(made) for s in b.shape):
             own = {v: sizes.size(maximum(e, sizes.size(0))) for v, e in own.items()}
             return made, own | {SOME: some_elements(outputs)}
-    return _own(func, measured)
+    return _own(func, data_dependent)
 
 
-def _own(func: Func, measured: Collection[Var]) -> tuple[Func, Own]:
+def _own(func: Func, data_dependent: Collection[Var]) -> tuple[Func, Own]:
     func, own = _of_broadcasts(func)
     func, more = _of_slices(func)
     own |= {v: sizes.size(_within(e, own)) for v, e in more.items()}
     func, own = _of_sums(func, own)
     for found in (divisions, products):
         func, own = _named(func, own, found)
-    return _by_place(*_from_least(func, own, measured))
+    return _numbered(*_from_least(func, own, data_dependent))
 
 
-def _by_place(func: Func, own: Own) -> tuple[Func, Own]:
-    """A function of many symbols, which then are called by their places: joins of parts of
+def _numbered(func: Func, own: Own) -> tuple[Func, Own]:
+    """A function of many symbols, which then are called by their positions: joins of parts of
     unrelated sizes differ in nothing else."""
     symbols = [p for p in func.params if isinstance(p, Var)]
     if len(symbols) < MANY:
@@ -91,10 +93,12 @@ def some_elements(results: Iterable[Any]) -> Expr:
     return sizes.size(minimum(count, sizes.size(1)))
 
 
-def _known_minima(func: Func, results: Iterable[Buffer], measured: Collection[Var]) -> list[Expr]:
+def _known_minima(
+    func: Func, results: Iterable[Buffer], data_dependent: Collection[Var]
+) -> list[Expr]:
     """The min(e, 0) in sizes that are 0 wherever one of the results has elements: each has an axis
     of max(e, 0), or of no more than e + 1."""
-    symbols = {p for p in func.params if isinstance(p, Var)} - set(measured)
+    symbols = {p for p in func.params if isinstance(p, Var)} - set(data_dependent)
     minima = (n for n in visit(func.body) if isinstance(n, Binary) and n.op is BinaryOp.min)
     inside = [n for n in dict.fromkeys(minima) if sizes.is_size(n)]
     given = [s for b in _buffers(func) for s in b.shape if s.__class__ is Binary]
@@ -143,18 +147,18 @@ def _of_sums(func: Func, own: Own) -> tuple[Func, Own]:
         return func, own
     given = [s for b in _buffers(func) for s in b.shape]
     found = [*dict.fromkeys([*given, *_whole_sizes(func.body, symbols)])]
-    places: dict[Var, dict[int, int]] = {s: {} for s in symbols}  # where it stands, how often
+    positions: dict[Var, dict[int, int]] = {s: {} for s in symbols}  # where it stands, how often
     kept: set[Var] = set()
     for n, size in enumerate(found):
         for product, count in sizes.terms(size).items():
             if len(product) == 1 and isinstance(product[0], Var):
-                places[product[0]][n] = count
+                positions[product[0]][n] = count
             else:
                 kept.update(sizes.symbols(product))
-    alike: dict[tuple[tuple[int, int], ...], list[Var]] = {}
-    for s in (p for p in func.params if isinstance(p, Var) and p not in kept and places[p]):
-        alike.setdefault(tuple(sorted(places[s].items())), []).append(s)
-    sums = [some for some in alike.values() if len(some) > 1]
+    equal: dict[tuple[tuple[int, int], ...], list[Var]] = {}
+    for s in (p for p in func.params if isinstance(p, Var) and p not in kept and positions[p]):
+        equal.setdefault(tuple(sorted(positions[s].items())), []).append(s)
+    sums = [some for some in equal.values() if len(some) > 1]
     if not sums:
         return func, own
     taken, table, named = names(func), dict[Expr, Expr](), Own()
@@ -174,17 +178,17 @@ def _of_sums(func: Func, own: Own) -> tuple[Func, Own]:
 
 def _whole_sizes(body: Any, symbols: frozenset[Var]) -> Iterator[Expr]:
     """What is computed from these symbols and numbers alone, each as a whole."""
-    ahead: list[Any] = [body]
+    stack: list[Any] = [body]
     seen: set[int] = set()
-    while ahead:
-        n = ahead.pop()
+    while stack:
+        n = stack.pop()
         if id(n) in seen:
             continue
         seen.add(id(n))
         if n.__class__ in (Var, Binary) and _is_of(n, symbols):
             yield n
         else:
-            ahead.extend(n.children())
+            stack.extend(n.children())
 
 
 def _of_slices(func: Func) -> tuple[Func, Own]:
@@ -225,13 +229,13 @@ def _told(func: Func, table: Mapping[Expr, Expr]) -> Func:
     return _replaced(func, told | dict(table))
 
 
-def _from_least(func: Func, own: Own, measured: Collection[Var]) -> tuple[Func, Own]:
+def _from_least(func: Func, own: Own, data_dependent: Collection[Var]) -> tuple[Func, Own]:
     """The function with names for what symbols are more than the parameters' sizes need."""
     least: dict[Var, int] = {}
     for size in (s for b in func.buffers for s in b.shape):
         symbol, scale, offset = sizes.linear(size) or (None, 1, 0)
         if symbol is not None and offset < 0:
-            if set(measured).isdisjoint(sizes.symbols([own.get(symbol, symbol)])):
+            if set(data_dependent).isdisjoint(sizes.symbols([own.get(symbol, symbol)])):
                 least[symbol] = max(least.get(symbol, 0), -(offset // scale))
     if not least:
         return func, own

@@ -129,7 +129,7 @@ def assemble(
     """The program, and the text of each variant's host program. finished: what gives the kernels of
     `codes`, one machine's after another's, with their code, which is made meanwhile. known: has
     host programs too."""
-    graph, places = fused.graph, Allocation(fused, plan)
+    graph, allocation = fused.graph, Allocation(fused, plan)
     symbols = (*graph.symbols, *graph.data_dependent)
     texts: list[str] = []
     tells: list[str] = []
@@ -137,7 +137,7 @@ def assemble(
     of_func = {g.name: (n, f) for n, (g, f) in enumerate(zip(groups, funcs, strict=True))}
     for code in codes:
         tells = []
-        steps = _steps(places, _Program(of_func, code, symbols, tells), {})
+        steps = _steps(allocation, _Program(of_func, code, symbols, tells), {})
         texts.append(_host_text(graph, steps, code.machine, plan))
         compile_object = native_of(code.machine).compile_object
         if known is not None:
@@ -177,7 +177,7 @@ def assemble(
     program = abi.Program(
         manifest,
         variants,
-        places.weights(),
+        allocation.weights(),
         arena_bytes=max(0, sizes.at(plan.arena_bytes, plan.known(dict.fromkeys(symbols, 1)))),
         scratch_bytes=max(code.scratch_bytes for code in codes),
     )
@@ -215,10 +215,10 @@ class _Program:
     tells: list[str]
 
 
-def _steps(place: Allocation, program: _Program, around: Mapping[Var, int]) -> list[Step]:
+def _steps(allocation: Allocation, program: _Program, around: Mapping[Var, int]) -> list[Step]:
     """What the host program does on one machine. around: the most that symbols around a loop's body
     may be."""
-    fused, graph, tells = place.fused, place.graph, program.tells
+    fused, graph, tells = allocation.fused, allocation.graph, program.tells
     steps: list[tuple[Demand, Step]] = []
 
     def add(step: Step, demand: Demand = ()) -> None:
@@ -232,16 +232,16 @@ def _steps(place: Allocation, program: _Program, around: Mapping[Var, int]) -> l
     for s in graph.symbols:
         most.setdefault(s, graph.ranges.get(s.name, (0, abi.MOST_SYMBOL))[1])
     most |= dict.fromkeys(graph.data_dependent, MOST_SIZE)
-    unbound = set(place.measured)  # sizes that no step has measured yet
+    unbound = set(allocation.data_dependent)  # sizes that no step has found yet
     done: set[tuple[Value, Step]] = set()  # checks of what several values follow from
     known = Facts({s: graph.ranges.get(s.name, (0, None)) for s in most})
-    by_data = place.measured if place.around is None else {*most}
+    by_data = allocation.data_dependent if allocation.around is None else {*most}
     huge = _may_be_huge(graph, most, by_data)
     rows: dict[str, tuple[Launch, ...]] = {}
     named = [tuple(fused.groups[n].name for n in team) for team in fused.together]
     teams = {name: team for team in named for name in team}
     always = [n for g in fused.groups if not g.demand for n in g.nodes]
-    needed = dict(sizes_of_values(always, place.measured))
+    needed = dict(sizes_of_values(always, allocation.data_dependent))
     always_needed: set[Expr] = set()  # of sizes that data decides
     for size, what in (*graph.required, *needed.items()):
         require(size, what)
@@ -254,45 +254,46 @@ def _steps(place: Allocation, program: _Program, around: Mapping[Var, int]) -> l
             require(sizes.size(MOST_BYTES - value.nbytes), told)
             huge.remove(value)
 
-    if place.around is not None:
+    if allocation.around is not None:
         bound(())
-        add(Provide(place.arena.index, sizes.size(maximum(place.plan.arena_bytes, const(0)))))
+        nbytes = sizes.size(maximum(allocation.plan.arena_bytes, const(0)))
+        add(Provide(allocation.arena.index, nbytes))
     for group in fused.groups:
         if group.demand:  # where nobody needs the values, their sizes may be anything
-            for size, what in sizes_of_values(group.nodes, place.measured):
+            for size, what in sizes_of_values(group.nodes, allocation.data_dependent):
                 if size not in needed:
                     require(size, what, group.demand)
-        for size, what in sizes_of_values(group.nodes, place.measured, by_data=True):
+        for size, what in sizes_of_values(group.nodes, allocation.data_dependent, by_data=True):
             if size not in always_needed:
                 require(size, what, group.demand)
                 if not group.demand:
                     always_needed.add(size)
         if group.is_loop:
-            add(Provide(place.bodies[group.name].counter.index, sizes.size(8)))
+            add(Provide(allocation.bodies[group.name].counter.index, sizes.size(8)))
             for stack in group.outputs[len(states_of(group.anchor)) :]:
-                room = place.room(stack, stack.nbytes)
+                room = allocation.room(stack, stack.nbytes)
                 if room is not None:
                     add(room)
-            add(_while(group.anchor, place.bodies[group.name], program, most))
+            add(_while(group.anchor, allocation.bodies[group.name], program, most))
             bound(binds(group.anchor))
             continue
         if group.name not in program.of_func:
             for node in group.nodes:
                 if node.op == "measure":
-                    names = tuple((_among_dims(s, place, program), s) for s in binds(node))
-                    add(ReadSizes(place(node.inputs[0]), names, len(tells)))
+                    names = tuple((_among_dims(s, allocation, program), s) for s in binds(node))
+                    add(ReadSizes(allocation(node.inputs[0]), names, len(tells)))
                     tells.append(node["what"])
                     bound(binds(node))
                 elif node.op == "check_bounds":
                     numbers = node.inputs[1]  # others may lie there at another time
-                    checks = [s for s in _checks(node, place) if (numbers, s) not in done]
+                    checks = [s for s in _checks(node, allocation) if (numbers, s) not in done]
                     done.update((numbers, check) for check in checks)
                     steps += [((), check) for check in checks]
             continue
         number, func = program.of_func[group.name]
         code = program.code
         kernel, own = code.of_group[group.name], code.own[group.name]
-        launches = list(_launches(number, func, group, kernel, own, code.machine, place))
+        launches = list(_launches(number, func, group, kernel, own, code.machine, allocation))
         provides = [s for s in launches if isinstance(s, Provide | Renew)]
         for node in group.nodes:
             for size, what in required_by(node, known):
@@ -305,15 +306,15 @@ def _steps(place: Allocation, program: _Program, around: Mapping[Var, int]) -> l
             if len(team) > 1:
                 ready: tuple[Step, ...] = (Together(tuple(rows[name] for name in team)),)
             else:
-                ready = _by_batch(number, group, code, place, rows[group.name])
+                ready = _by_batch(number, group, code, allocation, rows[group.name])
             for step in ready:
                 add(step, group.demand)
-    return _under_conditions(steps, place)
+    return _under_conditions(steps, allocation)
 
 
-def _among_dims(symbol: str, place: Allocation, program: _Program) -> int | None:
+def _among_dims(symbol: str, allocation: Allocation, program: _Program) -> int | None:
     """Which of the dims a symbol is; None of a loop's body, whose sizes nobody asks for."""
-    return program.symbols.index(Var(symbol)) if place.around is None else None
+    return program.symbols.index(Var(symbol)) if allocation.around is None else None
 
 
 def _while(loop: Node, body: Allocation, program: _Program, most: Mapping[Var, int]) -> While:
@@ -355,7 +356,7 @@ def _may_be_huge(graph: Graph, most: Mapping[Var, int], by_data: set[Var]) -> li
     return [v for size, v in made.items() if sizes.greatest(size, most) > MOST_BYTES]
 
 
-def _under_conditions(steps: Sequence[tuple[Demand, Step]], place: Allocation) -> list[Step]:
+def _under_conditions(steps: Sequence[tuple[Demand, Step]], allocation: Allocation) -> list[Step]:
     """The steps, neighbours that one condition asks for in one branch."""
     made: list[Step] = []
     for first, group in groupby(steps, lambda pair: pair[0][:1]):
@@ -363,32 +364,32 @@ def _under_conditions(steps: Sequence[tuple[Demand, Step]], place: Allocation) -
             made += [step for _, step in group]
             continue
         ((condition, holds),) = first
-        inside = tuple(_under_conditions([(rest[1:], step) for rest, step in group], place))
-        made.append(Branch(place(condition), *((inside, ()) if holds else ((), inside))))
+        inside = tuple(_under_conditions([(rest[1:], step) for rest, step in group], allocation))
+        made.append(Branch(allocation(condition), *((inside, ()) if holds else ((), inside))))
     return made
 
 
-def _checks(node: Node, place: Allocation) -> Iterator[Step]:
+def _checks(node: Node, allocation: Allocation) -> Iterator[Step]:
     """The bounds checks of one node, one for each column of its indices."""
     numbers, *only = node.inputs[1:]
     columns = len(node["least"])
     count = sizes.size(numbers.elements // columns)
-    at = place(numbers)
+    at = allocation(numbers)
     for k, (least, most) in enumerate(zip(node["least"], node["most"], strict=True)):
         first = sizes.size(expr(at.offset, i64) + k * (numbers.dtype.bits // 8))
         column = Location(at.space, at.index, first)
         check = Check(column, numbers.dtype, count, columns, least, most, node["what"])
-        yield Branch(place(only[0]), (check,)) if only else check
+        yield Branch(allocation(only[0]), (check,)) if only else check
 
 
 def _by_batch(
-    number: int, group: FusedGroup, code: Code, place: Allocation, launches: tuple[Launch, ...]
+    number: int, group: FusedGroup, code: Code, allocation: Allocation, launches: tuple[Launch, ...]
 ) -> tuple[Step, ...]:
     """The launches of one group's kernel, or of that for a batch of one, if there is one."""
     if group.name not in code.of_one:
         return launches
     one, kernel = code.of_one[group.name]
-    steps = [*_launches(number, one.func, group, kernel, one.own, code.machine, place)]
+    steps = [*_launches(number, one.func, group, kernel, one.own, code.machine, allocation)]
     alone = tuple(s for s in steps if isinstance(s, Launch))
     return (Branch(Is(one.batch, 1), alone, launches),)
 
@@ -400,7 +401,7 @@ def _launches(
     kernel: Kernel,
     own: Own,
     machine: Target,
-    place: Allocation,
+    allocation: Allocation,
 ) -> Iterator[Step]:
     """The launches of one group's kernel, after the memory that they need is there."""
 
@@ -409,38 +410,38 @@ def _launches(
         return sizes.size(maximum(nbytes, const(0))) if group.demand else nbytes
 
     for v in group.outputs:
-        step = place.room(v, room(v.nbytes))
+        step = allocation.room(v, room(v.nbytes))
         if step is not None:
             yield step
     values = (*group.inputs, *group.outputs)
-    places = {b.name: place(v) for b, v in zip(func.buffers, values, strict=True)}
-    plan = place.plan
+    locations = {b.name: allocation(v) for b, v in zip(func.buffers, values, strict=True)}
+    plan = allocation.plan
     if group.name not in plan.workspaces and kernel.workspace:
-        at = place.workspace
+        at = allocation.workspace
         yield Provide(at.index, room(sizes.size(substitute(_workspace_bytes(kernel), own))))
-        places.update(_row(kernel, at, own))
+        locations.update(_row(kernel, at, own))
     elif kernel.workspace:
-        places.update(_row(kernel, place.in_arena(plan.workspaces[group.name].at), own))
-    some = own.get(SOME, _some_elements(group.outputs, place.measured))
+        locations.update(_row(kernel, allocation.in_arena(plan.workspaces[group.name].at), own))
+    some = own.get(SOME, _some_elements(group.outputs, allocation.data_dependent))
     spare: list[Expr] = []
     if any(isinstance(p, Var) for p in func.params):
         spare = spare_times(func, machine, [e.buffers for e in kernel.entries])
     for n, entry in enumerate(kernel.entries):
-        buffers = tuple(places[b] for b in entry.buffers)
+        buffers = tuple(locations[b] for b in entry.buffers)
         symbols = tuple(own.get(Var(s), Var(s)) for s in entry.symbols)
         extent = substitute(expr(entry.extent, i64), own)
         if some is not None:
             extent = sizes.size(extent * some)
-        shared: Size = 0
+        margin: Size = 0
         if spare and as_int(extent) != 1:
-            shared = sizes.size(substitute(sizes.size(spare[n]), own))
-        yield Launch(number, entry.symbol, extent, buffers, symbols, n > 0, shared)
+            margin = sizes.size(substitute(sizes.size(spare[n]), own))
+        yield Launch(number, entry.symbol, extent, buffers, symbols, n > 0, margin)
 
 
-def _some_elements(outputs: Sequence[Value], measured: set[Var]) -> Expr | None:
+def _some_elements(outputs: Sequence[Value], data_dependent: set[Var]) -> Expr | None:
     """1 where one of several results has elements, else 0: of an axis without any, another may be
     as long as no loop should be. None: they surely are not so."""
-    if not all(is_data_dependent(v, measured) and len(v.shape) > 1 for v in outputs):
+    if not all(is_data_dependent(v, data_dependent) and len(v.shape) > 1 for v in outputs):
         return None
     return some_elements(outputs)
 
@@ -448,11 +449,11 @@ def _some_elements(outputs: Sequence[Value], measured: set[Var]) -> Expr | None:
 def _row(kernel: Kernel, start: Location, own: Own) -> dict[str, Location]:
     """Where a kernel's workspace buffers lie: in a row from `start` on."""
     at = expr(start.offset, i64)
-    places: dict[str, Location] = {}
+    locations: dict[str, Location] = {}
     for buffer in kernel.workspace:
-        places[buffer.name] = Location(start.space, start.index, sizes.size(at))
+        locations[buffer.name] = Location(start.space, start.index, sizes.size(at))
         at = at + substitute(aligned_bytes(buffer), own)
-    return places
+    return locations
 
 
 def _symbol(symbol: Var, graph: Graph) -> abi.Symbol:

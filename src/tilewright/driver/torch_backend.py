@@ -152,7 +152,7 @@ class BySizes:
     """A traced graph with open sizes: code for the first sizes alone, for all sizes once there are
     others, and for further ones alone if they keep coming.
 
-    PyTorch traces with open sizes when it meets a second one, and that is often the last; text that
+    PyTorch traces with open sizes when it sees a second one, and that is often the last; text that
     grows by a word brings a new one with each call.
     """
 
@@ -163,13 +163,13 @@ class BySizes:
         eager: Callable[[Sequence[Any]], list[Any]],
     ) -> None:
         self.traced, self.options, self.eager = traced, options, eager
-        self.places = [(traced.inputs[k], axis) for _, k, axis in traced.symbols]
+        self.positions = [(traced.inputs[k], axis) for _, k, axis in traced.symbols]
         self.special: dict[tuple[int, ...], Callable[[Sequence[Any]], list[Any]]] = {}
         self.calls: dict[tuple[int, ...], int] = {}  # with sizes that have no code of their own
         self.general: Callable[[Sequence[Any]], list[Any]] | None = None
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
-        given = [(inputs[k], axis) for k, axis in self.places]
+        given = [(inputs[k], axis) for k, axis in self.positions]
         now = tuple([x.shape[axis] if isinstance(x, torch.Tensor) else x for x, axis in given])
         return (self.special.get(now) or self.runner(now))(inputs)
 

@@ -57,8 +57,8 @@ def versions(
 
 def own_versions(func: Func, target: Target, threads: int) -> Versions:
     """What the strategies pick. Each version adds in an order of its own, and the same sizes choose
-    the same one for any number of threads: where those cannot share both alike, one thread runs
-    them."""
+    the same one for any number of threads: where they cannot divide both into chunks, one thread
+    runs them."""
     schedule = default(func, target, threads)
     narrow = strategies_of(target.kind).short_rows(func, target)
     if narrow is None:

@@ -99,12 +99,12 @@ class Calls(nn.Module):
         self.f = f
         leaves, self.spec = pytree.tree_flatten(list(samples))
         self.fixed = [None if isinstance(x, torch.Tensor) else x for x in leaves]
-        self.places = [k for k, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
-        self.tensors = [leaves[k].detach() for k in self.places]
+        self.positions = [k for k, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+        self.tensors = [leaves[k].detach() for k in self.positions]
 
     def forward(self, *tensors: torch.Tensor) -> Any:
         leaves = list(self.fixed)
-        for k, x in zip(self.places, tensors, strict=True):
+        for k, x in zip(self.positions, tensors, strict=True):
             leaves[k] = x
         calls = pytree.tree_unflatten(leaves, self.spec)
         return [defined(self.f(*args, **kwargs)) for args, kwargs, defined in calls]
@@ -142,19 +142,19 @@ def _all(result: Any) -> Any:
 
 
 def chosen(name: str, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Instead of the places of chosen elements, which of equal ones are anybody's: the elements, and
-    of all places whether each occurs once. The last of the arguments is the operator's result."""
+    """Instead of the positions of chosen elements, which of equal ones are anybody's: the elements, and
+    of all positions whether each occurs once. The last of the arguments is the operator's result."""
     *args, result = args
     if isinstance(result, torch.Tensor) and name != "argsort":
         return result
     at = UP_TO_TIES[name]
     dim = kwargs.get("dim", args[at] if len(args) > at else -1)
-    values, places = (None, result) if name == "argsort" else result
-    if x.dim() and places.dim() < x.dim():
-        values, places = values.unsqueeze(dim), places.unsqueeze(dim)
-    found = [torch.gather(x, dim, places)] if x.dim() else [places]
+    values, positions = (None, result) if name == "argsort" else result
+    if x.dim() and positions.dim() < x.dim():
+        values, positions = values.unsqueeze(dim), positions.unsqueeze(dim)
+    found = [torch.gather(x, dim, positions)] if x.dim() else [positions]
     whole = name in ("sort", "argsort")
-    return [values, *found, *([places.sort(dim).values] if whole and x.dim() else [])]
+    return [values, *found, *([positions.sort(dim).values] if whole and x.dim() else [])]
 
 
 def judge(
@@ -344,7 +344,7 @@ def page(found: Sequence[Entry], total: int) -> str:
         f" {whole} entries agree on everything that was examined of them, in all dtypes.",
         "",
         "The imported graphs run on the operators' NumPy references; `--native` compiles them instead.",
-        "Random results are compared in distribution, places of equal elements by the elements, singular",
+        "Random results are compared in distribution, positions of equal elements by the elements, singular",
         "and eigenvectors by what OpInfo compares of them. Where eager PyTorch leaves the range of a half",
         "on the way, its result from singles counts.",
         "",

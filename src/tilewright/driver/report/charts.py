@@ -41,8 +41,8 @@ class _Scale:
     def __call__(self, value: float) -> float:
         """Where a value stands; at an edge if it lies outside (0 and infinity do)."""
         power = math.log10(value) if 0 < value < math.inf else math.copysign(math.inf, value - 1)
-        share = (power - self.low) / (self.high - self.low)
-        return self.start + (self.end - self.start) * min(max(share, 0.0), 1.0)
+        fraction = (power - self.low) / (self.high - self.low)
+        return self.start + (self.end - self.start) * min(max(fraction, 0.0), 1.0)
 
     @property
     def decades(self) -> list[float]:
@@ -116,7 +116,7 @@ def _axes(x: _Scale, y: _Scale) -> list[str]:
 
 def timeline(profile: Profile) -> str:
     """One run from left to right: a bar for each kernel in the program's order, as wide as its
-    share of the time, filled up to its % of the roofline; last, the time between kernels."""
+    part of the time, filled up to its % of the roofline; last, the time between kernels."""
     inside = sum(k.microseconds for k in profile.kernels)
     total = max(profile.microseconds, inside) or 1.0
     scale = (WIDTH - LEFT - RIGHT) / total
@@ -128,10 +128,10 @@ def timeline(profile: Profile) -> str:
     title = f"<title>between kernels: {total - inside:.1f} us</title>"
     parts.append(_rect("between", LEFT + at * scale, TOP, (total - inside) * scale, BAR, title))
     for quarter in range(5):
-        place = LEFT + (WIDTH - LEFT - RIGHT) * quarter / 4
-        parts.append(_line(place, TOP + BAR, place, TOP + BAR + 5))
+        x = LEFT + (WIDTH - LEFT - RIGHT) * quarter / 4
+        parts.append(_line(x, TOP + BAR, x, TOP + BAR + 5))
         anchor = "end" if quarter == 4 else "middle"
-        parts.append(_text(place, TOP + BAR + 18, f"{total * quarter / 4:.0f} us", anchor))
+        parts.append(_text(x, TOP + BAR + 18, f"{total * quarter / 4:.0f} us", anchor))
     return _svg(TOP + BAR + BOTTOM, "the timeline of a run", parts)
 
 

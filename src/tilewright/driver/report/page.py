@@ -41,8 +41,8 @@ PLOT = (
     "Each dot is a kernel, the larger the more of the time it takes; below the roofs is what the "
     "machine leaves unused. <b class='compute'>Orange</b> ones are limited by arithmetic, "
     "<b class='memory'>blue</b> ones by memory. Rings on the left edge compute nothing; their "
-    "height is their share of the memory's rate. Data that is still in a cache lifts a dot above "
-    "the slanted roof. Point at a dot for its details."
+    "height is their fraction of the memory's rate. Data that is still in a cache lifts a dot "
+    "above the slanted roof. Point at a dot for its details."
 )
 LINE = (
     "Each bar is a kernel with all its launches, in the program's order, as wide as its time. The "
@@ -97,7 +97,7 @@ def _table(profile: Profile) -> str:
     cells = "".join(f"<th>{escape(word)}</th>" for word in (*head, "flop/byte", "% of time"))
     lines = [f"<tr>{cells}</tr>"]
     for kernel, row in zip(profile.kernels, rows, strict=True):
-        share = 100 * kernel.microseconds / (profile.microseconds or 1)
-        more = (f"{kernel.intensity:.2g}", f"{share:.1f}")
+        percent = 100 * kernel.microseconds / (profile.microseconds or 1)
+        more = (f"{kernel.intensity:.2g}", f"{percent:.1f}")
         lines.append(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in (*row, *more))}</tr>")
     return "<table>\n" + "\n".join(lines) + "\n</table>"

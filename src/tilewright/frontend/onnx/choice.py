@@ -138,16 +138,16 @@ def merged(n: NodeContext, condition: Value, then: Any, other: Any, name: str) -
     return ragged.merged_tensor(n, condition, then, other)
 
 
-def in_pieces(n: NodeContext, value: Choice) -> dict[str, Value]:
+def elements_and_shape(n: NodeContext, value: Choice) -> dict[str, Value]:
     """What the graph gives for a tensor whose rank the run chooses: its elements, and its shape
     with -1 for axes that it lacks."""
 
-    def pieces(value: Any) -> Ragged:
+    def parts(value: Any) -> Ragged:
         if isinstance(value, Value):
             return ragged.ragged(n, Sequence_([value]))
-        return ragged.merged(n, value.condition, pieces(value.then), pieces(value.other))
+        return ragged.merged(n, value.condition, parts(value.then), parts(value.other))
 
-    name, found = n.node.output[0], pieces(value)
+    name, found = n.node.output[0], parts(value)
     n.build.formats |= {name: ELEMENTS, f"{name}.shape": SHAPE}
     shape = n.build.emit("reshape", found.shapes, shape=(found.shapes.shape[1],))
     return {name: found.data, f"{name}.shape": shape}

@@ -34,7 +34,7 @@ MOVES = frozenset(
     " Tile Concat Compress DepthToSpace SpaceToDepth ReverseSequence Where ScatterElements"
     " ScatterND Pad Trilu ArrayFeatureExtractor".split()
 )  # operators whose results hold elements of their inputs, as they are
-MEASURES = frozenset(["Shape", "Size"])  # operators that look at no element
+OF_SHAPES = frozenset(["Shape", "Size"])  # operators that look at no element
 
 
 class Coded:
@@ -221,7 +221,7 @@ def wider(a: Expr, b: Expr) -> Expr:
     return a if a == b else sizes.size(maximum(a, b))
 
 
-def sharing(build: Folding, texts: list[Text]) -> list[Text]:
+def in_one_table(build: Folding, texts: list[Text]) -> list[Text]:
     """The same strings as rows of one table."""
     if all(t.table == texts[0].table for t in texts):
         return texts
@@ -247,14 +247,14 @@ def moved(context: NodeContext, translate: Callable[[NodeContext], Any]) -> Any:
     if len(formats) + bool(texts) > 1:
         raise Refusal("its inputs hold elements of different types")
     if texts:
-        shared = iter(sharing(context.build, texts))
-        given = [next(shared) if isinstance(v, Text) else v for v in given]
+        together = iter(in_one_table(context.build, texts))
+        given = [next(together) if isinstance(v, Text) else v for v in given]
         table = next(v.table for v in given if isinstance(v, Text))
         context.inputs = [v.rows if isinstance(v, Text) else v for v in given]
     else:
         context.inputs = [v.codes if isinstance(v, Coded) else v for v in given]
     made = translate(context)
-    if context.op in MEASURES:
+    if context.op in OF_SHAPES:
         return made
 
     def wrapped(v: Value) -> Any:

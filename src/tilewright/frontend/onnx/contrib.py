@@ -121,7 +121,7 @@ def embedded(
 
 @translates("RotaryEmbedding", "MRotaryEmbedding", domain=DOMAIN)
 def rotary(n: NodeContext) -> Any:
-    """Pairs of numbers of each head turned by the angle of their position; or (MRotary) by that of
+    """Pairs of numbers of each head rotated by the angle of their position; or (MRotary) by that of
     one of three positions, of which each pair has its own."""
     x, positions = n[0], n[1]
     half = as_int(n[2].shape[1])
@@ -145,7 +145,7 @@ def rotary(n: NodeContext) -> Any:
         angle = [of_three(n, t, positions, half) for t in (n[2], n[3])]
     else:
         angle = [n.build.emit("gather", t, positions, axis=0) for t in (n[2], n[3])]
-    y = turned_by(n, y, angle, n.flag("interleaved"))
+    y = rotated_by(n, y, angle, n.flag("interleaved"))
     if x.rank == 4:
         return n.emit("transpose", y, perm=(0, 2, 1, 3))
     return n.emit("reshape", y, shape=x.shape)
@@ -176,17 +176,17 @@ def of_three(n: NodeContext, table: Value, positions: Value, half: int) -> Value
     return n.build.emit("where", n.constant(which == 2), parts[2], y)
 
 
-def turned(
+def rotated(
     n: NodeContext, x: Value, positions: Value, cos: Value, sin: Value, interleaved: bool
 ) -> Value:
-    """x[B, S, N, D], its first 2·width(cos) numbers turned by the angles at positions[B, S]."""
-    return turned_by(
+    """x[B, S, N, D], its first 2·width(cos) numbers rotated by the angles at positions[B, S]."""
+    return rotated_by(
         n, x, [n.build.emit("gather", t, positions, axis=0) for t in (cos, sin)], interleaved
     )
 
 
-def turned_by(n: NodeContext, x: Value, angle: list[Value], interleaved: bool) -> Value:
-    """x[B, S, N, D], its first 2 H numbers turned by angles: their cosines and sines [B, S, H]."""
+def rotated_by(n: NodeContext, x: Value, angle: list[Value], interleaved: bool) -> Value:
+    """x[B, S, N, D], its first 2 H numbers rotated by angles: their cosines and sines [B, S, H]."""
     *lead, half = angle[0].shape
     angle, build = [n.build.emit("reshape", t, shape=(*lead, 1, half)) for t in angle], n.build
     width = sizes.size(half * 2)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.frontend.onnx import data_dependent
-from tilewright.frontend.onnx.contrib import DOMAIN, results, turned
+from tilewright.frontend.onnx.contrib import DOMAIN, results, rotated
 from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.graph import sizes
 from tilewright.graph.bounds import from_start
@@ -43,7 +43,7 @@ def attend(
     sink: Value | None = None,
 ) -> Value:  # fmt: skip
     """softmax(q kᵀ · scale + masks) v. Queries [B, M, G, S, H] may share keys [B, M, 1, T, H]. A
-    `sink` is one score more, which takes its share and gives nothing."""
+    `sink` is one score more, which takes its weight and gives nothing."""
     emit = n.build.emit
     scores = emit("mul", emit("matmul", q, k, transpose_b=True), n.constant(scale, q.dtype))
     cap = n.float("softcap", 0.0)
@@ -261,7 +261,7 @@ def group_query_attention(n: NodeContext) -> Any:
         q, k = (
             emit(
                 "reshape",
-                turned(n, emit("reshape", t, shape=(batch, length, c, depth)), *angles),
+                rotated(n, emit("reshape", t, shape=(batch, length, c, depth)), *angles),
                 shape=t.shape,
             )
             for t, c in ((q, heads), (k, few))
@@ -385,7 +385,7 @@ def sparse_attention(n: NodeContext) -> Any:
         q, k = (
             emit(
                 "reshape",
-                turned(n, emit("reshape", t, shape=(batch, length, c, depth)), *angles),
+                rotated(n, emit("reshape", t, shape=(batch, length, c, depth)), *angles),
                 shape=t.shape,
             )
             for t, c in ((q, heads), (k, few))

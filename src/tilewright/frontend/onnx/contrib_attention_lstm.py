@@ -25,8 +25,8 @@ REVERSES = {"forward": (False,), "reverse": (True,), "bidirectional": (False, Tr
 def attention_lstm(n: NodeContext) -> Any:
     """Each direction by itself; then their results side by side."""
     names = {a.lower() for a in n.texts("activations") or ()}
-    usual = names <= {"sigmoid", "tanh"} and (n.texts("activations") or ())[::3] != ("tanh",)
-    if not usual or n.optional(7) is not None or n.float("clip") or n.flag("input_forget"):
+    is_default = names <= {"sigmoid", "tanh"} and (n.texts("activations") or ())[::3] != ("tanh",)
+    if not is_default or n.optional(7) is not None or n.float("clip") or n.flag("input_forget"):
         raise Refusal("it has other activations, peepholes, clipping or coupled gates")
     reverses = REVERSES.get(n.text("direction", "forward"))
     if reverses is None or as_int(n[2].shape[-1]) is None:
@@ -56,8 +56,8 @@ def one_direction(n: NodeContext, d: int, reverse: bool) -> tuple[Value, Value, 
     def rows(v: Value, start: Any, count: Any) -> Value:
         return op(n, "slice", v, starts=(start, 0), shape=(count, v.shape[1]))
 
-    def turned(v: Value) -> Value:
-        """Each sequence the other way round."""
+    def directed(v: Value) -> Value:
+        """Each sequence as the direction has it: reversed or not."""
         if not reverse:
             return v
         ends = n.optional(4)
@@ -69,7 +69,7 @@ def one_direction(n: NodeContext, d: int, reverse: bool) -> tuple[Value, Value, 
 
     w, memory = part(1), n[11]
     seen = w.shape[1] - width
-    before = op(n, "matmul", turned(x), columns(w, 0, width), transpose_b=True)
+    before = op(n, "matmul", directed(x), columns(w, 0, width), transpose_b=True)
     if n.optional(3) is not None:
         bias = part(3)
         both = (columns(bias, 4 * hidden * k, 4 * hidden) for k in (0, 1))
@@ -108,7 +108,7 @@ def one_direction(n: NodeContext, d: int, reverse: bool) -> tuple[Value, Value, 
     with within(n, scope):
         h, c, _, y = n.apply("Scan", *starts, first, before, there, body=step(layer),
                              num_scan_inputs=2)  # fmt: skip
-    return turned(y), h, c
+    return directed(y), h, c
 
 
 def step(layer: bool) -> GraphProto:
@@ -132,8 +132,8 @@ def step(layer: bool) -> GraphProto:
     query = made("Unsqueeze", made("MatMul", state, "al.query"), one)
     score = made("Mul", made("Tanh", made("Add", "al.keys", query)), "al.v")
     score = made("Add", made("ReduceSum", score, last, keepdims=0), "al.hidden")
-    share = made("Unsqueeze", made("Softmax", score, axis=-1), one)
-    saw = made("Squeeze", made("MatMul", share, "al.memory"), one)
+    weights = made("Unsqueeze", made("Softmax", score, axis=-1), one)
+    saw = made("Squeeze", made("MatMul", weights, "al.memory"), one)
     if layer:
         saw = made("Add", made("MatMul", state, "al.cell"), made("MatMul", saw, "al.context"))
     zero = made("Constant", value_float=0.0)

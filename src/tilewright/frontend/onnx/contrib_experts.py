@@ -78,35 +78,35 @@ def spread(of: np.ndarray, count: int) -> np.ndarray:
 
 
 def mixture(n: NodeContext, layers: list[Layer | None], mixing: Value | None) -> Any:
-    """What the chosen experts make of tokens [T, H] or [B, S, H], added by their shares. `mixing`
-    [T, experts] has shares of its own."""
+    """What the chosen experts make of tokens [T, H] or [B, S, H], added by their routing weights,
+    for which `mixing` [T, experts] has numbers of its own."""
     first, second, third = layers
     if first is None or second is None or n.flag("use_sparse_mixer"):
         raise Refusal("it needs two layers, and a router that is no sparse mixer")
     x, k = n[0], n.int("k", 1)
     tokens = sizes.product(x.shape[:-1])
     flat = op(n, "reshape", x, shape=(tokens, x.shape[-1]))
-    shares, chosen = routed(n, op(n, "reshape", n[1], shape=(tokens, n[1].shape[-1])), k, mixing)
+    routing, chosen = routed(n, op(n, "reshape", n[1], shape=(tokens, n[1].shape[-1])), k, mixing)
     count = as_int(n[1].shape[-1])
     few = as_int(tokens)
     activate = activation(n, third is not None)
     used = [first, second, *([] if third is None else [third])]
     if few is not None and count is not None and few * k < count:
-        y = of_the_chosen(n, flat, used, shares, chosen, activate)
+        y = of_the_chosen(n, flat, used, routing, chosen, activate)
     else:
-        y = of_all(n, flat, used, shares, chosen, activate)
+        y = of_all(n, flat, used, routing, chosen, activate)
     return n.emit("reshape", y, shape=x.shape)
 
 
 def routed(n: NodeContext, scores: Value, k: int, mixing: Value | None) -> tuple[Value, Value]:
-    """The shares of the k experts of greatest scores, f32 [T, k], and which they are."""
+    """The routing weights of the k experts of greatest scores, f32 [T, k], and which they are."""
     scores = n.wide(scores)
     best, chosen = n.build.emit("top_k", scores, k=k)
     alone = n.flag("normalize_routing_weights")
     if mixing is not None:
-        shares = op(n, "gather_elements", n.wide(mixing), chosen, axis=1)
-        total = op(n, "reduce_sum", shares, axes=(1,), keepdims=True)
-        return (op(n, "div", shares, total) if alone else shares), chosen
+        routing = op(n, "gather_elements", n.wide(mixing), chosen, axis=1)
+        total = op(n, "reduce_sum", routing, axes=(1,), keepdims=True)
+        return (op(n, "div", routing, total) if alone else routing), chosen
     if alone:
         return op(n, "softmax", best), chosen
     return op(n, "gather_elements", op(n, "softmax", scores), chosen, axis=1), chosen
@@ -164,7 +164,7 @@ def of_all(
     n: NodeContext,
     x: Value,
     layers: list[Layer],
-    shares: Value,
+    routing: Value,
     chosen: Value,
     activate: Activation,
 ) -> Value:
@@ -181,7 +181,7 @@ def of_all(
         return op(n, "reshape", y, shape=(tokens, count, layer.weights.shape[1]))
 
     none = op(n, "full", shape=(tokens, count), value=0, of="f32")
-    gate = op(n, "scatter_elements", none, chosen, shares, axis=1)
+    gate = op(n, "scatter_elements", none, chosen, routing, axis=1)
     gate = n.narrowed(gate, x.dtype)
     hidden = activate(through(layers[0]), through(layers[2]) if len(layers) > 2 else None)
     hidden = op(n, "mul", hidden, op(n, "reshape", gate, shape=(tokens, count, 1)))
@@ -197,7 +197,7 @@ def of_the_chosen(
     n: NodeContext,
     x: Value,
     layers: list[Layer],
-    shares: Value,
+    routing: Value,
     chosen: Value,
     activate: Activation,
 ) -> Value:
@@ -218,7 +218,7 @@ def of_the_chosen(
 
     beside = through(layers[2], rows) if len(layers) > 2 else None
     y = n.wide(through(layers[1], activate(through(layers[0], rows), beside)))
-    y = op(n, "mul", y, op(n, "reshape", shares, shape=(pairs, 1, 1)))
+    y = op(n, "mul", y, op(n, "reshape", routing, shape=(pairs, 1, 1)))
     y = op(n, "reduce_sum", op(n, "reshape", y, shape=(tokens, k, y.shape[2])), axes=(1,))
     return n.narrowed(y, x.dtype)
 

@@ -108,7 +108,7 @@ def numbers_of(n: NodeContext, k: int) -> Any:
 
 
 def inside(n: NodeContext, indices: Value, size: int, y: Value, axis: int) -> Value:
-    """Where the indices lie in an axis, in the place of what they found."""
+    """Where the indices lie in an axis, in the shape of what they found."""
     shape = (1,) * axis + indices.shape + (1,) * (y.rank - axis - indices.rank)
     ends = [n.constant(v, indices.dtype) for v in (-size, size - 1)]
     low = n.build.emit("greater_equal", indices, ends[0])

@@ -83,8 +83,8 @@ def fused_matmul(n: NodeContext) -> Any:
             return x
         return n.build.emit("transpose", x, perm=(*range(1, x.rank - 1), 0, x.rank - 1))
 
-    turned = {"transpose_a": n.flag("transA"), "transpose_b": n.flag("transB")}
-    y, alpha = n.emit("matmul", operand(0, "A"), operand(1, "B"), **turned), n.float("alpha", 1.0)
+    flags = {"transpose_a": n.flag("transA"), "transpose_b": n.flag("transB")}
+    y, alpha = n.emit("matmul", operand(0, "A"), operand(1, "B"), **flags), n.float("alpha", 1.0)
     y = y if alpha == 1.0 else n.emit("mul", y, n.constant(alpha, y.dtype))
     given = (n.float(f"activation_{name}") for name in ("alpha", "beta", "gamma"))
     return activated(n, y, tuple(v for v in given if v is not None))

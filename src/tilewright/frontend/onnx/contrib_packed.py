@@ -199,13 +199,13 @@ def gated_delta_net(n: NodeContext) -> Any:
     if n.flag("qk_l2_norm"):
         q, k = (normed(n, x) for x in (q, k))
 
-    def shared(x: Value) -> Value:
+    def by_head(x: Value) -> Value:
         """[T, heads of keys, K] as [L, B, H, 1, K]."""
         x = op(n, "reshape", x, shape=(tokens, groups, 1, depth))
         x = op(n, "expand", x, shape=(tokens, groups, many // groups, depth))
         return steps.of(op(n, "reshape", x, shape=(tokens, many, 1, depth)))
 
-    inputs = {"q": shared(q), "k": steps.held(shared(k), 0.0),
+    inputs = {"q": by_head(q), "k": steps.held(by_head(k), 0.0),
               "v": steps.of(op(n, "reshape", v, shape=(tokens, many, 1, width)))}  # fmt: skip
     if "gated" in rule:
         decay = n.wide(n[4])

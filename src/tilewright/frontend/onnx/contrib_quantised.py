@@ -109,8 +109,8 @@ def max_pool(n: NodeContext) -> Any:
 def gemm(n: NodeContext) -> Any:
     """alpha a b + c in integers, then scaled: floats, or quantised where there is a scale for y.
     Zero points and scales of b may be many: one for each column of the product."""
-    turned = n.flag("transB")
-    y = integer_product(n, n[0], n[3], n.optional(2), n.optional(5), n.flag("transA"), turned)
+    transposed = n.flag("transA"), n.flag("transB")
+    y = integer_product(n, n[0], n[3], n.optional(2), n.optional(5), *transposed)
     y = y if n.optional(6) is None else n.build.emit("add", y, n[6])
     y = scaled(n, as_type(n, y, n[1].dtype), n[1], n[4])
     if n.float("alpha", 1.0) != 1.0:

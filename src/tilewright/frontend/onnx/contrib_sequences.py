@@ -90,12 +90,12 @@ def no_repetition(n: NodeContext) -> Any:
         raise Refusal("it needs an ngram_size of 1 or more")
     (batch, length), words = ids.shape, scores.shape[1]
     ids = n.build.emit("cast", n.checked(ids, from_start(words)), to="i64")
-    ahead = op(n, "pad", ids, before=(0, many - 1), after=(0, 0), value=0)  # for short sequences
+    padded = op(n, "pad", ids, before=(0, many - 1), after=(0, 0), value=0)  # for short sequences
     at = op(n, "reshape", op(n, "arange", length=length), shape=(1, length))
     found = op(n, "greater_equal", at, many - 1)  # none starts before the first word
     for k in range(many - 1):
-        part = op(n, "slice", ahead, starts=(0, k), shape=(batch, length))
-        last = op(n, "slice", ahead, starts=(0, sizes.size(length + k)), shape=(batch, 1))
+        part = op(n, "slice", padded, starts=(0, k), shape=(batch, length))
+        last = op(n, "slice", padded, starts=(0, sizes.size(length + k)), shape=(batch, 1))
         found = op(n, "logical_and", found, op(n, "equal", part, last))
     found = op(n, "cast", op(n, "expand", found, shape=(batch, length)), to="i32")
     none = op(n, "full", shape=(batch, words), value=0, of="i32")
@@ -114,8 +114,8 @@ def hashed(n: NodeContext) -> Any:
     def number(v: int) -> Value:
         return n.constant(np.asarray(v & 0xFFFFFFFF, np.uint32))
 
-    def turned(v: Value, by: int) -> Value:
-        """Its bits `by` positions to the left, those that leave coming back at the right."""
+    def rotated(v: Value, by: int) -> Value:
+        """Its bits rotated left, by `by` positions."""
         low = op(n, "shift_right", v, number(32 - by))
         return op(n, "bit_or", op(n, "shift_left", v, number(by)), low)
 
@@ -131,8 +131,8 @@ def hashed(n: NodeContext) -> Any:
         words = [op(n, "cast", w, to="u32") for w in (low, high)]
     y = number(seed)
     for word in words:
-        part = op(n, "mul", turned(op(n, "mul", word, number(0xCC9E2D51)), 15), number(0x1B873593))
-        y = turned(op(n, "bit_xor", y, part), 13)
+        part = op(n, "mul", rotated(op(n, "mul", word, number(0xCC9E2D51)), 15), number(0x1B873593))
+        y = rotated(op(n, "bit_xor", y, part), 13)
         y = op(n, "add", op(n, "mul", y, number(5)), number(0xE6546B64))
     y = op(n, "bit_xor", y, number(4 * len(words)))
     for by, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
@@ -245,19 +245,19 @@ def crop_and_resize(n: NodeContext) -> Any:
     if mode == "nearest":
         y = picked(("round", "round"))
     else:
-        share = [op(n, "reshape", op(n, "sub", at, op(n, "floor", at)), shape=(*at.shape, 1))
+        weights = [op(n, "reshape", op(n, "sub", at, op(n, "floor", at)), shape=(*at.shape, 1))
                  for at in axes]  # fmt: skip
-        lines = [mixed(n, picked((end, "floor")), picked((end, "ceil")), share[1])
+        lines = [mixed(n, picked((end, "floor")), picked((end, "ceil")), weights[1])
                  for end in ("floor", "ceil")]  # fmt: skip
-        y = mixed(n, lines[0], lines[1], share[0])
+        y = mixed(n, lines[0], lines[1], weights[0])
     outside = n.constant(n.float("extrapolation_value", 0.0), x.dtype)
     y = op(n, "where", op(n, "reshape", within, shape=(*where, 1)), y, outside)
     return n.emit("transpose", y, perm=(0, 3, 1, 2))
 
 
-def mixed(n: NodeContext, a: Value, b: Value, share: Value) -> Value:
-    """a and the given share of what b is more."""
-    return op(n, "add", a, op(n, "mul", op(n, "sub", b, a), share))
+def mixed(n: NodeContext, a: Value, b: Value, weight: Value) -> Value:
+    """Linear interpolation: a where the weight is 0, b where it is 1."""
+    return op(n, "add", a, op(n, "mul", op(n, "sub", b, a), weight))
 
 
 def rounded(n: NodeContext, at: Value, how: str) -> Value:

@@ -40,8 +40,8 @@ def linear_attention(n: NodeContext) -> Any:
         """Input `k` as [T, B, heads of keys, of queries that share one, size]."""
         x = op(n, "reshape", n.wide(n[k]), shape=(batch, length, count, size))
         x = op(n, "transpose", x, perm=(1, 0, 2, 3))
-        shared = (few, count // few) if count >= few else (count, 1)
-        return op(n, "reshape", x, shape=(length, batch, *shared, size))
+        grouped = (few, count // few) if count >= few else (count, 1)
+        return op(n, "reshape", x, shape=(length, batch, *grouped, size))
 
     inputs = {
         "q": by_step(0, heads, depth),
@@ -232,7 +232,7 @@ def one_to_streams(n: NodeContext) -> Any:
 
 @translates("EngramGate", domain=DOMAIN)
 def engram_gate(n: NodeContext) -> Any:
-    """Values of all streams times how alike the norms of keys and queries are: the sigmoid of the
+    """Values of all streams times how similar the norms of keys and queries are: the sigmoid of the
     root of their product's size, with its sign."""
     key, query, value = n[0], n[1], n[2]
     (*lead, streams, width), eps = key.shape, n.float("epsilon", 1e-5)

@@ -135,7 +135,7 @@ def hashes(
 @translates("WordConvEmbedding", domain=DOMAIN)
 def words_of_letters(n: NodeContext) -> Any:
     """Of words [W, letters] (0 behind the last one) the greatest of tanh of a convolution over the
-    letters' rows in a table, among the positions where all taps meet letters, or the first: [W,
+    letters' rows in a table, among the positions where all taps cover letters, or the first: [W,
     filters]; 0 for a word without letters."""
     letters, w, bias, table = n[0], n[1], n[2], n[3]
     taps = as_int(w.shape[2])
@@ -152,9 +152,9 @@ def words_of_letters(n: NodeContext) -> Any:
     count = op(n, "reduce_sum", count, axes=(1,), keepdims=True)
     position = op(n, "arange", length=y.shape[2])
     last = op(n, "maximum", op(n, "sub", count, taps), 0)
-    met = op(n, "less_equal", op(n, "reshape", position, shape=(1, y.shape[2])), last)
-    met = op(n, "reshape", met, shape=(words, 1, y.shape[2]))
-    y = op(n, "reduce_max", op(n, "where", met, y, n.constant(-1.0, "f32")), axes=(2,))
+    covered = op(n, "less_equal", op(n, "reshape", position, shape=(1, y.shape[2])), last)
+    covered = op(n, "reshape", covered, shape=(words, 1, y.shape[2]))
+    y = op(n, "reduce_max", op(n, "where", covered, y, n.constant(-1.0, "f32")), axes=(2,))
     first = op(n, "slice", is_letter, starts=(0, 0), shape=(words, 1))
     return n.emit("where", first, y, n.constant(0.0, "f32"))
 
@@ -190,15 +190,15 @@ def bifurcation(n: NodeContext) -> Any:
     found = n.build.constant(np.array([-1]), "none")
     goes_on = n.build.constant(np.array([True]), "on")
     for many in range(shortest, longest + 1):
-        met = op(n, "less_equal", op(n, "add", position, many - 1), last)
+        matches = op(n, "less_equal", op(n, "add", position, many - 1), last)
         for k in range(many):
             own = op(n, "maximum", op(n, "add", total, k - many), 0)
             here = of_source(op(n, "add", position, k))
-            met = op(
-                n, "logical_and", met, op(n, "equal", here, op(n, "gather", words, own, axis=0))
+            matches = op(
+                n, "logical_and", matches, op(n, "equal", here, op(n, "gather", words, own, axis=0))
             )
-        times = op(n, "reduce_sum", op(n, "cast", met, to="i64"), axes=(0,), keepdims=True)
-        behind = op(n, "where", met, op(n, "add", position, many), n.constant(FAR, "i64"))
+        times = op(n, "reduce_sum", op(n, "cast", matches, to="i64"), axes=(0,), keepdims=True)
+        behind = op(n, "where", matches, op(n, "add", position, many), n.constant(FAR, "i64"))
         behind = op(n, "reduce_min", behind, axes=(0,), keepdims=True)
         goes_on = op(n, "logical_and", goes_on, op(n, "greater_equal", total, many))
         is_end = op(n, "greater_equal", behind, counted(n, size))

@@ -99,7 +99,7 @@ def scan(n: NodeContext) -> Any:
         return (
             *states,
             *(
-                turned(n, rows, axis(n, a, rows.rank), bool(back))
+                stacked_along(n, rows, axis(n, a, rows.rank), bool(back))
                 for rows, a, back in zip(whole, out_axes, out_backwards, strict=True)
             ),
         )
@@ -111,8 +111,8 @@ def scan(n: NodeContext) -> Any:
     return (*states, *results)
 
 
-def turned(n: NodeContext, rows: Value, at: int, backwards: bool) -> Value:
-    """Rows along a first axis, in the other order perhaps, along axis `at`."""
+def stacked_along(n: NodeContext, rows: Value, at: int, backwards: bool) -> Value:
+    """Rows along a first axis, reversed perhaps, along axis `at`."""
     if backwards:
         positions = n.build.emit("arange", length=rows.shape[0], start=-1, step=-1)
         rows = n.build.emit("gather", rows, positions, axis=0)

@@ -29,15 +29,15 @@ COMPARED = {
 
 
 class Counter(NamedTuple):
-    """State `at` moves by `step` a round; `ahead`: what is compared is what the round made."""
+    """State `at` moves by `step` a round; `updated`: what is compared is what the round made."""
 
     at: int
     step: int
-    ahead: bool
+    updated: bool
 
 
 class Rounds:
-    """Reads a body's condition. `scope` has what the body computes alike in every round."""
+    """Reads a body's condition. `scope` has its loop-invariant values."""
 
     def __init__(self, n: NodeContext, body: GraphProto, scope: dict[str, Any]) -> None:
         self.n, self.scope = n, scope
@@ -66,7 +66,7 @@ class Rounds:
         way = op(n, "sub", limit, start) if counter.step > 0 else op(n, "sub", start, limit)
         way = op(n, "add", op(n, "maximum", way, 0), step - 1 + equal)
         multiples = way if step == 1 else op(n, "div", way, step)
-        return op(n, "maximum", op(n, "add", multiples, 1 - counter.ahead), 1)
+        return op(n, "maximum", op(n, "add", multiples, 1 - counter.updated), 1)
 
     def comparisons(self, name: str) -> Iterator[NodeProto]:
         """Those of which all must hold for another round."""

@@ -198,7 +198,7 @@ def view_of(n: NodeContext, x: Value, shape: Sequence[Any]) -> Value:
 
 
 def of_one_shape(n: NodeContext, values: Sequence[Value], what: str) -> list[Value]:
-    """The values, under one shape: the run finds them to share it if their sizes do not show it."""
+    """The values, under one shape: the run checks it if their sizes do not show it."""
     first, *others = (v.shape for v in values)
     if all(s == first for s in others):
         return list(values)
@@ -446,9 +446,9 @@ def range_(n: NodeContext) -> Value:
         fits, count = op(n, "not_equal", wide[2], 0), steps_between(n, *wide)
     else:
         wide = [op(n, "cast", v, to="f64") for v in (start, limit, step)]
-        share = op(n, "div", op(n, "sub", wide[1], wide[0]), wide[2])
-        count = op(n, "maximum", op(n, "cast", op(n, "ceil", share), to="i64"), 0)
-        fits = op(n, "logical_and", op(n, "equal", share, share),
+        ratio = op(n, "div", op(n, "sub", wide[1], wide[0]), wide[2])
+        count = op(n, "maximum", op(n, "cast", op(n, "ceil", ratio), to="i64"), 0)
+        fits = op(n, "logical_and", op(n, "equal", ratio, ratio),
                   op(n, "not_equal", wide[2], n.constant(0, wide[2].dtype)))  # fmt: skip
     (many,) = measure(n, valid(n, fits, count), "the count")
     positions = op(n, "arange", length=many, of=of.name)

@@ -27,12 +27,12 @@ from tilewright.frontend.onnx.checks import (
     short,
     standard_function,
 )
-from tilewright.frontend.onnx.choice import either, in_pieces
+from tilewright.frontend.onnx.choice import either, elements_and_shape
 from tilewright.frontend.onnx.coded import (
     CODED,
     FLOATS,
-    MEASURES,
     MOVES,
+    OF_SHAPES,
     Coded,
     Text,
     constant_of,
@@ -132,9 +132,8 @@ def import_onnx(
         with contextlib.suppress(CompileError):
             graph, _ = reading(sizes_apart(proto, called))
             told = "; ".join(f"'{name}' of {', '.join(of)}" for name, of in shared.items())
-            why = (
-                f"inputs have sizes of their own where the file calls them alike ({told}): {doubt}"
-            )
+            named = f"where the file gives them one name ({told})"
+            why = f"inputs have sizes of their own {named}: {doubt}"
             warnings.warn(why, SizeWarning, stacklevel=2)
     if graph is not None:
         return graph
@@ -201,7 +200,7 @@ class Importer:
                 raise refuse(f"nothing makes its output '{short(entry.name)}'")
             if isinstance(value, Choice):
                 node = NodeProto(op_type="output", output=[entry.name])
-                made = in_pieces(NodeContext(self, node, [], NEWEST), value)
+                made = elements_and_shape(NodeContext(self, node, [], NEWEST), value)
             else:
                 made = outputs_of(self.build, entry.name, value)
             for name, output in made.items():
@@ -215,11 +214,6 @@ class Importer:
     def in_kernel(self) -> bool:
         """Is what is translated part of a kernel, as a round of a loop may be?"""
         return self.body is not None and self.body.in_kernel
-
-    @property
-    def has_measured(self) -> bool:
-        """Does a size depend on data?"""
-        return bool(self.build.found)
 
     def told_rank(self, name: str) -> int | None:
         """The rank that the model says a tensor of its outermost graph has."""
@@ -410,7 +404,7 @@ class Importer:
             own = self.standard(context)
         if own is not None:
             made = self.call(own, context)
-        elif key[1] in MOVES | MEASURES and any(
+        elif key[1] in MOVES | OF_SHAPES and any(
             isinstance(v, Coded | Text) for v in context.inputs
         ):
             made = moved(context, TRANSLATORS[key])

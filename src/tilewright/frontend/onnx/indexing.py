@@ -53,7 +53,7 @@ def scatter_nd(n: NodeContext) -> Any:
 
 
 def number(n: NodeContext, k: int, *most: Any) -> Any:
-    """Input `k`, a count: a size expression if it is one, else measured."""
+    """Input `k`, a count: a size expression if it is one, else one that depends on data."""
     return n.sizes(k)[0] if data_dependent.is_known(n, k) else data_dependent.count(n, k, *most)
 
 

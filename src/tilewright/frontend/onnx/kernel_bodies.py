@@ -277,8 +277,8 @@ class Body(Inside):
         raise Refusal(why, "what a round computes needs sizes that are known before it")
 
     def checked(self, states: list[Value], rows: list[Value]) -> tuple[list[Value], list[Value]]:
-        """The loop's results; the run stops if a round met an index out of bounds or measured what
-        does not fit."""
+        """The loop's results; the run stops if a round had an index out of bounds or a size
+        that does not fit."""
         states, rows = self.bounded(states, rows)
         if not self.columns:
             return states, rows
@@ -296,12 +296,12 @@ class Body(Inside):
         for row, shape in zip(rows[: self.stacked], self.shapes, strict=False):
             if set(sizes.symbols(shape)) - self.exact:
                 raise Refusal(f"its rows {row.type_text} change their size from round to round")
-        what = "what the rounds measured"
+        what = "the sizes that the rounds found"
         made = [[ragged.checked(n, holds, v, what) for v in vs] for vs in (states, rows[first:])]
         return made[0], [*rows[:first], *made[1]]
 
     def bounded(self, states: list[Value], rows: list[Value]) -> tuple[list[Value], list[Value]]:
-        """The loop's results; the run stops if a round met an index out of bounds."""
+        """The loop's results; the run stops if a round had an index out of bounds."""
         of, check = [*states, *rows], self.n.importer.checked
         for row, (_, bounds, what) in zip(rows[self.first_check :], self.checks, strict=False):
             pairs = [(self.put(least), self.put(most)) for least, most in bounds]

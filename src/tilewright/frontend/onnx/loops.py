@@ -2,9 +2,8 @@
 program (`while_loops.py`).
 
 In: a Loop or a Scan and its body. Out: the states after the last round, and the rows that the
-rounds gave. What every round computes alike is computed once, around the loop; a state that every
-round passes on is read from there. A first round that makes other types of its states is written
-out.
+rounds gave. Loop-invariant values are computed once, around the loop; a state that every round
+passes on is read from there. A first round that makes other types of its states is peeled.
 """
 
 from __future__ import annotations
@@ -254,7 +253,7 @@ def translated(
 
 
 def computed_once(n: NodeContext, body: GraphProto) -> tuple[dict[str, Any], GraphProto]:
-    """What a body computes alike in every round, by name, and the rest of the body."""
+    """The loop-invariant values of a body, by name, and the rest of it."""
     importer, (same, rest) = n.importer, parted(body)
     scope: dict[str, Any] = {}
     for tensor in body.initializer:

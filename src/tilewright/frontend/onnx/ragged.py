@@ -2,7 +2,7 @@
 
 A `Ragged` holds its elements end to end in one vector and their shapes as rows of a matrix; what an
 operator does to the sequence is a gather from that vector and one of those rows. Only where an
-element leaves the sequence do its sizes have to be measured.
+element leaves the sequence do its sizes become symbols.
 """
 
 from __future__ import annotations

@@ -95,8 +95,8 @@ def multinomial(n: NodeContext) -> Any:
     draws = Draws(n)
     f, build = draws.f, n.build
     rows, classes = x.shape
-    share = build.emit("cumsum", build.emit("softmax", f.of(x), axis=1), axis=1)
-    inner = build.emit("slice", share, starts=(0, 0), shape=(rows, sizes.size(classes - 1)))
+    cumulated = build.emit("cumsum", build.emit("softmax", f.of(x), axis=1), axis=1)
+    inner = build.emit("slice", cumulated, starts=(0, 0), shape=(rows, sizes.size(classes - 1)))
     edges = build.emit("reshape", inner, shape=(rows, 1, sizes.size(classes - 1)))
     drawn = build.emit("reshape", draws.uniform((rows, count)), shape=(rows, count, 1))
     passed = build.emit("cast", f("greater_equal", drawn, edges), to="i64")

@@ -129,8 +129,8 @@ def activations(n: NodeContext, d: int) -> tuple[str, ...]:
     given = [list(n.floats(f"activation_{k}") or ()) for k in ("alpha", "beta")]
     made = []
     for name in names:
-        usual = ACTIVATIONS[name][0]
-        numbers = [rest.pop(0) if rest else k for k, rest in zip(usual, given, strict=False)]
+        default = ACTIVATIONS[name][0]
+        numbers = [rest.pop(0) if rest else k for k, rest in zip(default, given, strict=False)]
         made.append(":".join((name, *(repr(float(x)) for x in numbers))))
     return tuple(made[d * count : (d + 1) * count])
 

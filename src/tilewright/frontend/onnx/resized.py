@@ -1,7 +1,7 @@
 """Resize with factors, sizes or a window that only the run knows.
 
 The same arithmetic as in `graph.resample`, on tensors: where each new position lies in the old
-ones, which taps it reads there and with what weights. The new sizes are measured.
+ones, which taps it reads there and with what weights. The new sizes depend on data.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def goal_of(
 
 def exact_sizes(n: NodeContext, axes: Sequence[int], scales: Value) -> tuple[Expr, ...] | None:
     """The new sizes as expressions of the old ones, where the factors are known simple fractions:
-    nothing need then be measured."""
+    no size then depends on data."""
     constant = n.build.constants.get(scales)
     if constant is None:
         return None
@@ -149,8 +149,8 @@ COORDINATES: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
 
 
 def multiple(old: Expr, new: Expr, how: str) -> int:
-    """How many new positions there are for each old one, where that is known and they lie alike
-    between any two; else 0."""
+    """How many new positions there are for each old one, where that is known and they lie the
+    same between any two; else 0."""
     whole = as_int(sizes.size(new // old)) if as_int(old) != 0 else None
     if how not in COORDINATES or not whole or as_int(sizes.size(new - old * whole)) != 0:
         return 0
@@ -195,7 +195,7 @@ def periodic(n: NodeContext, x: Value, a: int, how: str, times: int, kernel: Ker
 
 def shrinks(n: NodeContext, old: Expr, new: Expr, how: str, scales: Value | None, k: int) -> int:
     """How many old positions there are for each new one, where the run is told so and they lie
-    alike around each; else 0."""
+    the same around each; else 0."""
     constant = None if scales is None else n.build.constants.get(scales)
     if constant is None or how not in STEADY:
         return 0

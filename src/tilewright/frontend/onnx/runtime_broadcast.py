@@ -40,27 +40,27 @@ def broadcast_operands(n: NodeContext, values: Sequence[Value], own: int = 0) ->
     shapes = [v.shape[: max(0, v.rank - own)] for v in values]
     rank = max(map(len, shapes))
     shapes = [(sizes.size(1),) * (rank - len(s)) + s for s in shapes]
-    met = [{s for s in column if as_int(s) != 1} for column in zip(*shapes, strict=True)]
-    longer = {d: whole for d, some in enumerate(met) if (whole := whole_of(some)) is not None}
+    distinct = [{s for s in column if as_int(s) != 1} for column in zip(*shapes, strict=True)]
+    longer = {d: whole for d, some in enumerate(distinct) if (whole := whole_of(some)) is not None}
     if longer:
         return broadcast_operands(
             n, [_stretched(n, v, list(longer.items()), rank + own) for v in values], own
         )
-    open_axes = [d for d, different in enumerate(met) if len(different) > 1]
+    open_axes = [d for d, different in enumerate(distinct) if len(different) > 1]
     if not open_axes:
         return list(values)
     for d in open_axes:
-        if n.build.from_inputs(met[d]):
-            values = of_inputs(n, values, d - rank - own, met[d])
-    open_axes = [d for d in open_axes if not n.build.from_inputs(met[d])]
+        if n.build.from_inputs(distinct[d]):
+            values = of_inputs(n, values, d - rank - own, distinct[d])
+    open_axes = [d for d in open_axes if not n.build.from_inputs(distinct[d])]
     if n.importer.in_kernel:
         return list(values)
-    if not open_axes or not all(left_to_the_run(n, met[d]) for d in open_axes):
+    if not open_axes or not all(left_to_the_run(n, distinct[d]) for d in open_axes):
         return list(values)
     for d in open_axes:
-        first, *others = sorted(met[d], key=sizes.text)
+        first, *others = sorted(distinct[d], key=sizes.text)
         n.build.compared.update({(first, other): n.build.about for other in others})
-    told = {d: whole for d in open_axes if (whole := told_by(n, met[d])) is not None}
+    told = {d: whole for d in open_axes if (whole := told_by(n, distinct[d])) is not None}
     goals = {d - rank - own: whole for d, whole in told.items()}
     values = [stretched(n, v, goals, "the shape of the operands") for v in values]
     open_axes = [d for d in open_axes if d not in told]
@@ -70,7 +70,7 @@ def broadcast_operands(n: NodeContext, values: Sequence[Value], own: int = 0) ->
     padded = [n.build.from_sizes(np.array(s, object), I64) for s in shapes]
     goal = padded[0]
     for other in padded[1:]:
-        goal = choose(n, op(n, "equal", goal, 1), other, goal)  # one meets none: none are left
+        goal = choose(n, op(n, "equal", goal, 1), other, goal)  # 1 beside 0: none are left
     fits = None
     for one in padded:
         each = op(n, "logical_or", op(n, "equal", one, 1), op(n, "equal", one, goal))
@@ -91,7 +91,7 @@ def unify_operands(n: NodeContext, a: Expr, b: Expr) -> bool:
     """Give the node's inputs one size for a and b, which the run finds to be the same or refuses;
     False if they never are, no input shows them, or they may differ from round to round."""
     label = n.node.output[0] if n.node.output else n.op
-    what = f"the size that the operands share of {n.op} '{n.node.name or label}'"
+    what = f"the common size of the operands of {n.op} '{n.node.name or label}'"
     if n.importer.in_kernel and not n.build.from_inputs((a, b)):
         return False
     lists = [v if isinstance(v, Elements) else [v] for v in n.inputs]
@@ -108,17 +108,17 @@ def unify_operands(n: NodeContext, a: Expr, b: Expr) -> bool:
 
 
 def of_inputs(
-    n: NodeContext, values: Sequence[Value], axis: int, met: set[Expr]
+    n: NodeContext, values: Sequence[Value], axis: int, distinct: set[Expr]
 ) -> Sequence[Value]:
     """The values under one size where they have several that the inputs decide: sizes that inputs
     have by themselves, beside others of them or a number, may differ where all but one are 1;
     others have to be the same."""
-    numbers = {s for s in met if as_int(s) is not None}
-    own = [n.build.broadcasts.get(s, {s}) for s in met - numbers]
+    numbers = {s for s in distinct if as_int(s) is not None}
+    own = [n.build.broadcasts.get(s, {s}) for s in distinct - numbers]
     if len(numbers) < 2 and all(s.__class__ is Var for some in own for s in some):
         whole = next(iter(numbers)) if numbers else either(n, set().union(*own))
-        return broadcast(n, values, axis, met, whole)
-    return one_size(n, values, axis, met) if left_to_the_run(n, met) else values
+        return broadcast(n, values, axis, distinct, whole)
+    return one_size(n, values, axis, distinct) if left_to_the_run(n, distinct) else values
 
 
 def either(n: NodeContext, symbols: set[Expr]) -> Expr:
@@ -132,12 +132,12 @@ def either(n: NodeContext, symbols: set[Expr]) -> Expr:
 
 
 def broadcast(
-    n: NodeContext, values: Sequence[Value], axis: int, met: set[Expr], whole: Expr
+    n: NodeContext, values: Sequence[Value], axis: int, distinct: set[Expr], whole: Expr
 ) -> list[Value]:
     """The values stretched to the size that broadcasting gives; runs in which one of theirs is
     neither that nor 1 do not start."""
     label = n.node.name or n.node.output[0]
-    for s in sorted(met - {whole}, key=sizes.text):
+    for s in sorted(distinct - {whole}, key=sizes.text):
         is_one = minimum(sizes.size(1 - s), sizes.size(s - 1))
         is_whole = minimum(sizes.size(whole - s), sizes.size(s - whole))
         fits = sizes.size(maximum(is_one, is_whole))
@@ -148,40 +148,42 @@ def broadcast(
     made = []
     for v in values:
         d = axis + v.rank
-        if d >= 0 and v.shape[d] in met - {whole}:
+        if d >= 0 and v.shape[d] in distinct - {whole}:
             v = op(n, "stretch", v, shape=(*v.shape[:d], whole, *v.shape[d + 1 :]))
         made.append(v)
     return made
 
 
-def one_size(n: NodeContext, values: Sequence[Value], axis: int, met: set[Expr]) -> list[Value]:
+def one_size(
+    n: NodeContext, values: Sequence[Value], axis: int, distinct: set[Expr]
+) -> list[Value]:
     """The values under one size where they have several that the inputs decide; runs in which these
     differ do not start."""
     label = n.node.name or n.node.output[0]
-    first, *others = sorted(met, key=sizes.text)
+    first, *others = sorted(distinct, key=sizes.text)
     whole = first
     for other in others:
         whole = simpler(whole, other)
-    for s in met - {whole}:
+    for s in distinct - {whole}:
         what = f"the shape of the operands of {n.op} '{label}'"
         n.build.require_equal(whole, s, what, ONE_MAY_BE_1)
     made = []
     for v in values:
-        if v.rank + axis >= 0 and v.shape[axis] in met - {whole}:
+        if v.rank + axis >= 0 and v.shape[axis] in distinct - {whole}:
             d = axis + v.rank
             v = op(n, "view_as", v, shape=(*v.shape[:d], whole, *v.shape[d + 1 :]))
         made.append(v)
     return made
 
 
-def told_by(n: NodeContext, met: set[Expr]) -> Expr | None:
+def told_by(n: NodeContext, distinct: set[Expr]) -> Expr | None:
     """The size that different ones broadcast to, as far as they say so themselves: a number, or
     the only one that is made of others. That such a one is 1 and others are not happens to the
     smallest of images only, and would cost all the others their kernels. Where data decides them
     all, kernels know none of them, and nothing is told."""
-    numbers = {s for s in met if as_int(s) is not None}
-    made = numbers or {s for s in met if s.__class__ is not Var}
-    if not numbers and all(not n.build.found.isdisjoint(sizes.symbols([s])) for s in met):
+    numbers = {s for s in distinct if as_int(s) is not None}
+    made = numbers or {s for s in distinct if s.__class__ is not Var}
+    if not numbers and all(not n.build.found.isdisjoint(sizes.symbols([s])) for s in distinct):
         return None
     return next(iter(made)) if len(made) == 1 else None
 
@@ -214,17 +216,17 @@ def expanded(n: NodeContext, x: Value, goal: Sequence[Expr]) -> Value | None:
     goal = (*[sizes.size(1)] * (rank - len(goal)), *goal)
     of_data: dict[int, Expr] = {}
     for d in range(-x.rank, 0):
-        met = {s for s in (x.shape[d], goal[d]) if as_int(s) != 1}
-        if len(met) < 2:
+        distinct = {s for s in (x.shape[d], goal[d]) if as_int(s) != 1}
+        if len(distinct) < 2:
             continue
         n.build.compared.setdefault((x.shape[d], goal[d]), n.build.about)
-        whole, is_known = told_by(n, met), n.build.from_inputs(met)
-        if whole is None and is_known and all(s.__class__ is Var for s in met):
-            whole = either(n, met)
+        whole, is_known = told_by(n, distinct), n.build.from_inputs(distinct)
+        if whole is None and is_known and all(s.__class__ is Var for s in distinct):
+            whole = either(n, distinct)
         if whole is None or n.importer.in_kernel:
             return None
         if is_known:
-            (x,) = broadcast(n, [x], d, met, whole)
+            (x,) = broadcast(n, [x], d, distinct, whole)
         else:
             of_data[d] = whole
         goal = (*goal[: d + rank], whole, *goal[d + rank + 1 :])

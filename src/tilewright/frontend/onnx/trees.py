@@ -83,8 +83,8 @@ class Trees(NamedTuple):
         tree, level = np.arange(len(self.roots)), self.roots
         trees, nodes, many = [tree], [level], len(tree)
         while level.size:
-            met, first = np.unique(level, return_index=True)
-            first = np.sort(first[(heights[met] != 0) & (pairs[met] < 0)])
+            unique, first = np.unique(level, return_index=True)
+            first = np.sort(first[(heights[unique] != 0) & (pairs[unique] < 0)])
             level, tree = level[first], np.repeat(tree[first], 2)
             pairs[level] = many + 2 * np.arange(len(level))
             level = np.stack([self.yes[level], self.no[level]], 1).ravel()
@@ -249,12 +249,12 @@ def with_members(n: NodeContext, columns: list[np.ndarray]) -> list[np.ndarray]:
         values = next(sets, None)
         if not values:
             raise Refusal("a node tests membership, but its members are missing")
-        ahead = len(rules) + len(more)
+        added = len(rules) + len(more)
         rules[at], splits[at], after = EQUAL, values[0], no[at]
         if len(values) > 1:
-            no[at] = ahead
+            no[at] = added
         for k, value in enumerate(values[1:], 1):
-            then = after if k == len(values) - 1 else ahead + k
+            then = after if k == len(values) - 1 else added + k
             more.append((features[at], EQUAL, missing[at], value, yes[at], then))
     if not more:
         return columns

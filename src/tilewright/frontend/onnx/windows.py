@@ -52,15 +52,15 @@ def whole_positions(n: NodeContext, x: Value, index: Value) -> Value:
     by columns."""
     space = x.shape[2:]
     if n.flag("storage_order"):
-        turned: Value | None = None
+        by_columns: Value | None = None
         for d, size in enumerate(space):
             after = scalar(n, sizes.product(space[d + 1 :]))
             position = op(n, "floormod", data_dependent.floordiv(n, index, after), scalar(n, size))
             step = scalar(n, sizes.product(space[:d]))
             part = op(n, "mul", position, step)
-            turned = part if turned is None else op(n, "add", turned, part)
-        assert turned is not None
-        index = turned
+            by_columns = part if by_columns is None else op(n, "add", by_columns, part)
+        assert by_columns is not None
+        index = by_columns
     planes = sizes.product(x.shape[:2])
     first = op(n, "mul", op(n, "arange", length=planes), scalar(n, sizes.product(space)))
     first = op(n, "reshape", first, shape=(*x.shape[:2], *(1,) * len(space)))

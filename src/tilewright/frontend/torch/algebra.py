@@ -40,7 +40,7 @@ def like(n: NodeContext, y: Value, x: Value, keep: int = 2) -> Value:
     return n.reshape(y, (*x.shape[: x.rank - keep], *y.shape[1:]))
 
 
-def turned(n: NodeContext, x: Value) -> Value:
+def transposed(n: NodeContext, x: Value) -> Value:
     """Matrices transposed."""
     return n.transpose(x, (*range(x.rank - 2), x.rank - 1, x.rank - 2))
 
@@ -57,11 +57,11 @@ def eye(n: NodeContext, rows: Any, columns: Any, x: Value) -> Value:
     known = sizes.static((rows, columns))
     if known is not None:
         return n.constant(np.eye(*known), x.dtype)
-    return n.cast(n.emit("equal", ahead(n, rows, columns), n.constant(0, "i64")), x.dtype)
+    return n.cast(n.emit("equal", diagonals(n, rows, columns), n.constant(0, "i64")), x.dtype)
 
 
-def ahead(n: NodeContext, rows: Any, columns: Any) -> Value:
-    """How far the column of each element of a matrix is ahead of its row."""
+def diagonals(n: NodeContext, rows: Any, columns: Any) -> Value:
+    """On which diagonal each element of a matrix lies: its column minus its row."""
     return n.emit("sub", n.counted(columns), n.reshape(n.counted(rows), (rows, 1)))
 
 
@@ -73,7 +73,7 @@ def triangle(n: NodeContext, x: Value, upper: bool, offset: int = 0) -> Value:
         mask = n.constant(keep(np.ones(known, bool), offset), "bool")
     else:
         side = "greater_equal" if upper else "less_equal"
-        mask = n.emit(side, ahead(n, *x.shape[-2:]), n.constant(offset, "i64"))
+        mask = n.emit(side, diagonals(n, *x.shape[-2:]), n.constant(offset, "i64"))
     return n.emit("where", mask, x, n.constant(0, x.dtype))
 
 
@@ -102,11 +102,11 @@ def by_triangle(
 ) -> Value:
     """x of a x = b, or of x a = b."""
     if not left:
-        a, b, upper = turned(n, a), turned(n, b), not upper
+        a, b, upper = transposed(n, a), transposed(n, b), not upper
     a, b = common(n, a, b)
     x = n.emit("solve_triangular", stacked(n, a), stacked(n, b), upper=upper, unit=unit)
     x = like(n, x, b)
-    return x if left else turned(n, x)
+    return x if left else transposed(n, x)
 
 
 @translates("linalg_solve_triangular.default")
@@ -134,7 +134,7 @@ def triangular_solve(
     a, b = common(n, a, b)
     coefficients = a
     if transpose:
-        a, upper = turned(n, a), not upper
+        a, upper = transposed(n, a), not upper
     return by_triangle(n, a, b, upper=upper, left=True, unit=unit), coefficients
 
 
@@ -143,9 +143,9 @@ def triangular_solve(
 
 def lower_of(n: NodeContext, a: Value, upper: bool) -> tuple[Value, Value]:
     """The Cholesky factor (as asked, lower or upper) and info."""
-    y, info = n.emit("cholesky", stacked(n, turned(n, a) if upper else a))
+    y, info = n.emit("cholesky", stacked(n, transposed(n, a) if upper else a))
     y, info = like(n, y, a), n.reshape(info, a.shape[:-2])
-    return (turned(n, y) if upper else y), info
+    return (transposed(n, y) if upper else y), info
 
 
 @translates("cholesky.default")
@@ -162,9 +162,9 @@ def linalg_cholesky_ex(
 
 @translates("cholesky_solve.default")
 def cholesky_solve(n: NodeContext, b: Value, factor: Value, upper: bool = False) -> Any:
-    lower = turned(n, factor) if upper else factor
+    lower = transposed(n, factor) if upper else factor
     half = by_triangle(n, lower, b, upper=False, left=True, unit=False)
-    return by_triangle(n, turned(n, lower), half, upper=True, left=True, unit=False)
+    return by_triangle(n, transposed(n, lower), half, upper=True, left=True, unit=False)
 
 
 @translates("cholesky_inverse.default")
@@ -190,8 +190,8 @@ def with_factors(n: NodeContext, y: Value, pivots: Value, b: Value, adjoint: boo
     rows = stacked(n, n.expand(pivots, (*lead, *pivots.shape[-1:])), 1)
     y, x = stacked(n, y), stacked(n, b)
     if adjoint:
-        x = n.emit("solve_triangular", turned(n, y), x)
-        x = n.emit("solve_triangular", turned(n, y), x, upper=True, unit=True)
+        x = n.emit("solve_triangular", transposed(n, y), x)
+        x = n.emit("solve_triangular", transposed(n, y), x, upper=True, unit=True)
         x = n.emit("swap_rows", x, rows, reverse=True)
     else:
         x = n.emit("swap_rows", x, rows)
@@ -242,7 +242,7 @@ def linalg_lu_solve(
 ) -> Any:
     if left:
         return with_factors(n, y, pivots, b, adjoint)
-    return turned(n, with_factors(n, y, pivots, turned(n, b), not adjoint))
+    return transposed(n, with_factors(n, y, pivots, transposed(n, b), not adjoint))
 
 
 @translates("_linalg_solve_ex.default")
@@ -346,10 +346,10 @@ def ormqr(
     n: NodeContext, v: Value, tau: Value, x: Value, left: bool = True, transpose: bool = False
 ) -> Any:
     if not left:
-        x, transpose = turned(n, x), not transpose
+        x, transpose = transposed(n, x), not transpose
     y = n.emit("reflect", stacked(n, v), stacked(n, tau, 1), stacked(n, x), transpose=transpose)
     y = like(n, y, x)
-    return y if left else turned(n, y)
+    return y if left else transposed(n, y)
 
 
 # eigenvalues and singular values
@@ -363,8 +363,8 @@ def eigen(n: NodeContext, a: Value) -> tuple[Value, Value]:
 @translates("_linalg_eigh.default")
 def linalg_eigh(n: NodeContext, a: Value, UPLO: str = "L", compute_v: bool = True) -> Any:
     flat = stacked(n, a)
-    w, rows = eigen(n, turned(n, flat) if UPLO.upper() == "U" else flat)
-    vectors = like(n, turned(n, rows), a) if compute_v else n.full(0, a.dtype, (0,))
+    w, rows = eigen(n, transposed(n, flat) if UPLO.upper() == "U" else flat)
+    vectors = like(n, transposed(n, rows), a) if compute_v else n.full(0, a.dtype, (0,))
     return n.reshape(w, a.shape[:-1]), vectors
 
 
@@ -394,10 +394,10 @@ def singular(n: NodeContext, a: Value, full: bool) -> tuple[Value, Value, Value]
         u, s, v = singular(n, r, full)
         return n.emit("reflect", y, tau, extended(n, u, rows, full)), s, v
     if least(rows, columns) != columns:
-        u, s, v = singular(n, turned(n, a), full)
-        return turned(n, v), s, turned(n, u)
-    w, v = n.emit("orthogonal_rows", turned(n, a))
-    r, tau = n.emit("reflectors", turned(n, w))
+        u, s, v = singular(n, transposed(n, a), full)
+        return transposed(n, v), s, transposed(n, u)
+    w, v = n.emit("orthogonal_rows", transposed(n, a))
+    r, tau = n.emit("reflectors", transposed(n, w))
     length = diagonal(n, r)
     wide = rows if full else columns
     q = n.emit("reflect", r, tau, identity(n, r, wide))
@@ -440,7 +440,7 @@ def linalg_pinv(
     flat = stacked(n, a)
     if hermitian:
         w, v = eigen(n, flat)
-        u, s = turned(n, v), n.emit("abs", w)
+        u, s = transposed(n, v), n.emit("abs", w)
     else:
         u, s, v = singular(n, flat, False)
         w = s
@@ -459,8 +459,8 @@ def linalg_pinv(
     inverse = n.emit("reciprocal", n.emit("where", kept, w, n.constant(1, a.dtype)))
     inverse = n.emit("where", kept, inverse, n.constant(0, a.dtype))
     u, v = like(n, u, a), like(n, v, a)
-    scaled = n.emit("mul", turned(n, v), n.reshape(inverse, (*lead, 1, s.shape[-1])))
-    return times(n, scaled, turned(n, u))
+    scaled = n.emit("mul", transposed(n, v), n.reshape(inverse, (*lead, 1, s.shape[-1])))
+    return times(n, scaled, transposed(n, u))
 
 
 def tolerance(n: NodeContext, given: Any, a: Value, default: Any) -> Value:

@@ -1,7 +1,7 @@
 """Complex numbers: pairs of real tensors while a program is translated.
 
 The graph knows real numbers only. A `Complex` is what the importer holds for a complex tensor;
-operators that move elements work on both parts, arithmetic is written out, and Fourier transforms
+operators that move elements work on both parts, arithmetic is expanded, and Fourier transforms
 are products with matrices of cosines and sines, split by the factors of their length. A complex
 input or result of the module becomes one real tensor with the parts along a last axis of 2.
 """

@@ -104,9 +104,9 @@ def root(n: NodeContext, x: Complex, below: Value) -> Complex:
 def roots(n: NodeContext, x: Complex) -> tuple[Complex, Complex]:
     """√(1 - x) and √(1 + x)."""
     below = signbit(n, x.imag)
-    turned = Complex(*(n.emit("neg", p) for p in x))
+    negated = Complex(*(n.emit("neg", p) for p in x))
     return (
-        root(n, above(n, turned, 1), n.emit("logical_not", below)),
+        root(n, above(n, negated, 1), n.emit("logical_not", below)),
         root(n, above(n, x, 1), below),
     )
 
@@ -145,7 +145,7 @@ def asinh(n: NodeContext, x: Complex) -> Complex:
 
 @of_complex("acosh.default")
 def acosh(n: NodeContext, x: Complex) -> Complex:
-    """acos turned to the side where the real part is not negative."""
+    """acos times i or -i, whichever has no negative real part."""
     y = acos(n, x)
     turn = n.emit("where", signbit(n, x.imag), n.emit("neg", y.real), y.real)
     return Complex(n.emit("abs", y.imag), turn)
@@ -217,9 +217,9 @@ def linalg_solve_ex(
         stacked = n.emit("concat", *b, axis=axis)
         x, _, _, info = algebra.linalg_solve_ex(part, doubled(n, a), stacked)
     else:  # (x + iy)(a + ib): a row of parts times the transposed of `doubled`
-        turned = doubled(n, Complex(a.real, n.emit("neg", a.imag)))
+        transposed = doubled(n, Complex(a.real, n.emit("neg", a.imag)))
         stacked = n.emit("concat", *b, axis=axis)
-        x, _, _, info = algebra.linalg_solve_ex(part, turned, stacked, left=False)
+        x, _, _, info = algebra.linalg_solve_ex(part, transposed, stacked, left=False)
     return halves(n, x, axis), None, None, info
 
 

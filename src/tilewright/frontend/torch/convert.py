@@ -155,7 +155,7 @@ def _decided(e: Any) -> Any:
     return e.func(*left)
 
 
-_WHOLE = ("TruncToInt", "FloorToInt", "CeilToInt")  # sizes are not negative: the first two agree
+_WHOLE = ("TruncToInt", "FloorToInt", "CeilToInt")  # of sizes ≥ 0 the first two are equal
 _COMBINE: dict[str, Any] = {  # sympy's classes; sizes are not negative
     "Add": lambda a, b: a + b,
     "Mul": lambda a, b: a * b,

@@ -82,7 +82,7 @@ def scaled(n: NodeContext, x: Value, factor: Any) -> Value:
 
 
 def _compared(n: NodeContext) -> Any:
-    """The dtype in which the operands of a comparison meet."""
+    """The dtype in which the operands are compared."""
     a, b = n.fake(0), n.fake(1)
     if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
         return of_torch(

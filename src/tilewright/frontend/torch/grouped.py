@@ -2,8 +2,8 @@
 its group, as a mixture of experts has them.
 
 Where the rows of a group end is data. Each group is a product of its own, of as many rows as the
-run finds, so that no row meets weights of another; rows fewer than the groups read their own
-weights one by one instead.
+run finds, so that no row is multiplied by weights of another; rows fewer than the groups read
+their own weights one by one instead.
 """
 
 from __future__ import annotations

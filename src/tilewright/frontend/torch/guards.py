@@ -41,7 +41,7 @@ def remainders(program: torch.export.ExportedProgram) -> dict[str, tuple[int, in
 
 
 def guards(program: torch.export.ExportedProgram) -> list[Any]:
-    """The conditions on sizes that torch.export met, as sympy's expressions."""
+    """The conditions on sizes that torch.export relied on, as sympy's expressions."""
     for node in program.graph.nodes:
         fake = node.meta.get("val")
         if node.op == "placeholder" and isinstance(fake, torch.Tensor):

@@ -129,16 +129,16 @@ def select(n: NodeContext, x: Value, dim: int, index: Any) -> Any:
             "chunk.default", "tensor_split.sections", "unbind.int",
             "unsafe_split.Tensor", "unsafe_chunk.default")  # fmt: skip
 def split(n: NodeContext, x: Value, *args: Any) -> Any:
-    """Pieces along an axis, of the sizes that the results have."""
+    """Parts along an axis, of the sizes that the results have."""
     dim = (args[0] if args else 0) if n.op == "unbind" else (args[1] if len(args) > 1 else 0)
-    axis, start, pieces = axis_of(dim, x.rank), 0, []
+    axis, start, parts = axis_of(dim, x.rank), 0, []
     for number, fake in enumerate(n.fakes):
         shape = n.sizes(fake.shape)
         count = 1 if n.op == "unbind" else shape[axis]
         wanted = n.uses(number)
-        pieces.append(n.reshape(n.cut(x, axis, start, count), shape) if wanted else None)
+        parts.append(n.reshape(n.cut(x, axis, start, count), shape) if wanted else None)
         start = start + count
-    return pieces
+    return parts
 
 
 @translates("slice_scatter.default")
@@ -151,7 +151,7 @@ def slice_scatter(
     end: Any = None,
     step: int = 1,
 ) -> Any:
-    """x with a slice replaced: the pieces side by side; with a step, chosen by position."""
+    """x with a slice replaced: the parts side by side; with a step, chosen by position."""
     axis = axis_of(dim, x.rank)
     size = x.shape[axis]
     first, last = bounded(start, size, 0), bounded(end, size, size)
@@ -163,11 +163,12 @@ def slice_scatter(
         return x
     i64 = dtype("i64")
     zero, by = n.constant(0, i64), n.constant(step, i64)
-    ahead = n.emit("sub", n.counted(size), n.operand(first, i64))
-    rest = n.emit("floormod", ahead, by)
-    kept = n.emit("logical_and", n.emit("equal", rest, zero), n.emit("greater_equal", ahead, zero))
+    distance = n.emit("sub", n.counted(size), n.operand(first, i64))
+    rest = n.emit("floormod", distance, by)
+    kept = n.emit("equal", rest, zero)
+    kept = n.emit("logical_and", kept, n.emit("greater_equal", distance, zero))
     kept = n.emit("logical_and", kept, n.emit("less", n.counted(size), n.operand(last, i64)))
-    at = n.emit("maximum", n.emit("div", n.emit("sub", ahead, rest), by), zero)
+    at = n.emit("maximum", n.emit("div", n.emit("sub", distance, rest), by), zero)
     wide = n.emit("gather", source, at, axis=axis)
     side = n.reshape(kept, (size, *(1,) * (x.rank - 1 - axis)))
     return n.emit("where", side, wide, x)
@@ -350,10 +351,10 @@ def linspace(n: NodeContext, start: Any, end: Any, steps: int, **named: Any) -> 
     start, end = (n.cast(n.cast(n.operand(v, f64), n.of), f64) for v in (start, end))
     step = n.emit("div", n.emit("sub", end, start), n.constant(float(max(1, steps - 1)), f64))
 
-    def ahead(far: np.ndarray) -> Value:
+    def offset(far: np.ndarray) -> Value:
         return n.emit("mul", step, n.constant(far, f64))
 
-    up, down = n.emit("add", start, ahead(count)), n.emit("sub", end, ahead(steps - 1 - count))
+    up, down = n.emit("add", start, offset(count)), n.emit("sub", end, offset(steps - 1 - count))
     if steps < 2:
         return n.cast(up, n.of)
     return n.cast(n.emit("where", n.constant(count < steps // 2), up, down), n.of)

@@ -12,7 +12,7 @@ from tilewright.frontend.torch.elementwise import scaled
 from tilewright.frontend.torch.random import dropped
 from tilewright.frontend.torch.reductions import log_of_sum, reduced
 from tilewright.frontend.torch.registry import NodeContext, translates
-from tilewright.frontend.torch.windows import greatest, shared
+from tilewright.frontend.torch.windows import adaptive_windows, greatest
 from tilewright.graph import sizes
 from tilewright.graph.graph import Value
 from tilewright.ir.dtype import dtype
@@ -292,13 +292,13 @@ def avg_pool(
             "_adaptive_avg_pool3d.default", "adaptive_max_pool1d.default",
             "adaptive_max_pool2d.default", "adaptive_max_pool3d.default")  # fmt: skip
 def adaptive_pool(n: NodeContext, x: Value, output_size: Any) -> Any:
-    """Windows that share out each axis: output position o reads from ⌊o s / n⌋ to ⌈(o + 1) s /
+    """Windows that divide each axis: output position o reads from ⌊o s / n⌋ to ⌈(o + 1) s /
     n⌉."""
     rank, of_max = space_rank(n), "max" in n.op
     y = batched(n, x, rank)
     if of_max and n.uses(1):
         counts = n.static(n.shape[-rank:], "a pooled axis")
-        axes = [shared(n, s, c) for s, c in zip(y.shape[2:], counts, strict=True)]
+        axes = [adaptive_windows(n, s, c) for s, c in zip(y.shape[2:], counts, strict=True)]
         return [n.reshape(v, n.shape) for v in greatest(n, y, axes)]
     goal = [as_int(s) for s in n.shape[-rank:]]
     if all(g == 1 for g in goal):
@@ -312,12 +312,12 @@ def adaptive_pool(n: NodeContext, x: Value, output_size: Any) -> Any:
             y = n.emit("max_pool" if of_max else "avg_pool", y, kernel=kernel, strides=kernel)
         else:
             for d, (size, count) in enumerate(zip(space, wanted, strict=True)):
-                y = shared_out(n, y, 2 + d, size, count, of_max)
+                y = pooled_axis(n, y, 2 + d, size, count, of_max)
     y = n.reshape(y, n.shape)
     return (y, None) if of_max else y
 
 
-def shared_out(n: NodeContext, x: Value, axis: int, size: Any, wanted: Any, of_max: bool) -> Value:
+def pooled_axis(n: NodeContext, x: Value, axis: int, size: Any, wanted: Any, of_max: bool) -> Value:
     """One axis of an adaptive pooling whose windows differ in length."""
     count = as_int(wanted)
     if size == wanted or as_int(size) == count is not None:
@@ -331,7 +331,7 @@ def shared_out(n: NodeContext, x: Value, axis: int, size: Any, wanted: Any, of_m
 
 
 def averages(n: NodeContext, x: Value, axis: int, size: Any, count: Any) -> Value:
-    """As `shared_out` for averages whose number the run knows: a product with the weights of the
+    """As `pooled_axis` for averages whose number the run knows: a product with the weights of the
     positions. Position i lies in window o where o s < (i + 1) n and i n < (o + 1) s."""
     positions, windows = n.emit("arange", length=size), n.emit("arange", length=count)
     s, c = (n.build.from_sizes(np.array(v, object), dtype("i64")) for v in (size, count))
@@ -371,7 +371,7 @@ def attention(
     if not isinstance(attn_mask, Value | None):  # the flash operator's order: dropout, causal
         attn_mask, dropout_p, is_causal = None, attn_mask, bool(dropout_p)
     if scale is None:
-        scale = usual_scale(n, query)
+        scale = default_scale(n, query)
     shape = (*query.shape[:-1], value.shape[-1])
     query, key, value = n.wide(query), n.wide(key), n.wide(value)
     grouped = enable_gqa and key.shape[-3] != query.shape[-3]
@@ -404,7 +404,7 @@ def attention(
     return y, n.reshape(n.cast(log_of_sum(n, scores, -1), "f32"), shape[:-1])
 
 
-def usual_scale(n: NodeContext, query: Value) -> float | Value:
+def default_scale(n: NodeContext, query: Value) -> float | Value:
     """One divided by the square root of a head's width; scores of heads without numbers are 0."""
     width = maximum(query.shape[-1], 1)
     known = as_int(width)
@@ -424,7 +424,7 @@ def attention_backward(
     if dropout_p:
         raise Refusal("it drops attention weights at random")
     if scale is None:
-        scale = usual_scale(n, query)
+        scale = default_scale(n, query)
     scores = scaled(n, n.emit("matmul", query, key, transpose_b=True), scale)
     if is_causal:
         everything = n.full(True, dtype("bool"), scores.shape[-2:])
@@ -437,13 +437,13 @@ def attention_backward(
     if attn_mask is not None:  # a row whose every position is hidden
         hidden = n.emit("isnan", weights)
         weights = n.emit("where", hidden, n.constant(0, weights.dtype), weights)
-    turned = (*range(scores.rank - 2), scores.rank - 1, scores.rank - 2)
-    of_value = n.emit("matmul", n.transpose(weights, turned), grad)
+    perm = (*range(scores.rank - 2), scores.rank - 1, scores.rank - 2)
+    of_value = n.emit("matmul", n.transpose(weights, perm), grad)
     of_weights = n.emit("matmul", grad, value, transpose_b=True)
     mean = reduced(n, "sum", n.emit("mul", grad, y), -1, True)
     of_scores = n.emit("mul", weights, n.emit("sub", of_weights, mean))
     of_query = scaled(n, n.emit("matmul", of_scores, key), scale)
-    of_key = scaled(n, n.emit("matmul", n.transpose(of_scores, turned), query), scale)
+    of_key = scaled(n, n.emit("matmul", n.transpose(of_scores, perm), query), scale)
     return of_query, of_key, of_value
 
 

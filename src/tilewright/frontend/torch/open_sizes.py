@@ -74,8 +74,8 @@ def smooth(
         taps = list(enumerate(cubic(f, f("sub", at, low)), -1))
     total: Value | None = None
     column = tuple(count if d == axis else 1 for d in range(x.rank))
-    for ahead, weight in taps:
-        position = f("minimum", f("maximum", f("add", low, ahead), 0), last)
+    for offset, weight in taps:
+        position = f("minimum", f("maximum", f("add", low, offset), 0), last)
         taken = n.emit("gather", x, n.cast(position, "i64"), axis=axis)
         weight = n.reshape(n.cast(weight, x.dtype), column)
         part = n.emit("mul", taken, weight)
@@ -113,10 +113,10 @@ def cubic(f: Floats, t: Value, a: float = -0.75) -> list[Value]:
     ]
 
 
-def shares(
+def resampling_weights(
     n: NodeContext, size: Any, count: Any, scale: float | None, corners: bool, reach: int
 ) -> Value:
-    """[count, size]: as `sampling.shares` has it."""
+    """[count, size]: as `sampling.resampling_weights` has it."""
     f = Floats(n, F64)
     if corners:
         step = f("div", f("sub", size, 1), f("maximum", f("sub", count, 1), 1))

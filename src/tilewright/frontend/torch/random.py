@@ -4,7 +4,7 @@ Numbers are a function of a seed, the node and the position. Where each run has 
 torch.compile, or imported with `seeded`) each draws others; else an exported module draws the same
 ones whenever it runs, and a dropout in training mode is refused: the same mask at each step would
 train something else.
-PyTorch's own generator is another, so numbers agree in distribution only.
+PyTorch's own generator is another, so numbers are equal in distribution only.
 """
 
 from __future__ import annotations

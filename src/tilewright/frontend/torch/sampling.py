@@ -147,7 +147,7 @@ def grid_sampler(
 # smooth resampling to fewer pixels ---------------------------------------------------------------
 
 
-def shares(size: int, count: int, scale: float, reach: int) -> np.ndarray:
+def resampling_weights(size: int, count: int, scale: float, reach: int) -> np.ndarray:
     """[count, size]: how much each pixel counts for each position, where a position takes in as
     many pixels as the scale says. `reach`: pixels to each side at scale 1; a triangle, or Keys'
     kernel with -1/2."""
@@ -175,14 +175,14 @@ def antialiased(
     for axis, size, count, scale in axes(n, x, scales):
         known, reach = sizes.static([size, count]), 2 if "bicubic" in n.op else 1
         if known is None:
-            table = open_sizes.shares(n, size, count, scale, align_corners, reach)
+            table = open_sizes.resampling_weights(n, size, count, scale, align_corners, reach)
             table = n.cast(table, x.dtype)
         else:
             size, count = known
             step = 1 / scale if scale else size / count
             if align_corners:
                 step = (size - 1) / (count - 1) if count > 1 else 0.0
-            table = n.constant(shares(size, count, step, reach), x.dtype)
+            table = n.constant(resampling_weights(size, count, step, reach), x.dtype)
         if axis == x.rank - 1:
             x = n.emit("matmul", x, table, transpose_b=True)
         else:
@@ -228,7 +228,7 @@ def window_starts(n: NodeContext, u: Value, size: int, count: int, width: int) -
         return n.expand(last, (u.shape[0], 1))
     step = n.constant((size - width) / (count - 1), u.dtype)
     k = n.constant(np.arange(count - 1), u.dtype)
-    ahead = n.emit("floor", n.emit("mul", n.emit("add", k, u), step))
-    back = n.emit("floor", n.emit("mul", u, step))
-    starts = n.cast(n.emit("sub", ahead, back), "i64")
+    after = n.emit("floor", n.emit("mul", n.emit("add", k, u), step))
+    before = n.emit("floor", n.emit("mul", u, step))
+    starts = n.cast(n.emit("sub", after, before), "i64")
     return n.emit("concat", starts, n.expand(last, (u.shape[0], 1)), axis=1)

@@ -235,9 +235,9 @@ def linear_cross_entropy(
     if reduction != "none":
         total = reduced(n, "sum", own, 0)
         if reduction == "mean":
-            share = n.emit("gather", factor, position, axis=0)
-            share = n.emit("where", kept, share, n.constant(0, of))
-            total = n.emit("div", total, reduced(n, "sum", share, 0))
+            divisor = n.emit("gather", factor, position, axis=0)
+            divisor = n.emit("where", kept, divisor, n.constant(0, of))
+            total = n.emit("div", total, reduced(n, "sum", divisor, 0))
         own = total
     return (own, *(None,) * (len(n.fakes) - 1)) if len(n.fakes) > 1 else own
 

@@ -78,7 +78,7 @@ def diagonal_scatter(
     n: NodeContext, x: Value, source: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Any:
     """x with a diagonal replaced: the source has a row for each row of the matrices, those that the
-    diagonal does not meet are padded and not read."""
+    diagonal does not cross are padded and not read."""
     a, b = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
     order = [*(d for d in range(x.rank) if d not in (a, b)), a, b]
     rows, columns, lead = x.shape[a], x.shape[b], x.rank - 2
@@ -87,9 +87,9 @@ def diagonal_scatter(
     before, after = (*(0,) * lead, first), (*(0,) * lead, left)
     values = n.emit("pad", source, before=before, after=after, value=0)
     row, column = n.reshape(n.counted(rows), (rows, 1)), n.counted(columns)
-    met = n.emit("equal", n.emit("sub", column, row), n.constant(offset, "i64"))
+    on_diagonal = n.emit("equal", n.emit("sub", column, row), n.constant(offset, "i64"))
     values = n.reshape(n.cast(values, x.dtype), (*values.shape, 1))
-    y = n.emit("where", met, values, n.transpose(x, order))
+    y = n.emit("where", on_diagonal, values, n.transpose(x, order))
     return n.transpose(y, [order.index(d) for d in range(x.rank)])
 
 

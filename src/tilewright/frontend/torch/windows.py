@@ -20,7 +20,7 @@ from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import as_int
 
 
-def shared(n: NodeContext, size: Any, count: int) -> Value:
+def adaptive_windows(n: NodeContext, size: Any, count: int) -> Value:
     """[count, longest] positions of the windows of adaptive pooling; -1 behind the end of one."""
     known = as_int(size)
     if known is not None:
