@@ -149,7 +149,7 @@ def test_each_kernel_counts_at_its_best_against_the_best_machine() -> None:
     assert found.microseconds == 5.0
 
 
-def test_kernels_that_are_alike_share_a_row() -> None:
+def test_equal_kernels_share_a_row() -> None:
     each = (
         kernel("a", 3.0),
         kernel("b", 8.0, shape=(9,)),

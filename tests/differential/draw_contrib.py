@@ -65,7 +65,7 @@ def skip_norm(g: Growth, op: str) -> None:
 
 @draws("EmbedLayerNormalization", weight=0.3)
 def embed_norm(g: Growth, op: str) -> None:
-    words, places, width = g.int(2, 9), max(20, *(g.size())), g.among([2, 4, 8])
+    words, positions, width = g.int(2, 9), max(20, *(g.size())), g.among([2, 4, 8])
     batch, length = g.among([g.same(1), g.same(2), g.size()]), g.size()
     ids = g.fresh(I32, (batch, length), 0, words - 1, fixed=False)
     segments = g.fresh(I32, (batch, length), 0, 1, fixed=False) if g.chance(0.6) else None
@@ -73,7 +73,7 @@ def embed_norm(g: Growth, op: str) -> None:
     def table(rows: int) -> Value:
         return g.fresh(F32, (g.same(rows), g.same(width)))
 
-    parts = [ids, segments, table(words), table(places), table(2) if segments else None]
+    parts = [ids, segments, table(words), table(positions), table(2) if segments else None]
     parts += [g.fresh(F32, (g.same(width),)), g.fresh(F32, (g.same(width),))]
     if g.chance(0.4):
         parts.append(g.fresh(I32, (batch, length), 0, 1, fixed=False))

@@ -18,7 +18,7 @@ from tests.differential.growth import BOOL, F16, F32, F64, I32, I64, Dims, Growt
 from tests.differential.reference import Unsound, type_of
 from tests.differential.table import TABLE, Entry, draws, extend
 
-MEASURED = {"NonZero", "Compress", "Unique", "If", "Loop", "Scan", "GroupQueryAttention"}
+DATA_DEPENDENT = {"NonZero", "Compress", "Unique", "If", "Loop", "Scan", "GroupQueryAttention"}
 UNDEFINED = {"Div", "Mod", "Cast", "Range", "BitShift", "Pow"}  # for what a later round may bring
 # what runs in rounds that are counted when compiling only
 NESTED = {"TopK", "ScatterElements", "ScatterND", "CumSum", "LSTM", "GRU", "RNN"}
@@ -75,7 +75,7 @@ def _sizes(v: Value) -> list[str | int | None]:
 
 
 def entries_for(g: Growth, rounds: bool = False, known: bool = True) -> list[Entry]:
-    left_out = MEASURED | (UNDEFINED if rounds else set()) | (set() if known else NESTED)
+    left_out = DATA_DEPENDENT | (UNDEFINED if rounds else set()) | (set() if known else NESTED)
     return [e for e in TABLE if e.since <= g.version and e.op not in left_out]
 
 

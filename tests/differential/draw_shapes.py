@@ -214,9 +214,9 @@ def pad(g: Growth, op: str) -> None:
 
 
 def indices(g: Growth, size: int, shape: tuple[int, ...], negative: bool = True) -> Value:
-    """Places along an axis of `size`, as an initializer or an input."""
+    """Positions along an axis of `size`, as an initializer or an input."""
     if not size:
-        raise Unsound("no place")
+        raise Unsound("no position")
     dtype = g.among([I64, I64, I32])
     array = g.rng.integers(-size if negative else 0, size, shape).astype(dtype)
     return g.given([array] * g.count, g.chance(0.6))
@@ -260,8 +260,8 @@ def gather_nd(g: Growth, op: str) -> None:
         if not size:
             raise Unsound("empty")
         columns.append(g.rng.integers(-size, size, shape))
-    places = g.given([np.stack(columns, -1).astype(np.int64)] * g.count, g.chance(0.6))
-    g.apply(op, x, places, batch_dims=batch or None, exact=True)
+    positions = g.given([np.stack(columns, -1).astype(np.int64)] * g.count, g.chance(0.6))
+    g.apply(op, x, positions, batch_dims=batch or None, exact=True)
 
 
 @draws("ScatterElements", weight=0.9, since=11)
@@ -275,10 +275,10 @@ def scatter_elements(g: Growth, op: str) -> None:
         raise Unsound("empty")
     along = axis % x.rank
     order = g.rng.random((*shape[:along], size, *shape[along + 1 :])).argsort(along)
-    places = np.take(order, range(shape[along]), along)  # each place once
+    positions = np.take(order, range(shape[along]), along)  # each position once
     if reduction and g.chance(0.5):
-        places = g.rng.integers(0, size, shape)
-    where = g.given([places.astype(np.int64)] * g.count, g.chance(0.5))
+        positions = g.rng.integers(0, size, shape)
+    where = g.given([positions.astype(np.int64)] * g.count, g.chance(0.5))
     updates = g.fresh(x.dtype, tuple(g.same(s) for s in shape))
     g.apply(op, x, where, updates, axis=axis, reduction=reduction, exact=reduction is None)
 
@@ -295,8 +295,8 @@ def scatter_nd(g: Growth, op: str) -> None:
     if g.version in (16, 17):
         reduction = g.among([None, "add", "mul"])
     flat = g.rng.choice(total, min(total, g.int(1, 5)), replace=bool(reduction))
-    places = np.stack(np.unravel_index(flat, sizes), -1).astype(np.int64)
-    where = g.given([places] * g.count, g.chance(0.5))
+    positions = np.stack(np.unravel_index(flat, sizes), -1).astype(np.int64)
+    where = g.given([positions] * g.count, g.chance(0.5))
     updates = g.fresh(x.dtype, (g.same(len(flat)), *x.dims[depth:]))
     g.apply(op, x, where, updates, reduction=reduction, exact=reduction is None)
 
@@ -353,10 +353,10 @@ def range_(g: Growth, op: str) -> None:
 @draws("OneHot", weight=0.4, since=9)
 def one_hot(g: Growth, op: str) -> None:
     depth = g.int(1, 6)
-    places = g.pick((I64,), range(4)) or indices(g, depth, (g.int(1, 4),))
+    positions = g.pick((I64,), range(4)) or indices(g, depth, (g.int(1, 4),))
     values = g.constant([g.int(-2, 0), g.int(1, 4)], F32 if g.chance(0.7) else I64)
-    axis = g.int(-places.rank - 1, places.rank)
-    g.apply(op, places, g.constant(depth), values, axis=axis, exact=True)
+    axis = g.int(-positions.rank - 1, positions.rank)
+    g.apply(op, positions, g.constant(depth), values, axis=axis, exact=True)
 
 
 @draws("Trilu", weight=0.6, since=14)
@@ -397,7 +397,7 @@ def reverse_sequence(g: Growth, op: str) -> None:
 
 
 @draws("NonZero", "Compress", "Unique", weight=0.8, since=11)
-def measured(g: Growth, op: str) -> None:
+def data_dependent(g: Growth, op: str) -> None:
     """The result's size depends on content: what feeds it is not rounded, and the sizes differ
     from world to world, so that nothing else can count on them."""
     if g.count == 1:
@@ -460,9 +460,9 @@ def told_numbers(g: Growth, op: str) -> None:
     elif op == "OneHot":
         depth = g.told([g.int(3, 8) for _ in worlds])
         values = g.constant([g.int(-2, 0), g.int(1, 4)], F32 if g.chance(0.7) else I64)
-        places = g.pick((I64,), range(3)) or indices(g, 3, (g.int(1, 4),))
-        made = g.apply(op, places, depth, values, axis=g.int(-1, places.rank), exact=True)
-        free = tuple(d for d in made[0].dims if d not in places.dims)
+        positions = g.pick((I64,), range(3)) or indices(g, 3, (g.int(1, 4),))
+        made = g.apply(op, positions, depth, values, axis=g.int(-1, positions.rank), exact=True)
+        free = tuple(d for d in made[0].dims if d not in positions.dims)
     else:
         x = anything(g, range(2, 4)) if op == "Trilu" else g.value((F32, F64, I64), range(1, 4))
         axis, free = g.int(0, x.rank - 1), ()

@@ -298,8 +298,8 @@ class Growth:
         ]
         if not found:
             return None
-        place = int(len(found) * self.rng.beta(3, 1))
-        return found[min(place, len(found) - 1)]
+        position = int(len(found) * self.rng.beta(3, 1))
+        return found[min(position, len(found) - 1)]
 
     def value(
         self,

@@ -1,7 +1,7 @@
 """The table of draws: each appends one application of an operator to a growing graph.
 
 `@draws("Conv", weight=2)` registers a function of (growth, operator). It may raise Unsound: nothing
-fits at this place of this graph; another is drawn.
+fits at this position of this graph; another is drawn.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def test_transposed_convolution_padded_by_itself() -> None:
 
 
 def test_unique_values_of_an_input() -> None:
-    """Elements that a gather takes by places of the run have no names of their own."""
+    """Elements that a gather takes by positions of the run have no names of their own."""
     g = growth(17)
     g.apply("Unique", made(g, 2, of=I64), sorted=1, exact=True)
     check(g)
@@ -209,8 +209,8 @@ def test_counts_that_follow_from_symbolic_sizes() -> None:
     (count,) = g.apply("Slice", shape, *(g.constant([k]) for k in (0, 1)), exact=True)
     g.apply("TopK", x, count, axis=0, outputs=2, exact=True)
     (depth,) = g.apply("Squeeze", count, exact=True)
-    places, ends = g.constant([0, -1]), g.constant([0, 2], F32)
-    g.apply("OneHot", places, depth, ends, exact=True)
+    positions, ends = g.constant([0, -1]), g.constant([0, 2], F32)
+    g.apply("OneHot", positions, depth, ends, exact=True)
     g.apply("Trilu", x, depth, exact=True)
     check(g)
 
@@ -345,7 +345,7 @@ def test_size_that_a_sum_leaves_to_a_reshape() -> None:
 
 
 def test_corners_of_a_size_that_only_the_run_knows() -> None:
-    """From 19 places to 3: the one in the middle is the ninth, not a last bit behind it."""
+    """From 19 positions to 3: the one in the middle is the ninth, not a last bit behind it."""
     g = growth(22, "M")
     attrs = {"coordinate_transformation_mode": "align_corners", "nearest_mode": "ceil"}
     x, goal = made(g, 1, 2, "M"), g.constant([1, 2, 3])
@@ -378,8 +378,8 @@ def test_rows_of_a_scan_that_each_step_would_measure() -> None:
 def test_batch_axes_that_only_the_run_knows() -> None:
     g = growth(20)
     (x,) = g.apply("ConstantOfShape", g.told([[3, 1]]), exact=True)
-    places = g.told([[[[-1], [0]], [[0], [-1]], [[-1], [0]]]])
-    g.apply("GatherND", x, places, batch_dims=1, exact=True)
+    positions = g.told([[[[-1], [0]], [[0], [-1]], [[-1], [0]]]])
+    g.apply("GatherND", x, positions, batch_dims=1, exact=True)
     check(g)
 
 
@@ -403,8 +403,8 @@ def test_chains_that_read_what_they_follow_many_times() -> None:
         (x,) = g.apply("Gelu", x)
     check(g)
     g = growth(20)
-    x, places = made(g, 4), g.told([[2, 0, -1, 1]])
+    x, positions = made(g, 4), g.told([[2, 0, -1, 1]])
     for _ in range(12):
-        (other,) = g.apply("Gather", x, places)
+        (other,) = g.apply("Gather", x, positions)
         (x,) = g.apply("Add", x, other)
     check(g)

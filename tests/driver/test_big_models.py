@@ -1,4 +1,4 @@
-"""Weights larger than memory should be: mapped from their file, written piece by piece, mapped
+"""Weights larger than memory should be: mapped from their file, written part by part, mapped
 again. The figures of a model of 2.5 GB are in docs/big_models.md."""
 
 from __future__ import annotations
@@ -83,16 +83,16 @@ def test_weights_beyond_four_gigabytes_of_an_artifact(model, tmp_path):
             )
             file.seek(at + moved)
             file.write(near[at : at + size])
-            place = at + moved
+            position = at + moved
             if kind == CODE:
-                file.truncate(place + size + HOLE)
+                file.truncate(position + size + HOLE)
                 size, moved = size + HOLE, HOLE
                 with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-                    sum_ = hash_bytes(memoryview(view)[place : place + size])
-            table += SECTION.pack(kind, index, place, size, sum_, rest)
+                    sum_ = hash_bytes(memoryview(view)[position : position + size])
+            table += SECTION.pack(kind, index, position, size, sum_, rest)
         assert kind == WEIGHTS
         file.seek(0)
-        file.write(encode_header(table, place + size) + table)
+        file.write(encode_header(table, position + size) + table)
     np.testing.assert_allclose(load(far)(X)[0], expected(X), rtol=1e-5, atol=1e-5)
 
 
@@ -116,18 +116,18 @@ def test_external_data_of_any_name_belongs_to_a_model(tmp_path):
 def test_a_table_of_more_than_two_gigabytes(tmp_path):
     """Rows behind 2^31 elements, from a file with holes, are read where they lie."""
     rows, width = (1 << 31) // 256 + 4000, 256
-    places = np.array([0, 17, rows - 3001, rows - 1, 5], np.int64)
-    content = np.random.default_rng(2).integers(0, 256, (len(places), width), np.uint8)
+    positions = np.array([0, 17, rows - 3001, rows - 1, 5], np.int64)
+    content = np.random.default_rng(2).integers(0, 256, (len(positions), width), np.uint8)
     with (tmp_path / "table.bin").open("wb") as file:
-        for place, row in zip(places, content, strict=True):
-            file.seek(int(place) * width)
+        for position, row in zip(positions, content, strict=True):
+            file.seek(int(position) * width)
             file.write(row.tobytes())
     table = external("t", TensorProto.UINT8, rows, width, offset=0, file="table.bin")
     nodes = [helper.make_node("Gather", ["t", "x"], ["y"])]
     save(tmp_path / "m.onnx", nodes, (TensorProto.INT64, [5]), [table])
     with private_growth() as most:
         run = tw.compile(tmp_path / "m.onnx", cache=False, threads=1)
-        np.testing.assert_array_equal(run(places)[0], content)
+        np.testing.assert_array_equal(run(positions)[0], content)
     assert most[0] < 100 << 20
 
 

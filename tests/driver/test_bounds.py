@@ -93,11 +93,11 @@ def test_each_operator_names_itself_and_the_bounds_of_its_columns():
     for got, want in zip(model(**given), peer.run(None, given), strict=True):
         np.testing.assert_array_equal(got, want)
     for op, right in indices.items():
-        for place in np.ndindex(right.shape):
-            size = 5 if op.endswith("ND") and place[1] else 4
+        for position in np.ndindex(right.shape):
+            size = 5 if op.endswith("ND") and position[1] else 4
             for index in (size, -size - 1):
                 wrong = right.copy()
-                wrong[place] = index
+                wrong[position] = index
                 with pytest.raises(InputError) as caught:
                     model(**{**given, f"i_{op}": wrong})
                 told = f"{op} '{op}': index {index} is not from {-size} to {size - 1}"

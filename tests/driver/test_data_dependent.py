@@ -24,13 +24,13 @@ def reshaped():
 
 
 def kept():
-    """The places of x that are above 0, then as many numbers computed from them."""
+    """The positions of x that are above 0, then as many numbers computed from them."""
     build = Builder("kept")
     x = build.input("x", "f32", (Var("n"),))
     zero = build.constant(np.float32(0))
-    places, count = build.emit("nonzero", build.emit("greater", x, zero))
+    positions, count = build.emit("nonzero", build.emit("greater", x, zero))
     build.emit("measure", count, symbols=("m",), what="the count")
-    some = build.emit("slice", places, starts=(0,), shape=(Var("m"),))
+    some = build.emit("slice", positions, starts=(0,), shape=(Var("m"),))
     values = build.emit("exp", build.emit("gather", x, some))
     table = build.emit("matmul", build.emit("reshape", values, shape=(Var("m"), 1)),
                        build.emit("reshape", values, shape=(1, Var("m"))))  # fmt: skip
@@ -97,9 +97,10 @@ def windowed():
     """Means of four of as many numbers as are above 0."""
     build = Builder("windowed")
     x = build.input("x", "f32", (Var("n"),))
-    places, count = build.emit("nonzero", build.emit("greater", x, build.constant(np.float32(0))))
+    above = build.emit("greater", x, build.constant(np.float32(0)))
+    positions, count = build.emit("nonzero", above)
     build.emit("measure", count, symbols=("m",), what="the count")
-    some = build.emit("slice", places, starts=(0,), shape=(Var("m"),))
+    some = build.emit("slice", positions, starts=(0,), shape=(Var("m"),))
     row = build.emit("reshape", build.emit("gather", x, some), shape=(1, 1, Var("m")))
     return build.finish({"y": build.emit("avg_pool", row, kernel=(4,))})
 
@@ -112,7 +113,7 @@ def test_a_size_that_comes_out_negative_is_named():
         model(np.ones(2, np.float32))
 
 
-def test_a_constant_is_measured():
+def test_a_constant_is_a_size():
     """As passes may leave one: of x - x, whatever x is."""
     build = Builder("known")
     x = build.input("x", "f32", (4, 6))

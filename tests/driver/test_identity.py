@@ -166,6 +166,6 @@ def test_threads_that_hash_get_the_interpreter_soon(tmp_path: Path) -> None:
     """Else each waits 5 ms for it after each part, while the compiler is imported."""
     path, seen = tmp_path / "large", list[float]()
     path.write_bytes(bytes(identity.LONG))
-    usual = sys.getswitchinterval()
+    default = sys.getswitchinterval()
     identity.file_identity(path, None, lambda: seen.append(sys.getswitchinterval()))
-    assert len(seen) == 1 and seen[0] < usual == sys.getswitchinterval()
+    assert len(seen) == 1 and seen[0] < default == sys.getswitchinterval()

@@ -134,7 +134,7 @@ def test_a_job_s_name_is_not_what_it_is_known_by() -> None:
 
 
 def test_kernels_that_differ_are_not_mistaken() -> None:
-    """The key follows the printed function: models of the suite in which no two are alike."""
+    """The key follows the printed function: models of the suite in which no two are equal."""
     cache = KernelCache()
     sources = net(), net(17), DIGITS
     jobs = [job for n in (1, 2) for source in sources for job in jobs_of(source, n)]

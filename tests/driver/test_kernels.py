@@ -216,7 +216,7 @@ def test_kernels_that_differ_in_nothing_but_rounds_share_their_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rows of one length, so many and more; a third one's rows are longer."""
-    build = Builder("alike")
+    build = Builder("equal")
     inputs = [build.input(f"x{n}", "f32", (rows, long)) for n, (rows, long) in enumerate(ROWS)]
     graph = build.finish({f"y{n}": build.emit("softmax", x) for n, x in enumerate(inputs)})
     texts = texts_for_llvm(monkeypatch)

@@ -1,4 +1,4 @@
-"""Kernels of open sizes: names of their own, one kernel for all alike ones, the same results."""
+"""Kernels of open sizes: names of their own, one kernel for all equal ones, the same results."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_fixed_sizes_are_not_looked_for(monkeypatch):
 def test_the_work_of_kernels_that_are_one_is_counted_once(monkeypatch):
     seen = []
     monkeypatch.setattr(program, "flops", lambda f: seen.append(f) or sizes.size(0))
-    build = Builder("alike")
+    build = Builder("equal")
     y = build.input("x", "f32", (4, 64))
     for _ in range(3):
         y = build.emit("softmax", y, axis=1)
@@ -218,10 +218,10 @@ def test_results(shape, compiled):
     assert not any("size0" in str(k) for k in kernels)  # they are told in the model's symbols
 
 
-def test_layers_that_are_alike_are_written_once(monkeypatch):
+def test_equal_layers_are_written_once(monkeypatch):
     written = []
     monkeypatch.setattr(compile_, "_func", lambda g: written.append(g) or _func(g))
-    build = Builder("alike")
+    build = Builder("equal")
     y = build.input("x", "f32", (4, 64))
     for _ in range(3):
         y = build.emit("softmax", y, axis=1)

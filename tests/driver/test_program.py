@@ -44,8 +44,8 @@ def test_a_fault_there_is_raised_here(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(("rows", "asked"), [(Var("rows"), True), (48, False)])
-def test_the_run_is_asked_however_many_pieces_there_are(monkeypatch, rows, asked) -> None:
-    """64 channels are 64 pieces, of open images of any size: those of small ones are not worth
+def test_the_run_is_asked_however_many_chunks_there_are(monkeypatch, rows, asked) -> None:
+    """64 channels are 64 iterations, of open images of any size: those of small ones are not worth
     threads. Of known sizes the strategy has decided."""
     steps, real = [], program.host_program
 

@@ -61,7 +61,7 @@ def test_a_kernel_at_the_limit_lies_on_the_roof():
 def test_kernels_without_operations_stand_on_the_left_edge():
     moves, never = kernel("moves", us=1.0, nbytes=10_000), kernel("never", us=0.0, nbytes=10)
     found = dots(moves, never)
-    assert list(found) == ["moves"]  # a branch that was not taken has no place in the plot
+    assert list(found) == ["moves"]  # a branch that was not taken has no position in the plot
     assert at(found["moves"]) == roof(moves)[0]  # it reaches the memory's rate
     assert found["moves"].get("class") == "memory ring"
 

@@ -127,7 +127,7 @@ def test_a_changed_parameter_is_seen(compiles: list[Any]) -> None:
 
 
 class Cache(nn.Module):
-    """A decoding step: writes a place of its keys and values and attends to all so far."""
+    """A decoding step: writes a position of its keys and values and attends to all so far."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,11 +135,11 @@ class Cache(nn.Module):
         self.register_buffer("keys", torch.zeros(1, 16, 8))
         self.register_buffer("values", torch.zeros(1, 16, 8))
 
-    def forward(self, x: Tensor, place: Tensor) -> Tensor:
+    def forward(self, x: Tensor, position: Tensor) -> Tensor:
         q, k, v = self.project(x).chunk(3, -1)
-        self.keys.index_copy_(1, place, k)
-        self.values.index_copy_(1, place, v)
-        seen = torch.arange(16) <= place
+        self.keys.index_copy_(1, position, k)
+        self.values.index_copy_(1, position, v)
+        seen = torch.arange(16) <= position
         return F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=seen[None])
 
 
@@ -149,8 +149,8 @@ def test_buffers_that_the_model_writes(compiles: list[Any]) -> None:
     fast = torch.compile(model, backend="tilewright")
     with torch.no_grad():
         for step in range(5):
-            x, place = drawn(1, 1, 8, seed=step), torch.tensor([step])
-            close(fast(x, place), other(x, place))
+            x, position = drawn(1, 1, 8, seed=step), torch.tensor([step])
+            close(fast(x, position), other(x, position))
             close(model.keys, other.keys)
     assert len(compiles) == 1
 

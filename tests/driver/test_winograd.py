@@ -95,7 +95,7 @@ def test_one_compilation_takes_volumes_of_any_size(
 def of_volume(
     x: np.ndarray, w: np.ndarray, b: np.ndarray, pads: list[int], dilation: int
 ) -> np.ndarray:
-    """PyTorch's result in f64; it takes no axis without places."""
+    """PyTorch's result in f64; it takes no axis without positions."""
     if 0 in x.shape:
         taps = zip(x.shape[2:], w.shape[2:], pads, strict=True)
         sizes = [max(0, n + 2 * p - (k - 1) * dilation) for n, k, p in taps]

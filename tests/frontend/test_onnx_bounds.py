@@ -75,7 +75,7 @@ def test_a_branch_in_a_body():
     assert "index 3 is not from -3 to 2" in refused(model, np.array(5), x, np.array(4))
 
 
-def test_what_is_alike_in_every_round_is_not_checked_in_none():
+def test_what_is_loop_invariant_is_not_checked_in_none():
     nodes = [node("Gather", ["x", "j"], ["r"])]
     model = looped(nodes, [info("j", INT64, [])])
     x = np.array([1, 2, 4], np.float32)

@@ -319,7 +319,7 @@ def test_branches_inside_branches():
         helper.make_node(
             "If", ["d"], ["deep"],
             then_branch=branch([helper.make_node("Add", ["x", "k"], ["added"])], "added"),
-            else_branch=branch([helper.make_node("Neg", ["x"], ["turned"])], "turned"),
+            else_branch=branch([helper.make_node("Neg", ["x"], ["negated"])], "negated"),
         ),
     ]  # fmt: skip
     nodes = [chosen(inner, SAME), helper.make_node("Exp", ["chosen"], ["y"])]

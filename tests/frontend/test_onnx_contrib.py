@@ -67,14 +67,14 @@ def test_simplified_norm() -> None:
 
 @pytest.mark.parametrize("options", range(8))
 def test_embed_norm(options: int) -> None:
-    segment, mask, places = options & 1, options & 2, options & 4
+    segment, mask, positions = options & 1, options & 2, options & 4
     g = growth(4)
     ids = made(g, 2, 5, of=I32, low=0, high=8)
     parts: list[Value | None] = [
         ids, made(g, 2, 5, of=I32, low=0, high=1) if segment else None, made(g, 9, 8),
         made(g, 7, 8), made(g, 2, 8) if segment else None, made(g, 8), made(g, 8),
         made(g, 2, 5, of=I32, low=0, high=1) if mask else None,
-        made(g, 2, 5, of=I32, low=0, high=6) if places else None,
+        made(g, 2, 5, of=I32, low=0, high=6) if positions else None,
     ]  # fmt: skip
     while parts[-1] is None:
         parts.pop()
@@ -88,14 +88,14 @@ def test_embed_norm(options: int) -> None:
 def test_rotary_embedding(interleaved: int, offset: bool) -> None:
     g = growth(5)
     tables = made(g, 12, 4), made(g, 12, 4)
-    places = g.given(
+    positions = g.given(
         [np.array([3] if offset else [[0, 2, 4, 6, 8], [1, 1, 2, 11, 3]], np.int64)], False
     )
     op, attrs = "RotaryEmbedding", {"domain": MS, "interleaved": interleaved}
-    g.apply(op, made(g, 2, 5, 24), places, *tables, **attrs)
-    g.apply(op, made(g, 2, 3, 5, 8), places, *tables, **attrs)
+    g.apply(op, made(g, 2, 5, 24), positions, *tables, **attrs)
+    g.apply(op, made(g, 2, 3, 5, 8), positions, *tables, **attrs)
     part = {"num_heads": 2, "rotary_embedding_dim": 8}
-    g.apply(op, made(g, 2, 5, 24), places, *tables, **part, **attrs)
+    g.apply(op, made(g, 2, 5, 24), positions, *tables, **part, **attrs)
     run(g.finish())
 
 

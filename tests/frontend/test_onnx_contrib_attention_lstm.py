@@ -33,7 +33,7 @@ def test_steps_that_look_at_a_memory(direction: str, lengths: bool, layer: bool)
         "p": None,
         "query": weights(hidden, attends), "keys": weights(depth, attends), "v": weights(attends),
         "memory": (batch, steps, depth),
-        "places": np.array([8, 2, 5], np.int32) if lengths else None,
+        "positions": np.array([8, 2, 5], np.int32) if lengths else None,
         "layer": weights(depth + hidden, seen) if layer else None,
     }  # fmt: skip
     runs = []

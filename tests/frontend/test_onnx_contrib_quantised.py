@@ -55,10 +55,10 @@ def test_images_with_channels_last(of: Any) -> None:
 
 
 @pytest.mark.parametrize("floats", [False, True])
-@pytest.mark.parametrize("turned", range(4))
+@pytest.mark.parametrize("transposed", range(4))
 @pytest.mark.parametrize("of", [U8, I8])
-def test_gemm(of: Any, turned: int, floats: bool) -> None:
-    g, across, down = growth(4), turned & 1, turned >> 1
+def test_gemm(of: Any, transposed: int, floats: bool) -> None:
+    g, across, down = growth(4), transposed & 1, transposed >> 1
     a = numbers(g, of, *((8, 3) if across else (3, 8)))
     b = made(g, *((5, 8) if down else (8, 5)), of=I8, low=-60, high=60, fixed=True)
     b_scale = g.constant(g.rng.uniform(0.002, 0.01, 5), F32), g.constant(np.zeros(5), I8)

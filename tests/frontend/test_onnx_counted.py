@@ -75,8 +75,8 @@ ASCENDING = {
     "after": [node("Less", "k_new fixed", "on")],
     "before": [node("Add", "k one", "unused"), node("Less", "k fixed", "on")],
     "equal": [node("LessOrEqual", "k_new fixed", "on")],
-    "turned": [node("Greater", "fixed k_new", "on")],
-    "turned, equal": [node("GreaterOrEqual", "fixed k_new", "on")],
+    "swapped": [node("Greater", "fixed k_new", "on")],
+    "swapped, equal": [node("GreaterOrEqual", "fixed k_new", "on")],
     "as floats": [cast("k_new"), cast("fixed"), node("Less", "k_new_wide fixed_wide", "on")],
     "and": [
         node("ReduceSum", "h_new", "total", keepdims=0),
@@ -106,7 +106,7 @@ def agree(proto, sizes):
 )
 def test_rounds_up_to_a_size(condition, step):
     # what reads beyond its rows is left out: onnxruntime refuses it as we do
-    start = {"before": step, "equal": step, "turned, equal": step}.get(condition, 0)
+    start = {"before": step, "equal": step, "swapped, equal": step}.get(condition, 0)
     agree(model(step, ASCENDING[condition], start), (1, 2, 7))
 
 

@@ -35,7 +35,7 @@ def test_the_demo_model():
     assert graph.input_names == ("image",) and graph.output_names == ("scores",)
 
 
-# Not SqueezeNet: its weights are all alike, and a softmax of logits near 1e10 shows their rounding.
+# Not SqueezeNet: its weights are all equal, and a softmax of logits near 1e10 shows their rounding.
 @pytest.mark.parametrize("name", ["shufflenet"])
 def test_light_models_that_ship_with_onnx(name):
     folder = Path(onnx.__file__).parent / "backend/test/data/light"

@@ -161,7 +161,7 @@ def test_means_of_padded_images_are_one_kernel() -> None:
 
 @pytest.mark.parametrize("auto", ["SAME_UPPER", "SAME_LOWER"])
 def test_means_between_packed_convolutions(auto: str) -> None:
-    """Images of a run's padding lie packed, too, and sequences and volumes are padded alike."""
+    """Images of a run's padding lie packed, too, and sequences and volumes are padded so."""
     random = np.random.default_rng()
     for rank in (1, 2, 3):
         axes = ["d", "h", "w"][-rank:]

@@ -41,10 +41,10 @@ def node(op, inputs="", outputs="y", **attributes):
     return helper.make_node(op, inputs.split(), outputs.split(), **attributes)
 
 
-def near(share, expected, count=COUNT):
-    """A share of `count` trials within five deviations of its expectation."""
+def near(fraction, expected, count=COUNT):
+    """A fraction of `count` trials within five deviations of its expectation."""
     deviation = math.sqrt(max(expected * (1 - expected), 1e-9) / count)
-    assert abs(share - expected) < 5 * deviation, (share, expected)
+    assert abs(fraction - expected) < 5 * deviation, (fraction, expected)
 
 
 def test_uniform_numbers_fill_their_range_evenly():

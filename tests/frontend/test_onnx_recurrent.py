@@ -58,7 +58,7 @@ def test_activations_of_recurrent_layers(op, first):
     gates = {"GRU": 3, "RNN": 1}[op]
     chosen = [first] + ["Elu"] * (op == "GRU")
     given = [{"activation_alpha": [0.3, 0.7, 0.4, 0.6], "activation_beta": [0.4, 0.2]}]
-    if first not in ("Affine", "ScaledTanh"):  # of which ONNX states no usual numbers
+    if first not in ("Affine", "ScaledTanh"):  # of which ONNX states no default numbers
         given.append({})
     for numbers in given:
         constants = {"w": f(2, gates * 5, 3) / 4, "r": f(2, gates * 5, 5) / 4}

@@ -61,20 +61,20 @@ def test_deform_conv(groups, moved):
 
 
 @pytest.mark.parametrize("order", [0, 1])
-def test_places_of_pooled_values(order):
+def test_positions_of_pooled_values(order):
     x = f(2, 3, 5, 7)
-    y, places = agree(
+    y, positions = agree(
         "MaxPool", [x], 2, kernel_shape=[2, 3], strides=[2, 2], pads=[0, 1, 1, 0],
         storage_order=order,
     )  # fmt: skip
     if not order:
-        np.testing.assert_array_equal(x.ravel()[places], y)
+        np.testing.assert_array_equal(x.ravel()[positions], y)
 
 
-def test_unpooled_values_return_to_their_places():
+def test_unpooled_values_return_to_their_positions():
     x = f(1, 2, 6, 4)
-    y, places = agree("MaxPool", [x], 2, kernel_shape=[2, 2], strides=[2, 2])
-    (back,) = agree("MaxUnpool", [y, places], kernel_shape=[2, 2], strides=[2, 2])
+    y, positions = agree("MaxPool", [x], 2, kernel_shape=[2, 2], strides=[2, 2])
+    (back,) = agree("MaxUnpool", [y, positions], kernel_shape=[2, 2], strides=[2, 2])
     np.testing.assert_array_equal(back, np.where(np.isin(x, y), x, 0))
 
 

@@ -135,15 +135,15 @@ def test_elements_that_an_axis_must_have(node, fits, wrong, told):
 
 
 def test_windows_of_open_images():
-    """Seven by seven places each, in and out again."""
+    """Seven by seven positions each, in and out again."""
     nodes = [helper.make_node("Shape", ["x"], ["shape"])]
     nodes += [helper.make_node("Slice", ["shape", a, b], [s]) for s, a, b in ("hab", "wbc")]
     nodes += [helper.make_node("Div", [s, "seven"], [s * 2]) for s in "hw"]
     nodes += [
         helper.make_node("Concat", ["hh", "seven", "ww", "seven", "rest"], ["goal"], axis=0),
         helper.make_node("Reshape", ["x", "goal"], ["cut"]),
-        helper.make_node("Transpose", ["cut"], ["turned"], perm=[0, 2, 1, 3, 4]),
-        helper.make_node("Softmax", ["turned"], ["soft"], axis=3),
+        helper.make_node("Transpose", ["cut"], ["transposed"], perm=[0, 2, 1, 3, 4]),
+        helper.make_node("Softmax", ["transposed"], ["soft"], axis=3),
         helper.make_node("Transpose", ["soft"], ["back"], perm=[0, 2, 1, 3, 4]),
         helper.make_node("Reshape", ["back", "shape"], ["y"]),
     ]

@@ -165,7 +165,7 @@ def test_a_tensor_larger_than_memory():
 
 
 def test_a_product_inside_one_kernel():
-    """Nothing of that size lies in memory; its places are still counted."""
+    """Nothing of that size lies in memory; its positions are still counted."""
     nodes = [
         make_node("Expand", ["x", "p"], ["z"]),
         make_node("Reshape", ["z", "all"], ["w"]),
@@ -221,7 +221,7 @@ def test_steps_of_any_length():
 
 
 def test_slices_are_as_onnxruntime_clamps_them():
-    """A backward one that starts before the axis has its first place, if there is one: Python's has
+    """A backward one that starts before the axis has its first, if there is one: Python's has
     none. The same of known sizes, of open ones and of what the run finds."""
     proto = modelled(
         [make_node("Slice", ["x", "first", "last", "axes", "step"], ["y"])],
@@ -257,7 +257,7 @@ def test_ends_of_open_sizes_lie_anywhere():
 
 @pytest.mark.parametrize("last", ["m", "-m", "m - 3"])
 def test_slices_up_to_the_size_of_another(last):
-    """The places that are left meet another size where the run finds both to be the same."""
+    """What is left is another size where the run finds both to be the same."""
     of = {"m": ["m"], "-m": ["less"], "m - 3": ["three"]}[last]
     nodes = [
         make_node("Shape", ["z"], ["m"]),
@@ -280,7 +280,7 @@ def test_slices_up_to_the_size_of_another(last):
 
 
 def test_a_resize_to_numbers_that_are_picked_one_by_one():
-    """(width, height) as an input of two numbers, turned round by `Gather` of single places."""
+    """(width, height) as an input of two numbers, reversed by `Gather` of single elements."""
     nodes = [
         make_node("Gather", ["size", "one"], ["h"]),
         make_node("Gather", ["size", "zero"], ["w"]),

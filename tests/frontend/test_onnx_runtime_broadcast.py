@@ -16,13 +16,13 @@ from tilewright.support.errors import ImportFault, InputError
 
 @pytest.fixture(scope="module")
 def run():
-    """places of x's nonzero elements [count, 1] + c[3, 2]; the greatest of places, z and that."""
+    """Indices of x's nonzero elements [count, 1] + c[3, 2]; the greatest of them, z and that."""
     nodes = [
         helper.make_node("NonZero", ["x"], ["found"]),
         helper.make_node("Transpose", ["found"], ["column"]),
-        helper.make_node("Cast", ["column"], ["places"], to=TensorProto.FLOAT),
-        helper.make_node("Add", ["places", "c"], ["y"]),
-        helper.make_node("Max", ["places", "z", "y"], ["w"]),
+        helper.make_node("Cast", ["column"], ["positions"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["positions", "c"], ["y"]),
+        helper.make_node("Max", ["positions", "z", "y"], ["w"]),
     ]
     inputs = [
         helper.make_tensor_value_info("x", TensorProto.FLOAT, [5]),
@@ -41,11 +41,11 @@ def test_one_or_the_same(run, count, rows):
     x = np.zeros(5, np.float32)
     x[:count] = 2
     z = np.random.default_rng(count).uniform(0, 6, (rows, 1)).astype(np.float32)
-    places = np.argwhere(x).astype(np.float32)
-    y = places + np.arange(1, 7, dtype=np.float32).reshape(3, 2)
+    positions = np.argwhere(x).astype(np.float32)
+    y = positions + np.arange(1, 7, dtype=np.float32).reshape(3, 2)
     found = run(x, z)
     np.testing.assert_array_equal(found[0], y)
-    np.testing.assert_array_equal(found[1], np.maximum(np.maximum(places, z), y))
+    np.testing.assert_array_equal(found[1], np.maximum(np.maximum(positions, z), y))
 
 
 @pytest.mark.parametrize("count, rows, node", [(2, 1, "Add 'y'"), (1, 2, "Max 'w'")])
@@ -92,8 +92,8 @@ def test_inner_sizes():
     """x[10::-1] has as many rows as x where x has no more than eleven."""
     nodes = [
         helper.make_node("Slice", ["x", "first", "last", "axis", "step"], ["back"]),
-        helper.make_node("Transpose", ["back"], ["turned"]),
-        helper.make_node("MatMul", ["turned", "x"], ["y"]),
+        helper.make_node("Transpose", ["back"], ["transposed"]),
+        helper.make_node("MatMul", ["transposed", "x"], ["y"]),
     ]
     ends = {"first": [10], "last": [-(1 << 40)], "axis": [0], "step": [-1]}
     product = model(nodes, {"x": ["N", 3]}, "y", **ends)
@@ -104,22 +104,22 @@ def test_inner_sizes():
         product(np.ones((12, 3), np.float32))
 
 
-def test_columns_of_found_places():
+def test_columns_of_found_positions():
     """What NonZero finds, times a matrix and under another one's rows."""
     nodes = [
         helper.make_node("NonZero", ["x"], ["found"]),
-        helper.make_node("Cast", ["found"], ["places"], to=TensorProto.FLOAT),
-        helper.make_node("Gemm", ["places", "w", "b"], ["y"]),
-        helper.make_node("Concat", ["places", "v"], ["z"], axis=0),
+        helper.make_node("Cast", ["found"], ["positions"], to=TensorProto.FLOAT),
+        helper.make_node("Gemm", ["positions", "w", "b"], ["y"]),
+        helper.make_node("Concat", ["positions", "v"], ["z"], axis=0),
     ]
     run = model(nodes, {"x": [5], "w": [3, 4], "b": [4], "v": [2, 3]}, "yz")
     draw = np.random.default_rng(3).uniform
     w, b, v = (draw(-1, 1, s).astype(np.float32) for s in ((3, 4), 4, (2, 3)))
     x = np.array([1, 0, 2, 3, 0], np.float32)
-    places = np.array(np.nonzero(x), np.float32)
+    positions = np.array(np.nonzero(x), np.float32)
     y, z = run(x, w, b, v)
-    np.testing.assert_allclose(y, places @ w + b, rtol=1e-5)
-    np.testing.assert_array_equal(z, np.concatenate([places, v]))
+    np.testing.assert_allclose(y, positions @ w + b, rtol=1e-5)
+    np.testing.assert_array_equal(z, np.concatenate([positions, v]))
     with pytest.raises(InputError, match="Gemm 'y'"):
         run(np.ones(5, np.float32), w, b, v)
 
@@ -162,11 +162,11 @@ def test_batches_of_products_and_inputs_of_a_recurrence():
     """Numbers of matrices, and the width of a recurrence's input, that the run measures."""
     nodes = [
         helper.make_node("NonZero", ["x"], ["found"]),
-        helper.make_node("Cast", ["found"], ["places"], to=TensorProto.FLOAT),
-        helper.make_node("Transpose", ["places"], ["column"]),
+        helper.make_node("Cast", ["found"], ["positions"], to=TensorProto.FLOAT),
+        helper.make_node("Transpose", ["positions"], ["column"]),
         helper.make_node("Unsqueeze", ["column", "last"], ["stack"]),
         helper.make_node("MatMul", ["stack", "w"], ["y"]),
-        helper.make_node("Unsqueeze", ["places", "first"], ["steps"]),
+        helper.make_node("Unsqueeze", ["positions", "first"], ["steps"]),
         helper.make_node("RNN", ["steps", "a", "r"], ["", "z"], hidden_size=1),
     ]
     shapes = {"x": [5], "w": [3, 1, 4], "a": [1, 1, 3], "r": [1, 1, 1]}
@@ -174,10 +174,10 @@ def test_batches_of_products_and_inputs_of_a_recurrence():
     draw = np.random.default_rng(4).uniform
     w, a, r = (draw(-1, 1, s).astype(np.float32) for s in list(shapes.values())[1:])
     x = np.array([0, 2, 0, 3, 1], np.float32)
-    places = np.argwhere(x).astype(np.float32)
+    positions = np.argwhere(x).astype(np.float32)
     y, z = run(x, w, a, r)
-    np.testing.assert_allclose(y, places[:, :, None] @ w, rtol=1e-5)
-    np.testing.assert_allclose(z, np.tanh(a @ places)[0].reshape(1, 1, 1), rtol=1e-5)
+    np.testing.assert_allclose(y, positions[:, :, None] @ w, rtol=1e-5)
+    np.testing.assert_allclose(z, np.tanh(a @ positions)[0].reshape(1, 1, 1), rtol=1e-5)
     with pytest.raises(InputError, match="cannot run"):
         run(np.ones(5, np.float32), w, a, r)
     one = np.array(

@@ -17,7 +17,7 @@ def run(code: str) -> None:
     subprocess.run([sys.executable, "-c", START + code], check=True)
 
 
-def test_a_usual_model_is_read_without_them() -> None:
+def test_an_ordinary_model_is_read_without_them() -> None:
     run(f"families.import_onnx({str(DIGITS)!r}); assert {SELDOM!r} not in sys.modules")
 
 

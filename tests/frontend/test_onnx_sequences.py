@@ -93,7 +93,7 @@ def test_parts_that_the_run_makes(axis):
         (f(3, 7, 5), i(3), i(0), f(2, 1, 3)),
         (f(6, 6, 6), i(4), i(-1), f(2, 1, 3)),
     )
-    for bad in ((i(0), i(0)), (i(2), i(9))):  # no parts, and a place outside
+    for bad in ((i(0), i(0)), (i(2), i(9))):  # no parts, and a position outside
         with pytest.raises(InputError):
             run.run((f(4, 4, 4), *bad, f(2, 1, 3)))
 

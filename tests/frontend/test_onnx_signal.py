@@ -74,7 +74,7 @@ def test_an_axis_that_is_none_stops_the_run(axis, along):
 
 @pytest.fixture(scope="module")
 def along():
-    """Transforms ahead and back along an axis that is an input."""
+    """Transforms forward and back along an axis that is an input."""
 
     def compiled(inverse: int) -> Any:
         node = helper.make_node("DFT", ["x", "", "axis"], ["y"], inverse=inverse)

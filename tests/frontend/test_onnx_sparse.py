@@ -13,8 +13,8 @@ from tilewright.support.errors import ImportFault
 
 def sparse(name, values, at, shape):
     held = numpy_helper.from_array(np.asarray(values, np.float32), name)
-    places = numpy_helper.from_array(np.asarray(at, np.int64), "at")
-    return helper.make_sparse_tensor(held, places, shape)
+    positions = numpy_helper.from_array(np.asarray(at, np.int64), "at")
+    return helper.make_sparse_tensor(held, positions, shape)
 
 
 def product(weight):
@@ -24,7 +24,7 @@ def product(weight):
 
 
 @pytest.mark.parametrize("at", [[1, 4, 11], [[0, 1], [1, 0], [2, 3]]])
-def test_places_in_the_flat_tensor_or_one_for_each_axis(at):
+def test_positions_in_the_flat_tensor_or_one_for_each_axis(at):
     same_as_onnxruntime(product(sparse("w", [2, -3, 5], at, [3, 4])), f(2, 3))
 
 

@@ -26,8 +26,8 @@ random = np.random.default_rng(23)
 def strings(*shape, letters="aab ÄßŁ日,-"):
     """Random strings, empty ones among them."""
     made = np.empty(shape, object)
-    for place in np.ndindex(*shape):
-        made[place] = "".join(random.choice(list(letters), random.integers(0, 9)))
+    for position in np.ndindex(*shape):
+        made[position] = "".join(random.choice(list(letters), random.integers(0, 9)))
     return made
 
 

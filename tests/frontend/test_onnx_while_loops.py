@@ -1,5 +1,5 @@
 """Loops whose states change their sizes, or whose bodies have operators that are kernels
-themselves: against onnxruntime, at several sizes, with none and with one place too."""
+themselves: against onnxruntime, at several sizes, with none and with one position too."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_greedy_search() -> None:
     """Tokens are put behind one another until the last one is the end."""
     body = [
         node("Gather", "table tokens", "rows", axis=0),
-        node("ReduceSum", "rows places", "sum", keepdims=0),
+        node("ReduceSum", "rows positions", "sum", keepdims=0),
         node("MatMul", "sum weights", "scores"),
         node("ArgMax", "scores", "next", axis=1, keepdims=1),
         node("Concat", "tokens next", "more", axis=1),
@@ -95,7 +95,7 @@ def test_greedy_search() -> None:
     ]
     search = loop(body, [typed("tokens", I, None, None)], [typed("more", I, None, None)],
                   inputs="n go first", outputs="all")  # fmt: skip
-    constants = [number("end", 7), node("Constant", "", "places", value_ints=[1])]
+    constants = [number("end", 7), node("Constant", "", "positions", value_ints=[1])]
     inputs = [typed("first", I, 1, "t"), typed("table", F, 11, 6), typed("weights", F, 6, 11)]
     proto = model([*constants, search], inputs, all=I)
     tokens = np.array([[3, 9, 1, 2]])
@@ -161,7 +161,7 @@ def test_states_whose_rank_the_first_round_makes() -> None:
 
 
 def test_states_that_every_round_passes_on_are_computed_with_once() -> None:
-    """A weight that is carried through the rounds is read from around them, turned only once."""
+    """A weight that is carried through the rounds is read from around them, transposed once."""
     body = [
         node("Transpose", "w", "t", perm=[1, 0]),
         node("MatMul", "s t", "m"),
@@ -186,7 +186,7 @@ def test_operators_that_are_kernels_themselves() -> None:
         KEEP,
         node("Add", "i one", "k"),
         node("Reshape", "k line", "count"),
-        node("TopK", "x count", "best places"),
+        node("TopK", "x count", "best positions"),
         node("Concat", "s best", "more", axis=0),
     ]
     constants = [number("one", 1), node("Constant", "", "line", value_ints=[1])]
@@ -217,7 +217,7 @@ def test_loops_that_grow_inside_each_other_and_in_branches() -> None:
 
 @pytest.mark.parametrize("back", [0, 1])
 def test_a_scan_whose_steps_sort(back: int) -> None:
-    body = [node("TopK", "row two", "best places"), node("Add", "s best", "s_new"),
+    body = [node("TopK", "row two", "best positions"), node("Add", "s best", "s_new"),
             node("Concat", "s best", "both", axis=0)]  # fmt: skip
     inner = helper.make_graph(body, "body", [typed("s", F, 2), typed("row", F, 5)],
                               [typed("s_new", F, 2), typed("both", F, 4)])  # fmt: skip
@@ -240,7 +240,7 @@ def states_of(proto: Any) -> int:
 
 def test_rows_are_written_where_they_stay_if_it_is_known_how_many_there_are() -> None:
     """Where a condition may end the loop, they are states that grow."""
-    body = [node("TopK", "s two", "best places", axis=1), node("Concat", "s best", "both", axis=1),
+    body = [node("TopK", "s two", "best at", axis=1), node("Concat", "s best", "both", axis=1),
             node("ReduceSum", "both", "sum", keepdims=0)]  # fmt: skip
     two = node("Constant", "", "two", value_ints=[2])
     for last, states in ((KEEP, 1), (node("Equal", "sum sum", "on"), 3)):
@@ -253,17 +253,17 @@ def test_rows_are_written_where_they_stay_if_it_is_known_how_many_there_are() ->
         agree(proto, *((np.array(n), YES, f(b, 2)) for n in ROUNDS[1:] for b in (1, 3)))
 
 
-def test_states_of_measured_sizes_that_are_turned_and_rows_that_the_rounds_shape() -> None:
+def test_states_of_data_dependent_sizes_that_are_transposed_and_rows_of_such_shapes() -> None:
     grow = [KEEP, node("Concat", "s s", "more", axis=1)]
     wide = loop(grow, [typed("s", F, 2, None)], [typed("more", F, 2, None)],
                 inputs="n go x", outputs="y")  # fmt: skip
     turn = [node("Identity", "c", "on"), node("Transpose", "q", "t"),
             node("Softmax", "t", "soft", axis=-1), node("ReduceSum", "soft", "sum", keepdims=1),
             node("Expand", "sum ones", "row")]  # fmt: skip
-    turned = loop(turn, [typed("q", F, None, None)], [typed("soft", F, None, None),
+    back = loop(turn, [typed("q", F, None, None)], [typed("soft", F, None, None),
                   typed("row", F, None, None)], inputs="m go y", outputs="z rows")  # fmt: skip
     shape = [node("Shape", "y", "ones")]
-    proto = model([wide, *shape, turned], [typed("m", I), typed("x", F, 2, "k")], y=F, z=F, rows=F)
+    proto = model([wide, *shape, back], [typed("m", I), typed("x", F, 2, "k")], y=F, z=F, rows=F)
     runs = [(np.array(n), YES, np.array(m), f(2, k))
             for n in (0, 2) for m in (1, 2, 3) for k in (1, 3)]  # fmt: skip
     agree(proto, *runs)

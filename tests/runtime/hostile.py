@@ -3,7 +3,7 @@
 In: the bytes of an artifact and a seed. Out: for each mutant, whether it was refused with a clear
 error, accepted, or broke the process. `python -m tests.runtime.hostile MODEL.tw COUNT` by hand.
 
-Half of the mutants are plain damage (flipped bytes, cuts, shuffled pieces). The other half are
+Half of the mutants are plain damage (flipped bytes, cuts, shuffled parts). The other half are
 forged: fields of the tables are changed and every hash is made right again, so that the checks
 behind the hashes are reached. A forged mutant that is accepted is opened but not run: its code may
 be anything.

@@ -41,7 +41,7 @@ def signed(plain: Path) -> Path:
     return load(plain).save(plain.with_name("signed.tw"), sign=KEY)
 
 
-def place_of_signature(data: bytes | bytearray) -> int:
+def start_of_signature(data: bytes | bytearray) -> int:
     kind, _, at, size, _, _ = SECTION.unpack_from(data, HEADER.size + 2 * SECTION.size)
     assert kind == SIGNATURE and size == 96
     return at
@@ -82,20 +82,20 @@ def test_every_byte_counts(signed):
     """Whatever is changed, also with the hashes made to fit, or the key named in it."""
     good = signed.read_bytes()
     public = KEY.public_key()
-    at = place_of_signature(good)
+    at = start_of_signature(good)
     hashes = {*range(24, 32), *range(64 + 2 * 40 + 24, 64 + 2 * 40 + 32)}
-    places = {*range(300), *range(0, len(good), 37), *range(at, at + 96), len(good) - 1} - hashes
-    for place in sorted(places):
+    positions = {*range(300), *range(0, len(good), 37), *range(at, at + 96), len(good) - 1} - hashes
+    for position in sorted(positions):
         bad = bytearray(good)
-        bad[place] ^= 16
+        bad[position] ^= 16
         with pytest.raises(ArtifactError):
             signing.verified(bytes(bad), public)
     for bad in (good + b"\0", good[:-1], good[:64], b"", bytes(2000)):
         with pytest.raises(ArtifactError):
             signing.verified(bad, public)
-    for place in hashes:  # these are not signed: the loader finds that they do not fit
+    for position in hashes:  # these are not signed: the loader finds that they do not fit
         bad = bytearray(good)
-        bad[place] ^= 16
+        bad[position] ^= 16
         with pytest.raises(ArtifactError, match="hash differs"):
             load(bytes(bad), verify=public)
 
@@ -104,7 +104,7 @@ def test_a_signature_of_another_artifact_does_not_fit(signed, tmp_path):
     write_artifact(scale_program(name="other"), tmp_path / "other.tw")
     other = bytearray((tmp_path / "other.tw").read_bytes())
     good = signed.read_bytes()
-    at, to = place_of_signature(good), place_of_signature(other)
+    at, to = start_of_signature(good), start_of_signature(other)
     other[to : to + 96] = good[at : at + 96]
     with pytest.raises(ArtifactError, match="changed after it was signed"):
         load(bytes(other), verify=KEY.public_key())

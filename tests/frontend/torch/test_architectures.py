@@ -53,7 +53,7 @@ def test_architectures_at_other_sizes(key: str, pool: KernelPool) -> None:
 def test_sizes_that_meet_a_table_are_its_length() -> None:
     """PyTorch may leave a size open that one condition on several sizes fixes."""
 
-    class Places(nn.Module):
+    class Positions(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.table = nn.Parameter(torch.randn(6, 4))
@@ -62,7 +62,7 @@ def test_sizes_that_meet_a_table_are_its_length() -> None:
             return x.reshape(-1, 4) + self.table
 
     graph = import_torch(
-        Places(), (torch.randn(2, 3, 4),), dynamic_shapes={"x": {0: OPEN[0], 1: OPEN[0]}}
+        Positions(), (torch.randn(2, 3, 4),), dynamic_shapes={"x": {0: OPEN[0], 1: OPEN[0]}}
     )
     assert graph.inputs[0].static_shape == (2, 3, 4)
 

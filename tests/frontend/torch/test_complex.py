@@ -109,9 +109,9 @@ def parts(x: Tensor) -> Tensor:
     return torch.view_as_real(x.resolve_conj())
 
 
-def test_products_and_places() -> None:
+def test_products_and_positions() -> None:
     """What is made, written at indices, and reduced."""
-    places = torch.tensor([2, 0])
+    positions = torch.tensor([2, 0])
 
     def f(a: Tensor, b: Tensor) -> list[Tensor]:
         x = torch.complex(a, b)
@@ -120,9 +120,9 @@ def test_products_and_places() -> None:
             x.cumprod(1), x.cumprod(0), x.square(), x.rsqrt(), torch.vdot(x[0], x[1]),
             torch.dot(x[0], x[1]), torch.addmm(x[:, :3], x, x.mT, beta=2, alpha=1j),
             torch.outer(x[0], x[1]), torch.full((3,), 1 + 2j) * x[:, 0], x.new_zeros(3, 7) + x,
-            F.pad(x, (1, 2), value=2.0), x.index_put((places,), x[:2]), torch.where(a > 0, x, 2),
-            x.index_put((places,), a[:2].to(x.dtype), accumulate=True), torch.diag(x[0]),
-            x.index_add(0, places, x[:2], alpha=3), x.masked_fill(a > 0, 1 + 2j),
+            F.pad(x, (1, 2), value=2.0), x.index_put((positions,), x[:2]), torch.where(a > 0, x, 2),
+            x.index_put((positions,), a[:2].to(x.dtype), accumulate=True), torch.diag(x[0]),
+            x.index_add(0, positions, x[:2], alpha=3), x.masked_fill(a > 0, 1 + 2j),
             torch.lerp(x, 2 * x, 0.3), x.logsumexp(1),
         ]  # fmt: skip
         return [*map(parts, made), x.any(1), (x * 0).any()]
@@ -130,25 +130,25 @@ def test_products_and_places() -> None:
     agree(f, drawn(3, 7), drawn(3, 7, seed=1), tolerance=1e-5)
 
 
-class Turned(torch.nn.Module):
+class Rotated(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("turn", torch.complex(drawn(3, 4), drawn(3, 4, seed=1)))
+        self.register_buffer("rotation", torch.complex(drawn(3, 4), drawn(3, 4, seed=1)))
         self.weight = torch.nn.Parameter(torch.complex(drawn(4, 2), drawn(4, 2, seed=2)))
 
     def forward(self, x: Tensor) -> Tensor:
-        self.turn.mul_(1 + 1j).add_(x)
-        return parts((self.turn * x) @ self.weight)
+        self.rotation.mul_(1 + 1j).add_(x)
+        return parts((self.rotation * x) @ self.weight)
 
 
 def test_a_complex_buffer_that_the_module_writes() -> None:
-    x, module = drawn(3, 4, seed=5), Turned()
+    x, module = drawn(3, 4, seed=5), Rotated()
     exe = tw.compile(module.eval(), example_inputs=(x,), cache=False)
-    state = parts(module.turn).clone().numpy()
+    state = parts(module.rotation).clone().numpy()
     for _ in range(2):
         y, state = exe(x, state)
         np.testing.assert_allclose(y, module(x).detach(), rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(state, parts(module.turn), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(state, parts(module.rotation), rtol=1e-5, atol=1e-5)
 
 
 FUNCTIONS = ("exp2", "expm1", "log1p", "log2", "log10", "tan", "asin", "acos", "atan", "asinh",
@@ -167,14 +167,14 @@ def test_functions_of_complex_numbers() -> None:
 
 def test_functions_on_their_cuts() -> None:
     """The sign of a zero part says on which side."""
-    places = torch.tensor([-2.0, -0.5, -0.0, 0.0, 0.5, 2.0])
+    positions = torch.tensor([-2.0, -0.5, -0.0, 0.0, 0.5, 2.0])
     zeros = torch.tensor([[0.0], [-0.0]]).expand(2, 6)
 
     def f(a: Tensor, b: Tensor) -> list[Tensor]:
         pairs = (torch.complex(a, b), torch.complex(b, a))
         return [parts(getattr(torch, name)(z)) for name in FUNCTIONS[6:] for z in pairs]
 
-    agree(f, places.expand(2, 6).contiguous(), zeros.contiguous(), tolerance=1e-5)
+    agree(f, positions.expand(2, 6).contiguous(), zeros.contiguous(), tolerance=1e-5)
 
 
 def test_variances_of_complex_numbers() -> None:

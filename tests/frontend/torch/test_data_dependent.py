@@ -64,14 +64,14 @@ def test_unique_slices_with_nan():
     eager = sorted(map(str, module(x)[0].tolist()))
     assert sorted(str([float(v) for v in row]) for row in wanted) == eager
     graph = import_torch(module, (torch.zeros(7, 2),))
-    rows, places, counts = tw.compile(graph, cache=False)(x)
+    rows, positions, counts = tw.compile(graph, cache=False)(x)
     np.testing.assert_array_equal(rows, wanted)
-    np.testing.assert_array_equal(np.asarray(rows)[places], x)
-    np.testing.assert_array_equal(counts, np.bincount(places))
+    np.testing.assert_array_equal(np.asarray(rows)[positions], x)
+    np.testing.assert_array_equal(counts, np.bincount(positions))
 
 
 def test_slices_up_to_numbers_in_tensors() -> None:
-    """PyTorch has a name of its own for how many places they take."""
+    """PyTorch has a name of its own for how many positions they take."""
 
     def cut(x: torch.Tensor, k: torch.Tensor, m: torch.Tensor) -> list[torch.Tensor]:
         a, b = k.item(), m.item()

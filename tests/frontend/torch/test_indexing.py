@@ -1,4 +1,4 @@
-"""ATen operators whose places depend on data, against eager PyTorch."""
+"""ATen operators whose positions depend on data, against eager PyTorch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_known_masks() -> None:
     agree(lambda x, y: x.index_put((mask,), y), drawn(3, 4), drawn(2, 4, seed=1))
 
 
-def test_written_places() -> None:
+def test_written_positions() -> None:
     i = within(4, 3)
 
     def f(x: Tensor, y: Tensor, i: Tensor) -> list[Tensor]:

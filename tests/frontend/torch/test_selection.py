@@ -1,4 +1,4 @@
-"""Operators that pick or replace elements by counting, ordering or position, and pooling places."""
+"""Operators that pick or replace elements by counting, ordering or position, and indices of pools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.frontend.torch.agreement import agree, drawn
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
-def test_places_of_the_greatest(dims: int) -> None:
+def test_positions_of_the_greatest(dims: int) -> None:
     def f(x: Tensor) -> list[Tensor]:
         pool, adaptive = getattr(F, f"max_pool{dims}d"), getattr(F, f"adaptive_max_pool{dims}d")
         return [*pool(x, 3, 2, 1, return_indices=True), *pool(x, 2, 1, 0, 2, return_indices=True),
@@ -35,7 +35,7 @@ def test_index_reduce(reduce: str, include_self: bool) -> None:
     )
 
 
-def test_running_extremes_and_their_places() -> None:
+def test_running_extremes_and_their_positions() -> None:
     def f(x: Tensor, i: Tensor) -> list[Tensor]:
         return [
             *torch.cummax(x, 1),
@@ -81,7 +81,7 @@ def test_masks() -> None:
     agree(f, x, drawn(int(mask.sum())), drawn(4, 5, seed=2))
 
 
-def test_replaced_places() -> None:
+def test_replaced_positions() -> None:
     def f(x: Tensor, y: Tensor) -> list[Tensor]:
         return [
             x.diagonal_scatter(y, 1),

@@ -26,8 +26,8 @@ def agree_both(f, *inputs: torch.Tensor, tolerance: float = 1e-5) -> None:
         for number, (a, b) in enumerate(zip(found, expected, strict=True)):
             np.testing.assert_array_equal(np.isnan(a), np.isnan(b), err_msg=str(number))
             np.testing.assert_array_equal(np.isinf(a), np.isinf(b), err_msg=str(number))
-            usual = np.isfinite(b)
-            close(np.asarray(a)[usual], b[usual], tolerance, f"result {number}")
+            finite = np.isfinite(b)
+            close(np.asarray(a)[finite], b[finite], tolerance, f"result {number}")
 
 
 def test_special_functions() -> None:
