@@ -88,14 +88,14 @@ def test_weights_lie_aligned_and_are_made_once():
         np.testing.assert_array_equal(stored, np.full(10 + i, i))
 
 
-def test_a_weight_is_made_in_parts_few_of_them_ahead():
+def test_a_weight_is_made_in_parts_few_of_them_in_background():
     stored = np.random.default_rng(0).standard_normal((40, 16), np.float32)
     started, written = [], []
 
     def part(i):
         def make():
             started.append(i)
-            assert len(started) - len(written) <= artifact.AHEAD + 1
+            assert len(started) - len(written) <= artifact.MOST_PARTS + 1
             return stored[4 * i : 4 * i + 4]
 
         return make
@@ -224,6 +224,15 @@ def test_what_is_no_artifact_is_named(data, message, tmp_path):
         load(data, threads=1)
     with pytest.raises(ArtifactError, match=r"not a Tilewright artifact|cut short|reads 3\.4"):
         load(tmp_path / "m.tw", threads=1)
+
+
+@pytest.mark.parametrize("version", [abi.FORMAT_VERSION - 1, abi.FORMAT_VERSION + 1])
+def test_another_format_is_refused(version):
+    data = bytearray(packed(symbolic_program()))
+    data[8:12] = version.to_bytes(4, "little")
+    told = rf"has format {version}\.4; this runtime reads 3\.4: compile the model again"
+    with pytest.raises(ArtifactError, match=told):
+        load(bytes(data), threads=1)
 
 
 def test_cut_file_says_so():

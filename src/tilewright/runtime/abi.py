@@ -110,7 +110,7 @@ class TensorInfo:
 
 @record
 class KernelInfo:
-    """What one kernel does; its place in `Manifest.kernels` is its id in `launch`.
+    """What one kernel does; its index in `Manifest.kernels` is its id in `launch`.
 
     shape is that of its main output; flops and bytes (read and written, each tensor once) may be
     expressions of symbols.

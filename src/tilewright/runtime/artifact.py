@@ -6,7 +6,7 @@ Little-endian. A 64-byte header, a table of sections, then the sections:
              (the hash covers header, itself as zero, and section table)
     section  kind u32 | index u32 | offset u64 | size u64 | hash u64 | zero u64
     program  arena u64 | scratch u64 | computed u32 | name
-             symbols   count u32, each: name, minimum i64, maximum i64, measured u32
+             symbols   count u32, each: name, minimum i64, maximum i64, data_dependent u32
              inputs    count u32, each: name, dtype u32, rank u32, dims i64[rank]
              outputs   likewise
              linear    count u32, each: symbol u32, scale i64, offset i64, formula
@@ -55,10 +55,10 @@ SECTION = struct.Struct("<IIQQQQ")
 PROGRAM, MANIFEST, WEIGHTS, CODE, SIGNATURE = 1, 2, 3, 4, 5
 SIGNATURE_BYTES = 96
 DIM_COMPUTED = -(2**63)
-DIM_MEASURED = -(2**63) + 1
+DIM_DATA_DEPENDENT = -(2**63) + 1
 NO_OFFSET = 2**64 - 1
 MAKERS = 2  # threads at most that make parts of weights beside the one that writes them,
-AHEAD = 3  # so many parts at most: each takes two or three times its size meanwhile
+MOST_PARTS = 3  # that are made and not yet written: each takes two or three times its size
 RELEASED = 32 << 20  # bytes written after which what was read for them is given back
 PAGE = {"x86_64": 4096}  # other architectures have pages of up to 64 kB
 LARGEST_PAGE = 65536
@@ -82,24 +82,24 @@ def _write(program: abi.Program, file: BinaryIO) -> None:
         _without_empty(vars(program.manifest)), separators=(",", ":"), default=vars
     )
     page = max(PAGE.get(v.arch, LARGEST_PAGE) for v in program.variants)
-    contents: list[tuple[int, int, int, Iterable[Any]]] = [  # kind, index, alignment, pieces
+    contents: list[tuple[int, int, int, Iterable[Any]]] = [  # kind, index, alignment, chunks
         (PROGRAM, 0, abi.ALIGNMENT, [encode_program(program)]),
         (MANIFEST, 0, abi.ALIGNMENT, [manifest.encode()]),
         (SIGNATURE, 0, abi.ALIGNMENT, [bytes(SIGNATURE_BYTES)]),
         *((CODE, i, page, [bytes(v.code)]) for i, v in enumerate(program.variants)),
     ]
     if program.weights:
-        contents.append((WEIGHTS, 0, page, _weight_pieces(program.weights)))
+        contents.append((WEIGHTS, 0, page, _weight_chunks(program.weights)))
     position = HEADER.size + SECTION.size * len(contents)
     file.write(bytes(position))
     table = b""
-    for kind, index, alignment, pieces in contents:
+    for kind, index, alignment, chunks in contents:
         offset = abi.align(position, alignment)
         file.write(bytes(offset - position))
         position, state = offset, abi.Hash()
-        for piece in pieces:
-            feed_hash(state, piece)
-            position += file.write(piece)
+        for chunk in chunks:
+            feed_hash(state, chunk)
+            position += file.write(chunk)
         table += SECTION.pack(
             kind, index, offset, position - offset, lib.tw_hash_finish(ctypes.byref(state)), 0
         )
@@ -118,11 +118,11 @@ def encode_header(table: bytes, file_bytes: int) -> bytes:
     return pack(hash_bytes(pack(0), table))
 
 
-def _weight_pieces(weights: Sequence[abi.Weight]) -> Iterator[Any]:
+def _weight_chunks(weights: Sequence[abi.Weight]) -> Iterator[Any]:
     """The bytes of the section in order, gaps as zeros. Parts that come next are made by other
     threads while one is written."""
     end = released = 0
-    made = _made_ahead(part for weight in weights for part in _parts(weight))
+    made = _made_in_background(part for weight in weights for part in _parts(weight))
     for weight in weights:
         if weight.offset % abi.ALIGNMENT or weight.offset < end:
             where = f"weight at offset {weight.offset}"
@@ -130,9 +130,9 @@ def _weight_pieces(weights: Sequence[abi.Weight]) -> Iterator[Any]:
         if weight.offset > end:
             yield bytes(weight.offset - end)
         end = weight.offset
-        for piece in islice(made, len(_parts(weight))):
-            yield piece
-            end += piece.nbytes
+        for chunk in islice(made, len(_parts(weight))):
+            yield chunk
+            end += chunk.nbytes
             if end - released >= RELEASED:
                 release_pages()
                 released = end
@@ -149,10 +149,10 @@ def _parts(weight: abi.Weight) -> Sequence[Callable[[], Any]]:
     return (data if callable(data) else lambda: data,)
 
 
-def _made_ahead(parts: Iterable[Callable[[], Any]]) -> Iterator[Any]:
+def _made_in_background(parts: Iterable[Callable[[], Any]]) -> Iterator[Any]:
     """The bytes that each function makes, in order."""
     makers = max(1, min(MAKERS, (os.cpu_count() or 1) - 1))
-    with in_background((partial(_bytes_of, part) for part in parts), makers, AHEAD) as made:
+    with in_background((partial(_bytes_of, part) for part in parts), makers, MOST_PARTS) as made:
         yield from made
 
 
@@ -180,8 +180,8 @@ def encode_program(program: abi.Program) -> bytes:
                     name, scale, offset = linear_form(t, text)
                     number = -1 - symbols[name]
                     linear.append(struct.pack("<Iqq", number, scale, offset) + _string(text))
-            elif is_measured(t, manifest):
-                dims = [d if d >= 0 else DIM_MEASURED for d in dims]
+            elif is_data_dependent(t, manifest):
+                dims = [d if d >= 0 else DIM_DATA_DEPENDENT for d in dims]
             out += _string(t.name)
             out += struct.pack(f"<II{len(dims)}q", abi.DTYPE_CODES[t.dtype], len(dims), *dims)
     out += struct.pack("<I", len(linear))
@@ -213,7 +213,7 @@ def linear_form(tensor: abi.TensorInfo, dim: str) -> tuple[str, int, int]:
     )
 
 
-def is_measured(tensor: abi.TensorInfo, manifest: abi.Manifest) -> bool:
+def is_data_dependent(tensor: abi.TensorInfo, manifest: abi.Manifest) -> bool:
     """Is a dimension of the tensor only known after a run?"""
     names = {s.name for s in manifest.symbols if s.measured}
     return any(

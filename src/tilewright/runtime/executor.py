@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime import abi
-from tilewright.runtime.artifact import is_measured
+from tilewright.runtime.artifact import is_data_dependent
 from tilewright.runtime.bindings import error, lib
 from tilewright.runtime.formats import decode_all, encode
 from tilewright.runtime.module import Array, Module, Source
@@ -48,7 +48,7 @@ _DENSE = 0x101  # of NumPy's array flags: C-contiguous, aligned to elements
 _WORDS = ctypes.sizeof(abi.Tensor) // 8  # a tw_tensor as 8-byte words: data, shape, rank and dtype
 Shapes = tuple[tuple[int, ...], ...]  # of each input
 
-_NOTHING = np.empty(0)  # in the place of outputs that the session holds
+_NOTHING = np.empty(0)  # stands for outputs that the session holds
 
 
 def load(source: Source, threads: int | None = None, *, verify: Any = None) -> Executable:
@@ -102,8 +102,11 @@ class Executable:
         self._packs_outputs = any(t.dtype in PACKED_BITS for t in self.outputs)
         self._formats = [t.format for t in self.outputs]
         self._has_formats = any(self._formats)
-        self._measured = [i for i, t in enumerate(self.outputs) if is_measured(t, self.manifest)]
-        self._sizes_of = {i: ctypes.c_int64 * len(self.outputs[i].shape) for i in self._measured}
+        tensors = enumerate(self.outputs)
+        self._data_dependent = [i for i, t in tensors if is_data_dependent(t, self.manifest)]
+        self._sizes_of = {
+            i: ctypes.c_int64 * len(self.outputs[i].shape) for i in self._data_dependent
+        }
         self.compile_stages: Any = None  # what compiling took, if this process compiled it
         self.code_for: Callable[[Shapes], Executable | None] | None = None  # these alone; if it can
         self._forget()
@@ -125,7 +128,7 @@ class Executable:
         self._lock = threading.Lock()
         self._inputs = _Table(self.manifest.inputs)
         self._outputs = _Table(self.manifest.outputs)
-        # Of each output: its slot, shape and dtype (none if the run measures the shape).
+        # Of each output: its slot, shape and dtype (none if the shape depends on data).
         self._results: list[tuple[int, tuple[int, ...], np.dtype[Any] | None]] = []
         self._held = abi.Tensor()
         self._held_at = ctypes.addressof(self._held)
@@ -236,7 +239,7 @@ class Executable:
             keep = self._bind(arrays)
             results = self._allocate()
             self._run()
-            for i in self._measured:
+            for i in self._data_dependent:
                 results[i] = self._fetch(i)
         del keep  # converted inputs had to outlive the run
         if self._packs_outputs:
@@ -270,8 +273,8 @@ class Executable:
     def _call_into(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
         arrays = self._in_order(tuple(inputs), {})
         infos = self._outputs.infos
-        if self._measured:
-            name = infos[self._measured[0]].name
+        if self._data_dependent:
+            name = infos[self._data_dependent[0]].name
             raise self._refuse(f"the shape of output '{name}' is only known after a call")
         if len(outputs) != len(infos):
             raise self._refuse(f"{len(outputs)} outputs were given, expected {len(infos)}")
@@ -373,7 +376,7 @@ class Executable:
         self._results = []
         for i, (shape, info) in enumerate(zip(table.shapes, table.infos, strict=True)):
             dtype = numpy_dtype(info.dtype)
-            if i in self._measured:
+            if i in self._data_dependent:
                 table.words[_WORDS * i] = address_of(_NOTHING)
                 self._results.append((_WORDS * i, (0,), None))
                 continue
@@ -437,9 +440,9 @@ class Executable:
     def _failure(self, status: int) -> Exception:
         said = lib.tw_error().decode()
         told = re.fullmatch(r"the model's program stopped with code (\d+)", said)
-        measured = self.manifest.notes.get("measured", [])
-        if status == _PROGRAM and told and 0 < int(told[1]) <= len(measured):
-            said = self._told(measured[int(told[1]) - 1])
+        faults = self.manifest.notes.get("measured", [])
+        if status == _PROGRAM and told and 0 < int(told[1]) <= len(faults):
+            said = self._told(faults[int(told[1]) - 1])
         elif status != _INPUT:
             return error(status, f"cannot run '{self.name}'")
         return self._refuse(said, BroadcastFault if ONE_MAY_BE_1 in said else InputError)
@@ -457,7 +460,7 @@ class Executable:
         takes = ", ".join(map(str, self.inputs)) or "no inputs"
         remedy = f"the model takes {takes}"
         if re.search(r"expected \d+ = [a-z]", why):
-            remedy += "; where a file calls sizes alike that are not, `shapes=` names them"
+            remedy += "; where a file gives unequal sizes one name, `shapes=` names them"
         if kind is BroadcastFault:
             remedy += "; compiled for these alone (`shapes=`) it runs them, if they fit each other"
         return kind(f"cannot run '{self.name}'", why, remedy=remedy)

@@ -50,7 +50,7 @@ def sign(file: BinaryIO, key: Key) -> None:
     private = private_key(key)
     file.flush()
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view, memoryview(view) as data:
-        number, at = _place(data, "cannot sign the artifact")
+        number, at = _signature_at(data, "cannot sign the artifact")
         content = _public_bytes(private.public_key()) + private.sign(_signed(data, number, at))
         table = bytearray(data[HEADER.size : _end_of_table(data)])
     entry = number * SECTION.size + ENTRY_HASH_AT
@@ -80,7 +80,7 @@ def verified(source: Any, key: Key) -> np.ndarray[Any, Any]:
 
 def _check(data: memoryview, public: Any) -> None:
     what = "cannot load the artifact"
-    number, at = _place(data, what)
+    number, at = _signature_at(data, what)
     content = bytes(data[at : at + SIGNATURE_BYTES])
     by, wanted = content[:PUBLIC_BYTES], _public_bytes(public)
     if not any(content):
@@ -131,7 +131,7 @@ def _end_of_table(data: memoryview) -> int:
     return HEADER.size + SECTION.size * count
 
 
-def _place(data: memoryview, what: str) -> tuple[int, int]:
+def _signature_at(data: memoryview, what: str) -> tuple[int, int]:
     """The number of the signature's section and where its content begins. The loader checks all
     else: here nothing may lead outside the bytes."""
     if len(data) < HEADER.size or bytes(data[: len(MAGIC)]) != MAGIC:

@@ -44,7 +44,7 @@ void pool_run(pool *, pool_task, void *context, int64_t extent);
 typedef struct symbol {
     const char *name;
     int64_t minimum, maximum;
-    bool measured;                      /* the run finds it                  */
+    bool data_dependent;                /* the run finds it                  */
     bool bound;                         /* a dimension of some input gives it */
 } symbol;
 

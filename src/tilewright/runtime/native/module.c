@@ -164,7 +164,7 @@ static tw_status read_tensor(cursor *c, tw_module *m, tw_info *info, bool output
     memcpy(dims, stored, (size_t)info->rank * sizeof *dims);
     for (int32_t i = 0; i < info->rank; i++) {
         bool symbolic = dims[i] < 0 && dims[i] >= -m->symbol_count;
-        bool special = dims[i] == TW_DIM_COMPUTED || dims[i] == TW_DIM_MEASURED;
+        bool special = dims[i] == TW_DIM_COMPUTED || dims[i] == TW_DIM_DATA_DEPENDENT;
         bool linear = !output && dims[i] == TW_DIM_COMPUTED;    /* see read_linears */
         if (special ? !linear && !(output && computed) : dims[i] < 0 && !symbolic)
             return fail(TW_ERROR_FILE, "dimension %d of tensor '%.99s' is invalid", i, info->name);
@@ -214,10 +214,10 @@ static tw_status read_linears(cursor *c, tw_module *m) {
     return at == entries ? TW_OK : fail(TW_ERROR_FILE, "the artifact has too many input dimensions");
 }
 
-/* A symbol follows from a dimension of some input, or is measured: else a run could not know it. */
+/* A symbol follows from a dimension of some input, or depends on data: else a run could not know it. */
 static tw_status check_symbols(const tw_module *m) {
     for (const symbol *s = m->symbols; s < m->symbols + m->symbol_count; s++)
-        if (s->bound == s->measured || s->minimum < 0 || s->minimum > MAX_DIM || s->maximum < s->minimum)
+        if (s->bound == s->data_dependent || s->minimum < 0 || s->minimum > MAX_DIM || s->maximum < s->minimum)
             return fail(TW_ERROR_FILE, "symbol '%.99s' of the artifact is invalid", s->name);
     return TW_OK;
 }
@@ -273,7 +273,7 @@ static tw_status read_program(tw_module *m, const uint8_t *bytes, size_t size, v
         s->name = take_string(&c);
         s->minimum = (int64_t)take_u64(&c);
         s->maximum = (int64_t)take_u64(&c);
-        s->measured = take_u32(&c) != 0;
+        s->data_dependent = take_u32(&c) != 0;
     }
     if ((status = read_tensors(&c, m, &m->input_count, &m->inputs, false, computed))) return status;
     if ((status = read_tensors(&c, m, &m->output_count, &m->outputs, true, computed))) return status;

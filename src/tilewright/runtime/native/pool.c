@@ -1,9 +1,9 @@
 /* pool.c: a fork-join pool for many short parallel regions.
  *
  * Every thread owns an equal, contiguous part of the iterations and takes chunks from its front;
- * one that is done takes chunks from the others' parts. A chunk is a share of what is left of the
+ * one that is done takes chunks from the others' parts. A chunk is a fraction of what is left of the
  * part, so the last ones are single iterations, and all threads are done at nearly the same time.
- * So a thread meets the same part of the data in one region after another, and a thread that was
+ * So a thread gets the same part of the data in one region after another, and a thread that was
  * held up delays nobody for long. Workers spin for a while between regions, then sleep. The caller
  * never waits for a worker that has not joined the region: it does the work alone if it must. */
 #include "internal.h"
@@ -22,7 +22,7 @@
 #endif
 
 #define SPIN_NANOSECONDS 100000
-#define SHARE 8                         /* of what is left, a chunk takes one in so many */
+#define CHUNK_DIVISOR 8                 /* of what is left, a chunk takes one in so many */
 
 /* `state` of a region: its number, whether threads may still join, how many are inside. */
 #define EPOCH(state) ((state) >> 32)
@@ -67,7 +67,7 @@ static void take_chunks(pool *p, int32_t thread) {
         part *mine = &p->parts[victim];
         int64_t begin = atomic_load_explicit(&mine->next, memory_order_relaxed);
         while (begin < mine->end) {
-            int64_t chunk = (mine->end - begin + SHARE - 1) / SHARE;
+            int64_t chunk = (mine->end - begin + CHUNK_DIVISOR - 1) / CHUNK_DIVISOR;
             if (!atomic_compare_exchange_weak_explicit(&mine->next, &begin, begin + chunk,
                                                        memory_order_relaxed, memory_order_relaxed))
                 continue;               /* another thread was first: `begin` is where it is now */
@@ -125,12 +125,12 @@ void pool_run(pool *p, pool_task task, void *context, int64_t extent) {
         task(context, 0, 0, extent);
         return;
     }
-    int64_t share = extent / p->threads, rest = extent % p->threads, begin = 0;
+    int64_t each = extent / p->threads, rest = extent % p->threads, begin = 0;
     p->task = task;
     p->context = context;
     for (int32_t i = 0; i < p->threads; i++) {
         atomic_store_explicit(&p->parts[i].next, begin, memory_order_relaxed);
-        begin += share + (i < rest);
+        begin += each + (i < rest);
         p->parts[i].end = begin;
     }
     open_region(p);
@@ -143,15 +143,15 @@ void pool_run(pool *p, pool_task task, void *context, int64_t extent) {
     }
 }
 
-/* How many turns of the waiting loop last about SPIN_NANOSECONDS on this machine. */
+/* How many iterations of the waiting loop last about SPIN_NANOSECONDS on this machine. */
 static int32_t calibrate(void) {
     struct timespec start, stop;
     clock_gettime(CLOCK_MONOTONIC, &start);
     for (int i = 0; i < 1000; i++) RELAX();
     clock_gettime(CLOCK_MONOTONIC, &stop);
     int64_t took = (stop.tv_sec - start.tv_sec) * 1000000000 + stop.tv_nsec - start.tv_nsec;
-    int64_t turns = 1000 * (int64_t)SPIN_NANOSECONDS / (took > 100 ? took : 100);
-    return turns < 100 ? 100 : turns > 1000000 ? 1000000 : (int32_t)turns;
+    int64_t count = 1000 * (int64_t)SPIN_NANOSECONDS / (took > 100 ? took : 100);
+    return count < 100 ? 100 : count > 1000000 ? 1000000 : (int32_t)count;
 }
 
 pool *pool_create(int32_t threads) {

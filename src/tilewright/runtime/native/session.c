@@ -17,7 +17,7 @@ struct tw_session {
     void **inputs, **outputs;
     int64_t *dims;                      /* of the symbols */
     int64_t *shapes;                    /* of the outputs, one after another */
-    struct buffer { void *data; int64_t bytes; } *buffers;  /* of measured sizes; outputs first */
+    struct buffer { void *data; int64_t bytes; } *buffers;  /* data-dependent; outputs first */
     int32_t buffer_count;
     bool ran;                           /* the last run succeeded */
     int64_t arena_bytes;
@@ -198,7 +198,7 @@ static tw_status check_data(const char *what, int32_t index, const tw_info *info
 }
 
 /* An input dimension that is scale * symbol + offset: the first one gives the symbol, the others
- * must agree with it. */
+ * must be consistent with it. */
 static tw_status bind_linear(tw_session *s, const tw_tensor *inputs, linear l, const char *formula) {
     const tw_info *info = &s->module->inputs[l.input];
     const symbol *sym = &s->module->symbols[l.symbol];
@@ -252,7 +252,7 @@ static tw_status infer(tw_session *s, int64_t *arena_bytes) {
     for (int32_t i = 0, at = 0; i < m->output_count; i++)
         for (int32_t d = 0; d < m->outputs[i].rank; d++, at++) {
             int64_t dim = m->outputs[i].dims[d];
-            if (dim == TW_DIM_MEASURED) s->shapes[at] = dim;
+            if (dim == TW_DIM_DATA_DEPENDENT) s->shapes[at] = dim;
             else if (dim != TW_DIM_COMPUTED) s->shapes[at] = dim >= 0 ? dim : s->dims[-1 - dim];
         }
     return TW_OK;
@@ -270,9 +270,9 @@ static tw_status grow_arena(tw_session *s, int64_t bytes) {
 }
 
 /* Does only the run tell the shape of this output? */
-static bool is_measured(const tw_info *info) {
+static bool is_data_dependent(const tw_info *info) {
     for (int32_t d = 0; d < info->rank; d++)
-        if (info->dims[d] == TW_DIM_MEASURED) return true;
+        if (info->dims[d] == TW_DIM_DATA_DEPENDENT) return true;
     return false;
 }
 
@@ -292,7 +292,7 @@ static tw_status run(tw_session *s, const tw_tensor *inputs, const tw_tensor *ou
     }
     for (int32_t i = 0, at = 0; i < m->output_count; i++) {
         const tw_info *info = &m->outputs[i];
-        if (is_measured(info)) {
+        if (is_data_dependent(info)) {
             at += info->rank;
             continue;
         }
@@ -343,7 +343,7 @@ tw_status tw_result(tw_session *s, int32_t output, tw_tensor *result) {
     tw_status status = enter(s);
     if (status) return status;
     if (!s->ran) return leave(s, fail(TW_ERROR_INPUT, "there is no result: nothing was run"));
-    if (output < 0 || output >= m->output_count || !is_measured(&m->outputs[output]))
+    if (output < 0 || output >= m->output_count || !is_data_dependent(&m->outputs[output]))
         return leave(s, fail(TW_ERROR_INPUT, "output %d is not held by the session", output));
     int32_t at = 0;
     for (int32_t i = 0; i < output; i++) at += m->outputs[i].rank;

@@ -28,7 +28,7 @@ extern "C" {
 #define TW_MAX_RANK 16
 #define TW_MAX_THREADS 1024
 #define TW_DIM_COMPUTED INT64_MIN       /* a dimension that is a formula of symbols            */
-#define TW_DIM_MEASURED (INT64_MIN + 1) /* one that depends on data: see tw_result               */
+#define TW_DIM_DATA_DEPENDENT (INT64_MIN + 1) /* one that only a run tells: see tw_result        */
 
 typedef enum tw_status {
     TW_OK = 0,
@@ -52,7 +52,7 @@ typedef struct tw_session tw_session;
 
 /* What the model declares of a tensor. A dimension d >= 0 is a constant, a negative one is
  * symbol number -1 - d, TW_DIM_COMPUTED is a formula of symbols (in the manifest; of an output
- * tw_output_shapes computes it), and TW_DIM_MEASURED is known from tw_result only. */
+ * tw_output_shapes computes it), and TW_DIM_DATA_DEPENDENT is known from tw_result only. */
 typedef struct tw_info {
     const char *name;
     const int64_t *dims;
@@ -99,12 +99,12 @@ TW_API int32_t tw_session_threads(const tw_session *);
 TW_API int64_t tw_session_arena_bytes(const tw_session *);
 
 /* Checks every tensor, then runs. Allocates nothing unless symbolic dimensions grow the arena.
- * Outputs with a TW_DIM_MEASURED dimension are ignored here: the session holds them, see tw_result. */
+ * Outputs with a TW_DIM_DATA_DEPENDENT dimension are ignored: the session holds them (tw_result). */
 TW_API tw_status tw_run(tw_session *, const tw_tensor *inputs, const tw_tensor *outputs);
 /* Shapes of all outputs, one after another, for these inputs (data pointers are not used); a
- * dimension that only a run tells is TW_DIM_MEASURED. */
+ * dimension that only a run tells is TW_DIM_DATA_DEPENDENT. */
 TW_API tw_status tw_output_shapes(tw_session *, const tw_tensor *inputs, int64_t *shapes);
-/* An output with measured dimensions as the last successful tw_run left it; valid until the next. */
+/* An output of data-dependent shape as the last successful tw_run left it; valid until the next. */
 TW_API tw_status tw_result(tw_session *, int32_t output, tw_tensor *result);
 /* The value of a symbol in the last run; -1 if it has none. */
 TW_API int64_t tw_symbol_value(const tw_session *, int32_t symbol);
@@ -134,8 +134,8 @@ typedef struct tw_call tw_call;
 struct tw_call {
     void *const *inputs;                /* data of each model input, in order                     */
     void *const *outputs;               /* data of each model output, in order                    */
-    int64_t *dims;                      /* values of the symbolic dimensions; measured ones are
-                                         * written by the program                                 */
+    int64_t *dims;                      /* values of the symbolic dimensions; data-dependent
+                                         * ones are written by the program                        */
     uint8_t *arena;                     /* 64-byte aligned, planned at compile time               */
     const uint8_t *weights;             /* 64-byte aligned, read-only                             */
     /* Runs all iterations of a kernel's parallel loop. A kernel of several loops is launched for
@@ -143,7 +143,7 @@ struct tw_call {
     void (*launch)(tw_call *, int32_t kernel_id, tw_kernel, void *const *frame, int64_t extent,
                    int32_t alone);
     /* Buffer `index` with room for `bytes`, 64-byte aligned (NULL: no memory). The first ones hold
-     * the outputs of measured dimensions. */
+     * the outputs of data-dependent dimensions. */
     void *(*provide)(tw_call *, int32_t index, int64_t bytes);
     /* Says of the run why it ends: one of `count` indices, `stride` elements apart, is not from
      * `least` to `most`. what: the operator that they are given to. */
