@@ -67,6 +67,8 @@ class Disturbed(TorchDispatchMode):
         most = max(map(largest, operands), default=0.0) if name in SUMS else 0.0
         count = terms(name, operands)
         most *= math.sqrt(count)  # about what a sum of numbers of any sign reaches
+        if name.startswith(("upsample", "_upsample")):  # positions are rounded, too
+            most *= max(1, *operands[0].shape[2:])
         long, is_positive = math.sqrt(count / ABREAST), name in POSITIVE
         return tree_map(lambda x: self.move(x, most, long, is_positive), result)
 

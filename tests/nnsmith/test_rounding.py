@@ -76,3 +76,16 @@ def test_gelu_of_infinities_is_its_limit():
     x = torch.tensor([-math.inf, math.inf, math.nan])
     (found,) = run(torch.nn.functional.gelu, [x], Disturbed(1))
     np.testing.assert_array_equal(found, [0.0, math.inf, math.nan])
+
+
+def test_positions_in_a_long_line_may_be_rounded():
+    def stretched(x):
+        return torch.nn.functional.interpolate(x, size=50_000, mode="linear")
+
+    random = torch.Generator().manual_seed(11)
+    x = torch.randn(1, 1, 16384, generator=random) * 10
+    exact = stretched(x.double()).float().numpy()
+    assert np.abs(exact - stretched(x).numpy()).max() > 1e-3  # f32 knows a position to 2^-11
+    assert differences(stretched, [x], [exact]) == []
+    exact[0, 0, 7] += 5.0
+    assert "1 of 50000 differ" in differences(stretched, [x], [exact])[0]
