@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -161,6 +162,26 @@ def test_comparing_functions_agree_with_values() -> None:
             assert (lo is None or lo <= va) and (hi is None or va <= hi)
             assert not divides or va % 4 == 0
     assert claims > 120
+
+
+def test_products_of_open_ranges_are_never_compared_falsely() -> None:
+    """A factor may stand for the end of its range only where the others cannot be negative."""
+    proved = 0
+    for seed in range(300):
+        rng = random.Random(seed)
+        low = rng.choice((-2, -1, 0, 0, 1))
+        ranges = {n: (1, None), m: (low, None), s: (0, n - 1)}
+        times, less, more = rng.choice((-2, -1, 1, 2)), rng.randint(-1, 2), rng.randint(-1, 3)
+        sides = [s * m * times, (n - less) * m * times + more]
+        rng.shuffle(sides)
+        if not prove_less_equal(*sides, ranges):
+            continue
+        proved += 1
+        for count, factor in itertools.product(range(1, 6), range(low, low + 6)):
+            for at in range(count):
+                a, b = (evaluate(e, {n: count, m: factor, s: at}) for e in sides)
+                assert a <= b, (sides, count, factor, at)
+    assert proved > 20
 
 
 def test_numbers_and_expressions_mix() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
+
 from tests.lower.programs import TILED, same_meaning
 from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import Alloc
@@ -221,6 +225,50 @@ def ring(A: f32[4, 2], B: f32[4, 4]):
     made = compact_buffers(func)
     same_meaning(func, made)
     assert isinstance(made.body, Alloc)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_a_round_leaves_of_earlier_ones_is_kept(seed: int) -> None:
+    """Each round writes some elements of a square, by random indices, and reads all of them."""
+    rng = random.Random(seed)
+
+    def index() -> str:
+        moved = [f"v{n} * {rng.randint(1, 3)}" for n in "ijo" if rng.random() < 0.4]
+        whole = " + ".join([*moved, str(rng.randint(0, 3))])
+        return rng.choice(("vi", "vj", f"({whole}) % 4", f"({whole}) // 2 % 4"))
+
+    at = f"{index()}, {index()}"
+    func = parse_func(f"""
+def rounds(A: f32[3, 4, 4], B: f32[3, 4, 4]):
+    T = alloc(f32[4, 4])
+    for o in serial(0, 3):
+        for i in serial(0, 4):
+            for j in serial(0, 4):
+                with block("Z", where=o < 1):
+                    zi = spatial(4, i)
+                    zj = spatial(4, j)
+                    writes(T[zi, zj])
+                    T[zi, zj] = f32(zi * 4 + zj + 1)
+        for i_1 in serial(0, 4):
+            for j_1 in serial(0, 4):
+                with block("T"):
+                    vo = ordered(3, o)
+                    vi = ordered(4, i_1)
+                    vj = ordered(4, j_1)
+                    reads(A[vo, vi, vj])
+                    writes(T[{at}])
+                    T[{at}] = A[vo, vi, vj]
+        for i_2 in serial(0, 4):
+            for j_2 in serial(0, 4):
+                with block("B"):
+                    wo = spatial(3, o)
+                    wi = spatial(4, i_2)
+                    wj = spatial(4, j_2)
+                    reads(T[wi, wj])
+                    writes(B[wo, wi, wj])
+                    B[wo, wi, wj] = T[wi, wj]
+""")
+    same_meaning(func, compact_buffers(func))
 
 
 def test_unused_buffer_goes() -> None:

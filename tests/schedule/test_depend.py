@@ -9,11 +9,13 @@ from tilewright.arith.affine import Forms
 from tilewright.arith.simplify import simplify
 from tilewright.ir.dtype import f32
 from tilewright.ir.expr import Buffer, Var, as_int, const
+from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import Region
 from tilewright.ir.walk import free_vars, substitute
-from tilewright.schedule import depend
+from tilewright.schedule import Schedule, depend
 from tilewright.schedule.depend import apart
 from tilewright.schedule.determine import _Determination, follows
+from tilewright.support.errors import ScheduleError
 
 X, Y, Z, F = Var("x"), Var("y"), Var("z"), Var("f")
 RANGES = {X: (0, 3), Y: (0, 4), Z: (0, 1), F: (0, 23)}
@@ -57,6 +59,38 @@ def test_what_plainly_follows_is_not_searched_for(values, monkeypatch):
     monkeypatch.setattr(_Determination, "run", lambda *_: pytest.fail("it was searched for"))
     var = F if F in free_vars(values[-1]) else X
     assert follows(var, values, INSIDE, Forms(RANGES))
+
+
+def test_no_iteration_reads_what_another_one_of_its_block_writes():
+    """Random blocks that read what they write, at another index: one that may run in parallel has
+    no two iterations that meet, by enumeration."""
+    random = np.random.default_rng(0)
+    accepted = 0
+    for _ in range(150):
+        count, least = int(random.integers(2, 7)), 24
+        write, read = (
+            (int(random.integers(1, 4)), least + int(random.integers(-6, 7))) for _ in range(2)
+        )
+        into, of = (f"A[vi * {step} + {start}]" for step, start in (write, read))
+        s = Schedule(
+            parse_func(f"""\
+def f(A: f32[64]):
+    for i in serial(0, {count}):
+        with block("A"):
+            vi = spatial({count}, i)
+            reads({of})
+            writes({into})
+            {into} = {of} + 1.0
+""")
+        )
+        try:
+            s.parallel("i")
+        except ScheduleError:
+            continue
+        accepted += 1
+        (a, b), (c, d) = write, read
+        assert all(a * i + b != c * j + d for i, j in itertools.permutations(range(count), 2))
+    assert accepted > 30
 
 
 def test_determined_is_never_wrong():
