@@ -16,6 +16,7 @@ from tilewright.graph.passes.plan_memory import (
     LiveRange,
     MemoryPlan,
     _assign_offsets,
+    _symbolic_offsets,
     plan_memory,
 )
 from tilewright.graph.passes.separate_outputs import separate_outputs
@@ -161,6 +162,19 @@ def test_element_wise_groups_write_over_what_dies():
     assert sizes.at(plan.arena_bytes, {}) == 2 * 64 * 64 * 4
 
 
+@pytest.mark.parametrize(("of", "to"), itertools.permutations(("f16", "f32", "f64"), 2))
+def test_elements_of_another_size_are_not_written_over(of, to):
+    build = Builder()
+    x, w, wide = (build.input(n, d, (64, 64)) for n, d in (("x", of), ("w", of), ("wide", to)))
+    dying = build.emit("matmul", x, w)
+    other = build.emit("matmul", dying, dying)
+    made = build.emit("cast", dying, to=to)
+    fused, plan = planned(build.finish([build.emit("matmul", made, wide), other]))
+    assert fused.groups[-2].outputs == (made,) and fused.groups[-2].inputs == (dying,)
+    assert plan.locations[made] != plan.locations[dying]
+    check(fused, plan)
+
+
 def test_a_broadcast_operand_is_not_written_over():
     g = graph(
         """
@@ -229,6 +243,28 @@ def test_random_graphs(seed, symbolic):
         check(fused, plan, {Var("n"): count})
     assert plan.typical_bytes <= 1.10 * plan.live_bytes
     assert sizes.at(plan.arena_bytes, {Var("n"): SEQUENCE}) == plan.typical_bytes
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_ranges_that_meet_are_apart_at_all_sizes(seed):
+    """Of sizes that grow with different symbols: which of two is the larger is known to the run."""
+    random, symbols, steps = np.random.default_rng(seed), (Var("n"), Var("m")), 8
+    ranges = []
+    for _ in range(12):
+        by, much = symbols[random.integers(2)], int(random.integers(1, 5))
+        first = int(random.integers(steps))
+        nbytes = sizes.size(by * much * ALIGN + int(random.integers(3)) * ALIGN)
+        typical = sizes.at(nbytes, dict.fromkeys(symbols, SEQUENCE))
+        ranges.append(LiveRange(nbytes, typical, first, int(random.integers(first, steps))))
+    arena, offsets = _symbolic_offsets(ranges, _assign_offsets(ranges, steps), "")
+    for n, m in itertools.product((0, 1, 100, 5000), repeat=2):
+        known = dict(zip(symbols, (n, m), strict=True))
+        for name, end in offsets.items():
+            known[name] = sizes.at(end, known)
+        taken = [(at := sizes.at(r.offset, known), at + sizes.at(r.nbytes, known)) for r in ranges]
+        assert all(end <= sizes.at(arena, known) for _, end in taken)
+        for (a, (p, q)), (b, (r, s)) in itertools.combinations(zip(ranges, taken, strict=True), 2):
+            assert a.last < b.first or b.last < a.first or q <= r or s <= p
 
 
 def test_what_is_empty_at_the_typical_size():

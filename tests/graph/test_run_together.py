@@ -116,16 +116,15 @@ def test_what_lives_while_a_team_runs_is_apart():
     plan = plan_memory(fused, workspace=extra)
     known = plan.known({Var("n"): 7})
     for team in fused.together:
-        taken = []
+        taken: dict[object, tuple[int, int]] = {}  # by what it is: two must not be in one location
         for group in (fused.groups[n] for n in team):
-            spaces = [(plan.locations[v], v.nbytes) for v in (*group.inputs, *group.outputs)]
-            spaces.append((plan.workspaces[group.name], 1000))
-            for location, nbytes in spaces:
+            spaces = {v: (plan.locations[v], v.nbytes) for v in (*group.inputs, *group.outputs)}
+            spaces[group.name] = plan.workspaces[group.name], sizes.size(1000)
+            for of, (location, nbytes) in spaces.items():
                 if location.space == "arena":
                     at, size = (sizes.at(s, known) for s in (location.at, nbytes))
-                    taken.append((at, at + size))
-        taken = sorted(set(taken))
-        assert all(a[1] <= b[0] for a, b in pairwise(taken))
+                    taken[of] = at, at + size
+        assert all(a[1] <= b[0] for a, b in pairwise(sorted(taken.values())))
 
 
 def test_what_follows_measured_sizes_waits_behind_both_loops():

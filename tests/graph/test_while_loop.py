@@ -62,6 +62,33 @@ def test_it_stays_where_only_its_sizes_are_asked_for() -> None:
     assert last in graph.outputs
 
 
+SQUARED = """\
+def body(t: i64[()], h: f32[24, 24]):
+    on: bool[()] = equal(t, t)
+    new: f32[24, 24] = matmul(h, h)
+    return {'on': on, 'new': new}
+"""
+
+
+def test_after_no_rounds_a_state_is_what_it_began_as() -> None:
+    """Its memory is not free for what is made between the loop and what reads the state."""
+    build = Builder("g")
+    limit, go = build.input("limit", "i64", ()), build.input("go", "bool", ())
+    x, w = (build.input(name, "f32", (24, 24)) for name in "xw")
+    first = build.emit("matmul", x, w)
+    _, last = build.emit("while_loop", limit, go, first, body=SQUARED, states=1, symbols=())
+    behind = w
+    for _ in range(3):
+        behind = build.emit("matmul", behind, w)
+    graph = build.finish({"y": build.emit("matmul", behind, last)})
+    run = compile_observed(graph, cache=False)
+    rng = np.random.default_rng()
+    for rounds in (0, 1, 2):
+        arrays = [rng.standard_normal((24, 24)).astype(np.float32) / 5 for _ in range(2)]
+        given = [np.array(rounds), np.array(True), *arrays]
+        np.testing.assert_allclose(run(*given)[0], evaluate(graph, given)[0], rtol=1e-4, atol=1e-5)
+
+
 ROWS = """\
 def body(t: i64[()], h: f32[2], x: f32[n]):
     on: bool[()] = equal(t, t)

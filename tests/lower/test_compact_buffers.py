@@ -271,6 +271,36 @@ def rounds(A: f32[3, 4, 4], B: f32[3, 4, 4]):
     same_meaning(func, compact_buffers(func))
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_threads_that_share_a_buffer_keep_an_element_each(seed: int) -> None:
+    """It is cut to what all threads of a block use at once, not to what one of them does."""
+    rng = random.Random(seed)
+    blocks, threads, rows = rng.randint(2, 3), rng.randint(2, 9), rng.randint(1, 4)
+    size = blocks * threads
+    kept = compacted(f"""
+def shared(A: f32[{size}, {rows}], B: f32[{size}, {rows}]):
+    T = alloc(f32[{size}, {rows}], "shared")
+    for b in thread("blockIdx.x", 0, {blocks}):
+        for t in thread("threadIdx.x", 0, {threads}):
+            for r in serial(0, {rows}):
+                with block("T"):
+                    vi = spatial({size}, b * {threads} + t)
+                    vr = spatial({rows}, r)
+                    reads(A[vi, vr])
+                    writes(T[vi, vr])
+                    T[vi, vr] = A[vi, vr]
+            barrier("shared")
+            for r_1 in serial(0, {rows}):
+                with block("B"):
+                    wi = spatial({size}, b * {threads} + t)
+                    wr = spatial({rows}, r_1)
+                    reads(T[wi, wr])
+                    writes(B[wi, wr])
+                    B[wi, wr] = T[wi, wr]
+""")
+    assert kept == {"T": (threads, rows)}
+
+
 def test_unused_buffer_goes() -> None:
     assert (
         compacted("""
