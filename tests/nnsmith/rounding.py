@@ -101,6 +101,8 @@ def terms(name: str, operands: list[torch.Tensor]) -> int:
         return operands[1][0].numel()
     if name in ("mv", "dot"):
         return operands[-1].numel()
+    if name in ("_softmax", "_log_softmax"):
+        return max(1, *operands[0].shape)
     if name == "upsample_bicubic2d":
         return 16
     return operands[-1].shape[-2] if name in ("mm", "bmm", "addmm", "matmul") else 1
