@@ -66,6 +66,18 @@ OURS = (
         (*ROOMS, *LOOPS, *GRAPH, *PAGES),
     ),
     Old(
+        r"(?i)(?<![a-z])measured(?![a-z])",
+        "data-dependent (sizes), calibrated (machines)",
+        ROOMS[:4],
+        {
+            "src/tilewright/driver/cli.py": "what a benchmark measures",
+            "src/tilewright/driver/calibrate.py": "times of kernels",
+            "src/tilewright/runtime/executor.py": "peaks of a machine",
+            "src/tilewright/runtime/native/probe.c": "peaks of a machine",
+            "src/tilewright/backend/backend.py": "times of kernels",
+        },
+    ),
+    Old(
         r"(?i)\b(an?|the|each|every|its|their|last|own|equal) shares?\b|\bshares? of\b"
         r"|(?<![a-z_])shares?(?=( [-+*/=]|_out\b|\[))|(?-i:\bSHARES?\b)",
         "chunk, fraction, weight",

@@ -90,7 +90,7 @@ def test_saved_artifacts_measure_too(tmp_path):
     x = np.array([1, -1, 2], np.float32)
     for got, want in zip(loaded(x), model(x), strict=True):
         np.testing.assert_array_equal(got, want)
-    assert [s.measured for s in loaded.manifest.symbols] == [False, True]
+    assert [s.data_dependent for s in loaded.manifest.symbols] == [False, True]
 
 
 def windowed():

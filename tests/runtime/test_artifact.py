@@ -215,14 +215,14 @@ def test_every_flipped_byte_is_found():
         (b"", "not a Tilewright artifact"),
         (b"\x7fELF" + bytes(100), "not a Tilewright artifact"),
         (artifact.MAGIC + bytes(20), "cut short"),
-        (artifact.MAGIC + b"\xff" * 100, "this runtime reads 3.4: compile the model again"),
+        (artifact.MAGIC + b"\xff" * 100, "this runtime reads 4.4: compile the model again"),
     ],
 )
 def test_what_is_no_artifact_is_named(data, message, tmp_path):
     (tmp_path / "m.tw").write_bytes(data)
     with pytest.raises(ArtifactError, match=message):
         load(data, threads=1)
-    with pytest.raises(ArtifactError, match=r"not a Tilewright artifact|cut short|reads 3\.4"):
+    with pytest.raises(ArtifactError, match=r"not a Tilewright artifact|cut short|reads 4\.4"):
         load(tmp_path / "m.tw", threads=1)
 
 
@@ -230,7 +230,7 @@ def test_what_is_no_artifact_is_named(data, message, tmp_path):
 def test_another_format_is_refused(version):
     data = bytearray(packed(symbolic_program()))
     data[8:12] = version.to_bytes(4, "little")
-    told = rf"has format {version}\.4; this runtime reads 3\.4: compile the model again"
+    told = rf"has format {version}\.4; this runtime reads 4\.4: compile the model again"
     with pytest.raises(ArtifactError, match=told):
         load(bytes(data), threads=1)
 

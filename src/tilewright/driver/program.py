@@ -168,7 +168,7 @@ def assemble(
             "arena_live_bytes": plan.live_bytes,
             "arena_bytes": plan.typical_bytes,
             "targets": [str(code.machine) for code in codes],
-            **({"measured": tells} if tells else {}),
+            **({"faults": tells} if tells else {}),
             **({"not_for_all": True} if any(ONE_MAY_BE_1 in t for t in (*texts, *tells)) else {}),
             **({"fallbacks": told} if (told := fallbacks(codes)) else {}),
             **({"together": teams} if (teams := _teams(fused, groups)) else {}),

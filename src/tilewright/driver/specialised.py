@@ -119,7 +119,7 @@ def compile_specialised(
         source = open_source(source, *asked).graph()
         options = replace(options, example_inputs=None, shapes=None, dynamic_shapes=None)
     general: Any = compile(source, **vars(options))
-    if all(symbol.measured for symbol in general.manifest.symbols):
+    if all(symbol.data_dependent for symbol in general.manifest.symbols):
         return general
     names = [t.name for t in general.inputs]
     return Specialised(general, _remake(source, options, names, compile), most)

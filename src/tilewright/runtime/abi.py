@@ -19,7 +19,7 @@ from typing import Any
 from tilewright.support.record import record
 
 ABI_VERSION = 4
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 ALIGNMENT = 64  # bytes; arena, scratch, and each tensor of the weights
 MAX_RANK = 16
 MAX_THREADS = 1024
@@ -86,12 +86,12 @@ Dim = int | str  # a constant, or the text of an expression over symbols ("n", "
 
 @record
 class Symbol:
-    """A symbolic dimension and the values it may take. measured: the run finds its value."""
+    """A symbolic dimension and the values it may take. data_dependent: the run finds its value."""
 
     name: str
     minimum: int = 1
     maximum: int = MOST_SYMBOL
-    measured: bool = False
+    data_dependent: bool = False
 
 
 @record

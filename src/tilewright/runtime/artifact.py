@@ -169,7 +169,7 @@ def encode_program(program: abi.Program) -> bytes:
     out += _string(manifest.name)
     out += struct.pack("<I", len(manifest.symbols))
     for s in manifest.symbols:
-        out += _string(s.name) + struct.pack("<qqI", s.minimum, s.maximum, s.measured)
+        out += _string(s.name) + struct.pack("<qqI", s.minimum, s.maximum, s.data_dependent)
     linear: list[bytes] = []
     for tensors in (manifest.inputs, manifest.outputs):
         out += struct.pack("<I", len(tensors))
@@ -215,7 +215,7 @@ def linear_form(tensor: abi.TensorInfo, dim: str) -> tuple[str, int, int]:
 
 def is_data_dependent(tensor: abi.TensorInfo, manifest: abi.Manifest) -> bool:
     """Is a dimension of the tensor only known after a run?"""
-    names = {s.name for s in manifest.symbols if s.measured}
+    names = {s.name for s in manifest.symbols if s.data_dependent}
     return any(
         isinstance(d, str) and not names.isdisjoint(re.findall(r"\w+", d)) for d in tensor.shape
     )
@@ -265,7 +265,7 @@ _VALUES = {
     "format": lambda value: isinstance(value, str) and (not value or is_format(value)),
     "minimum": _is_count,
     "maximum": _is_count,
-    "measured": lambda value: isinstance(value, bool),
+    "data_dependent": lambda value: isinstance(value, bool),
     "flops": lambda value: isinstance(value, str) or _is_count(value),
     "bytes": lambda value: isinstance(value, str) or _is_count(value),
     "sources": lambda value: isinstance(value, dict),

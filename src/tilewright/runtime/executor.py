@@ -440,7 +440,7 @@ class Executable:
     def _failure(self, status: int) -> Exception:
         said = lib.tw_error().decode()
         told = re.fullmatch(r"the model's program stopped with code (\d+)", said)
-        faults = self.manifest.notes.get("measured", [])
+        faults = self.manifest.notes.get("faults", [])
         if status == _PROGRAM and told and 0 < int(told[1]) <= len(faults):
             said = self._told(faults[int(told[1]) - 1])
         elif status != _INPUT:

@@ -26,7 +26,7 @@ def read_inputs(
     infos = manifest.inputs
     names = [t.name for t in infos]
     given = {name: _read(name, path) for name, path in _pairs("--input", files, names)}
-    symbols = {s.name: max(1, s.minimum) for s in manifest.symbols if not s.measured}
+    symbols = {s.name: max(1, s.minimum) for s in manifest.symbols if not s.data_dependent}
     for t in infos:
         shape = np.shape(given[t.name]) if t.name in given else ()
         symbols.update((d, n) for d, n in zip(t.shape, shape, strict=False) if d in symbols)

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEADER_BYTES = 64, SECTION_BYTES = 40, FORMAT = 3, MAX_SECTIONS = 64 };
+enum { HEADER_BYTES = 64, SECTION_BYTES = 40, FORMAT = 4, MAX_SECTIONS = 64 };
 enum { SECTION_PROGRAM = 1, SECTION_MANIFEST, SECTION_WEIGHTS, SECTION_CODE };
 #define MAGIC "\x93TILEWR\n"
 
