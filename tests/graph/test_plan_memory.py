@@ -162,7 +162,7 @@ def test_element_wise_groups_write_over_what_dies():
     assert sizes.at(plan.arena_bytes, {}) == 2 * 64 * 64 * 4
 
 
-@pytest.mark.parametrize(("of", "to"), itertools.permutations(("f16", "f32", "f64"), 2))
+@pytest.mark.parametrize(("of", "to"), [*itertools.permutations(("f16", "f32", "f64"), 2)])
 def test_elements_of_another_size_are_not_written_over(of, to):
     build = Builder()
     x, w, wide = (build.input(n, d, (64, 64)) for n, d in (("x", of), ("w", of), ("wide", to)))
@@ -258,7 +258,7 @@ def test_ranges_that_meet_are_apart_at_all_sizes(seed):
         ranges.append(LiveRange(nbytes, typical, first, int(random.integers(first, steps))))
     arena, offsets = _symbolic_offsets(ranges, _assign_offsets(ranges, steps), "")
     for n, m in itertools.product((0, 1, 100, 5000), repeat=2):
-        known = dict(zip(symbols, (n, m), strict=True))
+        known: dict[Var, int] = dict(zip(symbols, (n, m), strict=True))
         for name, end in offsets.items():
             known[name] = sizes.at(end, known)
         taken = [(at := sizes.at(r.offset, known), at + sizes.at(r.nbytes, known)) for r in ranges]

@@ -1,6 +1,7 @@
 """run_together: recurrences that do not wait for each other run at once; orders and memory."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,7 +119,8 @@ def test_what_lives_while_a_team_runs_is_apart():
     for team in fused.together:
         taken: dict[object, tuple[int, int]] = {}  # by what it is: two must not be in one location
         for group in (fused.groups[n] for n in team):
-            spaces = {v: (plan.locations[v], v.nbytes) for v in (*group.inputs, *group.outputs)}
+            values = (*group.inputs, *group.outputs)
+            spaces: dict[object, Any] = {v: (plan.locations[v], v.nbytes) for v in values}
             spaces[group.name] = plan.workspaces[group.name], sizes.size(1000)
             for of, (location, nbytes) in spaces.items():
                 if location.space == "arena":

@@ -233,9 +233,8 @@ def test_what_a_round_leaves_of_earlier_ones_is_kept(seed: int) -> None:
     rng = random.Random(seed)
 
     def index() -> str:
-        moved = [f"v{n} * {rng.randint(1, 3)}" for n in "ijo" if rng.random() < 0.4]
-        whole = " + ".join([*moved, str(rng.randint(0, 3))])
-        return rng.choice(("vi", "vj", f"({whole}) % 4", f"({whole}) // 2 % 4"))
+        moved = rng.choice(("vi", "vj", "vi * 2", "vi * 4 + vj", "vi + vj", "vi + vo"))
+        return f"({moved} + {rng.choice((0, 0, 0, 1, 2, 3))}) // {rng.choice((1, 1, 2, 4))} % 4"
 
     at = f"{index()}, {index()}"
     func = parse_func(f"""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import field
+from itertools import pairwise
 from math import inf
 
 from tilewright.arith.affine import Affine
@@ -262,7 +263,7 @@ def _varying(use: _Access, depth: int) -> Ranges:
 def _surely_written(use: _Access, depth: int) -> Region | None:
     """The rectangle of which the loops inside `depth` write every element; None if it has gaps."""
     varying = _varying(use, depth)
-    moving, seen = frozenset(varying), set[Var]()
+    moving, terms = frozenset(varying), list[Expr]()
     if any(free_vars(e) & moving for f in use.loops for e in (f.start, f.stop)):
         return None
     for start, extent in zip(use.region.starts, use.region.extents, strict=True):
@@ -274,19 +275,45 @@ def _surely_written(use: _Access, depth: int) -> Region | None:
             if not use.known.variables(t) & moving:
                 continue
             ends = use.known.term_bounds(t) if isinstance(t, Var) else values_of(t, varying)
-            if ends is None or t in seen:
+            if ends is None:
                 return None
             steps.append((abs(c), ends[1] - ends[0]))
-            if isinstance(t, Var):
-                seen.add(t)
+            terms.append(t)
         if reach(width, steps) is None:
             return None
+    if not _are_independent(terms, varying, use.known):
+        return None
     try:
         starts, counts = cover(use.region.starts, varying, use.known)
     except ValueError:
         return None
     extents = [n + (e - 1) for n, e in zip(counts, use.region.extents, strict=True)]
     return Region(use.region.buffer, starts, tuple(extents))
+
+
+def _are_independent(terms: Iterable[Expr], varying: Ranges, known: Facts) -> bool:
+    """Do terms take all combinations of their values: do those of different bases follow from
+    different variables, and are those of one base digits that do not overlap, of whole rounds of
+    all but the highest?"""
+    by_base: dict[Expr, list[tuple[int, int | None]]] = {}
+    for t in terms:
+        digit = known.names.digits.get(t)
+        base, of = (t, (1, None)) if digit is None else (digit.base, (digit.l, digit.u))
+        by_base.setdefault(base, []).append(of)
+    seen = set[Var]()
+    for base, digits in by_base.items():
+        moving = known.variables(base) & varying.keys()
+        if moving & seen:
+            return False
+        seen |= moving
+        if len(digits) > 1:
+            digits.sort(key=lambda digit: digit[0])
+            if any(u is None or l % u for (_, u), (l, _) in pairwise(digits)):
+                return False
+            ends, highest = values_of(base, varying), digits[-1][0]
+            if ends is None or ends[0] % highest or (ends[1] + 1) % highest:
+                return False
+    return True
 
 
 def _holds(outer: Region, inner: Region, known: Facts) -> bool:
