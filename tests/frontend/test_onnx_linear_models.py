@@ -13,7 +13,7 @@ from tilewright.driver.report.compare import difference
 from tilewright.frontend.onnx import import_onnx
 from tilewright.graph import parse
 from tilewright.runtime.executor import load
-from tilewright.support.errors import ImportFault
+from tilewright.support.errors import ImportFault, SizeWarning
 
 POOL = KernelPool(1)
 ML = "ai.onnx.ml"
@@ -61,6 +61,15 @@ def test_linear_classifier(how):
           classlabels_ints=[4, 7, 9], post_transform=how)  # fmt: skip
     agree("LinearClassifier", [S, F], coefficients=numbers(2, 5), intercepts=numbers(2),
           classlabels_strings=["no", "yes"], post_transform=how)  # fmt: skip
+
+
+def test_more_weights_than_features_ask_for_are_told():
+    """As in onnxruntime's own example of irises: weights of four features, inputs of two."""
+    with pytest.warns(SizeWarning, match="12 coefficients of 3 rows for 2 features"):
+        agree("LinearClassifier", [I, F], 2, coefficients=numbers(3, 4), intercepts=numbers(3),
+              classlabels_ints=[4, 7, 9], post_transform="SOFTMAX")  # fmt: skip
+    with pytest.warns(SizeWarning, match="10 coefficients of 2 rows for 3 features"):
+        agree("LinearRegressor", [F], 3, coefficients=numbers(2, 5), targets=2)
 
 
 def test_probit():

@@ -73,7 +73,7 @@ class ScheduleWarning(UserWarning):
 
 
 class SizeWarning(UserWarning):
-    """A model file gives one name to sizes that differ: each input's are taken for its own."""
+    """A model file's sizes contradict each other: the warning says which are taken."""
 
 
 class CacheWarning(UserWarning):

@@ -6,6 +6,7 @@ Source: the specification, and where it is silent onnxruntime, with which the te
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tilewright.frontend.onnx.registry import NodeContext, Refusal, translates
 from tilewright.frontend.onnx.trees import labelled, rows_of, transformed
 from tilewright.graph.graph import Value
 from tilewright.ir.expr import as_int
+from tilewright.support.errors import SizeWarning
 
 
 def features(n: NodeContext) -> Value:
@@ -33,6 +35,17 @@ def weights(n: NodeContext, name: str, rows: int | None, width: int | None = Non
     if not found.size or (rows and found.size % rows) or (width and found.size % width):
         raise Refusal(f"its {found.size} {name} make no matrix of {shape} (-1: any)")
     return found.reshape(shape)
+
+
+def coefficients(n: NodeContext, x: Value, rows: int) -> np.ndarray:
+    """A row of weights for each of `rows` classes or targets. Of more than the features ask for,
+    the first count, row by row, as in onnxruntime; that is hardly what was meant, so it is told."""
+    found, width = n.floats("coefficients", ()), as_int(x.shape[1])
+    if width is None or len(found) <= rows * width:
+        return weights(n, "coefficients", rows)
+    told = f"{len(found)} coefficients of {rows} rows for {width} features: the first count"
+    warnings.warn(f"node '{n.node.name}' has {told}", SizeWarning, stacklevel=2)
+    return np.array(found[: rows * width], np.float32).reshape(rows, width)
 
 
 def product(n: NodeContext, x: Value, w: np.ndarray) -> Value:
@@ -55,7 +68,7 @@ def class_labels(n: NodeContext) -> np.ndarray:
 def linear_regressor(n: NodeContext) -> Any:
     """X Cᵀ + intercepts, then the transform."""
     x, targets = features(n), n.int("targets", 1)
-    y = shifted(n, product(n, x, weights(n, "coefficients", targets)), n.floats("intercepts", ()))
+    y = shifted(n, product(n, x, coefficients(n, x, targets)), n.floats("intercepts", ()))
     return transformed(n, y, n.text("post_transform", "NONE"))
 
 
@@ -66,7 +79,7 @@ def linear_classifier(n: NodeContext) -> Any:
     x, labels = features(n), class_labels(n)
     intercepts = n.floats("intercepts", ())
     rows = len(intercepts) or len(labels)
-    y = shifted(n, product(n, x, weights(n, "coefficients", rows)), intercepts)
+    y = shifted(n, product(n, x, coefficients(n, x, rows)), intercepts)
     how = n.text("post_transform", "NONE")
     if rows == 1 and len(labels) == 2:
         y = n.build.emit("concat", n.build.emit("neg", y), y, axis=1)
