@@ -175,12 +175,7 @@ OURS = (
         "allocation depth, level, relaxed region",
         LOWERING,
     ),
-    Old(r"(?i)(?<![a-z])turned(?![a-z])", "transposed", LOWERING),
-    Old(r"(?i)(?<![a-z])alike(?![a-z])", "equal", LOWERING),
-    Old(r"(?i)(?<![a-z])(write|written)[ _]out(?![a-z])", "unroll", LOWERING),
-    Old(r"(?i)(?<![a-z])settle[sd]?(?![a-z])", "unify, normal form", LOWERING),
     Old(r"\bMOST_MEASURED\b|\bMeasure\(", "MOST_SIZE, ReadSizes", CODE),
-    Old(r"(?i)(?<![a-z])ahead(?![a-z])", "prefetch", LOWERING),
     Old(r"\bfetch_ahead\b|(cpu|support)[./]ahead\b|\bmade_ahead\b", "prefetch_panels, background"),
     Old(
         r"(?i)(?<![a-z])(swept|sweep(s|ing)?|driven|drives?|(?<!cache_)homes?(?!\())(?![a-z])",
@@ -194,13 +189,13 @@ OURS = (
     ),
     Old(
         r"(?i)(?<![a-z])(turned|alike|settle[sd]?)(?![a-z])",
-        "transposed or swapped, equal, canonical or checked",
-        LOOPS,
+        "transposed or swapped, equal, canonical or unified",
+        (*LOOPS, *LOWERING),
     ),
     Old(
         r"(?i)(?<![a-z])(ahead|writ(e|ten)[_ -]out)(?![a-z])",
         "prefetch, unroll or unrolled",
-        LOOPS,
+        (*LOOPS, *LOWERING),
     ),
     Old(  # the noun: threads may share loops
         r"(?i)\b(an?|the|each|every|its|their|no|one|own|equal|even) shares?\b"

@@ -41,7 +41,7 @@ SUMS = frozenset(
 
 # Operators whose results are none of them 0, but for rounding.
 POSITIVE = frozenset("_softmax exp sigmoid softplus".split())
-ABREAST = 64  # numbers that are added side by side, at least, in a long sum
+ACCUMULATORS = 64  # numbers that are added side by side, at least, in a long sum
 
 
 class Disturbed(TorchDispatchMode):
@@ -69,7 +69,7 @@ class Disturbed(TorchDispatchMode):
         most *= math.sqrt(count)  # about what a sum of numbers of any sign reaches
         if name.startswith(("upsample", "_upsample")):  # positions are rounded, too
             most *= max(1, *operands[0].shape[2:])
-        long, is_positive = math.sqrt(count / ABREAST), name in POSITIVE
+        long, is_positive = math.sqrt(count / ACCUMULATORS), name in POSITIVE
         return tree_map(lambda x: self.move(x, most, long, is_positive), result)
 
     def cast(self, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
@@ -96,7 +96,7 @@ class Disturbed(TorchDispatchMode):
 
 
 def terms(name: str, operands: list[torch.Tensor]) -> int:
-    """How many products an element of the result is the sum of."""
+    """How many terms are added up for an element of the result."""
     if name == "convolution":
         return operands[1][0].numel()
     if name in ("mv", "dot"):

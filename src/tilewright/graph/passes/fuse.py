@@ -109,10 +109,10 @@ class _Fusion:
                     self.absorb_inputs(node)  # the other ways to where its own one leads
         return self.finish()
 
-    def post_dominators(self) -> dict[Node, Node | None]:
+    def post_dominators(self) -> dict[Node | None, Node | None]:
         """The immediate post-dominator of each node (None: its results leave the graph)."""
         depth: dict[Node | None, int] = {None: 0}
-        nearest: dict[Node, Node | None] = {}
+        nearest: dict[Node | None, Node | None] = {}  # None, the end, has none: it is never asked
         for node in reversed(self.graph.nodes):
             common: Node | None = None
             found = False
@@ -127,9 +127,9 @@ class _Fusion:
                         continue
                     while common is not a:
                         if depth[common] >= depth[a]:
-                            common = nearest[common]  # type: ignore[index]
+                            common = nearest[common]
                         else:
-                            a = nearest[a]  # type: ignore[index]
+                            a = nearest[a]
             nearest[node] = common
             depth[node] = depth[common] + 1
         return nearest
