@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.runtime.images import identity_program, program, scale_program, symbolic_program
-from tilewright.runtime import abi
-from tilewright.runtime.tensor import PACKED_BITS, numpy_dtype
+from tilewright.runtime import abi, tensor
+from tilewright.runtime.tensor import PACKED_BITS, address_of, numpy_dtype
 from tilewright.support.errors import InputError
 
 T = abi.TensorInfo
@@ -62,6 +62,20 @@ def test_what_it_is(subtract):
         "<Executable subtract(a: f32[2, 3], b: f32[2, 3]) -> (y: f32[2, 3], z: f32[2, 3]), "
         "1 threads>"
     )
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_addresses_are_those_that_arrays_tell(known, monkeypatch):
+    """However an array came to its memory, where interpreters keep the pointer and elsewhere."""
+    if not known:
+        monkeypatch.setattr(tensor, "_fields", None)
+    draw = np.random.default_rng()
+    whole = draw.standard_normal((9, 8, 7))
+    starts, steps = draw.integers(0, 6, 3), draw.choice([-2, -1, 1, 2], 3)
+    part = whole[tuple(slice(a, None, s) for a, s in zip(starts, steps, strict=True))]
+    read_only = np.frombuffer(draw.bytes(64), np.uint8)
+    for array in (whole, part, part.T, read_only, np.empty(0), np.empty(())):
+        assert address_of(array) == array.__array_interface__["data"][0]
 
 
 def test_strided_and_foreign_memory_is_densified(subtract):

@@ -48,8 +48,6 @@ _DENSE = 0x101  # of NumPy's array flags: C-contiguous, aligned to elements
 _WORDS = ctypes.sizeof(abi.Tensor) // 8  # a tw_tensor as 8-byte words: data, shape, rank and dtype
 Shapes = tuple[tuple[int, ...], ...]  # of each input
 
-_NOTHING = np.empty(0)  # stands for outputs that the session holds
-
 
 def load(source: Source, threads: int | None = None, *, verify: Any = None) -> Executable:
     """Open an artifact, a path or its bytes, to run on `threads` threads (None: TILEWRIGHT_THREADS,
@@ -128,8 +126,8 @@ class Executable:
         self._lock = threading.Lock()
         self._inputs = _Table(self.manifest.inputs)
         self._outputs = _Table(self.manifest.outputs)
-        # Of each output: its slot, shape and dtype (none if the shape depends on data).
-        self._results: list[tuple[int, tuple[int, ...], np.dtype[Any] | None]] = []
+        # Of each output: the array's shape (nothing while the session holds it) and dtype.
+        self._results: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
         self._held = abi.Tensor()
         self._held_at = ctypes.addressof(self._held)
         self._stale = True  # those do not follow from the inputs' shapes yet
@@ -377,37 +375,32 @@ class Executable:
         for i, (shape, info) in enumerate(zip(table.shapes, table.infos, strict=True)):
             dtype = numpy_dtype(info.dtype)
             if i in self._data_dependent:
-                table.words[_WORDS * i] = address_of(_NOTHING)
-                self._results.append((_WORDS * i, (0,), None))
-                continue
-            if info.dtype in PACKED_BITS:
+                shape = (0,)
+            elif info.dtype in PACKED_BITS:
                 shape = ((math.prod(shape) * PACKED_BITS[info.dtype] + 7) // 8,)
                 dtype = np.dtype(np.uint8)
-            self._results.append((_WORDS * i, shape, dtype))
+            self._results.append((shape, dtype))
         self._stale = False
 
     def _allocate(self) -> list[Array]:
         """Fresh arrays for the outputs, their addresses in the output table."""
         words, results = self._outputs.words, []
-        for slot, shape, dtype in self._results:
-            if dtype is None:
-                results.append(_NOTHING)  # until it is fetched
-                continue
-            result = self._new(slot // _WORDS, shape, dtype)
-            words[slot] = address_of(result)
+        for i, (shape, dtype) in enumerate(self._results):
+            result = self._new(i, shape, dtype)
+            words[_WORDS * i] = address_of(result)
             results.append(result)
         return results
 
     def _new(self, i: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Memory for output `i`."""
-        if min(shape, default=0) < 0:
-            name = self.outputs[i].name
-            raise self._refuse(f"output {i} '{name}' would have the shape {list(shape)}")
         try:
             return np.empty(shape, dtype)
-        except (MemoryError, ValueError) as fault:  # ValueError: more bytes than addresses
+        except (MemoryError, ValueError) as fault:  # ValueError: more bytes than addresses, or < 0
+            told = f"output {i} '{self.outputs[i].name}'"
+            if min(shape, default=0) < 0:
+                raise self._refuse(f"{told} would have the shape {list(shape)}") from fault
             nbytes = math.prod(shape) * dtype.itemsize
-            told = f"output {i} '{self.outputs[i].name}' of shape {list(shape)} has {nbytes} bytes"
+            told = f"{told} of shape {list(shape)} has {nbytes} bytes"
             raise self._exhausted(MemoryError(told)) from fault
 
     def _fetch(self, i: int) -> Array:

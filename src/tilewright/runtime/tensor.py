@@ -75,14 +75,15 @@ def _find_data_field() -> int | None:
 
 
 _DATA_FIELD = _find_data_field()
-_word_at = ctypes.c_uint64.from_address
+# Memory from there on as words, so that the pointer of an array is the word at its own address.
+_fields = (ctypes.c_uint64 * (1 << 59)).from_address(_DATA_FIELD) if _DATA_FIELD else None
 
 
 def address_of(array: np.ndarray[Any, Any]) -> int:
     """The address of the array's first element."""
-    if _DATA_FIELD is None:
+    if _fields is None:
         return array.__array_interface__["data"][0]
-    return _word_at(id(array) + _DATA_FIELD).value  # ten times as fast, and each call needs several
+    return _fields[id(array) >> 3]  # ten times as fast, and each call needs several
 
 
 # ---- DLPack -----------------------------------------------------------------------------------
