@@ -20,7 +20,8 @@ import tilewright as tw
 from tests.driver.conftest import DIGITS
 from tilewright.driver import kernel_cache, kernels
 from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
-from tilewright.driver.kernel_cache import MAKERS, KernelCache, makers, sources
+from tilewright.driver.identity import source_files
+from tilewright.driver.kernel_cache import MAKERS, KernelCache, makers
 from tilewright.driver.kernels import Job, KernelPool
 from tilewright.driver.observe import Watch
 from tilewright.driver.source import open_source
@@ -33,6 +34,11 @@ from tilewright.support.errors import CacheWarning
 from tilewright.target.target import target
 
 ROOT = Path(kernel_cache.ROOT)
+
+
+def sources(root: Path) -> str | None:
+    """What the sources in a folder say that make kernels."""
+    return kernel_cache.sources(str(root), source_files(str(root)))
 
 
 def net(classes: int = 10, seed: int = 0) -> Graph:
@@ -167,20 +173,20 @@ def python(program: str, **knobs: str) -> str:
 def test_edits_elsewhere_lose_no_kernel(tmp_path: Path) -> None:
     root = tmp_path / "tilewright"
     shutil.copytree(ROOT, root, ignore=shutil.ignore_patterns("native", "*.so", "__pycache__"))
-    before = sources(str(root))
-    assert before == sources(str(ROOT))
+    before = sources(root)
+    assert before == sources(ROOT)
     for harmless in ("frontend/onnx/importer.py", "graph/passes/fuse.py", "driver/compile.py"):
         with open(root / harmless, "a") as file:
             file.write("# edited\n")
     os.utime(root / "ir/expr.py", ns=(1, 1))
-    assert sources(str(root)) == before
+    assert sources(root) == before
     seen = {before}
     for maker in ("strategy/cpu/product.py", "lower/flatten.py", "arith/affine.py", "ir/expr.py"):
         with open(root / maker, "a") as file:
             file.write("# edited\n")
-        seen.add(sources(str(root)))
+        seen.add(sources(root))
     (root / "codegen/new.py").touch()
-    assert len(seen | {sources(str(root))}) == 6
+    assert len(seen | {sources(root)}) == 6
 
 
 def test_all_that_makes_kernels_is_in_the_key() -> None:
@@ -210,7 +216,9 @@ def test_llvm_and_the_sources_are_in_the_key(monkeypatch: pytest.MonkeyPatch) ->
     with monkeypatch.context() as patch:
         patch.setattr(kernel_cache, "release", lambda: "another")
         assert makers(memory) != before
+    edited = [(name, time + 1, size) for name, time, size in kernel_cache.imported()]
     monkeypatch.setattr(kernel_cache, "compiler", lambda: "edited while it was imported")
+    monkeypatch.setattr(kernel_cache, "imported", lambda: edited)
     found = {before}
     for _ in range(2):
         monkeypatch.setattr(kernel_cache, "_content", {})

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tilewright.backend.backend import ObjectCompiler
-from tilewright.driver.identity import compiler, fingerprint, python_files
+from tilewright.driver.identity import ROOT, SourceFile, compiler, imported, source_file
 from tilewright.driver.kernels import Job, Kernel
 from tilewright.ir.text import print_func
 from tilewright.support import knobs
@@ -23,7 +23,6 @@ from tilewright.support.cache import Cache, make_key
 from tilewright.support.llvm import release
 from tilewright.target.target import Target
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MAKERS = (  # what takes part in making a kernel of a function
     "arith/", "backend/", "codegen/", "ir/", "lower/", "schedule/", "strategy/", "support/",
     "target/", "te/", "driver/kernel_cache.py", "driver/kernels.py", "driver/versions.py",
@@ -85,20 +84,26 @@ def makers(memory: Cache) -> str:
     files = make_key("makers of kernels", compiler())
     if files not in _content:
         known = memory.fetch_bytes(files)
-        _content[files] = known.decode() if known else sources(ROOT)
-        if known is None and fingerprint() == compiler():
-            memory.store_all({files: _content[files].encode()})
-        elif known is None:  # they were changed meanwhile: nobody else is to find what is made now
-            _content[files] = os.urandom(20).hex()
+        content = known.decode() if known else sources(ROOT, imported())
+        if content is None:  # nobody else is to find what is made now
+            content = os.urandom(20).hex()
+        elif known is None:
+            memory.store_all({files: content.encode()})
+        _content[files] = content
     return make_key(_content[files], release(), sys.version)
 
 
-def sources(root: str) -> str:
-    """A hash of the sources' content."""
+def sources(root: str, files: Iterable[SourceFile]) -> str | None:
+    """A hash of the content of those files that make kernels; None if one has changed."""
     parts: list[str | bytes] = []
-    for file in sorted(python_files(root), key=lambda file: file.path):
-        name = file.path[len(root) + 1 :].replace(os.sep, "/")
+    for name, *before in files:
         if name.startswith(MAKERS):
-            with open(file.path, "rb") as opened:
-                parts += [name, opened.read()]
+            try:
+                with open(os.path.join(root, name), "rb", buffering=0) as opened:
+                    parts += [name, opened.read()]
+                    now = source_file(name, os.fstat(opened.fileno()))
+            except OSError:
+                return None
+            if now != (name, *before):
+                return None
     return make_key(*parts)

@@ -7,6 +7,7 @@ everywhere else.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from contextlib import suppress
 from typing import Any, ClassVar
@@ -89,14 +90,16 @@ class DType:
         return (elements * self.bits + 7) // 8
 
     def round(self, value: float) -> float:
-        """The float of this type nearest to `value`, ties to even, rounded once (f32, f16: NumPy;
-        f64: itself).
+        """The float of this type nearest to `value`, ties to even, rounded once (f32: C; f16:
+        NumPy; f64: itself).
 
         ml_dtypes goes through f32, which rounds twice; going there by rounding to odd makes that
         harmless.
         """
         if self.bits == 64:
             return value
+        if self.bits == 32:
+            return ctypes.c_float(value).value
         with np.errstate(all="ignore"):
             if self.numpy.kind == "f":
                 return float(self.numpy.type(value))

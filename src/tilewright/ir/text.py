@@ -16,7 +16,6 @@ from typing import Any
 from tilewright.ir.dtype import DType, bool_, f32, i64
 from tilewright.ir.expr import (
     COMPARISONS,
-    INFIX,
     Binary,
     BinaryOp,
     Buffer,
@@ -66,6 +65,8 @@ _LEVEL = {
     BinaryOp.floordiv: 10,
     BinaryOp.floormod: 10,
 }
+# of each infix operator its sign, how tightly it binds, and what its left operand must
+_INFIX = {op: (op.value, level, level + (op in COMPARISONS)) for op, level in _LEVEL.items()}
 _PREFIX = {UnaryOp.logical_not: ("not ", 3), UnaryOp.neg: ("-", 11), UnaryOp.bit_not: ("~", 11)}
 _ATOM = 12
 
@@ -207,6 +208,7 @@ class _Printer:
         self.lines: list[str] = []
         self.depth = 0
         self.target, self.same, self.inside = target, same, inside
+        self.known: dict[Expr, tuple[str, int]] = {}  # texts of operations
 
     def text(self) -> str:
         return "".join(line + "\n" for line in self.lines)
@@ -329,6 +331,8 @@ class _Printer:
 
     def annotations(self, annotations: Annotations, taken: set[str]) -> list[str]:
         """Keyword arguments; keys that are no names, or taken, go in a `**{…}`."""
+        if not annotations:
+            return []
         odd = {k: v for k, v in annotations if not is_name(k) or k in taken}
         plain = [f"{k}={_plain(v)}" for k, v in annotations if k not in odd]
         inside = ", ".join(f"{_quoted(k)}: {_plain(v)}" for k, v in odd.items())
@@ -337,7 +341,7 @@ class _Printer:
     # Expressions
 
     def indices(self, indices: tuple[Expr, ...]) -> str:
-        return ", ".join(map(self.expr, indices)) or "()"
+        return ", ".join([self.expr(i) for i in indices]) or "()"
 
     def region(self, r: Region) -> str:
         inside = ", ".join(map(self.range_of, r.starts, r.extents)) or "()"
@@ -357,25 +361,35 @@ class _Printer:
 
     def expr(self, e: Expr, level: int = 0) -> str:
         """The text of `e`, in parentheses if it binds less tightly than `level`."""
-        own = _ATOM
-        if isinstance(e, Var):
-            text = e.name
-        elif isinstance(e, Const):
-            text = _constant(e.value, e.dtype)
-        elif isinstance(e, Binary) and e.op in INFIX:
-            own = _LEVEL[e.op]
-            left = self.expr(e.a, own + 1 if e.op in COMPARISONS else own)
-            text = f"{left} {e.op.value} {self.expr(e.b, own + 1)}"
-        elif isinstance(e, Unary) and e.op in _PREFIX and not _looks_folded(e):
-            sign, own = _PREFIX[e.op]
-            text = sign + self.expr(e.a, own)
-        elif isinstance(e, Load):
-            text = f"{e.buffer.name}[{self.indices(e.indices)}]"
-        else:
-            text = self.call_like(e)
         if self.target is not None:
+            text, own = self.operation(e)
             text = self.signed(e, text)
+        elif type(e) is Var:
+            return e.name
+        elif type(e) is Const:
+            return _constant(e.value, e.dtype)
+        elif (known := self.known.get(e)) is not None:
+            text, own = known
+        else:
+            text, own = self.known[e] = self.operation(e)
         return f"({text})" if own < level else text
+
+    def operation(self, e: Any) -> tuple[str, int]:
+        """The text of `e` as it is, and how tightly it binds."""
+        kind = e.__class__
+        if kind is Var:
+            return e.name, _ATOM
+        if kind is Const:
+            return _constant(e.value, e.dtype), _ATOM
+        if kind is Binary and (infix := _INFIX.get(e.op)) is not None:
+            sign, own, left = infix
+            return f"{self.expr(e.a, left)} {sign} {self.expr(e.b, own + 1)}", own
+        if kind is Unary and e.op in _PREFIX and not _looks_folded(e):
+            sign, own = _PREFIX[e.op]
+            return sign + self.expr(e.a, own), own
+        if kind is Load:
+            return f"{e.buffer.name}[{self.indices(e.indices)}]", _ATOM
+        return self.call_like(e), _ATOM
 
     def call_like(self, e: Any) -> str:
         kind = e.__class__
