@@ -404,8 +404,9 @@ def kernel_jobs(
     job for all groups of one function: the number of a function is that of its job. `found` is told
     of each job as soon as it is there."""
     parts = [
-        (g, part.graph.data_dependent)
+        (g, by_data)
         for part in fused.parts()
+        for by_data in [part.graph.data_dependent]
         for g in part.groups
         if not g.is_view and not g.is_loop
     ]
