@@ -76,6 +76,23 @@ def test_lines_are_read(cpu, case, rows):
     assert len(lines) == (on if STORES[case][1] else 0)
 
 
+@pytest.mark.parametrize(
+    ("rows", "halves"), [(5, 0), (6, 0), (7, 4), (9, 0), (11, 8), (13, 8), (16, 0)]
+)
+def test_lines_of_bytes_that_are_no_power_of_two(rows, halves):
+    """They are two vectors that overlap, not what is left over byte by byte; of two parts the
+    second is inserted."""
+    text = program("copied", rows, 16).replace("f32", "u8")
+    machine = target("cpu -mcpu=skylake-avx512")
+    made = emit(lower(parse_func(text), machine), machine).text
+    assert len(re.findall(rf"load <{halves or rows} x i8>", made)) == (32 if halves else 16)
+    a = np.random.default_rng(rows).integers(0, 256, (40, 48), np.uint8)
+    b = np.zeros((48, 40), np.uint8)
+    inprocess.run(parse_func(text), a, b)
+    whole = 48 // rows * rows
+    np.testing.assert_array_equal(b[:whole, :32], a.T[:whole, :32])
+
+
 @pytest.mark.parametrize("rows", [2, 3, 4, 8, 13, 16])
 @pytest.mark.parametrize("case", STORES)
 def test_the_same_numbers(case, rows):

@@ -14,7 +14,7 @@ from math import gcd
 from tilewright.codegen.llvm_builder import Builder
 from tilewright.codegen.llvm_convert import Convert
 from tilewright.codegen.llvm_index import Linear, splat
-from tilewright.codegen.llvm_transpose import transpose, widened
+from tilewright.codegen.llvm_transpose import overlapped, transpose, widened
 from tilewright.codegen.llvm_types import (
     SMALL_FLOATS,
     Value,
@@ -29,6 +29,7 @@ from tilewright.codegen.llvm_types import (
 from tilewright.ir.dtype import DType, bool_, i32, i64, u8
 from tilewright.ir.expr import Buffer
 
+WORD = 8  # bytes
 MOST_COVER = 4  # vectors that are loaded to choose one from
 Cells = dict[int, Value]  # what elements of a buffer hold, by the first of a vector
 Elements = tuple[object, ...]  # which elements, in which state of their buffer
@@ -236,7 +237,11 @@ class Memory:
         lines = ["poison"] * lanes
         for lane in range(lanes):
             if isinstance(on, str) or on[lane]:
-                pointer = self.address(buffer, self.lane_of(index, lane), loads=True)
+                start = self.lane_of(index, lane)
+                if not isinstance(on, str) and _is_read_in_halves(dtype, count):
+                    lines[lane] = self.halves(buffer, start, count)
+                    continue
+                pointer = self.address(buffer, start, loads=True)
                 if isinstance(on, str):
                     line = self.line_under(buffer, pointer, count, on, lanes, lane)
                 else:
@@ -245,6 +250,17 @@ class Memory:
         for n, made in enumerate(transpose(self.b, lines, element, wide)[:count]):
             moved = Linear(index.constant + n, index.terms, index.offsets, index.varying)
             self.transposed[self.elements(buffer, moved)] = made
+
+    def halves(self, buffer: Buffer, index: Linear, count: int) -> str:
+        """`count` elements from two vectors, of which the second ends where they do, in front of
+        what fills the next power of two."""
+        half, size = 1 << (count.bit_length() - 1), _align(buffer.dtype)
+        kind, parts = memory(buffer.dtype, half), list[str]()
+        for start in (0, count - half):
+            first = Linear(index.constant + start, index.terms, index.offsets, index.varying)
+            pointer = self.address(buffer, first, loads=True)
+            parts.append(self.read(buffer, f"load {kind}, ptr {pointer}, align {size}", pointer))
+        return overlapped(self.b, *parts, memory(buffer.dtype), half, count)
 
     def line_under(
         self, buffer: Buffer, at: str, count: int, mask: str, lanes: int, lane: int
@@ -560,6 +576,13 @@ def _is_near(index: Linear, lanes: int) -> bool:
         return False
     offsets = set(index.offsets)
     return len(offsets) == lanes and max(offsets) - min(offsets) < MOST_COVER * lanes
+
+
+def _is_read_in_halves(dtype: DType, count: int) -> bool:
+    """Of elements that are no power of two the code generator reads one after the other what is
+    left over; a single part beside a word at most it inserts."""
+    parts, first = count.bit_count(), 1 << (count.bit_length() - 1)
+    return parts > 2 or (parts == 2 and first * _align(dtype) > WORD)
 
 
 def _align(dtype: DType) -> int:

@@ -181,6 +181,13 @@ def widened(b: Builder, line: str, element: str, size: int, wide: int) -> str:
     return line if size == wide else _chosen(b, line, "poison", element, size, [*range(size)], wide)
 
 
+def overlapped(b: Builder, first: str, last: str, element: str, half: int, count: int) -> str:
+    """A vector of 2 * `half` elements, of which `count` are read: those that begin with one vector
+    of half as many and end with another."""
+    order = [*range(half), *range(3 * half - count, 2 * half)]
+    return _chosen(b, first, last, element, half, order, 2 * half)
+
+
 def _chosen(
     b: Builder, x: str, y: str, element: str, size: int, order: list[int], wide: int = 0
 ) -> str:
