@@ -41,6 +41,15 @@ def sliced(A: f32[n + 2], B: f32[n], n: i64):
             if o * 4 + v < n:
                 B[o * 4 + v] = A[o * 4 + v + 1]
 """
+LINES = """
+def lines(A: f32[n, 6], B: f32[6, n], n: i64):
+    for r_o in serial(0, 3):
+        for o in serial(0, (n + 3) // 4):
+            for r in unroll(0, 2):
+                for v in vectorize(0, 4):
+                    if o * 4 + v < n:
+                        B[r_o * 2 + r, o * 4 + v] = A[o * 4 + v, r_o * 2 + r]
+"""
 STRETCHED = """
 def stretched(A: f32[n], W: f32[2], B: f32[n * 2], n: i64):
     for o in serial(0, (n * 2 + 3) // 4):
@@ -194,6 +203,17 @@ def test_few_elements_without_masks(text: str) -> None:
     vectors = [n for n in visit(made.body) if isinstance(n, For) and n.kind == "vectorize"]
     assert {as_int(v.extent) for v in vectors} == {1, 2, 4}
     assert not [n for v in vectors for n in visit(v.body) if isinstance(n, If)]
+
+
+@pytest.mark.parametrize(("dtype", "widths"), [("f32", {4}), ("u8", {1, 2, 4}), ("f16", {1, 2, 4})])
+def test_few_elements_of_narrow_lines(dtype: str, widths: set[int]) -> None:
+    """Masks of elements of less than 32 bits are slow, and lines that are transposed ask for
+    many."""
+    made = overlapped(LINES.replace("f32", dtype))
+    vectors = [n for n in visit(made.body) if isinstance(n, For) and n.kind == "vectorize"]
+    assert {as_int(v.extent) for v in vectors} == widths
+    masked = [n for v in vectors for n in visit(v.body) if isinstance(n, If)]
+    assert bool(masked) == (dtype == "f32")
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1, 2])

@@ -67,6 +67,7 @@ IN_PLACE = "in_place"
 MOST_REMAINDERS = 3  # of which each has code of its own
 LEAST_SUMS = 4  # of a narrower tile: fewer wait for each other
 FEW_LANES = 4  # of the narrowest vectors for windows, or half of all
+WORD = 32  # bits of an element: masks of narrower ones are slow
 MOST_STORES = 24  # unrolled, of what may have several copies
 
 
@@ -76,10 +77,11 @@ def overlap_tails(
     """Let the last vector of windows over an open extent end where that does.
 
     Without `masks` a vector of which some lanes are off takes longer than several whole ones: up to
-    one vector of elements that are only moved is made of narrower vectors, too. `holds`: a store of
-    some lanes takes longer than one of all, so that the last vector is held wherever it may be, as
-    it is without masks. Where rows are `staged` (stage_rows), taps ask nothing, and vectors of
-    which some lanes are off are no slower.
+    one vector of elements that are only moved is made of narrower vectors, too; with masks those of
+    lines that are transposed, if they have less than 32 bits. `holds`: a store of some lanes takes
+    longer than one of all, so that the last vector is held wherever it may be, as it is without
+    masks. Where rows are `staged` (stage_rows), taps ask nothing, and vectors of which some lanes
+    are off are no slower.
 
     rewrite:
         for i_o in serial(0, (n + 3) // 4):             if n >= 5:
@@ -191,7 +193,8 @@ class _Overlap:
         else:
             first = substitute(body, {tile.loop: const(0)})
             several = all_of([several, *decided_ends([first, last], tile, known.under(several))])
-            few = few if self.masks else self.few(body, tile, known, count)
+            if not self.masks or _transposes_narrow(s.body):
+                few = self.few(body, tile, known, count)
         return If(several, seq(s.replace(stop=before, body=body), last), few)
 
     def held(self, last: Stmt, tile: Tile, others: Stmt) -> Stmt:
@@ -517,6 +520,14 @@ def _moves(body: Stmt) -> bool:
         return False
     (store,) = stores(body)
     return all(n.buffer.shape != store.buffer.shape for n in loads(body))
+
+
+def _transposes_narrow(body: Stmt) -> bool:
+    """Does it unroll vectors of elements of less than 32 bits, as where lines are transposed? A
+    Zen 4 takes ten times as long for masks of those as for others."""
+    unrolled = any(isinstance(n, For) and n.kind == "unroll" for n in statements(body))
+    touched = {n.buffer.dtype for n in (*loads(body), *stores(body))}
+    return unrolled and any(d.bits < WORD and not d.is_packed for d in touched)
 
 
 def _is_one_store(body: Stmt) -> bool:
