@@ -46,10 +46,11 @@ class Case:
     inputs: dict[str, tuple[Dim, ...]]
     sizes: list[Sizes]
     weights: dict[str, Any]  # shapes, or what they hold
+    dtype: type[np.generic] = np.float32  # of the inputs
 
     def model(self) -> onnx.ModelProto:
         """As a model with open sizes."""
-        random = np.random.default_rng(0)
+        random, dtype = np.random.default_rng(0), np.dtype(self.dtype)
         constants = []
         for name, given in self.weights.items():
             if isinstance(given, tuple):
@@ -57,10 +58,10 @@ class Case:
                 given = (random.standard_normal(given) / fan**0.5).astype(np.float32)
             constants.append(numpy_helper.from_array(given, name))
         infos = [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)
             for name, shape in self.inputs.items()
         ]
-        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+        y = helper.make_empty_tensor_value_info("y")
         graph = helper.make_graph(list(self.nodes), "open", infos, [y], constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
@@ -70,7 +71,9 @@ class Case:
         shapes = [
             tuple(at[d] if isinstance(d, str) else d for d in s) for s in self.inputs.values()
         ]
-        return [random.standard_normal(s).astype(np.float32) for s in shapes]
+        if self.dtype is np.uint8:
+            return [random.integers(0, 256, s, np.uint8) for s in shapes]
+        return [random.standard_normal(s).astype(self.dtype) for s in shapes]
 
 
 def node(op: str, inputs: str, output: str = "y", **attrs: Any) -> onnx.NodeProto:
@@ -106,6 +109,23 @@ def deconv(ci: int, co: int, kernel: int, **attrs: Any) -> Case:
 
 def image(*nodes: onnx.NodeProto, channels: int = 64, **weights: Any) -> Case:
     return Case(nodes, {"x": (1, channels, "h", "w")}, IMAGES, weights)
+
+
+COLOURS: list[Sizes] = [
+    {"h": 200, "w": 300, "c": 3}, {"h": 123, "w": 457, "c": 4}, {"h": 200, "w": 300, "c": 1},
+    {"h": 61, "w": 83, "c": 7}, {"h": 61, "w": 83, "c": 12},
+]  # fmt: skip
+
+
+def channels(
+    axes: str, *perm: int, dtype: type[np.generic] = np.float32, scaled: bool = False
+) -> Case:
+    """An image whose channels, of open number, are moved to the front or to the end; `scaled`: and
+    made numbers from 0 to 1."""
+    first = node("Transpose", "x", "t" if scaled else "y", perm=perm)
+    scale = [node("Cast", "t", "f", to=TensorProto.FLOAT), node("Div", "f k")] if scaled else []
+    weights = {"k": np.float32(255)} if scaled else {}
+    return Case([first, *scale], {"x": tuple(axes)}, COLOURS, weights, dtype)
 
 
 def window(op: str, **attrs: Any) -> Case:
@@ -244,6 +264,12 @@ CASES: dict[str, Case] = {
     ),
     "per channel": image(node("Mul", "x g", "m"), node("Add", "m b"), g=(64, 1, 1), b=(64, 1, 1)),
     "transpose": image(node("Transpose", "x", perm=[0, 2, 3, 1])),
+    "channels first": channels("hwc", 2, 0, 1),
+    "channels first, of bytes": channels("hwc", 2, 0, 1, dtype=np.uint8),
+    "channels first, of bytes, scaled": channels("hwc", 2, 0, 1, dtype=np.uint8, scaled=True),
+    "channels last": channels("chw", 1, 2, 0),
+    "channels last, of bytes": channels("chw", 1, 2, 0, dtype=np.uint8),
+    "channels last, of bytes, scaled": channels("chw", 1, 2, 0, dtype=np.uint8, scaled=True),
     "concat of channels": Case(
         [node("Concat", "x v", axis=1)],
         {"x": (1, 64, "h", "w"), "v": (1, 32, "h", "w")},

@@ -24,10 +24,10 @@ from tilewright.backend.backend import backend_of, native_of
 from tilewright.driver.identity import artifact_key, file_identity
 from tilewright.driver.kernel_cache import KernelCache
 from tilewright.driver.kernels import Job, Kernel, KernelPool, nothing
+from tilewright.driver.likely_sizes import of_likely_sizes
 from tilewright.driver.observe import Watch, watch
 from tilewright.driver.own_sizes import Own, own_sizes
-from tilewright.driver.program import Code, Single, assemble, workspaces
-from tilewright.driver.single_batch import of_single_batch
+from tilewright.driver.program import Code, Likely, assemble, workspaces
 from tilewright.driver.source import Shapes, open_source
 from tilewright.driver.stages import Observer, Stages, asked
 from tilewright.graph.bounds import without_checks
@@ -351,7 +351,7 @@ def compile_graph(
             groups, funcs, own, unique, jobs = kernel_jobs(
                 fused, machines[0], threads, watch, found
             )
-            single = single_batches(fused, unique, jobs, found)
+            versions = likely_versions(fused, unique, jobs, found)
             for n, machine in enumerate(machines[1:], 1):
                 seen = watch.variant(n)
                 for job in jobs:
@@ -365,8 +365,11 @@ def compile_graph(
             for n, machine in enumerate(machines):
                 mine = kernels[n * len(unique) : (n + 1) * len(unique)]
                 of_group = {g.name: mine[unique[f]] for g, f in zip(groups, funcs, strict=True)}
-                of_one = {name: (s, mine[unique[s.func]]) for name, s in single.items()}
-                codes.append(Code(machine, mine, of_group, own, of_one))
+                of_likely = {
+                    name: [(v, mine[unique[v.func]]) for v in made]
+                    for name, made in versions.items()
+                }
+                codes.append(Code(machine, mine, of_group, own, of_likely))
             plan = plan_memory(fused, workspace=workspaces(codes))
         see("plan_memory", plan)
 
@@ -429,19 +432,22 @@ def kernel_jobs(
     return groups, funcs, own, unique, jobs
 
 
-def single_batches(
+def likely_versions(
     fused: FusedGraph, unique: dict[Func, int], jobs: list[Job], found: Callable[[Job], None]
-) -> dict[str, Single]:
-    """By the names of groups what they compute for a batch of one, where that has code of its own,
+) -> dict[str, list[Likely]]:
+    """By the names of groups what they compute at likely sizes, where that has code of its own,
     which joins the others: see `kernel_jobs`."""
-    made: dict[str, Single] = {}
-    for group, batch, of_one in of_single_batch(fused):
-        func, own = own_sizes(_func(of_one), fused.graph.data_dependent, len(of_one.outputs))
-        if func not in unique:
-            n = unique[func] = len(unique)
-            jobs.append(replace(jobs[0], func=func.replace(name=_kernel_name(group, n))))
-            found(jobs[-1])
-        made[group.name] = Single(batch, func, own)
+    made: dict[str, list[Likely]] = {}
+    for group, symbol, versions in of_likely_sizes(fused):
+        of = made[group.name] = []
+        for number, version in versions.items():
+            by_data, results = fused.graph.data_dependent, len(version.outputs)
+            func, own = own_sizes(_func(version), by_data, results)
+            if func not in unique:
+                n = unique[func] = len(unique)
+                jobs.append(replace(jobs[0], func=func.replace(name=_kernel_name(group, n))))
+                found(jobs[-1])
+            of.append(Likely(symbol, number, func, own))
     return made
 
 

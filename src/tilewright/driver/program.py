@@ -62,11 +62,12 @@ MOST_BYTES = 1 << 46  # of a tensor
 
 
 @record
-class Single:
-    """What a group computes where the batch is one: its function, with what that has own names
-    for."""
+class Likely:
+    """What a group computes where a symbol is a likely number: its function, with what that has own
+    names for."""
 
-    batch: Var
+    symbol: Var
+    number: int
     func: Func
     own: Own
 
@@ -74,13 +75,14 @@ class Single:
 @record
 class Code:
     """What the kernels are on one machine: each once, and by the names of the groups. own: for each
-    group what its kernel has own names for. of_one: other kernels of groups, for a batch of one."""
+    group what its kernel has own names for. of_likely: other kernels of groups, for likely
+    sizes."""
 
     machine: Target
     kernels: Sequence[Kernel]
     of_group: Mapping[str, Kernel]
     own: Mapping[str, Own]
-    of_one: Mapping[str, tuple[Single, Kernel]]
+    of_likely: Mapping[str, Sequence[tuple[Likely, Kernel]]]
 
     @property
     def scratch_bytes(self) -> int:
@@ -90,7 +92,8 @@ class Code:
     def versions(self) -> Iterator[tuple[str, Kernel, Own]]:
         """The kernels of the groups, by their names, and what they have own names for."""
         yield from ((name, kernel, self.own[name]) for name, kernel in self.of_group.items())
-        yield from ((name, kernel, one.own) for name, (one, kernel) in self.of_one.items())
+        for name, made in self.of_likely.items():
+            yield from ((name, kernel, version.own) for version, kernel in made)
 
 
 def workspaces(codes: Sequence[Code]) -> dict[str, Expr]:
@@ -306,7 +309,7 @@ def _steps(allocation: Allocation, program: _Program, around: Mapping[Var, int])
             if len(team) > 1:
                 ready: tuple[Step, ...] = (Together(tuple(rows[name] for name in team)),)
             else:
-                ready = _by_batch(number, group, code, allocation, rows[group.name])
+                ready = _by_size(number, group, code, allocation, rows[group.name])
             for step in ready:
                 add(step, group.demand)
     return _under_conditions(steps, allocation)
@@ -382,16 +385,16 @@ def _checks(node: Node, allocation: Allocation) -> Iterator[Step]:
         yield Branch(allocation(only[0]), (check,)) if only else check
 
 
-def _by_batch(
+def _by_size(
     number: int, group: FusedGroup, code: Code, allocation: Allocation, launches: tuple[Launch, ...]
 ) -> tuple[Step, ...]:
-    """The launches of one group's kernel, or of that for a batch of one, if there is one."""
-    if group.name not in code.of_one:
-        return launches
-    one, kernel = code.of_one[group.name]
-    steps = [*_launches(number, one.func, group, kernel, one.own, code.machine, allocation)]
-    alone = tuple(s for s in steps if isinstance(s, Launch))
-    return (Branch(Is(one.batch, 1), alone, launches),)
+    """The launches of one group's kernel, or of one for a likely size, if there are some."""
+    steps: tuple[Step, ...] = launches
+    for of, kernel in reversed(code.of_likely.get(group.name, ())):
+        made = _launches(number, of.func, group, kernel, of.own, code.machine, allocation)
+        alone = tuple(s for s in made if isinstance(s, Launch))
+        steps = (Branch(Is(of.symbol, of.number), alone, steps),)
+    return steps
 
 
 def _launches(
