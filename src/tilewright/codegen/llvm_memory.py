@@ -255,12 +255,14 @@ class Memory:
         """`count` elements from two vectors, of which the second ends where they do, in front of
         what fills the next power of two."""
         half, size = 1 << (count.bit_length() - 1), _align(buffer.dtype)
-        kind, parts = memory(buffer.dtype, half), list[str]()
-        for start in (0, count - half):
+        kind = memory(buffer.dtype, half)
+
+        def part(start: int) -> str:
             first = Linear(index.constant + start, index.terms, index.offsets, index.varying)
             pointer = self.address(buffer, first, loads=True)
-            parts.append(self.read(buffer, f"load {kind}, ptr {pointer}, align {size}", pointer))
-        return overlapped(self.b, *parts, memory(buffer.dtype), half, count)
+            return self.read(buffer, f"load {kind}, ptr {pointer}, align {size}", pointer)
+
+        return overlapped(self.b, part(0), part(count - half), memory(buffer.dtype), half, count)
 
     def line_under(
         self, buffer: Buffer, at: str, count: int, mask: str, lanes: int, lane: int
