@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 
 import tilewright as tw
 from tests.driver.conftest import DIGITS
+from tilewright.driver import compile as compile_module
 from tilewright.driver import kernel_cache, kernels
 from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
 from tilewright.driver.identity import source_files
@@ -30,6 +32,7 @@ from tilewright.ir.text import print_func
 from tilewright.runtime.executor import Executable
 from tilewright.strategy.space import decisions, sample
 from tilewright.support import knobs
+from tilewright.support.cache import Cache
 from tilewright.support.errors import CacheWarning
 from tilewright.target.target import target
 
@@ -308,9 +311,29 @@ def test_a_compilation_that_is_killed_leaves_nothing_broken(early: str) -> None:
         python(KILLED.format(n=2, early=early))
     assert end.value.returncode == -9
     assert len(kept()) == 2
+    for path in knobs.cache_folder().iterdir():
+        if path.is_file():
+            path.unlink()  # the model, which may have been written first
     made = compiled(DIGITS)
     assert note(made).startswith("1 of")
     assert content(made) == content(compiled(DIGITS, cache=False))
+
+
+def test_kernels_are_kept_while_the_artifact_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, keep, write = threading.Event(), Cache.store_all, compile_module.write_artifact
+
+    def keep_later(self: Cache, values: dict[str, bytes]) -> None:
+        assert len(values) == 1 or began.wait(30)  # the sources' digest is one
+        keep(self, values)
+
+    def begin(*given: Any) -> None:
+        began.set()
+        write(*given)
+
+    monkeypatch.setattr(Cache, "store_all", keep_later)
+    monkeypatch.setattr(compile_module, "write_artifact", begin)
+    count = note(compiled(net())).split()[-2]
+    assert len(kept()) > int(count)  # with the host program, when all is done
 
 
 def test_processes_share_it_at_once() -> None:

@@ -106,14 +106,15 @@ def compile_observed(
                 made = store.fetch(key, lambda path: Executable(path, count))
         if made is None:
 
-            def program(workers: KernelPool) -> abi.Program:
+            def program(workers: KernelPool, beside: contextlib.ExitStack) -> abi.Program:
                 if opened.is_large:
                     workers.start()
                 with stages("import"):
                     graph = opened.graph()
                 name = Path(source).stem if isinstance(source, str | os.PathLike) else graph.name
                 told = opt_level, workers, stages, seen.named(name), observers, winograd
-                return compile_graph(graph, machines, count, *told, cache=cache and is_unseen)
+                known = beside.enter_context(KernelCache()) if cache and is_unseen else None
+                return compile_graph(graph, machines, count, *told, known=known)
 
             def is_unchanged() -> bool:
                 return store is None or file_identity(Path(source), store) == opened.identity
@@ -206,7 +207,7 @@ def _threads(threads: int | None) -> int:
 
 
 def _made(
-    compiled: Callable[[KernelPool], abi.Program],
+    compiled: Callable[[KernelPool, contextlib.ExitStack], abi.Program],
     pool: KernelPool | None,
     store: Cache | None,
     is_unchanged: Callable[[], bool],
@@ -216,15 +217,16 @@ def _made(
 ) -> Executable:
     """A program, kept in the cache and loaded from there; where that takes no files, or the model's
     file was changed while it was read, from elsewhere."""
-    with contextlib.nullcontext(pool) if pool else KernelPool() as workers:
-        program = compiled(workers)
-    release_libraries(*OF_COMPILING)
-    if not is_unchanged():
-        store = None
-    with stages("write"):
-        write = partial(write_artifact, program)
-        kept = store.store(key, write) if store else None
-        aside = None if kept else _aside(write)
+    with contextlib.ExitStack() as beside:  # what is done while the artifact is written
+        with contextlib.nullcontext(pool) if pool else KernelPool() as workers:
+            program = compiled(workers, beside)
+        release_libraries(*OF_COMPILING)
+        if not is_unchanged():
+            store = None
+        with stages("write"):
+            write = partial(write_artifact, program)
+            kept = store.store(key, write) if store else None
+            aside = None if kept else _aside(write)
     del program, write  # and with it what it maps of the model's file: the artifact has it all
     give_back()
     with stages("load"):
@@ -317,12 +319,12 @@ def compile_graph(
     observers: Sequence[Observer] = (),
     winograd: bool | None = None,
     decisions: Decisions | None = None,
-    cache: bool = False,
+    known: KernelCache | None = None,
 ) -> abi.Program:
     """A graph as a program that an artifact can hold, with a code variant for each machine. The
     first machine decides on layouts and fusion, so that all variants share weights and arena;
-    `decisions`: as `prepare` takes them. cache: take kernels from the cache, and leave there what
-    it lacks."""
+    `decisions`: as `prepare` takes them. known: kernels are taken from there, and
+    those that it lacks are left there."""
     stages, watch = stages or Stages(), watch or Watch()
     watchers = (watch.trail(), *observers)
 
@@ -340,7 +342,6 @@ def compile_graph(
         given = machines[0], opt_level, seen, winograd, False, decisions
         fused = run_together(prepare(graph, *given), threads)
         release_pages()  # weights that were folded into others, or read to be looked at
-    known = KernelCache() if cache else None
     with (pool or KernelPool()).work(known=known.fetch if known else nothing) as work:
 
         def found(job: Job) -> None:
