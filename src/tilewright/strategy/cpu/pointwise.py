@@ -92,7 +92,10 @@ def stream(
         most = 2 * UNROLLED_VECTORS
         is_open = bool(across) and extent(schedule, across, 0) == 0
         along = across if is_open else outer[-1]  # whose tiles have tails
-        values = divisors(extent(schedule, along, most), most)
+        lines = extent(schedule, along, most)
+        values = divisors(lines, most)
+        if along == across and 2 * values[-1] <= most < lines:
+            values = (*values, most)  # and a tail: lines one by one would be read in pieces
         columns = schedule.decide(f"{name}.unroll", values[-1], values)
         if columns > 1:
             several, column = schedule.split(along, (None, columns))
