@@ -95,7 +95,7 @@ def stream(
         lines = extent(schedule, along, most)
         values = divisors(lines, most)
         if along == across and 2 * values[-1] <= most < lines:
-            values = (*values, most)  # and a tail: lines one by one would be read in pieces
+            values = (*values, most)  # and a tail: a line at a time is no vector
         columns = schedule.decide(f"{name}.unroll", values[-1], values)
         if columns > 1:
             several, column = schedule.split(along, (None, columns))
