@@ -20,7 +20,7 @@ from tilewright.te.reduce import Reduce, identity_of
 from tilewright.te.scan import Scan
 from tilewright.te.tensor import Compute, Extern, Operation, Placeholder, Read, ReduceAxis, Tensor
 
-ZERO = const(0)
+ZERO, ONE = const(0), const(1)
 Times = tuple[tuple[Var, Var, Expr], ...]
 
 
@@ -43,6 +43,7 @@ class _Builder:
         self.taken_buffers: set[str] = set()
         self.taken_blocks: set[str] = set()
         self.local: list[Buffer] = []  # intermediates, in order of definition
+        self.free: set[Var] = set()  # what nothing here binds: symbolic sizes
 
     def build(self) -> Func:
         for tensor in (*self.inputs, *self.outputs):
@@ -62,17 +63,23 @@ class _Builder:
         body = seq(*[s for op in self.order() for s in self.operation(op)])
         for buffer in reversed(self.local):
             body = Alloc(buffer, body)
-        return Func(self.name, (*parameters, *self.symbols(parameters, body)), body)
+        return Func(self.name, (*parameters, *self.symbols(parameters)), body)
 
-    def symbols(self, parameters: list[Buffer], body: Stmt) -> tuple[Var, ...]:
+    def symbols(self, parameters: list[Buffer]) -> tuple[Var, ...]:
         """Symbolic sizes of the parameters and intermediates, and those that are values."""
         found: dict[Var, None] = {}
         for buffer in (*parameters, *self.local):
             for d in buffer.shape:
                 if d.__class__ is not Const:
                     found.update(dict.fromkeys(n for n in visit(d) if isinstance(n, Var)))
-        found.update(dict.fromkeys(sorted(free_vars(body), key=lambda n: n.name)))
+        found.update(dict.fromkeys(sorted(self.free, key=lambda n: n.name)))
         return tuple(found)
+
+    def size(self, e: Expr) -> Expr:
+        """An expression of sizes, seen."""
+        if e.__class__ is not Const:
+            self.free |= free_vars(e)
+        return e
 
     def order(self) -> list[Operation]:
         """The operations to run, producers first."""
@@ -142,9 +149,9 @@ class _Builder:
         ):
             loop = Var(fresh(axis.name, self.taken))
             inner = Var(fresh("v" + loop.name, self.taken))
-            loops.append((loop, extent))
+            loops.append((loop, self.size(extent)))
             axes.append(Axis(inner, kind, extent, loop))
-            offset = axis.lo if isinstance(axis, ReduceAxis) else ZERO
+            offset = self.size(axis.lo) if isinstance(axis, ReduceAxis) else ZERO
             values[axis] = inner + offset
         targets = [self.buffer(t) for t in op.outputs]
         indices = tuple(values[a] for a in op.axes)
@@ -153,7 +160,7 @@ class _Builder:
             fresh(op.name, self.taken_blocks),
             tuple(axes),
             _regions(body, set(targets) if reduction is not None else set()),
-            tuple(Region(b, indices, (const(1),) * len(indices)) for b in targets),
+            tuple(Region(b, indices, (ONE,) * len(indices)) for b in targets),
             init,
             body,
             None,
@@ -208,6 +215,8 @@ class _Builder:
             if n.__class__ is Const:
                 return n
             if isinstance(n, Var):
+                if n not in values:
+                    self.free.add(n)
                 return values.get(n, n)
             found = shared.get(id(n))
             if found is None:
@@ -227,7 +236,7 @@ class _Builder:
         for state, start in zip(op.previous, op.init, strict=True):
             yield self.copy(f"{state.name}_init", self.buffer(start), self.buffer(state), around)
         step = Var(fresh(op.step.name, self.taken))
-        times = (*around, (op.step, step, op.length))
+        times = (*around, (op.step, step, self.size(op.length)))
         stmts = [stmt for inner in op.steps() for stmt in self.operation(inner, times)]
         results, rows = op.outputs[: len(op.previous)], op.outputs[len(op.previous) :]
         stacked = [(out.name, new, out) for new, out in zip(op.rows, rows, strict=True)]
@@ -261,13 +270,13 @@ class _Builder:
             loops.append((loop, extent))
             axes.append(Axis(inner, "spatial", extent, loop))
         indices = tuple(a.var for a in axes if a.kind == "spatial")
-        ones = (const(1),) * len(indices)
+        ones = (ONE,) * len(indices)
         written = (*prefix, *indices)
         nest: Stmt = Block(
             fresh(name, self.taken_blocks),
             tuple(axes),
             (Region(source, indices, ones),),
-            (Region(target, written, (const(1),) * len(written)),),
+            (Region(target, written, (ONE,) * len(written)),),
             None,
             Store(target, written, Load(source, indices)),
         )
@@ -279,6 +288,7 @@ class _Builder:
         ins = [self.buffer(t) for t in op.inputs]
         outs = [self.buffer(t) for t in op.outputs]
         body = op.body(ins, outs)
+        self.free |= free_vars(body)
         return Block(
             fresh(op.name, self.taken_blocks),
             (),
@@ -309,7 +319,7 @@ def _regions(body: Stmt, skip: set[Buffer]) -> tuple[Region, ...]:
     for n in distinct([body]):
         if isinstance(n, Load) and n.buffer not in skip:
             gathers = any(reads(i) for i in n.indices)
-            one = (const(1),) * n.buffer.rank
+            one = (ONE,) * n.buffer.rank
             found[_whole(n.buffer) if gathers else Region(n.buffer, n.indices, one)] = None
     whole = {
         r.buffer
