@@ -78,10 +78,10 @@ class Layouts:
     def group_cycles(self, results, same_input, depth, moved, of):
         return results * depth
 
-    def is_along_rows(self, sources, results, steps, width, *, is_packed, in_tiles, of):
+    def is_along_rows(self, sources, results, steps, width, groups, *, is_packed, edge, of):
         return results < 4
 
-    def winograd_edge(self, rows, width, sources, results, block, axes, planes, of):
+    def winograd_edge(self, rows, width, sources, padded, results, block, axes, planes, of):
         return 0
 
     def is_across(self, rows, width, vectors, block):

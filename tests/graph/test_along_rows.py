@@ -11,7 +11,7 @@ import pytest
 from tilewright import te
 from tilewright.driver.compile import compile_observed
 from tilewright.driver.kernels import KernelPool
-from tilewright.graph import OPERATORS, Builder
+from tilewright.graph import OPERATORS, Builder, evaluate
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.ir.expr import Var, as_int
@@ -23,9 +23,11 @@ from tilewright.strategy.cpu.contraction import tiling
 from tilewright.strategy.cpu.layouts import Layouts
 from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions
+from tilewright.target.costs import HALVES, WIDE
 from tilewright.target.target import target
 
 LANES = 16
+POLICY = Layouts(4 * LANES, costs=WIDE)
 MACHINE = target("cpu -mcpu=skylake-avx512")
 CASES = {  # image, filters, strides, pads, dilations, groups
     "a resampler": ((1, 1, 1, 517), (1, 1, 1, 28), (1, 2), ((0, 0), (13, 15)), (1, 1), 1),
@@ -64,9 +66,7 @@ def convolution(case: str, is_open: bool = False) -> Graph:
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("is_open", [False, True])
 def test_nothing_is_packed(case, is_open):
-    operators = [
-        node.op for node in choose_layouts(convolution(case, is_open), Layouts(4 * LANES)).nodes
-    ]
+    operators = [node.op for node in choose_layouts(convolution(case, is_open), POLICY).nodes]
     assert operators == ["conv", "relu"]
 
 
@@ -77,7 +77,7 @@ def chain(space, *channels, kernel=3, groups=1):
     for ci, co in pairwise(channels):
         w = build.constant(draw.standard_normal((co, ci // groups, kernel, kernel), np.float32))
         x = build.emit("conv", x, w, pads=((kernel // 2,) * 2,) * 2, groups=groups)
-    return [node.op for node in choose_layouts(build.finish({"y": x}), Layouts(4 * LANES)).nodes]
+    return [node.op for node in choose_layouts(build.finish({"y": x}), POLICY).nodes]
 
 
 def test_short_rows_and_packed_images():
@@ -96,6 +96,53 @@ def test_heads(kernel, channels, is_plain):
     made = chain((32, 64), 3, 32, channels, kernel=kernel)
     assert made[-1] == ("conv" if is_plain else "unpack_channels")
     assert ("conv" in made) is is_plain
+
+
+@pytest.mark.parametrize(
+    ("channels", "algorithms"),
+    [
+        ((14, 14), ["winograd"]),
+        ((6, 64), ["winograd"]),
+        ((8, 14, 14, 14), ["winograd"] * 3),
+        ((3, 12), ["conv"]),  # tiles walk channels that are missing
+        ((9, 9, 9), ["conv"] * 2),
+        ((14, 14, 2), ["winograd", "conv"]),  # what is packed already is unpacked
+    ],
+)
+@pytest.mark.parametrize("is_open", [False, True])
+def test_few_channels_in_tiles(channels, algorithms, is_open):
+    """Where Winograd's tiles save more than what packing and unpacking of an image takes."""
+    build, draw = Builder("g"), np.random.default_rng(0)
+    space = (build.symbol("h"), build.symbol("w")) if is_open else (49, 49)
+    x = build.input("x", "f32", (1, channels[0], *space))
+    for ci, co in pairwise(channels):
+        w = build.constant(draw.standard_normal((co, ci, 3, 3), np.float32))
+        x = build.emit("conv", x, w, pads=((1, 1), (1, 1)))
+    after = choose_layouts(build.finish({"y": x}), Layouts(4 * LANES, costs=HALVES))
+    made = [node.op for node in after.nodes if node.op.endswith(("conv", "_packed"))]
+    assert made == [{"winograd": "winograd_packed"}.get(a, a) for a in algorithms]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("draw", [np.random.default_rng() for _ in range(6)])
+def test_few_channels_give_what_plain_operators_give(draw, threads):
+    """Images of up to 20 channels one after another, whatever their layouts."""
+    build, channels = Builder("g"), draw.integers(1, 21, 4)
+    size, stride, kernel = draw.integers(8, 50, 2), draw.integers(1, 3), draw.choice([1, 3, 3, 5])
+    shape = (1, int(channels[0]), *map(int, size))
+    y = build.input("x", "f32", shape)
+    for ci, co in pairwise(channels):
+        weights = draw.standard_normal((co, ci, kernel, kernel), np.float32)
+        w = build.constant(weights / np.float32((ci * kernel**2) ** 0.5))
+        b = build.constant(draw.standard_normal(co, np.float32))
+        pads, strides = ((int(kernel) // 2,) * 2,) * 2, (int(stride), int(stride))
+        y = build.emit("relu", build.emit("conv", y, w, b, pads=pads, strides=strides))
+        stride = 1
+    graph, x = build.finish([y]), draw.standard_normal(shape, np.float32)
+    (wanted,) = evaluate(graph, [x], precise=True)
+    (found,) = compile_observed(graph, threads=threads, cache=False, pool=KernelPool(1))(x)
+    case = f"{channels} of {size}, {kernel} by step {strides}"
+    np.testing.assert_allclose(found, wanted, 1e-4, 2e-5 * abs(wanted).max(), err_msg=case)
 
 
 @pytest.mark.parametrize(("channels", "groups"), [(72, 3), (128, 4), (64, 2)])

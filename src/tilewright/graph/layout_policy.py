@@ -52,14 +52,15 @@ class LayoutPolicy(Protocol):
         results: int,
         steps: int,
         width: int | None,
+        groups: int,
         *,
         is_packed: bool,
-        in_tiles: bool,
+        edge: int,
         of: DType,
     ) -> bool:
         """Whether the vectors of a convolution had better be neighbouring pixels, of rows of
         `width` results, its image (is it packed?) plain. A result takes so many `steps`, packed
-        ones fewer if in Winograd's tiles."""
+        ones fewer if in Winograd's tiles with this edge (0: they are not)."""
         ...
 
     def winograd_edge(
@@ -67,6 +68,7 @@ class LayoutPolicy(Protocol):
         rows: int,
         width: int,
         sources: int,
+        padded: int,
         results: int,
         block: int,
         axes: Sequence[tuple[int, tuple[int, int], int, int]],
@@ -74,7 +76,8 @@ class LayoutPolicy(Protocol):
         of: DType,
     ) -> int:
         """The edge of the tiles of Winograd's convolution to rows × width results, 2 or 4, or 0
-        where it does not pay. axes: of the image, each its size, padding, taps and dilation; the
+        where it does not pay. sources, padded: channels of the image that the plain packed one
+        walks, and that tiles do. axes: of the image, each its size, padding, taps and dilation; the
         results have so many `planes` along all but the last two."""
         ...
 

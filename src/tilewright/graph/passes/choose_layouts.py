@@ -242,9 +242,9 @@ class _Layouts(PackedValues):
         """Whether a convolution (of Winograd's tiles with this edge) had better stay plain."""
         x, w = node.inputs[:2]
         steps, width = prod(as_int(n) or 1 for n in w.shape[1:]), as_int(node.output.shape[-1])
-        of = channels_of(x), channels_of(node.output), steps, width
+        of = channels_of(x), channels_of(node.output), steps, width, node["groups"]
         is_packed = self.is_only_packed(x) or x in self.preferred
-        return self.policy.is_along_rows(*of, is_packed=is_packed, in_tiles=edge > 0, of=f32)
+        return self.policy.is_along_rows(*of, is_packed=is_packed, edge=edge, of=f32)
 
     def channels(self, of: _Convolution) -> ChannelLayout | None:
         """How the channels of a convolution are laid out; None where it stays plain."""
@@ -265,8 +265,7 @@ class _Layouts(PackedValues):
         """The layout for Winograd's tiles, which walk whole blocks of the image's channels."""
         image = layout.image
         if image.block == 1:
-            own = self.own_packing(of.node.inputs[0], of.ci)
-            image = own if own.block <= of.ci else image
+            image = self.own_packing(of.node.inputs[0], of.ci)
         return layout._replace(image=image, step=image.block)
 
     def winograd_edges(self, of: _Convolution, layout: ChannelLayout) -> dict[int, int]:
@@ -287,10 +286,12 @@ class _Layouts(PackedValues):
             return {}
         planes = prod(d or 1 for d in deep)
         rows = (images or 1) * planes * height  # an open batch pays if one image does
-        ci, co = tiled.depth().padded(shape[1]), layout.result.padded(shape[0])
+        padded, co = tiled.depth().padded(shape[1]), layout.result.padded(shape[0])
+        ci = shape[1] if layout.image.block == 1 else padded
         sides = map(estimate_by_symbols, node.inputs[0].shape[2:])
         axes = [*zip(sides, window["pads"], shape[2:], window["dilations"], strict=True)]
-        of_tiles = rows, width, ci, co, layout.result.block, axes, planes, node.output.dtype
+        block = layout.result.block
+        of_tiles = rows, width, ci, padded, co, block, axes, planes, node.output.dtype
         own = self.policy.winograd_edge(*of_tiles)
         return {edge: own * (edge == own) for edge in POINTS}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, prod
 
-from tilewright.arith.estimate import SEQUENCE, VECTORS
+from tilewright.arith.estimate import IMAGE, SEQUENCE, VECTORS
 from tilewright.ir.dtype import DType, f32
 from tilewright.strategy.cpu.padding import part_met
 from tilewright.strategy.cpu.tiles import (
@@ -25,9 +25,10 @@ from tilewright.target.target import Target
 
 SHORTEST = 4  # lanes of a vector
 HALF = 0.8  # of the time that blocks of whole vectors take: what blocks of halves may
-MOVED = 10.0  # cycles in which a vector of pixels is packed, or unpacked
+MOVED = 0.75  # of the time of a transform: what a vector takes to be packed, or unpacked
 WORTH = 0.9  # of the time of a packed convolution: what a plain one may take
-SAVED = 0.5  # of the time of a convolution to few channels: what Winograd's tiles take
+BESIDE = 0.55  # of the time of transforms: what they take beside the products of few channels
+WINDOW = 9  # taps of what Winograd's tiles compute
 TILE = 8  # vectors that a step of a reduction works on, of a tile on the small side
 FEW = 48  # rows of a product up to which packing its other operand in the run does not pay
 FEW_ACROSS = 12  # the same for an operand whose vectors would be gathered, if it is small
@@ -98,9 +99,10 @@ class Layouts:
         results: int,
         steps: int,
         width: int | None,
+        groups: int,
         *,
         is_packed: bool,
-        in_tiles: bool,
+        edge: int,
         of: DType,
     ) -> bool:
         """Where channels do not fill a vector."""
@@ -108,21 +110,38 @@ class Layouts:
         if results >= lanes:
             return False
         block = self.block(results, of)
-        if sources < lanes and results < block:
+        if groups > 1 and sources < lanes and results < block:
             return not is_packed and (width is None or width >= max(sources, results))
-        full = -(-width // lanes) * lanes / width if width else 1.0  # a row's last vector is not
         # one result: each step waits for a load
         rate = 1.0 if results == 1 else self.costs.multiply_adds
-        moved = sources / lanes * MOVED
-        plain = steps * results / lanes * full / rate + is_packed * moved
-        packed = steps * (SAVED if in_tiles else 1.0) / self._of(block, of).multiply_adds
-        return plain < WORTH * (packed + (not is_packed) * moved)
+        plain = steps * results / lanes * filled_up(width, lanes) / rate
+        packed = steps / self._of(block, of).multiply_adds
+        if edge:
+            packed = self._tile_cycles(sources, block, steps, width, edge, of)
+        moved = MOVED * self.costs.transform
+        image, result = sources / lanes * moved, results / lanes * moved
+        if is_packed:
+            plain += image
+        elif sources >= lanes or edge:  # of fewer, one is broadcast as it lies
+            packed += image
+        return plain < WORTH * (packed + result)
+
+    def _tile_cycles(
+        self, sources: int, block: int, steps: int, width: int | None, edge: int, of: DType
+    ) -> float:
+        """Cycles of Winograd's tiles for a pixel of a block of results; they walk whole blocks."""
+        costs, walked = self._of(block, of), self.block(sources, of)
+        walked *= -(-sources // walked)
+        products = steps / (WINDOW * sources) * walked / costs.multiply_adds
+        transforms = BESIDE * (walked + block) / block * costs.transform
+        return ((edge + 2) / edge) ** 2 * filled_up(width, edge) * (products + transforms)
 
     def winograd_edge(
         self,
         rows: int,
         width: int,
         sources: int,
+        padded: int,
         results: int,
         block: int,
         axes: Sequence[tuple[int, tuple[int, int], int, int]],
@@ -134,8 +153,8 @@ class Layouts:
         taps = prod(taps for *_, taps, _ in axes[:-2])
         *_, (_, _, _, dy), (_, _, _, dx) = axes
         read = (planes + (taps - 1) * axes[0][-1]) / planes
-        given = rows, width, sources, results, block, self.registers, self.l2
-        return winograd_tile(*given, self._of(block, of), (dy, dx), met, taps, read, of)
+        given = rows, width, padded, results, block, self.registers, self.l2
+        return winograd_tile(*given, self._of(block, of), (dy, dx), met, taps, read, of, sources)
 
     def is_across(self, rows: int, width: int, vectors: int, block: int) -> bool:
         """See `prefers_pixels`."""
@@ -191,3 +210,9 @@ class Layouts:
     def _of(self, block: int, of: DType) -> Costs:
         """The constants for vectors of a block."""
         return self.costs if block >= self.lanes(of) else self.costs.of_halves
+
+
+def filled_up(width: int | None, part: int) -> float:
+    """How many times as many elements a row has with those that fill its last part up; half a part
+    where rows may have any width."""
+    return 1 + part / (2 * IMAGE) if width is None else -(-width // part) * part / width

@@ -282,12 +282,14 @@ def winograd_tile(
     deep: int = 1,
     planes: float = 1.0,
     of: DType = f32,
+    sources: int = 0,
 ) -> int:
     """The edge of the tiles in which Winograd's 3×3 convolution of ci to co channels takes the
     least modelled time for rows × columns results; 0 where the plain one takes less. Pixels of a
     tile are `dilations` apart; the plain convolution takes the part `met` of its steps. `deep`: so
     many taps along another axis, along which the image has `planes` times as many planes as the
-    result. `of`: the dtype of image and weights.
+    result. `of`: the dtype of image and weights. `sources`: of the ci channels those that are not
+    padding (0: all), which is all that the plain convolution takes.
 
     The model: multiply-adds in register tiles, the machine's `transform` for each vector of a
     transformed tile, there or back, and meanwhile weights that do not fit L2 (`l2` bytes) come anew
@@ -316,7 +318,7 @@ def winograd_tile(
         return max(work, transfer) + costs.overlap_penalty * min(work, transfer)
 
     def plain(steps: float) -> float:
-        return beside(9 * deep * ci * steps, 9) * (met if met == 1 else WORTH * met)
+        return beside(9 * deep * (sources or ci) * steps, 9) * (met if met == 1 else WORTH * met)
 
     times = {edge: winograd(edge) for edge in (2, 4)}
     best = min(times, key=lambda edge: times[edge])
