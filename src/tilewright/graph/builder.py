@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from inspect import Parameter
 from typing import Any
 
@@ -201,14 +203,21 @@ class Edit(Builder):
         self._taken = {v.name: 0 for v in graph.values}
         self._taken.update((s.name, 0) for s in (*graph.symbols, *graph.data_dependent))
         self._depth = 0
-        self.uses: dict[Value, int] = dict.fromkeys(graph.outputs, 1)
-        for node in graph.nodes:
-            for v in node.inputs:
-                self.uses[v] = self.uses.get(v, 0) + 1
+
+    @cached_property
+    def uses(self) -> dict[Value, int]:
+        """How often each value is used; what replaces others has their uses too."""
+        found = Counter(v for node in self.graph.nodes for v in node.inputs)
+        found.update(dict.fromkeys(self.graph.outputs, 1))
+        for old, new in self.replaced.items():
+            found[new] += found[old]
+        return found
 
     def run(self) -> Graph:
         """Apply the rules to every node; the same graph comes back if none fired."""
         self.changed = False
+        if not any(node.op in self.rules for node in self.graph.nodes):
+            return self.graph
         for node in self.graph.nodes:
             self.rewrite(self.current(node))
         return self.finish_edit() if self.changed else self.graph
@@ -243,7 +252,8 @@ class Edit(Builder):
             assert a.dtype is b.dtype and a.shape == b.shape, f"{a!r} cannot become {b!r}"
             if a is not b:
                 self.replaced[a] = b
-                self.uses[b] = self.uses.get(b, 0) + self.uses.get(a, 0)
+                if "uses" in vars(self):  # else whoever asks first counts them
+                    self.uses[b] += self.uses[a]
 
     def emit(self, op: str, *inputs: Value, name: str | Sequence[str] = "", **attrs: Any) -> Any:
         """As Builder.emit; the rules get the new node first."""

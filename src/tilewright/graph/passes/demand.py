@@ -27,7 +27,7 @@ def demand(graph: Graph) -> dict[Node, Demand]:
     found = _Demands(graph)
     known = (*graph.inputs, *(value for node in graph.nodes for value in node.outputs))
     order = {value: n for n, value in enumerate(known)}
-    worth = {x for node in graph.nodes if _is_work(node) for x in found.of_node[node]}
+    worth = {x for node, asked in found.of_node.items() if asked and _is_work(node) for x in asked}
     return {
         node: tuple(sorted((x for x in asked & worth if x[0] in order), key=lambda x: order[x[0]]))
         for node, asked in found.of_node.items()

@@ -29,10 +29,15 @@ def eliminate_common(graph: Graph) -> Graph:
         else:
             edit.substitute([value], twin)
             del edit.constants[value]
-    done: dict[Any, Node] = {}
+    done: dict[Any, Node] = {}  # the first of an operator on these values,
+    others: dict[Any, dict[str, Node]] = {}  # and where there are more all of them, by attributes
     for node in graph.nodes:
         node = edit.current(node)
-        twin_node = done.setdefault((node.op, node.inputs, tuple(map(repr, node.attrs))), node)
+        applied = node.op, node.inputs
+        twin_node = done.setdefault(applied, node)
+        if twin_node is not node:
+            alike = others.setdefault(applied, {repr(twin_node.attrs): twin_node})
+            twin_node = alike.setdefault(repr(node.attrs), node)
         if twin_node is node:
             edit.append(node)
         else:
