@@ -1,8 +1,9 @@
 """What rounding explains of a PyTorch module: how far its results move when the result of every
 operator that rounds is disturbed by a few units in its last place.
 
-Where eager leaves open what comes out, or docs/accuracy.md says otherwise, results are the
-documented ones: casts of floats that no integer holds, GELU of infinities.
+Where eager leaves open what comes out, is wrong, or docs/accuracy.md says otherwise, results are
+the documented ones: casts of floats that no integer holds, GELU of infinities, cubic interpolation
+of doubles (eager takes the floor of a position as f32: just below 41635 that is 41635).
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class Disturbed(TorchDispatchMode):
             return self.cast(args[0], result)
         if name == "gelu":
             result = torch.where(args[0].isinf(), args[0].clamp(min=0.0), result)
+        if name == "upsample_bicubic2d" and args[0].dtype == torch.float64:
+            result = bicubic(*args)
         if name in EXACT or not self.scale:
             return result
         operands = [x for x in tree_flatten(args)[0] if isinstance(x, torch.Tensor)]
@@ -121,6 +124,26 @@ def saturated(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
     after = torch.where(wide < about.max + 1.0, after, about.max)
     after = torch.where(wide > about.min - 1.0, after, about.min)
     return torch.where(wide.isnan(), 0, after)
+
+
+def bicubic(
+    x: torch.Tensor, size: list[int], align_corners: bool, *scales: float | None
+) -> torch.Tensor:
+    """torch's upsample_bicubic2d of [n, c, h, w]."""
+    for axis, count, scale in zip((2, 3), size, scales or (None, None), strict=True):
+        if count == x.shape[axis]:
+            continue
+        last, out = x.shape[axis] - 1, torch.arange(count, dtype=torch.float64)
+        ratio = 1 / scale if scale else x.shape[axis] / count
+        at = out * (last / max(1, count - 1)) if align_corners else (out + 0.5) * ratio - 0.5
+        first = at.floor()
+        t, shape = at - first, [-1 if n == axis else 1 for n in range(4)]
+        near = [(1.25 * d - 2.25) * d * d + 1 for d in (t, 1 - t)]
+        far = [((-0.75 * d + 3.75) * d - 6) * d + 3 for d in (1 + t, 2 - t)]
+        pixels = [(first + k).clamp(0, last).long() for k in (-1, 0, 1, 2)]
+        weights = [w.reshape(shape) for w in (far[0], *near, far[1])]
+        x = sum(w * x.index_select(axis, at) for w, at in zip(weights, pixels, strict=True))
+    return x
 
 
 def run(module: Callable[..., Any], inputs: list[torch.Tensor], mode: Disturbed) -> list[Any]:

@@ -101,3 +101,26 @@ def test_sums_inside_a_long_softmax_may_be_rounded():
     assert np.abs(exact / ratios(x).numpy() - 1).max() > 1e-14
     assert differences(ratios, [x], [exact]) == []
     assert differences(ratios, [x], [exact * (1 + 1e-11)])
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+def test_cubic_interpolation_of_doubles_is_what_it_should_be(align_corners):
+    random = torch.Generator().manual_seed(9)
+    x = torch.rand(2, 3, 9, 14, dtype=torch.float64, generator=random)
+    size = {"size": (23, 5), "mode": "bicubic", "align_corners": align_corners}
+    eager = torch.nn.functional.interpolate(x, **size)
+    (found,) = run(lambda x: torch.nn.functional.interpolate(x, **size), [x], Disturbed(0, 0.0))
+    np.testing.assert_allclose(found, eager.numpy(), rtol=1e-12)
+
+
+def test_cubic_interpolation_just_below_a_pixel():
+    up = torch.nn.Upsample(size=(24570, 1), mode="bicubic")
+    x = torch.rand(1, 1, 65536, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    (found,) = run(up, [x], Disturbed(0, 0.0))
+    position, pixels = 15609.5 * 65536 / 24570 - 0.5, x[0, 0, 41633:41637, 0]
+    t = position - int(position)  # 0.998, but f32 has none between 41634.996 and 41635
+    far = [((-0.75 * d + 3.75) * d - 6) * d + 3 for d in (1 + t, 2 - t)]
+    near = [(1.25 * d - 2.25) * d * d + 1 for d in (t, 1 - t)]
+    truth = float(pixels @ torch.tensor([far[0], *near, far[1]], dtype=torch.float64))
+    assert int(position) == 41634 and abs(found[0, 0, 15609, 0] - truth) < 1e-9
+    assert abs(up(x)[0, 0, 15609, 0].item() - truth) > 1e-6  # eager's
