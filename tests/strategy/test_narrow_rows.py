@@ -54,7 +54,19 @@ OPS: dict[str, tuple[Made, Callable[[np.ndarray, np.ndarray], np.ndarray]]] = {
         lambda build, x, v: build.emit("mul", build.emit("exp", x), v),
         lambda x, v: np.exp(x) * v,
     ),
+    "moved": (
+        lambda build, x, v: build.emit("transpose", x, perm=(1, 0, 2)),
+        lambda x, v: x.transpose(1, 0, 2),
+    ),
+    "moved apart": (
+        lambda build, x, v: build.emit("transpose", in_threes(build, x), perm=(0, 2, 1)),
+        lambda x, v: x.reshape(len(x), x.shape[2], 3).transpose(0, 2, 1),
+    ),
 }
+
+
+def in_threes(build: Builder, x: Value) -> Value:
+    return build.emit("reshape", x, shape=(x.shape[0], x.shape[2], x.shape[1]))
 
 
 def graph(op: str) -> Graph:
@@ -87,21 +99,32 @@ def test_rows_of_any_length(op: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "below"),
-    [("sum", 48), ("mean", 48), ("softmax", 32), ("gate", 48), ("gate, costly", 32)],
+    ("op", "short"),
+    [
+        ("sum", "t < 48"),
+        ("mean", "t < 48"),
+        ("softmax", "t < 32"),
+        ("gate", "t < 48"),
+        ("gate, costly", "t < 32"),
+        ("moved", "t > 16 and t < 48"),
+        ("moved apart", "t > 16 and t < 48"),
+    ],
 )
 @pytest.mark.parametrize("threads", [1, 2])
-def test_which_rows_are_short(op: str, below: int, threads: int) -> None:
-    """Three vectors, or two where values cost more than to read them; both versions have
-    the same parallel loops."""
+def test_which_rows_are_short(op: str, short: str, threads: int) -> None:
+    """Three vectors, or two where values cost more than to read them, and what is moved more than
+    one; both versions have the same parallel loops, or there is one."""
     *_, (job,) = kernel_jobs(prepare(graph(op), HALVES, 3, []), HALVES, threads, Watch())
     narrow = narrow_rows(job.func, HALVES)
-    assert narrow is not None and print_expr(narrow.cond) == f"t < {below}"
+    assert narrow is not None and print_expr(narrow.cond) == short
     version = narrow.schedule(threads).func
     loops = [s for s in statements(version.body) if isinstance(s, For)]
     assert {as_int(s.extent) for s in loops if s.kind == "vectorize"} <= {4, 8}
     whole = default(job.func, HALVES, threads, strict=True).func
-    assert join_versions(narrow.cond, version, whole) is not None
+    joined = join_versions(narrow.cond, version, whole)
+    assert joined is not None or (narrow.moves and threads > 1)
+    made = versions.versions(job.func, HALVES, threads)
+    assert made.joined == joined and made.point["strategy"] == "family"
 
 
 def test_threads_that_cannot_run_both_run_neither(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +147,7 @@ def test_threads_that_cannot_run_both_run_neither(monkeypatch: pytest.MonkeyPatc
 
 
 def test_other_kernels_have_one_version() -> None:
-    """What is no row, what is as long as is known, what is but moved, and other machines'."""
+    """What is no row, what is as long as is known, what lies further apart, and other machines'."""
     build = Builder("m")
     n, t = build.symbol("n"), build.symbol("t")
     x, w = build.input("x", "f32", (n, 3, t)), build.input("w", "f32", (n, 64))

@@ -58,12 +58,12 @@ def versions(
 def own_versions(func: Func, target: Target, threads: int) -> Versions:
     """What the strategies pick. Each version adds in an order of its own, and the same sizes choose
     the same one for any number of threads: where they cannot divide both into chunks, one thread
-    runs them."""
+    runs them. Of what only moves there is one version then."""
     schedule = default(func, target, threads)
     narrow = strategies_of(target.kind).short_rows(func, target)
     if narrow is None:
         return Versions(schedule, None, decisions(schedule))
-    for strategy in (FAMILY, ONE_THREAD)[: 1 + (threads > 1)]:
+    for strategy in (FAMILY, ONE_THREAD)[: 1 + (threads > 1 and not narrow.moves)]:
         with suppress(ScheduleError):
             whole = schedule
             if strategy == ONE_THREAD:

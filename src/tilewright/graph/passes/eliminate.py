@@ -36,8 +36,8 @@ def eliminate_common(graph: Graph) -> Graph:
         applied = node.op, node.inputs
         twin_node = done.setdefault(applied, node)
         if twin_node is not node:
-            alike = others.setdefault(applied, {repr(twin_node.attrs): twin_node})
-            twin_node = alike.setdefault(repr(node.attrs), node)
+            of_equal_inputs = others.setdefault(applied, {repr(twin_node.attrs): twin_node})
+            twin_node = of_equal_inputs.setdefault(repr(node.attrs), node)
         if twin_node is node:
             edit.append(node)
         else:

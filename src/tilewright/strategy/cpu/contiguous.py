@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.arith.affine import Forms
-from tilewright.ir.expr import Load, Var, const
+from tilewright.ir.expr import Load, Var, as_int, const
 from tilewright.ir.stmt import Block
 from tilewright.ir.walk import free_vars, loads, substitute
 from tilewright.strategy.absorb import written
@@ -47,3 +49,20 @@ def runs_along(load: Load, axis: Var, most: int = 1) -> bool:
     return all(
         0 < c <= most if t == axis else axis not in free_vars(t) for t, c in form.terms.items()
     )
+
+
+def is_moved_near(block: Block, axis: Var) -> bool:
+    """Are neighbours along `axis` read at most STEP elements apart, in whichever index, by a block
+    that moves what it reads?"""
+    forms = Forms({})
+    for load in loads(block.body):
+        using = [d for d, i in enumerate(load.indices) if axis in free_vars(i)]
+        if len(using) != 1 or load.buffer.strides is not None:
+            return False
+        inner = prod(as_int(size) or 0 for size in load.buffer.shape[using[0] + 1 :])
+        terms = forms.affine(load.indices[using[0]]).terms
+        if any(t != axis and axis in free_vars(t) for t in terms):
+            return False
+        if not 0 < terms.get(axis, 0) * inner <= STEP:
+            return False
+    return True

@@ -18,7 +18,7 @@ from tilewright.ir.stmt import Block, Func
 from tilewright.ir.walk import blocks, contains
 from tilewright.schedule.schedule import Chooser, Schedule
 from tilewright.strategy.absorb import absorb, is_copy, is_costly, is_reduction
-from tilewright.strategy.cpu.contiguous import contiguous
+from tilewright.strategy.cpu.contiguous import contiguous, is_moved_near
 from tilewright.strategy.cpu.pointwise import runs, vector_lanes
 from tilewright.strategy.cpu.reduction import has_windows, is_open_row
 from tilewright.strategy.roles import family
@@ -33,12 +33,13 @@ COSTLY = 2  # likewise, where a value costs more than to read it
 
 @record
 class Narrow:
-    """When a function is better off with a version for short rows, and the machine of half as long
-    vectors that it is for."""
+    """When a function is better off with a version for short rows, the machine of half as long
+    vectors that it is for, and whether it only moves what it reads, in whatever order."""
 
     cond: Expr
     func: Func
     target: Target
+    moves: bool
 
     def schedule(
         self, threads: int, choose: Chooser | None = None, strategy: str = FAMILY
@@ -68,13 +69,17 @@ def narrow_rows(func: Func, target: Target) -> Narrow | None:
     sums = [b for b in found if is_reduction(b)]
     rows = {_reduced(b) for b in sums} if sums else {_row(b, target) for b in found}
     (length,) = rows if len(rows) == 1 else (None,)
-    if length is None:
+    moves = all(map(is_copy, found))
+    if length is None or not (sums or moves or not any(map(is_copy, found))):
         return None
     lanes = min(vector_lanes(b, target) for b in found)
     half = replace(target, vector_bytes=target.vector_bytes // 2, costs=target.costs.of_halves)
     along = [b for b in found if any(a.extent == length for a in b.axes)]
     most = COSTLY if any(map(is_costly, along)) else SHORT
-    return Narrow(length < const(most * lanes), func, half)
+    cond = length < const(most * lanes)
+    if moves:  # what fits in one vector is faster moved under a mask than as two halves
+        cond = (length > const(lanes)) & cond
+    return Narrow(cond, func, half, moves)
 
 
 def _reduced(block: Block) -> Expr | None:
@@ -87,12 +92,13 @@ def _reduced(block: Block) -> Expr | None:
 
 def _row(block: Block, target: Target) -> Expr | None:
     """How long the rows are that a block computes one element after the other; None where they are
-    of known length, where all of them are one run, where what is read lies elsewhere, or where it
-    is but moved: tails of what moves begin earlier, whatever their lanes."""
+    of known length, where all of them are one run, or where what is read lies elsewhere: of what is
+    but moved, further apart than a few loads cover."""
     *outer, last = block.axes or (None,)
-    if last is None or as_int(last.extent) is not None or not contiguous(block, last.var):
+    if last is None or as_int(last.extent) is not None or contains(block.body, Select):
         return None
-    if is_copy(block) or contains(block.body, Select):
+    near = is_moved_near if is_copy(block) else contiguous
+    if not near(block, last.var):
         return None
     run = runs(block, len(block.axes), vector_lanes(block, target))[-1]
     several = any(as_int(a.extent) != 1 for a in outer)
