@@ -95,6 +95,17 @@ def test_workers_run_nothing_that_lies_beside_a_model(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="nothing tells the threads")
+def test_a_worker_has_no_threads_for_products() -> None:
+    """NumPy's library starts one for each core, and all of them spin at first."""
+    with KernelPool(4) as pool:
+        pool.start()
+        for process in pool.processes:
+            kernels._send(process.stdin, Job(parse_func(FUNCS["small"]), "cpu", 1))
+            kernels._receive(process.stdout)
+            assert len(os.listdir(f"/proc/{process.pid}/task")) == 2  # it, and who ends it
+
+
 def program(pool: KernelPool) -> bytes:
     """An artifact of the digits, of kernels that the pool compiled."""
     with pool:

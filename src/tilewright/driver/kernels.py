@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 SERVE = "from tilewright.driver.kernels import serve; serve(int(sys.argv[1]))"
 IMPORTED = ("tilewright", "numpy", "ml_dtypes", "llvmlite", "typing_extensions")  # by a worker
+ALONE = {"OPENBLAS_NUM_THREADS": "1"}  # threads for products, which no worker has, spin 50 ms each
 HERE = 2  # cores that this process uses: a thread that writes, and one in LLVM
 MOST = 6  # processes beside it
 BATCH = 80_000  # characters of text from which on LLVM gets it: 1 ms of its 20 is for a module
@@ -232,9 +233,9 @@ class KernelPool:
         import subprocess
 
         while len(self._processes) < self.most:
-            command = [*isolated(SERVE, IMPORTED), str(os.getpid())]
+            command, pipe = [*isolated(SERVE, IMPORTED), str(os.getpid())], subprocess.PIPE
             try:
-                process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=os.environ | ALONE)
             except OSError:  # too little memory, too many processes: fewer do it
                 self.most = len(self._processes)
                 break
