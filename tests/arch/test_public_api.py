@@ -17,7 +17,7 @@ CALLS = {
     "load": "(source, threads=None, *, verify=None)",
     "Schedule": "(func, choose=None)",
     "Executable.__call__": "(self, *arrays, **named)",
-    "Executable.save": "(self, path, kind='artifact', *, sign=None)",
+    "Executable.save": "(self, path, kind='artifact', *, name=None, sign=None)",
     "Executable.profile": "(self, *arrays, seconds=0.5, machine=None, **named)",
 }
 PROPERTIES = {"inputs", "outputs", "name", "threads"}

@@ -67,10 +67,37 @@ def test_compile_names_the_artifact_after_the_model(command, model, tmp_path):
 
 
 def test_compile_makes_a_library(command, model, tmp_path):
-    assert command("compile", model, "--library", tmp_path / "lib")[0] == 0
-    made = {p.name for p in (tmp_path / "lib").iterdir()}
-    assert made >= {"dense.h", "dense.tw", "example.c", "tilewright.h"}
-    assert any(name.startswith("libdense.") for name in made)
+    made = tmp_path / "made"
+    status, printed, _ = command("compile", model, "--library", made)
+    assert status == 0 and f"{made}: library, header and example" in printed
+    assert (made / "include/dense.h").exists() and list((made / "lib").glob("libdense.*"))
+    status, *_ = command("compile", model, "--library", made, "--kind", "c-array", "--name", "net")
+    assert status == 0
+    assert (made / "net.c").exists() and (made / "net.h").exists()
+
+
+def test_options_of_libraries_need_one(command, model):
+    for option in (("--kind", "static"), ("--name", "net")):
+        status, _, errors = command("compile", model, *option)
+        assert status == 2 and "it is a part of --library" in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--kind", "dll"), "the kinds are library, static, c-array"),
+        (("--name", "my-net"), "cannot name a library 'my-net'"),
+        (("--target", "cpu -mtriple=riscv64-linux-gnu"), "whole models run on x86-64 and"),
+        (("--target", "cpu -mtriple=aarch64-linux-android"), "libraries are built for x86_64"),
+    ],
+)
+def test_libraries_that_cannot_be_are_told_before_compiling(
+    command, model, tmp_path, monkeypatch, arguments, message
+):
+    monkeypatch.setattr("tilewright.driver.compile.compile_graph", None)
+    status, _, errors = command("compile", model, "--library", tmp_path / "made", *arguments)
+    assert status == 1 and message in errors
+    assert not (tmp_path / "made").exists() and not (tmp_path / "dense.tw").exists()
 
 
 def test_compile_for_another_machine(command, model, tmp_path):

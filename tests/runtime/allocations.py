@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tilewright.runtime.bindings import NATIVE
-from tilewright.runtime.export import find_c_compiler
+from tilewright.runtime.toolchain import find_c_compiler
 
 
 @functools.cache

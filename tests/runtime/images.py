@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.runtime import abi
 from tilewright.runtime.bindings import NATIVE
-from tilewright.runtime.export import find_c_compiler
+from tilewright.runtime.toolchain import find_c_compiler
 
 ARCH = platform.machine()
 FLAGS = "-O2 -fPIC -shared -nostdlib -ffreestanding -fno-stack-protector -Wl,-z,norelro".split()

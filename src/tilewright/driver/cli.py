@@ -89,7 +89,13 @@ def compile_command(
     size: FixedSizes = None,
     library: Annotated[
         Path | None,
-        typer.Option(help="A folder for a shared library, a C header and an example in C, too."),
+        typer.Option(help="A folder for what C programs link or compile, too (see --kind)."),
+    ] = None,
+    kind: Annotated[
+        str, typer.Option(help="With --library: library (shared), static, or c-array (C source).")
+    ] = "library",
+    name: Annotated[
+        str | None, typer.Option(help="With --library: what its files and functions are called.")
     ] = None,
     sign: Annotated[
         Path | None,
@@ -104,8 +110,12 @@ def compile_command(
     from tilewright.driver.report import tables
     from tilewright.driver.report.inputs import read_sizes
     from tilewright.driver.report.progress import compiling
-    from tilewright.runtime.executor import load
+    from tilewright.runtime.c_names import identifier
+    from tilewright.runtime.export import Library
 
+    if library is None and (name is not None or kind != "library"):
+        hint = "--kind" if name is None else "--name"
+        raise typer.BadParameter("it is a part of --library", param_hint=hint)
     shapes = read_sizes(size or [])
     path = out or Path(Path(model).stem + ".tw")
     with compiling(console, Path(model).name) as stages:
@@ -119,6 +129,7 @@ def compile_command(
             winograd=winograd,
             stages=stages,
             sign=sign,
+            library=library and Library(library, kind, name or identifier(Path(model).stem)),
         )
     console.print(tables.stages_table(stages))
     inputs, outputs = (", ".join(map(str, t)) for t in (manifest.inputs, manifest.outputs))
@@ -126,8 +137,7 @@ def compile_command(
     nbytes = tables.bytes_text(path.stat().st_size)
     console.print(f"{path}: {nbytes}, {len(manifest.kernels)} kernels", markup=False)
     if library is not None:
-        load(path).save(library, kind="library")
-        console.print(f"{library}: shared library, header and example", markup=False)
+        console.print(f"{library}: {kind}, header and example", markup=False)
 
 
 @app.command()

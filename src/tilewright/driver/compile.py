@@ -17,7 +17,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
 
 from tilewright import te
 from tilewright.backend.backend import backend_of, native_of
@@ -55,9 +57,12 @@ from tilewright.support.collector import collector_paused
 from tilewright.support.errors import CompileError, ScheduleWarning
 from tilewright.support.mapped import release_libraries, release_pages
 from tilewright.support.memory import give_back, memory_told
-from tilewright.target.processors import architecture
+from tilewright.target.processors import architecture, host, is_linked
 from tilewright.target.target import Target
 from tilewright.target.target import target as read_target
+
+if TYPE_CHECKING:
+    from tilewright.runtime.export import Library
 
 Targets = str | Target | Sequence[str | Target]  # several: a code variant for each, widest first
 
@@ -137,10 +142,15 @@ def compile_file(
     winograd: bool | None = None,
     stages: Stages | None = None,
     sign: Any = None,
+    library: Library | None = None,
 ) -> abi.Manifest:
     """Compile a model into the artifact `path`, for any CPU; nothing is loaded or cached. sign: a
-    private key, as `Executable.save` takes it."""
+    private key, as `Executable.save` takes it. library: what to make of it for C programs, for the
+    target's system."""
     machines, count, stages = _machines(target), _threads(threads), stages or Stages()
+    system = "" if machines[0].triple == host()[1] else machines[0].triple
+    if library is not None:
+        library.check(system)
     seen = watch().named(Path(path).stem)
     key = None if sign is None else private_key(sign)  # before the work, not after
     with memory_told(asked(source), stages.when):
@@ -154,6 +164,10 @@ def compile_file(
             write_artifact(program, file)
             if key is not None:
                 add_signature(file, key)
+        if library is not None:
+            with stages("library"):
+                artifact = np.memmap(path, np.uint8, "r")
+                library.write(artifact.data, program.manifest, system)
     return program.manifest
 
 
@@ -173,6 +187,14 @@ def _machines(targets: Targets) -> tuple[Target, ...]:
                 f"cannot compile a model for '{machine.kind}'",
                 "whole models run on CPUs; other targets compile single functions",
                 remedy="use target='cpu', or tw.build(func, target) for one function",
+            )
+        if not is_linked(machine.triple):
+            raise CompileError(
+                f"cannot compile a model for {machine.triple}",
+                "whole models run on x86-64 and AArch64, on systems with ELF objects (Linux, the "
+                "BSDs, Android)",
+                remedy="name such a machine, as in target='cpu -mtriple=aarch64-linux-gnu'; "
+                "others compile single functions: tw.build(func, target)",
             )
     for n, machine in enumerate(machines):
         for earlier in machines[:n]:

@@ -513,24 +513,36 @@ class Executable:
     # ---- Keeping ----------------------------------------------------------------------------
 
     def save(
-        self, path: str | os.PathLike[str], kind: str = "artifact", *, sign: Any = None
+        self,
+        path: str | os.PathLike[str],
+        kind: str = "artifact",
+        *,
+        name: str | None = None,
+        sign: Any = None,
     ) -> Path:
         """Write the model to disk; returns the path written.
 
-        kind "artifact": one file for `tilewright.load` and `tw_module_open`. kind "library": a
-        folder with a shared library, its C header, a C example and the artifact; needs a C compiler
-        or the ziglang package. sign: a private key (Ed25519; the path of a PEM file, its content,
-        or a key of the cryptography package) to sign the artifact with, for `load(verify=...)`.
+        kind "artifact": one file for `tilewright.load` and `tw_module_open`. Other kinds are for
+        programs without Python (docs/deploy_in_c.md) and make a folder: "library" holds a shared
+        library for this machine, "static" an archive, both with a C header, an example, pkg-config
+        and CMake files (they need a C compiler or the ziglang package); "c-array" holds a C source
+        file of everything, and its header. name: what their files and functions are called, an
+        identifier of C (default: after the model). sign: a private key (Ed25519; the path of a PEM
+        file, its content, or a key of the cryptography package) to sign the artifact with, for
+        `load(verify=...)`. Raises CompileError where a library cannot be built, named or written.
         """
         target = Path(path)
-        if kind == "library":
+        if kind != "artifact":
+            from tilewright.runtime import export
+
+            if kind not in export.KINDS:
+                known = ", ".join(map(repr, export.KINDS))
+                raise ValueError(f"kind is 'artifact' or one of {known}, not {kind!r}")
             if sign is not None:
                 raise ValueError("only an artifact can be signed, not a library")
-            from tilewright.runtime.export import export_library
-
-            return export_library(self.artifact(), self.manifest, target)
-        if kind != "artifact":
-            raise ValueError(f"kind is 'artifact' or 'library', not {kind!r}")
+            return export.Library(target, kind, name).write(self.artifact(), self.manifest)
+        if name is not None:
+            raise ValueError("an artifact is named by its path; name is for libraries")
         with replace_file(target) as file:
             file.write(self.artifact())
             if sign is not None:

@@ -96,6 +96,15 @@ def architecture(triple: str) -> str:
     return "arm" if first.startswith("arm") else first if first in ARCHITECTURES else ""
 
 
+def is_linked(triple: str) -> bool:
+    """Whether whole models can be compiled for a triple: their code is linked from ELF objects of
+    x86-64 and AArch64 (`codegen.link`). Systems with objects of their own have those by default."""
+    words = triple.lower().split("-")[1:]
+    others = ("darwin", "macos", "ios", "windows", "win32", "cygwin", "mingw", "uefi")
+    is_elf = words[-1:] == ["elf"] or not any(word.startswith(others) for word in words)
+    return architecture(triple) in ("x86_64", "aarch64") and is_elf
+
+
 def features(cpu: str, triple: str) -> frozenset[str] | None:
     """The features that a processor's name stands for, or None if the name is not known."""
     table = ARCHITECTURES.get(architecture(triple), ({}, "", ""))[0]

@@ -14,29 +14,33 @@
 #error "artifacts are little-endian, and so must be the machine"
 #endif
 
+#ifndef INTERNAL                        /* `static` where all files are one translation unit          */
+#define INTERNAL
+#endif
+
 #define ALIGNMENT 64                    /* of arena, scratch and weights: one cache line          */
 
 /* error.c */
-tw_status fail(tw_status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+INTERNAL tw_status fail(tw_status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 #define fail_null(...) ((void)fail(__VA_ARGS__), NULL)
 
-const char *dtype_name(int32_t dtype);  /* NULL: no such dtype */
+INTERNAL const char *dtype_name(int32_t dtype);     /* NULL: no such dtype */
 
 /* memory.c: zero-filled on demand, 64-byte aligned, huge pages where that pays; NULL: no memory */
-void on_huge_pages(const void *memory, size_t bytes);
-void *allocate(size_t bytes);
-size_t memory_limit(void);
-void release(void *memory, size_t bytes);
+INTERNAL void on_huge_pages(const void *memory, size_t bytes);
+INTERNAL void *allocate(size_t bytes);
+INTERNAL size_t memory_limit(void);
+INTERNAL void release(void *memory, size_t bytes);
 
 /* cpu.c: does this machine have every feature of a comma-separated list? */
-bool cpu_has_all(const char *arch, const char *features);
+INTERNAL bool cpu_has_all(const char *arch, const char *features);
 
 /* pool.c */
 typedef struct pool pool;
 typedef void (*pool_task)(void *context, int32_t thread, int64_t begin, int64_t end);
-pool *pool_create(int32_t threads);     /* threads >= 2, the caller included */
-void pool_destroy(pool *);
-void pool_run(pool *, pool_task, void *context, int64_t extent);
+INTERNAL pool *pool_create(int32_t threads);    /* threads >= 2, the caller included */
+INTERNAL void pool_destroy(pool *);
+INTERNAL void pool_run(pool *, pool_task, void *context, int64_t extent);
 
 /* module.c */
 #define MAX_DIM ((int64_t)1 << 46)      /* more elements than anybody has */
@@ -81,11 +85,10 @@ struct tw_module {
 };
 
 /* Has nobody written to the file that weights are mapped from? */
-bool module_is_unchanged(const tw_module *);
+INTERNAL bool module_is_unchanged(const tw_module *);
 
 /* session.c */
-int64_t now_nanoseconds(void);
-void session_spread(tw_session *, pool_task, void *context, int64_t extent);
-
+INTERNAL int64_t now_nanoseconds(void);
+INTERNAL void session_spread(tw_session *, pool_task, void *context, int64_t extent);
 
 #endif

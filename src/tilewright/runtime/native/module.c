@@ -26,6 +26,9 @@ enum { SECTION_PROGRAM = 1, SECTION_MANIFEST, SECTION_WEIGHTS, SECTION_CODE };
 #define MAX_GAP 65536                   /* the largest page that a section may be aligned to */
 #define MAX_ARENA ((uint64_t)1 << 44)
 #define MAX_SCRATCH ((uint64_t)1 << 32)
+#ifndef MAP_NORESERVE                   /* a hint that FreeBSD lacks */
+#define MAP_NORESERVE 0
+#endif
 
 typedef struct section {
     uint32_t kind, index;

@@ -13,12 +13,12 @@
 #define CHAINS 10
 #define EACH(x) x(0) x(1) x(2) x(3) x(4) x(5) x(6) x(7) x(8) x(9)
 #define START(i) a##i = c * (i + 1.0f),
-#define STEP(i) a##i = MADD(a##i, b, c);
+#define MULTIPLY_ADD(i) a##i = MADD(a##i, b, c);
 #define SUM(i) total += a##i;
 #define MULTIPLY_ADDS(vector)                                                           \
     vector b = (vector){0} + seed * 0.5f, c = (vector){0} + seed, EACH(START) total = c;\
     for (int64_t round = 0; round < FLOP_ROUNDS; round++) {                             \
-        EACH(STEP)                                                                      \
+        EACH(MULTIPLY_ADD)                                                              \
         __asm__ volatile("" ::: "memory");                                              \
     }                                                                                   \
     EACH(SUM)                                                                           \

@@ -24,6 +24,9 @@ extern "C" {
 
 #define TW_API __attribute__((visibility("default")))
 
+/* ---- Types: a model's own header has them, too (see runtime/amalgamation.py) ----------------- */
+
+#ifndef TW_ABI_VERSION
 #define TW_ABI_VERSION 4
 #define TW_MAX_RANK 16
 #define TW_MAX_THREADS 1024
@@ -47,9 +50,6 @@ typedef enum tw_dtype {
     TW_BOOL = 48
 } tw_dtype;
 
-typedef struct tw_module tw_module;
-typedef struct tw_session tw_session;
-
 /* What the model declares of a tensor. A dimension d >= 0 is a constant, a negative one is
  * symbol number -1 - d, TW_DIM_COMPUTED is a formula of symbols (in the manifest; of an output
  * tw_output_shapes computes it), and TW_DIM_DATA_DEPENDENT is known from tw_result only. */
@@ -68,20 +68,22 @@ typedef struct tw_tensor {
     int32_t rank;
     int32_t dtype;
 } tw_tensor;
+#elif TW_ABI_VERSION != 4
+#error "headers of different releases of Tilewright: include them in different source files"
+#endif
+
+/* ---- Modules and sessions: a model's own header has them under its name ---------------------- */
+
+typedef struct tw_module tw_module;
+typedef struct tw_session tw_session;
 
 TW_API const char *tw_error(void);                              /* of this thread's last failure  */
 TW_API tw_status tw_error_status(void);                         /* and its kind                   */
 
-/* Weights of 32 MiB and more are mapped, all else is copied. Replace a file that is in use by renaming
- * another over it: once it was written to, tw_run refuses to run on what is mapped of it. */
-TW_API tw_module *tw_module_open(const char *path);
-/* The bytes are not copied and must outlive the module. */
-TW_API tw_module *tw_module_open_memory(const void *bytes, size_t size);
 TW_API void tw_module_close(tw_module *);                       /* sessions may still be in use   */
 
 TW_API const char *tw_module_name(const tw_module *);
 TW_API const char *tw_module_manifest(const tw_module *, size_t *size);     /* JSON, no final NUL */
-TW_API const void *tw_module_bytes(const tw_module *, size_t *size);        /* the whole artifact */
 TW_API int32_t tw_module_variant(const tw_module *);            /* which code variant was chosen  */
 TW_API int32_t tw_input_count(const tw_module *);
 TW_API int32_t tw_output_count(const tw_module *);
@@ -112,9 +114,17 @@ TW_API int64_t tw_symbol_value(const tw_session *, int32_t symbol);
 /* While profiling is on, the time and the number of launches of each kernel are added up. */
 TW_API tw_status tw_profile(tw_session *, int32_t on);          /* turning it on starts from zero */
 TW_API tw_status tw_profile_read(tw_session *, int64_t *nanoseconds, int64_t *launches);
+
+/* ---- Artifacts, and the machine -------------------------------------------------------------- */
+
+/* Weights of 32 MiB and more are mapped, all else is copied. Replace a file that is in use by renaming
+ * another over it: once it was written to, tw_run refuses to run on what is mapped of it. */
+TW_API tw_module *tw_module_open(const char *path);
+/* The bytes are not copied and must outlive the module. */
+TW_API tw_module *tw_module_open_memory(const void *bytes, size_t size);
+TW_API const void *tw_module_bytes(const tw_module *, size_t *size);        /* the whole artifact */
 /* What the session's threads reach together: f32 multiply-adds and reads of main memory. */
 TW_API tw_status tw_probe_machine(tw_session *, double *gflops, double *gbytes);
-
 TW_API int32_t tw_abi_version(void);
 TW_API void tw_limit_memory(size_t bytes);      /* what the process may have, if less than the machine */
 TW_API int32_t tw_default_threads(void);
