@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.backend.backend import native_of
 from tilewright.driver import cli
+from tilewright.driver.report import terminal
 from tilewright.support import knobs
 from tilewright.target.target import target
 
@@ -57,7 +58,7 @@ def alone(monkeypatch, tmp_path):
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
-    for console in (cli.console, cli.errors):
+    for console in (terminal.console, terminal.errors):
         monkeypatch.setattr(console, "width", 200)
 
 

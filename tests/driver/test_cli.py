@@ -156,12 +156,12 @@ def test_running_an_artifact_loads_no_compiler(artifact):
         (("nowhere.onnx",), "cannot compile 'nowhere.onnx': there is no such file"),
         (("nowhere.tw",), "nowhere.tw"),
         (("dense.onnx", "--input", "z=x.npy"), "the model has no 'z'\n  it has: x"),
-        (("dense.onnx", "--input", "x"), "cannot read --input x: it is not of the form name=value"),
+        (("dense.onnx", "--input", "x"), "cannot read input 'x' from 'x': there is no such file"),
         (("dense.onnx", "--input", "x=no.npy"), "cannot read input 'x' from 'no.npy'"),
         (("dense.onnx", "--input", "x=dense.onnx"), "cannot read input 'x' from 'dense.onnx'"),
         (("dense.onnx", "--input", "x=wide.npy"), "dimension 1 is 9, expected 8"),
         (("dense.onnx", "--size", "n=2"), "the model has no 'n'\n  it has: none"),
-        (("dense.onnx", "-o", "no/folder.npz"), "No such file or directory"),
+        (("dense.onnx", "-o", "no/folder.npz"), "there is no folder 'no'"),
     ],
 )
 def test_mistakes_are_told_without_a_traceback(arguments, message, command, model):

@@ -7,73 +7,64 @@ exit status 1; wrong usage is status 2.
 
 from __future__ import annotations
 
+import io
+import json
 import sys
+import warnings
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.syntax import Syntax
+from typer.core import TyperGroup
 
+from tilewright.driver.cli_options import (
+    AnyModel,
+    Fit,
+    FixedSizes,
+    Form,
+    Given,
+    Json,
+    Layout,
+    Level,
+    Model,
+    Sizes,
+    TargetOption,
+    TargetsOption,
+    Threads,
+    Winograd,
+    check_folder,
+    floats,
+    numbers,
+)
+from tilewright.driver.report.terminal import console, errors, say, show_code, show_json, show_text
 from tilewright.support.errors import InputError, TilewrightError
+from tilewright.support.files import told
 from tilewright.support.version import __version__
 
+INTERRUPTED = 130  # the exit status after Ctrl-C
+
+
+class Commands(TyperGroup):
+    """The commands; Ctrl-C ends one with a message."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            errors.print("[bold red]interrupted:[/bold red] what was not finished is not kept")
+            raise typer.Exit(INTERRUPTED) from None
+
+
 app = typer.Typer(
+    cls=Commands,
     help="A deep-learning compiler: models in, small fast native modules out.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
-
-Model = Annotated[str, typer.Argument(help="An .onnx file.", metavar="MODEL")]
-AnyModel = Annotated[str, typer.Argument(help="An .onnx file, or a compiled .tw.", metavar="MODEL")]
-TargetOption = Annotated[
-    str, typer.Option("--target", help="The machine, as `tilewright targets` lists them.")
-]
-TargetsOption = Annotated[
-    list[str] | None,
-    typer.Option("--target", help="The machine; several, widest first, for code for each of them."),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option("--threads", min=1, help="Threads of one call; by default one for each core."),
-]
-Level = Annotated[
-    int,
-    typer.Option(
-        "--opt-level",
-        min=0,
-        max=3,
-        help="0: operator by operator; 1: graph passes and fusion; 2, 3: packed layouts, too.",
-    ),
-]
-Sizes = Annotated[
-    list[str] | None,
-    typer.Option("--size", help="An open size, as in batch=4 (the least unless given)."),
-]
-FixedSizes = Annotated[
-    list[str] | None,
-    typer.Option("--size", help="An open size, as in height=320: compile for it alone."),
-]
-Given = Annotated[
-    list[str] | None,
-    typer.Option("--input", help="An input's array, as in image=file.npy; others are random."),
-]
-Winograd = Annotated[
-    bool | None,
-    typer.Option(
-        "--winograd/--no-winograd",
-        help="Whether 3x3 convolutions may be Winograd's: faster, less exact.",
-        show_default="on",
-    ),
-]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Compile even what the cache has.")]
 
 
 @app.command("compile")
@@ -101,13 +92,14 @@ def compile_command(
         Path | None,
         typer.Option(help="A private Ed25519 key in PEM, for tilewright.load(verify=PUBLIC)."),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Compile a model into one file of native code and weights.
 
     The file runs with `tilewright run`, with tilewright.load in Python, or from C.
     """
     from tilewright.driver.compile import compile_file
-    from tilewright.driver.report import tables
+    from tilewright.driver.report import records, tables
     from tilewright.driver.report.inputs import read_sizes
     from tilewright.driver.report.progress import compiling
     from tilewright.runtime.c_names import identifier
@@ -118,7 +110,8 @@ def compile_command(
         raise typer.BadParameter("it is a part of --library", param_hint=hint)
     shapes = read_sizes(size or [])
     path = out or Path(Path(model).stem + ".tw")
-    with compiling(console, Path(model).name) as stages:
+    check_folder(path)
+    with compiling(Path(model).name) as stages:
         manifest = compile_file(
             model,
             path,
@@ -131,48 +124,96 @@ def compile_command(
             sign=sign,
             library=library and Library(library, kind, name or identifier(Path(model).stem)),
         )
+    if as_json:
+        made = records.artifact(path, manifest, stages)
+        show_json(records.document("compile", **made, library=library and str(library)))
+        return
     console.print(tables.stages_table(stages))
     inputs, outputs = (", ".join(map(str, t)) for t in (manifest.inputs, manifest.outputs))
-    console.print(f"{inputs} → {outputs}", markup=False)
-    nbytes = tables.bytes_text(path.stat().st_size)
-    console.print(f"{path}: {nbytes}, {len(manifest.kernels)} kernels", markup=False)
+    say(f"{inputs} → {outputs}")
+    say(f"{path}: {tables.bytes_text(path.stat().st_size)}, {len(manifest.kernels)} kernels")
     if library is not None:
-        console.print(f"{library}: {kind}, header and example", markup=False)
+        say(f"{library}: {kind}, header and example")
 
 
 @app.command()
 def run(
     model: AnyModel,
-    input: Given = None,
+    input: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            help="An input's file, as in image=photo.png: .npy, .npz, an image, or a folder of "
+            "such for a call each; inputs without one are random.",
+        ),
+    ] = None,
     size: Sizes = None,
     threads: Threads = None,
-    seed: Annotated[int, typer.Option(help="Of random inputs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of random inputs.")] = 0,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Files of a folder that make one call.")
+    ] = None,
+    layout: Annotated[
+        Layout | None, typer.Option(help="Of images, where the input's shape does not tell.")
+    ] = None,
+    mean: Annotated[
+        str, typer.Option(help="Taken off images of 0 to 1: a number, or one for each channel.")
+    ] = "",
+    std: Annotated[
+        str, typer.Option(help="By which they are divided then: a number, or one for each channel.")
+    ] = "",
+    fit: Annotated[
+        Fit | None, typer.Option(help="For images of another size than the model's.")
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Keep the outputs in this .npz file.")
+        Path | None,
+        typer.Option("-o", "--out", help="Keep the outputs: an .npz file, or a folder of such."),
     ] = None,
     profile: Annotated[bool, typer.Option(help="Show where the time goes.")] = False,
     verify: Annotated[
         Path | None,
         typer.Option(help="A public Ed25519 key in PEM: run an artifact that it vouches for only."),
     ] = None,
+    as_json: Json = False,
 ) -> None:
-    """Run a model once, on arrays from files or on random ones, and show what comes out."""
-    import numpy as np
+    """Run a model on arrays or images from files, or on random ones, and show what comes out.
 
-    from tilewright.driver.report import tables
-    from tilewright.driver.report.inputs import read_inputs, read_sizes
-    from tilewright.runtime.formats import values_of
+    A folder is a call for each of its files, in the order of their names; the model's batch, or
+    --batch, says how many are put together. Images become what the input takes: u8 as they are,
+    floats from 0 to 1, less --mean and over --std.
+    """
+    from tilewright.driver.report import outputs, records, tables
+    from tilewright.driver.report.files import Pixels
+    from tilewright.driver.report.inputs import read_calls, read_sizes
 
+    pixels = Pixels(
+        layout=layout and layout.value,
+        mean=floats("--mean", mean),
+        std=floats("--std", std, nonzero=True),
+        fit=fit and fit.value,
+    )
+    sizes = read_sizes(size or [])
     exe = _open(model, threads, verify=verify)
-    arrays = read_inputs(exe.manifest, input or [], read_sizes(size or []), seed)
-    results = exe(*arrays)
-    console.print(tables.tensors_table("inputs", exe.inputs, arrays))
-    console.print(tables.tensors_table("outputs", exe.outputs, results))
-    if out is not None:
-        kept = {t.name: values_of(r) for t, r in zip(exe.outputs, results, strict=True)}
-        np.savez(out, allow_pickle=False, **kept)
-    if profile:
-        _print_profile(exe.profile(*arrays))
+    calls = read_calls(exe.manifest, input or [], sizes, seed, pixels, batch)
+    keeper = None if out is None else outputs.keeper(out, len(calls))
+    made: list[Any] = []
+    for call in calls:
+        results = exe(*call.arrays)
+        told = records.arrays(exe.inputs, call.arrays), records.arrays(exe.outputs, results)
+        made.append({"call": call.name, "inputs": told[0], "outputs": told[1]})
+        made[-1]["kept"] = keeper and str(keeper.keep(call.name, exe.outputs, results))
+        if not as_json and len(made) <= outputs.MOST:
+            title = f" of {call.name}" if len(calls) > 1 else ""
+            console.print(tables.tensors_table("inputs" + title, exe.inputs, call.arrays))
+            console.print(tables.tensors_table("outputs" + title, exe.outputs, results))
+    if not as_json and len(calls) > outputs.MOST:
+        say(f"… and {len(calls) - outputs.MOST} calls more; -o and --json have all")
+    found = exe.profile(*calls[0].arrays) if profile else None
+    if as_json:
+        about, timed = records.model(exe.manifest), found and records.profile(found)
+        show_json(records.document("run", **about, calls=made, profile=timed))
+    elif found is not None:
+        _print_profile(found)
 
 
 @app.command()
@@ -193,7 +234,7 @@ def bench(
         typer.Option("--open", help="Measure code for all sizes, not code for these sizes."),
     ] = False,
     winograd: Winograd = None,
-    seed: Annotated[int, typer.Option(help="Of random inputs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of random inputs.")] = 0,
     roofline: Annotated[
         bool,
         typer.Option("--roofline", help="Instead, each kernel against what the machine could do."),
@@ -201,6 +242,11 @@ def bench(
     html: Annotated[
         Path | None, typer.Option(help="With --roofline: a page with its plot and the timeline.")
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="With --roofline: one run as a trace for Perfetto (ui.perfetto.dev)."),
+    ] = None,
+    as_json: Json = False,
 ) -> None:
     """Measure a model's latency beside other engines, or its kernels against the machine.
 
@@ -215,136 +261,80 @@ def bench(
     (compute: multiply-adds at the machine's measured peak; memory: bytes from main memory) and how
     much of that it reaches; data that is still in a cache can exceed it.
     """
+    from tilewright.driver.bench import fixed_sizes, measure, random_inputs
+    from tilewright.driver.report import records, tables
     from tilewright.driver.report.compare import ENGINES
 
-    counts = _numbers("--threads", threads)
-    if html is not None and not roofline:
-        raise typer.BadParameter("it is a part of --roofline", param_hint="--html")
+    counts = numbers("--threads", threads)
+    for option, path in (("--html", html), ("--trace", trace)):
+        if path is not None and not roofline:
+            raise typer.BadParameter("it is a part of --roofline", param_hint=option)
+        if path is not None:
+            check_folder(path)
     others = [] if against == "none" else [word.strip() for word in against.split(",")]
     if unknown := [name for name in others if name not in ENGINES]:
         raise typer.BadParameter(
             f"'{unknown[0]}' is none of {', '.join(ENGINES)} and none", param_hint="--against"
         )
-    if others and model.endswith(".tw"):
+    if others and not roofline and model.endswith(".tw"):
         raise InputError(
             f"cannot compare '{model}'",
             "other engines read the ONNX file it was made from",
             remedy="name that file, or say --against none",
         )
-    sizes = _fixed_sizes(model, input or [], size or [])
+    sizes = fixed_sizes(model, input or [], size or [])
     fixed = {} if keep_open or model.endswith(".tw") else sizes
     exes = [_open(model, count, fixed, winograd=winograd) for count in counts]
-    arrays = _random_inputs(exes[0], input or [], sizes, seed)
+    arrays = random_inputs(exes[0], input or [], sizes, seed)
+    about = {**records.model(exes[0].manifest), "measured": records.arrays(exes[0].inputs, arrays)}
     if roofline:
-        _show_rooflines(exes, arrays, seconds, html)
-        return
-    for exe in exes:
-        _show_times(exe, model, arrays, others, seconds)
+        profiles = [exe.profile(*arrays, seconds=seconds) for exe in exes]
+        for found in [] if as_json else profiles:
+            _print_profile(found)
+        _keep_profiles(exes[0], arrays, profiles, html, trace, quiet=as_json)
+        told = {"profiles": [records.profile(found) for found in profiles]}
+    else:
+        times = [measure(exe, model, arrays, others, seconds) for exe in exes]
+        for exe, (found, wrong) in [] if as_json else zip(exes, times, strict=True):
+            title = f"{exe.name}, {exe.threads} thread{'s' * (exe.threads > 1)}"
+            console.print(tables.times_table(title, found, wrong))
+        told = {"times": [records.times(e.threads, *t) for e, t in zip(exes, times, strict=True)]}
+    if as_json:
+        show_json(records.document("bench", **about, **told))
+    else:
+        console.print(*tables.fallbacks_tables(exes[0].manifest), end="")
 
 
-def _fixed_sizes(model: str, files: Sequence[str], texts: Sequence[str]) -> dict[str, int]:
-    """A number for each open size of a model: what the caller says, in the command or when asked;
-    1 for a batch. Raises InputError where nobody can be asked."""
-    from tilewright.driver.report.inputs import check_known, read_sizes, unsaid
-
-    shapes = _shapes_of(model)
-    found = read_sizes(texts)
-    names = [d for shape in shapes.values() for d in shape if isinstance(d, str)]
-    check_known("--size", found, list(dict.fromkeys(names)))
-    missing = [name for name in unsaid(shapes, files) if name not in found]
-    batch = {shape[0] for shape in shapes.values() if shape}
-    batch.difference_update(d for shape in shapes.values() for d in shape[1:])
-    asked = [name for name in missing if name not in batch]
-    if asked and not sys.stdin.isatty():
-        told = "; ".join(f"{n}[{', '.join(map(str, s))}]" for n, s in shapes.items())
-        raise InputError(
-            f"cannot measure '{model}'",
-            f"its sizes are open: {told}",
-            remedy="say which to measure: " + " ".join(f"--size {name}=…" for name in asked),
-        )
-    found.update((name, typer.prompt(f"{name}", type=int)) for name in asked)
-    return found | dict.fromkeys([name for name in missing if name in batch], 1)
-
-
-def _shapes_of(model: str) -> dict[str, tuple[Any, ...]]:
-    """The shapes of a model's inputs; open sizes by their names."""
-    if model.endswith(".tw"):
-        from tilewright.runtime.executor import load
-
-        exe = load(model)
-        names = {s.name for s in exe.manifest.symbols}
-        return {t.name: tuple([d if d in names else -1 for d in t.shape]) for t in exe.inputs}
-    from tilewright.driver.source import declared_shapes
-
-    return declared_shapes(model)
-
-
-def _random_inputs(exe: Any, files: Sequence[str], sizes: dict[str, int], seed: int) -> list[Any]:
-    """Arrays for a model that is compiled for these sizes, or for all."""
-    from tilewright.driver.report.inputs import read_inputs
-
-    symbols = {s.name for s in exe.manifest.symbols}
-    return read_inputs(exe.manifest, files, {k: n for k, n in sizes.items() if k in symbols}, seed)
-
-
-def _show_times(
-    exe: Any, model: str, arrays: Sequence[Any], others: Sequence[str], seconds: float
+def _keep_profiles(
+    exe: Any,
+    arrays: Sequence[Any],
+    profiles: Sequence[Any],
+    html: Path | None,
+    trace: Path | None,
+    quiet: bool,
 ) -> None:
-    """Measure a model's latency on these inputs beside the other engines', in turns."""
-    from tilewright.driver.report import tables
-    from tilewright.driver.report.compare import OURS, ROUNDS, difference, engine, take_turns
-    from tilewright.driver.report.progress import counting
-
-    calls: dict[str, Any] = {OURS: lambda: exe(*arrays)}
-    wrong: dict[str, float] = {}
-    for name in others:
-        other = engine(name, model, exe.threads)
-        wrong[name] = difference(exe(*arrays), other(arrays))
-        calls[name] = lambda other=other: other(arrays)
-    with counting(console, f"measuring on {exe.threads} threads, in turns", ROUNDS) as bar:
-        found = take_turns(
-            calls, seconds, progress=lambda n: bar.update(bar.task_ids[0], completed=n)
-        )
-    title = f"{exe.name}, {exe.threads} thread{'s' * (exe.threads > 1)}"
-    console.print(tables.times_table(title, found, wrong), *tables.fallbacks_tables(exe.manifest))
-
-
-def _show_rooflines(
-    exes: Sequence[Any], arrays: Sequence[Any], seconds: float, html: Path | None
-) -> None:
-    """Profile a model on these inputs, on each number of threads; `html`: keep that as a page."""
+    """Write profiles of a model on these inputs as a page and as a trace, where they are asked
+    for."""
     from tilewright.driver.report import tables
     from tilewright.driver.report.page import page
+    from tilewright.runtime.trace import trace as traced
 
-    profiles = [exe.profile(*arrays, seconds=seconds) for exe in exes]
-    for profile in profiles:
-        _print_profile(profile)
-    for made in tables.fallbacks_tables(exes[0].manifest):
-        console.print(made)
     if html is not None:
-        text = page(exes[0].name, tables.inputs_text(exes[0].inputs, arrays), profiles)
+        text = page(exe.name, tables.inputs_text(exe.inputs, arrays), profiles)
         html.write_text(text, encoding="utf-8")
-        console.print(f"{html}: the plot, the timeline and this table", markup=False)
+        if not quiet:
+            say(f"{html}: the plot, the timeline and this table")
+    if trace is not None:
+        trace.write_text(json.dumps(traced(profiles, exe.name)), encoding="utf-8")
+        if not quiet:
+            say(f"{trace}: one run, for ui.perfetto.dev or chrome://tracing")
 
 
 def _print_profile(profile: Any) -> None:
     from tilewright.driver.report.tables import profile_table
 
     console.print(profile_table(profile))
-    console.print(str(profile).rpartition("\n")[2], markup=False)
-
-
-class Form(str, Enum):
-    """The forms of a kernel."""
-
-    te = "te"
-    trace = "trace"
-    schedule = "schedule"
-    loops = "loops"
-    flat = "flat"
-    vector = "vector"
-    llvm = "llvm"
-    asm = "asm"
+    say(str(profile).rpartition("\n")[2])
 
 
 @app.command()
@@ -359,33 +349,102 @@ def inspect(
     kernel: Annotated[
         str | None, typer.Option(help="One kernel, by its name or number (k3).")
     ] = None,
-    stage: Annotated[Form, typer.Option(help="In which form to show that kernel.")] = Form.schedule,
+    stage: Annotated[
+        Form | None,
+        typer.Option(
+            help="In which form to show that kernel.", show_default="schedule; asm of a .tw"
+        ),
+    ] = None,
+    onnx: Annotated[
+        Path | None,
+        typer.Option(help="Write the fused graph as an ONNX file, which Netron shows."),
+    ] = None,
     target: TargetOption = "cpu",
     threads: Threads = None,
     opt_level: Level = 3,
     winograd: Winograd = None,
     size: FixedSizes = None,
+    as_json: Json = False,
 ) -> None:
     """Look into a model: its graph before and after fusion, the memory plan, the kernels.
 
     Without options all four are shown. With --kernel, that kernel: as tensor expressions (te), what
     its strategy did (trace), scheduled (schedule), in the stages of lowering (loops, flat, vector),
-    as LLVM text (llvm) or as assembly (asm).
+    as LLVM text (llvm) or as assembly (asm). A compiled .tw holds code: it shows its kernels, also
+    as assembly, and the sizes of its memory.
+
+    With --onnx, the fused graph is written as an ONNX file to look at: each kernel is a node, the
+    operators in it are its function.
     """
     from tilewright.driver import inspection
+    from tilewright.driver.report import records
     from tilewright.driver.report.inputs import read_sizes
 
     shapes = read_sizes(size or [])
+    wanted = {"graph": graph, "fused": fused, "memory": memory, "kernels": kernels}
+    parts = [name for name, on in wanted.items() if on]
+    if stage is not None and kernel is None:
+        raise typer.BadParameter("it is a part of --kernel", param_hint="--stage")
+    if kernel is not None and (parts or onnx):
+        other = f"--{parts[0]}" if parts else "--onnx"
+        raise typer.BadParameter(f"it is not shown beside {other}", param_hint="--kernel")
+    if onnx is not None:
+        check_folder(onnx)
+    form = stage.value if stage else None
     if model.endswith(".tw"):
-        inspection.show_artifact(console, model)
+        if shapes or target != "cpu" or winograd is not None or threads is not None or onnx:
+            raise InputError(
+                f"cannot look into '{model}' in this way",
+                "it is compiled: --target, --threads, --size, --winograd and --onnx are for models",
+                remedy="leave them out, or inspect the model file",
+            )
+        told = _inspect_artifact(model, parts, kernel, form, as_json)
     elif kernel is not None:
         jobs = inspection.model_jobs(model, target, threads, opt_level, shapes, winograd)
-        text = inspection.kernel_text(inspection.find_job(jobs, kernel), stage.value)
-        _print_code(text, {"llvm": "llvm", "asm": "gas"}.get(stage.value, "python"))
+        form = form or "schedule"
+        text = inspection.kernel_text(inspection.find_job(jobs, kernel), form)
+        told = _show_kernel(kernel, form, text, as_json)
+    elif parts == ["graph"] and onnx is None:
+        found = inspection.read_graph(model, shapes)
+        told = {"graph": inspection.graph_record(found)}
+        if not as_json:
+            show_text(str(found))
     else:
-        parts = {"graph": graph, "fused": fused, "memory": memory, "kernels": kernels}
-        wanted = [name for name, on in parts.items() if on] or list(parts)
-        inspection.show_model(console, model, wanted, target, threads, opt_level, shapes, winograd)
+        found = inspection.look(model, target, threads, opt_level, shapes, winograd)
+        parts = parts or ([] if onnx else list(wanted))
+        told = {**records.model(found.manifest), **inspection.tell(found, parts)}
+        if not as_json:
+            inspection.show(found, parts)
+        if onnx is not None:
+            inspection.write_onnx(found, onnx)
+            if not as_json:
+                say(f"{onnx}: the fused graph, for netron.app")
+    if as_json:
+        show_json(records.document("inspect", file=model, **told))
+
+
+def _inspect_artifact(
+    model: str, parts: Sequence[str], kernel: str | None, form: str | None, as_json: bool
+) -> dict[str, Any]:
+    """Show what a compiled model says of itself, or give it as a record."""
+    from tilewright.driver import inspection
+    from tilewright.driver.disassembly import disassemble
+    from tilewright.driver.report import records
+    from tilewright.runtime.executor import load
+
+    inspection.check_artifact(model, parts, form)
+    exe = load(model, 1)
+    if kernel is not None:
+        return _show_kernel(kernel, "asm", disassemble(exe, kernel), as_json)
+    if not as_json:
+        inspection.show_artifact(exe, parts)
+    return {**records.model(exe.manifest), **inspection.tell_artifact(exe, parts)}
+
+
+def _show_kernel(kernel: str, form: str, text: str, as_json: bool) -> dict[str, Any]:
+    if not as_json:
+        show_code(text, {"llvm": "llvm", "asm": "gas"}.get(form, "python"))
+    return {"kernel": kernel, "stage": form, "text": text}
 
 
 @app.command()
@@ -417,8 +476,8 @@ def opt(
     for number, step in enumerate(steps):
         program = programs.apply(program, step, machine)
         if each and number + 1 < len(steps):
-            _print_code(f"# after {step}\n{text_of(program).rstrip()}\n", "python")
-    _print_code(text_of(program), "python")
+            show_code(f"# after {step}\n{text_of(program).rstrip()}\n", "python")
+    show_code(text_of(program), "python")
 
 
 @app.command()
@@ -438,16 +497,21 @@ def demo(
 
 
 @app.command()
-def targets() -> None:
+def targets(as_json: Json = False) -> None:
     """List the kinds of machines and their options, and describe this machine."""
-    from tilewright.driver.report.tables import targets_table
-    from tilewright.target.target import target
+    from tilewright.backend.backend import backend_of_kind
+    from tilewright.driver.report import records, tables
+    from tilewright.target.target import KINDS, target
 
-    console.print(targets_table())
     here = target("cpu")
+    if as_json:
+        compiles = {kind: backend_of_kind(kind).compiles for kind in KINDS}
+        show_json(records.document("targets", **records.targets(here, KINDS, compiles)))
+        return
+    console.print(tables.targets_table())
     console.print("This machine:", style="bold")
-    console.print(str(here), markup=False, soft_wrap=True)
-    console.print(
+    say(str(here))
+    say(
         f"{here.vector_registers} vector registers of {here.vector_bytes} bytes, {here.cores} cores"
     )
 
@@ -460,6 +524,7 @@ def machine(
     forget: Annotated[
         bool, typer.Option("--forget", help="Use those of a machine that nobody calibrated again.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Show the constants by which schedules are chosen for this machine, or calibrate them.
 
@@ -467,8 +532,8 @@ def machine(
     is kept in the cache's folder, and models are compiled with it from then on.
     """
     from tilewright.driver.calibrate import calibrate as calibrated
+    from tilewright.driver.report import records, tables
     from tilewright.driver.report.progress import counting
-    from tilewright.driver.report.tables import costs_table
     from tilewright.target.calibration import fetch
     from tilewright.target.target import keep_costs, target
 
@@ -476,27 +541,35 @@ def machine(
         raise typer.BadParameter("it is the opposite of --calibrate", param_hint="--forget")
     here = target("cpu -costs=default")
     found = None if calibrate or forget else fetch(here.processor)
+    path: Path | None = None
     if forget:
         keep_costs(here, None)
     if calibrate:
-        with counting(console, "calibrating this machine", 100) as bar:
+        with counting("calibrating this machine", 100) as bar:
             found = calibrated(
                 here, progress=lambda part: bar.update(bar.task_ids[0], completed=100 * part)
             )
         path = keep_costs(here, found)
-        kept = f"kept in {path}" if path else "not kept: the cache's folder takes no files"
-        console.print(kept, markup=False, soft_wrap=True)
-    console.print(costs_table(here.costs, found))
+    if as_json:
+        told = {"processor": here.processor, "constants": records.costs(here.costs, found)}
+        show_json(records.document("machine", **told, kept=path and str(path)))
+        return
+    if calibrate:
+        say(f"kept in {path}" if path else "not kept: the cache's folder takes no files")
+    console.print(tables.costs_table(here.costs, found))
     if found is None:
-        console.print("Nobody calibrated this machine; `tilewright machine --calibrate` does.")
+        say("Nobody calibrated this machine; `tilewright machine --calibrate` does.")
 
 
 @app.command()
-def knobs() -> None:
+def knobs(as_json: Json = False) -> None:
     """List the environment variables that Tilewright reads, and what they are set to."""
-    from tilewright.driver.report.tables import knobs_table
+    from tilewright.driver.report import records, tables
 
-    console.print(knobs_table())
+    if as_json:
+        show_json(records.document("knobs", knobs=records.all_knobs()))
+    else:
+        console.print(tables.knobs_table())
 
 
 def _version(wanted: bool) -> None:
@@ -531,33 +604,28 @@ def _open(
     from tilewright.driver.compile import compile_observed
     from tilewright.driver.report.progress import compiling
 
-    with compiling(console, Path(model).name) as stages:
+    with compiling(Path(model).name) as stages:
         return compile_observed(
             model, shapes=shapes, threads=threads, winograd=winograd, stages=stages
         )
 
 
-def _numbers(option: str, text: str) -> list[int]:
-    """Numbers in "1,2"."""
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise typer.BadParameter(f"'{text}' is no list such as 1,2", param_hint=option)
-    return [int(word) for word in words]
-
-
-def _print_code(text: str, language: str) -> None:
-    if console.is_terminal:
-        console.print(Syntax(text, language, background_color="default", word_wrap=True))
-    else:
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+def _warn(message: Warning | str, *about: Any, **more: Any) -> None:
+    errors.print(f"[yellow]warning:[/yellow] {escape(str(message))}", soft_wrap=True)
 
 
 def main() -> None:
     """The program `tilewright`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # of letters that a terminal has not
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            app()
     except (TilewrightError, OSError) as fault:
-        errors.print(f"[bold red]error:[/bold red] {escape(str(fault))}", soft_wrap=True)
+        text = str(fault) if isinstance(fault, TilewrightError) else told(fault)
+        errors.print(f"[bold red]error:[/bold red] {escape(text)}", soft_wrap=True)
         sys.exit(1)
 
 

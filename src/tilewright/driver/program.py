@@ -155,7 +155,7 @@ def assemble(
         )
         entries = [ENTRY, SHAPES] if symbols else [ENTRY]
         made = iter(finished())
-        variants = [
+        linked = [
             _linked(c.machine, [*islice(made, len(c.kernels))], host, entries)
             for c, host in zip(codes, objects, strict=True)
         ]
@@ -171,6 +171,7 @@ def assemble(
             "arena_live_bytes": plan.live_bytes,
             "arena_bytes": plan.typical_bytes,
             "targets": [str(code.machine) for code in codes],
+            "code": [starts for _, starts in linked],
             **({"faults": tells} if tells else {}),
             **({"not_for_all": True} if any(ONE_MAY_BE_1 in t for t in (*texts, *tells)) else {}),
             **({"fallbacks": told} if (told := fallbacks(codes)) else {}),
@@ -179,7 +180,7 @@ def assemble(
     )
     program = abi.Program(
         manifest,
-        variants,
+        [made for made, _ in linked],
         allocation.weights(),
         arena_bytes=max(0, sizes.at(plan.arena_bytes, plan.known(dict.fromkeys(symbols, 1)))),
         scratch_bytes=max(code.scratch_bytes for code in codes),
@@ -189,11 +190,15 @@ def assemble(
 
 def _linked(
     machine: Target, kernels: Sequence[Kernel], host: bytes, entries: Sequence[str]
-) -> abi.Variant:
-    """The kernels and the host program of one machine as a code variant."""
+) -> tuple[abi.Variant, dict[str, list[int]]]:
+    """The kernels and the host program of one machine as a code variant, and where in it each
+    kernel's functions start."""
     own = {k.entries[0].symbol: k.code for k in kernels if k.entries}  # some share their code
-    image = link([*own.values(), host], entries)
-    return variant(machine, image.bytes, image.entries[ENTRY], image.entries.get(SHAPES))
+    symbols = dict.fromkeys([*entries, *(e.symbol for k in kernels for e in k.entries)])
+    image = link([*own.values(), host], symbols)
+    starts = {k.name: [image.entries[e.symbol] for e in k.entries] for k in kernels}
+    made = variant(machine, image.bytes, image.entries[ENTRY], image.entries.get(SHAPES))
+    return made, starts
 
 
 def _host_text(graph: Graph, steps: Sequence[Step], machine: Target, plan: MemoryPlan) -> str:

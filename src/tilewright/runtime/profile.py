@@ -9,12 +9,16 @@ cache can beat it. Which of the two is larger is the kernel's binding limit.
 from __future__ import annotations
 
 import ast
+import json
 import math
 import operator
+import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tilewright.runtime import abi
+from tilewright.runtime.trace import trace
 from tilewright.support.record import record
 
 
@@ -113,6 +117,14 @@ class Profile:
             f"peak {self.machine.gflops:.0f} GFLOP/s, {self.machine.gbytes:.1f} GB/s"
         )
         return "\n".join(lines)
+
+    def save_trace(self, path: str | os.PathLike[str], name: str = "model") -> Path:
+        """Write one run as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open: the
+        kernels in their order on one row, each with its shape, rates and limit; `name` is the
+        model's. Returns the path. Raises OSError where it cannot be written."""
+        target = Path(path)
+        target.write_text(json.dumps(trace([self], name)), encoding="utf-8")
+        return target
 
 
 def tabulate(

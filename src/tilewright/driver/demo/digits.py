@@ -51,7 +51,7 @@ def run_digits(console: Console, threads: int = 1, seconds: float = 1.0) -> bool
     def keep(step: str, before: Any, after: Any, seconds: float) -> None:
         seen[step] = after
 
-    with compiling(console, MODEL.name) as stages:
+    with compiling(MODEL.name) as stages:
         exe = compile_observed(MODEL, threads=threads, cache=False, stages=stages, observers=[keep])
     console.print(
         f"[bold]{MODEL.name}[/bold]: {', '.join(map(str, exe.inputs))} → "
@@ -68,7 +68,7 @@ def run_digits(console: Console, threads: int = 1, seconds: float = 1.0) -> bool
         highlight=False,
     )
 
-    with counting(console, "classifying", len(images)) as bar:
+    with counting("classifying", len(images)) as bar:
         ours = []
         for image in images:
             ours.append(exe(image[None])[0])
@@ -91,7 +91,7 @@ def run_digits(console: Console, threads: int = 1, seconds: float = 1.0) -> bool
         errors[REFERENCE] = difference(ours, theirs)
         console.print(f"predictions  {same} of {len(images)} equal {REFERENCE}'s")
         calls[REFERENCE] = lambda: other([images[:1]])
-    with counting(console, "measuring, in turns", 10) as bar:
+    with counting("measuring, in turns", 10) as bar:
         found = take_turns(
             calls, seconds, 10, lambda done: bar.update(bar.task_ids[0], completed=done)
         )

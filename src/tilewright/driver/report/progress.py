@@ -1,32 +1,32 @@
-"""Progress of long work in the terminal; nothing is drawn where there is none."""
+"""Progress of long work on standard error; nothing is drawn where that is no terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from tilewright.driver.report.terminal import errors
 from tilewright.driver.stages import Stages
 
 
-def _bar(console: Console) -> Progress:
+def _bar() -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        console=console,
+        console=errors,
         transient=True,
-        disable=not console.is_terminal,
+        disable=not errors.is_terminal,
     )
 
 
 @contextmanager
-def compiling(console: Console, what: str) -> Iterator[Stages]:
+def compiling(what: str) -> Iterator[Stages]:
     """Stages to compile with; shows the one that is being worked on."""
-    with _bar(console) as bar:
+    with _bar() as bar:
         task = bar.add_task(f"compiling {what}", total=None)
 
         def tell(stage: str, done: int, total: int) -> None:
@@ -41,8 +41,8 @@ def compiling(console: Console, what: str) -> Iterator[Stages]:
 
 
 @contextmanager
-def counting(console: Console, what: str, total: int) -> Iterator[Progress]:
+def counting(what: str, total: int) -> Iterator[Progress]:
     """A bar of `total` steps: call `advance(n)` of what is given with the number done."""
-    with _bar(console) as bar:
+    with _bar() as bar:
         bar.add_task(what, total=total)
         yield bar

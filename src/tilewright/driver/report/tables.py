@@ -1,4 +1,4 @@
-"""What a compilation and a run say of themselves, as rich tables.
+"""What a compilation and a run say of themselves, as tables.
 
 In: the records that other rooms make (stages, groups, plans, profiles, times). Out: tables. Nothing
 is computed here that they do not know.
@@ -12,11 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
 from tilewright.driver.report.compare import OURS, Times
+from tilewright.driver.report.layout import Column, Table
 from tilewright.driver.stages import Stages
 from tilewright.runtime import abi
 from tilewright.runtime.formats import values_of
@@ -25,22 +23,19 @@ from tilewright.support import knobs
 from tilewright.support.errors import UserFault
 
 
-def table(title: str, *columns: str, left: int = 1) -> Table:
-    """An empty table: the first `left` columns are words, the others numbers. Names and types stay
-    whole, other words fold."""
-    made = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-    for n, column in enumerate(columns):
-        if n < left:
-            whole = n == 0 or column in ("type", "result", "shape")
-            made.add_column(column, justify="left", overflow="fold", no_wrap=whole)
-        else:
-            made.add_column(column, justify="right", no_wrap=True)
-    return made
+def words(name: str, drop: int = 0) -> Column:
+    """A column of words; the larger `drop`, the sooner it is left out; 0: never."""
+    return Column(name, drop)
+
+
+def numbers(name: str, drop: int = 0) -> Column:
+    """A column of numbers; `drop`: as for words."""
+    return Column(name, drop, is_number=True)
 
 
 def stages_table(stages: Stages, parts: bool = False) -> Table:
     """What each stage of compiling took; `parts`: with the parts of stages."""
-    made = table("compile stages", "stage", "ms")
+    made = Table("compile stages", words("stage"), numbers("ms"))
     for depth, name, seconds in stages.rows():
         if depth == 0 or parts:
             style = "bold" if name == "total" else "" if depth == 0 else "dim"
@@ -51,32 +46,42 @@ def stages_table(stages: Stages, parts: bool = False) -> Table:
 
 def groups_table(kernels: Sequence[abi.KernelInfo], groups: Sequence[Any]) -> Table:
     """The fused groups: the kernel of each, its operators, its result and why it ends there."""
-    made = table(
-        "the fused graph", "kernel", "operators in one pass", "result", "why it ends there", left=4
+    made = Table(
+        "the fused graph",
+        words("kernel"),
+        words("operators in one pass"),
+        words("result", 2),
+        words("why it ends there", 1),
     )
     for kernel, group in zip(kernels, groups, strict=True):
         ends = [why for subject, why in group.why.items() if subject.endswith("is cut")]
         result = ", ".join(v.type_text for v in group.outputs)
-        words = " → ".join(op.removesuffix("_packed") for op in group.ops)
-        made.add_row(kernel.name, words, Text(result), Text("; ".join(dict.fromkeys(ends))))
+        ops = " → ".join(op.removesuffix("_packed") for op in group.ops)
+        made.add_row(kernel.name, ops, result, "; ".join(dict.fromkeys(ends)))
     return made
 
 
 def tensors_table(title: str, infos: Sequence[abi.TensorInfo], arrays: Sequence[Any]) -> Table:
     """Arrays with what can be said of them in one line."""
-    made = table(title, "name", "type", "first values", "least", "mean", "largest", left=3)
+    made = Table(
+        title,
+        words("name"),
+        words("type"),
+        words("first values", 1),
+        *map(numbers, ("least", "mean", "largest")),
+    )
     for info, array in zip(infos, arrays, strict=True):
         values = values_of(array)
         shape = type_text(info, values)
         flat = values.reshape(-1)
         if flat.size == 0 or flat.dtype.kind in "OSU":
             first = " ".join(repr(str(v)) for v in flat[:4])
-            made.add_row(info.name, Text(shape), Text(first), "", "", "")
+            made.add_row(info.name, shape, first, "", "", "")
             continue
-        numbers = flat.astype(np.float64)
-        summary = (numbers.min(), numbers.mean(), numbers.max())
-        first = " ".join(f"{v:.4g}" for v in numbers[:4]) + (" …" if flat.size > 4 else "")
-        made.add_row(info.name, Text(shape), first, *(f"{v:.4g}" for v in summary))
+        values = flat.astype(np.float64)
+        summary = (values.min(), values.mean(), values.max())
+        first = " ".join(f"{v:.4g}" for v in values[:4]) + (" …" if flat.size > 4 else "")
+        made.add_row(info.name, shape, first, *(f"{v:.4g}" for v in summary))
     return made
 
 
@@ -94,15 +99,25 @@ def inputs_text(infos: Sequence[abi.TensorInfo], arrays: Sequence[Any]) -> str:
 def profile_table(profile: Profile) -> Table:
     """Where the time of a run goes."""
     head, *rows = profile.rows()
-    made = table("kernels", *head, left=3)
+    drop = {"ops fused": 4, "limit": 3, "GB/s": 2, "GFLOP/s": 1}
+    made = Table(
+        "kernels",
+        *(words(name, drop.get(name, 0)) for name in head[:3]),
+        *(numbers(name, drop.get(name, 0)) for name in head[3:]),
+    )
     for row in rows:
-        made.add_row(*map(Text, row))
+        made.add_row(*row)
     return made
 
 
 def times_table(title: str, found: Mapping[str, Times], errors: Mapping[str, float]) -> Table:
     """Engines side by side; the ratio is ours over theirs, so below 1 we are faster."""
-    made = table(title, "engine", "min µs", "median µs", "ours / theirs", "max error")
+    made = Table(
+        title,
+        words("engine"),
+        numbers("min µs", 1),
+        *map(numbers, ("median µs", "ours / theirs", "max error")),
+    )
     ours = found[OURS]
     for name, times in found.items():
         ratio = "" if name == OURS else f"{ours.over(times):.2f}"
@@ -123,11 +138,34 @@ def bytes_text(count: float) -> str:
 
 def kernels_table(kernels: Sequence[abi.KernelInfo]) -> Table:
     """The kernels of a program in the order in which they run, and their work."""
-    made = table("kernels", "kernel", "operators", "result", "flops", "bytes", left=3)
+    made = Table(
+        "kernels",
+        words("kernel"),
+        words("operators", 2),
+        words("result"),
+        numbers("flops"),
+        numbers("bytes", 1),
+    )
     for k in kernels:
         shape = "x".join(map(str, k.shape))
-        made.add_row(k.name, " ".join(k.ops), Text(shape), str(k.flops), str(k.bytes))
+        made.add_row(k.name, " ".join(k.ops), shape, str(k.flops), str(k.bytes))
     return made
+
+
+def kernel_groups_table(kernels: Sequence[abi.KernelInfo]) -> Table:
+    """The fused groups as an artifact knows them."""
+    made = Table(
+        "the fused graph", words("kernel"), words("operators in one pass"), words("result")
+    )
+    for k in kernels:
+        ops = " → ".join(op.removesuffix("_packed") for op in k.ops)
+        made.add_row(k.name, ops, "x".join(map(str, k.shape)))
+    return made
+
+
+def memory_text(arena: int, live: int) -> str:
+    """The bytes of a memory plan."""
+    return f"{bytes_text(arena)} planned; {bytes_text(live)} live at once"
 
 
 def fallbacks_tables(manifest: abi.Manifest) -> list[Table]:
@@ -135,9 +173,9 @@ def fallbacks_tables(manifest: abi.Manifest) -> list[Table]:
     told = manifest.notes.get("fallbacks")
     if not isinstance(told, dict) or not told:
         return []
-    made = table("not scheduled by their family's strategy", "kernel", "what it took", left=2)
+    made = Table("not scheduled by their family's strategy", words("kernel"), words("what it took"))
     for kernel, why in told.items():  # pyright: ignore[reportUnknownVariableType]
-        made.add_row(Text(str(kernel)), Text(str(why)))  # pyright: ignore[reportUnknownArgumentType]
+        made.add_row(str(kernel), str(why))  # pyright: ignore[reportUnknownArgumentType]
     return [made]
 
 
@@ -147,19 +185,22 @@ def targets_table() -> Table:
     from tilewright.backend.backend import backend_of_kind
     from tilewright.target.target import KINDS
 
-    made = table("targets", "kind", "options", "what is compiled for it", left=3)
+    made = Table("targets", *map(words, ("kind", "options", "what is compiled for it")))
     for kind, about in KINDS.items():
-        words = " ".join(f"-{option}=…" for option in about.options)
-        made.add_row(kind, words, backend_of_kind(kind).compiles)
+        options = " ".join(f"-{option}=…" for option in about.options)
+        made.add_row(kind, options, backend_of_kind(kind).compiles)
     return made
 
 
 def costs_table(default: Any, found: Mapping[str, float] | None) -> Table:
     """The constants of the analytic model: of a machine that nobody calibrated, and of this one."""
-    made = table("the model's constants", "constant", "default", "calibrated", "unit", "decides")
-    for column in made.columns[3:]:
-        column.justify = "left"
-    made.columns[4].no_wrap = False
+    made = Table(
+        "the model's constants",
+        words("constant"),
+        *map(numbers, ("default", "calibrated")),
+        words("unit", 1),
+        words("decides", 2),
+    )
     for constant in dataclasses.fields(default):
         name, told = constant.name, constant.metadata
         own = f"{found[name]:g}" if found and name in found else "-"
@@ -170,12 +211,14 @@ def costs_table(default: Any, found: Mapping[str, float] | None) -> Table:
 
 def knobs_table() -> Table:
     """The environment variables, as `support.knobs` has them."""
-    made = table("knobs", "variable", "values", "now", "what it does", left=4)
+    made = Table(
+        "knobs", words("variable"), words("values", 1), *map(words, ("now", "what it does"))
+    )
     for knob in knobs.ALL:
         try:
             value = knob.read()
         except UserFault:
             value = f"{os.environ[knob.name]} (wrong)"
         now = "" if value is None else str(int(value) if isinstance(value, bool) else value)
-        made.add_row(knob.name, knob.values, Text(now), knob.help)
+        made.add_row(knob.name, knob.values, now, knob.help)
     return made
