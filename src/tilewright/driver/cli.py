@@ -47,13 +47,12 @@ INTERRUPTED = 130  # the exit status after Ctrl-C
 
 
 class Commands(TyperGroup):
-    """The commands; Ctrl-C ends one with a message."""
+    """The commands; Ctrl-C ends one with an exit status of its own, in every version of typer."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            errors.print("[bold red]interrupted:[/bold red] what was not finished is not kept")
             raise typer.Exit(INTERRUPTED) from None
 
 
@@ -469,7 +468,7 @@ def opt(
     from tilewright.driver.observe import text_of
     from tilewright.target.target import target as read_target
 
-    text = sys.stdin.read() if str(file) == "-" else file.read_text()
+    text = sys.stdin.read() if str(file) == "-" else programs.read_file(file)
     machine = read_target(target)
     program: Any = programs.read_program(text)
     steps = [step for given in passes or [] for step in programs.split_steps(given)]
@@ -596,7 +595,11 @@ def _open(
 ) -> Any:
     """A model to run: loaded if it is compiled already, else compiled."""
     if verify is not None and not model.endswith(".tw"):
-        raise InputError(f"cannot verify '{model}'", "only artifacts (.tw) are signed")
+        raise InputError(
+            f"cannot verify '{model}'",
+            "only artifacts (.tw) are signed",
+            remedy="compile it with --sign, or leave --verify out",
+        )
     if model.endswith(".tw"):
         from tilewright.runtime.executor import load
 
@@ -622,11 +625,15 @@ def main() -> None:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
-            app()
+            app(prog_name="tilewright")
     except (TilewrightError, OSError) as fault:
         text = str(fault) if isinstance(fault, TilewrightError) else told(fault)
         errors.print(f"[bold red]error:[/bold red] {escape(text)}", soft_wrap=True)
         sys.exit(1)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            errors.print("[bold red]interrupted:[/bold red] what was not finished is not kept")
+        raise
 
 
 if __name__ == "__main__":

@@ -94,7 +94,9 @@ def compile_observed(
     machines, count = _machines(target), _threads(threads)
     if opt_level not in range(4):
         raise CompileError(
-            f"cannot compile with opt_level={opt_level!r}", "it is a whole number from 0 to 3"
+            f"cannot compile with opt_level={opt_level!r}",
+            "it is a whole number from 0 to 3",
+            remedy="leave it out for 3, the fastest code",
         )
     seen = watch()
     is_unseen = not observers and not seen.is_on
@@ -223,7 +225,9 @@ def _threads(threads: int | None) -> int:
     count = default_threads() if threads is None else threads
     if not is_thread_count(count):
         raise CompileError(
-            f"cannot compile for threads={count!r}", f"expected 1 to {abi.MAX_THREADS}"
+            f"cannot compile for threads={count!r}",
+            f"expected 1 to {abi.MAX_THREADS}",
+            remedy="name a whole number, or None for every core",
         )
     return count
 

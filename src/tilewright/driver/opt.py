@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 from typing import Any
 
 from tilewright.backend.backend import backend_of
@@ -38,6 +39,19 @@ def read_program(text: str) -> Func | Graph:
     return parse_graph(text) if isinstance(last, ast.Return) else parse_func(text)
 
 
+def read_file(path: Path) -> str:
+    """A program's text. Raises CompileError for a file that is none, OSError where there is no
+    such file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise CompileError(
+            f"cannot read '{path}' as a program",
+            "it is no text",
+            remedy="give a function's or a graph's text, as `tilewright inspect` prints them",
+        ) from None
+
+
 def split_steps(text: str) -> list[str]:
     """The steps in "simplify, split(i, 32)": commas inside brackets do not separate."""
     steps, depth = [""], 0
@@ -59,7 +73,11 @@ def apply(program: Any, step: str, machine: Target) -> Any:
     if isinstance(program, Graph):
         return _graph_pass(program, name)
     if not isinstance(program, Func):
-        raise CompileError(f"cannot apply '{name}'", "code is the end: nothing comes after it")
+        raise CompileError(
+            f"cannot apply '{name}'",
+            "code is the end: nothing comes after it",
+            remedy="put it before emit or assembly",
+        )
     if name in PRIMITIVES:
         args, named = _arguments(step, arguments or "")
         return replay(program, Trace((Step(name, args, named),))).func

@@ -78,21 +78,31 @@ lib = _load()
 
 OUT_OF_MEMORY = 3  # of tw_status
 _FAILURES = {
-    1: (ArtifactError, "cannot load the artifact"),
-    2: (ArtifactError, "cannot run the artifact here"),
-    4: (InputError, "cannot run the model on these tensors"),
+    1: (
+        ArtifactError,
+        "cannot load the artifact",
+        "name a whole file that `tilewright compile` or save() of this version wrote",
+    ),
+    2: (
+        ArtifactError,
+        "cannot run the artifact here",
+        "compile the model on this machine, or for it (--target)",
+    ),
+    4: (InputError, "cannot run the model on these tensors", ""),
 }
 
 
-def error(status: int = 0, what: str = "cannot run the model") -> TilewrightError:
+def error(status: int = 0, what: str = "cannot run the model", file: str = "") -> TilewrightError:
     """The exception for a `tw_status` (0: that of the last failure), with the native library's
-    text; `what` was asked for, if memory is missing."""
+    text; `what` was asked for, if memory is missing; `file`: what was read."""
     status = status or lib.tw_error_status()
     text = lib.tw_error().decode("utf-8", "replace")
     if status == OUT_OF_MEMORY:
         return MemoryFault(what, text, remedy=REMEDY)
-    kind, what = _FAILURES.get(status, (None, ""))
-    return kind(what, text) if kind else TilewrightError(text)
+    if file and file not in text:
+        text = f"'{file}': {text}"
+    kind, what, remedy = _FAILURES.get(status, (None, "", ""))
+    return kind(what, text, remedy=remedy) if kind else TilewrightError(text)
 
 
 def hash_bytes(*parts: object) -> int:

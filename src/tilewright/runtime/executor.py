@@ -564,7 +564,9 @@ def _thread_count(threads: int | None) -> int:
     count = default_threads() if threads is None else threads
     if not is_thread_count(count):
         raise InputError(
-            "cannot load the model", f"threads is {count!r}, expected 1 to {abi.MAX_THREADS}"
+            "cannot load the model",
+            f"threads is {count!r}, expected 1 to {abi.MAX_THREADS}",
+            remedy="name a whole number, or None for every core",
         )
     return count
 

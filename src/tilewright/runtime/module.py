@@ -35,7 +35,8 @@ class Module:
                 self.memory = unchanging(source)  # the module reads it while it lives
             handle = lib.tw_module_open_memory(self.memory.ctypes.data, self.memory.nbytes)
         if not handle:
-            raise error(what="cannot load the artifact")
+            file = os.fsdecode(source) if isinstance(source, str | os.PathLike) else ""
+            raise error(what="cannot load the artifact", file=file)
         weakref.finalize(self, lib.tw_module_close, handle).atexit = False
         self.handle: int = handle
         self.manifest = parse_manifest(self._bytes_of(lib.tw_module_manifest))

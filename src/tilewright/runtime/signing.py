@@ -33,6 +33,7 @@ from tilewright.runtime.artifact import (
 )
 from tilewright.runtime.bindings import hash_bytes
 from tilewright.support.errors import ArtifactError, InputError
+from tilewright.support.files import remedy_of
 from tilewright.support.memory import memory_limit, memory_told
 
 DOMAIN = b"Tilewright artifact, signature 1"
@@ -89,11 +90,13 @@ def _check(data: memoryview, public: Any) -> None:
         )
     if by != wanted:
         why = f"it is signed with another key ({by.hex()[:16]}…, not {wanted.hex()[:16]}…)"
-        raise ArtifactError(what, why)
+        raise ArtifactError(what, why, remedy="ask for the public key of whoever signed it")
     try:
         public.verify(content[PUBLIC_BYTES:], _signed(data, number, at))
     except _library("exceptions").InvalidSignature:
-        raise ArtifactError(what, "it was changed after it was signed") from None
+        raise ArtifactError(
+            what, "it was changed after it was signed", remedy="do not run it; get it anew"
+        ) from None
 
 
 def _read(path: Path) -> np.ndarray[Any, Any]:
@@ -202,7 +205,8 @@ def _of(key: Key, kind: type[Any], load: Callable[[bytes], Any], what: str, want
         try:
             made = Path(os.fspath(key)).read_bytes()
         except OSError as fault:
-            raise InputError(what, f"cannot read {name}: {fault.strerror}") from None
+            why = f"cannot read {name}: {fault.strerror}"
+            raise InputError(what, why, remedy=remedy_of(fault)) from None
     if isinstance(made, str | bytes | bytearray):
         try:
             made = load(made.encode() if isinstance(made, str) else bytes(made))

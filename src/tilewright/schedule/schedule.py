@@ -193,5 +193,8 @@ def replay(func: Func, trace: Trace) -> Schedule:
         try:
             schedule.take(step)
         except TypeError as error:
-            raise ScheduleError(f"cannot apply '{step.primitive}'", str(error)) from error
+            told = f"see help(tilewright.Schedule.{step.primitive})"
+            raise ScheduleError(
+                f"cannot apply '{step.primitive}'", str(error), remedy=told
+            ) from error
     return schedule

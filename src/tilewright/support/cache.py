@@ -44,7 +44,10 @@ def replace_file(path: Path, private: bool = False) -> Generator[BinaryIO]:
     """A new binary file that replaces `path` at once, when the block ends well. private:
     for this user alone; else for whom new files are for."""
     name = path.with_name(f".{os.urandom(8).hex()}.part")
-    handle = os.open(name, NEW, 0o600)
+    try:
+        handle = os.open(name, NEW, 0o600)
+    except OSError as fault:  # tell it of the file that was asked for
+        raise OSError(fault.errno, fault.strerror, str(path)) from None
     try:
         with os.fdopen(handle, "w+b") as file:
             yield file

@@ -41,10 +41,12 @@ class Pixels:
 
 @record
 class Found:
-    """An array and what to call it: its file's name."""
+    """An array and what to call it: its file's name. is_part: of a batch, perhaps: an image, or
+    one of a folder's files."""
 
     name: str
     array: Any
+    is_part: bool
 
 
 def read(info: abi.TensorInfo, path: str, pixels: Pixels) -> list[Found]:
@@ -54,13 +56,13 @@ def read(info: abi.TensorInfo, path: str, pixels: Pixels) -> list[Found]:
     if not found.exists():
         raise _unreadable(info, path, "there is no such file", "check the path")
     if not found.is_dir():
-        return [Found(found.stem, _array(info, found, pixels))]
+        return [Found(found.stem, _array(info, found, pixels), is_image(path))]
     files = sorted(p for p in found.iterdir() if p.suffix.lower() in KINDS and p.is_file())
     if not files:
         raise _unreadable(
             info, path, "the folder has no such file", f"it may hold {', '.join(KINDS)}"
         )
-    return [Found(p.stem, _array(info, p, pixels)) for p in files]
+    return [Found(p.stem, _array(info, p, pixels), True) for p in files]
 
 
 def names_in(path: str) -> list[str]:

@@ -118,7 +118,7 @@ def _batches(info: abi.TensorInfo, found: Sequence[Found], batch: int | None) ->
     stacked, as many as the model takes at once, or as `batch` says; whole ones are a call each, or
     joined by `batch`."""
     rank, declared = len(info.shape), info.shape[0] if info.shape else 1
-    if any(np.ndim(f.array) != rank - 1 for f in found) or rank == 0:
+    if any(not f.is_part or np.ndim(f.array) != rank - 1 for f in found):
         if not batch or batch == 1 or len(found) == 1:
             return [*found]
         join: Any = np.concatenate
@@ -136,7 +136,7 @@ def _batches(info: abi.TensorInfo, found: Sequence[Found], batch: int | None) ->
     for at in range(0, len(found), count):
         part = found[at : at + count]
         try:
-            made.append(Found(part[0].name, join([f.array for f in part])))
+            made.append(Found(part[0].name, join([f.array for f in part]), True))
         except ValueError:
             shapes = sorted({str(list(np.shape(f.array))) for f in part})
             raise InputError(

@@ -122,7 +122,7 @@ class Table:
 
 def printable(text: str) -> str:
     """The text in one line without what would steer a terminal: names come from files."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def parts_of(text: str) -> list[str]:

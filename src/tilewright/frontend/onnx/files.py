@@ -86,10 +86,12 @@ def read(source: Any) -> Source:
     path = Path(source)
     try:
         if not path.is_file():
-            raise ImportFault(f"cannot read {path}", "it is not there, or no regular file")
+            why = "it is not there, or no regular file"
+            raise ImportFault(f"cannot read {path}", why, remedy="check the path")
         with path.open("rb") as file:
             if path.stat().st_size == 0:
-                raise ImportFault(f"cannot import {path}", "it is empty")
+                what = f"cannot import {path}"
+                raise ImportFault(what, "it is empty", remedy="export the model again")
             data = map_file(file.fileno())
     except (OSError, ValueError) as fault:
         raise ImportFault(

@@ -74,17 +74,23 @@ def _match(
 ) -> None:
     declared = entry.type.tensor_type.shape.dim
     if len(given) != len(declared):
-        raise ImportFault(what, f"the input has {len(declared)} axes")
+        raise ImportFault(
+            what,
+            f"the input has {len(declared)} axes",
+            remedy="give a size for each, None where it stays open",
+        )
     for axis, (dim, number) in enumerate(zip(declared, given, strict=True)):
         if number is None:
             continue
         if not _is_open(dim):
             if dim.dim_value != number:
-                raise ImportFault(what, f"axis {axis} of the input is {dim.dim_value}")
+                why = f"axis {axis} of the input is {dim.dim_value}"
+                raise ImportFault(what, why, remedy="give that, or None")
             continue
         if isinstance(number, str):
             if not number.isidentifier():
-                raise ImportFault(what, f"'{number}' is no name for a size")
+                why = f"'{number}' is no name for a size"
+                raise ImportFault(what, why, remedy="names are letters, digits and _")
             continue
         name = label(entry, axis, called)
         if found.get(name, number) != number and name not in by_name:
@@ -94,9 +100,10 @@ def _match(
 
 def _bind(found: dict[str, int], name: str, number: int, what: str) -> None:
     if number < 0:
-        raise ImportFault(what, f"the size '{name}' cannot be {number}")
+        raise ImportFault(what, f"the size '{name}' cannot be {number}", remedy="give 0, or more")
     if found.setdefault(name, number) != number:
-        raise ImportFault(what, f"the size '{name}' is {found[name]} elsewhere, not {number}")
+        why = f"the size '{name}' is {found[name]} elsewhere, not {number}"
+        raise ImportFault(what, why, remedy="give one number wherever the model has this name")
 
 
 def declared_shapes(graph: GraphProto) -> dict[str, tuple[int | str, ...]]:
