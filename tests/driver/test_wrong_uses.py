@@ -401,7 +401,7 @@ def test_an_interrupt_of_the_whole_group(folder):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "TILEWRIGHT_TIME": "1"},
+        env={**os.environ, "TILEWRIGHT_TIME": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert process.stderr
     for line in process.stderr:  # until it is compiled
