@@ -9,7 +9,7 @@ says which.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
@@ -17,7 +17,8 @@ from rich.text import Text
 
 from tilewright.support.record import record
 
-NARROWEST = 20  # to which cells of words fold before columns are left out
+NARROWEST = 20  # letters to which cells fold before columns are left out,
+SMALLEST = 8  # and where what is left does not fit either
 GAP = 2  # spaces between columns, and before the first
 _PARTS = re.compile(r".*?(?:[\s_/|,;:]+|(?<=\d)x(?=\d)|$)")
 _UNITS = re.compile(r"[+-]?\d[\d.]*(?:e[+-]?\d+)?|.")
@@ -47,14 +48,19 @@ class Table:
 
     def lines(self, width: int) -> Iterator[tuple[str, str]]:
         """The table in lines of at most `width`, each with its style."""
-        least = [self._least(n) for n in range(len(self.columns))]
-        kept = self._kept(least, width)
-        widths = self._widths(kept, least, width)
+        kept = list(range(len(self.columns)))
+        widths = list[int]()
+        for narrowest in (NARROWEST, SMALLEST):
+            least = {n: self._least(n, narrowest) for n in kept}
+            kept = self._kept(least, width)
+            widths = self._widths(kept, least, width)
+            if sum(widths) + GAP * len(widths) <= width:
+                break
         yield from ((line, "bold") for line in fold(printable(self.title), width))
         yield "", ""
         heads = [self.columns[n].name for n in kept]
         yield from ((line, "bold") for line in self._row(heads, kept, widths))
-        yield " " + "─" * (sum(widths) + GAP * len(widths)), ""
+        yield " " + "─" * (sum(widths) + GAP * len(widths) - 1), ""
         for cells, style in self.rows:
             for line in self._row([cells[n] for n in kept], kept, widths):
                 yield line, style
@@ -64,9 +70,9 @@ class Table:
             yield from (("  " + line, "dim") for line in fold(told, width - 2))
         yield "", ""
 
-    def _kept(self, least: Sequence[int], width: int) -> list[int]:
+    def _kept(self, least: Mapping[int, int], width: int) -> list[int]:
         """The columns that fit when they fold as far as they may."""
-        kept = list(range(len(self.columns)))
+        kept = list(least)
         while sum(least[n] + GAP for n in kept) > width:
             droppable = [n for n in kept if self.columns[n].drop]
             if not droppable:
@@ -74,16 +80,16 @@ class Table:
             kept.remove(max(droppable, key=lambda n: self.columns[n].drop))
         return kept
 
-    def _least(self, n: int) -> int:
+    def _least(self, n: int, narrowest: int) -> int:
         """To how many letters a column may fold."""
         least = max([cell_len(part.rstrip()) for part in parts_of(self.columns[n].name)])
         for cell in self._cells(n):
             for part in parts_of(cell):
                 size = cell_len(part.rstrip())
-                if size > NARROWEST:
-                    size = max(NARROWEST, *map(len, _UNITS.findall(part)))
+                if size > narrowest:
+                    size = max(narrowest, *map(len, _UNITS.findall(part)))
                 least = max(least, size)
-        return max(least, min(NARROWEST, self._natural(n)))
+        return max(least, min(narrowest, self._natural(n)))
 
     def _natural(self, n: int) -> int:
         return max(map(cell_len, [self.columns[n].name, *self._cells(n)]))
@@ -91,10 +97,10 @@ class Table:
     def _cells(self, n: int) -> list[str]:
         return [cells[n] for cells, _ in self.rows]
 
-    def _widths(self, kept: Sequence[int], least: Sequence[int], width: int) -> list[int]:
+    def _widths(self, kept: Sequence[int], least: Mapping[int, int], width: int) -> list[int]:
         """Each column's width: what it folds to, and equal parts of what is left as far as it has
         use for them."""
-        found = [*least]
+        found = dict(least)
         room = max(0, width - sum(least[n] + GAP for n in kept))
         wanting = sorted((self._natural(n) - least[n], n) for n in kept)
         for at, (more, n) in enumerate(wanting):

@@ -67,8 +67,10 @@ def tensors_table(title: str, infos: Sequence[abi.TensorInfo], arrays: Sequence[
         title,
         words("name"),
         words("type"),
-        words("first values", 1),
-        *map(numbers, ("least", "mean", "largest")),
+        words("first values", 2),
+        numbers("least"),
+        numbers("mean", 1),
+        numbers("largest"),
     )
     for info, array in zip(infos, arrays, strict=True):
         values = values_of(array)
@@ -155,7 +157,7 @@ def kernels_table(kernels: Sequence[abi.KernelInfo]) -> Table:
 def kernel_groups_table(kernels: Sequence[abi.KernelInfo]) -> Table:
     """The fused groups as an artifact knows them."""
     made = Table(
-        "the fused graph", words("kernel"), words("operators in one pass"), words("result")
+        "the fused graph", words("kernel"), words("operators in one pass"), words("result", 1)
     )
     for k in kernels:
         ops = " → ".join(op.removesuffix("_packed") for op in k.ops)
