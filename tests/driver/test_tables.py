@@ -4,7 +4,10 @@ than the terminal is wide, and no number is broken."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,6 +134,16 @@ def test_a_pipe_is_not_cut(monkeypatch):
     assert len(rows) == 1
     for word in ("winograd_packed add relu resize concat sigmoid", "1x128x1024x1024x16", "n * 64"):
         assert word in rows[0]
+
+
+def test_the_program_in_a_pipe():
+    environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    command = [sys.executable, "-m", "tilewright", "knobs"]
+    done = subprocess.run(command, capture_output=True, env=environment, check=True)
+    rows = done.stdout.decode().split("\n")
+    (row,) = (row for row in rows if "TILEWRIGHT_CACHE_MB" in row)
+    assert len(row) > 120 and row.endswith("beside them")
 
 
 NUMBER = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?")

@@ -36,7 +36,7 @@ def fixed_sizes(model: str, files: Sequence[str], texts: Sequence[str]) -> dict[
             f"its sizes are open: {told}",
             remedy="say which to measure: " + " ".join(f"--size {name}=…" for name in asked),
         )
-    found.update((name, typer.prompt(f"{name}", type=int)) for name in asked)
+    found.update((name, typer.prompt(name, type=int, err=True)) for name in asked)
     return found | dict.fromkeys([name for name in missing if name in batch], 1)
 
 
