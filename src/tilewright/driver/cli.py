@@ -183,7 +183,7 @@ def run(
     """
     from tilewright.driver.report import outputs, records, tables
     from tilewright.driver.report.files import Pixels
-    from tilewright.driver.report.inputs import read_calls, read_sizes
+    from tilewright.driver.report.inputs import find_calls, read_sizes
 
     pixels = Pixels(
         layout=layout and layout.value,
@@ -193,21 +193,22 @@ def run(
     )
     sizes = read_sizes(size or [])
     exe = _open(model, threads, verify=verify)
-    calls = read_calls(exe.manifest, input or [], sizes, seed, pixels, batch)
+    calls = find_calls(exe.manifest, input or [], sizes, seed, pixels, batch)
     keeper = None if out is None else outputs.keeper(out, len(calls))
     made: list[Any] = []
     for call in calls:
-        results = exe(*call.arrays)
-        told = records.arrays(exe.inputs, call.arrays), records.arrays(exe.outputs, results)
+        arrays = call.read()
+        results = exe(*arrays)
+        told = records.arrays(exe.inputs, arrays), records.arrays(exe.outputs, results)
         made.append({"call": call.name, "inputs": told[0], "outputs": told[1]})
         made[-1]["kept"] = keeper and str(keeper.keep(call.name, exe.outputs, results))
         if not as_json and len(made) <= outputs.MOST:
             title = f" of {call.name}" if len(calls) > 1 else ""
-            console.print(tables.tensors_table("inputs" + title, exe.inputs, call.arrays))
+            console.print(tables.tensors_table("inputs" + title, exe.inputs, arrays))
             console.print(tables.tensors_table("outputs" + title, exe.outputs, results))
     if not as_json and len(calls) > outputs.MOST:
         say(f"… and {len(calls) - outputs.MOST} calls more; -o and --json have all")
-    found = exe.profile(*calls[0].arrays) if profile else None
+    found = exe.profile(*calls[0].read()) if profile else None
     if as_json:
         about, timed = records.model(exe.manifest), found and records.profile(found)
         show_json(records.document("run", **about, calls=made, profile=timed))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,28 +42,28 @@ class Pixels:
 
 @record
 class Found:
-    """An array and what to call it: its file's name. is_part: of a batch, perhaps: an image, or
-    one of a folder's files."""
+    """A file that holds an array: what to call it, and what reads it. is_part: of a batch, perhaps:
+    an image, or one of a folder's files."""
 
     name: str
-    array: Any
+    read: Callable[[], Any]
     is_part: bool
 
 
-def read(info: abi.TensorInfo, path: str, pixels: Pixels) -> list[Found]:
-    """What a file, or each file of a folder, holds for an input whose open sizes are texts. Raises
-    InputError that names the file."""
+def find(info: abi.TensorInfo, path: str, pixels: Pixels) -> list[Found]:
+    """The file, or each file of a folder, that an input is read from; its open sizes are texts.
+    Reading and this raise InputError that names the file."""
     found = Path(path)
     if not found.exists():
         raise _unreadable(info, path, "there is no such file", "check the path")
     if not found.is_dir():
-        return [Found(found.stem, _array(info, found, pixels), is_image(path))]
+        return [Found(found.stem, cache(partial(_array, info, found, pixels)), is_image(path))]
     files = sorted(p for p in found.iterdir() if p.suffix.lower() in KINDS and p.is_file())
     if not files:
         raise _unreadable(
             info, path, "the folder has no such file", f"it may hold {', '.join(KINDS)}"
         )
-    return [Found(p.stem, _array(info, p, pixels), True) for p in files]
+    return [Found(p.stem, partial(_array, info, p, pixels), True) for p in files]
 
 
 def names_in(path: str) -> list[str]:

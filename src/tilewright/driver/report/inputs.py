@@ -7,8 +7,9 @@ order. Numbers are standard normal; whole numbers are what the compiler found li
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,13 @@ AS_STORED = Pixels()
 
 @record
 class Call:
-    """The arrays of one call, in the model's order, and what to call it: the files' name."""
+    """One call: the files' name, and what reads the arrays, in the model's order."""
 
     name: str
-    arrays: list[Any]
+    read: Callable[[], list[Any]]
 
 
-def read_calls(
+def find_calls(
     manifest: abi.Manifest,
     files: Sequence[str],
     sizes: Mapping[str, int],
@@ -42,12 +43,12 @@ def read_calls(
 ) -> list[Call]:
     """The calls that files ask for: one, or where a folder is named, one for each of its files, or
     for each `batch` of them. What no file gives is random, of these sizes; a size that nobody says
-    is that of an array that has it, else the least. Raises InputError for a name, file or size that
-    does not fit."""
-    symbols = {s.name: max(1, s.minimum) for s in manifest.symbols if not s.data_dependent}
-    check_known("--size", sizes, list(symbols))
+    is that of an array that has it, else the least. This and reading raise InputError for a name,
+    file or size that does not fit."""
+    symbols = {s.name for s in manifest.symbols if not s.data_dependent}
+    check_known("--size", sizes, sorted(symbols))
     given = {
-        t.name: _batches(t, array_files.read(_sized(t, sizes), path, pixels), batch)
+        t.name: _batches(t, array_files.find(_sized(t, sizes), path, pixels), batch)
         for t, path in named_files(manifest.inputs, files).items()
     }
     count = max(map(len, given.values()), default=1)
@@ -61,24 +62,23 @@ def read_calls(
     calls: list[Call] = []
     for n in range(count):
         one = {name: found[n if len(found) > 1 else 0] for name, found in given.items()}
-        arrays = {name: found.array for name, found in one.items()}
         names = [found.name for name, found in one.items() if len(given[name]) == count]
-        calls.append(Call(names[0] if names else "", _arrays(manifest, arrays, sizes, seed)))
+        calls.append(Call(names[0] if names else "", partial(_arrays, manifest, one, sizes, seed)))
     return calls
 
 
 def read_inputs(
     manifest: abi.Manifest, files: Sequence[str], sizes: Mapping[str, int], seed: int
 ) -> list[Any]:
-    """Arrays for one call of a model; see `read_calls`. Raises InputError."""
-    first, *others = read_calls(manifest, files, sizes, seed)
+    """Arrays for one call of a model; see `find_calls`. Raises InputError."""
+    first, *others = find_calls(manifest, files, sizes, seed)
     if others:
         raise InputError(
             "cannot measure a folder of inputs",
             f"it holds files for {1 + len(others)} calls",
             remedy="name one file of it",
         )
-    return first.arrays
+    return first.read()
 
 
 def named_files(inputs: Sequence[abi.TensorInfo], texts: Sequence[str]) -> dict[Any, str]:
@@ -114,43 +114,44 @@ def _sized(info: abi.TensorInfo, sizes: Mapping[str, int]) -> abi.TensorInfo:
 
 
 def _batches(info: abi.TensorInfo, found: Sequence[Found], batch: int | None) -> list[Found]:
-    """What files hold, put together for one call each: arrays without the axis of the batch are
-    stacked, as many as the model takes at once, or as `batch` says; whole ones are a call each, or
-    joined by `batch`."""
-    rank, declared = len(info.shape), info.shape[0] if info.shape else 1
-    if any(not f.is_part or np.ndim(f.array) != rank - 1 for f in found):
-        if not batch or batch == 1 or len(found) == 1:
-            return [*found]
-        join: Any = np.concatenate
-        least = 1
-    else:
-        join, least = np.stack, declared if isinstance(declared, int) else 1
-    count = batch or least
+    """Files put together for one call each: arrays without the axis of the batch (as the first one
+    tells) are stacked, as many as the model takes at once, or as `batch` says; whole ones are a
+    call each, or joined by `batch`."""
+    declared = info.shape[0] if info.shape else 1
+    is_row = found[0].is_part and np.ndim(found[0].read()) == len(info.shape) - 1
+    count = batch or (declared if is_row and isinstance(declared, int) else 1)
+    if not is_row and (count == 1 or len(found) == 1):
+        return [*found]
     if len(found) % count and isinstance(declared, int):
         raise InputError(
             f"cannot put {len(found)} files together for input '{info.name}'",
             f"the model takes {count} at once",
             remedy=f"give a multiple of {count} files, or compile the model for another batch",
         )
-    made: list[Found] = []
-    for at in range(0, len(found), count):
-        part = found[at : at + count]
-        try:
-            made.append(Found(part[0].name, join([f.array for f in part]), True))
-        except ValueError:
-            shapes = sorted({str(list(np.shape(f.array))) for f in part})
-            raise InputError(
-                f"cannot put {len(part)} files together for input '{info.name}'",
-                f"their shapes differ: {', '.join(shapes[:3])}",
-                remedy="give files of one shape, or leave --batch out; --fit resizes images",
-            ) from None
-    return made
+    join: Any = np.stack if is_row else np.concatenate
+    parts = [found[at : at + count] for at in range(0, len(found), count)]
+    return [Found(part[0].name, partial(_joined, info, part, join), True) for part in parts]
+
+
+def _joined(info: abi.TensorInfo, part: Sequence[Found], join: Any) -> Any:
+    """The arrays of some files as one."""
+    arrays = [found.read() for found in part]
+    try:
+        return join(arrays)
+    except ValueError:
+        shapes = sorted({str(list(np.shape(array))) for array in arrays})
+        raise InputError(
+            f"cannot put {len(part)} files together for input '{info.name}'",
+            f"their shapes differ: {', '.join(shapes[:3])}",
+            remedy="give files of one shape, or leave --batch out; --fit resizes images",
+        ) from None
 
 
 def _arrays(
-    manifest: abi.Manifest, given: Mapping[str, Any], sizes: Mapping[str, int], seed: int
+    manifest: abi.Manifest, files: Mapping[str, Found], sizes: Mapping[str, int], seed: int
 ) -> list[Any]:
-    """Arrays for all inputs: those given, and random ones."""
+    """Arrays for all inputs: those of files, and random ones."""
+    given = {name: found.read() for name, found in files.items()}
     symbols = {s.name: max(1, s.minimum) for s in manifest.symbols if not s.data_dependent}
     for t in manifest.inputs:
         shape = np.shape(given[t.name]) if t.name in given else ()
