@@ -330,12 +330,21 @@ tw.compile('dense.onnx', shapes={'x': (2, 9)}) | 9
 tw.compile('open.onnx', shapes={'n': -1}) | -1
 tw.compile('open.onnx', shapes={'n': 1.5}) | 1.5
 tw.compile('dense.onnx', dynamic_shapes={}) | dynamic_shapes
+tw.compile('dense.onnx', None) | NoneType
+tw.compile('dense.onnx', ['cpu', 3]) | int
+tw.compile('dense.onnx', 'cpu -mcpu') | -key=value
+tw.compile('open.onnx', shapes={'n': 2**70}) | cannot be 1180591620717411303424
+tw.build(3) | neither a function nor a Schedule
+tw.build('dense.onnx') | tw.compile takes models
+tw.load(None) | NoneType
+tw.load(3) | int
 tw.load('nowhere.tw') | nowhere.tw
 tw.load('photos') | photos
 tw.load('text.tw') | text.tw
 tw.load('cut.tw') | cut.tw
 tw.load(b'') | cannot load
 tw.load(b'hello') | cannot load
+tw.load(np.zeros(9)) | cannot load
 tw.load('dense.tw', threads=0) | threads is 0
 tw.load('dense.tw', verify='key.pem') | key
 tw.load('dense.tw')() | expected 1
@@ -351,6 +360,10 @@ tw.load('dense.tw').run_into([], [X]) | expected 1
 tw.load('dense.tw').run_into([np.zeros((2, 4), np.float32)], [X]) | expected [2, 5]
 tw.load('dense.tw').save('no/folder.tw') | no/folder.tw
 tw.load('dense.tw').save('photos') | photos
+tw.load('dense.tw').save('') | Is a directory
+tw.load('dense.tw').save('/proc/out.tw') | /proc/out.tw
+tw.load('dense.tw').save('dense.tw/out.tw') | dense.tw/out.tw
+tw.load('dense.tw').save('long' * 100) | longlong
 tw.load('dense.tw').save('out.tw', kind='soup') | soup
 tw.load('dense.tw').profile(np.zeros((2, 9), np.float32)) | expected 8
 tw.load('dense.tw').profile(X, seconds=0.01).save_trace('no/trace.json') | no/trace.json

@@ -22,6 +22,7 @@ from tilewright.runtime.artifact import write_artifact
 from tilewright.runtime.executor import Executable
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.work import flops
+from tilewright.support.errors import CompileError
 from tilewright.support.memory import memory_told
 from tilewright.support.version import __version__
 from tilewright.target.target import Target
@@ -38,6 +39,12 @@ def build(
     and for what `Backend.lowered` refuses.
     """
     func = func.func if isinstance(func, Schedule) else func
+    if not isinstance(func, Func):
+        raise CompileError(
+            f"cannot build a {type(func).__name__}",
+            "it is neither a function nor a Schedule",
+            remedy="te.func(name, inputs, outputs) makes a function; tw.compile takes models",
+        )
     with memory_told(f"cannot build '{func.name}'"):
         return _build(func, target, threads)
 

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -175,7 +175,9 @@ def compile_file(
 
 def _machines(targets: Targets) -> tuple[Target, ...]:
     """The machines to make code for: CPUs of one architecture, none in vain."""
-    listed = [targets] if isinstance(targets, str | Target) else list(targets)
+    given: Any = targets
+    is_one = isinstance(given, str | Target) or not isinstance(given, Iterable)
+    listed: list[Any] = [given] if is_one else list(given)
     if not listed:
         raise CompileError(
             "cannot compile a model for target=[]",

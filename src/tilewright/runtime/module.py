@@ -69,6 +69,14 @@ class Module:
 
 
 def unchanging(source: Any) -> Array:
-    """The bytes of a buffer; a copy if it is one that can be written to."""
-    view = np.frombuffer(source, np.uint8)
+    """The bytes of a buffer; a copy if it is one that can be written to. Raises ArtifactError for
+    what is none."""
+    try:
+        view = np.frombuffer(source, np.uint8)
+    except TypeError:
+        raise ArtifactError(
+            "cannot load the artifact",
+            f"a {type(source).__name__} holds none",
+            remedy="give the path of a .tw file, or its bytes",
+        ) from None
     return view.copy() if view.flags.writeable else view

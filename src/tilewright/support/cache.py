@@ -10,6 +10,7 @@ entry belong to this user (or to root) and nobody else may write to them.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -43,6 +44,8 @@ def make_key(*parts: bytes | str | int) -> str:
 def replace_file(path: Path, private: bool = False) -> Generator[BinaryIO]:
     """A new binary file that replaces `path` at once, when the block ends well. private:
     for this user alone; else for whom new files are for."""
+    if not path.name:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     name = path.with_name(f".{os.urandom(8).hex()}.part")
     try:
         handle = os.open(name, NEW, 0o600)
@@ -55,7 +58,10 @@ def replace_file(path: Path, private: bool = False) -> Generator[BinaryIO]:
             mask = os.umask(0)
             os.umask(mask)
             os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
+        try:
+            os.replace(name, path)
+        except OSError as fault:
+            raise OSError(fault.errno, fault.strerror, str(path)) from None
     except BaseException:
         name.unlink(missing_ok=True)
         raise

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.frontend.onnx.messages import GraphProto, TensorShapeProto, ValueInfoProto
 from tilewright.graph.builder import identifier
+from tilewright.runtime.abi import MAX_DIM
 from tilewright.support.errors import ImportFault
 
 Shapes = Mapping[str, int | Sequence[int | str | None]]
@@ -99,8 +100,9 @@ def _match(
 
 
 def _bind(found: dict[str, int], name: str, number: int, what: str) -> None:
-    if number < 0:
-        raise ImportFault(what, f"the size '{name}' cannot be {number}", remedy="give 0, or more")
+    if not 0 <= number <= MAX_DIM:
+        why = f"the size '{name}' cannot be {number}"
+        raise ImportFault(what, why, remedy=f"give 0, or more, up to {MAX_DIM}")
     if found.setdefault(name, number) != number:
         why = f"the size '{name}' is {found[name]} elsewhere, not {number}"
         raise ImportFault(what, why, remedy="give one number wherever the model has this name")
