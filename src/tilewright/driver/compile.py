@@ -175,9 +175,10 @@ def compile_file(
 
 def _machines(targets: Targets) -> tuple[Target, ...]:
     """The machines to make code for: CPUs of one architecture, none in vain."""
-    given: Any = targets
-    is_one = isinstance(given, str | Target) or not isinstance(given, Iterable)
-    listed: list[Any] = [given] if is_one else list(given)
+    if isinstance(targets, Iterable) and not isinstance(targets, str):
+        listed = list(targets)
+    else:
+        listed = [targets]
     if not listed:
         raise CompileError(
             "cannot compile a model for target=[]",
