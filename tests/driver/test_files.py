@@ -218,3 +218,50 @@ def test_without_pillow(command, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
     status, _, errors = command("run", "identity.onnx", "--input", "photo.png")
     assert status == 1 and "pip install pillow" in errors
+
+
+def test_types_that_files_do_not_have(command):
+    """bf16 comes and goes as f32."""
+    identity([2, 3], TensorProto.BFLOAT16)
+    np.save("x.npy", np.array([[1, 2.5, -3], [0, 100, 1e-3]], np.float32))
+    status, _, errors = command("run", "identity.onnx", "--input", "x.npy", "-o", "out.npz")
+    assert (status, errors) == (0, "")
+    got = np.load("out.npz")["same"]
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, np.load("x.npy"), rtol=1e-2)
+
+
+def test_outputs_of_any_name(command):
+    names = "file", "allow_pickle", "a/b"
+    nodes = [helper.make_node("Identity", ["x"], [name]) for name in names]
+    infos = [helper.make_tensor_value_info(name, FLOAT, [2]) for name in ("x", *names)]
+    graph = helper.make_graph(nodes, "names", infos[:1], infos[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    onnx.save(model, "names.onnx")
+    assert command("run", "names.onnx", "-o", "out.npz")[0] == 0
+    assert set(np.load("out.npz").files) == {*names}
+
+
+def test_names_do_not_steer_the_terminal(command):
+    identity([2])
+    model = onnx.load("identity.onnx")
+    model.graph.input[0].name = model.graph.node[0].input[0] = "\x1b[2Jx"
+    onnx.save(model, "identity.onnx")
+    status, printed, _ = command("run", "identity.onnx")
+    assert status == 0 and "\x1b" not in printed and "[2Jx" in printed
+    status, _, errors = command("run", "identity.onnx", "--input", "y=x.npy")
+    assert status == 1 and "\x1b" not in errors
+
+
+def test_a_model_that_decodes_images(command):
+    pixels = photo()
+    node = helper.make_node("ImageDecoder", ["content"], ["image"], pixel_format="RGB")
+    taken = helper.make_tensor_value_info("content", BYTES, ["bytes"])
+    given = helper.make_tensor_value_info("image", BYTES, ["h", "w", "c"])
+    graph = helper.make_graph([node], "decoder", [taken], [given])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    onnx.save(model, "decoder.onnx")
+    status, _, errors = command("run", "decoder.onnx", "--input", "photo.png", "-o", "out.npz")
+    assert (status, errors) == (0, "")
+    np.testing.assert_array_equal(np.load("out.npz")["image"], pixels)

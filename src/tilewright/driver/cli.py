@@ -38,6 +38,7 @@ from tilewright.driver.cli_options import (
     floats,
     numbers,
 )
+from tilewright.driver.report.layout import printable
 from tilewright.driver.report.terminal import console, errors, say, show_code, show_json, show_text
 from tilewright.support.errors import InputError, TilewrightError
 from tilewright.support.files import told
@@ -629,6 +630,7 @@ def main() -> None:
             app(prog_name="tilewright")
     except (TilewrightError, OSError) as fault:
         text = str(fault) if isinstance(fault, TilewrightError) else told(fault)
+        text = "\n".join(map(printable, text.split("\n")))
         errors.print(f"[bold red]error:[/bold red] {escape(text)}", soft_wrap=True)
         sys.exit(1)
     except SystemExit as end:

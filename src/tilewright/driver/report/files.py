@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime import abi
+from tilewright.runtime.formats import IMAGES as DECODED
+from tilewright.runtime.formats import encode
 from tilewright.runtime.tensor import numpy_dtype
 from tilewright.support.errors import InputError
 from tilewright.support.files import remedy_of
@@ -80,7 +82,15 @@ def is_image(path: str | Path) -> bool:
 
 def _array(info: abi.TensorInfo, path: Path, pixels: Pixels) -> Any:
     if is_image(path):
-        return _image(info, path, pixels)
+        return _image(info, path, pixels) if info.format not in DECODED else _decoded(info, path)
+    array, wanted = _stored(info, path), numpy_dtype(info.dtype)
+    if wanted.kind == "V" and array.dtype.kind in "fiu":  # bf16, f8, i4: files hold no such
+        return array.astype(wanted)
+    return array
+
+
+def _stored(info: abi.TensorInfo, path: Path) -> Any:
+    """What an .npy or .npz file holds for an input."""
     if path.suffix.lower() != ".npz":
         try:
             return np.load(path, allow_pickle=False)
@@ -158,6 +168,14 @@ def _image(info: abi.TensorInfo, path: Path, pixels: Pixels) -> Any:
     return np.ascontiguousarray(array.astype(numpy_dtype(info.dtype)))
 
 
+def _decoded(info: abi.TensorInfo, path: Path) -> Any:
+    """The pixels of an image where the model says itself how it takes them."""
+    try:
+        return encode(np.fromfile(path, np.uint8), info.format)
+    except ValueError as fault:
+        raise _unreadable(info, path, str(fault), "is it a whole image?") from None
+
+
 def _sides(
     info: abi.TensorInfo, path: Path, pixels: Pixels
 ) -> tuple[int, int | None, int | None, bool]:
@@ -170,10 +188,10 @@ def _sides(
         why = f"the input has {rank} axes, images have 2, 3 or 4"
         raise _unreadable(info, path, why, f"the model takes {info}")
     first, middle, last = map(_number, info.shape[-3:])
-    fits = [layout for layout, c in (("nchw", first), ("nhwc", last)) if c in MODES or c is None]
-    known = [layout for layout, c in (("nchw", first), ("nhwc", last)) if c in MODES]
-    layout = pixels.layout or (known[0] if len(known) == 1 else None)
-    if layout is None or layout not in fits:
+    channels = {"nchw": first, "nhwc": last}
+    told = [layout for layout, count in channels.items() if count in MODES]
+    layout = pixels.layout or (told[0] if len(told) == 1 else "")
+    if channels.get(layout, 0) not in (None, *MODES):
         why = f"its axis of channels cannot be told from {info}"
         if pixels.layout:
             why = f"{info} has no 1, 3 or 4 channels where {layout} has them"

@@ -6,6 +6,7 @@ In: the path that the user names. Out: files whose arrays have the outputs' name
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,13 @@ def keeper(out: Path, calls: int) -> Keeper:
     return Keeper(out)
 
 
+def plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array of a type that files have: text for strings, f32 for bf16, f8, i4 and such."""
+    if array.dtype.hasobject:
+        return array.astype(str)
+    return array.astype(np.float32) if array.dtype.kind == "V" else array
+
+
 class Keeper:
     """Writes the outputs of calls to one path."""
 
@@ -57,9 +65,10 @@ class Keeper:
     def keep(self, call: str, infos: Sequence[abi.TensorInfo], results: Sequence[Any]) -> Path:
         """Write a call's outputs; returns the file."""
         path = self.out if self.out.suffix == ".npz" else self.out / self._name(call or "outputs")
-        kept = {t.name: values_of(r) for t, r in zip(infos, results, strict=True)}
-        with path.open("wb") as file:
-            np.savez(file, allow_pickle=False, **kept)
+        with zipfile.ZipFile(path, "w") as archive:  # as savez, whatever the outputs' names
+            for info, result in zip(infos, results, strict=True):
+                with archive.open(f"{info.name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, plain(values_of(result)), allow_pickle=False)
         return path
 
     def _name(self, call: str) -> str:

@@ -14,14 +14,14 @@ from typing import Any
 from rich.console import Console
 from rich.syntax import Syntax
 
-from tilewright.driver.report.layout import fold
+from tilewright.driver.report.layout import fold, printable
 
 ENDLESS = 1_000_000  # columns of what is no terminal
 CONTINUED = 8  # spaces before what is left of a line of program text
 
 
 def _console(stderr: bool) -> Console:
-    made = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    made = Console(stderr=stderr, highlight=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = ENDLESS
     return made
@@ -32,7 +32,7 @@ console, errors = _console(stderr=False), _console(stderr=True)
 
 def say(text: str, style: str = "") -> None:
     """A line of text, folded where numbers stay whole."""
-    for line in fold(text, console.width):
+    for line in fold(printable(text), console.width):
         console.print(line, style=style, markup=False, soft_wrap=True)
 
 
@@ -53,7 +53,7 @@ def show_text(text: str) -> None:
 
 def show_json(record: Any) -> None:
     """A record as JSON: numbers that it has not (NaN, infinities) are null."""
-    sys.stdout.write(json.dumps(_finite(record), indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(_finite(record), indent=2) + "\n")
 
 
 def _finite(value: Any) -> Any:
