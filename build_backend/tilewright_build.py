@@ -1,26 +1,36 @@
 """The build backend: setuptools, plus one shared library compiled from the runtime's C sources.
 
-In: a source tree. Out: a wheel tagged `py3-none-<platform>`: the library is loaded by ctypes and so
-serves every CPython. A machine without a C compiler gets one from the `ziglang` wheel.
+In: a source tree. Out: an sdist, or a wheel tagged `py3-none-<platform>`: the library is loaded by
+ctypes and so serves every CPython. Two settings say what else is built:
+
+    python -m build -C distribution=runtime              tilewright-runtime: runs models alone
+    python -m build --wheel -C platform=win_amd64        for one of tilewright_native.PLATFORMS
+    python build_backend/tilewright_build.py --all dist  both distributions, for every platform
+    python build_backend/tilewright_build.py             the library, in place, while working on it
 """
 
 from __future__ import annotations
 
-import importlib.util
+import argparse
 import os
-import shlex
 import shutil
-import subprocess
-import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from setuptools import build_meta as setuptools_backend
 from setuptools.command.bdist_wheel import bdist_wheel
+from tilewright_native import PLATFORMS, build_native, installed_compiler
+from tilewright_tree import write_tree
 
 ROOT = Path(__file__).resolve().parent.parent
-NATIVE = ROOT / "src" / "tilewright" / "runtime" / "native"
-FLAGS = "-std=c11 -O2 -g0 -fPIC -shared -fvisibility=hidden -pthread -Wall -Wextra".split()
-SUFFIX = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
+DISTRIBUTIONS = ("", "runtime")
+FOLDERS, FILES = ("build_backend", "src"), ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so", "*.dylib", "*.dll")
+
+Settings = Mapping[str, Any] | None
 
 
 class PlatformWheel(bdist_wheel):
@@ -34,71 +44,125 @@ class PlatformWheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-def installed_compiler() -> list[str] | None:
-    """The command of the machine's C compiler: `$CC` if set, else the first of cc, gcc, clang."""
-    for command in (os.environ.get("CC"), "cc", "gcc", "clang"):
-        words = shlex.split(command or "")
-        if words and shutil.which(words[0]):
-            return words
-    return None
+def setting(settings: Settings, name: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:
+    """What was asked for by `-C name=value`; "" if nothing was. Raises ValueError for a value that
+    is not known."""
+    value = (settings or {}).get(name, "")
+    if value and value not in known:
+        words = ", ".join(filter(None, known))
+        raise ValueError(f"cannot build for {name}={value}: {name} is one of {words}")
+    return value
 
 
-def find_compiler() -> list[str]:
-    """As `installed_compiler`, else that of the ziglang wheel. Raises RuntimeError for neither."""
-    command = installed_compiler()
-    if command is None and importlib.util.find_spec("ziglang"):
-        command = [sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline"]  # else for this CPU
-    if command is None:
-        raise RuntimeError("no C compiler: install one, set CC, or `pip install ziglang`")
-    return command
+def native_folder(root: Path) -> Path:
+    """Where the C sources lie in a source tree of either distribution."""
+    (folder,) = (root / "src").glob("*/runtime/native")
+    return folder
 
 
-def build_native() -> Path:
-    """Compile the runtime library beside its sources, where package data and editable installs
-    both find it."""
-    sources = sorted(str(path) for path in NATIVE.glob("*.c"))
-    target = NATIVE / f"libtilewright{SUFFIX}"
-    fresh = target.with_name(f"building-{os.getpid()}{SUFFIX}")
-    strip = [] if sys.platform == "darwin" else ["-Wl,-s"]
-    command = [*find_compiler(), *FLAGS, *strip, "-o", str(fresh), *sources]
-    try:
-        subprocess.run(command, check=True)
-        fresh.replace(target)  # a library in use keeps its old file
-    finally:
-        fresh.unlink(missing_ok=True)
-    return target
+@contextmanager
+def source_tree(settings: Settings, copied: bool = True) -> Iterator[Path]:
+    """The tree that a distribution is built from, as the working directory: a copy without what
+    earlier builds left; or, not copied, the tree itself if it is that distribution's."""
+    kind = setting(settings, "distribution", DISTRIBUTIONS)
+    is_own = not kind or not (ROOT / "src" / "tilewright").exists()  # an sdist of the runtime's
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch)
+        if not is_own:
+            write_tree(ROOT, root)
+        elif copied:
+            for name in FOLDERS:
+                shutil.copytree(ROOT / name, root / name, ignore=LEFT_OUT)
+            for name in FILES:
+                shutil.copyfile(ROOT / name, root / name)
+        else:
+            root = ROOT
+        os.chdir(root)
+        try:
+            yield root
+        finally:
+            os.chdir(before)
 
 
-def _compiler_requirement() -> list[str]:
-    return [] if installed_compiler() else ["ziglang"]
+def _compiler_requirement(settings: Settings) -> list[str]:
+    needed = setting(settings, "platform", PLATFORMS) or not installed_compiler()
+    return ["ziglang"] if needed else []
 
 
-def get_requires_for_build_wheel(config_settings=None):
-    return (
-        setuptools_backend.get_requires_for_build_wheel(config_settings) + _compiler_requirement()
-    )
+def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
+    required = setuptools_backend.get_requires_for_build_wheel()
+    return required + _compiler_requirement(config_settings)
 
 
-def get_requires_for_build_editable(config_settings=None):
-    required = setuptools_backend.get_requires_for_build_editable(config_settings)
-    return required + _compiler_requirement()
+def get_requires_for_build_editable(config_settings: Settings = None) -> list[str]:
+    required = setuptools_backend.get_requires_for_build_editable()
+    return required + _compiler_requirement(config_settings)
 
 
-def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    build_native()
-    return setuptools_backend.build_wheel(wheel_directory, config_settings, metadata_directory)
+def get_requires_for_build_sdist(config_settings: Settings = None) -> list[str]:
+    return setuptools_backend.get_requires_for_build_sdist()
 
 
-def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    build_native()
+def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
+    out = os.path.abspath(sdist_directory)
+    with source_tree(config_settings, copied=False):
+        return setuptools_backend.build_sdist(out)
+
+
+def prepare_metadata_for_build_wheel(
+    metadata_directory: str, config_settings: Settings = None
+) -> str:
+    out = os.path.abspath(metadata_directory)
+    with source_tree(config_settings):
+        return setuptools_backend.prepare_metadata_for_build_wheel(out)
+
+
+def build_wheel(
+    wheel_directory: str,
+    config_settings: Settings = None,
+    metadata_directory: str | None = None,
+) -> str:
+    out = os.path.abspath(wheel_directory)
+    platform = setting(config_settings, "platform", PLATFORMS)
+    options = {"--build-option": [f"--plat-name={platform}"]} if platform else None
+    with source_tree(config_settings) as root:
+        build_native(native_folder(root), platform)
+        return setuptools_backend.build_wheel(out, options)
+
+
+def build_editable(
+    wheel_directory: str,
+    config_settings: Settings = None,
+    metadata_directory: str | None = None,
+) -> str:
+    build_native(native_folder(ROOT))
     return setuptools_backend.build_editable(wheel_directory, config_settings, metadata_directory)
 
 
-get_requires_for_build_sdist = setuptools_backend.get_requires_for_build_sdist
-prepare_metadata_for_build_wheel = setuptools_backend.prepare_metadata_for_build_wheel
 prepare_metadata_for_build_editable = setuptools_backend.prepare_metadata_for_build_editable
-build_sdist = setuptools_backend.build_sdist
 
 
-if __name__ == "__main__":  # rebuild in place while working on the C code
-    print(build_native())
+def build_all(out: Path) -> None:
+    """Both distributions as sdists and as wheels for every platform, into one folder."""
+    out.mkdir(parents=True, exist_ok=True)
+    for distribution in DISTRIBUTIONS:
+        print(build_sdist(str(out), {"distribution": distribution}))
+        for platform in PLATFORMS:
+            settings = {"distribution": distribution, "platform": platform}
+            print(build_wheel(str(out), settings))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Build the native runtime in place.")
+    parser.add_argument("--all", metavar="FOLDER", type=Path, help="sdists and all wheels instead")
+    arguments = parser.parse_args()
+    if arguments.all:
+        os.chdir(ROOT)
+        build_all(arguments.all.resolve())
+    else:
+        print(build_native(native_folder(ROOT)))
+
+
+if __name__ == "__main__":
+    main()

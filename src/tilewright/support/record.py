@@ -15,12 +15,17 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from functools import cache
 from threading import RLock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if sys.version_info >= (3, 11):
     from typing import dataclass_transform
-else:
+elif TYPE_CHECKING:
     from typing_extensions import dataclass_transform
+else:  # the runtime ships without that package
+
+    def dataclass_transform(**said: Any) -> Any:
+        return lambda decorator: decorator
+
 
 C = TypeVar("C")
 

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -127,8 +126,6 @@ bool cpu_has_all(const char *arch, const char *features) {
 }
 
 #if defined(__linux__)
-#include <sched.h>
-
 /* The lowest-numbered hardware thread of the core that `cpu` belongs to. */
 static int first_sibling(int cpu) {
     char path[96];

@@ -7,7 +7,7 @@
 #endif
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <sys/stat.h>
+#include "posix.h"
 #include "tilewright.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__

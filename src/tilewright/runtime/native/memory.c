@@ -1,15 +1,8 @@
 /* memory.c: aligned memory for arenas, scratch and copies, on huge pages where that pays. */
 #include "internal.h"
 
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #define HUGE_PAGE ((size_t)2 << 20)
 #define LARGEST ((size_t)1 << 46)
-#ifndef MADV_HUGEPAGE
-#define MADV_HUGEPAGE MADV_NORMAL
-#endif
 
 /* The system may promise more than there is, and end the process when it is used. */
 static _Atomic size_t limit = LARGEST;
@@ -21,6 +14,23 @@ size_t memory_limit(void) {
     size_t machine = pages > 0 && page > 0 ? (size_t)pages * (size_t)page : LARGEST;
     return machine < limit ? machine : limit;
 }
+
+#ifdef _WIN32
+void on_huge_pages(const void *memory, size_t bytes) { (void)memory, (void)bytes; }
+
+void *allocate(size_t bytes) {
+    if (bytes > HUGE_PAGE && bytes > memory_limit()) return NULL;
+    return _aligned_malloc(bytes ? bytes : ALIGNMENT, ALIGNMENT);
+}
+
+void release(void *memory, size_t bytes) {
+    (void)bytes;
+    _aligned_free(memory);
+}
+#else
+#ifndef MADV_HUGEPAGE
+#define MADV_HUGEPAGE MADV_NORMAL
+#endif
 
 /* A hint for whole pages: kernels without huge ones, or without those of files, refuse it. */
 void on_huge_pages(const void *memory, size_t bytes) { madvise((void *)memory, bytes, MADV_HUGEPAGE); }
@@ -47,3 +57,4 @@ void release(void *memory, size_t bytes) {
     if (bytes < 2 * HUGE_PAGE) free(memory);
     else munmap(memory, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
 }
+#endif

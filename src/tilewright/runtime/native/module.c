@@ -5,12 +5,8 @@
 #include "internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { HEADER_BYTES = 64, SECTION_BYTES = 40, FORMAT = 4, MAX_SECTIONS = 64 };
 enum { SECTION_PROGRAM = 1, SECTION_MANIFEST, SECTION_WEIGHTS, SECTION_CODE };
@@ -18,9 +14,6 @@ enum { SECTION_PROGRAM = 1, SECTION_MANIFEST, SECTION_WEIGHTS, SECTION_CODE };
 
 #define NONE UINT64_MAX                 /* an absent code offset */
 #define MAX_FACTOR ((int64_t)1 << 16)
-#ifdef __APPLE__
-#define st_mtim st_mtimespec
-#endif
 #define COUNT_AT 32                     /* of the number of sections, in the header */
 #define LARGE ((size_t)32 << 20)        /* bytes of weights that are mapped, not copied */
 #define MAX_GAP 65536                   /* the largest page that a section may be aligned to */
@@ -363,7 +356,7 @@ static tw_module *open_bytes(const uint8_t *bytes, size_t size, bool ours, int f
 
 static bool read_at(int file, uint8_t *to, size_t from, size_t until) {
     for (size_t at = from; at < until;) {
-        ssize_t got = pread(file, to + (at - from), until - at, (off_t)at);
+        int64_t got = pread(file, to + (at - from), until - at, (off_t)at);
         if (got <= 0) return false;
         at += (size_t)got;
     }
@@ -375,7 +368,7 @@ static bool read_at(int file, uint8_t *to, size_t from, size_t until) {
 static size_t mapped_from(int file, size_t size) {
     struct { uint8_t header[HEADER_BYTES]; section sections[MAX_SECTIONS]; } head;
     uint32_t count;
-    if (size < LARGE || !read_at(file, (uint8_t *)&head, 0, sizeof head)) return size;
+    if (!MAPS_FILES || size < LARGE || !read_at(file, (uint8_t *)&head, 0, sizeof head)) return size;
     memcpy(&count, head.header + COUNT_AT, sizeof count);
     for (uint32_t i = 0; i < count && i < MAX_SECTIONS; i++) {
         const section *s = &head.sections[i];
@@ -400,7 +393,7 @@ static tw_module *open_file(const char *path, int file, size_t size) {
     if (bytes == MAP_FAILED)
         return fail_null(TW_ERROR_MEMORY, "out of memory: '%.800s' has %zu bytes", path, size);
     on_huge_pages(bytes, copied);    /* a fault for each small page takes as long as the copy */
-    int kept = copied < size ? fcntl(file, F_DUPFD_CLOEXEC, 0) : -1;
+    int kept = copied < size ? duplicate(file) : -1;
     if (!read_at(file, bytes, 0, copied))
         fail(TW_ERROR_FILE, "cannot read '%.800s': it is cut short", path);
     else if (copied < size && (kept < 0 || mmap(bytes + copied, size - copied, PROT_READ,
@@ -416,7 +409,7 @@ static tw_module *open_file(const char *path, int file, size_t size) {
 
 tw_module *tw_module_open(const char *path) {
     struct stat status;
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);   /* a pipe must not hold us up */
+    int file = open_to_read(path);
     if (file < 0) return fail_null(TW_ERROR_FILE, "cannot open '%.800s': %s", path, strerror(errno));
     tw_module *m = NULL;
     if (fstat(file, &status) || !S_ISREG(status.st_mode))
@@ -438,8 +431,7 @@ bool module_is_unchanged(const tw_module *m) {
     struct stat now;
     return m->file < 0 ||
            (!fstat(m->file, &now) && now.st_size == m->opened.st_size &&
-            now.st_mtim.tv_sec == m->opened.st_mtim.tv_sec &&
-            now.st_mtim.tv_nsec == m->opened.st_mtim.tv_nsec);
+            same_time(&now, &m->opened));
 }
 
 void tw_module_close(tw_module *m) {

@@ -8,11 +8,6 @@
  * never waits for a worker that has not joined the region: it does the work alone if it must. */
 #include "internal.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <stdlib.h>
-#include <time.h>
-
 #if defined(__x86_64__)
 #define RELAX() __builtin_ia32_pause()
 #elif defined(__aarch64__)
@@ -107,6 +102,7 @@ static void *work(void *argument) {
     worker *self = argument;
     pool *p = self->pool;
     uint64_t seen = 0;
+    COMMIT_STACK();
     for (;;) {
         uint64_t state = next_region(p, seen);
         seen = EPOCH(state);
@@ -157,14 +153,12 @@ static int32_t calibrate(void) {
 pool *pool_create(int32_t threads) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
-    pool *p;
-    size_t bytes = sizeof *p + (size_t)(threads - 1) * sizeof(worker);
-    if (posix_memalign((void **)&p, ALIGNMENT, bytes)) return NULL;
+    pool *p = allocate(sizeof *p + (size_t)(threads - 1) * sizeof(worker));
+    if (!p) return NULL;
     *p = (pool){.spins = calibrate(), .forks = atomic_load(&forks), .threads = 1};
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
-    if (posix_memalign((void **)&p->parts, ALIGNMENT, (size_t)threads * sizeof(part)))
-        p->parts = NULL;
+    p->parts = allocate((size_t)threads * sizeof(part));
     for (; p->parts && p->threads < threads; p->threads++) {
         worker *w = &p->workers[p->threads - 1];
         *w = (worker){.pool = p, .thread = p->threads};
@@ -182,6 +176,6 @@ void pool_destroy(pool *p) {
     for (int32_t i = 0; i < p->threads - 1; i++) pthread_join(p->workers[i].handle, NULL);
     pthread_cond_destroy(&p->wake);
     pthread_mutex_destroy(&p->lock);
-    free(p->parts);
-    free(p);
+    release(p->parts, (size_t)p->threads * sizeof(part));
+    release(p, sizeof *p + (size_t)(p->threads - 1) * sizeof(worker));
 }

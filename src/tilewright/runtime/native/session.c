@@ -2,9 +2,7 @@
  * its kernels on the session's threads and, when asked, times them. */
 #include "internal.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define MAX_BUFFER ((int64_t)1 << 46)   /* bytes that nobody means */
 
@@ -46,7 +44,7 @@ static void run_chunk(void *context, int32_t thread, int64_t begin, int64_t end)
     t->kernel(t->frame, t->scratch + t->stride * (size_t)thread, begin, end);
 }
 
-static void launch(tw_call *call, int32_t id, tw_kernel kernel, void *const *frame, int64_t extent,
+static void TW_CODE launch(tw_call *call, int32_t id, tw_kernel kernel, void *const *frame, int64_t extent,
                    int32_t alone) {
     tw_session *s = (tw_session *)call;
     if (extent <= 0) return;
@@ -65,7 +63,7 @@ static void launch(tw_call *call, int32_t id, tw_kernel kernel, void *const *fra
 }
 
 /* Buffers grow to what was ever asked, by half at least: a run of no larger sizes allocates nothing. */
-static void *provide(tw_call *call, int32_t index, int64_t bytes) {
+static void *TW_CODE provide(tw_call *call, int32_t index, int64_t bytes) {
     tw_session *s = (tw_session *)call;
     if (index < 0 || bytes < 0 || bytes > MAX_BUFFER)
         return fail_null(TW_ERROR_MEMORY, "out of memory: %lld bytes", (long long)bytes);
@@ -102,7 +100,7 @@ static int64_t index_at(const void *indices, int32_t dtype, int64_t i) {
     }
 }
 
-static void refuse(tw_call *call, const char *what, const void *indices, int32_t dtype, int64_t count,
+static void TW_CODE refuse(tw_call *call, const char *what, const void *indices, int32_t dtype, int64_t count,
                    int64_t stride, int64_t least, int64_t most) {
     (void)call;
     int64_t index = index_at(indices, dtype, 0);
@@ -304,6 +302,7 @@ static tw_status run(tw_session *s, const tw_tensor *inputs, const tw_tensor *ou
         s->outputs[i] = outputs[i].data;
     }
     if (arena_bytes > s->arena_bytes && (status = grow_arena(s, arena_bytes))) return status;
+    COMMIT_STACK();
     int32_t code = m->run(&s->call);
     if (code == -1) return TW_ERROR_MEMORY;     /* `provide` has said why */
     if (code == -2) return TW_ERROR_INPUT;      /* and here `refuse` */

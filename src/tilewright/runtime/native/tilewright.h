@@ -22,7 +22,11 @@
 extern "C" {
 #endif
 
+#ifdef _WIN32
+#define TW_API __attribute__((dllexport))
+#else
 #define TW_API __attribute__((visibility("default")))
+#endif
 
 /* ---- Types: a model's own header has them, too (see runtime/amalgamation.py) ----------------- */
 
@@ -136,9 +140,16 @@ TW_API uint64_t tw_hash_finish(tw_hash *);
 
 /* ---- Between compiled code and runtime ------------------------------------------------------- */
 
+/* Code in artifacts is called as on Linux, on every system that it runs on. */
+#if defined(_WIN32) && defined(__x86_64__)
+#define TW_CODE __attribute__((sysv_abi))
+#else
+#define TW_CODE
+#endif
+
 /* A kernel runs iterations [begin, end) of its parallel loop. frame: 8-byte slots, buffer pointers
  * first, then int64 symbol values. scratch: memory of this thread alone, 64-byte aligned. */
-typedef void (*tw_kernel)(void *const *frame, void *scratch, int64_t begin, int64_t end);
+typedef void (TW_CODE *tw_kernel)(void *const *frame, void *scratch, int64_t begin, int64_t end);
 
 typedef struct tw_call tw_call;
 struct tw_call {
@@ -150,22 +161,22 @@ struct tw_call {
     const uint8_t *weights;             /* 64-byte aligned, read-only                             */
     /* Runs all iterations of a kernel's parallel loop. A kernel of several loops is launched for
      * each: with its id for the first, with ~id for the others. alone: on the caller's thread. */
-    void (*launch)(tw_call *, int32_t kernel_id, tw_kernel, void *const *frame, int64_t extent,
-                   int32_t alone);
+    void (TW_CODE *launch)(tw_call *, int32_t kernel_id, tw_kernel, void *const *frame,
+                           int64_t extent, int32_t alone);
     /* Buffer `index` with room for `bytes`, 64-byte aligned (NULL: no memory). The first ones hold
      * the outputs of data-dependent dimensions. */
-    void *(*provide)(tw_call *, int32_t index, int64_t bytes);
+    void *(TW_CODE *provide)(tw_call *, int32_t index, int64_t bytes);
     /* Says of the run why it ends: one of `count` indices, `stride` elements apart, is not from
      * `least` to `most`. what: the operator that they are given to. */
-    void (*refuse)(tw_call *, const char *what, const void *indices, int32_t dtype, int64_t count,
-                   int64_t stride, int64_t least, int64_t most);
+    void (TW_CODE *refuse)(tw_call *, const char *what, const void *indices, int32_t dtype,
+                           int64_t count, int64_t stride, int64_t least, int64_t most);
 };
 
 /* The host program. 0; -1: out of memory; -2: `refuse` was called; n > 0: what its n-th `measure`
  * found are no sizes. */
-typedef int32_t (*tw_entry)(tw_call *);
+typedef int32_t (TW_CODE *tw_entry)(tw_call *);
 /* Output shapes one after another and the arena's size, from the symbolic dimensions. */
-typedef int32_t (*tw_shapes)(const int64_t *dims, int64_t *shapes, int64_t *arena_bytes);
+typedef int32_t (TW_CODE *tw_shapes)(const int64_t *dims, int64_t *shapes, int64_t *arena_bytes);
 
 #ifdef __cplusplus
 }
