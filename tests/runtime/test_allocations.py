@@ -24,7 +24,7 @@ def test_library_is_small():
 
 def test_sources_stay_within_their_budget():
     lines = sum(len(path.read_text().splitlines()) for path in NATIVE.glob("*.[ch]"))
-    assert lines < 1740
+    assert lines < 1920  # 150 of them for Windows and macOS
 
 
 def test_header_alone_is_public():

@@ -20,6 +20,7 @@ import ctypes
 import hashlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
@@ -122,6 +123,18 @@ def file_content(
     return content, names
 
 
+def _read_at(file: int, nbytes: int, start: int) -> bytes:
+    """Bytes of an open file, wherever others read."""
+    if hasattr(os, "pread"):
+        return os.pread(file, nbytes, start)
+    with _one_reads:  # Windows
+        os.lseek(file, start, os.SEEK_SET)
+        return os.read(file, nbytes)
+
+
+_one_reads = threading.Lock()
+
+
 def read_content(
     file: int, nbytes: int, meanwhile: Callable[[], object] | None = None
 ) -> tuple[str, list[str]]:
@@ -131,7 +144,7 @@ def read_content(
     name = fastest_hash()
 
     def chunk(start: int) -> tuple[bytes, set[str]]:
-        data = os.pread(file, CHUNK + LONGEST + 16, start)  # names may cross the end of a chunk
+        data = _read_at(file, CHUNK + LONGEST + 16, start)  # names may cross the end of a chunk
         part = hashlib.new(name, memoryview(data)[:CHUNK]).digest()
         return part, set(external_names(data))
 

@@ -45,6 +45,7 @@ from tilewright.support.handover import short_turns
 from tilewright.support.interpreter import isolated
 from tilewright.support.memory import REMEDY, exhausted
 from tilewright.support.record import record
+from tilewright.target.processors import host_cores
 from tilewright.target.target import Target, target
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ class KernelPool:
 
     def __init__(self, workers: int | None = None) -> None:
         here = bool(sys.executable)  # empty where Python is a part of another program
-        self.workers = workers or max(1, len(os.sched_getaffinity(0)))
+        self.workers = workers or host_cores()
         self.most = min(MOST, self.workers - HERE) if here else 0
         self._processes: list[subprocess.Popen[bytes]] = []
 

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.runtime.tensor import more_dtypes, numpy_dtype
+
 IMAGES = {"image/RGB": "RGB", "image/BGR": "RGB", "image/Grayscale": "L"}  # Pillow's modes
 FORMATS = {  # the dtype that holds each
     "string": "u32",
@@ -107,15 +109,11 @@ def decode(codes: np.ndarray[Any, Any], of: str) -> Any:
         if not width or not codes.size:
             return np.zeros(shape, "U1")
         return np.ascontiguousarray(codes).view(f"U{width}").reshape(shape)
-    import ml_dtypes
-
-    return codes.view(np.uint8).view(getattr(ml_dtypes, _FLOATS[of]))
+    return codes.view(np.uint8).view(getattr(more_dtypes(of), _FLOATS[of]))
 
 
 def _small(codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    import ml_dtypes
-
-    return codes.astype(ml_dtypes.uint4)
+    return codes.astype(numpy_dtype("u4"))
 
 
 def pixels(content: np.ndarray[Any, Any], of: str) -> np.ndarray[Any, Any]:

@@ -107,11 +107,11 @@ def _read(path: Path) -> np.ndarray[Any, Any]:
     except OSError as fault:
         raise ArtifactError(what, f"cannot open '{path}': {fault.strerror}") from None
     with opened, memory_told(what):
-        file = opened.fileno()
-        status = os.fstat(file)
-        start = os.pread(file, len(MAGIC), 0) if stat.S_ISREG(status.st_mode) else b""
+        status = os.fstat(opened.fileno())
+        start = opened.read(len(MAGIC)) if stat.S_ISREG(status.st_mode) else b""
         if start != MAGIC:
             raise ArtifactError(what, f"'{path}' is not a Tilewright artifact")
+        opened.seek(0)
         if status.st_size > memory_limit():
             raise MemoryError(f"'{path}' has {status.st_size} bytes")
         array = np.frombuffer(mmap.mmap(-1, status.st_size), np.uint8)
@@ -126,7 +126,7 @@ def _read(path: Path) -> np.ndarray[Any, Any]:
 
 def _at_once(path: str, flags: int) -> int:
     """Open a file; a pipe must not hold us up."""
-    return os.open(path, flags | os.O_NONBLOCK)
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _end_of_table(data: memoryview) -> int:

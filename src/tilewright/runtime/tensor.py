@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.support.errors import InputError
+
 _ML_DTYPES = {
     "bf16": "bfloat16",
     "f8e4m3": "float8_e4m3fn",
@@ -28,13 +30,26 @@ _NUMPY = {"f": "float", "i": "int", "u": "uint"}
 PACKED_BITS = {"i4": 4, "u4": 4, "i2": 2, "u2": 2, "i1": 1, "u1": 1}
 
 
+def more_dtypes(name: str) -> Any:
+    """The package that has what NumPy lacks. Raises InputError for a tensor of dtype or format
+    `name` where it is not installed."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise InputError(
+            f"cannot make tensors of {name}",
+            "the package 'ml_dtypes' is not installed",
+            remedy="pip install ml_dtypes",
+        ) from None
+    return ml_dtypes
+
+
 @cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of a dtype's name; those narrower than a byte widen to one."""
+    """The NumPy dtype of a dtype's name; those narrower than a byte widen to one. Raises InputError
+    for one that NumPy lacks where the package ml_dtypes is not installed."""
     if name in _ML_DTYPES:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
+        return np.dtype(getattr(more_dtypes(name), _ML_DTYPES[name]))
     if name == "bool":
         return np.dtype(np.bool_)
     bits = max(8, int(name[1:]))

@@ -74,6 +74,8 @@ def memory_limit(root: Path = Path("/")) -> int:
     """The bytes that the process may have: the machine's, or fewer where one of the control groups
     around it (a container's; of version 1 or 2) says so, read once. root: where the system's files
     are."""
+    if not hasattr(os, "sysconf"):  # Windows, where the native runtime asks for itself
+        return 1 << 46
     least = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()

@@ -132,10 +132,18 @@ def vectors(have: frozenset[str]) -> tuple[int, int]:
     return 0, 0
 
 
+def as_linux(triple: str) -> str:
+    """The triple of Linux on the same architecture: code calls nothing of a system and is called as
+    on Linux on each of them, so that what is compiled on one runs on all, and objects are ELF."""
+    if "linux" in triple or not architecture(triple):
+        return triple
+    return ARCHITECTURES[architecture(triple)][2]
+
+
 @functools.lru_cache(maxsize=1)
 def host() -> tuple[str, str, frozenset[str]]:
     """This machine: LLVM's processor name, its triple, its features. Loads LLVM."""
-    triple = says("LLVMPY_GetDefaultTargetTriple")
+    triple = as_linux(says("LLVMPY_GetDefaultTargetTriple"))
     cpu = says("LLVMPY_GetHostCPUName")
     told_on = says("LLVMPY_GetHostCPUFeatures").split(",")
     have = frozenset(f[1:] for f in told_on if f.startswith("+")) & KNOWN_FEATURES

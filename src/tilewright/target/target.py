@@ -127,12 +127,13 @@ class Target:
 
     @property
     def llvm_features(self) -> str:
-        """The features as LLVM's comma-separated list; of processors, whose names are LLVM's."""
+        """The features as LLVM's comma-separated list; of processors, whose names are LLVM's. The
+        systems of AArch64 that are no Linux keep a register for themselves: no code uses it."""
         if self.kind != "cpu":
             return ""
-        return ",".join(
-            [f"+{f}" for f in sorted(self.features)] + [f"-{f}" for f in sorted(self.lacks)]
-        )
+        kept = ["+reserve-x18"] if processors.architecture(self.triple) == "aarch64" else []
+        known = [f"+{f}" for f in sorted(self.features)] + [f"-{f}" for f in sorted(self.lacks)]
+        return ",".join(known + kept)
 
 
 def target(text: str | Target = "cpu") -> Target:

@@ -96,6 +96,24 @@ int32_t tw_cpu_has(const char *feature) {
             return getauxval(table[i].word ? AT_HWCAP2 : AT_HWCAP) >> table[i].bit & 1;
     return 0;
 }
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+static const struct { const char *name, *question; } table[] = {
+    {"fp-armv8", "hw.optional.floatingpoint"}, {"neon", "hw.optional.neon"},
+    {"aes", "hw.optional.arm.FEAT_AES"}, {"crc", "hw.optional.armv8_crc32"},
+    {"lse", "hw.optional.arm.FEAT_LSE"}, {"fullfp16", "hw.optional.arm.FEAT_FP16"},
+    {"rdm", "hw.optional.arm.FEAT_RDM"}, {"dotprod", "hw.optional.arm.FEAT_DotProd"},
+    {"fp16fml", "hw.optional.arm.FEAT_FHM"}, {"i8mm", "hw.optional.arm.FEAT_I8MM"},
+    {"bf16", "hw.optional.arm.FEAT_BF16"}, {"sme", "hw.optional.arm.FEAT_SME"},
+};
+int32_t tw_cpu_has(const char *feature) {
+    int32_t answer = 0;
+    size_t bytes = sizeof answer;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (!strcmp(table[i].name, feature))
+            return !sysctlbyname(table[i].question, &answer, &bytes, NULL, 0) && answer;
+    return 0;
+}
 #else
 int32_t tw_cpu_has(const char *feature) { return !strcmp(feature, "neon"); }
 #endif
