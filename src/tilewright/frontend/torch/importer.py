@@ -48,7 +48,10 @@ UPDATING = (  # in training: running statistics, which the schema may hide
     "aten._native_batch_norm_legit.default",
 )
 MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
-MISDESCRIBED = ("aten.unique_consecutive.default",)  # of `dim` < 0 PyTorch gives a wrong rank
+MISDESCRIBED = (  # PyTorch gives a wrong rank:
+    "aten.unique_consecutive.default",  # of `dim` < 0
+    "aten.lstm.input",  # to its states, in 2.6
+)
 ITEMS = ("aten.item.default", "aten._local_scalar_dense.default")
 DEEPEST = 3  # decompositions whose results are decomposed again
 EXPRESS = (
