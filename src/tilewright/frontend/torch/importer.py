@@ -126,7 +126,7 @@ def export(module: Any, example_inputs: Any, dynamic_shapes: Any = None) -> PROG
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about PyTorch's own layers; nothing a user can act on
-            return torch.export.export(module, examples, dynamic_shapes=dynamic_shapes)
+            return _exported(module, examples, dynamic_shapes=dynamic_shapes)
     except Exception as fault:  # whatever the module's own code raises
         raise ImportFault(
             what,
@@ -134,6 +134,17 @@ def export(module: Any, example_inputs: Any, dynamic_shapes: Any = None) -> PROG
             str(fault).strip(),
             "its forward must accept the example inputs and must not branch on their content",
         ) from fault
+
+
+def _exported(*arguments: Any, **options: Any) -> PROGRAM:
+    """What torch.export makes of a module that Python runs. Before 2.7 that refuses modules which
+    assign tensors, as recurrent layers do; reading their code does not."""
+    try:
+        return torch.export.export(*arguments, **options, strict=False)
+    except ValueError:
+        if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 7):
+            raise
+        return torch.export.export(*arguments, **options, strict=True)
 
 
 def decomposed(program: PROGRAM) -> PROGRAM:
