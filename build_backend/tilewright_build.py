@@ -27,7 +27,7 @@ from tilewright_tree import write_tree
 
 ROOT = Path(__file__).resolve().parent.parent
 DISTRIBUTIONS = ("", "runtime")
-FOLDERS, FILES = ("build_backend", "src"), ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")
+FILES = ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")  # and what the last one names
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so", "*.dylib", "*.dll")
 
 Settings = Mapping[str, Any] | None
@@ -61,28 +61,33 @@ def native_folder(root: Path) -> Path:
 
 
 @contextmanager
-def source_tree(settings: Settings, copied: bool = True) -> Iterator[Path]:
-    """The tree that a distribution is built from, as the working directory: a copy without what
-    earlier builds left; or, not copied, the tree itself if it is that distribution's."""
+def source_tree(settings: Settings) -> Iterator[Path]:
+    """The tree that a distribution is built from, as the working directory: a copy, in which
+    nothing is left of other builds and no other build runs."""
     kind = setting(settings, "distribution", DISTRIBUTIONS)
-    is_own = not kind or not (ROOT / "src" / "tilewright").exists()  # an sdist of the runtime's
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
-        if not is_own:
+        if kind and (ROOT / "src" / "tilewright").exists():  # else this is the runtime's sdist
             write_tree(ROOT, root)
-        elif copied:
-            for name in FOLDERS:
-                shutil.copytree(ROOT / name, root / name, ignore=LEFT_OUT)
-            for name in FILES:
-                shutil.copyfile(ROOT / name, root / name)
         else:
-            root = ROOT
+            _copy_tree(root)
         os.chdir(root)
         try:
             yield root
         finally:
             os.chdir(before)
+
+
+def _copy_tree(out: Path) -> None:
+    """Copy what the sdist holds."""
+    lines = [line.split() for line in (ROOT / "MANIFEST.in").read_text().splitlines()]
+    named = [name for command, *names in lines if command in ("graft", "include") for name in names]
+    for name in (*FILES, *named):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, out / name, ignore=LEFT_OUT)
+        else:
+            shutil.copyfile(ROOT / name, out / name)
 
 
 def _compiler_requirement(settings: Settings) -> list[str]:
@@ -106,7 +111,7 @@ def get_requires_for_build_sdist(config_settings: Settings = None) -> list[str]:
 
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
     out = os.path.abspath(sdist_directory)
-    with source_tree(config_settings, copied=False):
+    with source_tree(config_settings):
         return setuptools_backend.build_sdist(out)
 
 
