@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # what type checkers and editors see of `_PUBLIC` and `_MODUL
     from tilewright.graph.graph import Graph as Graph
     from tilewright.runtime.executor import Executable as Executable
     from tilewright.runtime.executor import load as load
+    from tilewright.runtime.pool import Pool as Pool
     from tilewright.schedule.schedule import Schedule as Schedule
     from tilewright.support.errors import ArtifactError as ArtifactError
     from tilewright.support.errors import CompileError as CompileError
@@ -34,6 +35,7 @@ _PUBLIC = {  # name → the module that defines it
     "Graph": "tilewright.graph.graph",
     "load": "tilewright.runtime.executor",
     "Executable": "tilewright.runtime.executor",
+    "Pool": "tilewright.runtime.pool",
     "TilewrightError": "tilewright.support.errors",
     "CompileError": "tilewright.support.errors",
     "ScheduleError": "tilewright.support.errors",

@@ -10,17 +10,25 @@ from typing import Any
 import tilewright as tw
 
 CALLS = {
-    "compile": "(source, target='cpu', *, example_inputs=None, dynamic_shapes=None,"
-    " shapes=None, specialise=0, threads=None, opt_level=3,"
+    "compile": "(source, target='cpu', *, example_inputs=None, example_kwargs=None,"
+    " dynamic_shapes=None, shapes=None, specialise=0, threads=None, opt_level=3,"
     " winograd=None, cache=True)",
     "build": "(func, target='cpu', *, threads=None)",
     "load": "(source, threads=None, *, verify=None)",
     "Schedule": "(func, choose=None)",
     "Executable.__call__": "(self, *arrays, **named)",
+    "Executable.clone": "(self, threads=None)",
+    "Executable.run": "(self, outputs, inputs)",
+    "Executable.run_into": "(self, outputs, inputs)",
     "Executable.save": "(self, path, kind='artifact', *, name=None, sign=None)",
     "Executable.profile": "(self, *arrays, seconds=0.5, machine=None, **named)",
+    "Pool": "(executable, size=None, threads=1)",
+    "Pool.__call__": "(self, *arrays, **named)",
+    "Pool.submit": "(self, *arrays, **named)",
+    "Pool.map": "(self, *inputs)",
+    "Pool.shutdown": "(self, wait=True, *, cancel_futures=False)",
 }
-PROPERTIES = {"inputs", "outputs", "name", "threads"}
+PROPERTIES = {"inputs", "outputs", "input_names", "output_names", "name", "threads"}
 ERRORS = {"TilewrightError", "CompileError", "ScheduleError", "InputError", "ArtifactError"}
 NAMES = {
     "compile",
@@ -29,6 +37,7 @@ NAMES = {
     "Schedule",
     "Graph",
     "Executable",
+    "Pool",
     "te",
     "ScheduleWarning",
     "SizeWarning",

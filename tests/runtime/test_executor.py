@@ -1,5 +1,6 @@
 """Calling an executable: what it takes, what it gives back, and how it refuses."""
 
+import io
 import subprocess
 import sys
 
@@ -8,8 +9,9 @@ import pytest
 
 from tests.runtime.images import identity_program, program, scale_program, symbolic_program
 from tilewright.runtime import abi, tensor
+from tilewright.runtime.executor import load
 from tilewright.runtime.tensor import PACKED_BITS, address_of, numpy_dtype
-from tilewright.support.errors import InputError
+from tilewright.support.errors import ArtifactError, InputError
 
 T = abi.TensorInfo
 
@@ -41,7 +43,8 @@ B = np.ones((2, 3), np.float32)
 
 
 def test_inputs_by_order_and_by_name(subtract):
-    for result in (subtract(A, B), subtract(A, b=B), subtract(b=B, a=A)):
+    by_name = {"b": B, "a": A}
+    for result in (subtract(A, B), subtract(A, b=B), subtract(**by_name), subtract(by_name)):
         assert len(result) == 2
         np.testing.assert_array_equal(result[0], A - B)
         np.testing.assert_array_equal(result[1], B - A)
@@ -60,7 +63,7 @@ def test_what_it_is(subtract):
     assert subtract.name == "subtract" and subtract.threads == 1
     assert repr(subtract) == (
         "<Executable subtract(a: f32[2, 3], b: f32[2, 3]) -> (y: f32[2, 3], z: f32[2, 3]), "
-        "1 threads>"
+        "1 thread>"
     )
 
 
@@ -141,8 +144,8 @@ def test_wrong_inputs_name_what_was_expected(subtract):
         == f"{say}input 1 'b': dimension 0 is 3, expected 2{TAKES}"
     )
     assert (
-        refused(lambda: subtract(A, [1.0]))
-        == f"{say}input 1 'b': list is neither a NumPy array nor has DLPack{TAKES}"
+        refused(lambda: subtract(A, "1.0"))
+        == f"{say}input 1 'b': str is neither a NumPy array nor has DLPack{TAKES}"
     )
     np.testing.assert_array_equal(subtract(A, B)[0], A - B)  # and it still runs
 
@@ -159,6 +162,50 @@ def test_run_into(subtract):
     subtract.run_into([y, z], [A, B])
     np.testing.assert_array_equal(y, A - B)
     np.testing.assert_array_equal(z, B - A)
+
+
+def test_run_into_by_name(subtract):
+    y, z = np.empty((2, 3), np.float32), np.empty((2, 3), np.float32)
+    subtract.run_into({"z": z, "y": y}, {"b": B, "a": A})
+    np.testing.assert_array_equal(y, A - B)
+    np.testing.assert_array_equal(z, B - A)
+    said = refused(lambda: subtract.run_into({"y": y}, [A, B]))
+    assert "arrays for the outputs y were given, expected y, z" in said
+    assert "input 'b' is missing" in refused(lambda: subtract.run_into([y, z], {"a": A}))
+
+
+def test_the_outputs_that_are_named(subtract):
+    """As onnxruntime's `session.run`."""
+    feeds = {"a": A, "b": B}
+    (z,) = subtract.run(["z"], feeds)
+    np.testing.assert_array_equal(z, B - A)
+    assert [len(subtract.run(names, feeds)) for names in (None, ["z", "y", "z"], [])] == [2, 3, 0]
+    assert subtract.input_names == ["a", "b"] and subtract.output_names == ["y", "z"]
+    assert refused(lambda: subtract.run(["x"], feeds)) == (
+        "cannot give output 'x' of 'subtract': the model has no output of this name\n"
+        "  its outputs are y, z"
+    )
+
+
+def test_one_input_in_a_dict(loaded):
+    exe = loaded(scale_program())
+    x = np.ones(1000, np.float32)
+    np.testing.assert_array_equal(exe({"x": x})[0], exe(x)[0])
+    assert "input 'y' is no input of the model" in refused(lambda: exe({"y": x}))
+
+
+def test_loading_an_open_file(loaded, tmp_path):
+    path = loaded(scale_program()).save(tmp_path / "m.tw")
+    x = np.ones(1000, np.float32)
+    with open(path, "rb") as file:
+        exe = load(file, 1)
+    np.testing.assert_array_equal(exe(x)[0], np.full(1000, 5, np.float32))
+    assert load(io.BytesIO(path.read_bytes()), 2).threads == 2
+    with open(path, errors="replace") as file, pytest.raises(ArtifactError) as caught:
+        load(file)
+    assert str(caught.value) == (
+        "cannot load the artifact: the file is open as text\n  open it for bytes: open(path, 'rb')"
+    )
 
 
 def test_run_into_refuses_what_it_cannot_fill(subtract):

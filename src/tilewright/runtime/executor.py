@@ -7,7 +7,6 @@ What the last call showed (shapes, hence outputs) is kept, so a call costs a few
 
 from __future__ import annotations
 
-import copy
 import ctypes
 import math
 import os
@@ -15,7 +14,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,16 @@ import numpy as np
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import is_data_dependent
 from tilewright.runtime.bindings import error, lib
-from tilewright.runtime.formats import decode_all, encode
-from tilewright.runtime.module import Array, Module, Source
+from tilewright.runtime.formats import SHAPE, decode_all, encode
+from tilewright.runtime.literals import input_array
+from tilewright.runtime.module import Array, Module, Source, contents
 from tilewright.runtime.profile import Profile, Roofline, tabulate
 from tilewright.runtime.signing import sign as add_signature
 from tilewright.runtime.signing import verified
 from tilewright.runtime.tensor import (
     PACKED_BITS,
+    WORDS,
+    Table,
     address_of,
     from_numpy,
     numpy_dtype,
@@ -40,55 +42,50 @@ from tilewright.runtime.tensor import (
 )
 from tilewright.support import knobs
 from tilewright.support.cache import replace_file
-from tilewright.support.errors import ONE_MAY_BE_1, BroadcastFault, InputError, MemoryFault
+from tilewright.support.errors import (
+    ONE_MAY_BE_1,
+    ArtifactError,
+    BroadcastFault,
+    InputError,
+    MemoryFault,
+)
+from tilewright.support.logs import DEBUG, log
 from tilewright.support.memory import exhausted, memory_told
 
 _INPUT, _PROGRAM = 4, 6  # of tw_status
 _DENSE = 0x101  # of NumPy's array flags: C-contiguous, aligned to elements
-_WORDS = ctypes.sizeof(abi.Tensor) // 8  # a tw_tensor as 8-byte words: data, shape, rank and dtype
 Shapes = tuple[tuple[int, ...], ...]  # of each input
 
 
 def load(source: Source, threads: int | None = None, *, verify: Any = None) -> Executable:
-    """Open an artifact, a path or its bytes, to run on `threads` threads (None: TILEWRIGHT_THREADS,
-    else every core).
+    """Open an artifact (a path, its bytes or an open file) to run on `threads` threads (None:
+    TILEWRIGHT_THREADS, else every core).
 
     An artifact is native code: load only what you would also run. verify: a public key (Ed25519;
     the path of a PEM file, its content, or a key of the cryptography package); only what was signed
     with its private key and not changed since is loaded, from memory that nobody else can write to.
     Raises ArtifactError if it is damaged, not for this machine or not signed so.
     """
-    return Executable(source if verify is None else verified(source, verify), threads)
-
-
-class _Table:
-    """The `tw_tensor`s of a model's inputs or outputs, filled in place from call to call."""
-
-    def __init__(self, tensors: Sequence[abi.TensorInfo]) -> None:
-        self.infos = tensors
-        self.names = [t.name for t in tensors]
-        self.shapes: list[tuple[int, ...]] = [(-1,)] * len(tensors)  # none yet
-        ranks = [len(t.shape) for t in tensors]
-        self.starts = [sum(ranks[:i]) for i in range(len(ranks))]
-        self.dims = (ctypes.c_int64 * (sum(ranks) + 1))()
-        self.words = (ctypes.c_uint64 * (_WORDS * len(tensors) + 1))()
-        self.address = ctypes.addressof(self.words)
-        for i, t in enumerate(tensors):
-            self.words[_WORDS * i + 1] = ctypes.addressof(self.dims) + 8 * self.starts[i]
-            self.words[_WORDS * i + 2] = ranks[i] | abi.DTYPE_CODES[t.dtype] << 32
-
-    def set_shape(self, i: int, shape: tuple[int, ...]) -> None:
-        start = self.starts[i]
-        self.dims[start : start + len(shape)] = shape
-        self.shapes[i] = shape
+    source = contents(source, "cannot load the artifact", ArtifactError)
+    made = Executable(source if verify is None else verified(source, verify), threads)
+    log(
+        DEBUG,
+        "runtime",
+        "loaded '%s', variant %d, %d threads",
+        made.name,
+        made.variant,
+        made.threads,
+    )
+    return made
 
 
 class Executable:
     """A loaded model.
 
-    Calls from several threads take turns; a copy (`copy.copy`) shares code and weights and runs
-    side by side. A pickle holds the whole artifact: native code, so unpickle only what you would
-    also run. A forked child may call what it inherited, whatever the parent's threads did.
+    Calls from several threads take turns; a clone (`clone`, `copy.copy`) shares code and weights
+    and runs side by side, and a `Pool` has several. A pickle holds the whole artifact: native code,
+    so unpickle only what you would also run. A forked child may call what it inherited, whatever
+    the parent's threads did.
     """
 
     def __init__(self, source: Source, threads: int | None = None) -> None:
@@ -124,8 +121,8 @@ class Executable:
     def _forget(self) -> None:
         """The state before the first call."""
         self._lock = threading.Lock()
-        self._inputs = _Table(self.manifest.inputs)
-        self._outputs = _Table(self.manifest.outputs)
+        self._inputs = Table(self.manifest.inputs)
+        self._outputs = Table(self.manifest.outputs)
         # Of each output: the array's shape (nothing while the session holds it) and dtype.
         self._results: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
         self._held = abi.Tensor()
@@ -134,16 +131,22 @@ class Executable:
 
     # ---- Copies -----------------------------------------------------------------------------
 
+    def clone(self, threads: int | None = None) -> Executable:
+        """An executable of the same code and weights, with an arena and threads (default: as many
+        as this one's) of its own, so that calls of the two run side by side. Raises InputError for
+        what is no number of threads."""
+        cloned = object.__new__(type(self))
+        cloned.__dict__.update(self.__dict__)
+        cloned._forget()
+        cloned._open_session(self.threads if threads is None else _thread_count(threads))
+        _living.add(cloned)
+        return cloned
+
     def __copy__(self) -> Executable:
-        copied = object.__new__(type(self))
-        copied.__dict__.update(self.__dict__)
-        copied._forget()
-        copied._open_session(self.threads)
-        _living.add(copied)
-        return copied
+        return self.clone()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Executable:
-        return self.__copy__()
+        return self.clone()
 
     def __reduce__(self) -> tuple[Any, ...]:
         with memory_told(f"cannot pickle '{self.name}'"):
@@ -188,6 +191,21 @@ class Executable:
         return self.manifest.outputs
 
     @property
+    def input_names(self) -> list[str]:
+        """The names of the inputs in the order of a call's arguments."""
+        return [t.name for t in self.inputs]
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of a call's results, in their order."""
+        return [t.name for t in self.outputs if t.format != SHAPE]
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What the model's file said of it besides (ONNX: `metadata_props`)."""
+        return dict(self.manifest.notes.get("metadata", {}))
+
+    @property
     def threads(self) -> int:
         """How many threads work on one call."""
         return lib.tw_session_threads(self._session)
@@ -208,22 +226,30 @@ class Executable:
 
     def __repr__(self) -> str:
         inputs, outputs = ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs))
-        return f"<Executable {self.name}({inputs}) -> ({outputs}), {self.threads} threads>"
+        threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
+        return f"<Executable {self.name}({inputs}) -> ({outputs}), {threads}>"
+
+    def _repr_html_(self) -> str:
+        from tilewright.runtime.representation import executable_html
+
+        return executable_html(self.manifest, self.artifact().nbytes, self.threads)
 
     # ---- Running ----------------------------------------------------------------------------
 
     def __call__(self, *arrays: Any, **named: Any) -> list[Any]:
-        """Run the model on its inputs, given in order or by name; returns the list of outputs.
+        """Run the model on its inputs, in order, by name or as one dict; returns the outputs' list.
 
-        Outputs are of the first input's kind (torch tensors for torch tensors), else NumPy arrays;
-        maps come as a list of dicts.
+        An input is an array (NumPy's, or with DLPack) of the dtype that the model takes, or a
+        number or nested list, which gets that dtype where it says the same (see
+        `runtime/literals.py`). Outputs are of the first input's kind (torch tensors for torch
+        tensors), else NumPy arrays; maps come as a list of dicts.
         Raises InputError if the inputs do not fit, MemoryFault (a MemoryError too) if the memory
         for the run cannot be had; the executable stays as it was.
         """
         try:
             return self._call(arrays, named)
         except BroadcastFault as fault:
-            arrays = self._in_order(arrays, named)
+            arrays = self.in_order(arrays, named)
             return self._code_for(arrays, fault)(*arrays)
         except MemoryFault:
             raise
@@ -231,8 +257,10 @@ class Executable:
             raise self._exhausted(fault) from fault
 
     def _call(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
-        if named or len(arrays) != len(self._inputs.infos):
-            arrays = self._in_order(arrays, named)
+        first = arrays[0].__class__ if arrays else np.ndarray
+        if named or first is dict or len(arrays) != len(self._inputs.infos):
+            arrays = self.in_order(arrays, named)
+            first = arrays[0].__class__ if arrays else np.ndarray
         with self._lock:
             keep = self._bind(arrays)
             results = self._allocate()
@@ -249,27 +277,42 @@ class Executable:
             ]
         if self._has_formats:
             results = decode_all(results, self._formats)
-        if arrays and type(arrays[0]) is not np.ndarray:
+        if first is not np.ndarray:
             return [
                 result if isinstance(result, list) else from_numpy(result, arrays[0])
                 for result in results
             ]
         return results
 
-    def run_into(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
-        """Run the model on `inputs` and write its results into `outputs`: dense, writable arrays of
-        the right dtypes and shapes that do not overlap the inputs."""
+    def run(self, outputs: Sequence[str] | None, inputs: Mapping[str, Any]) -> list[Any]:
+        """The outputs of these names (None: all, in their order) on inputs by name, as
+        onnxruntime's sessions take them. Raises InputError as a call does, and for other names."""
+        return named_outputs(self.output_names, outputs, self(dict(inputs)), self.name)
+
+    def run_into(
+        self, outputs: Sequence[Any] | Mapping[str, Any], inputs: Sequence[Any] | Mapping[str, Any]
+    ) -> None:
+        """Run the model on `inputs` and write its results into `outputs`, each in order or by name:
+        dense, writable arrays of the right dtypes and shapes that do not overlap the inputs."""
+        arrays = self.in_order((inputs,) if isinstance(inputs, Mapping) else tuple(inputs), {})
         try:
-            self._call_into(outputs, inputs)
+            self._call_into(self._results_in_order(outputs), arrays)
         except BroadcastFault as fault:
-            self._code_for(inputs, fault).run_into(outputs, inputs)
+            self._code_for(arrays, fault).run_into(outputs, arrays)
         except MemoryFault:
             raise
         except MemoryError as fault:
             raise self._exhausted(fault) from fault
 
-    def _call_into(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
-        arrays = self._in_order(tuple(inputs), {})
+    def _results_in_order(self, outputs: Sequence[Any] | Mapping[str, Any]) -> Sequence[Any]:
+        if not isinstance(outputs, Mapping):
+            return outputs
+        if outputs.keys() != set(self._outputs.names):
+            given, wanted = ", ".join(outputs), ", ".join(self._outputs.names)
+            raise self._refuse(f"arrays for the outputs {given} were given, expected {wanted}")
+        return [outputs[name] for name in self._outputs.names]
+
+    def _call_into(self, outputs: Sequence[Any], arrays: tuple[Any, ...]) -> None:
         infos = self._outputs.infos
         if self._data_dependent:
             name = infos[self._data_dependent[0]].name
@@ -289,7 +332,7 @@ class Executable:
                         keep += self._allocate()
                         self._run()
                     raise self._wrong_shape("output", i, array, self._outputs.shapes[i])
-                self._outputs.words[_WORDS * i] = address_of(array)
+                self._outputs.words[WORDS * i] = address_of(array)
             self._run()
         del keep
 
@@ -300,8 +343,10 @@ class Executable:
             raise fault
         return found
 
-    def _in_order(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    def in_order(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         names = self._inputs.names
+        if len(arrays) == 1 and not named and isinstance(arrays[0], Mapping):
+            arrays, named = (), dict(arrays[0])
         values = dict(zip(names, arrays, strict=False))
         twice = [name for name in named if name in values]
         unknown = [name for name in named if name not in names]
@@ -330,7 +375,7 @@ class Executable:
             ):
                 array = self._accept(i, array)
                 keep.append(array)
-            words[_WORDS * i] = address_of(array)
+            words[WORDS * i] = address_of(array)
         if self._stale:
             self._infer()
         return keep
@@ -348,7 +393,8 @@ class Executable:
 
     def _view(self, what: str, i: int, info: abi.TensorInfo, value: Any) -> Array:
         try:
-            array = to_numpy(encode(value, info.format) if info.format else value)
+            value = encode(value, info.format) if info.format else value
+            array = input_array(value, info.dtype) if what == "input" else to_numpy(value)
         except (TypeError, ValueError, BufferError, RuntimeError) as fault:
             raise self._refuse(f"{what} {i} '{info.name}': {fault}") from fault
         expected = numpy_dtype(info.dtype)
@@ -387,7 +433,7 @@ class Executable:
         words, results = self._outputs.words, []
         for i, (shape, dtype) in enumerate(self._results):
             result = self._new(i, shape, dtype)
-            words[_WORDS * i] = address_of(result)
+            words[WORDS * i] = address_of(result)
             results.append(result)
         return results
 
@@ -465,12 +511,12 @@ class Executable:
     ) -> Profile:
         """Time each kernel over as many runs as fit in `seconds` (at least three, after a warm-up)
         and compare it with `machine` (measured if None)."""
-        runner = copy.copy(self)  # of its own session: other callers' runs are not counted
+        runner = self.clone()  # of its own session: other callers' runs are not counted
         machine = machine or runner.roofline()
         try:
             runner._call(arrays, named)
         except BroadcastFault as fault:
-            arrays = self._in_order(arrays, named)
+            arrays = self.in_order(arrays, named)
             return self._code_for(arrays, fault).profile(*arrays, seconds=seconds, machine=machine)
         self._check(lib.tw_profile(runner._session, 1))
         runs, start = 0, time.perf_counter()
@@ -548,6 +594,23 @@ class Executable:
             if sign is not None:
                 add_signature(file, sign)
         return target
+
+
+def named_outputs(
+    names: Sequence[str], wanted: Sequence[str] | None, results: list[Any], model: str
+) -> list[Any]:
+    """Those of a call's results that are wanted, in the order of their names. Raises InputError."""
+    if wanted is None:
+        return results
+    found = dict(zip(names, results, strict=True))
+    unknown = [name for name in wanted if name not in found]
+    if unknown:
+        raise InputError(
+            f"cannot give output {unknown[0]!r} of '{model}'",
+            "the model has no output of this name",
+            remedy=f"its outputs are {', '.join(names)}",
+        )
+    return [found[name] for name in wanted]
 
 
 _living: weakref.WeakSet[Executable] = weakref.WeakSet()

@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import parse_manifest
 from tilewright.runtime.bindings import error, lib
-from tilewright.support.errors import ArtifactError
+from tilewright.support.errors import ArtifactError, UserFault
 from tilewright.support.memory import memory_told
 
 Array = np.ndarray[Any, Any]
@@ -80,3 +80,14 @@ def unchanging(source: Any) -> Array:
             remedy="give the path of a .tw file, or its bytes",
         ) from None
     return view.copy() if view.flags.writeable else view
+
+
+def contents(source: Any, what: str, fault: type[UserFault]) -> Any:
+    """The bytes that an open file still has, else the source. Raises `fault` of `what` for a file
+    that is open as text."""
+    if not (hasattr(source, "read") and hasattr(source, "readable")):
+        return source
+    found = source.read()
+    if isinstance(found, str):
+        raise fault(what, "the file is open as text", remedy="open it for bytes: open(path, 'rb')")
+    return found

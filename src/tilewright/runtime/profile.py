@@ -100,6 +100,18 @@ class Profile:
             )
         return rows
 
+    def __repr__(self) -> str:
+        kernels, time = len(self.kernels), f"{self.microseconds:.1f} us"
+        return f"<Profile of {kernels} kernel{'s' * (kernels != 1)}, {time} on {self._on()}>"
+
+    def _on(self) -> str:
+        return f"{self.threads} thread{'s' * (self.threads > 1)}"
+
+    def _repr_html_(self) -> str:
+        from tilewright.runtime.representation import profile_html
+
+        return profile_html(self)
+
     def __str__(self) -> str:
         rows = self.rows()
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -113,7 +125,7 @@ class Profile:
         inside = sum(k.microseconds for k in self.kernels)
         lines.append(
             f"{inside:.1f} us in kernels, {self.microseconds:.1f} us in all; "
-            f"{self.threads} threads; "
+            f"{self._on()}; "
             f"peak {self.machine.gflops:.0f} GFLOP/s, {self.machine.gbytes:.1f} GB/s"
         )
         return "\n".join(lines)

@@ -1,18 +1,21 @@
 """Arrays at the border of the runtime: what a caller brings, seen as NumPy without a copy.
 
 In: NumPy arrays or anything with DLPack in the CPU's memory. Out: NumPy arrays of the dtypes that
-the runtime names; and the way back, to the library that the caller's arrays came from.
+the runtime names; and the way back, to the library that the caller's arrays came from. A `Table`
+holds them as the native session reads them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from tilewright.runtime import abi
 from tilewright.support.errors import InputError
 
 _ML_DTYPES = {
@@ -190,3 +193,30 @@ def from_numpy(array: np.ndarray[Any, Any], like: Any) -> Any:
         plain = array.view(f"uint{8 * array.dtype.itemsize}")
         return library.from_dlpack(plain).view(getattr(library, name))
     return getattr(library, "from_numpy", library.from_dlpack)(array)
+
+
+# ---- Tensors of a call -----------------------------------------------------------------------
+
+WORDS = ctypes.sizeof(abi.Tensor) // 8  # a tw_tensor as 8-byte words: data, shape, rank and dtype
+
+
+class Table:
+    """The `tw_tensor`s of a model's inputs or outputs, filled in place from call to call."""
+
+    def __init__(self, tensors: Sequence[abi.TensorInfo]) -> None:
+        self.infos = tensors
+        self.names = [t.name for t in tensors]
+        self.shapes: list[tuple[int, ...]] = [(-1,)] * len(tensors)  # none yet
+        ranks = [len(t.shape) for t in tensors]
+        self.starts = [sum(ranks[:i]) for i in range(len(ranks))]
+        self.dims = (ctypes.c_int64 * (sum(ranks) + 1))()
+        self.words = (ctypes.c_uint64 * (WORDS * len(tensors) + 1))()
+        self.address = ctypes.addressof(self.words)
+        for i, t in enumerate(tensors):
+            self.words[WORDS * i + 1] = ctypes.addressof(self.dims) + 8 * self.starts[i]
+            self.words[WORDS * i + 2] = ranks[i] | abi.DTYPE_CODES[t.dtype] << 32
+
+    def set_shape(self, i: int, shape: tuple[int, ...]) -> None:
+        start = self.starts[i]
+        self.dims[start : start + len(shape)] = shape
+        self.shapes[i] = shape
