@@ -8,6 +8,7 @@ constants of the compiled model; when one is changed later, the model is compile
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,12 +25,15 @@ from tilewright.graph import sizes
 from tilewright.graph.graph import Graph
 from tilewright.graph.specialise import specialise
 from tilewright.support.errors import CompileError, UserFault
+from tilewright.support.logs import INFO, log
 
 OPTIONS = ("threads", "opt_level", "winograd")
 MOST_SPECIAL = 4  # sizes that have code of their own
 OFTEN = 4  # calls with the same sizes from which code for them pays
 MOST_REMEMBERED = 1000  # sizes whose calls are counted
 MOST_FROZEN = 2  # times that parameters are constants; those that change more often are inputs
+
+Run = Callable[[Sequence[Any]], list[Any]]  # a graph's inputs → its results
 
 
 class EagerWarning(UserWarning):
@@ -85,33 +89,47 @@ class Compiled:
     """A traced graph as a function. Compiles on the first call, when all inputs have contents.
 
     `held` are the numbers of the inputs that become constants. A change of one (another tensor, or
-    one written since) is seen by its address and version.
+    one written since) is seen by its address and version. Threads may call it at once: one of them
+    compiles, and what was made and for which constants changes together.
     """
 
     def __init__(
         self, module: torch.fx.GraphModule, held: Sequence[int], options: dict[str, Any]
     ) -> None:
         self.module, self.held, self.options = module, held, options
-        self.seen: list[tuple[int, int]] | None = None
         self.times = 0
-        self.run: Callable[[Sequence[Any]], list[Any]] = self.eager
+        self.made: tuple[list[tuple[int, int]] | None, Run] = None, self.eager
+        self.lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> list[Any]:
-        seen = [(inputs[k].data_ptr(), inputs[k]._version) for k in self.held]
-        if seen != self.seen:
-            self.times += 1
-            if self.times > MOST_FROZEN:
-                self.held, seen = (), []
-            self.seen, self.run = seen, self.build(inputs)
-        return self.run(inputs)
+        seen, run = self.made
+        if seen != self.constants(inputs):
+            run = self.rebuilt(inputs)
+        return run(inputs)
+
+    def constants(self, inputs: Sequence[Any]) -> list[tuple[int, int]]:
+        """What tells one content of the inputs that are constants from another."""
+        return [(inputs[k].data_ptr(), inputs[k]._version) for k in self.held]
+
+    def rebuilt(self, inputs: Sequence[Any]) -> Run:
+        """The function for these constants, made now unless another thread has just made it."""
+        with self.lock:
+            if self.made[0] != self.constants(inputs):
+                self.times += 1
+                if self.times > 1:
+                    log(INFO, "torch", "parameters were changed: the graph is compiled again")
+                if self.times > MOST_FROZEN:
+                    self.held = ()
+                self.made = self.constants(inputs), self.build(inputs)
+            return self.made[1]
 
     def eager(self, inputs: Sequence[Any]) -> list[Any]:
         return list(self.module(*inputs))
 
-    def build(self, inputs: Sequence[Any]) -> Callable[[Sequence[Any]], list[Any]]:
+    def build(self, inputs: Sequence[Any]) -> Run:
         """The function for these inputs: compiled, or PyTorch's own after a warning."""
 
-        def made() -> Callable[[Sequence[Any]], list[Any]]:
+        def made() -> Run:
             for x in inputs:
                 if isinstance(x, torch.Tensor) and x.device.type != "cpu":
                     raise CompileError(
@@ -127,10 +145,7 @@ class Compiled:
         return unless_refused(made, self.eager)
 
 
-def unless_refused(
-    make: Callable[[], Callable[[Sequence[Any]], list[Any]]],
-    eager: Callable[[Sequence[Any]], list[Any]],
-) -> Callable[[Sequence[Any]], list[Any]]:
+def unless_refused(make: Callable[[], Run], eager: Run) -> Run:
     """What `make` makes; `eager` after a warning if it cannot."""
     try:
         return make()
@@ -160,20 +175,25 @@ class BySizes:
         self,
         traced: Traced,
         options: dict[str, Any],
-        eager: Callable[[Sequence[Any]], list[Any]],
+        eager: Run,
     ) -> None:
         self.traced, self.options, self.eager = traced, options, eager
         self.positions = [(traced.inputs[k], axis) for _, k, axis in traced.symbols]
-        self.special: dict[tuple[int, ...], Callable[[Sequence[Any]], list[Any]]] = {}
+        self.special: dict[tuple[int, ...], Run] = {}
         self.calls: dict[tuple[int, ...], int] = {}  # with sizes that have no code of their own
-        self.general: Callable[[Sequence[Any]], list[Any]] | None = None
+        self.general: Run | None = None
+        self.lock = threading.Lock()  # of who counts calls and compiles
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         given = [(inputs[k], axis) for k, axis in self.positions]
         now = tuple([x.shape[axis] if isinstance(x, torch.Tensor) else x for x, axis in given])
-        return (self.special.get(now) or self.runner(now))(inputs)
+        run = self.special.get(now)
+        if run is None:
+            with self.lock:
+                run = self.special.get(now) or self.runner(now)
+        return run(inputs)
 
-    def runner(self, now: tuple[int, ...]) -> Callable[[Sequence[Any]], list[Any]]:
+    def runner(self, now: tuple[int, ...]) -> Run:
         """What runs inputs of these sizes, compiled if that is due."""
         if len(self.calls) >= MOST_REMEMBERED:
             self.calls.clear()
@@ -188,7 +208,7 @@ class BySizes:
             self.general = self.compiled(lambda: self.traced.graph)
         return self.general
 
-    def compiled(self, graph: Callable[[], Graph]) -> Callable[[Sequence[Any]], list[Any]]:
+    def compiled(self, graph: Callable[[], Graph]) -> Run:
         def made() -> Runner:
             return Runner(self.traced, compile(graph(), cache=False, **self.options))
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import tilewright as tw
 from tests.frontend.torch.agreement import agree, drawn
 
 
@@ -65,6 +70,44 @@ def filled(norm: nn.Module) -> nn.Module:
         if tensor.is_floating_point():
             tensor.detach().copy_(drawn(*tensor.shape, seed=k).abs() + 0.1)
     return norm
+
+
+@pytest.mark.filterwarnings("ignore:Mismatch dtype")
+@pytest.mark.parametrize("small", [torch.bfloat16, torch.float16])
+def test_norms_of_small_floats_beside_wider_parameters(small: torch.dtype) -> None:
+    """As autocast has them: computed in f32, rounded once."""
+
+    def f(x: Tensor, w: Tensor, b: Tensor, mean: Tensor, variance: Tensor) -> list[Tensor]:
+        rows = x.transpose(1, 3)
+        return [
+            F.batch_norm(x, mean, variance, w, b),
+            F.batch_norm(x, mean, variance),
+            F.instance_norm(x, mean, variance, w, b, use_input_stats=False),
+            F.instance_norm(x, None, None, w, b),
+            F.group_norm(x, 2, w, b),
+            F.layer_norm(rows, (4,), w, b),
+            F.rms_norm(rows, (4,), w),
+            F.rms_norm(rows, (4,)),
+        ]
+
+    x, mean = drawn(2, 4, 5, 5).to(small), drawn(4, seed=3)
+    variance = drawn(4, seed=4).abs() + 0.5
+    given = x, drawn(4, seed=1), drawn(4, seed=2), mean, variance
+    exe = tw.compile(Of(f), example_inputs=given, threads=1)
+    for found, want in zip(exe(*given), f(*given), strict=True):
+        assert found.dtype == small
+        torch.testing.assert_close(
+            found, want, rtol=2 ** (-7 if small is torch.bfloat16 else -9), atol=1e-3
+        )
+
+
+class Of(nn.Module):
+    def __init__(self, f: Callable[..., Any]) -> None:
+        super().__init__()
+        self.f = f
+
+    def forward(self, *given: Tensor) -> Any:
+        return self.f(*given)
 
 
 def test_norms_of_channels() -> None:

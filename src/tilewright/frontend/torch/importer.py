@@ -7,8 +7,10 @@ constants are views of the module's parameters. All that is not supported is lis
 from __future__ import annotations
 
 import operator
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -61,14 +63,16 @@ EXPRESS = (
 
 def import_torch(
     module: Any,
-    example_inputs: Sequence[Any] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     *,
+    example_kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     seeded: bool = False,
 ) -> Graph:
-    """The graph of a torch module, or of a program that `torch.export` made of one.
+    """The graph of a torch module, of a function of tensors, or of a program of `torch.export`.
 
-    example_inputs: the positional arguments of the module's forward, tensors or nests of them.
+    example_inputs: the positional arguments of the module's forward, tensors or nests of them, or a
+    mapping of those that it takes by name (beside positional ones: `example_kwargs`).
     Their shapes are the model's, but for dimensions that `dynamic_shapes` (as torch.export takes
     it) leaves open: those become symbols. Outputs are the tensors of the module's result in order.
     A buffer that running the module changes (a cache of keys and values) is an input after the
@@ -76,12 +80,17 @@ def import_torch(
     likewise is an output. A number among the results that is only known at run time is a tensor
     without axes. `seeded`: what draws random numbers takes them from one more input at the end,
     "seed" (i64), which is given another number at each run; dropout in training mode needs it.
+    Under `torch.autocast` the graph has the conversions that it asks for. Threads take turns: what
+    PyTorch traces with (modes, patched classes, the filters of warnings) is the process's.
     Raises ImportFault.
     """
-    program = (
-        module if isinstance(module, PROGRAM) else export(module, example_inputs, dynamic_shapes)
-    )
-    program, name = decomposed(program), type(module).__name__
+    with tracing_lock():
+        if isinstance(module, PROGRAM):
+            program = module
+        else:
+            program = export(module, example_inputs, example_kwargs, dynamic_shapes)
+        program = decomposed(program)
+    name = getattr(module, "__name__", type(module).__name__)  # a function has one
     called = names_of(dynamic_shapes)
     return read_unified(lambda names: Importer(program, name, names, seeded, called))
 
@@ -100,33 +109,34 @@ def names_of(dynamic_shapes: Any) -> dict[tuple[int | str, int], str]:
     return found
 
 
-def export(module: Any, example_inputs: Any, dynamic_shapes: Any = None) -> PROGRAM:
+@cache
+def tracing_lock() -> Any:
+    """What a thread holds while it traces: PyTorch's own lock, so that a `torch.compile` in another
+    thread waits too."""
+    from torch._dynamo import convert_frame
+
+    return getattr(convert_frame, "compile_lock", None) or threading.RLock()
+
+
+def export(
+    module: Any, example_inputs: Any, example_kwargs: Any = None, dynamic_shapes: Any = None
+) -> PROGRAM:
     """The module as PyTorch's own graph. Raises ImportFault."""
     what = f"cannot import {type(module).__name__}"
     if not isinstance(module, torch.nn.Module):
-        raise ImportFault(
-            what,
-            f"a {type(module).__module__}.{type(module).__qualname__} is no torch.nn.Module",
-            remedy="give a module, or a program of torch.export.export",
-        )
-    if example_inputs is None:
-        raise ImportFault(
-            what,
-            "its input shapes are not known",
-            remedy="pass example_inputs=(tensor, ...), the arguments of its forward",
-        )
-    if not isinstance(example_inputs, tuple | list):
-        raise ImportFault(
-            what,
-            f"example_inputs is a {type(example_inputs).__qualname__}, not a tuple",
-            remedy="pass the arguments of its forward as a tuple: example_inputs=(x,)",
-        )
-    leaf = lambda x: torch.from_numpy(x) if isinstance(x, np.ndarray) else x  # noqa: E731
-    examples = tuple(pytree.tree_map(leaf, x) for x in example_inputs)
+        if not callable(module):
+            raise ImportFault(
+                what,
+                f"a {type(module).__module__}.{type(module).__qualname__} is no torch.nn.Module",
+                remedy="give a module, a function, or a program of torch.export.export",
+            )
+        function, module = module, torch.nn.Module()
+        module.forward = function
+    args, kwargs = examples(what, example_inputs, example_kwargs)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about PyTorch's own layers; nothing a user can act on
-            return _exported(module, examples, dynamic_shapes=dynamic_shapes)
+            return _exported(module, args, kwargs, dynamic_shapes=dynamic_shapes)
     except Exception as fault:  # whatever the module's own code raises
         raise ImportFault(
             what,
@@ -147,9 +157,41 @@ def _exported(*arguments: Any, **options: Any) -> PROGRAM:
         return torch.export.export(*arguments, **options, strict=True)
 
 
+def examples(what: str, given: Any, named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a forward, by position and by name; arrays as tensors. Raises
+    ImportFault."""
+    if given is None and named is None:
+        raise ImportFault(
+            what,
+            "its input shapes are not known",
+            remedy="pass example_inputs=(tensor, ...), the arguments of its forward",
+        )
+    if isinstance(given, Mapping) and named is None:
+        given, named = (), given
+    given, named = () if given is None else given, {} if named is None else named
+    if not isinstance(given, tuple | list):
+        raise ImportFault(
+            what,
+            f"example_inputs is a {type(given).__qualname__}, not a tuple",
+            remedy="pass the arguments of its forward as a tuple: example_inputs=(x,)",
+        )
+    if not isinstance(named, Mapping) or not all(isinstance(name, str) for name in named):
+        raise ImportFault(
+            what,
+            f"{named!r:.200} is no mapping of arguments by their names",
+            remedy='pass what its forward takes by name as in example_kwargs={"mask": mask}',
+        )
+    leaf = lambda x: torch.from_numpy(x) if isinstance(x, np.ndarray) else x  # noqa: E731
+    return tuple(pytree.tree_map(leaf, x) for x in given), {
+        name: pytree.tree_map(leaf, x) for name, x in named.items()
+    }
+
+
 def decomposed(program: PROGRAM) -> PROGRAM:
-    """The program in operators that have translators, as far as PyTorch can express it so."""
-    if all(is_known(node) for node in program.graph.nodes):
+    """The program in operators that have translators, as far as PyTorch can express it so. What is
+    exported under autocast does not show its conversions: decomposed there, it does."""
+    is_cast = torch.is_autocast_enabled("cpu")
+    if not is_cast and all(is_known(node) for node in program.graph.nodes):
         return program
     table = torch.export.default_decompositions()
     for op in list(table):

@@ -201,6 +201,14 @@ def softmax(n: NodeContext, x: Value, dim: int, *_: Any, **named: Any) -> Any:
     return n.emit("where", hidden, n.constant(0, x.dtype), y)
 
 
+def normalised(n: NodeContext, op: str, x: Value, *parts: Value, **attrs: Any) -> Value:
+    """The operator with parameters of x's dtype; wider ones (f32 beside bf16, as autocast has them)
+    are computed with as they are, and the result is rounded once."""
+    of = max((x, *parts), key=lambda v: v.dtype.bits).dtype
+    y = n.emit(op, n.cast(x, of), *(n.cast(v, of) for v in parts), **attrs)
+    return n.cast(y, n.of)
+
+
 @translates("layer_norm.default", "native_layer_norm.default")
 def layer_norm(
     n: NodeContext,
@@ -216,7 +224,7 @@ def layer_norm(
     if weight is None and bias is not None:
         weight = n.full(1, x.dtype, normalized_shape)
     parts = [v for v in (weight, bias) if v is not None]
-    y = n.emit("layer_norm", x, *parts, axis=axis, eps=eps)
+    y = normalised(n, "layer_norm", x, *parts, axis=axis, eps=eps)
     if n.op == "layer_norm":
         return y
     if not (n.uses(1) or n.uses(2)):
@@ -239,9 +247,10 @@ def rms_norm(
     weight: Value | None = None,
     eps: float | None = None,
 ) -> Any:
-    eps = torch.finfo(n.fake(0).dtype).eps if eps is None else eps
+    if eps is None:  # that of the dtype in which PyTorch computes it
+        eps = torch.finfo(torch.promote_types(n.fake(0).dtype, torch.float32)).eps
     parts = [] if weight is None else [weight]
-    return n.emit("rms_norm", x, *parts, axis=x.rank - len(normalized_shape), eps=eps)
+    return normalised(n, "rms_norm", x, *parts, axis=x.rank - len(normalized_shape), eps=eps)
 
 
 def channels(n: NodeContext, weight: Value | None, default: float, count: Any, of: DType) -> Value:
@@ -272,7 +281,7 @@ def batch_norm(
     else:
         count = x.shape[1]
         gain, shift = channels(n, weight, 1, count, x.dtype), channels(n, bias, 0, count, x.dtype)
-        y = n.emit("batch_norm", x, gain, shift, running_mean, running_var, eps=eps)
+        y = normalised(n, "batch_norm", x, gain, shift, running_mean, running_var, eps=eps)
     if n.op == "batch_norm":
         return y
     unused = [f.shape == (0,) for f in n.fakes[1:]]  # statistics of the batch, in training only
@@ -361,7 +370,7 @@ def group_norm(n: NodeContext, x: Value, *args: Any, **named: Any) -> Any:
                 channels(n, weight, 1, count, x.dtype),
                 channels(n, bias, 0, count, x.dtype),
             )
-            return n.emit("batch_norm", x, gain, shift, mean, variance, eps=eps)
+            return normalised(n, "batch_norm", x, gain, shift, mean, variance, eps=eps)
         groups = as_int(x.shape[1])
         if groups is None:
             return by_moments(n, x, tuple(range(2, x.rank)), weight, bias, eps)
@@ -373,7 +382,7 @@ def grouped(
 ) -> Value:
     count = x.shape[1]
     gain, shift = channels(n, weight, 1, count, x.dtype), channels(n, bias, 0, count, x.dtype)
-    return n.emit("group_norm", x, gain, shift, groups=groups, eps=eps)
+    return normalised(n, "group_norm", x, gain, shift, groups=groups, eps=eps)
 
 
 @translates("native_group_norm.default")
