@@ -46,6 +46,7 @@ class Builder:
         self.nodes: list[Node] = []
         self.made_by: dict[Value, Node] = {}
         self.sizes: set[Expr] = set()  # that values have, where the run finds them
+        self.metadata: dict[str, str] = {}
         self.formats: dict[str, str] = {}  # of inputs and outputs, by the user's name
         self.ranges: dict[str, tuple[int, int]] = {}  # least and most of symbols
         self.required: dict[Expr, str] = {}  # what must not be negative → what to say
@@ -180,6 +181,7 @@ class Builder:
             self.formats,
             self.ranges,
             self.required.items(),
+            self.metadata,
         )
 
 

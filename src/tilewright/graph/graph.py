@@ -20,6 +20,7 @@ from tilewright.graph import sizes
 from tilewright.graph.text import to_text
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import Expr, Var
+from tilewright.support import html
 from tilewright.support.node import Node as Tree
 from tilewright.support.node import node
 
@@ -259,6 +260,7 @@ class Graph:
     formats: by the user's name of an input or output, what its elements stand for if that is not
     what the dtype says (see `runtime.formats`).
     ranges: by symbol, the least and the most it may be where the model says so; runs refuse others.
+    metadata: what the model's file says of it besides (labels, a licence), words by their names.
     required: sizes of the inputs' symbols that no run may find negative, and what to say if one is.
     """
 
@@ -267,6 +269,7 @@ class Graph:
         "formats",
         "input_names",
         "inputs",
+        "metadata",
         "name",
         "nodes",
         "output_names",
@@ -287,6 +290,7 @@ class Graph:
         formats: Mapping[str, str] | None = None,
         ranges: Mapping[str, tuple[int, int]] | None = None,
         required: Iterable[tuple[Expr, str]] = (),
+        metadata: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
@@ -297,6 +301,7 @@ class Graph:
         self.formats = dict(formats or {})
         self.ranges = dict(ranges or {})
         self.required = tuple(required)
+        self.metadata = dict(metadata or {})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Graph) and all(
@@ -346,7 +351,24 @@ class Graph:
         return to_text(self)
 
     def __repr__(self) -> str:
-        return f"Graph({self.name!r}, {len(self.nodes)} nodes)"
+        return f"Graph({self.name!r}, {html.counted(len(self.nodes), 'node')})"
+
+    def _repr_html_(self) -> str:
+        values = zip(
+            ["input"] * len(self.inputs) + ["output"] * len(self.outputs),
+            (*self.input_names, *self.output_names),
+            (v.type_text for v in (*self.inputs, *self.outputs)),
+            strict=True,
+        )
+        text = str(self)
+        program = html.folded("program", html.preformatted(text), text.count("\n"))
+        held = html.counted(len(self.constants), "constant")
+        return html.block(
+            f"Graph {self.name}",
+            f"{html.counted(len(self.nodes), 'node')}, {held}",
+            html.table([("", "name", "type"), *values], left=3),
+            program,
+        )
 
 
 def tensor_type(name: Any, shape: Iterable[sizes.SizeLike]) -> tuple[DType, tuple[Expr, ...]]:

@@ -59,12 +59,14 @@ class _Parser:
             match decorator:
                 case ast.Call(func=ast.Name(id="formats"), args=[said]):
                     self.builder.formats = ast.literal_eval(said)
+                case ast.Call(func=ast.Name(id="metadata"), args=[said]):
+                    self.builder.metadata = ast.literal_eval(said)
                 case ast.Call(func=ast.Name(id="ranges"), args=[said]):
                     self.builder.ranges = ast.literal_eval(said)
                 case ast.Call(func=ast.Name(id="requires"), args=[size, said]):
                     self.builder.required[sizes.size(self.attribute(size))] = ast.literal_eval(said)
                 case _:
-                    self.refuse(decorator, "expected formats, ranges or requires")
+                    self.refuse(decorator, "expected metadata, formats, ranges or requires")
         parameters = function.args.args
         defaults = [None] * (len(parameters) - len(function.args.defaults)) + function.args.defaults
         for parameter, default in zip(parameters, defaults, strict=True):
@@ -92,6 +94,7 @@ class _Parser:
             made.formats,
             made.ranges,
             made.required.items(),
+            made.metadata,
         )
 
     def statement(self, s: ast.stmt) -> None:

@@ -112,7 +112,7 @@ class _Specialiser:
         outputs = dict(zip(old.output_names, (made[v] for v in old.outputs), strict=True))
         gone = {s.name for s in self.stands}
         build.ranges = {s: r for s, r in old.ranges.items() if s not in gone}
-        build.formats = old.formats
+        build.formats, build.metadata = old.formats, old.metadata
         for size, what in old.required:
             left = renamed(size, self.stands)
             if (as_int(left) or 0) < 0:

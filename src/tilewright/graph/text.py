@@ -9,7 +9,8 @@ An input whose user-visible name is no identifier shows it as a default, `x: f32
 and so do those after it. Attributes at their defaults are left out. What the elements of inputs and
 outputs stand for, if not what the dtype says, stands in a line `@formats({"x": "string"})` above,
 the least and the most that symbols may be in a line `@ranges({"n": (3, 20)})`, each size that no
-run may find negative in a line `@requires(n - m, "what it is")`.
+run may find negative in a line `@requires(n - m, "what it is")`, what the model's file says besides
+in a line `@metadata({"labels": "cat,dog"})`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def to_text(graph: Any) -> str:
     for value, name in zip(graph.inputs, graph.input_names, strict=True):
         shown = shown or name != value.name
         parameters.append(f"{value!r} = {name!r}" if shown else repr(value))
-    told = {"formats": graph.formats, "ranges": graph.ranges}
+    told = {"metadata": graph.metadata, "formats": graph.formats, "ranges": graph.ranges}
     lines = [f"@{what}({said!r})" for what, said in told.items() if said]
     lines += [f"@requires({sizes.text(size)}, {what!r})" for size, what in graph.required]
     lines += [f"def {graph.name}({', '.join(parameters)}):"]

@@ -48,6 +48,7 @@ from tilewright.schedule.primitives.unroll import unroll
 from tilewright.schedule.primitives.vectorize import vectorize
 from tilewright.schedule.primitives.vthread import vthread
 from tilewright.schedule.trace import Plain, Step, Trace, frozen
+from tilewright.support import html
 from tilewright.support.errors import InternalFault, ScheduleError
 
 P = ParamSpec("P")
@@ -147,6 +148,22 @@ class Schedule:
     def show(self) -> str:
         """The function as text."""
         return print_func(self.func)
+
+    def __repr__(self) -> str:
+        steps = html.counted(len(self.trace.steps), "step")
+        return f"<Schedule of {self.func.name}, {steps}, loops {', '.join(self.loops()) or 'none'}>"
+
+    def _repr_html_(self) -> str:
+        program, steps, decisions = self.show(), self.trace.steps, self.trace.decisions
+        parts = [html.folded("program", html.preformatted(program), program.count("\n"))]
+        if steps:
+            rows = [(n, str(step)) for n, step in enumerate(steps, 1)]
+            table = html.table([("", "step"), *rows], left=2)
+            parts.append(html.folded("trace", table, len(rows)))
+        if decisions:
+            table = html.table([("decision", "value"), *decisions.items()], left=2)
+            parts.append(html.folded("point", table, len(decisions)))
+        return html.block(f"Schedule of {self.func.name}", html.counted(len(steps), "step"), *parts)
 
     # One line a primitive; its import stands above.
     annotate = _method(annotate)

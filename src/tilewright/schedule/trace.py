@@ -27,6 +27,10 @@ class Step:
     args: tuple[Any, ...] = ()
     named: tuple[tuple[str, Any], ...] = ()
 
+    def __str__(self) -> str:
+        given = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.named)]
+        return f"{self.primitive}({', '.join(given)})"
+
 
 @record
 class Trace:
