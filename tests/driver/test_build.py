@@ -91,3 +91,10 @@ def test_other_targets_are_refused():
     assert str(caught.value).startswith(
         "cannot build 'double' for 'cuda': functions that run here are built for CPUs"
     )
+
+
+def test_what_is_no_function():
+    with pytest.raises(tw.CompileError, match="cannot build a int: it is no function"):
+        tw.build(3)
+    with pytest.raises(tw.ScheduleError, match="cannot schedule a int: it is no function"):
+        tw.Schedule(3)

@@ -47,7 +47,7 @@ def test_a_number_for_an_open_size(path, shapes):
         ({"shapes": {"batch size": 2.5}}, "they are numbers by the names of sizes"),
         ({"shapes": [3]}, "they are numbers by the names of sizes"),
         ({"specialise": -1}, "it is a number of shapes"),
-        ({"dynamic_shapes": {"x": {0: "n"}}}, "they say which sizes torch.export leaves open"),
+        ({"dynamic_shapes": {"x": {0: "n"}}}, "it tells torch.export of inputs and their"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(path, options, why):

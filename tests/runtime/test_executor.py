@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tests.runtime.images import identity_program, program, scale_program, symbolic_program
 from tilewright.runtime import abi, tensor
 from tilewright.runtime.executor import load
@@ -206,6 +207,19 @@ def test_loading_an_open_file(loaded, tmp_path):
     assert str(caught.value) == (
         "cannot load the artifact: the file is open as text\n  open it for bytes: open(path, 'rb')"
     )
+
+
+def test_what_is_no_source_and_no_list(subtract):
+    for source, kind in ((None, "NoneType"), (3, "int"), ([1], "list"), (A.T, "ndarray")):
+        with pytest.raises(ArtifactError) as caught:
+            load(source)
+        assert f"a {kind} is neither a path nor bytes" in str(caught.value)
+    assert "inputs are a list or a dict, not a int" in refused(lambda: subtract.run_into([A], 3))
+    assert "outputs are a list or a dict" in refused(lambda: subtract.run_into(None, [A, B]))
+    assert "inputs by name are a dict, not a list" in refused(lambda: subtract.run(None, [A, B]))
+    assert "they are a list of names" in refused(lambda: subtract.run("y", {"a": A, "b": B}))
+    with pytest.raises(InputError, match="a NoneType is no executable"):
+        tw.Pool(None)
 
 
 def test_run_into_refuses_what_it_cannot_fill(subtract):

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from tilewright.driver.observe import Watch, watch
 from tilewright.driver.own_sizes import Own, own_sizes
 from tilewright.driver.program import Code, Likely, assemble, workspaces
 from tilewright.driver.source import Shapes, open_source
-from tilewright.driver.stages import Observer, Stages, asked
+from tilewright.driver.stages import Observer, Stages, asked, named
 from tilewright.graph.bounds import without_checks
 from tilewright.graph.graph import Graph, Node
 from tilewright.graph.group import FusedGraph, FusedGroup, computation, group_func
@@ -55,6 +55,7 @@ from tilewright.support import knobs
 from tilewright.support.cache import Cache, replace_file
 from tilewright.support.collector import collector_paused
 from tilewright.support.errors import CompileError, ScheduleWarning
+from tilewright.support.logs import INFO, log
 from tilewright.support.mapped import release_libraries, release_pages
 from tilewright.support.memory import give_back, memory_told
 from tilewright.target.processors import architecture, host, is_linked
@@ -75,7 +76,8 @@ def compile_observed(
     source: Any,
     target: Targets = "cpu",
     *,
-    example_inputs: Sequence[Any] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    example_kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     shapes: Shapes | None = None,
     threads: int | None = None,
@@ -103,7 +105,8 @@ def compile_observed(
     stages = stages or Stages()
     with memory_told(asked(source), stages.when):
         with stages("identify"):
-            opened = open_source(source, example_inputs, identity, shapes, dynamic_shapes)
+            given = shapes, dynamic_shapes, example_kwargs
+            opened = open_source(source, example_inputs, identity, *given)
             store = Cache() if cache and opened.identity is not None else None
             asked_for = target, count, opt_level, shapes, winograd
             key = artifact_key(opened.identity or "", *asked_for)
@@ -111,7 +114,10 @@ def compile_observed(
         if store is not None and identity is None and is_unseen:
             with stages("load"):
                 made = store.fetch(key, lambda path: Executable(path, count))
-        if made is None:
+        if made is not None:
+            stages.tell(f"found '{made.name}' in the cache")
+        else:
+            log(INFO, "compile", "compiling %s for %s, threads=%d", named(source), target, count)
 
             def program(workers: KernelPool, beside: contextlib.ExitStack) -> abi.Program:
                 if opened.is_large:
@@ -124,9 +130,12 @@ def compile_observed(
                 return compile_graph(graph, machines, count, *told, known=known)
 
             def is_unchanged() -> bool:
-                return store is None or file_identity(Path(source), store) == opened.identity
+                if store is None or isinstance(source, bytes):
+                    return True
+                return file_identity(Path(source), store) == opened.identity
 
             made = _made(program, pool, store, is_unchanged, key, count, stages)
+            stages.tell(f"compiled '{made.name}'")
         made.compile_stages = stages
         if knobs.TIME.read():
             sys.stderr.write(f"# compiling {made.name} took\n{stages}\n\n")
@@ -155,6 +164,7 @@ def compile_file(
         library.check(system)
     seen = watch().named(Path(path).stem)
     key = None if sign is None else private_key(sign)  # before the work, not after
+    log(INFO, "compile", "compiling %s for %s, threads=%d", named(source), target, count)
     with memory_told(asked(source), stages.when):
         with KernelPool() as pool:
             with stages("import"):
@@ -170,15 +180,15 @@ def compile_file(
             with stages("library"):
                 artifact = np.memmap(path, np.uint8, "r")
                 library.write(artifact.data, program.manifest, system)
+    stages.tell(f"compiled '{program.manifest.name}' into '{path}'")
     return program.manifest
 
 
 def _machines(targets: Targets) -> tuple[Target, ...]:
     """The machines to make code for: CPUs of one architecture, none in vain."""
+    listed: list[Any] = [targets]
     if isinstance(targets, Iterable) and not isinstance(targets, str):
         listed = list(targets)
-    else:
-        listed = [targets]
     if not listed:
         raise CompileError(
             "cannot compile a model for target=[]",

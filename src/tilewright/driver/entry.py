@@ -13,13 +13,15 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewright.driver.identity import artifact_key, file_identity
+from tilewright.driver.identity import artifact_key, content_identity, file_identity
 from tilewright.driver.options import Options
 from tilewright.driver.stages import Stages, asked
 from tilewright.runtime.executor import Executable, default_threads
+from tilewright.runtime.module import contents
 from tilewright.support import knobs
 from tilewright.support.cache import Cache
 from tilewright.support.collector import collector_paused
@@ -35,7 +37,8 @@ def compile(
     source: Any,
     target: str | Target | Sequence[str | Target] = "cpu",
     *,
-    example_inputs: Sequence[Any] | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    example_kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     shapes: Mapping[str, int | Sequence[int | str | None]] | None = None,
     specialise: int = 0,
@@ -46,10 +49,14 @@ def compile(
 ) -> Executable | Specialised:
     """Compile a model.
 
-    source: the path of an .onnx file, an onnx.ModelProto, a torch.nn.Module
-    (with `example_inputs`, the arguments of its forward) or a Graph. dynamic_shapes: which sizes of
-    a module's inputs stay open, as torch.export takes them. shapes: numbers for open sizes, by
-    their names ({"height": 320}) or as the sizes of an input, None where one stays open
+    source: the path of an .onnx file, its content (bytes, or a file open for them; weights in other
+    files need the path), an onnx.ModelProto, a torch.nn.Module (or a torch.export.ExportedProgram),
+    a function of torch tensors, or a Graph. example_inputs: what the module or function is called
+    with, by position, or a mapping of arguments by name; example_kwargs: those by name beside
+    others by position. A module is compiled as it runs now: in its mode, and under the
+    `torch.autocast` around this call. dynamic_shapes: which sizes of its inputs stay open, as
+    torch.export takes them. shapes: numbers for open sizes, by their names ({"height": 320}) or as
+    the sizes of an input, None where one stays open
     ({"image": (1, 3, None, 320)}), or text for a name of its own where an ONNX file gives one name
     to sizes that differ ({"state": (None, "h", "w")}). specialise: so many of the shapes that calls
     bring get code of their own, compiled at the first call that brings them (an ONNX model is read
@@ -64,8 +71,19 @@ def compile(
     result in the cache folder and leave this one there. Raises CompileError (ImportFault for
     malformed files), MemoryFault (a MemoryError too) where memory cannot be had.
     """
+    source = contents(source, "cannot compile this file", CompileError)
+    if isinstance(source, bytearray | memoryview):
+        source = bytes(source)
     options = Options(
-        target, example_inputs, dynamic_shapes, shapes, threads, opt_level, winograd, cache
+        target,
+        example_inputs,
+        example_kwargs,
+        dynamic_shapes,
+        shapes,
+        threads,
+        opt_level,
+        winograd,
+        cache,
     )
     if specialise:
         from tilewright.driver.specialised import compile_specialised
@@ -74,7 +92,8 @@ def compile(
     stages, made, identity = Stages(), None, None
     options = replace(options, shapes=_read_shapes(shapes))
     with memory_told(asked(source), stages.when):
-        if cache and dynamic_shapes is None and opt_level in range(4):
+        is_told = example_inputs is None and example_kwargs is None and dynamic_shapes is None
+        if cache and is_told and opt_level in range(4):
             made, identity = _compiled_before(source, options, stages)
         if made is None:
             with collector_paused():
@@ -124,18 +143,24 @@ def _number_or_name(given: Any) -> int | str | None:
 def _compiled_before(
     source: Any, options: Options, stages: Stages
 ) -> tuple[Executable | None, str | None]:
-    """The model file from the cache, None if it is not there or the compiler has to look at it; and
-    the file's identity, if it was asked for."""
+    """The model (a file, or its content) from the cache, None if it is not there or the compiler
+    has to look at it; and its identity, if that was asked for."""
     watched = knobs.DUMP.read() or knobs.PRINT.read() or knobs.VERIFY.read() or knobs.DIFF.read()
     count = default_threads() if options.threads is None else options.threads
-    if watched or type(count) is not int or count < 1 or not isinstance(source, str | os.PathLike):
+    if watched or type(count) is not int or count < 1:
         return None, None
-    path = Path(os.fspath(source))
-    if not path.is_file() or path.suffix == ".tw":
+    if not isinstance(source, bytes | str | os.PathLike):
         return None, None
     store = Cache()
+    if isinstance(source, bytes):
+        identify = partial(content_identity, source)
+    else:
+        path = Path(os.fspath(source))
+        if not path.is_file() or path.suffix == ".tw":
+            return None, None
+        identify = partial(file_identity, path, store, _load_compiler)
     with stages("identify"):
-        identity = file_identity(path, store, _load_compiler)
+        identity = identify()
         key = artifact_key(
             identity, options.target, count, options.opt_level, options.shapes, options.winograd
         )
@@ -143,6 +168,7 @@ def _compiled_before(
         found = store.fetch(key, lambda kept: Executable(kept, count))
     if found is not None:
         found.compile_stages = stages
+        stages.tell(f"found '{found.name}' in the cache")
         if knobs.TIME.read():
             sys.stderr.write(f"# compiling {found.name} took\n{stages}\n\n")
     return found, identity

@@ -97,6 +97,13 @@ def file_identity(
     return make_key(*parts)
 
 
+def content_identity(content: bytes) -> str:
+    """What a model in memory is known by: as a file of this content alone would be."""
+    name, view = fastest_hash(), memoryview(content)
+    parts = (view[at : at + CHUNK] for at in range(0, len(view), CHUNK))
+    return make_key(_digest(name, len(view), [hashlib.new(name, p).digest() for p in parts]))
+
+
 def file_content(
     path: Path, memory: Cache | None, meanwhile: Callable[[], object] | None = None
 ) -> tuple[str, list[str]]:
@@ -158,10 +165,16 @@ def read_content(
             if meanwhile is not None and nbytes >= LONG:
                 meanwhile()
             parts = list(found)
+    digest = _digest(name, nbytes, [part for part, _ in parts])
+    return digest, sorted(set[str]().union(*(names for _, names in parts)))
+
+
+def _digest(name: str, nbytes: int, parts: Sequence[bytes]) -> str:
+    """The hash of a content, of those of its chunks."""
     total = hashlib.new(name, nbytes.to_bytes(8, "little"))
-    for part, _ in parts:
+    for part in parts:
         total.update(part)
-    return f"{name}:{total.hexdigest()}", sorted(set[str]().union(*(names for _, names in parts)))
+    return f"{name}:{total.hexdigest()}"
 
 
 @lru_cache

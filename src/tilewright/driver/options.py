@@ -20,7 +20,8 @@ class Options:
     """How to compile a model; what each means is said at `tilewright.compile`."""
 
     target: str | Target | Sequence[str | Target] = "cpu"
-    example_inputs: Sequence[Any] | None = None
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None
+    example_kwargs: Mapping[str, Any] | None = None
     dynamic_shapes: Any = None
     shapes: Mapping[str, int | Sequence[int | str | None]] | None = None
     threads: int | None = None

@@ -172,6 +172,7 @@ def assemble(
             "arena_bytes": plan.typical_bytes,
             "targets": [str(code.machine) for code in codes],
             "code": [starts for _, starts in linked],
+            **({"metadata": graph.metadata} if graph.metadata else {}),
             **({"faults": tells} if tells else {}),
             **({"not_for_all": True} if any(ONE_MAY_BE_1 in t for t in (*texts, *tells)) else {}),
             **({"fallbacks": told} if (told := fallbacks(codes)) else {}),

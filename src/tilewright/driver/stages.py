@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tilewright.support.logs import DEBUG, INFO, is_logged, log
+
 Observer = Callable[[str, Any, Any, float], None]  # step, program before, after, seconds
 Progress = Callable[[str, int, int], None]  # stage, parts done, parts in all (0: not known)
 
@@ -67,6 +69,16 @@ class Stages:
         """Seconds of all stages."""
         return sum(s for name, s in self.seconds.items() if "/" not in name)
 
+    def tell(self, what: str) -> None:
+        """The end of a compilation, to the logger `tilewright.compile`: the time of all (INFO), and
+        before it of each stage (DEBUG)."""
+        if is_logged(DEBUG, "compile"):
+            for depth, name, seconds in self.rows()[:-1]:
+                if depth == 0:
+                    note = self.note(depth, name)
+                    log(DEBUG, "compile", "%s: %.1f ms%s", name, seconds * 1e3, note)
+        log(INFO, "compile", "%s in %.1f ms", what, self.total * 1e3)
+
     def rows(self) -> list[tuple[int, str, float]]:
         """(depth, name, seconds) of each stage, its parts below it, and the total."""
         rows: list[tuple[int, str, float]] = []
@@ -95,6 +107,11 @@ class Stages:
 
 def asked(source: Any) -> str:
     """For messages: what cannot be done with a source."""
+    return f"cannot compile {named(source)}"
+
+
+def named(source: Any) -> str:
+    """For messages: a source as the user gave it."""
     if isinstance(source, str | os.PathLike):
-        return f"cannot compile '{os.fspath(source)}'"
-    return f"cannot compile this {type(source).__name__}"
+        return f"'{os.fspath(source)}'"
+    return "these bytes" if isinstance(source, bytes) else f"this {type(source).__name__}"

@@ -14,7 +14,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +68,8 @@ def load(source: Source, threads: int | None = None, *, verify: Any = None) -> E
     """
     source = contents(source, "cannot load the artifact", ArtifactError)
     made = Executable(source if verify is None else verified(source, verify), threads)
-    log(
-        DEBUG,
-        "runtime",
-        "loaded '%s', variant %d, %d threads",
-        made.name,
-        made.variant,
-        made.threads,
-    )
+    told = made.name, made.variant, made.threads
+    log(DEBUG, "runtime", "loaded '%s', variant %d, threads=%d", *told)
     return made
 
 
@@ -287,6 +281,8 @@ class Executable:
     def run(self, outputs: Sequence[str] | None, inputs: Mapping[str, Any]) -> list[Any]:
         """The outputs of these names (None: all, in their order) on inputs by name, as
         onnxruntime's sessions take them. Raises InputError as a call does, and for other names."""
+        if not isinstance(inputs, Mapping):
+            raise self._refuse(f"inputs by name are a dict, not a {type(inputs).__qualname__}")
         return named_outputs(self.output_names, outputs, self(dict(inputs)), self.name)
 
     def run_into(
@@ -294,6 +290,9 @@ class Executable:
     ) -> None:
         """Run the model on `inputs` and write its results into `outputs`, each in order or by name:
         dense, writable arrays of the right dtypes and shapes that do not overlap the inputs."""
+        for what, given in (("inputs", inputs), ("outputs", outputs)):
+            if not isinstance(given, Iterable):
+                raise self._refuse(f"{what} are a list or a dict, not a {type(given).__qualname__}")
         arrays = self.in_order((inputs,) if isinstance(inputs, Mapping) else tuple(inputs), {})
         try:
             self._call_into(self._results_in_order(outputs), arrays)
@@ -602,6 +601,12 @@ def named_outputs(
     """Those of a call's results that are wanted, in the order of their names. Raises InputError."""
     if wanted is None:
         return results
+    if isinstance(wanted, str) or not isinstance(wanted, Iterable):
+        raise InputError(
+            f"cannot give outputs {wanted!r} of '{model}'",
+            "they are a list of names, or None for all",
+            remedy=f"its outputs are {', '.join(names)}",
+        )
     found = dict(zip(names, results, strict=True))
     unknown = [name for name in wanted if name not in found]
     if unknown:

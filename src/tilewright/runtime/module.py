@@ -70,14 +70,14 @@ class Module:
 
 def unchanging(source: Any) -> Array:
     """The bytes of a buffer; a copy if it is one that can be written to. Raises ArtifactError for
-    what is none."""
+    what is no buffer."""
     try:
         view = np.frombuffer(source, np.uint8)
-    except TypeError:
+    except (TypeError, ValueError, BufferError):
         raise ArtifactError(
             "cannot load the artifact",
-            f"a {type(source).__name__} holds none",
-            remedy="give the path of a .tw file, or its bytes",
+            f"a {type(source).__qualname__} is neither a path nor bytes",
+            remedy='give a path, as in tw.load("model.tw"), its bytes or an open file',
         ) from None
     return view.copy() if view.flags.writeable else view
 

@@ -41,6 +41,9 @@ class Pool:
             size = max(1, default_threads() // threads)
         if type(size) is not int or size < 1:
             raise InputError("cannot make a pool", f"size is {size!r}, expected 1 or more clones")
+        if not hasattr(executable, "clone"):
+            kind = type(executable).__qualname__
+            raise InputError("cannot make a pool", f"a {kind} is no executable")
         self.executable, self.size, self.threads = executable, size, threads
         self._clones: list[Executable] = [executable.clone(threads) for _ in range(size)]
         self._begin()

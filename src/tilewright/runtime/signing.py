@@ -32,6 +32,7 @@ from tilewright.runtime.artifact import (
     encode_header,
 )
 from tilewright.runtime.bindings import hash_bytes
+from tilewright.runtime.module import unchanging
 from tilewright.support.errors import ArtifactError, InputError
 from tilewright.support.files import remedy_of
 from tilewright.support.memory import memory_limit, memory_told
@@ -72,7 +73,7 @@ def verified(source: Any, key: Key) -> np.ndarray[Any, Any]:
         array = _read(Path(os.fspath(source)))
     else:
         with memory_told("cannot load the artifact"):
-            array = np.frombuffer(source, np.uint8).copy()
+            array = unchanging(source).copy()
     array.flags.writeable = False
     with array.data as data:
         _check(data, public)

@@ -96,6 +96,12 @@ class Schedule:
     def __init__(self, func: Func, choose: Chooser | None = None) -> None:
         """`choose` answers `decide` instead of the code that asks: a tuner runs the same code with
         its own answers."""
+        if not isinstance(func, Func):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ScheduleError(
+                f"cannot schedule a {type(func).__qualname__}",
+                "it is no function of the loop IR",
+                remedy="te.func(name, inputs, outputs) makes one",
+            )
         self.func: Func = func
         self.choose: Chooser = choose or own_pick
         self.trace: Trace = Trace()

@@ -136,7 +136,8 @@ def import_onnx(
             why = f"inputs have sizes of their own {named}: {doubt}"
             warnings.warn(why, SizeWarning, stacklevel=2)
     if graph is not None:
-        return graph
+        said = {entry.key: entry.value for entry in opened.model.metadata_props}
+        return graph.replace(metadata=said) if said else graph
     assert fault is not None
     if isinstance(fault, ImportFault):
         raise fault
