@@ -42,8 +42,8 @@ def build(
     if not isinstance(func, Func):
         raise CompileError(
             f"cannot build a {type(func).__qualname__}",
-            "it is no function of the loop IR",
-            remedy="give a Schedule or what te.func makes; tw.compile takes models",
+            "it is neither a function nor a Schedule",
+            remedy="te.func(name, inputs, outputs) makes a function; tw.compile takes models",
         )
     with memory_told(f"cannot build '{func.name}'"):
         return _build(func, target, threads)
