@@ -94,7 +94,7 @@ def test_other_targets_are_refused():
 
 
 def test_what_is_no_function():
-    with pytest.raises(tw.CompileError, match="cannot build a int: it is neither a function nor a Schedule"):
+    with pytest.raises(tw.CompileError, match="build a int: it is neither a function nor a Sch"):
         tw.build(3)
     with pytest.raises(tw.ScheduleError, match="cannot schedule a int: it is no function"):
         tw.Schedule(3)
