@@ -1,6 +1,7 @@
 """A model saved for C programs: they link or compile it and run it without Python."""
 
 import importlib.util
+import io
 import re
 import subprocess
 import sys
@@ -11,8 +12,10 @@ import pytest
 from tests.runtime.c_programs import STRICT, flags, needs, run, run_example, without_compilers
 from tests.runtime.images import scale_program, symbolic_program
 from tilewright.runtime import abi, amalgamation
+from tilewright.runtime.artifact import write_artifact
+from tilewright.runtime.executor import load
 from tilewright.runtime.export import KINDS, Library
-from tilewright.runtime.toolchain import find_c_compiler, platform_of
+from tilewright.runtime.toolchain import find_c_compiler, platform_of, zig
 from tilewright.support.errors import CompileError
 
 ziglang = pytest.mark.skipif(
@@ -88,61 +91,81 @@ int main(void) {
 SAID = "|input 0 'x': dimension 0 is -1, expected n from 1 to 1048576\n"
 
 
-def two_models(loaded, folder, first, second):
-    loaded(scale_program()).save(folder, kind=first, name="one")
-    loaded(symbolic_program()).save(folder, kind=second, name="two")
-    (folder / "main.c").write_text(TWO)
-    (folder / "main.cpp").write_text(TWO)
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A function that gives the folder with both models, saved as a kind once."""
+    made = {}
+
+    def folder(kind):
+        if kind not in made:
+            made[kind] = tmp_path_factory.mktemp(kind)
+            for name, program in (("one", scale_program()), ("two", symbolic_program())):
+                file = io.BytesIO()
+                write_artifact(program, file)
+                load(file.getvalue(), 1).save(made[kind], kind=kind, name=name)
+        return made[kind]
+
+    return folder
+
+
+def build(program, compiler, source, saved, **kinds):
+    """Compile a program with models of these kinds."""
+    for name, kind in kinds.items():
+        folder = saved(kind)
+        array = [str(folder / f"{name}.c"), f"-I{folder}"] if kind == "c-array" else []
+        file = next((folder / "lib").glob(f"lib{name}.*"), None)  # not -l: others lie there, too
+        compiler = [*compiler, *(array or [f"-I{folder}/include"])]
+        source = [*source, *([] if array else [str(file), f"-Wl,-rpath,{folder}/lib"])]
+    run([*compiler, *source, "-pthread", "-o", program.name], program.parent)
+    return run([f"./{program.name}"], program.parent)
 
 
 @pytest.mark.parametrize(
     ("first", "second"),
     [*zip(KINDS, KINDS, strict=True), ("library", "static"), ("static", "c-array")],
 )
-def test_two_models_in_one_program(loaded, tmp_path, first, second):
-    two_models(loaded, tmp_path, first, second)
-    sources = ["main.c", *(f"{n}.c" for n in ("one", "two") if (tmp_path / f"{n}.c").exists())]
-    linked = [n for n in ("one", "two") if f"{n}.c" not in sources]
-    command = [*find_c_compiler(), *STRICT, *sources, *flags(tmp_path, *linked), "-I."]
-    run([*command, "-o", "main"], tmp_path)
-    assert run(["./main"], tmp_path) == SAID
+def test_two_models_in_one_program(saved, tmp_path, first, second):
+    (tmp_path / "main.c").write_text(TWO)
+    compiler = [*find_c_compiler(), *STRICT]
+    said = build(tmp_path / "main", compiler, ["main.c"], saved, one=first, two=second)
+    assert said == SAID
 
 
 @needs("g++")
 @pytest.mark.parametrize(("kind", "standard"), [("library", "c++11"), ("static", "c++20")])
-def test_two_models_in_a_program_of_cpp(loaded, tmp_path, kind, standard):
-    two_models(loaded, tmp_path, kind, kind)
-    command = ["g++", f"-std={standard}", *STRICT, "-pedantic", "main.cpp"]
-    run([*command, *flags(tmp_path, "one", "two"), "-o", "main"], tmp_path)
-    assert run(["./main"], tmp_path) == SAID
+def test_two_models_in_a_program_of_cpp(saved, tmp_path, kind, standard):
+    (tmp_path / "main.cpp").write_text(TWO)
+    compiler = ["g++", f"-std={standard}", *STRICT, "-pedantic"]
+    assert build(tmp_path / "main", compiler, ["main.cpp"], saved, one=kind, two=kind) == SAID
 
 
-def test_whole_archives_define_nothing_twice(loaded, tmp_path):
-    two_models(loaded, tmp_path, "static", "static")
+def test_whole_archives_define_nothing_twice(saved, tmp_path):
     own = "int allocate, cpu_has_all, dtype_name, fail, launch, pool_run, release, tw_run;\n"
     (tmp_path / "main.c").write_text(own + TWO)
     whole = ["-Wl,--whole-archive", "-lone", "-ltwo", "-Wl,--no-whole-archive"]
-    command = [*find_c_compiler(), "main.c", *flags(tmp_path), *whole]
+    command = [*find_c_compiler(), "main.c", *flags(saved("static")), *whole]
     run([*command, "-o", "main"], tmp_path)
     assert run(["./main"], tmp_path) == SAID
 
 
 @needs("nm")
 @pytest.mark.parametrize("kind", ["library", "static"])
-def test_all_that_it_defines_has_its_name(loaded, tmp_path, kind):
-    folder = loaded(scale_program()).save(tmp_path, kind=kind, name="net")
-    (file,) = (folder / "lib").glob("libnet.*")
+def test_all_that_it_defines_has_its_name(saved, kind):
+    folder = saved(kind)
+    (file,) = (folder / "lib").glob("libone.*")
     listed = run(["nm", "-D" if kind == "library" else "-g", "--defined-only", file], folder)
     defined = {line.split()[-1] for line in listed.splitlines() if len(line.split()) == 3}
-    header = (folder / "include/net.h").read_text()
-    assert defined == set(re.findall(r"^TW_API .*?\b(net_\w+)\(", header, re.MULTILINE))
-    assert {"net_open", "net_run", "net_close"} < defined
+    header = (folder / "include/one.h").read_text()
+    assert defined == set(re.findall(r"^TW_API .*?\b(one_\w+)\(", header, re.MULTILINE))
+    assert {"one_open", "one_run", "one_close"} < defined
 
 
-def test_a_header_of_another_release_is_told(loaded, tmp_path):
-    two_models(loaded, tmp_path, "c-array", "c-array")
-    header = tmp_path / "two.h"
-    header.write_text(re.sub(r"(TW_ABI_VERSION (?:!= )?)4", r"\g<1>9", header.read_text()))
+def test_a_header_of_another_release_is_told(saved, tmp_path):
+    (tmp_path / "main.c").write_text(TWO)
+    headers = saved("c-array")
+    (tmp_path / "one.h").write_text((headers / "one.h").read_text())
+    text = (headers / "two.h").read_text()
+    (tmp_path / "two.h").write_text(re.sub(r"(TW_ABI_VERSION (?:!= )?)4", r"\g<1>9", text))
     command = [*find_c_compiler(), "-c", "main.c", "-o", "main.o"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert "headers of different releases of Tilewright" in done.stderr
@@ -260,6 +283,27 @@ def poison(folder):
 def test_what_lies_in_the_folder_is_not_used(loaded, tmp_path):
     poison(tmp_path / "lib")
     loaded(scale_program()).save(tmp_path / "lib", kind="library")
+
+
+@ziglang
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target", "magic"),
+    [
+        ("x86_64-windows-gnu", b"MZ"),
+        ("aarch64-macos", b"\xcf\xfa\xed\xfe"),
+        ("x86_64-macos", b"\xcf\xfa\xed\xfe"),
+    ],
+)
+def test_c_arrays_are_built_for_other_systems(saved, tmp_path, target, magic):
+    """No system that these run on is at hand."""
+    sources = [str(saved("c-array") / f"{name}.c") for name in ("one", "two")]
+    (tmp_path / "main.c").write_text(TWO)
+    compiler = zig("cc", "-target", target, "-O2", "-std=c11", *STRICT)
+    headers = f"-I{saved('c-array')}"
+    run([*compiler, "main.c", *sources, headers, "-pthread", "-o", "main"], tmp_path)
+    built = next(p for p in (tmp_path / "main", tmp_path / "main.exe") if p.exists())
+    assert built.read_bytes().startswith(magic)
 
 
 @ziglang

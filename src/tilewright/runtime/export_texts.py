@@ -35,7 +35,11 @@ extern "C" {
 #endif
 
 #ifndef TW_API
+#ifdef _WIN32
+#define TW_API
+#else
 #define TW_API __attribute__((visibility("default")))
+#endif
 #endif
 
 $types

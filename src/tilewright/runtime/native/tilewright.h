@@ -22,10 +22,12 @@
 extern "C" {
 #endif
 
+#ifndef TW_API                          /* a model's own header has said it */
 #ifdef _WIN32
 #define TW_API __attribute__((dllexport))
 #else
 #define TW_API __attribute__((visibility("default")))
+#endif
 #endif
 
 /* ---- Types: a model's own header has them, too (see runtime/amalgamation.py) ----------------- */
