@@ -362,8 +362,8 @@ def compile_graph(
 ) -> abi.Program:
     """A graph as a program that an artifact can hold, with a code variant for each machine. The
     first machine decides on layouts and fusion, so that all variants share weights and arena;
-    `decisions`: as `prepare` takes them. known: kernels are taken from there, and
-    those that it lacks are left there."""
+    `decisions`: as `prepare` takes them. known: kernels are taken from there, and those that it
+    lacks are left there."""
     stages, watch = stages or Stages(), watch or Watch()
     watchers = (watch.trail(), *observers)
 

@@ -191,7 +191,7 @@ class _Writer:
         longer = name.replace("i", "INT").replace("u", "UINT")
         known = self.onnx.TensorProto.DataType
         word = TYPES.get(name, longer)
-        return known.Value(word) if word in known.keys() else known.Value("UINT8")  # noqa: SIM118
+        return known.Value(word if word in dict(known.items()) else "UINT8")
 
     def tensor(self, name: str, value: Value, array: np.ndarray) -> Any:
         """A constant's content."""

@@ -181,10 +181,11 @@ def examples(what: str, given: Any, named: Any) -> tuple[tuple[Any, ...], dict[s
             f"{named!r:.200} is no mapping of arguments by their names",
             remedy='pass what its forward takes by name as in example_kwargs={"mask": mask}',
         )
-    leaf = lambda x: torch.from_numpy(x) if isinstance(x, np.ndarray) else x  # noqa: E731
-    return tuple(pytree.tree_map(leaf, x) for x in given), {
-        name: pytree.tree_map(leaf, x) for name, x in named.items()
-    }
+
+    def tensors(tree: Any) -> Any:
+        return pytree.tree_map_only(np.ndarray, torch.from_numpy, tree)
+
+    return tuple(map(tensors, given)), {name: tensors(x) for name, x in named.items()}
 
 
 def decomposed(program: PROGRAM) -> PROGRAM:
