@@ -143,7 +143,7 @@ class _Partition:
         if isinstance(s, For):
             if self.params and _streams(s):
                 s = _without_idle(s, known)
-            cut = self.cut(s, known) if _may_cut(s) else None
+            cut = self.cut(s, known) if self.budget and _may_cut(s) else None
             if cut is not None:
                 return cut
             body = self.go(s.body, known.bind(s.var, *loop_range(s)))
@@ -324,20 +324,20 @@ class _Partition:
         return first, last
 
     def parts(self, s: For, known: Facts, first: Expr | None, last: Expr | None) -> Stmt:
-        """The loop cut at `first` and `last`."""
+        """The loop cut at `first` and `last`. What it costs is by how much the parts are more than
+        the loop was, once each is without what it does not need."""
         begin = s.start if first is None else _clamped(first, s.start, s.stop, known)
         end = s.stop if last is None else _clamped(last, begin, s.stop, known)
         if s.kind != "serial":
             return self.branches(s, known, begin if first is not None else None, end)
-        self.budget -= stores_of(s.body) * ((first is not None) + (last is not None))
-        made: dict[int, Stmt] = {}
         stopped = self.busy(s, end, known)
         beyond = None if last is None else self.beyond(s, known)
         outside = stopped if beyond is None else _clamped(beyond, end, stopped, known)
+        found: dict[int, tuple[For, Facts]] = {}
         for number, start, stop in (
             (1, begin, end), (0, s.start, begin), (2, end, outside), (3, outside, stopped)
         ):  # fmt: skip
-            if start != stop:  # the middle runs most often, so its copies are paid for first
+            if start != stop:
                 if number == 1 and self.params:  # where it has rounds, its ends are not held back
                     start = s.start if first is None else known.simplify(maximum(first, s.start))
                     stop = s.stop if last is None else known.simplify(minimum(last, s.stop))
@@ -347,9 +347,19 @@ class _Partition:
                     high = last - 1
                 if number == 3:
                     low = beyond
-                body = self.go(s.body, known.bind(s.var, low, high))
-                made[number] = part.replace(body=body)
+                here = known.bind(s.var, low, high)
+                found[number] = part.replace(body=self.pruned(s.body, here)), here
+        self.budget -= max(0, sum(stores_of(p) for p, _ in found.values()) - stores_of(s.body))
+        # the middle runs most often, so its copies are paid for first
+        made = {n: p.replace(body=self.go(p.body, here)) for n, (p, here) in found.items()}
         return seq(*(made[number] for number in sorted(made)))
+
+    def pruned(self, s: Stmt, known: Facts) -> Stmt:
+        """A statement without what never happens, and nothing cut."""
+        held, self.budget = self.budget, 0
+        left = self.go(s, known)
+        self.budget = held
+        return left
 
     def beyond(self, s: For, known: Facts) -> Expr | None:
         """From which round on all vectors read beyond the end of an operand, where many may: a load
@@ -370,7 +380,6 @@ class _Partition:
             return None
         if known.bounds(known.sum(known.affine(s.stop), known.affine(found[0]), -1))[1] <= FEW:
             return None
-        self.budget -= stores_of(s.body)
         return found[0]
 
     def busy(self, s: For, start: Expr, known: Facts) -> Expr:

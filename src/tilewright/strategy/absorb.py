@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from math import prod
 
-from tilewright.arith.estimate import IMAGE, estimate
+from tilewright.arith.estimate import IMAGE, estimate_by_symbols
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Cast, Load, Select, Unary, UnaryOp
 from tilewright.ir.stmt import Block, Func, annotation
 from tilewright.ir.walk import blocks, stores, visit
@@ -63,7 +63,7 @@ def is_copy(block: Block) -> bool:
 
 def instances(block: Block) -> int:
     """How often the block runs; open sizes count as those of images."""
-    return prod(estimate(a.extent, IMAGE) for a in block.axes)
+    return prod(estimate_by_symbols(a.extent, IMAGE) for a in block.axes)
 
 
 def written(block: Block) -> set[Buffer]:

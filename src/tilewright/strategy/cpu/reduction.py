@@ -54,7 +54,8 @@ from tilewright.target.target import Target
 ONE = const(1)
 UNROLLED = 112  # multiply-adds unrolled for rows whose windows overlap
 SHORTEST = 4  # lanes: numbers that are combined one by one
-OPEN_ROWS = 2  # of an image of open height whose windows vectors walk along, side by side
+OPEN_ROWS = 2  # of an image of open height whose windows vectors walk along, side by side; of
+# windows over several channels as many as the ACCUMULATORS that their long sums need
 IN_ROW = 2  # vectors of partial results, where rows of open length are many and may be short
 ACCUMULATORS = 4  # vectors of partial results: as many as an addition takes cycles
 
@@ -150,7 +151,8 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     if not extent(schedule, last, 0) and walks_window(block) and not one_row:
         # short tails; neighbours' windows overlap, if what they read is not staged
         staged = target.has_mask_registers and not contiguous(block, along)
-        rows = 1 if staged else min(OPEN_ROWS, fit[-1])
+        several = ACCUMULATORS if sums_channels(block) else OPEN_ROWS
+        rows = 1 if staged else min(several, fit[-1])
     in_runs = asks and windows and threads > 1 and not extent(schedule, v_outer, 0)
     if in_runs and last == v_outer:
         rows = 1  # the rounds of a run wait for nothing, and have fewer kinds of ends
@@ -223,6 +225,15 @@ def has_windows(block: Block) -> bool:
     kinds = [{a.var for a in block.axes if (a.kind == "spatial") is s} for s in (True, False)]
     indices = (free_vars(i) for n in loads(block.body) for i in n.indices)
     return any(used & kinds[0] and used & kinds[1] for used in indices)
+
+
+def sums_channels(block: Block) -> bool:
+    """Does a sum of windows go over more than their taps, as a convolution's does?"""
+    reduced = [a for a in block.axes if a.kind == "reduce"]
+    spatial = {a.var for a in block.axes if a.kind == "spatial"}
+    indices = [free_vars(i) for n in loads(block.body) for i in n.indices]
+    taps = {v for used in indices if used & spatial for v in used}
+    return any(a.var not in taps and as_int(a.extent) != 1 for a in reduced)
 
 
 def walks_window(block: Block) -> bool:
