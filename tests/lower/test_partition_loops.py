@@ -486,3 +486,22 @@ def sides(A: f32[n * n * 32], B: f32[n * n * 32], n: i64):
     for half in (choice.then, choice.other):
         rounds = [n for n in visit(half) if isinstance(n, For) and n.var.name == "u"]
         assert not all(any(isinstance(m, Select) for m in visit(n)) for n in rounds)
+
+
+def test_a_cut_costs_what_it_adds() -> None:
+    """Not what its parts were made from: each drops the side that it does not take."""
+    text = """
+def f(B: f32[n * 8, 240], n: i64):
+    for o in serial(0, n + 1):
+        if o * 8 + 8 <= n * 8:
+            for c in serial(0, 2):
+                for u in unroll(0, 120):
+                    if c * 120 + u < 200:
+                        B[o * 8, c * 120 + u] = 1.0
+        else:
+            for v in unroll(0, 600):
+                B[0, v % 7] = 2.0
+"""
+    made = partitioned(text, n=2)
+    conds = [n.cond for n in visit(made.body) if isinstance(n, If)]
+    assert {v.name for cond in conds for v in free_vars(cond)} == {"u"}  # lanes of the last tile

@@ -81,6 +81,7 @@ class _Partition:
     def __init__(self, params: frozenset[Var]) -> None:
         self.params = params
         self.budget = BUDGET
+        self.cuts = True  # or what never happens is dropped, and no more
         self.found: dict[int, tuple[Stmt, list[_Guard]]] = {}  # by identity of the statement
         self.clamped: dict[int, tuple[Store, list[Binary]]] = {}  # likewise, see `clamps`
 
@@ -141,9 +142,9 @@ class _Partition:
 
     def go(self, s: Any, known: Facts) -> Any:
         if isinstance(s, For):
-            if self.params and _streams(s):
+            if self.cuts and self.params and _streams(s):
                 s = _without_idle(s, known)
-            cut = self.cut(s, known) if self.budget and _may_cut(s) else None
+            cut = self.cut(s, known) if self.cuts and _may_cut(s) else None
             if cut is not None:
                 return cut
             body = self.go(s.body, known.bind(s.var, *loop_range(s)))
@@ -356,9 +357,9 @@ class _Partition:
 
     def pruned(self, s: Stmt, known: Facts) -> Stmt:
         """A statement without what never happens, and nothing cut."""
-        held, self.budget = self.budget, 0
+        held, self.cuts = self.cuts, False
         left = self.go(s, known)
-        self.budget = held
+        self.cuts = held
         return left
 
     def beyond(self, s: For, known: Facts) -> Expr | None:
