@@ -106,14 +106,17 @@ def test_over_an_inner_loop_asks_for_lines_of_several_panels():
     assert lines_asked_for(s, 1, ["k", "p", "i", "p_1"]) == wanted
 
 
-def test_over_more_iterations_than_lines_asks_for_the_last_again():
+def test_over_more_iterations_than_lines_several_ask_for_each():
+    """45 for 20: as evenly as a power of two goes."""
     s = Schedule(
         parse_func(
             PANELS.replace("[2,", "[9,").replace("(0, 2)", "(0, 9)").replace("(2, i)", "(9, i)")
         )
     )
     s.prefetch("W", "p", 1, over="k")
-    assert lines_asked_for(s, 0, ["p", "i", "k"]) == [*range(20, 40), *[39] * 25]
+    assert lines_asked_for(s, 0, ["p", "i", "k"]) == [
+        *(20 + k // 2 for k in range(40)), *[39] * 5
+    ]  # fmt: skip
 
 
 def test_over_an_open_loop_its_first_two_iterations_ask():

@@ -50,6 +50,7 @@ def test_few_channels_of_open_images(channels: int, results: int, stride: int) -
     graph = convolution(channels, results, 5, stride)
     run = compile_observed(graph, cache=False, pool=KernelPool(1))
     for height, width in ((40, 40), (7, 83), (1, 1)):
-        given = np.random.default_rng(height).standard_normal((1, channels, height, width), np.float32)
+        draw = np.random.default_rng(height).standard_normal
+        given = draw((1, channels, height, width), np.float32)
         (expected,) = evaluate(graph, [given])
         np.testing.assert_allclose(run(given)[0], expected, rtol=1e-4, atol=2e-4)

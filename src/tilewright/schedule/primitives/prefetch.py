@@ -157,8 +157,8 @@ def _spread(func: Func, first: Load, counts: Sequence[int], loops: Sequence[For]
     var = Var(fresh("p", variable_names(func)))
     if each > 1:
         number = number * each + var
-    if times > lines:  # as evenly as halves go: what comes all at once is in the way of what is read
-        number = number // (1 << ((times // lines).bit_length() - 1))
+    if times >= 2 * lines:  # several ask for one, lest requests be in the way of what is read now
+        number = number // (1 << ((times // lines).bit_length() - 1))  # a shift
     line = number if lines == times * each else minimum(number, const(lines - 1))
     indices = list(first.indices)
     indices[-1] = indices[-1] + line % run * step
