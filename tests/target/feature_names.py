@@ -2,8 +2,8 @@
 
     python -m tests.target.feature_names        writes the file
 
-In: what LLVM prints where "+help" is asked for, in a process for each architecture (it prints once).
-Out: the names.
+In: what LLVM prints where "+help" is asked for, in a process for each architecture (it prints
+once). Out: the names.
 """
 
 from __future__ import annotations

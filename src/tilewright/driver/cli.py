@@ -34,14 +34,13 @@ from tilewright.driver.cli_options import (
     TargetsOption,
     Threads,
     Winograd,
-    check_folder,
     floats,
     numbers,
 )
 from tilewright.driver.report.layout import printable
 from tilewright.driver.report.terminal import console, errors, say, show_code, show_json, show_text
 from tilewright.support.errors import InputError, TilewrightError
-from tilewright.support.files import told
+from tilewright.support.files import check_folder, told
 from tilewright.support.version import __version__
 
 INTERRUPTED = 130  # the exit status after Ctrl-C

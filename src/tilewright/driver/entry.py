@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.driver.identity import artifact_key, content_identity, file_identity
+from tilewright.driver.kept import open_kept
 from tilewright.driver.options import Options
 from tilewright.driver.stages import Stages, asked
 from tilewright.runtime.executor import Executable, default_threads
@@ -165,7 +166,7 @@ def _compiled_before(
             identity, options.target, count, options.opt_level, options.shapes, options.winograd
         )
     with stages("load"):
-        found = store.fetch(key, lambda kept: Executable(kept, count))
+        found = store.fetch(key, lambda kept: open_kept(kept, count))
     if found is not None:
         found.compile_stages = stages
         stages.tell(f"found '{found.name}' in the cache")

@@ -49,6 +49,7 @@ from tilewright.support.errors import (
     InputError,
     MemoryFault,
 )
+from tilewright.support.files import writing
 from tilewright.support.logs import DEBUG, log
 from tilewright.support.memory import exhausted, memory_told
 
@@ -574,7 +575,8 @@ class Executable:
         file of everything, and its header. name: what their files and functions are called, an
         identifier of C (default: after the model). sign: a private key (Ed25519; the path of a PEM
         file, its content, or a key of the cryptography package) to sign the artifact with, for
-        `load(verify=...)`. Raises CompileError where a library cannot be built, named or written.
+        `load(verify=...)`. Raises CompileError where a library cannot be built, named or written,
+        WriteFault (an ArtifactError, and an OSError too) where an artifact cannot be.
         """
         target = Path(path)
         if kind != "artifact":
@@ -588,7 +590,7 @@ class Executable:
             return export.Library(target, kind, name).write(self.artifact(), self.manifest)
         if name is not None:
             raise ValueError("an artifact is named by its path; name is for libraries")
-        with replace_file(target) as file:
+        with writing(target), replace_file(target) as file:
             file.write(self.artifact())
             if sign is not None:
                 add_signature(file, sign)

@@ -30,6 +30,7 @@ from tilewright.frontend.torch.convert import Refusal, array, of_torch, size_of
 from tilewright.frontend.torch.data_dependent import number_in
 from tilewright.frontend.torch.guards import remainders
 from tilewright.frontend.torch.inplace import functional, is_private, updated
+from tilewright.frontend.torch.own import register
 from tilewright.frontend.torch.registry import TRANSLATORS, NodeContext
 from tilewright.graph import sizes
 from tilewright.graph.folding import Folding
@@ -56,9 +57,7 @@ MISDESCRIBED = (  # PyTorch gives a wrong rank:
 )
 ITEMS = ("aten.item.default", "aten._local_scalar_dense.default")
 DEEPEST = 3  # decompositions whose results are decomposed again
-EXPRESS = (
-    "express what they do with other operators, or add translators to tilewright.frontend.torch"
-)
+EXPRESS = "express what they do with other operators, or register them (tilewright.operator)"
 
 
 def import_torch(
@@ -191,6 +190,7 @@ def examples(what: str, given: Any, named: Any) -> tuple[tuple[Any, ...], dict[s
 def decomposed(program: PROGRAM) -> PROGRAM:
     """The program in operators that have translators, as far as PyTorch can express it so. What is
     exported under autocast does not show its conversions: decomposed there, it does."""
+    register(program.graph.nodes)
     is_cast = torch.is_autocast_enabled("cpu")
     if not is_cast and all(is_known(node) for node in program.graph.nodes):
         return program
@@ -284,6 +284,7 @@ class Importer:
 
     def check_supported(self, nodes: Sequence[torch.fx.Node]) -> None:
         """Refuse, in one error, all operators that no translator knows."""
+        register(nodes)
         for node in everywhere(nodes):
             if not is_known(node):
                 why = "complex numbers are not supported here"
