@@ -21,8 +21,9 @@ from tilewright.driver.identity import artifact_key, content_identity, file_iden
 from tilewright.driver.kept import open_kept
 from tilewright.driver.options import Options
 from tilewright.driver.stages import Stages, asked
-from tilewright.runtime.executor import Executable, default_threads
+from tilewright.runtime.executor import Executable
 from tilewright.runtime.module import contents
+from tilewright.runtime.threads import default_threads
 from tilewright.support import knobs
 from tilewright.support.cache import Cache
 from tilewright.support.collector import collector_paused

@@ -31,6 +31,7 @@ GUIDE = "docs/own_operators.md shows one"
 FUSIONS = ("broadcast", "injective", "reduction", "complex", "opaque")
 TRAITS = {"cheap": Trait.CHEAP, "finite": Trait.FINITE}
 
+
 def operator(
     define: Callable[..., Any] | None = None,
     *,
