@@ -1,12 +1,13 @@
 """A package outside this repository that brings operators, as its author would write it.
 
 In: a folder. Out: the package's project there, and (`install`) the folder that it is installed in.
-`SOFT_CAP` is the operator's te expression, so that a test can write a wrong one.
+`SOFT_CAP` is an operator's te expression, for tests that write another one.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -108,19 +109,31 @@ def numbers(random, rank):
 '''
 
 
-def write(folder: Path, soft_cap: str = SOFT_CAP) -> Path:
+def write(folder: Path) -> Path:
     """The package's project in a folder."""
     package = folder / "example_operators"
-    package.mkdir(parents=True, exist_ok=True)
+    package.mkdir(parents=True)
     (folder / "pyproject.toml").write_text(PROJECT)
-    (package / "__init__.py").write_text(OPERATORS.replace("SOFT_CAP", soft_cap))
+    (package / "__init__.py").write_text(OPERATORS.replace("SOFT_CAP", SOFT_CAP))
     (package / "drawing.py").write_text(DRAWING)
     return folder
 
 
+def edited(installed: Path, out: Path, old: str, new: str, file: str = "__init__.py") -> Path:
+    """The installed package once more, in another folder unless it is there, edited in a file."""
+    if not out.exists():
+        shutil.copytree(installed, out)
+    path = out / "example_operators" / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)  # of the same second
+    return out
+
+
 def install(project: Path, out: Path) -> Path:
     """The project installed by pip, of nothing but what is here."""
-    options = ("--no-build-isolation", "--no-deps", "--no-index", "--quiet", "--upgrade")
+    options = ("--no-build-isolation", "--no-deps", "--no-index", "--quiet")
     command = [sys.executable, "-m", "pip", "install", *options, "--target", str(out), str(project)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -29,7 +29,7 @@ from tilewright.ir.expr import Var
 from tilewright.support.errors import CompileError
 
 SMALL, WIDE = 1e-2, 2e-5  # what results may differ by, of floats of 16 bits or fewer, and others
-WAYS = ((0, 1), (3, 1), (3, 2))  # opt_level, threads
+WAYS = ((0, 1), (3, 2))  # opt_level, threads
 
 
 class Application(NamedTuple):

@@ -11,16 +11,17 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from tilewright.graph.operator import Operator, remove
 from tilewright.support.record import record
 
+if TYPE_CHECKING:
+    import numpy as np
+
 TAKEN_DOMAINS = ("", "ai.onnx")  # of ONNX, whose operators Tilewright reads itself
 
-Draw = Callable[[np.random.Generator], tuple[Any, Mapping[str, Any]]]
+Draw = Callable[["np.random.Generator"], tuple[Any, Mapping[str, Any]]]
 Entry = Callable[..., Any] | None  # translates a node; None: by the names of its attributes
 
 
