@@ -164,7 +164,7 @@ def differs(found: np.ndarray, wanted: np.ndarray) -> str:
         return ""
     at = tuple(int(k) for k in np.argwhere(wrong)[0])
     shown = f"[{', '.join(map(str, at))}]" if at else ""
-    told = f"{found[at]} where the reference gives {wanted[at]}"
+    told = f"{found[at]!s} where the reference gives {wanted[at]!s}"
     return f"{count} of {wanted.size} elements differ; the first{shown} is {told}"
 
 

@@ -8,7 +8,7 @@ noted, for the cache. Most models have none, so nothing else is imported here.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -65,7 +65,7 @@ def forget(name: str) -> None:
 
 
 @contextmanager
-def noting() -> Iterator[set[str]]:
+def noting() -> Generator[set[str]]:
     """The names of the operators from outside that importers use in here, in this thread."""
     before, names = getattr(_noting, "names", None), set[str]()
     _noting.names = names

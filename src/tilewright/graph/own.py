@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import keyword
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
@@ -77,9 +77,8 @@ def operator(
             if trait not in TRAITS:
                 raise _refusal(told, f"there is no trait {trait!r}", f"expected {_listed(TRAITS)}")
         kinds = functools.reduce(Trait.__or__, [TRAITS[t] for t in asked], Trait(0))
-        entry = Operator(
-            define, Fusion(fusion), infer or _type_rule(define), reference, False, kinds
-        )  # type: ignore[arg-type]
+        rule = infer or _type_rule(define)
+        entry = Operator(define, Fusion(fusion), rule, reference, False, kinds)  # type: ignore[arg-type]
         entry.package = define.__module__ or "__main__"
         guarded = _Guarded(entry, define, reference, infer)  # type: ignore[arg-type]
         entry.infer = guarded.infer
@@ -173,17 +172,12 @@ def _add(own: Own) -> None:
         raise _refusal(
             name, f"{whose} has one of that name", "name it after what tells it from that one"
         )
-    for table, keys in ((ONNX, own.onnx), (TORCH, own.torch)):
-        for key in keys:
-            other = table.get(key)
-            if other is not None and other is not before:
-                shown = "::".join(key) if isinstance(key, tuple) else key
-                raise _refusal(
-                    name,
-                    f"'{shown}' is read as the operator '{other.name}' of the package "
-                    f"'{other.entry.package}'",
-                    "leave one of the two out",
-                )
+    others = {"::".join(key): ONNX.get(key) for key in own.onnx}
+    others |= {key: TORCH.get(key) for key in own.torch}
+    for key, other in others.items():
+        if other is not None and other is not before:
+            whose = f"the operator '{other.name}' of the package '{other.entry.package}'"
+            raise _refusal(name, f"'{key}' is read as {whose}", "leave one of the two out")
     if before is not None:
         forget(name)
     OWN[name] = own
@@ -193,7 +187,7 @@ def _add(own: Own) -> None:
 
 
 @contextmanager
-def all_or_nothing() -> Iterator[None]:
+def all_or_nothing() -> Generator[None]:
     """What is registered in here is taken back if it ends in an exception."""
     before = dict(OWN)
     try:

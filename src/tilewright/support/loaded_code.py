@@ -45,7 +45,7 @@ class _Walk:
     def __init__(self, own: set[str]) -> None:
         self.digest = hashlib.blake2b(digest_size=16)
         self.own = own
-        self.seen: dict[int, int] = {}
+        self.seen: dict[Any, int] = {}
         self.kept: list[Any] = []  # so that no other object gets the address of one that was seen
 
     def note(self, *words: object) -> None:
@@ -68,16 +68,10 @@ class _Walk:
         self.kept.append(x)
         if isinstance(x, types.CodeType):
             self.code(x)
-        elif isinstance(x, tuple | list):
-            self.note(type(x).__name__, len(x))
-            self.take_all(x)
-        elif isinstance(x, dict):
-            self.note("dict", len(x))
-            self.take_all(e for pair in x.items() for e in pair)
-        elif isinstance(x, set | frozenset):
-            self.note("set", sorted(map(repr, x)))
-        elif isinstance(x, np.ndarray) and not x.dtype.hasobject:
-            self.note("array", x.dtype, x.shape, x.tobytes())
+        elif isinstance(x, tuple | list | dict | set | frozenset):
+            self.several(x)
+        elif isinstance(x, np.ndarray):
+            self.array(x)
         elif isinstance(x, types.FunctionType):
             self.function(x)
         elif isinstance(x, type):
@@ -88,6 +82,22 @@ class _Walk:
     def take_all(self, many: Iterable[Any]) -> None:
         for x in many:
             self.take(x)
+
+    def several(self, x: Any) -> None:
+        """A container of Python's, or of a class made of one."""
+        self.note(type(x).__name__, len(x))
+        if hasattr(x, "items"):
+            self.take_all(x.keys())
+            self.take_all(x.values())
+        elif hasattr(x, "index"):
+            self.take_all(x)
+        else:
+            self.note(sorted(map(repr, x)))
+
+    def array(self, x: Any) -> None:
+        if x.dtype.hasobject:
+            raise Unknown
+        self.note("array", x.dtype, x.shape, x.tobytes())
 
     def code(self, x: types.CodeType) -> None:
         self.note("code", x.co_code, x.co_names, x.co_varnames, x.co_freevars, x.co_flags)
@@ -121,7 +131,7 @@ class _Walk:
         self.named(x.__name__)
         if self.is_installed(x.__name__) or (id(x), names) in self.seen:
             return
-        self.seen[id(x), names] = len(self.seen)  # type: ignore[index]
+        self.seen[id(x), names] = len(self.seen)
         for name in sorted(names & vars(x).keys()):
             self.note(name)
             self.take(vars(x)[name], names)
@@ -145,7 +155,7 @@ class _Walk:
         elif isinstance(x, property):
             self.take_all((x.fget, x.fset, x.fdel))
         elif isinstance(x, types.BuiltinFunctionType | np.ufunc):
-            self.named(getattr(x, "__module__", None) or "numpy", x.__name__)
+            self.named(getattr(x, "__module__", None) or "numpy", getattr(x, "__name__", ""))
         elif inside is not None:
             self.note(type(x).__name__)
             self.take_all((inside, getattr(x, "__self__", None)))

@@ -75,18 +75,18 @@ def by_schema(n: NodeContext, operator: outside.Own, args: Any, kwargs: dict[str
     left_out = ""
     for name in names:
         value = given.get(name)
-        tensors = value if isinstance(value, list | tuple) else [value]
-        if tensors and all(isinstance(v, Value) for v in tensors):
+        listed: Any = value if isinstance(value, list | tuple) else [value]
+        if listed and all(isinstance(v, Value) for v in listed):
             if left_out:
                 raise Refusal(f"'{left_out}' is left out, and '{name}' is not")
-            inputs += tensors
+            inputs += listed
         elif name in operator.entry.attrs:
             attrs[name] = attribute(value)
         elif value is None:  # an optional tensor
             left_out = name
         else:
-            listed = ", ".join(operator.entry.attrs) or "none"
-            raise Refusal(f"'{operator.name}' has no attribute '{name}'", f"it has: {listed}")
+            known = ", ".join(operator.entry.attrs) or "none"
+            raise Refusal(f"'{operator.name}' has no attribute '{name}'", f"it has: {known}")
     return n.emit(operator.name, *inputs, **attrs)
 
 
