@@ -11,6 +11,8 @@ import pytest
 
 import tilewright as tw
 from tilewright import te
+from tilewright.driver.compile import compile_observed
+from tilewright.driver.kernels import KernelPool
 from tilewright.graph import OPERATORS, Builder, evaluate, parse
 from tilewright.graph.operator import CHEAP, FINITE, having
 from tilewright.graph.outside import ONNX, OWN, TORCH
@@ -225,6 +227,32 @@ def test_constants_are_folded_by_the_reference() -> None:
     assert not any("thrice" in kernel.name for kernel in exe.manifest.kernels)
     given = np.ones((3, 4), np.float32)
     np.testing.assert_array_equal(exe(given)[0], evaluate(graph, [given])[0])
+
+
+def test_processes_that_write_kernels_need_no_package() -> None:
+    def waves(x, *, count):
+        """A sum of sines."""
+        steps = te.reduce_axis(count, "steps")
+        return te.compute(
+            x.shape,
+            lambda *i: te.sum(te.sin(x[i] * (steps + 1).astype("f32")), steps),
+            name="waves",
+        )
+
+    def reference(x, count):
+        return sum(np.sin(x * np.float32(n + 1)) for n in range(count))
+
+    register(waves, fusion="reduction", reference=reference)
+    build = Builder("own")
+    x = build.input("x", "f32", (8, 16))
+    outputs = {f"y{n}": build.emit("waves", x, count=n) for n in range(2, 8)}
+    graph = build.finish(outputs)
+    with KernelPool(workers=3) as pool:
+        exe = compile_observed(graph, threads=2, cache=False, pool=pool)
+        assert pool.processes  # one writes beside this process
+    given = np.random.default_rng().normal(size=(8, 16)).astype(np.float32)
+    for got, want in zip(exe(given), evaluate(graph, [given]), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
 def test_an_operator_runs_inside_a_loop() -> None:

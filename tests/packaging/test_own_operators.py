@@ -239,3 +239,43 @@ def test_a_broken_package_harms_nobody_else(installed: Path, model: Path, tmp_pa
     digits = ROOT / "src/tilewright/driver/demo/digits.onnx"
     done = run(out, cache, *command, "compile", str(digits), "-o", str(tmp_path / "m.tw"))
     assert done.returncode == 0 and "example" not in done.stderr
+
+
+SCRIPT = """
+import sys
+import numpy as np
+import tilewright as tw
+from tilewright import te
+
+LIMIT = 1.5
+
+@tw.operator(
+    fusion="broadcast",
+    reference=lambda x, cap: np.clip(x, -LIMIT, LIMIT),
+    draw=lambda random: ([random.random((2, 3), np.float32)], {}),
+    onnx="com.example::SoftCap",
+)
+def limited(x, *, cap=1.0):
+    \"\"\"Numbers between limits.\"\"\"
+    return te.compute(x.shape, lambda *i: te.maximum(te.minimum(x[i], LIMIT), -LIMIT))
+
+exe = tw.compile(sys.argv[1], threads=1)
+print("import" in str(exe.compile_stages), exe(np.full((2, 3), 9, np.float32))[0].max())
+"""
+
+
+def test_a_script_is_known_by_its_code(tmp_path: Path) -> None:
+    """Of each of two runs whether the model was compiled anew, and what it gives."""
+    node = helper.make_node("SoftCap", ["x"], ["y"], domain="com.example")
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3]) for n in "xy"]
+    graph = helper.make_graph([node], "g", ends[:1], ends[1:])
+    imports = [helper.make_opsetid(domain, 17) for domain in ("", "com.example")]
+    path, script = tmp_path / "model.onnx", tmp_path / "script.py"
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=9), path)
+    told: list[str] = []
+    for text in (SCRIPT, SCRIPT, SCRIPT.replace("LIMIT = 1.5", "LIMIT = 2.5")):
+        script.write_text(text)
+        done = run(None, tmp_path / "cache", sys.executable, str(script), str(path))
+        assert done.returncode == 0, done.stderr
+        told.append(done.stdout.strip())
+    assert told == ["True 1.5", "False 1.5", "True 2.5"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import sys
 import threading
 import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,6 +99,24 @@ def test_whatever_is_reached_changes_it(monkeypatch: Patch, old: str, new: str) 
 @pytest.mark.parametrize(("old", "new"), [("LIMIT = 7", "LIMIT = 8"), ("y + 1", "y + 2")])
 def test_other_modules_count(monkeypatch: Patch, old: str, new: str) -> None:
     assert digest(monkeypatch, helpers=HELPERS.replace(old, new)) != digest(monkeypatch)
+
+
+INSIDE = BASE.replace(
+    "        return helpers", "        import random, later\n        return later.late(y) + helpers"
+)
+
+
+def test_what_functions_import_counts(monkeypatch: Patch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    found: list[str | None] = []
+    for text in ("+ 1", "+ 1", "+ 2"):
+        monkeypatch.delitem(sys.modules, "later", raising=False)
+        monkeypatch.delitem(sys.modules, "random", raising=False)  # loaded or not: one digest
+        (tmp_path / "later.py").write_text(f"def late(y):\n    return y {text}\n")
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        found.append(digest(monkeypatch, INSIDE))
+        import random  # noqa: F401
+    assert found[0] == found[1] != found[2] and None not in found
 
 
 def closed(value: Any) -> Any:

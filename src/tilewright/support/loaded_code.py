@@ -8,8 +8,10 @@ installed packages is known by their versions.
 
 from __future__ import annotations
 
+import dis
 import functools
 import hashlib
+import importlib
 import pickle
 import sys
 import types
@@ -120,11 +122,21 @@ class _Walk:
             except ValueError:  # nothing is in it yet
                 self.note("empty")
         names = _names(x.__code__)
-        for name in sorted(names):
-            found = x.__globals__.get(name, sys.modules.get(name))
-            if found is not None:
-                self.note(name)
-                self.take(found, names)
+        for name in sorted(names & x.__globals__.keys()):
+            self.note(name)
+            self.take(x.__globals__[name], names)
+        for name in sorted(_imports(x.__code__)):
+            self.imported(name, names)
+
+    def imported(self, name: str, names: frozenset[str]) -> None:
+        """What a function imports when it runs: imported now, unless it is known by its name."""
+        self.note("import", name)
+        if _top(name) in KNOWN or _top(name) in sys.stdlib_module_names:
+            return
+        try:
+            self.take(importlib.import_module(name), names)
+        except ImportError:
+            self.note("missing")
 
     def module(self, x: types.ModuleType, names: frozenset[str]) -> None:
         """What code that has these names can ask of a module."""
@@ -189,6 +201,17 @@ def _top(module: str | None) -> str:
     """The package that a module is in; a script has no other name."""
     top = (module or "").partition(".")[0]
     return "" if top == "__main__" else top
+
+
+@functools.lru_cache(1000)
+def _imports(code: types.CodeType) -> frozenset[str]:
+    """The modules that code imports, in its inner functions too."""
+    steps = dis.get_instructions(code)
+    found = {str(step.argval) for step in steps if step.opname == "IMPORT_NAME"}
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            found |= _imports(inner)
+    return frozenset(name for name in found if name)
 
 
 @functools.lru_cache(1000)
