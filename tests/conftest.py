@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -38,3 +39,15 @@ def llvm_text_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     """That of kernels too. Tests that need no LLVM do not load it for this."""
     if (kernels := sys.modules.get("tilewright.driver.kernels")) is not None:
         monkeypatch.setattr(kernels, "VERIFY", True)
+
+
+@pytest.fixture(autouse=True)
+def no_operators_are_left() -> Iterator[None]:
+    """What a test registers, no other test has; what installed packages registered stays."""
+    yield
+    if (known := sys.modules.get("tilewright.graph.outside")) is not None and known.OWN:
+        plugins = sys.modules.get("tilewright.graph.plugins")
+        for name in known.OWN.keys() - (plugins.FOUND if plugins else set()):
+            known.forget(name)
+        if (importer := sys.modules.get("tilewright.frontend.torch.own")) is not None:
+            importer.register(())

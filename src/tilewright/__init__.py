@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what type checkers and editors see of `_PUBLIC` and `_MODULES`
     from tilewright import te as te
     from tilewright.driver.build import build as build
+    from tilewright.driver.check_operator import check_operator as check_operator
     from tilewright.driver.entry import compile as compile
+    from tilewright.driver.export import export as export
     from tilewright.graph.graph import Graph as Graph
+    from tilewright.graph.own import operator as operator
     from tilewright.runtime.executor import Executable as Executable
     from tilewright.runtime.executor import load as load
     from tilewright.runtime.pool import Pool as Pool
@@ -21,6 +24,7 @@ if TYPE_CHECKING:  # what type checkers and editors see of `_PUBLIC` and `_MODUL
     from tilewright.support.errors import ArtifactError as ArtifactError
     from tilewright.support.errors import CompileError as CompileError
     from tilewright.support.errors import InputError as InputError
+    from tilewright.support.errors import PluginWarning as PluginWarning
     from tilewright.support.errors import ScheduleError as ScheduleError
     from tilewright.support.errors import ScheduleWarning as ScheduleWarning
     from tilewright.support.errors import SizeWarning as SizeWarning
@@ -31,8 +35,11 @@ _PUBLIC = {  # name → the module that defines it
     "__version__": "tilewright.support.version",
     "compile": "tilewright.driver.entry",
     "build": "tilewright.driver.build",
+    "export": "tilewright.driver.export",
     "Schedule": "tilewright.schedule.schedule",
     "Graph": "tilewright.graph.graph",
+    "operator": "tilewright.graph.own",
+    "check_operator": "tilewright.driver.check_operator",
     "load": "tilewright.runtime.executor",
     "Executable": "tilewright.runtime.executor",
     "Pool": "tilewright.runtime.pool",
@@ -41,6 +48,7 @@ _PUBLIC = {  # name → the module that defines it
     "ScheduleError": "tilewright.support.errors",
     "ScheduleWarning": "tilewright.support.errors",
     "SizeWarning": "tilewright.support.errors",
+    "PluginWarning": "tilewright.support.errors",
     "InputError": "tilewright.support.errors",
     "ArtifactError": "tilewright.support.errors",
 }

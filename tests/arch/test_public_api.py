@@ -14,8 +14,14 @@ CALLS = {
     " dynamic_shapes=None, shapes=None, specialise=0, threads=None, opt_level=3,"
     " winograd=None, cache=True)",
     "build": "(func, target='cpu', *, threads=None)",
+    "export": "(source, path, kind='artifact', *, target='cpu', name=None, sign=None,"
+    " example_inputs=None, example_kwargs=None, dynamic_shapes=None, shapes=None, threads=None,"
+    " opt_level=3, winograd=None)",
     "load": "(source, threads=None, *, verify=None)",
     "Schedule": "(func, choose=None)",
+    "operator": "(define=None, *, fusion='opaque', reference=None, draw=None, infer=None,"
+    " traits=(), onnx=None, torch=None)",
+    "check_operator": "(operator, times=5, seed=None)",
     "Executable.__call__": "(self, *arrays, **named)",
     "Executable.clone": "(self, threads=None)",
     "Executable.run": "(self, outputs, inputs)",
@@ -41,6 +47,10 @@ NAMES = {
     "te",
     "ScheduleWarning",
     "SizeWarning",
+    "PluginWarning",
+    "export",
+    "operator",
+    "check_operator",
 } | ERRORS
 TE = """
 Tensor abs acos acosh all any argmax argmin asin asinh atan atan2 atanh cast ceil choose compute

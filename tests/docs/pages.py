@@ -39,6 +39,6 @@ def run_page(path: Path, names: dict[str, Any] | None = None) -> str:
 def _run(source: str, path: Path, namespace: dict[str, Any]) -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exec(compile(source, str(path), "exec"), namespace)
+        exec(compile(source, f"<{path.name}>", "exec"), namespace)  # no file of Python's
     lines = [line.rstrip() for line in out.getvalue().rstrip().split("\n")]
     return "\n".join(lines) + "\n" if any(lines) else ""

@@ -13,7 +13,7 @@ from tests.docs.pages import run_page
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "src/tilewright/driver/demo/digits.onnx"
-PAGES = ("tour.md", "matmul.md", "interfaces.md")
+PAGES = ("tour.md", "matmul.md", "interfaces.md", "own_operators.md")
 
 
 @pytest.fixture(autouse=True)

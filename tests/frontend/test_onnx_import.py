@@ -266,7 +266,7 @@ cannot import the model: 2 of its operators are not supported
     own.special (version 1), 2 ×: 'a', 'y'
 
   an operator that is not supported can be defined in the file by others \
-(onnx.helper.make_function, model.functions)"""
+(onnx.helper.make_function, model.functions), or registered (tilewright.operator)"""
 
 AT_A_NODE = """\
 cannot import node 'the_MatMul' (MatMul): the inner sizes are 4 and 3
@@ -316,8 +316,8 @@ cannot be imported
     node 'the_Relu' (Relu): it has 2 inputs, Relu takes 1
 
   an operator that is not supported can be defined in the file by others \
-(onnx.helper.make_function, model.functions); com.microsoft's are \
-onnxruntime's own: a model exported without its optimiser has none"""
+(onnx.helper.make_function, model.functions), or registered (tilewright.operator); \
+com.microsoft's are onnxruntime's own: a model exported without its optimiser has none"""
 
 
 def test_operators_and_nodes_that_fail_are_listed_together():

@@ -9,14 +9,18 @@ import pytest
 
 from tests.graph.cases import Case, cases, names
 from tilewright import te
+from tilewright.driver.check_operator import check_operator, draw
 from tilewright.graph import OPERATORS, Builder, evaluate, parse
 from tilewright.graph.group import group_func
+from tilewright.graph.outside import OWN, discover
 from tilewright.graph.passes.fuse import fuse
 from tilewright.ir import interp
 from tilewright.ir.expr import Var
 from tilewright.support.errors import CompileError
 
 CASES = cases()
+discover()  # what installed packages register takes these tests too
+OF_PACKAGES = sorted(OWN)
 
 
 def kind_of(array: np.ndarray) -> Any:
@@ -33,7 +37,8 @@ def graph_of(case: Case):
 
 
 def test_every_operator_has_a_case():
-    assert set(OPERATORS) == names() | {"while_loop"}  # of which the host program runs the rounds
+    ours = set(OPERATORS) - set(OWN)
+    assert ours == names() | {"while_loop"}  # of which the host program runs the rounds
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -121,3 +126,38 @@ def test_text_reads_back(case: Case):
 def test_every_operator_is_documented():
     for entry in OPERATORS.values():
         assert len(entry.doc) > 1, entry.name
+
+
+def fresh_case(name: str) -> Case:
+    """A random application of a package's operator."""
+    return Case(*draw(OWN[name], int(np.random.default_rng().integers(1 << 32))))
+
+
+def failures(check: Any) -> dict[str, str]:
+    """What a check says of the operators of packages, by their names."""
+    found: dict[str, str] = {}
+    for name in OF_PACKAGES:
+        try:
+            check(name)
+        except (AssertionError, CompileError) as fault:
+            found[name] = str(fault)
+    return found
+
+
+def test_registry_of_packages():
+    """What is asked of ours above, on fresh random applications."""
+
+    def check(name: str) -> None:
+        for _ in range(5):
+            case = fresh_case(name)
+            test_definition_computes_what_the_reference_does(case)
+            test_symbolic_sizes_pass_through(case)
+            test_text_reads_back(case)
+
+    assert failures(check) == {}
+    assert OWN.keys() >= set(OF_PACKAGES)
+
+
+def test_models_of_packages():
+    """In compiled models."""
+    assert failures(lambda name: check_operator(name, times=2)) == {}

@@ -2,8 +2,11 @@
 
 import pytest
 
+from tests.target.feature_names import printed_by_llvm
 from tilewright.support.errors import CompileError
 from tilewright.target import Target, target
+from tilewright.target.feature_names import NAMES
+from tilewright.target.processors import ARCHITECTURES, known_features
 
 LINES = [
     "cpu",
@@ -79,6 +82,24 @@ def test_removed_features_reach_llvm() -> None:
     assert not read.has("fma")
     assert "-fma" in read.llvm_features.split(",")
     assert "+avx2" in read.llvm_features.split(",")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_names_of_features_are_those_of_llvm(architecture: str) -> None:
+    assert known_features(architecture) <= NAMES[architecture]
+    told = set(printed_by_llvm(architecture))
+    assert len(told) > 10
+    new = told - NAMES[architecture]
+    assert not new, "write them again: python -m tests.target.feature_names"
+
+
+def test_unknown_features_are_refused_with_what_is_near() -> None:
+    with pytest.raises(CompileError, match=r"no feature 'avx512' of x86_64") as caught:
+        target("cpu -mcpu=haswell -mattr=+fma,+avx512")
+    assert "avx512f" in caught.value.remedy
+    with pytest.raises(CompileError, match=r"no feature 'zzzz' of aarch64"):
+        target("cpu -mtriple=aarch64-linux-gnu -mattr=-zzzz")
+    assert target("cpu -mcpu=haswell -mattr=+vaes,-aes").has("vaes")  # LLVM's, of no processor here
 
 
 def test_gpu_scopes_and_threads() -> None:

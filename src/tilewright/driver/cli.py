@@ -8,10 +8,8 @@ exit status 1; wrong usage is status 2.
 from __future__ import annotations
 
 import io
-import json
 import sys
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,14 +32,20 @@ from tilewright.driver.cli_options import (
     TargetsOption,
     Threads,
     Winograd,
-    check_folder,
     floats,
     numbers,
+)
+from tilewright.driver.cli_steps import (
+    inspect_artifact,
+    keep_profiles,
+    open_model,
+    print_profile,
+    show_kernel,
 )
 from tilewright.driver.report.layout import printable
 from tilewright.driver.report.terminal import console, errors, say, show_code, show_json, show_text
 from tilewright.support.errors import InputError, TilewrightError
-from tilewright.support.files import told
+from tilewright.support.files import check_folder, told
 from tilewright.support.version import __version__
 
 INTERRUPTED = 130  # the exit status after Ctrl-C
@@ -193,7 +197,7 @@ def run(
         fit=fit and fit.value,
     )
     sizes = read_sizes(size or [])
-    exe = _open(model, threads, verify=verify)
+    exe = open_model(model, threads, verify=verify)
     calls = find_calls(exe.manifest, input or [], sizes, seed, pixels, batch)
     keeper = None if out is None else outputs.keeper(out, len(calls))
     made: list[Any] = []
@@ -214,7 +218,7 @@ def run(
         about, timed = records.model(exe.manifest), found and records.profile(found)
         show_json(records.document("run", **about, calls=made, profile=timed))
     elif found is not None:
-        _print_profile(found)
+        print_profile(found)
 
 
 @app.command()
@@ -285,14 +289,14 @@ def bench(
         )
     sizes = fixed_sizes(model, input or [], size or [])
     fixed = {} if keep_open or model.endswith(".tw") else sizes
-    exes = [_open(model, count, fixed, winograd=winograd) for count in counts]
+    exes = [open_model(model, count, fixed, winograd=winograd) for count in counts]
     arrays = random_inputs(exes[0], input or [], sizes, seed)
     about = {**records.model(exes[0].manifest), "measured": records.arrays(exes[0].inputs, arrays)}
     if roofline:
         profiles = [exe.profile(*arrays, seconds=seconds) for exe in exes]
         for found in [] if as_json else profiles:
-            _print_profile(found)
-        _keep_profiles(exes[0], arrays, profiles, html, trace, quiet=as_json)
+            print_profile(found)
+        keep_profiles(exes[0], arrays, profiles, html, trace, quiet=as_json)
         told = {"profiles": [records.profile(found) for found in profiles]}
     else:
         times = [measure(exe, model, arrays, others, seconds) for exe in exes]
@@ -304,38 +308,6 @@ def bench(
         show_json(records.document("bench", **about, **told))
     else:
         console.print(*tables.fallbacks_tables(exes[0].manifest), end="")
-
-
-def _keep_profiles(
-    exe: Any,
-    arrays: Sequence[Any],
-    profiles: Sequence[Any],
-    html: Path | None,
-    trace: Path | None,
-    quiet: bool,
-) -> None:
-    """Write profiles of a model on these inputs as a page and as a trace, where they are asked
-    for."""
-    from tilewright.driver.report import tables
-    from tilewright.driver.report.page import page
-    from tilewright.runtime.trace import trace as traced
-
-    if html is not None:
-        text = page(exe.name, tables.inputs_text(exe.inputs, arrays), profiles)
-        html.write_text(text, encoding="utf-8")
-        if not quiet:
-            say(f"{html}: the plot, the timeline and this table")
-    if trace is not None:
-        trace.write_text(json.dumps(traced(profiles, exe.name)), encoding="utf-8")
-        if not quiet:
-            say(f"{trace}: one run, for ui.perfetto.dev or chrome://tracing")
-
-
-def _print_profile(profile: Any) -> None:
-    from tilewright.driver.report.tables import profile_table
-
-    console.print(profile_table(profile))
-    say(str(profile).rpartition("\n")[2])
 
 
 @app.command()
@@ -399,12 +371,12 @@ def inspect(
                 "it is compiled: --target, --threads, --size, --winograd and --onnx are for models",
                 remedy="leave them out, or inspect the model file",
             )
-        told = _inspect_artifact(model, parts, kernel, form, as_json)
+        told = inspect_artifact(model, parts, kernel, form, as_json)
     elif kernel is not None:
         jobs = inspection.model_jobs(model, target, threads, opt_level, shapes, winograd)
         form = form or "schedule"
         text = inspection.kernel_text(inspection.find_job(jobs, kernel), form)
-        told = _show_kernel(kernel, form, text, as_json)
+        told = show_kernel(kernel, form, text, as_json)
     elif parts == ["graph"] and onnx is None:
         found = inspection.read_graph(model, shapes)
         told = {"graph": inspection.graph_record(found)}
@@ -422,30 +394,6 @@ def inspect(
                 say(f"{onnx}: the fused graph, for netron.app")
     if as_json:
         show_json(records.document("inspect", file=model, **told))
-
-
-def _inspect_artifact(
-    model: str, parts: Sequence[str], kernel: str | None, form: str | None, as_json: bool
-) -> dict[str, Any]:
-    """Show what a compiled model says of itself, or give it as a record."""
-    from tilewright.driver import inspection
-    from tilewright.driver.disassembly import disassemble
-    from tilewright.driver.report import records
-    from tilewright.runtime.executor import load
-
-    inspection.check_artifact(model, parts, form)
-    exe = load(model, 1)
-    if kernel is not None:
-        return _show_kernel(kernel, "asm", disassemble(exe, kernel), as_json)
-    if not as_json:
-        inspection.show_artifact(exe, parts)
-    return {**records.model(exe.manifest), **inspection.tell_artifact(exe, parts)}
-
-
-def _show_kernel(kernel: str, form: str, text: str, as_json: bool) -> dict[str, Any]:
-    if not as_json:
-        show_code(text, {"llvm": "llvm", "asm": "gas"}.get(form, "python"))
-    return {"kernel": kernel, "stage": form, "text": text}
 
 
 @app.command()
@@ -586,33 +534,6 @@ def options(
     ] = False,
 ) -> None:
     """A deep-learning compiler: models in, small fast native modules out."""
-
-
-def _open(
-    model: str,
-    threads: int | None,
-    shapes: dict[str, int] | None = None,
-    verify: Path | None = None,
-    winograd: bool | None = None,
-) -> Any:
-    """A model to run: loaded if it is compiled already, else compiled."""
-    if verify is not None and not model.endswith(".tw"):
-        raise InputError(
-            f"cannot verify '{model}'",
-            "only artifacts (.tw) are signed",
-            remedy="compile it with --sign, or leave --verify out",
-        )
-    if model.endswith(".tw"):
-        from tilewright.runtime.executor import load
-
-        return load(model, threads, verify=verify)
-    from tilewright.driver.compile import compile_observed
-    from tilewright.driver.report.progress import compiling
-
-    with compiling(Path(model).name) as stages:
-        return compile_observed(
-            model, shapes=shapes, threads=threads, winograd=winograd, stages=stages
-        )
 
 
 def _warn(message: Warning | str, *about: Any, **more: Any) -> None:

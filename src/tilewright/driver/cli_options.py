@@ -6,14 +6,10 @@ In: words of a command. Out: values. Wrong usage is typer.BadParameter, a file's
 from __future__ import annotations
 
 import math
-import os
 from enum import Enum
-from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from tilewright.support.errors import InputError
 
 Model = Annotated[str, typer.Argument(help="An .onnx file.", metavar="MODEL")]
 AnyModel = Annotated[str, typer.Argument(help="An .onnx file, or a compiled .tw.", metavar="MODEL")]
@@ -110,16 +106,3 @@ def floats(option: str, text: str, nonzero: bool = False) -> tuple[float, ...]:
     if not all(math.isfinite(n) and (n or not nonzero) for n in found):
         raise typer.BadParameter(f"'{text}' is no list such as 0.5,0.5,0.5", param_hint=option)
     return found
-
-
-def check_folder(path: Path) -> None:
-    """Before the work, not after it: is there a folder for a file? Raises InputError."""
-    if path.is_dir():
-        why, remedy = "it is a folder", "name a file in it"
-    elif not path.parent.is_dir():
-        why, remedy = f"there is no folder '{path.parent}'", "make it, or name another"
-    elif not os.access(path.parent, os.W_OK):
-        why, remedy = f"the folder '{path.parent}' takes no files of yours", "name another"
-    else:
-        return
-    raise InputError(f"cannot write '{path}'", why, remedy=remedy)

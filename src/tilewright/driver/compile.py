@@ -24,6 +24,7 @@ import numpy as np
 from tilewright import te
 from tilewright.backend.backend import backend_of, native_of
 from tilewright.driver.identity import artifact_key, file_identity
+from tilewright.driver.kept import NOTE, open_kept
 from tilewright.driver.kernel_cache import KernelCache
 from tilewright.driver.kernels import Job, Kernel, KernelPool, nothing
 from tilewright.driver.likely_sizes import of_likely_sizes
@@ -38,6 +39,7 @@ from tilewright.graph.group import FusedGraph, FusedGroup, computation, group_fu
 from tilewright.graph.layout_policy import Decisions
 from tilewright.graph.likely import likely_values
 from tilewright.graph.ops.loop import body_of
+from tilewright.graph.outside import digests, noting
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.one_row import one_row
@@ -48,13 +50,15 @@ from tilewright.graph.passes.widen_convolutions import widen_convolutions
 from tilewright.ir.stmt import Func
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import write_artifact
-from tilewright.runtime.executor import Executable, default_threads, is_thread_count
+from tilewright.runtime.executor import Executable
 from tilewright.runtime.signing import private_key
 from tilewright.runtime.signing import sign as add_signature
+from tilewright.runtime.threads import default_threads, is_thread_count
 from tilewright.support import knobs
 from tilewright.support.cache import Cache, replace_file
 from tilewright.support.collector import collector_paused
 from tilewright.support.errors import CompileError, ScheduleWarning
+from tilewright.support.files import writing
 from tilewright.support.logs import INFO, log
 from tilewright.support.mapped import release_libraries, release_pages
 from tilewright.support.memory import give_back, memory_told
@@ -113,23 +117,30 @@ def compile_observed(
         made: Executable | None = None
         if store is not None and identity is None and is_unseen:
             with stages("load"):
-                made = store.fetch(key, lambda path: Executable(path, count))
+                made = store.fetch(key, lambda path: open_kept(path, count))
         if made is not None:
             stages.tell(f"found '{made.name}' in the cache")
         else:
             log(INFO, "compile", "compiling %s for %s, threads=%d", named(source), target, count)
+            operators: dict[str, str] = {}  # of other packages, and what they are known by
 
             def program(workers: KernelPool, beside: contextlib.ExitStack) -> abi.Program:
                 if opened.is_large:
                     workers.start()
-                with stages("import"):
+                with stages("import"), noting() as used:
                     graph = opened.graph()
+                operators.update(digests(used))
                 name = Path(source).stem if isinstance(source, str | os.PathLike) else graph.name
                 told = opt_level, workers, stages, seen.named(name), observers, winograd
                 known = beside.enter_context(KernelCache()) if cache and is_unseen else None
-                return compile_graph(graph, machines, count, *told, known=known)
+                made = compile_graph(graph, machines, count, *told, known=known)
+                if operators:
+                    made.manifest.notes[NOTE] = operators
+                return made
 
             def is_unchanged() -> bool:
+                if "" in operators.values():  # whether they change cannot be told
+                    return False
                 if store is None or isinstance(source, bytes):
                     return True
                 return file_identity(Path(source), store) == opened.identity
@@ -147,6 +158,9 @@ def compile_file(
     path: str | os.PathLike[str],
     target: Targets = "cpu",
     *,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    example_kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
     shapes: Shapes | None = None,
     threads: int | None = None,
     opt_level: int = 3,
@@ -168,11 +182,12 @@ def compile_file(
     with memory_told(asked(source), stages.when):
         with KernelPool() as pool:
             with stages("import"):
-                graph = open_source(source, shapes=shapes).graph()
+                given = shapes, dynamic_shapes, example_kwargs
+                graph = open_source(source, example_inputs, None, *given).graph()
             program = compile_graph(
                 graph, machines, count, opt_level, pool, stages, seen, winograd=winograd
             )
-        with stages("write"), replace_file(Path(path)) as file:
+        with stages("write"), writing(Path(path)), replace_file(Path(path)) as file:
             write_artifact(program, file)
             if key is not None:
                 add_signature(file, key)

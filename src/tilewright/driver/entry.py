@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.driver.identity import artifact_key, content_identity, file_identity
+from tilewright.driver.kept import open_kept
 from tilewright.driver.options import Options
 from tilewright.driver.stages import Stages, asked
-from tilewright.runtime.executor import Executable, default_threads
+from tilewright.runtime.executor import Executable
 from tilewright.runtime.module import contents
+from tilewright.runtime.threads import default_threads
 from tilewright.support import knobs
 from tilewright.support.cache import Cache
 from tilewright.support.collector import collector_paused
@@ -165,7 +167,7 @@ def _compiled_before(
             identity, options.target, count, options.opt_level, options.shapes, options.winograd
         )
     with stages("load"):
-        found = store.fetch(key, lambda kept: Executable(kept, count))
+        found = store.fetch(key, lambda kept: open_kept(kept, count))
     if found is not None:
         found.compile_stages = stages
         stages.tell(f"found '{found.name}' in the cache")

@@ -19,7 +19,7 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import TracingContext
 
 from tilewright.driver.entry import compile
-from tilewright.frontend.torch.importer import decompositions
+from tilewright.frontend.torch.program import decompositions
 from tilewright.frontend.torch.traced import Output, Traced, import_traced
 from tilewright.graph import sizes
 from tilewright.graph.graph import Graph

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tilewright import te
 from tilewright.graph.graph import Node
-from tilewright.graph.operator import OPERATORS
+from tilewright.graph.operator import OPERATORS, Operator
 from tilewright.ir.expr import Expr
 from tilewright.support.recursion import recursive
 from tilewright.te.tensor import Compute, Read
@@ -36,13 +36,13 @@ def load_of(rank: int) -> Inlined:
 def inlined(node: Node, inputs: Sequence[Inlined]) -> Inlined:
     """The expression of the node's first output where its inputs' expressions are these."""
     types = tuple([(v.dtype, v.shape) for v in node.inputs])
-    return _inlined(node.op, tuple(node.attrs), types, tuple(inputs))
+    return _inlined(OPERATORS[node.op], tuple(node.attrs), types, tuple(inputs))
 
 
 @lru_cache(4096)
-def _inlined(op: str, attrs: Any, types: Any, inputs: tuple[Inlined, ...]) -> Inlined:
+def _inlined(entry: Operator, attrs: Any, types: Any, inputs: tuple[Inlined, ...]) -> Inlined:
     tensors = [te.placeholder(shape, of, f"x{k}") for k, (of, shape) in enumerate(types)]
-    made = OPERATORS[op].define(*tensors, **dict(attrs))
+    made = entry.define(*tensors, **dict(attrs))
     known = dict(zip(tensors, inputs, strict=True))
     return _of_tensor(made[0] if isinstance(made, tuple) else made, known)
 

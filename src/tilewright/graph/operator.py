@@ -13,6 +13,7 @@ from __future__ import annotations
 import enum
 import inspect
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from tilewright.graph import sizes
@@ -73,7 +74,7 @@ class Operator:
     infer(*inputs, **attrs) -> (dtype, shape) or a list of those: inputs have `.dtype .shape .rank`.
     define(*tensors, **attrs) -> te tensor(s). reference(*arrays, **attrs) -> array(s).
     `view`: the result is the input's memory under another shape. `variadic`: takes any number of
-    tensors.
+    tensors. `package`: the module outside Tilewright that registered it, "" for our own.
     """
 
     __slots__ = (
@@ -84,6 +85,7 @@ class Operator:
         "least_inputs",
         "most_inputs",
         "name",
+        "package",
         "reference",
         "traits",
         "view",
@@ -100,7 +102,7 @@ class Operator:
     ) -> None:
         self.name = define.__name__.rstrip("_")
         self.define, self.infer, self.reference = define, infer, reference
-        self.fusion, self.view, self.traits = fusion, view, traits
+        self.fusion, self.view, self.traits, self.package = fusion, view, traits, ""
         code = define.__code__  # what inspect.signature reads, in a tenth of its time
         tensors, keywords = code.co_argcount, code.co_kwonlyargcount
         self.least_inputs = tensors - len(define.__defaults__ or ())
@@ -138,6 +140,7 @@ class Operator:
 
 
 OPERATORS: dict[str, Operator] = {}
+_having: dict[Trait, set[str]] = {}  # what `having` has given out
 
 
 def operator(
@@ -153,16 +156,35 @@ def operator(
     def register(define: Callable[..., Any]) -> Operator:
         entry = Operator(define, fusion, infer, reference, view, traits)
         assert entry.name not in OPERATORS, f"operator {entry.name} is declared twice"
-        OPERATORS[entry.name] = entry
+        add(entry)
         return entry
 
     return register
 
 
-def having(trait: Trait) -> frozenset[str]:
-    """The names of the operators that have a trait. Ask once all are registered (graph/ops)."""
-    found = frozenset(name for name, entry in OPERATORS.items() if trait in entry.traits)
-    assert found, f"no operator is registered that has {trait}; import tilewright.graph.ops first"
+def add(entry: Operator) -> None:
+    """Put an operator into the registry; sets that `having` gave out get to know it too."""
+    OPERATORS[entry.name] = entry
+    for trait, names in _having.items():
+        if trait in entry.traits:
+            names.add(entry.name)
+
+
+def remove(name: str) -> None:
+    """Take an operator out of the registry."""
+    del OPERATORS[name]
+    for names in _having.values():
+        names.discard(name)
+
+
+def having(trait: Trait) -> AbstractSet[str]:
+    """The names of the operators that have a trait: a set that grows with the registry. Ask once
+    all of ours are registered (graph/ops)."""
+    found = _having.get(trait)
+    if found is None:
+        found = {name for name, entry in OPERATORS.items() if trait in entry.traits}
+        assert found, f"no operator is registered that has {trait}: import tilewright.graph.ops"
+        _having[trait] = found
     return found
 
 

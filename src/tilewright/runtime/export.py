@@ -56,7 +56,9 @@ class Library:
         is compiled for it."""
         if self.kind not in KINDS:
             raise CompileError(
-                f"cannot build a library of kind {self.kind!r}", f"the kinds are {', '.join(KINDS)}"
+                f"cannot build a library of kind {self.kind!r}",
+                "there is no such kind",
+                remedy=f"the kinds are {', '.join(KINDS)}",
             )
         if self.name is not None:
             check_name(self.name)

@@ -19,6 +19,7 @@ from typing import Any
 
 from tilewright.runtime import abi
 from tilewright.runtime.trace import trace
+from tilewright.support.files import writing
 from tilewright.support.record import record
 
 
@@ -133,9 +134,10 @@ class Profile:
     def save_trace(self, path: str | os.PathLike[str], name: str = "model") -> Path:
         """Write one run as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open: the
         kernels in their order on one row, each with its shape, rates and limit; `name` is the
-        model's. Returns the path. Raises OSError where it cannot be written."""
+        model's. Returns the path. Raises WriteFault where it cannot be written."""
         target = Path(path)
-        target.write_text(json.dumps(trace([self], name)), encoding="utf-8")
+        with writing(target):
+            target.write_text(json.dumps(trace([self], name)), encoding="utf-8")
         return target
 
 

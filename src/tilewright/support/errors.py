@@ -76,6 +76,10 @@ class SizeWarning(UserWarning):
     """A model file's sizes contradict each other: the warning says which are taken."""
 
 
+class PluginWarning(UserWarning):
+    """The operators that an installed package registers are not there, and why."""
+
+
 class CacheWarning(UserWarning):
     """The cache's folder is not used: others than this user may write to it."""
 
@@ -102,6 +106,10 @@ class BroadcastFault(InputError):
 
 class ArtifactError(UserFault):
     """An artifact file is damaged, truncated, hostile or made for another machine."""
+
+
+class WriteFault(ArtifactError, OSError):
+    """A file cannot be written where it is to be (an OSError too, with its number and path)."""
 
 
 class MemoryFault(UserFault, MemoryError):

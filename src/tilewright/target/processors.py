@@ -111,6 +111,13 @@ def features(cpu: str, triple: str) -> frozenset[str] | None:
     return frozenset(table[cpu].split()) if cpu in table else None
 
 
+@functools.cache
+def known_features(architecture: str) -> frozenset[str]:
+    """The features that processors of an architecture have in these tables."""
+    table = ARCHITECTURES.get(architecture, ({}, "", ""))[0]
+    return frozenset(f for row in table.values() for f in row.split())
+
+
 def generic(triple: str) -> str:
     """The processor that stands for every machine of the triple."""
     return ARCHITECTURES.get(architecture(triple), ({}, "generic", ""))[1]

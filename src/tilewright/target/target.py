@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +220,7 @@ def _cpu(text: str, kind: str, options: dict[str, str]) -> Target:
         cores, caches = processors.host_cores(), processors.host_caches()
     named = processors.features(cpu, triple) or frozenset()
     words = [word for word in options.get("mattr", "").split(",") if word]
+    _check_features(text, triple, [word.lstrip("+-") for word in words])
     have = have - {w[1:] for w in words if w[0] == "-"} | {
         w.lstrip("+") for w in words if w[0] != "-"
     }
@@ -255,6 +256,22 @@ def _cpu(text: str, kind: str, options: dict[str, str]) -> Target:
         caches=tuple(Cache(*c) for c in caches),
         costs=own,
     )
+
+
+def _check_features(text: str, triple: str, names: Sequence[str]) -> None:
+    """Refuse what LLVM has no name for: it would print a warning, and make code without it."""
+    architecture = processors.architecture(triple)
+    if processors.known_features(architecture).issuperset(names) or not architecture:
+        return
+    known = importlib.import_module("tilewright.target.feature_names").NAMES[architecture]
+    for name in names:
+        if name not in known:
+            near = importlib.import_module("difflib").get_close_matches(name, sorted(known))
+            raise _fault(
+                text,
+                f"there is no feature '{name}' of {architecture}",
+                f"near it: {', '.join(near)}" if near else "LLVM's names, as in -mattr=+avx2,-fma",
+            )
 
 
 def _read_costs(text: str, default: Costs, told: str) -> Costs:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import tilewright as tw
 from tests.frontend.torch.agreement import Call, agree, drawn
 from tilewright.frontend.torch import import_torch
-from tilewright.frontend.torch.importer import decomposed, export
+from tilewright.frontend.torch.program import decomposed, export
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.parse import parse
 from tilewright.support.errors import CompileError, ImportFault, InputError

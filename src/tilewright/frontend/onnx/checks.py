@@ -21,6 +21,7 @@ from tilewright.frontend.onnx.messages import (
     TypeProto,
 )
 from tilewright.frontend.onnx.registry import translator
+from tilewright.graph.outside import FAILED
 from tilewright.support.errors import ImportFault, shortened
 
 MOST_DEPTH = 16  # subgraphs inside each other
@@ -90,7 +91,7 @@ def check_model(
 
 DEFINE = (
     "an operator that is not supported can be defined in the file by others"
-    " (onnx.helper.make_function, model.functions)"
+    " (onnx.helper.make_function, model.functions), or registered (tilewright.operator)"
 )
 UNFUSED = "com.microsoft's are onnxruntime's own: a model exported without its optimiser has none"
 
@@ -116,6 +117,7 @@ def all_faults(
     kinds = sorted({fault.what.split()[2] + "s" for fault in faults})
     parts += [f"{len(faults)} of its {' and '.join(kinds)} cannot be imported"] if faults else []
     remedies = [DEFINE] if missing else []
+    remedies += [f"'{name}' failed to register operators ({why})" for name, why in FAILED.items()]
     remedies += [UNFUSED] if any(domain == "com.microsoft" for domain, _ in missing) else []
     return refuse(", and ".join(parts), "\n".join(lines), "; ".join(remedies))
 

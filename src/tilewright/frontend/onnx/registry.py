@@ -26,6 +26,7 @@ from tilewright.support.record import record
 Translator = Callable[["NodeContext"], Any]
 TRANSLATORS: dict[tuple[str, str], Translator] = {}
 LATER: list[Callable[[], object]] = []  # what registers those that are seldom needed
+OTHERS: list[Callable[[str, str], Translator | None]] = []  # know those of outside packages
 
 MAIN = ""  # the domain ai.onnx
 OLDEST, NEWEST = 1, 28  # its versions that the translators know
@@ -47,7 +48,9 @@ def translator(domain: str, name: str) -> Translator | None:
     if (domain, name) not in TRANSLATORS:
         for register in LATER:
             register()
-    return TRANSLATORS.get((domain, name))
+        if (domain, name) not in TRANSLATORS:
+            return next(filter(None, (find(domain, name) for find in OTHERS)), None)
+    return TRANSLATORS[domain, name]
 
 
 class Sequence(tuple[Value, ...]):

@@ -1,4 +1,4 @@
-"""PyTorch to Graph: export the module, decompose what the table lacks, translate node by node.
+"""PyTorch to Graph: a program of PyTorch's operators (`program.py`), translated node by node.
 
 In: an `nn.Module` and example inputs, or an `ExportedProgram`. Out: a Graph of our operators whose
 constants are views of the module's parameters. All that is not supported is listed in one error.
@@ -7,15 +7,11 @@ constants are views of the module's parameters. All that is not supported is lis
 from __future__ import annotations
 
 import operator
-import threading
-import warnings
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
-from torch._decomp import core_aten_decompositions, decomposition_table
 from torch.export.graph_signature import (
     InputKind,
     OutputKind,
@@ -29,7 +25,16 @@ from tilewright.frontend.torch.complex import COMPLEX, PARTS, Complex, involves,
 from tilewright.frontend.torch.convert import Refusal, array, of_torch, size_of
 from tilewright.frontend.torch.data_dependent import number_in
 from tilewright.frontend.torch.guards import remainders
-from tilewright.frontend.torch.inplace import functional, is_private, updated
+from tilewright.frontend.torch.inplace import functional, updated
+from tilewright.frontend.torch.own import register
+from tilewright.frontend.torch.program import (
+    PROGRAM,
+    decomposed,
+    export,
+    is_known,
+    is_size,
+    tracing_lock,
+)
 from tilewright.frontend.torch.registry import TRANSLATORS, NodeContext
 from tilewright.graph import sizes
 from tilewright.graph.folding import Folding
@@ -42,23 +47,15 @@ from tilewright.ir.expr import Var
 from tilewright.runtime.abi import MOST_SYMBOL
 from tilewright.support.errors import CompileError, ImportFault, InternalFault
 
-PROGRAM = torch.export.ExportedProgram
 MOST_LISTED = 50  # nodes in an error
 LEAST_CHECKED = 2  # PyTorch's own range of an open size
-UPDATING = (  # in training: running statistics, which the schema may hide
-    "aten.batch_norm.default",
-    "aten._native_batch_norm_legit.default",
-)
 MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 MISDESCRIBED = (  # PyTorch gives a wrong rank:
     "aten.unique_consecutive.default",  # of `dim` < 0
     "aten.lstm.input",  # to its states, in 2.6
 )
 ITEMS = ("aten.item.default", "aten._local_scalar_dense.default")
-DEEPEST = 3  # decompositions whose results are decomposed again
-EXPRESS = (
-    "express what they do with other operators, or add translators to tilewright.frontend.torch"
-)
+EXPRESS = "express what they do with other operators, or register them (tilewright.operator)"
 
 
 def import_torch(
@@ -107,131 +104,6 @@ def names_of(dynamic_shapes: Any) -> dict[tuple[int | str, int], str]:
             if isinstance(axis, int) and hasattr(dim, "__name__") and not hasattr(dim, "root"):
                 found[key, axis] = dim.__name__
     return found
-
-
-@cache
-def tracing_lock() -> Any:
-    """What a thread holds while it traces: PyTorch's own lock, so that a `torch.compile` in another
-    thread waits too."""
-    from torch._dynamo import convert_frame
-
-    return getattr(convert_frame, "compile_lock", None) or threading.RLock()
-
-
-def export(
-    module: Any, example_inputs: Any, example_kwargs: Any = None, dynamic_shapes: Any = None
-) -> PROGRAM:
-    """The module as PyTorch's own graph. Raises ImportFault."""
-    what = f"cannot import {type(module).__name__}"
-    if not isinstance(module, torch.nn.Module):
-        if not callable(module):
-            raise ImportFault(
-                what,
-                f"a {type(module).__module__}.{type(module).__qualname__} is no torch.nn.Module",
-                remedy="give a module, a function, or a program of torch.export.export",
-            )
-        function, module = module, torch.nn.Module()
-        module.forward = function
-    args, kwargs = examples(what, example_inputs, example_kwargs)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about PyTorch's own layers; nothing a user can act on
-            return _exported(module, args, kwargs, dynamic_shapes=dynamic_shapes)
-    except Exception as fault:  # whatever the module's own code raises
-        raise ImportFault(
-            what,
-            f"torch.export fails on it with {type(fault).__name__}",
-            str(fault).strip(),
-            "its forward must accept the example inputs and must not branch on their content",
-        ) from fault
-
-
-def _exported(*arguments: Any, **options: Any) -> PROGRAM:
-    """What torch.export makes of a module that Python runs. Before 2.7 that refuses modules which
-    assign tensors, as recurrent layers do; reading their code does not."""
-    try:
-        return torch.export.export(*arguments, **options, strict=False)
-    except ValueError:
-        if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 7):
-            raise
-        return torch.export.export(*arguments, **options, strict=True)
-
-
-def examples(what: str, given: Any, named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a forward, by position and by name; arrays as tensors. Raises
-    ImportFault."""
-    if given is None and named is None:
-        raise ImportFault(
-            what,
-            "its input shapes are not known",
-            remedy="pass example_inputs=(tensor, ...), the arguments of its forward",
-        )
-    if isinstance(given, Mapping) and named is None:
-        given, named = (), given
-    given, named = () if given is None else given, {} if named is None else named
-    if not isinstance(given, tuple | list):
-        raise ImportFault(
-            what,
-            f"example_inputs is a {type(given).__qualname__}, not a tuple",
-            remedy="pass the arguments of its forward as a tuple: example_inputs=(x,)",
-        )
-    if not isinstance(named, Mapping) or not all(isinstance(name, str) for name in named):
-        raise ImportFault(
-            what,
-            f"{named!r:.200} is no mapping of arguments by their names",
-            remedy='pass what its forward takes by name as in example_kwargs={"mask": mask}',
-        )
-
-    def tensors(tree: Any) -> Any:
-        return pytree.tree_map_only(np.ndarray, torch.from_numpy, tree)
-
-    return tuple(map(tensors, given)), {name: tensors(x) for name, x in named.items()}
-
-
-def decomposed(program: PROGRAM) -> PROGRAM:
-    """The program in operators that have translators, as far as PyTorch can express it so. What is
-    exported under autocast does not show its conversions: decomposed there, it does."""
-    is_cast = torch.is_autocast_enabled("cpu")
-    if not is_cast and all(is_known(node) for node in program.graph.nodes):
-        return program
-    table = torch.export.default_decompositions()
-    for op in list(table):
-        if str(op) in TRANSLATORS:
-            del table[op]
-    further = decompositions(of_complex=True)  # where a node lacks one of its kind of numbers
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        made = program.run_decompositions(table)
-        for _ in range(DEEPEST):  # what PyTorch can express in simpler operators, but does not
-            unknown = {node.target for node in made.graph.nodes if not is_known(node)}
-            wanted = {op: further[op] for op in unknown if op in further}
-            if not wanted:
-                return made
-            made = made.run_decompositions(wanted)
-    return made
-
-
-def decompositions(of_complex: bool = False) -> dict[Any, Any]:
-    """PyTorch's own decompositions of all operators that have no translator (of_complex: none of
-    complex numbers)."""
-    table = {**decomposition_table, **core_aten_decompositions()}
-    known = COMPLEX if of_complex else TRANSLATORS | COMPLEX
-    return {op: f for op, f in table.items() if str(op) not in known}
-
-
-def is_known(node: torch.fx.Node) -> bool:
-    """Can the node be translated? Numbers are read off, not computed."""
-    if str(node.target) in UPDATING and node.args[5]:
-        return False
-    return (
-        node.op != "call_function"
-        or str(node.target) in (COMPLEX if _is_complex(node) else TRANSLATORS)
-        or (functional(node.target) is not None and is_private(node))
-        or node.target is operator.getitem
-        or _is_size(node)
-        or is_check(node)
-        or is_cond(node)
-    )
 
 
 class Importer:
@@ -284,6 +156,7 @@ class Importer:
 
     def check_supported(self, nodes: Sequence[torch.fx.Node]) -> None:
         """Refuse, in one error, all operators that no translator knows."""
+        register(nodes)
         for node in everywhere(nodes):
             if not is_known(node):
                 why = "complex numbers are not supported here"
@@ -464,7 +337,7 @@ class Importer:
     def translate(self, node: torch.fx.Node) -> Any:
         """The value of a node; after a refusal a stand-in of its type, so that all are found."""
         fake = node.meta.get("val")
-        if _is_size(node):
+        if is_size(node):
             return self.size(node)
         if is_check(node):
             return None, None
@@ -603,18 +476,6 @@ _PLACEMENT = frozenset(
 def _kept(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments that change the result: where a tensor lies and how does not."""
     return {k: v for k, v in kwargs.items() if k not in _PLACEMENT}
-
-
-def _is_complex(node: torch.fx.Node) -> bool:
-    """Is the node's value, or one that it reads, a complex tensor?"""
-    leaves = pytree.tree_leaves([n.meta.get("val") for n in (node, *node.all_input_nodes)])
-    return any(isinstance(x, torch.Tensor) and x.is_complex() for x in leaves)
-
-
-def _is_size(node: torch.fx.Node) -> bool:
-    """Is the node's value a number and not a tensor?"""
-    value = node.meta.get("val")
-    return isinstance(value, int | float | torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
 def _is_asserted(node: torch.fx.Node) -> bool:

@@ -497,7 +497,7 @@ def _before_view(edit: Edit, value: Value, shape: sizes.Shape, x: Value) -> Valu
 
 _ELEMENTWISE = [
     name for name, entry in OPERATORS.items()
-    if entry.fusion is BROADCAST and name not in ("batch_norm", "copy")
+    if entry.fusion is BROADCAST and name not in ("batch_norm", "copy") and not entry.package
 ]  # fmt: skip
 
 RULES: dict[str, list[Rule]] = {

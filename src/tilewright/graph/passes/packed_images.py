@@ -26,7 +26,9 @@ from tilewright.graph.passes.sought_layouts import (
 )
 from tilewright.ir.expr import as_int
 
-REDUCTIONS = tuple(name for name in OPERATORS if name.startswith("reduce_"))
+REDUCTIONS = tuple(
+    name for name, entry in OPERATORS.items() if name.startswith("reduce_") and not entry.package
+)
 
 
 def pool(edit: PackedValues, node: Node) -> bool:
