@@ -79,19 +79,20 @@ def text_network(path: str) -> None:
     save(path, nodes, {"ids": [1, "words"], "mask": [1, "words"]}, "states", weights)
 
 
-def photo(path: str, seed: int = 0) -> None:
-    """A picture of noise, of an odd size."""
+def photo(path: str, seed: int = 0, size: tuple[int, int] = (61, 48)) -> None:
+    """A picture of noise, so many pixels wide and high."""
     from PIL import Image
 
-    pixels = np.random.default_rng(seed).integers(0, 256, (48, 61, 3), np.uint8)
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
     Image.fromarray(pixels).save(path)
 
 
 def readme(monkeypatch: pytest.MonkeyPatch) -> Names:
-    """A model of open sizes, a module, and a picture; what is printed differs from run to run."""
+    """Models, a module and a picture; what is printed differs from run to run."""
     import torch
 
-    image_network("model.onnx", [1, 1, "height", "width"], channels=1)
+    shutil.copy(DIGITS, "model.onnx")
+    image_network("open.onnx", [1, 1, "height", "width"], channels=1)
     photo("photo.jpg")
     module = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU()).eval()
     return {"x": np.zeros(DIGIT, np.float32), "module": module, "print": lambda *_: None}
@@ -120,7 +121,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> Names:
     photo("photo.jpg")
     Path("photos").mkdir()
     for n in range(3):
-        photo(f"photos/{n}.png", n)
+        photo(f"photos/{n}.png", n, (32, 32))
     ids = np.random.default_rng(0).integers(0, 50, (1, 7))
     np.savez("batch.npz", ids=ids, mask=np.ones_like(ids))
     return {}

@@ -23,6 +23,7 @@ LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 HEADING = re.compile(r"^# (.+)$", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {".py": "python", ".c": "c", ".h": "c", ".toml": "toml", "": "sh"}
+WIDE = 7  # signs | of a table's row
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 
 origins: dict[str, Path] = {}  # by the page's path in the site, the file that it shows
@@ -74,6 +75,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     if origin is None or origin.suffix != ".md":
         return markdown
     docs, here = Path(config.docs_dir), page.file.src_uri
+    if max(row.count("|") for row in markdown.split("\n")) > WIDE:
+        page.meta["hide"] = [*page.meta.get("hide", []), "toc"]  # the table gets its room
 
     def changed(link: re.Match[str]) -> str:
         path = leads_to(link[2], origin)

@@ -29,20 +29,20 @@ class Primitives(griffe.Extension):
         for name, member in list(schedule.members.items()):
             if member.is_attribute and str(member.value) == f"_method({name})":
                 primitive = pkg[f"schedule.primitives.{name}.{name}"]
-                schedule.set_member(name, method(primitive, schedule))
+                schedule.set_member(name, method(primitive, member))
 
 
-def method(primitive: griffe.Function, schedule: griffe.Class) -> griffe.Function:
-    """The method that applies a primitive."""
+def method(primitive: griffe.Function, place: griffe.Attribute) -> griffe.Function:
+    """The method that applies a primitive, where the class has the attribute."""
     _, *parameters = primitive.parameters
     own = griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword)
     made = griffe.Function(
         primitive.name,
         parameters=griffe.Parameters(own, *parameters),
         returns=given(primitive.returns),
-        lineno=primitive.lineno,
-        endlineno=primitive.endlineno,
-        parent=schedule,
+        lineno=place.lineno,
+        endlineno=place.endlineno,
+        parent=place.parent,
     )
     if primitive.docstring:
         made.docstring = griffe.Docstring(shown(primitive.docstring.value), parent=made)
