@@ -44,18 +44,21 @@ def run_page(path: Path, names: dict[str, Any] | None = None, shell: Shell | Non
     page = path.read_text()
     namespace: dict[str, Any] = {"__name__": "page", **(names or {})}
     parts: list[str] = []
-    end, printed, must_show = 0, "", False
+    end, printed, must_show, has_run = 0, "", False, False
     for block in blocks(page):
         language, body, mark = block["language"], block["body"], block["mark"] or ""
         parts += [page[end : block.start()], page[block.start() : block.start("body")]]
         end = block.end()
         if language == "text":
-            if printed and not (mark == "numbers vary" and alike(printed, body)):
-                body = printed
-            printed = ""
+            if has_run:
+                assert printed, f"{path.name}: a block shows what nothing prints:\n{body}"
+                if not (mark == "numbers vary" and alike(printed, body)):
+                    body = printed
+            printed, has_run = "", False
         elif runs(mark, path):
             assert not (printed and must_show), f"{path.name}: nothing shows this:\n{printed}"
             printed, must_show = "", language == "python"
+            has_run = language in ("python", "sh") and (shell is not None or must_show)
             if language == "python":
                 line = page.count("\n", 0, block.start("body"))
                 printed = _run("\n" * line + body, path, namespace)

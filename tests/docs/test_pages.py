@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
@@ -55,6 +56,9 @@ def shell(tmp_path):
 
 @pytest.mark.parametrize("path", RUNNING, ids=told)
 def test_outputs(path, request, shell, monkeypatch):
+    monkeypatch.setattr(logging.root, "handlers", [])  # pytest's, or those of another page
+    for name in (None, "tilewright", "tilewright.compile", "tilewright.torch"):
+        monkeypatch.setattr(logging.getLogger(name), "level", logging.getLogger(name).level)
     stand_in = STAND_INS.get(told(path))
     names = stand_in(monkeypatch) if stand_in else {}
     found = run_page(path, names, shell)
@@ -89,6 +93,8 @@ def test_what_a_block_prints_is_shown_below_it(page):
     assert page("```python\nprint(1)\n```\n\n```text\n2\n```\n").endswith("```text\n1\n```\n")
     with pytest.raises(AssertionError, match="nothing shows this"):
         page("```python\nprint(1)\n```\n")
+    with pytest.raises(AssertionError, match="shows what nothing prints"):
+        page("```python\n1\n```\n\n```text\n1\n```\n")
 
 
 def test_marks(page):

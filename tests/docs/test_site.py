@@ -84,7 +84,9 @@ def test_public_names_have_an_entry(pages):
     missing = set(tw.__all__) - entries - {"te", "__version__"}
     assert not missing
     primitives = {n for n in vars(tw.Schedule) if not n.startswith("_")}
-    assert not {n for n in primitives if f"tilewright.schedule.schedule.Schedule.{n}" not in anchors}
+    assert not {
+        n for n in primitives if f"tilewright.schedule.schedule.Schedule.{n}" not in anchors
+    }
 
 
 def test_tensor_expressions_are_all_named(site):

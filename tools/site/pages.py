@@ -24,7 +24,7 @@ HEADING = re.compile(r"^# (.+)$", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {".py": "python", ".c": "c", ".h": "c", ".toml": "toml", "": "sh"}
 WIDE = 7  # signs | of a table's row
-UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
+UNSEARCHED = "---\nsearch:\n  exclude: true\nhide: [navigation, toc]\n---\n\n"
 
 origins: dict[str, Path] = {}  # by the page's path in the site, the file that it shows
 

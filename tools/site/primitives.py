@@ -32,7 +32,7 @@ class Primitives(griffe.Extension):
                 schedule.set_member(name, method(primitive, member))
 
 
-def method(primitive: griffe.Function, place: griffe.Attribute) -> griffe.Function:
+def method(primitive: griffe.Function, attribute: griffe.Attribute) -> griffe.Function:
     """The method that applies a primitive, where the class has the attribute."""
     _, *parameters = primitive.parameters
     own = griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword)
@@ -40,9 +40,9 @@ def method(primitive: griffe.Function, place: griffe.Attribute) -> griffe.Functi
         primitive.name,
         parameters=griffe.Parameters(own, *parameters),
         returns=given(primitive.returns),
-        lineno=place.lineno,
-        endlineno=place.endlineno,
-        parent=place.parent,
+        lineno=attribute.lineno,
+        endlineno=attribute.endlineno,
+        parent=attribute.parent,
     )
     if primitive.docstring:
         made.docstring = griffe.Docstring(shown(primitive.docstring.value), parent=made)

@@ -140,7 +140,7 @@ def target(text: str | Target = "cpu") -> Target:
     """The machine that a line of text describes.
 
     Args:
-        text: a kind, then options `-key=value`, as in "cpu -mcpu=haswell -cores=4"; "cpu" alone is
+        text: a kind, then options `-key=value`, as in `cpu -mcpu=haswell -cores=4`; `cpu` alone is
             this machine. `tilewright targets` lists kinds and options.
 
     Raises:
