@@ -106,7 +106,7 @@ def test_marks(page):
     assert page(varies) == varies
     assert "12.5 us" in page(varies.replace("3.1 us", "3.1 ms"))
     for wrong in ("not run", "not run: ", "runs sometimes"):
-        with pytest.raises(AssertionError, match="page.md"):
+        with pytest.raises(AssertionError, match=r"page\.md"):
             page(f"<!-- {wrong} -->\n```python\n1\n```\n")
 
 

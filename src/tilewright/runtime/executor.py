@@ -571,8 +571,8 @@ class Executable:
         return Profile(kernels, taken / runs * 1e6, machine, self.threads)
 
     def roofline(self) -> Roofline:
-        """The machine's peaks on this executable's threads: f32 GFLOP/s in registers, GB/s from main
-        memory. Measured once in a process, which takes about half a second."""
+        """The machine's peaks on this executable's threads: f32 GFLOP/s in registers, and GB/s from
+        main memory. Measured once in a process, which takes about half a second."""
         if self.threads not in _rooflines:
             flops, nbytes = ctypes.c_double(), ctypes.c_double()
             with self._lock:
