@@ -22,7 +22,15 @@ ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 HEADING = re.compile(r"^# (.+)$", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-LANGUAGES = {".py": "python", ".c": "c", ".h": "c", ".toml": "toml", "": "sh"}
+LANGUAGES = {
+    ".py": "python",
+    ".c": "c",
+    ".h": "c",
+    ".toml": "toml",
+    ".yml": "yaml",
+    ".sh": "sh",
+    "": "sh",
+}
 WIDE = 7  # signs | of a table's row
 UNSEARCHED = "---\nsearch:\n  exclude: true\nhide: [navigation, toc]\n---\n\n"
 
@@ -121,8 +129,14 @@ def leads_to(link: str, origin: Path) -> Path | None:
 
 
 def shown_at(path: Path) -> str:
-    """Where the site shows a file that lies outside of docs/."""
-    return f"source/{path.relative_to(ROOT).as_posix().removesuffix('.md')}.md"
+    """Where the site shows a file that lies outside of docs/: on a page, or as it is."""
+    name = f"source/{path.relative_to(ROOT).as_posix()}"
+    return f"{name.removesuffix('.md')}.md" if is_page(path) else name
+
+
+def is_page(path: Path) -> bool:
+    """Is it text, or a folder? Pictures and sounds are not."""
+    return path.is_dir() or path.suffix in {".md", *LANGUAGES}
 
 
 def sources(folder: Path) -> list[Path]:
@@ -131,16 +145,18 @@ def sources(folder: Path) -> list[Path]:
 
 
 def page_of(path: Path, config: MkDocsConfig) -> File:
-    """The page that shows a file or folder."""
+    """The page that shows a file or folder; the file itself where it is no text."""
+    if not is_page(path):
+        return File.generated(config, shown_at(path), content=path.read_bytes())
     name = path.relative_to(ROOT).as_posix()
     if path.suffix == ".md":
         content = path.read_text()
     elif path.is_dir():
-        rows = [f"* [`{p.name}`]({os.path.basename(shown_at(p))})" for p in sources(path)]
-        rows = [row.replace("](", f"]({path.name}/", 1) for row in rows]
+        there = [(p.name, f"{path.name}/{Path(shown_at(p)).name}") for p in sources(path)]
+        rows = [f"* [`{shown}`]({link})" for shown, link in there]
         content = f"# {name}\n\n" + "\n".join(rows) + "\n"
     else:
-        language = LANGUAGES.get(path.suffix, "text")
+        language = LANGUAGES[path.suffix]
         content = f"# {name}\n\n``````{language}\n{path.read_text()}``````\n"
     return File.generated(
         config, shown_at(path), content=UNSEARCHED + content, inclusion=InclusionLevel.NOT_IN_NAV

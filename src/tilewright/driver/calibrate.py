@@ -25,7 +25,7 @@ from tilewright.ir.expr import as_int
 from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import Func
 from tilewright.ir.walk import stores
-from tilewright.runtime.executor import default_threads
+from tilewright.runtime.threads import default_threads
 from tilewright.strategy.cpu.tiles import register_tile, tiled_cycles
 from tilewright.strategy.select import default
 from tilewright.target.costs import COMMON, changed, rounded

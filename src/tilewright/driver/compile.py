@@ -48,9 +48,10 @@ from tilewright.graph.passes.widen_convolutions import widen_convolutions
 from tilewright.ir.stmt import Func
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import write_artifact
-from tilewright.runtime.executor import Executable, default_threads, is_thread_count
+from tilewright.runtime.executor import Executable
 from tilewright.runtime.signing import private_key
 from tilewright.runtime.signing import sign as add_signature
+from tilewright.runtime.threads import default_threads, is_thread_count
 from tilewright.support import knobs
 from tilewright.support.cache import Cache, replace_file
 from tilewright.support.collector import collector_paused

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 from tilewright.driver.identity import artifact_key, content_identity, file_identity
 from tilewright.driver.options import Options
 from tilewright.driver.stages import Stages, asked
-from tilewright.runtime.executor import Executable, default_threads
+from tilewright.runtime.executor import Executable
 from tilewright.runtime.module import contents
+from tilewright.runtime.threads import default_threads
 from tilewright.support import knobs
 from tilewright.support.cache import Cache
 from tilewright.support.collector import collector_paused

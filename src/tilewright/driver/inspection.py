@@ -26,7 +26,8 @@ from tilewright.graph.text import attr_text
 from tilewright.lower.pipeline import STAGES
 from tilewright.runtime import abi
 from tilewright.runtime.artifact import WEIGHTS, list_sections
-from tilewright.runtime.executor import Executable, default_threads
+from tilewright.runtime.executor import Executable
+from tilewright.runtime.threads import default_threads
 from tilewright.schedule.trace import Trace
 from tilewright.support import knobs
 from tilewright.support.errors import CompileError

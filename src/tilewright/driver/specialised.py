@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.driver.options import Options
-from tilewright.runtime.executor import Executable, Shapes, named_outputs
+from tilewright.runtime.executor import Executable, Shapes
+from tilewright.runtime.outputs import named_outputs
 from tilewright.support.errors import CompileError
 from tilewright.support.record import record
 

@@ -26,6 +26,7 @@ from tilewright.runtime.bindings import error, lib
 from tilewright.runtime.formats import SHAPE, decode_all, encode
 from tilewright.runtime.literals import input_array
 from tilewright.runtime.module import Array, Module, Source, contents
+from tilewright.runtime.outputs import named_outputs
 from tilewright.runtime.profile import Profile, Roofline, tabulate
 from tilewright.runtime.signing import sign as add_signature
 from tilewright.runtime.signing import verified
@@ -40,7 +41,7 @@ from tilewright.runtime.tensor import (
     to_numpy,
     unpack,
 )
-from tilewright.support import knobs
+from tilewright.runtime.threads import thread_count
 from tilewright.support.cache import replace_file
 from tilewright.support.errors import (
     ONE_MAY_BE_1,
@@ -88,7 +89,7 @@ class Executable:
     """
 
     def __init__(self, source: Source, threads: int | None = None) -> None:
-        count = _thread_count(threads)
+        count = thread_count(threads)
         self._module = Module(source)
         self._expected = [
             None if t.dtype in PACKED_BITS else numpy_dtype(t.dtype) for t in self.inputs
@@ -143,7 +144,7 @@ class Executable:
         cloned = object.__new__(type(self))
         cloned.__dict__.update(self.__dict__)
         cloned._forget()
-        cloned._open_session(self.threads if threads is None else _thread_count(threads))
+        cloned._open_session(self.threads if threads is None else thread_count(threads))
         _living.add(cloned)
         return cloned
 
@@ -644,53 +645,8 @@ class Executable:
         return target
 
 
-def named_outputs(
-    names: Sequence[str], wanted: Sequence[str] | None, results: list[Any], model: str
-) -> list[Any]:
-    """Those of a call's results that are wanted, in the order of their names. Raises InputError."""
-    if wanted is None:
-        return results
-    if isinstance(wanted, str) or not isinstance(wanted, Iterable):
-        raise InputError(
-            f"cannot give outputs {wanted!r} of '{model}'",
-            "they are a list of names, or None for all",
-            remedy=f"its outputs are {', '.join(names)}",
-        )
-    found = dict(zip(names, results, strict=True))
-    unknown = [name for name in wanted if name not in found]
-    if unknown:
-        raise InputError(
-            f"cannot give output {unknown[0]!r} of '{model}'",
-            "the model has no output of this name",
-            remedy=f"its outputs are {', '.join(names)}",
-        )
-    return [found[name] for name in wanted]
-
-
 _living: weakref.WeakSet[Executable] = weakref.WeakSet()
 _rooflines: dict[int, Roofline] = {}  # by threads
-
-
-def default_threads() -> int:
-    """The threads of a model whose caller names no number: TILEWRIGHT_THREADS, else one for each
-    core that this process may use (hardware threads of one core count once)."""
-    return knobs.THREADS.read() or lib.tw_default_threads()
-
-
-def _thread_count(threads: int | None) -> int:
-    count = default_threads() if threads is None else threads
-    if not is_thread_count(count):
-        raise InputError(
-            "cannot load the model",
-            f"threads is {count!r}, expected 1 to {abi.MAX_THREADS}",
-            remedy="name a whole number, or None for every core",
-        )
-    return count
-
-
-def is_thread_count(threads: Any) -> bool:
-    """Is it a number of threads that a session may have?"""
-    return type(threads) is int and 1 <= threads <= abi.MAX_THREADS
 
 
 def _enter_child() -> None:

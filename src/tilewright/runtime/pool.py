@@ -15,7 +15,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
-from tilewright.runtime.executor import Executable, default_threads, is_thread_count
+from tilewright.runtime.executor import Executable
+from tilewright.runtime.threads import default_threads, is_thread_count
 from tilewright.support.errors import InputError
 from tilewright.support.html import counted
 

@@ -30,7 +30,7 @@ circle:hover, g:hover { fill-opacity: 1; stroke-width: 2 }
 b.compute { color: #a85600 }
 b.memory { color: #1c5f96 }
 .wide { overflow-x: auto }
-table { border-collapse: collapse; font-size: 13px }
+table { border-collapse: collapse; font-size: 13px; min-width: 48rem }
 th, td { padding: .15rem .6rem; border-bottom: 1px solid #e4e4e4; text-align: right }
 th { border-bottom: 2px solid #999 }
 th:nth-child(-n+3), td:nth-child(-n+3) { text-align: left; overflow-wrap: anywhere }
@@ -40,6 +40,8 @@ tr:hover { background: #f3f6fa }
   svg text { fill: #aaa }
   .grid { stroke: #3a3d42 }
   .roof { stroke: #ccc }
+  .compute { fill: #e88b2e; stroke: #f9c48c }
+  .memory { fill: #4a9bdc; stroke: #9fd0f5 }
   .room { stroke: #1c1e22 }
   .between { fill: #4a4d52 }
   b.compute { color: #f2a65a }
