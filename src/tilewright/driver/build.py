@@ -32,11 +32,17 @@ from tilewright.target.target import target as read_target
 def build(
     func: Func | Schedule, target: str | Target = "cpu", *, threads: int | None = None
 ) -> Executable:
-    """Compile one function for a CPU.
+    """Compile one function for a CPU, as it is scheduled.
 
-    The buffers that the function writes are its outputs, the others its inputs, in the order of its
-    parameters. Raises CompileError for machines whose code no host program calls: all but CPUs,
-    and for what `Backend.lowered` refuses.
+    Args:
+        func: a function of `te.func`, or a `Schedule` of one. The buffers that it writes are the
+            outputs of what is made, the others its inputs, in the order of its parameters.
+        target: the machine, as `tilewright targets` lists them.
+        threads: how many share out its parallel loops; None: TILEWRIGHT_THREADS, else all cores.
+
+    Raises:
+        CompileError: the machine is none whose code a host program calls (all but CPUs), or the
+            function is not one that it can run.
     """
     func = func.func if isinstance(func, Schedule) else func
     if not isinstance(func, Func):

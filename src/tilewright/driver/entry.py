@@ -51,27 +51,41 @@ def compile(
 ) -> Executable | Specialised:
     """Compile a model.
 
-    source: the path of an .onnx file, its content (bytes, or a file open for them; weights in other
-    files need the path), an onnx.ModelProto, a torch.nn.Module (or a torch.export.ExportedProgram),
-    a function of torch tensors, or a Graph. example_inputs: what the module or function is called
-    with, by position, or a mapping of arguments by name; example_kwargs: those by name beside
-    others by position. A module is compiled as it runs now: in its mode, and under the
-    `torch.autocast` around this call. dynamic_shapes: which sizes of its inputs stay open, as
-    torch.export takes them. shapes: numbers for open sizes, by their names ({"height": 320}) or as
-    the sizes of an input, None where one stays open
-    ({"image": (1, 3, None, 320)}), or text for a name of its own where an ONNX file gives one name
-    to sizes that differ ({"state": (None, "h", "w")}). specialise: so many of the shapes that calls
-    bring get code of their own, compiled at the first call that brings them (an ONNX model is read
-    again for that, and has to stay what it is); other calls use the code for all sizes. Sizes that
-    this one cannot broadcast get code of their own in any case.
-    target: see `tilewright targets`; a list makes a code variant for each, the widest first, and
-    the first that a machine can run is picked when the artifact is loaded. threads: for which the
-    code is planned and run (default: all cores). opt_level: 0 runs the model's operators one by
-    one, 1 adds graph passes and fusion, 2 and above packed layouts. winograd: whether 3x3
-    convolutions may be Winograd's, which are faster and round more (docs/accuracy.md; by default
-    they may, unless TILEWRIGHT_WINOGRAD=0). cache: look for an earlier
-    result in the cache folder and leave this one there. Raises CompileError (ImportFault for
-    malformed files), MemoryFault (a MemoryError too) where memory cannot be had.
+    A module of PyTorch is compiled as it runs now: in its mode, and under the `torch.autocast`
+    around this call.
+
+    Args:
+        source: an ONNX model (the path of its file, its content as bytes, a file open for them, or
+            an `onnx.ModelProto`; weights in other files need the path), a `torch.nn.Module`, a
+            `torch.export.ExportedProgram`, a function of torch tensors, or a `Graph`.
+        target: the machine, as `tilewright targets` lists them. Of a list each gets a code variant;
+            the first that a machine can run is picked when the artifact is loaded, so the widest
+            comes first.
+        example_inputs: what a module or function is called with, by position, or a mapping of
+            arguments by name.
+        example_kwargs: arguments by name, beside others by position.
+        dynamic_shapes: which sizes of a module's inputs stay open, as `torch.export` takes them.
+        shapes: numbers for open sizes, by their names (`{"height": 320}`) or as the sizes of an
+            input, None where one stays open (`{"image": (1, 3, None, 320)}`), or text for a name
+            of its own where an ONNX file gives one name to sizes that differ
+            (`{"state": (None, "h", "w")}`).
+        specialise: so many of the shapes that calls bring get code of their own, compiled at the
+            first call that brings them (an ONNX model is read again for that, and has to stay what
+            it is); other calls use the code for all sizes. Shapes that this code cannot broadcast
+            get code of their own in any case.
+        threads: for how many the code is planned and run; None: TILEWRIGHT_THREADS, else all cores.
+        opt_level: 0 runs the model's operators one by one, 1 adds graph passes and fusion, 2 and 3
+            packed layouts.
+        winograd: may 3x3 convolutions be Winograd's, which are faster and round more (see
+            docs/accuracy.md)? None: they may, unless TILEWRIGHT_WINOGRAD=0.
+        cache: look for an earlier result in the cache folder, and leave this one there.
+
+    Returns:
+        What is called with arrays; with `specialise`, for a model with open sizes, a `Specialised`.
+
+    Raises:
+        CompileError: the model cannot be compiled as asked, or its file is malformed.
+        MemoryFault: memory for it cannot be had (a MemoryError, too).
     """
     source = contents(source, "cannot compile this file", CompileError)
     if isinstance(source, bytearray | memoryview):

@@ -29,7 +29,8 @@ Compile = Callable[..., Any]  # `tilewright.compile`
 
 
 class Specialised:
-    """A compiled model with code for the first shapes that it is called with.
+    """A compiled model with code for the first shapes that it is called with; made by
+    `compile(specialise=...)`, and used like an `Executable`.
 
     What it says of itself (inputs, outputs, profile, save …) is that of `general`, the executable
     for all sizes. `special` has the others by the shapes of the inputs, in order. A clone asks the

@@ -58,13 +58,18 @@ Shapes = tuple[tuple[int, ...], ...]  # of each input
 
 
 def load(source: Source, threads: int | None = None, *, verify: Any = None) -> Executable:
-    """Open an artifact (a path, its bytes or an open file) to run on `threads` threads (None:
-    TILEWRIGHT_THREADS, else every core).
+    """Open an artifact. It is native code: load only what you would also run.
 
-    An artifact is native code: load only what you would also run. verify: a public key (Ed25519;
-    the path of a PEM file, its content, or a key of the cryptography package); only what was signed
-    with its private key and not changed since is loaded, from memory that nobody else can write to.
-    Raises ArtifactError if it is damaged, not for this machine or not signed so.
+    Args:
+        source: a path, the artifact's bytes, or a file open for them.
+        threads: how many work on one call; None: TILEWRIGHT_THREADS, else every core.
+        verify: a public key (Ed25519; the path of a PEM file, its content, or a key of the
+            cryptography package). Only what was signed with its private key and not changed since
+            is loaded, from memory that nobody else can write to.
+
+    Raises:
+        ArtifactError: it is damaged, not for this machine, or not signed so.
+        InputError: `threads` is no number of threads.
     """
     source = contents(source, "cannot load the artifact", ArtifactError)
     made = Executable(source if verify is None else verified(source, verify), threads)
@@ -126,9 +131,15 @@ class Executable:
     # ---- Copies -----------------------------------------------------------------------------
 
     def clone(self, threads: int | None = None) -> Executable:
-        """An executable of the same code and weights, with an arena and threads (default: as many
-        as this one's) of its own, so that calls of the two run side by side. Raises InputError for
-        what is no number of threads."""
+        """An executable of the same code and weights, with an arena and threads of its own, so that
+        calls of the two run side by side.
+
+        Args:
+            threads: how many; None: as many as this one has.
+
+        Raises:
+            InputError: `threads` is no number of threads.
+        """
         cloned = object.__new__(type(self))
         cloned.__dict__.update(self.__dict__)
         cloned._forget()
@@ -231,14 +242,21 @@ class Executable:
     # ---- Running ----------------------------------------------------------------------------
 
     def __call__(self, *arrays: Any, **named: Any) -> list[Any]:
-        """Run the model on its inputs, in order, by name or as one dict; returns the outputs' list.
+        """Run the model.
 
-        An input is an array (NumPy's, or with DLPack) of the dtype that the model takes, or a
-        number or nested list, which gets that dtype where it says the same (see
-        `runtime/literals.py`). Outputs are of the first input's kind (torch tensors for torch
-        tensors), else NumPy arrays; maps come as a list of dicts.
-        Raises InputError if the inputs do not fit, MemoryFault (a MemoryError too) if the memory
-        for the run cannot be had; the executable stays as it was.
+        Args:
+            *arrays: the inputs in their order, or all of them as one dict by name. An input is an
+                array (NumPy's, or with DLPack, read where it lies) of the dtype that the model
+                takes, or a number or nested list, which gets that dtype where it says the same.
+            **named: inputs by name, beside others by position.
+
+        Returns:
+            The outputs in their order: of the first input's kind (torch tensors for torch tensors),
+                else NumPy arrays; ONNX's maps come as a list of dicts.
+
+        Raises:
+            InputError: the inputs do not fit. The executable stays as it was.
+            MemoryFault: memory for the run cannot be had (a MemoryError, too).
         """
         try:
             return self._call(arrays, named)
@@ -279,8 +297,15 @@ class Executable:
         return results
 
     def run(self, outputs: Sequence[str] | None, inputs: Mapping[str, Any]) -> list[Any]:
-        """The outputs of these names (None: all, in their order) on inputs by name, as
-        onnxruntime's sessions take them. Raises InputError as a call does, and for other names."""
+        """Run the model as a session of onnxruntime.
+
+        Args:
+            outputs: the names of those that are wanted; None: all, in their order.
+            inputs: arrays by the names of the inputs.
+
+        Raises:
+            InputError: as in a call, and for names that the model does not have.
+        """
         if not isinstance(inputs, Mapping):
             raise self._refuse(f"inputs by name are a dict, not a {type(inputs).__qualname__}")
         return named_outputs(self.output_names, outputs, self(dict(inputs)), self.name)
@@ -288,8 +313,16 @@ class Executable:
     def run_into(
         self, outputs: Sequence[Any] | Mapping[str, Any], inputs: Sequence[Any] | Mapping[str, Any]
     ) -> None:
-        """Run the model on `inputs` and write its results into `outputs`, each in order or by name:
-        dense, writable arrays of the right dtypes and shapes that do not overlap the inputs."""
+        """Run the model into memory of the caller's; nothing is allocated.
+
+        Args:
+            outputs: in order or by name, dense and writable arrays of the outputs' dtypes and
+                shapes, which do not overlap the inputs.
+            inputs: in order or by name, as in a call.
+
+        Raises:
+            InputError: an array does not fit, or only the run can tell an output's shape.
+        """
         for what, given in (("inputs", inputs), ("outputs", outputs)):
             if not isinstance(given, Iterable):
                 raise self._refuse(f"{what} are a list or a dict, not a {type(given).__qualname__}")
@@ -508,8 +541,14 @@ class Executable:
     def profile(
         self, *arrays: Any, seconds: float = 0.5, machine: Roofline | None = None, **named: Any
     ) -> Profile:
-        """Time each kernel over as many runs as fit in `seconds` (at least three, after a warm-up)
-        and compare it with `machine` (measured if None)."""
+        """Time each kernel, and compare it with what the machine could do.
+
+        Args:
+            *arrays: inputs as in a call.
+            seconds: for how long runs are repeated: three at least, after one to warm up.
+            machine: the machine's peaks; None: those that `roofline` measures.
+            **named: inputs by name.
+        """
         runner = self.clone()  # of its own session: other callers' runs are not counted
         machine = machine or runner.roofline()
         try:
@@ -532,8 +571,8 @@ class Executable:
         return Profile(kernels, taken / runs * 1e6, machine, self.threads)
 
     def roofline(self) -> Roofline:
-        """The machine's peaks on this executable's threads; measured once in a process (about half
-        a second)."""
+        """The machine's peaks on this executable's threads: f32 GFLOP/s in registers, and GB/s from
+        main memory. Measured once in a process, which takes about half a second."""
         if self.threads not in _rooflines:
             flops, nbytes = ctypes.c_double(), ctypes.c_double()
             with self._lock:
@@ -565,17 +604,26 @@ class Executable:
         name: str | None = None,
         sign: Any = None,
     ) -> Path:
-        """Write the model to disk; returns the path written.
+        """Write the model to disk.
 
-        kind "artifact": one file for `tilewright.load` and `tw_module_open`. Other kinds are for
-        programs without Python (docs/deploy_in_c.md) and make a folder: "library" holds a shared
-        library for this machine, "static" an archive, both with a C header, an example, pkg-config
-        and CMake files (they need a C compiler or the ziglang package); "c-array" holds a C source
-        file of everything, and its header. name: what their files and functions are called, an
-        identifier of C (default: after the model). sign: a private key (Ed25519; the path of a PEM
-        file, its content, or a key of the cryptography package) to sign the artifact with, for
-        `load(verify=...)`. Raises CompileError where a library cannot be built, named or written,
-        WriteFault (an ArtifactError, and an OSError too) where an artifact cannot be.
+        Args:
+            path: of the file; of the folder, for kinds other than "artifact".
+            kind: "artifact": one file for `tilewright.load` and `tw_module_open`. The others are
+                for programs without Python (see docs/deploy_in_c.md): "library", a shared library
+                for this machine, and "static", an archive, both with a C header, an example,
+                pkg-config and CMake files (they need a C compiler or the ziglang package);
+                "c-array", a C source file of everything, and its header.
+            name: what a library's files and functions are called, an identifier of C; None: as the
+                model.
+            sign: a private key (Ed25519; the path of a PEM file, its content, or a key of the
+                cryptography package) to sign the artifact with, for `load(verify=...)`.
+
+        Returns:
+            The path written.
+
+        Raises:
+            CompileError: a library cannot be built, named or written.
+            WriteFault: the artifact cannot be written. It is an ArtifactError, and an OSError, too.
         """
         return save(self.artifact(), self.manifest, Path(path), kind, name, sign)
 

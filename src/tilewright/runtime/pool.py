@@ -22,19 +22,20 @@ from tilewright.support.html import counted
 
 
 class Pool:
-    """Clones of an executable that work side by side.
+    """Clones of an executable that work side by side; called like it, from any thread.
 
-        with tw.Pool(exe, 4) as pool:
-            (y,) = pool(x)                       # waits for a free clone
-            future = pool.submit(x)              # future.result() is what pool(x) gives
-            for (y,) in pool.map(images): ...    # in order
-            (y,) = await asyncio.wrap_future(pool.submit(x))
+    As a context manager it shuts down at the end of the block. It pickles as the executable and the
+    two numbers; a forked child has clones of its own, while futures of the parent end in the
+    parent. docs/interfaces.md uses it in all its ways.
 
-    executable: an `Executable` or what `compile(specialise=...)` gives. size: how many clones
-    (default: as many as there are cores for). threads: of each clone (default: one; many calls
-    at once are served fastest so, and `exe.threads` is for few that come one by one). It pickles
-    as the executable and the two numbers; a forked child has clones of its own, while futures of
-    the parent end in the parent. Raises InputError for a size or threads that are no such numbers.
+    Args:
+        executable: an `Executable`, or what `compile(specialise=...)` gives.
+        size: how many clones; None: as many as there are cores for.
+        threads: of each clone. Many calls at once are served fastest by one each; more are for few
+            calls that come one by one.
+
+    Raises:
+        InputError: `size` or `threads` is no such number, or `executable` is none.
     """
 
     def __init__(self, executable: Any, size: int | None = None, threads: int = 1) -> None:
@@ -68,13 +69,23 @@ class Pool:
 
     def submit(self, *arrays: Any, **named: Any) -> Future[list[Any]]:
         """Have the call made by a thread of the pool's. The arrays are read then: leave them as
-        they are until the future is done. Raises RuntimeError after `shutdown`."""
+        they are until the future is done.
+
+        Returns:
+            A future of `concurrent.futures`; its result is that of a call.
+
+        Raises:
+            RuntimeError: the pool was shut down.
+        """
         return self._workers.submit(self, *arrays, **named)
 
     def map(self, *inputs: Iterable[Any]) -> Iterator[list[Any]]:
-        """The outputs of a call for each of an iterable's elements (one iterable for each input of
-        the model), in order. At most two calls for each clone are under way before the first
-        result is taken: the iterables may be endless."""
+        """The outputs of a call for each of an iterable's elements, in order.
+
+        Args:
+            *inputs: an iterable for each input of the model. They may be endless: at most two calls
+                for each clone are under way before the first result is taken.
+        """
         waiting: deque[Future[list[Any]]] = deque()
         try:
             for arrays in zip(*inputs, strict=False):

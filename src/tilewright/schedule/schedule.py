@@ -8,6 +8,7 @@ applies it and notes the step.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from tilewright.ir.stmt import Func
@@ -82,7 +83,7 @@ def _method(primitive: Callable[..., Any]) -> Callable[..., Any]:
         )
         return self.take(step)
 
-    apply.__name__, apply.__doc__ = primitive.__name__, primitive.__doc__
+    update_wrapper(apply, primitive, ("__name__", "__doc__"), ())  # `help` shows its parameters
     PRIMITIVES[primitive.__name__] = primitive
     return apply
 
@@ -91,11 +92,20 @@ PRIMITIVES: dict[str, Callable[..., Func | tuple[Func, Any]]] = {}
 
 
 class Schedule:
-    """A function under rewriting. Handles are names: `s.split("i", 32)` gives ("i_o", "i_i")."""
+    """A function under rewriting. Handles are names: `s.split("i", 32)` gives ("i_o", "i_i").
+
+    Each primitive rewrites `func` and adds a step to `trace`.
+
+    Args:
+        func: of `te.func`, in the form with blocks.
+        choose: answers `decide` instead of the code that asks: a tuner runs the same code with its
+            own answers.
+
+    Raises:
+        ScheduleError: `func` is no function; in every primitive, a need of it does not hold.
+    """
 
     def __init__(self, func: Func, choose: Chooser | None = None) -> None:
-        """`choose` answers `decide` instead of the code that asks: a tuner runs the same code with
-        its own answers."""
         if not isinstance(func, Func):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ScheduleError(
                 f"cannot schedule a {type(func).__qualname__}",
@@ -120,11 +130,17 @@ class Schedule:
         return given
 
     def decide(self, name: str, pick: T, values: Iterable[T]) -> T:
-        """A named choice among `values`: `pick`, unless `choose` answers otherwise.
+        """A named choice: `pick`, unless `choose` answers otherwise.
 
-        A name is `<block>.<what>`: for which block it is, and the field's word for what is decided.
-        Raises ScheduleError for an answer that is not among the values, InternalFault where the
-        code that asks is wrong: a name that was decided already, a pick that is not among them.
+        Args:
+            name: `<block>.<what>`: for which block it is, and the field's word for what is decided.
+            pick: what the code that asks would take itself.
+            values: what may be answered.
+
+        Raises:
+            ScheduleError: the answer is not among the values.
+            InternalFault: the code that asks is wrong: the name was decided already, or the pick is
+                not among the values.
         """
         values = tuple(values)
         if name in self.trace.decisions:

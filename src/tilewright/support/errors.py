@@ -29,11 +29,13 @@ def shortened(text: str) -> str:
 
 
 class UserFault(TilewrightError):
-    """A fault of the user's program, in four parts.
+    """A fault of the user's program or file, in four parts, which are its attributes.
 
-    what: the request, as a sentence without its end ("cannot vectorize loop 'i'"); why: the reason;
-    where: the program or file with the location marked (text, or a callable that gives it); remedy:
-    what to do.
+    Args:
+        what: the request, as a sentence without its end ("cannot vectorize loop 'i'").
+        why: the reason.
+        where: the program or file with the location marked, or a callable that gives it.
+        remedy: what to do.
     """
 
     def __init__(self, what: str, why: str, where: Location = "", remedy: str = "") -> None:

@@ -137,9 +137,14 @@ class Target:
 
 
 def target(text: str | Target = "cpu") -> Target:
-    """Read a description: a kind, then options `-key=value`. "cpu" alone is this machine.
+    """The machine that a line of text describes.
 
-    Raises CompileError that names the word at fault and what is known instead (see `KINDS`).
+    Args:
+        text: a kind, then options `-key=value`, as in `cpu -mcpu=haswell -cores=4`; `cpu` alone is
+            this machine. `tilewright targets` lists kinds and options.
+
+    Raises:
+        CompileError: it names the word at fault, and what is known instead.
     """
     if isinstance(text, Target):
         return text

@@ -25,10 +25,13 @@ Times = tuple[tuple[Var, Var, Expr], ...]
 
 
 def func(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Func:
-    """The function that computes `outputs` from `inputs`.
+    """The function that computes `outputs` from `inputs`: a loop nest for each tensor on the way.
 
-    Parameters: the inputs, the outputs, then the symbolic sizes in order of appearance. Raises
-    CompileError if an output depends on a placeholder that is not among the inputs.
+    Its parameters are the inputs, the outputs, then the symbolic sizes in order of appearance.
+
+    Raises:
+        CompileError: an output depends on a placeholder that is not among the inputs, is an input,
+            or is given twice.
     """
     return _Builder(name, tuple(inputs), tuple(outputs)).build()
 

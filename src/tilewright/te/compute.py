@@ -24,9 +24,17 @@ def compute(
 ) -> Any:
     """The tensor whose element at `indices` is `value(*indices)`.
 
-    The axes take the names of `value`'s parameters. A tuple result gives several tensors (of the
-    same shape) from one block. A reduction (`te.sum(...)`) may stand alone or inside an expression;
-    inside, it becomes a tensor of its own.
+    Args:
+        shape: its sizes.
+        value: from one index for each dimension to an expression. The axes take the names of its
+            parameters. A reduction (`te.sum(...)`) may stand alone or inside the expression;
+            inside, it becomes a tensor of its own. A tuple of expressions gives several tensors of
+            one shape from one block.
+        name: of the tensor and its block; several tensors are numbered.
+        attrs: notes on the block for strategies, such as `{"role": "matmul"}`.
+
+    Returns:
+        The tensor, or a tuple of them.
     """
     extents = shape_of(shape)
     axes = axis_vars(value, len(extents))

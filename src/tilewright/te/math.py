@@ -81,7 +81,7 @@ fmod = _binary(BinaryOp.fmod)
 
 
 def cast(x: Any, to: Any) -> Expr:
-    """`x` converted to dtype `to`."""
+    """`x` converted to the dtype `to`, as in `te.cast(x, "f32")`."""
     return _cast(dtype(to), x)
 
 

@@ -76,10 +76,15 @@ def _axes(axis: Any) -> tuple[ReduceAxis, ...]:
 def reducer(
     combine: Callable[[Any, Any], Any], identity: Callable[[Any], Any], name: str = "reducer"
 ) -> Callable[..., Any]:
-    """A custom commutative reducer, used like `te.sum`: `f(value, axis)`.
+    """A reduction of one's own, used like `te.sum`: `f(value, axis)`.
 
-    For one value: combine(a, b) -> expr and identity(dtype) -> expr or number. For a tuple of
-    values both get and give tuples. That combine commutes and associates is the caller's promise.
+    Args:
+        combine: `combine(a, b)` of an accumulator and a value gives the next accumulator; for a
+            tuple of values it gets and gives tuples. That it commutes and associates is the
+            caller's promise.
+        identity: `identity(dtype)` gives the accumulator to begin with, an expression or a number;
+            for a tuple of values it gets and gives tuples.
+        name: of the reduction, in the program's text.
     """
 
     def of_values(accumulators: Values, values: Values) -> Values:

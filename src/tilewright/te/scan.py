@@ -88,12 +88,23 @@ def scan(
     *,
     stacks: bool = True,
 ) -> Any:
-    """Run `update(t, *previous_states) -> next states, and rows` for t = 0 … length - 1.
+    """A recurrence: states carried from step to step.
 
-    `init` gives the states before step 0. The result for each state of shape S is a tensor (length,
-    *S) of the states after each step; without `stacks` it is the last state alone, of shape S (that
-    of `init` after no steps). What `update` gives beyond the states is stacked in any case.
-    Computes made inside `update` may use `t` as an index and read anything outside.
+    Args:
+        update: `update(t, *previous_states)` gives the next states, and rows beyond them. Computes
+            made inside may use `t` as an index and read anything outside.
+        init: the states before step 0, one tensor or several.
+        length: how many steps there are.
+        name: of the results; several are numbered.
+        stacks: give the states after every step, of shape (length, *S) for a state of shape S;
+            else the last one alone, of shape S (that of `init` after no steps).
+
+    Returns:
+        A tensor for each state, then the rows, which are stacked in any case; a tensor alone if
+            there is only one state.
+
+    Raises:
+        ValueError: `update` gives too few states, or one of another shape or dtype.
     """
     one = isinstance(init, Tensor)
     first = (init,) if isinstance(init, Tensor) else tuple(init)

@@ -170,12 +170,18 @@ def shape_of(shape: Any) -> Shape:
 
 
 def var(name: str) -> Var:
-    """A symbolic size."""
+    """A symbolic size: a dimension whose number a call brings."""
     return Var(name, i64)
 
 
 def placeholder(shape: Any, dtype: Any = "f32", name: str = "A") -> Tensor:
-    """An input tensor."""
+    """An input tensor.
+
+    Args:
+        shape: whole numbers, `te.var`s and expressions of them; one of either for a vector.
+        dtype: of the elements, as in "f32", "bf16", "i8", "bool".
+        name: of the parameter of the function.
+    """
     op = Placeholder()
     op.name = name
     op.outputs = (Tensor(name, shape_of(shape), to_dtype(dtype), op),)
@@ -183,7 +189,12 @@ def placeholder(shape: Any, dtype: Any = "f32", name: str = "A") -> Tensor:
 
 
 def reduce_axis(extent: Any, name: str = "k") -> ReduceAxis:
-    """An axis to reduce over: an extent (from 0) or a pair (lo, hi), hi exclusive."""
+    """An axis to reduce over.
+
+    Args:
+        extent: how many, from 0; or a pair (lo, hi), hi exclusive.
+        name: of the loop over it.
+    """
     lo, hi = extent if isinstance(extent, tuple) else (0, extent)
     return ReduceAxis(name, expr(lo, i64), expr(hi, i64) - expr(lo, i64))
 
@@ -195,9 +206,17 @@ def extern(
     dtype: Any = "f32",
     name: str = "extern",
 ) -> Any:
-    """Tensors made by hand-written statements: `body(input buffers, output buffers) -> Stmt`.
+    """Tensors made by hand-written statements.
 
-    `shapes` is one shape, or a list of shapes for several outputs; `dtype` likewise.
+    Args:
+        shapes: one shape, or a list of shapes for several outputs.
+        inputs: the tensors that the statements read.
+        body: `body(input buffers, output buffers)` gives the statements.
+        dtype: of the output, or a list of dtypes.
+        name: of the output; several are numbered.
+
+    Returns:
+        The output, or a tuple of them for a list of shapes.
     """
     many = isinstance(shapes, list)
     made = [shape_of(s) for s in shapes] if many else [shape_of(shapes)]

@@ -15,7 +15,7 @@ from tilewright.runtime.profile import Profile
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem;
   color: #222; background: #fff }
-svg { width: 100%; height: auto }
+svg { width: 100%; min-width: 40rem; height: auto }
 svg text { font: 12px system-ui, sans-serif; fill: #555; stroke: none }
 .grid { stroke: #e4e4e4 }
 .roof { fill: none; stroke: #333; stroke-width: 2 }
@@ -29,12 +29,26 @@ circle:hover, g:hover { fill-opacity: 1; stroke-width: 2 }
 .between { fill: #ddd }
 b.compute { color: #a85600 }
 b.memory { color: #1c5f96 }
-.table { overflow-x: auto }
-table { border-collapse: collapse; font-size: 13px }
+.wide { overflow-x: auto }
+table { border-collapse: collapse; font-size: 13px; min-width: 48rem }
 th, td { padding: .15rem .6rem; border-bottom: 1px solid #e4e4e4; text-align: right }
 th { border-bottom: 2px solid #999 }
 th:nth-child(-n+3), td:nth-child(-n+3) { text-align: left; overflow-wrap: anywhere }
 tr:hover { background: #f3f6fa }
+@media (prefers-color-scheme: dark) {
+  body { color: #ddd; background: #1c1e22 }
+  svg text { fill: #aaa }
+  .grid { stroke: #3a3d42 }
+  .roof { stroke: #ccc }
+  .compute { fill: #e88b2e; stroke: #f9c48c }
+  .memory { fill: #4a9bdc; stroke: #9fd0f5 }
+  .room { stroke: #1c1e22 }
+  .between { fill: #4a4d52 }
+  b.compute { color: #f2a65a }
+  b.memory { color: #8ec5ee }
+  th, td { border-color: #3a3d42 }
+  tr:hover { background: #2a2d33 }
+}
 """
 
 PLOT = (
@@ -81,12 +95,16 @@ def _section(profile: Profile) -> str:
 main memory.</p>
 <h3>Roofline</h3>
 <p>{PLOT}</p>
+<div class="wide">
 {roofline_plot(profile)}
+</div>
 <h3>One run</h3>
 <p>{LINE}</p>
+<div class="wide">
 {timeline(profile)}
+</div>
 <h3>Kernels</h3>
-<div class="table">
+<div class="wide">
 {_table(profile)}
 </div>
 </section>"""
