@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 THREADS = 1
-SECONDS = 1.0  # of measuring, for each engine
+SECONDS = 0.5  # of measuring, for each engine
 LEAST_ROUNDS = 5
 LARGEST_DIFFERENCE = 1e-4  # relative to the largest value of an output
 

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import io
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ def exported(model: Any, x: np.ndarray) -> bytes:
     """The module as ONNX, for onnxruntime."""
     import torch
 
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it would tell of torchvision
     with contextlib.redirect_stdout(io.StringIO()):
         program = torch.onnx.export(model, (torch.from_numpy(x),), dynamo=True, verbose=False)
     assert program is not None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 WIDTH, HEIGHT, LINE = 360, 240, 24  # pixels: of a picture; of a line of text
 BLUE, INK = (173, 208, 235), (40, 40, 40)
 
 
-def draw(pictures: list[Image.Image], found: list[list[tuple[str, float]]]) -> Image.Image:
+def draw(pictures: Sequence[Image.Image], found: Sequence[list[tuple[str, float]]]) -> Image.Image:
     """`found`: of each picture the classes and their probabilities, drawn as bars."""
     lines = max(map(len, found))
     sheet = Image.new("RGB", (WIDTH * len(pictures), HEIGHT + lines * LINE), "white")

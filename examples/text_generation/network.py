@@ -1,7 +1,7 @@
 """The network of textgenrnn as an ONNX model, with the weights that its package ships.
 
-Two LSTMs over the characters; an average over all positions of the embeddings and of what both LSTMs
-give, weighted by attention; from that the scores of the next character.
+Two LSTMs over the characters; an average over all positions of the embeddings and both LSTMs'
+outputs, weighted by attention; from that the scores of the next character.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from top to bottom.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ def find_lines(probability: np.ndarray) -> list[Box]:
     return sorted(found, key=lambda box: (box[1] // HEIGHT, box[0]))
 
 
-def text_of(scores: np.ndarray, alphabet: Sequence[str]) -> str:
+def text_of(scores: np.ndarray, alphabet: list[str]) -> str:
     """CTC: the likeliest class of each column, repetitions and blanks (class 0) left out."""
     classes = scores.argmax(-1)
     first = np.flatnonzero(np.diff(classes, prepend=-1) != 0)
@@ -93,11 +93,11 @@ def main() -> None:
             ImageDraw.Draw(picture).rectangle(box, outline=(220, 40, 40), width=2)
         picture.save(arguments.picture, quality=80)
 
-    theirs = [onnxruntime_session(model).run for model in (detector, recogniser)]
+    detector_there, reader_there = map(onnxruntime_session, (detector, recogniser))
     compare(
         f"{picture.width} x {picture.height} pixels, {len(boxes)} lines",
         lambda: read(detect.run, recognise.run, picture)[1],
-        lambda: read(*theirs, picture)[1],
+        lambda: read(detector_there.run, reader_there.run, picture)[1],
     )
 
 
