@@ -21,8 +21,8 @@ def draw(questions: Sequence[str], names: Sequence[str], cosines: np.ndarray) ->
         top = HEAD + m * ROW
         pen.text((LEFT - 8, top + ROW / 2), question, INK, font, anchor="rm")
         for n, cosine in enumerate(cosines[m]):
-            share = min(max(float(cosine), 0.0), 1.0)
-            shade = tuple(round(w + (g - w) * share) for w, g in zip(WHITE, GROUND, strict=True))
+            fraction = min(max(float(cosine), 0.0), 1.0)
+            shade = tuple(round(w + (g - w) * fraction) for w, g in zip(WHITE, GROUND, strict=True))
             left = LEFT + n * CELL
             pen.rectangle([left, top, left + CELL - 2, top + ROW - 2], fill=shade)
             pen.text((left + CELL / 2, top + ROW / 2), f"{cosine:.2f}", INK, font, anchor="mm")

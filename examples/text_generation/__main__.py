@@ -54,8 +54,8 @@ def likely(
     """The probability that the network gave each character of the text; 0 for the beginning's."""
     found = [0.0] * len(beginning)
     for letter, scores in zip(text[len(beginning) :], seen, strict=False):
-        shares = np.exp(scores - scores.max())
-        found.append(float(shares[alphabet[letter]] / shares.sum()))
+        exponentials = np.exp(scores - scores.max())
+        found.append(float(exponentials[alphabet[letter]] / exponentials.sum()))
     return found
 
 

@@ -50,8 +50,8 @@ def network(path: Path) -> onnx.ModelProto:
         *lstm("rnn_2", "rnn_1"),
         helper.make_node("Concat", ["embedded", "rnn_1", "rnn_2"], ["features"], axis=2),
         helper.make_node("MatMul", ["features", "attention"], ["logits"]),
-        helper.make_node("Softmax", ["logits"], ["shares"], axis=0),
-        helper.make_node("Mul", ["features", "shares"], ["weighted"]),
+        helper.make_node("Softmax", ["logits"], ["attended"], axis=0),
+        helper.make_node("Mul", ["features", "attended"], ["weighted"]),
         helper.make_node("ReduceSum", ["weighted", "time"], ["average"], keepdims=0),
         helper.make_node("Gemm", ["average", "output", "output_bias"], ["scores"]),
     ]

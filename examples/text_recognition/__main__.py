@@ -57,7 +57,7 @@ def text_of(scores: np.ndarray, alphabet: list[str]) -> str:
     return "".join(alphabet[c] for c in classes[first] if c)
 
 
-def read(detect: Run, recognise: Run, picture: Image.Image) -> tuple[list[Box], list[np.ndarray]]:
+def read(detect: Run, transcribe: Run, picture: Image.Image) -> tuple[list[Box], list[np.ndarray]]:
     """The box of each line and its scores, f32[columns, classes]: a call for each line."""
     (probability,) = detect(None, {"x": as_input(picture)})
     boxes = find_lines(probability[0, 0])
@@ -65,7 +65,7 @@ def read(detect: Run, recognise: Run, picture: Image.Image) -> tuple[list[Box], 
     for box in boxes:
         line = picture.crop(box)
         line = line.resize((round(line.width * HEIGHT / line.height), HEIGHT))
-        scores.append(recognise(None, {"x": as_input(line)})[0][0])
+        scores.append(transcribe(None, {"x": as_input(line)})[0][0])
     return boxes, scores
 
 
@@ -82,10 +82,10 @@ def main() -> None:
     detector = shipped(package, "models/ch_PP-OCRv4_det_infer.onnx", INSTALL)
     recogniser = shipped(package, "models/ch_PP-OCRv4_rec_infer.onnx", INSTALL)
     detect = tw.compile(detector, shapes={"x": as_input(picture).shape}, threads=THREADS)
-    recognise = tw.compile(recogniser, threads=THREADS)  # of lines of any width
+    transcribe = tw.compile(recogniser, threads=THREADS)  # of lines of any width
 
-    alphabet = ["", *recognise.metadata["character"].splitlines(), " "]
-    boxes, scores = read(detect.run, recognise.run, picture)
+    alphabet = ["", *transcribe.metadata["character"].splitlines(), " "]
+    boxes, scores = read(detect.run, transcribe.run, picture)
     for (left, top, _, _), line in zip(boxes, scores, strict=True):
         print(f"({left:3}, {top:3})  {text_of(line, alphabet)}")
     if arguments.picture:
@@ -96,7 +96,7 @@ def main() -> None:
     detector_there, reader_there = map(onnxruntime_session, (detector, recogniser))
     compare(
         f"{picture.width} x {picture.height} pixels, {len(boxes)} lines",
-        lambda: read(detect.run, recognise.run, picture)[1],
+        lambda: read(detect.run, transcribe.run, picture)[1],
         lambda: read(detector_there.run, reader_there.run, picture)[1],
     )
 

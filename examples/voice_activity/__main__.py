@@ -22,6 +22,7 @@ from examples.voice_activity.picture import draw
 
 RATE, WINDOW, BEFORE = 16000, 512, 64  # hertz; samples of a call, and of the window before it
 SPEECH, SILENCE = 0.5, 0.35  # begins at this probability, ends below that one
+SHORTEST, PAUSE = 8, 12  # windows: of speech, what is shorter is a noise; within speech, at most
 
 
 def read_sound(path: Path) -> np.ndarray:
@@ -50,15 +51,16 @@ def speech(run: Callable[[Any, dict[str, np.ndarray]], list[Any]], sound: np.nda
 
 def stretches(probabilities: np.ndarray) -> list[tuple[float, float]]:
     """Where speech begins and ends, in seconds."""
-    found: list[tuple[float, float]] = []
-    begin: int | None = None
-    for n, probability in enumerate([*probabilities, 0.0]):
-        if begin is None and probability >= SPEECH:
-            begin = n
-        elif begin is not None and probability < SILENCE:
-            found.append((begin * WINDOW / RATE, n * WINDOW / RATE))
-            begin = None
-    return found
+    found: list[list[int]] = []  # windows: the first, and the one after the last
+    for n, probability in enumerate(probabilities):
+        speaks = bool(found) and found[-1][1] == n
+        if probability >= (SILENCE if speaks else SPEECH):
+            if found and n - found[-1][1] <= PAUSE:
+                found[-1][1] = n + 1
+            else:
+                found.append([n, n + 1])
+    second = WINDOW / RATE
+    return [(a * second, b * second) for a, b in found if b - a >= SHORTEST]
 
 
 def main() -> None:
