@@ -43,7 +43,7 @@ def test_without_scikit_learn(monkeypatch):
 
 def test_no_image_was_trained_on():
     pytest.importorskip("torch")
-    from examples.train_digits import split
+    from examples.digits.train import split
 
     images, labels = digits.held_out()
     (trained, _), (kept, kept_labels) = split()

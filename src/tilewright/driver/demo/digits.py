@@ -1,6 +1,6 @@
 """Handwritten digits: the trained model, compiled and run on every image it has never seen.
 
-In: `digits.onnx` beside this file (made by examples/train_digits.py) and scikit-learn's images.
+In: `digits.onnx` beside this file (made by examples/digits/train.py) and scikit-learn's images.
 Out: on the console its compile stages, its fused graph, its accuracy and its latency; and whether
 all is well: at least 97 % right, and the same predictions as ONNX Runtime's where that is
 installed.

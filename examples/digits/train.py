@@ -4,7 +4,7 @@ The 1,797 images are split by index: every fifth one (0, 5, 10, ...; 360 in all)
 never trained on; the demo classifies exactly those. The model takes one image, f32[1, 1, 8, 8]
 with grey values 0..16 as the data set has them, and gives f32[1, 10] scores, one per digit.
 
-    python examples/train_digits.py [PATH]      needs torch, onnx, scikit-learn; about 20 seconds
+    python -m examples.digits.train [PATH]      needs torch, onnx, scikit-learn; about 20 seconds
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HELD_OUT_EVERY = 5
 LEAST_ACCURACY = 0.97
 EPOCHS = 40
 OPSET = 18
-DEFAULT_PATH = Path(__file__).parents[1] / "src/tilewright/driver/demo/digits.onnx"
+DEFAULT_PATH = Path(__file__).parents[2] / "src/tilewright/driver/demo/digits.onnx"
 
 
 def split() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
