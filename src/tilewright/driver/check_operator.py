@@ -45,13 +45,20 @@ class Application(NamedTuple):
 
 
 def check_operator(operator: str | Operator, times: int = 5, seed: int | None = None) -> None:
-    """Check an operator that `tw.operator` registered, on `times` random applications.
+    """Check an operator that `tw.operator` registered, on random applications.
 
-    Each is drawn by the operator's `draw` (seed: the first number of its generator, so that a
-    failure can be repeated; the error tells it). The type rule, the definition as the IR's
-    interpreter runs it and the reference have to say the same; so do compiled models in which the
-    operator stands alone and between others, with fixed and open sizes, on one thread and on two.
-    What its fusion and traits promise is checked too. Raises CompileError.
+    The type rule, the definition as the IR's interpreter runs it and the reference have to say the
+    same; so do compiled models in which the operator stands alone and between others, with fixed
+    and open sizes, on one thread and on two. What its fusion and traits promise is checked too.
+
+    Args:
+        operator: its name, or what `tw.operator` gave.
+        times: how many applications its `draw` draws.
+        seed: the first number of their generators, so that a failure can be repeated (the error
+            tells it); None: any.
+
+    Raises:
+        CompileError: there is no such operator, or it is wrong.
     """
     name = operator.name if isinstance(operator, Operator) else operator
     if name not in OWN:

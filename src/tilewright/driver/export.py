@@ -35,13 +35,24 @@ def export(
     opt_level: int = 3,
     winograd: bool | None = None,
 ) -> Path:
-    """Compile a model into files, for any CPU that `target` describes; returns the path written.
+    """Compile a model into files, for any CPU that a target describes.
 
-    source, example_inputs, example_kwargs, dynamic_shapes, shapes, threads, opt_level, winograd: as
-    `compile` takes them. path, kind, name, sign: as `Executable.save` takes them, which writes what
-    was compiled for this machine: kind "artifact" is one file, "library", "static" and "c-array"
-    are folders for C programs of the target's system ("cpu -mtriple=aarch64-linux-gnu"; they need
-    the ziglang package where that is not this one). Raises CompileError.
+    Args:
+        source: a model, as `compile` takes it; so are the arguments that are not told of here.
+        path: of the file; of the folder, for kinds other than "artifact".
+        kind: as for `Executable.save`, which writes what was compiled for this machine: "artifact"
+            is one file, "library", "static" and "c-array" are folders for C programs.
+        target: of which system and processor, as in "cpu -mtriple=aarch64-linux-gnu"; libraries
+            for other ones need the ziglang package.
+        name: what a library's files and functions are called, as for `Executable.save`.
+        sign: a private key to sign an artifact with, likewise.
+
+    Returns:
+        The path written.
+
+    Raises:
+        CompileError: the model cannot be compiled, or its library not built.
+        WriteFault: a file cannot be written.
     """
     file, is_library = Path(path), kind != "artifact"
     if is_library and sign is not None:

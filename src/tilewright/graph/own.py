@@ -47,18 +47,30 @@ def operator(
 
     Its name is the operator's, its positional parameters are tensors, its keyword-only parameters
     are attributes with their defaults, its docstring says what it does; it returns a te tensor, or
-    a tuple of several. fusion: how its loops relate to its neighbours': "broadcast" (element by
-    element, in whatever shape), "injective" (an element of the result follows from a few elements),
-    "reduction", "complex" (a product or convolution) or "opaque" (never fused). reference: the same
-    on NumPy arrays. draw: from a numpy.random.Generator, the arrays and attributes of one
-    application; `tw.check_operator` draws many. infer: the type rule, from inputs with `dtype`,
-    `shape` and `rank` and the attributes to (dtype, shape) or a list of those; a ValueError says
-    why there is no result. By default the definition's own types. traits: "cheap" (to compute again
-    takes no longer than to store and read), "finite" (of finite numbers it makes finite ones, so
-    that it may run on padding). onnx: "domain::Operator", or a mapping from such names to functions
-    of a node that give its value, None for attributes of the same names. torch: likewise
-    "namespace::operator" or "namespace::operator.overload". Returns the registry's entry. Raises
-    CompileError.
+    a tuple of several.
+
+    Args:
+        define: the definition, where this is not called with arguments first.
+        fusion: how its loops relate to its neighbours': "broadcast" (element by element, in
+            whatever shape), "injective" (an element of the result follows from a few elements),
+            "reduction", "complex" (a product or convolution) or "opaque" (never fused).
+        reference: the same on NumPy arrays; required.
+        draw: from a `numpy.random.Generator`, the arrays and the attributes of one application;
+            required. `tw.check_operator` draws many.
+        infer: the type rule, from inputs with `dtype`, `shape` and `rank` and the attributes to
+            (dtype, shape) or a list of those; a ValueError says why there is no result. None: the
+            definition's own types.
+        traits: "cheap" (to compute again takes no longer than to store and read), "finite" (of
+            finite numbers it makes finite ones, so that it may run on padding).
+        onnx: "domain::Operator", or a mapping from such names to functions of a node that give its
+            value, None for attributes of the same names.
+        torch: likewise "namespace::operator" or "namespace::operator.overload".
+
+    Returns:
+        The registry's entry.
+
+    Raises:
+        CompileError: a name is taken, something is missing, or no such thing can be registered.
     """
 
     def register(define: Callable[..., Any]) -> Operator:
