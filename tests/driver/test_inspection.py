@@ -15,7 +15,7 @@ from tests.driver.conftest import DIGITS
 from tests.driver.test_cli import recurrence
 from tilewright.driver import disassembly
 from tilewright.driver.report import onnx_graph
-from tilewright.runtime.artifact import CODE, list_sections
+from tilewright.runtime.artifact import CODE, WEIGHTS, list_sections
 
 # ---- The fused graph as an ONNX file ------------------------------------------------------------
 
@@ -107,7 +107,10 @@ def artifact(tmp_path):
 def test_an_artifact_shows_what_it_holds(command, artifact):
     status, printed, _ = command("inspect", artifact, "--fused", "--memory", "--kernels")
     assert status == 0 and "conv → add → relu" in printed
-    assert re.search(r"live at once; [\d.]+ kB of weights", printed) and "flops" in printed
+    sections = list_sections(tw.load(artifact).artifact())
+    (weights,) = (len(data) for kind, _, data in sections if kind == WEIGHTS)
+    told = re.search(r"live at once; ([\d.]+) kB of weights", printed)
+    assert told and abs(float(told[1]) * 1e3 - weights) < 0.02 * weights and "flops" in printed
     status, printed, _ = command("inspect", artifact)
     assert status == 0 and "inputs: image: f32[1, 1, 8, 8]" in printed and "flops" in printed
 

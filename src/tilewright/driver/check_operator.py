@@ -7,6 +7,7 @@ compiled code next to other operators), so that each is checked by the others.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -69,7 +70,7 @@ def check_operator(operator: str | Operator, times: int = 5, seed: int | None = 
         raise CompileError(
             f"cannot check the operator '{name}'", f"it is {kind}", remedy=f"registered: {known}"
         )
-    seed = int(np.random.SeedSequence().entropy) % (1 << 32) if seed is None else seed  # type: ignore[arg-type]
+    seed = secrets.randbits(32) if seed is None else seed
     for number in range(times):
         check_application(OWN[name], draw(OWN[name], seed + number), seed + number)
 

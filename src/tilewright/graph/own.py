@@ -76,12 +76,16 @@ def operator(
     def register(define: Callable[..., Any]) -> Operator:
         told = getattr(define, "__name__", repr(define))
         _check_definition(define, told)
-        for word, given, help in (
-            ("reference", reference, "the same computation on NumPy arrays"),
-            ("draw", draw, "what draws arrays and attributes to check it with"),
-        ):
-            if not callable(given):
-                raise _refusal(told, f"it has no {word}", f"give {word}=…, {help}; {GUIDE}")
+        if not callable(reference):
+            raise _refusal(
+                told, "it has no reference",
+                f"give reference=…, the same computation on NumPy arrays; {GUIDE}",
+            )  # fmt: skip
+        if not callable(draw):
+            raise _refusal(
+                told, "it has no draw",
+                f"give draw=…, what draws arrays and attributes to check it with; {GUIDE}",
+            )  # fmt: skip
         if fusion not in FUSIONS:
             raise _refusal(told, f"fusion={fusion!r} is none", f"expected {_listed(FUSIONS)}")
         asked = [traits] if isinstance(traits, str) else list(traits)
@@ -90,16 +94,16 @@ def operator(
                 raise _refusal(told, f"there is no trait {trait!r}", f"expected {_listed(TRAITS)}")
         kinds = functools.reduce(Trait.__or__, [TRAITS[t] for t in asked], Trait(0))
         rule = infer or _type_rule(define)
-        entry = Operator(define, Fusion(fusion), rule, reference, False, kinds)  # type: ignore[arg-type]
+        entry = Operator(define, Fusion(fusion), rule, reference, False, kinds)
         entry.package = define.__module__ or "__main__"
-        guarded = _Guarded(entry, define, reference, infer)  # type: ignore[arg-type]
+        guarded = _Guarded(entry, define, reference, infer)
         entry.infer = guarded.infer
         entry.define = functools.wraps(define)(lambda *t, **attrs: guarded.define(*t, **attrs))
         entry.reference = guarded.reference
         entries = _onnx_entries(told, onnx), _torch_entries(told, torch)
         given = [define, reference, draw, infer, *entries[0].values(), *entries[1].values()]
         written = [f for f in given if f is not None]
-        own = Own(entry, draw, *entries, lambda: code_digest(written) or "")  # type: ignore[arg-type]
+        own = Own(entry, draw, *entries, lambda: code_digest(written) or "")
         _add(own)
         return entry
 

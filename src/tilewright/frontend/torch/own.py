@@ -66,7 +66,9 @@ def _translator(operator: outside.Own, entry: outside.Entry) -> Translator:
 
 def by_schema(n: NodeContext, operator: outside.Own, args: Any, kwargs: dict[str, Any]) -> Any:
     """The operator of the tensors among the arguments; the others are its attributes."""
-    schema = n.node.target._schema.arguments  # type: ignore[union-attr]
+    target = n.node.target
+    assert isinstance(target, torch._ops.OpOverload), target
+    schema = target._schema.arguments
     names = [argument.name for argument in schema]
     given = {a.name: a.default_value for a in schema if a.has_default_value()}
     given |= dict(zip(names, args, strict=False)) | kwargs
