@@ -7,7 +7,7 @@ what it allocates belongs to one copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -164,12 +164,21 @@ def own_memory(s: Any, taken: set[str]) -> Any:
 
 def stores_of(s: Stmt) -> int:
     """Stores that the statement becomes when it is unrolled."""
+    return _unrolled(s, lambda store: 1)
+
+
+def accesses_of(s: Stmt) -> int:
+    """Stores, and the loads of what they store, that the statement becomes when it is unrolled."""
+    return _unrolled(s, lambda store: 1 + sum(1 for _ in loads(store.value)))
+
+
+def _unrolled(s: Stmt, cost: Callable[[Store], int]) -> int:
     if isinstance(s, For):
         times = as_int(s.extent) if s.kind == "unroll" else 1
-        return stores_of(s.body) * max(1, times or 1)
+        return _unrolled(s.body, cost) * max(1, times or 1)
     if isinstance(s, Store):
-        return 1
-    return sum(stores_of(c) for c in s.children() if isinstance(c, Stmt))
+        return cost(s)
+    return sum(_unrolled(c, cost) for c in s.children() if isinstance(c, Stmt))
 
 
 def is_prefetch(s: Eval) -> bool:

@@ -34,12 +34,12 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, seq
 from tilewright.ir.walk import contains, distinct, free_vars, loads, reads, stores, visit
-from tilewright.lower.copies import is_prefetch, own_memory, stores_of
+from tilewright.lower.copies import accesses_of, is_prefetch, own_memory, stores_of
 from tilewright.lower.lower_blocks import all_of, parts_of
 from tilewright.support.record import record
 
 BUDGET = 800  # stores (counted as often as they are unrolled) that copies may add to a function
-LIGHT = 8  # a body of fewer stores is not worth a branch
+LIGHT = 8  # a body of fewer stores and loads is not worth a branch
 FEW = 8  # rounds beyond the end of what is read that are not worth code of their own
 
 _ENDS = (BinaryOp.min, BinaryOp.max)
@@ -187,7 +187,8 @@ class _Partition:
         edges = (first is not None) + (last is not None)
         if edges and weight * edges <= self.budget:
             return self.parts(s, known, first, last)
-        if not edges and weight <= self.budget and (weight >= LIGHT or self.has_rounds(s.body)):
+        worth = accesses_of(s.body) >= LIGHT or self.has_rounds(s.body)
+        if not edges and worth and weight <= self.budget:
             return s.replace(body=self.branched(s.var, s.body, hot, inside))
         return None
 
