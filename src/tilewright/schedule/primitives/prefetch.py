@@ -27,7 +27,7 @@ from tilewright.schedule.locate import (
 )
 
 LINE = 64  # bytes that come together
-ROUNDS = 2  # of a loop of open extent, over which requests are spread
+ROUNDS = 4  # of a loop of open extent, over which requests are spread
 
 
 @primitive("prefetch '{buffer}' in loop '{loop}' at a distance of {distance} iterations")

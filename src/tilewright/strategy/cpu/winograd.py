@@ -211,12 +211,15 @@ def decide_runs(
             return run
         return tile_by_tile(run, max(1, most), count, twice, groups * wide, target, fits, weights)
 
-    def stays(run: int) -> bool:
-        """Does a run's part of the image move fewer bytes than the whole?"""
+    def moves_less(run: int) -> bool:
+        """Does a run's part of the image move fewer bytes than the whole? Each reads all weights."""
         _, vectors = register_tile(run, groups * wide, registers, fits, True, target.costs, weights)
-        panels, runs = groups * wide // vectors, images * -(-count // run)
-        even = -(-runs // threads) * threads <= EVEN * runs
-        return even and runs * every <= image * (1 + panels)
+        return images * -(-count // run) * every <= image * (1 + groups * wide // vectors)
+
+    def stays(run: int) -> bool:
+        """Does it, and have threads about as many runs each?"""
+        runs = images * -(-count // run)
+        return -(-runs // threads) * threads <= EVEN * runs and moves_less(run)
 
     chunk = most
     if threads > 1:  # each has several runs
@@ -225,6 +228,7 @@ def decide_runs(
     if threads > 1 and not (known or across):  # the image may have few tiles
         chunk = min(chunk, SHORT)
     run = best_run(chunk)
+    inside = inside and (known or moves_less(run))
     way = schedule.decide(f"{spread}.compute_at", ways[0] if inside else "root", ways)
     inside = way == "tiles"
     if inside:
