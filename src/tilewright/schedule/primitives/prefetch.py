@@ -27,16 +27,19 @@ from tilewright.schedule.locate import (
 )
 
 LINE = 64  # bytes that come together
-ROUNDS = 4  # of a loop of open extent, over which requests are spread
+ROUNDS = 4  # of a loop of open extent, over which requests are spread, where none are named
 
 
 @primitive("prefetch '{buffer}' in loop '{loop}' at a distance of {distance} iterations")
-def prefetch(func: Func, buffer: str, loop: str, distance: int, over: str = "") -> Func:
+def prefetch(
+    func: Func, buffer: str, loop: str, distance: int, over: str = "", rounds: int = 0
+) -> Func:
     """Ask, at the start of each iteration, for what a later one reads of a buffer.
 
     One request is made for each line of 64 bytes; the requests change no result. They are made at
     once, for L1, or spread evenly `over` the iterations of an inner loop, for L2: so a panel comes
-    while the one before it is in use, and nothing waits for it.
+    while the one before it is in use, and nothing waits for it. Of the outermost loop between, the
+    first `rounds` iterations ask (0: all of a constant number): the run may have few of them.
 
     rewrite: prefetch("A", "i", 2)
         for i in serial(0, 8):
@@ -65,7 +68,7 @@ def prefetch(func: Func, buffer: str, loop: str, distance: int, over: str = "") 
         P4  what an iteration reads of the buffer has a constant size
         P5  the loops lie in no block
         P6  `over`, if it is given, lies in the loop, below loops of constant extents; the outermost
-            may be open: then the first two of its iterations ask for all of them
+            may be open: then the first of its iterations ask for all of them
     """
     path = loop_path(func, loop)
     old = the_loop(path)
@@ -96,7 +99,7 @@ def prefetch(func: Func, buffer: str, loop: str, distance: int, over: str = "") 
     within = old in around[:-1] and bool(known) and all(as_int(f.extent) for f in known)
     why = f"'{over}' is not inside '{loop}', or a loop between them has no constant extent"
     need("P6", within, func, old, why, "name an inner loop, or split by constants")
-    request = _spread(func, Load(of, tuple(starts)), counts, between)
+    request = _spread(func, Load(of, tuple(starts)), counts, between, rounds)
     last = between[-1]
     return replace(func, inner, last.replace(body=seq(request, last.body)))
 
@@ -137,7 +140,9 @@ def _requests(func: Func, first: Load, counts: Sequence[int]) -> Stmt:
     return made
 
 
-def _spread(func: Func, first: Load, counts: Sequence[int], loops: Sequence[For]) -> Stmt:
+def _spread(
+    func: Func, first: Load, counts: Sequence[int], loops: Sequence[For], rounds: int
+) -> Stmt:
     """An iteration's part of the requests for the tile of so many elements along each axis that
     begins at `first`: lines are numbered as they lie, those of a contiguous run in a row. Past
     the end of its axis an index points at what follows in memory, which is what is wanted."""
@@ -146,13 +151,18 @@ def _spread(func: Func, first: Load, counts: Sequence[int], loops: Sequence[For]
     while axis > 0 and as_int(first.buffer.shape[axis]) == counts[axis]:
         axis -= 1
     run = -(-prod(counts[axis:]) // step)
-    lines, times = run * prod(counts[:axis]), prod(as_int(f.extent) or ROUNDS for f in loops)
+    outermost = as_int(loops[0].extent)
+    asking = min(outermost or rounds or ROUNDS, rounds or outermost or ROUNDS)
+    lines, times = (
+        run * prod(counts[:axis]),
+        asking * prod(as_int(f.extent) or 1 for f in loops[1:]),
+    )
     each = -(-lines // times)
     number: Expr = const(0)
     for n, f in enumerate(loops):
         round_ = f.var - f.start
-        if as_int(f.extent) is None:  # others ask again: a condition would be a copy of the loop
-            round_ = minimum(round_, const(ROUNDS - 1))
+        if not n and asking != outermost:  # others ask again: a condition would copy the loop
+            round_ = minimum(round_, const(asking - 1))
         number = round_ + (number * f.extent if n else const(0))
     var = Var(fresh("p", variable_names(func)))
     if each > 1:

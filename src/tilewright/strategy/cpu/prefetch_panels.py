@@ -22,9 +22,13 @@ MOST_REQUESTS = 2  # a step: with more, the panel is used too little for anythin
 MOST_STEPS = 16  # a request: with more, the first of so many tiles is little of the time
 
 
-def prefetch_panels(schedule: Schedule, target: Target, anchor: str, panel: str) -> None:
+def prefetch_panels(
+    schedule: Schedule, target: Target, anchor: str, panel: str, *, known: bool = True
+) -> None:
     """Ask for what the next iteration of loop `panel` reads of the anchor's last operand, its
     weights: decision "prefetch", 1 where they lie beyond L2 and several tiles read them.
+
+    known: a loop of constant extent has as many iterations in the run, which may bound it else.
     """
     weights = find_buffer(schedule.func, find(schedule, anchor).reads[-1].buffer.name)
     loops = schedule.loops(anchor)
@@ -36,8 +40,9 @@ def prefetch_panels(schedule: Schedule, target: Target, anchor: str, panel: str)
     if not below or read is None:
         return
     counts = [as_int(f.extent) for f in below]
-    if len(counts) > 1 and counts[0] is None:
-        counts[0] = ROUNDS
+    rounds = 0
+    if len(counts) > 1 and (counts[0] is None or not known):
+        rounds = counts[0] = min(counts[0] or ROUNDS, ROUNDS)
     sizes = [as_int(size) for size in (*weights.shape, *read.extents)]
     if None in (*sizes, *counts):
         return
@@ -50,4 +55,4 @@ def prefetch_panels(schedule: Schedule, target: Target, anchor: str, panel: str)
     reused = lines <= MOST_REQUESTS * steps and steps <= MOST_STEPS * lines
     worth = part <= near < whole and reused
     if schedule.decide(f"{anchor}.prefetch", int(worth), (0, 1)):
-        schedule.prefetch(weights.name, panel, 1, over=below[-1].name)
+        schedule.prefetch(weights.name, panel, 1, over=below[-1].name, rounds=rounds)

@@ -118,7 +118,7 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     around = innermost([*order, own_i, own_j, t_outer])
     _, own_o2, _, _, own_t2, own_b2, *reduced = compute_inside(schedule, product, around)
     fill_registers(schedule, product, (own_t2, own_o2), own_b2, reduced, lanes, unroll_inner=1)
-    prefetch_panels(schedule, target, product, own_j)
+    prefetch_panels(schedule, target, product, own_j, known=known)
     unroll(schedule, t_inner, own_o, several)
     vectorize(schedule, lane)
 
@@ -212,7 +212,7 @@ def decide_runs(
         return tile_by_tile(run, max(1, most), count, twice, groups * wide, target, fits, weights)
 
     def moves_less(run: int) -> bool:
-        """Does a run's part of the image move fewer bytes than the whole? Each reads all weights."""
+        """Do runs move fewer bytes, all weights for each, than the whole image for each panel?"""
         _, vectors = register_tile(run, groups * wide, registers, fits, True, target.costs, weights)
         return images * -(-count // run) * every <= image * (1 + groups * wide // vectors)
 
