@@ -331,6 +331,25 @@ def rows(A: f32[3, 10, 4], B: f32[3, 10, 4]):
     assert not any(isinstance(n, If) for n in visit(made.body.body.then))
 
 
+def test_a_fused_loop_that_reads_much_gets_a_branch() -> None:
+    """Three stores of look-ups: under a guard each would be a lane at a time."""
+    text = """
+def rows(A: f32[3, 50], B: f32[3, n], I: i64[3, n], J: i64[3, n], n: i64):
+    for f in parallel(0, 3 * ((n + 7) // 8)):
+        for i in unroll(0, {rows}):
+            for l in vectorize(0, 8):
+                if f % ((n + 7) // 8) * 8 + l < n:
+                    B[{at}] = A[f // ((n + 7) // 8), {index}]
+"""
+    at = "f // ((n + 7) // 8), f % ((n + 7) // 8) * 8 + l"
+    looked_up = f"min(max(I[{at}] + J[{at}], 0), 49)"
+    made = partitioned(text.format(rows=3, at=at, index=looked_up), n=21)
+    assert isinstance(made.body, For) and isinstance(made.body.body, If)
+    assert not any(isinstance(n, If) for n in visit(made.body.body.then))
+    made = partitioned(text.format(rows=1, at=at, index="0"), n=21)
+    assert isinstance(made.body, For) and not isinstance(made.body.body, If)
+
+
 EDGES = """
 def tiles(A: f32[10, 14], B: f32[10, 14]):
     for f in parallel(0, 6):

@@ -58,6 +58,28 @@ def test_chunks_of_an_image_are_outside(case, threads):
         assert iterations(schedule, [outer.name]) >= threads
 
 
+@pytest.mark.parametrize(
+    ("channels", "dilation", "cut"), [(64, 256, True), (64, 1, False), (1024, 256, False)]
+)
+def test_a_line_whose_taps_lie_far_apart_is_cut_for_the_cache(channels, dilation, cut):
+    """What a chunk reads stays while all panels go by; where taps are near, or weights are more
+    than the line, there is none."""
+    build, rng = Builder(), np.random.default_rng(3)
+    x = build.input("x", "f32", (1, channels, 1, 4096))
+    w = build.constant(rng.standard_normal((channels, channels, 1, 3), np.float32))
+    y = build.emit("conv", x, w, dilations=(1, dilation))
+    found = schedules(build.finish({"y": y}), 1)
+    assert bool(found) == cut
+    for schedule in found:
+        chosen = decisions(schedule)
+        columns = chosen["conv.chunk_m"] * chosen["conv.tile_w"]
+        assert columns * 3 * channels * 4 <= AVX512.cache(1).size // 4
+        chunk, *_ = schedule.loops(schedule.blocks()[-1])
+        assert as_int(find_loop(schedule.func, chunk).extent) == -(
+            -(4096 - 2 * dilation) // columns
+        )
+
+
 @pytest.mark.parametrize("op", ["conv", "relu", "softmax"])
 def test_one_of_an_open_batch_has_chunks_for_threads(op):
     build, batch = Builder(), Var("batch")

@@ -9,12 +9,13 @@ import pytest
 from tilewright import te
 from tilewright.arith.simplify import simplify
 from tilewright.graph.operator import OPERATORS
-from tilewright.ir.expr import Buffer, Expr, as_int
-from tilewright.ir.stmt import Alloc, Func, Store
+from tilewright.ir.expr import Buffer, Call, Expr, as_int
+from tilewright.ir.stmt import Alloc, For, Func, Store
+from tilewright.ir.text import print_expr
 from tilewright.ir.walk import loads, visit
 from tilewright.lower.compact_buffers import compact_buffers
 from tilewright.lower.pipeline import lower
-from tilewright.schedule.primitives.prefetch import LINE
+from tilewright.schedule.primitives.prefetch import LINE, ROUNDS
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions
@@ -150,6 +151,27 @@ def test_a_small_open_image_has_runs_for_all_threads(channels: int) -> None:
     for first in range(0, 25, run):
         done[done.index(min(done))] += min(run, 25 - first)
     assert max(done) <= 1.15 * 25 / 2
+
+
+@pytest.mark.parametrize(("channels", "way"), [(64, "tiles"), (256, "root")])
+def test_threads_of_an_open_image_do_not_read_many_weights_for_few_tiles(
+    channels: int, way: str
+) -> None:
+    """A run of an image that may be small has few tiles: of 256 channels, whose weights have nine
+    megabytes, threads take panels instead."""
+    made = scheduled(channels, te.var("h"), te.var("w"), threads=2)
+    assert decisions(made)["spread.compute_at"] == way
+    outermost = next(n for n in visit(lower(made.func, CPU).body) if isinstance(n, For))
+    assert outermost.kind == "parallel"
+
+
+def test_the_next_panel_of_an_open_image_is_asked_for_by_its_first_tiles() -> None:
+    """An image of 14 × 14 has four: the requests are not spread over the twenty that a run has room
+    for."""
+    made = scheduled(256, te.var("h"), te.var("w"))
+    (request,) = {n for n in visit(made.func.body) if isinstance(n, Call) and n.name == "prefetch"}
+    loop = next(f for f in made.loops("product") if f.startswith("t_"))
+    assert f"min({loop}, {ROUNDS - 1})" in print_expr(request)
 
 
 def test_the_rows_of_a_dilated_open_tile_are_read_at_plain_indices() -> None:

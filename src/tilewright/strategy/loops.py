@@ -106,22 +106,31 @@ def blocked(schedule: Schedule, decision: str, loop: str) -> tuple[str, str]:
 
 
 def chunked(
-    schedule: Schedule, decision: str, loop: str, threads: int, others: int, *, wanted: bool = True
+    schedule: Schedule,
+    decision: str,
+    loop: str,
+    threads: int,
+    others: int,
+    *,
+    wanted: bool = True,
+    most: int = 0,
 ) -> tuple[str, str]:
     """The loop over the pixels of an image as a loop over chunks, some for each thread, and the
     loop inside a chunk; the first is "" where it is not cut. `decision` is how long a chunk is;
-    `others`: iterations that a chunk has; `wanted`: whether the pick is to cut the loop.
+    `others`: iterations that a chunk has; `wanted`: whether the pick is to cut the loop; `most`:
+    what a longer chunk reads does not stay in a cache for all of them (0: it does).
 
     With chunks outside, a thread meets in one kernel after another the same pixels of the image: it
     finds them in its own cache. Where cores have no cache in common, what another thread made is as
     far away as memory.
     """
     count = extent(schedule, loop)
-    if threads == 1 or count < threads:
+    near = count if most == 0 else -(-count // -(-count // most))  # in even parts
+    if count < threads or (threads == 1 and near == count):
         return "", loop
     sizes = {n: -(-count // min(count, threads * n)) for n in range(1, EVEN_CHUNKS + 1)}
-    pick = sizes[max(1, -(-EVEN_CHUNKS // others))] if wanted else count
-    size = schedule.decide(decision, pick, sorted({*sizes.values(), count}))
+    pick = min(near, sizes[max(1, -(-EVEN_CHUNKS // others))]) if wanted else count
+    size = schedule.decide(decision, pick, sorted({*sizes.values(), near, count}))
     if size == count:
         return "", loop
     outer, inner = split(schedule, loop, size)
@@ -137,9 +146,15 @@ def iterations(schedule: Schedule, loops: Sequence[str]) -> int:
 
 
 def _factor(extent: Expr) -> int:
-    """The number that a size is a multiple of, as its product shows."""
+    """What a size surely is at least, as its form shows: of a product of open ones, as the pixels
+    of an image are, one may be a batch."""
     if isinstance(extent, Binary) and extent.op is BinaryOp.mul:
-        return _factor(extent.a) * _factor(extent.b)
+        unknown = as_int(extent.a) is None and as_int(extent.b) is None
+        return _factor(extent.a) * _factor(extent.b) * (IMAGE if unknown else 1)
+    if isinstance(extent, Binary) and extent.op is BinaryOp.floordiv:  # in tiles
+        return max(1, _factor(extent.a) // estimate(extent.b, IMAGE))
+    if isinstance(extent, Binary) and extent.op is BinaryOp.add:  # rounded up
+        return _factor(extent.a) if as_int(extent.b) else 1
     return estimate(extent, BATCH)
 
 

@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import gcd, prod
 
+from tilewright.arith.affine import Forms
 from tilewright.arith.estimate import BATCH, IMAGE, estimate
 from tilewright.ir.stmt import annotation
-from tilewright.ir.walk import blocks
+from tilewright.ir.walk import blocks, loads
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import role, written
 from tilewright.strategy.cpu.padding import columns_met, skip_padding, skipped_padding
@@ -94,7 +95,8 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
         spread, others = is_spread(schedule, name), extent(schedule, o)
         decision = f"{name}.chunk_m"
         if line:
-            chunk, x = chunked(schedule, decision, x, threads, others, wanted=spread)
+            most = tiles_that_stay(schedule, name, x, extent(schedule, tile[1]), others, target)
+            chunk, x = chunked(schedule, decision, x, threads, others, wanted=spread, most=most)
         else:
             chunk, rows[0] = chunked(schedule, decision, rows[0], threads, others, wanted=spread)
     reorder(schedule, n, chunk, y_block, o, *rows, x, *tile)
@@ -132,6 +134,31 @@ def is_spread(schedule: Schedule, anchor: str) -> bool:
     weights = groups * block * prod(size for size, kind in sizes if kind == "reduce")
     touched = sum(prod(estimate(d, BATCH) for d in b.shape) for b in schedule.func.buffers)
     return weights <= MUCH_MORE * (touched - weights)
+
+
+def tiles_that_stay(
+    schedule: Schedule, anchor: str, x: str, columns: int, panels: int, target: Target
+) -> int:
+    """In chunks of how many tiles of `columns` (loop `x` is over a line of them) what they read,
+    all taps and channels, stays in a quarter of L2 while the panels of weights go by.
+
+    0: the line stays; or its taps are near, so that each finds in half of L1 what the one before it
+    read; or chunks, each with all weights, move more bytes than the line for each panel.
+    """
+    work = find(schedule, anchor)
+    image, weights = (read.buffer for read in work.reads[-2:])
+    *_, pixels, block = (estimate(size, BATCH) for size in image.shape)
+    pixel = image.dtype.nbytes(block * prod(estimate(size, BATCH) for size in image.shape[1:-2]))
+    every = weights.dtype.nbytes(prod(estimate(size, BATCH) for size in weights.shape))
+    reduced = {a.var: estimate(a.extent, BATCH) for a in work.axes if a.kind == "reduce"}
+    at = next(n.indices[-2] for n in loads(work.body) if n.buffer == image)
+    terms = Forms({}).affine(at).terms
+    apart = sum(terms.get(v, 0) * (count - 1) for v, count in reduced.items())
+    near = target.cache(1).size // 4
+    most = max(1, near // image.dtype.nbytes(prod(reduced.values()) * columns))
+    chunks = -(-extent(schedule, x) // most)
+    far = apart * pixel > target.cache(0).size // 2 and pixels * pixel > near
+    return most if far and pixels * pixel + chunks * every <= panels * pixels * pixel else 0
 
 
 def transposed(schedule: Schedule, target: Target, threads: int) -> None:
