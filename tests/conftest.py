@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+PART = 3  # one of so many draws of the long random tests is made, unless --long asks for all
 # Each process of `-n auto` imports PyTorch and compiles models: some two gigabytes.
 MOST_PROCESSES = 8
 _numbers = itertools.count()
@@ -18,11 +19,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write what is printed into documentation"
     )
+    parser.addoption(
+        "--long", action="store_true", help=f"slow random tests: all draws, not one of {PART}"
+    )
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     return min(os.cpu_count() or 1, MOST_PROCESSES)
+
+
+@pytest.fixture(scope="session")
+def draws(request: pytest.FixtureRequest) -> Callable[[int], int]:
+    """How many of so many random cases a slow test tries: a part, with --long all of them."""
+    part = 1 if request.config.getoption("--long") else PART
+    return lambda count: -(-count // part)
 
 
 @pytest.fixture(autouse=True)

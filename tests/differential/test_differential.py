@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,8 @@ def test_random_graphs_agree() -> None:
 
 
 @pytest.mark.slow
-def test_many_random_graphs_agree() -> None:
-    assert not failures(range(24, 324))
+def test_many_random_graphs_agree(draws: Callable[[int], int]) -> None:
+    assert not failures(range(24, 24 + draws(300)))
 
 
 def test_graphs_are_reproducible() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -18,14 +19,20 @@ FEW, MANY = 100, 700  # draws
 SOME = ("Slice", "Range float64")
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [*((name, FEW) for name in SOME),
-     *(pytest.param(name, MANY, marks=pytest.mark.slow) for name in SUBJECTS)],
-)  # fmt: skip
-def test_draws_end_right_or_with_an_error(name: str, count: int):
+def run(name: str, count: int) -> list[judge.Failure]:
     subject = SUBJECTS[name]
-    assert judge.run_draws(subject, judge.compiled(subject), 0, 0, count) == []
+    return judge.run_draws(subject, judge.compiled(subject), 0, 0, count)
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_draws_end_right_or_with_an_error(name: str):
+    assert run(name, FEW) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_many_draws_end_right_or_with_an_error(name: str, draws: Callable[[int], int]):
+    assert run(name, draws(MANY)) == []
 
 
 def test_the_pages_beside_an_array_end_who_touches_them():

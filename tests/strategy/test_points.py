@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -61,8 +62,8 @@ def test_points_of_models(name: str, line: str) -> None:
 
 @pytest.mark.slow  # all of them, and more points of each: python -m tests.strategy.points
 @pytest.mark.parametrize("family", FAMILIES)
-def test_points_of_many_random_shapes(family: str) -> None:
-    for number in range(40):
+def test_points_of_many_random_shapes(family: str, draws: Callable[[int], int]) -> None:
+    for number in range(draws(40)):
         for func in kernels(draw_case(number, 1, family)[0], CPU):
             judge(func, CPU, 1 + number % 2, 1, f"{family}/{number}")
 

@@ -76,8 +76,8 @@ def test_random_points(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("name", CASES)
-def test_many_random_points(name: str, threads: int) -> None:
-    CASES[name](points=range(40), threads=threads)
+def test_many_random_points(name: str, threads: int, draws: Callable[[int], int]) -> None:
+    CASES[name](points=range(draws(40)), threads=threads)
 
 
 def test_a_point_is_its_decisions() -> None:

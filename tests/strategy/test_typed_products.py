@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.strategy.typed_products import FAMILIES, TYPES, draw_case, judge, kernels, widened
@@ -19,8 +21,8 @@ def test_a_few_shapes(family: str, types: str) -> None:
 @pytest.mark.slow  # 500 of each: python -m tests.strategy.typed_products
 @pytest.mark.parametrize("types", TYPES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_many_shapes(family: str, types: str) -> None:
-    for number in range(50):
+def test_many_shapes(family: str, types: str, draws: Callable[[int], int]) -> None:
+    for number in range(draws(50)):
         case = draw_case(number, 8, family, types)
         assert judge(case, threads=1 + number % 3) == "", f"case {number}\n{case[0]}"
 
