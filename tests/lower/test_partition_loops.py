@@ -350,6 +350,23 @@ def rows(A: f32[3, 50], B: f32[3, n], I: i64[3, n], J: i64[3, n], n: i64):
     assert isinstance(made.body, For) and not isinstance(made.body.body, If)
 
 
+def test_a_loop_that_says_where_it_may_end_gets_no_branch() -> None:
+    """It says so in the body itself: in a branch nothing would end its many rounds."""
+    text = """
+def rounds(A: f32[9], B: f32[9], on: bool[1]):
+    for u in serial(0, 5):
+        for t in serial(0, 1000):
+            on[0] = {ending}
+            for i in unroll(0, 9):
+                if t < u:
+                    B[i] = A[i] * 2.0
+"""
+    for ending, branches in (("again(t < u, t, dtype=bool)", False), ("t < u", True)):
+        made = partitioned(text.format(ending=ending))
+        loop = next(n for n in visit(made.body) if isinstance(n, For) and n.var.name == "t")
+        assert isinstance(loop.body, If) == branches
+
+
 EDGES = """
 def tiles(A: f32[10, 14], B: f32[10, 14]):
     for f in parallel(0, 6):

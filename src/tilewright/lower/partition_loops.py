@@ -20,6 +20,7 @@ from tilewright.ir.dtype import i64
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
+    Call,
     Const,
     Expr,
     Load,
@@ -188,7 +189,7 @@ class _Partition:
         if edges and weight * edges <= self.budget:
             return self.parts(s, known, first, last)
         worth = accesses_of(s.body) >= LIGHT or self.has_rounds(s.body)
-        if not edges and worth and weight <= self.budget:
+        if not edges and worth and weight <= self.budget and not _may_end(s):
             return s.replace(body=self.branched(s.var, s.body, hot, inside))
         return None
 
@@ -482,6 +483,12 @@ def _may_cut(s: For) -> bool:
 
 
 # ---- what a loop's body asks
+
+
+def _may_end(s: For) -> bool:
+    """Does a round say that no later one does anything? Code generation looks for that in
+    the body itself, and not in branches."""
+    return any(isinstance(n, Call) and n.name == "again" for n in visit(s.body))
 
 
 def _is_idle(s: Any, known: Facts) -> bool:
