@@ -228,7 +228,8 @@ def decide_runs(
     if threads > 1 and not (known or across):  # the image may have few tiles
         chunk = min(chunk, SHORT)
     run = best_run(chunk)
-    inside = inside and (known or moves_less(run))
+    beyond = of.nbytes(edge * edge * every) > target.cache(1).size  # weights, L2
+    inside = inside and (known or not beyond or moves_less(run))
     way = schedule.decide(f"{spread}.compute_at", ways[0] if inside else "root", ways)
     inside = way == "tiles"
     if inside:
