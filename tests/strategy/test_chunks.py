@@ -75,9 +75,8 @@ def test_a_line_whose_taps_lie_far_apart_is_cut_for_the_cache(channels, dilation
         columns = chosen["conv.chunk_m"] * chosen["conv.tile_w"]
         assert columns * 3 * channels * 4 <= AVX512.cache(1).size // 4
         chunk, *_ = schedule.loops(schedule.blocks()[-1])
-        assert as_int(find_loop(schedule.func, chunk).extent) == -(
-            -(4096 - 2 * dilation) // columns
-        )
+        count = as_int(find_loop(schedule.func, chunk).extent)
+        assert count is not None and (count - 1) * columns < 4096 - 2 * dilation <= count * columns
 
 
 @pytest.mark.parametrize("op", ["conv", "relu", "softmax"])

@@ -169,7 +169,7 @@ def stores_of(s: Stmt) -> int:
 
 def accesses_of(s: Stmt) -> int:
     """Stores, and the loads of what they store, that the statement becomes when it is unrolled."""
-    return _unrolled(s, lambda store: 1 + sum(1 for _ in loads(store.value)))
+    return _unrolled(s, lambda store: 1 + len(loads(store.value)))
 
 
 def _unrolled(s: Stmt, cost: Callable[[Store], int]) -> int:

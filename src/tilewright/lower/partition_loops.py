@@ -188,10 +188,10 @@ class _Partition:
         edges = (first is not None) + (last is not None)
         if edges and weight * edges <= self.budget:
             return self.parts(s, known, first, last)
+        if edges or weight > self.budget or _may_end(s):
+            return None
         worth = accesses_of(s.body) >= LIGHT or self.has_rounds(s.body)
-        if not edges and worth and weight <= self.budget and not _may_end(s):
-            return s.replace(body=self.branched(s.var, s.body, hot, inside))
-        return None
+        return s.replace(body=self.branched(s.var, s.body, hot, inside)) if worth else None
 
     def has_rounds(self, body: Stmt) -> bool:
         """Is it a run of an open row, for whose rounds one may ask once?"""

@@ -146,8 +146,8 @@ def iterations(schedule: Schedule, loops: Sequence[str]) -> int:
 
 
 def _factor(extent: Expr) -> int:
-    """What a size surely is at least, as its form shows: of a product of open ones, as the pixels
-    of an image are, one may be a batch."""
+    """What a size counts for, as its form shows: its known factor, for an open one may be a batch;
+    of a product of open ones, as the pixels of an image are, no more than one is."""
     if isinstance(extent, Binary) and extent.op is BinaryOp.mul:
         unknown = as_int(extent.a) is None and as_int(extent.b) is None
         return _factor(extent.a) * _factor(extent.b) * (IMAGE if unknown else 1)

@@ -145,18 +145,17 @@ def _spread(
 ) -> Stmt:
     """An iteration's part of the requests for the tile of so many elements along each axis that
     begins at `first`: lines are numbered as they lie, those of a contiguous run in a row. Past
-    the end of its axis an index points at what follows in memory, which is what is wanted."""
+    the end of its axis an index points at what follows in memory, which is what is wanted.
+    `rounds` of the outermost loop ask, as `prefetch` has it."""
     step = LINE * 8 // first.dtype.bits
     axis = len(counts) - 1  # of the runs: those after it are whole
     while axis > 0 and as_int(first.buffer.shape[axis]) == counts[axis]:
         axis -= 1
     run = -(-prod(counts[axis:]) // step)
     outermost = as_int(loops[0].extent)
-    asking = min(outermost or rounds or ROUNDS, rounds or outermost or ROUNDS)
-    lines, times = (
-        run * prod(counts[:axis]),
-        asking * prod(as_int(f.extent) or 1 for f in loops[1:]),
-    )
+    asking = min(filter(None, (outermost, rounds)), default=ROUNDS)
+    lines = run * prod(counts[:axis])
+    times = asking * prod(as_int(f.extent) or 1 for f in loops[1:])
     each = -(-lines // times)
     number: Expr = const(0)
     for n, f in enumerate(loops):
