@@ -110,6 +110,8 @@ PIPELINE = (
     ),
     # once the last vectors are whole; before loops are cut for what each element asks
     Pass("stage_rows", _always(stage_rows), "loops", "loops", _has_mask_registers),
+    # before tails get code of their own, and before loops around are cut for what these loops ask
+    Pass("bound_loops", _always(bound_loops), "loops", "loops"),
     # before tails of rows get code of their own, which half a panel has, too
     Pass("halve_panels", _always(halve_panels), "loops", "loops", _has_no_thread_axes),
     # before tails get code of their own
@@ -121,8 +123,6 @@ PIPELINE = (
         "loops",
         "loops",
     ),
-    # before loops around are cut for what these loops ask
-    Pass("bound_loops", _always(bound_loops), "loops", "loops"),
     # while conditions are affine in loops of their own
     Pass("partition_loops", _always(partition_loops), "loops", "loops"),
     # once tails are made, which tell buffers of a tile's own by where they stand

@@ -36,6 +36,7 @@ from tilewright.schedule.primitives.reverse_compute_at import reverse_compute_at
 from tilewright.schedule.primitives.reverse_compute_inline import reverse_compute_inline
 from tilewright.schedule.primitives.rfactor import rfactor
 from tilewright.schedule.primitives.set_scope import set_scope
+from tilewright.schedule.primitives.skip_unread import skip_unread
 from tilewright.schedule.primitives.skip_zeros import skip_zeros
 from tilewright.schedule.primitives.software_pipeline import software_pipeline
 from tilewright.schedule.primitives.split import split
@@ -210,6 +211,7 @@ class Schedule:
     reverse_compute_inline = _method(reverse_compute_inline)
     rfactor = _method(rfactor)
     set_scope = _method(set_scope)
+    skip_unread = _method(skip_unread)
     skip_zeros = _method(skip_zeros)
     software_pipeline = _method(software_pipeline)
     split = _method(split)

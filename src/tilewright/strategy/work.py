@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 
+from tilewright.arith.affine import Forms
 from tilewright.arith.estimate import estimate
 from tilewright.ir.dtype import DType, f32
 from tilewright.ir.expr import (
@@ -110,8 +111,9 @@ def spare_time(func: Func, target: Target, found: Iterable[Block] | None = None)
     Products read weights."""
     found = [*(blocks(func.body) if found is None else found)]
     counts: dict[tuple[Expr, ...], float] = {}
+    padded = {s.buffer for b in blocks(func.body) if role(b) == "pad" for s in stores(b.body)}
     for block in found:
-        extents = tuple(axis.extent for axis in block.axes) or _rounds(block.body, frozenset())
+        extents = _instances(block, padded) or _rounds(block.body, frozenset())
         known = prod(e.value for e in extents if isinstance(e, Const))
         if role(block) in PRODUCTS:
             each = 1 / (target.lanes(stored_type(block).bits) * target.costs.multiply_adds)
@@ -130,6 +132,23 @@ def spare_time(func: Func, target: Target, found: Iterable[Block] | None = None)
     for extents, cycles in counts.items():
         total = total + _product(extents, max(1, round(FINE * cycles)))
     return total
+
+
+def _instances(block: Block, padded: Collection[Buffer]) -> tuple[Expr, ...]:
+    """The extents of a block's axes; of taps that lie apart on a padded image, as many as meet
+    results along their axis: those that meet padding are left out."""
+    extents = {axis.var: axis.extent for axis in block.axes}
+    reduced = {axis.var for axis in block.axes if axis.kind == "reduce"}
+    for load in loads(block.body):
+        for index in load.indices if load.buffer in padded else ():
+            terms = Forms({}).affine(index).terms
+            steps = [(v, c) for v, c in terms.items() if isinstance(v, Var) and v in extents]
+            if len(steps) == 2 and [v in reduced for v, _ in steps] == [False, True]:
+                (pixel, step), (tap, apart) = steps
+                if apart > step:
+                    met = (extents[pixel] * step + apart - 1) // apart
+                    extents[tap] = minimum(extents[tap], met)
+    return tuple(extents.values())
 
 
 def _rounds(s: Stmt, inside: frozenset[Var]) -> tuple[Expr, ...]:

@@ -109,8 +109,8 @@ def convolution(schedule: Schedule, target: Target, threads: int) -> None:
         schedule, anchor.block, (own_y, own_x, own_o), own_i, reduced, lanes, unroll_inner=1
     )
     prefetch_panels(schedule, target, anchor.block, o)
-    if skips != "none":
-        skip_padding(schedule, name, skips)
+    if anchor.pad and skips != "none":
+        skip_padding(schedule, name, anchor.pad, skips)
     unroll(schedule, *tile[:-1])
     vectorize(schedule, tile[-1])
     if threads > 1:

@@ -45,10 +45,11 @@ def skipped_padding(schedule: Schedule, pad: str, *, line: bool = False) -> str:
     return schedule.decide(f"{pad}.skip_zeros", own, ("none", "rows", "all"))
 
 
-def skip_padding(schedule: Schedule, anchor: str, which: str) -> None:
+def skip_padding(schedule: Schedule, anchor: str, pad: str, which: str) -> None:
     """Put the branches around the loops over taps that are left out, as `skipped_padding` has it.
     Loops that stay loops have bounds instead, and tiles near the ends of the image no code of their
-    own; of rows and planes others add zeros."""
+    own; of rows and planes others add zeros. Of a padded open line only what the taps meet is
+    written: far taps have much more padding than that."""
     if which == "all":
         schedule.annotate(anchor, SPARSE, True)
     block, image = find(schedule, anchor), image_of(schedule, anchor)
@@ -60,6 +61,13 @@ def skip_padding(schedule: Schedule, anchor: str, which: str) -> None:
         if loop in bound and (stays or which != "rows"):
             schedule.skip_zeros(image.buffer.name, loop)
             if stays:
+                schedule.annotate(loop, BOUNDED, True)
+    if which == "all" and as_int(image.buffer.shape[-2]) is None:
+        for loop in schedule.loops(pad):
+            before = schedule.func
+            if find_loop(before, loop).kind == "serial":
+                schedule.skip_unread(image.buffer.name, loop)
+            if schedule.func is not before:
                 schedule.annotate(loop, BOUNDED, True)
 
 

@@ -105,7 +105,8 @@ def stream(
     if rows == 1 and chunk_axis is not None:
         outer = chunks_first(schedule, name, outer, threads, chunk_axis, worth)
     if threads > 1:
-        parallel(schedule, outer, threads, f"{name}.parallel", worth=worth)
+        in_runs = rows == 1 and count is not None and chunk_axis == COLUMNS
+        parallel(schedule, outer, threads, f"{name}.parallel", worth=worth, in_runs=in_runs)
 
 
 def parallel_iterations(schedule: Schedule, outer: Sequence[str], count: int | None) -> int:
