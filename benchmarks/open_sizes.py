@@ -216,6 +216,12 @@ CASES: dict[str, Case] = {
         [{"n": 128, "k": 128, "m": 128}, {"n": 61, "k": 83, "m": 67}],
         {},
     ),
+    "matmul, many open rows": Case(
+        [node("MatMul", "x v")],
+        {"x": ("n", 24), "v": (24, 40)},
+        [{"n": 4020}, {"n": 1000}, {"n": 61}],
+        {},
+    ),
     "matmul, open batch": Case(
         [node("MatMul", "x v")],
         {"x": ("n", "t", 64), "v": ("n", 64, "t")},

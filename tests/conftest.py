@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import pytest
 
-PART = 3  # one of so many draws of the long random tests is made, unless --long asks for all
+T = TypeVar("T")
+PART = 3  # one of so many draws or settings of long tests is tried, unless --long asks for all
 # Each process of `-n auto` imports PyTorch and compiles models: some two gigabytes.
 MOST_PROCESSES = 8
 _numbers = itertools.count()
@@ -20,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--update-golden", action="store_true", help="write what is printed into documentation"
     )
     parser.addoption(
-        "--long", action="store_true", help=f"slow random tests: all draws, not one of {PART}"
+        "--long", action="store_true", help=f"slow tests: all draws and settings, not one of {PART}"
     )
 
 
@@ -34,6 +36,14 @@ def draws(request: pytest.FixtureRequest) -> Callable[[int], int]:
     """How many of so many random cases a slow test tries: a part, with --long all of them."""
     part = 1 if request.config.getoption("--long") else PART
     return lambda count: -(-count // part)
+
+
+@pytest.fixture(scope="session")
+def turn(request: pytest.FixtureRequest) -> Callable[[Sequence[T], int], Sequence[T]]:
+    """Which of several settings case number n of a slow test is tried in: a part, so that each is
+    tried in many cases, with --long all."""
+    part = 1 if request.config.getoption("--long") else PART
+    return lambda settings, n: settings[n % part :: part]
 
 
 @pytest.fixture(autouse=True)

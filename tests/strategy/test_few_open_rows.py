@@ -16,8 +16,10 @@ from tilewright.graph import Builder
 from tilewright.graph.graph import Graph
 from tilewright.ir.expr import Load, Var, as_int
 from tilewright.ir.stmt import For, Store
-from tilewright.ir.walk import free_vars, visit
+from tilewright.ir.walk import blocks, free_vars, visit
 from tilewright.lower.pipeline import lower
+from tilewright.schedule.locate import find_loop
+from tilewright.strategy.absorb import role
 from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions
 from tilewright.target.target import target
@@ -54,12 +56,25 @@ def test_a_row_by_itself_is_one_row(of: str) -> None:
     assert min(rows_of_tiles(made.body)) == 1
 
 
+def test_many_rows_go_by_in_chunks_that_stay_in_L1() -> None:
+    """Else each panel would read all of them from memory. Of 64 numbers of f64, 32 rows fill half
+    of it."""
+    *_, (job,) = kernel_jobs(prepare(product("f64", "n"), HASWELL, 3), HASWELL, 1, Watch())
+    made = default(job.func, HASWELL, 1, strict=True)
+    (block,) = (b for b in blocks(made.func.body) if role(b) == "matmul")
+    chunk, panel, tile = made.loops(block.name)[:3]
+    outer, beside, inner = (as_int(find_loop(made.func, n).extent) for n in (chunk, panel, tile))
+    assert outer is None and beside and inner
+    rows = inner * int(str(made.trace.decisions["matmul.tile_m"]))
+    assert HASWELL.cache(0).size // 4 < rows * 64 * 8 <= HASWELL.cache(0).size // 2
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_few_rows(threads: int) -> None:
     run = compile_observed(product("f16", "n"), threads=threads, cache=False, pool=KernelPool(1))
     rng = np.random.default_rng(threads)
     w = rng.standard_normal((64, 128)).astype(np.float16)
-    for rows in (1, 2, 3, 5, 7, 13):
+    for rows in (1, 2, 3, 5, 7, 13, 203, 1000):
         x = rng.standard_normal((rows, 64)).astype(np.float16)
         wanted = x.astype(np.float32) @ w.astype(np.float32)
         np.testing.assert_allclose(run(x, w)[0], wanted, rtol=2e-3, atol=2e-2)

@@ -13,22 +13,21 @@ from tilewright.support.errors import ScheduleError
 from tilewright.target.target import target
 
 TARGETS = ("cpu -mcpu=haswell", "cpu -mcpu=skylake-avx512")
-THREADS = (1, 2, 3)
+SETTINGS = [(text, threads) for threads in (1, 2, 3) for text in TARGETS]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", zoo.names())
-def test_no_kernel_is_left_unscheduled(name: str) -> None:
+@pytest.mark.parametrize(("number", "name"), [*enumerate(zoo.names())], ids=zoo.names())
+def test_no_kernel_is_left_unscheduled(number: int, name: str, turn) -> None:
     graph = import_onnx(zoo.model(name, 1).onnx_path)
     faults = []
-    for text in TARGETS:
+    for text, threads in turn(SETTINGS, number):
         machine = target(text)
         fused = prepare(graph, machine, opt_level=3)
-        for threads in THREADS:
-            *_, jobs = kernel_jobs(fused, machine, threads, Watch())
-            for job in jobs:
-                try:
-                    default(job.func, machine, threads, strict=True)
-                except ScheduleError as fault:
-                    faults.append(f"{text}, {threads} threads, {job.func.name}: {fault}")
+        *_, jobs = kernel_jobs(fused, machine, threads, Watch())
+        for job in jobs:
+            try:
+                default(job.func, machine, threads, strict=True)
+            except ScheduleError as fault:
+                faults.append(f"{text}, {threads} threads, {job.func.name}: {fault}")
     assert not faults, "\n\n".join(faults[:3]) + f"\n{len(faults)} in all"

@@ -13,6 +13,8 @@ cache while the rows go by.
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.arith.estimate import BATCH, SEQUENCE, estimate
 from tilewright.ir.stmt import annotation
 from tilewright.ir.walk import blocks
@@ -163,6 +165,14 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
         parallel(schedule, around, threads, f"{name}.parallel")
 
 
+def tiles_that_stay(schedule: Schedule, name: str, rows: int, target: Target) -> int:
+    """How many tiles of so many rows fill half of L1, where the next panel finds what this one read
+    of them."""
+    work = find(schedule, name)
+    row = prod(estimate(a.extent) for a in work.axes if a.kind == "reduce")
+    return max(1, target.cache(0).size // 2 // operand_type(work).nbytes(rows * row))
+
+
 def matmul(schedule: Schedule, target: Target, threads: int) -> None:
     """matmul: (*batch, rows, columns), both operands computed at run time."""
     name = next(b.name for b in blocks(schedule.func.body) if role(b) == "matmul")
@@ -182,7 +192,8 @@ def matmul(schedule: Schedule, target: Target, threads: int) -> None:
     panel, several, lane = split(schedule, j, vectors, lanes)
     outer = [*batch, tile, panel]
     if schedule.decide(f"{name}.order", first, ("rows", "columns")) == "columns":
-        outer = [*batch, panel, tile]
+        chunk, tile = split(schedule, tile, tiles_that_stay(schedule, name, rows, target))
+        outer = [*batch, chunk, panel, tile]
     reorder(schedule, *outer, inner, several, lane)
     around = innermost(outer)
     *_, own_i, own_j, k = compute_inside(schedule, anchor.block, around)
