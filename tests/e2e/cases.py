@@ -66,6 +66,21 @@ def cases() -> Iterator[Case]:
                 yield Case(name, batch, frontend)
 
 
+def in_turn() -> Iterator[Case]:
+    """Of modules of several batch sizes, which go through several frontends, each of both with one
+    of the others: every second model batch 1 through the first frontend."""
+    for case in cases():
+        batches = zoo.batches(case.name)
+        both = len(batches) > 1 and case.name in MODULES
+        numbers = (
+            zoo.names().index(case.name),
+            batches.index(case.batch),
+            FRONTENDS.index(case.frontend),
+        )
+        if not both or sum(numbers) % 2 == 0:
+            yield case
+
+
 def judge(case: Case, threads: int | None = None) -> Figures:
     """Compile the case and compare it with its reference on fresh inputs."""
     model = zoo.model(case.name, case.batch)

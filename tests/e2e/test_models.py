@@ -1,21 +1,27 @@
-"""Every model against the framework that made it; the heavy ones are marked slow."""
+"""Every model against the framework that made it; the heavy ones are marked slow. Each has every
+frontend and every batch size, with --long all pairs of them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tests.e2e.cases import Case, Figures, cases, error, judge
+from tests.e2e.cases import Case, Figures, cases, error, in_turn, judge
 
 FAST = ("dqn",)  # models that compile in seconds
 
 
-def marked(case: Case) -> object:
+def marked(case: Case):
     marks = () if case.name in FAST else (pytest.mark.slow,)
     return pytest.param(case, id=str(case), marks=marks)
 
 
-@pytest.mark.parametrize("case", map(marked, cases()))
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case" in metafunc.fixturenames:
+        whole = metafunc.config.getoption("--long")
+        metafunc.parametrize("case", [marked(case) for case in (cases() if whole else in_turn())])
+
+
 def test_model(case: Case) -> None:
     figures = judge(case)
     assert not figures.faults, figures
@@ -37,3 +43,11 @@ def test_figures_name_what_they_break() -> None:
     assert not Figures(1e-5, 1.1, 3.0).faults
     assert len(Figures(1e-3, 1.2, 3.0).faults) == 2
     assert Figures(float("nan"), 1.0, 3.0).faults
+
+
+def test_in_turn_every_model_has_each_frontend_and_batch() -> None:
+    whole, some = list(cases()), list(in_turn())
+    assert len(some) < len(whole)
+    for part in ("batch", "frontend"):
+        told = [{(c.name, getattr(c, part)) for c in of} for of in (whole, some)]
+        assert told[0] == told[1]
