@@ -113,3 +113,58 @@ def some(A: f32[8], B: f32[8]):
 """)
     with pytest.raises(CompileError, match="threads must wait for each other under a condition"):
         insert_barriers(func)
+
+
+def test_what_is_read_is_not_overwritten_before_all_have_read_it() -> None:
+    func = parse_func("""
+def twice(A: f32[8], B: f32[8], C: f32[8], D: f32[8]):
+    for t in thread("threadIdx.x", 0, 8):
+        S = alloc(f32[8], "shared")
+        S[t] = A[t]
+        C[t] = S[7 - t]
+        S[t] = B[t]
+        D[t] = S[7 - t]
+""")
+    made = insert_barriers(func)
+    assert sum(n == BARRIER for n in visit(made.body)) == 3
+    same_meaning(made, made)
+
+
+@pytest.mark.parametrize("around", ["if n < 4:", "for k in serial(0, n):"])
+def test_what_may_not_be_run_does_not_wait_for_all(around: str) -> None:
+    """S is written before it and read behind it, and it may have waited for R, or not."""
+    func = parse_func(f"""
+def some(A: f32[8], B: f32[8], C: f32[8], n: i64):
+    for t in thread("threadIdx.x", 0, 8):
+        S = alloc(f32[8], "shared")
+        R = alloc(f32[8], "shared")
+        S[t] = A[t]
+        {around}
+            R[t] = A[t]
+            C[t] = R[7 - t]
+        B[t] = S[7 - t]
+""")
+    made = insert_barriers(func)
+    alloc = made.body.body.body
+    assert alloc.body.stmts[-2] == BARRIER
+    for n in (0, 2, 9):
+        same_meaning(made, made, n=n)
+
+
+def test_what_both_sides_wait_for_is_done() -> None:
+    func = parse_func("""
+def either(A: f32[8], B: f32[8], C: f32[8], n: i64):
+    for t in thread("threadIdx.x", 0, 8):
+        S = alloc(f32[8], "shared")
+        R = alloc(f32[8], "shared")
+        S[t] = A[t]
+        if n < 4:
+            R[t] = A[t]
+            C[t] = R[7 - t]
+        else:
+            R[t] = 2.0
+            C[t] = R[6 - t % 4]
+        B[t] = S[7 - t]
+""")
+    made = insert_barriers(func)
+    assert sum(n == BARRIER for n in visit(made.body)) == 2

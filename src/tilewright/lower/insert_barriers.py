@@ -8,7 +8,7 @@ next. It never stands under a condition that threads may see differently.
 from __future__ import annotations
 
 from tilewright.ir.dtype import i64
-from tilewright.ir.expr import Call, Load, Var
+from tilewright.ir.expr import Call, Load, Var, as_int
 from tilewright.ir.stmt import Alloc, Eval, For, Func, If, Let, Seq, Stmt, Store, seq
 from tilewright.ir.text import mark
 from tilewright.ir.walk import free_vars, visit
@@ -60,7 +60,7 @@ class _Done:
     stmt: Stmt
     before: _Touched
     after: _Touched
-    waits: bool = False  # it has a barrier; otherwise before and after are the same
+    waits: bool = False  # every way through it has a barrier
 
 
 class _Barriers:
@@ -102,24 +102,28 @@ class _Barriers:
         if s.thread.startswith("threadIdx"):
             self.threads.add(s.var)
         done = self.run(s.body)
+        # one of which only the run knows how many may have no round
+        runs = s.kind == "thread" or (as_int(s.extent) or 0) > 0
         if s.kind == "thread" or not done.after.conflicts(done.before):
-            return _Done(s.replace(body=done.stmt), done.before, done.after, done.waits)
+            made = s.replace(body=done.stmt)
+            return _Done(made, done.before, done.after, done.waits and runs)
         if (free_vars(s.start) | free_vars(s.stop)) & self.threads:
             self.refuse(s)
-        return _Done(s.replace(body=seq(BARRIER, done.stmt)), _Touched(), done.after, True)
+        return _Done(s.replace(body=seq(BARRIER, done.stmt)), _Touched(), done.after, runs)
 
     def condition(self, s: If) -> _Done:
         then = self.run(s.then)
         other = None if s.other is None else self.run(s.other)
-        waits = then.waits or (other is not None and other.waits)
-        if waits and free_vars(s.cond) & self.threads:
+        made = If(s.cond, then.stmt, None if other is None else other.stmt)
+        if free_vars(s.cond) & self.threads and any(n == BARRIER for n in visit(made)):
             self.refuse(s)
-        before, after = then.before | _touched(Eval(s.cond)), then.after
+        asked = _touched(Eval(s.cond))
+        before, after = then.before | asked, then.after
+        waits = then.waits and other is not None and other.waits
         if other is not None:
             before, after = before | other.before, after | other.after
-        if waits:  # one side may have none
-            after |= before
-        made = If(s.cond, then.stmt, None if other is None else other.stmt)
+        if not waits:  # what was before it may be before what follows, too
+            after |= asked
         return _Done(made, before, after, waits)
 
     def refuse(self, s: Stmt) -> None:
