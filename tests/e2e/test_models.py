@@ -3,6 +3,8 @@ frontend and every batch size, with --long all pairs of them."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from tests.e2e.cases import Case, Figures, cases, error, in_turn, judge
 FAST = ("dqn",)  # models that compile in seconds
 
 
-def marked(case: Case):
+def marked(case: Case) -> Any:
     marks = () if case.name in FAST else (pytest.mark.slow,)
     return pytest.param(case, id=str(case), marks=marks)
 

@@ -132,7 +132,7 @@ def explained(a: np.ndarray, b: np.ndarray, eager: np.ndarray) -> np.ndarray:
     found = np.isclose(*wide(a, b), near, near, True)
     if eager.dtype == np.float64:
         found |= np.isclose(a, eager, ATTRIBUTE, 0.0, True)
-        found |= np.abs(a - eager) <= FARTHER * np.abs(b - eager)
+        found |= np.isfinite(b) & (np.abs(a - eager) <= FARTHER * np.abs(b - eager))
     return found
 
 

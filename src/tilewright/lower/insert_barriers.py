@@ -102,7 +102,7 @@ class _Barriers:
         if s.thread.startswith("threadIdx"):
             self.threads.add(s.var)
         done = self.run(s.body)
-        # one of which only the run knows how many may have no round
+        # where only the run knows how many rounds there are, there may be none
         runs = s.kind == "thread" or (as_int(s.extent) or 0) > 0
         if s.kind == "thread" or not done.after.conflicts(done.before):
             made = s.replace(body=done.stmt)
@@ -122,7 +122,7 @@ class _Barriers:
         waits = then.waits and other is not None and other.waits
         if other is not None:
             before, after = before | other.before, after | other.after
-        if not waits:  # what was before it may be before what follows, too
+        if not waits:  # a way without a barrier ends as it begins: with what the condition reads
             after |= asked
         return _Done(made, before, after, waits)
 

@@ -82,10 +82,10 @@ def skip_unread(func: Func, buffer: str, loop: str) -> Func:
     why = f"it writes more than '{buffer}'"
     need("P1", outer and only, func, old, why, "name a loop around nothing but what writes it")
     own = alloc_path(func, of) is not None and of not in inside.allocated
-    reads = [r for r in _reads(func.body, buffer, (), ()) if old not in r[1]]
     own = own and not any(a.buffer == buffer and not a.writes for a in inside.accesses)
     why = f"'{buffer}' comes from outside of the function, or is the loop's own"
     need("P2", own, func, old, why, "name a buffer that the function allocates around the loop")
+    reads = list(_reads(func.body, buffer, (), ()))
     known = Facts(ranges_at(func, path))
     varying = {f.var: loop_range(f) for f in inside.loops}
     region = union([cover_region(a.region, varying, known) for a in written], known)

@@ -165,7 +165,7 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
         parallel(schedule, around, threads, f"{name}.parallel")
 
 
-def tiles_that_stay(schedule: Schedule, name: str, rows: int, target: Target) -> int:
+def tiles_in_l1(schedule: Schedule, name: str, rows: int, target: Target) -> int:
     """How many tiles of so many rows fill half of L1, where the next panel finds what this one read
     of them."""
     work = find(schedule, name)
@@ -192,7 +192,7 @@ def matmul(schedule: Schedule, target: Target, threads: int) -> None:
     panel, several, lane = split(schedule, j, vectors, lanes)
     outer = [*batch, tile, panel]
     if schedule.decide(f"{name}.order", first, ("rows", "columns")) == "columns":
-        chunk, tile = split(schedule, tile, tiles_that_stay(schedule, name, rows, target))
+        chunk, tile = split(schedule, tile, tiles_in_l1(schedule, name, rows, target))
         outer = [*batch, chunk, panel, tile]
     reorder(schedule, *outer, inner, several, lane)
     around = innermost(outer)
