@@ -121,6 +121,13 @@ BATCHES = (
     .replace("B[o", "B[q // 5, o")
 )
 
+TILES = (
+    LINE.replace("for p in serial(0, 5):", "for q in parallel(0, 5 * ((n + 5) // 6)):")
+    .replace("        for o in serial(0, (n + 5) // 6):\n", "")
+    .replace("p * 2", "q // ((n + 5) // 6) * 2")
+    .replace("o * 6", "q % ((n + 5) // 6) * 6")
+)
+
 
 def test_three_rounds_take_three_vectors_of_panels_of_two() -> None:
     """Six sums wait for each other: three panels of two vectors are two tiles of three."""
@@ -153,6 +160,22 @@ def test_panels_of_batches_are_jammed() -> None:
     for n in (1, 2, 3, 4, 5, 8, 9):
         same_meaning(func, made, b=2, n=n)
         same_meaning(func, simplify(partition_loops(made)), b=2, n=n)
+
+
+def test_panels_of_tiles_are_jammed() -> None:
+    """Where threads share the tiles of all panels, as if the loops were not fused."""
+    text = print_func(narrowed(TILES))
+    panel = "q // ((n + 5) // 6)"
+    assert f"{panel} % 3 + i64({panel} >= 3) * 3 == 0" in text and text.count("for u") == 6
+
+
+@pytest.mark.parametrize("part", ["q % 5", "q // (n + 1)", "q % ((n + 5) // 6) + q"])
+def test_loops_that_are_not_of_panels_and_tiles_stay(part: str) -> None:
+    """Something is told by other numbers, and tiles stay as they are."""
+    read = "A[q % ((n + 5) // 6) * 6 + i, k]"
+    assert read in TILES
+    made = narrow_tails(parse_func(TILES.replace(read, f"A[min({part}, n - 1), k]")))
+    assert "for u" not in print_func(made)
 
 
 @pytest.mark.parametrize("part", ["q % 4 % b", "q // 4 % b"])

@@ -221,10 +221,34 @@ def panels_of_batches(s: For, known: Facts, taken: set[str]) -> tuple[Var, For] 
         return None
 
 
-def told_apart(s: For, batch: Var, panel: For, body: Stmt) -> Stmt:
-    """The body of loop `s` where it is that of a loop over panels. No name is bound for the panel:
-    what is asked of it can then be asked around the loops inside."""
-    return substitute(body, {batch: s.var // panel.extent, panel.var: s.var % panel.extent})
+def panels_of_tiles(s: For, known: Facts, taken: set[str]) -> tuple[For, For] | None:
+    """The loop over panels and that over tiles of an open number of rows, of which loop `s` was
+    made; None if it is no such loop."""
+    form = known.affine(s.extent)
+    if form.const or len(form.terms) != 1 or as_int(s.start) != 0:
+        return None
+    ((tiles, panels),) = form.terms.items()
+    if panels < 2:
+        return None
+    panel, tile = (Var(fresh(name, taken)) for name in ("panel", "tile"))
+    parts = {s.var // tiles: panel, s.var % tiles: tile}
+
+    def apart(c: Any) -> Any:
+        if not isinstance(c, Expr | Stmt):
+            return c
+        return parts[c] if c in parts else c.map_children(apart)
+
+    body = apart(s.body)
+    if s.var in free_vars(body):
+        return None
+    loop = For(tile, const(0), tiles, s.kind, body)
+    return For(panel, const(0), const(panels), s.kind, loop), loop
+
+
+def told_apart(s: For, outer: Var, inner: For, body: Stmt) -> Stmt:
+    """The body of loop `s` where it is that of the inner one of two. No names are bound for their
+    rounds: what is asked of a panel can then be asked around the loops inside."""
+    return substitute(body, {outer: s.var // inner.extent, inner.var: s.var % inner.extent})
 
 
 class _Mixed(Exception):

@@ -48,6 +48,7 @@ from tilewright.lower.jam_panels import (
     REGROUPED,
     jam_panels,
     panels_of_batches,
+    panels_of_tiles,
     panels_regrouped,
     told_apart,
 )
@@ -94,6 +95,9 @@ class _Narrow:
     def go(self, s: Any, known: Facts, around: For | None = None) -> Any:
         """`around`: the loop around this one, with nothing else in it."""
         if isinstance(s, For):
+            nest = panels_of_tiles(s, known, self.taken) if s.kind == "parallel" else None
+            if nest and (made := self.jammed(s, *nest, known)):
+                return made
             inside = known.bind(s.var, *loop_range(s))
             made = self.narrowed(s, inside, around) if s.kind in ("serial", "parallel") else None
             if made is not None:
@@ -120,6 +124,13 @@ class _Narrow:
             return self.go(c, known) if isinstance(c, Stmt) else c
 
         return s.map_children(inner)
+
+    def jammed(self, fused: For, panel: For, loop: For, known: Facts) -> For | None:
+        """A loop over the tiles of each panel as the two would be that it was made of."""
+        for s in (panel, loop):
+            known = known.bind(s.var, *loop_range(s))
+        made = self.narrowed(loop, known, panel)
+        return made and fused.replace(body=told_apart(fused, panel.var, loop, made.body))
 
     def each_way(self, loop: For, choice: If, known: Facts, around: For | None) -> For:
         """A parallel loop whose rounds all go the same way: the tiles of each are its own."""

@@ -108,29 +108,42 @@ def is_worth_a_region(found: Iterable[Block], target: Target) -> bool:
 def spare_time(func: Func, target: Target, found: Iterable[Block] | None = None) -> Expr:
     """About how much longer (in 1 / FINE of a cycle) than a parallel region to start a function in
     stage "blocks" takes on one thread, or some of its blocks: below zero it is not worth one.
-    Products read weights."""
+    Products read weights beside what they multiply: few rows wait for them."""
     found = [*(blocks(func.body) if found is None else found)]
-    counts: dict[tuple[Expr, ...], float] = {}
     padded = {s.buffer for b in blocks(func.body) if role(b) == "pad" for s in stores(b.body)}
+    made: dict[tuple[Expr, ...], float] = {}
+    multiplied: dict[tuple[Expr, ...], float] = {}
     for block in found:
         extents = _instances(block, padded) or _rounds(block.body, frozenset())
         known = prod(e.value for e in extents if isinstance(e, Const))
         if role(block) in PRODUCTS:
+            counts = multiplied
             each = 1 / (target.lanes(stored_type(block).bits) * target.costs.multiply_adds)
         else:
+            counts = made
             each = bytes_made(block) / BYTES_PER_CYCLE
         unknown = tuple(e for e in extents if not isinstance(e, Const))
         counts[unknown] = counts.get(unknown, 0.0) + known * each
-    if any(role(block) in PRODUCTS for block in found):  # few rows wait for weights
+    total = _cycles(made) - round(FINE * target.costs.fork_join)
+    if multiplied:
         fixed = [
             prod(filter(None, n)) * b.dtype.bits // 8
             for b in func.buffers
             if None not in (n := [as_int(e) for e in b.shape])
         ]
-        counts[()] = counts.get((), 0.0) + sum(fixed) / target.costs.l2
-    total: Expr = const(-round(FINE * target.costs.fork_join))
+        read = sum(fixed) / target.costs.l2
+        hidden = 1 - target.costs.overlap_penalty  # of the shorter of the two
+        slow = _cycles(multiplied) + round(FINE * read)
+        shorter = minimum(_cycles(multiplied, hidden), const(round(FINE * read * hidden)))
+        total = total + slow - shorter
+    return total
+
+
+def _cycles(counts: Mapping[tuple[Expr, ...], float], share: float = 1.0) -> Expr:
+    """The sum of products of extents, each times so many cycles, in 1 / FINE of a cycle."""
+    total: Expr = const(0)
     for extents, cycles in counts.items():
-        total = total + _product(extents, max(1, round(FINE * cycles)))
+        total = total + _product(extents, max(1, round(FINE * cycles * share)))
     return total
 
 
