@@ -14,7 +14,7 @@ from math import prod
 from tilewright.arith.estimate import IMAGE, estimate_by_symbols
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Cast, Load, Select, Unary, UnaryOp
 from tilewright.ir.stmt import Block, Func, annotation
-from tilewright.ir.walk import blocks, stores, visit
+from tilewright.ir.walk import blocks, free_vars, loads, stores, visit
 from tilewright.schedule.locate import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.support.errors import ScheduleError
@@ -131,7 +131,18 @@ def _is_long(cast: Cast) -> bool:
     return cast.a.dtype.is_float and cast.dtype.is_int and cast.dtype.bits == 64
 
 
+def _repeats_matrices(block: Block) -> bool:
+    """Is each matrix that it stores, over its last two axes, one that it reads?"""
+    last = tuple([axis.var for axis in block.axes[-2:]])
+    return is_copy(block) and all(
+        n.indices[-2:] == last and not any(free_vars(i) & {*last} for i in n.indices[:-2])
+        for n in (*loads(block.body), *stores(block.body))
+    )
+
+
 def _may_take(reader: Block, block: Block) -> bool:
+    if role(reader) == "matmul":
+        return _repeats_matrices(block)
     if role(reader) not in ("", "pad", "columns"):
         return False
     if is_reduction(reader) and not is_copy(block):

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.frontend.onnx.data_dependent import I64, choose, counted, measure, op, valid
+from tilewright.frontend.onnx.data_dependent import I64, choose, measure, op, valid
 from tilewright.frontend.onnx.registry import NodeContext
 from tilewright.frontend.onnx.registry import Sequence as Elements
 from tilewright.graph import sizes
@@ -259,11 +259,6 @@ def left_to_the_run(n: NodeContext, different: set[Expr]) -> bool:
 
 def _stretched(n: NodeContext, v: Value, goal: Sequence[tuple[int, Expr]], rank: int) -> Value:
     """v with each size along those axes as asked: its own, or its one element again and again."""
-    for d, size in goal:
-        axis = d - rank + v.rank
-        if axis < 0 or as_int(v.shape[axis]) == 1 or v.shape[axis] == size:
-            continue
-        last = op(n, "sub", counted(n, v.shape[axis]), 1)
-        positions = op(n, "minimum", op(n, "arange", length=size), last)
-        v = op(n, "gather", v, positions, axis=axis)
-    return v
+    asked = {d - rank + v.rank: size for d, size in goal}
+    shape = [s if as_int(s) == 1 else asked.get(d, s) for d, s in enumerate(v.shape)]
+    return v if tuple(shape) == v.shape else op(n, "stretch", v, shape=tuple(shape))

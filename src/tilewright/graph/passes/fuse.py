@@ -104,6 +104,8 @@ class _Fusion:
                     continue
                 if fusion is REDUCTION:
                     self.absorb_inputs(node)
+                if node.op == "matmul":
+                    self.absorb_batches(node)
                 self.absorb_users(node)
                 if kind is BROADCAST:
                     self.absorb_inputs(node)  # the other ways to where its own one leads
@@ -398,6 +400,22 @@ class _Fusion:
             self.join(anchor, [node], f"computed where {anchor.op} reads it")
             stack.extend(node.inputs)
 
+    def absorb_batches(self, product: Node) -> None:
+        """Take in what repeats the matrices of an operand: which of them is meant follows from the
+        batch, once for all that is read of it."""
+        for value in product.inputs:
+            node = self.made_by.get(value)
+            if (
+                node is not None
+                and _repeats_matrices(node)
+                and node not in self.group
+                and value not in self.kept
+                and all(u is product for u in self.users[value])
+                and self.is_needed_with(product, [node])
+                and self.is_fused(node)
+            ):
+                self.join(product, [node], "which matrix it reads follows from the batch")
+
     def finish(self) -> FusedGraph:
         groups: list[FusedGroup] = []
         taken: dict[str, int] = {}
@@ -435,6 +453,12 @@ class _Fusion:
 
     def _by_anchor(self) -> Iterable[tuple[int, list[Node]]]:
         return ((self.order[anchor], nodes) for anchor, nodes in self.members.items())
+
+
+def _repeats_matrices(node: Node) -> bool:
+    """Are the matrices over the last two axes of what it makes those of its input?"""
+    x = node.inputs[0]
+    return node.op == "stretch" and x.rank > 2 and x.shape[-2:] == node.output.shape[-2:]
 
 
 def _is_open_pad(node: Node) -> bool:
