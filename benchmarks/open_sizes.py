@@ -222,6 +222,12 @@ CASES: dict[str, Case] = {
         [{"n": 4020}, {"n": 1000}, {"n": 61}],
         {},
     ),
+    "matmul, batches of two names": Case(
+        [node("MatMul", "x v")],
+        {"x": ("n", 8, 7, 32), "v": ("m", 8, 32, 256)},
+        [{"n": 1, "m": 1}, {"n": 4, "m": 1}, {"n": 1, "m": 4}],
+        {},
+    ),
     "matmul, open batch": Case(
         [node("MatMul", "x v")],
         {"x": ("n", "t", 64), "v": ("n", 64, "t")},
