@@ -40,10 +40,15 @@ def draws(request: pytest.FixtureRequest) -> Callable[[int], int]:
 
 @pytest.fixture(scope="session")
 def turn(request: pytest.FixtureRequest) -> Callable[[Sequence[T], int], Sequence[T]]:
-    """Which of several settings case number n of a slow test is tried in: a part, so that each is
-    tried in many cases, with --long all."""
-    part = 1 if request.config.getoption("--long") else PART
-    return lambda settings, n: settings[n % part :: part]
+    """Which of several settings case number n of a slow test is tried in: a part of them or one, so
+    that each is tried in many cases, with --long all."""
+    most = 1 if request.config.getoption("--long") else PART
+
+    def chosen(settings: Sequence[T], n: int) -> Sequence[T]:
+        part = min(most, len(settings))
+        return settings[n % part :: part]
+
+    return chosen
 
 
 @pytest.fixture(autouse=True)
