@@ -451,3 +451,17 @@ def test_a_product_reads_the_matrices_of_another_batch_where_they_are(goal, also
     fused = fuse(g)
     check_laws(fused)
     assert shown(fused) == kernels
+
+
+def test_a_product_of_what_has_no_inputs():
+    g = graph(
+        """
+        def g(x: f32[n, 4]):
+            w: f32[4, 5] = full(shape=(4, 5), value=0.5, of="f32")
+            y: f32[n, 5] = matmul(x, w)
+            return {"y": y}
+        """
+    )
+    fused = fuse(g)
+    check_laws(fused)
+    assert shown(fused) == ["full", "matmul"]

@@ -457,8 +457,10 @@ class _Fusion:
 
 def _repeats_matrices(node: Node) -> bool:
     """Are the matrices over the last two axes of what it makes those of its input?"""
-    x = node.inputs[0]
-    return node.op == "stretch" and x.rank > 2 and x.shape[-2:] == node.output.shape[-2:]
+    if node.op != "stretch":
+        return False
+    shape = node.inputs[0].shape
+    return len(shape) > 2 and shape[-2:] == node.output.shape[-2:]
 
 
 def _is_open_pad(node: Node) -> bool:

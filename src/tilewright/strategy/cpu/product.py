@@ -53,6 +53,7 @@ from tilewright.support.errors import ScheduleError
 from tilewright.target.costs import COMMON, Costs
 from tilewright.target.target import Target
 
+CHUNKS = tuple(1 << n for n in range(9))  # tiles
 WORTH_CUTTING = 0.9  # of the time of a whole panel's tiles
 
 
@@ -166,11 +167,12 @@ def pointwise_product(schedule: Schedule, target: Target, threads: int) -> None:
 
 
 def tiles_in_l1(schedule: Schedule, name: str, rows: int, target: Target) -> int:
-    """How many tiles of so many rows fill half of L1, where the next panel finds what this one read
-    of them."""
+    """How many tiles of so many rows go through all panels together: as many as fill half of L1,
+    where the next panel finds what this one read of them."""
     work = find(schedule, name)
     row = prod(estimate(a.extent) for a in work.axes if a.kind == "reduce")
-    return max(1, target.cache(0).size // 2 // operand_type(work).nbytes(rows * row))
+    fit = target.cache(0).size // 2 // operand_type(work).nbytes(rows * row)
+    return schedule.decide(f"{name}.chunk_m", max(n for n in CHUNKS if n <= max(fit, 1)), CHUNKS)
 
 
 def matmul(schedule: Schedule, target: Target, threads: int) -> None:
