@@ -73,10 +73,9 @@ def test_batches_of_a_product_and_the_rows_that_are_added():
     nodes = [helper.make_node("MatMul", ["a", "b"], ["y"])]
     runs = [(5, 3, 4), (5, 4, 2)], [(5, 3, 4), (1, 4, 2)], [(1, 3, 4), (6, 4, 2)]
     check(model(nodes, {"a": ["n", 3, 4], "b": ["m", 4, 2]}), *runs, wrong=[[(2, 3, 4), (3, 4, 2)]])
-    runs = [(1, 5, 7, 4), (3, 1, 4, 9)], [(3, 1, 13, 4), (1, 5, 4, 19)], [(2, 6, 1, 4), (6, 4, 1)]
-    b, left = [["m", "l", 4, "p"], ["l", 4, "p"]], ["n", "k", "q", 4]
-    for right, some in (b[0], runs[:2]), (b[1], runs[2:]):
-        check(model(nodes, {"a": left, "b": right}), *some)
+    two = model(nodes, {"a": ["n", "k", "q", 4], "b": ["m", "l", 4, "p"]})
+    check(two, [(1, 5, 7, 4), (3, 1, 4, 9)], [(3, 1, 13, 4), (1, 5, 4, 19)])
+    check(model(nodes, {"a": ["n", "k", "q", 4], "b": ["l", 4, "p"]}), [(2, 6, 1, 4), (6, 4, 1)])
     nodes = [helper.make_node("Gemm", ["a", "b", "c"], ["y"])]
     proto = model(nodes, {"a": ["n", 4], "b": [4, 3], "c": ["m", 3]})
     check(proto, [(5, 4), (4, 3), (5, 3)], [(5, 4), (4, 3), (1, 3)])

@@ -53,7 +53,7 @@ from tilewright.support.errors import ScheduleError
 from tilewright.target.costs import COMMON, Costs
 from tilewright.target.target import Target
 
-CHUNKS = tuple(1 << n for n in range(9))  # tiles
+CHUNKS = tuple(1 << n for n in range(9))  # tiles that go through all panels together
 WORTH_CUTTING = 0.9  # of the time of a whole panel's tiles
 
 
