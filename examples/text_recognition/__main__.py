@@ -24,6 +24,7 @@ INSTALL = "--no-deps rapidocr-onnxruntime"
 IS_TEXT, IS_LINE = 0.3, 0.5  # probabilities: of a pixel, of a region's mean
 GROW = 1.6  # the detector is trained on shrunk regions; this restores their size
 LEAST_SIDE, HEIGHT = 3, 48  # pixels: of a region, of a line that is read
+APART = 1e-3  # from onnxruntime: under a softmax between two likely letters last bits count
 
 Run = Callable[[Any, dict[str, np.ndarray]], list[Any]]
 Box = tuple[int, int, int, int]  # left, top, right, bottom
@@ -98,6 +99,7 @@ def main() -> None:
         f"{picture.width} x {picture.height} pixels, {len(boxes)} lines",
         lambda: read(detect.run, transcribe.run, picture)[1],
         lambda: read(detector_there.run, reader_there.run, picture)[1],
+        APART,
     )
 
 

@@ -430,21 +430,20 @@ def test_rows_that_are_gathered_several_times_are_read_in_one_piece(channels, ta
 
 
 @pytest.mark.parametrize(
-    ("goal", "also", "kernels"),
+    ("have", "want", "also", "kernels"),
     [
-        ("t, 3, 4", "a", ["stretch matmul"]),
-        ("n, 3, 4", "a", ["stretch", "matmul"]),  # rows that are repeated are read as often
-        ("t, 3, 4", "s", ["stretch", "matmul"]),  # they leave the graph, too
+        ("b, 3, 4", "t, 3, 4", "a", ["stretch matmul"]),
+        ("n, m, 4", "n, 3, 4", "a", ["stretch", "matmul"]),  # it repeats rows of matrices
+        ("b, 3, 4", "t, 3, 4", "s", ["stretch", "matmul"]),  # they leave the graph, too
     ],
 )
-def test_a_product_reads_the_matrices_of_another_batch_where_they_are(goal, also, kernels):
-    read = "t, 3, 4" if goal.startswith("t") else "n, 3, 4"
-    have = "b, 3, 4" if goal.startswith("t") else "n, m, 4"
+def test_a_product_reads_the_matrices_of_another_batch_where_they_are(have, want, also, kernels):
+    batch = want[0]
     g = graph(
         f"""
-        def g(a: f32[{have}], x: f32[{goal[0]}, 4, 5]):
-            s: f32[{read}] = stretch(a, shape=({goal}))
-            y: f32[{goal[0]}, 3, 5] = matmul(s, x)
+        def g(a: f32[{have}], x: f32[{batch}, 4, 5]):
+            s: f32[{want}] = stretch(a, shape=({want}))
+            y: f32[{batch}, 3, 5] = matmul(s, x)
             return {{"y": y, "{also}": {also}}}
         """
     )
