@@ -12,8 +12,9 @@ from tilewright import te
 from tilewright.driver.check_operator import check_operator, draw
 from tilewright.graph import OPERATORS, Builder, evaluate, parse
 from tilewright.graph.group import group_func
-from tilewright.graph.outside import OWN, discover
+from tilewright.graph.outside import OWN
 from tilewright.graph.passes.fuse import fuse
+from tilewright.graph.plugins import discover
 from tilewright.ir import interp
 from tilewright.ir.expr import Var
 from tilewright.support.errors import CompileError

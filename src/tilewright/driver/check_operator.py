@@ -21,9 +21,10 @@ from tilewright.graph.evaluate import evaluate
 from tilewright.graph.graph import Graph, Value
 from tilewright.graph.group import group_func
 from tilewright.graph.operator import OPERATORS, Fusion, Operator, Trait
-from tilewright.graph.outside import OWN, Own, discover
+from tilewright.graph.outside import OWN, Own
 from tilewright.graph.parse import parse
 from tilewright.graph.passes.fuse import fuse
+from tilewright.graph.plugins import discover
 from tilewright.ir import interp
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Var

@@ -39,7 +39,7 @@ from tilewright.graph.group import FusedGraph, FusedGroup, computation, group_fu
 from tilewright.graph.layout_policy import Decisions
 from tilewright.graph.likely import likely_values
 from tilewright.graph.ops.loop import body_of
-from tilewright.graph.outside import digests, noting
+from tilewright.graph.outside import noting
 from tilewright.graph.passes.choose_layouts import choose_layouts
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.one_row import one_row
@@ -129,7 +129,10 @@ def compile_observed(
                     workers.start()
                 with stages("import"), noting() as used:
                     graph = opened.graph()
-                operators.update(digests(used))
+                if used:
+                    from tilewright.graph.plugins import digests
+
+                    operators.update(digests(used))
                 name = Path(source).stem if isinstance(source, str | os.PathLike) else graph.name
                 told = opt_level, workers, stages, seen.named(name), observers, winograd
                 known = beside.enter_context(KernelCache()) if cache and is_unseen else None

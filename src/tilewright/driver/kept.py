@@ -18,7 +18,7 @@ def open_kept(path: Path, threads: int) -> Executable:
     made = Executable(path, threads)
     told = made.manifest.notes.get(NOTE)
     if told:
-        from tilewright.graph.outside import digests
+        from tilewright.graph.plugins import digests
 
         if digests(told) != told:
             raise ValueError("operators of other packages have changed")

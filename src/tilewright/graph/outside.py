@@ -1,16 +1,15 @@
 """The operators from outside: what `tw.operator` has registered, as others ask for it.
 
-In: names in ONNX, in PyTorch, in the registry. Out: the operators. The frontends ask for names that
-they do not know; then installed packages are looked at, and not before. What an importer used is
-noted, for the cache. Most models have none, so nothing else is imported here.
+In: names in ONNX, in PyTorch, in the registry. Out: the operators. What an importer used is noted,
+for the cache. Most models have none, so nothing else is imported here; `plugins` asks installed
+packages.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tilewright.graph.operator import Operator, remove
@@ -49,11 +48,6 @@ FAILED: dict[str, str] = {}  # packages whose operators could not be registered,
 _noting = threading.local()
 
 
-def discover() -> None:
-    """Register the operators of installed packages, once in a process."""
-    import_module("tilewright.graph.plugins").discover()
-
-
 def forget(name: str) -> None:
     """Take an operator from outside out of all tables."""
     own = OWN.pop(name)
@@ -80,11 +74,3 @@ def note(own: Own) -> None:
     names = getattr(_noting, "names", None)
     if names is not None:
         names.add(own.name)
-
-
-def digests(names: Iterable[str]) -> dict[str, str]:
-    """What operators are known by: those of this process, or of installed packages."""
-    names = list(names)
-    if not all(name in OWN for name in names):
-        discover()
-    return {name: OWN[name].digest() if name in OWN else "" for name in names}

@@ -18,7 +18,6 @@ from tilewright.graph import sizes
 from tilewright.graph.builder import Builder, complete
 from tilewright.graph.graph import Constant, Graph, Node, Value
 from tilewright.graph.operator import OPERATORS
-from tilewright.graph.outside import discover
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import BinaryOp, Expr, Var, binary
 from tilewright.support.errors import CompileError
@@ -128,6 +127,8 @@ class _Parser:
             self.refuse(s, "expected an operator applied to values")
         op = call.func.id
         if op not in OPERATORS:
+            from tilewright.graph.plugins import discover
+
             discover()
         if op not in OPERATORS:
             self.refuse(s, f"there is no operator {op!r}")

@@ -30,7 +30,9 @@ def translator_of(domain: str, name: str) -> Callable[[NodeContext], Any] | None
     if domain in outside.TAKEN_DOMAINS:
         return None
     if (domain, name) not in outside.ONNX:
-        outside.discover()
+        from tilewright.graph.plugins import discover
+
+        discover()
     found = outside.ONNX.get((domain, name))
     if found is None:
         return None

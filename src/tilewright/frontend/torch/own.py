@@ -25,7 +25,9 @@ def register(nodes: Iterable[torch.fx.Node]) -> None:
     """See to it that the table has what packages know of the nodes' operators."""
     unknown = {str(n.target) for n in everywhere(nodes) if _is_custom(n)} - TRANSLATORS.keys()
     if not unknown <= outside.TORCH.keys():
-        outside.discover()
+        from tilewright.graph.plugins import discover
+
+        discover()
     for name in [n for n, known in _added.items() if outside.TORCH.get(n) is not known]:
         del _added[name], TRANSLATORS[name]
     for name, operator in outside.TORCH.items():
