@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.lower.programs import MATMUL, PADDED, TAIL, same_meaning
@@ -541,3 +543,21 @@ def f(B: f32[n * 8, 240], n: i64):
     made = partitioned(text, n=2)
     conds = [n.cond for n in visit(made.body) if isinstance(n, If)]
     assert {v.name for cond in conds for v in free_vars(cond)} == {"u"}  # lanes of the last tile
+
+
+def test_chunks_of_an_open_row_that_threads_share_know_each_end() -> None:
+    """One branch for each end: of both in one, little would follow for a tap."""
+    func = parse_func("""
+def taps(A: f32[n], W: f32[9], B: f32[(n + 2) // 3], n: i64):
+    for c in parallel(0, ((n + 2) // 3 + 31) // 32):
+        for r in serial(0, 4):
+            for k in serial(0, 9):
+                for x in vectorize(0, 8):
+                    if c * 32 + r * 8 + x < (n + 2) // 3:
+                        B[c * 32 + r * 8 + x] = B[c * 32 + r * 8 + x] + select(c * 96 + r * 24 + x * 3 + k >= 4 and c * 96 + r * 24 + x * 3 + k < n + 4, A[c * 96 + r * 24 + x * 3 + k - 4], 0.0) * W[k]
+""")  # noqa: E501
+    made = partition_loops(func)
+    for n in (0, 1, 7, 95, 96, 97, 300, 301, 302, 303):
+        same_meaning(func, made, n=n)
+    middle = re.split(" el(?:se|if)", print_func(made))[0]
+    assert middle.count("for ") == 4 and middle.count("if ") == 3 and "select" not in middle

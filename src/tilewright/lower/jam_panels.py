@@ -43,6 +43,17 @@ def jam_panels(
     return _in_groups(tile, panel, count, own, known, jammed)
 
 
+def jammed_rounds(
+    body: Stmt, loop: For, count: int, own: set[Buffer], known: Facts, taken: set[str]
+) -> Stmt | None:
+    """What `count` rounds of `loop` do together, from one on: its body, unrolled for all. None:
+    they must not be mixed. `own` are the body's own buffers, `known` what holds in each."""
+    try:
+        return _Jam(loop.var, count, own, taken).stmt(body, known)
+    except _Mixed:
+        return None
+
+
 def _in_groups(
     tile: Stmt,
     panel: For,

@@ -187,6 +187,8 @@ class _Partition:
         first, last = self.ends(s, hot, known)
         edges = (first is not None) + (last is not None)
         if edges and weight * edges <= self.budget:
+            if self.params and s.kind != "serial":  # one bound for all would say less of each
+                return s.replace(body=self.branched(s.var, s.body, hot, inside))
             return self.parts(s, known, first, last)
         if edges or weight > self.budget or _may_end(s):
             return None

@@ -21,6 +21,7 @@ from tilewright.lower.flatten import flatten
 from tilewright.lower.halve_panels import halve_panels
 from tilewright.lower.hoist_buffers import hoist_buffers
 from tilewright.lower.insert_barriers import insert_barriers
+from tilewright.lower.jam_runs import jam_runs
 from tilewright.lower.legalize_vectors import legalize_vectors
 from tilewright.lower.narrow_tails import narrow_tails
 from tilewright.lower.overlap_tails import overlap_tails
@@ -125,6 +126,8 @@ PIPELINE = (
     ),
     # while conditions are affine in loops of their own
     Pass("partition_loops", _always(partition_loops), "loops", "loops"),
+    # once rounds at the ends have code of their own, before buffers are parts of others
+    Pass("jam_runs", _always(jam_runs), "loops", "loops"),
     # once tails are made, which tell buffers of a tile's own by where they stand
     Pass("hoist_buffers", _always(hoist_buffers), "loops", "loops"),
     # one address for each access from here on

@@ -166,13 +166,13 @@ def parallel(
     *,
     worth: bool = True,
     in_runs: bool = False,
-) -> None:
+) -> str:
     """Run nested loops in parallel: the fewest outer ones that give every thread enough iterations,
     or none where it is not `worth` a parallel region. `decision` names how many.
 
     An inner loop stays a loop: its indices cost an addition, those of a fused loop divisions.
     in_runs: where the last of all is fused and open, a chunk is several rounds of it, for which one
-    asks once whether the row's ends are among them.
+    asks once whether the row's ends are among them; gives the loop over these, "" if there is none.
     """
     there, count = present(loops), 0
     batch = [""] * (there[:1] != list(loops[:1]))  # of one
@@ -181,11 +181,12 @@ def parallel(
             break
         count += 1
     count = schedule.decide(decision, count if worth else 0, range(len(there) + 1))
-    taken = there[:count]
+    taken, run = there[:count], ""
     if in_runs and taken and count == len(there) and not extent(schedule, taken[-1], 0):
-        taken[-1], _ = split(schedule, taken[-1], RUN)
+        taken[-1], run = split(schedule, taken[-1], RUN)
     if taken:
         schedule.parallel(fuse(schedule, taken))
+    return run
 
 
 def enough(schedule: Schedule, loops: Sequence[str], inner: str, threads: int) -> bool:

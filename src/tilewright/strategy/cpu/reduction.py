@@ -19,6 +19,7 @@ from tilewright.ir.expr import Select, Var, as_int, const
 from tilewright.ir.stmt import Axis, Block
 from tilewright.ir.walk import blocks, free_vars, loads, stores, visit
 from tilewright.lower.bound_loops import BOUNDED
+from tilewright.lower.jam_runs import JAMMED
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import OFTEN, instances, is_costly, is_reduction, written
@@ -34,6 +35,7 @@ from tilewright.strategy.cpu.pointwise import (
 from tilewright.strategy.cpu.registers import fill_registers
 from tilewright.strategy.cpu.tiles import heights, row_tile
 from tilewright.strategy.loops import (
+    RUN,
     by_axis,
     chunked,
     compute_inside,
@@ -188,7 +190,11 @@ def lanes(schedule: Schedule, name: str, target: Target, threads: int) -> None:
     if threads > 1:
         around = outer[:3] if chunk else [*outer, v_outer]
         in_runs, worth = in_runs and not chunk, is_worth_a_region([block], target)
-        parallel(schedule, around, threads, f"{name}.parallel", worth=worth, in_runs=in_runs)
+        run = parallel(schedule, around, threads, f"{name}.parallel", worth=worth, in_runs=in_runs)
+        if run and last == v_outer and not column:
+            counts = heights(RUN, 1, target.vector_registers, exact=True)
+            pick = max(n for n in counts if n <= side_by_side)
+            schedule.annotate(run, JAMMED, schedule.decide(f"{name}.jam", pick, counts))
 
 
 def is_apart(block: Block) -> bool:
