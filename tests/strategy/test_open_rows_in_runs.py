@@ -12,7 +12,7 @@ from tilewright.driver.observe import Watch
 from tilewright.graph import Builder
 from tilewright.graph.graph import Graph
 from tilewright.ir.expr import Select, Var, as_int, const
-from tilewright.ir.stmt import For, Func, If
+from tilewright.ir.stmt import Alloc, For, Func, If
 from tilewright.ir.walk import substitute, visit
 from tilewright.lower.pipeline import lower
 from tilewright.strategy.select import default
@@ -21,13 +21,17 @@ from tilewright.target.target import target
 AVX2 = target("cpu -mcpu=znver3")
 
 
+FILTERS = {"conv": (80, 6, (37, 43)), "resample": (28, 2, (13, 15))}  # taps, stride, padding
+
+
 def over_rows(op: str, sizes: tuple[Var, Var] | tuple[int, int]) -> Graph:
     """Windows over (batch, 1, pixels)."""
     build = Builder()
     x = build.input("x", "f32", (sizes[0], 1, sizes[1]))
-    if op == "conv":
-        weights = np.random.default_rng(3).standard_normal((1, 1, 80)).astype(np.float32)
-        y = build.emit("conv", x, build.constant(weights), strides=(6,), pads=((37, 43),))
+    if op in FILTERS:
+        taps, step, pads = FILTERS[op]
+        weights = np.random.default_rng(3).standard_normal((1, 1, taps)).astype(np.float32)
+        y = build.emit("conv", x, build.constant(weights), strides=(step,), pads=(pads,))
     else:
         y = build.emit(op, x, kernel=(5,), strides=(2,), pads=((2, 2),))
     return build.finish({"y": y})
@@ -62,7 +66,14 @@ def test_runs_of_a_row_ask_nothing_away_from_its_ends(op: str) -> None:
     assert any(not any(isinstance(m, Select | If) for m in visit(n)) for n in rounds)
 
 
-@pytest.mark.parametrize("op", ["avg_pool", "max_pool", "conv"])
+def test_rounds_of_the_middle_are_computed_together() -> None:
+    """A sum of 28 taps waits for each of them, the next round's does not wait for it."""
+    func = lower(kernel(over_rows("resample", (Var("batch"), Var("pixels")))), AVX2)
+    held = {as_int(n.buffer.shape[0]) for n in visit(func.body) if isinstance(n, Alloc)}
+    assert held == {8, 2 * 8}
+
+
+@pytest.mark.parametrize("op", ["avg_pool", "max_pool", "conv", "resample"])
 def test_rows_in_runs_are_what_one_thread_makes(op: str) -> None:
     run = tw.compile(over_rows(op, (Var("batch"), Var("pixels"))), threads=2, cache=False)
     for batch, pixels in ((1, 1), (1, 2), (3, 16), (2, 257), (1, 511), (2, 4100)):

@@ -153,6 +153,13 @@ def test_a_small_open_image_has_runs_for_all_threads(channels: int) -> None:
     assert max(done) <= 1.15 * 25 / 2
 
 
+@pytest.mark.parametrize(("height", "run"), [(4, 6), (8, 6), (14, 12)])
+def test_a_narrow_open_image_has_runs_for_all_threads(height: int, run: int) -> None:
+    """40 pixels across: ten tiles in each row of them."""
+    found = decisions(scheduled(32, height, te.var("w"), threads=2))
+    assert (found["spread.compute_at"], found["product.block_m"]) == ("tiles", run)
+
+
 @pytest.mark.parametrize(("channels", "way"), [(64, "tiles"), (256, "root")])
 def test_threads_of_an_open_image_do_not_read_many_weights_for_few_tiles(
     channels: int, way: str

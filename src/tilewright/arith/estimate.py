@@ -12,6 +12,7 @@ from tilewright.ir.walk import free_vars, substitute
 
 BATCH = 1  # images or sequences at once: code for one has to be good, more gain by themselves
 IMAGE = 64  # rows or columns of an image in the middle of a net
+NARROW = 40  # rows or columns of an image that threads are to share evenly, too
 SEQUENCE = 256  # tokens, rows of a product, and sizes of a model's inputs
 # where one number would tilt a choice, costs are weighed for several
 VECTORS = 2, 4, 16  # of a row of an open number of columns

@@ -17,7 +17,14 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.arith.estimate import BATCH, TILES, TILES_ALONG, estimate
+from tilewright.arith.estimate import (
+    BATCH,
+    NARROW,
+    TILES,
+    TILES_ALONG,
+    estimate,
+    estimate_by_symbols,
+)
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import as_int
 from tilewright.ir.stmt import Buffer, annotation
@@ -70,6 +77,7 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
     depth = prod(estimate(a.extent, BATCH) for a in axes[6:])
     across, dy, dx = (annotation(find(schedule, product), k, 1) for k in ("across", "dy", "dx"))
     deep = len(find(schedule, result).axes) > 5  # planes of an image
+    narrow = estimate_by_symbols(axes[4].extent, NARROW)
     if not known:
         along = across or TILES_ALONG
         count = max(TILES_ALONG, TILES_ALONG**2 // along) * along
@@ -87,7 +95,7 @@ def winograd(schedule: Schedule, target: Target, threads: int) -> None:
         of,
         edge,
         depth,
-        known,
+        0 if known else narrow,
         ("root",) if deep else ("tiles", "root"),
     )
     by_tile = not across or (inside and run % across != 0 and across % run != 0)
@@ -178,7 +186,7 @@ def decide_runs(
     of: DType,
     edge: int,
     depth: int,
-    known: bool,
+    narrow: int,
     ways: tuple[str, ...],
 ) -> tuple[bool, int, int, int]:
     """Whether a run's part of the image is transformed when its turn comes (decision "compute_at"
@@ -186,8 +194,10 @@ def decide_runs(
 
     tiles: images, tiles of one, tiles across, or 0 if a run may end anywhere in a row of them;
     channels: groups of them, vectors of a group, lanes; of: their dtype; depth: channels of the
-    image. known: is the number of tiles. ways: what "compute_at" may be.
+    image. narrow: tiles of a narrow image, where only the run knows how many there are, or 0.
+    ways: what "compute_at" may be.
     """
+    known = not narrow
     (images, count, across), (groups, wide, lanes) = tiles, channels
     registers = target.vector_registers
     fits = tuple(v for v in multiples(wide) if groups * wide % v == 0)
@@ -226,7 +236,7 @@ def decide_runs(
         chunk = min(most, -(-count * images // (threads * EVEN_CHUNKS)))
     inside = stays(run_of_tiles(count, across, chunk)) or (known and stays(best_run(chunk)))
     if threads > 1 and not (known or across):  # the image may have few tiles
-        chunk = min(chunk, SHORT)
+        chunk = min(chunk, SHORT if 2 * narrow >= 3 * threads * SHORT else SHORT // 2)
     run = best_run(chunk)
     beyond = of.nbytes(edge * edge * every) > target.cache(1).size  # weights, L2
     inside = inside and (known or not beyond or moves_less(run))
