@@ -2,7 +2,7 @@
 
 In: stage "loops". Out: stage "loops". The one idea: a sum of many taps waits for each product, and
 the next round's sum does not wait for it. Several sums in registers of their own keep the machine
-busy, where a processor looks no further ahead than a round or two. The rounds of a run are many
+busy, where a processor sees no further than a round or two. The rounds of a run are many
 kinds, of which all but one are at a row's ends: so it is done where a loop is marked JAMMED, once
 each kind has code of its own, and for those alone that ask nothing. The order of each sum stays as
 it was, so the numbers do.

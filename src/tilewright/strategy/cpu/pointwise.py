@@ -30,7 +30,7 @@ LONG = 8  # rounds of so many that an open loop has where they are worth their t
 ROWS = 2  # the axis of a packed image along which threads have chunks
 COLUMNS = 3  # that of an image of one row
 OPEN_CHUNK = 1 << 12  # elements of a parallel chunk of a loop whose length only the run knows
-LONG = 1 << 15  # elements of a row that threads need not share
+LONG_ROW = 1 << 15  # elements of a row that threads need not share
 CHUNKS = 4  # parallel chunks for each thread, so that an unlucky thread does not hold up the rest
 
 
@@ -113,7 +113,7 @@ def stream(
 def parallel_iterations(schedule: Schedule, outer: Sequence[str], count: int | None) -> int:
     """Iterations of loops around `count` elements (None: only the run knows). Symbolic extents
     count for many where a chunk of the elements would be short."""
-    if count is None or count >= LONG:
+    if count is None or count >= LONG_ROW:
         return iterations(schedule, outer)
     return prod(extent(schedule, loop, IMAGE) for loop in outer)
 
