@@ -11,7 +11,7 @@ from tilewright.ir.verify import verify
 from tilewright.lower.jam_runs import jam_runs
 
 RUN = """
-def taps(A: f32[n, 70], W: f32[5], B: f32[n, 64], n: i64):
+def taps(A: f32[n, 70], W: f32[5], B: f32[n, 65], n: i64):
     for c in parallel(0, n):
         for r in serial(0, 16, jammed=4):
             with alloc(f32[4], "local") as t:
@@ -50,6 +50,7 @@ def test_each_round_has_sums_of_its_own() -> None:
         ("serial(0, 16,", "serial(0, min(16, n),"),
         ("serial(0, 5)", "serial(0, min(5, r))"),  # it asks for an end
         ("B[c, r * 4 + o]", "B[c, r * 3 + o]"),  # rounds store to one element
+        ("= t[o]", "= t[o]\n                    B[c, r * 4 + o + 1] = 0.0"),  # so do two stores
         ("t[o]", "t[o] + B[c, 0]"),  # a round reads what another one stores
     ],
 )

@@ -10,12 +10,13 @@ it was, so the numbers do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tilewright.arith.affine import Affine
 from tilewright.arith.simplify import Facts, loop_range
 from tilewright.ir.expr import Buffer, Expr, Load, Var, as_int, const
-from tilewright.ir.stmt import Alloc, For, Func, Stmt, Store, annotated, annotation
+from tilewright.ir.stmt import Alloc, For, Func, Let, Stmt, Store, annotated, annotation
 from tilewright.ir.walk import names, substitute, visit
 from tilewright.lower.jam_panels import jammed_rounds
 
@@ -82,20 +83,29 @@ def _is_apart(s: For, own: set[Buffer], known: Facts) -> bool:
     for n in visit(s.body):
         if isinstance(n, For):
             known, inner = known.bind(n.var, *loop_range(n)), inner | {n.var}
+        if isinstance(n, Let):  # what it stands for may differ from round to round
+            return False
     stores = [n for n in visit(s.body) if isinstance(n, Store) and n.buffer not in own]
-    written = {n.buffer for n in stores}
+    written = {n.buffer: [m.indices for m in stores if m.buffer == n.buffer] for n in stores}
     if any(isinstance(n, Load) and n.buffer in written for n in visit(s.body)):
         return False
-    return all(any(_steps_over(i, s.var, inner, known) for i in n.indices) for n in stores)
+    return all(
+        any(_steps_over(axis, s.var, inner, known) for axis in zip(*found, strict=True))
+        for found in written.values()
+    )
 
 
-def _steps_over(index: Expr, var: Var, inner: set[Var], known: Facts) -> bool:
-    """Is a step of `var` more than the loops inside walk along an index?"""
-    form = known.affine(index)
-    step = form.terms.get(var, 0)
-    rest = {t: c for t, c in form.terms.items() if t != var}
-    if not step or any(var in known.variables(t) for t in rest):
-        return False
-    walked = {t: c for t, c in rest.items() if not inner.isdisjoint(known.variables(t))}
-    low, high = known.bounds(Affine(walked, 0))
-    return high - low < abs(step)
+def _steps_over(indices: Iterable[Expr], var: Var, inner: set[Var], known: Facts) -> bool:
+    """Is a step of `var` more than what a round walks along an axis, by these indices?"""
+    steps, around, walked = set[int](), set[Expr](), list[float]()
+    for form in map(known.affine, indices):
+        rest = {t: c for t, c in form.terms.items() if t != var}
+        if any(var in known.variables(t) for t in rest):
+            return False
+        inside = {t: c for t, c in rest.items() if not inner.isdisjoint(known.variables(t))}
+        outside = {t: c for t, c in rest.items() if t not in inside}
+        steps.add(form.terms.get(var, 0))
+        around.add(known.expr(Affine(outside, 0)))
+        walked += known.bounds(Affine(inside, form.const))
+    one = len(steps) == len(around) == 1
+    return one and max(walked) - min(walked) < abs(steps.pop())
