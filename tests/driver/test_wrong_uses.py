@@ -428,6 +428,8 @@ def test_an_interrupt_of_the_whole_group(folder):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # a shell ignores it for what runs in the background, as these tests may
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         env={**os.environ, "TILEWRIGHT_TIME": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert process.stderr
