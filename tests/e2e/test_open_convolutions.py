@@ -62,6 +62,5 @@ def test_every_size(case):
         ).numpy()  # fmt: skip
         got = one(x)[0]
         scale = np.abs(wanted).max()
-        # f32 by Winograd (docs/accuracy.md): seldom beyond 2e-6
-        np.testing.assert_allclose(got / scale, wanted / scale, atol=5e-6, err_msg=str((n, size)))
+        np.testing.assert_allclose(got / scale, wanted / scale, atol=2e-6, err_msg=str((n, size)))
         np.testing.assert_array_equal(two(x)[0], got)

@@ -547,15 +547,17 @@ def f(B: f32[n * 8, 240], n: i64):
 
 def test_chunks_of_an_open_row_that_threads_share_know_each_end() -> None:
     """One branch for each end: of both in one, little would follow for a tap."""
-    func = parse_func("""
+    text = """
 def taps(A: f32[n], W: f32[9], B: f32[(n + 2) // 3], n: i64):
     for c in parallel(0, ((n + 2) // 3 + 31) // 32):
         for r in serial(0, 4):
             for k in serial(0, 9):
                 for x in vectorize(0, 8):
-                    if c * 32 + r * 8 + x < (n + 2) // 3:
-                        B[c * 32 + r * 8 + x] = B[c * 32 + r * 8 + x] + select(c * 96 + r * 24 + x * 3 + k >= 4 and c * 96 + r * 24 + x * 3 + k < n + 4, A[c * 96 + r * 24 + x * 3 + k - 4], 0.0) * W[k]
-""")  # noqa: E501
+                    if AT < (n + 2) // 3:
+                        B[AT] = B[AT] + select(TAP >= 4 and TAP < n + 4, A[TAP - 4], 0.0) * W[k]
+"""
+    text = text.replace("AT", "c * 32 + r * 8 + x")
+    func = parse_func(text.replace("TAP", "c * 96 + r * 24 + x * 3 + k"))
     made = partition_loops(func)
     for n in (0, 1, 7, 95, 96, 97, 300, 301, 302, 303):
         same_meaning(func, made, n=n)
