@@ -381,7 +381,7 @@ class _Fusion:
             elif any(self.group.get(u) is not anchor for u in self.users[value]):
                 reason = "others read it too"
             elif any(
-                u is not anchor and node.op not in RECOMPUTED and self.grows(value, u.output)
+                u is not anchor and not _is_cheap(node) and self.grows(value, u.output)
                 for u in self.users[value]
             ):
                 reason = "it would be computed several times"
@@ -461,6 +461,12 @@ def _repeats_matrices(node: Node) -> bool:
         return False
     shape = node.inputs[0].shape
     return len(shape) > 2 and shape[-2:] == node.output.shape[-2:]
+
+
+def _is_cheap(node: Node) -> bool:
+    """Does it cost no more to compute than to load? A pad of what lies in memory is a load of it
+    under a mask."""
+    return node.op in RECOMPUTED or _is_open_pad(node)
 
 
 def _is_open_pad(node: Node) -> bool:

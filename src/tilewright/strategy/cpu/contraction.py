@@ -19,9 +19,9 @@ from math import prod
 from typing import NamedTuple
 
 from tilewright.arith.estimate import SEQUENCE, estimate
-from tilewright.ir.expr import Buffer, Load, Var, as_int
+from tilewright.ir.expr import Buffer, Load, Select, Var, as_int
 from tilewright.ir.stmt import Block
-from tilewright.ir.walk import free_vars, loads
+from tilewright.ir.walk import free_vars, loads, visit
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import is_reduction, readers, written
 from tilewright.strategy.cpu.contiguous import STEP, runs_along
@@ -82,7 +82,7 @@ def tiling(block: Block, target: Target, few: int = FEW) -> Tiling | None:
     across = [n for n in wide if not runs_along(n, column, STEP)]
     if sizes[row] < (MANY if across else few) or len(across) > 1:
         return None
-    if across and not _is_permuted(across[0]):
+    if across and not _is_permuted(across[0], block):
         return None
     buffers = tuple(dict.fromkeys(n.buffer for n in wide))
     return Tiling(row, buffers, across[0].buffer if across else None)
@@ -92,8 +92,11 @@ def _used(load: Load) -> set[Var]:
     return {v for i in load.indices for v in free_vars(i)}
 
 
-def _is_permuted(load: Load) -> bool:
-    """Does it read each element for one combination of the axes, and so a copy is no larger?"""
+def _is_permuted(load: Load, block: Block) -> bool:
+    """Does the block read each element for one combination of its axes, padding aside, and so a
+    copy is no larger?"""
+    if any(load in loads(n) for n in visit(block.body) if isinstance(n, Select)):
+        return False
     names = [i for i in load.indices if as_int(i) is None]
     return all(isinstance(i, Var) for i in names) and len(set(names)) == len(names)
 
