@@ -25,6 +25,7 @@ from tilewright.support.record import record
 from tilewright.target.target import KINDS, Target, named
 
 FAMILY, ONE_THREAD, GENERIC = "family", "one_thread", "generic"  # values of decision "strategy"
+SKETCH = "sketch"  # another one: by what the blocks are, whatever they compute
 LOOPS = "loops"  # the value of an "algorithm" that is none
 
 Family = Callable[[Schedule, Target, int], None]
@@ -34,12 +35,14 @@ Family = Callable[[Schedule, Target, int], None]
 class Strategies:
     """How a kind of machine schedules functions. families: by role; generic: what any function can
     have, which decides for each block by what "algorithm", LOOPS if by none (None: nothing);
-    short_rows: a
-    version that is better where rows turn out to be short, or None."""
+    short_rows: a version that is better where rows turn out to be short, or None; sketch: where
+    the strategy is that schedules by the blocks alone, as `named` takes it, "" for none: few
+    compilations need it."""
 
     families: Mapping[str, Family]
     generic: Family | None = None
     short_rows: Callable[[Func, Target], Any] = lambda func, target: None
+    sketch: str = ""
 
 
 NONE = Strategies({})
@@ -97,17 +100,20 @@ def scheduled(
     """`func` as a strategy schedules it; what is empty stays as it was written.
 
     Decision "strategy", of which `strategy` is the pick: the family of its anchor ("family"), the
-    same as if for one thread ("one_thread"), or the schedule that every function has ("generic").
-    `choose` takes the decisions instead of the strategies.
+    same as if for one thread ("one_thread"), the schedule that every function has ("generic"), or
+    one made of its blocks alone ("sketch"). `choose` takes the decisions instead of the strategies.
     """
     schedule = Schedule(func, choose)
     if any(as_int(axis.extent) == 0 for b in blocks(func.body) for axis in b.axes):
         return schedule
     of = strategies_of(target.kind)
     ways = [FAMILY, *[ONE_THREAD] * (threads > 1), *[GENERIC] * (of.generic is not None)]
+    ways += [SKETCH] * bool(of.sketch)
     way = schedule.decide("strategy", strategy, ways)
     if way == GENERIC and of.generic is not None:
         of.generic(schedule, target, threads)
+    elif way == SKETCH:
+        named(of.sketch)(schedule, target, threads)
     else:
         absorb(schedule, keep=scores(schedule.func))
         _family(schedule.func, target)(schedule, target, threads if way == FAMILY else 1)
@@ -119,7 +125,7 @@ def fallback(func: Func, target: Target, threads: int, point: Mapping[str, Plain
     """If a point of `func` has another strategy than its family's, which was refused a step: which,
     and why; else ""."""
     way = point.get("strategy", FAMILY)
-    if way == FAMILY:
+    if way in (FAMILY, SKETCH):
         return ""
     loops = [n.removesuffix(".algorithm") for n, v in point.items() if v == LOOPS]
     told = "one thread" if way == ONE_THREAD else "the generic schedule"

@@ -35,4 +35,5 @@ CPU = Strategies(
     },
     generic=generic,
     short_rows=narrow_rows,
+    sketch="tilewright.strategy.sketch.tiles:tiles",
 )

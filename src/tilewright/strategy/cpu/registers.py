@@ -159,12 +159,14 @@ def fill_registers(
     reduced: Sequence[str],
     lanes: int,
     unroll_inner: int = 0,
+    steps: int = 0,
 ) -> None:
     """The anchor inside its tile: the reduction outside, the tile's loops unrolled, the lanes a
     vector.
 
     tile: its loops over the tile, `block`: over a block of channels, which is cut into vectors; ""
-    is no loop. `unroll_inner`: so many inner reduction loops are unrolled, if they are short.
+    is no loop. `unroll_inner`: so many inner reduction loops are unrolled, if they are short;
+    `steps`: how many steps are, where that is decided already.
     """
     several, lane = split(schedule, block, lanes)
     unrolled = present([*tile, several])
@@ -180,7 +182,10 @@ def fill_registers(
         vectorize(schedule, own[-1] if own else "")
         size = prod(extent(schedule, n) for n in unrolled)
         short = present(reduced[len(reduced) - unroll_inner :])
-        unroll_reduction(schedule, name, around, short, size)
+        if steps:
+            unroll_steps(schedule, around, steps)
+        else:
+            unroll_reduction(schedule, name, around, short, size)
     unroll(schedule, *unrolled)
     vectorize(schedule, lane)
 
@@ -204,7 +209,11 @@ def unroll_reduction(
             own = values[-1]
     own = max(v for v in values if v == own or v * size <= FEW)
     values = [v for v in values if v <= MOST_UNROLLED or v * size <= BODY]
-    factor = schedule.decide(f"{name}.unroll", own, values)
+    unroll_steps(schedule, reduced, schedule.decide(f"{name}.unroll", own, values))
+
+
+def unroll_steps(schedule: Schedule, reduced: Sequence[str], factor: int) -> None:
+    """Unroll so many steps of nested loops: whole inner ones, and a part of the next one."""
     for loop in reversed(reduced):
         if factor == 1:
             return

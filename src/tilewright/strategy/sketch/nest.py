@@ -1,0 +1,165 @@
+"""Nest: what a sketch knows of a reduction, as numbers.
+
+In: a block that reduces. Out: its axes with their extents, and of everything that it reads and
+writes how far each axis moves it through memory. The one idea: what a schedule of a nest costs
+follows from numbers alone, so that a hundred thousand of them are weighed as columns of arrays.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.arith.affine import Forms
+from tilewright.arith.estimate import estimate
+from tilewright.ir.dtype import DType
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Select, Unary, Var, as_int
+from tilewright.ir.stmt import Block
+from tilewright.ir.walk import free_vars, loads, stores, visit
+from tilewright.strategy.absorb import CHEAP_UNARY, COSTLY_BINARY, written
+from tilewright.support.record import record
+
+COSTLY = 12.0  # vector operations that a transcendental function takes
+DIVISION = 5.0  # vector operations that take as long as a division
+
+
+@record
+class Access:
+    """An operand or the result of a nest. moves: for each dimension of the buffer, how many indices
+    further an iteration of each axis goes; None for a dimension whose index no such sum gives, as
+    of a gather. uses: the axes that it depends on; gathers: those that such an index depends on.
+    guarded: read only under a condition."""
+
+    buffer: Buffer
+    sizes: tuple[int, ...]
+    moves: tuple[tuple[int, ...] | None, ...]
+    uses: tuple[bool, ...]
+    gathers: tuple[bool, ...]
+    guarded: bool = False
+
+    def stride(self, axis: int) -> int | None:
+        """Elements from one iteration of an axis to the next; None where no number says that."""
+        if self.gathers[axis]:
+            return None
+        total, inner = 0, 1
+        for size, moves in zip(reversed(self.sizes), reversed(self.moves), strict=True):
+            total, inner = total + (moves[axis] if moves else 0) * inner, inner * size
+        return total
+
+    @property
+    def is_permuted(self) -> bool:
+        """Does each of its elements belong to one combination of the axes that it uses, so that a
+        copy in another order is no larger?"""
+        named = [m for m in self.moves if m is None or any(m)]
+        plain = all(m is not None and sum(map(abs, m)) == max(m) == 1 for m in named)
+        return plain and len(named) == sum(self.uses) and not self.guarded
+
+
+@record
+class Nest:
+    """A block that reduces: its name, its axes in order, and what it reads and writes.
+
+    extents: iterations of each axis, open ones as estimated; is_reduced: whether it is combined;
+    operations: of vectors, that an instance takes, a multiply-add counting one; dtype: of what it
+    adds up.
+    """
+
+    name: str
+    extents: tuple[int, ...]
+    is_reduced: tuple[bool, ...]
+    reads: tuple[Access, ...]
+    result: Access
+    operations: float
+    dtype: DType
+
+    @property
+    def spatial(self) -> tuple[int, ...]:
+        """The axes of the result."""
+        return tuple(d for d, reduced in enumerate(self.is_reduced) if not reduced)
+
+    @property
+    def reduced(self) -> tuple[int, ...]:
+        """The axes that are combined."""
+        return tuple(d for d, reduced in enumerate(self.is_reduced) if reduced)
+
+    @property
+    def instances(self) -> int:
+        """How often the block runs."""
+        return prod(self.extents)
+
+
+def nest(block: Block) -> Nest | None:
+    """What a sketch knows of a block; None if it is none that a nest describes: it stores more than
+    one value or a single result, runs in an order of its own, or not everywhere."""
+    kinds = {a.kind for a in block.axes}
+    if len(block.writes) != 1 or block.where is not None or "ordered" in kinds:
+        return None
+    if not kinds >= {"reduce", "spatial"} or any(isinstance(n, Block) for n in visit(block.body)):
+        return None
+    own = written(block)
+    axes = [a.var for a in block.axes]
+    store, *others = stores(block.body)
+    if others:
+        return None
+    arms = [n for n in visit(block.body) if isinstance(n, Select)]
+    guarded = {load for arm in arms for side in (arm.then, arm.other) for load in loads(side)}
+    read = dict.fromkeys(n for n in loads(block.body) if n.buffer not in own)
+    return Nest(
+        block.name,
+        tuple(estimate(a.extent) for a in block.axes),
+        tuple(a.kind == "reduce" for a in block.axes),
+        tuple(_access(n.buffer, n.indices, axes, n in guarded) for n in read),
+        _access(store.buffer, store.indices, axes, False),
+        _operations(store.value),
+        store.buffer.dtype,
+    )
+
+
+def _access(buffer: Buffer, indices: tuple[Expr, ...], axes: list[Var], guarded: bool) -> Access:
+    moves = tuple(_moves(i, axes) for i in indices)
+    used = [free_vars(i) for i in indices]
+    gathered = [found for found, plain in zip(used, moves, strict=True) if plain is None]
+    sizes = tuple(estimate(d) for d in buffer.shape)
+    return Access(
+        buffer,
+        sizes,
+        moves,
+        tuple(any(v in found for found in used) for v in axes),
+        tuple(any(v in found for found in gathered) for v in axes),
+        guarded,
+    )
+
+
+def _moves(index: Expr, axes: list[Var]) -> tuple[int, ...] | None:
+    terms = Forms({}).affine(index).terms
+    if any(not isinstance(t, Var) and free_vars(t) & {*axes} for t in terms):
+        return None
+    return tuple(terms.get(v, 0) for v in axes)
+
+
+def _operations(value: Expr) -> float:
+    """Vector operations that a value takes. A product that is added costs nothing by itself."""
+    total = 0.0
+    for n in visit(value):
+        if isinstance(n, Unary):
+            total += 1.0 if n.op in CHEAP_UNARY else COSTLY
+        elif isinstance(n, Binary) and _is_value(n):
+            costly = n.op in COSTLY_BINARY and n.dtype.is_float
+            total += DIVISION if costly else 1.0
+            total -= n.op is BinaryOp.add and any(_is_product(side) for side in (n.a, n.b))
+        elif isinstance(n, Select):
+            total += 1.0
+    return max(1.0, total)
+
+
+def _is_value(n: Binary) -> bool:
+    """Is it computed of what is read, and not an index?"""
+    return any(isinstance(m, Load) for m in visit(n))
+
+
+def _is_product(e: Expr) -> bool:
+    return isinstance(e, Binary) and e.op is BinaryOp.mul
+
+
+def is_static(block: Block) -> bool:
+    """Are all its extents known?"""
+    return all(as_int(a.extent) is not None for a in block.axes)

@@ -1,0 +1,236 @@
+"""Prior: the modelled time of many schedules of a nest at once.
+
+In: a nest, a machine and a column of values for each decision of `tiles`, a row for each schedule.
+Out: the cycles that each takes. The one idea: a schedule is a list of loops around a register
+tile; every access has a footprint inside each of them, the outermost loop whose footprints fit a
+cache tells how often what lies there comes anew, and all of that is arithmetic on columns.
+
+The model is that of `strategy/cpu/tiles.py` (a step of a tile is bound by its operations, its loads
+or its latency), with traffic between caches counted as Ansor's and MOpt's authors do, loop by loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import mul
+from typing import Any
+
+import numpy as np
+
+from tilewright.strategy.sketch.nest import Access, Nest
+from tilewright.support.record import record
+from tilewright.target.target import Target
+
+Column = np.ndarray[Any, np.dtype[np.float64]]
+Columns = Mapping[str, np.ndarray[Any, Any]]  # by what is decided
+GATHERED = 1.5  # loads that a lane takes which is fetched by itself
+STORED = 2.0  # cycles for each vector of a tile that is begun and stored
+TILE = 12.0  # cycles around a tile: addresses, and a jump that is not foreseen
+COMBINED = 8.0  # cycles for each sum whose partial sums are lanes of a vector
+COPIED = 0.4  # cycles for each element that is copied into another order
+DECODED = 72  # vector operations of a loop that stay decoded, with their loads
+FETCHED = 1.4  # times as long a step takes whose code is fetched anew, at most
+NEAR = 7 / 8  # of a cache, that a tile's data has for itself
+
+
+@record
+class Loops:
+    """The loops of each schedule, the outermost first: the axis that a loop walks, how often it
+    runs; and the extents of the register tile by axis. All have a row for each schedule."""
+
+    axes: list[np.ndarray[Any, Any]]
+    trips: list[Column]
+    tile: np.ndarray[Any, Any]
+    reduced: int  # how many of the loops, the last ones, combine
+
+
+def cycles(nest: Nest, machine: Target, threads: int, columns: Columns) -> Column:
+    """Modelled cycles of each schedule: of its slowest thread, parallel region included."""
+    costs, lanes = machine.costs, machine.lanes(max(32, nest.dtype.bits))
+    loops = loops_of(nest, lanes, columns)
+    tiles, steps = tiles_of(nest, loops, lanes, columns), steps_of(nest, loops)
+    held = accumulators(nest, loops, lanes)
+    multiply = held * nest.operations / costs.multiply_adds
+    load = sum(loads_of(x, n, nest, loops, lanes, columns) for n, x in enumerate(nest.reads))
+    load = load / costs.loads
+    longer, shorter = np.maximum(multiply, load), np.minimum(multiply, load)
+    step = np.maximum(longer + costs.overlap_penalty * shorter, costs.latency)
+    step = step + costs.loop / columns["unroll"]
+    body = held * nest.operations * columns["unroll"]
+    step = step * np.where(body > DECODED, np.minimum(body / DECODED, FETCHED), 1.0)
+    in_lanes = np.asarray(nest.is_reduced)[columns["lane"]]
+    steady = np.asarray([abs(nest.result.stride(d) or 0) == 1 for d in range(len(nest.extents))])
+    apart = ~in_lanes & ~steady[columns["lane"]]  # each lane is stored by itself
+    around = TILE + STORED * held * np.where(apart, lanes, 1)
+    around = around + in_lanes * COMBINED * held / columns["tile_n"]
+    work = tiles * (steps * step + around)
+    moved = traffic(nest, machine, loops, columns)
+    total = np.maximum(work, moved) + costs.overlap_penalty * np.minimum(work, moved)
+    total = total + copies(nest, columns)
+    if threads == 1:
+        return total
+    shares = shared(nest, loops, columns)
+    each = np.ceil(shares / threads) / np.maximum(shares, 1)
+    return np.where(columns["parallel"] > 0, total * each + costs.fork_join / 4, total)
+
+
+def loops_of(nest: Nest, lanes: int, columns: Columns) -> Loops:
+    """The loops that the decisions make."""
+    rows = len(columns["lane"])
+    extents = np.asarray(nest.extents)
+    tile = np.ones((rows, len(extents)), np.int64)
+    for d in nest.spatial:
+        tile[:, d] = columns[f"tile_{d}"]
+    lane = columns["lane"]
+    tile[np.arange(rows), lane] = columns["tile_n"] * lanes
+    counts = -(-extents // tile)
+    block = np.ones_like(tile)
+    for d in nest.spatial:
+        block[:, d] = np.minimum(columns[f"block_{d}"], counts[:, d])
+    axes: list[np.ndarray[Any, Any]] = []
+    trips: list[Column] = []
+    levels = (nest.spatial, "inner", -(-counts // block)), (nest.spatial, "block_inner", block)
+    for walked, last, times in (*levels, (nest.reduced, "reduce_inner", counts)):
+        for axis in in_order(walked, columns[last]):
+            axes.append(axis)
+            trips.append(times[np.arange(rows), axis].astype(np.float64))
+    return Loops(axes, trips, tile, len(nest.reduced))
+
+
+def in_order(walked: tuple[int, ...], last: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    """The axes in their order, but for one that is the last, row by row."""
+    found: list[np.ndarray[Any, Any]] = []
+    for at, axis in enumerate(walked):
+        following = walked[at + 1] if at + 1 < len(walked) else axis
+        moved = np.isin(last, walked[: at + 1])  # the last one stood before: all move up
+        found.append(np.where(moved, following, axis))
+    if found:
+        found[-1] = np.asarray(last)
+    return found
+
+
+def accumulators(nest: Nest, loops: Loops, lanes: int) -> Column:
+    """Vectors of results that a tile holds."""
+    return loops.tile.prod(1) / lanes
+
+
+def tiles_of(nest: Nest, loops: Loops, lanes: int, columns: Columns) -> Column:
+    """How many register tiles there are; a tail counts for its part of one."""
+    total = np.ones(len(loops.tile))
+    for d in nest.spatial:
+        size, tile = nest.extents[d], loops.tile[:, d]
+        rest = size % tile
+        rest = np.where(columns["lane"] == d, -(-rest // lanes) * lanes, rest)
+        total *= size // tile + rest / tile
+    return total
+
+
+def steps_of(nest: Nest, loops: Loops) -> Column:
+    """How many steps the reduction of a tile takes."""
+    last = loops.trips[len(loops.trips) - loops.reduced :]
+    return reduce(mul, last, np.ones(len(loops.tile)))
+
+
+def loads_of(
+    access: Access, number: int, nest: Nest, loops: Loops, lanes: int, columns: Columns
+) -> Column:
+    """Loads that a step of a tile makes of one operand."""
+    uses = np.asarray(access.uses)
+    strides = [access.stride(d) for d in range(len(uses))]
+    lane = columns["lane"]
+    total = np.where(uses, loops.tile, 1).prod(1).astype(np.float64)
+    contiguous = np.asarray([s is not None and abs(s) == 1 for s in strides])[lane]
+    contiguous |= columns[f"pack_{number}"] > 0
+    along = np.where(contiguous, total / lanes, total * GATHERED)
+    return np.where(uses[lane], along, total)
+
+
+def copies(nest: Nest, columns: Columns) -> Column:
+    """Cycles that making operands anew in another order takes."""
+    total = np.zeros(len(columns["lane"]))
+    for number, access in enumerate(nest.reads):
+        elements = float(np.prod([e for e, u in zip(nest.extents, access.uses, strict=True) if u]))
+        total += columns[f"pack_{number}"] * elements * COPIED
+    return total
+
+
+def traffic(nest: Nest, machine: Target, loops: Loops, columns: Columns) -> Column:
+    """Cycles that what does not stay near takes to come: from each cache to the next one."""
+    costs, sizes = machine.costs, [cache.size * NEAR for cache in machine.caches]
+    rates = [costs.l2, costs.l3, costs.memory][: len(sizes)]
+    bytes_of = nest.dtype.bits / 8
+    touched = _touched_inside(nest, loops, columns)
+    total = np.zeros(len(loops.tile))
+    for size, rate in zip(sizes, rates, strict=False):
+        fits = [sum(t.elements for t in inside) * bytes_of <= size for inside in touched]
+        for number, access in enumerate((*nest.reads, nest.result)):
+            own = [inside[number] for inside in touched]
+            total += _moved(access, loops, own, fits) * bytes_of / rate
+    return total
+
+
+@record
+class Touched:
+    """What an access touches inside a loop: elements, and how many times as many its lines hold."""
+
+    elements: Column
+    lines: Column
+
+
+def _touched_inside(nest: Nest, loops: Loops, columns: Columns) -> list[list[Touched]]:
+    """What each access touches inside no loop, inside the outermost one, …"""
+    rows, found = np.arange(len(loops.tile)), list[list[Touched]]()
+    spans, line = loops.tile.astype(np.float64), max(1, 64 * 8 // nest.dtype.bits)
+    limits = np.asarray(nest.extents, np.float64)
+    for axis, trips in zip(reversed(loops.axes), reversed(loops.trips), strict=True):
+        found.append(_touched(nest, spans, line, columns))
+        spans = spans.copy()
+        spans[rows, axis] = np.minimum(spans[rows, axis] * trips, limits[axis])
+    found.append(_touched(nest, spans, line, columns))
+    return found[::-1]
+
+
+def _touched(nest: Nest, spans: Any, line: int, columns: Columns) -> list[Touched]:
+    touched: list[Touched] = []
+    for number, access in enumerate((*nest.reads, nest.result)):
+        elements, run = np.ones(len(spans)), np.ones(len(spans))
+        for size, moves in zip(access.sizes, access.moves, strict=True):
+            if moves is None:
+                run = np.minimum(spans[:, np.asarray(access.gathers)].prod(1), size)
+            else:
+                run = np.minimum(1 + (spans - 1) @ np.abs(np.asarray(moves, np.float64)), size)
+            elements = elements * run
+        if number < len(nest.reads):
+            along = spans[np.arange(len(spans)), columns["lane"]]
+            run = np.where(columns[f"pack_{number}"] > 0, along, run)
+        whole = access.sizes[-1] if access.sizes else 1
+        touched.append(Touched(elements, np.maximum(1.0, min(line, whole) / run)))
+    return touched
+
+
+def _moved(access: Access, loops: Loops, touched: list[Touched], fits: list[Any]) -> Column:
+    """Elements that one access brings into a cache: those inside the outermost loop whose inside
+    fits, once for each iteration around it, but for the loop next to it if that walks nothing of
+    the access. Whatever that loop goes on with in a line is still there."""
+    uses = np.asarray(access.uses)
+    found = touched[0].elements * touched[0].lines  # where all fits: once
+    is_known = np.asarray(fits[0]).copy()
+    around = np.ones(len(found))
+    for depth, (axis, trips) in enumerate(zip(loops.axes, loops.trips, strict=True)):
+        again = np.where(uses[axis], trips, 1.0)
+        innermost = depth + 1 == len(loops.axes)
+        here = ~is_known & (np.asarray(fits[depth + 1]) | innermost)
+        inside = touched[depth + 1].elements * touched[depth].lines
+        found = np.where(here, inside * around * again, found)
+        is_known |= here
+        around = around * trips
+    return found
+
+
+def shared(nest: Nest, loops: Loops, columns: Columns) -> Column:
+    """Iterations of the loops that threads share out."""
+    total = np.ones(len(loops.tile))
+    for depth in range(len(nest.spatial)):
+        total *= np.where(columns["parallel"] > depth, loops.trips[depth], 1.0)
+    return total

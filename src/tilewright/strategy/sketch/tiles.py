@@ -1,0 +1,307 @@
+"""Tiles: the sketch of any reduction, in tiles for registers and caches.
+
+In: a function with one reduction, perhaps elementwise blocks around it, and a machine. Out: its
+plan, a space of schedules whose decisions are plain numbers, and the schedule of a point of it. The
+one idea: vectors run along some axis, of the result or of the reduction; tiles of the result along
+all its axes are held in registers, blocks of tiles keep to a cache, and an operand that lies in
+another order is copied first. Which axes, how large, in which order: all of that is decided, and
+nothing follows from what the function computes.
+
+    copy what is packed
+    parallel outer loops, one of them innermost
+        blocks, one of their loops innermost
+            init the tile; for every step: tile += …
+            what reads the result → memory
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from tilewright.ir.stmt import Block, Func
+from tilewright.ir.walk import blocks, free_vars, loads
+from tilewright.schedule.schedule import Schedule
+from tilewright.strategy.absorb import absorb, is_reduction, written
+from tilewright.strategy.cpu.contraction import result_of
+from tilewright.strategy.cpu.pointwise import stream
+from tilewright.strategy.cpu.registers import fill_registers
+from tilewright.strategy.loops import (
+    by_axis,
+    compute_inside,
+    find,
+    innermost,
+    present,
+    reorder,
+    split,
+    unroll,
+    vectorize,
+)
+from tilewright.strategy.roles import scores
+from tilewright.strategy.sketch import prior
+from tilewright.strategy.sketch.nest import Nest, is_static, nest
+from tilewright.strategy.sketch.plan import Decision, Plan
+from tilewright.support.errors import ScheduleError
+from tilewright.target.target import Target
+
+TILES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # results of a register tile along one axis
+VECTORS = (1, 2, 3, 4, 5, 6)  # and along the axis of its vectors
+BLOCKS = (1, 2, 4, 8, 16, 32, 64, 256)  # tiles of a block
+UNROLLED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 25, 27, 32)  # steps
+BODY = 160  # vector operations between two jumps: more is long to compile and to fetch
+SHORT = 4  # iterations of an axis that is worth vectors
+
+
+def tiles(schedule: Schedule, target: Target, threads: int) -> None:
+    """Schedule a function by a point of its plan; its own pick is the one of least modelled time.
+    Raises ScheduleError where the function has no such plan."""
+    absorb(schedule, keep=scores(schedule.func))
+    own = reduction_of(schedule.func)
+    if own is None:
+        raise ScheduleError(
+            f"cannot sketch '{schedule.func.name}' in tiles",
+            "it is not one reduction of known extents to several results",
+        )
+    sketch(own, target, threads).apply(schedule)
+
+
+def plan(func: Func, target: Target, threads: int) -> Plan | None:
+    """The plan by which `tiles` schedules a function; None if it has none."""
+    schedule = Schedule(func)
+    absorb(schedule, keep=scores(func))
+    own = reduction_of(schedule.func)
+    return None if own is None else sketch(own, target, threads).plan
+
+
+def reduction_of(func: Func) -> Nest | None:
+    """The one reduction of a function, if a sketch can have it."""
+    found = [b for b in blocks(func.body) if is_reduction(b)]
+    if len(found) != 1 or not is_static(found[0]) or found[0].annotations:
+        return None
+    return nest(found[0])
+
+
+@lru_cache(maxsize=256)
+def sketch(own: Nest, target: Target, threads: int) -> Tiles:
+    """The sketch of a nest, whose pick is found once."""
+    return Tiles(own, target, threads)
+
+
+class Tiles:
+    """The sketch of one nest."""
+
+    def __init__(self, own: Nest, target: Target, threads: int) -> None:
+        self.nest, self.target, self.threads = own, target, threads
+        self.lanes = target.lanes(max(32, own.dtype.bits))
+        self.plan = Plan(own.name, self._decisions(), self.is_legal, self.cycles, self._mended)
+
+    def _decisions(self) -> tuple[Decision, ...]:
+        own = self.nest
+        several = [d for d, n in enumerate(own.extents) if n >= SHORT] or [own.spatial[-1]]
+        found = [Decision("lane", tuple(several)), Decision("tile_n", VECTORS)]
+        for d in own.spatial:
+            found.append(Decision(f"tile_{d}", tuple(n for n in TILES if n <= own.extents[d])))
+        for d in own.spatial:
+            most = own.extents[d]
+            found.append(Decision(f"block_{d}", tuple(n for n in BLOCKS if n == 1 or n < most)))
+        long = tuple(d for d in own.spatial if own.extents[d] > 1) or own.spatial[-1:]
+        steps = tuple(d for d in own.reduced if own.extents[d] > 1) or own.reduced[-1:]
+        found += [Decision("inner", long), Decision("block_inner", long)]
+        found += [Decision("reduce_inner", steps), Decision("unroll", UNROLLED)]
+        for number, access in enumerate(own.reads):
+            found.append(Decision(f"pack_{number}", (0, 1) if access.is_permuted else (0,)))
+        if self.threads > 1:
+            found.append(Decision("parallel", tuple(range(len(own.spatial) + 1))))
+        return tuple(found)
+
+    def is_legal(self, columns: prior.Columns) -> np.ndarray:
+        """Which rows are schedules that LLVM makes good code of, and that no other row says as
+        well."""
+        own, lane = self.nest, columns["lane"]
+        loops = prior.loops_of(own, self.lanes, columns)
+        held = prior.accumulators(own, loops, self.lanes)
+        size = np.asarray(own.extents)
+        legal = (columns["tile_n"] - 1) * self.lanes < size[lane]
+        for d in own.spatial:
+            along = lane == d
+            legal &= ~along | (columns[f"tile_{d}"] == 1)
+            block, tile = columns[f"block_{d}"], loops.tile[:, d]
+            legal &= (block == 1) | (block * tile < own.extents[d])
+        read = np.full(len(lane), np.inf)  # vectors that are in registers besides, at least
+        for access in own.reads:
+            here = np.where(np.asarray(access.uses), loops.tile, 1).prod(1) / self.lanes
+            read = np.where(np.asarray(access.uses)[lane], np.minimum(read, here), read)
+        read = np.where(np.isinf(read), 1, np.minimum(read, columns["tile_n"]))
+        legal &= held + read + 1 < self.target.vector_registers
+        legal &= columns["unroll"] * held * own.operations <= BODY
+        return legal & self._unrolls(columns)
+
+    def _mended(self, columns: prior.Columns, random: np.random.Generator) -> prior.Columns:
+        """Columns whose tiles fit the registers, whose blocks fit their axes, and that unroll what
+        divides: each the largest value that does, up to the one drawn."""
+        own, made = self.nest, dict(columns)
+        several = -(-np.asarray(own.extents)[made["lane"]] // self.lanes)
+        made["tile_n"] = np.minimum(made["tile_n"], np.minimum(several, max(VECTORS)))
+        room = (self.target.vector_registers - 3) // made["tile_n"]
+        for d in random.permutation(own.spatial):
+            values = np.asarray(TILES)
+            most = np.where(made["lane"] == d, 1, np.minimum(made[f"tile_{d}"], room))
+            made[f"tile_{d}"] = values[np.searchsorted(values, np.maximum(most, 1), "right") - 1]
+            room = np.maximum(room // made[f"tile_{d}"], 1)
+        tile = prior.loops_of(own, self.lanes, made).tile
+        for d in own.spatial:
+            block, values = made[f"block_{d}"], np.asarray(BLOCKS)
+            most = np.minimum(block, -(-own.extents[d] // tile[:, d]) - 1)
+            made[f"block_{d}"] = values[np.searchsorted(values, np.maximum(most, 1), "right") - 1]
+        held = tile.prod(1) / self.lanes * own.operations
+        wanted, unroll = made["unroll"], np.ones_like(made["unroll"])
+        for factor in UNROLLED:
+            tried = np.full_like(unroll, factor)
+            fits = self._unrolls({**made, "unroll": tried}) & (factor * held <= BODY)
+            unroll = np.where(fits & (factor <= wanted), tried, unroll)
+        return {**made, "unroll": unroll}
+
+    def _unrolls(self, columns: prior.Columns) -> np.ndarray:
+        """Where whole inner loops and a divisor of the next one make up what is unrolled."""
+        own, factor = self.nest, columns["unroll"].copy()
+        legal = np.ones(len(factor), bool)
+        order = prior.in_order(own.reduced, columns["reduce_inner"])
+        for axis in reversed(order):
+            count = np.asarray(own.extents)[axis]
+            width = np.where(columns["lane"] == axis, columns["tile_n"] * self.lanes, 1)
+            count = -(-count // width)
+            part = np.minimum(factor, count)
+            legal &= (count % part == 0) & (factor % part == 0)
+            factor = factor // part
+        return legal & (factor == 1)
+
+    def cycles(self, columns: prior.Columns) -> prior.Column:
+        """Modelled cycles of each row."""
+        return prior.cycles(self.nest, self.target, self.threads, columns)
+
+    def apply(self, schedule: Schedule) -> None:
+        """Take the decisions and do what they say."""
+        own = self.nest
+        at = self.plan.decide(schedule)
+        lane, name = at["lane"], own.name
+        for number, access in enumerate(own.reads):
+            if at[f"pack_{number}"]:
+                copy_in_order(schedule, name, access.buffer.name, lane, self.target, self.threads)
+        part, inner = "", at["tile_n"] * self.lanes
+        if own.is_reduced[lane]:
+            rounds = split(schedule, by_axis(schedule, name)[lane], inner)[1]
+            part = schedule.rfactor(name, rounds)
+        result = result_of(schedule, name)
+        if not part:
+            self._lanes_last(schedule, lane)
+        outer, block, tile, vector = self._cut(schedule, result, at)
+        reorder(schedule, *outer, *block, *tile, vector)
+        around = innermost([*outer, *block])
+        if part:
+            self._in_lanes(schedule, part, around, result, at)
+        else:
+            self._in_registers(schedule, name, around, lane, at)
+        unroll(schedule, *tile)
+        vectorize(schedule, vector)
+        if self.threads > 1 and at["parallel"]:
+            parallel_loops(schedule, outer[: at["parallel"]])
+
+    def _lanes_last(self, schedule: Schedule, lane: int) -> None:
+        """What is in registers lies along its vectors."""
+        (held,) = written(find(schedule, self.nest.name))
+        letters = [f"a{d}" for d in range(len(self.nest.spatial))]
+        order = [*letters]
+        order.append(order.pop(self.nest.spatial.index(lane)))
+        if order != letters and len(held.shape) == len(letters):
+            mapping = f"lambda {', '.join(letters)}: ({', '.join(order)},)"
+            schedule.transform_layout(held.name, mapping)
+
+    def _cut(
+        self, schedule: Schedule, result: str, at: dict[str, int]
+    ) -> tuple[list[str], list[str], list[str], str]:
+        """The loops of the result: around blocks, in a block, in a tile, and its lanes."""
+        own, loops = self.nest, by_axis(schedule, result)
+        outer, block, tile, vector = dict[int, str](), dict[int, str](), list[str](), ""
+        for loop, d in zip(loops, own.spatial, strict=True):
+            count = at[f"block_{d}"]
+            if d == at["lane"]:
+                inner = (at["tile_n"], self.lanes)
+            else:
+                inner = (at[f"tile_{d}"],)
+            outer[d], block[d], *own_tile = split(schedule, loop, count, *inner)
+            tile.append(own_tile[0])
+            vector = own_tile[1] if len(own_tile) > 1 else vector
+        walked = _last(own.spatial, at["inner"]), _last(own.spatial, at["block_inner"])
+        return [outer[d] for d in walked[0]], [block[d] for d in walked[1]], tile, vector
+
+    def _steps(self, own: list[str], at: dict[str, int]) -> list[str]:
+        """The loops of the reduction in their order."""
+        return [own[d] for d in _last(self.nest.reduced, at["reduce_inner"])]
+
+    def _in_registers(
+        self, schedule: Schedule, name: str, around: str, lane: int, at: dict[str, int]
+    ) -> None:
+        own = compute_inside(schedule, name, around) if around else by_axis(schedule, name)
+        rows = [own[d] for d in self.nest.spatial if d != lane]
+        steps = self._steps(own, at)
+        fill_registers(schedule, name, rows, own[lane], steps, self.lanes, steps=at["unroll"])
+
+    def _in_lanes(
+        self, schedule: Schedule, part: str, around: str, result: str, at: dict[str, int]
+    ) -> None:
+        """Partial sums in the lanes of vectors, which the result combines."""
+        name = self.nest.name
+        combined = compute_inside(schedule, name, around) if around else by_axis(schedule, name)
+        if name == result:
+            combined = by_axis(schedule, name)
+        own = compute_inside(schedule, part, around) if around else by_axis(schedule, part)
+        for buffer in written(find(schedule, part)):
+            schedule.set_scope(buffer.name, "local")
+        kinds = [a.kind for a in find(schedule, part).axes]
+        rows = [n for n, kind in zip(own, kinds, strict=True) if kind == "spatial"]
+        steps = [n for n, kind in zip(own, kinds, strict=True) if kind == "reduce"]
+        *rows, vectors = rows
+        fill_registers(schedule, part, rows, vectors, steps, self.lanes, steps=at["unroll"])
+        unroll(schedule, *combined)
+
+
+def _last(walked: tuple[int, ...], last: int) -> list[int]:
+    return [*(d for d in walked if d != last), last]
+
+
+def parallel_loops(schedule: Schedule, loops: list[str]) -> None:
+    """Share nested loops out to threads, as one."""
+    there = present(loops)
+    if there:
+        schedule.parallel(schedule.fuse(*there) if len(there) > 1 else there[0])
+
+
+def copy_in_order(
+    schedule: Schedule, name: str, buffer: str, lane: int, target: Target, threads: int
+) -> None:
+    """Copy an operand so that it lies in the order of the block's axes, that of the vectors last if
+    it has it."""
+    block = find(schedule, name)
+    axes = used_axes(block, buffer)
+    copy = schedule.reindex(name, buffer)
+    letters = [f"a{d}" for d in range(len(axes))]
+    order = [*letters]
+    if lane in axes:
+        along = order.pop(axes.index(lane))
+        order.append(along)
+    if order != letters:
+        mapping = f"lambda {', '.join(letters)}: ({', '.join(order)},)"
+        (copied,) = written(find(schedule, copy))
+        schedule.transform_layout(copied.name, mapping)
+        schedule.transform_block_layout(copy, mapping)
+    stream(schedule, copy, target, threads)
+
+
+def used_axes(block: Block, buffer: str) -> list[int]:
+    """The axes of a block that its loads of a buffer depend on."""
+    used = {
+        v for n in loads(block.body) if n.buffer.name == buffer
+        for i in n.indices for v in free_vars(i)
+    }  # fmt: skip
+    return [d for d, a in enumerate(block.axes) if a.var in used]

@@ -1,0 +1,208 @@
+"""Sketches: spaces of schedules made of blocks alone. Every point of one is right, and points as
+text, rows and models keep to one another."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tilewright import te
+from tilewright.codegen import inprocess
+from tilewright.ir.expr import as_int
+from tilewright.strategy.select import SKETCH, default
+from tilewright.strategy.sketch.tiles import plan
+from tilewright.strategy.space import decisions, partial
+from tilewright.support.errors import ScheduleError
+from tilewright.target.target import target
+
+CPU = target("cpu")
+
+
+def einsum(words, *shapes, dtype="f32", combine=lambda *x: np.multiply.reduce(x), epilogue=False):
+    """The function of a sum over operands of these shapes, and its reference."""
+    ins, out = words.split("->")
+    ins = ins.split(",")
+    sizes = {
+        c: s for w, shape in zip(ins, shapes, strict=True) for c, s in zip(w, shape, strict=True)
+    }
+    operands = [te.placeholder(s, dtype, f"x{n}") for n, s in enumerate(shapes)]
+    axes = {c: te.reduce_axis((0, sizes[c]), "r" + c) for c in sizes if c not in out}
+
+    def value(*at):
+        index = dict(zip(out, at, strict=True)) | axes
+        read = [x[tuple(index[c] for c in w)] for x, w in zip(operands, ins, strict=True)]
+        total = read[0]
+        for x in read[1:]:
+            total = total * x
+        return te.sum(total, [*axes.values()])
+
+    made = te.compute([sizes[c] for c in out], value, name="product")
+    if epilogue:
+        sums = made
+        made = te.compute(sums.shape, lambda *i: te.maximum(sums[i], 0.0) * 0.5, name="half")
+
+    def reference(*arrays):
+        sums = np.einsum(words, *(a.astype(np.float64) for a in arrays))
+        return np.maximum(sums, 0) * 0.5 if epilogue else sums
+
+    return te.func("f", operands, [made]), reference
+
+
+def stencil():
+    x, w = te.placeholder((9, 11, 21), "f32", "x"), te.placeholder((3, 3, 2), "f32", "w")
+    a, b, c = (te.reduce_axis((0, n), k) for n, k in zip((3, 3, 2), "abc", strict=True))
+    y = te.compute(
+        (7, 9, 20), lambda i, j, k: te.sum(x[i + a, j + b, k + c] * w[a, b, c], [a, b, c]), name="y"
+    )
+
+    def reference(x, w):
+        views = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), w.shape)
+        return np.einsum("ijkabc,abc->ijk", views, w)
+
+    return te.func("f", [x, w], [y]), reference
+
+
+def distances():
+    x, y = te.placeholder((19, 13), "f32", "x"), te.placeholder((23, 13), "f32", "y")
+    k = te.reduce_axis((0, 13), "k")
+    z = te.compute((19, 23), lambda i, j: te.sum(te.abs(x[i, k] - y[j, k]), k), name="z")
+
+    def reference(x, y):
+        return np.abs(x[:, None].astype(np.float64) - y[None]).sum(2)
+
+    return te.func("f", [x, y], [z]), reference
+
+
+def greatest_sums():
+    x, y = te.placeholder((17, 12), "f32", "x"), te.placeholder((12, 21), "f32", "y")
+    k = te.reduce_axis((0, 12), "k")
+    z = te.compute((17, 21), lambda i, j: te.max(x[i, k] + y[k, j], k), name="z")
+    return te.func("f", [x, y], [z]), lambda x, y: (x[:, :, None] + y[None]).max(1)
+
+
+def rows_by_number():
+    v, at = te.placeholder((20, 5), "f32", "v"), te.placeholder((20, 5), "i32", "at")
+    x, k = te.placeholder((9, 24), "f32", "x"), te.reduce_axis((0, 5), "k")
+    y = te.compute((20, 24), lambda i, j: te.sum(v[i, k] * x[at[i, k], j], k), name="y")
+
+    def reference(v, at, x):
+        return np.einsum("ik,ikj->ij", v.astype(np.float64), x[at])
+
+    return te.func("f", [v, at, x], [y]), reference
+
+
+CASES = {
+    "rows by columns": lambda: einsum("ik,kj->ij", (37, 45), (45, 43)),
+    "both transposed": lambda: einsum("ki,jk->ij", (24, 33), (40, 24), epilogue=True),
+    "four axes": lambda: einsum("abcd,dcef->abef", (5, 6, 7, 3), (3, 7, 4, 9)),
+    "five axes": lambda: einsum("aebfc,fdec->abd", (4, 6, 9, 5, 2), (5, 17, 6, 2)),
+    "bilinear": lambda: einsum("ni,kij,nj->nk", (9, 8), (12, 8, 10), (9, 10)),
+    "sums of the middle": lambda: einsum("abc->b", (6, 17, 10)),
+    "of doubles": lambda: einsum("ik,kj->ij", (13, 20), (20, 18), dtype="f64"),
+    "stencil": stencil,
+    "distances": distances,
+    "greatest sums": greatest_sums,
+    "rows by number": rows_by_number,
+}
+
+
+def arrays_of(func, seed):
+    random = np.random.default_rng(seed)
+    *given, result = func.buffers
+    shapes = [tuple(as_int(d) or 0 for d in b.shape) for b in (*given, result)]
+    made = [
+        random.integers(0, 9, shape, dtype=np.int32)
+        if b.dtype.name == "i32"
+        else random.standard_normal(shape).astype(b.dtype.numpy)
+        for b, shape in zip(given, shapes[:-1], strict=True)
+    ]
+    return made, np.full(shapes[-1], np.nan, result.dtype.numpy)
+
+
+def planned(case, threads=1):
+    func, _ = CASES[case]()
+    own = plan(func, CPU, threads)
+    assert own is not None
+    return func, own
+
+
+def named(own, row):
+    return {"strategy": SKETCH, **own.point(row)}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_point_computes_the_same(case):
+    func, reference = CASES[case]()
+    own = plan(func, CPU, 2)
+    assert own is not None
+    for seed, row in enumerate([own.pick, *own.draw(5, np.random.default_rng(3))]):
+        made = partial(func, CPU, 2, named(own, row))
+        given, found = arrays_of(func, seed)
+        inprocess.run(made.func, *given, found)
+        expected = reference(*given)
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5 * scale, err_msg=str(row))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_points_are_rows(case):
+    func, own = planned(case, 2)
+    for row in own.draw(20, np.random.default_rng(5)):
+        told = json.loads(json.dumps(named(own, row)))
+        made = decisions(partial(func, CPU, 2, told))
+        assert made.items() >= told.items()  # the rest is how operands are copied
+        assert (own.row(made) == row).all()
+
+
+def test_the_pick_is_no_slower_by_the_model_than_what_is_drawn():
+    _, own = planned("four axes")
+    rows = own.draw(500, np.random.default_rng(8))
+    assert own.cycles(own.pick[None])[0] <= own.cycles(rows).min()
+
+
+def test_neighbours_differ_in_one_decision():
+    _, own = planned("bilinear")
+    around = own.neighbours(own.pick)
+    assert len(around) > 5
+    assert ((around != own.pick).sum(1) == 1).all()
+    assert own.is_legal(around).all()
+
+
+def test_two_drawers_of_one_seed_draw_the_same():
+    _, own = planned("five axes")
+    a, b = (own.draw(50, np.random.default_rng(4)) for _ in range(2))
+    assert (a == b).all()
+    assert len(np.unique(a, axis=0)) == 50
+
+
+def test_a_point_that_needs_too_many_registers_is_refused():
+    func, own = planned("rows by columns")
+    wanted = named(own, own.pick) | {"product.tile_0": 16, "product.tile_n": 6}
+    with pytest.raises(ScheduleError, match="registers"):
+        partial(func, CPU, 1, wanted)
+
+
+def test_a_value_that_none_may_be_is_refused():
+    _, own = planned("rows by columns")
+    with pytest.raises(ScheduleError, match=r"decision .product\.unroll."):
+        own.row({**own.point(own.pick), "product.unroll": 77})
+
+
+def elementwise():
+    x = te.placeholder((8, 8), "f32", "x")
+    return te.func("f", [x], [te.compute((8, 8), lambda i, j: x[i, j] + 1.0, name="y")])
+
+
+@pytest.mark.parametrize("make", [elementwise, lambda: einsum("ab,ab->", (7, 36), (7, 36))[0]])
+def test_what_is_no_reduction_to_several_results_has_no_plan(make):
+    func = make()
+    assert plan(func, CPU, 1) is None
+    with pytest.raises(ScheduleError, match="in tiles"):
+        partial(func, CPU, 1, {"strategy": SKETCH})
+
+
+def test_the_default_of_a_function_is_as_it_was():
+    func, _ = CASES["rows by columns"]()
+    assert decisions(default(func, CPU, 1))["strategy"] == "family"
