@@ -1,0 +1,133 @@
+"""Explorers: which schedules of a space to measure next.
+
+In: a plan and all that was measured of it. Out: rows that were not. The one idea: the space is
+smooth around good schedules, so that the neighbours of the best ones are worth most, and a model
+says which of them; a part goes to what it has no idea of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tilewright.strategy.sketch.plan import Plan, Rows
+from tilewright.tune.model import Ensemble, Model, Numbers
+
+DRAWN = 4096  # rows that are weighed by the model where new ones are looked for
+APART = 3  # decisions in which the first rows differ from one another
+STARTS = 4  # rows whose neighbours are looked at
+OPTIMISM = 1.0  # standard deviations by which what is unsure counts as better
+AT_RANDOM = 0.1  # part of the rows that no model chooses
+
+
+class History:
+    """What was measured of a plan: rows and the seconds they took; no number where one failed."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.rows: Rows = np.empty((0, len(plan.decisions)), np.int64)
+        self.seconds: Numbers = np.empty(0)
+        self._seen: set[bytes] = set()
+
+    def add(self, rows: Rows, seconds: Sequence[float]) -> None:
+        """Take what rows took; infinity for what is no schedule."""
+        self.rows = np.concatenate([self.rows, rows])
+        self.seconds = np.concatenate([self.seconds, np.asarray(seconds, np.float64)])
+        self._seen.update(row.tobytes() for row in rows)
+
+    def timed(self) -> tuple[Rows, Numbers]:
+        """The rows that ran, and their seconds."""
+        ran = np.isfinite(self.seconds)
+        return self.rows[ran], self.seconds[ran]
+
+    def best(self, count: int) -> Rows:
+        """The fastest rows, the best one first."""
+        rows, seconds = self.timed()
+        return rows[np.argsort(seconds, kind="stable")[:count]]
+
+    def unseen(self, rows: Rows) -> Rows:
+        """Those that were not measured, each once."""
+        found: dict[bytes, Any] = {row.tobytes(): row for row in rows}
+        new = [row for told, row in found.items() if told not in self._seen]
+        return np.stack(new) if new else rows[:0]
+
+
+class Explorer(Protocol):
+    """Proposes at most so many rows that were not measured; none where it has no more."""
+
+    def propose(self, history: History, count: int) -> Rows:
+        """The rows to measure next."""
+        ...
+
+
+class Random:
+    """Any legal rows."""
+
+    def __init__(self, plan: Plan, random: np.random.Generator) -> None:
+        self.plan, self.random = plan, random
+
+    def propose(self, history: History, count: int) -> Rows:
+        """See `Explorer`."""
+        return history.unseen(self.plan.draw(2 * count, self.random))[:count]
+
+
+class Portfolio:
+    """The first rows: those of least modelled time that differ in several decisions."""
+
+    def __init__(self, plan: Plan, random: np.random.Generator) -> None:
+        self.plan, self.random = plan, random
+
+    def propose(self, history: History, count: int) -> Rows:
+        """See `Explorer`."""
+        drawn = self.plan.draw(DRAWN, self.random)
+        rows = np.concatenate([self.plan.pick[None], drawn])
+        rows = rows[np.argsort(self.plan.cycles(rows), kind="stable")]
+        return self._apart(history.unseen(rows), count)
+
+    def _apart(self, rows: Rows, count: int) -> Rows:
+        found: list[Any] = []
+        for row in rows:
+            if all((row != other).sum() >= APART for other in found):
+                found.append(row)
+            if len(found) == count:
+                break
+        return np.stack(found) if found else rows[:0]
+
+
+class Descent:
+    """Neighbours of the best rows, and what the model thinks best of many others.
+
+    From the first measurement on: a Portfolio before that.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        random: np.random.Generator,
+        model: Callable[[Plan, np.random.Generator], Model] = Ensemble,
+    ) -> None:
+        self.plan, self.random, self.model = plan, random, model(plan, random)
+        self.first, self.any = Portfolio(plan, random), Random(plan, random)
+
+    def propose(self, history: History, count: int) -> Rows:
+        """See `Explorer`."""
+        rows, seconds = history.timed()
+        if not len(rows):
+            return self.first.propose(history, count)
+        self.model.learn(rows, seconds)
+        around = [self.plan.neighbours(row) for row in history.best(STARTS)]
+        near = self._ranked(history.unseen(np.concatenate(around)))
+        far = self._ranked(history.unseen(self.plan.draw(DRAWN // 4, self.random)))
+        chance = self.random.binomial(count, AT_RANDOM)
+        chosen = [near[: (count - chance + 1) // 2], far[: (count - chance) // 2]]
+        chosen.append(self.any.propose(history, chance))
+        chosen += [near[(count - chance + 1) // 2 :], far[(count - chance) // 2 :]]
+        return history.unseen(np.concatenate(chosen))[:count]
+
+    def _ranked(self, rows: Rows) -> Rows:
+        if not len(rows):
+            return rows
+        expected, unsure = self.model.predict(rows)
+        return rows[np.argsort(expected - OPTIMISM * unsure, kind="stable")]
