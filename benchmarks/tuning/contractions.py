@@ -69,25 +69,28 @@ def contraction_5(
     return einsum("contraction_5", what, "abcde,efbad->cf", a=a, b=b, c=c, d=d, e=e, f=f)
 
 
-def outer_products(*, batch: int = 24, samples: int = 128, size: int = 80) -> Operator:
-    X = te.placeholder((batch, samples, size), name="X")
+def outer_products(
+    *, batch: int = 24, samples: int = 128, rows: int = 72, columns: int = 88
+) -> Operator:
+    X = te.placeholder((batch, samples, rows), name="X")
+    Y = te.placeholder((batch, samples, columns), name="Y")
     n = te.reduce_axis(samples, "n")
     G = te.compute(
-        (batch, size, size), lambda b, i, j: te.sum(X[b, n, i] * X[b, n, j], n), name="G"
+        (batch, rows, columns), lambda b, i, j: te.sum(X[b, n, i] * Y[b, n, j], n), name="G"
     )
 
-    def formula(x: Any) -> Any:
-        return x.swapaxes(1, 2) @ x
+    def formula(x: Any, y: Any) -> Any:
+        return x.swapaxes(1, 2) @ y
 
     return Operator(
         "outer_products",
-        "a batch of sums of outer products of vectors with themselves (Gram matrices)",
-        te.func("outer_products", [X], [G]),
-        lambda r: (normal(r, batch, samples, size),),
+        "a batch of sums of outer products (cross-covariances)",
+        te.func("outer_products", [X, Y], [G]),
+        lambda r: (normal(r, batch, samples, rows), normal(r, batch, samples, columns)),
         formula,
-        Work({"multiply_add": batch * samples * size**2}),
+        Work({"multiply_add": batch * samples * rows * columns}),
         numpy=formula,
-        torch=lambda torch, x: formula(x),
+        torch=lambda torch, x, y: formula(x, y),
     )
 
 

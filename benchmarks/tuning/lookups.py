@@ -14,7 +14,7 @@ from benchmarks.tuning.operator import Operator, Traffic, Work, nbytes, normal
 from tilewright import te
 
 
-def linear_recurrence(*, steps: int = 256, channels: int = 1024) -> Operator:
+def linear_recurrence(*, steps: int = 256, channels: int = 2048) -> Operator:
     A, X = (te.placeholder((steps, channels), name=n) for n in "AX")
     H0 = te.placeholder((channels,), name="H0")
     H = te.scan(

@@ -44,9 +44,10 @@ class Operator:
 
     what: it in one line. func: the tensor expression, in stage "blocks". draw: random inputs in the
     order of the parameters, every index a legal one. reference: the result, or a tuple of several,
-    of inputs whose floats are float64. numpy: the same in the inputs' own dtypes and as fast as
-    NumPy can, where it can say it without Python's loops. torch: an expression of the module torch
-    and tensors. work: see `Work`; without traffic every parameter is moved once.
+    of inputs whose floats are float64 and whose whole numbers are int64. work: see `Work`; without
+    traffic every parameter is moved once. numpy: the same in the inputs' own dtypes and as fast as
+    NumPy can, where it can say it. torch: an expression of the module torch and tensors;
+    torch_compiles: whether torch.compile takes it, and in less than minutes.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Operator:
     work: Work
     numpy: Callable[..., Any] | None = None
     torch: Callable[..., Any] | None = None
+    torch_compiles: bool = True
 
     def __post_init__(self) -> None:
         if not self.work.traffic:
