@@ -51,6 +51,7 @@ def linear_recurrence(*, steps: int = 256, channels: int = 2048) -> Operator:
         Work({"multiply_add": steps * channels}),
         numpy=formula,
         torch=in_torch,
+        torch_compiles=False,  # it unrolls the steps
     )
 
 

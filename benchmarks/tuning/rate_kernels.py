@@ -19,7 +19,8 @@ from tilewright.ir.stmt import Func
 from tilewright.target.target import Target
 
 DEPTH = 64  # steps over which a tile's operands reach: few enough that they stay in L1
-STEPS = 200_000  # vectors of steps that a kernel makes on each thread, or vectors that it reads
+STEPS = 2_000_000  # vectors that a kernel steps or reads on each thread: what a call takes is lost
+SLOW_STEPS = 200_000  # of kinds that take many instructions
 VECTORS = 8  # that are read side by side
 MOST_READ = 128 << 20  # bytes from memory
 
@@ -30,7 +31,8 @@ class Step:
     operands `x` of a row and `w` of a vector, and `v`, which is `value`. rows, vectors: of the
     tile. index: the new index, where one is kept, in terms also of the old one `n` and the position
     `p`. of, index_of: dtypes of operands and index. pairs: two steps at once, of operands `x0`,
-    `x1`, …. depth: over how many steps the operands reach; those of one stay in registers.
+    `x1`, …. depth: over how many steps the operands reach; those of one stay in registers. steps:
+    of vectors, in a call.
     """
 
     result: str
@@ -42,13 +44,22 @@ class Step:
     index_of: str = "i32"
     pairs: bool = False
     depth: int = DEPTH
+    steps: int = STEPS
 
 
 GREATER = "v > a or v == a and p < n"  # of equal terms the first one, in whatever order they come
 LESS = "v < a or isnan(v) and not isnan(a) or (v == a or isnan(v) and isnan(a)) and p < n"
-_GREATEST = Step(f"select({GREATER}, v, a)", value="x * w", index=f"select({GREATER}, p, n)")
+_GREATEST = Step(
+    f"select({GREATER}, v, a)", value="x * w", index=f"select({GREATER}, p, n)", steps=SLOW_STEPS
+)
 _LEAST = Step(
-    f"select({LESS}, v, a)", 1, 4, value="x + w", index=f"select({LESS}, p, n)", index_of="i64"
+    f"select({LESS}, v, a)",
+    1,
+    4,
+    value="x + w",
+    index=f"select({LESS}, p, n)",
+    index_of="i64",
+    steps=SLOW_STEPS,
 )
 KINDS: dict[str, tuple[Step, ...]] = {  # of several ways to make a step the fastest counts
     "multiply_add": (Step("a + x * w", 6, 2), Step("a * x + w", 4, 2, depth=1)),
@@ -59,8 +70,11 @@ KINDS: dict[str, tuple[Step, ...]] = {  # of several ways to make a step the fas
     "squared_difference": (Step("a + v * v", 4, 2, "x - w"), Step("a + v * v", 6, 2, "x - w")),
     "argmax_multiply": (_GREATEST, replace(_GREATEST, rows=1, vectors=4)),
     "argmin": (_LEAST, replace(_LEAST, rows=3, vectors=2)),
-    "exp": (Step("a + exp(x * w)", 1, 2), Step("a + exp(x * w)", 3, 4)),
-    "gelu": (Step("a + gelu(x * w)", 1, 2),),
+    "exp": (
+        Step("a + exp(x * w)", 1, 2, steps=SLOW_STEPS),
+        Step("a + exp(x * w)", 3, 4, steps=SLOW_STEPS),
+    ),
+    "gelu": (Step("a + gelu(x * w)", 1, 2, steps=SLOW_STEPS),),
     "multiply_add_i8": (
         Step("a + i32(x) * i32(w)", 3, 4, of="i8"),
         Step("a + (i32(x0) * i32(w0) + i32(x1) * i32(w1))", 4, 2, of="i8", pairs=True),
@@ -79,7 +93,7 @@ class Kernel:
 def step_kernel(step: Step, lanes: int, threads: int) -> Kernel:
     """A tile's accumulators, to which the same operands are added again and again."""
     each, depth = 1 + step.pairs, step.depth
-    times = -(-STEPS // (depth * step.rows * step.vectors * each))
+    times = -(-step.steps // (depth * step.rows * step.vectors * each))
     sums = {"A": "i32" if step.of == "i8" else step.of} | (
         {"N": step.index_of} if step.index else {}
     )
