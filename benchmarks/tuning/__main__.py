@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks import machine, pages, report
+from benchmarks import machine, pages
 from benchmarks.tuning.compare import Row, compare, judged
 from benchmarks.tuning.operators import OPERATORS
 from benchmarks.tuning.rates import Meter
@@ -124,6 +124,11 @@ def mean(values: list[float]) -> float:
     return exp(sum(map(log, values)) / len(values))
 
 
+def table(lines: list[list[str]]) -> str:
+    """Cells as markdown."""
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 def page(rows: list[Row], threads: int, rates: str) -> str:
     """The page: what it was measured on, the table, and its means."""
     about = machine.describe()
@@ -144,7 +149,13 @@ def page(rows: list[Row], threads: int, rates: str) -> str:
                 f"{sum(p >= 0.8 for p in parts)} of {len(parts)} at 80 % or more, "
                 f"least {min(parts):.0%}."
             )
-    return head + report.table(HEAD, [cells(row) for row in rows]) + "\n" + "\n".join(lines) + "\n"
+    return (
+        head
+        + table([HEAD, ["---"] * len(HEAD), *map(cells, rows)])
+        + "\n"
+        + "\n".join(lines)
+        + "\n"
+    )
 
 
 if __name__ == "__main__":
