@@ -48,6 +48,7 @@ def small(name: str) -> Operator:
 
 def test_there_are_24_and_each_has_reduced_sizes() -> None:
     assert len(OPERATORS) == 24
+    assert all(OPERATORS[name]().name == name for name in OPERATORS)
     assert SMALL.keys() == OPERATORS.keys()
 
 
@@ -68,6 +69,15 @@ def test_numpy_agrees_in_the_operators_own_dtypes(name: str) -> None:
     if operator.numpy is not None:
         got = several(operator.numpy(*inputs))
         assert error(got, operator.expected(inputs)) <= TOLERANCE
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_torch_agrees(name: str) -> None:
+    torch, operator = pytest.importorskip("torch"), small(name)
+    inputs = operator.inputs(5)
+    assert operator.torch is not None
+    got = several(operator.torch(torch, *map(torch.from_numpy, inputs)))
+    assert error(got, operator.expected(inputs)) <= TOLERANCE
 
 
 @pytest.mark.parametrize("name", OPERATORS)
