@@ -146,11 +146,3 @@ class Meter:
             {name: max(p.rate for p in ways) for name, ways in self.steps.items()},
             tuple((size, p.rate) for (size, _), p in zip(self.levels, self.reads, strict=True)),
         )
-
-
-def measured(target: Target, threads: int = 1, turns: int = 10) -> Rates:
-    """The rates of this machine, described by `target`, in about a second."""
-    meter = Meter(target, threads)
-    for _ in range(turns):
-        meter.turn()
-    return meter.rates()
