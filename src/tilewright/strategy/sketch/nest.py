@@ -13,8 +13,8 @@ from tilewright.arith.affine import Forms
 from tilewright.arith.estimate import estimate
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Select, Unary, Var, as_int
-from tilewright.ir.stmt import Block
-from tilewright.ir.walk import free_vars, loads, stores, visit
+from tilewright.ir.stmt import Block, Stmt
+from tilewright.ir.walk import distinct, free_vars, loads, stores, visit
 from tilewright.strategy.absorb import CHEAP_UNARY, COSTLY_BINARY, written
 from tilewright.support.record import record
 
@@ -56,7 +56,8 @@ class Access:
 
 @record
 class Nest:
-    """A block that reduces: its name, its axes in order, and what it reads and writes.
+    """A block that reduces: its name, its axes in order, and what it reads and writes. It stores
+    one value, or several of the same element.
 
     extents: iterations of each axis, open ones as estimated; is_reduced: whether it is combined;
     operations: of vectors, that an instance takes, a multiply-add counting one; dtype: of what it
@@ -67,7 +68,7 @@ class Nest:
     extents: tuple[int, ...]
     is_reduced: tuple[bool, ...]
     reads: tuple[Access, ...]
-    result: Access
+    results: tuple[Access, ...]
     operations: float
     dtype: DType
 
@@ -88,17 +89,17 @@ class Nest:
 
 
 def nest(block: Block) -> Nest | None:
-    """What a sketch knows of a block; None if it is none that a nest describes: it stores more than
-    one value or a single result, runs in an order of its own, or not everywhere."""
+    """What a sketch knows of a block; None if it is none that a nest describes: it has a single
+    result, stores values of different elements, runs in an order of its own, or not everywhere."""
     kinds = {a.kind for a in block.axes}
-    if len(block.writes) != 1 or block.where is not None or "ordered" in kinds:
+    if block.where is not None or "ordered" in kinds or not kinds >= {"reduce", "spatial"}:
         return None
-    if not kinds >= {"reduce", "spatial"} or any(isinstance(n, Block) for n in visit(block.body)):
+    if any(isinstance(n, Block) for n in visit(block.body)):
         return None
     own = written(block)
     axes = [a.var for a in block.axes]
-    store, *others = stores(block.body)
-    if others:
+    found = stores(block.body)
+    if len({n.indices for n in found}) != 1 or len({n.buffer for n in found}) != len(found):
         return None
     arms = [n for n in visit(block.body) if isinstance(n, Select)]
     guarded = {load for arm in arms for side in (arm.then, arm.other) for load in loads(side)}
@@ -108,9 +109,9 @@ def nest(block: Block) -> Nest | None:
         tuple(estimate(a.extent) for a in block.axes),
         tuple(a.kind == "reduce" for a in block.axes),
         tuple(_access(n.buffer, n.indices, axes, n in guarded) for n in read),
-        _access(store.buffer, store.indices, axes, False),
-        _operations(store.value),
-        store.buffer.dtype,
+        tuple(_access(n.buffer, n.indices, axes, False) for n in found),
+        _operations(block.body),
+        max((n.buffer.dtype for n in found), key=lambda t: t.bits),
     )
 
 
@@ -136,10 +137,10 @@ def _moves(index: Expr, axes: list[Var]) -> tuple[int, ...] | None:
     return tuple(terms.get(v, 0) for v in axes)
 
 
-def _operations(value: Expr) -> float:
-    """Vector operations that a value takes. A product that is added costs nothing by itself."""
+def _operations(body: Stmt) -> float:
+    """Vector operations that an instance takes. A product that is added costs nothing by itself."""
     total = 0.0
-    for n in visit(value):
+    for n in distinct([body]):
         if isinstance(n, Unary):
             total += 1.0 if n.op in CHEAP_UNARY else COSTLY
         elif isinstance(n, Binary) and _is_value(n):

@@ -1,16 +1,16 @@
 """Plan: a space of schedules as columns of numbers.
 
-In: named decisions with their values, which rows of them are legal and what each would take. Out:
-rows drawn at random, their neighbours, the best by the model, and rows as points. The one idea: no
+In: parts, each with decisions, which rows of them are legal and what each would take. Out: rows
+drawn at random, their neighbours, the best by the model, and rows as points. The one idea: no
 schedule is made to find out what one would be; drawing and weighing are arithmetic on columns, a
 microsecond or so a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from tilewright.support.record import record
 
 Columns = Mapping[str, np.ndarray[Any, Any]]
 Rows = np.ndarray[Any, np.dtype[np.int64]]  # a schedule each: the number of each decision's value
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+Numbers = np.ndarray[Any, np.dtype[np.float64]]
 DRAWN, KEPT, ROUNDS = 2048, 6, 12  # for the plan's own pick
 FEWEST = 256  # rows that are drawn at once
 TRIES = 12  # draws for each row that is wanted, where few are legal
@@ -28,62 +30,88 @@ TRIES = 12  # draws for each row that is wanted, where few are legal
 
 @record
 class Decision:
-    """What is decided, and what it may be, the least value first."""
+    """What is decided of a block, and what it may be, the least value first."""
 
+    block: str
     what: str
     values: tuple[int, ...]
 
+    @property
+    def name(self) -> str:
+        """As schedules ask for it."""
+        return f"{self.block}.{self.what}"
 
-class Plan:
-    """A space of schedules of one block.
 
-    Args:
-        block: whose decisions they are; its name begins theirs.
-        decisions: in the order in which a schedule takes them.
-        is_legal: which rows of columns (by `what`) are schedules.
-        cycles: what each row takes, by a model.
-        mended: columns drawn at random, changed so that most rows are schedules.
+class Part(Protocol):
+    """What a plan says of one block. Columns are by `what` is decided.
+
+    name: of the block; decisions: in the order in which a schedule takes them.
     """
 
-    def __init__(
-        self,
-        block: str,
-        decisions: tuple[Decision, ...],
-        is_legal: Callable[[Columns], Any],
-        cycles: Callable[[Columns], Any],
-        mended: Callable[[Columns, np.random.Generator], Columns],
-    ) -> None:
-        self.block, self.decisions = block, decisions
-        self._is_legal, self._cycles, self._mended = is_legal, cycles, mended
-        self._values = [np.asarray(d.values) for d in decisions]
+    name: str
+    decisions: tuple[Decision, ...]
 
-    def columns(self, rows: Rows) -> Columns:
-        """The values that rows stand for."""
-        found = zip(self.decisions, self._values, strict=True)
-        return {d.what: values[rows[:, n]] for n, (d, values) in enumerate(found)}
-
-    def _rows(self, columns: Columns) -> Rows:
-        pairs = zip(self.decisions, self._values, strict=True)
-        return np.stack([np.searchsorted(values, columns[d.what]) for d, values in pairs], 1)
-
-    def is_legal(self, rows: Rows) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def is_legal(self, columns: Columns) -> Flags:
         """Which rows are schedules."""
-        return self._is_legal(self.columns(rows))
+        ...
 
-    def cycles(self, rows: Rows) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Modelled cycles of each row; no number for what is no schedule."""
+    def cycles(self, columns: Columns) -> Numbers:
+        """What each row takes, by a model."""
+        ...
+
+    def mended(self, columns: Columns, random: np.random.Generator) -> Columns:
+        """Columns drawn at random, changed so that most rows are schedules."""
+        ...
+
+
+class Plan:
+    """A space of schedules: what is decided of each of its parts."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = tuple(parts)
+        self.decisions = tuple(d for part in parts for d in part.decisions)
+        self._values = [np.asarray(d.values) for d in self.decisions]
+
+    def columns(self, rows: Rows) -> list[Columns]:
+        """The values that rows stand for, part by part."""
+        found: list[Columns] = []
+        n = 0
+        for part in self.parts:
+            own: dict[str, Any] = {}
+            for d in part.decisions:
+                own[d.what] = self._values[n][rows[:, n]]
+                n += 1
+            found.append(own)
+        return found
+
+    def _rows(self, columns: Sequence[Columns]) -> Rows:
+        found = [c[d.what] for p, c in zip(self.parts, columns, strict=True) for d in p.decisions]
+        pairs = zip(self._values, found, strict=True)
+        return np.stack([np.searchsorted(values, column) for values, column in pairs], 1)
+
+    def is_legal(self, rows: Rows) -> Flags:
+        """Which rows are schedules."""
+        return self._legal(self.columns(rows))
+
+    def _legal(self, columns: Sequence[Columns]) -> Flags:
+        pairs = zip(self.parts, columns, strict=True)
+        return np.logical_and.reduce([part.is_legal(own) for part, own in pairs])
+
+    def cycles(self, rows: Rows) -> Numbers:
+        """Modelled cycles of each row; infinite for what is no schedule."""
         columns = self.columns(rows)
-        return np.where(self._is_legal(columns), self._cycles(columns), np.inf)
+        total = sum(part.cycles(own) for part, own in zip(self.parts, columns, strict=True))
+        return np.where(self._legal(columns), total, np.inf)
 
     def draw(self, count: int, random: np.random.Generator) -> Rows:
         """At most so many different legal rows, every decision by equal chance."""
         found = np.empty((0, len(self.decisions)), np.int64)
         for _ in range(TRIES):
-            drawn = np.stack(
-                [random.integers(0, len(v), max(count, FEWEST)) for v in self._values], 1
-            )
-            columns = self._mended(self.columns(drawn), random)
-            rows = self._rows(columns)[self._is_legal(columns)]
+            size = max(count, FEWEST)
+            drawn = np.stack([random.integers(0, len(v), size) for v in self._values], 1)
+            pairs = zip(self.parts, self.columns(drawn), strict=True)
+            columns = [part.mended(own, random) for part, own in pairs]
+            rows = self._rows(columns)[self._legal(columns)]
             before = len(found)
             found = np.unique(np.concatenate([found, rows]), axis=0)
             if len(found) >= count or 50 * (len(found) - before) < before:
@@ -104,7 +132,8 @@ class Plan:
         """The row of least modelled time that a search by the model finds; always the same."""
         rows = self.draw(DRAWN, np.random.default_rng(0))
         if not len(rows):
-            raise ScheduleError(f"cannot plan '{self.block}'", "no point of its space is legal")
+            names = ", ".join(part.name for part in self.parts)
+            raise ScheduleError(f"cannot plan {names}", "no point of the space is legal")
         rows = rows[np.argsort(self.cycles(rows), kind="stable")[:KEPT]]
         return min((self._descended(row) for row in rows), key=lambda found: found[1])[0]
 
@@ -124,37 +153,36 @@ class Plan:
     def point(self, row: Rows) -> dict[str, int]:
         """A row as decisions by name."""
         pairs = zip(self.decisions, self._values, row, strict=True)
-        return {f"{self.block}.{d.what}": int(values[n]) for d, values, n in pairs}
+        return {d.name: int(values[n]) for d, values, n in pairs}
 
     def row(self, point: Mapping[str, Plain]) -> Rows:
         """The row that a point of the space is. Raises ScheduleError if it leaves a decision out,
         or says what none may be."""
         found: list[int] = []
         for d in self.decisions:
-            value = point.get(f"{self.block}.{d.what}")
+            value = point.get(d.name)
             if value not in d.values:
                 told = ", ".join(map(str, d.values))
                 raise ScheduleError(
-                    f"cannot find the point at decision '{self.block}.{d.what}'",
+                    f"cannot find the point at decision '{d.name}'",
                     f"it says {value}; it may be one of {told}",
                 )
             found.append(d.values.index(value))  # type: ignore[arg-type]
         return np.asarray(found)
 
-    def decide(self, schedule: Schedule) -> dict[str, int]:
-        """Take all decisions: their answers by `what`. Raises ScheduleError for answers that are no
-        schedule together."""
+    def decide(self, schedule: Schedule) -> list[dict[str, int]]:
+        """Take all decisions: their answers by `what`, part by part. Raises ScheduleError for
+        answers that are no schedule together."""
         own = self.point(self.pick)
-        at = {
-            d.what: int(schedule.decide(name, own[name], d.values))
-            for d in self.decisions
-            for name in [f"{self.block}.{d.what}"]
-        }
-        columns = {what: np.asarray([value]) for what, value in at.items()}
-        if not bool(self._is_legal(columns)[0]):
-            raise ScheduleError(
-                f"cannot schedule '{self.block}' by this point",
-                "it is no schedule that makes good code: it needs more registers than there are, "
-                "unrolls what does not divide, or says what another point says",
-            )
-        return at
+        made: list[dict[str, int]] = []
+        for part in self.parts:
+            asked = [(d, own[d.name]) for d in part.decisions]
+            at = {d.what: int(schedule.decide(d.name, pick, d.values)) for d, pick in asked}
+            if not part.is_legal({what: np.asarray([value]) for what, value in at.items()})[0]:
+                raise ScheduleError(
+                    f"cannot schedule '{part.name}' by this point",
+                    "it is no schedule that makes good code: it needs more registers than there "
+                    "are, unrolls what does not divide, or says what another point says",
+                )
+            made.append(at)
+        return made

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.strategy.cpu.contiguous import STEP
 from tilewright.strategy.sketch.nest import Access, Nest
 from tilewright.support.record import record
 from tilewright.target.target import Target
@@ -60,9 +61,11 @@ def cycles(nest: Nest, machine: Target, threads: int, columns: Columns) -> Colum
     body = held * nest.operations * columns["unroll"]
     step = step * np.where(body > DECODED, np.minimum(body / DECODED, FETCHED), 1.0)
     in_lanes = np.asarray(nest.is_reduced)[columns["lane"]]
-    steady = np.asarray([abs(nest.result.stride(d) or 0) == 1 for d in range(len(nest.extents))])
+    steady = np.asarray(
+        [abs(nest.results[0].stride(d) or 0) == 1 for d in range(len(nest.extents))]
+    )
     apart = ~in_lanes & ~steady[columns["lane"]]  # each lane is stored by itself
-    around = TILE + STORED * held * np.where(apart, lanes, 1)
+    around = TILE + STORED * held * len(nest.results) * np.where(apart, lanes, 1)
     around = around + in_lanes * COMBINED * held / columns["tile_n"]
     work = tiles * (steps * step + around)
     moved = traffic(nest, machine, loops, columns)
@@ -140,9 +143,8 @@ def loads_of(
     strides = [access.stride(d) for d in range(len(uses))]
     lane = columns["lane"]
     total = np.where(uses, loops.tile, 1).prod(1).astype(np.float64)
-    contiguous = np.asarray([s is not None and abs(s) == 1 for s in strides])[lane]
-    contiguous |= columns[f"pack_{number}"] > 0
-    along = np.where(contiguous, total / lanes, total * GATHERED)
+    each = [GATHERED if s is None or abs(s) > STEP else max(1, abs(s)) / lanes for s in strides]
+    along = total * np.where(columns[f"pack_{number}"] > 0, 1 / lanes, np.asarray(each)[lane])
     return np.where(uses[lane], along, total)
 
 
@@ -164,7 +166,7 @@ def traffic(nest: Nest, machine: Target, loops: Loops, columns: Columns) -> Colu
     total = np.zeros(len(loops.tile))
     for size, rate in zip(sizes, rates, strict=False):
         fits = [sum(t.elements for t in inside) * bytes_of <= size for inside in touched]
-        for number, access in enumerate((*nest.reads, nest.result)):
+        for number, access in enumerate((*nest.reads, *nest.results)):
             own = [inside[number] for inside in touched]
             total += _moved(access, loops, own, fits) * bytes_of / rate
     return total
@@ -193,7 +195,7 @@ def _touched_inside(nest: Nest, loops: Loops, columns: Columns) -> list[list[Tou
 
 def _touched(nest: Nest, spans: Any, line: int, columns: Columns) -> list[Touched]:
     touched: list[Touched] = []
-    for number, access in enumerate((*nest.reads, nest.result)):
+    for number, access in enumerate((*nest.reads, *nest.results)):
         elements, run = np.ones(len(spans)), np.ones(len(spans))
         for size, moves in zip(access.sizes, access.moves, strict=True):
             if moves is None:

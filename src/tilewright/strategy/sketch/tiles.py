@@ -20,8 +20,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from tilewright.ir.expr import Var
 from tilewright.ir.stmt import Block, Func
 from tilewright.ir.walk import blocks, free_vars, loads
+from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.strategy.absorb import absorb, is_reduction, written
 from tilewright.strategy.cpu.contraction import result_of
@@ -57,63 +59,72 @@ def tiles(schedule: Schedule, target: Target, threads: int) -> None:
     """Schedule a function by a point of its plan; its own pick is the one of least modelled time.
     Raises ScheduleError where the function has no such plan."""
     absorb(schedule, keep=scores(schedule.func))
-    own = reduction_of(schedule.func)
+    own = sketch(nests(schedule.func), target, threads)
     if own is None:
         raise ScheduleError(
             f"cannot sketch '{schedule.func.name}' in tiles",
-            "it is not one reduction of known extents to several results",
+            "its reductions are not of known extents, with several results each",
         )
-    sketch(own, target, threads).apply(schedule)
+    decided = own.decide(schedule)
+    for part, at in zip(own.parts, decided, strict=True):
+        part.apply(schedule, at)  # type: ignore[attr-defined]
+    for name in schedule.blocks():
+        if not is_reduction(find(schedule, name)) and is_untouched(schedule, name):
+            stream(schedule, name, target, threads)
 
 
 def plan(func: Func, target: Target, threads: int) -> Plan | None:
     """The plan by which `tiles` schedules a function; None if it has none."""
     schedule = Schedule(func)
     absorb(schedule, keep=scores(func))
-    own = reduction_of(schedule.func)
-    return None if own is None else sketch(own, target, threads).plan
+    return sketch(nests(schedule.func), target, threads)
 
 
-def reduction_of(func: Func) -> Nest | None:
-    """The one reduction of a function, if a sketch can have it."""
-    found = [b for b in blocks(func.body) if is_reduction(b)]
-    if len(found) != 1 or not is_static(found[0]) or found[0].annotations:
-        return None
-    return nest(found[0])
+def nests(func: Func) -> tuple[Nest, ...]:
+    """The reductions of a function in their order; none if one of them is none for a sketch."""
+    reductions = [b for b in blocks(func.body) if is_reduction(b)]
+    found = [nest(b) if is_static(b) and not b.annotations else None for b in reductions]
+    known = tuple(n for n in found if n is not None)
+    return known if len(known) == len(reductions) else ()
 
 
 @lru_cache(maxsize=256)
-def sketch(own: Nest, target: Target, threads: int) -> Tiles:
-    """The sketch of a nest, whose pick is found once."""
-    return Tiles(own, target, threads)
+def sketch(own: tuple[Nest, ...], target: Target, threads: int) -> Plan | None:
+    """The plan of nests, whose pick is found once; None for none."""
+    return Plan([Tiles(one, target, threads) for one in own]) if own else None
 
 
 class Tiles:
-    """The sketch of one nest."""
+    """The sketch of one nest: a part of a plan."""
 
     def __init__(self, own: Nest, target: Target, threads: int) -> None:
         self.nest, self.target, self.threads = own, target, threads
         self.lanes = target.lanes(max(32, own.dtype.bits))
-        self.plan = Plan(own.name, self._decisions(), self.is_legal, self.cycles, self._mended)
+        self.name, self.decisions = own.name, self._decisions()
 
     def _decisions(self) -> tuple[Decision, ...]:
         own = self.nest
-        several = [d for d, n in enumerate(own.extents) if n >= SHORT] or [own.spatial[-1]]
-        found = [Decision("lane", tuple(several)), Decision("tile_n", VECTORS)]
+        several = [d for d, n in enumerate(own.extents) if n >= SHORT and self._may_be_lanes(d)]
+        found = [("lane", tuple(several or own.spatial[-1:])), ("tile_n", VECTORS)]
         for d in own.spatial:
-            found.append(Decision(f"tile_{d}", tuple(n for n in TILES if n <= own.extents[d])))
+            found.append((f"tile_{d}", tuple(n for n in TILES if n <= own.extents[d])))
         for d in own.spatial:
             most = own.extents[d]
-            found.append(Decision(f"block_{d}", tuple(n for n in BLOCKS if n == 1 or n < most)))
+            found.append((f"block_{d}", tuple(n for n in BLOCKS if n == 1 or n < most)))
         long = tuple(d for d in own.spatial if own.extents[d] > 1) or own.spatial[-1:]
         steps = tuple(d for d in own.reduced if own.extents[d] > 1) or own.reduced[-1:]
-        found += [Decision("inner", long), Decision("block_inner", long)]
-        found += [Decision("reduce_inner", steps), Decision("unroll", UNROLLED)]
+        found += [("inner", long), ("block_inner", long)]
+        found += [("reduce_inner", steps), ("unroll", UNROLLED)]
         for number, access in enumerate(own.reads):
-            found.append(Decision(f"pack_{number}", (0, 1) if access.is_permuted else (0,)))
+            alone = [a.buffer for a in own.reads].count(access.buffer) == 1
+            found.append((f"pack_{number}", (0, 1) if alone and access.is_permuted else (0,)))
         if self.threads > 1:
-            found.append(Decision("parallel", tuple(range(len(own.spatial) + 1))))
-        return tuple(found)
+            found.append(("parallel", tuple(range(len(own.spatial) + 1))))
+        return tuple(Decision(own.name, what, values) for what, values in found)
+
+    def _may_be_lanes(self, axis: int) -> bool:
+        """Parts of pairs are not combined lane by lane."""
+        return not self.nest.is_reduced[axis] or len(self.nest.results) == 1
 
     def is_legal(self, columns: prior.Columns) -> np.ndarray:
         """Which rows are schedules that LLVM makes good code of, and that no other row says as
@@ -133,17 +144,19 @@ class Tiles:
             here = np.where(np.asarray(access.uses), loops.tile, 1).prod(1) / self.lanes
             read = np.where(np.asarray(access.uses)[lane], np.minimum(read, here), read)
         read = np.where(np.isinf(read), 1, np.minimum(read, columns["tile_n"]))
-        legal &= held + read + 1 < self.target.vector_registers
+        legal &= held * len(own.results) + read + 1 < self.target.vector_registers
         legal &= columns["unroll"] * held * own.operations <= BODY
         return legal & self._unrolls(columns)
 
-    def _mended(self, columns: prior.Columns, random: np.random.Generator) -> prior.Columns:
+    def mended(self, columns: prior.Columns, random: np.random.Generator) -> prior.Columns:
         """Columns whose tiles fit the registers, whose blocks fit their axes, and that unroll what
         divides: each the largest value that does, up to the one drawn."""
         own, made = self.nest, dict(columns)
         several = -(-np.asarray(own.extents)[made["lane"]] // self.lanes)
         made["tile_n"] = np.minimum(made["tile_n"], np.minimum(several, max(VECTORS)))
-        room = (self.target.vector_registers - 3) // made["tile_n"]
+        registers = (self.target.vector_registers - 3) // len(own.results)
+        made["tile_n"] = np.minimum(made["tile_n"], max(1, registers))
+        room = registers // made["tile_n"]
         for d in random.permutation(own.spatial):
             values = np.asarray(TILES)
             most = np.where(made["lane"] == d, 1, np.minimum(made[f"tile_{d}"], room))
@@ -180,10 +193,9 @@ class Tiles:
         """Modelled cycles of each row."""
         return prior.cycles(self.nest, self.target, self.threads, columns)
 
-    def apply(self, schedule: Schedule) -> None:
-        """Take the decisions and do what they say."""
+    def apply(self, schedule: Schedule, at: dict[str, int]) -> None:
+        """Do what was decided."""
         own = self.nest
-        at = self.plan.decide(schedule)
         lane, name = at["lane"], own.name
         for number, access in enumerate(own.reads):
             if at[f"pack_{number}"]:
@@ -192,9 +204,7 @@ class Tiles:
         if own.is_reduced[lane]:
             rounds = split(schedule, by_axis(schedule, name)[lane], inner)[1]
             part = schedule.rfactor(name, rounds)
-        result = result_of(schedule, name)
-        if not part:
-            self._lanes_last(schedule, lane)
+        result, *others = self._results(schedule, lane)
         outer, block, tile, vector = self._cut(schedule, result, at)
         reorder(schedule, *outer, *block, *tile, vector)
         around = innermost([*outer, *block])
@@ -204,18 +214,43 @@ class Tiles:
             self._in_registers(schedule, name, around, lane, at)
         unroll(schedule, *tile)
         vectorize(schedule, vector)
+        for other in others:
+            self._store(schedule, other, around, lane)
         if self.threads > 1 and at["parallel"]:
             parallel_loops(schedule, outer[: at["parallel"]])
 
-    def _lanes_last(self, schedule: Schedule, lane: int) -> None:
-        """What is in registers lies along its vectors."""
-        (held,) = written(find(schedule, self.nest.name))
-        letters = [f"a{d}" for d in range(len(self.nest.spatial))]
+    def _results(self, schedule: Schedule, lane: int) -> list[str]:
+        """The blocks that store what is held in registers, which lies there along its vectors."""
+        own = self.nest
+        buffers = [access.buffer for access in own.results]
+        if len(buffers) == 1:
+            found = [result_of(schedule, own.name)]
+        else:
+            found = [schedule.cache_write(own.name, b.name, "local") for b in buffers]
+        if own.is_reduced[lane]:
+            return found
+        letters = [f"a{d}" for d in range(len(own.spatial))]
         order = [*letters]
-        order.append(order.pop(self.nest.spatial.index(lane)))
-        if order != letters and len(held.shape) == len(letters):
-            mapping = f"lambda {', '.join(letters)}: ({', '.join(order)},)"
-            schedule.transform_layout(held.name, mapping)
+        order.append(order.pop(own.spatial.index(lane)))
+        for held in written(find(schedule, own.name)):
+            if order != letters and len(held.shape) == len(letters):
+                mapping = f"lambda {', '.join(letters)}: ({', '.join(order)},)"
+                schedule.transform_layout(held.name, mapping)
+        return found
+
+    def _store(self, schedule: Schedule, name: str, around: str, lane: int) -> None:
+        """Another result of the same tile."""
+        if around:
+            schedule.reverse_compute_at(name, around)
+        loops = by_axis(schedule, name)
+        along = loops.pop(self.nest.spatial.index(lane))
+        several, vector = split(schedule, along, self.lanes)
+        if around:
+            reorder(schedule, *loops, several, vector)
+            unroll(schedule, *loops, several)
+        else:
+            reorder(schedule, *loops, several, vector)
+        vectorize(schedule, vector)
 
     def _cut(
         self, schedule: Schedule, result: str, at: dict[str, int]
@@ -264,6 +299,15 @@ class Tiles:
         *rows, vectors = rows
         fill_registers(schedule, part, rows, vectors, steps, self.lanes, steps=at["unroll"])
         unroll(schedule, *combined)
+
+
+def is_untouched(schedule: Schedule, name: str) -> bool:
+    """Does a block stand alone in loops to which nothing was done?"""
+    loops = schedule.loops(name)
+    return all(
+        find_loop(schedule.func, n).kind == "serial" and Var(n) == a.value
+        for n, a in zip(loops, find(schedule, name).axes, strict=False)
+    ) and len(loops) == len(find(schedule, name).axes)
 
 
 def _last(walked: tuple[int, ...], last: int) -> list[int]:
