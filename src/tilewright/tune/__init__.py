@@ -1,0 +1,1 @@
+"""Tune: search the space that strategies span, and keep the best points."""
