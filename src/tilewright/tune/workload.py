@@ -200,6 +200,6 @@ def meant(annotations: Annotations) -> Annotations:
     )
 
 
-def _kind(p: Buffer | Var) -> tuple[str, str, str, int]:
+def _kind(p: Buffer | Var) -> tuple[int, str, str]:
     """Tells parameters apart whatever their names are."""
-    return (p.dtype.name, p.scope, "", p.rank) if isinstance(p, Buffer) else (p.dtype.name,) * 3 + (-1,)
+    return (p.rank, p.dtype.name, p.scope) if isinstance(p, Buffer) else (-1, p.dtype.name, "")
