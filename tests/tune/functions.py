@@ -1,22 +1,16 @@
-"""Functions to tune, of all families, and the same under other names."""
+"""Functions to tune, and the same under other names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from random import Random
 
-from tests.strategy.random_shapes import FAMILIES, draw_case
 from tilewright import te
-from tilewright.driver.compile import kernel_jobs, prepare
-from tilewright.driver.observe import Watch
-from tilewright.graph import Builder, Graph
 from tilewright.ir.expr import Var
 from tilewright.ir.parse import parse_func
 from tilewright.ir.stmt import Func
 from tilewright.ir.text import print_func
 from tilewright.ir.walk import blocks, names
-from tilewright.target.target import Target
 
 
 def product(
@@ -49,22 +43,6 @@ def scaled(size: int = 1000, by: float = 2.0) -> Func:
 def written() -> list[Func]:
     """Some by hand."""
     return [product(), product(Var("n")), norm(), norm(Var("rows")), scaled()]
-
-
-def drawn(machine: Target, each: int = 2) -> Iterator[Func]:
-    """Some of the kernels of random shapes of every family, and one of two versions."""
-    for name in FAMILIES:
-        for number in range(each):
-            yield from kernels(draw_case(number, 1, name)[0], machine)
-    build = Builder("rows")
-    x = build.input("x", "f32", (*map(build.symbol, "abc"),))
-    yield from kernels(build.finish([build.emit("softmax", x, axis=2)]), machine)
-
-
-def kernels(graph: Graph, machine: Target) -> list[Func]:
-    """The functions that a graph is compiled as."""
-    jobs = kernel_jobs(prepare(graph, machine, opt_level=3), machine, 1, Watch())[-1]
-    return [job.func for job in jobs]
 
 
 def renamed(func: Func, seed: int) -> Func:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
 from random import Random
 
 import pytest
 
-from tests.tune.functions import drawn, norm, product, renamed, scaled, written
+from tests.strategy.random_shapes import FAMILIES, draw_case
+from tests.tune.functions import norm, product, renamed, scaled, written
 from tilewright import te
+from tilewright.driver.compile import kernel_jobs, prepare
+from tilewright.driver.observe import Watch
 from tilewright.driver.versions import SHORT_ROWS, versions
+from tilewright.graph import Builder, Graph
 from tilewright.ir.dtype import f32, i64
 from tilewright.ir.expr import Buffer, Const, Var
 from tilewright.ir.parse import parse_func
@@ -20,11 +24,29 @@ from tilewright.ir.walk import blocks, fresh, rewrite
 from tilewright.strategy.select import default
 from tilewright.strategy.space import decisions
 from tilewright.support.errors import ScheduleError
-from tilewright.target.target import target
+from tilewright.target.target import Target, target
 from tilewright.tune.decision_names import PREFIXES, Renaming
 from tilewright.tune.workload import workload
 
 MACHINE = target("cpu -mcpu=znver4")  # whose short rows have a version
+
+
+def drawn(machine: Target, each: int = 2) -> Iterator[Func]:
+    """Some of the kernels of random shapes of every family, and one of two versions."""
+    for name in FAMILIES:
+        for number in range(each):
+            yield from kernels(draw_case(number, 1, name)[0], machine)
+    build = Builder("rows")
+    x = build.input("x", "f32", (*map(build.symbol, "abc"),))
+    yield from kernels(build.finish([build.emit("softmax", x, axis=2)]), machine)
+
+
+def kernels(graph: Graph, machine: Target) -> list[Func]:
+    """The functions that a graph is compiled as."""
+    jobs = kernel_jobs(prepare(graph, machine, opt_level=3), machine, 1, Watch())[-1]
+    return [job.func for job in jobs]
+
+
 FUNCS = [*written(), *drawn(MACHINE)]
 
 
@@ -125,20 +147,15 @@ def test_points_of_defaults_go_to_canonical_names_and_back(threads: int) -> None
     for number, func in enumerate(FUNCS):
         other = renamed(func, number)
         here, there = workload(func), workload(other)
-        for of in (lambda f: decisions(default(f, MACHINE, threads)), whole(threads)):
-            point = of(func)
-            canonical = here.to_canonical(point)
-            assert here.from_canonical(canonical) == point
-            assert there.from_canonical(canonical) == of(other)
-            assert there.to_canonical(of(other)) == canonical
-            seen.update(canonical)
+        point, its = (versions(f, MACHINE, threads).point for f in (func, other))
+        assert decisions(default(func, MACHINE, threads)).items() <= point.items()
+        canonical = here.to_canonical(point)
+        assert here.from_canonical(canonical) == point
+        assert there.from_canonical(canonical) == its
+        assert there.to_canonical(its) == canonical
+        seen.update(canonical)
     assert any(re.fullmatch(r"t\d+_local\.tile_m", name) for name in seen)
     assert any(name.startswith(f"{SHORT_ROWS}.b") for name in seen) and SHORT_ROWS in PREFIXES
-
-
-def whole(threads: int) -> Callable[[Func], dict[str, object]]:
-    """The point of a kernel with all its versions."""
-    return lambda func: dict(versions(func, MACHINE, threads).point)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ VERSION = 1  # of the schema
 APPLICATION = 0x74775475  # in a file's header: it is one of ours
 PATIENCE = 30.0  # seconds that a process waits for others that write
 MAGIC = b"SQLite format 3\0"
-BESIDE = ("", "-wal", "-shm")  # endings of a database's files
 
 SCHEMA = (
     """CREATE TABLE workload (
@@ -113,14 +112,15 @@ def opened_to_read(path: Path) -> sqlite3.Connection:
 
 
 def move_aside(path: Path) -> Path:
-    """Give the files of a database, what was not yet written back included, names of their own."""
+    """Give a database's file, and that of what was not yet written back, names of their own."""
     count, kept = 0, path.with_name(f"{path.name}.damaged")
     while kept.exists():
         count += 1
         kept = path.with_name(f"{path.name}.damaged_{count}")
-    for ending in BESIDE:
+    for ending in ("", "-wal"):
         with contextlib.suppress(FileNotFoundError):
             os.replace(f"{path}{ending}", f"{kept}{ending}")
+    Path(f"{path}-shm").unlink(missing_ok=True)  # an index of the latter
     return kept
 
 
@@ -157,11 +157,9 @@ def _reader(path: Path) -> sqlite3.Connection:
 
 
 def _connection(name: str, *, uri: bool = False) -> sqlite3.Connection:
-    made = sqlite3.connect(
+    return sqlite3.connect(
         name, timeout=PATIENCE, isolation_level=None, check_same_thread=False, uri=uri
     )
-    made.execute("PRAGMA synchronous = NORMAL")  # a lost machine loses the last, never the whole
-    return made
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
@@ -219,6 +217,7 @@ def _checked(
             found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             if found != "ok":
                 raise damage(what, path, found)
+        connection.execute("PRAGMA synchronous = NORMAL")  # a power cut takes the last at most
     except BaseException:
         connection.close()
         raise

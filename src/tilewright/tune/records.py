@@ -129,7 +129,9 @@ def this_build() -> Build:
 def point_text(point: Mapping[str, Plain]) -> str:
     """A point as text: equal points are equal text. Raises RecordsFault for what is none."""
     try:
-        text = json.dumps(dict(point), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(
+            dict(point), sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False
+        )
         text.encode()
     except (TypeError, ValueError) as fault:
         raise RecordsFault("cannot record a point", f"it is not plain data ({fault})") from fault
