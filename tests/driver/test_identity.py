@@ -134,19 +134,6 @@ def test_the_hash_is_the_one_that_the_processor_has(
     assert len(found) == 3 and all(one.startswith(f"{hashes}:") for one in found)
 
 
-def test_every_file_of_the_compiler_counts(tmp_path: Path) -> None:
-    (tmp_path / "room" / "inner").mkdir(parents=True)
-    seen = [identity.fingerprint(str(tmp_path))]
-    for name in ("a.py", "room/a.py", "room/inner/a.py", "room/inner/b.py"):
-        (tmp_path / name).write_text("x = 1")
-        seen.append(identity.fingerprint(str(tmp_path)))
-    assert len(set(seen)) == len(seen)
-    (tmp_path / "room" / "note.txt").write_text("no code")
-    assert identity.fingerprint(str(tmp_path)) == seen[-1]
-    (tmp_path / "room" / "a.py").write_text("x = 12")
-    assert identity.fingerprint(str(tmp_path)) not in seen
-
-
 @pytest.mark.parametrize("library", [True, False])
 def test_parts_are_found_where_python_finds_them(
     library: bool, monkeypatch: pytest.MonkeyPatch

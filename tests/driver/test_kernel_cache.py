@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -20,10 +19,9 @@ import pytest
 import tilewright as tw
 from tests.driver.conftest import DIGITS
 from tilewright.driver import compile as compile_module
-from tilewright.driver import kernel_cache, kernels
+from tilewright.driver import kernels
 from tilewright.driver.compile import compile_observed, kernel_jobs, prepare
-from tilewright.driver.identity import source_files
-from tilewright.driver.kernel_cache import MAKERS, KernelCache, makers
+from tilewright.driver.kernel_cache import KernelCache
 from tilewright.driver.kernels import Job, KernelPool
 from tilewright.driver.observe import Watch
 from tilewright.driver.source import open_source
@@ -34,14 +32,11 @@ from tilewright.strategy.space import decisions, sample
 from tilewright.support import knobs
 from tilewright.support.cache import Cache
 from tilewright.support.errors import CacheWarning
+from tilewright.support.makers import MAKERS
+from tilewright.support.sources import ROOT as PACKAGE
 from tilewright.target.target import target
 
-ROOT = Path(kernel_cache.ROOT)
-
-
-def sources(root: Path) -> str | None:
-    """What the sources in a folder say that make kernels."""
-    return kernel_cache.sources(str(root), source_files(str(root)))
+ROOT = Path(PACKAGE)
 
 
 def net(classes: int = 10, seed: int = 0) -> Graph:
@@ -173,25 +168,6 @@ def python(program: str, **knobs: str) -> str:
     ).stdout
 
 
-def test_edits_elsewhere_lose_no_kernel(tmp_path: Path) -> None:
-    root = tmp_path / "tilewright"
-    shutil.copytree(ROOT, root, ignore=shutil.ignore_patterns("native", "*.so", "__pycache__"))
-    before = sources(root)
-    assert before == sources(ROOT)
-    for harmless in ("frontend/onnx/importer.py", "graph/passes/fuse.py", "driver/compile.py"):
-        with open(root / harmless, "a") as file:
-            file.write("# edited\n")
-    os.utime(root / "ir/expr.py", ns=(1, 1))
-    assert sources(root) == before
-    seen = {before}
-    for maker in ("strategy/cpu/product.py", "lower/flatten.py", "arith/affine.py", "ir/expr.py"):
-        with open(root / maker, "a") as file:
-            file.write("# edited\n")
-        seen.add(sources(root))
-    (root / "codegen/new.py").touch()
-    assert len(seen | {sources(root)}) == 6
-
-
 def test_all_that_makes_kernels_is_in_the_key() -> None:
     """Whatever a process imports that writes and translates a job."""
     told = python(
@@ -208,25 +184,6 @@ def test_all_that_makes_kernels_is_in_the_key() -> None:
     others = {name for name in found if not name.startswith(MAKERS)}
     # names of packages, and what only watches: neither makes anything
     assert others == {"__init__.py", "driver/__init__.py", "driver/observe.py", "driver/stages.py"}
-
-
-def test_llvm_and_the_sources_are_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory, known = KernelCache().store, kernel_cache._content
-    monkeypatch.setattr(kernel_cache, "_content", {})
-    before = makers(memory)
-    known.clear()
-    assert makers(memory) == before  # as it was remembered
-    with monkeypatch.context() as patch:
-        patch.setattr(kernel_cache, "release", lambda: "another")
-        assert makers(memory) != before
-    edited = [(name, time + 1, size) for name, time, size in kernel_cache.imported()]
-    monkeypatch.setattr(kernel_cache, "compiler", lambda: "edited while it was imported")
-    monkeypatch.setattr(kernel_cache, "imported", lambda: edited)
-    found = {before}
-    for _ in range(2):
-        monkeypatch.setattr(kernel_cache, "_content", {})
-        found.add(makers(memory))
-    assert len(found) == 3
 
 
 def test_a_point_is_another_kernel() -> None:

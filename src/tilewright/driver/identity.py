@@ -31,6 +31,7 @@ from tilewright.support import knobs
 from tilewright.support.background import in_background
 from tilewright.support.cache import Cache, make_key
 from tilewright.support.handover import short_turns
+from tilewright.support.sources import compiler
 from tilewright.support.version import __version__
 
 LONGEST = 1024  # bytes of a name
@@ -39,8 +40,6 @@ RECENT = 120_000_000_000  # nanoseconds in which a change may leave no trace in 
 CHUNK = 4 << 20  # bytes that are hashed apart, so that several cores do it,
 LONG = 16 << 20  # bytes whose hash takes long enough to do something beside it
 MOST_READERS = 8  # at most so many
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # this package's folder
-SourceFile = tuple[str, int, int]  # name in the package's folder, time of change, bytes
 # key, and tag of a name, as protocol buffers have them in a tensor's `external_data`
 LOCATION = b"\x0a\x08location\x12"
 
@@ -61,19 +60,6 @@ def artifact_key(
     winograd = knobs.WINOGRAD.read() if winograd is None else winograd
     asked = repr((sized, knobs.CHECK_INDICES.read(), winograd))
     return make_key(identity, words, here, threads, opt_level, asked, __version__, compiler())
-
-
-@lru_cache(maxsize=1)
-def imported() -> list[SourceFile]:
-    """The files that this process has imported, as they were: a later change of them is not in
-    it."""
-    return source_files()
-
-
-@lru_cache(maxsize=1)
-def compiler() -> str:
-    """What the compiler that this process has imported is known by."""
-    return make_key(repr(imported()))
 
 
 def file_identity(
@@ -242,31 +228,3 @@ def calibrations() -> str:
             with contextlib.suppress(OSError):
                 found.append((path.name, path.read_bytes()))
     return make_key(repr(found)) if found else ""
-
-
-def fingerprint(root: str = ROOT) -> str:
-    """Changes whenever a Python file of this package does: an old compiler's results are not
-    found."""
-    return make_key(repr(source_files(root)))
-
-
-def source_files(root: str = ROOT) -> list[SourceFile]:
-    """The Python files in a package's folder, in order of their names."""
-    return sorted(source_file(f.path[len(root) + 1 :], f.stat()) for f in python_files(root))
-
-
-def source_file(name: str, status: os.stat_result) -> SourceFile:
-    """A file by its name in the package's folder and by what changes with it."""
-    return name.replace(os.sep, "/"), status.st_mtime_ns, status.st_size
-
-
-def python_files(root: str) -> Iterator[os.DirEntry[str]]:
-    """Those in a folder and in all folders below it."""
-    waiting = [root]
-    while waiting:
-        with os.scandir(waiting.pop()) as listing:
-            for entry in listing:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                elif entry.name.endswith(".py"):
-                    yield entry

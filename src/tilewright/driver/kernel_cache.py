@@ -9,30 +9,21 @@ another model, an edited importer or graph pass, or a touched file loses none.
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
 from tilewright.backend.backend import ObjectCompiler
-from tilewright.driver.identity import ROOT, SourceFile, compiler, imported, source_file
 from tilewright.driver.kernels import Job, Kernel
 from tilewright.ir.text import print_func
 from tilewright.support import knobs
 from tilewright.support.background import in_background
 from tilewright.support.cache import Cache, make_key
-from tilewright.support.llvm import release
+from tilewright.support.makers import makers
 from tilewright.target.target import Target
 
-MAKERS = (  # what takes part in making a kernel of a function
-    "arith/", "backend/", "codegen/", "ir/", "lower/", "schedule/", "strategy/", "support/",
-    "target/", "te/", "driver/kernel_cache.py", "driver/kernels.py", "driver/versions.py",
-)  # fmt: skip
 PART = 8  # kernels take at most one in so many of the bytes that models may
-_content: dict[str, str] = {}  # hashes of the sources, by their times
-compiler()  # what is imported now is what will make them, whatever becomes of the files
 
 
 class KernelCache:
@@ -92,34 +83,3 @@ class KernelCache:
         with self._beside:
             for _done in self._kept:
                 pass
-
-
-def makers(memory: Cache) -> str:
-    """Changes with what the sources say that make kernels, as they were when this process imported
-    them, and with the releases of LLVM and Python. memory: knows what files of which times say."""
-    files = make_key("makers of kernels", compiler())
-    if files not in _content:
-        known = memory.fetch_bytes(files)
-        content = known.decode() if known else sources(ROOT, imported())
-        if content is None:  # nobody else is to find what is made now
-            content = os.urandom(20).hex()
-        elif known is None:
-            memory.store_all({files: content.encode()})
-        _content[files] = content
-    return make_key(_content[files], release(), sys.version)
-
-
-def sources(root: str, files: Iterable[SourceFile]) -> str | None:
-    """A hash of the content of those files that make kernels; None if one has changed."""
-    parts: list[str | bytes] = []
-    for name, *before in files:
-        if name.startswith(MAKERS):
-            try:
-                with open(os.path.join(root, name), "rb", buffering=0) as opened:
-                    parts += [name, opened.read()]
-                    now = source_file(name, os.fstat(opened.fileno()))
-            except OSError:
-                return None
-            if now != (name, *before):
-                return None
-    return make_key(*parts)
