@@ -200,35 +200,53 @@ class Tiles:
         for number, access in enumerate(own.reads):
             if at[f"pack_{number}"]:
                 copy_in_order(schedule, name, access.buffer.name, lane, self.target, self.threads)
-        part, inner = "", at["tile_n"] * self.lanes
+        if len(own.results) > 1:
+            outer = self._several(schedule, at)
+        else:
+            outer = self._one(schedule, at)
+        if self.threads > 1 and at["parallel"]:
+            parallel_loops(schedule, outer[: at["parallel"]])
+
+    def _one(self, schedule: Schedule, at: dict[str, int]) -> list[str]:
+        """Tiles of one result, from the block that stores it; gives the loops around blocks."""
+        own, lane, part = self.nest, at["lane"], ""
         if own.is_reduced[lane]:
-            rounds = split(schedule, by_axis(schedule, name)[lane], inner)[1]
-            part = schedule.rfactor(name, rounds)
-        result, *others = self._results(schedule, lane)
+            along = by_axis(schedule, own.name)[lane]
+            part = schedule.rfactor(own.name, split(schedule, along, at["tile_n"] * self.lanes)[1])
+        result = result_of(schedule, own.name)
+        if not part:
+            self._lanes_last(schedule, lane)
         outer, block, tile, vector = self._cut(schedule, result, at)
         reorder(schedule, *outer, *block, *tile, vector)
         around = innermost([*outer, *block])
         if part:
             self._in_lanes(schedule, part, around, result, at)
         else:
-            self._in_registers(schedule, name, around, lane, at)
+            inside = compute_inside(schedule, own.name, around)
+            self._in_registers(schedule, inside or by_axis(schedule, own.name), at)
         unroll(schedule, *tile)
         vectorize(schedule, vector)
-        for other in others:
-            self._store(schedule, other, around, lane)
-        if self.threads > 1 and at["parallel"]:
-            parallel_loops(schedule, outer[: at["parallel"]])
+        return outer
 
-    def _results(self, schedule: Schedule, lane: int) -> list[str]:
-        """The blocks that store what is held in registers, which lies there along its vectors."""
+    def _several(self, schedule: Schedule, at: dict[str, int]) -> list[str]:
+        """Tiles of several results, from the reduction; each is stored when a tile is done."""
+        own, name = self.nest, self.nest.name
+        stored = [schedule.cache_write(name, a.buffer.name, "local") for a in own.results]
+        self._lanes_last(schedule, at["lane"])
+        loops = by_axis(schedule, name)
+        outer, block, tile, vector = self._cut(schedule, name, at)
+        reorder(schedule, *outer, *block, *present([loops[d] for d in own.reduced]), *tile, vector)
+        for other in stored:
+            self._store(schedule, other, innermost([*outer, *block]), at["lane"])
+        inside = by_axis(schedule, name)
+        for n, d in enumerate(own.spatial):
+            inside[d] = tile[n]
+        self._in_registers(schedule, inside, at)
+        return outer
+
+    def _lanes_last(self, schedule: Schedule, lane: int) -> None:
+        """What is held in registers lies there along its vectors."""
         own = self.nest
-        buffers = [access.buffer for access in own.results]
-        if len(buffers) == 1:
-            found = [result_of(schedule, own.name)]
-        else:
-            found = [schedule.cache_write(own.name, b.name, "local") for b in buffers]
-        if own.is_reduced[lane]:
-            return found
         letters = [f"a{d}" for d in range(len(own.spatial))]
         order = [*letters]
         order.append(order.pop(own.spatial.index(lane)))
@@ -236,20 +254,17 @@ class Tiles:
             if order != letters and len(held.shape) == len(letters):
                 mapping = f"lambda {', '.join(letters)}: ({', '.join(order)},)"
                 schedule.transform_layout(held.name, mapping)
-        return found
 
     def _store(self, schedule: Schedule, name: str, around: str, lane: int) -> None:
-        """Another result of the same tile."""
-        if around:
-            schedule.reverse_compute_at(name, around)
+        """Store one of the results of a tile."""
+        schedule.reverse_compute_at(name, around)
         loops = by_axis(schedule, name)
+        inside = schedule.loops(name)[schedule.loops(name).index(around) + 1 :]
+        loops = [n if n in inside else "" for n in loops]
         along = loops.pop(self.nest.spatial.index(lane))
         several, vector = split(schedule, along, self.lanes)
-        if around:
-            reorder(schedule, *loops, several, vector)
-            unroll(schedule, *loops, several)
-        else:
-            reorder(schedule, *loops, several, vector)
+        reorder(schedule, *loops, several, vector)
+        unroll(schedule, *loops, several)
         vectorize(schedule, vector)
 
     def _cut(
@@ -257,13 +272,13 @@ class Tiles:
     ) -> tuple[list[str], list[str], list[str], str]:
         """The loops of the result: around blocks, in a block, in a tile, and its lanes."""
         own, loops = self.nest, by_axis(schedule, result)
+        loops = [loops[n] for n in (own.spatial if result == own.name else range(len(loops)))]
         outer, block, tile, vector = dict[int, str](), dict[int, str](), list[str](), ""
         for loop, d in zip(loops, own.spatial, strict=True):
             count = at[f"block_{d}"]
-            if d == at["lane"]:
-                inner = (at["tile_n"], self.lanes)
-            else:
-                inner = (at[f"tile_{d}"],)
+            inner = [at["tile_n"] * self.lanes if d == at["lane"] else at[f"tile_{d}"]]
+            if d == at["lane"] and result != own.name:
+                inner = [at["tile_n"], self.lanes]
             outer[d], block[d], *own_tile = split(schedule, loop, count, *inner)
             tile.append(own_tile[0])
             vector = own_tile[1] if len(own_tile) > 1 else vector
@@ -274,13 +289,11 @@ class Tiles:
         """The loops of the reduction in their order."""
         return [own[d] for d in _last(self.nest.reduced, at["reduce_inner"])]
 
-    def _in_registers(
-        self, schedule: Schedule, name: str, around: str, lane: int, at: dict[str, int]
-    ) -> None:
-        own = compute_inside(schedule, name, around) if around else by_axis(schedule, name)
-        rows = [own[d] for d in self.nest.spatial if d != lane]
-        steps = self._steps(own, at)
-        fill_registers(schedule, name, rows, own[lane], steps, self.lanes, steps=at["unroll"])
+    def _in_registers(self, schedule: Schedule, own: list[str], at: dict[str, int]) -> None:
+        """The reduction in a tile; `own` are its loops there by axis."""
+        rows = [own[d] for d in self.nest.spatial if d != at["lane"]]
+        steps, vectors = self._steps(own, at), own[at["lane"]]
+        fill_registers(schedule, self.name, rows, vectors, steps, self.lanes, steps=at["unroll"])
 
     def _in_lanes(
         self, schedule: Schedule, part: str, around: str, result: str, at: dict[str, int]
