@@ -1,0 +1,1 @@
+"""Tuning: schedules that are found by running them."""
