@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.codegen.inprocess import aligned, pack
 from tilewright.ir.dtype import DType
-from tilewright.ir.expr import Buffer, Load, as_int
+from tilewright.ir.expr import Buffer, Cast, Expr, Load, as_int
 from tilewright.ir.stmt import Func
 from tilewright.ir.walk import loads, stores, visit
 from tilewright.support.errors import CompileError, InputError
@@ -158,13 +158,18 @@ def index_limits(func: Func) -> dict[str, int]:
             continue
         for index, size in zip(access.indices, access.buffer.shape, strict=True):
             for inner in loads(index):
-                limit = as_int(size) if inner == index else 1
+                limit = as_int(size) if inner == _uncast(index) else 1
                 name = inner.buffer.name
                 found[name] = min(found.get(name, limit or 1), limit or 1)
     for store in stores(func.body):
         for inner in (load for index in store.indices for load in loads(index)):
             found[inner.buffer.name] = 1
     return found
+
+
+def _uncast(e: Expr) -> Expr:
+    """What is cast, if anything is."""
+    return _uncast(e.value) if isinstance(e, Cast) else e
 
 
 def random(rng: np.random.Generator, buffer: Buffer, size: int, limit: int | None) -> Array:
@@ -182,5 +187,3 @@ def random(rng: np.random.Generator, buffer: Buffer, size: int, limit: int | Non
     magnitude = rng.integers(1, 100, size)
     signs = rng.choice((-1, 1), size) if dtype.is_signed else 1
     return (magnitude * signs).astype(dtype.numpy)
-
-

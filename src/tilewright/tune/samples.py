@@ -21,7 +21,8 @@ from tilewright.support.record import record
 P = 0.01  # the chance of a winner where there is none
 EFFECT = 0.01  # less than this is no difference
 TRIM = 0.2  # of the log-ratios, at either end
-FIRST, GROWTH, LOOKS = 8, 1.5, 12  # rounds before the first test; growth to the next; how many
+FIRST, GROWTH, LOOKS = 16, 1.5, 12  # rounds before the first test; growth to the next; how many
+LEAST_ROUNDS = 8  # that a test takes where time is over before the first one
 MOST_ROUNDS = math.ceil(FIRST * GROWTH ** (LOOKS - 1))
 # A candidate ends after so many samples where it takes more than so many times the best.
 RACE = ((1, 2.0), (3, 1.3), (9, 1.1))
@@ -138,12 +139,12 @@ class SequentialTest:
         return True
 
     def verdict(self) -> Verdict:
-        """What can be said now. After it no more rounds count: it looks once more."""
+        """What can be said now, after one more look. No more rounds count then."""
         n = len(self.values)
-        if not self.is_over and n >= FIRST and self._looks < LOOKS:
+        if not self.is_over and n >= LEAST_ROUNDS:
             self._look()
         self.is_over = True
-        if n < FIRST:
+        if n < LEAST_ROUNDS:
             ratio = math.exp(median(self.values)) if n else math.nan
             return Verdict(ratio, 0.0, math.inf, "", n)
         mean, half = self._interval()

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Mapping
 from random import Random
-from typing import Any
 
 import numpy as np
 
@@ -41,10 +40,11 @@ from tilewright.tune.samples import (
 )
 
 SAMPLE = 50e-6  # seconds of one sample at least: calls shorter than that are repeated
-WARM = 2e-3  # seconds of calls before the first sample: until then clocks change
+WARM = 3e-3  # seconds of calls before the first sample: vector units wake up, clocks rise
 LONGEST = 0.05  # seconds for the samples of one candidate, once there are LEAST
 LEAST = 3
 SENTINEL = 7  # samples of the default's kernel
+COPIES = 4  # of code in a duel, so that a good address in memory is not taken for good code
 ROUND = 100e-6  # seconds of one of the four samples of a round of a duel, at least
 Point = Mapping[str, Plain] | None
 
@@ -159,7 +159,7 @@ class Worker:
         if wrong:
             return Timed("wrong", (), wrong)
         self._pin()
-        samples = [self._warm(loaded, best)]
+        samples = [self._warm(loaded)]
         end = time.perf_counter() + LONGEST
         if not is_beaten(samples, best):
             calls, samples = self._calls(samples[0], SAMPLE), list[float]()
@@ -175,25 +175,29 @@ class Worker:
     ) -> tuple[Verdict, tuple[float, ...], tuple[float, ...]]:
         """Two candidates in turns, for so long or until one wins: the verdict, and samples of
         each."""
-        sides: list[Loaded] = []
-        for name, other, code in zip("ab", "ba", codes, strict=True):
+        assert self.launcher is not None and self.arrays is not None
+        copies: tuple[list[Loaded], list[Loaded]] = [], []
+        for name, other, code, side in zip("ab", "ba", codes, copies, strict=True):
             loaded, wrong = self._checked(code)
             if wrong:
                 ratio = math.inf if name == "b" else 0.0
                 told = f"{name} is wrong: {wrong}"
                 return Verdict(ratio, ratio, ratio, other, why=told), (), ()
-            sides.append(loaded)
+            more = range(COPIES - 1)
+            side += [loaded, *(self.launcher.load(code, self.arrays.memory) for _ in more)]
         test, rng = SequentialTest(p), Random(seed)
         samples: tuple[list[float], list[float]] = [], []
         self._pin()
-        calls = [self._calls(self._warm(side), ROUND) for side in sides]
+        # As many of either: the first call of a sample takes longer, until all threads are awake.
+        calls = self._calls(min(self._warm(side[0]) for side in copies), ROUND)
         end = time.perf_counter() + seconds
         while not test.is_over and time.perf_counter() < end:
+            pair = [rng.choice(side) for side in copies]
             # In either order the second sample of a side is as far from the middle as its first, so
             # that a drift cancels; which order it is is drawn, for what one leaves to the other.
             order = (0, 1, 1, 0) if rng.random() < 0.5 else (1, 0, 0, 1)
             for side in order:
-                samples[side].append(self._sample(sides[side], calls[side]))
+                samples[side].append(self._sample(pair[side], calls))
             if test.add(log_ratio(samples[0][-2:], samples[1][-2:])):
                 self._unpin()  # a core that others took since may be left
                 self._pin()
@@ -208,10 +212,10 @@ class Worker:
         self.launcher.seconds(loaded)
         return loaded, self.arrays.wrong(self.expected)
 
-    def _warm(self, loaded: Loaded, best: float = math.inf) -> float:
-        """Seconds of a call, after some."""
+    def _warm(self, loaded: Loaded) -> float:
+        """The shortest of some calls: the first take up to three times as long as the others."""
         end, found = time.perf_counter() + WARM, self._sample(loaded, 1)
-        while time.perf_counter() < end and not is_beaten([found], best):
+        while time.perf_counter() < end:
             calls = 1 if self.setup.cold else self._calls(found, WARM / 8)
             found = min(found, self._sample(loaded, calls))
         return found
@@ -226,6 +230,8 @@ class Worker:
         assert self.launcher is not None
         if self.setup.cold:
             self.flushed += 1
+        elif calls > 1:
+            self.launcher.seconds(loaded)  # finds what another kernel left, and wakes the threads
         return self.launcher.seconds(loaded, calls)
 
     def _pin(self) -> None:
