@@ -169,7 +169,7 @@ def index_limits(func: Func) -> dict[str, int]:
 
 def _uncast(e: Expr) -> Expr:
     """What is cast, if anything is."""
-    return _uncast(e.value) if isinstance(e, Cast) else e
+    return _uncast(e.a) if isinstance(e, Cast) else e
 
 
 def random(rng: np.random.Generator, buffer: Buffer, size: int, limit: int | None) -> Array:

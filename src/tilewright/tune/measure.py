@@ -133,7 +133,7 @@ class Bench:
     def close(self) -> None:
         """End the workers."""
         for process in self._processes:
-            process.end()
+            process.close()
 
     @property
     def processes(self) -> list[int]:
@@ -280,7 +280,10 @@ class Bench:
         for _ in range(ATTEMPTS):
             try:
                 self._start()
-                return self._processes[0].ask(limit, "time", code, best)
+                timed: Timed = self._processes[0].ask(limit, "time", code, best)
+                if timed.status == "wrong":  # it may have written to anything there
+                    self._processes[0].end()
+                return timed
             except Late:
                 return Timed("late", (), f"running it takes more than {limit:.3g} s")
             except Ended as fault:

@@ -43,6 +43,7 @@ class Process:
         self._first, self._begin = first, begin
         self._child: subprocess.Popen[bytes] | None = None
         self._said = -1
+        self._is_closed = False
 
     @property
     def number(self) -> int:
@@ -53,6 +54,8 @@ class Process:
         """Start it, if it is not there."""
         if self._child is not None:
             return
+        if self._is_closed:
+            raise Ended("its bench is closed")
         if not sys.executable:
             raise Ended("this Python is a part of another program: it can start no workers")
         self._said, path = tempfile.mkstemp()
@@ -106,6 +109,11 @@ class Process:
         lines = text.decode(errors="replace").strip().splitlines()
         self.end()
         return told + (f": {lines[-1]}" if lines else "")
+
+    def close(self) -> None:
+        """End it, and start no other, whoever still asks."""
+        self._is_closed = True
+        self.end()
 
     def end(self) -> None:
         """End it, whatever it does."""

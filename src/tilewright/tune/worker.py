@@ -43,7 +43,7 @@ SAMPLE = 50e-6  # seconds of one sample at least: calls shorter than that are re
 WARM = 3e-3  # seconds of calls before the first sample: vector units wake up, clocks rise
 LONGEST = 0.05  # seconds for the samples of one candidate, once there are LEAST
 LEAST = 3
-SENTINEL = 7  # samples of the default's kernel
+SENTINEL = 7  # samples of the default's kernel at most
 COPIES = 4  # of code in a duel, so that a good address in memory is not taken for good code
 ROUND = 100e-6  # seconds of one of the four samples of a round of a duel, at least
 Point = Mapping[str, Plain] | None
@@ -148,9 +148,11 @@ class Worker:
         assert self.sentinel_kernel is not None
         self._pin()
         calls = self._calls(self._warm(self.sentinel_kernel), SAMPLE)
-        found = min(self._sample(self.sentinel_kernel, calls) for _ in range(SENTINEL))
+        samples, end = list[float](), time.perf_counter() + LONGEST
+        while len(samples) < SENTINEL and (len(samples) < LEAST or time.perf_counter() < end):
+            samples.append(self._sample(self.sentinel_kernel, calls))
         self._unpin()
-        return found
+        return min(samples)
 
     def time(self, code: Code, best: float) -> Timed:
         """Check the code's result and time it. best: seconds of the best so far; who is far behind
