@@ -16,8 +16,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import pickle
-import struct
 import sys
 import threading
 import time
@@ -25,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from tilewright.backend.backend import backend_of, native_of
 from tilewright.codegen.llvm import Emitted, Entry, Module, joined
@@ -44,6 +42,9 @@ from tilewright.support.errors import InternalFault, MemoryFault
 from tilewright.support.handover import short_turns
 from tilewright.support.interpreter import isolated
 from tilewright.support.memory import REMEDY, exhausted
+from tilewright.support.messages import end_with
+from tilewright.support.messages import receive as _receive
+from tilewright.support.messages import send as _send
 from tilewright.support.record import record
 from tilewright.target.processors import host_cores
 from tilewright.target.target import Target, target
@@ -58,7 +59,6 @@ HERE = 2  # cores that this process uses: a thread that writes, and one in LLVM
 MOST = 6  # processes beside it
 BATCH = 80_000  # characters of text from which on LLVM gets it: 1 ms of its 20 is for a module
 VERIFY = False  # LLVM text also where nobody asks for it, as tests do: 2 % of LLVM's time
-PATIENCE = 0.5  # seconds between a worker's looks at whether it is still wanted
 
 
 @record
@@ -485,27 +485,6 @@ def _feed(process: subprocess.Popen[bytes], work: Work) -> None:
             if (fault := _stopped(process.wait(), work.jobs[n])) is not None:
                 work.arrive(n, fault)
             return
-
-
-def _send(pipe: BinaryIO | Any, value: Any) -> None:
-    data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    pipe.write(struct.pack("<Q", len(data)) + data)
-    pipe.flush()
-
-
-def _receive(pipe: BinaryIO | Any) -> Any:
-    header = pipe.read(8)
-    if len(header) < 8:
-        raise EOFError("no answer")
-    (size,) = struct.unpack("<Q", header)
-    return pickle.loads(pipe.read(size))
-
-
-def end_with(parent: int) -> None:
-    """End this process when its parent is gone, even in the middle of a long job."""
-    while os.getppid() == parent:
-        time.sleep(PATIENCE)
-    os._exit(1)
 
 
 def serve(parent: int) -> None:

@@ -1,0 +1,163 @@
+"""A worker process as seen from outside: asked, waited for as long as it may take, started again.
+
+In: requests. Out: answers, or `Ended` or `Late`. The one idea: after either, or an interrupt, the
+process is gone, and the next request starts another, told what every one is told first: nothing
+that somebody waits for is kept in a process that may crash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.support.interpreter import isolated
+from tilewright.support.messages import receive, send
+
+SERVE = "from tilewright.tune.worker import serve; serve(int(sys.argv[1]))"
+IMPORTED = ("tilewright", "numpy", "ml_dtypes", "llvmlite", "typing_extensions")
+ALONE = {"OPENBLAS_NUM_THREADS": "1"}  # NumPy's threads would spin beside what is timed
+LAST_WORDS = 2000  # bytes of what an ended process wrote to stderr
+
+
+class Ended(Exception):
+    """The process ended before it answered; the message says how."""
+
+
+class Late(Exception):
+    """It did not answer in time, and was ended."""
+
+
+class Process:
+    """One worker. first: what each new process is sent; begin: what is asked of it before anything
+    else."""
+
+    def __init__(self, first: Any, begin: Callable[[Process], None]) -> None:
+        self._first, self._begin = first, begin
+        self._child: subprocess.Popen[bytes] | None = None
+        self._said = -1
+        self._is_closed = False
+
+    @property
+    def number(self) -> int:
+        """The process's number in the system; 0 while there is none."""
+        return self._child.pid if self._child else 0
+
+    def start(self) -> None:
+        """Start it, if it is not there."""
+        if self._child is not None:
+            return
+        if self._is_closed:
+            raise Ended("its bench is closed")
+        if not sys.executable:
+            raise Ended("this Python is a part of another program: it can start no workers")
+        self._said, path = tempfile.mkstemp()
+        os.unlink(path)
+        self._child = subprocess.Popen(
+            [*isolated(SERVE, IMPORTED), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            env=os.environ | ALONE,
+            bufsize=0,
+        )
+        try:
+            assert self._child.stdin is not None
+            send(_Whole(self._child.stdin.fileno()), self._first)
+            self._begin(self)
+        except OSError:
+            raise Ended(self._ended()) from None
+        except BaseException:
+            self.end()
+            raise
+
+    def ask(self, seconds: float, asked: str, *given: Any) -> Any:
+        """The answer to a request. Raises Ended, Late after so many seconds (of its own: what
+        starting takes comes on top), and what the worker raised."""
+        self.start()
+        child = self._child
+        assert child is not None and child.stdin is not None and child.stdout is not None
+        try:
+            send(_Whole(child.stdin.fileno()), (asked, *given))
+            answer, fault = receive(_Waiting(child.stdout.fileno(), seconds))
+        except (OSError, EOFError):
+            raise Ended(self._ended()) from None
+        except BaseException:  # late, or interrupted: an answer may come yet, which nobody expects
+            self.end()
+            raise
+        if fault is not None:
+            raise fault
+        return answer
+
+    def _ended(self) -> str:
+        """How it ended, in words, and its last ones."""
+        assert self._child is not None
+        code = self._child.wait()
+        told = f"it ended with code {code}"
+        if code < 0:
+            with contextlib.suppress(ValueError):  # a number that has no name
+                told = f"it was ended by {signal.Signals(-code).name}"
+        size = os.fstat(self._said).st_size
+        text = os.pread(self._said, LAST_WORDS, max(0, size - LAST_WORDS))
+        lines = text.decode(errors="replace").strip().splitlines()
+        self.end()
+        return told + (f": {lines[-1]}" if lines else "")
+
+    def close(self) -> None:
+        """End it, and start no other, whoever still asks."""
+        self._is_closed = True
+        self.end()
+
+    def end(self) -> None:
+        """End it, whatever it does."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        os.close(self._said)
+
+
+class _Whole:
+    """Writes all that it is given to a pipe."""
+
+    def __init__(self, file: int) -> None:
+        self.file = file
+
+    def write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self.file, left) :]
+
+    def flush(self) -> None:
+        """There is nothing to flush."""
+
+
+class _Waiting:
+    """Reads from a pipe, for so long."""
+
+    def __init__(self, file: int, seconds: float) -> None:
+        self.file, self.end = file, time.monotonic() + seconds
+
+    def read(self, count: int) -> bytes:
+        found = bytearray()
+        with selectors.DefaultSelector() as ready:
+            ready.register(self.file, selectors.EVENT_READ)
+            while len(found) < count:
+                if not ready.select(max(0.0, self.end - time.monotonic())):
+                    raise Late("it did not answer in time")
+                if not (data := os.read(self.file, count - len(found))):
+                    break
+                found += data
+        return bytes(found)
