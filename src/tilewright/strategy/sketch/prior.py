@@ -26,6 +26,7 @@ from tilewright.target.target import Target
 Column = np.ndarray[Any, np.dtype[np.float64]]
 Columns = Mapping[str, np.ndarray[Any, Any]]  # by what is decided
 GATHERED = 1.5  # loads that a lane takes which is fetched by itself
+AROUND = 20.0  # vector operations' worth of code around a tile
 STORED = 2.0  # cycles for each vector of a tile that is begun and stored
 TILE = 12.0  # cycles around a tile: addresses, and a jump that is not foreseen
 COMBINED = 8.0  # cycles for each sum whose partial sums are lanes of a vector
@@ -127,6 +128,19 @@ def tiles_of(nest: Nest, loops: Loops, lanes: int, columns: Columns) -> Column:
         rest = np.where(columns["lane"] == d, -(-rest // lanes) * lanes, rest)
         total *= size // tile + rest / tile
     return total
+
+
+def code(nest: Nest, loops: Loops, lanes: int, columns: Columns) -> Column:
+    """About how many vector operations the code holds: those of a tile, as often as there are
+    versions of it for the ends of axes. What LLVM takes for it is in proportion."""
+    held = accumulators(nest, loops, lanes)
+    own = held * nest.operations * columns["unroll"] + 2 * held + AROUND
+    tails, cuts = np.ones(len(held)), np.ones(len(held))
+    for d in nest.spatial:
+        tile, counts = loops.tile[:, d], -(-nest.extents[d] // loops.tile[:, d])
+        tails += nest.extents[d] % tile != 0
+        cuts += 0.5 * (counts % np.minimum(columns[f"block_{d}"], counts) != 0)
+    return own * tails * cuts
 
 
 def steps_of(nest: Nest, loops: Loops) -> Column:

@@ -52,6 +52,7 @@ VECTORS = (1, 2, 3, 4, 5, 6)  # and along the axis of its vectors
 BLOCKS = (1, 2, 4, 8, 16, 32, 64, 256)  # tiles of a block
 UNROLLED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 25, 27, 32)  # steps
 BODY = 160  # vector operations between two jumps: more is long to compile and to fetch
+CODE = 450  # vector operations in all: LLVM takes about 0.3 ms for each
 SHORT = 4  # iterations of an axis that is worth vectors
 
 
@@ -146,6 +147,7 @@ class Tiles:
         read = np.where(np.isinf(read), 1, np.minimum(read, columns["tile_n"]))
         legal &= held * len(own.results) + read + 1 < self.target.vector_registers
         legal &= columns["unroll"] * held * own.operations <= BODY
+        legal &= prior.code(own, loops, self.lanes, columns) <= CODE
         return legal & self._unrolls(columns)
 
     def mended(self, columns: prior.Columns, random: np.random.Generator) -> prior.Columns:
