@@ -13,7 +13,7 @@ from tilewright.codegen import inprocess
 from tilewright.ir.expr import as_int
 from tilewright.ir.walk import stores
 from tilewright.strategy.select import SKETCH, default
-from tilewright.strategy.sketch.tiles import plan
+from tilewright.strategy.sketch.tiles import plan, plans
 from tilewright.strategy.space import decisions, partial
 from tilewright.support.errors import ScheduleError
 from tilewright.target.target import target
@@ -153,6 +153,29 @@ def strided_pairs():
     return te.func("f", [x, y], [re, im]), reference
 
 
+def padded():
+    """A convolution whose padding is a block of its own."""
+    x, f = te.placeholder((3, 9, 17), "f32", "x"), te.placeholder((5, 3, 3, 3), "f32", "f")
+    c, a, b = (te.reduce_axis((0, 3), n) for n in "cab")
+    p = te.compute(
+        (3, 11, 19),
+        lambda c, i, j: te.select(
+            (i >= 1) & (i < 10) & (j >= 1) & (j < 18), x[c, i - 1, j - 1], 0.0
+        ),
+        name="p",
+    )
+    y = te.compute(
+        (5, 9, 17), lambda o, i, j: te.sum(p[c, i + a, j + b] * f[o, c, a, b], [c, a, b]), name="y"
+    )
+
+    def reference(x, f):
+        wide = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1)))
+        views = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), (1, 2))
+        return np.einsum("cijab,ocab->oij", views, f)
+
+    return te.func("f", [x, f], [y]), reference
+
+
 CASES = {
     "rows by columns": lambda: einsum("ik,kj->ij", (37, 45), (45, 43)),
     "both transposed": lambda: einsum("ki,jk->ij", (24, 33), (40, 24), epilogue=True),
@@ -169,6 +192,7 @@ CASES = {
     "greatest products": greatest_products,
     "normalised": normalised,
     "strided pairs": strided_pairs,
+    "padded": padded,
 }
 
 
@@ -202,9 +226,10 @@ def named(own, row):
 @pytest.mark.parametrize("case", CASES)
 def test_every_point_computes_the_same(case):
     func, reference = CASES[case]()
-    own = plan(func, CPU, 2)
-    assert own is not None
-    for seed, row in enumerate([own.pick, *own.draw(5, np.random.default_rng(3))]):
+    found = plans(func, CPU, 2)
+    assert len(found) == 1 + (case == "padded")
+    drawn = [(p, r) for p in found for r in (p.pick, *p.draw(5, np.random.default_rng(3)))]
+    for seed, (own, row) in enumerate(drawn):
         made = partial(func, CPU, 2, named(own, row))
         given, found = arrays_of(func, seed)
         inprocess.run(made.func, *given, *found)

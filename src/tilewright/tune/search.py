@@ -18,7 +18,7 @@ import numpy as np
 from tilewright.ir.stmt import Func
 from tilewright.schedule.trace import Plain
 from tilewright.strategy.select import default
-from tilewright.strategy.sketch.tiles import plan
+from tilewright.strategy.sketch.tiles import plans
 from tilewright.strategy.space import decisions, partial
 from tilewright.support.errors import InputError, ScheduleError
 from tilewright.support.record import record
@@ -93,9 +93,8 @@ class Search:
             won += [s.point for s in self.database.suggestions(*asked)]
             if won:
                 found.append(Suggested(won))
-        own = plan(self.func, self.machine, self.threads)
-        if own is not None:
-            found.append(Sketched(own, Descent(own, np.random.default_rng(seed))))
+        for n, own in enumerate(plans(self.func, self.machine, self.threads)):
+            found.append(Sketched(own, Descent(own, np.random.default_rng(seed)), f"sketch {n}"))
         found.append(Family(self.func, self.machine, self.threads, Random(seed)))
         return found
 

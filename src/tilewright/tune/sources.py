@@ -46,9 +46,8 @@ class Source(Protocol):
 class Sketched:
     """Points of a plan, by an explorer."""
 
-    name = SKETCH
-
-    def __init__(self, plan: Plan, explorer: Explorer) -> None:
+    def __init__(self, plan: Plan, explorer: Explorer, name: str = SKETCH) -> None:
+        self.name = name
         self.plan, self.explorer, self.history = plan, explorer, History(plan)
 
     def propose(self, count: int) -> list[Point]:

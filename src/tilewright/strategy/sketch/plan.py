@@ -65,10 +65,11 @@ class Part(Protocol):
 
 
 class Plan:
-    """A space of schedules: what is decided of each of its parts."""
+    """A space of schedules: what is decided of each of its parts. given: what all of them have
+    decided in the same way, which is a part of their points."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
-        self.parts = tuple(parts)
+    def __init__(self, parts: Sequence[Part], given: Mapping[str, int]) -> None:
+        self.parts, self.given = tuple(parts), dict(given)
         self.decisions = tuple(d for part in parts for d in part.decisions)
         self._values = [np.asarray(d.values) for d in self.decisions]
 
@@ -153,11 +154,15 @@ class Plan:
     def point(self, row: Rows) -> dict[str, int]:
         """A row as decisions by name."""
         pairs = zip(self.decisions, self._values, row, strict=True)
-        return {d.name: int(values[n]) for d, values, n in pairs}
+        return {**self.given, **{d.name: int(values[n]) for d, values, n in pairs}}
 
     def row(self, point: Mapping[str, Plain]) -> Rows:
         """The row that a point of the space is. Raises ScheduleError if it leaves a decision out,
         or says what none may be."""
+        for name, value in self.given.items():
+            if point.get(name) != value:
+                told = f"it says {point.get(name)} where all points of the plan have {value}"
+                raise ScheduleError(f"cannot find the point at decision '{name}'", told)
         found: list[int] = []
         for d in self.decisions:
             value = point.get(d.name)

@@ -20,12 +20,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from tilewright.ir.expr import Var
+from tilewright.ir.expr import Const, Load, Select, Var
 from tilewright.ir.stmt import Block, Func
-from tilewright.ir.walk import blocks, free_vars, loads
+from tilewright.ir.walk import blocks, free_vars, loads, stores
 from tilewright.schedule.locate import find_loop
 from tilewright.schedule.schedule import Schedule
-from tilewright.strategy.absorb import absorb, is_reduction, written
+from tilewright.strategy.absorb import absorb, is_reduction, role, written
 from tilewright.strategy.cpu.contraction import result_of
 from tilewright.strategy.cpu.pointwise import stream
 from tilewright.strategy.cpu.registers import fill_registers
@@ -53,14 +53,17 @@ BLOCKS = (1, 2, 4, 8, 16, 32, 64, 256)  # tiles of a block
 UNROLLED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 25, 27, 32)  # steps
 BODY = 160  # vector operations between two jumps: more is long to compile and to fetch
 CODE = 450  # vector operations in all: LLVM takes about 0.3 ms for each
+PADS, READ, STORED = "pads", 0, 1  # a decision, and what it may be
 SHORT = 4  # iterations of an axis that is worth vectors
 
 
 def tiles(schedule: Schedule, target: Target, threads: int) -> None:
-    """Schedule a function by a point of its plan; its own pick is the one of least modelled time.
+    """Schedule a function by a point of a plan; its own pick is the one of least modelled time.
     Raises ScheduleError where the function has no such plan."""
-    absorb(schedule, keep=scores(schedule.func))
-    own = sketch(nests(schedule.func), target, threads)
+    pads = padded(schedule.func)
+    given = {PADS: schedule.decide(PADS, STORED, (READ, STORED))} if pads else {}
+    absorb(schedule, keep={*scores(schedule.func), *(pads if given.get(PADS) else ())})
+    own = sketch(nests(schedule.func), target, threads, tuple(given.items()))
     if own is None:
         raise ScheduleError(
             f"cannot sketch '{schedule.func.name}' in tiles",
@@ -74,25 +77,62 @@ def tiles(schedule: Schedule, target: Target, threads: int) -> None:
             stream(schedule, name, target, threads)
 
 
+def plans(func: Func, target: Target, threads: int) -> list[Plan]:
+    """The plans by which `tiles` schedules a function, its own first; none if it has none. Two
+    where something is padded: it is stored, or made where it is read."""
+    pads, found = padded(func), list[Plan]()
+    for how in (STORED, READ)[: 1 + bool(pads)]:
+        schedule = Schedule(func)
+        absorb(schedule, keep={*scores(func), *(pads if how == STORED else ())})
+        given = ((PADS, how),) if pads else ()
+        own = sketch(nests(schedule.func), target, threads, given)
+        if own is not None:
+            found.append(own)
+    return found
+
+
 def plan(func: Func, target: Target, threads: int) -> Plan | None:
-    """The plan by which `tiles` schedules a function; None if it has none."""
-    schedule = Schedule(func)
-    absorb(schedule, keep=scores(func))
-    return sketch(nests(schedule.func), target, threads)
+    """The first of the plans."""
+    return next(iter(plans(func, target, threads)), None)
+
+
+def padded(func: Func) -> set[str]:
+    """The blocks that read under a condition what a reduction reads of them."""
+    found = blocks(func.body)
+    reduced = {n.buffer for b in found if is_reduction(b) for n in loads(b.body)}
+    return {
+        b.name
+        for b in found
+        if not is_reduction(b)
+        and role(b) != "pad"  # which is stored in any case
+        and written(b) & (reduced - {*func.buffers})
+        and is_copy_under_conditions(b)
+    }
+
+
+def is_copy_under_conditions(block: Block) -> bool:
+    """Does a block move what it reads, and store constants where a condition forbids it?"""
+    values = [s.value for s in stores(block.body)]
+    return all(
+        isinstance(v, Select) and {Load, Const} >= {v.then.__class__, v.other.__class__}
+        for v in values
+    )
 
 
 def nests(func: Func) -> tuple[Nest, ...]:
     """The reductions of a function in their order; none if one of them is none for a sketch."""
     reductions = [b for b in blocks(func.body) if is_reduction(b)]
-    found = [nest(b) if is_static(b) and not b.annotations else None for b in reductions]
+    found = [nest(b) if is_static(b) else None for b in reductions]
     known = tuple(n for n in found if n is not None)
     return known if len(known) == len(reductions) else ()
 
 
 @lru_cache(maxsize=256)
-def sketch(own: tuple[Nest, ...], target: Target, threads: int) -> Plan | None:
+def sketch(
+    own: tuple[Nest, ...], target: Target, threads: int, given: tuple[tuple[str, int], ...] = ()
+) -> Plan | None:
     """The plan of nests, whose pick is found once; None for none."""
-    return Plan([Tiles(one, target, threads) for one in own]) if own else None
+    return Plan([Tiles(one, target, threads) for one in own], dict(given)) if own else None
 
 
 class Tiles:
