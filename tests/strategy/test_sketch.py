@@ -299,3 +299,12 @@ def test_what_is_no_reduction_to_several_results_has_no_plan(make):
 def test_the_default_of_a_function_is_as_it_was():
     func, _ = CASES["rows by columns"]()
     assert decisions(default(func, CPU, 1))["strategy"] == "family"
+
+
+@pytest.mark.parametrize("case", ["four axes", "nearest", "normalised"])
+def test_the_pick_adds_in_one_order_for_any_number_of_threads(case):
+    _, one = planned(case)
+    _, several = planned(case, 3)
+    of_one, of_several = one.point(one.pick), several.point(several.pick)
+    assert of_several.items() >= of_one.items()
+    assert all(name.endswith(".parallel") for name in of_several.keys() - of_one.keys())

@@ -66,10 +66,13 @@ class Part(Protocol):
 
 class Plan:
     """A space of schedules: what is decided of each of its parts. given: what all of them have
-    decided in the same way, which is a part of their points."""
+    decided in the same way, which is a part of their points. within: a plan whose pick this one's
+    follows, with what it does not decide besides."""
 
-    def __init__(self, parts: Sequence[Part], given: Mapping[str, int]) -> None:
-        self.parts, self.given = tuple(parts), dict(given)
+    def __init__(
+        self, parts: Sequence[Part], given: Mapping[str, int], within: Plan | None = None
+    ) -> None:
+        self.parts, self.given, self.within = tuple(parts), dict(given), within
         self.decisions = tuple(d for part in parts for d in part.decisions)
         self._values = [np.asarray(d.values) for d in self.decisions]
 
@@ -131,12 +134,29 @@ class Plan:
     @cached_property
     def pick(self) -> Rows:
         """The row of least modelled time that a search by the model finds; always the same."""
+        if self.within is not None:
+            return self._following(self.within.point(self.within.pick))
         rows = self.draw(DRAWN, np.random.default_rng(0))
         if not len(rows):
             names = ", ".join(part.name for part in self.parts)
             raise ScheduleError(f"cannot plan {names}", "no point of the space is legal")
         rows = rows[np.argsort(self.cycles(rows), kind="stable")[:KEPT]]
         return min((self._descended(row) for row in rows), key=lambda found: found[1])[0]
+
+    def _following(self, point: Mapping[str, Plain]) -> Rows:
+        """The best row with these decisions."""
+        row = np.zeros(len(self.decisions), np.int64)
+        free: list[int] = []
+        for n, d in enumerate(self.decisions):
+            if d.name in point:
+                row[n] = d.values.index(point[d.name])  # type: ignore[arg-type]
+            else:
+                free.append(n)
+        for n in free:
+            rows = np.tile(row, (len(self._values[n]), 1))
+            rows[:, n] = np.arange(len(rows))
+            row = rows[int(self.cycles(rows).argmin())]
+        return row
 
     def _descended(self, row: Rows) -> tuple[Rows, float]:
         """From neighbour to better neighbour, while there is one."""

@@ -131,8 +131,12 @@ def nests(func: Func) -> tuple[Nest, ...]:
 def sketch(
     own: tuple[Nest, ...], target: Target, threads: int, given: tuple[tuple[str, int], ...] = ()
 ) -> Plan | None:
-    """The plan of nests, whose pick is found once; None for none."""
-    return Plan([Tiles(one, target, threads) for one in own], dict(given)) if own else None
+    """The plan of nests, whose pick is found once; None for none. For several threads it picks what
+    it does for one, shared out: sums are added in one order for any number of them."""
+    if not own:
+        return None
+    of_one = sketch(own, target, 1, given) if threads > 1 else None
+    return Plan([Tiles(one, target, threads) for one in own], dict(given), of_one)
 
 
 class Tiles:
