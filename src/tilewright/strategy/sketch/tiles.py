@@ -303,10 +303,7 @@ class Tiles:
 
     def _store(self, schedule: Schedule, name: str, around: str, lane: int) -> None:
         """Store one of the results of a tile."""
-        schedule.reverse_compute_at(name, around)
-        loops = by_axis(schedule, name)
-        inside = schedule.loops(name)[schedule.loops(name).index(around) + 1 :]
-        loops = [n if n in inside else "" for n in loops]
+        loops = by_axis(schedule, name, schedule.reverse_compute_at(name, around))
         along = loops.pop(self.nest.spatial.index(lane))
         several, vector = split(schedule, along, self.lanes)
         reorder(schedule, *loops, several, vector)
